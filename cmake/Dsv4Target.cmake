@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every target of the project shares: language level, warnings, visibility, sanitizers; and the
+# two functions with which each folder declares itself.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(DSV4_CCACHE ccache)
+if(DSV4_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${DSV4_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DSV4_CCACHE})
+endif()
+
+add_library(dsv4_flags INTERFACE)
+# No contraction: a fused multiply-add happens where the code says so, so that results are the same on
+# every compiler and instruction set of one kernel variant.
+target_compile_options(dsv4_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
+target_include_directories(dsv4_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
+                           ${PROJECT_BINARY_DIR})
+if(DSV4_SANITIZE)
+  add_compile_options(-fsanitize=${DSV4_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DSV4_SANITIZE})
+endif()
+
+# dsv4_library(NAME SOURCES a.cc ... DEPS target ...): the static library `dsv4_NAME` of one folder.
+function(dsv4_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(dsv4_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(dsv4_${name} PUBLIC dsv4_flags ${ARG_DEPS})
+  else()
+    add_library(dsv4_${name} INTERFACE)
+    target_link_libraries(dsv4_${name} INTERFACE dsv4_flags ${ARG_DEPS})
+  endif()
+endfunction()
+
+# dsv4_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [TIMEOUT s]): one Catch2
+# executable `NAME_test` and its ctest entry.
+function(dsv4_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_link_libraries(${name}_test PRIVATE dsv4_flags dsv4_test_support ${ARG_DEPS})
+  add_test(NAME ${name} COMMAND ${name}_test)
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

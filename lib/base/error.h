@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's error classes as absl::Status: one constructor per public status code
+// (include/dsv4/error.h), each a fixed absl code so that capi/error.cc maps them one to one.
+// Messages are one line, name the file, key, tensor or value at fault, and its limit.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace dsv4 {
+
+template <class... Args>
+absl::Status InvalidArgument(const Args&... args) { return absl::InvalidArgumentError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status NotFound(const Args&... args) { return absl::NotFoundError(absl::StrCat(args...)); }
+// A file that cannot be opened, read or mapped.
+template <class... Args>
+absl::Status IoError(const Args&... args) { return absl::UnavailableError(absl::StrCat(args...)); }
+// Data whose content contradicts its format: a damaged header, a wrong dtype or shape, a NaN scale.
+template <class... Args>
+absl::Status Corrupt(const Args&... args) { return absl::DataLossError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status Unsupported(const Args&... args) { return absl::UnimplementedError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status OutOfHostMemory(const Args&... args) { return absl::ResourceExhaustedError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status ContextFull(const Args&... args) { return absl::OutOfRangeError(absl::StrCat(args...)); }
+// The KV block pool has no block left for the session that asked.
+template <class... Args>
+absl::Status OutOfBlocks(const Args&... args) { return absl::AbortedError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status Cancelled(const Args&... args) { return absl::CancelledError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status Busy(const Args&... args) { return absl::FailedPreconditionError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status VersionMismatch(const Args&... args) { return absl::AlreadyExistsError(absl::StrCat(args...)); }
+template <class... Args>
+absl::Status Internal(const Args&... args) { return absl::InternalError(absl::StrCat(args...)); }
+
+}  // namespace dsv4
