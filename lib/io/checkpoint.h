@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint folder's tensors: model.safetensors, or the shards named by
+// model.safetensors.index.json, memory-mapped read-only. It knows names, dtypes, shapes and bytes;
+// what a tensor means is lib/model's. Files are untrusted: every offset is checked before use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/safetensors.h"
+
+namespace dsv4 {
+
+class Checkpoint {
+ public:
+  // Opens and checks all shards of `folder`. Errors: NotFound (no model.safetensors and no index, or
+  // a shard that the index names), IoError, Corrupt (a damaged index or header: see safetensors.h; a
+  // tensor in two shards; a tensor that the index places in a shard that lacks it).
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& folder);
+
+  // The tensor of this runtime name (a `model.` prefix in the files is stripped); null when absent.
+  const TensorEntry* Find(absl::string_view name) const;
+
+  // File that holds the tensor, for messages.
+  absl::string_view FileOf(const TensorEntry& entry) const;
+
+  const absl::flat_hash_map<std::string, TensorEntry>& tensors() const { return tensors_; }
+  const std::string& folder() const { return folder_; }
+  int64_t total_bytes() const { return total_bytes_; }  // of all tensors
+
+ private:
+  Checkpoint() = default;
+  std::string folder_;
+  std::vector<MappedFile> files_;
+  absl::flat_hash_map<std::string, TensorEntry> tensors_;
+  int64_t total_bytes_ = 0;
+};
+
+}  // namespace dsv4

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model's configuration: config.json, validated against the one supported family
+// (model.md section 1). Every later layer may rely on the bounds that ParseModelConfig checks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace dsv4 {
+
+// Fixed by the kernels' design; a checkpoint with other values is refused.
+inline constexpr int64_t kHeadDim = 512;        // one key/value row
+inline constexpr int64_t kRopeDim = 64;         // its last 64 dims carry RoPE
+inline constexpr int64_t kIndexHeadDim = 128;   // one index key
+inline constexpr int64_t kSlidingWindow = 128;  // tokens
+inline constexpr int64_t kStreams = 4;          // residual streams of the hyper-connections
+
+struct RopeScaling {
+  double factor = 0;
+  int64_t original_max_position_embeddings = 0;
+  double beta_fast = 0, beta_slow = 0;
+};
+
+struct ModelConfig {
+  int64_t hidden_size = 0;               // D
+  int64_t num_hidden_layers = 0;         // L
+  int64_t num_attention_heads = 0;       // H
+  int64_t q_lora_rank = 0;
+  int64_t o_groups = 0;                  // G, divides H
+  int64_t o_lora_rank = 0;
+  std::vector<int32_t> compress_ratios;  // [L + num_nextn_predict_layers]: 0, 4 or 128
+  int64_t index_n_heads = 0, index_topk = 0;  // 0 when no layer has ratio 4
+  int64_t n_routed_experts = 0;          // E
+  int64_t num_experts_per_tok = 0;       // K
+  int64_t moe_intermediate_size = 0;     // I
+  int64_t num_hash_layers = 0;
+  double routed_scaling_factor = 0;
+  double swiglu_limit = 0;               // 0 = no clamp
+  int64_t hc_sinkhorn_iters = 0;
+  double hc_eps = 0, rms_norm_eps = 0;
+  int64_t max_position_embeddings = 0;   // tokens
+  double rope_theta = 0, compress_rope_theta = 0;
+  RopeScaling rope_scaling;
+  int64_t num_nextn_predict_layers = 0;  // 0 or 1
+  int64_t vocab_size = 0;
+  int64_t bos_token_id = 0, eos_token_id = 0;
+};
+
+// Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument, a
+// value of the family that this build cannot run (another head_dim, FP8 experts, ...) Unsupported;
+// both name the key and the value. `source` names the file in messages.
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view source);
+
+// Sampling defaults of generation_config.json. An absent key keeps the default below.
+struct GenerationConfig {
+  bool do_sample = false;  // false: greedy
+  double temperature = 1.0, top_p = 1.0, min_p = 0.0;
+  int64_t top_k = 0;                     // 0 = off
+  std::vector<int32_t> eos_token_ids;    // from eos_token_id, a number or a list; may be empty
+};
+
+absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view json,
+                                                       absl::string_view source);
+
+}  // namespace dsv4

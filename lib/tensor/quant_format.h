@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoint's weight formats as views, and the scalar meaning of their elements. A view never
+// owns memory: weights stay where the loader mapped them, in their stored format.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace dsv4 {
+
+// ue8m0: byte s means 2^(s - 127); 255 is NaN (refused by the loader). Byte 0 is a subnormal float.
+inline float E8M0ToFloat(uint8_t scale) {
+  return std::bit_cast<float>(scale == 0 ? 0x00400000u : uint32_t{scale} << 23);
+}
+
+// e4m3: sign, 4 exponent bits (bias 7), 3 mantissa bits; 0x7f and 0xff are NaN, there is no infinity.
+inline float E4M3ToFloat(uint8_t bits) {
+  const int exponent = (bits >> 3) & 15, mantissa = bits & 7;
+  float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                  : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  if ((bits & 0x7f) == 0x7f) magnitude = NAN;
+  return bits & 0x80 ? -magnitude : magnitude;
+}
+
+// e2m1: the low four bits; sign, then 0, .5, 1, 1.5, 2, 3, 4, 6.
+inline float E2M1ToFloat(uint8_t bits) {
+  constexpr float kMagnitude[8] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+  return bits & 8 ? -kMagnitude[bits & 7] : kMagnitude[bits & 7];
+}
+
+inline constexpr int64_t kFp8Block = 128;  // weight scale blocks are 128 x 128
+inline constexpr int64_t kFp4Run = 32;     // one scale per 32 elements along a row
+
+// Block FP8 weight [n, k]: element (o, i) = e4m3(data[o, i]) * 2^(scale[o / 128, i / 128] - 127).
+struct Fp8Weight {
+  const uint8_t* data = nullptr;   // [n, k] e4m3, row-major, contiguous
+  const uint8_t* scale = nullptr;  // [ceil(n / 128), ceil(k / 128)] ue8m0
+  int64_t n = 0, k = 0;
+};
+
+// MXFP4 weight [n, k], k even: byte j of a row holds elements 2j (low nibble) and 2j + 1 (high).
+struct Fp4Weight {
+  const uint8_t* data = nullptr;   // [n, k / 2] packed e2m1, row-major, contiguous
+  const uint8_t* scale = nullptr;  // [n, k / 32] ue8m0
+  int64_t n = 0, k = 0;
+};
+
+// bf16 weight [n, k].
+struct Bf16Weight {
+  const uint16_t* data = nullptr;  // [n, k] bf16, row-major, contiguous; 2-byte aligned
+  int64_t n = 0, k = 0;
+};
+
+}  // namespace dsv4
