@@ -49,12 +49,6 @@ struct AttentionWeights {
   IndexerWeights indexer;        // ratio 4 only
 };
 
-// One routed expert. Reached through a table of pointers so that experts may live in different places.
-struct ExpertWeights {
-  Fp4Weight w1, w3;  // [I, D]
-  Fp4Weight w2;      // [D, I]
-};
-
 struct MoeWeights {
   Bf16Weight gate;                    // [E, D]
   const int32_t* tid2eid = nullptr;   // [vocab, K], hash-routed layers only (stored I64 is narrowed)

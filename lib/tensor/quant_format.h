@@ -52,4 +52,11 @@ struct Bf16Weight {
   int64_t n = 0, k = 0;
 };
 
+// One routed expert. Kernels reach experts through a table of pointers, so that they may live in
+// different places (I expert width, D hidden).
+struct ExpertWeights {
+  Fp4Weight w1, w3;  // [I, D]
+  Fp4Weight w2;      // [D, I]
+};
+
 }  // namespace dsv4
