@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+# The house rules over a list of files on stdin (paths from the root, sorted), in the directory of the
+# root: includes, layers, names, sizes, licence lines, and what library code may not do. Run by
+# check_layers.sh. POSIX awk, because a build machine has awk and need not have Python.
+
+# allow(FOLDER, LIST): files of FOLDER may include their own folder, and the folders or files of LIST.
+function allow(folder, list) { allowed[folder] = folder " " list }
+
+BEGIN {
+  base = "lib/base lib/tensor lib/device"
+  allow("lib/base", "")
+  allow("lib/tensor", "lib/base")
+  allow("lib/device", "lib/base lib/tensor")
+  allow("lib/io", base)
+
+  allow("kernels/op", base)
+  allow("kernels/registry", base " kernels/op")
+  allow("kernels/reference", base " kernels/op kernels/registry")
+  allow("kernels/cpu", base " kernels/op kernels/registry")
+  allow("kernels/builtin", base " kernels/op kernels/registry kernels/reference kernels/cpu")
+
+  # The bytes of a KV row are the one thing that block owners and kernels share.
+  allow("lib/kv", base " lib/io kernels/op/kv_layout.h")
+  allow("lib/sampling", base " lib/io")
+  allow("lib/text", base " lib/io")
+  operators = "kernels/op kernels/registry/dispatch.h"
+  allow("lib/model", base " lib/io lib/kv lib/sampling lib/text " operators)
+  allow("lib/runtime", base " lib/io lib/kv lib/sampling lib/text lib/model " operators)
+  # The engine alone names the list of backends.
+  allow("lib/runtime/engine.cc", allowed["lib/runtime"] " kernels/builtin.h")
+
+  allow("include", "")
+  allow("capi", "include lib/base lib/tensor lib/io lib/text lib/sampling lib/model lib/runtime")
+  allow("examples", "include")
+  allow("tests/capi", "include")
+  # Tests, tools and benchmarks look at anything.
+  anything = base " lib kernels capi include tests benchmarks tools"
+  allow("tests", anything)
+  allow("tools", anything)
+  allow("benchmarks", anything)
+
+  # Sources of other projects: quoted as their own documentation does.
+  external = "^(absl|google|hwy|benchmark|catch2)/|^(simdjson|pcre2)\\.h$"
+  posix = "^<(arpa|netinet|sys)/"
+  # C and POSIX headers; a C++ standard header is a single word without an ending.
+  c_header = "^<(assert|complex|ctype|dirent|errno|fcntl|fenv|float|inttypes|limits|locale|math|poll|" \
+             "pthread|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|" \
+             "strings|termios|tgmath|time|unistd|wchar|wctype)\\.h>$"
+  max_lines = 800
+  # Tables, listed by name: file -> reason.
+  long_file["tools/tinymodel/data.py"] = "the corpus' word lists"
+
+  # A call of something that a library may not do, after comments and strings are gone. Members of
+  # that name (x.exit(), x->signal()) are something else.
+  forbidden_call = "(^|[^A-Za-z0-9_.>])(abort|exit|_exit|_Exit|quick_exit|getenv|secure_getenv|setenv|" \
+                   "putenv|setlocale|signal|sigaction|chdir|printf|fprintf|vprintf|vfprintf|puts|fputs|" \
+                   "putchar|perror|system) *\\("
+  forbidden_stream = "std::(cout|cerr|clog)([^A-Za-z0-9_]|$)"
+
+  while ((getline path) > 0) check(path)
+  if (findings > 0) {
+    printf "%d findings in %d files\n", findings, files
+    exit 1
+  }
+  printf "%d files, no finding\n", files
+  exit (files > 0 ? 0 : 2)
+}
+
+function report(path, line, text) {
+  printf "%s:%d: %s\n", path, line, text
+  findings++
+}
+
+# The longest entry of the table that is the file itself or a folder above it; "" without any.
+function layer_of(path,    at) {
+  if (path ~ /^kernels\/builtin\./) return "kernels/builtin"
+  for (at = path; at != "";) {
+    if (at in allowed) return at
+    if (!sub(/\/[^\/]*$/, "", at)) return ""
+  }
+  return ""
+}
+
+function exists(path,    line, status) {
+  if (!(path in known)) {
+    status = (getline line < path)
+    close(path)
+    known[path] = status >= 0
+  }
+  return known[path]
+}
+
+# May a file of `layer` include `target`, a path from the root?
+function may_include(layer, target,    list, n, i) {
+  n = split(allowed[layer], list, " ")
+  for (i = 1; i <= n; i++)
+    if (list[i] == target || list[i] == layer_of(target) || index(target, list[i] "/") == 1) return 1
+  return 0
+}
+
+function check_include(path, number, line, layer,    target, surface) {
+  surface = layer == "examples" || layer == "tests/capi"
+  sub(/ *\/[\/*].*/, "", line)
+  if (match(line, /<[^>]*>/)) {
+    target = substr(line, RSTART, RLENGTH)
+    if (target ~ /^<dsv4\//) {
+      target = "include/" substr(target, 2, length(target) - 2)
+      if (!exists(target)) report(path, number, "no public header " target)
+      else if (!may_include(layer, target)) report(path, number, layer " may not include the public header " target)
+    } else if (layer == "include") {
+      if (path ~ /\.h$/ && target !~ /^<(stddef|stdint)\.h>$/ || target !~ /^<[a-z_0-9]+(\.h)?>$/)
+        report(path, number, "a public header may include <stddef.h>, <stdint.h> and <dsv4/...> only, not " target)
+    } else if (surface && target !~ /^<[a-z_0-9]+>$/ && target !~ c_header && target !~ posix) {
+      report(path, number, layer " may include <dsv4/...> and standard headers only, not " target)
+    }
+    return
+  }
+  if (!match(line, /"[^"]*"/)) return  # a macro
+  target = substr(line, RSTART + 1, RLENGTH - 2)
+  if (target ~ /(^|\/)\.\.\//) {
+    report(path, number, "include \"" target "\" is not spelled from the root")
+  } else if (target ~ external) {
+    if (surface || layer == "include") report(path, number, layer " may not include " target)
+  } else if (target ~ /^dsv4\//) {
+    report(path, number, "public headers are included as <" target ">")
+  } else if (target !~ /\.pb\.h$/ && !exists(target)) {
+    report(path, number, "include \"" target "\" is not spelled from the root, or does not exist")
+  } else if (surface && index(target, folder_of(path) "/") == 1) {
+    return  # a program's own header
+  } else if (!may_include(layer, target)) {
+    report(path, number, layer " may not include " target)
+  }
+}
+
+function folder_of(path) {
+  sub(/\/[^\/]*$/, "", path)
+  return path
+}
+
+# `line` without string and character literals and comments; `in_comment` carries /* over lines.
+function code_of(line,    start, end) {
+  if (in_comment) {
+    end = index(line, "*/")
+    if (!end) return ""
+    line = substr(line, end + 2)
+    in_comment = 0
+  }
+  gsub(/\\./, "", line)
+  gsub(/"[^"]*"/, "\"\"", line)
+  gsub(/'[^']'/, "0", line)
+  while (start = index(line, "/*")) {
+    if (index(line, "//") && index(line, "//") < start) break
+    end = index(substr(line, start + 2), "*/")
+    if (!end) {
+      in_comment = 1
+      line = substr(line, 1, start - 1)
+      break
+    }
+    line = substr(line, 1, start - 1) " " substr(line, start + 2 + end + 1)
+  }
+  sub(/\/\/.*/, "", line)
+  return line
+}
+
+function check(path,    name, layer, number, line, code, is_code, is_library_code, licensed) {
+  files++
+  name = path
+  sub(/^.*\//, "", name)
+  if (path ~ /(^|\/)_*(utils?|common|helpers?|misc)(\/|\.|$)/ || name ~ /_(utils?|helpers?|new|v2)\./)
+    report(path, 1, "the name says nothing about what it holds")
+  is_code = name ~ /\.(h|hpp|cc|c|cu|cuh)$/
+  is_library_code = is_code && path ~ /^(lib|kernels|capi)\//
+  layer = layer_of(path)
+  if (is_code && layer == "") report(path, 1, "folder is not in the table of layers")
+  in_comment = 0
+  licensed = 0
+  for (number = 1; (getline line < path) > 0; number++) {
+    # A script's first line is its interpreter.
+    if (number == 1 || number == 2 && interpreter)
+      licensed = licensed || line ~ /^(\/\/|\/\*|#) SPDX-License-Identifier: Apache-2\.0( \*\/)?$/
+    interpreter = number == 1 && line ~ /^#!/
+    if (line ~ /(^|[^A-Za-z_])(TODO|FIXME|XXX)([^A-Za-z_]|$)/ && line !~ /#[0-9]/ && path != "tools/check_layers.awk")
+      report(path, number, "an open end without the number of its issue")
+    if (!is_code) continue
+    if (path ~ /^include\// && line ~ /[^\t -~]/) report(path, number, "public headers are ASCII")
+    if (line ~ /^ *# *include/) {
+      if (layer != "") check_include(path, number, line, layer)
+      continue
+    }
+    if (!is_library_code) continue
+    code = code_of(line)
+    if (match(code, forbidden_call)) report(path, number, "library code may not call " substr(code, RSTART, RLENGTH) ")")
+    if (match(code, forbidden_stream)) report(path, number, "library code may not print")
+    if (code ~ /(^|[^A-Za-z0-9_])throw([^A-Za-z0-9_]|$)/) report(path, number, "library code may not throw")
+  }
+  close(path)
+  if (!licensed) report(path, 1, "does not begin with the SPDX line")
+  if (number - 1 > max_lines && !(path in long_file))
+    report(path, number - 1, "longer than " max_lines " lines")
+}

@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The one list of Debian packages that building and testing the project needs. Installs what is
+# missing with apt-get when it may (root, or sudo without a password), and otherwise says exactly what
+# to install and fails. Says nothing when all is there; everything it prints goes to stderr.
+set -eu
+exec >&2 </dev/null
+
+packages='
+  g++ cmake ninja-build pkg-config
+  libabsl-dev libprotobuf-dev protobuf-compiler libhwy-dev libsimdjson-dev libpcre2-dev
+  catch2 libbenchmark-dev
+'
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "note: not a Debian system, dependencies not checked; Debian calls them:" $packages
+  exit 0
+fi
+
+missing=
+for package in $packages; do
+  # Abbreviated status: wanted state, then 'i' when the package is installed completely.
+  case $(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null || true) in
+    ?i*) ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+[ -n "$missing" ] || exit 0
+
+explain() {
+  echo "error: $1; please run:"
+  echo "  sudo apt-get update && sudo apt-get install$missing"
+  exit 1
+}
+
+if [ "$(id -u)" -eq 0 ]; then
+  as_root='env DEBIAN_FRONTEND=noninteractive'
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+  as_root='sudo -n env DEBIAN_FRONTEND=noninteractive'
+else
+  explain "packages are missing and cannot be installed without root"
+fi
+echo "installing$missing"
+$as_root apt-get -q -o DPkg::Lock::Timeout=120 update || explain "apt-get update failed"
+$as_root apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends $missing ||
+  explain "apt-get install failed"
