@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token ids to text one id at a time, cut only between UTF-8 characters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lib/text/tokenizer.h"
+
+namespace dsv4 {
+
+// The texts of all Push calls and of Finish, joined, are Tokenizer::Decode of the same ids.
+// One thread at a time.
+class StreamingDecoder {
+ public:
+  // `tokenizer` must outlive this object.
+  explicit StreamingDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {})
+      : tokenizer_(&tokenizer), options_(options) {}
+
+  // The text that `id` completes: valid UTF-8, often empty. At most 3 bytes are held back: the start
+  // of a character that a later id may complete. InvalidArgument as Tokenizer::TokenBytes; the state
+  // is then as before the call.
+  absl::StatusOr<std::string> Push(int32_t id);
+
+  // What is held back, as U+FFFD (empty when nothing is). Ready for another text afterwards.
+  std::string Finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  DecodeOptions options_;
+  std::string held_;
+};
+
+}  // namespace dsv4
