@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contracts of the attention operators (model.md 4.2 to 4.4): preparation of queries and window
+// rows, the compressors, the indexer, and sparse attention over window and compressed rows.
+#pragma once
+
+#include "kernels/op/kv_layout.h"
+#include "kernels/op/op.h"
+#include "kernels/op/step_rows.h"
+
+namespace dsv4 {
+
+// q: per head q * rsqrt(mean(q^2) + eps) (kRoundQNorm), RoPE on the last 64 dims (kRoundRope), in
+// place. kv: RMSNorm(kv; kv_norm) (kRoundRmsNorm), RoPE (kRoundRope), act_quant 64 round trip of
+// the first 448 (kQuantWindowRow), written to the row of its position. Rows of -1 blocks do not
+// occur.
+struct QkvPrepareParams {
+  static constexpr Op kOp = Op::kQkvPrepare;
+  const StepRows* step = nullptr;
+  int32_t heads = 0;                  // H, local
+  void* q = nullptr;                  // [T, H, 512] act, in and out
+  const void* kv = nullptr;           // [T, 512] act: output of wkv
+  const uint16_t* kv_norm = nullptr;  // [512] bf16
+  float eps = 0;
+  bool compressed_rope = false;  // step.rope.compressed instead of .window
+  RowPool window;                // rows of 512 act elements
+};
+
+// The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the state
+// and writes the row of every group that ends in them: pooled (kRoundPooling), RMSNorm
+// (kRoundRmsNorm), RoPE of the group's first position (kRoundRope), then act_quant 64 round trip of
+// the first 448 (kQuantCompressedRow); for the indexer instead Hadamard (kRoundHadamard) and
+// fp4_act_quant round trip (kQuantIndexKey). The state layout is kv_layout.h's. Softmax over the
+// entries of a group runs online, position by position, so that the split of a sequence into steps
+// does not change a bit.
+struct CompressKvParams {
+  static constexpr Op kOp = Op::kCompressKv;
+  const StepRows* step = nullptr;
+  int32_t ratio = 0;               // 4 or 128
+  bool index_keys = false;         // the indexer's compressor: rows of 128 elements
+  const float* k = nullptr;        // [T, w]: wkv x; w = 2 d at ratio 4 (part A, part B), else d
+  const float* z = nullptr;        // [T, w]: wgate x, without ape
+  const float* ape = nullptr;      // [ratio, w], added to z at row position % ratio
+  const uint16_t* norm = nullptr;  // [d] bf16
+  float eps = 0;
+  int64_t state_offset_bytes = 0;  // of this compressor in SequenceRows.state_in and state_out
+  RowPool rows;                    // of d act elements; group g of a sequence: block
+                                   // group_blocks[g * ratio / 256], slot g % (256 / ratio)
+  int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
+  int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
+};
+
+// q: RoPE on the last 64 of 128 dims with step.rope.compressed (kRoundRope), Hadamard of size 128
+// times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip (kQuantIndexQuery), in place.
+struct IndexQueryParams {
+  static constexpr Op kOp = Op::kIndexQuery;
+  const StepRows* step = nullptr;
+  int32_t heads = 0;  // index heads
+  void* q = nullptr;  // [T, heads, 128] act, in and out
+};
+
+// score(g) = sum_h (weights[h] * weight_scale) * max(0, q[h] . key[g]) in f32 for every group
+// visible at the row's position; the topk groups with the highest scores (ties: the lowest group)
+// are selected.
+struct IndexScoreTopkParams {
+  static constexpr Op kOp = Op::kIndexScoreTopk;
+  const StepRows* step = nullptr;
+  int32_t heads = 0;  // index heads
+  int32_t topk = 0;
+  const void* q = nullptr;        // [T, heads, 128] act
+  const void* weights = nullptr;  // [T, heads] act: output of weights_proj
+  float weight_scale = 0;         // 128^-0.5 * heads^-0.5
+  RowPool keys;                   // rows of 128 act elements, ratio 4
+  int32_t* selected = nullptr;    // [T, topk]: groups of the row's own sequence, ascending, then -1
+};
+
+// o[t, h] = sum_n p_n row_n / (sum_n p_n + exp(sink[h] - max)), p_n = exp(q . row_n * scale - max),
+// over the window rows of positions max(0, t - 127) .. t and the compressed rows: the selected
+// groups (ratio 4), every visible group (ratio 128), none (ratio 0). Rounded (kRoundAttention),
+// then inverse RoPE of the row's position on the last 64 dims (kRoundInverseRope). The rows are
+// summed in the order window (ascending position), then groups (ascending). The maximum includes
+// the sink.
+struct SparseAttentionParams {
+  static constexpr Op kOp = Op::kSparseAttention;
+  const StepRows* step = nullptr;
+  int32_t heads = 0;                  // H, local
+  int32_t ratio = 0;                  // 0, 4 or 128; not 0: step.rope.compressed
+  const void* q = nullptr;            // [T, H, 512] act
+  RowPool window;                     // rows of 512 act elements
+  RowPool groups;                     // rows of 512 act elements; unused at ratio 0
+  const int32_t* selected = nullptr;  // [T, topk], ratio 4 only
+  int32_t topk = 0;
+  const float* sink = nullptr;  // [H]
+  float softmax_scale = 0;
+  void* o = nullptr;  // [T, H, 512] act; may be q
+};
+
+absl::Status Validate(const QkvPrepareParams& params);
+absl::Status Validate(const CompressKvParams& params);
+absl::Status Validate(const IndexQueryParams& params);
+absl::Status Validate(const IndexScoreTopkParams& params);
+absl::Status Validate(const SparseAttentionParams& params);
+Cost CostOf(const QkvPrepareParams& params);
+Cost CostOf(const CompressKvParams& params);
+Cost CostOf(const IndexQueryParams& params);
+Cost CostOf(const IndexScoreTopkParams& params);
+Cost CostOf(const SparseAttentionParams& params);
+
+}  // namespace dsv4

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contracts of the dense operators: embedding rows, RMSNorm with quantiser, FP8 and bf16 linears,
+// and the grouped low-rank output projection.
+#pragma once
+
+#include <array>
+
+#include "kernels/op/op.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+// out[t, c, :] = embed[tokens[t], :] for c < copies (4 residual streams, or 1). Copies bits.
+struct EmbedRowsParams {
+  static constexpr Op kOp = Op::kEmbedRows;
+  int32_t rows = 0;  // T
+  int32_t copies = 1;
+  const int32_t* tokens = nullptr;  // [T], each in [0, embed.n)
+  Bf16Weight embed;                 // [vocab, D]
+  void* out = nullptr;              // [T, copies, D] act
+};
+
+// normed = x * rsqrt(mean(x^2) + eps) * weight, in f32, rounded (kRoundRmsNorm); quantized =
+// act_quant(normed, 128) round trip (kQuantLinearInput).
+struct RmsNormParams {
+  static constexpr Op kOp = Op::kRmsNorm;
+  int32_t rows = 0;
+  int64_t dim = 0;                   // a multiple of 128 where quantized is asked for
+  const void* x = nullptr;           // [rows, dim] act
+  const uint16_t* weight = nullptr;  // [dim] bf16
+  float eps = 0;
+  void* normed = nullptr;     // [rows, dim] act; may be null
+  void* quantized = nullptr;  // [rows, dim] act; may be null
+};
+
+// y = x w^T for up to three weights that share the input: sums in f32, rounded (kRoundLinear). x is
+// already quantised; a product's scale is applied per 128-block of K. N-order of sums: none;
+// K-order: the same for every M.
+struct LinearFp8Params {
+  static constexpr Op kOp = Op::kLinearFp8;
+  struct Part {
+    Fp8Weight w;        // [n, k]
+    void* y = nullptr;  // [M, n] act
+  };
+  int32_t rows = 0;         // M
+  int64_t k = 0;            // a multiple of 128
+  const void* x = nullptr;  // [M, k] act, quantised
+  int32_t part_count = 0;
+  std::array<Part, 3> parts;
+  ReductionPoint reduction = ReductionPoint::kNone;
+};
+
+// y = x w^T for up to five bf16 weights that share the input; sums in f32.
+struct LinearBf16Params {
+  static constexpr Op kOp = Op::kLinearBf16;
+  struct Part {
+    Bf16Weight w;       // [n, k]
+    void* y = nullptr;  // [M, n]: act and rounded (kRoundLinear) when round_output, else f32
+    bool round_output = false;
+  };
+  int32_t rows = 0;         // M
+  int64_t k = 0;            // a multiple of 128
+  const void* x = nullptr;  // [M, k] act, not quantised
+  int32_t part_count = 0;
+  std::array<Part, 5> parts;
+};
+
+// y[t, g, :] = wo_a[g] . o[t, heads of group g], rounded (kRoundOutputGroups), then act_quant 128
+// round trip (kQuantOutputGroups). The input is not quantised; the weight means its dequantised
+// bf16 values.
+struct OutputGroupsParams {
+  static constexpr Op kOp = Op::kOutputGroups;
+  int32_t rows = 0;         // T
+  int32_t groups = 0;       // G, local
+  int64_t rank = 0;         // o_lora_rank, a multiple of 128
+  int64_t group_width = 0;  // H * 512 / G
+  Fp8Weight wo_a;           // [G * rank, group_width]
+  const void* o = nullptr;  // [T, G, group_width] act
+  void* y = nullptr;        // [T, G * rank] act, quantised
+};
+
+absl::Status Validate(const EmbedRowsParams& params);
+absl::Status Validate(const RmsNormParams& params);
+absl::Status Validate(const LinearFp8Params& params);
+absl::Status Validate(const LinearBf16Params& params);
+absl::Status Validate(const OutputGroupsParams& params);
+Cost CostOf(const EmbedRowsParams& params);
+Cost CostOf(const RmsNormParams& params);
+Cost CostOf(const LinearFp8Params& params);
+Cost CostOf(const LinearBf16Params& params);
+Cost CostOf(const OutputGroupsParams& params);
+
+}  // namespace dsv4

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contracts of the hyper-connection operators (model.md 4.1, 4.6, 4.7): hc_pre with the sub-layer's
+// RMSNorm and quantiser, hc_post, hc_head with the final norm, and the MTP block's input.
+#pragma once
+
+#include "kernels/op/op.h"
+
+namespace dsv4 {
+
+// m = (fn . flatten(X)) * rsqrt(mean(flatten(X)^2) + norm_eps), all in f32; pre, post, comb from m
+// by sigmoid and Sinkhorn; x = sum_h pre[h] X[h] (kRoundHcPre); normed = RMSNorm(x; norm)
+// (kRoundRmsNorm); quantized = act_quant(normed, 128) round trip (kQuantLinearInput).
+struct HcPreParams {
+  static constexpr Op kOp = Op::kHcPre;
+  int32_t rows = 0;               // T
+  int64_t hidden = 0;             // D, a multiple of 128
+  const void* streams = nullptr;  // [T, 4, D] act
+  const float* fn = nullptr;      // [24, 4 D]
+  const float* base = nullptr;    // [24]
+  const float* scale = nullptr;   // [3]: pre, post, comb
+  float hc_eps = 0, norm_eps = 0;
+  int32_t sinkhorn_iters = 0;      // column steps
+  const uint16_t* norm = nullptr;  // [D] bf16
+  void* normed = nullptr;          // [T, D] act
+  void* quantized = nullptr;       // [T, D] act
+  float* post = nullptr;           // [T, 4]
+  float* comb = nullptr;           // [T, 4, 4]: comb[h][j]
+};
+
+// out[t, j, :] = post[t, j] * y[t, :] + sum_h comb[t, h, j] * streams[t, h, :], rounded
+// (kRoundHcPost).
+struct HcPostParams {
+  static constexpr Op kOp = Op::kHcPost;
+  int32_t rows = 0;               // T
+  int64_t hidden = 0;             // D
+  const void* y = nullptr;        // [T, D] act
+  const float* post = nullptr;    // [T, 4]
+  const float* comb = nullptr;    // [T, 4, 4]
+  const void* streams = nullptr;  // [T, 4, D] act
+  void* out = nullptr;            // [T, 4, D] act; may be streams itself
+};
+
+// For the chosen rows: pre = sigmoid(m * scale[0] + base) + hc_eps with m as in hc_pre; normed =
+// RMSNorm(sum_h pre[h] X[h] (kRoundHcPre); norm) (kRoundRmsNorm).
+struct HcHeadParams {
+  static constexpr Op kOp = Op::kHcHead;
+  int32_t rows = 0;                 // R, of the output
+  const int32_t* row_of = nullptr;  // [R]: row of streams; null = the first R rows
+  int64_t hidden = 0;               // D
+  const void* streams = nullptr;    // [T, 4, D] act
+  const float* fn = nullptr;        // [4, 4 D]
+  const float* base = nullptr;      // [4]
+  const float* scale = nullptr;     // [1]
+  float hc_eps = 0, norm_eps = 0;
+  const uint16_t* norm = nullptr;  // [D] bf16
+  void* normed = nullptr;          // [R, D] act
+};
+
+// streams[t, h, :] = e[t, :] + h[t, h, :], rounded as a linear's output (kRoundLinear).
+struct MtpCombineParams {
+  static constexpr Op kOp = Op::kMtpCombine;
+  int32_t rows = 0;         // T
+  int64_t hidden = 0;       // D
+  const void* e = nullptr;  // [T, D] act
+  const void* h = nullptr;  // [T, 4, D] act
+  void* streams = nullptr;  // [T, 4, D] act; may be h
+};
+
+absl::Status Validate(const HcPreParams& params);
+absl::Status Validate(const HcPostParams& params);
+absl::Status Validate(const HcHeadParams& params);
+absl::Status Validate(const MtpCombineParams& params);
+Cost CostOf(const HcPreParams& params);
+Cost CostOf(const HcPostParams& params);
+Cost CostOf(const HcHeadParams& params);
+Cost CostOf(const MtpCombineParams& params);
+
+}  // namespace dsv4

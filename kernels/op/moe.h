@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contracts of the mixture-of-experts operators (model.md 4.5): the gate, and the routed experts
+// with the shared expert.
+#pragma once
+
+#include "kernels/op/op.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+inline constexpr int32_t kMaxExpertsPerToken = 32;
+
+// s = sqrt(softplus(gate . x)) in f32. Experts: tid2eid[token] where the layer is hash-routed, else
+// the top K of s + bias (ties: the lowest expert; bias only selects), by descending s + bias.
+// weights = s[experts] / sum(s[experts]) * routed_scale.
+struct MoeGateParams {
+  static constexpr Op kOp = Op::kMoeGate;
+  int32_t rows = 0;                  // T
+  int32_t experts_per_token = 0;     // K
+  Bf16Weight gate;                   // [E, D]
+  const void* x = nullptr;           // [T, D] act, not quantised
+  const int32_t* tokens = nullptr;   // [T], hash-routed layers
+  const int32_t* tid2eid = nullptr;  // [vocab, K]; null = scored
+  const float* bias = nullptr;       // [E], scored layers
+  float routed_scale = 0;
+  int32_t* experts = nullptr;  // [T, K]
+  float* weights = nullptr;    // [T, K]
+};
+
+// expert(x) = w2 . act_quant(silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit) * weight): the
+// linears' outputs rounded (kRoundLinear), the product rounded (kRoundSwiglu) before act_quant 128
+// (kQuantExpertHidden), each expert's output rounded (kRoundExpertOutput); y = sum over the row's K
+// experts in their order, in f32, plus the shared expert (weight 1, FP8), rounded
+// (kRoundFfnOutput). The clamp holds for the shared expert too; limit 0 = none.
+struct ExpertFfnParams {
+  static constexpr Op kOp = Op::kExpertFfn;
+  int32_t rows = 0;                                     // T
+  int64_t hidden = 0;                                   // D, a multiple of 128
+  int64_t inter = 0;                                    // I, local, a multiple of 128
+  int32_t expert_count = 0;                             // E
+  int32_t experts_per_token = 0;                        // K
+  const ExpertWeights* const* experts_table = nullptr;  // [E]
+  Fp8Weight shared_w1, shared_w3, shared_w2;
+  const int32_t* experts = nullptr;  // [T, K]
+  const float* weights = nullptr;    // [T, K]
+  float limit = 0;
+  const void* x = nullptr;  // [T, D] act, quantised
+  void* y = nullptr;        // [T, D] act
+  ReductionPoint reduction = ReductionPoint::kNone;
+};
+
+absl::Status Validate(const MoeGateParams& params);
+absl::Status Validate(const ExpertFfnParams& params);
+Cost CostOf(const MoeGateParams& params);
+// Counts each distinct expert's weights once when `experts` is not null, else min(E, T K) of them.
+Cost CostOf(const ExpertFfnParams& params);
+
+}  // namespace dsv4

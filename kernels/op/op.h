@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all operator contracts share: the operator names, the numerics modes with their rounding
+// points, the launch context, the cost model, and the rows of a step. Each <operator>.h beside this
+// file holds one operator's Params (its contract), Validate and CostOf.
+//
+// Activations ("act" in the contracts) are stored as bf16 by the cpu backend and as f32 by the
+// reference backend, which rounds explicitly. A quantised activation is stored as its round trip
+// (the dequantised values, exact in bf16). All tensors are row-major and contiguous unless a stride
+// is given. All pointers of one Params live on the device that runs it.
+//
+// Row rule: a row's result depends only on that row's input, position and visible rows; not on the
+// other rows of the call, block ids or the thread count. Every backend keeps it bit for bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "lib/base/error.h"
+#include "lib/device/stream.h"
+#include "lib/tensor/dtype.h"
+
+namespace dsv4 {
+
+enum class Op : int32_t {
+  kRopeTable,
+  kEmbedRows,
+  kHcPre,
+  kHcPost,
+  kHcHead,
+  kRmsNorm,
+  kLinearFp8,
+  kLinearBf16,
+  kQkvPrepare,
+  kCompressKv,
+  kIndexQuery,
+  kIndexScoreTopk,
+  kSparseAttention,
+  kOutputGroups,
+  kMoeGate,
+  kExpertFfn,
+  kMtpCombine,
+  kCount,
+};
+
+const char* OpName(Op op);  // "linear_fp8", ...
+
+enum class Numerics : int32_t {
+  kPublished,  // bf16 values at the rounding points below, every quantiser (model.md section 3)
+  kFp32,       // f32 activations, every quantiser; reference backend only
+  kExact,      // f32 activations, no activation or cache quantiser; reference backend only
+};
+
+// Where published numerics round to bf16 or quantise: each can be left out in the reference
+// backend, so that tests can show that the oracle's rules notice it.
+enum class Point : int32_t {
+  kRoundLinear,         // output of every linear that is not kept in f32
+  kRoundHcPre,          // the weighted sum of hc_pre
+  kRoundRmsNorm,        // every RMSNorm
+  kRoundQNorm,          // the per-head q norm
+  kRoundRope,           // RoPE of q, key/value rows, compressed rows and index queries and keys
+  kRoundPooling,        // the compressor's pooling
+  kRoundHadamard,       // the indexer's rotation
+  kRoundAttention,      // the attention output
+  kRoundInverseRope,    // the inverse RoPE
+  kRoundOutputGroups,   // wo_a
+  kRoundSwiglu,         // the SwiGLU product, routing weight included
+  kRoundExpertOutput,   // each expert's output before the sum
+  kRoundFfnOutput,      // the FFN output
+  kRoundHcPost,         // hc_post
+  kQuantLinearInput,    // act_quant 128 of the normed hidden state and of qr
+  kQuantOutputGroups,   // act_quant 128 before wo_b
+  kQuantExpertHidden,   // act_quant 128 before w2, routed and shared
+  kQuantWindowRow,      // act_quant 64 of window rows
+  kQuantCompressedRow,  // act_quant 64 of compressed rows
+  kQuantIndexQuery,     // fp4_act_quant of index queries
+  kQuantIndexKey,       // fp4_act_quant of index keys
+  kCount,
+};
+
+const char* PointName(Point point);  // "round_linear", ...
+
+constexpr bool IsQuantiser(Point point) { return point >= Point::kQuantLinearInput; }
+constexpr uint64_t PointBit(Point point) { return uint64_t{1} << static_cast<int32_t>(point); }
+
+struct LaunchContext {
+  Stream* stream = nullptr;
+  Numerics numerics = Numerics::kPublished;
+  uint64_t omitted_points = 0;     // PointBit set; reference backend only, 0 outside tests
+  std::byte* workspace = nullptr;  // 64-byte aligned; at least the entry's workspace_bytes
+};
+
+// Where a tensor-parallel rank's partial sum is added over the ranks. With one rank it names the
+// place and nothing happens.
+enum class ReductionPoint : int32_t { kNone, kAttentionOutput, kFfnOutput };
+
+// Work of one launch: bytes that must move from memory at least once, and floating-point
+// operations.
+struct Cost {
+  int64_t bytes = 0;
+  int64_t flops = 0;
+};
+
+// For Validate: InvalidArgument with the pieces when `condition` is false.
+template <class... Args>
+absl::Status Expect(bool condition, const Args&... pieces) {
+  if (condition) [[likely]]
+    return absl::OkStatus();
+  return InvalidArgument(pieces...);
+}
+
+}  // namespace dsv4

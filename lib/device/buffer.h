@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory with one owner. On the cpu device it is page-mapped host memory: zero-filled,
+// 64-byte aligned, and resident only where it has been touched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace dsv4 {
+
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  // Host memory of `bytes`; OutOfHostMemory names `purpose` and the size.
+  static absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose);
+
+  std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace dsv4

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/device/cpu_device.h"
+
+#include <string>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace dsv4 {
+namespace {
+
+// Spins before a waiting thread gives its core away: about 20 us, longer than the gap between two
+// kernels of a step, shorter than a person notices on the battery.
+constexpr int kSpins = 2000;
+
+inline void CpuRelax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+std::string CpuDevice::name() const { return "cpu"; }
+
+CpuStream::CpuStream(int threads) {
+  for (int worker = 1; worker < threads; ++worker) {
+    workers_.emplace_back([this, worker] { WorkerLoop(worker); });
+  }
+}
+
+CpuStream::~CpuStream() {
+  stop_.store(true);
+  epoch_.fetch_add(2);  // still even: no job, but sleepers see a change
+  epoch_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void CpuStream::RunUnits(int worker) {
+  for (int64_t unit; (unit = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) {
+    fn_(context_, unit, worker);
+  }
+}
+
+void CpuStream::Run(int64_t count, UnitFn fn, void* context) {
+  fn_ = fn;
+  context_ = context;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  epoch_.fetch_add(1);  // odd: open
+  if (sleeping_.load() > 0) epoch_.notify_all();
+  RunUnits(0);
+  // Close before waiting: a worker that comes later finds the job closed and touches nothing. The
+  // sequentially consistent order of (close, read active_) here and (raise active_, read epoch_)
+  // there makes one of the two see the other.
+  epoch_.fetch_add(1);
+  for (int spins = 0; active_.load() != 0; ++spins) {
+    if (spins < kSpins) {
+      CpuRelax();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void CpuStream::WorkerLoop(int worker) {
+  uint32_t seen = 0;
+  int spins = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const uint32_t epoch = epoch_.load(std::memory_order_acquire);
+    if (epoch == seen || epoch % 2 == 0) {
+      if (++spins < kSpins) {
+        CpuRelax();
+      } else {
+        sleeping_.fetch_add(1);
+        epoch_.wait(epoch);
+        sleeping_.fetch_sub(1);
+        spins = 0;
+      }
+      continue;
+    }
+    seen = epoch;
+    spins = 0;
+    active_.fetch_add(1);
+    if (epoch_.load() % 2 == 1) RunUnits(worker);
+    active_.fetch_sub(1);
+  }
+}
+
+}  // namespace dsv4

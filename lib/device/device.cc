@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/device/device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/device/cpu_device.h"
+
+namespace dsv4 {
+namespace {
+
+// Cores this process may run on, which a container or taskset can make fewer than the machine has.
+int UsableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::clamp(CPU_COUNT(&set), 1, static_cast<int>(kMaxCpuThreads));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
+  if (options.index != 0)
+    return InvalidArgument("device cpu:", options.index, ": the only cpu device is 0");
+  if (options.threads < 0 || options.threads > kMaxCpuThreads) {
+    return InvalidArgument("threads ", options.threads, " is not in 0..", kMaxCpuThreads);
+  }
+  return std::make_unique<CpuDevice>(options.threads == 0 ? UsableCores() : options.threads);
+}
+
+}  // namespace dsv4
