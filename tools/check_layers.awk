@@ -47,8 +47,6 @@ BEGIN {
              "pthread|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|" \
              "strings|termios|tgmath|time|unistd|wchar|wctype)\\.h>$"
   max_lines = 800
-  # Tables, listed by name: file -> reason.
-  long_file["tools/tinymodel/data.py"] = "the corpus' word lists"
 
   # A call of something that a library may not do, after comments and strings are gone. Members of
   # that name (x.exit(), x->signal()) are something else.
@@ -195,6 +193,6 @@ function check(path,    name, layer, number, line, code, is_code, is_library_cod
   }
   close(path)
   if (!licensed) report(path, 1, "does not begin with the SPDX line")
-  if (number - 1 > max_lines && !(path in long_file))
+  if (number - 1 > max_lines)
     report(path, number - 1, "longer than " max_lines " lines")
 }
