@@ -9,16 +9,24 @@ namespace dsv4 {
 
 // *out = a * b; false on overflow.
 template <std::integral T>
-[[nodiscard]] constexpr bool CheckedMul(T a, T b, T* out) { return !__builtin_mul_overflow(a, b, out); }
+[[nodiscard]] constexpr bool CheckedMul(T a, T b, T* out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
 
 // *out = a + b; false on overflow.
 template <std::integral T>
-[[nodiscard]] constexpr bool CheckedAdd(T a, T b, T* out) { return !__builtin_add_overflow(a, b, out); }
+[[nodiscard]] constexpr bool CheckedAdd(T a, T b, T* out) {
+  return !__builtin_add_overflow(a, b, out);
+}
 
 template <std::integral T>
-constexpr T CeilDiv(T a, T b) { return a / b + (a % b != 0); }
+constexpr T CeilDiv(T a, T b) {
+  return a / b + (a % b != 0);
+}
 
 template <std::integral T>
-constexpr T RoundUp(T a, T multiple) { return CeilDiv(a, multiple) * multiple; }
+constexpr T RoundUp(T a, T multiple) {
+  return CeilDiv(a, multiple) * multiple;
+}
 
 }  // namespace dsv4

@@ -10,31 +10,55 @@
 namespace dsv4 {
 
 template <class... Args>
-absl::Status InvalidArgument(const Args&... args) { return absl::InvalidArgumentError(absl::StrCat(args...)); }
+absl::Status InvalidArgument(const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status NotFound(const Args&... args) { return absl::NotFoundError(absl::StrCat(args...)); }
+absl::Status NotFound(const Args&... args) {
+  return absl::NotFoundError(absl::StrCat(args...));
+}
 // A file that cannot be opened, read or mapped.
 template <class... Args>
-absl::Status IoError(const Args&... args) { return absl::UnavailableError(absl::StrCat(args...)); }
+absl::Status IoError(const Args&... args) {
+  return absl::UnavailableError(absl::StrCat(args...));
+}
 // Data whose content contradicts its format: a damaged header, a wrong dtype or shape, a NaN scale.
 template <class... Args>
-absl::Status Corrupt(const Args&... args) { return absl::DataLossError(absl::StrCat(args...)); }
+absl::Status Corrupt(const Args&... args) {
+  return absl::DataLossError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status Unsupported(const Args&... args) { return absl::UnimplementedError(absl::StrCat(args...)); }
+absl::Status Unsupported(const Args&... args) {
+  return absl::UnimplementedError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status OutOfHostMemory(const Args&... args) { return absl::ResourceExhaustedError(absl::StrCat(args...)); }
+absl::Status OutOfHostMemory(const Args&... args) {
+  return absl::ResourceExhaustedError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status ContextFull(const Args&... args) { return absl::OutOfRangeError(absl::StrCat(args...)); }
+absl::Status ContextFull(const Args&... args) {
+  return absl::OutOfRangeError(absl::StrCat(args...));
+}
 // The KV block pool has no block left for the session that asked.
 template <class... Args>
-absl::Status OutOfBlocks(const Args&... args) { return absl::AbortedError(absl::StrCat(args...)); }
+absl::Status OutOfBlocks(const Args&... args) {
+  return absl::AbortedError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status Cancelled(const Args&... args) { return absl::CancelledError(absl::StrCat(args...)); }
+absl::Status Cancelled(const Args&... args) {
+  return absl::CancelledError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status Busy(const Args&... args) { return absl::FailedPreconditionError(absl::StrCat(args...)); }
+absl::Status Busy(const Args&... args) {
+  return absl::FailedPreconditionError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status VersionMismatch(const Args&... args) { return absl::AlreadyExistsError(absl::StrCat(args...)); }
+absl::Status VersionMismatch(const Args&... args) {
+  return absl::AlreadyExistsError(absl::StrCat(args...));
+}
 template <class... Args>
-absl::Status Internal(const Args&... args) { return absl::InternalError(absl::StrCat(args...)); }
+absl::Status Internal(const Args&... args) {
+  return absl::InternalError(absl::StrCat(args...));
+}
 
 }  // namespace dsv4

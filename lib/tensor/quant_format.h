@@ -14,7 +14,8 @@ inline float E8M0ToFloat(uint8_t scale) {
   return std::bit_cast<float>(scale == 0 ? 0x00400000u : uint32_t{scale} << 23);
 }
 
-// e4m3: sign, 4 exponent bits (bias 7), 3 mantissa bits; 0x7f and 0xff are NaN, there is no infinity.
+// e4m3: sign, 4 exponent bits (bias 7), 3 mantissa bits; 0x7f and 0xff are NaN, there is no
+// infinity.
 inline float E4M3ToFloat(uint8_t bits) {
   const int exponent = (bits >> 3) & 15, mantissa = bits & 7;
   float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
