@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/op/attention.h"
+
+#include <algorithm>
+
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
+
+absl::Status CheckStep(const char* op, const StepRows* step) {
+  return Expect(step != nullptr && step->rows >= 1 && step->sequence_count >= 1 &&
+                    step->sequences != nullptr && step->sequence_of != nullptr &&
+                    step->positions != nullptr,
+                op, ": no rows");
+}
+
+// Rows of compressed kind that row r of the step attends.
+int64_t AttendedGroups(const SparseAttentionParams& p, int64_t position) {
+  if (p.ratio == 0) return 0;
+  const int64_t visible = VisibleGroups(position, p.ratio);
+  return p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;
+}
+
+}  // namespace
+
+absl::Status Validate(const QkvPrepareParams& p) {
+  DSV4_RETURN_IF_ERROR(CheckStep("qkv_prepare", p.step));
+  return Expect(p.heads >= 1 && p.q != nullptr && p.kv != nullptr && p.kv_norm != nullptr &&
+                    p.window.base != nullptr,
+                "qkv_prepare: heads ", p.heads, " or a null pointer");
+}
+
+Cost CostOf(const QkvPrepareParams& p) {
+  const int64_t rows = p.step->rows;
+  return {.bytes = rows * kKvRowElements * kAct * (2 * p.heads + 2),
+          .flops = rows * kKvRowElements * (p.heads + 1) * 4};
+}
+
+absl::Status Validate(const CompressKvParams& p) {
+  DSV4_RETURN_IF_ERROR(CheckStep("compress_kv", p.step));
+  DSV4_RETURN_IF_ERROR(Expect(p.ratio == kCsaRatio || p.ratio == kHcaRatio, "compress_kv: ratio ",
+                              p.ratio, " is not 4 or 128"));
+  return Expect(p.k != nullptr && p.z != nullptr && p.ape != nullptr && p.norm != nullptr &&
+                    p.rows.base != nullptr,
+                "compress_kv: a null pointer");
+}
+
+Cost CostOf(const CompressKvParams& p) {
+  const int64_t rows = p.step->rows, state = CompressorStateFloats(p.ratio, p.dim()) * 4;
+  return {.bytes = rows * p.width() * 2 * 4 + 2 * p.step->sequence_count * state +
+                   (rows / p.ratio) * p.dim() * kAct,
+          .flops = rows * p.width() * 30};  // two exponentials and five operations an element
+}
+
+absl::Status Validate(const IndexQueryParams& p) {
+  DSV4_RETURN_IF_ERROR(CheckStep("index_query", p.step));
+  return Expect(p.heads >= 1 && p.q != nullptr, "index_query: heads ", p.heads,
+                " or a null pointer");
+}
+
+Cost CostOf(const IndexQueryParams& p) {
+  const int64_t values = int64_t{p.step->rows} * p.heads * kIndexKeyElements;
+  return {.bytes = values * 2 * kAct, .flops = values * 12};
+}
+
+absl::Status Validate(const IndexScoreTopkParams& p) {
+  DSV4_RETURN_IF_ERROR(CheckStep("index_score_topk", p.step));
+  return Expect(p.heads >= 1 && p.topk >= 1 && p.q != nullptr && p.weights != nullptr &&
+                    p.keys.base != nullptr && p.selected != nullptr,
+                "index_score_topk: heads ", p.heads, ", topk ", p.topk, " or a null pointer");
+}
+
+Cost CostOf(const IndexScoreTopkParams& p) {
+  Cost cost{
+      .bytes = int64_t{p.step->rows} * (p.heads * (kIndexKeyElements + 1) * kAct + p.topk * 4),
+      .flops = 0};
+  for (int i = 0; i < p.step->sequence_count; ++i) {
+    const SequenceRows& s = p.step->sequences[i];
+    const int64_t last = VisibleGroups(s.first_position + s.rows - 1, kCsaRatio);
+    if (last > p.topk) cost.bytes += last * kIndexKeyElements * kAct;
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const int64_t visible = VisibleGroups(s.first_position + r, kCsaRatio);
+      // All groups are selected without a score when they fit.
+      if (visible > p.topk) cost.flops += visible * p.heads * (2 * kIndexKeyElements + 3);
+    }
+  }
+  return cost;
+}
+
+absl::Status Validate(const SparseAttentionParams& p) {
+  DSV4_RETURN_IF_ERROR(CheckStep("sparse_attention", p.step));
+  DSV4_RETURN_IF_ERROR(Expect(p.ratio == 0 || p.ratio == kCsaRatio || p.ratio == kHcaRatio,
+                              "sparse_attention: ratio ", p.ratio, " is not 0, 4 or 128"));
+  return Expect(p.heads >= 1 && p.q != nullptr && p.o != nullptr && p.sink != nullptr &&
+                    p.window.base != nullptr && (p.ratio == 0 || p.groups.base != nullptr) &&
+                    (p.ratio != kCsaRatio || (p.selected != nullptr && p.topk >= 1)),
+                "sparse_attention: heads ", p.heads, ", topk ", p.topk, " or a null pointer");
+}
+
+Cost CostOf(const SparseAttentionParams& p) {
+  Cost cost{.bytes = int64_t{p.step->rows} * p.heads * kKvRowElements * 2 * kAct, .flops = 0};
+  for (int i = 0; i < p.step->sequence_count; ++i) {
+    const SequenceRows& s = p.step->sequences[i];
+    const int64_t end = s.first_position + s.rows;
+    // Each row that any query of the sequence sees is read once.
+    const int64_t window = std::min<int64_t>(end, s.rows + kWindowTokens - 1);
+    int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(end - 1, p.ratio);
+    if (p.ratio == kCsaRatio) groups = std::min<int64_t>(groups, int64_t{s.rows} * p.topk);
+    cost.bytes += (window + groups) * kKvRowElements * kAct;
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const int64_t position = s.first_position + r;
+      const int64_t attended =
+          std::min<int64_t>(position + 1, kWindowTokens) + AttendedGroups(p, position);
+      cost.flops += attended * p.heads * kKvRowElements * 4;
+    }
+  }
+  return cost;
+}
+
+}  // namespace dsv4

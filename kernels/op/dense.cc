@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/op/dense.h"
+
+#include "lib/base/checked_math.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
+
+int64_t Fp8Bytes(const Fp8Weight& w) {
+  return w.n * w.k + CeilDiv(w.n, kFp8Block) * CeilDiv(w.k, kFp8Block);
+}
+
+}  // namespace
+
+absl::Status Validate(const EmbedRowsParams& p) {
+  return Expect(p.rows >= 1 && (p.copies == 1 || p.copies == 4) && p.tokens != nullptr &&
+                    p.embed.data != nullptr && p.out != nullptr,
+                "embed_rows: rows ", p.rows, ", copies ", p.copies, " or a null pointer");
+}
+
+Cost CostOf(const EmbedRowsParams& p) {
+  return {.bytes = int64_t{p.rows} * p.embed.k * kAct * (1 + p.copies), .flops = 0};
+}
+
+absl::Status Validate(const RmsNormParams& p) {
+  return Expect(p.rows >= 1 && p.dim >= 1 && (p.quantized == nullptr || p.dim % kFp8Block == 0) &&
+                    p.x != nullptr && p.weight != nullptr &&
+                    (p.normed != nullptr || p.quantized != nullptr),
+                "rms_norm: rows ", p.rows, ", dim ", p.dim, " or a null pointer");
+}
+
+Cost CostOf(const RmsNormParams& p) {
+  const int64_t values = int64_t{p.rows} * p.dim;
+  const int64_t outputs = (p.normed != nullptr) + (p.quantized != nullptr);
+  return {.bytes = values * kAct * (1 + outputs), .flops = values * 4};
+}
+
+absl::Status Validate(const LinearFp8Params& p) {
+  DSV4_RETURN_IF_ERROR(Expect(
+      p.rows >= 1 && p.k >= 1 && p.k % kFp8Block == 0 && p.x != nullptr && p.part_count >= 1 &&
+          p.part_count <= static_cast<int>(p.parts.size()),
+      "linear_fp8: rows ", p.rows, ", k ", p.k, ", parts ", p.part_count, " or a null input"));
+  for (int i = 0; i < p.part_count; ++i) {
+    const LinearFp8Params::Part& part = p.parts[i];
+    DSV4_RETURN_IF_ERROR(Expect(part.w.n >= 1 && part.w.k == p.k && part.w.data != nullptr &&
+                                    part.w.scale != nullptr && part.y != nullptr,
+                                "linear_fp8: part ", i, " is [", part.w.n, ", ", part.w.k,
+                                "], input width ", p.k, ", or a null pointer"));
+  }
+  return absl::OkStatus();
+}
+
+Cost CostOf(const LinearFp8Params& p) {
+  Cost cost{.bytes = int64_t{p.rows} * p.k * kAct, .flops = 0};
+  for (int i = 0; i < p.part_count; ++i) {
+    const Fp8Weight& w = p.parts[i].w;
+    cost.bytes += Fp8Bytes(w) + int64_t{p.rows} * w.n * kAct;
+    cost.flops += 2 * int64_t{p.rows} * w.n * w.k;
+  }
+  return cost;
+}
+
+absl::Status Validate(const LinearBf16Params& p) {
+  DSV4_RETURN_IF_ERROR(Expect(
+      p.rows >= 1 && p.k >= 1 && p.k % kFp8Block == 0 && p.x != nullptr && p.part_count >= 1 &&
+          p.part_count <= static_cast<int>(p.parts.size()),
+      "linear_bf16: rows ", p.rows, ", k ", p.k, ", parts ", p.part_count, " or a null input"));
+  for (int i = 0; i < p.part_count; ++i) {
+    const LinearBf16Params::Part& part = p.parts[i];
+    DSV4_RETURN_IF_ERROR(
+        Expect(part.w.n >= 1 && part.w.k == p.k && part.w.data != nullptr && part.y != nullptr,
+               "linear_bf16: part ", i, " is [", part.w.n, ", ", part.w.k, "], input width ", p.k,
+               ", or a null pointer"));
+  }
+  return absl::OkStatus();
+}
+
+Cost CostOf(const LinearBf16Params& p) {
+  Cost cost{.bytes = int64_t{p.rows} * p.k * kAct, .flops = 0};
+  for (int i = 0; i < p.part_count; ++i) {
+    const LinearBf16Params::Part& part = p.parts[i];
+    cost.bytes +=
+        part.w.n * part.w.k * 2 + int64_t{p.rows} * part.w.n * (part.round_output ? kAct : 4);
+    cost.flops += 2 * int64_t{p.rows} * part.w.n * part.w.k;
+  }
+  return cost;
+}
+
+absl::Status Validate(const OutputGroupsParams& p) {
+  return Expect(p.rows >= 1 && p.groups >= 1 && p.rank >= 1 && p.rank % kFp8Block == 0 &&
+                    p.group_width % kFp8Block == 0 && p.wo_a.n == p.groups * p.rank &&
+                    p.wo_a.k == p.group_width && p.wo_a.data != nullptr &&
+                    p.wo_a.scale != nullptr && p.o != nullptr && p.y != nullptr,
+                "output_groups: rows ", p.rows, ", groups ", p.groups, ", rank ", p.rank,
+                ", group width ", p.group_width, ", weight [", p.wo_a.n, ", ", p.wo_a.k,
+                "] or a null pointer");
+}
+
+Cost CostOf(const OutputGroupsParams& p) {
+  return {.bytes = Fp8Bytes(p.wo_a) + int64_t{p.rows} * p.groups * (p.group_width + p.rank) * kAct,
+          .flops = 2 * int64_t{p.rows} * p.wo_a.n * p.wo_a.k};
+}
+
+}  // namespace dsv4

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/op/hyper_connection.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
+
+}  // namespace
+
+absl::Status Validate(const HcPreParams& p) {
+  return Expect(p.rows >= 1 && p.hidden >= 128 && p.hidden % 128 == 0 && p.sinkhorn_iters >= 1 &&
+                    p.streams != nullptr && p.fn != nullptr && p.base != nullptr &&
+                    p.scale != nullptr && p.norm != nullptr && p.normed != nullptr &&
+                    p.quantized != nullptr && p.post != nullptr && p.comb != nullptr,
+                "hc_pre: rows ", p.rows, ", hidden ", p.hidden, ", Sinkhorn iterations ",
+                p.sinkhorn_iters, " or a null pointer");
+}
+
+Cost CostOf(const HcPreParams& p) {
+  const int64_t rows = p.rows, width = 4 * p.hidden;
+  return {.bytes = 24 * width * 4 + rows * (width + 2 * p.hidden) * kAct + rows * 20 * 4,
+          .flops = rows * (2 * 24 * width + 2 * width + 2 * width + 8 * p.hidden +
+                           int64_t{p.sinkhorn_iters} * 2 * 32)};
+}
+
+absl::Status Validate(const HcPostParams& p) {
+  return Expect(p.rows >= 1 && p.hidden >= 1 && p.y != nullptr && p.post != nullptr &&
+                    p.comb != nullptr && p.streams != nullptr && p.out != nullptr,
+                "hc_post: rows ", p.rows, ", hidden ", p.hidden, " or a null pointer");
+}
+
+Cost CostOf(const HcPostParams& p) {
+  return {.bytes = int64_t{p.rows} * p.hidden * 9 * kAct, .flops = int64_t{p.rows} * p.hidden * 36};
+}
+
+absl::Status Validate(const HcHeadParams& p) {
+  return Expect(p.rows >= 1 && p.hidden >= 1 && p.streams != nullptr && p.fn != nullptr &&
+                    p.base != nullptr && p.scale != nullptr && p.norm != nullptr &&
+                    p.normed != nullptr,
+                "hc_head: rows ", p.rows, ", hidden ", p.hidden, " or a null pointer");
+}
+
+Cost CostOf(const HcHeadParams& p) {
+  const int64_t rows = p.rows, width = 4 * p.hidden;
+  return {.bytes = 4 * width * 4 + rows * (width + p.hidden) * kAct,
+          .flops = rows * (2 * 4 * width + 4 * width + 4 * p.hidden)};
+}
+
+absl::Status Validate(const MtpCombineParams& p) {
+  return Expect(
+      p.rows >= 1 && p.hidden >= 1 && p.e != nullptr && p.h != nullptr && p.streams != nullptr,
+      "mtp_combine: rows ", p.rows, ", hidden ", p.hidden, " or a null pointer");
+}
+
+Cost CostOf(const MtpCombineParams& p) {
+  return {.bytes = int64_t{p.rows} * p.hidden * 9 * kAct, .flops = int64_t{p.rows} * p.hidden * 4};
+}
+
+}  // namespace dsv4

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/op/moe.h"
+
+#include <algorithm>
+
+#include "lib/base/checked_math.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
+
+int64_t DistinctExperts(const ExpertFfnParams& p) {
+  const int64_t slots = int64_t{p.rows} * p.experts_per_token;
+  if (p.experts == nullptr) return std::min<int64_t>(p.expert_count, slots);
+  int64_t distinct = 0;
+  for (int32_t e = 0; e < p.expert_count; ++e) {
+    distinct += std::find(p.experts, p.experts + slots, e) != p.experts + slots;
+  }
+  return distinct;
+}
+
+}  // namespace
+
+absl::Status Validate(const MoeGateParams& p) {
+  DSV4_RETURN_IF_ERROR(Expect(p.rows >= 1 && p.experts_per_token >= 1 &&
+                                  p.experts_per_token <= kMaxExpertsPerToken &&
+                                  p.experts_per_token <= p.gate.n && p.gate.k % 128 == 0,
+                              "moe_gate: rows ", p.rows, ", ", p.experts_per_token,
+                              " experts a token of ", p.gate.n, ", hidden ", p.gate.k));
+  return Expect(p.gate.data != nullptr && p.x != nullptr && p.experts != nullptr &&
+                    p.weights != nullptr &&
+                    (p.tid2eid != nullptr ? p.tokens != nullptr : p.bias != nullptr),
+                "moe_gate: a null pointer");
+}
+
+Cost CostOf(const MoeGateParams& p) {
+  const int64_t rows = p.rows;
+  return {
+      .bytes = p.gate.n * p.gate.k * 2 + rows * p.gate.k * kAct + rows * p.experts_per_token * 8,
+      .flops = 2 * rows * p.gate.n * p.gate.k + rows * p.gate.n * 30};
+}
+
+absl::Status Validate(const ExpertFfnParams& p) {
+  DSV4_RETURN_IF_ERROR(Expect(
+      p.rows >= 1 && p.hidden >= 1 && p.hidden % 128 == 0 && p.inter >= 1 && p.inter % 128 == 0 &&
+          p.experts_per_token >= 1 && p.experts_per_token <= kMaxExpertsPerToken &&
+          p.experts_per_token <= p.expert_count,
+      "expert_ffn: rows ", p.rows, ", hidden ", p.hidden, ", inter ", p.inter, ", ",
+      p.experts_per_token, " experts a token of ", p.expert_count));
+  return Expect(p.experts_table != nullptr && p.shared_w1.data != nullptr &&
+                    p.shared_w3.data != nullptr && p.shared_w2.data != nullptr &&
+                    p.experts != nullptr && p.weights != nullptr && p.x != nullptr &&
+                    p.y != nullptr,
+                "expert_ffn: a null pointer");
+}
+
+Cost CostOf(const ExpertFfnParams& p) {
+  const int64_t rows = p.rows, weights = 3 * p.hidden * p.inter;
+  const int64_t shared_bytes =
+      weights + 3 * CeilDiv(p.hidden, kFp8Block) * CeilDiv(p.inter, kFp8Block);
+  const int64_t expert_bytes = weights / 2 + weights / kFp4Run;
+  return {.bytes = DistinctExperts(p) * expert_bytes + shared_bytes + rows * p.hidden * 2 * kAct,
+          .flops = 2 * rows * weights * (p.experts_per_token + 1)};
+}
+
+}  // namespace dsv4
