@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tree of json.h, built from simdjson's on-demand walk: unlike its DOM, that walk gives the
+// text of numbers. It visits every value, so the whole document is checked.
+#include "lib/io/json.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "simdjson.h"
+
+namespace dsv4 {
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+
+constexpr absl::string_view kBadString = "bad or unpaired escape in a string";
+
+absl::string_view View(std::string_view s) { return {s.data(), s.size()}; }
+
+// simdjson takes any text up to the next separator for a number token.
+bool IsNumber(absl::string_view s) {
+  size_t i = 0;
+  const auto skip_digits = [&] {
+    const size_t start = i;
+    while (i < s.size() && s[i] >= '0' && s[i] <= '9') ++i;
+    return i > start;
+  };
+  if (i < s.size() && s[i] == '-') ++i;
+  const size_t first = i;
+  if (!skip_digits() || (s[first] == '0' && i > first + 1)) return false;
+  if (i < s.size() && s[i] == '.') {
+    ++i;
+    if (!skip_digits()) return false;
+  }
+  if (i < s.size() && (s[i] == 'e' || s[i] == 'E')) {
+    ++i;
+    if (i < s.size() && (s[i] == '+' || s[i] == '-')) ++i;
+    if (!skip_digits()) return false;
+  }
+  return i == s.size();
+}
+
+}  // namespace
+
+class JsonReader {
+ public:
+  // Reads the document as the only element of an array, so that a root is a value like any other.
+  JsonReader(absl::string_view text, absl::string_view source)
+      : padded_(text.size() + 2), source_(source) {
+    char* p = padded_.data();
+    *p++ = '[';
+    if (!text.empty()) p = std::copy(text.begin(), text.end(), p);
+    *p = ']';
+  }
+
+  absl::StatusOr<JsonValue> Read() {
+    if (const auto error = parser_.iterate(padded_).get(document_)) return OpenError(error);
+    ondemand::array roots;
+    if (const auto error = document_.get_array().get(roots)) return WalkError(error);
+    JsonValue root;
+    int count = 0;
+    for (auto element : roots) {
+      ondemand::value value;
+      if (const auto error = element.get(value)) return WalkError(error);
+      if (++count > 1) break;
+      DSV4_RETURN_IF_ERROR(ReadValue(value, 0, &root));
+    }
+    if (count == 0) return Corrupt(source_, ": no JSON value");
+    const char* rest = nullptr;
+    if (!document_.current_location().get(rest)) return ErrorAt(rest, "text after the document");
+    return root;
+  }
+
+ private:
+  absl::Status ErrorAt(const char* place, absl::string_view reason) const {
+    const char* begin = padded_.data() + 1;
+    const char* at = begin + std::clamp<ptrdiff_t>(place - begin, 0, padded_.size() - 2);
+    const char* line = at;
+    while (line > begin && line[-1] != '\n') --line;
+    return Corrupt(source_, ": line ", 1 + std::count(begin, line, '\n'), ", column ",
+                   at - line + 1, ": ", reason);
+  }
+
+  // An error of simdjson's first pass over the whole text, which knows no place.
+  absl::Status OpenError(simdjson::error_code error) const {
+    if (error == simdjson::UTF8_ERROR) {
+      const char* end = padded_.data() + padded_.size();
+      for (const char* line = padded_.data(); line < end;) {
+        const char* line_end = std::find(line, end, '\n');
+        if (!simdjson::validate_utf8(line, line_end - line)) return ErrorAt(line, "not UTF-8");
+        line = line_end == end ? end : line_end + 1;
+      }
+    }
+    return Corrupt(source_, ": ", simdjson::error_message(error));
+  }
+
+  absl::Status WalkError(simdjson::error_code error) {
+    const char* place = nullptr;
+    if (document_.current_location().get(place)) place = padded_.data() + padded_.size();
+    return ErrorAt(place, simdjson::error_message(error));
+  }
+
+  // REQUIRES: `out` is null. `depth` containers are open around `value`.
+  absl::Status ReadValue(ondemand::value& value, int depth, JsonValue* out) {
+    ondemand::json_type type;
+    if (const auto error = value.type().get(type)) return WalkError(error);
+    const absl::string_view token =
+        absl::StripTrailingAsciiWhitespace(View(value.raw_json_token()));
+    switch (type) {
+      case ondemand::json_type::array:
+      case ondemand::json_type::object:
+        if (depth == kMaxJsonDepth) {
+          return ErrorAt(token.data(), absl::StrCat("nested deeper than ", kMaxJsonDepth));
+        }
+        return type == ondemand::json_type::array ? ReadArray(value, depth + 1, out)
+                                                  : ReadObject(value, depth + 1, out);
+      case ondemand::json_type::string: {
+        std::string_view s;
+        if (value.get_string().get(s)) return ErrorAt(token.data(), kBadString);
+        out->data_.emplace<std::string>(s);
+        return absl::OkStatus();
+      }
+      case ondemand::json_type::number:
+        if (!IsNumber(token)) return ErrorAt(token.data(), "not a number");
+        out->data_ = JsonValue::Number{std::string(token)};
+        return absl::OkStatus();
+      case ondemand::json_type::boolean: {
+        bool b = false;
+        if (const auto error = value.get_bool().get(b)) return WalkError(error);
+        out->data_ = b;
+        return absl::OkStatus();
+      }
+      case ondemand::json_type::null:
+        if (token != "null") return ErrorAt(token.data(), "not a value");
+        return absl::OkStatus();
+    }
+    return ErrorAt(token.data(), "not a value");
+  }
+
+  absl::Status ReadArray(ondemand::value& value, int depth, JsonValue* out) {
+    ondemand::array array;
+    if (const auto error = value.get_array().get(array)) return WalkError(error);
+    auto& items = out->data_.emplace<std::vector<JsonValue>>();
+    for (auto element : array) {
+      ondemand::value item;
+      if (const auto error = element.get(item)) return WalkError(error);
+      DSV4_RETURN_IF_ERROR(ReadValue(item, depth, &items.emplace_back()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadObject(ondemand::value& value, int depth, JsonValue* out) {
+    ondemand::object object;
+    if (const auto error = value.get_object().get(object)) return WalkError(error);
+    auto& members = out->data_.emplace<std::vector<JsonMember>>();
+    // Keys are views into the parser's string buffer, which lives as long as the document.
+    absl::flat_hash_map<absl::string_view, size_t> places;
+    for (auto field : object) {
+      ondemand::field member;
+      if (const auto error = std::move(field).get(member)) return WalkError(error);
+      const char* raw_key = member.key().raw();
+      std::string_view key;
+      if (member.unescaped_key().get(key)) return ErrorAt(raw_key - 1, kBadString);
+      const auto [place, is_new] = places.try_emplace(View(key), members.size());
+      if (is_new) members.push_back({std::string(key), {}});
+      JsonValue& slot = members[place->second].value;
+      slot = JsonValue();
+      DSV4_RETURN_IF_ERROR(ReadValue(member.value(), depth, &slot));
+    }
+    return absl::OkStatus();
+  }
+
+  simdjson::padded_string padded_;
+  absl::string_view source_;
+  ondemand::parser parser_;
+  ondemand::document document_;
+};
+
+absl::string_view JsonValue::KindName() const {
+  static constexpr absl::string_view kNames[] = {"null",   "boolean", "number",
+                                                 "string", "array",   "object"};
+  return kNames[data_.index()];
+}
+
+std::optional<bool> JsonValue::AsBool() const {
+  const bool* b = std::get_if<bool>(&data_);
+  return b ? std::optional<bool>(*b) : std::nullopt;
+}
+
+const std::string* JsonValue::AsString() const { return std::get_if<std::string>(&data_); }
+
+const std::string* JsonValue::AsNumberText() const {
+  const Number* number = std::get_if<Number>(&data_);
+  return number ? &number->text : nullptr;
+}
+
+std::optional<int64_t> JsonValue::AsInt64() const {
+  const std::string* text = AsNumberText();
+  int64_t value = 0;
+  if (!text || !absl::SimpleAtoi(*text, &value)) return std::nullopt;
+  return value;
+}
+
+const std::vector<JsonValue>* JsonValue::AsArray() const {
+  return std::get_if<std::vector<JsonValue>>(&data_);
+}
+
+const std::vector<JsonMember>* JsonValue::AsObject() const {
+  return std::get_if<std::vector<JsonMember>>(&data_);
+}
+
+const JsonValue* JsonValue::Find(absl::string_view key) const {
+  const std::vector<JsonMember>* members = AsObject();
+  if (!members) return nullptr;
+  for (const JsonMember& member : *members) {
+    if (member.key == key) return &member.value;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view source,
+                                    int64_t max_bytes) {
+  if (static_cast<int64_t>(text.size()) > max_bytes) {
+    return Corrupt(source, ": ", text.size(), " bytes of JSON, at most ", max_bytes, " allowed");
+  }
+  return JsonReader(text, source).Read();
+}
+
+}  // namespace dsv4

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A JSON document as an owning tree, for documents whose key order and number text matter or whose
+// shape is not fixed. It knows JSON only; what a key means is the reader's. Documents are
+// untrusted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace dsv4 {
+
+struct JsonMember;
+
+// One value. What accessors return points into the value and lives as long as it is unchanged.
+class JsonValue {
+ public:
+  // In the order of the alternatives of data_.
+  enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
+
+  JsonValue() = default;
+
+  Kind kind() const { return static_cast<Kind>(data_.index()); }
+  absl::string_view KindName() const;  // "null", "boolean", "number", "string", "array", "object"
+  bool IsNull() const { return kind() == Kind::kNull; }
+
+  // Null or nullopt when the value is of another kind.
+  std::optional<bool> AsBool() const;
+  const std::string* AsString() const;      // UTF-8, escapes resolved; may contain NUL
+  const std::string* AsNumberText() const;  // as written in the document
+  std::optional<int64_t> AsInt64() const;   // also nullopt for a fraction, an exponent, an overflow
+  const std::vector<JsonValue>* AsArray() const;
+  const std::vector<JsonMember>* AsObject() const;  // in document order, keys unique
+
+  // Value of an object's key; null when it is absent or this is no object. Linear in the members.
+  const JsonValue* Find(absl::string_view key) const;
+
+ private:
+  friend class JsonReader;
+
+  struct Number {
+    std::string text;
+  };
+  std::variant<std::monostate, bool, Number, std::string, std::vector<JsonValue>,
+               std::vector<JsonMember>>
+      data_;
+};
+
+struct JsonMember {
+  std::string key;
+  JsonValue value;
+};
+
+// Deepest nesting of arrays and objects.
+inline constexpr int kMaxJsonDepth = 200;
+
+// Parses one whole document. A key that an object repeats keeps its first place and its last value,
+// as in Python's json. Corrupt, as "SOURCE: line L, column C: REASON" (counted from 1, columns in
+// bytes; the place where reading stopped, left out when none is known), for anything that is not
+// JSON in UTF-8, for unpaired surrogate escapes, for nesting beyond kMaxJsonDepth, and for text
+// longer than `max_bytes`.
+absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view source,
+                                    int64_t max_bytes);
+
+}  // namespace dsv4
