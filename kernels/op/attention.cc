@@ -8,8 +8,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
-
 absl::Status CheckStep(const char* op, const StepRows* step) {
   return Expect(step != nullptr && step->rows >= 1 && step->sequence_count >= 1 &&
                     step->sequences != nullptr && step->sequence_of != nullptr &&
@@ -35,7 +33,7 @@ absl::Status Validate(const QkvPrepareParams& p) {
 
 Cost CostOf(const QkvPrepareParams& p) {
   const int64_t rows = p.step->rows;
-  return {.bytes = rows * kKvRowElements * kAct * (2 * p.heads + 2),
+  return {.bytes = rows * kKvRowElements * kActBytes * (2 * p.heads + 2),
           .flops = rows * kKvRowElements * (p.heads + 1) * 4};
 }
 
@@ -51,7 +49,7 @@ absl::Status Validate(const CompressKvParams& p) {
 Cost CostOf(const CompressKvParams& p) {
   const int64_t rows = p.step->rows, state = CompressorStateFloats(p.ratio, p.dim()) * 4;
   return {.bytes = rows * p.width() * 2 * 4 + 2 * p.step->sequence_count * state +
-                   (rows / p.ratio) * p.dim() * kAct,
+                   (rows / p.ratio) * p.dim() * kActBytes,
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
 }
 
@@ -63,7 +61,7 @@ absl::Status Validate(const IndexQueryParams& p) {
 
 Cost CostOf(const IndexQueryParams& p) {
   const int64_t values = int64_t{p.step->rows} * p.heads * kIndexKeyElements;
-  return {.bytes = values * 2 * kAct, .flops = values * 12};
+  return {.bytes = values * 2 * kActBytes, .flops = values * 12};
 }
 
 absl::Status Validate(const IndexScoreTopkParams& p) {
@@ -75,12 +73,12 @@ absl::Status Validate(const IndexScoreTopkParams& p) {
 
 Cost CostOf(const IndexScoreTopkParams& p) {
   Cost cost{
-      .bytes = int64_t{p.step->rows} * (p.heads * (kIndexKeyElements + 1) * kAct + p.topk * 4),
+      .bytes = int64_t{p.step->rows} * (p.heads * (kIndexKeyElements + 1) * kActBytes + p.topk * 4),
       .flops = 0};
   for (int i = 0; i < p.step->sequence_count; ++i) {
     const SequenceRows& s = p.step->sequences[i];
     const int64_t last = VisibleGroups(s.first_position + s.rows - 1, kCsaRatio);
-    if (last > p.topk) cost.bytes += last * kIndexKeyElements * kAct;
+    if (last > p.topk) cost.bytes += last * kIndexKeyElements * kActBytes;
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t visible = VisibleGroups(s.first_position + r, kCsaRatio);
       // All groups are selected without a score when they fit.
@@ -101,7 +99,7 @@ absl::Status Validate(const SparseAttentionParams& p) {
 }
 
 Cost CostOf(const SparseAttentionParams& p) {
-  Cost cost{.bytes = int64_t{p.step->rows} * p.heads * kKvRowElements * 2 * kAct, .flops = 0};
+  Cost cost{.bytes = int64_t{p.step->rows} * p.heads * kKvRowElements * 2 * kActBytes, .flops = 0};
   for (int i = 0; i < p.step->sequence_count; ++i) {
     const SequenceRows& s = p.step->sequences[i];
     const int64_t end = s.first_position + s.rows;
@@ -109,7 +107,7 @@ Cost CostOf(const SparseAttentionParams& p) {
     const int64_t window = std::min<int64_t>(end, s.rows + kWindowTokens - 1);
     int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(end - 1, p.ratio);
     if (p.ratio == kCsaRatio) groups = std::min<int64_t>(groups, int64_t{s.rows} * p.topk);
-    cost.bytes += (window + groups) * kKvRowElements * kAct;
+    cost.bytes += (window + groups) * kKvRowElements * kActBytes;
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t position = s.first_position + r;
       const int64_t attended =

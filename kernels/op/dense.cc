@@ -7,8 +7,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
-
 int64_t Fp8Bytes(const Fp8Weight& w) {
   return w.n * w.k + CeilDiv(w.n, kFp8Block) * CeilDiv(w.k, kFp8Block);
 }
@@ -22,7 +20,7 @@ absl::Status Validate(const EmbedRowsParams& p) {
 }
 
 Cost CostOf(const EmbedRowsParams& p) {
-  return {.bytes = int64_t{p.rows} * p.embed.k * kAct * (1 + p.copies), .flops = 0};
+  return {.bytes = int64_t{p.rows} * p.embed.k * kActBytes * (1 + p.copies), .flops = 0};
 }
 
 absl::Status Validate(const RmsNormParams& p) {
@@ -35,7 +33,7 @@ absl::Status Validate(const RmsNormParams& p) {
 Cost CostOf(const RmsNormParams& p) {
   const int64_t values = int64_t{p.rows} * p.dim;
   const int64_t outputs = (p.normed != nullptr) + (p.quantized != nullptr);
-  return {.bytes = values * kAct * (1 + outputs), .flops = values * 4};
+  return {.bytes = values * kActBytes * (1 + outputs), .flops = values * 4};
 }
 
 absl::Status Validate(const LinearFp8Params& p) {
@@ -54,10 +52,10 @@ absl::Status Validate(const LinearFp8Params& p) {
 }
 
 Cost CostOf(const LinearFp8Params& p) {
-  Cost cost{.bytes = int64_t{p.rows} * p.k * kAct, .flops = 0};
+  Cost cost{.bytes = int64_t{p.rows} * p.k * kActBytes, .flops = 0};
   for (int i = 0; i < p.part_count; ++i) {
     const Fp8Weight& w = p.parts[i].w;
-    cost.bytes += Fp8Bytes(w) + int64_t{p.rows} * w.n * kAct;
+    cost.bytes += Fp8Bytes(w) + int64_t{p.rows} * w.n * kActBytes;
     cost.flops += 2 * int64_t{p.rows} * w.n * w.k;
   }
   return cost;
@@ -79,11 +77,11 @@ absl::Status Validate(const LinearBf16Params& p) {
 }
 
 Cost CostOf(const LinearBf16Params& p) {
-  Cost cost{.bytes = int64_t{p.rows} * p.k * kAct, .flops = 0};
+  Cost cost{.bytes = int64_t{p.rows} * p.k * kActBytes, .flops = 0};
   for (int i = 0; i < p.part_count; ++i) {
     const LinearBf16Params::Part& part = p.parts[i];
     cost.bytes +=
-        part.w.n * part.w.k * 2 + int64_t{p.rows} * part.w.n * (part.round_output ? kAct : 4);
+        part.w.n * part.w.k * 2 + int64_t{p.rows} * part.w.n * (part.round_output ? kActBytes : 4);
     cost.flops += 2 * int64_t{p.rows} * part.w.n * part.w.k;
   }
   return cost;
@@ -100,8 +98,9 @@ absl::Status Validate(const OutputGroupsParams& p) {
 }
 
 Cost CostOf(const OutputGroupsParams& p) {
-  return {.bytes = Fp8Bytes(p.wo_a) + int64_t{p.rows} * p.groups * (p.group_width + p.rank) * kAct,
-          .flops = 2 * int64_t{p.rows} * p.wo_a.n * p.wo_a.k};
+  return {
+      .bytes = Fp8Bytes(p.wo_a) + int64_t{p.rows} * p.groups * (p.group_width + p.rank) * kActBytes,
+      .flops = 2 * int64_t{p.rows} * p.wo_a.n * p.wo_a.k};
 }
 
 }  // namespace dsv4

@@ -2,12 +2,6 @@
 #include "kernels/op/hyper_connection.h"
 
 namespace dsv4 {
-namespace {
-
-constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
-
-}  // namespace
-
 absl::Status Validate(const HcPreParams& p) {
   return Expect(p.rows >= 1 && p.hidden >= 128 && p.hidden % 128 == 0 && p.sinkhorn_iters >= 1 &&
                     p.streams != nullptr && p.fn != nullptr && p.base != nullptr &&
@@ -19,7 +13,7 @@ absl::Status Validate(const HcPreParams& p) {
 
 Cost CostOf(const HcPreParams& p) {
   const int64_t rows = p.rows, width = 4 * p.hidden;
-  return {.bytes = 24 * width * 4 + rows * (width + 2 * p.hidden) * kAct + rows * 20 * 4,
+  return {.bytes = 24 * width * 4 + rows * (width + 2 * p.hidden) * kActBytes + rows * 20 * 4,
           .flops = rows * (2 * 24 * width + 2 * width + 2 * width + 8 * p.hidden +
                            int64_t{p.sinkhorn_iters} * 2 * 32)};
 }
@@ -31,7 +25,8 @@ absl::Status Validate(const HcPostParams& p) {
 }
 
 Cost CostOf(const HcPostParams& p) {
-  return {.bytes = int64_t{p.rows} * p.hidden * 9 * kAct, .flops = int64_t{p.rows} * p.hidden * 36};
+  return {.bytes = int64_t{p.rows} * p.hidden * 9 * kActBytes,
+          .flops = int64_t{p.rows} * p.hidden * 36};
 }
 
 absl::Status Validate(const HcHeadParams& p) {
@@ -43,7 +38,7 @@ absl::Status Validate(const HcHeadParams& p) {
 
 Cost CostOf(const HcHeadParams& p) {
   const int64_t rows = p.rows, width = 4 * p.hidden;
-  return {.bytes = 4 * width * 4 + rows * (width + p.hidden) * kAct,
+  return {.bytes = 4 * width * 4 + rows * (width + p.hidden) * kActBytes,
           .flops = rows * (2 * 4 * width + 4 * width + 4 * p.hidden)};
 }
 
@@ -54,7 +49,8 @@ absl::Status Validate(const MtpCombineParams& p) {
 }
 
 Cost CostOf(const MtpCombineParams& p) {
-  return {.bytes = int64_t{p.rows} * p.hidden * 9 * kAct, .flops = int64_t{p.rows} * p.hidden * 4};
+  return {.bytes = int64_t{p.rows} * p.hidden * 9 * kActBytes,
+          .flops = int64_t{p.rows} * p.hidden * 4};
 }
 
 }  // namespace dsv4

@@ -9,8 +9,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kAct = 2;  // bytes of a stored activation where it counts: bf16
-
 int64_t DistinctExperts(const ExpertFfnParams& p) {
   const int64_t slots = int64_t{p.rows} * p.experts_per_token;
   if (p.experts == nullptr) return std::min<int64_t>(p.expert_count, slots);
@@ -37,9 +35,9 @@ absl::Status Validate(const MoeGateParams& p) {
 
 Cost CostOf(const MoeGateParams& p) {
   const int64_t rows = p.rows;
-  return {
-      .bytes = p.gate.n * p.gate.k * 2 + rows * p.gate.k * kAct + rows * p.experts_per_token * 8,
-      .flops = 2 * rows * p.gate.n * p.gate.k + rows * p.gate.n * 30};
+  return {.bytes = p.gate.n * p.gate.k * 2 + rows * p.gate.k * kActBytes +
+                   rows * p.experts_per_token * 8,
+          .flops = 2 * rows * p.gate.n * p.gate.k + rows * p.gate.n * 30};
 }
 
 absl::Status Validate(const ExpertFfnParams& p) {
@@ -61,8 +59,9 @@ Cost CostOf(const ExpertFfnParams& p) {
   const int64_t shared_bytes =
       weights + 3 * CeilDiv(p.hidden, kFp8Block) * CeilDiv(p.inter, kFp8Block);
   const int64_t expert_bytes = weights / 2 + weights / kFp4Run;
-  return {.bytes = DistinctExperts(p) * expert_bytes + shared_bytes + rows * p.hidden * 2 * kAct,
-          .flops = 2 * rows * weights * (p.experts_per_token + 1)};
+  return {
+      .bytes = DistinctExperts(p) * expert_bytes + shared_bytes + rows * p.hidden * 2 * kActBytes,
+      .flops = 2 * rows * weights * (p.experts_per_token + 1)};
 }
 
 }  // namespace dsv4

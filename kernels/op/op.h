@@ -101,6 +101,9 @@ struct Cost {
   int64_t flops = 0;
 };
 
+// Bytes of a stored activation where it counts for speed: bf16.
+inline constexpr int64_t kActBytes = 2;
+
 // For Validate: InvalidArgument with the pieces when `condition` is false.
 template <class... Args>
 absl::Status Expect(bool condition, const Args&... pieces) {
