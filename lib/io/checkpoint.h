@@ -19,9 +19,10 @@ namespace dsv4 {
 
 class Checkpoint {
  public:
-  // Opens and checks all shards of `folder`. Errors: NotFound (no model.safetensors and no index, or
-  // a shard that the index names), IoError, Corrupt (a damaged index or header: see safetensors.h; a
-  // tensor in two shards; a tensor that the index places in a shard that lacks it).
+  // Opens and checks all shards of `folder`. Errors: NotFound (no model.safetensors and no index,
+  // or a shard that the index names), IoError, Corrupt (a damaged index or header: see
+  // safetensors.h; a tensor in two shards; a tensor that the index places in a shard that lacks
+  // it).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& folder);
 
   // The tensor of this runtime name (a `model.` prefix in the files is stripped); null when absent.
@@ -36,6 +37,7 @@ class Checkpoint {
 
  private:
   Checkpoint() = default;
+  absl::Status AddShard(const std::string& path);
   std::string folder_;
   std::vector<MappedFile> files_;
   absl::flat_hash_map<std::string, TensorEntry> tensors_;

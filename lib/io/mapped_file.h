@@ -12,8 +12,8 @@ namespace dsv4 {
 
 class MappedFile {
  public:
-  // NotFound when the file does not exist, IoError (with the system's reason) otherwise. A folder or
-  // another thing that is not a regular file is InvalidArgument. An empty file maps to no bytes.
+  // NotFound when the file does not exist, IoError (with the system's reason) otherwise. A folder
+  // or another thing that is not a regular file is InvalidArgument. An empty file maps to no bytes.
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile(MappedFile&& other) noexcept;

@@ -20,7 +20,7 @@ struct TensorEntry {
   std::vector<int64_t> shape;
   const uint8_t* data = nullptr;  // in the mapped file; may be unaligned for dtype
   int64_t bytes = 0;
-  int32_t file = 0;               // index of the shard, set by Checkpoint
+  int32_t file = 0;  // index of the shard, set by Checkpoint
 };
 
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;

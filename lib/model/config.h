@@ -26,23 +26,23 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
-  int64_t hidden_size = 0;               // D
-  int64_t num_hidden_layers = 0;         // L
-  int64_t num_attention_heads = 0;       // H
+  int64_t hidden_size = 0;          // D
+  int64_t num_hidden_layers = 0;    // L
+  int64_t num_attention_heads = 0;  // H
   int64_t q_lora_rank = 0;
-  int64_t o_groups = 0;                  // G, divides H
+  int64_t o_groups = 0;  // G, divides H
   int64_t o_lora_rank = 0;
-  std::vector<int32_t> compress_ratios;  // [L + num_nextn_predict_layers]: 0, 4 or 128
+  std::vector<int32_t> compress_ratios;       // [L + num_nextn_predict_layers]: 0, 4 or 128
   int64_t index_n_heads = 0, index_topk = 0;  // 0 when no layer has ratio 4
-  int64_t n_routed_experts = 0;          // E
-  int64_t num_experts_per_tok = 0;       // K
-  int64_t moe_intermediate_size = 0;     // I
+  int64_t n_routed_experts = 0;               // E
+  int64_t num_experts_per_tok = 0;            // K
+  int64_t moe_intermediate_size = 0;          // I
   int64_t num_hash_layers = 0;
   double routed_scaling_factor = 0;
-  double swiglu_limit = 0;               // 0 = no clamp
+  double swiglu_limit = 0;  // 0 = no clamp
   int64_t hc_sinkhorn_iters = 0;
   double hc_eps = 0, rms_norm_eps = 0;
-  int64_t max_position_embeddings = 0;   // tokens
+  int64_t max_position_embeddings = 0;  // tokens
   double rope_theta = 0, compress_rope_theta = 0;
   RopeScaling rope_scaling;
   int64_t num_nextn_predict_layers = 0;  // 0 or 1
@@ -50,17 +50,17 @@ struct ModelConfig {
   int64_t bos_token_id = 0, eos_token_id = 0;
 };
 
-// Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument, a
-// value of the family that this build cannot run (another head_dim, FP8 experts, ...) Unsupported;
-// both name the key and the value. `source` names the file in messages.
+// Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument,
+// a value of the family that this build cannot run (another head_dim, FP8 experts, ...)
+// Unsupported; both name the key and the value. `source` names the file in messages.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view source);
 
 // Sampling defaults of generation_config.json. An absent key keeps the default below.
 struct GenerationConfig {
   bool do_sample = false;  // false: greedy
   double temperature = 1.0, top_p = 1.0, min_p = 0.0;
-  int64_t top_k = 0;                     // 0 = off
-  std::vector<int32_t> eos_token_ids;    // from eos_token_id, a number or a list; may be empty
+  int64_t top_k = 0;                   // 0 = off
+  std::vector<int32_t> eos_token_ids;  // from eos_token_id, a number or a list; may be empty
 };
 
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view json,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of one model as views into its checkpoint: every tensor of model.md section 2, checked
-// for presence, dtype and shape against the configuration. The views live as long as the Weights
-// object, which keeps the files mapped. Large tensors are never copied; a tensor that lies unaligned
-// for its element type in its file, or needs widening, is copied once into memory that Weights owns.
+// The weights of one model as views into its checkpoint: every tensor of model.md section 2,
+// checked for presence, dtype and shape against the configuration. The views live as long as the
+// Weights object, which keeps the files mapped. Large tensors are never copied; a tensor that lies
+// unaligned for its element type in its file, or needs widening, is copied once into memory that
+// Weights owns.
 #pragma once
 
 #include <cstdint>
@@ -25,34 +26,34 @@ struct HyperConnectionWeights {
 };
 
 struct CompressorWeights {
-  const float* ape = nullptr;   // [ratio, w], w = 2 d at ratio 4, d at ratio 128
-  Bf16Weight wkv, wgate;        // [w, D]
+  const float* ape = nullptr;      // [ratio, w], w = 2 d at ratio 4, d at ratio 128
+  Bf16Weight wkv, wgate;           // [w, D]
   const uint16_t* norm = nullptr;  // [d] bf16, d = 512, or 128 for the indexer's
 };
 
 struct IndexerWeights {
-  Fp8Weight wq_b;          // [index_n_heads * 128, q_lora_rank]
+  Fp8Weight wq_b;           // [index_n_heads * 128, q_lora_rank]
   Bf16Weight weights_proj;  // [index_n_heads, D]
   CompressorWeights compressor;
 };
 
 struct AttentionWeights {
-  const float* sink = nullptr;  // [H]
-  Fp8Weight wq_a;               // [q_lora_rank, D]
+  const float* sink = nullptr;        // [H]
+  Fp8Weight wq_a;                     // [q_lora_rank, D]
   const uint16_t* q_norm = nullptr;   // [q_lora_rank] bf16
-  Fp8Weight wq_b;               // [H * 512, q_lora_rank]
-  Fp8Weight wkv;                // [512, D]
+  Fp8Weight wq_b;                     // [H * 512, q_lora_rank]
+  Fp8Weight wkv;                      // [512, D]
   const uint16_t* kv_norm = nullptr;  // [512] bf16
-  Fp8Weight wo_a;               // [G * o_lora_rank, H * 512 / G]
-  Fp8Weight wo_b;               // [D, G * o_lora_rank]
-  CompressorWeights compressor;  // ratio 4 or 128 only
-  IndexerWeights indexer;        // ratio 4 only
+  Fp8Weight wo_a;                     // [G * o_lora_rank, H * 512 / G]
+  Fp8Weight wo_b;                     // [D, G * o_lora_rank]
+  CompressorWeights compressor;       // ratio 4 or 128 only
+  IndexerWeights indexer;             // ratio 4 only
 };
 
 struct MoeWeights {
-  Bf16Weight gate;                    // [E, D]
-  const int32_t* tid2eid = nullptr;   // [vocab, K], hash-routed layers only (stored I64 is narrowed)
-  const float* bias = nullptr;        // [E], scored layers only
+  Bf16Weight gate;                   // [E, D]
+  const int32_t* tid2eid = nullptr;  // [vocab, K], hash-routed layers only (stored I64 is narrowed)
+  const float* bias = nullptr;       // [E], scored layers only
   std::vector<ExpertWeights> experts;              // [E]
   std::vector<const ExpertWeights*> expert_table;  // [E], what the kernels read
   Fp8Weight shared_w1, shared_w3, shared_w2;       // [I, D], [I, D], [D, I]
@@ -69,7 +70,7 @@ struct BlockWeights {
 
 struct MtpWeights {
   BlockWeights block;
-  Fp8Weight e_proj, h_proj;  // [D, D]
+  Fp8Weight e_proj, h_proj;         // [D, D]
   const uint16_t* enorm = nullptr;  // [D] bf16
   const uint16_t* hnorm = nullptr;  // [D] bf16
   const uint16_t* norm = nullptr;   // [D] bf16
@@ -78,30 +79,35 @@ struct MtpWeights {
 
 class Weights {
  public:
-  // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing tensor,
-  // Corrupt for a wrong dtype or shape, a NaN scale byte or a tid2eid entry outside [0, E),
+  // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing
+  // tensor, Corrupt for a wrong dtype or shape, an element that is not a finite number (a scale
+  // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E),
   // Unsupported for expert formats of the family that this build does not run (FP8, NVFP4); each
-  // names the tensor and the file. The MTP block is optional: without its tensors mtp is absent.
-  // `progress(done_bytes, total_bytes)` is called from this thread as the tensors' pages are read;
-  // false cancels (Cancelled).
+  // names the tensor and the file. The MTP block is optional: without any of its tensors mtp is
+  // absent; some of them without the others are Corrupt. Tensors that are in no table are ignored.
+  // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
+  // every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES: `config`
+  // comes from ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress);
 
-  Bf16Weight embed;  // [vocab, D]
-  Bf16Weight head;   // [vocab, D]
+  Bf16Weight embed;                // [vocab, D]
+  Bf16Weight head;                 // [vocab, D]
   const uint16_t* norm = nullptr;  // [D] bf16
   HyperConnectionWeights hc_head;
   std::vector<BlockWeights> layers;  // [L]
   std::unique_ptr<MtpWeights> mtp;   // null when absent
 
-  int64_t mapped_bytes() const;  // bytes of all mapped tensors
-  int64_t owned_bytes() const;   // bytes of the copies
+  int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
+  int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
 
  private:
+  friend class WeightsLoader;
   Weights() = default;
   std::unique_ptr<Checkpoint> checkpoint_;
   std::vector<std::unique_ptr<std::byte[]>> owned_;
+  int64_t mapped_bytes_ = 0;
   int64_t owned_bytes_ = 0;
 };
 

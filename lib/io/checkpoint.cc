@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/io/checkpoint.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/strip.h"
+#include "lib/base/error.h"
+#include "lib/base/quoted.h"
+#include "lib/base/status_macros.h"
+#include "simdjson.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr int64_t kMaxIndexBytes = 100'000'000;
+
+absl::string_view RuntimeName(absl::string_view stored) {
+  return absl::StripPrefix(stored, "model.");
+}
+
+// The index: which shard holds which tensor.
+struct ShardMap {
+  std::vector<std::string> files;                        // in order of first mention
+  std::vector<std::pair<std::string, int32_t>> tensors;  // runtime name, index into files
+};
+
+absl::StatusOr<ShardMap> ReadIndex(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  if (const auto error = parser.parse(text).get(root)) {
+    return Corrupt(path, ": not valid JSON: ", simdjson::error_message(error));
+  }
+  simdjson::dom::object weight_map;
+  if (root["weight_map"].get(weight_map)) {
+    return Corrupt(path, ": has no object \"weight_map\"");
+  }
+  ShardMap map;
+  absl::flat_hash_map<absl::string_view, int32_t> index_of_file;
+  absl::flat_hash_set<absl::string_view> names;
+  for (const auto [key, value] : weight_map) {
+    const absl::string_view tensor(key.data(), key.size());
+    std::string_view text_value;
+    if (value.get(text_value)) {
+      return Corrupt(path, ": the shard of tensor ", Quoted(tensor), " is not a string");
+    }
+    const absl::string_view file(text_value.data(), text_value.size());
+    if (file.empty() || file == "." || file == ".." ||
+        file.find_first_of(absl::string_view("/\\\0", 3)) != absl::string_view::npos) {
+      return Corrupt(path, ": the shard of tensor ", Quoted(tensor), " is ", Quoted(file),
+                     ", not a file name inside the folder");
+    }
+    const auto [known, is_new] =
+        index_of_file.try_emplace(file, static_cast<int32_t>(map.files.size()));
+    if (is_new) map.files.emplace_back(file);
+    if (!names.insert(RuntimeName(tensor)).second) {
+      return Corrupt(path, ": lists tensor ", Quoted(tensor), " twice");
+    }
+    map.tensors.emplace_back(RuntimeName(tensor), known->second);
+  }
+  if (map.files.empty()) return Corrupt(path, ": \"weight_map\" lists no tensor");
+  return map;
+}
+
+}  // namespace
+
+absl::Status Checkpoint::AddShard(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  DSV4_ASSIGN_OR_RETURN(std::vector<TensorEntry> entries, ParseSafetensors(file.bytes(), path));
+  const auto index = static_cast<int32_t>(files_.size());
+  files_.push_back(std::move(file));
+  for (TensorEntry& entry : entries) {
+    entry.file = index;
+    entry.name = std::string(RuntimeName(entry.name));
+    const auto [known, is_new] = tensors_.try_emplace(entry.name, entry);
+    if (!is_new) {
+      return Corrupt(
+          path, ": tensor ", Quoted(entry.name), " is also in ",
+          index == known->second.file ? "this file, under another prefix" : FileOf(known->second));
+    }
+    total_bytes_ += entry.bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& folder) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
+  checkpoint->folder_ = folder;
+  const std::string single = absl::StrCat(folder, "/", kSingleFile);
+  const absl::Status added = checkpoint->AddShard(single);
+  if (added.ok()) return checkpoint;
+  if (!absl::IsNotFound(added)) return added;
+
+  const absl::StatusOr<ShardMap> map = ReadIndex(absl::StrCat(folder, "/", kIndexFile));
+  if (absl::IsNotFound(map.status())) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored))
+      return NotFound(folder, ": no such folder");
+    return NotFound(folder, ": holds neither ", kSingleFile, " nor ", kIndexFile);
+  }
+  DSV4_RETURN_IF_ERROR(map.status());
+  for (const std::string& file : map->files) {
+    const std::string path = absl::StrCat(folder, "/", file);
+    const absl::Status shard = checkpoint->AddShard(path);
+    if (absl::IsNotFound(shard)) {
+      return NotFound(path, ": no such file, though ", kIndexFile, " names it as a shard");
+    }
+    DSV4_RETURN_IF_ERROR(shard);
+  }
+  for (const auto& [tensor, file] : map->tensors) {
+    const TensorEntry* entry = checkpoint->Find(tensor);
+    if (entry == nullptr || entry->file != file) {
+      return Corrupt(folder, "/", map->files[file], ": lacks tensor ", Quoted(tensor), ", which ",
+                     kIndexFile, " places there");
+    }
+  }
+  return checkpoint;
+}
+
+const TensorEntry* Checkpoint::Find(absl::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+absl::string_view Checkpoint::FileOf(const TensorEntry& entry) const {
+  return files_[entry.file].path();
+}
+
+}  // namespace dsv4

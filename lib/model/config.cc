@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both documents are read through json.h, which keeps the text of numbers: protobuf's JSON reader
+// names no key for a number out of range, takes "256" for 256, and drops a null inside a list.
+#include "lib/model/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "lib/base/error.h"
+#include "lib/base/quoted.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/json.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+// Far above any published model, and low enough that no product of dimensions in the library nears
+// the end of int64.
+constexpr int64_t kMaxDim = 1 << 16;    // hidden_size, ranks, expert width
+constexpr int64_t kMaxCount = 1 << 12;  // layers, heads, experts
+constexpr int64_t kMaxVocab = 1 << 24;  // tokens
+constexpr int64_t kScaleBlock = 128;    // dims that are cut into FP8 scale blocks
+
+// A value as a message shows it.
+std::string ValueText(const JsonValue& value) {
+  if (const std::string* text = value.AsString()) return Quoted(*text);
+  if (const std::string* text = value.AsNumberText()) return text->substr(0, 64);
+  if (const std::optional<bool> flag = value.AsBool()) return *flag ? "true" : "false";
+  return absl::StrCat(value.KindName());
+}
+
+// Reads the members of one JSON object; the first error is kept and later reads do nothing, so that
+// a caller reads all it needs and asks once. An absent or null key that is required is an error.
+class Fields {
+ public:
+  // `path` is what precedes a key in messages: "rope_scaling." for that object's.
+  Fields(const JsonValue& object, absl::string_view source, std::string path, absl::Status* status)
+      : object_(object), source_(source), path_(std::move(path)), status_(*status) {}
+
+  const JsonValue* Optional(absl::string_view key) const {
+    const JsonValue* value = object_.Find(key);
+    return value == nullptr || value->IsNull() ? nullptr : value;
+  }
+
+  const JsonValue* Required(absl::string_view key) {
+    const JsonValue* value = Optional(key);
+    if (value == nullptr) Fail(InvalidArgument(Name(key), " is missing"));
+    return value;
+  }
+
+  // An integer in [low, high].
+  int64_t Int(absl::string_view key, int64_t low, int64_t high) {
+    const JsonValue* value = Required(key);
+    return value == nullptr ? 0 : IntOf(key, *value, low, high);
+  }
+
+  int64_t IntOf(absl::string_view name, const JsonValue& value, int64_t low, int64_t high) {
+    const std::optional<int64_t> number = value.AsInt64();
+    if (number && *number >= low && *number <= high) return *number;
+    Fail(InvalidArgument(Name(name), " is ", ValueText(value), "; expected an integer from ", low,
+                         " to ", high));
+    return 0;
+  }
+
+  int64_t MultipleOf128(absl::string_view key) {
+    const int64_t number = Int(key, kScaleBlock, kMaxDim);
+    if (number % kScaleBlock != 0) {
+      Fail(InvalidArgument(Name(key), " is ", number, "; expected a multiple of ", kScaleBlock));
+    }
+    return number;
+  }
+
+  // A finite number in [low, high].
+  double Real(absl::string_view key, double low, double high) {
+    const JsonValue* value = Required(key);
+    if (value == nullptr) return 0;
+    double number = 0;
+    const std::string* text = value->AsNumberText();
+    if (text != nullptr && absl::SimpleAtod(*text, &number) && number >= low && number <= high) {
+      return number;
+    }
+    Fail(InvalidArgument(Name(key), " is ", ValueText(*value), "; expected a number from ", low,
+                         " to ", high));
+    return 0;
+  }
+
+  // Values that the family or the kernels fix. Another value of the right kind is Unsupported.
+  void Fixed(absl::string_view key, int64_t expected) {
+    const JsonValue* value = Required(key);
+    if (value == nullptr || value->AsInt64() == expected) return;
+    Refuse(key, *value, value->AsInt64().has_value(), absl::StrCat(expected));
+  }
+  void Fixed(absl::string_view key, bool expected) {
+    const JsonValue* value = Required(key);
+    if (value == nullptr || value->AsBool() == expected) return;
+    Refuse(key, *value, value->AsBool().has_value(), expected ? "true" : "false");
+  }
+  void Fixed(absl::string_view key, const char* expected) {
+    if (Required(key) != nullptr) FixedIfPresent(key, expected);
+  }
+  void FixedIfPresent(absl::string_view key, const char* expected) {
+    const JsonValue* value = Optional(key);
+    if (value == nullptr) return;
+    const std::string* text = value->AsString();
+    if (text == nullptr || *text != expected) {
+      Refuse(key, *value, text != nullptr, Quoted(expected));
+    }
+  }
+
+  // The members of a required object; none after a failure, which the caller need not look at.
+  std::optional<Fields> Object(absl::string_view key) {
+    const JsonValue* value = Required(key);
+    if (value == nullptr) return std::nullopt;
+    if (value->AsObject() != nullptr)
+      return Fields(*value, source_, absl::StrCat(key, "."), &status_);
+    Fail(InvalidArgument(Name(key), " is ", ValueText(*value), "; expected an object"));
+    return std::nullopt;
+  }
+
+  void Fail(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
+  std::string Name(absl::string_view key) const { return absl::StrCat(source_, ": ", path_, key); }
+
+ private:
+  void Refuse(absl::string_view key, const JsonValue& value, bool right_kind,
+              const std::string& expected) {
+    const std::string text = absl::StrCat(Name(key), " is ", ValueText(value));
+    Fail(right_kind ? Unsupported(text, "; only ", expected, " is supported")
+                    : InvalidArgument(text, "; expected ", expected));
+  }
+
+  const JsonValue& object_;
+  absl::string_view source_;
+  std::string path_;
+  absl::Status& status_;
+};
+
+absl::StatusOr<JsonValue> ParseObject(absl::string_view json, absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(JsonValue root, ParseJson(json, source, kMaxConfigBytes));
+  if (root.AsObject() == nullptr) {
+    return Corrupt(source, ": the document is ", root.KindName(), "; expected an object");
+  }
+  return root;
+}
+
+void CheckQuantization(Fields f) {
+  f.Fixed("quant_method", "fp8");
+  f.Fixed("fmt", "e4m3");
+  f.Fixed("scale_fmt", "ue8m0");
+  f.Fixed("activation_scheme", "dynamic");
+  const JsonValue* block = f.Required("weight_block_size");
+  if (block == nullptr) return;
+  const std::vector<JsonValue>* sizes = block->AsArray();
+  const bool fits = sizes != nullptr && sizes->size() == 2 &&
+                    (*sizes)[0].AsInt64() == kScaleBlock && (*sizes)[1].AsInt64() == kScaleBlock;
+  if (!fits) {
+    f.Fail(Unsupported(f.Name("weight_block_size"), " is not [128, 128], the only one supported"));
+  }
+}
+
+RopeScaling ReadRopeScaling(Fields f) {
+  RopeScaling scaling;
+  // Older configurations say "type", later ones "rope_type".
+  f.FixedIfPresent("rope_type", "yarn");
+  if (f.Optional("rope_type") == nullptr) f.Fixed("type", "yarn");
+  scaling.factor = f.Real("factor", 1, 1e6);
+  scaling.original_max_position_embeddings =
+      f.Int("original_max_position_embeddings", 1, kMaxInt32);
+  scaling.beta_fast = f.Real("beta_fast", 1e-3, 1e6);
+  scaling.beta_slow = f.Real("beta_slow", 1e-3, 1e6);
+  if (scaling.beta_slow > scaling.beta_fast) {
+    f.Fail(InvalidArgument(f.Name("beta_slow"), " is ", scaling.beta_slow,
+                           ", more than beta_fast, which is ", scaling.beta_fast));
+  }
+  return scaling;
+}
+
+// REQUIRES: the numbers of layers and MTP blocks are read.
+void ReadCompressRatios(Fields* f, ModelConfig* c) {
+  constexpr absl::string_view kKey = "compress_ratios";
+  const JsonValue* value = f->Required(kKey);
+  if (value == nullptr) return;
+  const std::vector<JsonValue>* ratios = value->AsArray();
+  if (ratios == nullptr) {
+    f->Fail(InvalidArgument(f->Name(kKey), " is ", ValueText(*value), "; expected an array"));
+    return;
+  }
+  const int64_t expected = c->num_hidden_layers + c->num_nextn_predict_layers;
+  if (static_cast<int64_t>(ratios->size()) != expected) {
+    f->Fail(InvalidArgument(f->Name(kKey), " has ", ratios->size(), " entries; expected ", expected,
+                            ", one per layer and one per MTP block"));
+    return;
+  }
+  for (size_t i = 0; i < ratios->size(); ++i) {
+    const std::string name = absl::StrCat(kKey, "[", i, "]");
+    const std::optional<int64_t> ratio = (*ratios)[i].AsInt64();
+    if (!ratio || (*ratio != 0 && *ratio != 4 && *ratio != 128)) {
+      f->Fail(InvalidArgument(f->Name(name), " is ", ValueText((*ratios)[i]),
+                              "; expected 0, 4 or 128"));
+      return;
+    }
+    if (static_cast<int64_t>(i) >= c->num_hidden_layers && *ratio != 0) {
+      f->Fail(
+          Unsupported(f->Name(name), " is ", *ratio, "; only 0 is supported for the MTP block"));
+      return;
+    }
+    c->compress_ratios.push_back(static_cast<int32_t>(*ratio));
+  }
+}
+
+void ReadAttention(Fields* f, ModelConfig* c) {
+  f->Fixed("head_dim", kHeadDim);
+  f->Fixed("qk_rope_head_dim", kRopeDim);
+  f->Fixed("sliding_window", kSlidingWindow);
+  f->Fixed("num_key_value_heads", int64_t{1});
+  c->num_attention_heads = f->Int("num_attention_heads", 1, kMaxCount);
+  c->q_lora_rank = f->MultipleOf128("q_lora_rank");
+  c->o_groups = f->Int("o_groups", 1, kMaxCount);
+  c->o_lora_rank = f->MultipleOf128("o_lora_rank");
+  if (c->o_groups > 0 && c->num_attention_heads % c->o_groups != 0) {
+    f->Fail(InvalidArgument(f->Name("o_groups"), " is ", c->o_groups,
+                            ", which does not divide num_attention_heads, ",
+                            c->num_attention_heads));
+  }
+  ReadCompressRatios(f, c);
+  if (std::count(c->compress_ratios.begin(), c->compress_ratios.end(), 4) > 0) {
+    f->Fixed("index_head_dim", kIndexHeadDim);
+    c->index_n_heads = f->Int("index_n_heads", 1, kMaxCount);
+    c->index_topk = f->Int("index_topk", 1, kMaxDim);
+  }
+}
+
+void ReadMoe(Fields* f, ModelConfig* c) {
+  f->Fixed("n_shared_experts", int64_t{1});
+  f->Fixed("norm_topk_prob", true);
+  f->Fixed("scoring_func", "sqrtsoftplus");
+  f->Fixed("hidden_act", "silu");
+  f->FixedIfPresent("expert_dtype", "fp4");
+  c->n_routed_experts = f->Int("n_routed_experts", 1, kMaxCount);
+  c->num_experts_per_tok = f->Int("num_experts_per_tok", 1, kMaxCount);
+  if (c->num_experts_per_tok > c->n_routed_experts) {
+    f->Fail(InvalidArgument(f->Name("num_experts_per_tok"), " is ", c->num_experts_per_tok,
+                            ", more than n_routed_experts, which is ", c->n_routed_experts));
+  }
+  c->moe_intermediate_size = f->MultipleOf128("moe_intermediate_size");
+  c->num_hash_layers = f->Int("num_hash_layers", 0, kMaxCount);
+  if (c->num_hash_layers > c->num_hidden_layers) {
+    f->Fail(InvalidArgument(f->Name("num_hash_layers"), " is ", c->num_hash_layers,
+                            ", more than num_hidden_layers, which is ", c->num_hidden_layers));
+  }
+  c->routed_scaling_factor = f->Real("routed_scaling_factor", 1e-6, 1e6);
+  c->swiglu_limit = f->Real("swiglu_limit", 0, 1e6);
+}
+
+void ReadPositions(Fields* f, ModelConfig* c) {
+  c->max_position_embeddings = f->Int("max_position_embeddings", 1, kMaxInt32);
+  c->rope_theta = f->Real("rope_theta", 2, 1e12);
+  c->compress_rope_theta = f->Real("compress_rope_theta", 2, 1e12);
+  if (const std::optional<Fields> scaling = f->Object("rope_scaling")) {
+    c->rope_scaling = ReadRopeScaling(*scaling);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseObject(json, source));
+  absl::Status status;
+  Fields f(root, source, "", &status);
+  ModelConfig c;
+  f.FixedIfPresent("model_type", "deepseek_v4");
+  c.hidden_size = f.MultipleOf128("hidden_size");
+  c.num_hidden_layers = f.Int("num_hidden_layers", 1, kMaxCount);
+  c.num_nextn_predict_layers = f.Int("num_nextn_predict_layers", 0, 1);
+  ReadAttention(&f, &c);
+  ReadMoe(&f, &c);
+  f.Fixed("hc_mult", kStreams);
+  c.hc_sinkhorn_iters = f.Int("hc_sinkhorn_iters", 1, 1000);
+  c.hc_eps = f.Real("hc_eps", 1e-30, 1);
+  c.rms_norm_eps = f.Real("rms_norm_eps", 1e-30, 1);
+  ReadPositions(&f, &c);
+  c.vocab_size = f.Int("vocab_size", 1, kMaxVocab);
+  c.bos_token_id = f.Int("bos_token_id", 0, c.vocab_size - 1);
+  c.eos_token_id = f.Int("eos_token_id", 0, c.vocab_size - 1);
+  if (const std::optional<Fields> quantization = f.Object("quantization_config")) {
+    CheckQuantization(*quantization);
+  }
+  DSV4_RETURN_IF_ERROR(status);
+  return c;
+}
+
+absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view json,
+                                                       absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseObject(json, source));
+  absl::Status status;
+  Fields f(root, source, "", &status);
+  GenerationConfig g;
+  if (const JsonValue* flag = f.Optional("do_sample")) {
+    if (!flag->AsBool()) {
+      f.Fail(InvalidArgument(f.Name("do_sample"), " is ", ValueText(*flag),
+                             "; expected true or false"));
+    }
+    g.do_sample = flag->AsBool().value_or(false);
+  }
+  if (f.Optional("temperature")) g.temperature = f.Real("temperature", 0, 1e6);
+  if (f.Optional("top_p")) g.top_p = f.Real("top_p", 0, 1);
+  if (f.Optional("min_p")) g.min_p = f.Real("min_p", 0, 1);
+  if (f.Optional("top_k")) g.top_k = f.Int("top_k", 0, kMaxInt32);
+  if (const JsonValue* eos = f.Optional("eos_token_id")) {
+    const std::vector<JsonValue>* list = eos->AsArray();
+    const absl::Span<const JsonValue> ids =
+        list != nullptr ? absl::MakeConstSpan(*list) : absl::MakeConstSpan(eos, 1);
+    for (const JsonValue& id : ids) {
+      g.eos_token_ids.push_back(static_cast<int32_t>(f.IntOf("eos_token_id", id, 0, kMaxInt32)));
+    }
+  }
+  DSV4_RETURN_IF_ERROR(status);
+  return g;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row per tensor: its runtime name, where its view goes, and its size. Stored dtype and shape
+// follow from the type of the view. Loading first resolves every row against the file headers, then
+// reads the data once, in file order.
+#include "lib/model/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/base/checked_math.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+// Where a row's view goes. Quantised weights are stored as NAME.weight and NAME.scale.
+using Slot = std::variant<const float**,     // F32 [n], or [n, k]
+                          const uint16_t**,  // BF16 [n]
+                          Bf16Weight*,       // BF16 [n, k]
+                          const int32_t**,   // I64 or I32 [n, k], expert numbers
+                          Fp8Weight*, Fp4Weight*>;
+
+struct Row {
+  std::string name;
+  Slot slot;
+  int64_t n = 0;
+  int64_t k = 0;  // 0: the tensor has one dimension
+};
+
+// What follows a row's name in the names of its stored tensors.
+absl::Span<const char* const> PartsOf(const Row& row) {
+  static constexpr const char* kPlain[] = {""};
+  static constexpr const char* kQuantised[] = {".weight", ".scale"};
+  const bool quantised =
+      std::holds_alternative<Fp8Weight*>(row.slot) || std::holds_alternative<Fp4Weight*>(row.slot);
+  return quantised ? absl::MakeConstSpan(kQuantised) : absl::MakeConstSpan(kPlain);
+}
+
+class Table {
+ public:
+  explicit Table(const ModelConfig& config) : c_(config) {}
+
+  void AddMain(Weights* w) {
+    const std::string p;
+    Add(p, "embed.weight", &w->embed, c_.vocab_size, c_.hidden_size);
+    Add(p, "head.weight", &w->head, c_.vocab_size, c_.hidden_size);
+    Add(p, "norm.weight", &w->norm, c_.hidden_size);
+    AddHyperConnection("hc_head", kStreams, 1, &w->hc_head);
+  }
+
+  void AddLayer(int64_t layer, BlockWeights* w) {
+    AddBlock(absl::StrCat("layers.", layer, "."), layer, w);
+  }
+
+  void AddMtp(MtpWeights* mtp) {
+    const std::string p = "mtp.0.";
+    AddBlock(p, c_.num_hidden_layers, &mtp->block);
+    Add(p, "e_proj", &mtp->e_proj, c_.hidden_size, c_.hidden_size);
+    Add(p, "h_proj", &mtp->h_proj, c_.hidden_size, c_.hidden_size);
+    Add(p, "enorm.weight", &mtp->enorm, c_.hidden_size);
+    Add(p, "hnorm.weight", &mtp->hnorm, c_.hidden_size);
+    Add(p, "norm.weight", &mtp->norm, c_.hidden_size);
+    AddHyperConnection(p + "hc_head", kStreams, 1, &mtp->hc_head);
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+
+ private:
+  void Add(const std::string& prefix, absl::string_view name, Slot slot, int64_t n, int64_t k = 0) {
+    rows_.push_back({absl::StrCat(prefix, name), slot, n, k});
+  }
+
+  void AddHyperConnection(const std::string& p, int64_t mixes, int64_t scales,
+                          HyperConnectionWeights* hc) {
+    Add(p, "_fn", &hc->fn, mixes, kStreams * c_.hidden_size);
+    Add(p, "_base", &hc->base, mixes);
+    Add(p, "_scale", &hc->scale, scales);
+  }
+
+  void AddCompressor(const std::string& p, int64_t ratio, int64_t dim, CompressorWeights* w) {
+    const int64_t width = ratio == 4 ? 2 * dim : dim;
+    Add(p, "ape", &w->ape, ratio, width);
+    Add(p, "wkv.weight", &w->wkv, width, c_.hidden_size);
+    Add(p, "wgate.weight", &w->wgate, width, c_.hidden_size);
+    Add(p, "norm.weight", &w->norm, dim);
+  }
+
+  void AddAttention(const std::string& p, int64_t ratio, AttentionWeights* w) {
+    const int64_t heads = c_.num_attention_heads, groups = c_.o_groups;
+    Add(p, "attn_sink", &w->sink, heads);
+    Add(p, "wq_a", &w->wq_a, c_.q_lora_rank, c_.hidden_size);
+    Add(p, "q_norm.weight", &w->q_norm, c_.q_lora_rank);
+    Add(p, "wq_b", &w->wq_b, heads * kHeadDim, c_.q_lora_rank);
+    Add(p, "wkv", &w->wkv, kHeadDim, c_.hidden_size);
+    Add(p, "kv_norm.weight", &w->kv_norm, kHeadDim);
+    Add(p, "wo_a", &w->wo_a, groups * c_.o_lora_rank, heads * kHeadDim / groups);
+    Add(p, "wo_b", &w->wo_b, c_.hidden_size, groups * c_.o_lora_rank);
+    if (ratio != 0) AddCompressor(p + "compressor.", ratio, kHeadDim, &w->compressor);
+    if (ratio != 4) return;
+    const std::string i = p + "indexer.";
+    Add(i, "wq_b", &w->indexer.wq_b, c_.index_n_heads * kIndexHeadDim, c_.q_lora_rank);
+    Add(i, "weights_proj.weight", &w->indexer.weights_proj, c_.index_n_heads, c_.hidden_size);
+    AddCompressor(i + "compressor.", ratio, kIndexHeadDim, &w->indexer.compressor);
+  }
+
+  void AddMoe(const std::string& p, bool hash_routed, MoeWeights* w) {
+    const int64_t hidden = c_.hidden_size, inter = c_.moe_intermediate_size;
+    Add(p, "gate.weight", &w->gate, c_.n_routed_experts, hidden);
+    if (hash_routed) {
+      Add(p, "gate.tid2eid", &w->tid2eid, c_.vocab_size, c_.num_experts_per_tok);
+    } else {
+      Add(p, "gate.bias", &w->bias, c_.n_routed_experts);
+    }
+    w->experts.resize(c_.n_routed_experts);
+    for (int64_t e = 0; e < c_.n_routed_experts; ++e) {
+      ExpertWeights& expert = w->experts[e];
+      const std::string x = absl::StrCat(p, "experts.", e, ".");
+      Add(x, "w1", &expert.w1, inter, hidden);
+      Add(x, "w3", &expert.w3, inter, hidden);
+      Add(x, "w2", &expert.w2, hidden, inter);
+      w->expert_table.push_back(&expert);
+    }
+    const std::string s = p + "shared_experts.";
+    Add(s, "w1", &w->shared_w1, inter, hidden);
+    Add(s, "w3", &w->shared_w3, inter, hidden);
+    Add(s, "w2", &w->shared_w2, hidden, inter);
+  }
+
+  void AddBlock(const std::string& p, int64_t layer, BlockWeights* w) {
+    constexpr int64_t kMixes = (2 + kStreams) * kStreams;
+    w->compress_ratio = c_.compress_ratios[layer];
+    Add(p, "attn_norm.weight", &w->attn_norm, c_.hidden_size);
+    Add(p, "ffn_norm.weight", &w->ffn_norm, c_.hidden_size);
+    AddHyperConnection(p + "hc_attn", kMixes, 3, &w->hc_attn);
+    AddHyperConnection(p + "hc_ffn", kMixes, 3, &w->hc_ffn);
+    AddAttention(p + "attn.", w->compress_ratio, &w->attn);
+    AddMoe(p + "ffn.", layer < c_.num_hash_layers, &w->moe);
+  }
+
+  const ModelConfig& c_;
+  std::vector<Row> rows_;
+};
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// True when any of `count` elements is no number, or infinite where the format can say so. Plain
+// loops without early exit: they run at memory speed.
+bool HasNonFinite(const TensorEntry& entry, const uint8_t* data, int64_t bytes) {
+  uint32_t bad = 0;
+  switch (entry.dtype) {
+    case DType::kF32:
+      for (int64_t i = 0; i + 4 <= bytes; i += 4) {
+        uint32_t bits;
+        std::memcpy(&bits, data + i, 4);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+      }
+      break;
+    case DType::kBF16:
+      for (int64_t i = 0; i + 2 <= bytes; i += 2) {
+        uint16_t bits;
+        std::memcpy(&bits, data + i, 2);
+        bad |= (bits & 0x7f80u) == 0x7f80u;
+      }
+      break;
+    case DType::kF8E4M3:
+      for (int64_t i = 0; i < bytes; ++i) bad |= (data[i] & 0x7fu) == 0x7fu;
+      break;
+    case DType::kF8E8M0:
+      for (int64_t i = 0; i < bytes; ++i) bad |= data[i] == 0xffu;
+      break;
+    default:
+      break;
+  }
+  return bad != 0;
+}
+
+}  // namespace
+
+// Fills the views of a Weights object from its checkpoint.
+class WeightsLoader {
+ public:
+  WeightsLoader(const ModelConfig& config, const Checkpoint& checkpoint, Weights* weights)
+      : config_(config), checkpoint_(checkpoint), weights_(weights) {}
+
+  absl::Status Resolve(const std::vector<Row>& rows) {
+    for (const Row& row : rows) {
+      DSV4_RETURN_IF_ERROR(std::visit([&](auto* slot) { return Bind(row, slot); }, row.slot));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadData(const std::function<bool(int64_t, int64_t)>& progress);
+
+  // The first name of `rows` that the checkpoint lacks; its first that it has. Empty when none.
+  std::string FirstAbsent(const std::vector<Row>& rows) const { return First(rows, false); }
+  std::string FirstPresent(const std::vector<Row>& rows) const { return First(rows, true); }
+
+ private:
+  // A tensor whose data is still to be read.
+  struct Pending {
+    const TensorEntry* entry;
+    std::byte* copy;  // where its elements go, or null when the view is in the mapped file
+  };
+
+  std::string First(const std::vector<Row>& rows, bool present) const {
+    for (const Row& row : rows) {
+      for (const char* part : PartsOf(row)) {
+        std::string name = absl::StrCat(row.name, part);
+        if ((checkpoint_.Find(name) != nullptr) == present) return name;
+      }
+    }
+    return "";
+  }
+
+  std::string Where(const TensorEntry& entry) const {
+    return absl::StrCat(checkpoint_.FileOf(entry), ": tensor ", entry.name);
+  }
+
+  absl::StatusOr<const TensorEntry*> Require(const std::string& name, DType dtype,
+                                             absl::Span<const int64_t> shape) const {
+    const TensorEntry* entry = checkpoint_.Find(name);
+    if (entry == nullptr) return NotFound(checkpoint_.folder(), ": tensor ", name, " is missing");
+    if (entry->dtype != dtype) {
+      return Corrupt(Where(*entry), " is ", DTypeName(entry->dtype), "; expected ",
+                     DTypeName(dtype));
+    }
+    if (absl::MakeConstSpan(entry->shape) != shape) {
+      return Corrupt(Where(*entry), " has the shape ", ShapeText(entry->shape),
+                     "; the configuration asks for ", ShapeText(shape));
+    }
+    return entry;
+  }
+
+  std::byte* Own(int64_t bytes) {
+    weights_->owned_.push_back(std::make_unique<std::byte[]>(static_cast<size_t>(bytes)));
+    weights_->owned_bytes_ += bytes;
+    return weights_->owned_.back().get();
+  }
+
+  // The elements of `entry`, aligned for T: in the file where they lie so, else in a copy.
+  template <class T>
+  const T* Aligned(const TensorEntry& entry) {
+    std::byte* copy = nullptr;
+    if (reinterpret_cast<uintptr_t>(entry.data) % alignof(T) != 0) copy = Own(entry.bytes);
+    pending_.push_back({&entry, copy});
+    return reinterpret_cast<const T*>(copy != nullptr ? static_cast<const void*>(copy)
+                                                      : entry.data);
+  }
+
+  absl::Status Bind(const Row& row, const float** slot) {
+    const int64_t shape[2] = {row.n, row.k};
+    DSV4_ASSIGN_OR_RETURN(
+        const TensorEntry* entry,
+        Require(row.name, DType::kF32, absl::MakeConstSpan(shape, row.k == 0 ? 1 : 2)));
+    *slot = Aligned<float>(*entry);
+    return absl::OkStatus();
+  }
+
+  absl::Status Bind(const Row& row, const uint16_t** slot) {
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, Require(row.name, DType::kBF16, {row.n}));
+    *slot = Aligned<uint16_t>(*entry);
+    return absl::OkStatus();
+  }
+
+  absl::Status Bind(const Row& row, Bf16Weight* slot) {
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
+                          Require(row.name, DType::kBF16, {row.n, row.k}));
+    *slot = {Aligned<uint16_t>(*entry), row.n, row.k};
+    return absl::OkStatus();
+  }
+
+  absl::Status Bind(const Row& row, const int32_t** slot) {
+    const TensorEntry* stored = checkpoint_.Find(row.name);
+    const bool narrow = stored != nullptr && stored->dtype == DType::kI32;
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
+                          Require(row.name, narrow ? DType::kI32 : DType::kI64, {row.n, row.k}));
+    if (narrow) {
+      *slot = Aligned<int32_t>(*entry);
+    } else {
+      std::byte* copy = Own(entry->bytes / 2);
+      pending_.push_back({entry, copy});
+      *slot = reinterpret_cast<const int32_t*>(copy);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Bind(const Row& row, Fp8Weight* slot) {
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
+                          Require(row.name + ".weight", DType::kF8E4M3, {row.n, row.k}));
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
+                          Require(row.name + ".scale", DType::kF8E8M0,
+                                  {CeilDiv(row.n, kFp8Block), CeilDiv(row.k, kFp8Block)}));
+    *slot = {Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+    return absl::OkStatus();
+  }
+
+  absl::Status Bind(const Row& row, Fp4Weight* slot) {
+    DSV4_RETURN_IF_ERROR(RefuseOtherExpertFormats(row.name));
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
+                          Require(row.name + ".weight", DType::kI8, {row.n, row.k / 2}));
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
+                          Require(row.name + ".scale", DType::kF8E8M0, {row.n, row.k / kFp4Run}));
+    *slot = {Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+    return absl::OkStatus();
+  }
+
+  // The family's other published expert formats, told by what they store.
+  absl::Status RefuseOtherExpertFormats(const std::string& name) const {
+    const TensorEntry* weight = checkpoint_.Find(name + ".weight");
+    if (weight == nullptr) return absl::OkStatus();
+    const TensorEntry* scale = checkpoint_.Find(name + ".scale");
+    if (weight->dtype == DType::kF8E4M3) {
+      return Unsupported(Where(*weight),
+                         " is F8_E4M3: FP8 experts (base models) are not supported; ",
+                         "MXFP4 experts are");
+    }
+    const bool nvfp4 = (scale != nullptr && scale->dtype == DType::kF8E4M3) ||
+                       checkpoint_.Find(name + ".weight_scale") != nullptr ||
+                       checkpoint_.Find(name + ".weight_scale_2") != nullptr;
+    if (nvfp4) {
+      return Unsupported(Where(*weight), " has NVFP4 scales: NVFP4 experts are not supported; ",
+                         "MXFP4 experts are");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadPart(const Pending& pending, int64_t begin, int64_t end);
+  template <class T>
+  absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  Weights* weights_;
+  std::vector<Pending> pending_;
+};
+
+template <class T>
+absl::Status WeightsLoader::CheckExperts(const TensorEntry& entry, int64_t begin,
+                                         int64_t end) const {
+  for (int64_t at = begin; at < end; at += sizeof(T)) {
+    T expert;
+    std::memcpy(&expert, entry.data + at, sizeof expert);
+    if (expert < 0 || expert >= config_.n_routed_experts) {
+      const int64_t element = at / static_cast<int64_t>(sizeof(T));
+      const int64_t width = config_.num_experts_per_tok;
+      return Corrupt(Where(entry), " names expert ", expert, " for token ", element / width,
+                     "; n_routed_experts is ", config_.n_routed_experts);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Checks and, where asked, copies bytes [begin, end) of one tensor; both are multiples of 8 or the
+// tensor's end.
+absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int64_t end) {
+  const TensorEntry& entry = *pending.entry;
+  const uint8_t* data = entry.data + begin;
+  switch (entry.dtype) {
+    case DType::kI64:
+      DSV4_RETURN_IF_ERROR(CheckExperts<int64_t>(entry, begin, end));
+      for (int64_t at = begin; at < end; at += 8) {
+        int64_t expert;
+        std::memcpy(&expert, entry.data + at, 8);
+        const auto narrow = static_cast<int32_t>(expert);
+        std::memcpy(pending.copy + at / 2, &narrow, 4);
+      }
+      return absl::OkStatus();
+    case DType::kI32:
+      DSV4_RETURN_IF_ERROR(CheckExperts<int32_t>(entry, begin, end));
+      break;
+    case DType::kI8: {
+      // Every nibble is a number: there is nothing to check, but the pages are brought in.
+      constexpr int64_t kPageBytes = 4096;
+      volatile uint8_t seen = 0;
+      for (int64_t at = 0; at < end - begin; at += kPageBytes) seen = data[at];
+      static_cast<void>(seen);
+      break;
+    }
+    default:
+      if (HasNonFinite(entry, data, end - begin)) {
+        return Corrupt(Where(entry), entry.dtype == DType::kF8E8M0
+                                         ? " has a scale byte of 255, which is not a number"
+                                         : " has an element that is not a finite number");
+      }
+  }
+  if (pending.copy != nullptr) std::memcpy(pending.copy + begin, data, end - begin);
+  return absl::OkStatus();
+}
+
+absl::Status WeightsLoader::ReadData(const std::function<bool(int64_t, int64_t)>& progress) {
+  // The disk sees one pass over each file.
+  std::sort(pending_.begin(), pending_.end(), [](const Pending& a, const Pending& b) {
+    return std::pair(a.entry->file, a.entry->data) < std::pair(b.entry->file, b.entry->data);
+  });
+  int64_t total = 0;
+  for (const Pending& pending : pending_) total += pending.entry->bytes;
+  weights_->mapped_bytes_ = total;
+
+  constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
+  int64_t done = 0, unreported = 0;
+  for (const Pending& pending : pending_) {
+    for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
+      const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
+      DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));
+      done += end - begin;
+      unreported += end - begin;
+      if (progress && (unreported >= kPartBytes || done == total)) {
+        unreported = 0;
+        if (!progress(done, total)) {
+          return Cancelled(checkpoint_.folder(), ": loading was cancelled after ", done, " of ",
+                           total, " bytes");
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
+    const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
+    const std::function<bool(int64_t, int64_t)>& progress) {
+  std::unique_ptr<Weights> weights(new Weights);
+  weights->checkpoint_ = std::move(checkpoint);
+  const Checkpoint& files = *weights->checkpoint_;
+  WeightsLoader loader(config, files, weights.get());
+
+  Table main(config);
+  main.AddMain(weights.get());
+  DSV4_RETURN_IF_ERROR(loader.Resolve(main.rows()));
+  // Layer by layer, so that a configuration with far more of them than the files have costs
+  // nothing.
+  weights->layers.resize(config.num_hidden_layers);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    Table table(config);
+    table.AddLayer(layer, &weights->layers[layer]);
+    DSV4_RETURN_IF_ERROR(loader.Resolve(table.rows()));
+  }
+
+  if (config.num_nextn_predict_layers > 0) {
+    auto mtp = std::make_unique<MtpWeights>();
+    Table table(config);
+    table.AddMtp(mtp.get());
+    const std::string present = loader.FirstPresent(table.rows());
+    if (!present.empty()) {
+      const std::string absent = loader.FirstAbsent(table.rows());
+      if (!absent.empty()) {
+        return Corrupt(files.folder(), ": tensor ", absent, " is missing, though the MTP block's ",
+                       present, " is there");
+      }
+      DSV4_RETURN_IF_ERROR(loader.Resolve(table.rows()));
+      weights->mtp = std::move(mtp);
+    }
+  }
+  DSV4_RETURN_IF_ERROR(loader.ReadData(progress));
+  return weights;
+}
+
+}  // namespace dsv4
