@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: check_test.sh SOURCE_DIR
+# ./check, .ci/run and tools/build.sh in a project of one source and a handful of tests: what is run,
+# the closing line, and that a failure is an exit code.
+set -eu
+source=$1
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+cd "$place"
+failures=0
+
+expect() {  # WHAT CONDITION...
+  what=$1
+  shift
+  if ! "$@"; then
+    echo "FAILED: $what; the log:"
+    cat log
+    failures=$((failures + 1))
+  fi
+}
+run() {
+  status=0
+  "$@" >log 2>&1 </dev/null || status=$?
+}
+closing() { tail -n 1 log; }
+
+mkdir tools
+cp "$source/tools/build.sh" "$source/tools/install_dependencies.sh" tools
+cp -r "$source/check" "$source/CMakePresets.json" "$source/.ci" .
+echo 'int main(void) { return 0; }' >main.c
+cat >CMakeLists.txt <<'PROJECT'
+cmake_minimum_required(VERSION 3.25)
+project(house_check_test C)
+enable_testing()
+add_executable(program main.c)
+add_test(NAME plain COMMAND program)
+add_test(NAME wavering COMMAND sh -c "exit ${WAVERING}")
+add_test(NAME absent COMMAND sh -c "echo skipped: no such file; exit 77")
+add_test(NAME lengthy COMMAND program)
+set_tests_properties(plain wavering absent PROPERTIES LABELS unit)
+set_tests_properties(absent PROPERTIES SKIP_RETURN_CODE 77)
+set_tests_properties(lengthy PROPERTIES LABELS long)
+PROJECT
+sed -i 's/"CMAKE_BUILD_TYPE": /"WAVERING": "0", &/' CMakePresets.json
+
+run ./check
+expect 'success' test "$status" -eq 0
+expect 'the closing line' test "$(closing)" = '100% tests passed, 0 tests failed out of 3'
+expect 'no long test' sh -c '! grep -q lengthy log'
+expect 'the reason of a skip' grep -q '^skipped: no such file' log
+
+run sh .ci/run
+expect 'success of .ci/run' test "$status" -eq 0
+expect 'short, long and sanitizer tests are counted' \
+  test "$(closing)" = '100% tests passed, 0 tests failed out of 7'
+expect 'the long test ran' grep -q 'lengthy .* Passed' log
+expect 'a sanitizer build was made' test -x build-asan/program
+
+cmake -DWAVERING=1 build >log
+run ./check --full
+expect 'a failing test is an exit code' test "$status" -ne 0
+expect 'the closing line counts it' test "$(closing)" = '66% tests passed, 1 tests failed out of 3'
+
+echo 'int main(void) { return }' >main.c
+run ./check
+expect 'a failing build is an exit code' test "$status" -ne 0
+expect 'no tests after a failing build' sh -c '! grep -q "tests passed" log'
+
+run ./check --fast
+expect 'an unknown option is refused' test "$status" -eq 2
+
+# A build folder that points at another tree, as in a copy of a built one.
+echo 'int main(void) { return 0; }' >main.c
+mkdir copy
+cp -r tools check CMakePresets.json CMakeLists.txt main.c build copy
+rm main.c
+run copy/check
+expect 'the copy builds itself' test "$status" -eq 0
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
