@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/manifest.h"
+
+#include "kernels/cpu/entries.h"
+
+namespace dsv4 {
+
+Manifest CpuManifest() {
+  static const KernelEntry entries[] = {
+      kCpuLinearFp8,     //
+      kCpuLinearBf16,    //
+      kCpuOutputGroups,  //
+      kCpuMoeGate,       //
+      kCpuExpertFfn,     //
+  };
+  return entries;
+}
+
+}  // namespace dsv4
