@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/launch.h"
+#include "kernels/reference/numerics.h"
+#include "kernels/reference/row_math.h"
+
+namespace dsv4::reference {
+namespace {
+
+constexpr int64_t kChunk = 64;  // dims that one unit of work pools; divides 128 and 512
+
+// Online softmax triples of a chunk of dims.
+struct Pool {
+  float largest[kChunk], weights[kChunk], weighted[kChunk];
+
+  void Clear() {
+    std::fill_n(largest, kChunk, -std::numeric_limits<float>::infinity());
+    std::fill_n(weights, kChunk, 0.0f);
+    std::fill_n(weighted, kChunk, 0.0f);
+  }
+
+  // `triple` points to the chunk's first dim in a triple [3][dim] of the state.
+  void Load(const float* triple, int64_t dim) {
+    std::copy_n(triple, kChunk, largest);
+    std::copy_n(triple + dim, kChunk, weights);
+    std::copy_n(triple + 2 * dim, kChunk, weighted);
+  }
+  void Store(float* triple, int64_t dim) const {
+    std::copy_n(largest, kChunk, triple);
+    std::copy_n(weights, kChunk, triple + dim);
+    std::copy_n(weighted, kChunk, triple + 2 * dim);
+  }
+
+  void Add(const float* k, const float* z, const float* ape) {
+    for (int64_t d = 0; d < kChunk; ++d) {
+      const float score = z[d] + ape[d];
+      const float top = std::max(largest[d], score);
+      const float kept = std::exp(largest[d] - top), added = std::exp(score - top);
+      largest[d] = top;
+      weights[d] = weights[d] * kept + added;
+      weighted[d] = weighted[d] * kept + k[d] * added;
+    }
+  }
+
+  void Finish(float* out) const {
+    for (int64_t d = 0; d < kChunk; ++d) out[d] = weighted[d] / weights[d];
+  }
+
+  // The pool over the entries of both.
+  void FinishWith(const Pool& other, float* out) const {
+    for (int64_t d = 0; d < kChunk; ++d) {
+      const float top = std::max(largest[d], other.largest[d]);
+      const float mine = std::exp(largest[d] - top), others = std::exp(other.largest[d] - top);
+      out[d] = (other.weighted[d] * others + weighted[d] * mine) /
+               (other.weights[d] * others + weights[d] * mine);
+    }
+  }
+};
+
+float* GroupRow(const CompressKvParams& params, const SequenceRows& sequence, int64_t group) {
+  const int64_t groups_per_block = kGroupBlockTokens / params.ratio;
+  return reinterpret_cast<float*>(
+      params.rows.Row(sequence.group_blocks[group / groups_per_block], group % groups_per_block));
+}
+
+// Runs dims [first_dim, first_dim + kChunk) of a sequence's rows through the state; the pooled
+// value of a group that ends goes to its row.
+void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, int64_t first_dim) {
+  const bool overlapping = params.ratio == kCsaRatio;
+  const int64_t dim = params.dim(), width = params.width();
+  const float* in =
+      reinterpret_cast<const float*>(sequence.state_in + params.state_offset_bytes) + first_dim;
+  float* out = reinterpret_cast<float*>(sequence.state_out + params.state_offset_bytes) + first_dim;
+
+  // Part A of the previous group, part A and part B of the unfinished one. Ratio 128 has one part,
+  // which lies where `part_b` is.
+  Pool previous, part_a, part_b;
+  if (overlapping) {
+    previous.Load(in, dim);
+    part_a.Load(in + 3 * dim, dim);
+    part_b.Load(in + 6 * dim, dim);
+  } else {
+    part_b.Load(in, dim);
+  }
+  for (int64_t i = 0; i < sequence.rows; ++i) {
+    const int64_t position = sequence.first_position + i;
+    const int64_t group = position / params.ratio, entry = position % params.ratio;
+    const int64_t row = (sequence.first_row + i) * width + first_dim;
+    const int64_t ape = entry * width + first_dim;
+    const int64_t b = overlapping ? dim : 0;
+    if (entry == 0) {
+      part_a.Clear();
+      part_b.Clear();
+    }
+    if (overlapping) part_a.Add(params.k + row, params.z + row, params.ape + ape);
+    part_b.Add(params.k + row + b, params.z + row + b, params.ape + ape + b);
+    if (entry + 1 < params.ratio) continue;
+    float* pooled = GroupRow(params, sequence, group) + first_dim;
+    if (overlapping && group > 0) {
+      part_b.FinishWith(previous, pooled);
+    } else {
+      part_b.Finish(pooled);
+    }
+    previous = part_a;
+  }
+  if (overlapping) {
+    previous.Store(out, dim);
+    part_a.Store(out + 3 * dim, dim);
+    part_b.Store(out + 6 * dim, dim);
+  } else {
+    part_b.Store(out, dim);
+  }
+}
+
+void FinishRow(const LaunchContext& context, const CompressKvParams& params, const float* rope,
+               float* row) {
+  const int64_t dim = params.dim(), plain = dim - kKvRopeElements;
+  Round(context, Point::kRoundPooling, row, dim);
+  RmsNormRow(row, dim, params.norm, params.eps, row);
+  Round(context, Point::kRoundRmsNorm, row, dim);
+  ApplyRope(row + plain, rope);
+  Round(context, Point::kRoundRope, row + plain, kKvRopeElements);
+  if (params.index_keys) {
+    Hadamard128(row);
+    Round(context, Point::kRoundHadamard, row, dim);
+    Fp4ActQuant(context, Point::kQuantIndexKey, row, dim);
+  } else {
+    ActQuant(context, Point::kQuantCompressedRow, row, plain, kKvQuantRun);
+  }
+}
+
+}  // namespace
+
+void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& params) {
+  CpuStream& stream = StreamOf(context);
+  const StepRows& step = *params.step;
+  const int64_t chunks = params.dim() / kChunk;
+  stream.ParallelFor(step.sequence_count * chunks, [&](int64_t unit, int) {
+    PoolSequence(params, step.sequences[unit / chunks], unit % chunks * kChunk);
+  });
+  const float* rope = params.ratio == kCsaRatio ? step.rope.group4 : step.rope.group128;
+  stream.ParallelFor(step.rows, [&](int64_t t, int) {
+    const int64_t position = step.positions[t];
+    if ((position + 1) % params.ratio != 0) return;
+    FinishRow(context, params, rope + t * kKvRopeElements,
+              GroupRow(params, step.sequences[step.sequence_of[t]], position / params.ratio));
+  });
+}
+
+}  // namespace dsv4::reference

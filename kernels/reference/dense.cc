@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// embed_rows, rms_norm and the linears.
+#include <algorithm>
+
+#include "kernels/reference/launch.h"
+#include "kernels/reference/matmul.h"
+#include "kernels/reference/numerics.h"
+#include "kernels/reference/row_math.h"
+
+namespace dsv4::reference {
+namespace {
+
+// y = x w^T of one weight, unrounded: x [M, k], y [M, n].
+template <class Weight>
+void Linear(const LaunchContext& context, const Weight& w, const float* x, int64_t rows, float* y) {
+  MatmulParams matmul;
+  matmul.rows = rows;
+  matmul.k = w.k;
+  matmul.x = x;
+  matmul.x_stride = w.k;
+  matmul.n = w.n;
+  matmul.y = y;
+  matmul.y_stride = w.n;
+  Matmul(
+      context, matmul, [&](int64_t n, float* out) { LoadRow(w, n, out); },
+      reinterpret_cast<float*>(context.workspace));
+}
+
+void RoundRows(const LaunchContext& context, Point point, float* y, int64_t rows, int64_t width) {
+  StreamOf(context).ParallelFor(
+      rows, [&](int64_t t, int) { Round(context, point, y + t * width, width); });
+}
+
+int64_t MatmulWorkspaceBytes(int64_t rows, int64_t k, int threads) {
+  return MatmulWorkspaceFloats(rows, k, threads) * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params) {
+  const int64_t dim = params.embed.k;
+  StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
+    float* row = static_cast<float*>(params.out) + t * params.copies * dim;
+    LoadRow(params.embed, params.tokens[t], row);
+    for (int64_t c = 1; c < params.copies; ++c) std::copy(row, row + dim, row + c * dim);
+  });
+}
+
+void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
+  const int64_t dim = params.dim;
+  StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
+    float* normed = static_cast<float*>(params.normed);
+    float* quantized = static_cast<float*>(params.quantized);
+    float* row = (quantized != nullptr ? quantized : normed) + t * dim;
+    RmsNormRow(static_cast<const float*>(params.x) + t * dim, dim, params.weight, params.eps, row);
+    Round(context, Point::kRoundRmsNorm, row, dim);
+    if (quantized == nullptr) return;
+    if (normed != nullptr) std::copy(row, row + dim, normed + t * dim);
+    ActQuant(context, Point::kQuantLinearInput, row, dim, kFp8Block);
+  });
+}
+
+void LaunchLinearFp8(const LaunchContext& context, const LinearFp8Params& params) {
+  for (int32_t i = 0; i < params.part_count; ++i) {
+    const LinearFp8Params::Part& part = params.parts[i];
+    float* y = static_cast<float*>(part.y);
+    Linear(context, part.w, static_cast<const float*>(params.x), params.rows, y);
+    RoundRows(context, Point::kRoundLinear, y, params.rows, part.w.n);
+  }
+}
+
+int64_t LinearFp8Workspace(const LinearFp8Params& params, int threads) {
+  return MatmulWorkspaceBytes(params.rows, params.k, threads);
+}
+
+void LaunchLinearBf16(const LaunchContext& context, const LinearBf16Params& params) {
+  for (int32_t i = 0; i < params.part_count; ++i) {
+    const LinearBf16Params::Part& part = params.parts[i];
+    float* y = static_cast<float*>(part.y);
+    Linear(context, part.w, static_cast<const float*>(params.x), params.rows, y);
+    if (part.round_output) RoundRows(context, Point::kRoundLinear, y, params.rows, part.w.n);
+  }
+}
+
+int64_t LinearBf16Workspace(const LinearBf16Params& params, int threads) {
+  return MatmulWorkspaceBytes(params.rows, params.k, threads);
+}
+
+void LaunchOutputGroups(const LaunchContext& context, const OutputGroupsParams& params) {
+  const int64_t width = params.groups * params.rank;
+  float* y = static_cast<float*>(params.y);
+  for (int64_t group = 0; group < params.groups; ++group) {
+    MatmulParams matmul;
+    matmul.rows = params.rows;
+    matmul.k = params.group_width;
+    matmul.x = static_cast<const float*>(params.o) + group * params.group_width;
+    matmul.x_stride = params.groups * params.group_width;
+    matmul.n = params.rank;
+    matmul.y = y + group * params.rank;
+    matmul.y_stride = width;
+    Matmul(
+        context, matmul,
+        [&](int64_t n, float* out) { LoadRow(params.wo_a, group * params.rank + n, out); },
+        reinterpret_cast<float*>(context.workspace));
+  }
+  StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
+    Round(context, Point::kRoundOutputGroups, y + t * width, width);
+    ActQuant(context, Point::kQuantOutputGroups, y + t * width, width, kFp8Block);
+  });
+}
+
+int64_t OutputGroupsWorkspace(const OutputGroupsParams& params, int threads) {
+  return MatmulWorkspaceBytes(params.rows, params.group_width, threads);
+}
+
+}  // namespace dsv4::reference

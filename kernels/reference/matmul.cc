@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/reference/matmul.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reference/numerics.h"
+#include "lib/base/checked_math.h"
+#include "lib/tensor/dtype.h"
+
+namespace dsv4::reference {
+namespace {
+
+constexpr int64_t kSumBlock = 64;
+
+// kRows accumulators at a time: what the registers of an instruction set hold.
+template <int kRows>
+[[gnu::always_inline]] inline void AddProductsOf(const float* a, int64_t a_stride, const float* b,
+                                                 int64_t b_stride, int64_t k, double* total,
+                                                 int64_t total_stride) {
+  typedef float Lanes __attribute__((vector_size(kTileLanes * sizeof(float))));
+  for (int64_t begin = 0; begin < k; begin += kSumBlock) {
+    const int64_t end = std::min(begin + kSumBlock, k);
+    Lanes sum[kRows] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      Lanes x;
+      std::memcpy(&x, b + i * b_stride, sizeof x);
+      for (int r = 0; r < kRows; ++r) sum[r] += a[r * a_stride + i] * x;
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int64_t l = 0; l < kTileLanes; ++l) total[r * total_stride + l] += double{sum[r][l]};
+    }
+  }
+}
+
+using AddProductsFn = void (*)(const float*, int64_t, const float*, int64_t, int64_t, double*,
+                               int64_t);
+
+void AddProductsPortable(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                         int64_t k, double* total, int64_t total_stride) {
+  for (int r = 0; r < kTileRows; r += 2) {
+    AddProductsOf<2>(a + r * a_stride, a_stride, b, b_stride, k, total + r * total_stride,
+                     total_stride);
+  }
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void AddProductsAvx2(const float* a, int64_t a_stride, const float* b,
+                                             int64_t b_stride, int64_t k, double* total,
+                                             int64_t total_stride) {
+  for (int r = 0; r < kTileRows; r += 4) {
+    AddProductsOf<4>(a + r * a_stride, a_stride, b, b_stride, k, total + r * total_stride,
+                     total_stride);
+  }
+}
+
+[[gnu::target("avx512f")]] void AddProductsAvx512(const float* a, int64_t a_stride, const float* b,
+                                                  int64_t b_stride, int64_t k, double* total,
+                                                  int64_t total_stride) {
+  AddProductsOf<kTileRows>(a, a_stride, b, b_stride, k, total, total_stride);
+}
+#endif
+
+AddProductsFn ChooseAddProducts() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return AddProductsAvx512;
+  if (__builtin_cpu_supports("avx2")) return AddProductsAvx2;
+#endif
+  return AddProductsPortable;
+}
+
+}  // namespace
+
+void AddProducts(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k,
+                 double* total, int64_t total_stride) {
+  static const AddProductsFn chosen = ChooseAddProducts();
+  chosen(a, a_stride, b, b_stride, k, total, total_stride);
+}
+
+void TransposeTile(const float* const* rows, int64_t row_count, int64_t k, float* out) {
+  if (row_count < kTileLanes) std::fill(out, out + k * kTileLanes, 0.0f);
+  constexpr int64_t kColumns = 16;  // so that a few cache lines of each side are in use at a time
+  for (int64_t begin = 0; begin < k; begin += kColumns) {
+    const int64_t end = std::min(begin + kColumns, k);
+    for (int64_t l = 0; l < row_count; ++l) {
+      for (int64_t i = begin; i < end; ++i) out[i * kTileLanes + l] = rows[l][i];
+    }
+  }
+}
+
+int64_t MatmulWorkspaceFloats(int64_t rows, int64_t k, int threads) {
+  const int64_t pass_rows = RoundUp(std::min(rows, kMatmulPassRows), kTileLanes);
+  return (pass_rows + threads * kTileRows) * k;
+}
+
+void Matmul(const LaunchContext& context, const MatmulParams& params,
+            absl::FunctionRef<void(int64_t n, float* out)> load_row, float* workspace) {
+  CpuStream& stream = StreamOf(context);
+  const int64_t k = params.k;
+  for (int64_t first = 0; first < params.rows; first += kMatmulPassRows) {
+    const int64_t rows = std::min(params.rows - first, kMatmulPassRows);
+    const int64_t tiles = CeilDiv(rows, kTileLanes);
+    float* transposed = workspace;  // [tiles, K, 16]
+    float* weights = transposed + tiles * kTileLanes * k;
+    stream.ParallelFor(tiles, [&](int64_t tile, int) {
+      const float* tile_rows[kTileLanes];
+      const int64_t count = std::min(rows - tile * kTileLanes, kTileLanes);
+      for (int64_t l = 0; l < count; ++l) {
+        const int64_t m = first + tile * kTileLanes + l;
+        const int64_t row = params.row_of == nullptr ? m : params.row_of[m];
+        tile_rows[l] = params.x + row * params.x_stride;
+      }
+      TransposeTile(tile_rows, count, k, transposed + tile * kTileLanes * k);
+    });
+    stream.ParallelFor(CeilDiv(params.n, kTileRows), [&](int64_t unit, int worker) {
+      float* w = weights + worker * kTileRows * k;
+      const int64_t n = unit * kTileRows, count = std::min(params.n - n, kTileRows);
+      for (int64_t r = 0; r < count; ++r) load_row(n + r, w + r * k);
+      std::fill(w + count * k, w + kTileRows * k, 0.0f);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        double total[kTileRows * kTileLanes] = {};
+        AddProducts(w, k, transposed + tile * kTileLanes * k, kTileLanes, k, total, kTileLanes);
+        const int64_t tile_rows = std::min(rows - tile * kTileLanes, kTileLanes);
+        for (int64_t l = 0; l < tile_rows; ++l) {
+          float* y = params.y + (first + tile * kTileLanes + l) * params.y_stride + n;
+          for (int64_t r = 0; r < count; ++r) y[r] = static_cast<float>(total[r * kTileLanes + l]);
+        }
+      }
+    });
+  }
+}
+
+void LoadRow(const Fp8Weight& weight, int64_t n, float* out) {
+  const float* decoded = E4M3Table();
+  const uint8_t* row = weight.data + n * weight.k;
+  const uint8_t* scales = weight.scale + n / kFp8Block * CeilDiv(weight.k, kFp8Block);
+  for (int64_t begin = 0; begin < weight.k; begin += kFp8Block) {
+    const float scale = E8M0ToFloat(scales[begin / kFp8Block]);
+    const int64_t end = std::min(begin + kFp8Block, weight.k);
+    for (int64_t i = begin; i < end; ++i) out[i] = decoded[row[i]] * scale;
+  }
+}
+
+void LoadRow(const Fp4Weight& weight, int64_t n, float* out) {
+  const uint8_t* row = weight.data + n * (weight.k / 2);
+  const uint8_t* scales = weight.scale + n * (weight.k / kFp4Run);
+  for (int64_t begin = 0; begin < weight.k; begin += kFp4Run) {
+    const float scale = E8M0ToFloat(scales[begin / kFp4Run]);
+    float scaled[16];
+    for (uint8_t bits = 0; bits < 16; ++bits) scaled[bits] = E2M1ToFloat(bits) * scale;
+    for (int64_t i = begin; i < begin + kFp4Run; i += 2) {
+      out[i] = scaled[row[i / 2] & 15];
+      out[i + 1] = scaled[row[i / 2] >> 4];
+    }
+  }
+}
+
+void LoadRow(const Bf16Weight& weight, int64_t n, float* out) {
+  const uint16_t* row = weight.data + n * weight.k;
+  for (int64_t i = 0; i < weight.k; ++i) out[i] = Bf16ToFloat(row[i]);
+}
+
+}  // namespace dsv4::reference
