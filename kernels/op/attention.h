@@ -22,7 +22,7 @@ struct QkvPrepareParams {
   const uint16_t* kv_norm = nullptr;  // [512] bf16
   float eps = 0;
   bool compressed_rope = false;  // step.rope.compressed instead of .window
-  RowPool window;                // rows of 512 act elements
+  RowPool window{};              // rows of 512 act elements
 };
 
 // The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the state
@@ -43,7 +43,7 @@ struct CompressKvParams {
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
   int64_t state_offset_bytes = 0;  // of this compressor in SequenceRows.state_in and state_out
-  RowPool rows;                    // of d act elements; group g of a sequence: block
+  RowPool rows{};                  // of d act elements; group g of a sequence: block
                                    // group_blocks[g * ratio / 256], slot g % (256 / ratio)
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
   int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
@@ -69,7 +69,7 @@ struct IndexScoreTopkParams {
   const void* q = nullptr;        // [T, heads, 128] act
   const void* weights = nullptr;  // [T, heads] act: output of weights_proj
   float weight_scale = 0;         // 128^-0.5 * heads^-0.5
-  RowPool keys;                   // rows of 128 act elements, ratio 4
+  RowPool keys{};                 // rows of 128 act elements, ratio 4
   int32_t* selected = nullptr;    // [T, topk]: groups of the row's own sequence, ascending, then -1
 };
 
@@ -85,8 +85,8 @@ struct SparseAttentionParams {
   int32_t heads = 0;                  // H, local
   int32_t ratio = 0;                  // 0, 4 or 128; not 0: step.rope.compressed
   const void* q = nullptr;            // [T, H, 512] act
-  RowPool window;                     // rows of 512 act elements
-  RowPool groups;                     // rows of 512 act elements; unused at ratio 0
+  RowPool window{};                   // rows of 512 act elements
+  RowPool groups{};                   // rows of 512 act elements; unused at ratio 0
   const int32_t* selected = nullptr;  // [T, topk], ratio 4 only
   int32_t topk = 0;
   const float* sink = nullptr;  // [H]

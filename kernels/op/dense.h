@@ -16,7 +16,7 @@ struct EmbedRowsParams {
   int32_t rows = 0;  // T
   int32_t copies = 1;
   const int32_t* tokens = nullptr;  // [T], each in [0, embed.n)
-  Bf16Weight embed;                 // [vocab, D]
+  Bf16Weight embed{};               // [vocab, D]
   void* out = nullptr;              // [T, copies, D] act
 };
 
@@ -46,7 +46,7 @@ struct LinearFp8Params {
   int64_t k = 0;            // a multiple of 128
   const void* x = nullptr;  // [M, k] act, quantised
   int32_t part_count = 0;
-  std::array<Part, 3> parts;
+  std::array<Part, 3> parts{};
   ReductionPoint reduction = ReductionPoint::kNone;
 };
 
@@ -62,7 +62,7 @@ struct LinearBf16Params {
   int64_t k = 0;            // a multiple of 128
   const void* x = nullptr;  // [M, k] act, not quantised
   int32_t part_count = 0;
-  std::array<Part, 5> parts;
+  std::array<Part, 5> parts{};
 };
 
 // y[t, g, :] = wo_a[g] . o[t, heads of group g], rounded (kRoundOutputGroups), then act_quant 128
@@ -74,7 +74,7 @@ struct OutputGroupsParams {
   int32_t groups = 0;       // G, local
   int64_t rank = 0;         // o_lora_rank, a multiple of 128
   int64_t group_width = 0;  // H * 512 / G
-  Fp8Weight wo_a;           // [G * rank, group_width]
+  Fp8Weight wo_a{};         // [G * rank, group_width]
   const void* o = nullptr;  // [T, G, group_width] act
   void* y = nullptr;        // [T, G * rank] act, quantised
 };

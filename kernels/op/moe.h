@@ -17,7 +17,7 @@ struct MoeGateParams {
   static constexpr Op kOp = Op::kMoeGate;
   int32_t rows = 0;                  // T
   int32_t experts_per_token = 0;     // K
-  Bf16Weight gate;                   // [E, D]
+  Bf16Weight gate{};                 // [E, D]
   const void* x = nullptr;           // [T, D] act, not quantised
   const int32_t* tokens = nullptr;   // [T], hash-routed layers
   const int32_t* tid2eid = nullptr;  // [vocab, K]; null = scored
@@ -40,7 +40,7 @@ struct ExpertFfnParams {
   int32_t expert_count = 0;                             // E
   int32_t experts_per_token = 0;                        // K
   const ExpertWeights* const* experts_table = nullptr;  // [E]
-  Fp8Weight shared_w1, shared_w3, shared_w2;
+  Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};
   const int32_t* experts = nullptr;  // [T, K]
   const float* weights = nullptr;    // [T, K]
   float limit = 0;

@@ -24,8 +24,8 @@ struct RopeTableParams {
   static constexpr Op kOp = Op::kRopeTable;
   int32_t rows = 0;                    // T
   const int64_t* positions = nullptr;  // [T]
-  RopeFrequencies frequencies;
-  RopeTables out;  // angle = fp32(position * f); accurate cos and sin of it
+  RopeFrequencies frequencies{};
+  RopeTables out{};  // angle = fp32(position * f); accurate cos and sin of it
 };
 
 absl::Status Validate(const RopeTableParams& params);

@@ -38,7 +38,7 @@ struct StepRows {
   const int32_t* sequence_of = nullptr;     // [T]
   const int64_t* positions = nullptr;       // [T]
   int64_t max_position = 0;  // exclusive bound of every position of the engine, for workspaces
-  RopeTables rope;
+  RopeTables rope{};
 };
 
 }  // namespace dsv4

@@ -280,7 +280,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   f.FixedIfPresent("model_type", "deepseek_v4");
   c.hidden_size = f.MultipleOf128("hidden_size");
   c.num_hidden_layers = f.Int("num_hidden_layers", 1, kMaxCount);
-  c.num_nextn_predict_layers = f.Int("num_nextn_predict_layers", 0, 1);
+  c.num_nextn_predict_layers = f.Int("num_nextn_predict_layers", 0, kMaxCount);
+  if (c.num_nextn_predict_layers > 1) {
+    f.Fail(Unsupported(f.Name("num_nextn_predict_layers"), " is ", c.num_nextn_predict_layers,
+                       "; at most 1 is supported"));
+  }
   ReadAttention(&f, &c);
   ReadMoe(&f, &c);
   f.Fixed("hc_mult", kStreams);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The buffers between operators of one forward pass, planned for the largest step and laid out in
+// one allocation. Names follow model.md; "act" buffers hold bf16 or f32, as the backend stores
+// them.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kernels/op/step_rows.h"
+#include "lib/device/device.h"
+#include "lib/model/config.h"
+
+namespace dsv4 {
+
+struct StepLimits {
+  int32_t rows = 0;        // T: tokens of one step, all sequences together
+  int32_t sequences = 0;   // B
+  int32_t logit_rows = 0;  // R: rows whose logits one step may ask for
+  int64_t positions = 0;   // exclusive bound of positions
+};
+
+struct Activations {
+  RopeTables rope;                  // 4 x [T, 64] f32
+  void* streams = nullptr;          // [T, 4, D] act
+  void* normed = nullptr;           // [T, D] act
+  void* quantized = nullptr;        // [T, D] act
+  float* post = nullptr;            // [T, 4]
+  float* comb = nullptr;            // [T, 4, 4]
+  void* qr = nullptr;               // [T, q_lora_rank] act: wq_a x
+  void* qr_quantized = nullptr;     // [T, q_lora_rank] act: its norm, quantised
+  void* kv = nullptr;               // [T, 512] act: wkv x
+  void* q = nullptr;                // [T, H, 512] act: queries, then the attention output
+  void* index_q = nullptr;          // [T, index_n_heads, 128] act
+  void* index_weights = nullptr;    // [T, index_n_heads] act
+  float* pool_k = nullptr;          // [T, 1024]
+  float* pool_z = nullptr;          // [T, 1024]
+  float* index_pool_k = nullptr;    // [T, 256]
+  float* index_pool_z = nullptr;    // [T, 256]
+  int32_t* selected = nullptr;      // [T, index_topk]
+  void* groups = nullptr;           // [T, G * o_lora_rank] act, quantised
+  void* y = nullptr;                // [T, D] act: a sub-layer's output
+  int32_t* experts = nullptr;       // [T, K]
+  float* expert_weights = nullptr;  // [T, K]
+  void* head = nullptr;             // [R, D] act
+  float* logits = nullptr;          // [R, vocab]
+  void* mtp_e = nullptr;            // [T, D] act: embedding, then e_proj's output
+  void* mtp_quantized = nullptr;    // [T, 4, D] act: normed streams or embedding, quantised
+  std::byte* workspace = nullptr;   // of the operators
+};
+
+// Bytes of all buffers with `workspace_bytes` of operator workspace. With `memory` not null, also
+// points *out into it (64-byte aligned parts).
+int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DType act, bool mtp,
+                        int64_t workspace_bytes, std::byte* memory, Activations* out);
+
+}  // namespace dsv4

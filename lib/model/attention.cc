@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention sub-layer (model.md 4.2 to 4.4).
+#include "kernels/op/attention.h"
+
+#include <cmath>
+
+#include "kernels/op/dense.h"
+#include "lib/base/status_macros.h"
+#include "lib/model/block.h"
+
+namespace dsv4 {
+namespace {
+
+// The projections that read the hidden state itself, not its quantised form: both compressors' and
+// the indexer's head weights.
+absl::Status ProjectForCompressors(const ForwardContext& c, const BlockWeights& w) {
+  LinearBf16Params p{.rows = c.step.rows, .k = c.config->hidden_size, .x = c.act.normed};
+  const CompressorWeights& main = w.attn.compressor;
+  p.parts[p.part_count++] = {.w = main.wkv, .y = c.act.pool_k};
+  p.parts[p.part_count++] = {.w = main.wgate, .y = c.act.pool_z};
+  if (w.compress_ratio == kCsaRatio) {
+    const IndexerWeights& indexer = w.attn.indexer;
+    p.parts[p.part_count++] = {.w = indexer.compressor.wkv, .y = c.act.index_pool_k};
+    p.parts[p.part_count++] = {.w = indexer.compressor.wgate, .y = c.act.index_pool_z};
+    p.parts[p.part_count++] = {
+        .w = indexer.weights_proj, .y = c.act.index_weights, .round_output = true};
+  }
+  return c.Run(p);
+}
+
+CompressKvParams Compress(const ForwardContext& c, const BlockWeights& w, const LayerCache& cache) {
+  return {.step = &c.step,
+          .ratio = w.compress_ratio,
+          .index_keys = false,
+          .k = c.act.pool_k,
+          .z = c.act.pool_z,
+          .ape = w.attn.compressor.ape,
+          .norm = w.attn.compressor.norm,
+          .eps = static_cast<float>(c.config->rms_norm_eps),
+          .state_offset_bytes = cache.state_offset_bytes,
+          .rows = cache.groups};
+}
+
+CompressKvParams CompressIndexKeys(const ForwardContext& c, const BlockWeights& w,
+                                   const LayerCache& cache) {
+  const CompressorWeights& compressor = w.attn.indexer.compressor;
+  return {.step = &c.step,
+          .ratio = w.compress_ratio,
+          .index_keys = true,
+          .k = c.act.index_pool_k,
+          .z = c.act.index_pool_z,
+          .ape = compressor.ape,
+          .norm = compressor.norm,
+          .eps = static_cast<float>(c.config->rms_norm_eps),
+          .state_offset_bytes = cache.index_state_offset_bytes,
+          .rows = cache.index_keys};
+}
+
+IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache) {
+  const int64_t heads = c.config->index_n_heads;
+  return {
+      .step = &c.step,
+      .heads = static_cast<int32_t>(heads),
+      .topk = static_cast<int32_t>(c.config->index_topk),
+      .q = c.act.index_q,
+      .weights = c.act.index_weights,
+      .weight_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(kIndexHeadDim * heads))),
+      .keys = cache.index_keys,
+      .selected = c.act.selected};
+}
+
+SparseAttentionParams Attend(const ForwardContext& c, const BlockWeights& w,
+                             const LayerCache& cache) {
+  const bool csa = w.compress_ratio == kCsaRatio;
+  return {.step = &c.step,
+          .heads = static_cast<int32_t>(c.config->num_attention_heads),
+          .ratio = w.compress_ratio,
+          .q = c.act.q,
+          .window = cache.window,
+          .groups = cache.groups,
+          .selected = csa ? c.act.selected : nullptr,
+          .topk = csa ? static_cast<int32_t>(c.config->index_topk) : 0,
+          .sink = w.attn.sink,
+          .softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(kHeadDim))),
+          .o = c.act.q};
+}
+
+}  // namespace
+
+absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWeights& w,
+                          const LayerCache& cache) {
+  const ModelConfig& config = *c.config;
+  const AttentionWeights& attn = w.attn;
+  const float eps = static_cast<float>(config.rms_norm_eps);
+  const int32_t rows = c.step.rows;
+  const bool csa = w.compress_ratio == kCsaRatio;
+
+  LinearFp8Params down{
+      .rows = rows, .k = config.hidden_size, .x = c.act.quantized, .part_count = 2};
+  down.parts[0] = {.w = attn.wq_a, .y = c.act.qr};
+  down.parts[1] = {.w = attn.wkv, .y = c.act.kv};
+  DSV4_RETURN_IF_ERROR(c.Run(down));
+  DSV4_RETURN_IF_ERROR(c.Run(RmsNormParams{.rows = rows,
+                                           .dim = config.q_lora_rank,
+                                           .x = c.act.qr,
+                                           .weight = attn.q_norm,
+                                           .eps = eps,
+                                           .quantized = c.act.qr_quantized}));
+  LinearFp8Params up{
+      .rows = rows, .k = config.q_lora_rank, .x = c.act.qr_quantized, .part_count = 1};
+  up.parts[0] = {.w = attn.wq_b, .y = c.act.q};
+  if (csa) up.parts[up.part_count++] = {.w = attn.indexer.wq_b, .y = c.act.index_q};
+  DSV4_RETURN_IF_ERROR(c.Run(up));
+  DSV4_RETURN_IF_ERROR(
+      c.Run(QkvPrepareParams{.step = &c.step,
+                             .heads = static_cast<int32_t>(config.num_attention_heads),
+                             .q = c.act.q,
+                             .kv = c.act.kv,
+                             .kv_norm = attn.kv_norm,
+                             .eps = eps,
+                             .compressed_rope = w.compress_ratio != 0,
+                             .window = cache.window}));
+  if (w.compress_ratio != 0) {
+    DSV4_RETURN_IF_ERROR(ProjectForCompressors(c, w));
+    DSV4_RETURN_IF_ERROR(c.Run(Compress(c, w, cache)));
+  }
+  if (csa) {
+    DSV4_RETURN_IF_ERROR(c.Run(CompressIndexKeys(c, w, cache)));
+    DSV4_RETURN_IF_ERROR(c.Run(IndexQueryParams{
+        .step = &c.step, .heads = static_cast<int32_t>(config.index_n_heads), .q = c.act.index_q}));
+    DSV4_RETURN_IF_ERROR(c.Run(ScoreTopk(c, cache)));
+    c.Show(layer, "index_topk", c.act.selected, DType::kI32, config.index_topk);
+  }
+  DSV4_RETURN_IF_ERROR(c.Run(Attend(c, w, cache)));
+
+  DSV4_RETURN_IF_ERROR(c.Run(
+      OutputGroupsParams{.rows = rows,
+                         .groups = static_cast<int32_t>(config.o_groups),
+                         .rank = config.o_lora_rank,
+                         .group_width = config.num_attention_heads / config.o_groups * kHeadDim,
+                         .wo_a = attn.wo_a,
+                         .o = c.act.q,
+                         .y = c.act.groups}));
+  LinearFp8Params out{.rows = rows,
+                      .k = config.o_groups * config.o_lora_rank,
+                      .x = c.act.groups,
+                      .part_count = 1,
+                      .reduction = ReductionPoint::kAttentionOutput};
+  out.parts[0] = {.w = attn.wo_b, .y = c.act.y};
+  return c.Run(out);
+}
+
+}  // namespace dsv4

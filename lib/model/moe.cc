@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mixture-of-experts sub-layer (model.md 4.5).
+#include "kernels/op/moe.h"
+
+#include "lib/base/status_macros.h"
+#include "lib/model/block.h"
+
+namespace dsv4 {
+
+absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w) {
+  const ModelConfig& config = *c.config;
+  const int32_t k = static_cast<int32_t>(config.num_experts_per_tok);
+  DSV4_RETURN_IF_ERROR(
+      c.Run(MoeGateParams{.rows = c.step.rows,
+                          .experts_per_token = k,
+                          .gate = w.gate,
+                          .x = c.act.normed,
+                          .tokens = c.tokens,
+                          .tid2eid = w.tid2eid,
+                          .bias = w.bias,
+                          .routed_scale = static_cast<float>(config.routed_scaling_factor),
+                          .experts = c.act.experts,
+                          .weights = c.act.expert_weights}));
+  c.Show(layer, "route_expert", c.act.experts, DType::kI32, k);
+  c.Show(layer, "route_weight", c.act.expert_weights, DType::kF32, k);
+  return c.Run(ExpertFfnParams{.rows = c.step.rows,
+                               .hidden = config.hidden_size,
+                               .inter = config.moe_intermediate_size,
+                               .expert_count = static_cast<int32_t>(config.n_routed_experts),
+                               .experts_per_token = k,
+                               .experts_table = w.expert_table.data(),
+                               .shared_w1 = w.shared_w1,
+                               .shared_w3 = w.shared_w3,
+                               .shared_w2 = w.shared_w2,
+                               .experts = c.act.experts,
+                               .weights = c.act.expert_weights,
+                               .limit = static_cast<float>(config.swiglu_limit),
+                               .x = c.act.quantized,
+                               .y = c.act.y,
+                               .reduction = ReductionPoint::kFfnOutput});
+}
+
+}  // namespace dsv4

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The MTP block (model.md 4.7).
+#include "kernels/op/dense.h"
+#include "kernels/op/hyper_connection.h"
+#include "lib/base/status_macros.h"
+#include "lib/model/block.h"
+
+namespace dsv4 {
+namespace {
+
+// out = w . act_quant(RMSNorm(x; norm)) of `rows` rows of D elements.
+absl::Status NormAndProject(const ForwardContext& c, int32_t rows, const void* x,
+                            const uint16_t* norm, const Fp8Weight& w, void* out) {
+  const int64_t hidden = c.config->hidden_size;
+  DSV4_RETURN_IF_ERROR(c.Run(RmsNormParams{.rows = rows,
+                                           .dim = hidden,
+                                           .x = x,
+                                           .weight = norm,
+                                           .eps = static_cast<float>(c.config->rms_norm_eps),
+                                           .quantized = c.act.mtp_quantized}));
+  LinearFp8Params project{.rows = rows, .k = hidden, .x = c.act.mtp_quantized, .part_count = 1};
+  project.parts[0] = {.w = w, .y = out};
+  return c.Run(project);
+}
+
+}  // namespace
+
+absl::Status RunMtpBlock(const ForwardContext& context, int64_t layer, const MtpWeights& weights,
+                         const Bf16Weight& embed, const int32_t* next_tokens,
+                         const LayerCache& cache) {
+  // The block embeds and routes by the next token.
+  ForwardContext c = context;
+  c.tokens = next_tokens;
+  const int32_t rows = c.step.rows;
+  DSV4_RETURN_IF_ERROR(c.Run(EmbedRowsParams{
+      .rows = rows, .copies = 1, .tokens = c.tokens, .embed = embed, .out = c.act.mtp_e}));
+  DSV4_RETURN_IF_ERROR(
+      NormAndProject(c, rows, c.act.mtp_e, weights.enorm, weights.e_proj, c.act.mtp_e));
+  DSV4_RETURN_IF_ERROR(NormAndProject(c, rows * static_cast<int32_t>(kStreams), c.act.streams,
+                                      weights.hnorm, weights.h_proj, c.act.streams));
+  DSV4_RETURN_IF_ERROR(c.Run(MtpCombineParams{.rows = rows,
+                                              .hidden = c.config->hidden_size,
+                                              .e = c.act.mtp_e,
+                                              .h = c.act.streams,
+                                              .streams = c.act.streams}));
+  return RunBlock(c, layer, weights.block, cache);
+}
+
+}  // namespace dsv4
