@@ -19,8 +19,8 @@ BEGIN {
   allow("kernels/cpu", base " kernels/op kernels/registry")
   allow("kernels/builtin", base " kernels/op kernels/registry kernels/reference kernels/cpu")
 
-  # The bytes of a KV row are the one thing that block owners and kernels share.
-  allow("lib/kv", base " lib/io kernels/op/kv_layout.h")
+  # What block owners and kernels share: the bytes of a row, and a sequence's rows in a step.
+  allow("lib/kv", base " lib/io kernels/op/kv_layout.h kernels/op/step_rows.h")
   allow("lib/sampling", base " lib/io")
   allow("lib/text", base " lib/io")
   operators = "kernels/op kernels/registry/dispatch.h"
