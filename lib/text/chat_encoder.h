@@ -24,9 +24,9 @@ enum class ThinkingMode {
   kThinking,  // turns after the last user message reason first, after <think>
 };
 
-// The prompt of `messages` as token ids: it begins with the begin-of-sentence token and, when the last
-// message is a user's, ends with the opened assistant turn. Control tokens come from structure alone:
-// every message text is encoded with added tokens off, so no message can forge a turn.
+// The prompt of `messages` as token ids: it begins with the begin-of-sentence token and, when the
+// last message is a user's, ends with the opened assistant turn. Control tokens come from structure
+// alone: every message text is encoded with added tokens off, so no message can forge a turn.
 // Unsupported: another role (names it and the message's index). InvalidArgument: text that is not
 // UTF-8. NotFound: a control token (named) that the tokenizer lacks.
 absl::StatusOr<std::vector<int32_t>> RenderChat(const Tokenizer& tokenizer,

@@ -18,9 +18,9 @@ class StreamingDecoder {
   explicit StreamingDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {})
       : tokenizer_(&tokenizer), options_(options) {}
 
-  // The text that `id` completes: valid UTF-8, often empty. At most 3 bytes are held back: the start
-  // of a character that a later id may complete. InvalidArgument as Tokenizer::TokenBytes; the state
-  // is then as before the call.
+  // The text that `id` completes: valid UTF-8, often empty. At most 3 bytes are held back: the
+  // start of a character that a later id may complete. InvalidArgument as Tokenizer::TokenBytes;
+  // the state is then as before the call.
   absl::StatusOr<std::string> Push(int32_t id);
 
   // What is held back, as U+FFFD (empty when nothing is). Ready for another text afterwards.

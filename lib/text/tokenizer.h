@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to token ids and back: the byte-level BPE of a tokenizer.json of the HF tokenizers library, as
-// far as this model family uses that format. It owns vocabulary, pre-tokenizer and added tokens; which
-// of the tokens structure a chat is chat_encoder.h's, where sampled ids come from is lib/sampling's.
+// Text to token ids and back: the byte-level BPE of a tokenizer.json of the HF tokenizers library,
+// as far as this model family uses that format. It owns vocabulary, pre-tokenizer and added tokens;
+// which of the tokens structure a chat is chat_encoder.h's, where sampled ids come from is
+// lib/sampling's.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -21,8 +23,8 @@
 namespace dsv4 {
 
 struct EncodeOptions {
-  // Off: the text is plain, and no added token (special or not) comes out of it, whatever it spells.
-  // The only safe choice for text that a user, a tool or a model wrote.
+  // Off: the text is plain, and no added token (special or not) comes out of it, whatever it
+  // spells. The only safe choice for text that a user, a tool or a model wrote.
   bool added_tokens = false;
 };
 
@@ -33,18 +35,19 @@ struct DecodeOptions {
 // Immutable: every member function may be called from several threads at once.
 class Tokenizer {
  public:
-  // Reads `path`, a tokenizer.json of at most kMaxTokenizerBytes, or the tokenizer.json in the folder
-  // `path`. NotFound, IoError, and FromJson's errors.
+  // Reads the file `path`, a tokenizer.json. NotFound, IoError, and FromJson's errors.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& path);
 
-  // `source` names the document in messages. Corrupt: not JSON, a missing or ill-typed key, a
-  // duplicate id, a merge of unknown tokens. Unsupported, by name: a feature of the format that this
-  // family does not use (another normalizer, model or pre-tokenizer step, dropout, byte fallback, ...).
+  // `source` names the document in messages. Corrupt: not JSON, longer than kMaxTokenizerBytes, a
+  // missing or ill-typed key, a duplicate id, a merge of unknown tokens. Unsupported, by name: a
+  // feature of the format that this family does not use (another normalizer, model or pre-tokenizer
+  // step, dropout, byte fallback, ...).
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(absl::string_view json,
                                                                    absl::string_view source);
 
-  // Adds no token of its own, such as begin of sentence. Time is linear in the text, but for a factor
-  // log(length) within one word. InvalidArgument for text that is not UTF-8 (names the byte offset).
+  // Adds no token of its own, such as begin of sentence. Time is linear in the text, but for a
+  // factor log(length) within one word. InvalidArgument for text that is not UTF-8 (names the byte
+  // offset).
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               const EncodeOptions& options = {}) const;
 
@@ -58,7 +61,8 @@ class Tokenizer {
                                      const DecodeOptions& options = {}) const;
 
   // Bytes of one token, not always whole UTF-8 characters; valid as long as the tokenizer.
-  // InvalidArgument, naming the id, when it is negative, at or beyond vocab_size(), or has no token.
+  // InvalidArgument, naming the id, when it is negative, at or beyond vocab_size(), or has no
+  // token.
   absl::StatusOr<absl::string_view> TokenBytes(int32_t id) const;
 
   // Whether `id` is an added token with `special: true`; false for ids without a token.
@@ -76,6 +80,7 @@ class Tokenizer {
   Tokenizer(AddedTokens added, PreTokenizer pre_tokenizer, Bpe bpe);
 
   AddedTokens added_;
+  absl::flat_hash_map<std::string, int32_t> added_ids_;  // by content
   PreTokenizer pre_tokenizer_;
   Bpe bpe_;
   std::vector<std::string> token_bytes_;  // by id; empty for a gap

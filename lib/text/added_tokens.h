@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The added tokens of a tokenizer: strings that stand for one id wherever they occur in a text,
+// before any other rule looks at it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/io/json.h"
+
+namespace dsv4 {
+
+struct AddedToken {
+  int32_t id;
+  std::string content;
+};
+
+// Longest of a set of strings at the start of a text.
+class TokenTrie {
+ public:
+  void Insert(absl::string_view token, int32_t id);
+
+  struct Match {
+    size_t length = 0;  // 0 when no token is there
+    int32_t id = -1;
+  };
+  Match LongestAt(absl::string_view text) const;
+
+ private:
+  absl::flat_hash_map<uint64_t, uint32_t> edges_;  // node << 8 | byte -> node; 0 is the root
+  std::vector<int32_t> ids_ = {-1};                // by node; -1 where no token ends
+};
+
+class AddedTokens {
+ public:
+  // The array "added_tokens" of the document `root`; none when it is missing. Corrupt, naming the
+  // token, for a repeated or an overlong one; Unsupported, by name, for single_word, lstrip and
+  // rstrip.
+  static absl::StatusOr<AddedTokens> FromJson(const JsonValue& root, absl::string_view where);
+
+  // In the order of the file.
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
+  bool IsSpecial(int32_t id) const { return special_ids_.contains(id); }
+
+  // Cuts `text` at the added tokens in it, leftmost first and longest at one place, and hands what
+  // it finds, in order, to `on_text` (never empty; an error of its ends the walk) and `on_token`.
+  absl::Status Split(absl::string_view text,
+                     absl::FunctionRef<absl::Status(absl::string_view)> on_text,
+                     absl::FunctionRef<void(int32_t)> on_token) const;
+
+ private:
+  std::vector<AddedToken> tokens_;
+  absl::flat_hash_set<int32_t> special_ids_;
+  // Tokens with `normalized: false` are cut out first. Nothing is normalised in this family, so the
+  // two differ only where tokens of both kinds overlap.
+  TokenTrie raw_;
+  TokenTrie normalized_;
+};
+
+}  // namespace dsv4

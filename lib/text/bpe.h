@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte pair encoding: the tokens of one word. Words are bytes; where they begin and end is
+// pre_tokenizer.h's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/io/json.h"
+#include "lib/text/vocabulary.h"
+
+namespace dsv4 {
+
+class Bpe {
+ public:
+  // Working memory of Encode, reused from word to word by one thread.
+  class Scratch {
+    friend class Bpe;
+    struct Symbol {
+      int32_t id;  // -1 once merged into the symbol before
+      int32_t previous;
+      int32_t next;
+    };
+    struct Candidate {
+      uint32_t rank;
+      int32_t place;  // of the left symbol
+      int32_t left_id;
+      int32_t right_id;
+      int32_t merged_id;
+    };
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;  // the lowest rank, then the leftmost place, on top
+  };
+
+  // The object "model" of a tokenizer.json, whose tokens are `vocabulary`. Corrupt for a byte
+  // without a token and for a merge, named, whose parts or result are no tokens. Unsupported, by
+  // name, for another type of model and for options beyond ignore_merges.
+  static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const Vocabulary& vocabulary,
+                                      absl::string_view where);
+
+  // Appends the ids of `word`: the merges of lowest rank first, of equal rank from the left. Time
+  // is O(n log n) for n bytes. REQUIRES: fewer than 2^31 bytes.
+  void Encode(absl::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
+
+ private:
+  struct Merge {
+    uint32_t rank;
+    int32_t id;  // of the result
+  };
+
+  void PushCandidate(int32_t left, int32_t right, Scratch& scratch) const;
+
+  std::array<int32_t, 256> byte_ids_{};
+  absl::flat_hash_map<uint64_t, Merge> merges_;  // by both ids, the left one in the high half
+  absl::flat_hash_map<std::string, int32_t> whole_words_;  // with ignore_merges: all tokens
+};
+
+}  // namespace dsv4

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pre-tokenizer of a tokenizer.json: cuts plain text into the words within which tokens are
+// formed.
+#pragma once
+
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/io/json.h"
+#include "lib/text/split_pattern.h"
+
+namespace dsv4 {
+
+class PreTokenizer {
+ public:
+  // The object "pre_tokenizer" of the document `root`: Split steps with behavior Isolated, then
+  // ByteLevel without prefix space and regex, in a Sequence; or ByteLevel alone. Unsupported, by
+  // name, for others.
+  static absl::StatusOr<PreTokenizer> FromJson(const JsonValue& root, absl::string_view where);
+
+  // Hands the words of `text`, none empty, in order to `emit`; they make up the text. Errors are
+  // those of SplitPattern::ForEachPiece and of `emit`. REQUIRES: `text` is UTF-8.
+  absl::Status Split(absl::string_view text, MatchState& state,
+                     absl::FunctionRef<absl::Status(absl::string_view)> emit) const;
+
+ private:
+  // Splits `text` by all patterns from `step` on.
+  absl::Status SplitFrom(size_t step, absl::string_view text, MatchState& state,
+                         absl::FunctionRef<absl::Status(absl::string_view)> emit) const;
+
+  std::vector<SplitPattern> patterns_;
+};
+
+}  // namespace dsv4

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/text/tokenizer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/quoted.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "lib/text/byte_alphabet.h"
+#include "lib/text/tokenizer_json.h"
+#include "lib/text/unicode.h"
+#include "lib/text/vocabulary.h"
+
+namespace dsv4 {
+namespace {
+
+// Null, missing, or a Sequence of nothing.
+absl::Status RequireNoNormalizer(const JsonValue& root, absl::string_view where) {
+  const JsonValue* normalizer = root.Find("normalizer");
+  if (!normalizer || normalizer->IsNull()) return absl::OkStatus();
+  const std::string place = absl::StrCat(where, ": normalizer");
+  DSV4_ASSIGN_OR_RETURN(absl::string_view type, StringAt(*normalizer, "type", place));
+  if (type == "Sequence") {
+    DSV4_ASSIGN_OR_RETURN(const auto* steps, ArrayAt(*normalizer, "normalizers", place));
+    if (steps->empty()) return absl::OkStatus();
+    DSV4_ASSIGN_OR_RETURN(type, StringAt(steps->front(), "type", place));
+  }
+  return Unsupported(place, ": type ", Quoted(type), " is not supported");
+}
+
+// Post-processor and decoder. ByteLevel as a post-processor changes offsets alone.
+absl::Status RequireByteLevel(const JsonValue& root, absl::string_view key, bool may_be_null,
+                              absl::string_view where) {
+  const std::string place = absl::StrCat(where, ": ", key);
+  const JsonValue* object = root.Find(key);
+  if (!object || object->IsNull()) {
+    if (may_be_null) return absl::OkStatus();
+    return Unsupported(place, ": a tokenizer without one is not supported");
+  }
+  DSV4_ASSIGN_OR_RETURN(const absl::string_view type, StringAt(*object, "type", place));
+  if (type == "ByteLevel") return absl::OkStatus();
+  return Unsupported(place, ": type ", Quoted(type), " is not supported");
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(AddedTokens added, PreTokenizer pre_tokenizer, Bpe bpe)
+    : added_(std::move(added)), pre_tokenizer_(std::move(pre_tokenizer)), bpe_(std::move(bpe)) {}
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Load(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMaxTokenizerBytes));
+  return FromJson(json, path);
+}
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::string_view json,
+                                                                     absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseJson(json, source, kMaxTokenizerBytes));
+  if (!root.AsObject()) return Corrupt(source, ": ", root.KindName(), " where an object belongs");
+  DSV4_RETURN_IF_ERROR(RequireOff(root, "truncation", source));
+  DSV4_RETURN_IF_ERROR(RequireOff(root, "padding", source));
+  DSV4_RETURN_IF_ERROR(RequireNoNormalizer(root, source));
+  DSV4_RETURN_IF_ERROR(RequireByteLevel(root, "post_processor", /*may_be_null=*/true, source));
+  DSV4_RETURN_IF_ERROR(RequireByteLevel(root, "decoder", /*may_be_null=*/false, source));
+  DSV4_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::FromJson(root, source));
+  DSV4_ASSIGN_OR_RETURN(AddedTokens added, AddedTokens::FromJson(root, source));
+
+  const std::string model_place = absl::StrCat(source, ": model");
+  const JsonValue* model = root.Find("model");
+  if (!model) return Corrupt(source, ": key \"model\" is missing");
+  DSV4_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::FromJson(*model, model_place));
+  DSV4_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromJson(*model, vocabulary, model_place));
+  for (const AddedToken& token : added.tokens()) {
+    DSV4_RETURN_IF_ERROR(
+        vocabulary.Add(token.content, token.id, absl::StrCat(source, ": added_tokens")));
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer(
+      new Tokenizer(std::move(added), std::move(pre_tokenizer), std::move(bpe)));
+  tokenizer->token_bytes_.reserve(vocabulary.tokens().size());
+  for (const absl::string_view token : vocabulary.tokens()) {
+    // A token outside the byte alphabet stands for its own text.
+    tokenizer->token_bytes_.push_back(AlphabetBytes(token).value_or(std::string(token)));
+  }
+  for (const AddedToken& token : tokenizer->added_.tokens()) {
+    tokenizer->token_bytes_[token.id] = token.content;
+    tokenizer->added_ids_.try_emplace(token.content, token.id);
+  }
+  return tokenizer;
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text,
+                                                       const EncodeOptions& options) const {
+  std::vector<int32_t> ids;
+  DSV4_RETURN_IF_ERROR(EncodeTo(text, options, &ids));
+  return ids;
+}
+
+absl::Status Tokenizer::EncodeTo(absl::string_view text, const EncodeOptions& options,
+                                 std::vector<int32_t>* ids) const {
+  constexpr size_t kMaxTextBytes = std::numeric_limits<int32_t>::max();
+  if (text.size() > kMaxTextBytes) {
+    return InvalidArgument("a text of ", text.size(), " bytes, at most ", kMaxTextBytes,
+                           " can be encoded");
+  }
+  const size_t valid = ValidUtf8Prefix(text);
+  if (valid < text.size()) return InvalidArgument("the text is not UTF-8 at byte ", valid);
+
+  const size_t old_size = ids->size();
+  MatchState match_state;
+  Bpe::Scratch scratch;
+  const auto encode_plain = [&](absl::string_view plain) {
+    return pre_tokenizer_.Split(plain, match_state, [&](absl::string_view word) {
+      bpe_.Encode(word, scratch, *ids);
+      return absl::OkStatus();
+    });
+  };
+  const absl::Status status =
+      options.added_tokens
+          ? added_.Split(text, encode_plain, [&](int32_t id) { ids->push_back(id); })
+          : encode_plain(text);
+  if (!status.ok()) ids->resize(old_size);
+  return status;
+}
+
+absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
+                                              const DecodeOptions& options) const {
+  std::string bytes;
+  for (const int32_t id : ids) {
+    DSV4_ASSIGN_OR_RETURN(const absl::string_view token, TokenBytes(id));
+    if (options.skip_special_tokens && IsSpecial(id)) continue;
+    bytes.append(token.data(), token.size());
+  }
+  std::string text;
+  text.reserve(bytes.size());
+  if (AppendRepairedUtf8(bytes, &text) < bytes.size()) {
+    text.append(kReplacementCharacter.data(), kReplacementCharacter.size());
+  }
+  return text;
+}
+
+absl::StatusOr<absl::string_view> Tokenizer::TokenBytes(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) {
+    return InvalidArgument("token id ", id, " is not in [0, ", vocab_size(), ")");
+  }
+  if (!HasToken(id)) return InvalidArgument("token id ", id, " has no token");
+  return absl::string_view(token_bytes_[id]);
+}
+
+bool Tokenizer::IsSpecial(int32_t id) const { return added_.IsSpecial(id); }
+
+std::optional<int32_t> Tokenizer::FindAddedToken(absl::string_view content) const {
+  const auto it = added_ids_.find(content);
+  return it == added_ids_.end() ? std::nullopt : std::optional<int32_t>(it->second);
+}
+
+bool Tokenizer::HasToken(int32_t id) const {
+  return id >= 0 && id < vocab_size() && !token_bytes_[id].empty();
+}
+
+}  // namespace dsv4
