@@ -33,7 +33,7 @@ std::string ValueText(const JsonValue& value) {
   if (const std::string* text = value.AsString()) return Quoted(*text);
   if (const std::string* text = value.AsNumberText()) return text->substr(0, 64);
   if (const std::optional<bool> flag = value.AsBool()) return *flag ? "true" : "false";
-  return absl::StrCat(value.KindName());
+  return value.IsNull() ? "null" : absl::StrCat("an ", value.KindName());
 }
 
 // Reads the members of one JSON object; the first error is kept and later reads do nothing, so that
@@ -147,7 +147,7 @@ class Fields {
 absl::StatusOr<JsonValue> ParseObject(absl::string_view json, absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(JsonValue root, ParseJson(json, source, kMaxConfigBytes));
   if (root.AsObject() == nullptr) {
-    return Corrupt(source, ": the document is ", root.KindName(), "; expected an object");
+    return Corrupt(source, ": the document is ", ValueText(root), "; expected an object");
   }
   return root;
 }
