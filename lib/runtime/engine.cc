@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/builtin.h"
+#include "lib/base/error.h"
+#include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/mapped_file.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+constexpr int32_t kDefaultSessions = 4;
+constexpr int32_t kDefaultPrefillChunk = 256;  // tokens; past it the kernels gain nothing
+constexpr int32_t kMaxSessions = 4096;
+constexpr int32_t kMaxPrefillChunk = 65536;
+
+// `value`, or `fallback` for 0; InvalidArgument outside 1..max.
+template <class T>
+absl::StatusOr<T> OptionOr(const char* name, T value, T fallback, T max) {
+  if (value == 0) return std::min(fallback, max);
+  if (value < 0 || value > max) {
+    return InvalidArgument("option ", name, " = ", value, " is not in 1..", max);
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
+                                                     const EngineOptions& options) {
+  std::shared_ptr<Engine> engine(new Engine);
+  DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
+  DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
+  DSV4_ASSIGN_OR_RETURN(engine->weights_,
+                        Weights::Load(engine->config_, std::move(checkpoint), options.progress));
+  DSV4_RETURN_IF_ERROR(engine->Build(options));
+  return engine;
+}
+
+// Reads the configuration files and settles every option against them.
+absl::Status Engine::Configure(const std::string& folder, const EngineOptions& options) {
+  const std::string config_path = folder + "/config.json";
+  DSV4_ASSIGN_OR_RETURN(const std::string config_json, ReadFile(config_path, kMaxConfigBytes));
+  DSV4_ASSIGN_OR_RETURN(config_, ParseModelConfig(config_json, config_path));
+  const std::string generation_path = folder + "/generation_config.json";
+  absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);
+  if (generation_json.ok()) {
+    DSV4_ASSIGN_OR_RETURN(generation_, ParseGenerationConfig(*generation_json, generation_path));
+  } else if (!absl::IsNotFound(generation_json.status())) {
+    return generation_json.status();
+  }
+  eos_tokens_ = {static_cast<int32_t>(config_.eos_token_id)};
+  for (const int32_t token : generation_.eos_token_ids) {
+    if (token < 0 || token >= config_.vocab_size) {
+      return InvalidArgument(generation_path, ": eos_token_id ", token, " is not in 0..",
+                             config_.vocab_size - 1);
+    }
+    eos_tokens_.push_back(token);
+  }
+
+  if (options.devices.size() > 1) {
+    return Unsupported("option devices names ", options.devices.size(),
+                       " devices; this build runs on one");
+  }
+  if (options.numerics != Numerics::kPublished && options.backend != Backend::kReference) {
+    return Unsupported("numerics other than published run on the reference backend only, not on ",
+                       BackendName(options.backend));
+  }
+  if (options.mtp && config_.num_nextn_predict_layers == 0) {
+    return InvalidArgument(config_path, ": num_nextn_predict_layers is 0: there is no MTP block");
+  }
+  info_.backend = options.backend;
+  info_.numerics = options.numerics;
+  DSV4_ASSIGN_OR_RETURN(info_.context_tokens,
+                        OptionOr("context_tokens", options.context_tokens,
+                                 config_.max_position_embeddings, config_.max_position_embeddings));
+  DSV4_ASSIGN_OR_RETURN(info_.cache_tokens,
+                        OptionOr<int64_t>("cache_tokens", options.cache_tokens,
+                                          info_.context_tokens, int64_t{1} << 40));
+  DSV4_ASSIGN_OR_RETURN(info_.max_sessions, OptionOr("max_sessions", options.max_sessions,
+                                                     kDefaultSessions, kMaxSessions));
+  DSV4_ASSIGN_OR_RETURN(info_.prefill_chunk_tokens,
+                        OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens,
+                                 kDefaultPrefillChunk, kMaxPrefillChunk));
+  return absl::OkStatus();
+}
+
+// A folder without a tokenizer opens all the same; one with a broken or foreign tokenizer does not.
+absl::Status Engine::LoadTokenizer(const std::string& folder) {
+  token_limit_ = static_cast<int32_t>(config_.vocab_size);
+  const std::string path = folder + "/tokenizer.json";
+  absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = Tokenizer::Load(path);
+  if (absl::IsNotFound(tokenizer.status())) return absl::OkStatus();
+  if (!tokenizer.ok()) return tokenizer.status();
+  tokenizer_ = *std::move(tokenizer);
+  if (tokenizer_->max_id() >= config_.vocab_size) {
+    return Corrupt(path, ": token id ", tokenizer_->max_id(), " is beyond the model's vocab_size ",
+                   config_.vocab_size);
+  }
+  token_limit_ = tokenizer_->vocab_size();
+  for (int32_t token = 0; token < token_limit_; ++token) {
+    if (!tokenizer_->HasToken(token)) token_gaps_.push_back(token);
+  }
+  info_.has_tokenizer = true;
+  return absl::OkStatus();
+}
+
+// Device, kernels, cache and activations: everything that takes memory besides the weights.
+absl::Status Engine::Build(const EngineOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(device_,
+                        Device::Open({.kind = DeviceKind::kCpu,
+                                      .index = options.devices.empty() ? 0 : options.devices[0],
+                                      .threads = options.threads}));
+  info_.threads = device_->threads();
+  info_.has_mtp = weights_->mtp != nullptr;
+  if (options.mtp && !info_.has_mtp) return NotFound("the checkpoint has no MTP block (mtp.0.*)");
+  dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
+                                         device_->threads());
+  KvCacheShape shape{.compress_ratios = config_.compress_ratios,
+                     .row_dtype = dispatch_->activation_dtype(),
+                     .context_tokens = info_.context_tokens,
+                     .cache_tokens = info_.cache_tokens,
+                     .max_sequences = info_.max_sessions,
+                     .max_step_tokens = info_.prefill_chunk_tokens};
+  if (!options.mtp) shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
+  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(shape, *device_));
+  // A step takes one prefill chunk beside a decode row of every session.
+  const StepLimits limits{
+      .rows = info_.prefill_chunk_tokens + info_.max_sessions,
+      .sequences = info_.max_sessions,
+      .logit_rows = options.logit_rows > 0 ? options.logit_rows : info_.max_sessions,
+      .positions = info_.context_tokens};
+  DSV4_ASSIGN_OR_RETURN(model_, Model::Create({.config = &config_,
+                                               .weights = weights_.get(),
+                                               .dispatch = dispatch_.get(),
+                                               .device = device_.get(),
+                                               .cache = cache_.get(),
+                                               .mtp = options.mtp,
+                                               .omitted_points = options.omitted_points},
+                                              limits));
+  batch_ = std::make_unique<StepBatch>(limits);
+  info_.weight_bytes = weights_->mapped_bytes() + weights_->owned_bytes();
+  info_.cache_bytes = cache_->bytes().total();
+  info_.workspace_bytes = model_->workspace_bytes();
+  Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
+      " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes,
+      " bytes, workspace ", info_.workspace_bytes, " bytes");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {
+  if (tokenizer_ == nullptr) return NotFound("the model folder has no tokenizer.json");
+  return tokenizer_.get();
+}
+
+}  // namespace dsv4

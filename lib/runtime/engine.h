@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine: one model's weights on one device, the KV block pool, the workspaces, and the forward
+// pass that its sessions share. Every byte is planned and allocated when it opens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/registry/dispatch.h"
+#include "lib/device/device.h"
+#include "lib/kv/kv_cache.h"
+#include "lib/model/config.h"
+#include "lib/model/model.h"
+#include "lib/model/weights.h"
+#include "lib/runtime/step_batch.h"
+#include "lib/text/tokenizer.h"
+
+namespace dsv4 {
+
+struct EngineOptions {
+  Backend backend = Backend::kCpu;
+  Numerics numerics = Numerics::kPublished;
+  std::vector<int32_t> devices;      // empty = device 0; more than one is Unsupported
+  int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
+  int64_t cache_tokens = 0;          // 0 = context_tokens
+  int32_t max_sessions = 0;          // 0 = 4
+  int32_t prefill_chunk_tokens = 0;  // 0 = 256
+  int32_t threads = 0;               // 0 = one per usable core
+  // For verification, not part of the public interface:
+  bool mtp = false;             // plan rows and buffers for the MTP block
+  int32_t logit_rows = 0;       // rows whose logits one step may ask for; 0 = max_sessions
+  uint64_t omitted_points = 0;  // PointBit set, reference backend only
+  // (done bytes, total bytes) of loading; false cancels.
+  std::function<bool(int64_t, int64_t)> progress;
+};
+
+struct EngineInfo {
+  Backend backend;
+  Numerics numerics;
+  int threads = 0;
+  int64_t context_tokens = 0, cache_tokens = 0;
+  int32_t max_sessions = 0, prefill_chunk_tokens = 0;
+  bool has_tokenizer = false, has_mtp = false;
+  int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
+};
+
+class Engine {
+ public:
+  // Opens a model folder. Errors name the file, key, tensor or option.
+  static absl::StatusOr<std::shared_ptr<Engine>> Open(const std::string& folder,
+                                                      const EngineOptions& options);
+  const EngineInfo& info() const { return info_; }
+  const ModelConfig& config() const { return config_; }
+  const GenerationConfig& generation() const { return generation_; }
+  // NotFound when the folder has no tokenizer.json.
+  absl::StatusOr<const Tokenizer*> tokenizer() const;
+  // Tokens that end a turn: config's eos_token_id and generation_config's.
+  const std::vector<int32_t>& eos_tokens() const { return eos_tokens_; }
+  // Ids from here on have no text and are never sampled; nor are the gaps below it.
+  int32_t token_limit() const { return token_limit_; }
+  const std::vector<int32_t>& token_gaps() const { return token_gaps_; }
+
+  // For sessions and tests: the forward pass and its batch, used under step_mutex(), and the cache.
+  Model& model() { return *model_; }
+  StepBatch& batch() { return *batch_; }
+  std::mutex& step_mutex() { return step_mutex_; }
+  KvCache& cache() { return *cache_; }
+  // Benchmarks: observe every launch. Not while a step runs.
+  void set_recorder(LaunchRecorder* recorder) { dispatch_->set_recorder(recorder); }
+
+ private:
+  Engine() = default;
+  absl::Status Configure(const std::string& folder, const EngineOptions& options);
+  absl::Status LoadTokenizer(const std::string& folder);
+  absl::Status Build(const EngineOptions& options);
+
+  EngineInfo info_;
+  ModelConfig config_;
+  GenerationConfig generation_;
+  std::vector<int32_t> eos_tokens_;
+  int32_t token_limit_ = 0;
+  std::vector<int32_t> token_gaps_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<Dispatch> dispatch_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<StepBatch> batch_;
+  std::mutex step_mutex_;
+};
+
+}  // namespace dsv4
