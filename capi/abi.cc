@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/dsv4/abi.h. DSV4_VERSION and DSV4_COMMIT come from the build.
+#include <dsv4/abi.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "hwy/targets.h"
+
+namespace {
+
+// The best instruction set that this processor has among those that the kernels are built for.
+const char* InstructionSet() {
+  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  // Better targets have lower bits.
+  return hwy::TargetName(usable & -usable);
+}
+
+}  // namespace
+
+uint32_t dsv4_abi_version() noexcept { return DSV4_ABI_VERSION; }
+
+const char* dsv4_version() noexcept { return DSV4_VERSION; }
+
+const char* dsv4_build_info() noexcept {
+  static const std::string info =
+      absl::StrCat("dsv4 " DSV4_VERSION " (" DSV4_COMMIT "), GCC " __VERSION__ ", backends: cpu (",
+                   InstructionSet(), "), reference");
+  return info.c_str();
+}

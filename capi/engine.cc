@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/dsv4/engine.h.
+#include <dsv4/engine.h>
+
+#include <memory>
+#include <utility>
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "capi/progress.h"
+#include "capi/struct_io.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4::capi {
+namespace {
+
+absl::StatusOr<Backend> BackendFrom(dsv4_backend value) {
+  switch (value) {
+    case DSV4_BACKEND_AUTO:
+    case DSV4_BACKEND_CPU:
+      return Backend::kCpu;
+    case DSV4_BACKEND_REFERENCE:
+      return Backend::kReference;
+    default:
+      return InvalidArgument("options.backend is ", value, "; expected a DSV4_BACKEND_ value");
+  }
+}
+
+absl::StatusOr<Numerics> NumericsFrom(dsv4_numerics value) {
+  switch (value) {
+    case DSV4_NUMERICS_PUBLISHED:
+      return Numerics::kPublished;
+    case DSV4_NUMERICS_FP32:
+      return Numerics::kFp32;
+    case DSV4_NUMERICS_EXACT:
+      return Numerics::kExact;
+    default:
+      return InvalidArgument("options.numerics is ", value, "; expected a DSV4_NUMERICS_ value");
+  }
+}
+
+dsv4_backend BackendTo(Backend backend) {
+  return backend == Backend::kCpu ? DSV4_BACKEND_CPU : DSV4_BACKEND_REFERENCE;
+}
+
+dsv4_numerics NumericsTo(Numerics numerics) {
+  switch (numerics) {
+    case Numerics::kPublished:
+      return DSV4_NUMERICS_PUBLISHED;
+    case Numerics::kFp32:
+      return DSV4_NUMERICS_FP32;
+    case Numerics::kExact:
+      return DSV4_NUMERICS_EXACT;
+  }
+  return DSV4_NUMERICS_PUBLISHED;
+}
+
+absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
+  EngineOptions options;
+  if (given == nullptr) return options;
+  DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
+  DSV4_ASSIGN_OR_RETURN(options.backend, BackendFrom(in.backend));
+  DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
+  if (in.device_count > 1)
+    return Unsupported("options.device_count is ", in.device_count,
+                       "; only one device is supported");
+  DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
+  options.devices.assign(in.devices, in.devices + in.device_count);
+  options.context_tokens = in.context_tokens;
+  options.cache_tokens = in.cache_tokens;
+  options.max_sessions = in.max_sessions;
+  options.prefill_chunk_tokens = in.prefill_chunk_tokens;
+  options.threads = in.threads;
+  if (in.progress != nullptr)
+    options.progress = Progress(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
+  return options;
+}
+
+dsv4_engine_info InfoFrom(const Engine& engine) {
+  const EngineInfo& info = engine.info();
+  const ModelConfig& config = engine.config();
+  dsv4_engine_info out = DSV4_ENGINE_INFO_INIT;
+  out.backend = BackendTo(info.backend);
+  out.numerics = NumericsTo(info.numerics);
+  out.threads = info.threads;
+  out.context_tokens = info.context_tokens;
+  out.cache_tokens = info.cache_tokens;
+  out.max_sessions = info.max_sessions;
+  out.prefill_chunk_tokens = info.prefill_chunk_tokens;
+  out.vocab_size = static_cast<int32_t>(config.vocab_size);
+  out.has_tokenizer = info.has_tokenizer;
+  out.has_mtp = info.has_mtp;
+  out.bos_token = static_cast<int32_t>(config.bos_token_id);
+  out.eos_token = static_cast<int32_t>(config.eos_token_id);
+  out.layers = static_cast<int32_t>(config.num_hidden_layers);
+  out.weight_bytes = static_cast<uint64_t>(info.weight_bytes);
+  out.cache_bytes = static_cast<uint64_t>(info.cache_bytes);
+  out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
+  return out;
+}
+
+}  // namespace
+}  // namespace dsv4::capi
+
+dsv4_status dsv4_engine_open(const char* path, const dsv4_engine_options* options,
+                             dsv4_engine** engine, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions open_options, OptionsFrom(options));
+    auto handle = std::make_unique<dsv4_engine>();
+    DSV4_ASSIGN_OR_RETURN(handle->engine, dsv4::Engine::Open(path, open_options));
+    const absl::StatusOr<const dsv4::Tokenizer*> tokenizer = handle->engine->tokenizer();
+    if (tokenizer.ok()) handle->tokenizer.tokenizer = *tokenizer;
+    *engine = handle.release();
+    return absl::OkStatus();
+  });
+}
+
+void dsv4_engine_close(dsv4_engine* engine) noexcept { delete engine; }
+
+dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
+                                 dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
+    CopyOut(InfoFrom(*engine->engine), info);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_engine_tokenizer(const dsv4_engine* engine, const dsv4_tokenizer** tokenizer,
+                                  dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+    DSV4_RETURN_IF_ERROR(engine->engine->tokenizer().status());
+    *tokenizer = &engine->tokenizer;
+    return absl::OkStatus();
+  });
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/dsv4/error.h, and the mapping between the library's absl codes and the public ones, which
+// lib/base/error.h states from the other side.
+#include <dsv4/error.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "capi/guard.h"
+
+struct dsv4_error {
+  dsv4_status code;
+  std::string message;
+};
+
+namespace dsv4::capi {
+namespace {
+
+// Short enough to need no allocation: it is handed out when there is no memory.
+constinit dsv4_error out_of_memory{DSV4_ERR_OUT_OF_HOST_MEMORY, "out of memory"};
+
+dsv4_status CodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return DSV4_ERR_INVALID_ARGUMENT;
+    case absl::StatusCode::kNotFound:
+      return DSV4_ERR_NOT_FOUND;
+    case absl::StatusCode::kUnavailable:
+      return DSV4_ERR_IO;
+    case absl::StatusCode::kDataLoss:
+      return DSV4_ERR_CORRUPT;
+    case absl::StatusCode::kUnimplemented:
+      return DSV4_ERR_UNSUPPORTED;
+    case absl::StatusCode::kResourceExhausted:
+      return DSV4_ERR_OUT_OF_HOST_MEMORY;
+    case absl::StatusCode::kOutOfRange:
+      return DSV4_ERR_CONTEXT_FULL;
+    case absl::StatusCode::kAborted:
+      return DSV4_ERR_OUT_OF_BLOCKS;
+    case absl::StatusCode::kCancelled:
+      return DSV4_ERR_CANCELLED;
+    case absl::StatusCode::kFailedPrecondition:
+      return DSV4_ERR_BUSY;
+    case absl::StatusCode::kAlreadyExists:
+      return DSV4_ERR_VERSION_MISMATCH;
+    default:
+      return DSV4_ERR_INTERNAL;
+  }
+}
+
+}  // namespace
+
+dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
+  const dsv4_status code = CodeOf(status);
+  if (error != nullptr) {
+    std::string message(status.message());
+    std::replace_if(
+        message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    *error = new dsv4_error{code, std::move(message)};
+  }
+  return code;
+}
+
+dsv4_status FailOutOfMemory(dsv4_error** error) noexcept {
+  if (error != nullptr) *error = &out_of_memory;
+  return DSV4_ERR_OUT_OF_HOST_MEMORY;
+}
+
+}  // namespace dsv4::capi
+
+dsv4_status dsv4_error_code(const dsv4_error* error) noexcept {
+  return error != nullptr ? error->code : DSV4_OK;
+}
+
+const char* dsv4_error_message(const dsv4_error* error) noexcept {
+  return error != nullptr ? error->message.c_str() : "";
+}
+
+void dsv4_error_free(dsv4_error* error) noexcept {
+  if (error != &dsv4::capi::out_of_memory) delete error;
+}
+
+const char* dsv4_status_name(dsv4_status status) noexcept {
+  // The index is the negated code.
+  static constexpr const char* kNames[] = {"OK",
+                                           "INVALID_ARGUMENT",
+                                           "NOT_FOUND",
+                                           "IO",
+                                           "CORRUPT",
+                                           "UNSUPPORTED",
+                                           "OUT_OF_HOST_MEMORY",
+                                           "OUT_OF_DEVICE_MEMORY",
+                                           "CONTEXT_FULL",
+                                           "OUT_OF_BLOCKS",
+                                           "CANCELLED",
+                                           "BUSY",
+                                           "DEVICE_LOST",
+                                           "VERSION_MISMATCH",
+                                           "INTERNAL"};
+  static_assert(std::size(kNames) == -DSV4_ERR_INTERNAL + 1);
+  const bool known = status <= 0 && status >= DSV4_ERR_INTERNAL;
+  return known ? kNames[-status] : "UNKNOWN";
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the opaque handles of the C interface hold.
+#pragma once
+
+#include <dsv4/dsv4.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "lib/base/error.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/session.h"
+#include "lib/text/tokenizer.h"
+
+struct dsv4_tokenizer {
+  std::unique_ptr<const dsv4::Tokenizer> owned;  // null for an engine's
+  const dsv4::Tokenizer* tokenizer = nullptr;
+};
+
+struct dsv4_engine {
+  std::shared_ptr<dsv4::Engine> engine;
+  dsv4_tokenizer tokenizer;  // its tokenizer is null when the model folder has none
+};
+
+namespace dsv4::capi {
+
+// Who is inside a session: one exclusive call, or any number of reading ones. Never waits.
+class SessionUse {
+ public:
+  bool TryEnterExclusive() {
+    int32_t idle = 0;
+    return users_.compare_exchange_strong(idle, kExclusive, std::memory_order_acquire);
+  }
+  void LeaveExclusive() { users_.store(0, std::memory_order_release); }
+
+  bool TryEnterReading() {
+    int32_t users = users_.load(std::memory_order_relaxed);
+    while (users != kExclusive) {
+      if (users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+  void LeaveReading() { users_.fetch_sub(1, std::memory_order_release); }
+
+ private:
+  static constexpr int32_t kExclusive = -1;
+  std::atomic<int32_t> users_{0};
+};
+
+}  // namespace dsv4::capi
+
+struct dsv4_session {
+  std::unique_ptr<dsv4::Session> session;
+  mutable dsv4::capi::SessionUse use;
+};
+
+namespace dsv4::capi {
+
+// Runs `body` with the session to itself, or returns Busy.
+template <class Body>
+absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
+  if (handle == nullptr) return InvalidArgument("session is NULL");
+  if (!handle->use.TryEnterExclusive()) return Busy("session is in use by another call");
+  struct Leave {
+    SessionUse& use;
+    ~Leave() { use.LeaveExclusive(); }
+  } leave{handle->use};
+  return body(*handle->session);
+}
+
+// The same beside other reading calls.
+template <class Body>
+absl::Status WithReading(const dsv4_session* handle, Body&& body) {
+  if (handle == nullptr) return InvalidArgument("session is NULL");
+  if (!handle->use.TryEnterReading()) return Busy("session is in use by another call");
+  struct Leave {
+    SessionUse& use;
+    ~Leave() { use.LeaveReading(); }
+  } leave{handle->use};
+  return body(static_cast<const Session&>(*handle->session));
+}
+
+}  // namespace dsv4::capi

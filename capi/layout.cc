@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout of every public struct, as a promise that the compiler keeps: offsets, sizes, no
+// hidden padding. A field is only ever appended, so a line here is only ever added.
+#include <dsv4/dsv4.h>
+
+#include <cstddef>
+#include <initializer_list>
+
+namespace {
+
+struct Field {
+  size_t offset, size, promised_offset;
+};
+
+// Every field lies where it was promised and begins where the one before it ends; the last one ends
+// the struct.
+constexpr bool Holds(std::initializer_list<Field> fields, size_t struct_bytes) {
+  size_t end = 0;
+  for (const Field& field : fields) {
+    if (field.offset != field.promised_offset || field.offset != end) return false;
+    end += field.size;
+  }
+  return end == struct_bytes;
+}
+
+#define FIELD(type, name, promised_offset) \
+  Field { offsetof(type, name), sizeof(type::name), promised_offset }
+
+static_assert(sizeof(void*) == 8, "the layouts below are those of 64-bit machines");
+
+using Options = dsv4_engine_options;
+static_assert(Holds({FIELD(Options, struct_size, 0), FIELD(Options, backend, 4),
+                     FIELD(Options, numerics, 8), FIELD(Options, device_count, 12),
+                     FIELD(Options, devices, 16), FIELD(Options, context_tokens, 24),
+                     FIELD(Options, cache_tokens, 32), FIELD(Options, max_sessions, 40),
+                     FIELD(Options, prefill_chunk_tokens, 44), FIELD(Options, threads, 48),
+                     FIELD(Options, reserved, 52), FIELD(Options, progress, 56),
+                     FIELD(Options, progress_user, 64)},
+                    sizeof(Options)) &&
+              sizeof(Options) == 72);
+
+using Info = dsv4_engine_info;
+static_assert(Holds({FIELD(Info, struct_size, 0), FIELD(Info, backend, 4), FIELD(Info, numerics, 8),
+                     FIELD(Info, threads, 12), FIELD(Info, context_tokens, 16),
+                     FIELD(Info, cache_tokens, 24), FIELD(Info, max_sessions, 32),
+                     FIELD(Info, prefill_chunk_tokens, 36), FIELD(Info, vocab_size, 40),
+                     FIELD(Info, has_tokenizer, 44), FIELD(Info, has_mtp, 48),
+                     FIELD(Info, bos_token, 52), FIELD(Info, eos_token, 56),
+                     FIELD(Info, layers, 60), FIELD(Info, weight_bytes, 64),
+                     FIELD(Info, cache_bytes, 72), FIELD(Info, workspace_bytes, 80)},
+                    sizeof(Info)) &&
+              sizeof(Info) == 88);
+
+static_assert(Holds({FIELD(dsv4_sampling, struct_size, 0), FIELD(dsv4_sampling, temperature, 4),
+                     FIELD(dsv4_sampling, top_k, 8), FIELD(dsv4_sampling, top_p, 12),
+                     FIELD(dsv4_sampling, min_p, 16), FIELD(dsv4_sampling, reserved, 20),
+                     FIELD(dsv4_sampling, seed, 24), FIELD(dsv4_sampling, max_tokens, 32)},
+                    sizeof(dsv4_sampling)) &&
+              sizeof(dsv4_sampling) == 40);
+
+using Sync = dsv4_sync_result;
+static_assert(Holds({FIELD(Sync, struct_size, 0), FIELD(Sync, reserved, 4),
+                     FIELD(Sync, common_tokens, 8), FIELD(Sync, reused_tokens, 16),
+                     FIELD(Sync, pending_tokens, 24)},
+                    sizeof(Sync)) &&
+              sizeof(Sync) == 32);
+
+using Step = dsv4_step_result;
+static_assert(Holds({FIELD(Step, struct_size, 0), FIELD(Step, token, 4), FIELD(Step, finish, 8),
+                     FIELD(Step, text_length, 12), FIELD(Step, text, 16)},
+                    sizeof(Step)) &&
+              sizeof(Step) == 24);
+
+using Stats = dsv4_session_stats;
+static_assert(Holds({FIELD(Stats, struct_size, 0), FIELD(Stats, reserved, 4),
+                     FIELD(Stats, context_tokens, 8), FIELD(Stats, used_tokens, 16),
+                     FIELD(Stats, prompt_tokens, 24), FIELD(Stats, cached_tokens, 32),
+                     FIELD(Stats, prefilled_tokens, 40), FIELD(Stats, generated_tokens, 48),
+                     FIELD(Stats, prefill_seconds, 56), FIELD(Stats, decode_seconds, 64),
+                     FIELD(Stats, cache_bytes, 72)},
+                    sizeof(Stats)) &&
+              sizeof(Stats) == 80);
+
+using Message = dsv4_message;
+static_assert(Holds({FIELD(Message, struct_size, 0), FIELD(Message, role, 4),
+                     FIELD(Message, content, 8), FIELD(Message, content_length, 16),
+                     FIELD(Message, reasoning, 24), FIELD(Message, reasoning_length, 32)},
+                    sizeof(Message)) &&
+              sizeof(Message) == 40);
+
+#undef FIELD
+
+}  // namespace

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The progress callback of <dsv4/engine.h>: rate limit, and cancelling as the runtime sees it.
+#pragma once
+
+#include <dsv4/engine.h>
+
+#include <chrono>
+#include <cstdint>
+
+namespace dsv4::capi {
+
+// Passes on a report at most every 50 ms, and always the last one.
+class Progress {
+ public:
+  // `callback` is not null.
+  Progress(dsv4_progress_fn callback, void* user, dsv4_progress_phase phase)
+      : callback_(callback), user_(user), phase_(phase) {}
+
+  // False: the callback asked to cancel.
+  bool operator()(int64_t done, int64_t total) {
+    const Clock::time_point now = Clock::now();
+    if (done < total && now < next_) return true;
+    next_ = now + std::chrono::milliseconds(50);
+    return callback_(user_, phase_, static_cast<uint64_t>(done), static_cast<uint64_t>(total)) == 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  dsv4_progress_fn callback_;
+  void* user_;
+  dsv4_progress_phase phase_;
+  Clock::time_point next_ = Clock::time_point::min();
+};
+
+}  // namespace dsv4::capi

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The struct rule of <dsv4/abi.h>: copies option structs in and result structs out, whatever size
+// the caller was built with; and the checks of other arguments that several functions share.
+#pragma once
+
+#include <dsv4/chat.h>
+#include <dsv4/engine.h>
+#include <dsv4/sampling.h>
+#include <dsv4/session.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/base/error.h"
+
+namespace dsv4::capi {
+
+// The size of each struct in the first release that had it: never changed when fields are appended.
+template <class Struct>
+inline constexpr uint32_t kFirstSize = 0;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_engine_options> = 72;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_engine_info> = 88;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_sync_result> = 32;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_step_result> = 24;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_session_stats> = 80;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_message> = 40;
+
+// A larger size is taken for an uninitialised struct.
+inline constexpr uint32_t kMaxStructBytes = 4096;
+
+// The caller's size of `*given`, which is of a release of its own. `name` is the argument's.
+template <class Struct>
+absl::StatusOr<uint32_t> StructSize(const Struct* given, absl::string_view name) {
+  static_assert(kFirstSize<Struct> > 0 && kFirstSize<Struct> <= sizeof(Struct));
+  if (given == nullptr) return InvalidArgument(name, " is NULL");
+  uint32_t size;
+  std::memcpy(&size, given, sizeof size);
+  if (size < kFirstSize<Struct> || size > kMaxStructBytes)
+    return InvalidArgument(name, ".struct_size is ", size, "; expected ", kFirstSize<Struct>,
+                           " to ", kMaxStructBytes);
+  return size;
+}
+
+// Reads the caller's struct. Fields beyond its size are 0; Unsupported for a field that is set but
+// unknown here.
+template <class Struct>
+absl::StatusOr<Struct> CopyIn(const Struct* given, absl::string_view name) {
+  absl::StatusOr<uint32_t> size = StructSize(given, name);
+  if (!size.ok()) return size.status();
+  const auto* bytes = reinterpret_cast<const uint8_t*>(given);
+  for (uint32_t i = sizeof(Struct); i < *size; ++i) {
+    if (bytes[i] != 0)
+      return Unsupported(name, " sets a field at byte ", i, ", which this library (struct_size ",
+                         sizeof(Struct), ") does not know");
+  }
+  Struct copy = {};
+  std::memcpy(&copy, given, std::min<size_t>(*size, sizeof(Struct)));
+  return copy;
+}
+
+// Fills the caller's struct up to its size, which stays as it is; fields unknown here become 0.
+// REQUIRES: StructSize(given) succeeded.
+template <class Struct>
+void CopyOut(const Struct& value, Struct* given) {
+  uint32_t size;
+  std::memcpy(&size, given, sizeof size);
+  auto* bytes = reinterpret_cast<uint8_t*>(given);
+  const size_t known = std::min<size_t>(size, sizeof(Struct));
+  std::memcpy(bytes + sizeof size, reinterpret_cast<const uint8_t*>(&value) + sizeof size,
+              known - sizeof size);
+  std::memset(bytes + known, 0, size - known);
+}
+
+template <class T>
+absl::Status NotNull(const T* pointer, absl::string_view name) {
+  return pointer != nullptr ? absl::OkStatus() : InvalidArgument(name, " is NULL");
+}
+
+inline absl::Status ReservedIsZero(int64_t value, absl::string_view name) {
+  return value == 0 ? absl::OkStatus() : InvalidArgument(name, " is ", value, "; expected 0");
+}
+
+// An array argument: NULL is accepted for no elements.
+template <class T>
+absl::Status CheckArray(const T* data, size_t count, absl::string_view name) {
+  if (data == nullptr && count > 0)
+    return InvalidArgument(name, " is NULL, but its size is ", count);
+  if (count > static_cast<size_t>(PTRDIFF_MAX) / sizeof(T))
+    return InvalidArgument("the size of ", name, " is ", count, ", more than memory holds");
+  return absl::OkStatus();
+}
+
+// The needed-size idiom: writes as many of `values` as fit, and how many there are.
+template <class Values, class T>
+void CopyArrayOut(const Values& values, T* out, size_t capacity, size_t* needed) {
+  *needed = values.size();
+  std::copy_n(values.data(), std::min(capacity, values.size()), out);
+}
+
+}  // namespace dsv4::capi

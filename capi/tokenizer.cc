@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/dsv4/tokenizer.h.
+#include <dsv4/tokenizer.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "capi/struct_io.h"
+#include "lib/base/status_macros.h"
+
+dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
+                                dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+    std::string file = path;
+    std::error_code not_a_folder;
+    if (std::filesystem::is_directory(file, not_a_folder)) file += "/tokenizer.json";
+    auto handle = std::make_unique<dsv4_tokenizer>();
+    DSV4_ASSIGN_OR_RETURN(handle->owned, dsv4::Tokenizer::Load(file));
+    handle->tokenizer = handle->owned.get();
+    *tokenizer = handle.release();
+    return absl::OkStatus();
+  });
+}
+
+void dsv4_tokenizer_close(dsv4_tokenizer* tokenizer) noexcept { delete tokenizer; }
+
+dsv4_status dsv4_tokenizer_encode(const dsv4_tokenizer* tokenizer, const char* text, size_t length,
+                                  uint32_t flags, int32_t* ids, size_t capacity, size_t* count,
+                                  dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+    DSV4_RETURN_IF_ERROR(CheckArray(text, length, "text"));
+    DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
+    DSV4_RETURN_IF_ERROR(NotNull(count, "count"));
+    if ((flags & ~DSV4_ENCODE_ADDED_TOKENS) != 0)
+      return dsv4::InvalidArgument("flags is ", flags, "; expected DSV4_ENCODE_ values");
+    const dsv4::EncodeOptions options{.added_tokens = (flags & DSV4_ENCODE_ADDED_TOKENS) != 0};
+    DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
+                          tokenizer->tokenizer->Encode({text, length}, options));
+    CopyArrayOut(encoded, ids, capacity, count);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_tokenizer_decode(const dsv4_tokenizer* tokenizer, const int32_t* ids, size_t count,
+                                  char* text, size_t capacity, size_t* length,
+                                  dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+    DSV4_RETURN_IF_ERROR(CheckArray(ids, count, "ids"));
+    DSV4_RETURN_IF_ERROR(CheckArray(text, capacity, "text"));
+    DSV4_RETURN_IF_ERROR(NotNull(length, "length"));
+    DSV4_ASSIGN_OR_RETURN(const std::string decoded, tokenizer->tokenizer->Decode({ids, count}));
+    CopyArrayOut(decoded, text, capacity, length);
+    return absl::OkStatus();
+  });
+}
+
+int32_t dsv4_tokenizer_added_token(const dsv4_tokenizer* tokenizer, const char* text) noexcept {
+  if (tokenizer == nullptr || text == nullptr) return -1;
+  return tokenizer->tokenizer->FindAddedToken(text).value_or(-1);
+}
+
+int32_t dsv4_tokenizer_vocab_size(const dsv4_tokenizer* tokenizer) noexcept {
+  return tokenizer != nullptr ? tokenizer->tokenizer->vocab_size() : 0;
+}
