@@ -29,6 +29,11 @@ absl::StatusOr<T> OptionOr(const char* name, T value, T fallback, T max) {
   return value;
 }
 
+// An impossible value in a model's file is a fault of the file: the caller's arguments are right.
+absl::Status FaultOfFile(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? Corrupt(status.message()) : status;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
@@ -47,19 +52,24 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
 absl::Status Engine::Configure(const std::string& folder, const EngineOptions& options) {
   const std::string config_path = folder + "/config.json";
   DSV4_ASSIGN_OR_RETURN(const std::string config_json, ReadFile(config_path, kMaxConfigBytes));
-  DSV4_ASSIGN_OR_RETURN(config_, ParseModelConfig(config_json, config_path));
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
+  if (!config.ok()) return FaultOfFile(config.status());
+  config_ = *std::move(config);
   const std::string generation_path = folder + "/generation_config.json";
   absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);
   if (generation_json.ok()) {
-    DSV4_ASSIGN_OR_RETURN(generation_, ParseGenerationConfig(*generation_json, generation_path));
+    absl::StatusOr<GenerationConfig> generation =
+        ParseGenerationConfig(*generation_json, generation_path);
+    if (!generation.ok()) return FaultOfFile(generation.status());
+    generation_ = *std::move(generation);
   } else if (!absl::IsNotFound(generation_json.status())) {
     return generation_json.status();
   }
   eos_tokens_ = {static_cast<int32_t>(config_.eos_token_id)};
   for (const int32_t token : generation_.eos_token_ids) {
     if (token < 0 || token >= config_.vocab_size) {
-      return InvalidArgument(generation_path, ": eos_token_id ", token, " is not in 0..",
-                             config_.vocab_size - 1);
+      return Corrupt(generation_path, ": eos_token_id ", token, " is not in 0..",
+                     config_.vocab_size - 1);
     }
     eos_tokens_.push_back(token);
   }
