@@ -23,12 +23,12 @@ void LaunchRopeTable(const LaunchContext& context, const RopeTableParams& params
     const int64_t position = params.positions[t];
     const int64_t row = t * 2 * kRopePairs;
     const float* compressed = params.frequencies.compressed;
-    if (out.window != nullptr) FillRow(position, params.frequencies.window, out.window + row);
-    if (out.compressed != nullptr) FillRow(position, compressed, out.compressed + row);
-    if (out.group4 != nullptr && (position + 1) % kCsaRatio == 0) {
+    FillRow(position, params.frequencies.window, out.window + row);
+    FillRow(position, compressed, out.compressed + row);
+    if ((position + 1) % kCsaRatio == 0) {
       FillRow(position + 1 - kCsaRatio, compressed, out.group4 + row);
     }
-    if (out.group128 != nullptr && (position + 1) % kHcaRatio == 0) {
+    if ((position + 1) % kHcaRatio == 0) {
       FillRow(position + 1 - kHcaRatio, compressed, out.group128 + row);
     }
   });
