@@ -86,7 +86,7 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens) {
   // here) there must be something left to compute.
   if (reused == count && !has_logits_) reused = kv_.Rewind(count - 1);
   tokens_.assign(tokens.begin(), tokens.end());
-  if (decoder_.has_value()) decoder_->Finish();
+  if (decoder_.has_value()) decoder_->Finish(&text_);
   stats_ = {};
   stats_.prompt_tokens = count;
   stats_.cached_tokens = reused;
@@ -171,16 +171,14 @@ absl::StatusOr<StepResult> Session::Step() {
   if (EndsTurn(result.token)) {
     result.finish = Finish::kStop;
   } else {
-    if (decoder_.has_value()) {
-      DSV4_ASSIGN_OR_RETURN(text_, decoder_->Push(result.token));
-    }
+    if (decoder_.has_value()) DSV4_RETURN_IF_ERROR(decoder_->Push(result.token, &text_));
     if (sampling_.max_tokens > 0 && stats_.generated_tokens >= sampling_.max_tokens) {
       result.finish = Finish::kLength;
     } else if (static_cast<int64_t>(tokens_.size()) == context) {
       result.finish = Finish::kContextFull;
     }
   }
-  if (result.finish != Finish::kNone && decoder_.has_value()) text_ += decoder_->Finish();
+  if (result.finish != Finish::kNone && decoder_.has_value()) decoder_->Finish(&text_);
   result.text = text_;
   stats_.decode_seconds += SecondsSince(start);
   return result;

@@ -7,20 +7,18 @@
 
 namespace dsv4 {
 
-absl::StatusOr<std::string> StreamingDecoder::Push(int32_t id) {
+absl::Status StreamingDecoder::Push(int32_t id, std::string* text) {
   DSV4_ASSIGN_OR_RETURN(const absl::string_view token, tokenizer_->TokenBytes(id));
-  std::string text;
-  if (options_.skip_special_tokens && tokenizer_->IsSpecial(id)) return text;
+  if (options_.skip_special_tokens && tokenizer_->IsSpecial(id)) return absl::OkStatus();
   held_.append(token.data(), token.size());
-  held_.erase(0, AppendRepairedUtf8(held_, &text));
-  return text;
+  held_.erase(0, AppendRepairedUtf8(held_, text));
+  return absl::OkStatus();
 }
 
-std::string StreamingDecoder::Finish() {
+void StreamingDecoder::Finish(std::string* text) {
   // What is held is the start of one character: one ill-formed part.
-  std::string text(held_.empty() ? "" : kReplacementCharacter);
+  if (!held_.empty()) text->append(kReplacementCharacter.data(), kReplacementCharacter.size());
   held_.clear();
-  return text;
 }
 
 }  // namespace dsv4

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "lib/text/tokenizer.h"
 
 namespace dsv4 {
@@ -18,13 +18,14 @@ class StreamingDecoder {
   explicit StreamingDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {})
       : tokenizer_(&tokenizer), options_(options) {}
 
-  // The text that `id` completes: valid UTF-8, often empty. At most 3 bytes are held back: the
-  // start of a character that a later id may complete. InvalidArgument as Tokenizer::TokenBytes;
-  // the state is then as before the call.
-  absl::StatusOr<std::string> Push(int32_t id);
+  // Appends the text that `id` completes to *text: valid UTF-8, often nothing. At most 3 bytes are
+  // held back: the start of a character that a later id may complete. InvalidArgument as
+  // Tokenizer::TokenBytes; the state is then as before the call. Allocates only to grow *text.
+  absl::Status Push(int32_t id, std::string* text);
 
-  // What is held back, as U+FFFD (empty when nothing is). Ready for another text afterwards.
-  std::string Finish();
+  // Appends what is held back, as U+FFFD (nothing when nothing is). Ready for another text
+  // afterwards.
+  void Finish(std::string* text);
 
  private:
   const Tokenizer* tokenizer_;
