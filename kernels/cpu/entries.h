@@ -12,4 +12,17 @@ extern const KernelEntry kCpuOutputGroups;
 extern const KernelEntry kCpuMoeGate;
 extern const KernelEntry kCpuExpertFfn;
 
+extern const KernelEntry kCpuRopeTable;
+extern const KernelEntry kCpuEmbedRows;
+extern const KernelEntry kCpuHcPre;
+extern const KernelEntry kCpuHcPost;
+extern const KernelEntry kCpuHcHead;
+extern const KernelEntry kCpuMtpCombine;
+extern const KernelEntry kCpuRmsNorm;
+extern const KernelEntry kCpuQkvPrepare;
+extern const KernelEntry kCpuCompressKv;
+extern const KernelEntry kCpuIndexQuery;
+extern const KernelEntry kCpuIndexScoreTopk;
+extern const KernelEntry kCpuSparseAttention;
+
 }  // namespace dsv4

@@ -12,6 +12,9 @@ Manifest CpuManifest() {
       kCpuOutputGroups,  //
       kCpuMoeGate,       //
       kCpuExpertFfn,     //
+      kCpuRopeTable,    kCpuEmbedRows,  kCpuHcPre,          kCpuHcPost,
+      kCpuHcHead,       kCpuMtpCombine, kCpuRmsNorm,        kCpuQkvPrepare,
+      kCpuCompressKv,   kCpuIndexQuery, kCpuIndexScoreTopk, kCpuSparseAttention,
   };
   return entries;
 }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// compress_kv: a unit of work is a run of groups of one sequence. Its groups are pooled in order;
+// the part A that its first group needs from the group before is pooled again from the step's rows
+// (or read from the state when those rows came in an earlier step), by the same operations, so that
+// units are independent and a chunk border changes no bit.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/compress_kv.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/entries.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/row_math-inl.h"
+#include "kernels/op/attention.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4 {
+namespace HWY_NAMESPACE {
+
+// Rows of the step that enter one triple: those of positions [begin, end) of a group, and the state
+// before them (null = none yet).
+struct PoolRows {
+  const float* k;    // of position `begin`, at the part's first column
+  const float* z;    // likewise
+  const float* ape;  // likewise
+  int64_t stride;    // floats between rows, in all three
+  int64_t count;
+  const float* carried;  // [3][dim] or null
+};
+
+// Online softmax: out [3][dim] = the triple after the rows. Four vectors of dims at a time keep
+// their triples in registers and overlap their exponentials.
+HWY_INLINE void Pool(const PoolRows& in, int64_t dim, float* out) {
+  const DF d;
+  constexpr int kUnroll = kLanes == 1 ? 1 : 4;
+  for (int64_t i = 0; i < dim; i += kUnroll * kLanes) {
+    VF top[kUnroll], weight[kUnroll], sum[kUnroll];
+    int64_t first = 0;
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t at = i + u * kLanes;
+      if (in.carried != nullptr) {
+        top[u] = hn::LoadU(d, in.carried + at);
+        weight[u] = hn::LoadU(d, in.carried + dim + at);
+        sum[u] = hn::LoadU(d, in.carried + 2 * dim + at);
+      } else {
+        top[u] = hn::Add(hn::LoadU(d, in.z + at), hn::LoadU(d, in.ape + at));
+        weight[u] = hn::Set(d, 1.0f);
+        sum[u] = hn::LoadU(d, in.k + at);
+        first = 1;
+      }
+    }
+    for (int64_t r = first; r < in.count; ++r) {
+      const int64_t row = r * in.stride + i;
+      for (int u = 0; u < kUnroll; ++u) {
+        const int64_t at = row + u * kLanes;
+        const VF z = hn::Add(hn::LoadU(d, in.z + at), hn::LoadU(d, in.ape + at));
+        // One of the two factors is 1, the other exp of minus the distance.
+        const VF e = ExpNonPositive(hn::Neg(hn::AbsDiff(z, top[u])));
+        const auto grows = hn::Gt(z, top[u]);
+        const VF one = hn::Set(d, 1.0f);
+        const VF keep = hn::IfThenElse(grows, e, one), add = hn::IfThenElse(grows, one, e);
+        top[u] = hn::Max(top[u], z);
+        weight[u] = hn::MulAdd(weight[u], keep, add);
+        sum[u] = hn::MulAdd(sum[u], keep, hn::Mul(add, hn::LoadU(d, in.k + at)));
+      }
+    }
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t at = i + u * kLanes;
+      hn::StoreU(top[u], d, out + at);
+      hn::StoreU(weight[u], d, out + dim + at);
+      hn::StoreU(sum[u], d, out + 2 * dim + at);
+    }
+  }
+}
+
+// row = the pool of one triple, or of part A of the group before (`previous`, may be null) and part
+// B of this group; rounded.
+HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim, uint16_t* row) {
+  const DF d;
+  for (int64_t i = 0; i < dim; i += kLanes) {
+    VF weight = hn::LoadU(d, current + dim + i), sum = hn::LoadU(d, current + 2 * dim + i);
+    if (previous != nullptr) {
+      const VF a = hn::LoadU(d, previous + i), b = hn::LoadU(d, current + i);
+      const VF top = hn::Max(a, b);
+      const VF scale_a = ExpNonPositive(hn::Sub(a, top)), scale_b = ExpNonPositive(hn::Sub(b, top));
+      weight = hn::MulAdd(weight, scale_b, hn::Mul(scale_a, hn::LoadU(d, previous + dim + i)));
+      sum = hn::MulAdd(sum, scale_b, hn::Mul(scale_a, hn::LoadU(d, previous + 2 * dim + i)));
+    }
+    StoreRounded(hn::Div(sum, weight), row + i);
+  }
+}
+
+// A complete group's row, in place from its pooled values.
+HWY_INLINE void FinishRow(const CompressKvParams& p, int64_t last_row, uint16_t* row) {
+  const int64_t dim = p.dim();
+  const RopeTables& rope = p.step->rope;
+  const float* table =
+      (p.ratio == kCsaRatio ? rope.group4 : rope.group128) + last_row * kKvRopeElements;
+  RmsNormRow(row, p.norm, dim, p.eps, row, nullptr);
+  RopeRow(row + dim - kKvRopeElements, table);
+  if (p.index_keys) {
+    HadamardRow(row);
+    Fp4ActQuant(row, dim);
+  } else {
+    for (int64_t i = 0; i < dim - kKvRopeElements; i += kKvQuantRun) {
+      ActQuantRun<kKvQuantRun>(row + i, row + i);
+    }
+  }
+}
+
+// Groups [begin, end) of a sequence. `scratch` holds three triples.
+void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int64_t begin,
+                    int64_t end, float* scratch) {
+  const int64_t dim = p.dim(), width = p.width(), ratio = p.ratio, triple = 3 * dim;
+  const int64_t first = sequence.first_position, stop = first + sequence.rows;
+  const bool overlaps = ratio == kCsaRatio;
+  const auto* state_in = reinterpret_cast<const float*>(sequence.state_in + p.state_offset_bytes);
+  auto* state_out = reinterpret_cast<float*>(sequence.state_out + p.state_offset_bytes);
+
+  // The rows of group g in this step, at column `column`; `carried`: the triple of its earlier
+  // rows.
+  const auto rows_of = [&](int64_t g, int64_t column, const float* carried) {
+    const int64_t from = std::max(first, g * ratio), to = std::min(stop, (g + 1) * ratio);
+    const int64_t at = (sequence.first_row + from - first) * width + column;
+    return PoolRows{.k = p.k + at,
+                    .z = p.z + at,
+                    .ape = p.ape + from % ratio * width + column,
+                    .stride = width,
+                    .count = to - from,
+                    .carried = from > g * ratio ? carried : nullptr};
+  };
+
+  const float* previous = nullptr;  // part A of group g - 1
+  if (overlaps && begin > 0) {
+    if (begin == first / ratio) {
+      previous = state_in;
+    } else {
+      float* part = scratch + (begin - 1) % 2 * triple;
+      Pool(rows_of(begin - 1, 0, state_in + triple), dim, part);
+      previous = part;
+    }
+  }
+  for (int64_t g = begin; g < end; ++g) {
+    const bool complete = (g + 1) * ratio <= stop;
+    // An unfinished group is always the sequence's last: its triples are pooled into the new state.
+    float* current = complete ? scratch + 2 * triple : state_out + (overlaps ? 2 * triple : 0);
+    Pool(rows_of(g, overlaps ? dim : 0, state_in + (overlaps ? 2 * triple : 0)), dim, current);
+    float* part = nullptr;
+    if (overlaps) {
+      part = complete ? scratch + g % 2 * triple : state_out + triple;
+      Pool(rows_of(g, 0, state_in + triple), dim, part);
+    }
+    if (complete) {
+      const int64_t per_block = kGroupBlockTokens / ratio;
+      auto* row = reinterpret_cast<uint16_t*>(
+          p.rows.Row(sequence.group_blocks[g / per_block], g % per_block));
+      Pooled(previous, current, dim, row);
+      FinishRow(p, sequence.first_row + (g + 1) * ratio - 1 - first, row);
+      previous = part;
+    }
+  }
+  if (overlaps && end * ratio >= stop && previous != nullptr) {
+    std::copy_n(previous, triple, state_out);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsv4 {
+namespace {
+
+HWY_EXPORT(CompressGroups);
+
+// Groups of a unit: the part A pooled twice at its border is an eighth of a half of the work.
+constexpr int64_t UnitGroups(int64_t ratio) { return ratio == kCsaRatio ? 8 : 1; }
+
+struct GroupRange {
+  int64_t begin, end;
+};
+
+GroupRange TouchedGroups(const SequenceRows& s, int64_t ratio) {
+  return {s.first_position / ratio, (s.first_position + s.rows - 1) / ratio + 1};
+}
+
+int64_t UnitsOf(const SequenceRows& s, int64_t ratio) {
+  const GroupRange groups = TouchedGroups(s, ratio);
+  return (groups.end - groups.begin + UnitGroups(ratio) - 1) / UnitGroups(ratio);
+}
+
+int64_t ScratchBytes(const CompressKvParams& p) { return AlignUp(3 * 3 * p.dim() * 4); }
+
+int64_t WorkspaceCompressKv(const CompressKvParams& p, int threads) {
+  return threads * ScratchBytes(p);
+}
+
+void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& p) {
+  const auto compress = HWY_DYNAMIC_DISPATCH(CompressGroups);
+  const StepRows& step = *p.step;
+  int64_t units = 0;
+  for (int i = 0; i < step.sequence_count; ++i) units += UnitsOf(step.sequences[i], p.ratio);
+  static_cast<CpuStream*>(context.stream)->ParallelFor(units, [&](int64_t unit, int worker) {
+    const SequenceRows* s = step.sequences;
+    for (int64_t of; unit >= (of = UnitsOf(*s, p.ratio)); ++s) unit -= of;
+    const GroupRange groups = TouchedGroups(*s, p.ratio);
+    const int64_t begin = groups.begin + unit * UnitGroups(p.ratio);
+    auto* scratch = reinterpret_cast<float*>(context.workspace + worker * ScratchBytes(p));
+    compress(p, *s, begin, std::min(groups.end, begin + UnitGroups(p.ratio)), scratch);
+  });
+}
+
+}  // namespace
+
+constinit const KernelEntry kCpuCompressKv =
+    MakeEntry<CompressKvParams, &LaunchCompressKv, &SupportsAll<CompressKvParams>,
+              &WorkspaceCompressKv>("cpu.compress_kv", Backend::kCpu,
+                                    NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4
+#endif  // HWY_ONCE

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// index_score_topk: scores of all visible groups, then an exact selection. Keys are turned 16 at a
+// time so that a lane is a group: a head's scores then need no sum over lanes, and a turned panel
+// serves all heads of up to eight neighbouring queries from L1. Rows that see no more than topk
+// groups are not scored.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/index_score_topk.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/entries.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/row_math-inl.h"
+#include "kernels/cpu/top_k.h"
+#include "kernels/op/attention.h"
+
+#ifndef DSV4_KERNELS_CPU_INDEX_SCORE_TOPK_ONCE_
+#define DSV4_KERNELS_CPU_INDEX_SCORE_TOPK_ONCE_
+namespace dsv4 {
+
+inline constexpr int64_t kPanelGroups = 16;
+inline constexpr int64_t kKeyPairs = kIndexKeyElements / 2;
+
+// Which scores to compute: rows [row_begin, row_end) of the step, groups [group_begin, group_end)
+// as far as a row sees them; row r's score of group g goes to scores[(r - row_begin) * stride + g].
+struct ScoreRange {
+  int64_t row_begin, row_end;
+  int64_t group_begin, group_end;  // group_begin a multiple of 16
+  float* scores;
+  int64_t stride;  // a multiple of 16
+  float* weights;  // scratch [heads]
+};
+
+}  // namespace dsv4
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4 {
+namespace HWY_NAMESPACE {
+
+// panel[d][g] = elements 2 d and 2 d + 1 of keys[g].
+HWY_INLINE void TurnKeys(const uint16_t* const* keys, uint32_t* HWY_RESTRICT panel) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t g = 0; g < kPanelGroups; ++g) {
+    for (int64_t d = 0; d < kKeyPairs; ++d) {
+      std::memcpy(&panel[d * kPanelGroups + g], keys[g] + 2 * d, 4);
+    }
+  }
+#else
+  const hn::FixedTag<uint32_t, 4> d32;
+  const hn::Repartition<uint64_t, decltype(d32)> d64;
+  for (int64_t g = 0; g < kPanelGroups; g += 4) {
+    for (int64_t d = 0; d < kKeyPairs; d += 4) {
+      const auto load = [&](int64_t i) HWY_ATTR {
+        return hn::LoadU(d32, reinterpret_cast<const uint32_t*>(keys[g + i] + 2 * d));
+      };
+      const auto a = load(0), b = load(1), c = load(2), e = load(3);
+      const auto ab0 = hn::BitCast(d64, hn::InterleaveLower(d32, a, b));
+      const auto ab1 = hn::BitCast(d64, hn::InterleaveUpper(d32, a, b));
+      const auto ce0 = hn::BitCast(d64, hn::InterleaveLower(d32, c, e));
+      const auto ce1 = hn::BitCast(d64, hn::InterleaveUpper(d32, c, e));
+      const auto store = [&](auto v, int64_t i) HWY_ATTR {
+        hn::StoreU(hn::BitCast(d32, v), d32, panel + (d + i) * kPanelGroups + g);
+      };
+      store(hn::InterleaveLower(d64, ab0, ce0), 0);
+      store(hn::InterleaveUpper(d64, ab0, ce0), 1);
+      store(hn::InterleaveLower(d64, ab1, ce1), 2);
+      store(hn::InterleaveUpper(d64, ab1, ce1), 3);
+    }
+  }
+#endif
+}
+
+// Adds weights[h] * max(0, q[h] . key) for kHeads heads to `sums`, in the order of the heads.
+constexpr int kPanelVectors = kPanelGroups / kLanes;
+template <int kHeads>
+HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY_RESTRICT q,
+                         const float* HWY_RESTRICT weights, VF sums[kPanelVectors]) {
+  const DF d;
+  VF acc[kHeads * kPanelVectors];
+  for (VF& a : acc) a = hn::Zero(d);
+  for (int64_t i = 0; i < kKeyPairs; ++i) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const VPair key = Widen(hn::LoadU(DU(), panel + i * kPanelGroups + v * kLanes));
+      HWY_UNROLL(8)
+      for (int h = 0; h < kHeads; ++h) {
+        uint32_t pair;
+        std::memcpy(&pair, q + h * kIndexKeyElements + 2 * i, 4);
+        const VPair value = Widen(hn::Set(DU(), pair));
+        VF& a = acc[h * kPanelVectors + v];
+        a = hn::MulAdd(value.even, key.even, a);
+        a = hn::MulAdd(value.odd, key.odd, a);
+      }
+    }
+  }
+  for (int h = 0; h < kHeads; ++h) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const VF positive = hn::Max(acc[h * kPanelVectors + v], hn::Zero(d));
+      sums[v] = hn::MulAdd(hn::Set(d, weights[h]), positive, sums[v]);
+    }
+  }
+}
+
+HWY_INLINE void ScorePanel(const uint32_t* panel, const uint16_t* q, const float* weights,
+                           int64_t heads, float* scores) {
+  constexpr int kBlock = 4;
+  const DF d;
+  VF sums[kPanelVectors];
+  for (VF& s : sums) s = hn::Zero(d);
+  int64_t h = 0;
+  for (; h + kBlock <= heads; h += kBlock) {
+    AddHeads<kBlock>(panel, q + h * kIndexKeyElements, weights + h, sums);
+  }
+  for (; h < heads; ++h) AddHeads<1>(panel, q + h * kIndexKeyElements, weights + h, sums);
+  for (int v = 0; v < kPanelVectors; ++v) hn::StoreU(sums[v], d, scores + v * kLanes);
+}
+
+void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {
+  const StepRows& step = *p.step;
+  alignas(64) uint32_t panel[kKeyPairs * kPanelGroups];
+  const int64_t per_block = kGroupBlockTokens / kCsaRatio;
+  for (int64_t begin = range.row_begin; begin < range.row_end;) {
+    // Rows [begin, end) are neighbours of one sequence.
+    const SequenceRows& sequence = step.sequences[step.sequence_of[begin]];
+    const int64_t end =
+        std::min<int64_t>(range.row_end, int64_t{sequence.first_row} + sequence.rows);
+    const int64_t visible = VisibleGroups(step.positions[end - 1], kCsaRatio);
+    const int64_t stop = visible > p.topk ? std::min(visible, range.group_end) : 0;
+    for (int64_t g = range.group_begin; g < stop; g += kPanelGroups) {
+      const uint16_t* keys[kPanelGroups];
+      for (int64_t i = 0; i < kPanelGroups; ++i) {
+        const int64_t group = std::min(g + i, visible - 1);  // past the end: any valid key
+        keys[i] = reinterpret_cast<const uint16_t*>(
+            p.keys.Row(sequence.group_blocks[group / per_block], group % per_block));
+      }
+      TurnKeys(keys, panel);
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t sees = VisibleGroups(step.positions[r], kCsaRatio);
+        if (sees <= p.topk || g >= sees) continue;
+        const uint16_t* weights = static_cast<const uint16_t*>(p.weights) + r * p.heads;
+        for (int64_t h = 0; h < p.heads; ++h) {
+          range.weights[h] = Bf16ToFloat(weights[h]) * p.weight_scale;
+        }
+        ScorePanel(panel, static_cast<const uint16_t*>(p.q) + r * p.heads * kIndexKeyElements,
+                   range.weights, p.heads, range.scores + (r - range.row_begin) * range.stride + g);
+      }
+    }
+    begin = end;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsv4 {
+namespace {
+
+HWY_EXPORT(ScoreGroups);
+
+constexpr int64_t kMaxRows = 8;            // queries that share a turned panel
+constexpr int64_t kMaxScores = 256 << 10;  // floats of scores of one unit, unless one row has more
+constexpr int64_t kSplitGroups = 1024;     // groups of a unit when rows are few
+
+// Scratch of one worker: scores [rows][stride], weights [heads].
+struct Plan {
+  explicit Plan(const IndexScoreTopkParams& p)
+      : stride(std::max<int64_t>(AlignUp(VisibleGroups(p.step->max_position, kCsaRatio)),
+                                 kPanelGroups)),
+        rows(std::clamp<int64_t>(kMaxScores / stride, 1, kMaxRows)),
+        worker_bytes(AlignUp(rows * stride * 4) + AlignUp(int64_t{p.heads} * 4)) {}
+  int64_t stride, rows, worker_bytes;
+  float* Scores(std::byte* workspace, int worker) const {
+    return reinterpret_cast<float*>(workspace + worker * worker_bytes);
+  }
+  float* Weights(std::byte* workspace, int worker) const {
+    return reinterpret_cast<float*>(workspace + worker * worker_bytes + AlignUp(rows * stride * 4));
+  }
+};
+
+void SelectRow(const IndexScoreTopkParams& p, int64_t row, const float* scores) {
+  const int64_t visible = VisibleGroups(p.step->positions[row], kCsaRatio);
+  int32_t* out = p.selected + row * p.topk;
+  if (visible > p.topk) {
+    SelectTopK(scores, visible, p.topk, out);
+    return;
+  }
+  for (int32_t i = 0; i < p.topk; ++i) out[i] = i < visible ? i : -1;
+}
+
+int64_t WorkspaceIndexScoreTopk(const IndexScoreTopkParams& p, int threads) {
+  return threads * Plan(p).worker_bytes;
+}
+
+void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& p) {
+  const auto score = HWY_DYNAMIC_DISPATCH(ScoreGroups);
+  auto* stream = static_cast<CpuStream*>(context.stream);
+  const Plan plan(p);
+  const int64_t rows = p.step->rows, blocks = (rows + plan.rows - 1) / plan.rows;
+  const auto scores_of = [&](int worker) { return plan.Scores(context.workspace, worker); };
+  const auto weights_of = [&](int worker) { return plan.Weights(context.workspace, worker); };
+  if (blocks >= stream->threads()) {
+    ForRowBlocks(context, rows, plan.rows, [&](int64_t begin, int64_t end, int worker) {
+      float* scores = scores_of(worker);
+      score(p, {begin, end, 0, plan.stride, scores, plan.stride, weights_of(worker)});
+      for (int64_t r = begin; r < end; ++r) SelectRow(p, r, scores + (r - begin) * plan.stride);
+    });
+    return;
+  }
+  // Few rows: the workers share each block's groups.
+  float* scores = scores_of(0);
+  for (int64_t begin = 0; begin < rows; begin += plan.rows) {
+    const int64_t end = std::min(rows, begin + plan.rows);
+    int64_t visible = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      visible = std::max(visible, VisibleGroups(p.step->positions[r], kCsaRatio));
+    }
+    if (visible > p.topk) {
+      stream->ParallelFor((visible + kSplitGroups - 1) / kSplitGroups,
+                          [&](int64_t unit, int worker) {
+                            score(p, {begin, end, unit * kSplitGroups, (unit + 1) * kSplitGroups,
+                                      scores, plan.stride, weights_of(worker)});
+                          });
+    }
+    for (int64_t r = begin; r < end; ++r) SelectRow(p, r, scores + (r - begin) * plan.stride);
+  }
+}
+
+}  // namespace
+
+constinit const KernelEntry kCpuIndexScoreTopk =
+    MakeEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsAll<IndexScoreTopkParams>,
+              &WorkspaceIndexScoreTopk>("cpu.index_score_topk", Backend::kCpu,
+                                        NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4
+#endif  // HWY_ONCE

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// qkv_prepare: norm and RoPE of the query heads in place; norm, RoPE and quantiser of the window
+// row, written where it lives. One pass over each row.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/qkv_prepare.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/entries.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/cpu/row_math-inl.h"
+#include "kernels/op/attention.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4 {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE void NormHead(uint16_t* x, float eps) {
+  const VF r = hn::Set(DF(), InverseRms(SumOfSquares(x, kKvRowElements), kKvRowElements, eps));
+  for (int64_t i = 0; i < kKvRowElements; i += kPairLanes) {
+    const VPair v = LoadPair(x + i);
+    StorePair({hn::Mul(v.even, r), hn::Mul(v.odd, r)}, x + i);
+  }
+}
+
+void QkvPrepareRows(const QkvPrepareParams& p, int64_t begin, int64_t end) {
+  constexpr int64_t kPlain = kKvRowElements - kKvRopeElements;
+  const StepRows& step = *p.step;
+  const float* tables = p.compressed_rope ? step.rope.compressed : step.rope.window;
+  for (int64_t r = begin; r < end; ++r) {
+    const float* table = tables + r * kKvRopeElements;
+    for (int64_t h = 0; h < p.heads; ++h) {
+      uint16_t* q = static_cast<uint16_t*>(p.q) + (r * p.heads + h) * kKvRowElements;
+      NormHead(q, p.eps);
+      RopeRow(q + kPlain, table);
+    }
+    const int64_t position = step.positions[r];
+    const SequenceRows& sequence = step.sequences[step.sequence_of[r]];
+    auto* row = reinterpret_cast<uint16_t*>(p.window.Row(
+        sequence.window_blocks[position / kWindowBlockTokens], position % kWindowBlockTokens));
+    RmsNormRow(static_cast<const uint16_t*>(p.kv) + r * kKvRowElements, p.kv_norm, kKvRowElements,
+               p.eps, row, nullptr);
+    RopeRow(row + kPlain, table);
+    for (int64_t i = 0; i < kPlain; i += kKvQuantRun) ActQuantRun<kKvQuantRun>(row + i, row + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsv4 {
+namespace {
+
+HWY_EXPORT(QkvPrepareRows);
+
+void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& params) {
+  const auto rows = HWY_DYNAMIC_DISPATCH(QkvPrepareRows);
+  ForRowBlocks(context, params.step->rows, BlockRows((params.heads + 1) * kKvRowElements * 4),
+               [&](int64_t begin, int64_t end, int) { rows(params, begin, end); });
+}
+
+}  // namespace
+
+constinit const KernelEntry kCpuQkvPrepare = MakeEntry<QkvPrepareParams, &LaunchQkvPrepare>(
+    "cpu.qkv_prepare", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4
+#endif  // HWY_ONCE

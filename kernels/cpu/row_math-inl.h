@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIMD arithmetic on one row of bf16 activations: load and store with rounding, exponential,
+// RMSNorm, RoPE, Hadamard rotation and the quantiser round trips of model.md section 3. Included
+// once per Highway target, after foreach_target.h. Every sum has a fixed order that depends on the
+// row's length alone.
+//
+// bf16 rows are read as 32-bit lanes that hold two neighbours: the low half is the even element,
+// the high half the odd one. Widening is then a shift and a mask, RoPE pairs lie side by side, and
+// nothing is shuffled. Little-endian only.
+
+#if defined(DSV4_KERNELS_CPU_ROW_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DSV4_KERNELS_CPU_ROW_MATH_INL_H_
+#undef DSV4_KERNELS_CPU_ROW_MATH_INL_H_
+#else
+#define DSV4_KERNELS_CPU_ROW_MATH_INL_H_
+#endif
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4 {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::CappedTag<float, 16>;
+using DU = hn::RebindToUnsigned<DF>;
+using VF = hn::Vec<DF>;
+using VU = hn::Vec<DU>;
+constexpr int64_t kLanes = hn::MaxLanes(DF());
+constexpr int64_t kPairLanes = 2 * kLanes;  // elements of one VPair
+
+// 2 * kLanes neighbouring elements: the even and the odd ones.
+struct VPair {
+  VF even, odd;
+};
+
+HWY_INLINE VU LoadBits(const uint16_t* p) {
+#if HWY_TARGET == HWY_SCALAR
+  uint32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return hn::Set(DU(), bits);
+#else
+  return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p));
+#endif
+}
+
+HWY_INLINE void StoreBits(VU v, uint16_t* p) {
+#if HWY_TARGET == HWY_SCALAR
+  const uint32_t bits = hn::GetLane(v);
+  std::memcpy(p, &bits, sizeof bits);
+#else
+  hn::StoreU(v, DU(), reinterpret_cast<uint32_t*>(p));
+#endif
+}
+
+HWY_INLINE VPair Widen(VU bits) {
+  return {hn::BitCast(DF(), hn::ShiftLeft<16>(bits)),
+          hn::BitCast(DF(), hn::And(bits, hn::Set(DU(), 0xffff0000u)))};
+}
+
+HWY_INLINE VPair LoadPair(const uint16_t* p) { return Widen(LoadBits(p)); }
+
+// The bits of v after rounding to nearest even at bit 16; the low half is garbage. A NaN stays one:
+// arithmetic makes none whose payload lies in the low half alone.
+HWY_INLINE VU RoundedBits(VF v) {
+  const DU du;
+  const VU bits = hn::BitCast(du, v);
+  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  return hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+}
+
+HWY_INLINE VF RoundBf16(VF v) {
+  return hn::BitCast(DF(), hn::And(RoundedBits(v), hn::Set(DU(), 0xffff0000u)));
+}
+
+// Rounds to bf16 and stores.
+HWY_INLINE void StorePair(VPair v, uint16_t* p) {
+  const VU high = hn::And(RoundedBits(v.odd), hn::Set(DU(), 0xffff0000u));
+  StoreBits(hn::Or(hn::ShiftRight<16>(RoundedBits(v.even)), high), p);
+}
+
+// kLanes elements in their natural order.
+HWY_INLINE VF LoadWidened(const uint16_t* p) {
+  const hn::Rebind<uint16_t, DU> du16;
+  return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(du16, p))));
+}
+
+// Rounds kLanes elements in their natural order to bf16 and stores them.
+HWY_INLINE void StoreRounded(VF v, uint16_t* p) {
+  const hn::Rebind<uint16_t, DU> du16;
+  hn::StoreU(hn::TruncateTo(du16, hn::ShiftRight<16>(RoundedBits(v))), du16, p);
+}
+
+// exp(x) for x <= 0, about 1 ulp; 0 below -87.3, where the result would be subnormal.
+HWY_INLINE VF ExpNonPositive(VF x) {
+  const DF d;
+  const hn::RebindToSigned<DF> di;
+  const VF clamped = hn::Max(hn::Set(d, -88.0f), x);  // in this order NaN passes
+  // n = round(x / ln 2) in the low bits of the sum.
+  const VF magic = hn::Set(d, 12582912.0f);
+  const VF shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504088896341f), magic);
+  const VF n = hn::Sub(shifted, magic);
+  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), clamped);
+  r = hn::NegMulAdd(n, hn::Set(d, 1.428606765330187e-06f), r);
+  VF p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const VF e = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), e);
+}
+
+HWY_INLINE VF Sigmoid(VF x) {
+  const DF d;
+  const VF one = hn::Set(d, 1.0f);
+  const VF e = ExpNonPositive(hn::Neg(hn::Abs(x)));
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+HWY_INLINE float SumOfLanes(VF v) { return hn::GetLane(hn::SumOfLanes(DF(), v)); }
+
+#if HWY_TARGET != HWY_SCALAR
+template <class D, class V>
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumOfBlocks(D, V v) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
+// out[0..3] = the sums of the lanes of a, b, c, d.
+HWY_INLINE void StoreSums(VF a, VF b, VF c, VF d, float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  out[0] = hn::GetLane(a);
+  out[1] = hn::GetLane(b);
+  out[2] = hn::GetLane(c);
+  out[3] = hn::GetLane(d);
+#else
+  const DF df;
+  const hn::Repartition<uint64_t, DF> d64;
+  const VF ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
+  const VF cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
+  const auto ab64 = hn::BitCast(d64, ab), cd64 = hn::BitCast(d64, cd);
+  const VF sums = hn::Add(hn::BitCast(df, hn::InterleaveLower(d64, ab64, cd64)),
+                          hn::BitCast(df, hn::InterleaveUpper(d64, ab64, cd64)));
+  hn::StoreU(SumOfBlocks(df, sums), hn::FixedTag<float, 4>(), out);
+#endif
+}
+
+// sum of x^2; n a multiple of 128.
+HWY_INLINE float SumOfSquares(const uint16_t* HWY_RESTRICT x, int64_t n) {
+  const DF d;
+  VF s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  for (int64_t i = 0; i < n; i += 2 * kPairLanes) {
+    const VPair a = LoadPair(x + i), b = LoadPair(x + i + kPairLanes);
+    s0 = hn::MulAdd(a.even, a.even, s0);
+    s1 = hn::MulAdd(a.odd, a.odd, s1);
+    s2 = hn::MulAdd(b.even, b.even, s2);
+    s3 = hn::MulAdd(b.odd, b.odd, s3);
+  }
+  return SumOfLanes(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
+inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
+  return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
+}
+
+// The power of two s = 2^ceil(log2(amax * inverse_limit)) of a quantiser, and 1 / s.
+struct QuantScale {
+  VF scale, inverse;
+};
+
+HWY_INLINE QuantScale ScaleOf(VF amax, float inverse_limit) {
+  const DF d;
+  const DU du;
+  const VU bits = hn::BitCast(du, hn::Mul(amax, hn::Set(d, inverse_limit)));
+  const VU exponent = hn::ShiftRight<23>(hn::Add(bits, hn::Set(du, 0x7fffff)));
+  return {hn::BitCast(d, hn::ShiftLeft<23>(exponent)),
+          hn::BitCast(d, hn::ShiftLeft<23>(hn::Sub(hn::Set(du, 254), exponent)))};
+}
+
+// y rounded to nearest even with kMantissa mantissa bits and no exponent below kMinExponent: adding
+// and subtracting 1.5 * 2^k rounds at the bit that k chooses.
+template <int kMantissa, int kMinExponent>
+HWY_INLINE VF RoundMantissa(VF y) {
+  const DF d;
+  const DU du;
+  VU exponent = hn::And(hn::ShiftRight<23>(hn::BitCast(du, y)), hn::Set(du, 0xff));
+  exponent = hn::Max(exponent, hn::Set(du, 127 + kMinExponent));
+  const VU magic_bits = hn::Or(hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(du, 23 - kMantissa))),
+                               hn::Set(du, 0x400000));
+  const VF magic = hn::BitCast(d, magic_bits);
+  return hn::CopySign(hn::Sub(hn::Add(y, magic), magic), y);
+}
+
+// act_quant round trip of kRun elements, e4m3 with limit 448.
+template <int64_t kRun>
+HWY_INLINE void ActQuantRun(const uint16_t* x, uint16_t* out) {
+  const DF d;
+  VF amax = hn::Set(d, 1e-4f);
+  for (int64_t i = 0; i < kRun; i += kPairLanes) {
+    const VPair v = LoadPair(x + i);
+    amax = hn::Max(amax, hn::Max(hn::Abs(v.even), hn::Abs(v.odd)));
+  }
+  const QuantScale s = ScaleOf(hn::MaxOfLanes(d, amax), 1.0f / 448.0f);
+  for (int64_t i = 0; i < kRun; i += kPairLanes) {
+    VPair v = LoadPair(x + i);
+    v.even = hn::Mul(RoundMantissa<3, -6>(hn::Mul(v.even, s.inverse)), s.scale);
+    v.odd = hn::Mul(RoundMantissa<3, -6>(hn::Mul(v.odd, s.inverse)), s.scale);
+    StorePair(v, out + i);  // exact in bf16
+  }
+}
+
+// fp4_act_quant round trip of n elements in runs of 32, in place, e2m1 with limit 6.
+HWY_INLINE void Fp4ActQuant(uint16_t* x, int64_t n) {
+  const DF d;
+  for (uint16_t* run = x; run < x + n; run += 32) {
+    VF amax = hn::Set(d, 6 * 0x1p-126f);
+    for (int64_t i = 0; i < 32; i += kPairLanes) {
+      const VPair v = LoadPair(run + i);
+      amax = hn::Max(amax, hn::Max(hn::Abs(v.even), hn::Abs(v.odd)));
+    }
+    const QuantScale s = ScaleOf(hn::MaxOfLanes(d, amax), 1.0f / 6.0f);
+    for (int64_t i = 0; i < 32; i += kPairLanes) {
+      VPair v = LoadPair(run + i);
+      v.even = hn::Mul(RoundMantissa<1, 0>(hn::Mul(v.even, s.inverse)), s.scale);
+      v.odd = hn::Mul(RoundMantissa<1, 0>(hn::Mul(v.odd, s.inverse)), s.scale);
+      StorePair(v, run + i);
+    }
+  }
+}
+
+// out = x * inverse_rms * weight, rounded; n a multiple of 128; out may be x.
+HWY_INLINE void ScaleRow(const uint16_t* x, float inverse_rms, const uint16_t* weight, int64_t n,
+                         uint16_t* out) {
+  const VF r = hn::Set(DF(), inverse_rms);
+  for (int64_t i = 0; i < n; i += kPairLanes) {
+    const VPair v = LoadPair(x + i), w = LoadPair(weight + i);
+    StorePair({hn::Mul(hn::Mul(v.even, r), w.even), hn::Mul(hn::Mul(v.odd, r), w.odd)}, out + i);
+  }
+}
+
+// RMSNorm of a row, rounded, then act_quant 128 round trip; either output may be null.
+HWY_INLINE void RmsNormRow(const uint16_t* x, const uint16_t* weight, int64_t n, float eps,
+                           uint16_t* normed, uint16_t* quantized) {
+  const float r = InverseRms(SumOfSquares(x, n), n, eps);
+  if (normed != nullptr) {
+    ScaleRow(x, r, weight, n, normed);
+    if (quantized == nullptr) return;
+    for (int64_t i = 0; i < n; i += 128) ActQuantRun<128>(normed + i, quantized + i);
+  } else {
+    for (int64_t i = 0; i < n; i += 128) {
+      ScaleRow(x + i, r, weight + i, 128, quantized + i);
+      ActQuantRun<128>(quantized + i, quantized + i);
+    }
+  }
+}
+
+// RoPE of 64 elements in place, rounded: `table` has 32 cosines, then 32 sines.
+template <bool kInverse = false>
+HWY_INLINE void RopeRow(uint16_t* x, const float* HWY_RESTRICT table) {
+  const DF d;
+  for (int64_t i = 0; i < 32; i += kLanes) {
+    const VPair v = LoadPair(x + 2 * i);
+    const VF c = hn::LoadU(d, table + i);
+    const VF s = kInverse ? hn::Neg(hn::LoadU(d, table + 32 + i)) : hn::LoadU(d, table + 32 + i);
+    StorePair(
+        {hn::NegMulAdd(v.odd, s, hn::Mul(v.even, c)), hn::MulAdd(v.even, s, hn::Mul(v.odd, c))},
+        x + 2 * i);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Lane l becomes v[l] + v[l ^ kStride] in the lower, v[l ^ kStride] - v[l] in the upper of two.
+template <int kStride>
+HWY_INLINE VF Butterfly(VF v) {
+  const DF d;
+  const hn::RebindToSigned<DF> di;
+  const auto upper = hn::Ne(hn::And(hn::Iota(di, 0), hn::Set(di, kStride)), hn::Zero(di));
+  const VF sign = hn::IfThenElse(hn::RebindMask(d, upper), hn::Set(d, -1.0f), hn::Set(d, 1.0f));
+  VF swapped;
+  if constexpr (kStride == 1) {
+    swapped = hn::Shuffle2301(v);
+  } else if constexpr (kStride == 2) {
+    swapped = hn::Shuffle1032(v);
+  } else if constexpr (kStride == 4) {
+    swapped = hn::SwapAdjacentBlocks(v);
+  } else {
+    swapped = hn::SwapAdjacentBlocks(hn::ReverseBlocks(d, v));
+  }
+  return hn::MulAdd(v, sign, swapped);
+}
+#endif
+
+HWY_INLINE VF ButterflyLanes(VF v) {
+#if HWY_TARGET != HWY_SCALAR
+  v = Butterfly<1>(v);
+  v = Butterfly<2>(v);
+#if HWY_MAX_BYTES >= 32
+  v = Butterfly<4>(v);
+#endif
+#if HWY_MAX_BYTES >= 64
+  v = Butterfly<8>(v);
+#endif
+#endif
+  return v;
+}
+
+// Walsh-Hadamard rotation of 128 elements in place, times 128^-0.5, rounded.
+HWY_INLINE void HadamardRow(uint16_t* x) {
+  constexpr int64_t kPairs = 128 / kPairLanes;
+  VPair v[kPairs];
+  for (int64_t i = 0; i < kPairs; ++i) {
+    const VPair in = LoadPair(x + i * kPairLanes);
+    v[i] = {ButterflyLanes(hn::Add(in.even, in.odd)), ButterflyLanes(hn::Sub(in.even, in.odd))};
+  }
+  for (int64_t stride = 1; stride < kPairs; stride *= 2) {
+    for (int64_t i = 0; i < kPairs; ++i) {
+      if (i & stride) continue;
+      const VPair a = v[i], b = v[i + stride];
+      v[i] = {hn::Add(a.even, b.even), hn::Add(a.odd, b.odd)};
+      v[i + stride] = {hn::Sub(a.even, b.even), hn::Sub(a.odd, b.odd)};
+    }
+  }
+  const VF scale = hn::Set(DF(), 0.08838834764831845f);
+  for (int64_t i = 0; i < kPairs; ++i) {
+    StorePair({hn::Mul(v[i].even, scale), hn::Mul(v[i].odd, scale)}, x + i * kPairLanes);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, toggled per target
