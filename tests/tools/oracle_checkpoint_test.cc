@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the port writes is held against the oracle's own generator, a Python script: the CRC-32 of
+// each file it writes for the stored cases, as
+//   python3 make_checkpoint.py CASE.json OUT; python3 -c "import sys, zlib
+//   for f in sys.argv[1:]: print(f, hex(zlib.crc32(open(f, 'rb').read())))" OUT/*
+// and, to tell which tensor is at fault, of a tensor of each kind (zlib.crc32 of its bytes).
+// Prompts are what its prompt() returns.
+#include "tools/verify/oracle_checkpoint.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/types/span.h"
+#include "lib/io/checkpoint.h"
+#include "lib/model/weights.h"
+#include "tests/support/catch.h"
+#include "tests/support/checkpoint_files.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4 {
+namespace {
+
+using test::EditedJson;
+using test::TempFolder;
+using Code = absl::StatusCode;
+
+uint32_t Crc32(absl::Span<const uint8_t> bytes) {
+  static const std::array<uint32_t, 256> table = [] {
+    std::array<uint32_t, 256> t{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      t[i] = i;
+      for (int bit = 0; bit < 8; ++bit) t[i] = (t[i] >> 1) ^ (t[i] & 1 ? 0xEDB88320u : 0u);
+    }
+    return t;
+  }();
+  uint32_t crc = 0xFFFFFFFFu;
+  for (const uint8_t byte : bytes) crc = (crc >> 8) ^ table[(crc ^ byte) & 255];
+  return ~crc;
+}
+
+std::string CasePath(const std::string& name) {
+  return DSV4_SOURCE_DIR "/tests/oracle/cases/" + name + ".json";
+}
+
+OracleCase Case(const std::string& name) {
+  auto oracle = LoadOracleCase(CasePath(name));
+  REQUIRE_OK(oracle);
+  return *std::move(oracle);
+}
+
+TEST_CASE("a case file is read") {
+  const OracleCase mixed = Case("mixed");
+  CHECK(mixed.name == "mixed");
+  CHECK(mixed.seed == 11);
+  CHECK(mixed.shards == 3);
+  CHECK(mixed.prompts ==
+        std::vector<int64_t>{1, 3, 4, 5, 8, 127, 128, 129, 256, 257, 300, 640, 1100, 4200});
+  CHECK(mixed.decode == 24);
+  CHECK(mixed.record == std::vector<int64_t>{5, 129, 300, 1100});
+  CHECK(mixed.model.vocab_size == 1024);
+  CHECK(mixed.model.compress_ratios == std::vector<int32_t>{0, 0, 4, 128, 4, 128, 0});
+}
+
+TEST_CASE("tensors of each kind have the generator's bytes") {
+  struct Tensor {
+    const char *oracle, *name;
+    uint32_t crc;
+  };
+  const Tensor tensors[] = {
+      {"odd", "embed.weight", 0xb107f855},
+      {"odd", "norm.weight", 0x982561c0},
+      {"odd", "hc_head_fn", 0x0232b390},
+      {"odd", "hc_head_scale", 0x8366126e},
+      {"odd", "layers.0.ffn.gate.tid2eid", 0x9e3cec67},
+      {"odd", "layers.2.ffn.gate.bias", 0x100d40c4},
+      {"odd", "layers.2.attn.wo_a.weight", 0xcce2841b},
+      {"odd", "layers.2.attn.wo_a.scale", 0xfa928c3b},
+      {"odd", "layers.2.attn.indexer.compressor.ape", 0x513fccef},
+      {"odd", "layers.1.ffn.experts.8.w2.weight", 0xe18ae456},
+      {"odd", "layers.1.ffn.experts.8.w2.scale", 0x393c13ca},
+      {"odd", "layers.2.attn.indexer.weights_proj.weight", 0xb971318f},
+      {"odd", "mtp.0.h_proj.weight", 0xc356e591},
+      {"odd", "mtp.0.hc_head_base", 0x1bf4ba86},
+      {"pro", "layers.0.ffn.gate.tid2eid", 0x28deb85d},
+      {"pro", "layers.1.ffn.experts.8.w2.scale", 0xe06fd4f2},
+  };
+  const TempFolder folder;
+  for (const char* name : {"odd", "pro"}) {
+    REQUIRE_OK(WriteOracleCheckpoint(Case(name), folder.File(name)));
+    const auto checkpoint = Checkpoint::Open(folder.File(name));
+    REQUIRE_OK(checkpoint);
+    for (const Tensor& tensor : tensors) {
+      if (std::string(tensor.oracle) != name) continue;
+      INFO(name << " " << tensor.name);
+      const TensorEntry* entry = (*checkpoint)->Find(tensor.name);
+      REQUIRE(entry != nullptr);
+      CHECK(Crc32({entry->data, static_cast<size_t>(entry->bytes)}) == tensor.crc);
+    }
+  }
+}
+
+TEST_CASE("whole checkpoints are the generator's, byte for byte") {
+  struct File {
+    const char *oracle, *name;
+    uint32_t crc;
+  };
+  const File files[] = {
+      {"mixed", "config.json", 0x1628a34f},
+      {"mixed", "model-00001-of-00003.safetensors", 0xf14f3c70},
+      {"mixed", "model-00002-of-00003.safetensors", 0x57732434},
+      {"mixed", "model-00003-of-00003.safetensors", 0x1acaa4ae},
+      {"mixed", "model.safetensors.index.json", 0x42d73a30},
+      {"odd", "config.json", 0xd08c73cb},
+      {"odd", "model.safetensors", 0xb7ebfdeb},
+      {"pro", "config.json", 0x1ab5f9ba},
+      {"pro", "model.safetensors", 0x87910e5b},
+  };
+  const TempFolder folder;
+  size_t written = 0;
+  for (const char* name : {"mixed", "odd", "pro"}) {
+    REQUIRE_OK(WriteOracleCheckpoint(Case(name), folder.File(name)));
+    for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(folder.File(name)))
+      ++written;
+  }
+  CHECK(written == std::size(files));
+  for (const File& file : files) {
+    INFO(file.oracle << "/" << file.name);
+    const auto mapped = MappedFile::Open(folder.File(file.oracle) + "/" + file.name);
+    REQUIRE_OK(mapped);
+    CHECK(Crc32(mapped->bytes()) == file.crc);
+  }
+}
+
+TEST_CASE("the loader takes the written checkpoints") {
+  const TempFolder folder;
+  for (const char* name : {"mixed", "odd", "pro"}) {
+    const OracleCase oracle = Case(name);
+    REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File(name)));
+    auto checkpoint = Checkpoint::Open(folder.File(name));
+    REQUIRE_OK(checkpoint);
+    const auto weights = Weights::Load(oracle.model, std::move(*checkpoint), nullptr);
+    REQUIRE_OK(weights);
+    CHECK((*weights)->mtp != nullptr);
+    CHECK((*weights)->layers.size() == static_cast<size_t>(oracle.model.num_hidden_layers));
+  }
+}
+
+TEST_CASE("prompts and forced tokens are the generator's") {
+  const OracleCase mixed = Case("mixed"), wide = Case("wide");
+  using Tokens = std::vector<int32_t>;
+  CHECK(OraclePrompt(mixed, "prompt", 5) == Tokens{26, 531, 487, 731, 236});
+  CHECK(OraclePrompt(mixed, "decode", 8) == Tokens{588, 658, 410, 669, 42, 904, 984, 703});
+  CHECK(OraclePrompt(mixed, "prompt", 129).back() == 1007);
+  CHECK(OraclePrompt(wide, "prompt", 5) == Tokens{74, 380, 292, 149, 192});
+  CHECK(OraclePrompt(wide, "decode", 8) == Tokens{286, 278, 124, 148, 340, 40, 102, 23});
+  CHECK(OraclePrompt(wide, "prompt", 129).back() == 269);
+}
+
+TEST_CASE("a case that cannot be run is refused by file and key") {
+  std::ifstream in(CasePath("odd"));
+  const std::string odd{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  struct Bad {
+    const char *key, *value, *message;
+  };
+  const Bad cases[] = {
+      {"name", "7", "case.json: name is not a string"},
+      {"seed", "", "case.json: seed is missing; expected an integer from 0"},
+      {"seed", "-1", "case.json: seed is out of range"},
+      {"shards", "0", "case.json: shards is out of range; expected an integer from 1 to"},
+      {"prompts", "5", "case.json: prompts is not a list"},
+      {"prompts", "[5, 0]", "case.json: prompts is out of range; expected an integer from 1"},
+      {"decode", "", "case.json: decode is missing"},
+      {"record", "", "case.json: record is not a list"},
+      {"model", "{}", "case.json: model: hidden_size is missing"},
+      {"hidden_size", "300", "case.json: model: hidden_size is 300; expected a multiple of 128"},
+      {"vocab_size", "3", "case.json: model: vocab_size is 3; prompts take their tokens from 3"},
+  };
+  const TempFolder folder;
+  for (const Bad& bad : cases) {
+    REQUIRE_FAILS(LoadOracleCase(folder.Write("case.json", EditedJson(odd, bad.key, bad.value))),
+                  Code::kInvalidArgument, bad.message);
+  }
+  REQUIRE_FAILS(LoadOracleCase(folder.Write("case.json", EditedJson(odd, "model", ""))),
+                Code::kInvalidArgument, "case.json: model is missing");
+  REQUIRE_FAILS(LoadOracleCase(folder.Write("case.json", "{")), Code::kDataLoss, "case.json");
+  REQUIRE_FAILS(LoadOracleCase(folder.File("none.json")), Code::kNotFound, "none.json");
+}
+
+TEST_CASE("a folder that cannot be written is an error") {
+  const TempFolder folder;
+  const std::string file = folder.Write("file", "");
+  REQUIRE_FAILS(WriteOracleCheckpoint(Case("odd"), file), Code::kUnavailable,
+                file + ": cannot make the folder");
+  std::filesystem::create_directories(folder.File("out/model.safetensors"));
+  REQUIRE_FAILS(WriteOracleCheckpoint(Case("odd"), folder.File("out")), Code::kUnavailable,
+                "out/model.safetensors: cannot write: Is a directory");
+}
+
+}  // namespace
+}  // namespace dsv4

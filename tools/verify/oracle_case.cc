@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/oracle_case.h"
+
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "tools/verify/oracle_words.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kMaxCaseBytes = 1 << 20;
+constexpr int64_t kMaxShards = 99999;
+constexpr int64_t kMaxTokens = 1 << 24;
+constexpr int64_t kFirstToken = 3;  // prompts hold no control token
+
+std::string JsonString(absl::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&out, "\\u%04x", c);
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// `value` as Python's json.dump(..., indent=1) writes it, but for text outside ASCII, which stays
+// UTF-8, and numbers, which keep their text.
+void AppendIndented(const JsonValue& value, int depth, std::string* out) {
+  const std::string line = "\n" + std::string(depth + 1, ' ');
+  const std::string last_line = "\n" + std::string(depth, ' ');
+  if (const auto* members = value.AsObject()) {
+    *out += '{';
+    for (const JsonMember& member : *members) {
+      absl::StrAppend(out, &member == members->data() ? "" : ",", line, JsonString(member.key),
+                      ": ");
+      AppendIndented(member.value, depth + 1, out);
+    }
+    absl::StrAppend(out, members->empty() ? "" : last_line, "}");
+  } else if (const auto* elements = value.AsArray()) {
+    *out += '[';
+    for (const JsonValue& element : *elements) {
+      absl::StrAppend(out, &element == elements->data() ? "" : ",", line);
+      AppendIndented(element, depth + 1, out);
+    }
+    absl::StrAppend(out, elements->empty() ? "" : last_line, "]");
+  } else if (const std::string* text = value.AsString()) {
+    *out += JsonString(*text);
+  } else if (const std::string* number = value.AsNumberText()) {
+    *out += *number;
+  } else if (const std::optional<bool> flag = value.AsBool()) {
+    *out += *flag ? "true" : "false";
+  } else {
+    *out += "null";
+  }
+}
+
+absl::StatusOr<int64_t> ReadInt(const JsonValue* value, absl::string_view name, int64_t low,
+                                int64_t high) {
+  const std::optional<int64_t> number = value == nullptr ? std::nullopt : value->AsInt64();
+  if (number && *number >= low && *number <= high) return *number;
+  return InvalidArgument(name, value == nullptr ? " is missing" : " is out of range",
+                         "; expected an integer from ", low, " to ", high);
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadLengths(const JsonValue* value, absl::string_view name) {
+  if (value == nullptr || value->AsArray() == nullptr) {
+    return InvalidArgument(name, " is not a list of prompt lengths");
+  }
+  std::vector<int64_t> lengths;
+  for (const JsonValue& element : *value->AsArray()) {
+    DSV4_ASSIGN_OR_RETURN(const int64_t length, ReadInt(&element, name, 1, kMaxTokens));
+    lengths.push_back(length);
+  }
+  return lengths;
+}
+
+}  // namespace
+
+absl::StatusOr<OracleCase> LoadOracleCase(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxCaseBytes));
+  DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseJson(text, path, kMaxCaseBytes));
+  const auto key = [&](absl::string_view name) { return absl::StrCat(path, ": ", name); };
+  OracleCase oracle;
+  const JsonValue* name = root.Find("name");
+  if (name == nullptr || name->AsString() == nullptr) {
+    return InvalidArgument(key("name"), " is not a string");
+  }
+  oracle.name = *name->AsString();
+  DSV4_ASSIGN_OR_RETURN(const int64_t seed, ReadInt(root.Find("seed"), key("seed"), 0,
+                                                    std::numeric_limits<int64_t>::max()));
+  oracle.seed = static_cast<uint64_t>(seed);
+  if (const JsonValue* shards = root.Find("shards")) {
+    DSV4_ASSIGN_OR_RETURN(oracle.shards, ReadInt(shards, key("shards"), 1, kMaxShards));
+  }
+  DSV4_ASSIGN_OR_RETURN(oracle.prompts, ReadLengths(root.Find("prompts"), key("prompts")));
+  DSV4_ASSIGN_OR_RETURN(oracle.decode, ReadInt(root.Find("decode"), key("decode"), 0, kMaxTokens));
+  DSV4_ASSIGN_OR_RETURN(oracle.record, ReadLengths(root.Find("record"), key("record")));
+
+  const JsonValue* model = root.Find("model");
+  if (model == nullptr) return InvalidArgument(key("model"), " is missing");
+  AppendIndented(*model, 0, &oracle.model_json);
+  DSV4_ASSIGN_OR_RETURN(oracle.model, ParseModelConfig(oracle.model_json, key("model")));
+  if (oracle.model.vocab_size <= kFirstToken) {
+    return InvalidArgument(key("model"), ": vocab_size is ", oracle.model.vocab_size,
+                           "; prompts take their tokens from ", kFirstToken, " on");
+  }
+  return oracle;
+}
+
+std::vector<int32_t> OraclePrompt(const OracleCase& oracle, absl::string_view what, int64_t n) {
+  // Prompts of each length have words of their own; the forced tokens are one stream.
+  const OracleWords words(oracle.seed,
+                          what == "prompt" ? absl::StrCat(what, ".", n) : std::string(what));
+  const auto choices = static_cast<uint64_t>(oracle.model.vocab_size - kFirstToken);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    tokens[i] = static_cast<int32_t>(kFirstToken + static_cast<int64_t>(words[i] % choices));
+  }
+  return tokens;
+}
+
+}  // namespace dsv4
