@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/device/cpu_device.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4 {
+namespace {
+
+TEST_CASE("ParallelFor runs every unit once, with a worker of its own") {
+  for (const int threads : {1, 2, 3, 8}) {
+    CpuStream stream(threads);
+    REQUIRE(stream.threads() == threads);
+    for (const int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(count));
+      std::vector<std::atomic<int>> busy(static_cast<size_t>(threads));
+      std::atomic<bool> shared_worker{false};
+      stream.ParallelFor(count, [&](int64_t unit, int worker) {
+        if (busy[worker].fetch_add(1) != 0) shared_worker = true;
+        ++runs[unit];
+        busy[worker].fetch_sub(1);
+      });
+      REQUIRE_FALSE(shared_worker);
+      for (const std::atomic<int>& n : runs) REQUIRE(n == 1);
+    }
+  }
+}
+
+TEST_CASE("what the units wrote is there when ParallelFor returns, job after job") {
+  CpuStream stream(4);
+  std::vector<int64_t> values(64);
+  for (int64_t round = 1; round <= 20000; ++round) {
+    stream.ParallelFor(64, [&](int64_t unit, int) { values[unit] = round + unit; });
+    int64_t sum = 0;
+    for (const int64_t value : values) sum += value;
+    REQUIRE(sum == 64 * round + 63 * 64 / 2);
+  }
+}
+
+TEST_CASE("workers that went to sleep wake for the next job") {
+  CpuStream stream(3);
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::atomic<int> runs{0};
+    stream.ParallelFor(100, [&](int64_t, int) { ++runs; });
+    REQUIRE(runs == 100);
+  }
+}
+
+TEST_CASE("a device is opened with the threads asked for, or refused by name") {
+  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open({.threads = 3});
+  REQUIRE_OK(device);
+  REQUIRE((*device)->threads() == 3);
+  REQUIRE((*device)->name() == "cpu");
+  REQUIRE(Device::Open({}).value()->threads() >= 1);
+  REQUIRE_FAILS(Device::Open({.threads = 257}), absl::StatusCode::kInvalidArgument, "threads 257");
+  REQUIRE_FAILS(Device::Open({.threads = -1}), absl::StatusCode::kInvalidArgument, "threads -1");
+  REQUIRE_FAILS(Device::Open({.index = 1}), absl::StatusCode::kInvalidArgument, "cpu:1");
+}
+
+TEST_CASE("a buffer is zero, aligned, movable; an impossible one is refused with its purpose") {
+  absl::StatusOr<Buffer> buffer = Buffer::AllocateHost(1000, "test rows");
+  REQUIRE_OK(buffer);
+  REQUIRE(buffer->size_bytes() == 1000);
+  REQUIRE(reinterpret_cast<uintptr_t>(buffer->data()) % 64 == 0);
+  for (int64_t i = 0; i < 1000; ++i) REQUIRE(buffer->data()[i] == std::byte{0});
+  const Buffer moved = *std::move(buffer);
+  REQUIRE(moved.size_bytes() == 1000);
+  REQUIRE_FAILS(Buffer::AllocateHost(int64_t{1} << 62, "key/value cache"),
+                absl::StatusCode::kResourceExhausted, "key/value cache");
+}
+
+}  // namespace
+}  // namespace dsv4

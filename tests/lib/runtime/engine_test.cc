@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/engine.h"
+
+#include <chrono>
+#include <fstream>
+
+#include "tests/support/bundled_model.h"
+
+namespace dsv4 {
+namespace {
+
+using test::kBundledModel;
+using test::OpenBundled;
+using test::OpenSession;
+
+TEST_CASE("the bundled model opens with its configuration, in under half a second") {
+  const auto start = std::chrono::steady_clock::now();
+  const std::shared_ptr<Engine> engine = OpenBundled({.threads = 2});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  REQUIRE(seconds.count() < 0.5);
+  REQUIRE(engine->config().num_hidden_layers == 6);
+  const EngineInfo& info = engine->info();
+  REQUIRE(info.backend == Backend::kCpu);
+  REQUIRE(info.threads == 2);
+  REQUIRE(info.context_tokens == 16384);
+  REQUIRE(info.cache_tokens == 16384);
+  REQUIRE(info.max_sessions == 4);
+  REQUIRE(info.prefill_chunk_tokens == 256);
+  REQUIRE(info.has_tokenizer);
+  REQUIRE(info.has_mtp);
+  REQUIRE(engine->eos_tokens().front() == 1);
+  REQUIRE(engine->token_limit() == 2048);
+  REQUIRE(engine->token_gaps().empty());
+}
+
+TEST_CASE("options outside their range, or not for this build, are refused by name") {
+  const auto refused = [](const EngineOptions& options, absl::StatusCode code, const char* text) {
+    REQUIRE_FAILS(Engine::Open(kBundledModel, options), code, text);
+  };
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr absl::StatusCode kUnsupported = absl::StatusCode::kUnimplemented;
+  refused({.context_tokens = 16385}, kInvalid, "context_tokens = 16385 is not in 1..16384");
+  refused({.context_tokens = -1}, kInvalid, "context_tokens");
+  refused({.cache_tokens = -1}, kInvalid, "cache_tokens");
+  refused({.max_sessions = -1}, kInvalid, "max_sessions");
+  refused({.prefill_chunk_tokens = -1}, kInvalid, "prefill_chunk_tokens");
+  refused({.threads = 1000}, kInvalid, "threads 1000");
+  refused({.devices = {1}}, kInvalid, "cpu:1");
+  refused({.devices = {0, 1}}, kUnsupported, "2 devices");
+  refused({.numerics = Numerics::kExact}, kUnsupported, "reference");
+}
+
+TEST_CASE("a folder that is not a model is refused by the file that is missing") {
+  REQUIRE_FAILS(Engine::Open("/nonexistent", {}), absl::StatusCode::kNotFound,
+                "/nonexistent/config.json");
+}
+
+TEST_CASE("loading reports its bytes and can be cancelled") {
+  int64_t last = -1, total = 0;
+  EngineOptions options{.threads = 1};
+  options.progress = [&](int64_t done, int64_t all) {
+    REQUIRE(done >= last);
+    last = done;
+    total = all;
+    return true;
+  };
+  OpenBundled(options);
+  REQUIRE(last == total);
+  REQUIRE(total > 19'000'000);
+  options.progress = [](int64_t, int64_t) { return false; };
+  REQUIRE_FAILS(Engine::Open(kBundledModel, options), absl::StatusCode::kCancelled, "");
+}
+
+TEST_CASE("a session keeps its engine alive") {
+  std::shared_ptr<Engine> engine = OpenBundled({.threads = 2});
+  const std::unique_ptr<Session> session = OpenSession(engine);
+  engine.reset();
+  REQUIRE_OK(session->Sync(test::AnyTokens(10, 1)));
+  REQUIRE_OK(session->Step());
+}
+
+// Bytes of this process in memory, of all kinds.
+int64_t PeakResidentBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+TEST_CASE("peak memory is the checkpoint, the plan and 64 MiB") {
+  // Sanitizers keep shadow memory and freed blocks of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the high-water mark
+  const std::shared_ptr<Engine> engine = OpenBundled({.context_tokens = 4096, .threads = 2});
+  const std::unique_ptr<Session> session = OpenSession(engine);
+  REQUIRE_OK(session->Sync(test::AnyTokens(3000, 1)));
+  for (int i = 0; i < 20; ++i) REQUIRE_OK(session->Step());
+  const EngineInfo& info = engine->info();
+  const int64_t limit =
+      info.weight_bytes + info.cache_bytes + info.workspace_bytes + (int64_t{64} << 20);
+  CAPTURE(info.weight_bytes, info.cache_bytes, info.workspace_bytes, PeakResidentBytes());
+  REQUIRE(PeakResidentBytes() > info.weight_bytes);
+  REQUIRE(PeakResidentBytes() <= limit);
+#endif
+}
+
+}  // namespace
+}  // namespace dsv4

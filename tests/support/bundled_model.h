@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bundled model for tests of the runtime: opened engines, and prompts of any length.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/engine.h"
+#include "lib/runtime/session.h"
+#include "tests/support/catch.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4::test {
+
+inline const std::string kBundledModel = DSV4_SOURCE_DIR "/models/dsv4-tiny";
+
+inline std::shared_ptr<Engine> OpenBundled(const EngineOptions& options) {
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  REQUIRE_OK(engine);
+  return *std::move(engine);
+}
+
+inline std::unique_ptr<Session> OpenSession(std::shared_ptr<Engine> engine,
+                                            const SamplingParams& sampling = {}) {
+  absl::StatusOr<std::unique_ptr<Session>> session = Session::Open(std::move(engine), sampling);
+  REQUIRE_OK(session);
+  return *std::move(session);
+}
+
+// `count` token ids that look like nothing in particular, different for each seed.
+inline std::vector<int32_t> AnyTokens(int64_t count, uint32_t seed) {
+  std::vector<int32_t> tokens;
+  uint32_t state = seed * 2654435761u + 12345;
+  for (int64_t i = 0; i < count; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>(3 + (state >> 8) % 2000));
+  }
+  return tokens;
+}
+
+// Logits after the last of `tokens`, prefilled in one go.
+inline std::vector<float> LogitsAfter(const std::shared_ptr<Engine>& engine,
+                                      const std::vector<int32_t>& tokens) {
+  std::unique_ptr<Session> session = OpenSession(engine);
+  REQUIRE_OK(session->Sync(tokens));
+  REQUIRE_OK(session->Prefill(0, nullptr));
+  const absl::Span<const float> logits = session->logits();
+  return {logits.begin(), logits.end()};
+}
+
+}  // namespace dsv4::test
