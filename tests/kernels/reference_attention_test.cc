@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference's attention operators against the formulas of their contracts, written out in
+// double without blocks, tiles or online sums; and the split of a sequence into steps.
+#include <map>
+#include <numeric>
+
+#include "tests/kernels/step_fixture.h"
+
+namespace dsv4 {
+namespace {
+
+using test::LaunchKernel;
+using test::RandomFloats;
+using test::RandomNorm;
+using test::RandomValue;
+using test::StepRow;
+using test::TestStep;
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+double RelativeDistance(const float* got, const Doubles& expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+// Rotates pairs of the last 64 of `row` by position * frequency.
+void Rotate(Doubles& row, int64_t position, const float* frequencies, double sign) {
+  double* tail = row.data() + row.size() - 64;
+  for (int i = 0; i < 32; ++i) {
+    const double angle = static_cast<float>(position) * frequencies[i];
+    const double c = std::cos(angle), s = sign * std::sin(angle);
+    const double a = tail[2 * i], b = tail[2 * i + 1];
+    tail[2 * i] = a * c - b * s;
+    tail[2 * i + 1] = a * s + b * c;
+  }
+}
+
+void Normalise(Doubles& row, const std::vector<uint16_t>* weight) {
+  double sum = 0;
+  for (const double value : row) sum += value * value;
+  const double inverse = 1 / std::sqrt(sum / static_cast<double>(row.size()) + 1e-6);
+  for (size_t d = 0; d < row.size(); ++d) {
+    row[d] *= inverse * (weight == nullptr ? 1 : double{Bf16ToFloat((*weight)[d])});
+  }
+}
+
+const float* WindowFrequencies() {
+  static float list[kRopePairs];
+  FillRopeFrequencies(10000, 0, 0, 32, 1, list);
+  return list;
+}
+const float* CompressedFrequencies() {
+  static float list[kRopePairs];
+  FillRopeFrequencies(160000, 16, 1024, 32, 1, list);
+  return list;
+}
+
+// `count` rows of sequence `number` from `position` on.
+std::vector<StepRow> Run(uint64_t number, int64_t position, int64_t count) {
+  std::vector<StepRow> rows;
+  for (int64_t i = 0; i < count; ++i) rows.push_back({number, position + i});
+  return rows;
+}
+
+std::vector<StepRow> MixedRows() {
+  std::vector<StepRow> rows = Run(1, 125, 5);
+  for (const StepRow& row : Run(2, 0, 6)) rows.push_back(row);
+  for (const StepRow& row : Run(3, 1030, 3)) rows.push_back(row);
+  return rows;
+}
+
+TEST_CASE("qkv_prepare is norm, rotation and insertion") {
+  TestStep step(MixedRows(), 1100, 3);
+  const int64_t rows = step.rows().rows, heads = 2;
+  const Floats q = RandomFloats(1, rows * heads * 512), kv = RandomFloats(2, rows * 512);
+  const std::vector<uint16_t> norm = RandomNorm(3, 512);
+  for (const bool compressed : {false, true}) {
+    Floats out = q;
+    QkvPrepareParams params;
+    params.step = &step.rows();
+    params.heads = heads;
+    params.q = out.data();
+    params.kv = kv.data();
+    params.kv_norm = norm.data();
+    params.eps = 1e-6f;
+    params.compressed_rope = compressed;
+    params.window = step.MakeWindowPool();
+    LaunchKernel(ReferenceManifest(), params, {});
+    const float* frequencies = compressed ? CompressedFrequencies() : WindowFrequencies();
+    for (int64_t t = 0; t < rows; ++t) {
+      const int64_t position = step.rows().positions[t];
+      CAPTURE(compressed, t, position);
+      for (int64_t h = 0; h < heads; ++h) {
+        const auto begin = q.begin() + (t * heads + h) * 512;
+        Doubles expected(begin, begin + 512);
+        Normalise(expected, nullptr);
+        Rotate(expected, position, frequencies, 1);
+        REQUIRE(RelativeDistance(&out[static_cast<size_t>((t * heads + h) * 512)], expected) <
+                3e-7);
+      }
+      Doubles expected(kv.begin() + t * 512, kv.begin() + (t + 1) * 512);
+      Normalise(expected, &norm);
+      Rotate(expected, position, frequencies, 1);
+      REQUIRE(RelativeDistance(step.WindowRow(params.window, t, position), expected) < 3e-7);
+    }
+  }
+}
+
+TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
+  const int64_t ratio = GENERATE(0, 4, 128);
+  TestStep step(MixedRows(), 1100, 4);
+  const int64_t rows = step.rows().rows, heads = 18, topk = 30;
+  const Floats q = RandomFloats(5, rows * heads * 512), sink = RandomFloats(6, heads, 3);
+  std::vector<int32_t> selected;
+  for (int64_t t = 0; t < rows; ++t) {
+    for (int64_t i = 0; i < topk; ++i) {
+      const bool visible = 7 * i < VisibleGroups(step.rows().positions[t], 4);
+      selected.push_back(visible ? static_cast<int32_t>(7 * i) : -1);
+    }
+  }
+  Floats o = q;
+  SparseAttentionParams params;
+  params.step = &step.rows();
+  params.heads = static_cast<int32_t>(heads);
+  params.ratio = static_cast<int32_t>(ratio);
+  params.q = o.data();  // in place
+  params.window = step.MakeWindowPool();
+  step.FillWindow(params.window, 7);
+  if (ratio != 0) {
+    params.groups = step.MakeGroupPool(ratio, 512);
+    step.FillGroups(params.groups, ratio, 512, 8);
+  }
+  params.selected = selected.data();
+  params.topk = static_cast<int32_t>(topk);
+  params.sink = sink.data();
+  params.softmax_scale = 0.06f;
+  params.o = o.data();
+  LaunchKernel(ReferenceManifest(), params, {.threads = 2});
+
+  for (int64_t t = 0; t < rows; ++t) {
+    const int64_t position = step.rows().positions[t];
+    std::vector<const float*> visible;
+    for (int64_t p = std::max<int64_t>(0, position - 127); p <= position; ++p) {
+      visible.push_back(step.WindowRow(params.window, t, p));
+    }
+    for (int64_t i = 0; ratio == 4 && i < topk; ++i) {
+      const int32_t group = selected[static_cast<size_t>(t * topk + i)];
+      if (group >= 0) visible.push_back(step.GroupRow(params.groups, t, group, 4));
+    }
+    for (int64_t group = 0; ratio == 128 && group < (position + 1) / 128; ++group) {
+      visible.push_back(step.GroupRow(params.groups, t, group, 128));
+    }
+    for (int64_t h = 0; h < heads; ++h) {
+      CAPTURE(ratio, t, h);
+      Doubles expected(512);
+      double denominator = std::exp(double{sink[static_cast<size_t>(h)]});
+      for (const float* row : visible) {
+        double dot = 0;
+        for (int64_t d = 0; d < 512; ++d) {
+          dot += double{row[d]} * q[static_cast<size_t>((t * heads + h) * 512 + d)];
+        }
+        const double weight = std::exp(dot * double{0.06f});
+        denominator += weight;
+        for (int64_t d = 0; d < 512; ++d) expected[static_cast<size_t>(d)] += weight * row[d];
+      }
+      for (double& value : expected) value /= denominator;
+      Rotate(expected, position, ratio == 0 ? WindowFrequencies() : CompressedFrequencies(), -1);
+      REQUIRE(RelativeDistance(&o[static_cast<size_t>((t * heads + h) * 512)], expected) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("index_score_topk selects the highest scores, ascending") {
+  TestStep step(MixedRows(), 1100, 9);
+  const int64_t rows = step.rows().rows, heads = 18;
+  const int64_t topk = GENERATE(1, 31, 32, 300);
+  const Floats q = RandomFloats(10, rows * heads * 128), weights = RandomFloats(11, rows * heads);
+  std::vector<int32_t> selected(static_cast<size_t>(rows * topk), 12345);
+  IndexScoreTopkParams params;
+  params.step = &step.rows();
+  params.heads = static_cast<int32_t>(heads);
+  params.topk = static_cast<int32_t>(topk);
+  params.q = q.data();
+  params.weights = weights.data();
+  params.weight_scale = 0.03f;
+  params.keys = step.MakeGroupPool(4, 128);
+  params.selected = selected.data();
+  step.FillGroups(params.keys, 4, 128, 12);
+  LaunchKernel(ReferenceManifest(), params, {.threads = 2});
+  for (int64_t t = 0; t < rows; ++t) {
+    const int64_t visible = (step.rows().positions[t] + 1) / 4;
+    Doubles scores;
+    for (int64_t group = 0; group < visible; ++group) {
+      const float* key = step.GroupRow(params.keys, t, group, 4);
+      double score = 0;
+      for (int64_t h = 0; h < heads; ++h) {
+        double dot = 0;
+        for (int64_t d = 0; d < 128; ++d) {
+          dot += double{key[d]} * q[static_cast<size_t>((t * heads + h) * 128 + d)];
+        }
+        score += weights[static_cast<size_t>(t * heads + h)] * std::max(0.0, dot);
+      }
+      scores.push_back(score);
+    }
+    std::vector<int32_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+    });
+    order.resize(std::min(order.size(), static_cast<size_t>(topk)));
+    std::sort(order.begin(), order.end());
+    order.resize(static_cast<size_t>(topk), -1);
+    CAPTURE(t, visible, topk);
+    REQUIRE(std::vector<int32_t>(selected.begin() + t * topk, selected.begin() + (t + 1) * topk) ==
+            order);
+  }
+}
+
+TEST_CASE("index_score_topk breaks ties towards the lowest group and survives NaN") {
+  TestStep step(Run(1, 400, 1), 500, 13);
+  const bool broken = GENERATE(false, true);
+  Floats q(128, 1.0f), weights{1.0f};
+  std::vector<int32_t> selected(8);
+  IndexScoreTopkParams params;
+  params.step = &step.rows();
+  params.heads = 1;
+  params.topk = 8;
+  params.q = q.data();
+  params.weights = weights.data();
+  params.weight_scale = 1;
+  params.keys = step.MakeGroupPool(4, 128);
+  params.selected = selected.data();
+  // 100 groups: 40 and 90 score 2, all others 1 (or, broken, NaN).
+  for (int64_t group = 0; group < 100; ++group) {
+    const float value = group == 40 || group == 90 ? 2.0f : broken ? NAN : 1.0f;
+    std::fill_n(step.GroupRow(params.keys, 0, group, 4), 128, value);
+  }
+  LaunchKernel(ReferenceManifest(), params, {});
+  CHECK(selected == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 40, 90});
+}
+
+struct CompressorCase {
+  int32_t ratio;
+  bool index_keys;
+};
+
+// The input of a compressor: rows of one long sequence, a function of the position.
+struct CompressorInput {
+  explicit CompressorInput(CompressorCase kind) {
+    params.ratio = kind.ratio;
+    params.index_keys = kind.index_keys;
+    dim = params.dim();
+    width = params.width();
+    ape = RandomFloats(20, kind.ratio * width, 2);
+    norm = RandomNorm(21, dim);
+    params.ape = ape.data();
+    params.norm = norm.data();
+    params.eps = 1e-6f;
+    params.state_offset_bytes = 128;  // of a state that holds other things too
+    state_floats = CompressorStateFloats(kind.ratio, dim);
+  }
+
+  float K(int64_t position, int64_t i) const {
+    return RandomValue(22, static_cast<uint64_t>(position * width + i));
+  }
+  float Z(int64_t position, int64_t i) const {
+    return 4 * RandomValue(23, static_cast<uint64_t>(position * width + i));
+  }
+
+  // Runs the sequence's positions [0, end) in steps that begin at `starts`, beside rows of another
+  // sequence, and returns the groups' rows and then the state after the last step.
+  Floats Compress(int64_t end, const std::vector<int64_t>& starts,
+                  const test::LaunchOptions& options, bool with_other_sequence) const {
+    std::map<int64_t, Floats> groups;
+    const auto state_size = static_cast<size_t>(state_floats) + 32 + 8;
+    Floats state(state_size, NAN);
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const int64_t first = starts[i], last = i + 1 < starts.size() ? starts[i + 1] : end;
+      std::vector<StepRow> rows;
+      if (with_other_sequence) rows = Run(9, 6, 3);
+      for (const StepRow& row : Run(1, first, last - first)) rows.push_back(row);
+      TestStep step(rows, end + 256, 100 + i);
+      Floats k, z;
+      for (const StepRow& row : rows) {
+        for (int64_t d = 0; d < width; ++d) {
+          k.push_back(K(row.position, d));
+          z.push_back(Z(row.position, d));
+        }
+      }
+      Floats next(state_size, NAN), other_in(state_size, 0.5f), other_out(state_size);
+      SequenceRows& other = step.sequences().front();
+      other.state_in = reinterpret_cast<const std::byte*>(other_in.data());
+      other.state_out = reinterpret_cast<std::byte*>(other_out.data());
+      SequenceRows& mine = step.sequences().back();
+      mine.state_in = reinterpret_cast<const std::byte*>(state.data());
+      mine.state_out = reinterpret_cast<std::byte*>(next.data());
+      CompressKvParams call = params;
+      call.step = &step.rows();
+      call.k = k.data();
+      call.z = z.data();
+
+      call.rows = step.MakeGroupPool(params.ratio, dim);
+      const Floats state_before = state;
+      LaunchKernel(ReferenceManifest(), call, options);
+      REQUIRE(std::memcmp(state.data(), state_before.data(), state_size * 4) == 0);
+      for (int64_t position = first; position < last; ++position) {
+        if ((position + 1) % params.ratio != 0) continue;
+        const int64_t group = position / params.ratio;
+        const float* row = step.GroupRow(call.rows, step.rows().rows - 1, group, params.ratio);
+        groups[group] = Floats(row, row + dim);
+      }
+      // Nothing around the compressor's part of the state is touched.
+      for (size_t j = 0; j < state_size; ++j) {
+        if (j < 32 || j >= 32 + static_cast<size_t>(state_floats)) REQUIRE(std::isnan(next[j]));
+      }
+      state = next;
+    }
+    Floats result;
+    for (const auto& [group, row] : groups) result.insert(result.end(), row.begin(), row.end());
+    REQUIRE(result.size() == static_cast<size_t>(end / params.ratio * dim));
+    // What an unfinished group or a missing previous one left is not part of the contract.
+    const auto triple = [&](int64_t i) {
+      const float* begin = state.data() + 32 + i * 3 * dim;
+      result.insert(result.end(), begin, begin + 3 * dim);
+    };
+    const bool unfinished = end % params.ratio != 0;
+    if (params.ratio == 4) {
+      if (end >= 4) triple(0);
+      if (unfinished) triple(1);
+      if (unfinished) triple(2);
+    } else if (unfinished) {
+      triple(0);
+    }
+    return result;
+  }
+
+  CompressKvParams params;
+  Floats ape;
+  std::vector<uint16_t> norm;
+  int64_t dim, width, state_floats;
+};
+
+CompressorCase GenerateCompressor() {
+  return GENERATE(CompressorCase{4, false}, CompressorCase{4, true}, CompressorCase{128, false});
+}
+
+TEST_CASE("compress_kv pools, normalises and rotates each group") {
+  const CompressorCase kind = GenerateCompressor();
+  const CompressorInput input(kind);
+  const int64_t end = kind.ratio == 4 ? 530 : 700, dim = input.dim;
+  const Floats rows = input.Compress(end, {0}, {}, false);
+  for (int64_t group = 0; group < end / kind.ratio; ++group) {
+    // (position, first column) of the group's entries.
+    std::vector<std::pair<int64_t, int64_t>> entries;
+    for (int64_t j = 0; j < kind.ratio; ++j) {
+      if (kind.ratio == 4 && group > 0) entries.push_back({4 * group - 4 + j, 0});
+      entries.push_back({kind.ratio * group + j, kind.ratio == 4 ? dim : 0});
+    }
+    Doubles expected;
+    for (int64_t d = 0; d < dim; ++d) {
+      double sum = 0, weights = 0;
+      for (const auto& [position, column] : entries) {
+        const int64_t ape = position % kind.ratio * input.width + column + d;
+        const double weight =
+            std::exp(double{input.Z(position, column + d)} + input.ape[static_cast<size_t>(ape)]);
+        weights += weight;
+        sum += weight * input.K(position, column + d);
+      }
+      expected.push_back(sum / weights);
+    }
+    Normalise(expected, &input.norm);
+    Rotate(expected, group * kind.ratio, CompressedFrequencies(), 1);
+    if (kind.index_keys) {
+      Doubles rotated(128);
+      for (size_t i = 0; i < 128; ++i) {
+        for (size_t j = 0; j < 128; ++j) {
+          rotated[i] += (__builtin_popcountll(i & j) % 2 == 0 ? 1 : -1) * expected[j];
+        }
+        rotated[i] /= std::sqrt(128.0);
+      }
+      expected = rotated;
+    }
+    CAPTURE(kind.ratio, kind.index_keys, group);
+    REQUIRE(RelativeDistance(&rows[static_cast<size_t>(group * dim)], expected) < 2e-6);
+  }
+}
+
+TEST_CASE("compress_kv gives the same bits however a sequence is split") {
+  const CompressorCase kind = GenerateCompressor();
+  const Numerics numerics = GENERATE(Numerics::kPublished, Numerics::kExact);
+  const CompressorInput input(kind);
+  const int64_t end = kind.ratio == 4 ? 75 : 515;
+  const Floats whole = input.Compress(end, {0}, {.numerics = numerics}, false);
+  std::vector<int64_t> singly(static_cast<size_t>(end));
+  std::iota(singly.begin(), singly.end(), 0);
+  const std::vector<std::vector<int64_t>> splits = {
+      singly, {0, 1, 4, 5, 12, 30}, {0, 3, 7, 8, 64, 71}, {0, 74}, {0, 70}};
+  for (const std::vector<int64_t>& starts : splits) {
+    CAPTURE(kind.ratio, kind.index_keys, starts.size());
+    const Floats split = input.Compress(end, starts, {.numerics = numerics, .threads = 3}, true);
+    REQUIRE(split.size() == whole.size());
+    REQUIRE(std::memcmp(split.data(), whole.data(), whole.size() * 4) == 0);
+  }
+}
+
+TEST_CASE("compress_kv's points change its published rows one by one") {
+  const CompressorCase kind = GenerateCompressor();
+  const CompressorInput input(kind);
+  const int64_t end = 2 * kind.ratio;
+  std::vector<Point> points = {Point::kRoundPooling, Point::kRoundRmsNorm, Point::kRoundRope};
+  if (kind.index_keys) {
+    points.insert(points.end(), {Point::kRoundHadamard, Point::kQuantIndexKey});
+  } else {
+    points.push_back(Point::kQuantCompressedRow);
+  }
+  const Floats published = input.Compress(end, {0}, {.numerics = Numerics::kPublished}, false);
+  for (int32_t i = 0; i < static_cast<int32_t>(Point::kCount); ++i) {
+    const auto point = static_cast<Point>(i);
+    const bool named = std::find(points.begin(), points.end(), point) != points.end();
+    const Floats without = input.Compress(
+        end, {0}, {.numerics = Numerics::kPublished, .omitted_points = PointBit(point)}, false);
+    CAPTURE(kind.ratio, kind.index_keys, PointName(point));
+    CHECK((without != published) == named);
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
