@@ -34,7 +34,7 @@ HWY_INLINE hn::Vec<DF> LoadBf16(DF df, const uint16_t* HWY_RESTRICT p) {
 // The bf16 bits of each lane (round to nearest even) in the upper half of the lane. An infinity or
 // the processor's default NaN stays what it is.
 template <class DF>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Bf16Bits(DF df, hn::Vec<DF> v) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Bf16Bits(DF /*tag*/, hn::Vec<DF> v) {
   const hn::RebindToUnsigned<DF> du32;
   const auto bits = hn::BitCast(du32, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1u));

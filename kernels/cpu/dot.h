@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dot products under every matrix operator of the SIMD backend: bf16 activation rows times
+// weight rows that are bf16 in memory, or are widened to bf16 from FP8 or FP4 in registers or into
+// a scratch panel. Blocking over rows and threads, and scales beyond kMaxFold, are panel.h's.
+//
+// Order of a sum, the same in every function of one DotKernels: lanes run along K, one chain of
+// fused multiply-adds per lane from K = 0 up, then a fixed tree over the lanes. An output's bits
+// depend on its activation row and its weight row alone.
+#pragma once
+
+#include <cstdint>
+
+namespace dsv4 {
+
+// Activation rows: row m begins at base + (index ? index[m] : m) * stride.
+struct ActRows {
+  const uint16_t* base = nullptr;  // bf16
+  int64_t stride = 0;              // elements
+  const int32_t* index = nullptr;
+
+  const uint16_t* Row(int64_t m) const {
+    return base + (index != nullptr ? int64_t{index[m]} : m) * stride;
+  }
+  ActRows From(int64_t m) const {
+    return index != nullptr ? ActRows{base, stride, index + m}
+                            : ActRows{base + m * stride, stride, nullptr};
+  }
+};
+
+// A weight's scale 2^f is folded into the exponents of the widened bf16 values while |f| is at most
+// this: exact, and far from where a product with an activation could leave the range of normal f32.
+inline constexpr int kMaxFold = 48;
+
+// Most activation rows that the direct functions take.
+inline constexpr int kDirectRows = 4;
+
+// K is a multiple of 128. Scales are within kMaxFold of 127. Of an FP8 weight, the rows of one call
+// lie in one 128-row block, whose scales are `scale` [k / 128]; null means 2^0. An FP4 weight's
+// scales are [n, k / 32]; null means 2^0.
+struct DotKernels {
+  const char* name;
+  // out[i * ld + j] = a row i . w row j, for i < m, j < n; w row j begins at w + j * w_stride.
+  void (*bf16)(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n,
+               int64_t k, float* out, int64_t ld);
+  // out[j * k + i] = the value of weight (j, i) as bf16, for j < n, i < k; rows of the weight are
+  // `stride` elements apart.
+  void (*widen_fp8)(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
+                    uint16_t* out);
+  void (*widen_fp4)(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
+                    uint16_t* out);
+  // As widen followed by bf16, for m <= kDirectRows, without the scratch. Null where widening in
+  // registers gains nothing.
+  void (*direct_fp8)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
+                     int64_t k, float* out, int64_t ld);
+  void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
+                     int64_t k, float* out, int64_t ld);
+};
+
+// The best for this processor, of the Highway targets in use.
+const DotKernels& ActiveDotKernels();
+
+// Whether kDotAvx512Bf16 may be chosen (it may at the start). For tests of the other variants.
+void AllowAvx512Bf16(bool allowed);
+
+#if defined(__x86_64__)
+// For processors with AVX512-BF16 and VBMI.
+extern const DotKernels kDotAvx512Bf16;
+#endif
+
+}  // namespace dsv4

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dot products for processors with AVX512-BF16 and AVX512-VBMI (Zen 4 and later, Sapphire
+// Rapids and later), by intrinsics: vdpbf16ps has twice the multiply rate of an f32 FMA and reads
+// bf16 as stored, and byte permutes look up 64 e4m3 magnitudes at a time. Compiled with these
+// instruction sets; nothing here may run before dot.cc has asked the processor.
+//
+// vdpbf16ps takes subnormal bf16 as zero, so widened weights are always normal numbers. Tile: 6 x 4
+// accumulators, 10 loads for 24 dot products.
+#include <immintrin.h>
+
+#include <array>
+
+#include "kernels/cpu/dot.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int kStep = 32;  // elements of K per vector
+
+inline __m512bh LoadBf16(const uint16_t* p) {
+  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+}
+
+inline __m512bh AsBf16(__m512i v) { return reinterpret_cast<__m512bh>(v); }
+
+// ---- Sums over the 16 lanes of an accumulator.
+
+inline __m512 AddPairs(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+
+// In each 128-bit lane: the sums of that lane of a, b, c, d.
+inline __m512 SumWithinLanes(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512d ab = _mm512_castps_pd(AddPairs(a, b)), cd = _mm512_castps_pd(AddPairs(c, d));
+  return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                       _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+}
+
+// 128-bit lane i of the result: the sum of the four 128-bit lanes of argument i.
+inline __m512 SumAcrossLanes(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab =
+      _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  const __m512 cd =
+      _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x88), _mm512_shuffle_f32x4(c, d, 0xdd));
+  return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+
+template <int kLane>
+inline void StoreFour(__m512 sums, float* out, int count) {
+  const __m128 v = _mm512_extractf32x4_ps(sums, kLane);
+  if (count >= 4) {
+    _mm_storeu_ps(out, v);
+  } else {
+    _mm_mask_storeu_ps(out, static_cast<__mmask8>((1 << count) - 1), v);
+  }
+}
+
+// Stores the sums of acc[i][j] to out[i * ld + j] for j < n.
+template <int kRows, int kCols>
+inline void StoreSums(const __m512 (&acc)[kRows][kCols], int n, float* out, int64_t ld) {
+  static_assert(kCols % 4 == 0);
+  constexpr int kGroups = kRows * kCols / 4;
+  __m512 sums[kGroups];
+#pragma GCC unroll 8
+  for (int g = 0; g < kGroups; ++g) {
+    const __m512* four = &acc[g / (kCols / 4)][g % (kCols / 4) * 4];
+    sums[g] = SumWithinLanes(four[0], four[1], four[2], four[3]);
+  }
+#pragma GCC unroll 8
+  for (int g = 0; g < kGroups; g += 4) {
+    const __m512 v =
+        SumAcrossLanes(sums[g], sums[g + 1 < kGroups ? g + 1 : g],
+                       sums[g + 2 < kGroups ? g + 2 : g], sums[g + 3 < kGroups ? g + 3 : g]);
+    constexpr int kPerRow = kCols / 4;
+    const auto at = [&](int q) { return out + (g + q) / kPerRow * ld + (g + q) % kPerRow * 4; };
+    const auto left = [&](int q) { return n - (g + q) % kPerRow * 4; };
+    if (left(0) > 0) StoreFour<0>(v, at(0), left(0));
+    if (g + 1 < kGroups && left(1) > 0) StoreFour<1>(v, at(1), left(1));
+    if (g + 2 < kGroups && left(2) > 0) StoreFour<2>(v, at(2), left(2));
+    if (g + 3 < kGroups && left(3) > 0) StoreFour<3>(v, at(3), left(3));
+  }
+}
+
+// ---- bf16 weights.
+
+// Columns from n on repeat column n - 1 and are not stored.
+template <int kRows, int kCols>
+inline void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int n,
+                     int64_t k, float* out, int64_t ld) {
+  const uint16_t* rows[kRows];
+  const uint16_t* cols[kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
+#pragma GCC unroll 8
+  for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * w_stride;
+  __m512 acc[kRows][kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
+  }
+  for (int64_t p = 0; p < k; p += kStep) {
+    __m512bh b[kCols];
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) b[j] = LoadBf16(cols[j] + p);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const __m512bh v = LoadBf16(rows[i] + p);
+#pragma GCC unroll 8
+      for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v, b[j]);
+    }
+  }
+  StoreSums<kRows, kCols>(acc, n, out + m * ld, ld);
+}
+
+void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n, int64_t k,
+             float* out, int64_t ld) {
+  if (m == 1) {
+    for (int64_t j = 0; j < n; j += 8) {
+      TileBf16<1, 8>(a, 0, w + j * w_stride, w_stride, static_cast<int>(n - j < 8 ? n - j : 8), k,
+                     out + j, ld);
+    }
+    return;
+  }
+  for (int64_t j = 0; j < n; j += 4) {
+    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
+    const uint16_t* wj = w + j * w_stride;
+    int64_t i = 0;
+    for (; i + 6 <= m; i += 6) TileBf16<6, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+    switch (m - i) {
+      case 1:
+        TileBf16<1, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        break;
+      case 2:
+        TileBf16<2, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        break;
+      case 3:
+        TileBf16<3, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        break;
+      case 4:
+        TileBf16<4, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        break;
+      case 5:
+        TileBf16<5, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+// ---- FP8 weights.
+
+// bf16 bits of the 128 e4m3 magnitudes times 2^parity, as separate low and high bytes. An even
+// power of two is then one addition to the high bytes of all but zero and NaN.
+struct E4M3Tables {
+  alignas(64) std::array<uint8_t, 128> low[2], high[2];
+};
+
+constexpr E4M3Tables MakeE4M3Tables() {
+  E4M3Tables t{};
+  for (int parity = 0; parity < 2; ++parity) {
+    for (int i = 0; i < 128; ++i) {
+      int exponent = i >> 3, mantissa = i & 7, bits = 0;
+      if (exponent == 0 && mantissa != 0) {
+        exponent = 1;
+        while (mantissa < 8) {
+          mantissa <<= 1;
+          --exponent;
+        }
+        mantissa &= 7;
+        bits = ((exponent + 120 + parity) << 7) | (mantissa << 4);
+      } else if (exponent != 0) {
+        bits = ((exponent + 120 + parity) << 7) | (mantissa << 4);
+      }
+      if (i == 127) bits = 0x7fc0;
+      t.low[parity][i] = static_cast<uint8_t>(bits & 0xff);
+      t.high[parity][i] = static_cast<uint8_t>(bits >> 8);
+    }
+  }
+  return t;
+}
+
+constexpr E4M3Tables kE4M3 = MakeE4M3Tables();
+
+struct Fp8Widener {
+  __m512i low0, low1, high0, high1;
+
+  explicit Fp8Widener(int fold) {
+    const int parity = fold & 1;
+    const __m512i add = _mm512_set1_epi8(static_cast<char>((fold - parity) / 2));
+    low0 = _mm512_load_si512(kE4M3.low[parity].data());
+    low1 = _mm512_load_si512(kE4M3.low[parity].data() + 64);
+    const __m512i h0 = _mm512_load_si512(kE4M3.high[parity].data());
+    const __m512i h1 = _mm512_load_si512(kE4M3.high[parity].data() + 64);
+    high0 = _mm512_mask_add_epi8(h0, ~__mmask64{1}, h0, add);
+    high1 = _mm512_mask_add_epi8(h1, ~(__mmask64{1} << 63), h1, add);
+  }
+
+  // 64 weights to two vectors of 32.
+  void Widen(const uint8_t* w, __m512i& first, __m512i& second) const {
+    // The unpacks below interleave within 128-bit lanes: put the bytes where they come out sorted.
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m512i v = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(w));
+    const __m512i low = _mm512_permutex2var_epi8(low0, v, low1);
+    const __m512i magnitude = _mm512_permutex2var_epi8(high0, v, high1);
+    constexpr int kOrAnd = 0xf8;  // a | (b & c)
+    const __m512i high =
+        _mm512_ternarylogic_epi64(magnitude, v, _mm512_set1_epi8(static_cast<char>(0x80)), kOrAnd);
+    first = _mm512_unpacklo_epi8(low, high);
+    second = _mm512_unpackhi_epi8(low, high);
+  }
+};
+
+inline int Fold(const uint8_t* scale, int64_t i) { return scale == nullptr ? 0 : scale[i] - 127; }
+
+void WidenFp8(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
+              uint16_t* out) {
+  for (int64_t block = 0; block < k / 128; ++block) {
+    const Fp8Widener widener(Fold(scale, block));
+    for (int64_t j = 0; j < n; ++j) {
+      const uint8_t* from = w + j * stride + block * 128;
+      uint16_t* to = out + j * k + block * 128;
+      for (int half = 0; half < 2; ++half) {
+        __m512i first, second;
+        widener.Widen(from + half * 64, first, second);
+        _mm512_storeu_si512(to + half * 64, first);
+        _mm512_storeu_si512(to + half * 64 + 32, second);
+      }
+    }
+  }
+}
+
+template <int kRows, int kCols>
+inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, int n, int64_t k,
+                    float* out, int64_t ld) {
+  const uint16_t* rows[kRows];
+  const uint8_t* cols[kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(i);
+#pragma GCC unroll 8
+  for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * k;
+  __m512 acc[kRows][kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
+  }
+  for (int64_t block = 0; block < k / 128; ++block) {
+    const Fp8Widener widener(Fold(scale, block));
+    for (int64_t p = block * 128; p < block * 128 + 128; p += 64) {
+      __m512bh first[kRows], second[kRows];
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        first[i] = LoadBf16(rows[i] + p);
+        second[i] = LoadBf16(rows[i] + p + 32);
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < kCols; ++j) {
+        __m512i b0, b1;
+        widener.Widen(cols[j] + p, b0, b1);
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) {
+          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], first[i], AsBf16(b0));
+          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], second[i], AsBf16(b1));
+        }
+      }
+    }
+  }
+  StoreSums<kRows, kCols>(acc, n, out, ld);
+}
+
+template <int kRows, int kCols>
+void DirectFp8Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
+                   float* out, int64_t ld) {
+  for (int64_t j = 0; j < n; j += kCols) {
+    TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
+                          out + j, ld);
+  }
+}
+
+void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
+               int64_t k, float* out, int64_t ld) {
+  switch (m) {
+    case 1:
+      return DirectFp8Rows<1, 8>(a, w, scale, n, k, out, ld);
+    case 2:
+      return DirectFp8Rows<2, 4>(a, w, scale, n, k, out, ld);
+    case 3:
+      return DirectFp8Rows<3, 4>(a, w, scale, n, k, out, ld);
+    default:
+      return DirectFp8Rows<4, 4>(a, w, scale, n, k, out, ld);
+  }
+}
+
+// ---- FP4 weights.
+
+// bf16 bits of the 16 e2m1 values, twice: vpermw takes five index bits, and one of them is a
+// neighbour's.
+alignas(64) constexpr uint16_t kE2M1[32] = {
+    0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80,
+    0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
+    0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
+constexpr __mmask32 kE2M1Nonzero = 0xfefefefe;
+constexpr int64_t kRuns = 16;  // runs of 32 whose scales are prepared together
+
+// What to add to the bf16 bits of a nonzero value, in both halves of each word, for up to kRuns
+// runs.
+inline void StoreFolds(const uint8_t* scale, int64_t runs, uint32_t* folds) {
+  if (scale == nullptr) {
+    _mm512_store_si512(folds, _mm512_setzero_si512());
+    return;
+  }
+  const __mmask16 mask = static_cast<__mmask16>((1u << runs) - 1);
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, scale));
+  const __m512i fold = _mm512_slli_epi32(_mm512_sub_epi32(bytes, _mm512_set1_epi32(127)), 7);
+  const __m512i low = _mm512_and_si512(fold, _mm512_set1_epi32(0xffff));
+  _mm512_store_si512(folds, _mm512_or_si512(low, _mm512_slli_epi32(fold, 16)));
+}
+
+// One run of 32 weights.
+inline __m512i WidenRun(const uint8_t* w, uint32_t fold) {
+  const __m512i table = _mm512_load_si512(kE2M1);
+  const __m512i scaled =
+      _mm512_mask_add_epi16(table, kE2M1Nonzero, table, _mm512_set1_epi32(static_cast<int>(fold)));
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w)));
+  // Word 0 of each pair from bit 0 of its byte, word 1 from bit 4.
+  const __m512i shifts = _mm512_set1_epi64(0x2424202004040000);
+  return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(shifts, bytes), scaled);
+}
+
+void WidenFp4(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
+              uint16_t* out) {
+  alignas(64) uint32_t folds[kRuns];
+  const int64_t runs = k / 32;
+  for (int64_t j = 0; j < n; ++j) {
+    const uint8_t* from = w + j * (stride / 2);
+    uint16_t* to = out + j * k;
+    for (int64_t r = 0; r < runs; r += kRuns) {
+      const int64_t count = runs - r < kRuns ? runs - r : kRuns;
+      StoreFolds(scale == nullptr ? nullptr : scale + j * runs + r, count, folds);
+      for (int64_t c = 0; c < count; ++c) {
+        _mm512_storeu_si512(to + (r + c) * 32, WidenRun(from + (r + c) * 16, folds[c]));
+      }
+    }
+  }
+}
+
+template <int kRows, int kCols>
+inline void TileFp4(const ActRows& a, const uint8_t* w, const uint8_t* scale, int n, int64_t k,
+                    float* out, int64_t ld) {
+  const int64_t runs = k / 32;
+  const uint16_t* rows[kRows];
+  const uint8_t* cols[kCols];
+  const uint8_t* scales[kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(i);
+#pragma GCC unroll 8
+  for (int j = 0; j < kCols; ++j) {
+    const int64_t col = j < n ? j : n - 1;
+    cols[j] = w + col * (k / 2);
+    scales[j] = scale == nullptr ? nullptr : scale + col * runs;
+  }
+  __m512 acc[kRows][kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
+  }
+  alignas(64) uint32_t folds[kCols][kRuns];
+  for (int64_t r = 0; r < runs; r += kRuns) {
+    const int64_t count = runs - r < kRuns ? runs - r : kRuns;
+    for (int j = 0; j < kCols; ++j) {
+      StoreFolds(scales[j] == nullptr ? nullptr : scales[j] + r, count, folds[j]);
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      __m512bh v[kRows];
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) v[i] = LoadBf16(rows[i] + (r + c) * 32);
+#pragma GCC unroll 8
+      for (int j = 0; j < kCols; ++j) {
+        const __m512bh b = AsBf16(WidenRun(cols[j] + (r + c) * 16, folds[j][c]));
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i], b);
+      }
+    }
+  }
+  StoreSums<kRows, kCols>(acc, n, out, ld);
+}
+
+template <int kRows, int kCols>
+void DirectFp4Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
+                   float* out, int64_t ld) {
+  for (int64_t j = 0; j < n; j += kCols) {
+    TileFp4<kRows, kCols>(a, w + j * (k / 2), scale == nullptr ? nullptr : scale + j * (k / 32),
+                          static_cast<int>(n - j < kCols ? n - j : kCols), k, out + j, ld);
+  }
+}
+
+void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
+               int64_t k, float* out, int64_t ld) {
+  switch (m) {
+    case 1:
+      return DirectFp4Rows<1, 8>(a, w, scale, n, k, out, ld);
+    case 2:
+      return DirectFp4Rows<2, 4>(a, w, scale, n, k, out, ld);
+    case 3:
+      return DirectFp4Rows<3, 4>(a, w, scale, n, k, out, ld);
+    default:
+      return DirectFp4Rows<4, 4>(a, w, scale, n, k, out, ld);
+  }
+}
+
+}  // namespace
+
+const DotKernels kDotAvx512Bf16 = {"avx512bf16", &DotBf16,   &WidenFp8,
+                                   &WidenFp4,    &DirectFp8, &DirectFp4};
+
+}  // namespace dsv4

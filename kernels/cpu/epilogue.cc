@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/epilogue.h"
+
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/epilogue.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/cpu/quantize-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4 {
+namespace HWY_NAMESPACE {
+namespace {
+
+using Tag = hn::CappedTag<float, 16>;
+constexpr int64_t kWidth = hn::MaxLanes(Tag());
+
+}  // namespace
+
+void RoundRowsTarget(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t* y,
+                     int64_t y_stride) {
+  const Tag df;
+  for (int64_t i = 0; i < m; ++i) {
+    const float* from = x + i * x_stride;
+    uint16_t* to = y + i * y_stride;
+    int64_t j = 0;
+    for (; j + kWidth <= n; j += kWidth) StoreBf16(hn::LoadU(df, from + j), df, to + j);
+    for (; j < n; ++j) {
+      const hn::CappedTag<float, 1> one;
+      StoreBf16(hn::LoadU(one, from + j), one, to + j);
+    }
+  }
+}
+
+void RoundQuantiseRowsTarget(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t* y,
+                             int64_t y_stride) {
+  const Tag df;
+  alignas(64) float rounded[128];
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t run = 0; run < n; run += 128) {
+      const float* from = x + i * x_stride + run;
+      for (int64_t j = 0; j < 128; j += kWidth) {
+        hn::Store(RoundBf16(df, hn::LoadU(df, from + j)), df, rounded + j);
+      }
+      ActQuantRun(rounded, 128, y + i * y_stride + run);
+    }
+  }
+}
+
+void SwigluQuantiseRowsTarget(const float* gate, const float* up, int64_t stride, int64_t m,
+                              int64_t n, float limit, const float* weights, uint16_t* y,
+                              int64_t y_stride) {
+  const Tag df;
+  const auto high = hn::Set(df, limit > 0 ? limit : std::numeric_limits<float>::infinity());
+  const auto low = hn::Neg(high);
+  alignas(64) float product[128];
+  for (int64_t i = 0; i < m; ++i) {
+    const auto weight = hn::Set(df, weights == nullptr ? 1.0f : weights[i]);
+    for (int64_t run = 0; run < n; run += 128) {
+      const float* g_row = gate + i * stride + run;
+      const float* u_row = up + i * stride + run;
+      for (int64_t j = 0; j < 128; j += kWidth) {
+        const auto g = hn::Min(RoundBf16(df, hn::LoadU(df, g_row + j)), high);
+        const auto u = hn::Clamp(RoundBf16(df, hn::LoadU(df, u_row + j)), low, high);
+        const auto p = hn::Mul(hn::Mul(Silu(df, g), u), weight);
+        hn::Store(RoundBf16(df, p), df, product + j);
+      }
+      ActQuantRun(product, 128, y + i * y_stride + run);
+    }
+  }
+}
+
+void SumRowsTarget(const uint16_t* const* rows, int64_t count, int64_t n, uint16_t* y) {
+  const Tag df;
+  for (int64_t j = 0; j < n; j += kWidth) {
+    auto sum = LoadBf16(df, rows[0] + j);
+    for (int64_t r = 1; r < count; ++r) sum = hn::Add(sum, LoadBf16(df, rows[r] + j));
+    StoreBf16(sum, df, y + j);
+  }
+}
+
+void SqrtSoftplusTarget(float* x, int64_t n) {
+  const Tag df;
+  // Above 20 softplus(x) is x in f32, and exp could overflow.
+  const auto linear_from = hn::Set(df, 20.0f);
+  alignas(64) float tail[kWidth] = {};
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const int64_t count = n - i < kWidth ? n - i : kWidth;
+    float* at = x + i;
+    if (count < kWidth) {
+      for (int64_t j = 0; j < count; ++j) tail[j] = at[j];
+      at = tail;
+    }
+    const auto v = hn::LoadU(df, at);
+    const auto soft = hn::Log1p(df, hn::Exp(df, hn::Min(v, linear_from)));
+    hn::StoreU(hn::Sqrt(hn::IfThenElse(hn::Gt(v, linear_from), v, soft)), df, at);
+    if (count < kWidth) {
+      for (int64_t j = 0; j < count; ++j) x[i + j] = tail[j];
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsv4 {
+
+HWY_EXPORT(RoundRowsTarget);
+HWY_EXPORT(RoundQuantiseRowsTarget);
+HWY_EXPORT(SwigluQuantiseRowsTarget);
+HWY_EXPORT(SumRowsTarget);
+HWY_EXPORT(SqrtSoftplusTarget);
+
+void RoundRows(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t* y,
+               int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(RoundRowsTarget)(x, x_stride, m, n, y, y_stride);
+}
+
+void RoundQuantiseRows(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t* y,
+                       int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(RoundQuantiseRowsTarget)(x, x_stride, m, n, y, y_stride);
+}
+
+void SwigluQuantiseRows(const float* gate, const float* up, int64_t stride, int64_t m, int64_t n,
+                        float limit, const float* weights, uint16_t* y, int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(SwigluQuantiseRowsTarget)
+  (gate, up, stride, m, n, limit, weights, y, y_stride);
+}
+
+void SumRows(const uint16_t* const* rows, int64_t count, int64_t n, uint16_t* y) {
+  HWY_DYNAMIC_DISPATCH(SumRowsTarget)(rows, count, n, y);
+}
+
+void SqrtSoftplus(float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(SqrtSoftplusTarget)(x, n); }
+
+}  // namespace dsv4
+#endif  // HWY_ONCE

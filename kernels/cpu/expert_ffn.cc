@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Routed and shared experts; contract in kernels/op/moe.h.
+//
+// A slot is one (row, expert) pair, the shared expert being every row's last. Slots are sorted by
+// expert and cut into jobs of one expert, so that an expert's weights serve all their rows at once.
+// Phase 1 makes the quantised hidden rows (unit: a job by 128 of I), phase 2 the experts' outputs
+// (unit: a job by a stretch of D), phase 3 each row's sum. With few slots, phases 2 and 3 are one:
+// a unit is a stretch of D for all slots, and a decode step waits for its threads twice.
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cpu/entries.h"
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/panel.h"
+#include "kernels/op/moe.h"
+#include "lib/base/checked_math.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kJobRows = 128;  // most rows of a job
+constexpr int64_t kFewSlots = 64;
+
+// Slots [first, first + rows) in sorted order, all of one expert.
+struct Job {
+  int32_t expert;  // expert_count: the shared one
+  int32_t first;
+  int32_t rows;
+};
+
+// Weight rows that are widened together: within L2, a power of two.
+int64_t StretchRows(int64_t k) {
+  constexpr int64_t kBytes = 128 << 10;
+  const auto rows = std::bit_floor(static_cast<uint64_t>(kBytes / (2 * k)));
+  return std::clamp<int64_t>(static_cast<int64_t>(rows), 16, kPanelRows);
+}
+
+// The workspace's parts, in order; every size is a multiple of 64 bytes.
+struct Layout {
+  int64_t slots, max_jobs;
+  int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
+  int64_t widened_bytes, scratch_bytes, total;
+
+  Layout(const ExpertFfnParams& p, int threads) {
+    const int64_t routed = int64_t{p.rows} * p.experts_per_token;
+    slots = routed + p.rows;
+    max_jobs = std::min<int64_t>(p.expert_count, routed) + slots / kJobRows + 1;
+    int64_t at = 0;
+    const auto take = [&at](int64_t bytes) {
+      const int64_t offset = at;
+      at += RoundUp<int64_t>(bytes, 64);
+      return offset;
+    };
+    begin = take((int64_t{p.expert_count} + 1) * 4);
+    token = take(routed * 4);
+    position = take(routed * 4);
+    weight = take(routed * 4);
+    jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
+    hidden = take(slots * p.inter * 2);
+    outputs = slots > kFewSlots ? take(slots * p.hidden * 2) : at;
+    widened_bytes =
+        std::max(WidenedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
+                 WidenedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
+    // Two panels of sums, one widened stretch; of phase 2 with few slots, their outputs.
+    scratch_bytes = 2 * kJobRows * kPanelRows * 4 + widened_bytes + kFewSlots * kPanelRows * 2;
+    scratch = take(threads * scratch_bytes);
+    total = at;
+  }
+};
+
+class ExpertFfn {
+ public:
+  ExpertFfn(const LaunchContext& context, const ExpertFfnParams& p)
+      : p_(p),
+        stream_(*static_cast<CpuStream*>(context.stream)),
+        layout_(p, stream_.threads()),
+        workspace_(context.workspace),
+        begin_(At<int32_t>(layout_.begin)),
+        token_(At<int32_t>(layout_.token)),
+        position_(At<int32_t>(layout_.position)),
+        weight_(At<float>(layout_.weight)),
+        jobs_(At<Job>(layout_.jobs)),
+        hidden_(At<uint16_t>(layout_.hidden)),
+        outputs_(At<uint16_t>(layout_.outputs)) {}
+
+  void Run() {
+    SortSlots();
+    const int64_t tiles = p_.inter / kPanelRows;
+    ForUnits(stream_, job_count_ * tiles, 2 * Cycles(), [&](int64_t unit, int worker) {
+      HiddenTile(jobs_[unit / tiles], unit % tiles * kPanelRows, worker);
+    });
+    if (layout_.slots <= kFewSlots) {
+      const int64_t wanted = CeilDiv<int64_t>(p_.hidden, 4 * stream_.threads());
+      const auto even = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
+      const int64_t stretch = std::min(StretchRows(p_.inter), std::clamp<int64_t>(even, 16, 128));
+      ForUnits(stream_, CeilDiv(p_.hidden, stretch), Cycles(),
+               [&](int64_t unit, int worker) { SumOfExperts(unit * stretch, stretch, worker); });
+      return;
+    }
+    const int64_t stretch = StretchRows(p_.inter);
+    const int64_t stretches = p_.hidden / stretch;
+    ForUnits(stream_, job_count_ * stretches, Cycles(), [&](int64_t unit, int worker) {
+      const Job& job = jobs_[unit / stretches];
+      const int64_t d0 = unit % stretches * stretch;
+      Output(job, d0, stretch, outputs_ + job.first * p_.hidden + d0, p_.hidden, worker);
+    });
+    constexpr int64_t kBlockRows = 16;
+    ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.slots * p_.hidden / 16,
+             [&](int64_t unit, int) {
+               const int64_t end = std::min<int64_t>(p_.rows, (unit + 1) * kBlockRows);
+               for (int64_t row = unit * kBlockRows; row < end; ++row) {
+                 SumRow(row, outputs_, p_.hidden, 0, p_.hidden);
+               }
+             });
+  }
+
+ private:
+  template <class T>
+  T* At(int64_t offset) const {
+    return reinterpret_cast<T*>(workspace_ + offset);
+  }
+
+  int32_t routed() const { return p_.rows * p_.experts_per_token; }
+  bool shared(const Job& job) const { return job.expert == p_.expert_count; }
+
+  // About the cycles of one of the three matrices of all jobs.
+  int64_t Cycles() const {
+    return DotCycles(p_.shared_w1, p_.inter, p_.rows) +
+           (job_count_ - 1) * p_.inter * p_.hidden / 32 + p_.inter * p_.hidden * routed() / 64;
+  }
+
+  // Counting sort of the routed slots by expert, stable; then the jobs, the shared expert's (the
+  // most work each) first.
+  void SortSlots() {
+    std::fill_n(begin_, p_.expert_count + 1, 0);
+    for (int32_t slot = 0; slot < routed(); ++slot) ++begin_[p_.experts[slot] + 1];
+    for (int32_t e = 0; e < p_.expert_count; ++e) begin_[e + 1] += begin_[e];
+    AddJobs(p_.expert_count, routed(), p_.rows);
+    for (int32_t e = 0; e < p_.expert_count; ++e) AddJobs(e, begin_[e], begin_[e + 1] - begin_[e]);
+    for (int32_t slot = 0; slot < routed(); ++slot) {
+      const int32_t at = begin_[p_.experts[slot]]++;
+      token_[at] = slot / p_.experts_per_token;
+      weight_[at] = p_.weights[slot];
+      position_[slot] = at;
+    }
+  }
+
+  void AddJobs(int32_t expert, int32_t first, int32_t rows) {
+    if (rows == 0) return;
+    // Jobs of one expert are as even as can be.
+    const int32_t count = CeilDiv<int32_t>(rows, kJobRows);
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t from = static_cast<int32_t>(int64_t{rows} * i / count);
+      const int32_t to = static_cast<int32_t>(int64_t{rows} * (i + 1) / count);
+      jobs_[job_count_++] = {expert, first + from, to - from};
+    }
+  }
+
+  // Hidden elements [i0, i0 + 128) of a job's slots.
+  void HiddenTile(const Job& job, int64_t i0, int worker) {
+    const ExpertWeights* routed_weights = shared(job) ? nullptr : p_.experts_table[job.expert];
+    const WeightView w1 = shared(job) ? WeightView(p_.shared_w1) : routed_weights->w1;
+    const WeightView w3 = shared(job) ? WeightView(p_.shared_w3) : routed_weights->w3;
+    const uint16_t* x = static_cast<const uint16_t*>(p_.x);
+    const ActRows rows = shared(job)
+                             ? ActRows{x + (job.first - routed()) * p_.hidden, p_.hidden, nullptr}
+                             : ActRows{x, p_.hidden, token_ + job.first};
+    float* gate = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
+    float* up = gate + kJobRows * kPanelRows;
+    uint16_t* widened = reinterpret_cast<uint16_t*>(up + kJobRows * kPanelRows);
+    Product(w1, i0, kPanelRows, rows, job.rows, gate, widened);
+    Product(w3, i0, kPanelRows, rows, job.rows, up, widened);
+    SwigluQuantiseRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
+                       shared(job) ? nullptr : weight_ + job.first,
+                       hidden_ + job.first * p_.inter + i0, p_.inter);
+  }
+
+  // sums[i, j] = row i . weight row n0 + j for j < n <= 128, kPanelRows apart.
+  static void Product(const WeightView& w, int64_t n0, int64_t n, const ActRows& rows, int64_t m,
+                      float* sums, uint16_t* widened) {
+    const int64_t stretch = std::min(n, StretchRows(w.k)), slice = SliceRows(w.k);
+    for (int64_t j = 0; j < n; j += stretch) {
+      const Panel panel(w, n0 + j, stretch, m, widened);
+      for (int64_t i = 0; i < m; i += slice) {
+        panel.Dot(rows.From(i), std::min(slice, m - i), sums + i * kPanelRows + j, kPanelRows);
+      }
+    }
+  }
+
+  // Output elements [d0, d0 + n) of a job's slots, rounded.
+  void Output(const Job& job, int64_t d0, int64_t n, uint16_t* out, int64_t stride, int worker) {
+    const WeightView w2 =
+        shared(job) ? WeightView(p_.shared_w2) : WeightView(p_.experts_table[job.expert]->w2);
+    float* sums = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
+    uint16_t* widened = reinterpret_cast<uint16_t*>(sums + 2 * kJobRows * kPanelRows);
+    Product(w2, d0, n, {hidden_ + job.first * p_.inter, p_.inter, nullptr}, job.rows, sums,
+            widened);
+    RoundRows(sums, kPanelRows, job.rows, n, out, stride);
+  }
+
+  // Elements [d0, d0 + n) of every row of y.
+  void SumOfExperts(int64_t d0, int64_t n, int worker) {
+    std::byte* scratch = workspace_ + layout_.scratch + worker * layout_.scratch_bytes;
+    uint16_t* outputs = reinterpret_cast<uint16_t*>(scratch + 2 * kJobRows * kPanelRows * 4 +
+                                                    layout_.widened_bytes);
+    for (int64_t j = 0; j < job_count_; ++j) {
+      Output(jobs_[j], d0, n, outputs + jobs_[j].first * kPanelRows, kPanelRows, worker);
+    }
+    for (int64_t row = 0; row < p_.rows; ++row) SumRow(row, outputs, kPanelRows, d0, n);
+  }
+
+  // y[row, d0 .. d0 + n) from the outputs of the row's slots.
+  void SumRow(int64_t row, const uint16_t* outputs, int64_t stride, int64_t d0, int64_t n) {
+    const uint16_t* terms[kMaxExpertsPerToken + 1];
+    const int32_t count = p_.experts_per_token;
+    for (int32_t i = 0; i < count; ++i) {
+      terms[i] = outputs + position_[row * count + i] * stride;
+    }
+    terms[count] = outputs + (routed() + row) * stride;
+    SumRows(terms, count + 1, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
+  }
+
+  const ExpertFfnParams& p_;
+  CpuStream& stream_;
+  const Layout layout_;
+  std::byte* workspace_;
+  int32_t* begin_;     // [E + 1] first sorted slot of each expert
+  int32_t* token_;     // [T K] row of a sorted slot
+  int32_t* position_;  // [T K] sorted place of a slot
+  float* weight_;      // [T K] of a sorted slot
+  Job* jobs_;
+  int64_t job_count_ = 0;
+  uint16_t* hidden_;   // [slots, I], sorted order, the shared expert's last
+  uint16_t* outputs_;  // [slots, D]
+};
+
+int64_t Workspace(const ExpertFfnParams& p, int threads) { return Layout(p, threads).total; }
+
+void Launch(const LaunchContext& context, const ExpertFfnParams& p) { ExpertFfn(context, p).Run(); }
+
+}  // namespace
+
+constinit const KernelEntry kCpuExpertFfn =
+    MakeEntry<ExpertFfnParams, &Launch, &SupportsAll<ExpertFfnParams>, &Workspace>(
+        "cpu.expert_ffn", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

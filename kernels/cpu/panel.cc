@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/panel.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cpu/epilogue.h"
+#include "lib/base/checked_math.h"
+
+namespace dsv4 {
+namespace {
+
+using Format = WeightView::Format;
+
+// Elements of one scale along K.
+int64_t ScaleRun(Format format) { return format == Format::kFp4 ? kFp4Run : kFp8Block; }
+
+// Bytes of a widened panel: with the slice it passes by, well within L2.
+constexpr int64_t kPanelBytes = 256 << 10;
+
+// Weight rows of a panel: a power of two, so that no panel crosses an FP8 scale block.
+int64_t PanelRows(LinearOutput output, int64_t k) {
+  // A quantiser's run has to be in one panel.
+  if (output == LinearOutput::kRoundQuantise) return kPanelRows;
+  const auto rows =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(kPanelBytes / (2 * k))));
+  return std::clamp<int64_t>(rows, 16, kPanelRows);
+}
+
+int64_t PowerOfTwoAtLeast(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+}
+
+int64_t ScratchBytes(Format format, LinearOutput output, int64_t k) {
+  return WidenedBytes(format, PanelRows(output, k), k) +
+         kSliceRows * kPanelRows * static_cast<int64_t>(sizeof(float));
+}
+
+void StoreOutput(const LinearPart& part, const float* sums, int64_t m0, int64_t m, int64_t n0,
+                 int64_t n) {
+  const int64_t at = m0 * part.y_stride + n0;
+  switch (part.output) {
+    case LinearOutput::kF32:
+      for (int64_t i = 0; i < m; ++i) {
+        std::copy_n(sums + i * kPanelRows, n, static_cast<float*>(part.y) + at + i * part.y_stride);
+      }
+      return;
+    case LinearOutput::kRound:
+      return RoundRows(sums, kPanelRows, m, n, static_cast<uint16_t*>(part.y) + at, part.y_stride);
+    case LinearOutput::kRoundQuantise:
+      return RoundQuantiseRows(sums, kPanelRows, m, n, static_cast<uint16_t*>(part.y) + at,
+                               part.y_stride);
+  }
+}
+
+}  // namespace
+
+int64_t WeightView::bytes_per_row() const {
+  return format == Format::kBf16 ? 2 * k : format == Format::kFp8 ? k : k / 2;
+}
+
+int64_t SliceRows(int64_t k) {
+  constexpr int64_t kSliceBytes = 24 << 10;
+  return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, kSliceRows);
+}
+
+int64_t WidenedBytes(Format format, int64_t n, int64_t k) {
+  return format == Format::kBf16 ? 0 : n * k * static_cast<int64_t>(sizeof(uint16_t));
+}
+
+int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows) {
+  return n * weight.bytes_per_row() / 16 + n * weight.k * rows / 64;
+}
+
+Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch)
+    : kernels_(ActiveDotKernels()), weight_(weight), n0_(n0), n_(n), scratch_(scratch) {
+  if (weight.format == Format::kBf16) {
+    widened_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
+    return;
+  }
+  folds_ = FoldsExactly(0, n);
+  const bool fp8 = weight.format == Format::kFp8;
+  const bool direct =
+      rows <= kDirectRows && (fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4) != nullptr;
+  if (!folds_ || direct) return;
+  const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
+  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, weight.k, RowScales(0), n, weight.k,
+                                                  scratch);
+  widened_ = scratch;
+}
+
+void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
+  if (widened_ != nullptr) {
+    kernels_.bf16(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
+  } else if (folds_) {
+    DotDirect(a, m, 0, n_, out, ld);
+  } else {
+    for (int64_t j = 0; j < n_; ++j) {
+      if (FoldsExactly(j, 1)) {
+        DotDirect(a, m, j, 1, out + j, ld);
+      } else {
+        DotUnfolded(a, m, j, out + j, ld);
+      }
+    }
+  }
+}
+
+// Rows [j, j + n) of the panel, whose scales fold.
+void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out,
+                      int64_t ld) const {
+  const bool fp8 = weight_.format == Format::kFp8;
+  const uint8_t* data =
+      static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
+  const auto direct = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
+  if (direct == nullptr) {
+    (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, weight_.k, RowScales(j), n, weight_.k,
+                                                    scratch_);
+    kernels_.bf16(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
+    return;
+  }
+  for (int64_t i = 0; i < m; i += kDirectRows) {
+    direct(a.From(i), std::min<int64_t>(kDirectRows, m - i), data, RowScales(j), n, weight_.k,
+           out + i * ld, ld);
+  }
+}
+
+// Row j of the panel, which has a scale that does not fold: each run of K under one scale is summed
+// without it and scaled in f32. Slow, and met only in weights that nobody trains.
+void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const {
+  const bool fp8 = weight_.format == Format::kFp8;
+  const uint8_t* data =
+      static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
+  const uint8_t* scales = RowScales(j);
+  const int64_t run = ScaleRun(weight_.format);
+  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, weight_.k, nullptr, 1, weight_.k, scratch_);
+  for (int64_t i = 0; i < m; ++i) {
+    const ActRows row = a.From(i);
+    float total = 0;
+    for (int64_t p = 0; p < weight_.k; p += run) {
+      float sum = 0;
+      kernels_.bf16({row.Row(0) + p, 0, nullptr}, 1, scratch_ + p, weight_.k, 1, run, &sum, 1);
+      total += sum * E8M0ToFloat(scales[p / run]);
+    }
+    out[i * ld] = total;
+  }
+}
+
+// Scales of row j of the panel.
+const uint8_t* Panel::RowScales(int64_t j) const {
+  const int64_t runs = CeilDiv(weight_.k, ScaleRun(weight_.format));
+  return weight_.scale + (weight_.format == Format::kFp4 ? n0_ + j : (n0_ + j) / kFp8Block) * runs;
+}
+
+bool Panel::FoldsExactly(int64_t j, int64_t n) const {
+  const int64_t runs = CeilDiv(weight_.k, ScaleRun(weight_.format));
+  const int64_t count = weight_.format == Format::kFp4 ? n * runs : runs;
+  const uint8_t* scales = RowScales(j);
+  uint8_t outside = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    outside |= static_cast<uint8_t>(scales[i] - (127 - kMaxFold)) > 2 * kMaxFold;
+  }
+  return outside == 0;
+}
+
+int64_t LinearWorkspaceBytes(Format format, LinearOutput output, int64_t k, int threads) {
+  return threads * ScratchBytes(format, output, k);
+}
+
+void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
+               std::byte* workspace) {
+  constexpr int64_t kUnitsPerThread = 4;
+  int64_t work = 0, scratch_bytes = 0, weight_rows = 0;
+  for (const LinearPart& part : parts) {
+    work += DotCycles(part.w, part.w.n, rows);
+    weight_rows += part.w.n;
+    scratch_bytes = std::max(scratch_bytes, ScratchBytes(part.w.format, part.output, part.w.k));
+  }
+  const int64_t wanted = kUnitsPerThread * stream.threads();
+  // Few rows: units are short stretches of the weights. Many: whole panels, and blocks of rows when
+  // there are too few panels to go round.
+  const int64_t stretch =
+      rows <= kDirectRows
+          ? std::clamp<int64_t>(PowerOfTwoAtLeast(CeilDiv(weight_rows, wanted)), 16, kPanelRows)
+          : kPanelRows;
+  const auto unit_rows = [&](const LinearPart& part) {
+    const int64_t panel = PanelRows(part.output, part.w.k);
+    return part.output == LinearOutput::kRoundQuantise ? panel : std::min(panel, stretch);
+  };
+  int64_t panels = 0;
+  for (const LinearPart& part : parts) panels += CeilDiv(part.w.n, unit_rows(part));
+  const int64_t row_blocks =
+      std::clamp<int64_t>(CeilDiv(wanted, panels), 1, CeilDiv(rows, kSliceRows));
+  const int64_t block_rows = RoundUp<int64_t>(CeilDiv(rows, row_blocks), 6);
+
+  ForUnits(stream, panels * row_blocks, work, [&](int64_t unit, int worker) {
+    int64_t panel = unit % panels;
+    const LinearPart* part = parts.data();
+    while (panel >= CeilDiv(part->w.n, unit_rows(*part))) {
+      panel -= CeilDiv(part->w.n, unit_rows(*part));
+      ++part;
+    }
+    std::byte* scratch = workspace + worker * scratch_bytes;
+    float* sums = reinterpret_cast<float*>(scratch);
+    uint16_t* widened = reinterpret_cast<uint16_t*>(sums + kSliceRows * kPanelRows);
+    const int64_t n0 = panel * unit_rows(*part), n = std::min(unit_rows(*part), part->w.n - n0);
+    const int64_t begin = unit / panels * block_rows, end = std::min(rows, begin + block_rows);
+    if (begin >= end) return;
+    const Panel weights(part->w, n0, n, end - begin, widened);
+    const int64_t slice = SliceRows(part->w.k);
+    for (int64_t m0 = begin; m0 < end; m0 += slice) {
+      const int64_t m = std::min(slice, end - m0);
+      weights.Dot(part->x.From(m0), m, sums, kPanelRows);
+      StoreOutput(*part, sums, m0, m, n0, n);
+    }
+  });
+}
+
+}  // namespace dsv4

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products by panels: a stretch of weight rows times activation rows, for weights of any
+// stored format and any scales; and linears made of them over the stream's threads.
+//
+// Few activation rows read the weights straight from memory. Many have the panel widened once into
+// a scratch that stays in L2, and pass by it in slices that stay in L1. Both give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "kernels/cpu/dot.h"
+#include "lib/device/stream.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+// A weight [n, k] in its stored format.
+struct WeightView {
+  enum class Format { kBf16, kFp8, kFp4 };
+  Format format = Format::kBf16;
+  const void* data = nullptr;
+  const uint8_t* scale = nullptr;
+  int64_t n = 0, k = 0;
+
+  WeightView() = default;
+  WeightView(const Bf16Weight& w)  // NOLINT: a view of any weight
+      : format(Format::kBf16), data(w.data), n(w.n), k(w.k) {}
+  WeightView(const Fp8Weight& w)  // NOLINT
+      : format(Format::kFp8), data(w.data), scale(w.scale), n(w.n), k(w.k) {}
+  WeightView(const Fp4Weight& w)  // NOLINT
+      : format(Format::kFp4), data(w.data), scale(w.scale), n(w.n), k(w.k) {}
+
+  int64_t bytes_per_row() const;
+};
+
+inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
+inline constexpr int64_t kSliceRows = 48;   // most activation rows of a slice
+
+// Activation rows that should pass by a widened panel together, so that they stay in L1.
+int64_t SliceRows(int64_t k);
+
+// Bytes of scratch to widen `n` rows of a weight: none for bf16.
+int64_t WidenedBytes(WeightView::Format format, int64_t n, int64_t k);
+
+// Weight rows [n0, n0 + n), ready for dot products. REQUIRES: n <= kPanelRows; of an FP8 weight all
+// in one 128-row block.
+class Panel {
+ public:
+  // For `rows` activation rows in all. `scratch` has WidenedBytes(format, n, k) and outlives the
+  // panel.
+  Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch);
+
+  // out[i * ld + j] = a row i . weight row n0 + j, for i < m, j < n, in f32.
+  void Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const;
+
+ private:
+  void DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out, int64_t ld) const;
+  void DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const;
+  bool FoldsExactly(int64_t j, int64_t n) const;
+  const uint8_t* RowScales(int64_t j) const;
+
+  const DotKernels& kernels_;
+  const WeightView& weight_;
+  int64_t n0_, n_;
+  uint16_t* scratch_;
+  const uint16_t* widened_ = nullptr;  // rows k apart; null: products come straight from the weight
+  bool folds_ = true;                  // every scale is within kMaxFold
+};
+
+// What becomes of a linear's f32 results.
+enum class LinearOutput {
+  kF32,
+  kRound,          // to bf16
+  kRoundQuantise,  // to bf16, then the act_quant 128 round trip; n is a multiple of 128
+};
+
+struct LinearPart {
+  ActRows x;
+  WeightView w;
+  LinearOutput output = LinearOutput::kRound;
+  void* y = nullptr;     // [rows, n], bf16 or f32
+  int64_t y_stride = 0;  // elements
+};
+
+// Bytes of workspace for one part on a stream of `threads`; a launch takes the most of its parts'.
+int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k,
+                             int threads);
+
+// y = x w^T of every part for `rows` rows.
+void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
+               std::byte* workspace);
+
+// Runs f(unit, worker) for every unit: on the calling thread alone when `work` (about the
+// processor's cycles on one thread) is too little to pay for waking the others.
+template <class F>
+void ForUnits(CpuStream& stream, int64_t units, int64_t work, F&& f) {
+  constexpr int64_t kWorthWaking = 6000;
+  if (work < kWorthWaking) {
+    for (int64_t unit = 0; unit < units; ++unit) f(unit, 0);
+  } else {
+    stream.ParallelFor(units, f);
+  }
+}
+
+// About the cycles of one thread for `rows` activation rows by `n` rows of such a weight.
+int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows);
+
+}  // namespace dsv4
