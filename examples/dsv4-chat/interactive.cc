@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-chat/interactive.h"
+
+#include <string>
+
+#include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/terminal.h"
+
+namespace chat {
+namespace {
+
+constexpr char kHelp[] =
+    "/help            this list\n"
+    "/new             forget the conversation\n"
+    "/system [TEXT]   set the system message; alone: remove it\n"
+    "/think off|high  answer at once, or reason first; alone: high\n"
+    "/stats [on|off]  print statistics of each answer; alone: of the last one\n"
+    "/quit            leave, as does Ctrl-D\n"
+    "Ctrl-C stops an answer. A message may begin with / after a space.";
+
+class Loop {
+ public:
+  Loop(const Options& options, Conversation* conversation, Screen* screen)
+      : conversation_(conversation), screen_(screen), stats_(options.stats) {}
+
+  int Run() {
+    screen_->Notice(std::string("dsv4 ") + dsv4_version() + ": /help lists the commands");
+    LineReader reader;
+    std::string line;
+    while (!quit_) {
+      WriteErr("> ");
+      if (reader.Read(&line) != LineReader::Result::kLine) {
+        WriteErr("\n");
+        return kOk;
+      }
+      const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
+      if (blank) continue;
+      try {
+        line[0] == '/' ? Obey(line) : Answer(line);
+      } catch (const Failure& failure) {
+        Recover(failure);
+      }
+      ClearInterrupt();
+    }
+    return kOk;
+  }
+
+ private:
+  void Answer(const std::string& text) {
+    if (conversation_->Reply(text) == Conversation::End::kInterrupted)
+      screen_->Notice("(stopped; what stands above is kept)");
+    if (stats_) screen_->Notice(conversation_->statistics());
+  }
+
+  void Obey(const std::string& line) {
+    const size_t name_end = line.find_first_of(" \t\r");
+    const std::string name = line.substr(0, name_end);
+    std::string value;
+    if (name_end != std::string::npos) {
+      const size_t begin = line.find_first_not_of(" \t\r", name_end);
+      const size_t end = line.find_last_not_of(" \t\r");
+      if (begin != std::string::npos) value = line.substr(begin, end - begin + 1);
+    }
+    if (name == "/help") {
+      screen_->Notice(kHelp);
+    } else if (name == "/quit") {
+      quit_ = true;
+    } else if (name == "/new") {
+      conversation_->Restart();
+      screen_->Notice("a new conversation");
+    } else if (name == "/system") {
+      conversation_->set_system(value);
+      screen_->Notice(value.empty() ? "no system message" : "system message set");
+    } else if (name == "/think") {
+      const dsv4_thinking_mode mode = ParseThinking(name, value.empty() ? "high" : value);
+      conversation_->set_thinking(mode);
+      screen_->Notice(mode == DSV4_THINKING_OFF ? "answers at once" : "reasons first");
+    } else if (name == "/stats") {
+      ObeyStats(value);
+    } else {
+      throw Failure{kUsageError, "unknown command " + name + ": /help lists the commands"};
+    }
+  }
+
+  void ObeyStats(const std::string& value) {
+    if (value.empty()) {
+      const std::string& last = conversation_->statistics();
+      screen_->Notice(last.empty() ? "no answer yet" : last);
+    } else if (value == "on" || value == "off") {
+      stats_ = value == "on";
+    } else {
+      throw Failure{kUsageError, "/stats: \"" + value + "\" is not on or off"};
+    }
+  }
+
+  // Says why a line had no effect; passes on what ends the program.
+  void Recover(const Failure& failure) {
+    if (failure.status == DSV4_ERR_CANCELLED) {
+      screen_->Notice("(stopped before the answer began; the message is dropped)");
+    } else if (failure.status == DSV4_ERR_CONTEXT_FULL) {
+      screen_->Notice(failure.message + "; the message is dropped, /new starts over");
+    } else if (failure.exit_code == kUsageError) {
+      screen_->Notice(failure.message);
+    } else {
+      throw failure;
+    }
+  }
+
+  Conversation* conversation_;
+  Screen* screen_;
+  bool stats_;
+  bool quit_ = false;
+};
+
+}  // namespace
+
+int RunInteractive(const Options& options, Conversation* conversation, Screen* screen) {
+  return Loop(options, conversation, screen).Run();
+}
+
+}  // namespace chat

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What dsv4-chat needs of the system: interrupts, checked reads and writes, a progress bar.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace chat {
+
+inline constexpr int kStdin = 0, kStdout = 1, kStderr = 2;
+
+bool IsTerminal(int fd);
+
+// From here on Ctrl-C sets a flag; a second one before ClearInterrupt ends the program. Broken
+// pipes become failed writes.
+void InstallSignals();
+bool Interrupted();
+void ClearInterrupt();
+
+// Writes all of `text` to standard output. Throws a Failure: silent for a closed pipe.
+void WriteOut(std::string_view text);
+// Writes to standard error, as far as it goes.
+void WriteErr(std::string_view text);
+
+// Standard input to its end. Throws a Failure when it cannot be read, is too long, or on Ctrl-C.
+std::string ReadAllInput();
+
+// Standard input by lines.
+class LineReader {
+ public:
+  enum class Result { kLine, kEnd, kInterrupted };
+  // `line` without its line break.
+  Result Read(std::string* line);
+
+ private:
+  std::string pending_;
+  bool ended_ = false;
+};
+
+// One line on standard error that fills as work is done, and is wiped at the end.
+class ProgressBar {
+ public:
+  enum class Unit { kBytes, kTokens };
+  // Nothing is shown unless `visible`.
+  ProgressBar(std::string label, Unit unit, bool visible);
+  ~ProgressBar() { Wipe(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void Update(uint64_t done, uint64_t total);
+  void Wipe();
+
+ private:
+  std::string label_;
+  Unit unit_;
+  bool visible_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace chat
