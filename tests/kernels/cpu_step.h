@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps for the tests of the cpu backend's attention operators. Every number is a function of (kind,
-// sequence, position or group, element), so that the same rows can be run alone, in chunks and in
-// batches, in bf16 for the cpu backend and in f32 for the reference. Blocks get shuffled ids, and
-// everything that a kernel must not write is poisoned and checked.
+// Steps for the tests of the cpu backend's attention operators. Every number is a function of
+// (kind, sequence, position or group, element), so that the same rows can be run alone, in chunks
+// and in batches, in bf16 for the cpu backend and in f32 for the reference. Blocks get shuffled
+// ids, and everything that a kernel must not write is poisoned and checked.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,8 @@ inline float FromAct(float v) { return v; }
 template <class T>
 class Guarded {
  public:
-  explicit Guarded(int64_t count) : count_(count), bytes_(static_cast<size_t>(count) * sizeof(T) + 256) {
+  explicit Guarded(int64_t count)
+      : count_(count), bytes_(static_cast<size_t>(count) * sizeof(T) + 256) {
     bytes_.assign(bytes_.size(), kPoison);
     base_ = bytes_.data() + 64 + (64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64) % 64;
   }
@@ -141,7 +142,9 @@ class TestStep {
   std::vector<SequenceRows> sequences_;
   std::vector<int64_t> positions_;
 
-  int sequence(int64_t row) const { return pieces_[static_cast<size_t>(sequence_of_[row])].sequence; }
+  int sequence(int64_t row) const {
+    return pieces_[static_cast<size_t>(sequence_of_[row])].sequence;
+  }
 
  private:
   float*& RopeOf(int i) {
@@ -202,8 +205,8 @@ Guarded<Act> StepTensor(const TestStep& step, uint64_t kind, int64_t n) {
   if (kind == 0) return out;
   for (int64_t r = 0; r < step.step_.rows; ++r) {
     for (int64_t i = 0; i < n; ++i) {
-      out[r * n + i] = ToAct<Act>(
-          Value(kind, step.sequence(r), step.positions_[static_cast<size_t>(r)], i));
+      out[r * n + i] =
+          ToAct<Act>(Value(kind, step.sequence(r), step.positions_[static_cast<size_t>(r)], i));
     }
   }
   return out;
@@ -221,7 +224,8 @@ void ReadTensor(const TestStep& step, Guarded<Act>& tensor, int64_t n, Rows& out
 template <class Act, class Params>
 void Launch(const Params& params, int threads = 1) {
   if constexpr (sizeof(Act) == 4) {
-    LaunchKernel(ReferenceManifest(), params, {.numerics = Numerics::kPublished, .threads = threads});
+    LaunchKernel(ReferenceManifest(), params,
+                 {.numerics = Numerics::kPublished, .threads = threads});
   } else {
     static const std::map<Op, const KernelEntry*> entries = {
         {Op::kRopeTable, &kCpuRopeTable},
@@ -265,7 +269,8 @@ inline void RequireSame(const Rows& got, const Rows& want) {
 }
 
 // Sums in another order move a value across a rounding border now and then; everything else must be
-// equal: at least `equal` of all values to the bit, and each within `tolerance` of its row's largest.
+// equal: at least `equal` of all values to the bit, and each within `tolerance` of its row's
+// largest.
 inline void RequireClose(const Rows& got, const Rows& want, double equal, double tolerance) {
   REQUIRE(got.size() == want.size());
   int64_t count = 0, same = 0;

@@ -7,16 +7,19 @@
 #include "kernels/op/dense.h"
 #include "kernels/op/hyper_connection.h"
 #include "kernels/op/moe.h"
+#include "tests/kernels/random_weights.h"
 #include "tests/kernels/step_fixture.h"
 
 namespace dsv4 {
 namespace {
 
+using test::Bf16Storage;
+using test::Fp4Storage;
+using test::Fp8Storage;
 using test::LaunchKernel;
 using test::LaunchOptions;
 using test::RandomFloats;
 using test::RandomNorm;
-using test::RandomValue;
 using test::TestStep;
 using Floats = std::vector<float>;
 using Rows = std::vector<int>;
@@ -55,46 +58,6 @@ Floats JoinRows(size_t rows, std::initializer_list<const Floats*> outputs) {
   }
   return joined;
 }
-
-struct Fp8Storage {
-  Fp8Storage(uint64_t seed, int64_t n, int64_t k) : n(n), k(k) {
-    for (int64_t i = 0; i < n * k; ++i) {
-      const auto byte =
-          static_cast<uint8_t>((RandomValue(seed, static_cast<uint64_t>(i)) + 1) * 127);
-      data.push_back((byte & 0x7f) == 0x7f ? 0x30 : byte % 0x40 | (byte & 0x80));
-    }
-    for (int64_t i = 0; i < (n + 127) / 128 * (k / 128); ++i) {
-      scale.push_back(static_cast<uint8_t>(123 + i % 3));
-    }
-  }
-  Fp8Weight view() const { return {data.data(), scale.data(), n, k}; }
-  int64_t n, k;
-  std::vector<uint8_t> data, scale;
-};
-
-struct Fp4Storage {
-  Fp4Storage(uint64_t seed, int64_t n, int64_t k) : n(n), k(k) {
-    for (int64_t i = 0; i < n * k / 2; ++i) {
-      data.push_back(
-          static_cast<uint8_t>((RandomValue(seed, static_cast<uint64_t>(i)) + 1) * 127.9f));
-    }
-    for (int64_t i = 0; i < n * k / 32; ++i) scale.push_back(static_cast<uint8_t>(121 + i % 3));
-  }
-  Fp4Weight view() const { return {data.data(), scale.data(), n, k}; }
-  int64_t n, k;
-  std::vector<uint8_t> data, scale;
-};
-
-struct Bf16Storage {
-  Bf16Storage(uint64_t seed, int64_t n, int64_t k) : n(n), k(k) {
-    for (int64_t i = 0; i < n * k; ++i) {
-      data.push_back(FloatToBf16(RandomValue(seed, static_cast<uint64_t>(i))));
-    }
-  }
-  Bf16Weight view() const { return {data.data(), n, k}; }
-  int64_t n, k;
-  std::vector<uint16_t> data;
-};
 
 size_t Size(int64_t count) { return static_cast<size_t>(count); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step with sequences, block tables with shuffled block ids, rope tables and compressor states,
-// for tests of the attention operators on f32 rows; and reproducible random numbers.
+// for tests of the attention operators on f32 rows.
 #pragma once
 
 #include <algorithm>
@@ -13,31 +13,9 @@
 #include "kernels/op/rope.h"
 #include "kernels/reference/manifest.h"
 #include "tests/kernels/kernel_launch.h"
+#include "tests/kernels/random_weights.h"
 
 namespace dsv4::test {
-
-// Values in [-1, 1) that depend on `seed` and the index alone.
-inline float RandomValue(uint64_t seed, uint64_t index) {
-  uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<float>((z ^ (z >> 31)) >> 40) / 8388608.0f - 1.0f;
-}
-
-inline std::vector<float> RandomFloats(uint64_t seed, int64_t count, float scale = 1) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = RandomValue(seed, i) * scale;
-  return values;
-}
-
-// Weights near 1, as a norm has them.
-inline std::vector<uint16_t> RandomNorm(uint64_t seed, int64_t count) {
-  std::vector<uint16_t> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = FloatToBf16(1 + 0.25f * RandomValue(seed, i));
-  }
-  return values;
-}
 
 // A row of a step: position `position` of the sequence with number `sequence`.
 struct StepRow {
