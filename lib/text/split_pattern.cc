@@ -209,7 +209,7 @@ absl::Status SplitPattern::ForEachPiece(
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t emitted = 0;  // end of the pieces so far
   size_t from = 0;     // where the next search begins
-  bool matched_to_from = false;
+  size_t last_match_end = absl::string_view::npos;
   while (from <= text.size()) {
     const uint64_t steps = kMatchSteps + kMatchStepsPerByte * static_cast<uint64_t>(text.size());
     pcre2_set_match_limit(state.context_.get(),
@@ -229,16 +229,15 @@ absl::Status SplitPattern::ForEachPiece(
     const size_t* bounds = pcre2_get_ovector_pointer(state.data_.get());
     const size_t start = bounds[0];
     const size_t end = bounds[1];
-    if (start == end && matched_to_from && end == from) {
-      // As Oniguruma's users do: no empty match directly after a match.
+    if (start == end && end == last_match_end) {
+      // As in the HF library: no empty match where the last one ended.
       if (from == text.size()) break;
       from += FirstUtf8Unit(text.substr(from)).length;
       continue;
     }
     if (start > emitted) DSV4_RETURN_IF_ERROR(emit(text.substr(emitted, start - emitted)));
     if (end > start) DSV4_RETURN_IF_ERROR(emit(text.substr(start, end - start)));
-    emitted = from = end;
-    matched_to_from = true;
+    emitted = from = last_match_end = end;
   }
   if (emitted < text.size()) return emit(text.substr(emitted));
   return absl::OkStatus();
