@@ -37,8 +37,8 @@ std::string JsonString(absl::string_view text) {
 // `value` as Python's json.dump(..., indent=1) writes it, but for text outside ASCII, which stays
 // UTF-8, and numbers, which keep their text.
 void AppendIndented(const JsonValue& value, int depth, std::string* out) {
-  const std::string line = "\n" + std::string(depth + 1, ' ');
-  const std::string last_line = "\n" + std::string(depth, ' ');
+  const std::string line = absl::StrCat("\n", std::string(depth + 1, ' '));
+  const std::string last_line = absl::StrCat("\n", std::string(depth, ' '));
   if (const auto* members = value.AsObject()) {
     *out += '{';
     for (const JsonMember& member : *members) {

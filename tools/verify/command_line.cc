@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/command_line.h"
+
+#include <csignal>
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/device/device.h"
+
+namespace dsv4 {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+}  // namespace
+
+std::string Arguments::Get(absl::string_view name, absl::string_view fallback) const {
+  const auto found = options.find(std::string(name));
+  return found == options.end() ? std::string(fallback) : found->second.back();
+}
+
+absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
+                                         absl::Span<const OptionSpec> options, size_t files) {
+  Arguments parsed;
+  bool options_ended = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const absl::string_view argument = arguments[i];
+    if (options_ended || argument.size() < 2 || argument[0] != '-') {
+      parsed.files.emplace_back(argument);
+      continue;
+    }
+    if (argument == "--") {
+      options_ended = true;
+      continue;
+    }
+    const size_t equals = argument.find('=');
+    const absl::string_view name = argument.substr(0, equals);
+    const OptionSpec* spec = nullptr;
+    for (const OptionSpec& option : options) {
+      if (option.name == name) spec = &option;
+    }
+    if (spec == nullptr) return InvalidArgument("unknown option ", name);
+    std::string value;
+    if (equals != absl::string_view::npos) {
+      if (!spec->takes_value) return InvalidArgument("option ", name, " takes no value");
+      value = std::string(argument.substr(equals + 1));
+    } else if (spec->takes_value) {
+      if (i + 1 == arguments.size()) return InvalidArgument("option ", name, " needs a value");
+      value = arguments[++i];
+    }
+    parsed.options[std::string(name)].push_back(value);
+  }
+  if (parsed.files.size() != files) {
+    return InvalidArgument(files, " file arguments are needed, ", parsed.files.size(), " given");
+  }
+  return parsed;
+}
+
+absl::StatusOr<Backend> ParseBackend(const std::string& name) {
+  for (const Backend backend : {Backend::kReference, Backend::kCpu}) {
+    if (name == BackendName(backend)) return backend;
+  }
+  return InvalidArgument("option --backend = ", name, " is not reference or cpu");
+}
+
+absl::StatusOr<int32_t> ParseThreads(const std::string& text) {
+  int32_t threads = 0;
+  if (!absl::SimpleAtoi(text, &threads) || threads < 0 || threads > kMaxCpuThreads) {
+    return InvalidArgument("option --threads = ", text, " is not in 0..", kMaxCpuThreads);
+  }
+  return threads;
+}
+
+int ReportError(const absl::Status& error) {
+  std::fprintf(stderr, "dsv4-verify: %s\n", std::string(error.message()).c_str());
+  if (absl::IsCancelled(error)) return kExitInterrupted;
+  if (absl::IsResourceExhausted(error)) return kExitMemory;
+  return kExitInput;
+}
+
+int ReportUsage(const absl::Status& error) {
+  std::fprintf(stderr, "dsv4-verify: %s (see dsv4-verify --help)\n",
+               std::string(error.message()).c_str());
+  return kExitUsage;
+}
+
+void CatchSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
+bool InterruptedBySignal() { return interrupted != 0; }
+
+}  // namespace dsv4

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/layer_compare.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "tools/verify/expected_tensors.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kLongestPrompt = 300;
+
+std::vector<float> ReadStreams(Model& model, int64_t elements) {
+  return WidenElements(model.streams(), model.activation_dtype(), elements);
+}
+
+// Published streams are bf16 values: storing them as such loses nothing.
+void WriteStreams(const std::vector<float>& streams, Model& model) {
+  if (model.activation_dtype() == DType::kBF16) {
+    std::transform(streams.begin(), streams.end(), static_cast<uint16_t*>(model.streams()),
+                   FloatToBf16);
+  } else {
+    std::copy(streams.begin(), streams.end(), static_cast<float*>(model.streams()));
+  }
+}
+
+// One prompt in both engines.
+class PromptComparison {
+ public:
+  PromptComparison(const OracleCase& oracle, int64_t length, Engine& baseline, Engine& tested)
+      : oracle_(oracle),
+        tokens_(OraclePrompt(oracle, "prompt", length)),
+        following_(OraclePrompt(oracle, "decode", 1)[0]),
+        baseline_(baseline),
+        tested_(tested),
+        sums_(static_cast<size_t>(Blocks())) {}
+
+  absl::Status Run(const Interrupted& interrupted) {
+    DSV4_ASSIGN_OR_RETURN(KvSequence baseline, KvSequence::Open(&baseline_.cache()));
+    DSV4_ASSIGN_OR_RETURN(KvSequence tested, KvSequence::Open(&tested_.cache()));
+    const int64_t length = static_cast<int64_t>(tokens_.size());
+    const int64_t chunk = baseline_.info().prefill_chunk_tokens;
+    for (int64_t begin = 0; begin < length; begin += chunk) {
+      const int64_t rows = std::min(chunk, length - begin);
+      DSV4_RETURN_IF_ERROR(Begin(baseline_, baseline, begin, rows));
+      DSV4_RETURN_IF_ERROR(Begin(tested_, tested, begin, rows));
+      DSV4_RETURN_IF_ERROR(baseline_.model().Embed());
+      for (int64_t layer = 0; layer < Blocks(); ++layer) {
+        if (interrupted()) return Cancelled("interrupted");
+        DSV4_RETURN_IF_ERROR(CompareLayer(layer, begin, rows));
+      }
+      baseline_.batch().Commit();
+      tested_.batch().Commit();
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<LayerDistance> Distances() const {
+    std::vector<LayerDistance> distances;
+    for (size_t layer = 0; layer < sums_.size(); ++layer) {
+      distances.push_back({.prompt = static_cast<int64_t>(tokens_.size()),
+                           .layer = static_cast<int64_t>(layer),
+                           .distance = sums_[layer].distance()});
+    }
+    return distances;
+  }
+
+ private:
+  int64_t Blocks() const {
+    return oracle_.model.num_hidden_layers + (oracle_.model.num_nextn_predict_layers > 0 ? 1 : 0);
+  }
+
+  absl::Status Begin(Engine& engine, KvSequence& sequence, int64_t begin, int64_t rows) {
+    StepBatch& batch = engine.batch();
+    batch.Clear();
+    DSV4_RETURN_IF_ERROR(batch.Add(&sequence, absl::MakeConstSpan(tokens_).subspan(begin, rows)));
+    return engine.model().Begin(batch.rows(), batch.tokens());
+  }
+
+  absl::Status RunLayer(Engine& engine, int64_t layer, int64_t begin, int64_t rows) {
+    if (layer < oracle_.model.num_hidden_layers) return engine.model().RunLayer(layer);
+    const auto next = tokens_.begin() + begin + 1;
+    std::vector<int32_t> next_tokens(next, std::min(next + rows, tokens_.end()));
+    next_tokens.resize(static_cast<size_t>(rows), following_);
+    return engine.model().RunMtp(next_tokens.data());
+  }
+
+  absl::Status CompareLayer(int64_t layer, int64_t begin, int64_t rows) {
+    const int64_t elements = rows * kStreams * oracle_.model.hidden_size;
+    WriteStreams(ReadStreams(baseline_.model(), elements), tested_.model());
+    DSV4_RETURN_IF_ERROR(RunLayer(baseline_, layer, begin, rows));
+    DSV4_RETURN_IF_ERROR(RunLayer(tested_, layer, begin, rows));
+    sums_[static_cast<size_t>(layer)].Add(ReadStreams(tested_.model(), elements),
+                                          ReadStreams(baseline_.model(), elements));
+    return absl::OkStatus();
+  }
+
+  const OracleCase& oracle_;
+  const std::vector<int32_t> tokens_;
+  const int32_t following_;  // the token after the prompt
+  Engine& baseline_;
+  Engine& tested_;
+  std::vector<RelativeL2> sums_;  // by layer: output streams
+};
+
+}  // namespace
+
+std::vector<int64_t> LayerPrompts(const OracleCase& oracle) {
+  std::set<int64_t> chosen;
+  for (const int64_t length : oracle.prompts) {
+    const bool recorded = std::count(oracle.record.begin(), oracle.record.end(), length) != 0;
+    if (length == 5 || length == 129 || length == 300 || (recorded && length <= kLongestPrompt)) {
+      chosen.insert(length);
+    }
+  }
+  if (chosen.empty() && !oracle.prompts.empty()) {
+    chosen.insert(*std::min_element(oracle.prompts.begin(), oracle.prompts.end()));
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+absl::StatusOr<std::vector<LayerDistance>> CompareLayers(const OracleCase& oracle, Engine& baseline,
+                                                         Engine& tested,
+                                                         const Interrupted& interrupted) {
+  std::vector<LayerDistance> distances;
+  for (const int64_t length : LayerPrompts(oracle)) {
+    PromptComparison comparison(oracle, length, baseline, tested);
+    DSV4_RETURN_IF_ERROR(comparison.Run(interrupted));
+    const std::vector<LayerDistance> layers = comparison.Distances();
+    distances.insert(distances.end(), layers.begin(), layers.end());
+  }
+  return distances;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two engines of one checkpoint, layer by layer: each layer of both gets the streams that the
+// baseline's layer before it gave, so that no difference adds up over layers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/runtime/engine.h"
+#include "tools/verify/oracle_case.h"
+#include "tools/verify/oracle_run.h"
+
+namespace dsv4 {
+
+struct LayerDistance {
+  int64_t prompt = 0;   // length in tokens
+  int64_t layer = 0;    // num_hidden_layers is the MTP block
+  double distance = 0;  // relative L2 of the output streams of all rows of the prompt
+};
+
+// The prompts that the comparison is made for: those of 5, 129 and 300 tokens and the recorded ones
+// up to 300; the shortest one when there are none.
+std::vector<int64_t> LayerPrompts(const OracleCase& oracle);
+
+// For every prompt of LayerPrompts and every layer. Both engines were opened with
+// OracleEngineOptions and have no sequence open.
+absl::StatusOr<std::vector<LayerDistance>> CompareLayers(const OracleCase& oracle, Engine& baseline,
+                                                         Engine& tested,
+                                                         const Interrupted& interrupted);
+
+}  // namespace dsv4

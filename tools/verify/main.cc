@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// dsv4-verify: checks that this build computes what the model family's published code computes.
+#include <cstdio>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/base/error.h"
+#include "tools/verify/command_line.h"
+#include "tools/verify/oracle_command.h"
+
+namespace {
+
+constexpr char kHelp[] =
+    R"(usage: dsv4-verify oracle --mode exact|fp32|published [options] CASE.json EXPECTED.safetensors
+       dsv4-verify tokenizer TOKENIZER.json CASES.json
+       dsv4-verify gates [options] MODEL_DIR
+
+oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
+           figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md).
+           exact reads NAME.exact.safetensors; fp32 and published read NAME.published.safetensors.
+  --mode M         exact and fp32 are the reference backend's
+  --backend B      reference (default) or cpu
+  --omit POINT     leave out a rounding point or quantiser: the rule must notice (reference)
+  --layers         also print the recorded tensors that the rule does not read
+  --threads N      default: one per usable core
+  --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
+tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
+gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
+  --backend B      cpu (default) or reference
+  --threads N      default: one per usable core
+
+Exit codes: 0 all holds, 1 something does not, 2 usage, 3 a missing, malformed or unsupported file,
+4 out of memory, 130 interrupted.
+)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace dsv4;
+  const absl::Span<char* const> arguments(argv + 1, argc > 0 ? argc - 1 : 0);
+  for (const absl::string_view argument : arguments) {
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(kHelp, stdout);
+      return kExitPassed;
+    }
+    if (argument == "--version") {
+      std::printf("dsv4-verify %s\n", DSV4_PROJECT_VERSION);
+      return kExitPassed;
+    }
+    if (argument == "--") break;
+  }
+  if (arguments.empty()) return ReportUsage(InvalidArgument("a command is needed"));
+  const absl::string_view command = arguments[0];
+  if (command == "oracle") return RunOracleCommand(arguments.subspan(1));
+  return ReportUsage(InvalidArgument("unknown command ", command));
+}

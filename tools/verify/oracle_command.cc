@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/oracle_command.h"
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "tools/verify/command_line.h"
+#include "tools/verify/oracle_checkpoint.h"
+#include "tools/verify/oracle_rules.h"
+#include "tools/verify/temporary_folder.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr OptionSpec kOptions[] = {
+    {"--mode"}, {"--backend"}, {"--omit"}, {"--threads"}, {"--keep"}, {"--layers", false},
+};
+
+absl::StatusOr<Numerics> ParseMode(const std::string& name) {
+  if (name == "exact") return Numerics::kExact;
+  if (name == "fp32") return Numerics::kFp32;
+  if (name == "published") return Numerics::kPublished;
+  if (name.empty()) return InvalidArgument("option --mode is needed: exact, fp32 or published");
+  return InvalidArgument("option --mode = ", name, " is not exact, fp32 or published");
+}
+
+absl::StatusOr<uint64_t> ParsePoints(const Arguments& arguments) {
+  uint64_t points = 0;
+  if (!arguments.Has("--omit")) return points;
+  for (const std::string& name : arguments.options.at("--omit")) {
+    uint64_t bit = 0;
+    std::string names;
+    for (int32_t i = 0; i < static_cast<int32_t>(Point::kCount); ++i) {
+      const Point point = static_cast<Point>(i);
+      if (name == PointName(point)) bit = PointBit(point);
+      absl::StrAppend(&names, i == 0 ? "" : ", ", PointName(point));
+    }
+    if (bit == 0) return InvalidArgument("option --omit = ", name, " is not one of ", names);
+    points |= bit;
+  }
+  return points;
+}
+
+absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
+  OracleOptions options;
+  DSV4_ASSIGN_OR_RETURN(options.mode, ParseMode(arguments.Get("--mode", "")));
+  DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "reference")));
+  DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
+  DSV4_ASSIGN_OR_RETURN(options.omitted_points, ParsePoints(arguments));
+  options.all_tensors = arguments.Has("--layers");
+  if (options.backend != Backend::kReference) {
+    if (options.mode != Numerics::kPublished) {
+      return InvalidArgument("modes exact and fp32 are the reference backend's");
+    }
+    if (options.omitted_points != 0) {
+      return InvalidArgument("option --omit is the reference backend's");
+    }
+  }
+  options.print = [](absl::string_view line) {
+    std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+    std::fflush(stdout);
+  };
+  options.interrupted = &InterruptedBySignal;
+  return options;
+}
+
+absl::StatusOr<bool> Verify(const Arguments& arguments, const OracleOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(const OracleCase oracle, LoadOracleCase(arguments.files[0]));
+  DSV4_ASSIGN_OR_RETURN(const ExpectedTensors expected, ExpectedTensors::Open(arguments.files[1]));
+  std::optional<TemporaryFolder> temporary;
+  std::string folder = arguments.Get("--keep", "");
+  if (folder.empty()) {
+    DSV4_ASSIGN_OR_RETURN(TemporaryFolder created, TemporaryFolder::Create());
+    temporary.emplace(std::move(created));
+    folder = temporary->path();
+  }
+  DSV4_RETURN_IF_ERROR(WriteOracleCheckpoint(oracle, folder));
+  return VerifyOracle(oracle, folder, expected, options);
+}
+
+}  // namespace
+
+int RunOracleCommand(absl::Span<char* const> arguments) {
+  const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, kOptions, 2);
+  if (!parsed.ok()) return ReportUsage(parsed.status());
+  const absl::StatusOr<OracleOptions> options = ReadOptions(*parsed);
+  if (!options.ok()) return ReportUsage(options.status());
+  CatchSignals();
+  const absl::StatusOr<bool> passed = Verify(*parsed, *options);
+  if (!passed.ok()) return ReportError(passed.status());
+  return *passed ? kExitPassed : kExitFailed;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/oracle_rules.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "tools/verify/layer_compare.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr double kExactClose = 2e-5, kExactShare = 0.9, kExactWorst = 5e-3;
+constexpr double kFp32Close = 1e-5, kFp32Ratio = 0.5;
+constexpr double kPublishedLayer = 5e-3, kPublishedRatio = 1.25;
+
+struct Figure {
+  std::string name;  // without the mode: "p5.prefill.logits"
+  double distance;
+};
+
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.) / static_cast<double>(values.size());
+}
+
+// "p5" + "exact" + "prefill.logits" from "p5.prefill.logits".
+std::string RecordedName(absl::string_view name, absl::string_view mode) {
+  const size_t dot = name.find('.');
+  return absl::StrCat(name.substr(0, dot), ".", mode, name.substr(dot));
+}
+
+bool IsFigure(absl::string_view name) { return absl::EndsWith(name, "logits"); }
+bool IsSelection(absl::string_view name) {
+  return absl::EndsWith(name, ".route_expert") || absl::EndsWith(name, ".index_topk");
+}
+
+double DistanceOf(const std::vector<float>& actual, const std::vector<float>& expected) {
+  RelativeL2 sum;
+  sum.Add(actual, expected);
+  return sum.distance();
+}
+
+// What the rules need of one run against one recorded mode.
+class Comparison {
+ public:
+  Comparison(const OracleTensors& tensors, const ExpectedTensors& expected, std::string mode)
+      : tensors_(tensors), expected_(expected), mode_(std::move(mode)) {}
+
+  // Distances of all figures that are recorded.
+  absl::StatusOr<std::vector<Figure>> Figures() const {
+    std::vector<Figure> figures;
+    for (const auto& [name, tensor] : tensors_) {
+      const std::string recorded = RecordedName(name, mode_);
+      if (!IsFigure(name) || !expected_.Has(recorded)) continue;
+      DSV4_ASSIGN_OR_RETURN(const std::vector<float> values,
+                            expected_.Read(recorded, static_cast<int64_t>(tensor.size())));
+      figures.push_back({name, DistanceOf(tensor, values)});
+    }
+    if (figures.empty()) {
+      return NotFound(expected_.path(), ": no logits of the case's prompts in mode ", mode_);
+    }
+    return figures;
+  }
+
+  // Distance of a recorded tensor between operators. Selections and the weights that go with them
+  // are sets: 0 when equal, 1 when not.
+  absl::StatusOr<double> Distance(const std::string& name) const {
+    std::vector<float> actual = tensors_.at(name);
+    if (absl::EndsWith(name, ".index_topk")) return CompareSelected(name, std::move(actual));
+    DSV4_ASSIGN_OR_RETURN(std::vector<float> values, ReadLike(name, actual));
+    if (absl::EndsWith(name, ".route_expert")) {
+      std::sort(actual.begin(), actual.end());
+      std::sort(values.begin(), values.end());
+      return actual == values ? 0 : 1;
+    }
+    if (absl::EndsWith(name, ".route_weight")) {
+      DSV4_RETURN_IF_ERROR(SortByExpert(name, &actual, &values));
+    }
+    return DistanceOf(actual, values);
+  }
+
+  bool Recorded(absl::string_view name) const { return expected_.Has(RecordedName(name, mode_)); }
+
+ private:
+  absl::StatusOr<std::vector<float>> ReadLike(const std::string& name,
+                                              const std::vector<float>& tensor) const {
+    return expected_.Read(RecordedName(name, mode_), static_cast<int64_t>(tensor.size()));
+  }
+
+  // The file holds as many entries as there are groups to choose from, at most index_topk.
+  absl::StatusOr<double> CompareSelected(const std::string& name, std::vector<float> actual) const {
+    const auto drop_empty = [](std::vector<float>* indices) {
+      indices->erase(
+          std::remove_if(indices->begin(), indices->end(), [](float index) { return index < 0; }),
+          indices->end());
+      std::sort(indices->begin(), indices->end());
+    };
+    DSV4_ASSIGN_OR_RETURN(std::vector<float> values, expected_.Read(RecordedName(name, mode_)));
+    drop_empty(&actual);
+    drop_empty(&values);
+    return actual == values ? 0 : 1;
+  }
+
+  // Experts may come in another order: puts the weights of both sides in the order of the experts.
+  absl::Status SortByExpert(const std::string& name, std::vector<float>* actual,
+                            std::vector<float>* values) const {
+    const std::string experts_name =
+        name.substr(0, name.size() - absl::string_view("weight").size()) + "expert";
+    if (!Recorded(experts_name)) return absl::OkStatus();
+    const std::vector<float>& experts = tensors_.at(experts_name);
+    DSV4_ASSIGN_OR_RETURN(const std::vector<float> recorded, ReadLike(experts_name, experts));
+    const auto sort = [](const std::vector<float>& keys, std::vector<float>* weights) {
+      std::vector<std::pair<float, float>> pairs;
+      for (size_t i = 0; i < keys.size(); ++i) pairs.push_back({keys[i], (*weights)[i]});
+      std::sort(pairs.begin(), pairs.end());
+      for (size_t i = 0; i < keys.size(); ++i) (*weights)[i] = pairs[i].second;
+    };
+    sort(experts, actual);
+    sort(recorded, values);
+    return absl::OkStatus();
+  }
+
+  const OracleTensors& tensors_;
+  const ExpectedTensors& expected_;
+  const std::string mode_;
+};
+
+// One verification: the engine under test, its run, and the rule of its mode.
+class Verification {
+ public:
+  Verification(const OracleCase& oracle, const std::string& folder, const ExpectedTensors& expected,
+               const OracleOptions& options)
+      : oracle_(oracle), folder_(folder), expected_(expected), options_(options) {}
+
+  absl::StatusOr<bool> Run() {
+    DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine,
+                          Open(options_.backend, options_.omitted_points));
+    DSV4_ASSIGN_OR_RETURN(tensors_, RunOracleCase(oracle_, *engine, options_.interrupted));
+    switch (options_.mode) {
+      case Numerics::kExact:
+        return Exact();
+      case Numerics::kFp32:
+        return Fp32();
+      case Numerics::kPublished:
+        break;
+    }
+    return Published(*engine);
+  }
+
+ private:
+  absl::StatusOr<std::shared_ptr<Engine>> Open(Backend backend, uint64_t omitted_points) const {
+    EngineOptions options = OracleEngineOptions(oracle_, backend, options_.mode);
+    options.omitted_points = omitted_points;
+    options.threads = options_.threads;
+    options.progress = [this](int64_t, int64_t) { return !options_.interrupted(); };
+    return Engine::Open(folder_, options);
+  }
+
+  void Print(absl::string_view name, double distance) const {
+    options_.print(absl::StrFormat("%-44s %.3g", name, distance));
+  }
+
+  absl::Status PrintOthers(const Comparison& comparison, absl::string_view mode) const {
+    if (!options_.all_tensors) return absl::OkStatus();
+    for (const auto& [name, tensor] : tensors_) {
+      if (IsFigure(name) || !comparison.Recorded(name)) continue;
+      DSV4_ASSIGN_OR_RETURN(const double distance, comparison.Distance(name));
+      Print(RecordedName(name, mode), distance);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> Exact() const {
+    const Comparison comparison(tensors_, expected_, "exact");
+    DSV4_RETURN_IF_ERROR(PrintOthers(comparison, "exact"));
+    DSV4_ASSIGN_OR_RETURN(const std::vector<Figure> figures, comparison.Figures());
+    double worst = 0;
+    size_t close = 0;
+    for (const Figure& figure : figures) {
+      Print(RecordedName(figure.name, "exact"), figure.distance);
+      worst = std::max(worst, figure.distance);
+      close += figure.distance <= kExactClose;
+    }
+    const double share = static_cast<double>(close) / static_cast<double>(figures.size());
+    options_.print(absl::StrFormat("exact: %d figures, %.1f %% within 2e-5, worst %.3g",
+                                   figures.size(), 100 * share, worst));
+    return share >= kExactShare && worst <= kExactWorst;
+  }
+
+  absl::StatusOr<bool> Fp32() const {
+    const Comparison comparison(tensors_, expected_, "fp32");
+    DSV4_RETURN_IF_ERROR(PrintOthers(comparison, "fp32"));
+    double layer0 = 0, one_token = 0;
+    bool same_selection = true;
+    for (const auto& [name, tensor] : tensors_) {
+      if (!absl::StrContains(name, ".prefill.layer0.") || !comparison.Recorded(name)) continue;
+      DSV4_ASSIGN_OR_RETURN(const double distance, comparison.Distance(name));
+      if (IsSelection(name)) {
+        same_selection = same_selection && distance == 0;
+        options_.print(absl::StrFormat("%-44s %s", RecordedName(name, "fp32"),
+                                       distance == 0 ? "equal" : "differs"));
+      } else {
+        Print(RecordedName(name, "fp32"), distance);
+        layer0 = std::max(layer0, distance);
+      }
+    }
+    DSV4_ASSIGN_OR_RETURN(const std::vector<Figure> figures, comparison.Figures());
+    for (const Figure& figure : figures) {
+      Print(RecordedName(figure.name, "fp32"), figure.distance);
+      if (absl::StartsWith(figure.name, "p1.prefill.")) {
+        one_token = std::max(one_token, figure.distance);
+      }
+    }
+    DSV4_ASSIGN_OR_RETURN(const Ratio ratio, RatioToPublished(figures));
+    options_.print(absl::StrFormat(
+        "fp32: layer0 worst %.3g%s, one-token worst %.3g, mean %.3g, bf16's mean %.3g, ratio %.3g",
+        layer0, same_selection ? "" : " (selection differs)", one_token, ratio.mean,
+        ratio.published_mean, ratio.value()));
+    return layer0 <= kFp32Close && same_selection && one_token <= kFp32Close &&
+           ratio.value() <= kFp32Ratio;
+  }
+
+  absl::StatusOr<bool> Published(Engine& engine) const {
+    DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> baseline, Open(Backend::kReference, 0));
+    DSV4_ASSIGN_OR_RETURN(const std::vector<LayerDistance> layers,
+                          CompareLayers(oracle_, *baseline, engine, options_.interrupted));
+    double worst = 0;
+    for (const LayerDistance& layer : layers) {
+      const std::string block = layer.layer == oracle_.model.num_hidden_layers
+                                    ? "mtp"
+                                    : absl::StrCat("layer", layer.layer);
+      Print(absl::StrCat("p", layer.prompt, ".published.prefill.", block, ".streams"),
+            layer.distance);
+      worst = std::max(worst, layer.distance);
+    }
+    DSV4_ASSIGN_OR_RETURN(const std::vector<Figure> figures,
+                          Comparison(tensors_, expected_, "fp32").Figures());
+    for (const Figure& figure : figures) Print(RecordedName(figure.name, "fp32"), figure.distance);
+    DSV4_ASSIGN_OR_RETURN(const Ratio ratio, RatioToPublished(figures));
+    options_.print(absl::StrFormat("published: layers worst %.3g, end-to-end ratio %.3g", worst,
+                                   ratio.value()));
+    return worst <= kPublishedLayer && ratio.value() <= kPublishedRatio;
+  }
+
+  struct Ratio {
+    double mean = 0, published_mean = 0;
+    // 0 when the published code's logits are not recorded: then the ratio is not required.
+    double value() const { return published_mean == 0 ? 0 : mean / published_mean; }
+  };
+
+  // Mean distance from the recorded fp32 figures, against that of the recorded bf16 figures.
+  absl::StatusOr<Ratio> RatioToPublished(const std::vector<Figure>& figures) const {
+    std::vector<double> ours, published;
+    for (const Figure& figure : figures) {
+      const std::string bf16 = RecordedName(figure.name, "bf16");
+      if (!expected_.Has(bf16)) continue;
+      const int64_t elements = static_cast<int64_t>(tensors_.at(figure.name).size());
+      DSV4_ASSIGN_OR_RETURN(const std::vector<float> values, expected_.Read(bf16, elements));
+      DSV4_ASSIGN_OR_RETURN(const std::vector<float> exact,
+                            expected_.Read(RecordedName(figure.name, "fp32"), elements));
+      ours.push_back(figure.distance);
+      published.push_back(DistanceOf(values, exact));
+    }
+    if (ours.empty()) return Ratio{};
+    return Ratio{Mean(ours), Mean(published)};
+  }
+
+  const OracleCase& oracle_;
+  const std::string& folder_;
+  const ExpectedTensors& expected_;
+  const OracleOptions& options_;
+  OracleTensors tensors_;
+};
+
+}  // namespace
+
+absl::StatusOr<bool> VerifyOracle(const OracleCase& oracle, const std::string& folder,
+                                  const ExpectedTensors& expected, const OracleOptions& options) {
+  return Verification(oracle, folder, expected, options).Run();
+}
+
+}  // namespace dsv4

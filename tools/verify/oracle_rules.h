@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle's rules (tests/oracle/README.md, "How close is close"): opens engines on a case's
+// checkpoint, runs it, and holds what they compute against the recorded tensors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lib/runtime/engine.h"
+#include "tools/verify/expected_tensors.h"
+#include "tools/verify/oracle_case.h"
+#include "tools/verify/oracle_run.h"
+
+namespace dsv4 {
+
+struct OracleOptions {
+  Numerics mode = Numerics::kPublished;  // kExact and kFp32 are the reference backend's
+  Backend backend = Backend::kReference;
+  uint64_t omitted_points = 0;  // of the tested engine; reference backend only
+  int32_t threads = 0;          // 0 = one per usable core
+  bool all_tensors = false;     // also print the recorded tensors that no rule reads
+  std::function<void(absl::string_view)> print;  // one line, without its end
+  Interrupted interrupted;
+};
+
+// Prints a line per figure and the closing line; true when the rule of the mode holds. `folder`
+// holds the case's checkpoint. Errors: those of opening and running the engine; Corrupt when
+// `expected` does not fit the case; NotFound when it holds no figure of the case and mode.
+absl::StatusOr<bool> VerifyOracle(const OracleCase& oracle, const std::string& folder,
+                                  const ExpectedTensors& expected, const OracleOptions& options);
+
+}  // namespace dsv4

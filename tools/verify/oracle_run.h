@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs an oracle case through the library's forward pass, as a server would: every prompt in
+// prefill chunks with the MTP block, then the forced tokens of all prompts together, one row each
+// per step. It computes; what the results are held against is oracle_rules.h's.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/runtime/engine.h"
+#include "tools/verify/oracle_case.h"
+
+namespace dsv4 {
+
+// Tensors by the oracle's names (tests/oracle/README.md) without the mode: "p5.prefill.logits",
+// "p5.decode3.layer0.streams". Indices and experts are stored as floats.
+using OracleTensors = std::map<std::string, std::vector<float>>;
+
+// Asked between steps; true ends the work with Cancelled.
+using Interrupted = std::function<bool()>;
+
+// Engine options that hold every prompt of the case at once.
+EngineOptions OracleEngineOptions(const OracleCase& oracle, Backend backend, Numerics numerics);
+
+// All logits of the case, and the tensors between the operators for the prompts it records.
+// `engine` was opened with OracleEngineOptions and has no sequence open.
+absl::StatusOr<OracleTensors> RunOracleCase(const OracleCase& oracle, Engine& engine,
+                                            const Interrupted& interrupted);
+
+// `count` elements of `data`, f32, bf16 or i32, as floats.
+std::vector<float> WidenElements(const void* data, DType dtype, int64_t count);
+
+}  // namespace dsv4
