@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope_table: cosines and sines in double precision (two-term reduction by multiples of pi / 2,
+// rope_table: cosines and sines in double precision (three-part reduction by multiples of pi / 2,
 // then the polynomials of fdlibm), rounded once to f32.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rope_table.cc"
@@ -23,12 +23,14 @@ void FillRow(int64_t position, const float* frequencies, float* out) {
   const auto t = hn::Set(df, static_cast<float>(position));
   for (int64_t i = 0; i < kRopePairs; i += static_cast<int64_t>(hn::Lanes(d))) {
     const auto x = hn::PromoteTo(d, hn::Mul(t, hn::LoadU(df, frequencies + i)));
-    // Angles stay below 2^21: n has few bits, n times the first term is exact in the fused step.
     const auto magic = hn::Set(d, 6755399441055744.0);
     const auto shifted = hn::MulAdd(x, hn::Set(d, 0.63661977236758134308), magic);
     const auto n = hn::Sub(shifted, magic);
-    auto r = hn::NegMulAdd(n, hn::Set(d, 1.57079632679489655800), x);
-    r = hn::NegMulAdd(n, hn::Set(d, 6.12323399573676603587e-17), r);
+    // Angles stay below 2^20, so n has at most 20 bits and its products with the first two parts of
+    // pi / 2, of 33 bits each, are exact even where there is no fused multiply-add.
+    auto r = hn::NegMulAdd(n, hn::Set(d, 1.57079632673412561417e+00), x);
+    r = hn::NegMulAdd(n, hn::Set(d, 6.07710050630396597660e-11), r);
+    r = hn::NegMulAdd(n, hn::Set(d, 2.02226624879595063154e-21), r);
     const auto z = hn::Mul(r, r);
     auto s = hn::MulAdd(z, hn::Set(d, 1.58969099521155010221e-10),
                         hn::Set(d, -2.50507602534068634195e-08));

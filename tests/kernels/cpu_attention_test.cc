@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cpu backend's attention operators: against the reference in published numerics, in batches of
+// several sequences with shuffled blocks; and the row rule, bit for bit: a row alone, in chunks, in
+// a batch and on any number of threads.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/top_k.h"
+#include "tests/kernels/cpu_step.h"
+
+namespace dsv4::test {
+namespace {
+
+// Around every border: windows of 128, blocks of 64 and 256, groups of 4 and 128.
+const std::vector<Piece> kBatch = {
+    {0, 0, 1},   {1, 0, 6},    {2, 3, 1},   {3, 2, 9},   {4, 60, 8},
+    {5, 126, 5}, {6, 250, 10}, {7, 383, 1}, {8, 129, 1}, {9, 120, 140},
+};
+const std::vector<std::vector<Piece>> kSplits = {
+    // Sequence 9 in chunks: the last ones begin and end inside groups.
+    {{9, 120, 7}},  {{9, 127, 1}, {5, 126, 5}}, {{9, 128, 65}},
+    {{9, 193, 63}}, {{9, 256, 4}, {0, 0, 1}},
+};
+
+// Runs in order and gathers all rows.
+using Run = std::function<Rows(const std::vector<Piece>&, int threads, uint64_t seed)>;
+
+void RequireRowRule(const Run& run) {
+  const Rows whole = run(kBatch, 1, 1);
+  RequireSame(run(kBatch, 2, 2), whole);
+  RequireSame(run(kBatch, 3, 3), whole);
+  for (const std::vector<Piece>& pieces : kSplits) {
+    for (const auto& [key, row] : run(pieces, 2, 4)) {
+      INFO("sequence " << key.first << ", position or group " << key.second);
+      REQUIRE(SameBits(row, whole.at(key)));
+    }
+  }
+}
+
+template <class Act>
+Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed, int threads,
+                   uint64_t seed) {
+  TestStep step(pieces, seed);
+  Guarded<Act> q = StepTensor<Act>(step, 11, heads * 512);
+  Guarded<Act> kv = StepTensor<Act>(step, 12, 512);
+  std::vector<uint16_t> norm(512);
+  for (int i = 0; i < 512; ++i)
+    norm[static_cast<size_t>(i)] = FloatToBf16(1 + Value(13, 0, 0, i) / 4);
+  TestPool<Act> window(64, 512);
+  QkvPrepareParams p;
+  p.step = &step.step_;
+  p.heads = heads;
+  p.q = q.data();
+  p.kv = kv.data();
+  p.kv_norm = norm.data();
+  p.eps = 1e-6f;
+  p.compressed_rope = compressed;
+  p.window = window.pool();
+  Launch<Act>(p, threads);
+  Rows out;
+  ReadTensor(step, q, heads * 512, out);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const SequenceRows& s = step.sequences_[i];
+    for (int64_t at = s.first_position; at < s.first_position + s.rows; ++at) {
+      window.Read(s.window_blocks, at, out[{pieces[i].sequence, at}]);
+      window.Erase(s.window_blocks, at);
+    }
+  }
+  REQUIRE(window.AllPoison());
+  return out;
+}
+
+TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
+  ForEachTarget([] {
+    for (const bool compressed : {false, true}) {
+      RequireClose(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1),
+                   RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2), 0.999, 0.01);
+    }
+    RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
+      return RunQkvPrepare<uint16_t>(pieces, 3, true, threads, seed);
+    });
+  });
+}
+
+template <class Act>
+Rows RunIndexQuery(const std::vector<Piece>& pieces, int heads, int threads, uint64_t seed) {
+  TestStep step(pieces, seed);
+  Guarded<Act> q = StepTensor<Act>(step, 21, heads * 128);
+  IndexQueryParams p;
+  p.step = &step.step_;
+  p.heads = heads;
+  p.q = q.data();
+  Launch<Act>(p, threads);
+  Rows out;
+  ReadTensor(step, q, heads * 128, out);
+  return out;
+}
+
+TEST_CASE("cpu index_query equals the reference and keeps the row rule") {
+  ForEachTarget([] {
+    // A rotation's rounding that falls the other way moves an fp4 value by up to a step of 2 / 6.
+    RequireClose(RunIndexQuery<uint16_t>(kBatch, 8, 2, 1), RunIndexQuery<float>(kBatch, 8, 1, 2),
+                 0.999, 0.34);
+    RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
+      return RunIndexQuery<uint16_t>(pieces, 3, threads, seed);
+    });
+  });
+}
+
+// Runs `steps` one after the other, each step's new states the next one's old states; gives the
+// rows of all groups (key: sequence, group) and the last states (key: sequence, -1).
+template <class Act>
+Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool index_keys,
+                   int threads, uint64_t seed) {
+  constexpr int64_t kOffset = 192;
+  CompressKvParams p;
+  p.ratio = ratio;
+  p.index_keys = index_keys;
+  p.eps = 1e-6f;
+  p.state_offset_bytes = kOffset;
+  const int64_t dim = p.dim(), width = p.width(), triple = 3 * dim;
+  const int64_t floats = CompressorStateFloats(ratio, dim);
+  std::vector<float> ape(static_cast<size_t>(ratio * width));
+  std::vector<uint16_t> norm(static_cast<size_t>(dim));
+  for (size_t i = 0; i < ape.size(); ++i) ape[i] = Value(31, 0, 0, static_cast<int64_t>(i));
+  for (size_t i = 0; i < norm.size(); ++i) {
+    norm[i] = FloatToBf16(1 + Value(32, 0, 0, static_cast<int64_t>(i)) / 4);
+  }
+  p.ape = ape.data();
+  p.norm = norm.data();
+  Rows out;
+  std::map<int, std::vector<float>> states;
+  for (const std::vector<Piece>& pieces : steps) {
+    TestStep step(pieces, ++seed);
+    TestPool<Act> pool(kGroupBlockTokens / ratio, dim);
+    p.rows = pool.pool();
+    p.step = &step.step_;
+    Guarded<float> k = StepTensor<float>(step, 33, width), z = StepTensor<float>(step, 34, width);
+    for (int64_t i = 0; i < k.size(); ++i) {
+      k[i] += 0.01f * z[i];  // not bf16 numbers
+      z[i] *= 3;
+    }
+    p.k = k.data();
+    p.z = z.data();
+    std::deque<Guarded<float>> memory;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      Guarded<float>& in = memory.emplace_back(kOffset / 4 + floats);
+      const std::vector<float>& old = states[pieces[i].sequence];
+      std::copy(old.begin(), old.end(), in.data() + kOffset / 4);
+      step.sequences_[i].state_in = reinterpret_cast<const std::byte*>(in.data());
+      Guarded<float>& next = memory.emplace_back(kOffset / 4 + floats);
+      step.sequences_[i].state_out = reinterpret_cast<std::byte*>(next.data());
+    }
+    Launch<Act>(p, threads);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const SequenceRows& s = step.sequences_[i];
+      const int64_t end = s.first_position + s.rows;
+      for (int64_t g = s.first_position / ratio; g < VisibleGroups(end - 1, ratio); ++g) {
+        pool.Read(s.group_blocks, g, out[{pieces[i].sequence, g}]);
+        pool.Erase(s.group_blocks, g);
+      }
+      REQUIRE(memory[2 * i].Intact());
+      REQUIRE(memory[2 * i + 1].Intact());
+      const float* next = memory[2 * i + 1].data() + kOffset / 4;
+      states[pieces[i].sequence].assign(next, next + floats);
+    }
+    REQUIRE(pool.AllPoison());
+    for (const Piece& piece : pieces) {
+      // Only the triples that mean something.
+      const int64_t end = piece.first + piece.rows;
+      const std::vector<float>& state = states[piece.sequence];
+      std::vector<float>& kept = out[{piece.sequence, -1}];
+      kept.clear();
+      if (ratio == 4 && end >= 4) kept.insert(kept.end(), state.begin(), state.begin() + triple);
+      if (end % ratio != 0)
+        kept.insert(kept.end(), state.begin() + (ratio == 4 ? triple : 0), state.end());
+    }
+  }
+  return out;
+}
+
+TEST_CASE("cpu compress_kv equals the reference, and chunks change no bit") {
+  const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
+  const std::vector<std::vector<Piece>> chunks = {
+      {{0, 0, 1}, {1, 0, 1}},
+      {{0, 1, 2}, {2, 0, 2}},
+      {{0, 3, 1}, {4, 0, 7}},
+      {{0, 4, 3}},
+      {{0, 7, 57}},
+      {{3, 0, 127}, {0, 64, 62}, {2, 2, 1}},
+      {{0, 126, 1}, {3, 127, 1}},
+      {{0, 127, 1}},
+      {{0, 128, 129}, {4, 7, 254}},
+      {{0, 257, 43}},
+  };
+  std::vector<std::vector<Piece>> decode;
+  for (int64_t t = 0; t < 300; ++t) {
+    auto& step = decode.emplace_back();
+    for (const Piece& piece : whole) {
+      if (t < piece.rows) step.push_back({piece.sequence, t, 1});
+    }
+  }
+  ForEachTarget([&] {
+    for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
+      INFO("ratio " << ratio << ", index keys " << index_keys);
+      const Rows one = RunCompressKv<uint16_t>({whole}, ratio, index_keys, 1, 1);
+      for (const auto& [key, row] : one) {
+        for (const float v : row) REQUIRE(std::isfinite(v));
+      }
+      RequireSame(RunCompressKv<uint16_t>({whole}, ratio, index_keys, 3, 2), one);
+      RequireSame(RunCompressKv<uint16_t>(chunks, ratio, index_keys, 2, 3), one);
+      RequireSame(RunCompressKv<uint16_t>(decode, ratio, index_keys, 2, 4), one);
+      Rows rows, states, reference_rows, reference_states;
+      for (const auto& [key, row] : one) (key.second < 0 ? states : rows)[key] = row;
+      for (const auto& [key, row] : RunCompressKv<float>({whole}, ratio, index_keys, 1, 5)) {
+        (key.second < 0 ? reference_states : reference_rows)[key] = row;
+      }
+      RequireClose(rows, reference_rows, 0.998, index_keys ? 0.34 : 0.04);
+      RequireClose(states, reference_states, 0, 2e-6);
+    }
+  });
+}
+
+std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
+  const int64_t visible = VisibleGroups(position, 4);
+  std::vector<std::pair<uint64_t, int32_t>> order;
+  for (int32_t g = 0; g < visible; ++g) {
+    order.emplace_back(Hash(static_cast<uint64_t>(sequence * 100000 + position * 977 + g)), g);
+  }
+  std::sort(order.begin(), order.end());
+  order.resize(std::min(order.size(), static_cast<size_t>(topk)));
+  std::vector<int32_t> out;
+  for (const auto& [hash, g] : order) out.push_back(g);
+  std::sort(out.begin(), out.end());
+  out.resize(static_cast<size_t>(topk), -1);
+  return out;
+}
+
+template <class Act>
+Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, bool in_place,
+                        float sink_shift, int threads, uint64_t seed) {
+  constexpr int kTopk = 24;
+  TestStep step(pieces, seed);
+  TestPool<Act> window(64, 512), groups(ratio == 0 ? 1 : kGroupBlockTokens / ratio, 512);
+  std::vector<int32_t> selected;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const SequenceRows& s = step.sequences_[i];
+    const int64_t end = s.first_position + s.rows;
+    window.Fill(s.window_blocks, 41, pieces[i].sequence,
+                std::max<int64_t>(0, s.first_position - 127), end);
+    if (ratio != 0) {
+      groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, ratio));
+    }
+    for (int64_t t = s.first_position; t < end; ++t) {
+      for (const int32_t g : TestSelection(pieces[i].sequence, t, kTopk)) selected.push_back(g);
+    }
+  }
+  Guarded<Act> q = StepTensor<Act>(step, 43, heads * 512),
+               o = StepTensor<Act>(step, 0, heads * 512);
+  std::vector<float> sink;
+  for (int h = 0; h < heads; ++h) sink.push_back(Value(44, 0, 0, h) + sink_shift);
+  SparseAttentionParams p;
+  p.step = &step.step_;
+  p.heads = heads;
+  p.ratio = ratio;
+  p.q = q.data();
+  p.window = window.pool();
+  if (ratio != 0) p.groups = groups.pool();
+  if (ratio == 4) p.selected = selected.data();
+  p.topk = kTopk;
+  p.sink = sink.data();
+  p.softmax_scale = 1 / std::sqrt(512.0f);
+  p.o = in_place ? q.data() : o.data();
+  Launch<Act>(p, threads);
+  Rows out;
+  ReadTensor(step, in_place ? q : o, heads * 512, out);
+  return out;
+}
+
+TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
+  ForEachTarget([] {
+    for (const int ratio : {0, 4, 128}) {
+      for (const int heads : {1, 2, 3, 4, 7, 8}) {
+        INFO("ratio " << ratio << ", heads " << heads);
+        RequireClose(RunSparseAttention<uint16_t>(kBatch, ratio, heads, heads == 4, 0, 2, 1),
+                     RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2), 0.998, 0.01);
+      }
+      RequireRowRule([&](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
+        return RunSparseAttention<uint16_t>(pieces, ratio, 5, false, 0, threads, seed);
+      });
+    }
+    // A sink far above and far below all scores.
+    for (const float shift : {60.0f, -1000.0f}) {
+      RequireClose(RunSparseAttention<uint16_t>(kBatch, 4, 4, false, shift, 2, 1),
+                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.998, 0.01);
+    }
+  });
+}
+
+// The row's groups by scores in double; where two scores are closer than f32 sums can tell, either
+// order is right.
+void RequireTop(const std::vector<double>& scores, int topk, const std::vector<float>& got) {
+  const auto visible = static_cast<int64_t>(scores.size());
+  const int64_t count = std::min<int64_t>(visible, topk);
+  double lowest = std::numeric_limits<double>::infinity(), magnitude = 0;
+  std::vector<bool> chosen(scores.size());
+  for (int64_t i = 0; i < topk; ++i) {
+    const auto g = static_cast<int64_t>(got[static_cast<size_t>(i)]);
+    if (i >= count) {
+      REQUIRE(g == -1);
+      continue;
+    }
+    REQUIRE((g >= 0 && g < visible));
+    REQUIRE((i == 0 || static_cast<float>(g) > got[static_cast<size_t>(i - 1)]));
+    chosen[static_cast<size_t>(g)] = true;
+    lowest = std::min(lowest, scores[static_cast<size_t>(g)]);
+  }
+  for (const double s : scores) magnitude = std::max(magnitude, std::abs(s));
+  for (size_t g = 0; g < scores.size(); ++g) {
+    if (!chosen[g]) REQUIRE(scores[g] <= lowest + 1e-5 * magnitude);
+  }
+}
+
+Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, int threads,
+                       uint64_t seed, bool check) {
+  TestStep step(pieces, seed);
+  TestPool<uint16_t> keys(64, 128);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const SequenceRows& s = step.sequences_[i];
+    keys.Fill(s.group_blocks, 51, pieces[i].sequence, 0,
+              VisibleGroups(s.first_position + s.rows - 1, 4));
+  }
+  Guarded<uint16_t> q = StepTensor<uint16_t>(step, 52, heads * 128);
+  Guarded<uint16_t> weights = StepTensor<uint16_t>(step, 53, heads);
+  Guarded<int32_t> selected(step.step_.rows * topk);
+  IndexScoreTopkParams p;
+  p.step = &step.step_;
+  p.heads = heads;
+  p.topk = topk;
+  p.q = q.data();
+  p.weights = weights.data();
+  p.weight_scale = 0.03f;
+  p.keys = keys.pool();
+  p.selected = selected.data();
+  Launch<uint16_t>(p, threads);
+  REQUIRE(selected.Intact());
+  Rows out;
+  for (int64_t r = 0; r < step.step_.rows; ++r) {
+    const int64_t position = step.positions_[static_cast<size_t>(r)];
+    std::vector<float>& row = out[{step.sequence(r), position}];
+    for (int i = 0; i < topk; ++i) row.push_back(static_cast<float>(selected[r * topk + i]));
+    if (!check) continue;
+    std::vector<double> scores;
+    for (int64_t g = 0; g < VisibleGroups(position, 4); ++g) {
+      double score = 0;
+      for (int h = 0; h < heads; ++h) {
+        double dot = 0;
+        for (int64_t e = 0; e < 128; ++e) {
+          dot += double{Bf16ToFloat(q[(r * heads + h) * 128 + e])} *
+                 double{Value(51, step.sequence(r), g, e)};
+        }
+        score += double{Bf16ToFloat(weights[r * heads + h])} * std::max(0.0, dot);
+      }
+      scores.push_back(score);
+    }
+    INFO("sequence " << step.sequence(r) << ", position " << position);
+    RequireTop(scores, topk, row);
+  }
+  return out;
+}
+
+TEST_CASE("cpu index_score_topk selects the highest scores and keeps the row rule") {
+  ForEachTarget([] {
+    for (const int heads : {1, 8, 11}) {
+      for (const int topk : {1, 16, 33, 64}) {
+        RunIndexScoreTopk(kBatch, heads, topk, 2, 1, true);
+      }
+    }
+    RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
+      return RunIndexScoreTopk(pieces, 8, 16, threads, seed, false);
+    });
+  });
+}
+
+TEST_CASE("cpu top-k is exact, with ties to the lowest index") {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 300; ++round) {
+    const int64_t n = 2 + static_cast<int64_t>(random() % 700);
+    const auto k = static_cast<int32_t>(1 + random() % static_cast<uint64_t>(n - 1));
+    const uint64_t distinct = 1 + random() % 40;  // many ties
+    std::vector<float> scores(static_cast<size_t>(n));
+    for (float& s : scores) {
+      s = static_cast<float>(random() % distinct) - 7.0f;
+      if (round % 3 == 0) s = std::ldexp(s + 0.37f, static_cast<int>(random() % 200) - 100);
+      if (round % 7 == 0 && random() % 9 == 0) s = -std::numeric_limits<float>::infinity();
+      s += 0.0f;
+    }
+    std::vector<int32_t> order(scores.size()), got(static_cast<size_t>(k));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+    });
+    order.resize(got.size());
+    std::sort(order.begin(), order.end());
+    SelectTopK(scores.data(), n, k, got.data());
+    REQUIRE(got == order);
+  }
+}
+
+}  // namespace
+}  // namespace dsv4::test
