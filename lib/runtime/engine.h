@@ -25,7 +25,7 @@ namespace dsv4 {
 struct EngineOptions {
   Backend backend = Backend::kCpu;
   Numerics numerics = Numerics::kPublished;
-  std::vector<int32_t> devices;      // empty = device 0; more than one is Unsupported
+  std::vector<int32_t> devices{};    // empty = device 0; more than one is Unsupported
   int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
   int64_t cache_tokens = 0;          // 0 = context_tokens
   int32_t max_sessions = 0;          // 0 = 4
@@ -36,7 +36,7 @@ struct EngineOptions {
   int32_t logit_rows = 0;       // rows whose logits one step may ask for; 0 = max_sessions
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
   // (done bytes, total bytes) of loading; false cancels.
-  std::function<bool(int64_t, int64_t)> progress;
+  std::function<bool(int64_t, int64_t)> progress{};
 };
 
 struct EngineInfo {
