@@ -16,7 +16,9 @@ class StreamingDecoder {
  public:
   // `tokenizer` must outlive this object.
   explicit StreamingDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {})
-      : tokenizer_(&tokenizer), options_(options) {}
+      : tokenizer_(&tokenizer), options_(options) {
+    held_.reserve(kHeldBytes);
+  }
 
   // Appends the text that `id` completes to *text: valid UTF-8, often nothing. At most 3 bytes are
   // held back: the start of a character that a later id may complete. InvalidArgument as
@@ -28,6 +30,9 @@ class StreamingDecoder {
   void Finish(std::string* text);
 
  private:
+  // Room for the longest tokens of the family, so that a step allocates nothing.
+  static constexpr size_t kHeldBytes = 1024;
+
   const Tokenizer* tokenizer_;
   DecodeOptions options_;
   std::string held_;
