@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// End-to-end speed of the cpu backend against what this machine can do, measured in the same run:
+//   prefill  floating-point operations (CostOf of every launch) per second, in percent of the f32
+//   FMA
+//            peak;
+//   decode   time of a step over its floor = bytes / read rate of that working set + flops / FMA
+//   peak
+//            + 0.3 us per operator call.
+// With --operators, a line per operator. usage: bench_forward [--operators] [--threads N] MODEL_DIR
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "benchmarks/ceiling.h"
+#include "lib/device/cpu_device.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/session.h"
+
+namespace dsv4 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kPromptTokens = 1024;
+constexpr int kDecodeSteps = 128;
+constexpr int kRepetitions = 7;
+constexpr double kCallSeconds = 0.3e-6;  // of an operator call, in the decode floor
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Adds up what was launched.
+class Totals final : public LaunchRecorder {
+ public:
+  struct Row {
+    int64_t calls = 0;
+    Cost cost;
+    double seconds = 0;
+  };
+  void Launched(const KernelEntry& entry, const Cost& cost, double seconds) override {
+    for (Row* row : {&rows[static_cast<size_t>(entry.op)], &all}) {
+      ++row->calls;
+      row->cost.bytes += cost.bytes;
+      row->cost.flops += cost.flops;
+      row->seconds += seconds;
+    }
+  }
+  std::array<Row, static_cast<size_t>(Op::kCount)> rows{};
+  Row all;
+};
+
+void PrintOperators(const Totals& totals, double fma_flops, double read_bytes, int64_t steps) {
+  std::printf("  %-18s %7s %10s %8s %9s %7s\n", "operator", "calls", "us", "GFLOP/s", "GB/s",
+              "share");
+  for (size_t op = 0; op < totals.rows.size(); ++op) {
+    const Totals::Row& row = totals.rows[op];
+    if (row.calls == 0) continue;
+    std::printf("  %-18s %7.1f %10.1f %8.1f %9.1f %6.1f%%\n", OpName(static_cast<Op>(op)),
+                static_cast<double>(row.calls) / steps, row.seconds * 1e6 / steps,
+                row.cost.flops / row.seconds * 1e-9, row.cost.bytes / row.seconds * 1e-9,
+                100 * row.seconds / totals.all.seconds);
+  }
+  std::printf("  FMA peak %.1f GFLOP/s, read rate %.1f GB/s\n", fma_flops * 1e-9,
+              read_bytes * 1e-9);
+}
+
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "bench_forward: %s\n", std::string(value.status().message()).c_str());
+    std::exit(1);
+  }
+  return *std::move(value);
+}
+
+std::vector<int32_t> PromptTokens(int64_t vocab) {
+  std::vector<int32_t> tokens;
+  uint32_t state = 1;
+  for (int64_t i = 0; i < kPromptTokens; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>(3 + (state >> 8) % (vocab - 3)));
+  }
+  return tokens;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Run(const std::string& folder, int32_t threads, bool operators) {
+  const Clock::time_point start = Clock::now();
+  const std::shared_ptr<Engine> engine = Must(Engine::Open(folder, {.threads = threads}));
+  const double open_seconds = SecondsSince(start);
+  const int32_t used_threads = engine->info().threads;
+  const std::vector<int32_t> prompt = PromptTokens(engine->config().vocab_size);
+
+  // The costs of one prefill and of one decode step, and the time of each operator.
+  Totals prefill_totals, decode_totals;
+  std::unique_ptr<Session> session = Must(Session::Open(engine, {}));
+  const auto prefill = [&] {
+    session.reset();
+    session = Must(Session::Open(engine, {}));
+    Must(session->Sync(prompt));
+    Must(session->Prefill(0, nullptr));
+  };
+  prefill();
+  engine->set_recorder(&prefill_totals);
+  prefill();
+  Must(session->Step());
+  engine->set_recorder(&decode_totals);
+  for (int step = 0; step < kDecodeSteps; ++step) Must(session->Step());
+  engine->set_recorder(nullptr);
+
+  // The ceilings are measured between the repetitions: this machine's clock and neighbours vary.
+  const int64_t step_bytes = decode_totals.all.cost.bytes / kDecodeSteps;
+  std::vector<double> prefill_seconds, decode_seconds, fma, read;
+  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+    {
+      CpuStream stream(used_threads);
+      fma.push_back(FmaPeak(stream));
+      read.push_back(ReadRate(stream, step_bytes));
+    }
+    Clock::time_point begin = Clock::now();
+    prefill();
+    prefill_seconds.push_back(SecondsSince(begin));
+    Must(session->Step());
+    begin = Clock::now();
+    for (int step = 0; step < kDecodeSteps; ++step) Must(session->Step());
+    decode_seconds.push_back(SecondsSince(begin) / kDecodeSteps);
+  }
+
+  const double fma_flops = Median(fma), read_bytes = Median(read);
+  const double prefill_time = Median(prefill_seconds), decode_time = Median(decode_seconds);
+  const double prefill_flops = static_cast<double>(prefill_totals.all.cost.flops);
+  const double step_flops = static_cast<double>(decode_totals.all.cost.flops) / kDecodeSteps;
+  const double calls = static_cast<double>(decode_totals.all.calls) / kDecodeSteps;
+  const double floor = step_bytes / read_bytes + step_flops / fma_flops + calls * kCallSeconds;
+  std::printf("open %.1f ms, %d threads, FMA peak %.1f GFLOP/s, read rate %.1f GB/s over %.1f MB\n",
+              open_seconds * 1e3, used_threads, fma_flops * 1e-9, read_bytes * 1e-9,
+              step_bytes * 1e-6);
+  std::printf("prefill %lld tokens: %.1f ms, %.0f tokens/s, %.2f GFLOP, %.1f %% of FMA peak\n",
+              static_cast<long long>(kPromptTokens), prefill_time * 1e3,
+              kPromptTokens / prefill_time, prefill_flops * 1e-9,
+              100 * prefill_flops / prefill_time / fma_flops);
+  std::printf(
+      "decode at %lld: %.1f us, %.0f tokens/s; floor %.1f us (%.2f MB, %.2f MFLOP, %.0f calls), "
+      "%.2f times\n",
+      static_cast<long long>(kPromptTokens), decode_time * 1e6, 1 / decode_time, floor * 1e6,
+      step_bytes * 1e-6, step_flops * 1e-6, calls, decode_time / floor);
+  if (operators) {
+    std::printf("prefill, per prompt:\n");
+    PrintOperators(prefill_totals, fma_flops, read_bytes, 1);
+    std::printf("decode, per step:\n");
+    PrintOperators(decode_totals, fma_flops, read_bytes, kDecodeSteps);
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
+
+int main(int argc, char** argv) {
+  std::string folder;
+  int threads = 0;
+  bool operators = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--operators") == 0) {
+      operators = true;
+    } else if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+      threads = std::atoi(argv[++i]);
+    } else if (argv[i][0] != '-' && folder.empty()) {
+      folder = argv[i];
+    } else {
+      folder.clear();
+      break;
+    }
+  }
+  if (folder.empty()) {
+    std::fprintf(stderr, "usage: bench_forward [--operators] [--threads N] MODEL_DIR\n");
+    return 2;
+  }
+  dsv4::Run(folder, threads, operators);
+  return 0;
+}
