@@ -36,8 +36,9 @@ std::string ValueText(const JsonValue& value) {
   return value.IsNull() ? "null" : absl::StrCat("an ", value.KindName());
 }
 
-// Reads the members of one JSON object; the first error is kept and later reads do nothing, so that
-// a caller reads all it needs and asks once. An absent or null key that is required is an error.
+// Reads the members of one JSON object. A read that fails gives 0; the first failure is kept in
+// `status`, so that a caller reads all it needs and asks once. A required key must be there and not
+// be null.
 class Fields {
  public:
   // `path` is what precedes a key in messages: "rope_scaling." for that object's.
@@ -118,8 +119,9 @@ class Fields {
   std::optional<Fields> Object(absl::string_view key) {
     const JsonValue* value = Required(key);
     if (value == nullptr) return std::nullopt;
-    if (value->AsObject() != nullptr)
+    if (value->AsObject() != nullptr) {
       return Fields(*value, source_, absl::StrCat(key, "."), &status_);
+    }
     Fail(InvalidArgument(Name(key), " is ", ValueText(*value), "; expected an object"));
     return std::nullopt;
   }
