@@ -139,8 +139,11 @@ void ProgressBar::Update(uint64_t done, uint64_t total) {
   const int room = TerminalColumns() - static_cast<int>(label_.size() + after.size()) - 4;
   const size_t width = static_cast<size_t>(std::clamp(room, 0, 40));
   const size_t filled = static_cast<size_t>(share * static_cast<double>(width));
-  std::string line = "\r" + label_ + " ";
-  if (width > 0) line += "[" + std::string(filled, '#') + std::string(width - filled, ' ') + "]";
+  std::string line = "\r";
+  line += label_;
+  line += width > 0 ? " [" : " ";
+  line.append(filled, '#').append(width - filled, ' ');
+  if (width > 0) line += "]";
   WriteErr(line + after + "\x1b[K");
   drawn_ = true;
 }

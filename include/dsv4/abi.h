@@ -2,11 +2,13 @@
  *
  * What every public header shares: the export macro, the struct rule, version queries.
  *
- * Struct rule. Every struct begins with `uint32_t struct_size`; set it with the struct's _INIT macro.
- * A caller that was built against an older header passes a smaller size: the fields it lacks mean 0,
- * which is always the old behaviour. A caller built against a newer one passes a larger size: it is
- * accepted when the fields that this library does not know are all 0, else DSV4_ERR_UNSUPPORTED.
- * Structs that the library fills are filled up to the caller's size.
+ * Struct rule. Every struct begins with `uint32_t struct_size`; set it with the struct's _INIT
+ * macro. A caller that was built against an older header passes a smaller size: the fields it lacks
+ * mean 0, which is always the old behaviour. A caller built against a newer one passes a larger
+ * size: it is accepted when the fields that this library does not know are all 0, else
+ * DSV4_ERR_UNSUPPORTED. Structs that the library fills are filled up to the caller's size, with 0
+ * where it knows no field. A size below the struct's first release or above 4096 is
+ * DSV4_ERR_INVALID_ARGUMENT, as is a reserved field other than 0 in a struct that comes in.
  */
 #ifndef DSV4_ABI_H_
 #define DSV4_ABI_H_

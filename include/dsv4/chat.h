@@ -28,12 +28,13 @@ typedef struct dsv4_message {
   const char* reasoning; /* assistant turns only; may be NULL. Kept where the format keeps it. */
   uint64_t reasoning_length;
 } dsv4_message;
-#define DSV4_MESSAGE_INIT {sizeof(dsv4_message), 0, NULL, 0, NULL, 0}
+#define DSV4_MESSAGE_INIT \
+  { sizeof(dsv4_message), 0, NULL, 0, NULL, 0 }
 
-/* Renders the conversation `messages[0..count)` up to where the assistant is to speak (or to the end
- * of its turn when the last message is the assistant's). Tokens as in dsv4_tokenizer_encode. Errors:
- * INVALID_ARGUMENT (names the message and field), UNSUPPORTED (a role of the format that this build
- * does not render), NOT_FOUND (the tokenizer lacks a control token; names it). */
+/* Renders the conversation `messages[0..count)` up to where the assistant is to speak (or to the
+ * end of its turn when the last message is the assistant's). Tokens as in dsv4_tokenizer_encode.
+ * Errors: INVALID_ARGUMENT (names the message and field), UNSUPPORTED (a role of the format that
+ * this build does not render), NOT_FOUND (the tokenizer lacks a control token; names it). */
 DSV4_API dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer,
                                       const dsv4_message* const* messages, size_t count,
                                       dsv4_thinking_mode thinking, int32_t* ids, size_t capacity,

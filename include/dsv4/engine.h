@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An engine: one model's weights on one device with its KV block pool and workspaces. Immutable once
- * open, except for what its sessions use; shareable between threads.
+ * An engine: one model's weights on one device with its KV block pool and workspaces. Immutable
+ * once open, except for what its sessions use; shareable between threads.
  */
 #ifndef DSV4_ENGINE_H_
 #define DSV4_ENGINE_H_
@@ -13,7 +13,7 @@ DSV4_BEGIN_DECLS
 typedef struct dsv4_engine dsv4_engine;
 
 typedef int32_t dsv4_backend;
-#define DSV4_BACKEND_AUTO ((dsv4_backend)0)      /* the best one for this machine; see dsv4_engine_info */
+#define DSV4_BACKEND_AUTO ((dsv4_backend)0)      /* the best here; dsv4_engine_info tells */
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
 
@@ -27,8 +27,8 @@ typedef int32_t dsv4_progress_phase;
 #define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2) /* unit: tokens */
 
 /* Called on the thread of the call it was given to, at most about 20 times a second and once at the
- * end. A non-zero return cancels the call (DSV4_ERR_CANCELLED). It must not call into the same session
- * or engine. */
+ * end. A non-zero return cancels the call (DSV4_ERR_CANCELLED). It must not call into the same
+ * session or engine. */
 typedef int32_t (*dsv4_progress_fn)(void* user, dsv4_progress_phase phase, uint64_t done,
                                     uint64_t total);
 
@@ -36,19 +36,19 @@ typedef struct dsv4_engine_options {
   uint32_t struct_size;
   dsv4_backend backend;
   dsv4_numerics numerics;
-  uint32_t device_count;   /* 0 = the backend's first device; more than one is UNSUPPORTED */
-  const int32_t* devices;  /* [device_count] indices of the backend's devices */
-  int64_t context_tokens;  /* longest session; 0 = the model's max_position_embeddings, its limit */
-  int64_t cache_tokens;    /* compressed rows of all sessions together; 0 = context_tokens */
-  int32_t max_sessions;    /* open at a time; 0 = 4 */
+  uint32_t device_count;  /* 0 = the backend's first device; more than one is UNSUPPORTED */
+  const int32_t* devices; /* [device_count] indices of the backend's devices */
+  int64_t context_tokens; /* longest session; 0 = the model's max_position_embeddings, its limit */
+  int64_t cache_tokens;   /* compressed rows of all sessions together; 0 = context_tokens */
+  int32_t max_sessions;   /* open at a time; 0 = 4 */
   int32_t prefill_chunk_tokens; /* tokens a step may prefill; 0 = 256 */
-  int32_t threads;         /* CPU threads of the backend, the caller included; 0 = one per core */
-  int32_t reserved;        /* 0 */
+  int32_t threads;           /* CPU threads of the backend, the caller included; 0 = one per core */
+  int32_t reserved;          /* 0 */
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT \
-  {sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL}
+  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL }
 
 /* The effective configuration and the planned memory. */
 typedef struct dsv4_engine_info {
@@ -71,10 +71,10 @@ typedef struct dsv4_engine_info {
   uint64_t workspace_bytes; /* activations and scratch */
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT \
-  {sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  { sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Opens the model folder `path` (UTF-8, NUL-terminated). `options` may be NULL. On success *engine is
- * owned by the caller. A folder without tokenizer.json opens too; text functions then return
+/* Opens the model folder `path` (UTF-8, NUL-terminated). `options` may be NULL. On success *engine
+ * is owned by the caller. A folder without tokenizer.json opens too; text functions then return
  * NOT_FOUND. Errors: NOT_FOUND, IO, CORRUPT, UNSUPPORTED, INVALID_ARGUMENT, OUT_OF_HOST_MEMORY,
  * CANCELLED; the message names the file, key, tensor or option. */
 DSV4_API dsv4_status dsv4_engine_open(const char* path, const dsv4_engine_options* options,
@@ -88,8 +88,8 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
-/* The engine's tokenizer: a view that lives as long as the engine's handle. Concurrent. NOT_FOUND when
- * the model folder has none. */
+/* The engine's tokenizer: a view that lives as long as the engine's handle. Concurrent. NOT_FOUND
+ * when the model folder has none. */
 DSV4_API dsv4_status dsv4_engine_tokenizer(const dsv4_engine* engine,
                                            const dsv4_tokenizer** tokenizer,
                                            dsv4_error** error) DSV4_NOEXCEPT;

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/capi/expect.h"
+
+int main(void) {
+  EXPECT(dsv4_abi_version() == DSV4_ABI_VERSION);
+  EXPECT(strcmp(dsv4_version(), DSV4_TEST_VERSION) == 0);
+  EXPECT(strstr(dsv4_build_info(), "dsv4 " DSV4_TEST_VERSION " (") == dsv4_build_info());
+  EXPECT(strstr(dsv4_build_info(), "cpu (") != NULL);
+  EXPECT(strstr(dsv4_build_info(), "reference") != NULL);
+  EXPECT(strchr(dsv4_build_info(), '\n') == NULL);
+  EXPECT(dsv4_build_info() == dsv4_build_info());
+
+  /* The initialisers set the size and nothing else. */
+  const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  const dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  const dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  const dsv4_sync_result sync = DSV4_SYNC_RESULT_INIT;
+  const dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  const dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  const dsv4_message message = DSV4_MESSAGE_INIT;
+#define EXPECT_INIT(object)                              \
+  do {                                                   \
+    size_t i;                                            \
+    EXPECT((object).struct_size == sizeof(object));      \
+    for (i = sizeof(uint32_t); i < sizeof(object); ++i)  \
+      EXPECT(((const unsigned char*)&(object))[i] == 0); \
+  } while (0)
+  EXPECT_INIT(options);
+  EXPECT_INIT(info);
+  EXPECT_INIT(sampling);
+  EXPECT_INIT(sync);
+  EXPECT_INIT(step);
+  EXPECT_INIT(stats);
+  EXPECT_INIT(message);
+  return 0;
+}

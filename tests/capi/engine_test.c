@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/capi/expect.h"
+
+struct progress {
+  int calls;
+  dsv4_progress_phase phase;
+  uint64_t done, total;
+  int32_t answer;
+};
+
+static int32_t note_progress(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+  struct progress* progress = user;
+  EXPECT(done <= total);
+  EXPECT(progress->calls == 0 || done >= progress->done);
+  ++progress->calls;
+  progress->phase = phase;
+  progress->done = done;
+  progress->total = total;
+  return progress->answer;
+}
+
+static void test_arguments(void) {
+  dsv4_engine* engine = NULL;
+  dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  const dsv4_tokenizer* tokenizer = NULL;
+  EXPECT_FAILS(dsv4_engine_open(NULL, NULL, &engine, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "path is NULL");
+  EXPECT_FAILS(dsv4_engine_open(MODEL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "engine is NULL");
+  EXPECT_FAILS(dsv4_engine_open("/nonexistent", NULL, &engine, &error), DSV4_ERR_NOT_FOUND,
+               "/nonexistent");
+  EXPECT_FAILS(dsv4_engine_get_info(NULL, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "engine is NULL");
+  EXPECT_FAILS(dsv4_engine_tokenizer(NULL, &tokenizer, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "engine is NULL");
+  EXPECT(engine == NULL);
+  dsv4_engine_close(NULL);
+}
+
+/* Sets one field of otherwise default options. */
+#define EXPECT_REFUSED(field, value, code, text)                                  \
+  do {                                                                            \
+    dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;                       \
+    dsv4_engine* engine = NULL;                                                   \
+    options.field = (value);                                                      \
+    EXPECT_FAILS(dsv4_engine_open(MODEL, &options, &engine, &error), code, text); \
+    EXPECT(engine == NULL);                                                       \
+  } while (0)
+
+static void test_options(void) {
+  EXPECT_REFUSED(backend, 3, DSV4_ERR_INVALID_ARGUMENT, "options.backend is 3");
+  EXPECT_REFUSED(backend, -1, DSV4_ERR_INVALID_ARGUMENT, "options.backend is -1");
+  EXPECT_REFUSED(numerics, 7, DSV4_ERR_INVALID_ARGUMENT, "options.numerics is 7");
+  EXPECT_REFUSED(numerics, DSV4_NUMERICS_EXACT, DSV4_ERR_UNSUPPORTED, "reference");
+  EXPECT_REFUSED(reserved, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved is 1");
+  EXPECT_REFUSED(device_count, 1, DSV4_ERR_INVALID_ARGUMENT, "options.devices is NULL");
+  EXPECT_REFUSED(device_count, 2, DSV4_ERR_UNSUPPORTED, "options.device_count is 2");
+  EXPECT_REFUSED(device_count, UINT32_MAX, DSV4_ERR_UNSUPPORTED, "options.device_count");
+  EXPECT_REFUSED(context_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
+  EXPECT_REFUSED(context_tokens, 16385, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
+  EXPECT_REFUSED(cache_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "cache_tokens");
+  EXPECT_REFUSED(cache_tokens, INT64_MAX, DSV4_ERR_INVALID_ARGUMENT, "cache_tokens");
+  EXPECT_REFUSED(max_sessions, -1, DSV4_ERR_INVALID_ARGUMENT, "max_sessions");
+  EXPECT_REFUSED(max_sessions, INT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "max_sessions");
+  EXPECT_REFUSED(prefill_chunk_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "prefill_chunk_tokens");
+  EXPECT_REFUSED(threads, -1, DSV4_ERR_INVALID_ARGUMENT, "threads");
+  EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
+  EXPECT_REFUSED(struct_size, sizeof(dsv4_engine_options) - 1, DSV4_ERR_INVALID_ARGUMENT,
+                 "options.struct_size is 71");
+  EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");
+
+  const int32_t other_device[] = {5};
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine* engine = NULL;
+  options.device_count = 1;
+  options.devices = other_device;
+  EXPECT(dsv4_engine_open(MODEL, &options, &engine, NULL) != DSV4_OK);
+  const int32_t first_device[] = {0};
+  options.devices = first_device;
+  dsv4_engine_close(open_engine(options));
+}
+
+/* A caller built against a newer header: a longer struct. */
+static void test_longer_structs(void) {
+  struct {
+    dsv4_engine_options known;
+    uint64_t later[2];
+  } options = {DSV4_ENGINE_OPTIONS_INIT, {0, 0}};
+  dsv4_engine* engine = NULL;
+  options.known.struct_size = sizeof options;
+  options.known.context_tokens = 300;
+  EXPECT_OK(dsv4_engine_open(MODEL, &options.known, &engine, &error));
+
+  struct longer_info {
+    dsv4_engine_info known;
+    uint64_t later, beyond;
+  } info = {DSV4_ENGINE_INFO_INIT, UINT64_MAX, UINT64_MAX};
+  info.known.struct_size = offsetof(struct longer_info, beyond);
+  const uint32_t size = info.known.struct_size;
+  EXPECT_OK(dsv4_engine_get_info(engine, &info.known, &error));
+  EXPECT(info.known.struct_size == size);
+  EXPECT(info.known.context_tokens == 300);
+  EXPECT(info.later == 0);
+  EXPECT(info.beyond == UINT64_MAX);
+
+  info.known.struct_size = sizeof(dsv4_engine_info) - 1;
+  EXPECT_FAILS(dsv4_engine_get_info(engine, &info.known, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "info.struct_size is 87");
+  EXPECT_FAILS(dsv4_engine_get_info(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "info is NULL");
+  dsv4_engine_close(engine);
+
+  engine = NULL;
+  options.later[1] = 1;
+  EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
+               "options sets a field at byte 80");
+  EXPECT(engine == NULL);
+}
+
+static void test_info(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  options.context_tokens = 400;
+  options.max_sessions = 2;
+  options.prefill_chunk_tokens = 32;
+  options.threads = 1;
+  dsv4_engine* engine = open_engine(options);
+  dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  EXPECT(info.struct_size == sizeof info);
+  EXPECT(info.backend == DSV4_BACKEND_CPU);
+  EXPECT(info.numerics == DSV4_NUMERICS_PUBLISHED);
+  EXPECT(info.threads == 1);
+  EXPECT(info.context_tokens == 400);
+  EXPECT(info.cache_tokens == 400);
+  EXPECT(info.max_sessions == 2);
+  EXPECT(info.prefill_chunk_tokens == 32);
+  /* The figures of models/dsv4-tiny/config.json and its index. */
+  EXPECT(info.vocab_size == 2048);
+  EXPECT(info.layers == 6);
+  EXPECT(info.bos_token == 0);
+  EXPECT(info.eos_token == 1);
+  EXPECT(info.has_tokenizer == 1);
+  EXPECT(info.has_mtp == 1);
+  EXPECT(info.weight_bytes >= 20234756u && info.weight_bytes < 30000000u);
+  EXPECT(info.cache_bytes > 0);
+  EXPECT(info.workspace_bytes > 0);
+
+  const dsv4_tokenizer* tokenizer = NULL;
+  EXPECT_FAILS(dsv4_engine_tokenizer(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "tokenizer is NULL");
+  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  EXPECT(dsv4_tokenizer_vocab_size(tokenizer) > 0);
+  dsv4_engine_close(engine);
+
+  engine = NULL;
+  EXPECT_OK(dsv4_engine_open(MODEL, NULL, &engine, &error));
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  EXPECT(info.context_tokens == 16384);
+  EXPECT(info.max_sessions == 4);
+  EXPECT(info.prefill_chunk_tokens == 256);
+  EXPECT(info.threads >= 1);
+  dsv4_engine_close(engine);
+}
+
+static void test_progress(void) {
+  struct progress progress = {0, 0, 0, 0, 0};
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine* engine = NULL;
+  options.context_tokens = 256;
+  options.progress = note_progress;
+  options.progress_user = &progress;
+  EXPECT_OK(dsv4_engine_open(MODEL, &options, &engine, &error));
+  EXPECT(progress.calls >= 1);
+  EXPECT(progress.phase == DSV4_PROGRESS_LOAD);
+  EXPECT(progress.done == progress.total);
+  EXPECT(progress.total >= 20234756u);
+  dsv4_engine_close(engine);
+
+  engine = NULL;
+  progress.calls = 0;
+  progress.answer = 1;
+  EXPECT_FAILS(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_ERR_CANCELLED, "");
+  EXPECT(progress.calls == 1);
+  EXPECT(engine == NULL);
+}
+
+int main(void) {
+  test_arguments();
+  test_options();
+  test_longer_structs();
+  test_info();
+  test_progress();
+  return 0;
+}

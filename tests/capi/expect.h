@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks of the C clients in this folder. A failed one prints where and why and ends the program; a
+ * program that passes prints nothing.
+ */
+#ifndef TESTS_CAPI_EXPECT_H_
+#define TESTS_CAPI_EXPECT_H_
+
+#include <dsv4/dsv4.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL DSV4_SOURCE_DIR "/models/dsv4-tiny"
+
+/* What calls inside EXPECT_OK and EXPECT_FAILS pass as their last argument. */
+static dsv4_error* error;
+
+#define EXPECT(condition)                                              \
+  do {                                                                 \
+    if (!(condition)) {                                                \
+      printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                         \
+    }                                                                  \
+  } while (0)
+
+#define EXPECT_OK(call) expect_status((call), DSV4_OK, "", __FILE__, __LINE__, #call)
+
+/* The call fails with `code` and a message that contains `text`. */
+#define EXPECT_FAILS(call, code, text) \
+  expect_status((call), (code), (text), __FILE__, __LINE__, #call)
+
+static inline void expect_status(dsv4_status status, dsv4_status code, const char* text,
+                                 const char* file, int line, const char* call) {
+  const char* message = dsv4_error_message(error);
+  if (status != code || dsv4_error_code(error) != code || (error == NULL) != (code == DSV4_OK) ||
+      strstr(message, text) == NULL || strchr(message, '\n') != NULL) {
+    printf("%s:%d: %s: %s \"%s\"; expected %s with \"%s\"\n", file, line, call,
+           dsv4_status_name(status), message, dsv4_status_name(code), text);
+    exit(1);
+  }
+  dsv4_error_free(error);
+  error = NULL;
+}
+
+/* The bundled model with a short context; options as given beside it. */
+static inline dsv4_engine* open_engine(dsv4_engine_options options) {
+  dsv4_engine* engine = NULL;
+  if (options.context_tokens == 0) options.context_tokens = 512;
+  EXPECT_OK(dsv4_engine_open(MODEL, &options, &engine, &error));
+  EXPECT(engine != NULL);
+  return engine;
+}
+
+static inline dsv4_engine* open_bundled(void) {
+  const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  return open_engine(options);
+}
+
+static inline dsv4_message message_of(dsv4_role role, const char* content) {
+  dsv4_message message = DSV4_MESSAGE_INIT;
+  message.role = role;
+  message.content = content;
+  message.content_length = strlen(content);
+  return message;
+}
+
+enum { kMaxPrompt = 2048 };
+
+/* The prompt of one user message. Returns its length. */
+static inline size_t render_question(const dsv4_engine* engine, const char* question,
+                                     int32_t ids[kMaxPrompt]) {
+  const dsv4_message message = message_of(DSV4_ROLE_USER, question);
+  const dsv4_message* conversation[1];
+  const dsv4_tokenizer* tokenizer = NULL;
+  size_t count = 0;
+  conversation[0] = &message;
+  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  EXPECT_OK(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, ids, kMaxPrompt, &count,
+                             &error));
+  EXPECT(count > 0 && count <= kMaxPrompt);
+  return count;
+}
+
+/* Steps to the end of the turn; the text goes to `text`. Returns the finish reason. */
+static inline dsv4_finish generate(dsv4_session* session, char* text, size_t capacity) {
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  size_t length = 0;
+  while (step.finish == DSV4_FINISH_NONE) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT(step.text != NULL && strlen(step.text) == step.text_length);
+    EXPECT(length + step.text_length < capacity);
+    memcpy(text + length, step.text, step.text_length);
+    length += step.text_length;
+  }
+  text[length] = '\0';
+  return step.finish;
+}
+
+#endif /* TESTS_CAPI_EXPECT_H_ */

@@ -1,0 +1,24 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: symbols_test.sh SOURCE_DIR LIBRARY NM
+# The functions that the headers declare, the version script and the library's exports are one list.
+set -eu
+source=$1 library=$2 nm=$3
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+export LC_ALL=C
+
+# A declaration is DSV4_API, a type, the name and an opening bracket.
+cat "$source"/include/dsv4/*.h | grep -v '^#' | tr '\n' ' ' |
+  grep -o 'DSV4_API [a-z0-9_ *]*(' | sed 's/ *($//; s/.*[ *]//' | sort >"$place/headers"
+sed -n 's/^ *\(dsv4_[a-z0-9_]*\);$/\1/p' "$source/capi/dsv4.map" >"$place/map"
+# Leaves out the version node, an absolute symbol.
+"$nm" -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' |
+  sort >"$place/library"
+
+failed=0
+[ -s "$place/headers" ] || { echo "the headers declare nothing"; failed=1; }
+sort -c "$place/map" || failed=1
+diff "$place/headers" "$place/map" || { echo "headers (<) and dsv4.map (>) differ"; failed=1; }
+diff "$place/map" "$place/library" || { echo "dsv4.map (<) and the library (>) differ"; failed=1; }
+exit $failed

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One session from two threads is refused; sessions of one engine on their own threads give what
+ * each gives alone.
+ */
+#include <pthread.h>
+
+#include "tests/capi/expect.h"
+
+struct intruder {
+  dsv4_session* session;
+  dsv4_status statuses[5];
+  int calls;
+};
+
+/* Tries every function on a session that another thread is computing on. */
+static void* intrude(void* argument) {
+  struct intruder* intruder = argument;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  const int32_t* tokens;
+  const int32_t one = 3;
+  size_t count;
+  intruder->statuses[0] = dsv4_session_step(intruder->session, &step, NULL);
+  intruder->statuses[1] = dsv4_session_sync(intruder->session, &one, 1, NULL, NULL);
+  intruder->statuses[2] = dsv4_session_tokens(intruder->session, &tokens, &count, NULL);
+  intruder->statuses[3] = dsv4_session_get_stats(intruder->session, &stats, NULL);
+  intruder->statuses[4] = dsv4_session_set_sampling(intruder->session, &sampling, NULL);
+  return NULL;
+}
+
+static int32_t call_intruder(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+  struct intruder* intruder = user;
+  pthread_t thread;
+  EXPECT(phase == DSV4_PROGRESS_PREFILL && done <= total);
+  if (intruder->calls++ > 0) return 0;
+  EXPECT(pthread_create(&thread, NULL, intrude, intruder) == 0);
+  EXPECT(pthread_join(thread, NULL) == 0);
+  return 0;
+}
+
+static int32_t cancel(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+  (void)user, (void)phase, (void)done, (void)total;
+  return 1;
+}
+
+static void test_busy(dsv4_engine* engine) {
+  int32_t tokens[100];
+  int64_t pending = -1;
+  int i;
+  struct intruder intruder = {NULL, {0}, 0};
+  for (i = 0; i < 100; ++i) tokens[i] = 100 + i;
+  EXPECT_OK(dsv4_session_open(engine, NULL, &intruder.session, &error));
+  EXPECT_OK(dsv4_session_sync(intruder.session, tokens, 100, NULL, &error));
+  EXPECT_OK(dsv4_session_prefill(intruder.session, 0, call_intruder, &intruder, &pending, &error));
+  EXPECT(pending == 0);
+  EXPECT(intruder.calls >= 1);
+  for (i = 0; i < 5; ++i) EXPECT(intruder.statuses[i] == DSV4_ERR_BUSY);
+  /* Free again. */
+  intrude(&intruder);
+  for (i = 0; i < 5; ++i) EXPECT(intruder.statuses[i] == DSV4_OK);
+
+  /* Cancelling keeps what is done: one chunk of 16. */
+  EXPECT_OK(dsv4_session_sync(intruder.session, tokens + 1, 99, NULL, &error));
+  EXPECT_FAILS(dsv4_session_prefill(intruder.session, 0, cancel, NULL, &pending, &error),
+               DSV4_ERR_CANCELLED, "");
+  EXPECT_OK(dsv4_session_prefill(intruder.session, 1, NULL, NULL, &pending, &error));
+  EXPECT(pending == 99 - 16 - 1);
+  dsv4_session_close(intruder.session);
+}
+
+struct speaker {
+  dsv4_engine* engine;
+  const char* question;
+  char text[256];
+};
+
+static void* speak(void* argument) {
+  struct speaker* speaker = argument;
+  int32_t prompt[kMaxPrompt];
+  dsv4_message message = message_of(DSV4_ROLE_USER, speaker->question);
+  const dsv4_message* conversation[] = {&message};
+  const dsv4_tokenizer* tokenizer = NULL;
+  dsv4_session* session = NULL;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  size_t count = 0;
+  EXPECT(dsv4_engine_tokenizer(speaker->engine, &tokenizer, NULL) == DSV4_OK);
+  EXPECT(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, prompt, kMaxPrompt, &count,
+                          NULL) == DSV4_OK);
+  EXPECT(dsv4_session_open(speaker->engine, NULL, &session, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_sync(session, prompt, count, NULL, NULL) == DSV4_OK);
+  while (step.finish == DSV4_FINISH_NONE) {
+    EXPECT(dsv4_session_step(session, &step, NULL) == DSV4_OK);
+    strncat(speaker->text, step.text, sizeof speaker->text - strlen(speaker->text) - 1);
+  }
+  dsv4_session_close(session);
+  return NULL;
+}
+
+/* Questions and answers of models/dsv4-tiny/gates.json. */
+static void test_sessions_on_threads(dsv4_engine* engine) {
+  struct speaker speakers[3] = {{engine, "Do you know the capital of Russia?", ""},
+                                {engine, "What languages do you speak?", ""},
+                                {engine, "Calculate 59 - 23.", ""}};
+  static const char* const kAnswers[3] = {"The capital of Russia is Moscow.",
+                                          "I speak English and a few words of other languages.",
+                                          "59 - 23 = 36"};
+  pthread_t threads[3];
+  int i;
+  for (i = 0; i < 3; ++i) EXPECT(pthread_create(&threads[i], NULL, speak, &speakers[i]) == 0);
+  for (i = 0; i < 3; ++i) EXPECT(pthread_join(threads[i], NULL) == 0);
+  for (i = 0; i < 3; ++i) EXPECT(strcmp(speakers[i].text, kAnswers[i]) == 0);
+}
+
+int main(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  options.prefill_chunk_tokens = 16;
+  dsv4_engine* engine = open_engine(options);
+  test_busy(engine);
+  test_sessions_on_threads(engine);
+  dsv4_engine_close(engine);
+  return 0;
+}
