@@ -54,12 +54,14 @@ class JsonReader {
   JsonReader(absl::string_view text, absl::string_view source)
       : padded_(text.size() + 2), source_(source) {
     char* p = padded_.data();
+    if (!p) return;
     *p++ = '[';
     if (!text.empty()) p = std::copy(text.begin(), text.end(), p);
     *p = ']';
   }
 
   absl::StatusOr<JsonValue> Read() {
+    if (!padded_.data()) return OutOfHostMemory(source_, ": no memory to read it");
     if (const auto error = parser_.iterate(padded_).get(document_)) return OpenError(error);
     ondemand::array roots;
     if (const auto error = document_.get_array().get(roots)) return WalkError(error);

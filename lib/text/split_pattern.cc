@@ -205,6 +205,7 @@ absl::StatusOr<SplitPattern> SplitPattern::Compile(absl::string_view source,
 absl::Status SplitPattern::ForEachPiece(
     absl::string_view text, MatchState& state,
     absl::FunctionRef<absl::Status(absl::string_view)> emit) const {
+  if (text.empty()) return absl::OkStatus();
   if (!state.data_ || !state.context_) return OutOfHostMemory("no memory to match a regex");
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t emitted = 0;  // end of the pieces so far
