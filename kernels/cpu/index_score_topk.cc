@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// index_score_topk: scores of all visible groups, then an exact selection. Keys are turned 16 at a
+// index_score_topk: scores of all visible groups, then an exact selection. Keys are turned 32 at a
 // time so that a lane is a group: a head's scores then need no sum over lanes, and a turned panel
 // serves all heads of up to eight neighbouring queries from L1. Rows that see no more than topk
 // groups are not scored.
@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/row_math-inl.h"
@@ -18,17 +19,17 @@
 #define DSV4_KERNELS_CPU_INDEX_SCORE_TOPK_ONCE_
 namespace dsv4 {
 
-inline constexpr int64_t kPanelGroups = 16;
 inline constexpr int64_t kKeyPairs = kIndexKeyElements / 2;
 
 // Which scores to compute: rows [row_begin, row_end) of the step, groups [group_begin, group_end)
 // as far as a row sees them; row r's score of group g goes to scores[(r - row_begin) * stride + g].
 struct ScoreRange {
   int64_t row_begin, row_end;
-  int64_t group_begin, group_end;  // group_begin a multiple of 16
+  int64_t group_begin, group_end;  // group_begin a multiple of 32
   float* scores;
-  int64_t stride;  // a multiple of 16
-  float* weights;  // scratch [heads]
+  int64_t stride;           // a multiple of 32
+  float* weights;           // scratch [heads]
+  const AttentionDot* dot;  // or null
 };
 
 }  // namespace dsv4
@@ -102,9 +103,9 @@ HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY
   }
 }
 
-HWY_INLINE void ScorePanel(const uint32_t* panel, const uint16_t* q, const float* weights,
-                           int64_t heads, float* scores) {
-  constexpr int kBlock = 4;
+void ScorePanel(const uint32_t* panel, const uint16_t* q, const float* weights, int64_t heads,
+                float* scores) {
+  constexpr int kBlock = kPanelVectors <= 2 ? 4 : 2;
   const DF d;
   VF sums[kPanelVectors];
   for (VF& s : sums) s = hn::Zero(d);
@@ -142,8 +143,10 @@ void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {
         for (int64_t h = 0; h < p.heads; ++h) {
           range.weights[h] = Bf16ToFloat(weights[h]) * p.weight_scale;
         }
-        ScorePanel(panel, static_cast<const uint16_t*>(p.q) + r * p.heads * kIndexKeyElements,
-                   range.weights, p.heads, range.scores + (r - range.row_begin) * range.stride + g);
+        const auto* q = static_cast<const uint16_t*>(p.q) + r * p.heads * kIndexKeyElements;
+        const auto score = range.dot != nullptr ? range.dot->panel : &ScorePanel;
+        score(panel, q, range.weights, p.heads,
+              range.scores + (r - range.row_begin) * range.stride + g);
       }
     }
     begin = end;
@@ -180,7 +183,8 @@ struct Plan {
   }
 };
 
-void SelectRow(const IndexScoreTopkParams& p, int64_t row, const float* scores) {
+// Uses up the row's scores.
+void SelectRow(const IndexScoreTopkParams& p, int64_t row, float* scores) {
   const int64_t visible = VisibleGroups(p.step->positions[row], kCsaRatio);
   int32_t* out = p.selected + row * p.topk;
   if (visible > p.topk) {
@@ -196,6 +200,7 @@ int64_t WorkspaceIndexScoreTopk(const IndexScoreTopkParams& p, int threads) {
 
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& p) {
   const auto score = HWY_DYNAMIC_DISPATCH(ScoreGroups);
+  const AttentionDot* dot = ActiveAttentionDot();
   auto* stream = static_cast<CpuStream*>(context.stream);
   const Plan plan(p);
   const int64_t rows = p.step->rows, blocks = (rows + plan.rows - 1) / plan.rows;
@@ -204,7 +209,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
   if (blocks >= stream->threads()) {
     ForRowBlocks(context, rows, plan.rows, [&](int64_t begin, int64_t end, int worker) {
       float* scores = scores_of(worker);
-      score(p, {begin, end, 0, plan.stride, scores, plan.stride, weights_of(worker)});
+      score(p, {begin, end, 0, plan.stride, scores, plan.stride, weights_of(worker), dot});
       for (int64_t r = begin; r < end; ++r) SelectRow(p, r, scores + (r - begin) * plan.stride);
     });
     return;
@@ -221,7 +226,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
       stream->ParallelFor((visible + kSplitGroups - 1) / kSplitGroups,
                           [&](int64_t unit, int worker) {
                             score(p, {begin, end, unit * kSplitGroups, (unit + 1) * kSplitGroups,
-                                      scores, plan.stride, weights_of(worker)});
+                                      scores, plan.stride, weights_of(worker), dot});
                           });
     }
     for (int64_t r = begin; r < end; ++r) SelectRow(p, r, scores + (r - begin) * plan.stride);

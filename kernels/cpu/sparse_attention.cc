@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/row_math-inl.h"
@@ -98,8 +99,9 @@ HWY_INLINE void ScoreTile(const uint16_t* HWY_RESTRICT q, const uint16_t* const*
 }
 
 template <int kHeads>
-HWY_INLINE void ScoreRows(const uint16_t* q, const uint16_t* const* rows, int64_t count,
-                          float* scores, int64_t stride) {
+HWY_INLINE void ScoreRows(const AttentionDot* dot, const uint16_t* q, const uint16_t* const* rows,
+                          int64_t count, float* scores, int64_t stride) {
+  if (dot != nullptr) return dot->rows(q, kHeads, rows, count, scores, stride);
   int64_t n = 0;
   for (; n + 4 <= count; n += 4) ScoreTile<kHeads, 4>(q, rows + n, scores + n, stride);
   for (; n < count; ++n) ScoreTile<kHeads, 1>(q, rows + n, scores + n, stride);
@@ -164,7 +166,7 @@ HWY_INLINE void SumSlice(const QueryScratch& query, int64_t stride, int64_t i,
 
 template <int kHeads>
 void AttendHeads(const SparseAttentionParams& p, int64_t begin, int64_t end, int64_t head,
-                 QueryScratch* queries, int64_t stride) {
+                 QueryScratch* queries, int64_t stride, const AttentionDot* dot) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SCALAR
   constexpr int kVectors = 1;  // 8 sums in 16 registers
 #else
@@ -176,7 +178,7 @@ void AttendHeads(const SparseAttentionParams& p, int64_t begin, int64_t end, int
   for (int64_t t = begin; t < end; ++t) {
     QueryScratch& query = queries[t - begin];
     const uint16_t* q = at(static_cast<const uint16_t*>(p.q), t);
-    ScoreRows<kHeads>(q, query.rows, query.count, query.weights, stride);
+    ScoreRows<kHeads>(dot, q, query.rows, query.count, query.weights, stride);
     for (int h = 0; h < kHeads; ++h) {
       query.inverse[h] =
           Softmax(query.weights + h * stride, query.count, p.softmax_scale, p.sink[head + h]);
@@ -198,19 +200,19 @@ void AttendHeads(const SparseAttentionParams& p, int64_t begin, int64_t end, int
 
 // Rows [begin, end) of the step (at most 4), heads [head, head + heads) (at most 4).
 void Attend(const SparseAttentionParams& p, int64_t begin, int64_t end, int64_t head, int64_t heads,
-            QueryScratch* queries, int64_t stride) {
+            QueryScratch* queries, int64_t stride, const AttentionDot* dot) {
   for (int64_t t = begin; t < end; ++t) {
     queries[t - begin].count = ListRows(p, t, queries[t - begin].rows);
   }
   switch (heads) {
     case 1:
-      return AttendHeads<1>(p, begin, end, head, queries, stride);
+      return AttendHeads<1>(p, begin, end, head, queries, stride, dot);
     case 2:
-      return AttendHeads<2>(p, begin, end, head, queries, stride);
+      return AttendHeads<2>(p, begin, end, head, queries, stride, dot);
     case 3:
-      return AttendHeads<3>(p, begin, end, head, queries, stride);
+      return AttendHeads<3>(p, begin, end, head, queries, stride, dot);
     default:
-      return AttendHeads<4>(p, begin, end, head, queries, stride);
+      return AttendHeads<4>(p, begin, end, head, queries, stride, dot);
   }
 }
 
@@ -244,6 +246,7 @@ int64_t WorkspaceSparseAttention(const SparseAttentionParams& p, int threads) {
 
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& p) {
   const auto attend = HWY_DYNAMIC_DISPATCH(Attend);
+  const AttentionDot* dot = ActiveAttentionDot();
   const int64_t max_rows = MaxRows(p), query_bytes = QueryBytes(max_rows);
   const int64_t head_blocks = (p.heads + kHeadBlock - 1) / kHeadBlock;
   const int64_t query_blocks = (p.step->rows + kQueryBlock - 1) / kQueryBlock;
@@ -260,7 +263,7 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
         const int64_t begin = unit / head_blocks * kQueryBlock;
         const int64_t head = unit % head_blocks * kHeadBlock;
         attend(p, begin, std::min<int64_t>(p.step->rows, begin + kQueryBlock), head,
-               std::min<int64_t>(kHeadBlock, p.heads - head), queries, max_rows);
+               std::min<int64_t>(kHeadBlock, p.heads - head), queries, max_rows, dot);
       });
 }
 

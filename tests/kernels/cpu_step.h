@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/attention_dot.h"
+#include "kernels/cpu/dot.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/rope.h"
@@ -245,14 +247,21 @@ void Launch(const Params& params, int threads = 1) {
   }
 }
 
-// Runs `test` once for every instruction set that was compiled and that this machine has.
+// Runs `test` once for every instruction set that was compiled and that this machine has, without
+// and, where there are any, with bf16 dot instructions.
 inline void ForEachTarget(const std::function<void()>& test) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
     INFO("target " << hwy::TargetName(target));
+    AllowAvx512Bf16(false);
     test();
+    AllowAvx512Bf16(true);
+    INFO("bf16 dots");
+    if (ActiveAttentionDot() != nullptr) test();
   }
   hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 // Bit for bit.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dot products of the attention operators on processors with a bf16 dot instruction, which does
+// twice the work of f32 multiply-adds. Elsewhere the operators use the SIMD code beside them.
+#pragma once
+
+#include <cstdint>
+
+namespace dsv4 {
+
+inline constexpr int64_t kPanelGroups = 32;  // index keys that lie side by side in a turned panel
+
+// A sum's order depends on its two vectors alone, not on the counts.
+struct AttentionDot {
+  // scores[h * stride + n] = q[h] . rows[n] over 512 elements, h < heads <= 4, n < count.
+  void (*rows)(const uint16_t* q, int64_t heads, const uint16_t* const* rows, int64_t count,
+               float* scores, int64_t stride);
+  // scores[g] = sum_h weights[h] * max(0, q[h] . key g) for the 32 keys of a panel: panel[d][g]
+  // holds elements 2 d and 2 d + 1 of key g; q is [heads, 128].
+  void (*panel)(const uint32_t* panel, const uint16_t* q, const float* weights, int64_t heads,
+                float* scores);
+};
+
+// Null when ActiveDotKernels() are not those of such an instruction.
+const AttentionDot* ActiveAttentionDot();
+
+#if defined(__x86_64__)
+extern const AttentionDot kAttentionDotAvx512Bf16;
+#endif
+
+}  // namespace dsv4
