@@ -2,7 +2,6 @@
 # The libraries the project builds on. Debian 12: see tools/install_dependencies.sh.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
-find_package(Protobuf REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(hwy REQUIRED)
 find_package(PkgConfig REQUIRED)

@@ -8,7 +8,7 @@ exec >&2 </dev/null
 
 packages='
   g++ cmake ninja-build pkg-config
-  libabsl-dev libprotobuf-dev protobuf-compiler libhwy-dev libsimdjson-dev libpcre2-dev
+  libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev
   catch2 libbenchmark-dev
 '
 
