@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kChunk = 64;  // dims that one unit of work pools; divides 128 and 512
 
+double ExpOfDifference(float a, float b) { return std::exp(double{a} - b); }
+
 // Online softmax triples of a chunk of dims.
 struct Pool {
   float largest[kChunk], weights[kChunk], weighted[kChunk];
@@ -38,10 +40,10 @@ struct Pool {
     for (int64_t d = 0; d < kChunk; ++d) {
       const float score = z[d] + ape[d];
       const float top = std::max(largest[d], score);
-      const float kept = std::exp(largest[d] - top), added = std::exp(score - top);
+      const double kept = ExpOfDifference(largest[d], top), added = ExpOfDifference(score, top);
       largest[d] = top;
-      weights[d] = weights[d] * kept + added;
-      weighted[d] = weighted[d] * kept + k[d] * added;
+      weights[d] = static_cast<float>(weights[d] * kept + added);
+      weighted[d] = static_cast<float>(weighted[d] * kept + k[d] * added);
     }
   }
 
@@ -53,9 +55,10 @@ struct Pool {
   void FinishWith(const Pool& other, float* out) const {
     for (int64_t d = 0; d < kChunk; ++d) {
       const float top = std::max(largest[d], other.largest[d]);
-      const float mine = std::exp(largest[d] - top), others = std::exp(other.largest[d] - top);
-      out[d] = (other.weighted[d] * others + weighted[d] * mine) /
-               (other.weights[d] * others + weights[d] * mine);
+      const double mine = ExpOfDifference(largest[d], top);
+      const double others = ExpOfDifference(other.largest[d], top);
+      out[d] = static_cast<float>((other.weighted[d] * others + weighted[d] * mine) /
+                                  (other.weights[d] * others + weights[d] * mine));
     }
   }
 };

@@ -68,7 +68,7 @@ void SwigluRow(const LaunchContext& context, float limit, float weight, int64_t 
       g = std::min(g, limit);
       u = std::clamp(u, -limit, limit);
     }
-    gate[i] = g * Sigmoid(g) * u * weight;
+    gate[i] = static_cast<float>(g * Sigmoid(g) * u * weight);
   }
   Round(context, Point::kRoundSwiglu, gate, inter);
   ActQuant(context, Point::kQuantExpertHidden, gate, inter, kFp8Block);

@@ -45,9 +45,9 @@ void MixProducts(const LaunchContext& context, const MixesPlan& plan, const floa
 void PreAndNorm(const LaunchContext& context, const float* pre, const float* streams,
                 int64_t hidden, const uint16_t* norm, float norm_eps, float* out) {
   for (int64_t d = 0; d < hidden; ++d) {
-    float sum = 0;
-    for (int64_t h = 0; h < kStreams; ++h) sum += pre[h] * streams[h * hidden + d];
-    out[d] = sum;
+    double sum = 0;
+    for (int64_t h = 0; h < kStreams; ++h) sum += double{pre[h]} * streams[h * hidden + d];
+    out[d] = static_cast<float>(sum);
   }
   Round(context, Point::kRoundHcPre, out, hidden);
   RmsNormRow(out, hidden, norm, norm_eps, out);
@@ -75,8 +75,8 @@ void DivideColumns(float eps, float* comb) {
 void HyperConnectionWeights(const float* m, const float* scale, const float* base, float eps,
                             int32_t iterations, float* pre, float* post, float* comb) {
   for (int64_t h = 0; h < kStreams; ++h) {
-    pre[h] = Sigmoid(m[h] * scale[0] + base[h]) + eps;
-    post[h] = 2 * Sigmoid(m[kStreams + h] * scale[1] + base[kStreams + h]);
+    pre[h] = static_cast<float>(Sigmoid(m[h] * scale[0] + base[h]) + eps);
+    post[h] = static_cast<float>(2 * Sigmoid(m[kStreams + h] * scale[1] + base[kStreams + h]));
   }
   for (int64_t h = 0; h < kStreams; ++h) {
     float logits[kStreams];
@@ -108,8 +108,10 @@ void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
   stream.ParallelFor(params.rows, [&](int64_t t, int) {
     const float* row = streams + t * kStreams * hidden;
     float* m = plan.products + t * kMixes;
-    const float inverse = InverseRms(row, kStreams * hidden, params.norm_eps);
-    for (int64_t i = 0; i < kMixes; ++i) m[i] *= inverse;
+    const double inverse = InverseRms(row, kStreams * hidden, params.norm_eps);
+    for (int64_t i = 0; i < kMixes; ++i) {
+      m[i] = static_cast<float>(m[i] * inverse);
+    }
     float pre[kStreams];
     HyperConnectionWeights(m, params.scale, params.base, params.hc_eps, params.sinkhorn_iters, pre,
                            params.post + t * kStreams, params.comb + t * kStreams * kStreams);
@@ -136,11 +138,11 @@ void LaunchHcPost(const LaunchContext& context, const HcPostParams& params) {
     for (int64_t d = 0; d < hidden; ++d) {
       float mixed[kStreams];  // complete before the first store: out may be streams
       for (int64_t j = 0; j < kStreams; ++j) {
-        float sum = 0;
+        double sum = double{post[j]} * y[d];
         for (int64_t h = 0; h < kStreams; ++h) {
-          sum += comb[h * kStreams + j] * streams[h * hidden + d];
+          sum += double{comb[h * kStreams + j]} * streams[h * hidden + d];
         }
-        mixed[j] = post[j] * y[d] + sum;
+        mixed[j] = static_cast<float>(sum);
       }
       for (int64_t j = 0; j < kStreams; ++j) out[j * hidden + d] = mixed[j];
     }
@@ -158,10 +160,11 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
     const int64_t t = params.row_of == nullptr ? r : params.row_of[r];
     const float* row = streams + t * kStreams * hidden;
     const float* m = plan.products + r * kStreams;
-    const float inverse = InverseRms(row, kStreams * hidden, params.norm_eps);
+    const double inverse = InverseRms(row, kStreams * hidden, params.norm_eps);
     float pre[kStreams];
     for (int64_t h = 0; h < kStreams; ++h) {
-      pre[h] = Sigmoid(m[h] * inverse * params.scale[0] + params.base[h]) + params.hc_eps;
+      pre[h] = static_cast<float>(Sigmoid(m[h] * inverse * params.scale[0] + params.base[h]) +
+                                  params.hc_eps);
     }
     PreAndNorm(context, pre, row, hidden, params.norm, params.norm_eps,
                static_cast<float*>(params.normed) + r * hidden);

@@ -22,8 +22,10 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
     const float* table = rope + t * kKvRopeElements;
     for (int64_t h = 0; h < params.heads; ++h) {
       float* q = static_cast<float*>(params.q) + (t * params.heads + h) * kKvRowElements;
-      const float inverse = InverseRms(q, kKvRowElements, params.eps);
-      for (int64_t d = 0; d < kKvRowElements; ++d) q[d] *= inverse;
+      const double inverse = InverseRms(q, kKvRowElements, params.eps);
+      for (int64_t d = 0; d < kKvRowElements; ++d) {
+        q[d] = static_cast<float>(q[d] * inverse);
+      }
       Round(context, Point::kRoundQNorm, q, kKvRowElements);
       RotateTail(context, table, q);
     }

@@ -16,20 +16,15 @@ namespace {
 // the block of AddProducts' sums.
 constexpr int64_t kValueBlock = 64;
 
-// weights[l, n] = rows[n] . q[l] * scale, then exp against the maximum; denominator[l] with the
-// sink. Lanes beyond `heads` get zeros.
+// weights[l, n] = exp(rows[n] . q[l] * scale - maximum); denominator[l] with the sink. Lanes beyond
+// `heads` get zeros.
 void SoftmaxWeights(const AttentionPlan& plan, int64_t row_count, int64_t heads, const float* sink,
-                    float scale, double* denominator) {
+                    double scale, double* denominator) {
   for (int64_t n = 0; n < row_count; n += kTileRows) {
-    double dots[kTileRows * kTileLanes] = {};
+    double* dots = plan.scores + n * kTileLanes;
+    std::fill(dots, dots + kTileRows * kTileLanes, 0.0);
     AddProducts(plan.rows + n * kKvRowElements, kKvRowElements, plan.queries, kTileLanes,
                 kKvRowElements, dots, kTileLanes);
-    for (int64_t l = 0; l < kTileLanes; ++l) {
-      for (int64_t r = 0; r < kTileRows; ++r) {
-        plan.weights[l * plan.padded_rows + n + r] =
-            static_cast<float>(dots[r * kTileLanes + l] * scale);
-      }
-    }
   }
   for (int64_t l = 0; l < kTileLanes; ++l) {
     float* weights = plan.weights + l * plan.padded_rows;
@@ -37,14 +32,17 @@ void SoftmaxWeights(const AttentionPlan& plan, int64_t row_count, int64_t heads,
       std::fill(weights, weights + row_count, 0.0f);
       continue;
     }
-    float largest = sink[l];
-    for (int64_t n = 0; n < row_count; ++n) largest = std::max(largest, weights[n]);
-    double sum = 0;
+    double largest = sink[l];
     for (int64_t n = 0; n < row_count; ++n) {
-      weights[n] = std::exp(weights[n] - largest);
-      sum += double{weights[n]};
+      largest = std::max(largest, plan.scores[n * kTileLanes + l] * scale);
     }
-    denominator[l] = sum + double{std::exp(sink[l] - largest)};
+    double sum = std::exp(sink[l] - largest);
+    for (int64_t n = 0; n < row_count; ++n) {
+      const double weight = std::exp(plan.scores[n * kTileLanes + l] * scale - largest);
+      weights[n] = static_cast<float>(weight);
+      sum += weight;
+    }
+    denominator[l] = sum;
   }
 }
 
@@ -94,6 +92,7 @@ AttentionPlan::AttentionPlan(std::byte* base, int64_t max_rows)
       padded_rows(RoundUp(max_rows, kTileRows)),
       rows(scratch.Take<float>(padded_rows * kKvRowElements)),
       queries(scratch.Take<float>(kKvRowElements * kTileLanes)),
+      scores(scratch.Take<double>(padded_rows * kTileLanes)),
       weights(scratch.Take<float>(kTileLanes * padded_rows)),
       sums(scratch.Take<double>(kTileLanes * kKvRowElements)) {}
 

@@ -17,6 +17,7 @@ struct AttentionPlan {
   int64_t padded_rows;  // a multiple of 8
   float* rows;          // [padded_rows, 512]: the caller's list of keys and values
   float* queries;       // [512, 16]
+  double* scores;       // [padded_rows, 16]: q . row
   float* weights;       // [16, padded_rows]
   double* sums;         // [16, 512]
 };
