@@ -20,6 +20,7 @@ home=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/
 if [ "$home" != "$PWD" ] || [ ! -f "$build/build.ninja" ]; then
   cmake --fresh --preset "$preset"
 fi
+# Ask first: ninja has a line to say even when there is nothing to do.
 case $(ninja -C "$build" -n "$@" 2>&1) in
   *'no work to do'*) ;;
   *) ninja -C "$build" "$@" ;;
