@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // index_score_topk: scores of all visible groups, then an exact selection. Keys are turned 32 at a
 // time so that a lane is a group: a head's scores then need no sum over lanes, and a turned panel
-// serves all heads of up to eight neighbouring queries from L1. Rows that see no more than topk
+// serves all heads of up to sixteen neighbouring queries from L1. Rows that see no more than topk
 // groups are not scored.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/index_score_topk.cc"
@@ -163,9 +163,13 @@ namespace {
 
 HWY_EXPORT(ScoreGroups);
 
-constexpr int64_t kMaxRows = 8;            // queries that share a turned panel
+constexpr int64_t kMaxRows = 16;           // queries that share a turned panel
 constexpr int64_t kMaxScores = 256 << 10;  // floats of scores of one unit, unless one row has more
-constexpr int64_t kSplitGroups = 1024;     // groups of a unit when rows are few
+
+// Groups of a unit when rows are few: about two microseconds.
+int64_t SplitGroups(int32_t heads) {
+  return std::max<int64_t>(8192 / heads / kPanelGroups, 1) * kPanelGroups;
+}
 
 // Scratch of one worker: scores [rows][stride], weights [heads].
 struct Plan {
@@ -223,11 +227,11 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
       visible = std::max(visible, VisibleGroups(p.step->positions[r], kCsaRatio));
     }
     if (visible > p.topk) {
-      stream->ParallelFor((visible + kSplitGroups - 1) / kSplitGroups,
-                          [&](int64_t unit, int worker) {
-                            score(p, {begin, end, unit * kSplitGroups, (unit + 1) * kSplitGroups,
-                                      scores, plan.stride, weights_of(worker), dot});
-                          });
+      const int64_t split = SplitGroups(p.heads);
+      stream->ParallelFor((visible + split - 1) / split, [&](int64_t unit, int worker) {
+        score(p, {begin, end, unit * split, (unit + 1) * split, scores, plan.stride,
+                  weights_of(worker), dot});
+      });
     }
     for (int64_t r = begin; r < end; ++r) SelectRow(p, r, scores + (r - begin) * plan.stride);
   }

@@ -244,27 +244,36 @@ int64_t WorkspaceSparseAttention(const SparseAttentionParams& p, int threads) {
   return threads * kQueryBlock * QueryBytes(MaxRows(p));
 }
 
+// Queries of a unit: four, fewer while that leaves workers idle. Heads stay together: two workers
+// with two heads each would read every row twice, and one query of the bundled model takes 4 us.
+int64_t QueriesOfUnit(int64_t rows, int64_t head_blocks, int threads) {
+  int64_t queries = kQueryBlock;
+  while (queries > 1 && (rows + queries - 1) / queries * head_blocks < threads) queries /= 2;
+  return queries;
+}
+
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& p) {
   const auto attend = HWY_DYNAMIC_DISPATCH(Attend);
   const AttentionDot* dot = ActiveAttentionDot();
-  const int64_t max_rows = MaxRows(p), query_bytes = QueryBytes(max_rows);
+  auto* stream = static_cast<CpuStream*>(context.stream);
+  const int64_t max_rows = MaxRows(p), query_bytes = QueryBytes(max_rows), rows = p.step->rows;
   const int64_t head_blocks = (p.heads + kHeadBlock - 1) / kHeadBlock;
-  const int64_t query_blocks = (p.step->rows + kQueryBlock - 1) / kQueryBlock;
-  static_cast<CpuStream*>(context.stream)
-      ->ParallelFor(query_blocks * head_blocks, [&](int64_t unit, int worker) {
-        QueryScratch queries[kQueryBlock];
-        std::byte* scratch = context.workspace + worker * kQueryBlock * query_bytes;
-        for (QueryScratch& query : queries) {
-          query.rows = reinterpret_cast<const uint16_t**>(scratch);
-          query.weights = reinterpret_cast<float*>(
-              scratch + AlignUp(max_rows * static_cast<int64_t>(sizeof(void*))));
-          scratch += query_bytes;
-        }
-        const int64_t begin = unit / head_blocks * kQueryBlock;
-        const int64_t head = unit % head_blocks * kHeadBlock;
-        attend(p, begin, std::min<int64_t>(p.step->rows, begin + kQueryBlock), head,
-               std::min<int64_t>(kHeadBlock, p.heads - head), queries, max_rows, dot);
-      });
+  const int64_t queries_of_unit = QueriesOfUnit(rows, head_blocks, stream->threads());
+  const int64_t query_blocks = (rows + queries_of_unit - 1) / queries_of_unit;
+  stream->ParallelFor(query_blocks * head_blocks, [&](int64_t unit, int worker) {
+    QueryScratch queries[kQueryBlock];
+    std::byte* scratch = context.workspace + worker * kQueryBlock * query_bytes;
+    for (QueryScratch& query : queries) {
+      query.rows = reinterpret_cast<const uint16_t**>(scratch);
+      query.weights = reinterpret_cast<float*>(
+          scratch + AlignUp(max_rows * static_cast<int64_t>(sizeof(void*))));
+      scratch += query_bytes;
+    }
+    const int64_t begin = unit / head_blocks * queries_of_unit;
+    const int64_t head = unit % head_blocks * kHeadBlock;
+    attend(p, begin, std::min(rows, begin + queries_of_unit), head,
+           std::min<int64_t>(kHeadBlock, p.heads - head), queries, max_rows, dot);
+  });
 }
 
 }  // namespace
