@@ -22,8 +22,11 @@ int64_t FmaChains(int64_t iterations, float* sink) {
   using Tag = hn::ScalableTag<float>;
   const Tag df;
   const auto factor = hn::Set(df, 0.999f), term = hn::Set(df, *sink);
-  auto a0 = term, a1 = term, a2 = term, a3 = term, a4 = term, a5 = term;
-  auto b0 = term, b1 = term, b2 = term, b3 = term, b4 = term, b5 = term;
+  // All chains begin differently, or the compiler would make them one.
+  auto a0 = hn::Set(df, 0.0f), a1 = hn::Set(df, 0.1f), a2 = hn::Set(df, 0.2f);
+  auto a3 = hn::Set(df, 0.3f), a4 = hn::Set(df, 0.4f), a5 = hn::Set(df, 0.5f);
+  auto b0 = hn::Set(df, 0.6f), b1 = hn::Set(df, 0.7f), b2 = hn::Set(df, 0.8f);
+  auto b3 = hn::Set(df, 0.9f), b4 = hn::Set(df, 1.0f), b5 = hn::Set(df, 1.1f);
   for (int64_t i = 0; i < iterations; ++i) {
     a0 = hn::MulAdd(a0, factor, term);
     a1 = hn::MulAdd(a1, factor, term);

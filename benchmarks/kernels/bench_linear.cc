@@ -88,4 +88,4 @@ BENCHMARK(OutputGroups)
 }  // namespace
 }  // namespace dsv4::bench
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) { return dsv4::bench::Main(argc, argv); }

@@ -119,4 +119,4 @@ BENCHMARK(ExpertFfn)
 }  // namespace
 }  // namespace dsv4::bench
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) { return dsv4::bench::Main(argc, argv); }

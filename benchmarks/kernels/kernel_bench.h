@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -19,8 +21,10 @@
 
 namespace dsv4::bench {
 
+inline int thread_count = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+
 inline CpuStream& SharedStream() {
-  static CpuStream stream(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  static CpuStream stream(thread_count);
   return stream;
 }
 
@@ -108,6 +112,23 @@ void RunCalls(benchmark::State& state, const KernelEntry& entry, const std::vect
   state.counters["GFLOP/s"] =
       Counter(static_cast<double>(cost.flops) / 1e9, Counter::kIsIterationInvariantRate);
   state.counters["floor%"] = Counter(100 * floor, Counter::kIsIterationInvariantRate);
+}
+
+// main of a benchmark: Google Benchmark's options, and --threads=N (else one per processor).
+inline int Main(int argc, char** argv) {
+  constexpr char kThreads[] = "--threads=";
+  int kept = 1;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], kThreads, sizeof(kThreads) - 1) == 0) {
+      thread_count = std::max(1, std::atoi(argv[i] + sizeof(kThreads) - 1));
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  benchmark::Initialize(&kept, argv);
+  if (benchmark::ReportUnrecognizedArguments(kept, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
 }
 
 }  // namespace dsv4::bench

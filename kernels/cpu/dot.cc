@@ -184,8 +184,7 @@ HWY_INLINE float FoldFactor(const uint8_t* scale, int64_t i) {
   return factor;
 }
 
-void WidenFp8(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
-              uint16_t* out) {
+void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   const DF df;
   const DU du;
   const hn::Rebind<uint8_t, DF> d8;
@@ -193,7 +192,7 @@ void WidenFp8(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n,
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t block = 0; block < k / 128; ++block) {
       const VF factor = hn::Set(df, FoldFactor(scale, block));
-      const uint8_t* from = w + j * stride + block * 128;
+      const uint8_t* from = w + j * k + block * 128;
       uint16_t* to = out + j * k + block * 128;
       for (int64_t i = 0; i < 128; i += kLanes) {
         const VU v = hn::PromoteTo(du, hn::LoadU(d8, from + i));
@@ -218,8 +217,7 @@ HWY_INLINE VU WidenNibble(VU nibble, VF factor) {
   return hn::Or(hn::BitCast(du, value), sign);
 }
 
-void WidenFp4(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
-              uint16_t* out) {
+void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   const DF df;
   const DU du;
   const hn::Rebind<uint8_t, DF> d8;
@@ -227,7 +225,7 @@ void WidenFp4(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n,
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t run = 0; run < runs; ++run) {
       const VF factor = hn::Set(df, FoldFactor(scale, j * runs + run));
-      const uint8_t* from = w + j * (stride / 2) + run * 16;
+      const uint8_t* from = w + j * (k / 2) + run * 16;
       uint16_t* to = out + j * k + run * 32;
       for (int64_t i = 0; i < 16; i += kLanes) {
         const VU v = hn::PromoteTo(du, hn::LoadU(d8, from + i));

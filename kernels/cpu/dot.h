@@ -31,25 +31,23 @@ struct ActRows {
 // this: exact, and far from where a product with an activation could leave the range of normal f32.
 inline constexpr int kMaxFold = 48;
 
-// Most activation rows that the direct functions take.
+// Most activation rows that the direct functions take, and their longest K.
 inline constexpr int kDirectRows = 4;
+inline constexpr int64_t kDirectMaxK = 8192;
 
 // K is a multiple of 128. Scales are within kMaxFold of 127. Of an FP8 weight, the rows of one call
-// lie in one 128-row block, whose scales are `scale` [k / 128]; null means 2^0. An FP4 weight's
-// scales are [n, k / 32]; null means 2^0.
+// lie in one 128-row block, whose scales are `scale` [k / 128]. An FP4 weight's scales are
+// [n, k / 32]. The widening functions take null for 2^0.
 struct DotKernels {
   const char* name;
   // out[i * ld + j] = a row i . w row j, for i < m, j < n; w row j begins at w + j * w_stride.
   void (*bf16)(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n,
                int64_t k, float* out, int64_t ld);
-  // out[j * k + i] = the value of weight (j, i) as bf16, for j < n, i < k; rows of the weight are
-  // `stride` elements apart.
-  void (*widen_fp8)(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
-                    uint16_t* out);
-  void (*widen_fp4)(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
-                    uint16_t* out);
-  // As widen followed by bf16, for m <= kDirectRows, without the scratch. Null where widening in
-  // registers gains nothing.
+  // out[j * k + i] = the value of weight (j, i) as bf16, for j < n, i < k.
+  void (*widen_fp8)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
+  void (*widen_fp4)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
+  // As widen followed by bf16, for m <= kDirectRows and k <= kDirectMaxK, without the scratch. Null
+  // where widening in registers gains nothing.
   void (*direct_fp8)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
   void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,

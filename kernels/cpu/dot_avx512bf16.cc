@@ -214,12 +214,11 @@ struct Fp8Widener {
 
 inline int Fold(const uint8_t* scale, int64_t i) { return scale == nullptr ? 0 : scale[i] - 127; }
 
-void WidenFp8(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
-              uint16_t* out) {
+void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   for (int64_t block = 0; block < k / 128; ++block) {
     const Fp8Widener widener(Fold(scale, block));
     for (int64_t j = 0; j < n; ++j) {
-      const uint8_t* from = w + j * stride + block * 128;
+      const uint8_t* from = w + j * k + block * 128;
       uint16_t* to = out + j * k + block * 128;
       for (int half = 0; half < 2; ++half) {
         __m512i first, second;
@@ -302,20 +301,19 @@ alignas(64) constexpr uint16_t kE2M1[32] = {
     0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
     0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
 constexpr __mmask32 kE2M1Nonzero = 0xfefefefe;
-constexpr int64_t kRuns = 16;  // runs of 32 whose scales are prepared together
+constexpr int64_t kRuns = 16;  // runs whose scales one vector prepares
 
-// What to add to the bf16 bits of a nonzero value, in both halves of each word, for up to kRuns
-// runs.
+// What to add to the bf16 bits of a nonzero value, in both halves of each word, for `runs` runs;
+// writes whole groups of kRuns.
 inline void StoreFolds(const uint8_t* scale, int64_t runs, uint32_t* folds) {
-  if (scale == nullptr) {
-    _mm512_store_si512(folds, _mm512_setzero_si512());
-    return;
+  for (int64_t r = 0; r < runs; r += kRuns) {
+    const int64_t left = runs - r;
+    const auto mask = static_cast<__mmask16>(left < kRuns ? (1u << left) - 1 : 0xffffu);
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, scale + r));
+    const __m512i fold = _mm512_slli_epi32(_mm512_sub_epi32(bytes, _mm512_set1_epi32(127)), 7);
+    const __m512i low = _mm512_and_si512(fold, _mm512_set1_epi32(0xffff));
+    _mm512_store_si512(folds + r, _mm512_or_si512(low, _mm512_slli_epi32(fold, 16)));
   }
-  const __mmask16 mask = static_cast<__mmask16>((1u << runs) - 1);
-  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, scale));
-  const __m512i fold = _mm512_slli_epi32(_mm512_sub_epi32(bytes, _mm512_set1_epi32(127)), 7);
-  const __m512i low = _mm512_and_si512(fold, _mm512_set1_epi32(0xffff));
-  _mm512_store_si512(folds, _mm512_or_si512(low, _mm512_slli_epi32(fold, 16)));
 }
 
 // One run of 32 weights.
@@ -329,37 +327,31 @@ inline __m512i WidenRun(const uint8_t* w, uint32_t fold) {
   return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(shifts, bytes), scaled);
 }
 
-void WidenFp4(const uint8_t* w, int64_t stride, const uint8_t* scale, int64_t n, int64_t k,
-              uint16_t* out) {
-  alignas(64) uint32_t folds[kRuns];
-  const int64_t runs = k / 32;
-  for (int64_t j = 0; j < n; ++j) {
-    const uint8_t* from = w + j * (stride / 2);
-    uint16_t* to = out + j * k;
-    for (int64_t r = 0; r < runs; r += kRuns) {
-      const int64_t count = runs - r < kRuns ? runs - r : kRuns;
-      StoreFolds(scale == nullptr ? nullptr : scale + j * runs + r, count, folds);
-      for (int64_t c = 0; c < count; ++c) {
-        _mm512_storeu_si512(to + (r + c) * 32, WidenRun(from + (r + c) * 16, folds[c]));
-      }
+void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+  alignas(64) uint32_t folds[kRuns] = {};
+  const int64_t runs = n * (k / 32);  // rows follow each other without a gap
+  for (int64_t r = 0; r < runs; r += kRuns) {
+    const int64_t count = runs - r < kRuns ? runs - r : kRuns;
+    if (scale != nullptr) StoreFolds(scale + r, count, folds);
+    for (int64_t c = 0; c < count; ++c) {
+      _mm512_storeu_si512(out + (r + c) * 32, WidenRun(w + (r + c) * 16, folds[c]));
     }
   }
 }
 
 template <int kRows, int kCols>
-inline void TileFp4(const ActRows& a, const uint8_t* w, const uint8_t* scale, int n, int64_t k,
+inline void TileFp4(const ActRows& a, const uint8_t* w, const uint32_t* folds, int n, int64_t k,
                     float* out, int64_t ld) {
   const int64_t runs = k / 32;
   const uint16_t* rows[kRows];
   const uint8_t* cols[kCols];
-  const uint8_t* scales[kCols];
+  const uint32_t* col_folds[kCols];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) rows[i] = a.Row(i);
 #pragma GCC unroll 8
   for (int j = 0; j < kCols; ++j) {
-    const int64_t col = j < n ? j : n - 1;
-    cols[j] = w + col * (k / 2);
-    scales[j] = scale == nullptr ? nullptr : scale + col * runs;
+    cols[j] = w + (j < n ? j : n - 1) * (k / 2);
+    col_folds[j] = folds + (j < n ? j : n - 1) * runs;
   }
   __m512 acc[kRows][kCols];
 #pragma GCC unroll 8
@@ -367,22 +359,15 @@ inline void TileFp4(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
   }
-  alignas(64) uint32_t folds[kCols][kRuns];
-  for (int64_t r = 0; r < runs; r += kRuns) {
-    const int64_t count = runs - r < kRuns ? runs - r : kRuns;
+  for (int64_t r = 0; r < runs; ++r) {
+    __m512bh v[kRows];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) v[i] = LoadBf16(rows[i] + r * 32);
+#pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      StoreFolds(scales[j] == nullptr ? nullptr : scales[j] + r, count, folds[j]);
-    }
-    for (int64_t c = 0; c < count; ++c) {
-      __m512bh v[kRows];
+      const __m512bh b = AsBf16(WidenRun(cols[j] + r * 16, col_folds[j][r]));
 #pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) v[i] = LoadBf16(rows[i] + (r + c) * 32);
-#pragma GCC unroll 8
-      for (int j = 0; j < kCols; ++j) {
-        const __m512bh b = AsBf16(WidenRun(cols[j] + (r + c) * 16, folds[j][c]));
-#pragma GCC unroll 8
-        for (int i = 0; i < kRows; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i], b);
-      }
+      for (int i = 0; i < kRows; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i], b);
     }
   }
   StoreSums<kRows, kCols>(acc, n, out, ld);
@@ -391,9 +376,20 @@ inline void TileFp4(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
 template <int kRows, int kCols>
 void DirectFp4Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
                    float* out, int64_t ld) {
-  for (int64_t j = 0; j < n; j += kCols) {
-    TileFp4<kRows, kCols>(a, w + j * (k / 2), scale == nullptr ? nullptr : scale + j * (k / 32),
-                          static_cast<int>(n - j < kCols ? n - j : kCols), k, out + j, ld);
+  // The scales of several tiles are prepared ahead: a fold that is read just after the vector store
+  // it came by waits for it.
+  const int64_t runs = k / 32;
+  constexpr int64_t kFolds = kCols * kDirectMaxK / 32;
+  alignas(64) uint32_t folds[kFolds];
+  const int64_t block = kFolds / runs / kCols * kCols;
+  for (int64_t n0 = 0; n0 < n; n0 += block) {
+    const int64_t count = n - n0 < block ? n - n0 : block;
+    StoreFolds(scale + n0 * runs, count * runs, folds);
+    for (int64_t j = 0; j < count; j += kCols) {
+      TileFp4<kRows, kCols>(a, w + (n0 + j) * (k / 2), folds + j * runs,
+                            static_cast<int>(count - j < kCols ? count - j : kCols), k,
+                            out + n0 + j, ld);
+    }
   }
 }
 

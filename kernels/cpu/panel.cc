@@ -80,12 +80,10 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   }
   folds_ = FoldsExactly(0, n);
   const bool fp8 = weight.format == Format::kFp8;
-  const bool direct =
-      rows <= kDirectRows && (fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4) != nullptr;
-  if (!folds_ || direct) return;
+  if (weight.k <= kDirectMaxK) direct_ = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
+  if (!folds_ || (direct_ != nullptr && rows <= kDirectRows)) return;
   const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
-  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, weight.k, RowScales(0), n, weight.k,
-                                                  scratch);
+  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(0), n, weight.k, scratch);
   widened_ = scratch;
 }
 
@@ -111,16 +109,14 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
   const bool fp8 = weight_.format == Format::kFp8;
   const uint8_t* data =
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
-  const auto direct = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
-  if (direct == nullptr) {
-    (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, weight_.k, RowScales(j), n, weight_.k,
-                                                    scratch_);
+  if (direct_ == nullptr) {
+    (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(j), n, weight_.k, scratch_);
     kernels_.bf16(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
     return;
   }
   for (int64_t i = 0; i < m; i += kDirectRows) {
-    direct(a.From(i), std::min<int64_t>(kDirectRows, m - i), data, RowScales(j), n, weight_.k,
-           out + i * ld, ld);
+    direct_(a.From(i), std::min<int64_t>(kDirectRows, m - i), data, RowScales(j), n, weight_.k,
+            out + i * ld, ld);
   }
 }
 
@@ -132,7 +128,7 @@ void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int6
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   const uint8_t* scales = RowScales(j);
   const int64_t run = ScaleRun(weight_.format);
-  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, weight_.k, nullptr, 1, weight_.k, scratch_);
+  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, nullptr, 1, weight_.k, scratch_);
   for (int64_t i = 0; i < m; ++i) {
     const ActRows row = a.From(i);
     float total = 0;

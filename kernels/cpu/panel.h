@@ -65,7 +65,8 @@ class Panel {
   int64_t n0_, n_;
   uint16_t* scratch_;
   const uint16_t* widened_ = nullptr;  // rows k apart; null: products come straight from the weight
-  bool folds_ = true;                  // every scale is within kMaxFold
+  decltype(DotKernels::direct_fp8) direct_ = nullptr;
+  bool folds_ = true;  // every scale is within kMaxFold
 };
 
 // What becomes of a linear's f32 results.
