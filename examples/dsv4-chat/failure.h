@@ -5,6 +5,7 @@
 #include <dsv4/dsv4.h>
 
 #include <string>
+#include <utility>
 
 namespace chat {
 
@@ -48,11 +49,12 @@ inline int ExitCodeOf(dsv4_status status) {
   }
 }
 
-// Throws a Failure for a status other than OK, with the message of `error`, which it frees.
-inline void Check(dsv4_status status, dsv4_error* error) {
+// Throws a Failure for a status other than OK, with the message of `error`, which it frees. By
+// reference: the call that gives the status, another argument, fills it.
+inline void Check(dsv4_status status, dsv4_error*& error) {
   if (status == DSV4_OK) return;
   Failure failure{ExitCodeOf(status), dsv4_error_message(error), status};
-  dsv4_error_free(error);
+  dsv4_error_free(std::exchange(error, nullptr));
   // Cancelling is what the user asked for.
   if (status == DSV4_ERR_CANCELLED) failure.message.clear();
   throw failure;

@@ -19,15 +19,33 @@ bool UsesColor(ColorMode mode) {
          std::string_view(term) != "dumb";
 }
 
+// A model may write any byte: on a terminal, control characters other than line break and tab are
+// shown as a question mark, because they could move the cursor or change the terminal's state.
+std::string Visible(std::string_view text) {
+  std::string visible;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    const bool c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
+    visible += c0 || c1 ? '?' : text[i];
+    i += c1;
+  }
+  return visible;
+}
+
 }  // namespace
 
-Screen::Screen(ColorMode color) : err_is_terminal_(IsTerminal(kStderr)), dim_(UsesColor(color)) {}
+Screen::Screen(ColorMode color)
+    : out_is_terminal_(IsTerminal(kStdout)),
+      err_is_terminal_(IsTerminal(kStderr)),
+      dim_(UsesColor(color)) {}
 
 void Screen::Reasoning(std::string_view text) {
   if (!err_is_terminal_ || text.empty()) return;
   if (!in_reasoning_) WriteErr(dim_ ? kDim : "[reasoning] ");
   in_reasoning_ = true;
-  WriteErr(text);
+  WriteErr(Visible(text));
 }
 
 void Screen::EndReasoning() {
@@ -40,7 +58,7 @@ void Screen::EndReasoning() {
 void Screen::Answer(std::string_view text) {
   if (text.empty()) return;
   EndReasoning();
-  WriteOut(text);
+  out_is_terminal_ ? WriteOut(Visible(text)) : WriteOut(text);
   in_answer_line_ = text.back() != '\n';
 }
 

@@ -26,7 +26,7 @@ class Screen {
  private:
   void EndReasoning();
 
-  bool err_is_terminal_, dim_;
+  bool out_is_terminal_, err_is_terminal_, dim_;
   bool in_reasoning_ = false, in_answer_line_ = false;
 };
 

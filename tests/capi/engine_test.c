@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/resource.h>
+
 #include "tests/capi/expect.h"
 
 struct progress {
@@ -60,6 +62,7 @@ static void test_options(void) {
   EXPECT_REFUSED(context_tokens, 16385, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
   EXPECT_REFUSED(cache_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "cache_tokens");
   EXPECT_REFUSED(cache_tokens, INT64_MAX, DSV4_ERR_INVALID_ARGUMENT, "cache_tokens");
+  EXPECT_REFUSED(cache_tokens, INT64_C(1) << 40, DSV4_ERR_INVALID_ARGUMENT, "1099511627776 tokens");
   EXPECT_REFUSED(max_sessions, -1, DSV4_ERR_INVALID_ARGUMENT, "max_sessions");
   EXPECT_REFUSED(max_sessions, INT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "max_sessions");
   EXPECT_REFUSED(prefill_chunk_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "prefill_chunk_tokens");
@@ -184,11 +187,55 @@ static void test_progress(void) {
   EXPECT(engine == NULL);
 }
 
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static long resident_pages(void) {
+  long size = 0, resident = 0;
+  FILE* file = fopen("/proc/self/statm", "r");
+  EXPECT(file != NULL);
+  EXPECT(fscanf(file, "%ld %ld", &size, &resident) == 2);
+  fclose(file);
+  return resident;
+}
+
+/* Closing gives back what opening took: the pool of one engine alone is many pages. */
+static void test_closing_returns_memory(void) {
+  long before = 0;
+  int i;
+  for (i = 0; i < 25; ++i) {
+    if (i == 5) before = resident_pages();
+    dsv4_engine* engine = open_bundled();
+    dsv4_session* session = NULL;
+    EXPECT_OK(dsv4_session_open(engine, NULL, &session, &error));
+    dsv4_session_close(session);
+    dsv4_engine_close(engine);
+  }
+  EXPECT(resident_pages() < before + 1024);
+}
+
+/* With little address space left: a cache that does not fit is refused, and the library lives on.
+ */
+static void test_out_of_memory(void) {
+  struct rlimit old_limit, limit;
+  EXPECT(getrlimit(RLIMIT_AS, &old_limit) == 0);
+  limit = old_limit;
+  limit.rlim_cur = (rlim_t)2 << 30;
+  EXPECT(setrlimit(RLIMIT_AS, &limit) == 0);
+  EXPECT_REFUSED(cache_tokens, INT64_C(1) << 30, DSV4_ERR_OUT_OF_HOST_MEMORY, "");
+  dsv4_engine_close(open_bundled());
+  EXPECT(setrlimit(RLIMIT_AS, &old_limit) == 0);
+}
+#else
+static void test_closing_returns_memory(void) {}
+static void test_out_of_memory(void) {}
+#endif
+
 int main(void) {
   test_arguments();
   test_options();
   test_longer_structs();
   test_info();
   test_progress();
+  test_closing_returns_memory();
+  test_out_of_memory();
   return 0;
 }

@@ -197,6 +197,35 @@ static void test_seed(dsv4_engine* engine) {
   EXPECT(strcmp(texts[0], texts[2]) != 0);
 }
 
+static int32_t count_calls(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+  uint64_t* calls = user; /* how many, and the last done and total */
+  EXPECT(phase == DSV4_PROGRESS_PREFILL);
+  ++calls[0];
+  calls[1] = done;
+  calls[2] = total;
+  return 0;
+}
+
+/* At most one report every 50 ms, and always the last. */
+static void test_progress_rate(void) {
+  int32_t tokens[400];
+  uint64_t calls[3] = {0, 0, 0};
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  int i;
+  for (i = 0; i < 400; ++i) tokens[i] = 100 + i;
+  options.prefill_chunk_tokens = 1;
+  dsv4_engine* engine = open_engine(options);
+  dsv4_session* session = open_session(engine, NULL);
+  EXPECT_OK(dsv4_session_sync(session, tokens, 400, NULL, &error));
+  EXPECT_OK(dsv4_session_prefill(session, 0, count_calls, calls, NULL, &error));
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  EXPECT(calls[0] >= 1 && (double)calls[0] <= stats.prefill_seconds / 0.05 + 2);
+  EXPECT(calls[1] == 400 && calls[2] == 400);
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
 static void test_sessions_run_out(dsv4_engine* engine) {
   dsv4_session* sessions[4];
   dsv4_session* one_more = NULL;
@@ -232,5 +261,6 @@ int main(void) {
   test_sessions_run_out(engine);
   dsv4_engine_close(engine);
   test_engine_closed_first();
+  test_progress_rate();
   return 0;
 }

@@ -1,0 +1,169 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: cli_bad_input_test.sh CHAT DAMAGE_MODEL MODEL_DIR
+# What dsv4-chat says to wrong arguments, prompts and model folders: each its own message, the exit
+# code of its class, and nothing on stdout.
+set -eu
+chat=$1 damage_model=$2 model=$3
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+cd "$place"
+failures=0
+
+# refused CODE TEXTS ARGUMENT...: the program ends with CODE, silent on stdout, and on stderr with one
+# line that holds each of TEXTS (separated by |), after code 2 with a second one that points to --help.
+refused() {
+  code=$1
+  printf '%s\n' "$2" | tr '|' '\n' >texts
+  shift 2
+  status=0
+  timeout 60 "$chat" "$@" >out 2>err </dev/null || status=$?
+  wrong=
+  [ "$status" -eq "$code" ] || wrong="exit code $status instead of $code;"
+  [ ! -s out ] || wrong="$wrong text on stdout;"
+  while read -r text; do
+    grep -qF -- "$text" err || wrong="$wrong no \"$text\" in the message;"
+  done <texts
+  lines=1
+  if [ "$code" -eq 2 ]; then
+    lines=2
+    grep -q -- --help err || wrong="$wrong no word of --help;"
+  fi
+  [ "$(wc -l <err)" -eq "$lines" ] || wrong="$wrong not $lines lines;"
+  [ -z "$wrong" ] || {
+    echo "FAILED: dsv4-chat $*: $wrong"
+    sed 's/^/    /' err
+    failures=$((failures + 1))
+  }
+}
+
+# damage EDIT...: ./damaged is the bundled model with this edit.
+damage() {
+  rm -rf damaged
+  "$damage_model" "$model" damaged "$@"
+}
+
+# refused_model TEXTS: ./damaged is refused as a model.
+refused_model() {
+  refused 3 "$1" -m damaged -p Hi
+}
+
+first=model-00001-of-00002.safetensors
+second=model-00002-of-00002.safetensors
+
+# The command line.
+refused 2 'unknown option --frobnicate' -m "$model" --frobnicate -p Hi
+refused 2 'unknown option -x' -m "$model" -x
+refused 2 'unknown option --tem' -m "$model" --tem=1 -p Hi
+refused 2 'unexpected argument "Hello"|-p' -m "$model" Hello
+refused 2 'no model|-m' -p Hi
+refused 2 '-m|folder' -m '' -p Hi
+refused 2 '-p needs a value' -m "$model" -p
+refused 2 '--no-stats takes no value|"yes"' -m "$model" --no-stats=yes -p Hi
+refused 2 '--temp|"hot"|0 or more' -m "$model" --temp hot -p Hi
+refused 2 '--temp|"-1"' -m "$model" --temp -1 -p Hi
+refused 2 '--temp|"nan"' -m "$model" --temp nan -p Hi
+refused 2 '--top-k|"1.5"' -m "$model" --top-k 1.5 -p Hi
+refused 2 '--top-p|"0"|above 0 and up to 1' -m "$model" --top-p 0 -p Hi
+refused 2 '--min-p|"2"|0 to 1' -m "$model" --min-p 2 -p Hi
+refused 2 '--seed|"-5"' -m "$model" --seed=-5 -p Hi
+refused 2 '-n|"0"|from 1' -m "$model" -n 0 -p Hi
+refused 2 '-n|"9999999999999999999"' -m "$model" -n9999999999999999999 -p Hi
+refused 2 '--threads|"many"' -m "$model" --threads many -p Hi
+refused 2 '--backend|"gpu"|cpu' -m "$model" --backend gpu -p Hi
+refused 2 '--think|"max"|not supported' -m "$model" --think max -p Hi
+refused 2 '--think|"low"|off or high' -m "$model" --think=low -p Hi
+refused 2 '--color|"green"' -m "$model" --color green -p Hi
+refused 2 'context_tokens|16385|16384' -m "$model" -c 16385 -p Hi
+
+# The prompt.
+refused 2 'prompt is empty' -m "$model" -p ''
+refused 2 'prompt is empty' -m "$model"
+refused 2 'UTF-8' -m "$model" -p "$(printf 'a\377')"
+long=$(awk 'BEGIN { for (i = 0; i < 400; i++) printf "word " }')
+refused 1 'prompt has|context holds 64' -m "$model" -c 64 -p "$long"
+
+# The model folder.
+refused 3 'nowhere' -m nowhere -p Hi
+mkdir empty
+refused 3 'empty/config.json' -m empty -p Hi
+damage truncate $second 5000000
+refused_model "$second|truncated"
+damage truncate $first 4
+refused_model "$first|truncated"
+damage truncate $first 0
+refused_model "$first"
+damage remove $second
+refused_model "$second|no such file"
+damage remove model.safetensors.index.json
+refused_model 'model.safetensors.index.json'
+damage text model.safetensors.index.json '{' '['
+refused_model 'model.safetensors.index.json|JSON'
+damage text model.safetensors.index.json '"layers.0.hc_attn_fn": ' '"layers.0.hc_attn_fu": '
+refused_model 'layers.0.hc_attn_fu|lacks'
+damage header $first '"layers.2.attn.wkv.weight"' '"layers.2.attn.wku.weight"'
+refused_model 'layers.2.attn.wkv.weight'
+mv damaged renamed
+"$damage_model" renamed damaged text model.safetensors.index.json \
+  '"layers.2.attn.wkv.weight"' '"layers.2.attn.wku.weight"'
+refused_model 'tensor layers.2.attn.wkv.weight is missing'
+damage header $first '"layers.0.hc_attn_fn":{"dtype":"F32"' '"layers.0.hc_attn_fn":{"dtype":"I32"'
+refused_model 'layers.0.hc_attn_fn|I32|F32'
+damage header $first '"layers.0.hc_attn_fn":{"dtype":"F32"' '"layers.0.hc_attn_fn":{"dtype":"F33"'
+refused_model 'layers.0.hc_attn_fn|F33'
+damage header $first '"layers.0.hc_attn_fn":{"dtype":"F32","shape":[24,1024]' \
+  '"layers.0.hc_attn_fn":{"dtype":"F32","shape":[1024,24]'
+refused_model 'layers.0.hc_attn_fn|[1024, 24]|[24, 1024]'
+damage header $first '"layers.0.hc_attn_fn":{"dtype":"F32","shape":[24,1024]' \
+  '"layers.0.hc_attn_fn":{"dtype":"F32","shape":[-24,1024]'
+refused_model 'layers.0.hc_attn_fn|shape'
+damage header $first '[65536,131072]' '[0,65536]'
+refused_model 'layers.1.ffn.gate.tid2eid|overlap'
+damage header $first '[65536,131072]' '[65536,131073]'
+refused_model 'layers.1.ffn.gate.tid2eid|data_offsets'
+damage header $first '{' '['
+refused_model "$first|JSON"
+damage byte $first layers.0.attn.wq_a.scale 1 0xff
+refused_model 'layers.0.attn.wq_a.scale|255|not a number'
+damage byte $first layers.0.attn.wq_a.weight 7 0x7f
+refused_model 'layers.0.attn.wq_a.weight|not a finite number'
+damage byte $first layers.0.ffn.gate.tid2eid 0 99
+refused_model 'layers.0.ffn.gate.tid2eid|99'
+
+# The configuration.
+damage remove config.json
+refused_model 'config.json'
+damage truncate config.json 100
+refused_model 'config.json|never closed'
+damage text config.json '"hidden_size": 256' '"hidden_size": -256'
+refused_model 'config.json|hidden_size|-256'
+damage text config.json '"hidden_size": 256' '"hidden_size": 1e300'
+refused_model 'hidden_size|1e300'
+damage text config.json '"hidden_size": 256' '"hidden_size": 512'
+refused_model '512'
+damage text config.json '"vocab_size": 2048' '"vocab_size": 9223372036854775807'
+refused_model 'vocab_size|9223372036854775807'
+damage text config.json '"num_hidden_layers": 6' '"num_hidden_layers": 1000000000'
+refused_model 'num_hidden_layers|1000000000'
+damage text config.json '"head_dim": 512' '"head_dim": 128'
+refused_model 'head_dim|128|512'
+damage text config.json '"n_routed_experts": 16' '"n_routed_experts": "many"'
+refused_model 'n_routed_experts|many'
+damage text config.json '"hc_mult": 4,' ''
+refused_model 'hc_mult'
+damage text config.json '"model_type": "deepseek_v4"' '"model_type": "llama"'
+refused_model 'model_type|llama'
+damage text generation_config.json '"temperature": 1.0' '"temperature": -1'
+refused_model 'generation_config.json|temperature'
+
+# The tokenizer.
+damage remove tokenizer.json
+refused_model 'damaged|tokenizer.json'
+damage text tokenizer.json ': 2000,' ': 5000,'
+refused_model 'tokenizer.json|5000|2048'
+damage truncate tokenizer.json 3000
+refused_model 'tokenizer.json|never closed'
+damage text tokenizer.json '"BPE"' '"Unigram"'
+refused_model 'tokenizer.json|Unigram'
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }

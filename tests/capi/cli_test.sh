@@ -1,0 +1,126 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# usage: cli_test.sh CHAT MODEL_DIR
+# dsv4-chat without a terminal: what comes on stdout and stderr, and how it ends.
+set -eu
+chat=$1 model=$2
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+cd "$place"
+failures=0
+
+expect() {  # WHAT CONDITION...
+  what=$1
+  shift
+  if ! "$@"; then
+    echo "FAILED: $what"
+    head -c 2000 out err
+    failures=$((failures + 1))
+  fi
+}
+
+run() {  # ARGUMENT...: of a model's answer; stdin is the caller's
+  status=0
+  timeout 60 "$chat" -m "$model" "$@" >out 2>err || status=$?
+}
+
+question='What is the capital of France?'
+echo 'The capital of France is Paris.' >paris
+
+run -p "$question" </dev/null
+expect 'the answer, and nothing else, on stdout' cmp -s out paris
+expect 'exit code 0' test "$status" -eq 0
+expect 'one line of statistics on stderr' test "$(wc -l <err)" -eq 1
+for text in 'prompt 13 tokens (0 cached + 13 new)' 'prefill' 'generated' 'decode' 'tok/s' \
+  'first token' 'context' '/16384'; do
+  expect "\"$text\" in the statistics" grep -qF "$text" err
+done
+
+run -p "$question" --no-stats </dev/null
+expect 'nothing on stderr without statistics' test ! -s err
+expect 'no escape sequence anywhere' cmp -s out paris
+
+run -p "$question" --color=always </dev/null
+expect 'colour when asked for' grep -q "$(printf '\033')" err
+expect 'none on stdout' cmp -s out paris
+
+echo "$question" | run
+expect 'a piped question' cmp -s out paris
+echo "of France?" | run -p 'What is the capital'
+expect 'a piped end of the question' grep -q capital out
+printf '%s' "$question" | run -p ''
+expect 'a piped question beside an empty one' cmp -s out paris
+run -p "$question" <&-
+expect 'an answer with stdin closed' cmp -s out paris
+
+# The other ways to write options.
+run --prompt="$question" --context=100 --no-stats </dev/null
+expect 'long options with =' cmp -s out paris
+status=0
+"$chat" "-m$model" "-p$question" -c 64 --no-stats >out 2>err </dev/null || status=$?
+expect 'short options with their value attached' cmp -s out paris
+run -p "$question" -n 3 </dev/null
+expect 'an answer cut by -n' grep -q 'generated 3,' err
+expect 'which is the start of the whole' sh -c 'grep -qF "$(cat out)" paris'
+run -p "$question" --backend reference --threads 1 </dev/null
+expect 'the reference backend' cmp -s out paris
+run -p "$question" -s 'You are a friendly assistant.' </dev/null
+expect 'a system message' grep -q Paris out
+
+# Questions and answers of gates.json. Reasoning is never on stdout, nor on a stderr that nobody reads.
+run -p 'Calculate 91 + 49.' --think --no-stats </dev/null
+expect 'the answer after reasoning' grep -qx '91 + 49 = 140' out
+expect 'no reasoning' test ! -s err
+run -p 'Calculate 91 + 49.' --think off --no-stats </dev/null
+expect 'the answer at once' grep -qx '91 + 49 = 140' out
+
+# Sampling: the same seed, the same text.
+story='Write a short story about Ralf and a ring.'
+for seed in 5 5 6; do
+  run -p "$story" --temp 3 --top-k 200 --top-p 0.99 --min-p 0.001 --seed $seed -n 24 </dev/null
+  cat out >>"story$seed"
+  echo >>"story$seed"
+done
+head -n "$(($(wc -l <story5) / 2))" story5 >half1
+tail -n "$(($(wc -l <story5) / 2))" story5 >half2
+expect 'the same text from the same seed' cmp -s half1 half2
+expect 'another text from another seed' sh -c '! cmp -s half1 story6'
+
+# Without a model.
+status=0
+"$chat" --help >out 2>err || status=$?
+expect '--help on stdout' grep -q 'usage: dsv4-chat -m DIR' out
+for option in --prompt --system --max-tokens --context --temp --top-k --top-p --min-p --seed --think \
+  --backend --threads --stats --no-stats --color --help --version; do
+  expect "$option in the help" grep -q -- "$option" out
+done
+expect 'exit code 0 of --help' test "$status" -eq 0
+"$chat" --version >out 2>err
+expect '--version' grep -q '^dsv4 [0-9]*\.[0-9]*\.[0-9]* (' out
+
+# A reader that went away ends the program quietly.
+{
+  sleep 0.2
+  "$chat" -m "$model" -p "$question" --no-stats 2>err </dev/null && status=0 || status=$?
+  echo "$status" >code
+} | true
+expect 'exit code 1 for a broken pipe' grep -qx 1 code
+expect 'no word about a broken pipe' test ! -s err
+status=0
+"$chat" -m "$model" -p "$question" --no-stats >/dev/full 2>err </dev/null || status=$?
+expect 'exit code 1 for a full disk' test "$status" -eq 1
+expect 'which it reports' grep -q 'standard output' err
+
+# Ctrl-C while it answers. The reference backend is slow enough to be caught in the middle; the
+# background job of a script ignores SIGINT unless dsv4-chat installs its own handler.
+long=$(awk 'BEGIN { for (i = 0; i < 3000; i++) printf "word " }')
+"$chat" -m "$model" -p "$long" --backend reference >out 2>err </dev/null &
+pid=$!
+sleep 1
+kill -INT "$pid"
+status=0
+wait "$pid" || status=$?
+expect 'exit code 130 after Ctrl-C' test "$status" -eq 130
+expect 'nothing on stdout' test ! -s out
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
