@@ -99,12 +99,11 @@ HWY_INLINE void StoreRounded(VF v, uint16_t* p) {
 HWY_INLINE VF ExpNonPositive(VF x) {
   const DF d;
   const hn::RebindToSigned<DF> di;
-  const VF clamped = hn::Max(hn::Set(d, -88.0f), x);  // in this order NaN passes
   // n = round(x / ln 2) in the low bits of the sum.
   const VF magic = hn::Set(d, 12582912.0f);
-  const VF shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504088896341f), magic);
+  const VF shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
   const VF n = hn::Sub(shifted, magic);
-  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), clamped);
+  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), x);
   r = hn::NegMulAdd(n, hn::Set(d, 1.428606765330187e-06f), r);
   VF p = hn::Set(d, 1.9875691500e-4f);
   p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
@@ -115,6 +114,7 @@ HWY_INLINE VF ExpNonPositive(VF x) {
   p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
   const VF e = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+  // Whatever came out far below is dropped here; NaN is not less, and stays.
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), e);
 }
 

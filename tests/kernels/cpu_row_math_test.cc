@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The SIMD pieces of kernels/cpu/row_math-inl.h on every compiled instruction set: the quantisers
+// bit for bit against the reference's (which the recorded oracle pins), rounding, the exponential,
+// and the rotation.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tests/kernels/cpu_row_math_test.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/row_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsv4 {
+namespace HWY_NAMESPACE {
+
+// In place on n elements, a multiple of 16.
+void TestExp(float* x, int64_t n) {
+  const DF d;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    hn::StoreU(ExpNonPositive(hn::LoadU(d, x + i)), d, x + i);
+  }
+}
+
+void TestSigmoid(float* x, int64_t n) {
+  const DF d;
+  for (int64_t i = 0; i < n; i += kLanes) hn::StoreU(Sigmoid(hn::LoadU(d, x + i)), d, x + i);
+}
+
+// Both ways of rounding: neighbours side by side, and the natural order. n a multiple of 32.
+void TestRound(const float* x, int64_t n, uint16_t* pairs, uint16_t* natural) {
+  const DF d;
+  for (int64_t i = 0; i < n; i += kPairLanes) {
+    float even[kLanes], odd[kLanes];
+    for (int64_t l = 0; l < kLanes; ++l) {
+      even[l] = x[i + 2 * l];
+      odd[l] = x[i + 2 * l + 1];
+    }
+    StorePair({hn::LoadU(d, even), hn::LoadU(d, odd)}, pairs + i);
+  }
+  for (int64_t i = 0; i < n; i += kLanes) StoreRounded(hn::LoadU(d, x + i), natural + i);
+}
+
+void TestActQuant64(uint16_t* x) { ActQuantRun<64>(x, x); }
+void TestActQuant128(uint16_t* x) { ActQuantRun<128>(x, x); }
+void TestFp4ActQuant(uint16_t* x) { Fp4ActQuant(x, 128); }
+void TestHadamard(uint16_t* x) { HadamardRow(x); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsv4
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/numerics.h"
+#include "tests/kernels/cpu_step.h"
+
+namespace dsv4::test {
+namespace {
+
+HWY_EXPORT(TestExp);
+HWY_EXPORT(TestSigmoid);
+HWY_EXPORT(TestRound);
+HWY_EXPORT(TestActQuant64);
+HWY_EXPORT(TestActQuant128);
+HWY_EXPORT(TestFp4ActQuant);
+HWY_EXPORT(TestHadamard);
+
+TEST_CASE("cpu exponential is within two units in the last place, and 0 far below") {
+  constexpr int64_t kCount = 1 << 16;
+  ForEachTarget([] {
+    std::vector<float> x(kCount);
+    for (int64_t i = 0; i < kCount; ++i)
+      x[static_cast<size_t>(i)] = -static_cast<float>(i) * (87.2f / kCount);
+    std::vector<float> y = x;
+    HWY_DYNAMIC_DISPATCH(TestExp)(y.data(), kCount);
+    double worst = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double exact = std::exp(double{x[i]});
+      worst = std::max(worst, std::abs(y[i] - exact) / exact);
+    }
+    REQUIRE(worst <= 2 * 0x1p-23);
+    REQUIRE(y[0] == 1);
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::vector<float> edge(16, -kInfinity);
+    edge[1] = -88;
+    edge[2] = -1e30f;
+    edge[3] = -0.0f;
+    edge[4] = std::nanf("");
+    HWY_DYNAMIC_DISPATCH(TestExp)(edge.data(), 16);
+    REQUIRE(edge[0] == 0);
+    REQUIRE(edge[1] == 0);
+    REQUIRE(edge[2] == 0);
+    REQUIRE(edge[3] == 1);
+    REQUIRE(std::isnan(edge[4]));
+    std::vector<float> s = {0,      1,    -1,    50, -50, 88, -88, 1e30f,
+                            -1e30f, 0.3f, -0.3f, 7,  -7,  2,  -2,  9};
+    const std::vector<float> in = s;
+    HWY_DYNAMIC_DISPATCH(TestSigmoid)(s.data(), 16);
+    for (size_t i = 0; i < s.size(); ++i) {
+      REQUIRE(s[i] == Approx(1 / (1 + std::exp(-double{in[i]}))).epsilon(4e-7).margin(1e-37));
+    }
+  });
+}
+
+TEST_CASE("cpu stores round to nearest even") {
+  ForEachTarget([] {
+    std::vector<float> x;
+    for (uint64_t i = 0; i < 4096; ++i) {
+      // Every kind of value; half of them ties or next to one.
+      uint32_t bits = static_cast<uint32_t>(Hash(i));
+      if (i % 2) bits = (bits & 0xffff0000u) | (0x7fffu + static_cast<uint32_t>(Hash(~i) % 3));
+      const float v = std::bit_cast<float>(bits);
+      x.push_back(std::isnan(v) ? 1.0f : v);
+    }
+    x[0] = std::numeric_limits<float>::infinity();
+    x[1] = -0.0f;
+    x[2] = std::numeric_limits<float>::max();
+    x[3] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<uint16_t> pairs(x.size()), natural(x.size());
+    HWY_DYNAMIC_DISPATCH(TestRound)
+    (x.data(), static_cast<int64_t>(x.size()), pairs.data(), natural.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      REQUIRE(pairs[i] == FloatToBf16(x[i]));
+      REQUIRE(natural[i] == FloatToBf16(x[i]));
+    }
+  });
+}
+
+// 128 bf16 values within `span` powers of two below 2^top; zeros of both signs among them.
+std::vector<uint16_t> QuantInput(uint64_t round, int top, int span) {
+  std::vector<uint16_t> x(128);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const uint64_t h = Hash(round * 1000 + i);
+    const int exponent = std::clamp(127 + top - static_cast<int>(h >> 32) % span, 0, 254);
+    x[i] = static_cast<uint16_t>((h & 0x807f) | static_cast<uint64_t>(exponent) << 7);
+    if (h >> 60 == 0) x[i] &= 0x8000;
+  }
+  if (round % 5 == 0)
+    x[static_cast<size_t>(round % 128)] = static_cast<uint16_t>((127 + top) << 7 | 0x60);
+  return x;
+}
+
+template <class Simd, class Scalar>
+void RequireSameQuantiser(const Simd& simd, const Scalar& scalar, int lowest, int highest) {
+  uint64_t round = 0;
+  for (int top = lowest; top <= highest; ++top) {
+    for (const int span : {2, 6, 14, 30}) {
+      std::vector<uint16_t> x = QuantInput(++round, top, span);
+      std::vector<float> want;
+      for (const uint16_t v : x) want.push_back(Bf16ToFloat(v));
+      simd(x.data());
+      scalar(want.data());
+      for (size_t i = 0; i < x.size(); ++i) {
+        INFO("largest 2^" << top << ", span " << span << ", element " << i);
+        REQUIRE(x[i] == FloatToBf16(want[i]));
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu quantisers equal the reference bit for bit") {
+  ForEachTarget([] {
+    const auto simd64 = HWY_DYNAMIC_DISPATCH(TestActQuant64);
+    RequireSameQuantiser(
+        [&](uint16_t* x) {
+          simd64(x);
+          simd64(x + 64);
+        },
+        [](float* x) { reference::ActQuant(x, 128, 64); }, -40, 120);
+    RequireSameQuantiser(
+        HWY_DYNAMIC_DISPATCH(TestActQuant128), [](float* x) { reference::ActQuant(x, 128, 128); },
+        -40, 120);
+    RequireSameQuantiser(
+        HWY_DYNAMIC_DISPATCH(TestFp4ActQuant), [](float* x) { reference::Fp4ActQuant(x, 128); },
+        -120, 120);
+  });
+}
+
+TEST_CASE("cpu Hadamard rotation is the Sylvester matrix") {
+  ForEachTarget([] {
+    std::vector<uint16_t> x(128);
+    for (int64_t i = 0; i < 128; ++i) x[static_cast<size_t>(i)] = FloatToBf16(Value(81, 0, 0, i));
+    std::vector<uint16_t> y = x;
+    HWY_DYNAMIC_DISPATCH(TestHadamard)(y.data());
+    for (uint32_t i = 0; i < 128; ++i) {
+      double sum = 0;
+      for (uint32_t j = 0; j < 128; ++j) {
+        const double v = Bf16ToFloat(x[j]);
+        sum += std::popcount(i & j) % 2 ? -v : v;
+      }
+      const double exact = sum / std::sqrt(128.0);
+      REQUIRE(std::abs(Bf16ToFloat(y[i]) - exact) <= 0x1p-8 * std::abs(exact) + 1e-6);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dsv4::test
+#endif  // HWY_ONCE
