@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lib/base/error.h"
 #include "lib/sampling/rng.h"
@@ -24,9 +25,10 @@ bool MoreLikely(const SamplerScratch::Candidate& a, const SamplerScratch::Candid
 // The lowest id with the largest finite logit, -1 without one.
 int32_t ArgMax(absl::Span<const float> logits) {
   int32_t best = -1;
-  float best_logit = 0;
+  float best_logit = -std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isfinite(logits[i]) && (best < 0 || logits[i] > best_logit)) {
+    // NaN compares false; the other infinity is above max().
+    if (logits[i] > best_logit && logits[i] <= std::numeric_limits<float>::max()) {
       best = static_cast<int32_t>(i);
       best_logit = logits[i];
     }
