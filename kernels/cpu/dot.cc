@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dot products in portable SIMD, once per Highway target, and the choice among all variants.
 // bf16 is widened to f32 by a shift (even elements) and a mask (odd ones), which an f32 lane holds
-// side by side; weights are widened with lane-wise arithmetic only, so that one text serves every
-// target down to scalar.
+// side by side; weights are widened in 16-bit lanes.
 #include "kernels/cpu/dot.h"
 
+#include <bit>
 #include <cstring>
+
+#include "lib/tensor/quant_format.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/dot.cc"
@@ -71,19 +73,24 @@ HWY_INLINE VU LoadPairs(const uint16_t* p) {
 #endif
 }
 
-HWY_INLINE void StorePairs(VU v, uint16_t* p) {
-#if HWY_TARGET == HWY_SCALAR
-  const uint32_t bits = hn::GetLane(v);
-  std::memcpy(p, &bits, sizeof(bits));
-#else
-  hn::StoreU(v, DU(), reinterpret_cast<uint32_t*>(p));
-#endif
-}
-
 HWY_INLINE VF Even(VU pairs) { return hn::BitCast(DF(), hn::ShiftLeft<16>(pairs)); }
 HWY_INLINE VF Odd(VU pairs) {
   return hn::BitCast(DF(), hn::And(pairs, hn::Set(DU(), 0xffff0000u)));
 }
+
+#if HWY_TARGET != HWY_SCALAR
+// The sum of v's 128-bit blocks.
+template <class D>
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> SumBlocks(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return SumBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    (void)d;
+    return v;
+  }
+}
+#endif
 
 // The lane sums of a, b, c and d, to out[0..4).
 HWY_INLINE void SumFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT out) {
@@ -100,12 +107,7 @@ HWY_INLINE void SumFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT out) {
   const auto wide_ab = hn::BitCast(dw, ab), wide_cd = hn::BitCast(dw, cd);
   const VF sums = hn::Add(hn::BitCast(df, hn::InterleaveLower(dw, wide_ab, wide_cd)),
                           hn::BitCast(df, hn::InterleaveUpper(dw, wide_ab, wide_cd)));
-  alignas(64) float blocks[kLanes];
-  hn::Store(sums, df, blocks);
-  const hn::CappedTag<float, 4> d4;
-  auto total = hn::Load(d4, blocks);
-  for (int64_t i = 4; i < kLanes; i += 4) total = hn::Add(total, hn::Load(d4, blocks + i));
-  hn::StoreU(total, d4, out);
+  hn::StoreU(SumBlocks(df, sums), hn::CappedTag<float, 4>(), out);
 #endif
 }
 
@@ -145,9 +147,25 @@ HWY_INLINE void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t
     }
   }
   for (int i = 0; i < kRows; ++i) {
-    float sums[4];
-    SumFour(acc[i][0], acc[i][1], acc[i][2], acc[i][3], sums);
-    std::memcpy(out + (m + i) * ld, sums, static_cast<size_t>(n) * sizeof(float));
+    float* to = out + (m + i) * ld;
+    if (n == 4) {
+      SumFour(acc[i][0], acc[i][1], acc[i][2], acc[i][3], to);
+    } else {
+      float sums[4];
+      SumFour(acc[i][0], acc[i][1], acc[i][2], acc[i][3], sums);
+      std::memcpy(to, sums, static_cast<size_t>(n) * sizeof(float));
+    }
+  }
+}
+
+// Rows [m, m + count), count <= kRows.
+template <int kRows>
+HWY_INLINE void TileUpTo(int64_t count, const ActRows& a, int64_t m, const uint16_t* w,
+                         int64_t w_stride, int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+  if (count == kRows) {
+    TileBf16<kRows>(a, m, w, w_stride, n, k, out, ld);
+  } else if constexpr (kRows > 1) {
+    TileUpTo<kRows - 1>(count, a, m, w, w_stride, n, k, out, ld);
   }
 }
 
@@ -155,86 +173,108 @@ void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, i
              float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += 4) {
     const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
-    const uint16_t* wj = w + j * w_stride;
-    int64_t i = 0;
-    for (; i + kTileRows <= m; i += kTileRows) {
-      TileBf16<kTileRows>(a, i, wj, w_stride, cols, k, out + j, ld);
+    for (int64_t i = 0; i < m; i += kTileRows) {
+      TileUpTo<kTileRows>(m - i < kTileRows ? m - i : kTileRows, a, i, w + j * w_stride, w_stride,
+                          cols, k, out + j, ld);
     }
-    for (; i < m; ++i) TileBf16<1>(a, i, wj, w_stride, cols, k, out + j, ld);
   }
 }
 
-// The value of a small float's magnitude, whose bits were shifted so that its exponent begins at
-// bit 23: a normal one by its bits and the difference of the biases, a subnormal one as the normal
-// of the same mantissa less the leading one. Needs no subnormal f32.
-HWY_INLINE VF FromMagnitude(VU shifted, uint32_t bias) {
-  const DF df;
-  const DU du;
-  const auto subnormal = hn::Lt(shifted, hn::Set(du, 1u << 23));
-  const VF normal = hn::BitCast(df, hn::Add(shifted, hn::Set(du, bias << 23)));
-  const VF one_up = hn::BitCast(df, hn::Add(shifted, hn::Set(du, (bias + 1) << 23)));
-  const VF leading = hn::BitCast(df, hn::Set(du, (bias + 1) << 23));
-  return hn::IfThenElse(hn::RebindMask(df, subnormal), hn::Sub(one_up, leading), normal);
-}
+#if HWY_TARGET == HWY_SCALAR
 
-HWY_INLINE float FoldFactor(const uint8_t* scale, int64_t i) {
-  const uint32_t bits = scale == nullptr ? 127u << 23 : uint32_t{scale[i]} << 23;
-  float factor;
-  std::memcpy(&factor, &bits, sizeof(factor));
-  return factor;
+uint16_t ScaledBits(float value, const uint8_t* scale, int64_t i) {
+  const float scaled = value * (scale == nullptr ? 1.0f : E8M0ToFloat(scale[i]));
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(scaled) >> 16);
 }
 
 void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
-  const DF df;
-  const DU du;
-  const hn::Rebind<uint8_t, DF> d8;
-  const hn::Rebind<uint16_t, DF> d16;
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t block = 0; block < k / 128; ++block) {
-      const VF factor = hn::Set(df, FoldFactor(scale, block));
-      const uint8_t* from = w + j * k + block * 128;
-      uint16_t* to = out + j * k + block * 128;
-      for (int64_t i = 0; i < 128; i += kLanes) {
-        const VU v = hn::PromoteTo(du, hn::LoadU(d8, from + i));
-        const VU magnitude = hn::And(v, hn::Set(du, 0x7fu));
-        const VU sign = hn::ShiftLeft<8>(hn::And(v, hn::Set(du, 0x80u)));
-        const VF value = hn::Mul(FromMagnitude(hn::ShiftLeft<20>(magnitude), 120), factor);
-        const VU nan = hn::VecFromMask(du, hn::Eq(magnitude, hn::Set(du, 0x7fu)));
-        const VU bits =
-            hn::Or(hn::ShiftRight<16>(hn::BitCast(du, value)), hn::And(nan, hn::Set(du, 0x7fc0u)));
-        hn::StoreU(hn::TruncateTo(d16, hn::Or(bits, sign)), d16, to + i);
-      }
-    }
-  }
-}
-
-// bf16 bits, in the upper half of each lane, of the e2m1 value in its low four bits.
-HWY_INLINE VU WidenNibble(VU nibble, VF factor) {
-  const DU du;
-  const VU magnitude = hn::And(nibble, hn::Set(du, 7u));
-  const VU sign = hn::ShiftLeft<28>(hn::And(nibble, hn::Set(du, 8u)));
-  const VF value = hn::Mul(FromMagnitude(hn::ShiftLeft<22>(magnitude), 126), factor);
-  return hn::Or(hn::BitCast(du, value), sign);
+  for (int64_t i = 0; i < n * k; ++i) out[i] = ScaledBits(E4M3ToFloat(w[i]), scale, i % k / 128);
 }
 
 void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
-  const DF df;
-  const DU du;
-  const hn::Rebind<uint8_t, DF> d8;
-  const int64_t runs = k / 32;
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t run = 0; run < runs; ++run) {
-      const VF factor = hn::Set(df, FoldFactor(scale, j * runs + run));
-      const uint8_t* from = w + j * (k / 2) + run * 16;
-      uint16_t* to = out + j * k + run * 32;
-      for (int64_t i = 0; i < 16; i += kLanes) {
-        const VU v = hn::PromoteTo(du, hn::LoadU(d8, from + i));
-        const VU even = WidenNibble(v, factor), odd = WidenNibble(hn::ShiftRight<4>(v), factor);
-        StorePairs(hn::Or(hn::ShiftRight<16>(even), odd), to + 2 * i);
+  for (int64_t i = 0; i < n * k; ++i) {
+    out[i] = ScaledBits(E2M1ToFloat(w[i / 2] >> (i % 2 * 4)), scale, i / 32);
+  }
+}
+
+#else
+
+using D8 = hn::Repartition<uint8_t, DF>;
+using D16 = hn::Repartition<uint16_t, DF>;
+using V16 = hn::Vec<D16>;
+constexpr int64_t kLanes16 = 2 * kLanes;
+
+HWY_INLINE uint16_t FoldBits(const uint8_t* scale, int64_t i) {
+  return static_cast<uint16_t>(scale == nullptr ? 0 : (scale[i] - 127) * 128);
+}
+
+// Words of a table of eight at indices, for each 16-bit lane; 0 for an index of 8 to 127.
+HWY_INLINE V16 LookupWords(V16 table, V16 index) {
+  // Two byte indices per word. Those up to 15 keep their low bits and stay below 0x80, above which
+  // the look-up gives 0.
+  const auto bytes = hn::BitCast(D8(), hn::Mul(index, hn::Set(D16(), 0x0202)));
+  const auto offset = hn::BitCast(D8(), hn::Set(D16(), 0x7170));
+  return hn::BitCast(
+      D16(), hn::TableLookupBytesOr0(hn::BitCast(D8(), table), hn::SaturatedAdd(bytes, offset)));
+}
+
+void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+  const D16 d16;
+  const hn::Rebind<uint8_t, D16> d8;
+  // bf16 of 0 .. 7 times 2^-9.
+  constexpr uint16_t kSubnormal[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  for (int64_t block = 0; block < k / 128; ++block) {
+    const uint16_t fold = FoldBits(scale, block);
+    // A normal number is its bits moved to bf16's places, and this for the biases' difference.
+    const auto base = static_cast<uint16_t>(0x3c00 + fold);
+    // What is still missing where that was no normal number.
+    alignas(16) uint16_t missing[8];
+    for (int i = 0; i < 8; ++i) {
+      const int bits = i == 0 ? 0 : kSubnormal[i] + fold;
+      missing[i] = static_cast<uint16_t>(bits - base - i * 16);
+    }
+    const V16 table = hn::LoadDup128(d16, missing), bias = hn::Set(d16, base);
+    for (int64_t j = 0; j < n; ++j) {
+      const uint8_t* from = w + j * k + block * 128;
+      uint16_t* to = out + j * k + block * 128;
+      for (int64_t i = 0; i < 128; i += kLanes16) {
+        const V16 v = hn::PromoteTo(d16, hn::LoadU(d8, from + i));
+        const V16 magnitude = hn::And(v, hn::Set(d16, 0x7f));
+        const V16 sign = hn::And(hn::ShiftLeft<8>(v), hn::Set(d16, 0x8000));
+        const V16 value =
+            hn::Add(hn::Add(hn::ShiftLeft<4>(magnitude), bias), LookupWords(table, magnitude));
+        const V16 nan = hn::And(hn::VecFromMask(d16, hn::Eq(magnitude, hn::Set(d16, 0x7f))),
+                                hn::Set(d16, 0x7fc0));
+        hn::StoreU(hn::Or(hn::Or(value, nan), sign), d16, to + i);
       }
     }
   }
 }
+
+void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+  const D16 d16;
+  const DU du;
+  const hn::Rebind<uint8_t, DU> d8;
+  alignas(16) static constexpr uint16_t kE2M1[8] = {0,      0x3f00, 0x3f80, 0x3fc0,
+                                                    0x4000, 0x4040, 0x4080, 0x40c0};
+  alignas(16) static constexpr uint16_t kNonzero[8] = {0,      0xffff, 0xffff, 0xffff,
+                                                       0xffff, 0xffff, 0xffff, 0xffff};
+  const V16 unscaled = hn::LoadDup128(d16, kE2M1), nonzero = hn::LoadDup128(d16, kNonzero);
+  const int64_t runs = n * (k / 32);  // rows follow each other without a gap
+  for (int64_t run = 0; run < runs; ++run) {
+    const V16 table = hn::Add(unscaled, hn::And(nonzero, hn::Set(d16, FoldBits(scale, run))));
+    for (int64_t i = 0; i < 16; i += kLanes) {
+      // Of each byte the low four bits in the even word, the high four in the odd one.
+      const VU v = hn::PromoteTo(du, hn::LoadU(d8, w + run * 16 + i));
+      const V16 codes = hn::BitCast(d16, hn::Or(v, hn::ShiftLeft<12>(v)));
+      const V16 sign = hn::And(hn::ShiftLeft<12>(codes), hn::Set(d16, 0x8000));
+      const V16 value = LookupWords(table, hn::And(codes, hn::Set(d16, 7)));
+      hn::StoreU(hn::Or(value, sign), d16, out + run * 32 + 2 * i);
+    }
+  }
+}
+
+#endif  // HWY_TARGET
 
 }  // namespace
 
