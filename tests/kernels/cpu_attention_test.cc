@@ -74,7 +74,7 @@ TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   ForEachTarget([] {
     for (const bool compressed : {false, true}) {
       RequireClose(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1),
-                   RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2), 0.999, 0.01);
+                   RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2), 0.9995, 0.01);
     }
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunQkvPrepare<uint16_t>(pieces, 3, true, threads, seed);
@@ -100,7 +100,7 @@ TEST_CASE("cpu index_query equals the reference and keeps the row rule") {
   ForEachTarget([] {
     // A rotation's rounding that falls the other way moves an fp4 value by up to a step of 2 / 6.
     RequireClose(RunIndexQuery<uint16_t>(kBatch, 8, 2, 1), RunIndexQuery<float>(kBatch, 8, 1, 2),
-                 0.999, 0.34);
+                 0.9995, 0.34);
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunIndexQuery<uint16_t>(pieces, 3, threads, seed);
     });
@@ -215,7 +215,7 @@ TEST_CASE("cpu compress_kv equals the reference, and chunks change no bit") {
       for (const auto& [key, row] : RunCompressKv<float>({whole}, ratio, index_keys, 1, 5)) {
         (key.second < 0 ? reference_states : reference_rows)[key] = row;
       }
-      RequireClose(rows, reference_rows, 0.998, index_keys ? 0.34 : 0.04);
+      RequireClose(rows, reference_rows, 0.9995, index_keys ? 0.34 : 0.04);
       RequireClose(states, reference_states, 0, 2e-6);
     }
   });
@@ -283,7 +283,7 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
       for (const int heads : {1, 2, 3, 4, 7, 8}) {
         INFO("ratio " << ratio << ", heads " << heads);
         RequireClose(RunSparseAttention<uint16_t>(kBatch, ratio, heads, heads == 4, 0, 2, 1),
-                     RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2), 0.998, 0.01);
+                     RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2), 0.9995, 0.01);
       }
       RequireRowRule([&](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
         return RunSparseAttention<uint16_t>(pieces, ratio, 5, false, 0, threads, seed);
@@ -292,7 +292,7 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
     // A sink far above and far below all scores.
     for (const float shift : {60.0f, -1000.0f}) {
       RequireClose(RunSparseAttention<uint16_t>(kBatch, 4, 4, false, shift, 2, 1),
-                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.998, 0.01);
+                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.9995, 0.01);
     }
   });
 }
@@ -379,6 +379,16 @@ TEST_CASE("cpu index_score_topk selects the highest scores and keeps the row rul
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunIndexScoreTopk(pieces, 8, 16, threads, seed, false);
     });
+  });
+}
+
+TEST_CASE("cpu index_score_topk keeps the row rule when workers share a long row's groups") {
+  ForEachTarget([] {
+    const Rows alone = RunIndexScoreTopk({{0, 1000, 3}}, 64, 100, 1, 1, true);
+    RequireSame(RunIndexScoreTopk({{0, 1000, 3}}, 64, 100, 2, 2, false), alone);
+    const Rows batch =
+        RunIndexScoreTopk({{1, 0, 40}, {0, 990, 20}, {2, 900, 9}}, 64, 100, 3, 3, true);
+    for (const auto& [key, row] : alone) REQUIRE(SameBits(row, batch.at(key)));
   });
 }
 
