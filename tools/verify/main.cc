@@ -6,7 +6,9 @@
 #include "absl/types/span.h"
 #include "lib/base/error.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/gates_command.h"
 #include "tools/verify/oracle_command.h"
+#include "tools/verify/tokenizer_command.h"
 
 namespace {
 
@@ -52,5 +54,7 @@ int main(int argc, char** argv) {
   if (arguments.empty()) return ReportUsage(InvalidArgument("a command is needed"));
   const absl::string_view command = arguments[0];
   if (command == "oracle") return RunOracleCommand(arguments.subspan(1));
+  if (command == "tokenizer") return RunTokenizerCommand(arguments.subspan(1));
+  if (command == "gates") return RunGatesCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/gates_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/session.h"
+#include "tools/verify/command_line.h"
+#include "tools/verify/gate_check.h"
+#include "tools/verify/gate_prompt.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr OptionSpec kOptions[] = {{"--backend"}, {"--threads"}};
+constexpr int64_t kMaxGatesBytes = int64_t{64} << 20;
+constexpr int64_t kAnswerTokens = 160;  // the limit that the recorded answers were made with
+constexpr double kTolerance = 0.01;     // below the recorded pass rate
+
+struct Gate {
+  std::string id, kind, check;
+  bool thinking = false;
+  const JsonValue* messages = nullptr;
+  const JsonValue* expected = nullptr;
+  std::vector<int32_t> greedy_tokens;
+  std::vector<int32_t> prompt;
+};
+
+struct KindScore {
+  std::string kind;
+  double recorded_rate = 0;
+  int64_t cases = 0, passed = 0, same_tokens = 0;
+
+  double rate() const { return static_cast<double>(passed) / static_cast<double>(cases); }
+};
+
+absl::StatusOr<std::string> StringOf(const JsonValue& object, absl::string_view key,
+                                     const std::string& source) {
+  const JsonValue* value = object.Find(key);
+  if (value == nullptr || value->AsString() == nullptr) {
+    return Corrupt(source, ": ", key, " is not a string");
+  }
+  return *value->AsString();
+}
+
+absl::StatusOr<Gate> ReadGate(const JsonValue& value, const std::string& path) {
+  Gate gate;
+  DSV4_ASSIGN_OR_RETURN(gate.id, StringOf(value, "id", path));
+  const std::string source = absl::StrCat(path, ": case ", gate.id);
+  DSV4_ASSIGN_OR_RETURN(gate.kind, StringOf(value, "kind", source));
+  DSV4_ASSIGN_OR_RETURN(gate.check, StringOf(value, "check", source));
+  if (gate.check != "exact" && gate.check != "json" && gate.check != "tool") {
+    return Unsupported(source, ": check is ", gate.check, ", not exact, json or tool");
+  }
+  gate.messages = value.Find("messages");
+  gate.expected = value.Find("expected");
+  if (gate.messages == nullptr || gate.expected == nullptr) {
+    return Corrupt(source, ": messages or expected is missing");
+  }
+  const JsonValue* thinking = value.Find("thinking");
+  gate.thinking = thinking != nullptr && thinking->AsBool().value_or(false);
+  const JsonValue* tokens = value.Find("greedy_tokens");
+  if (tokens != nullptr && tokens->AsArray() != nullptr) {
+    for (const JsonValue& token : *tokens->AsArray()) {
+      gate.greedy_tokens.push_back(static_cast<int32_t>(token.AsInt64().value_or(-1)));
+    }
+  }
+  return gate;
+}
+
+// The recorded pass rates, one score per kind ("all" counts every case).
+absl::StatusOr<std::vector<KindScore>> ReadRates(const JsonValue& root, const std::string& path) {
+  const JsonValue* rates = root.Find("pass_rate");
+  if (rates == nullptr || rates->AsObject() == nullptr) {
+    return Corrupt(path, ": pass_rate is not an object");
+  }
+  std::vector<KindScore> scores;
+  for (const JsonMember& member : *rates->AsObject()) {
+    const JsonValue* rate = member.value.Find("pass_rate");
+    KindScore score{.kind = member.key};
+    if (rate == nullptr || rate->AsNumberText() == nullptr ||
+        !absl::SimpleAtod(*rate->AsNumberText(), &score.recorded_rate)) {
+      return Corrupt(path, ": pass_rate.", member.key, ".pass_rate is not a number");
+    }
+    scores.push_back(score);
+  }
+  return scores;
+}
+
+absl::StatusOr<std::vector<int32_t>> Answer(Session& session, const Gate& gate) {
+  DSV4_RETURN_IF_ERROR(session.Sync(gate.prompt).status());
+  std::vector<int32_t> tokens;
+  Finish finish = Finish::kNone;
+  while (finish == Finish::kNone && static_cast<int64_t>(tokens.size()) < kAnswerTokens) {
+    if (InterruptedBySignal()) return Cancelled("interrupted");
+    DSV4_ASSIGN_OR_RETURN(const StepResult step, session.Step());
+    tokens.push_back(step.token);
+    finish = step.finish;
+  }
+  return tokens;
+}
+
+class GatesRun {
+ public:
+  GatesRun(std::string folder, Backend backend, int32_t threads)
+      : path_(folder + "/gates.json"), folder_(std::move(folder)) {
+    options_.backend = backend;
+    options_.threads = threads;
+    options_.max_sessions = 1;
+    options_.progress = [](int64_t, int64_t) { return !InterruptedBySignal(); };
+  }
+
+  absl::StatusOr<bool> Run() {
+    DSV4_RETURN_IF_ERROR(Read());
+    DSV4_RETURN_IF_ERROR(EncodePrompts());
+    DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Engine::Open(folder_, options_));
+    DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Open(engine, {}));
+    for (const Gate& gate : gates_) {
+      DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, Answer(*session, gate));
+      DSV4_ASSIGN_OR_RETURN(const std::string text, tokenizer_->Decode(tokens));
+      Score(gate, AnswerPasses(text, gate.thinking, gate.check, *gate.expected),
+            tokens == gate.greedy_tokens, text);
+    }
+    return Print();
+  }
+
+ private:
+  absl::Status Read() {
+    DSV4_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxGatesBytes));
+    DSV4_ASSIGN_OR_RETURN(root_, ParseJson(text, path_, kMaxGatesBytes));
+    DSV4_ASSIGN_OR_RETURN(scores_, ReadRates(root_, path_));
+    const JsonValue* cases = root_.Find("cases");
+    if (cases == nullptr || cases->AsArray() == nullptr || cases->AsArray()->empty()) {
+      return Corrupt(path_, ": cases is not a list of cases");
+    }
+    for (const JsonValue& value : *cases->AsArray()) {
+      DSV4_ASSIGN_OR_RETURN(Gate gate, ReadGate(value, path_));
+      if (FindScore(gate.kind) == nullptr) {
+        return Corrupt(path_, ": pass_rate has no kind ", gate.kind);
+      }
+      gates_.push_back(std::move(gate));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status EncodePrompts() {
+    DSV4_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Load(folder_ + "/tokenizer.json"));
+    size_t longest = 0;
+    for (Gate& gate : gates_) {
+      const absl::StatusOr<std::string> prompt = GatePrompt(*gate.messages, gate.thinking);
+      if (!prompt.ok()) {
+        return Corrupt(path_, ": case ", gate.id, ": ", prompt.status().message());
+      }
+      DSV4_ASSIGN_OR_RETURN(gate.prompt, tokenizer_->Encode(*prompt, {.added_tokens = true}));
+      longest = std::max(longest, gate.prompt.size());
+    }
+    options_.context_tokens = static_cast<int64_t>(longest) + kAnswerTokens;
+    return absl::OkStatus();
+  }
+
+  KindScore* FindScore(absl::string_view kind) {
+    for (KindScore& score : scores_) {
+      if (score.kind == kind) return &score;
+    }
+    return nullptr;
+  }
+
+  void Score(const Gate& gate, bool passed, bool same_tokens, const std::string& text) {
+    for (KindScore* score : {FindScore(gate.kind), FindScore("all")}) {
+      if (score == nullptr) continue;
+      ++score->cases;
+      score->passed += passed;
+      score->same_tokens += same_tokens;
+    }
+    if (passed && same_tokens) return;
+    std::printf("%s: %s: %s\n", gate.id.c_str(), passed ? "other tokens than recorded" : "WRONG",
+                text.c_str());
+    std::fflush(stdout);
+  }
+
+  // True when every kind keeps its recorded pass rate.
+  bool Print() const {
+    bool kept = true;
+    for (const KindScore& score : scores_) {
+      if (score.cases == 0) continue;
+      const bool enough = score.rate() >= score.recorded_rate - kTolerance;
+      kept = kept && enough;
+      std::printf(
+          "%-20s %4lld/%-4lld %5.1f %% (recorded %5.1f %%), %lld with the recorded tokens%s\n",
+          score.kind.c_str(), static_cast<long long>(score.passed),
+          static_cast<long long>(score.cases), 100 * score.rate(), 100 * score.recorded_rate,
+          static_cast<long long>(score.same_tokens), enough ? "" : "  TOO LOW");
+    }
+    return kept;
+  }
+
+  const std::string path_, folder_;
+  EngineOptions options_;
+  JsonValue root_;  // holds what gates_ points into
+  std::vector<KindScore> scores_;
+  std::vector<Gate> gates_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+int RunGatesCommand(absl::Span<char* const> arguments) {
+  const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, kOptions, 1);
+  if (!parsed.ok()) return ReportUsage(parsed.status());
+  const absl::StatusOr<Backend> backend = ParseBackend(parsed->Get("--backend", "cpu"));
+  if (!backend.ok()) return ReportUsage(backend.status());
+  const absl::StatusOr<int32_t> threads = ParseThreads(parsed->Get("--threads", "0"));
+  if (!threads.ok()) return ReportUsage(threads.status());
+  CatchSignals();
+  const absl::StatusOr<bool> passed = GatesRun(parsed->files[0], *backend, *threads).Run();
+  if (!passed.ok()) return ReportError(passed.status());
+  return *passed ? kExitPassed : kExitFailed;
+}
+
+}  // namespace dsv4
