@@ -289,10 +289,11 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
         return RunSparseAttention<uint16_t>(pieces, ratio, 5, false, 0, threads, seed);
       });
     }
-    // A sink far above and far below all scores.
+    // A sink far above and far below all scores; far above, the differences in the exponents are
+    // rounded at 2^-18.
     for (const float shift : {60.0f, -1000.0f}) {
       RequireClose(RunSparseAttention<uint16_t>(kBatch, 4, 4, false, shift, 2, 1),
-                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.9995, 0.01);
+                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.998, 0.01);
     }
   });
 }
