@@ -18,17 +18,15 @@ int64_t ScaleRun(Format format) { return format == Format::kFp4 ? kFp4Run : kFp8
 // Bytes of a widened panel: with the slice it passes by, well within L2.
 constexpr int64_t kPanelBytes = 256 << 10;
 
+int64_t PowerOfTwoAtMost(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n)));
+}
+
 // Weight rows of a panel: a power of two, so that no panel crosses an FP8 scale block.
 int64_t PanelRows(LinearOutput output, int64_t k) {
   // A quantiser's run has to be in one panel.
   if (output == LinearOutput::kRoundQuantise) return kPanelRows;
-  const auto rows =
-      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(kPanelBytes / (2 * k))));
-  return std::clamp<int64_t>(rows, 16, kPanelRows);
-}
-
-int64_t PowerOfTwoAtLeast(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+  return std::clamp<int64_t>(PowerOfTwoAtMost(kPanelBytes / (2 * k)), 16, kPanelRows);
 }
 
 int64_t ScratchBytes(Format format, LinearOutput output, int64_t k) {
@@ -176,7 +174,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
   // there are too few panels to go round.
   const int64_t stretch =
       rows <= kDirectRows
-          ? std::clamp<int64_t>(PowerOfTwoAtLeast(CeilDiv(weight_rows, wanted)), 16, kPanelRows)
+          ? std::clamp<int64_t>(PowerOfTwoAtMost(CeilDiv(weight_rows, wanted)), 16, kPanelRows)
           : kPanelRows;
   const auto unit_rows = [&](const LinearPart& part) {
     const int64_t panel = PanelRows(part.output, part.w.k);
