@@ -266,7 +266,8 @@ inline void ForEachTarget(const std::function<void()>& test) {
 
 // Bit for bit.
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 inline void RequireSame(const Rows& got, const Rows& want) {
   REQUIRE(got.size() == want.size());
