@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
+// the pieces it arrives in. What the published parser accepts (completion_parser.h) gives the same
+// message here; what it refuses is delivered all the same, with an event that says what is wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "lib/text/chat_encoder.h"
+#include "lib/text/completion_markup.h"
+
+namespace dsv4 {
+
+// Views live during the call that delivers the event. Texts are UTF-8 of whole characters.
+struct ParserEvent {
+  enum class Kind {
+    kReasoning,          // text
+    kText,               // text: content of the message
+    kToolCallStart,      // call, id, text: the tool's name
+    kToolCallArguments,  // call, text, repaired
+    kToolCallEnd,        // call, repaired: the call is whole
+    kMalformed,          // reason; call and text as below
+    kEnd,                // unfinished, stopped; call and text as below
+  };
+  Kind kind;
+
+  // Number of the tool call within the completion, from 0. With kMalformed and kEnd: the call that
+  // breaks off here and gets no kToolCallEnd; -1 when there is none.
+  int32_t call = -1;
+
+  // kToolCallArguments: a piece of JSON. The pieces of one call, joined, are one JSON object,
+  // whatever becomes of the call; those of a finished call are its arguments.
+  // kMalformed: a control marker that had no place there and is not delivered otherwise. Empty for
+  // tool markup, which follows as kText.
+  // kEnd: tool markup that the end cut off and that is not delivered otherwise.
+  absl::string_view text = {};
+
+  absl::string_view id = {};  // the options' id_prefix and the number of the call
+
+  // The piece belongs to (kToolCallEnd: the call has) a value that was announced as JSON and is
+  // none, or is longer than StreamingParser::kMaxValueBytes: it is sent as a JSON string.
+  bool repaired = false;
+
+  absl::string_view reason = {};  // kMalformed: what is wrong, in a few words; static
+
+  bool unfinished = false;  // kEnd: the completion ends within tool markup
+  bool stopped = false;     // kEnd: the end-of-sentence marker was seen
+};
+
+// Feed the bytes that follow the prompt, the texts of control tokens among them, then Finish. The
+// rules:
+// - `</think>` ends the reasoning; so does `<｜DSML｜tool_calls>`, for good: what follows is tool
+//   calls, or content where it turns out to be none. Two line breaks before that marker belong to
+//   it.
+// - Bytes that may begin a marker are held until that is decided, then delivered or acted upon.
+// - Tool markup is read as the published parser reads it. Where it is malformed, the call ends
+//   unfinished, kMalformed says so, and the markup from there on is content.
+// - A control marker without a place (`<think>`, say, in content) is an event kMalformed that
+//   carries it; content after tool calls or after the end marker comes after such an event.
+// - Bytes that are not UTF-8 become U+FFFD.
+//
+// Time is linear in the bytes. Nothing is allocated per byte; buffers grow to what is held and stay
+// below 3 MiB, whatever is fed at once. One thread at a time.
+class StreamingParser {
+ public:
+  struct Options {
+    ThinkingMode mode = ThinkingMode::kThinking;  // as the prompt was rendered
+    std::string id_prefix = "call_";
+  };
+  using Sink = absl::FunctionRef<void(const ParserEvent&)>;
+
+  // A longer value that is no string is sent as a JSON string while it arrives.
+  static constexpr size_t kMaxValueBytes = 1 << 20;
+  // A longer name of a tool or a parameter is malformed.
+  static constexpr size_t kMaxNameBytes = 64 << 10;
+  // Most bytes held outside of tool markup, and anywhere.
+  static constexpr size_t kMaxHeldTextBytes = 32;
+  static constexpr size_t kMaxHeldBytes = kMaxValueBytes + kMaxNameBytes + 256;
+
+  explicit StreamingParser(Options options);
+
+  // Delivers to `sink` what `bytes` decide. `sink` must not use the parser.
+  void Feed(absl::string_view bytes, Sink sink);
+
+  // Delivers what is held and kEnd. The parser is then as new.
+  void Finish(Sink sink);
+
+ private:
+  enum class State {
+    kReasoning,
+    kContent,
+    kBetweenCalls,    // after the start of the calls or the end of one
+    kBeforeToolName,  // after kInvoke: white space
+    kToolName,
+    kBeforeKey,  // after kParameter
+    kKey,
+    kStringValue,
+    kHeldValue,  // of a parameter that is no string
+    kAfterValue,
+    kEnded,  // after the end-of-sentence marker
+  };
+
+  void Reset();
+  // Goes as far as the buffer decides.
+  void Advance(Sink sink);
+  // One step of the grammar; false when the buffer decides nothing more.
+  bool Step(Sink sink);
+  bool ScanText(Sink sink);
+  bool ReadBetweenCalls(Sink sink);
+  bool ReadBeforeToolName(Sink sink);
+  bool ReadToolName(Sink sink);
+  bool ReadBeforeKey(Sink sink);
+  bool ReadKey(Sink sink);
+  bool ReadStringValue(Sink sink);
+  bool ReadHeldValue(Sink sink);
+  bool ReadAfterValue(Sink sink);
+  // The end of the name that begins at `element_`, of which the bytes up to `known` have no
+  // marker: kMaxNameBytes on, at a character's start; 0 when `known` is not beyond that.
+  size_t NameLimit(size_t known) const;
+
+  void EmitText(size_t end, Sink sink);
+  void EmitMalformed(absl::string_view reason, absl::string_view marker, Sink sink);
+  void EmitArguments(absl::string_view json, Sink sink);
+  void StartCall(absl::string_view name, Sink sink);
+  void EndCall(Sink sink);
+  // Completes the JSON of the open call, and forgets the call.
+  void CloseArguments(Sink sink);
+  // Appends to scratch_ what precedes the value of key_: separator, key and colon.
+  void AppendKey();
+  // The tool markup held since `delivered_` is malformed: it is content up to `resume`, and the
+  // rest is read as content.
+  bool BreakOff(absl::string_view reason, size_t resume, Sink sink);
+  // Goes on at `position` in `state`. What lies before it is delivered unless kept.
+  bool Enter(State state, size_t position, bool keep = false);
+
+  Options options_;
+  State state_;
+
+  std::string buffer_;   // whole characters; positions below are into it
+  size_t delivered_;     // what lies before has become events
+  size_t element_;       // start of what state_ reads
+  size_t scan_;          // no marker of state_ begins before
+  std::string cut_;      // the start of a character that the last Feed's bytes end with
+  std::string scratch_;  // the event being written
+  std::string key_;      // of the value being read
+  std::string id_;
+
+  int32_t calls_;    // started so far
+  bool call_open_;   // number calls_ - 1
+  bool value_open_;  // within a string of its arguments
+  bool value_repaired_;
+  bool call_repaired_;
+  absl::flat_hash_set<std::string> keys_;  // of the open call
+  bool markup_reported_;  // tool markup out of place has been reported since the last call
+  absl::string_view text_complaint_;  // to be reported before content, if any comes
+};
+
+}  // namespace dsv4
