@@ -81,6 +81,17 @@ inline void StoreSums(const __m512 (&acc)[kRows][kCols], int n, float* out, int6
   }
 }
 
+// Asks for `bytes` of weights that lie kAhead beyond `from`. The processor's own prefetch stops at
+// each page and begins anew at each matrix: short rows would wait for most of their weights.
+inline void PrefetchAhead(const uint8_t* from, int64_t bytes) {
+  constexpr int64_t kAhead = 4096;
+  for (int64_t i = 0; i < bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + i, _MM_HINT_T0);
+  }
+}
+
+constexpr int64_t kShortTileBytes = 4096;  // of tiles that prefetch
+
 // ---- bf16 weights.
 
 // Columns from n on repeat column n - 1 and are not stored.
@@ -273,6 +284,7 @@ template <int kRows, int kCols>
 void DirectFp8Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
                    float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += kCols) {
+    if (kCols * k <= kShortTileBytes) PrefetchAhead(w + j * k, kCols * k);
     TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
                           out + j, ld);
   }
@@ -386,7 +398,9 @@ void DirectFp4Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int
     const int64_t count = n - n0 < block ? n - n0 : block;
     StoreFolds(scale + n0 * runs, count * runs, folds);
     for (int64_t j = 0; j < count; j += kCols) {
-      TileFp4<kRows, kCols>(a, w + (n0 + j) * (k / 2), folds + j * runs,
+      const uint8_t* tile = w + (n0 + j) * (k / 2);
+      if (kCols * k / 2 <= kShortTileBytes) PrefetchAhead(tile, kCols * k / 2);
+      TileFp4<kRows, kCols>(a, tile, folds + j * runs,
                             static_cast<int>(count - j < kCols ? count - j : kCols), k,
                             out + n0 + j, ld);
     }

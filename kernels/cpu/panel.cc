@@ -76,11 +76,15 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
     widened_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
     return;
   }
+  const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
+  // The first weights come while the scales are looked at.
+  for (int64_t i = 0; i < std::min<int64_t>(n * weight.bytes_per_row(), 4096); i += 64) {
+    __builtin_prefetch(data + i);
+  }
   folds_ = FoldsExactly(0, n);
   const bool fp8 = weight.format == Format::kFp8;
   if (weight.k <= kDirectMaxK) direct_ = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
   if (!folds_ || (direct_ != nullptr && rows <= kDirectRows)) return;
-  const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
   (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(0), n, weight.k, scratch);
   widened_ = scratch;
 }
