@@ -184,6 +184,36 @@ class JsonReader {
   ondemand::document document_;
 };
 
+JsonValue JsonValue::FromBool(bool value) {
+  JsonValue made;
+  made.data_ = value;
+  return made;
+}
+
+JsonValue JsonValue::FromNumberText(std::string text) {
+  JsonValue made;
+  made.data_ = Number{std::move(text)};
+  return made;
+}
+
+JsonValue JsonValue::FromString(std::string text) {
+  JsonValue made;
+  made.data_ = std::move(text);
+  return made;
+}
+
+JsonValue JsonValue::FromArray(std::vector<JsonValue> items) {
+  JsonValue made;
+  made.data_ = std::move(items);
+  return made;
+}
+
+JsonValue JsonValue::FromObject(std::vector<JsonMember> members) {
+  JsonValue made;
+  made.data_ = std::move(members);
+  return made;
+}
+
 absl::string_view JsonValue::KindName() const {
   static constexpr absl::string_view kNames[] = {"null",   "boolean", "number",
                                                  "string", "array",   "object"};

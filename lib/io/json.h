@@ -24,7 +24,15 @@ class JsonValue {
   // In the order of the alternatives of data_.
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
-  JsonValue() = default;
+  JsonValue() = default;  // null
+
+  // REQUIRES: UTF-8; a number's text is one of JSON, object keys are unique. Readers of a dialect
+  // state where theirs are not.
+  static JsonValue FromBool(bool value);
+  static JsonValue FromNumberText(std::string text);
+  static JsonValue FromString(std::string text);
+  static JsonValue FromArray(std::vector<JsonValue> items);
+  static JsonValue FromObject(std::vector<JsonMember> members);
 
   Kind kind() const { return static_cast<Kind>(data_.index()); }
   absl::string_view KindName() const;  // "null", "boolean", "number", "string", "array", "object"

@@ -1,97 +1,192 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/text/chat_encoder.h"
 
-#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/text/chat_prompt.h"
+#include "lib/text/chat_turns.h"
+#include "lib/text/python_json.h"
+#include "lib/text/tool_prompt.h"
 #include "lib/text/unicode.h"
 
 namespace dsv4 {
 namespace {
 
-constexpr absl::string_view kBeginOfSentence = "<｜begin▁of▁sentence｜>";
-constexpr absl::string_view kEndOfSentence = "<｜end▁of▁sentence｜>";
-constexpr absl::string_view kUser = "<｜User｜>";
-constexpr absl::string_view kAssistant = "<｜Assistant｜>";
-constexpr absl::string_view kThink = "<think>";
-constexpr absl::string_view kThinkEnd = "</think>";
+constexpr absl::string_view kMaxEffort =
+    "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n"
+    "You MUST be very thorough in your thinking and comprehensively decompose the problem to "
+    "resolve the root cause, rigorously stress-testing your logic against all potential paths, "
+    "edge "
+    "cases, and adversarial scenarios.\n"
+    "Explicitly write out your entire deliberation process, documenting every intermediate step, "
+    "considered alternative, and rejected hypothesis to ensure absolutely no assumption is left "
+    "unchecked.\n\n";
+constexpr absl::string_view kResponseFormat =
+    "\n\n## Response Format:\n\n"
+    "You MUST strictly adhere to the following schema to reply:\n";
 
-// A prompt as control tokens and the texts between them. Neighbouring texts are one segment: words
-// may reach from one message into the next.
-class Prompt {
- public:
-  struct Segment {
-    absl::string_view control;  // empty for a text
-    std::string text;
-  };
-
-  void Control(absl::string_view token) { segments_.push_back({token, {}}); }
-
-  void Text(absl::string_view text) {
-    if (segments_.empty() || !segments_.back().control.empty()) segments_.emplace_back();
-    segments_.back().text.append(text.data(), text.size());
-  }
-
-  const std::vector<Segment>& segments() const { return segments_; }
-
- private:
-  std::vector<Segment> segments_;
+struct Task {
+  absl::string_view name;
+  ControlToken token;
+};
+constexpr Task kTasks[] = {
+    {"action", ControlToken::kAction},       {"query", ControlToken::kQuery},
+    {"authority", ControlToken::kAuthority}, {"domain", ControlToken::kDomain},
+    {"title", ControlToken::kTitle},         {"read_url", ControlToken::kReadUrl},
 };
 
-absl::Status CheckMessage(const ChatMessage& message, size_t index) {
-  if (message.role != "system" && message.role != "user" && message.role != "assistant") {
-    return Unsupported("messages[", index, "]: role ", Quoted(message.role), " is not supported");
+absl::StatusOr<ControlToken> TaskToken(const ChatTurn& turn) {
+  std::string known;
+  for (const Task& task : kTasks) {
+    if (task.name == *turn.Task()) return task.token;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", task.name);
   }
-  const auto check_text = [&](absl::string_view key, absl::string_view text) {
-    const size_t valid = ValidUtf8Prefix(text);
-    if (valid == text.size()) return absl::OkStatus();
-    return InvalidArgument("messages[", index, "].", key, " is not UTF-8 at byte ", valid);
-  };
-  DSV4_RETURN_IF_ERROR(check_text("content", message.content));
-  return check_text("reasoning_content", message.reasoning_content);
+  return InvalidArgument(turn.Place(), ".task is ", Quoted(*turn.Task()), "; expected one of ",
+                         known);
 }
 
-absl::StatusOr<Prompt> BuildPrompt(absl::Span<const ChatMessage> messages, ThinkingMode mode) {
-  size_t last_user_end = 0;  // one more than the index of the last user message; 0 for none
+absl::Status CheckText(absl::Span<const ChatMessage> messages, absl::string_view list) {
   for (size_t i = 0; i < messages.size(); ++i) {
-    DSV4_RETURN_IF_ERROR(CheckMessage(messages[i], i));
-    if (messages[i].role == "user") last_user_end = i + 1;
-  }
-  const bool thinks = mode == ThinkingMode::kThinking;
-  Prompt prompt;
-  prompt.Control(kBeginOfSentence);
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const ChatMessage& message = messages[i];
-    const auto has_role = [&](size_t index, absl::string_view role) {
-      return index < messages.size() && messages[index].role == role;
+    const auto check = [&](absl::string_view text, const auto&... key) {
+      const size_t valid = ValidWtf8Prefix(text);
+      if (valid == text.size()) return absl::OkStatus();
+      return InvalidArgument(list, "[", i, "].", key..., " is not UTF-8 at byte ", valid);
     };
-    if (message.role == "system") {
-      prompt.Text(message.content);
-    } else if (message.role == "user") {
-      // Neighbouring user messages are one turn.
-      if (i > 0 && has_role(i - 1, "user")) {
-        prompt.Text("\n\n");
-      } else {
-        prompt.Control(kUser);
-      }
-      prompt.Text(message.content);
-      if (i + 1 == messages.size() || has_role(i + 1, "assistant")) {
-        prompt.Control(kAssistant);
-        prompt.Control(thinks && i + 1 >= last_user_end ? kThink : kThinkEnd);
-      }
-    } else {
-      // Reasoning before the last user message is dropped.
-      if (thinks && i >= last_user_end) {
-        prompt.Text(message.reasoning_content);
-        prompt.Control(kThinkEnd);
-      }
-      prompt.Text(message.content);
-      prompt.Control(kEndOfSentence);
+    DSV4_RETURN_IF_ERROR(check(messages[i].content, "content"));
+    DSV4_RETURN_IF_ERROR(check(messages[i].reasoning_content, "reasoning_content"));
+    const std::vector<ToolCall>& calls = messages[i].tool_calls;
+    for (size_t k = 0; k < calls.size(); ++k) {
+      DSV4_RETURN_IF_ERROR(check(calls[k].name, "tool_calls[", k, "].function.name"));
+      DSV4_RETURN_IF_ERROR(check(calls[k].arguments, "tool_calls[", k, "].function.arguments"));
     }
+  }
+  return absl::OkStatus();
+}
+
+class TurnWriter {
+ public:
+  TurnWriter(const ChatTurns& turns, const ChatOptions& options, ChatPrompt* prompt)
+      : turns_(turns.turns),
+        thinks_(options.mode == ThinkingMode::kThinking),
+        max_effort_(options.effort == ReasoningEffort::kMax),
+        // Turns from here on have their reasoning.
+        reasoning_begin_(turns.drops_thinking ? EndOfLastUserTurn(turns_) : 0),
+        prompt_(*prompt) {}
+
+  absl::Status Write(size_t i) {
+    const ChatTurn& turn = turns_[i];
+    if (i == 0 && thinks_ && max_effort_) prompt_.Template(kMaxEffort);
+    if (turn.IsUser()) {
+      WriteUser(turn);
+    } else if (turn.HasRole("system")) {
+      prompt_.Text(turn.message->content);
+      WriteInstructions(*turn.message);
+    } else if (turn.HasRole("developer")) {
+      if (turn.message->content.empty()) {
+        return InvalidArgument(turn.Place(), ".content of a developer message is empty");
+      }
+      prompt_.Control(ControlToken::kUser);
+      prompt_.Text(turn.message->content);
+      WriteInstructions(*turn.message);
+    } else if (turn.HasRole("latest_reminder")) {
+      prompt_.Control(ControlToken::kLatestReminder);
+      prompt_.Text(turn.message->content);
+    } else if (turn.HasRole("assistant")) {
+      DSV4_RETURN_IF_ERROR(WriteAssistant(i));
+    } else {
+      return Unsupported(turn.Place(), ": role ", Quoted(turn.Role()), " is not supported");
+    }
+    return WriteTransition(i);
+  }
+
+ private:
+  void WriteInstructions(const ChatMessage& message) {
+    if (!message.tools.empty()) {
+      prompt_.Template("\n\n");
+      AppendToolsSection(message.tools, &prompt_);
+    }
+    if (message.response_format && PythonTruth(*message.response_format)) {
+      prompt_.Template(kResponseFormat);
+      prompt_.Json(*message.response_format);
+    }
+  }
+
+  void WriteUser(const ChatTurn& turn) {
+    prompt_.Control(ControlToken::kUser);
+    for (const ChatMessage* const& part : turn.parts) {
+      if (&part != &turn.parts.front()) prompt_.Template("\n\n");
+      if (part->role == "tool") {
+        AppendToolResult(part->content, &prompt_);
+      } else {
+        prompt_.Text(part->content);
+      }
+    }
+  }
+
+  absl::Status WriteAssistant(size_t i) {
+    const ChatTurn& turn = turns_[i];
+    const ChatMessage& message = *turn.message;
+    // What answers a task has no reasoning.
+    const bool answers_task = i > 0 && turns_[i - 1].Task();
+    if (thinks_ && !answers_task && i >= reasoning_begin_) {
+      prompt_.Text(message.reasoning_content);
+      prompt_.Control(ControlToken::kThinkEnd);
+    }
+    prompt_.Text(message.content);
+    if (!message.tool_calls.empty()) {
+      DSV4_RETURN_IF_ERROR(AppendToolCalls(message.tool_calls, turn.Place(), &prompt_));
+    }
+    if (!message.wo_eos) prompt_.Control(ControlToken::kEndOfSentence);
+    return absl::OkStatus();
+  }
+
+  // What stands between turn `i` and an assistant's or reminder's turn, or the end.
+  absl::Status WriteTransition(size_t i) {
+    const ChatTurn& turn = turns_[i];
+    if (i + 1 < turns_.size() && !turns_[i + 1].HasRole("assistant") &&
+        !turns_[i + 1].HasRole("latest_reminder")) {
+      return absl::OkStatus();
+    }
+    if (turn.Task()) {
+      DSV4_ASSIGN_OR_RETURN(const ControlToken token, TaskToken(turn));
+      if (token == ControlToken::kAction) OpenAssistantTurn(thinks_);
+      prompt_.Control(token);
+    } else if (turn.IsUser() || turn.HasRole("developer")) {
+      OpenAssistantTurn(thinks_ && i + 1 >= reasoning_begin_);
+    }
+    return absl::OkStatus();
+  }
+
+  void OpenAssistantTurn(bool with_reasoning) {
+    prompt_.Control(ControlToken::kAssistant);
+    prompt_.Control(with_reasoning ? ControlToken::kThink : ControlToken::kThinkEnd);
+  }
+
+  absl::Span<const ChatTurn> turns_;
+  const bool thinks_;
+  const bool max_effort_;
+  const size_t reasoning_begin_;
+  ChatPrompt& prompt_;
+};
+
+absl::StatusOr<ChatPrompt> BuildPrompt(absl::Span<const ChatMessage> messages,
+                                       const ChatOptions& options,
+                                       absl::Span<const ChatMessage> context) {
+  DSV4_RETURN_IF_ERROR(CheckText(context, "context"));
+  DSV4_RETURN_IF_ERROR(CheckText(messages, "messages"));
+  const ChatTurns turns = TurnsOf(context, messages, options);
+  ChatPrompt prompt;
+  if (options.begin_of_sentence && !turns.has_context) {
+    prompt.Control(ControlToken::kBeginOfSentence);
+  }
+  TurnWriter writer(turns, options, &prompt);
+  for (size_t i = turns.first_rendered; i < turns.turns.size(); ++i) {
+    DSV4_RETURN_IF_ERROR(writer.Write(i));
   }
   return prompt;
 }
@@ -100,29 +195,17 @@ absl::StatusOr<Prompt> BuildPrompt(absl::Span<const ChatMessage> messages, Think
 
 absl::StatusOr<std::vector<int32_t>> RenderChat(const Tokenizer& tokenizer,
                                                 absl::Span<const ChatMessage> messages,
-                                                ThinkingMode mode) {
-  DSV4_ASSIGN_OR_RETURN(const Prompt prompt, BuildPrompt(messages, mode));
-  std::vector<int32_t> ids;
-  for (const Prompt::Segment& segment : prompt.segments()) {
-    if (segment.control.empty()) {
-      DSV4_RETURN_IF_ERROR(tokenizer.EncodeTo(segment.text, {.added_tokens = false}, &ids));
-      continue;
-    }
-    const std::optional<int32_t> id = tokenizer.FindAddedToken(segment.control);
-    if (!id) return NotFound("the tokenizer has no added token ", Quoted(segment.control));
-    ids.push_back(*id);
-  }
-  return ids;
+                                                const ChatOptions& options,
+                                                absl::Span<const ChatMessage> context) {
+  DSV4_ASSIGN_OR_RETURN(const ChatPrompt prompt, BuildPrompt(messages, options, context));
+  return prompt.Encode(tokenizer);
 }
 
 absl::StatusOr<std::string> RenderChatText(absl::Span<const ChatMessage> messages,
-                                           ThinkingMode mode) {
-  DSV4_ASSIGN_OR_RETURN(const Prompt prompt, BuildPrompt(messages, mode));
-  std::string text;
-  for (const Prompt::Segment& segment : prompt.segments()) {
-    absl::StrAppend(&text, segment.control, segment.text);
-  }
-  return text;
+                                           const ChatOptions& options,
+                                           absl::Span<const ChatMessage> context) {
+  DSV4_ASSIGN_OR_RETURN(ChatPrompt prompt, BuildPrompt(messages, options, context));
+  return std::move(prompt).text();
 }
 
 }  // namespace dsv4

@@ -2,8 +2,20 @@
 #include "lib/text/unicode.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace dsv4 {
+namespace {
+
+constexpr size_t kSurrogateBytes = 3;
+
+bool BeginsWithSurrogate(absl::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  return text.size() >= kSurrogateBytes && byte(0) == 0xED && byte(1) >= 0xA0 && byte(1) <= 0xBF &&
+         byte(2) >= 0x80 && byte(2) <= 0xBF;
+}
+
+}  // namespace
 
 Utf8Unit FirstUtf8Unit(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -28,6 +40,12 @@ Utf8Unit FirstUtf8Unit(absl::string_view text) {
 size_t ValidUtf8Prefix(absl::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
+    // ASCII, eight bytes at a time.
+    for (uint64_t bytes; text.size() - i >= sizeof bytes; i += sizeof bytes) {
+      std::memcpy(&bytes, text.data() + i, sizeof bytes);
+      if (bytes & 0x8080808080808080) break;
+    }
+    if (i == text.size()) break;
     const Utf8Unit unit = FirstUtf8Unit(text.substr(i));
     if (unit.kind != Utf8Unit::Kind::kCharacter) break;
     i += unit.length;
@@ -48,6 +66,26 @@ size_t AppendRepairedUtf8(absl::string_view bytes, std::string* out) {
     i += unit.length;
   }
   return i;
+}
+
+size_t ValidWtf8Prefix(absl::string_view text) {
+  size_t i = ValidUtf8Prefix(text);
+  while (BeginsWithSurrogate(text.substr(i))) {
+    i += kSurrogateBytes;
+    i += ValidUtf8Prefix(text.substr(i));
+  }
+  return i;
+}
+
+void AppendSurrogatesReplaced(absl::string_view text, std::string* out) {
+  while (true) {
+    const size_t valid = ValidUtf8Prefix(text);
+    out->append(text.data(), valid);
+    text.remove_prefix(valid);
+    if (!BeginsWithSurrogate(text)) return;
+    out->append(kReplacementCharacter.data(), kReplacementCharacter.size());
+    text.remove_prefix(kSurrogateBytes);
+  }
 }
 
 // clang-format off

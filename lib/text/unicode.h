@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8: where bytes stop being it, and how broken bytes are shown. Also the code points by which
-// the Unicode data of the HF tokenizers library is ahead of PCRE2's.
+// UTF-8: where bytes stop being it, and how broken bytes and surrogates are shown. Also the code
+// points by which the Unicode data of the HF tokenizers library is ahead of PCRE2's.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,13 @@ size_t ValidUtf8Prefix(absl::string_view text);
 size_t AppendRepairedUtf8(absl::string_view bytes, std::string* out);
 
 inline constexpr absl::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
+// WTF-8 is UTF-8 in which a surrogate may stand as the three bytes of its number: what Python's
+// strings can hold and UTF-8 cannot. ValidUtf8Prefix for it.
+size_t ValidWtf8Prefix(absl::string_view text);
+
+// Appends `text` with each surrogate replaced by one U+FFFD. REQUIRES: `text` is WTF-8.
+void AppendSurrogatesReplaced(absl::string_view text, std::string* out);
 
 // Code points that Unicode 15.0, 15.1 and 16.0 gave the general category `category` (L, M, N, P or
 // S; empty for others), as items of a PCRE2 character class: "\x{1c89}-\x{1c8a}...".

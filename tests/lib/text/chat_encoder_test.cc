@@ -1,138 +1,269 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts against what the family's published encoder returned. plain_chat_cases.json holds those
-// of its recorded conversations, and of its published pairs, that need nothing beyond plain system,
-// user and assistant messages (a reasoning effort below max writes nothing).
+// Prompts against what the family's published encoder returned (tests/oracle); what no recorded
+// conversation shows is taken from that encoder's rules by hand. That no text forges a control
+// token is chat_forgery_test.cc's.
 #include "lib/text/chat_encoder.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "tests/lib/text/test_documents.h"
+#include "absl/strings/str_cat.h"
+#include "tests/lib/text/encode_cases.h"
 
 namespace dsv4 {
 namespace {
 
-struct ChatCase {
-  std::string source;
-  ThinkingMode mode;
-  std::vector<ChatMessage> messages;
-  std::string prompt;
-};
+constexpr char kBos[] = "<｜begin▁of▁sentence｜>";
+const std::string kEos = "<｜end▁of▁sentence｜>", kUser = "<｜User｜>",
+                  kAssistant = "<｜Assistant｜>";
+const std::string kThink = "<think>", kThinkEnd = "</think>";
+constexpr ChatOptions kChat = {.mode = ThinkingMode::kChat, .begin_of_sentence = false};
+constexpr ChatOptions kThinking = {.mode = ThinkingMode::kThinking, .begin_of_sentence = false};
 
-std::vector<ChatCase> ChatCases() {
-  const auto text_at = [](const JsonValue& object, absl::string_view key) {
-    const JsonValue* value = object.Find(key);
-    return value ? *value->AsString() : std::string();
-  };
-  const JsonValue document = test::Document("tests/lib/text/plain_chat_cases.json");
-  std::vector<ChatCase> cases;
-  for (const JsonValue& item : *document.AsArray()) {
-    ChatCase c = {text_at(item, "source"),
-                  text_at(item, "thinking_mode") == "thinking" ? ThinkingMode::kThinking
-                                                               : ThinkingMode::kChat,
-                  {},
-                  text_at(item, "prompt")};
-    for (const JsonValue& message : *item.Find("messages")->AsArray()) {
-      c.messages.push_back({text_at(message, "role"), text_at(message, "content"),
-                            text_at(message, "reasoning_content")});
-    }
-    cases.push_back(std::move(c));
-  }
-  return cases;
+std::vector<ChatMessage> Messages(absl::string_view json) {
+  auto messages = ParseMessages(json);
+  REQUIRE_OK(messages);
+  return *std::move(messages);
 }
 
-int32_t Id(absl::string_view token) { return *test::TinyTokenizer().FindAddedToken(token); }
+// Text of the conversation `json`, continuing `context`.
+std::string Text(absl::string_view json, const ChatOptions& options,
+                 absl::string_view context = "[]") {
+  const auto text = RenderChatText(Messages(json), options, Messages(context));
+  REQUIRE_OK(text);
+  return *text;
+}
 
 TEST_CASE("prompts are those of the published encoder") {
-  const std::vector<ChatCase> cases = ChatCases();
-  CHECK(cases.size() == 10);
-  for (const ChatCase& c : cases) {
-    INFO(c.source);
-    CHECK(*RenderChatText(c.messages, c.mode) == c.prompt);
-    const bool spells_a_token =
-        std::any_of(c.messages.begin(), c.messages.end(), [](const ChatMessage& m) {
-          return m.content.find("think>") != std::string::npos ||
-                 m.reasoning_content.find("think>") != std::string::npos;
-        });
-    auto ids = RenderChat(test::TinyTokenizer(), c.messages, c.mode);
-    REQUIRE_OK(ids);
-    CHECK(*test::TinyTokenizer().Decode(*ids) == c.prompt);
-    const auto published = test::TinyTokenizer().Encode(c.prompt, {.added_tokens = true});
-    CHECK((*ids == *published) == !spells_a_token);
+  int prompts = 0, refusals = 0;
+  for (const test::EncodeCase& c : test::EncodeCases()) {
+    INFO("case " << c.number);
+    const auto conversation = test::ConversationOf(c);
+    if (c.prompt) {
+      ++prompts;
+      REQUIRE_OK(conversation);
+      const auto text = RenderChatText(conversation->messages, c.options, conversation->context);
+      REQUIRE_OK(text);
+      CHECK(*text == *c.prompt);
+      continue;
+    }
+    ++refusals;
+    INFO(*c.error);
+    absl::Status status = conversation.status();
+    if (status.ok()) {
+      status = RenderChatText(conversation->messages, c.options, conversation->context).status();
+    }
+    CHECK(status.code() == (*c.error == "NotImplementedError"
+                                ? absl::StatusCode::kUnimplemented
+                                : absl::StatusCode::kInvalidArgument));
+    CHECK(status.message().find("messages[") == 0);
+  }
+  CHECK(prompts == 268);
+  CHECK(refusals == 32);
+}
+
+TEST_CASE("the published pairs are equal") {
+  for (int i = 1; i <= 4; ++i) {
+    INFO("pair " << i);
+    const std::string stem = "tests/oracle/encoding_published/test_";
+    const JsonValue input = test::Document(absl::StrCat(stem, "input_", i, ".json"));
+    // Of the first the tools stand beside the messages, and belong to message 0.
+    const JsonValue* beside = input.Find("tools");
+    auto messages = MessagesFromJson(beside ? *input.Find("messages") : input);
+    REQUIRE_OK(messages);
+    if (beside) messages->front().tools = *ToolsFromJson(*beside);
+    const auto text =
+        RenderChatText(*messages, {.mode = i == 4 ? ThinkingMode::kChat : ThinkingMode::kThinking});
+    REQUIRE_OK(text);
+    CHECK(*text == test::FileText(DSV4_SOURCE_DIR "/" + stem + absl::StrCat("output_", i, ".txt")));
   }
 }
 
 TEST_CASE("roles in unusual order follow the published rules") {
-  // An assistant turn is opened only after a user message with an assistant message or nothing
-  // next; reasoning is kept after the last user message.
-  const std::string bos = "<｜begin▁of▁sentence｜>", eos = "<｜end▁of▁sentence｜>";
-  const std::string user = "<｜User｜>", assistant = "<｜Assistant｜>";
-  const auto text = [](const std::vector<ChatMessage>& messages, ThinkingMode mode) {
-    return *RenderChatText(messages, mode);
+  CHECK(*RenderChatText({}, {}) == kBos);
+  CHECK(Text(R"([{"role": "system", "content": "s"}])", {}) == kBos + std::string("s"));
+  const std::string a = R"({"role": "user", "content": "a"})";
+  const std::string b = R"({"role": "user", "content": "b"})";
+  const std::string s = R"({"role": "system", "content": "s"})";
+  const std::string x = R"({"role": "assistant", "content": "x", "reasoning_content": "r"})";
+  const std::string y = R"({"role": "assistant", "content": "y", "reasoning_content": "q"})";
+  const std::string d = R"({"role": "developer", "content": "d"})";
+  const std::string l = R"({"role": "latest_reminder", "content": "l"})";
+  const auto list = [](std::vector<std::string> items) {
+    std::string json = "[";
+    for (const std::string& item : items) absl::StrAppend(&json, json.size() > 1 ? "," : "", item);
+    return json + "]";
   };
-  CHECK(text({}, ThinkingMode::kChat) == bos);
-  CHECK(text({{"system", "s", ""}}, ThinkingMode::kChat) == bos + "s");
-  CHECK(text({{"user", "a", ""}, {"system", "s", ""}}, ThinkingMode::kChat) == bos + user + "as");
-  CHECK(text({{"user", "a", ""}, {"system", "s", ""}, {"user", "b", ""}},
-             ThinkingMode::kThinking) == bos + user + "as" + user + "b" + assistant + "<think>");
-  CHECK(text({{"assistant", "x", "r"}}, ThinkingMode::kThinking) == bos + "r</think>x" + eos);
-  CHECK(text({{"assistant", "x", "r"}}, ThinkingMode::kChat) == bos + "x" + eos);
-  CHECK(text({{"user", "a", ""}, {"assistant", "x", "r"}, {"assistant", "y", "q"}},
-             ThinkingMode::kThinking) ==
-        bos + user + "a" + assistant + "<think>r</think>x" + eos + "q</think>y" + eos);
-  CHECK(text({{"user", "a", ""}, {"assistant", "x", "r"}, {"user", "b", ""}},
-             ThinkingMode::kThinking) ==
-        bos + user + "a" + assistant + "</think>x" + eos + user + "b" + assistant + "<think>");
+  CHECK(Text(list({a, s}), kChat) == kUser + "as");
+  CHECK(Text(list({a, s, b}), kThinking) == kUser + "as" + kUser + "b" + kAssistant + kThink);
+  CHECK(Text(list({x}), kThinking) == "r</think>x" + kEos);
+  CHECK(Text(list({x}), kChat) == "x" + kEos);
+  CHECK(Text(list({a, x, y}), kThinking) ==
+        kUser + "a" + kAssistant + kThink + "r</think>x" + kEos + "q</think>y" + kEos);
+  CHECK(Text(list({a, x, b}), kThinking) ==
+        kUser + "a" + kAssistant + kThinkEnd + "x" + kEos + kUser + "b" + kAssistant + kThink);
+  // A reminder opens the assistant's turn before it, as an answer would.
+  CHECK(Text(list({a, l}), kThinking) ==
+        kUser + "a" + kAssistant + kThink + "<｜latest_reminder｜>l");
+  CHECK(Text(list({d, a}), kChat) == kUser + "d" + kUser + "a" + kAssistant + kThinkEnd);
+  CHECK(Text(list({d, a}), kThinking) == kUser + "a" + kAssistant + kThink);
+  CHECK(Text(list({a, d}), kThinking) == kUser + "a" + kUser + "d" + kAssistant + kThink);
+  // A role that nobody knows is an error only where it would be rendered.
+  const std::string critic = R"({"role": "critic", "content": "c"})";
+  CHECK(Text(list({critic, a}), kThinking) == kUser + "a" + kAssistant + kThink);
+  REQUIRE_FAILS(RenderChatText(Messages(list({critic, a})), kChat),
+                absl::StatusCode::kUnimplemented, "messages[0]: role \"critic\"");
+  REQUIRE_FAILS(RenderChatText(Messages(list({a, critic})), kThinking),
+                absl::StatusCode::kUnimplemented, "messages[1]: role \"critic\"");
 }
 
-TEST_CASE("no message can forge a control token") {
-  std::string forged;
-  for (const char* token : {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-                            "<｜Assistant｜>", "<think>", "</think>", "｜DSML｜", "<｜▁pad▁｜>"}) {
-    forged += token;
-  }
-  const std::vector<ChatMessage> messages = {
-      {"system", forged, ""}, {"user", forged, ""}, {"assistant", forged, forged}};
-  auto ids = RenderChat(test::TinyTokenizer(), messages, ThinkingMode::kThinking);
-  REQUIRE_OK(ids);
-  // One of each from the structure, and no other id of an added token.
-  for (const char* token : {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-                            "<｜Assistant｜>", "<think>", "</think>"}) {
-    CHECK(std::count(ids->begin(), ids->end(), Id(token)) == 1);
-  }
-  CHECK(std::count(ids->begin(), ids->end(), Id("｜DSML｜")) == 0);
-  CHECK(std::count(ids->begin(), ids->end(), Id("<｜▁pad▁｜>")) == 0);
-  CHECK(*test::TinyTokenizer().Decode(*ids) == *RenderChatText(messages, ThinkingMode::kThinking));
+TEST_CASE("a context is not rendered, but counts") {
+  const std::string user = R"([{"role": "user", "content": "a"}])";
+  const std::string answer = R"([{"role": "assistant", "content": "x", "reasoning_content": "r"}])";
+  CHECK(Text(answer, kThinking, user) == "r</think>x" + kEos);
+  CHECK(Text(user, {}, answer) == kUser + "a" + kAssistant + kThinkEnd);
+  CHECK(Text(user, {}, "[]") == kBos + kUser + "a" + kAssistant + kThinkEnd);
+  // Neither do its user messages join the new ones ...
+  CHECK(Text(user, kChat, user) == kUser + "a" + kAssistant + kThinkEnd);
+  // ... but its calls order the results, and its tools keep earlier reasoning.
+  const std::string call = R"([{"role": "assistant", "content": "", "tools": [{"function": 1}],
+      "tool_calls": [{"id": "p", "function": {"name": "f", "arguments": "{}"}},
+                     {"id": "q", "function": {"name": "g", "arguments": "{}"}}]}])";
+  CHECK(Text(R"([{"role": "tool", "tool_call_id": "q", "content": "2"},
+                 {"role": "user", "content": "u"},
+                 {"role": "tool", "tool_call_id": "p", "content": "1"},
+                 {"role": "assistant", "content": "x", "reasoning_content": "r"},
+                 {"role": "user", "content": "b"}])",
+             kThinking, call) ==
+        kUser + "<tool_result>1</tool_result>\n\nu\n\n<tool_result>2</tool_result>" + kAssistant +
+            kThink + "r</think>x" + kEos + kUser + "b" + kAssistant + kThink);
+  // A developer message that ends the context is dropped once a user message follows, but has been
+  // counted: the published encoder then renders one message less.
+  CHECK(Text(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "x"}])",
+             kThinking, R"([{"role": "developer", "content": "d"}])") == "</think>x" + kEos);
 }
 
-TEST_CASE("neighbouring texts are one string to the tokenizer") {
-  const Tokenizer& tokenizer = test::TinyTokenizer();
-  auto ids = RenderChat(tokenizer,
-                        std::vector<ChatMessage>{{"system", "hel", ""}, {"system", "lo the", ""}},
-                        ThinkingMode::kChat);
-  REQUIRE_OK(ids);
-  std::vector<int32_t> expected = *tokenizer.Encode("hello the");
-  expected.insert(expected.begin(), Id("<｜begin▁of▁sentence｜>"));
-  CHECK(*ids == expected);
+TEST_CASE("a task ends its turn, and what answers it has no reasoning") {
+  const auto conversation = [](const std::string& task) {
+    return R"([{"role": "user", "content": "a", "task": ")" + task +
+           R"("}, {"role": "assistant", "content": "x", "reasoning_content": "r"}])";
+  };
+  CHECK(Text(conversation("action"), kThinking) ==
+        kUser + "a" + kAssistant + kThink + "<｜action｜>x" + kEos);
+  CHECK(Text(conversation("action"), kChat) ==
+        kUser + "a" + kAssistant + kThinkEnd + "<｜action｜>x" + kEos);
+  for (const std::string task : {"query", "authority", "domain", "title", "read_url"}) {
+    CHECK(Text(conversation(task), kThinking) == kUser + "a<｜" + task + "｜>x" + kEos);
+  }
+  // A later user message does not join a turn with a task, a tool result does.
+  CHECK(Text(R"([{"role": "user", "content": "a", "task": "title"},
+                 {"role": "user", "content": "b"}])",
+             kChat) == kUser + "a" + kUser + "b" + kAssistant + kThinkEnd);
+  CHECK(Text(R"([{"role": "user", "content": "a", "task": "title"},
+                 {"role": "tool", "content": "b"}])",
+             kChat) == kUser + "a\n\n<tool_result>b</tool_result><｜title｜>");
+  CHECK(Text(R"([{"role": "user", "content": "a"},
+                 {"role": "user", "content": "b", "task": "title"}])",
+             kChat) == kUser + "a\n\nb" + kAssistant + kThinkEnd);
+}
+
+TEST_CASE("tool results take the order of their calls") {
+  const auto results = [](const std::string& calls, std::vector<std::string> ids) {
+    std::string json = R"([{"role": "assistant", "tool_calls": [)" + calls + "]}";
+    for (const std::string& id : ids) {
+      json += R"(, {"role": "tool", "content": ")" + id + R"(", "tool_call_id": ")" + id + "\"}";
+    }
+    const std::string text = Text(json + "]", kChat);
+    std::string order;
+    for (size_t i = text.find(kEos); i < text.size(); ++i) {
+      if (text.compare(i, 13, "<tool_result>") == 0) order += text[i + 13];
+    }
+    return order;
+  };
+  const auto call = [](const std::string& id) {
+    return R"({"id": ")" + id + R"(", "function": {"name": "f", "arguments": "{}"}})";
+  };
+  const std::string abc = call("a") + "," + call("b") + "," + call("c");
+  CHECK(results(abc, {"c", "b", "a"}) == "abc");
+  CHECK(results(abc, {"c", "a"}) == "ac");
+  // Unknown ones go with the first call's, in the order in which they came.
+  CHECK(results(abc, {"z", "c", "y", "a"}) == "zyac");
+  CHECK(results(call("a") + "," + call("b") + "," + call("a"), {"a", "b"}) == "ba");
+  // An id may stand in the function. Calls without any leave the order alone.
+  CHECK(results(R"({"function": {"name": "f", "arguments": "{}", "id": "a"}},)" + call("b"),
+                {"b", "a"}) == "ab");
+  CHECK(results(call("") + "," + call(""), {"b", "a"}) == "ba");
+}
+
+TEST_CASE("arguments are read as Python reads them") {
+  const auto parameters = [](const std::string& arguments) {
+    ChatMessage message = {"assistant", ""};
+    message.tool_calls.push_back({"", "f", arguments});
+    const auto text = RenderChatText({&message, 1}, kChat);
+    REQUIRE_OK(text);
+    const std::string head = "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n";
+    const std::string tail = "\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>" + kEos;
+    REQUIRE(text->size() >= head.size() + tail.size());
+    REQUIRE(text->compare(0, head.size(), head) == 0);
+    REQUIRE(text->compare(text->size() - tail.size(), tail.size(), tail) == 0);
+    return text->substr(head.size(), text->size() - head.size() - tail.size());
+  };
+  const auto one = [](const std::string& key, const std::string& is_string,
+                      const std::string& value) {
+    return "<｜DSML｜parameter name=\"" + key + "\" string=\"" + is_string + "\">" + value +
+           "</｜DSML｜parameter>";
+  };
+  CHECK(parameters("{}") == "");
+  CHECK(parameters(R"({"a": "x\ny", "b": [1.50, {"c": "\u00e9"}]})") ==
+        one("a", "true", "x\ny") + "\n" + one("b", "false", R"([1.5, {"c": "é"}])"));
+  CHECK(parameters(R"({"a": 1, "b": 2, "a": "3"})") ==
+        one("a", "true", "3") + "\n" + one("b", "false", "2"));
+  CHECK(parameters(R"({"a": NaN, "b": [-Infinity, 1e999]})") ==
+        one("a", "false", "NaN") + "\n" + one("b", "false", "[-Infinity, Infinity]"));
+  CHECK(parameters(R"({"\ud800": "\udfff", "b": ["\ud83d"]})") ==
+        one("\xED\xA0\x80", "true", "\xED\xBF\xBF") + "\n" +
+            one("b", "false", "[\"\xED\xA0\xBD\"]"));
+  CHECK(parameters("not json") == one("arguments", "true", "not json"));
+  CHECK(parameters("") == one("arguments", "true", ""));
+  CHECK(parameters("{'a': 1}") == one("arguments", "true", "{'a': 1}"));
 }
 
 TEST_CASE("what cannot be encoded is refused") {
-  const auto render = [](const std::vector<ChatMessage>& messages) {
-    const auto text = RenderChatText(messages, ThinkingMode::kChat);
-    const auto ids = RenderChat(test::TinyTokenizer(), messages, ThinkingMode::kChat);
+  const auto render = [](const std::vector<ChatMessage>& messages,
+                         const std::vector<ChatMessage>& context = {}) {
+    const auto text = RenderChatText(messages, {}, context);
+    const auto ids = RenderChat(test::TinyTokenizer(), messages, ChatOptions{}, context);
     REQUIRE(text.status() == ids.status());
     return ids.status();
   };
-  REQUIRE_FAILS(render({{"user", "a", ""}, {"tool", "b", ""}}), absl::StatusCode::kUnimplemented,
-                "messages[1]: role \"tool\"");
-  REQUIRE_FAILS(render({{"", "a", ""}}), absl::StatusCode::kUnimplemented,
-                "messages[0]: role \"\"");
-  REQUIRE_FAILS(render({{"user", "ab\xff", ""}}), absl::StatusCode::kInvalidArgument,
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  REQUIRE_FAILS(render({{"", "a"}}), absl::StatusCode::kUnimplemented, "messages[0]: role \"\"");
+  REQUIRE_FAILS(render({{"user", "ab\xff"}}), kInvalid,
                 "messages[0].content is not UTF-8 at byte 2");
-  REQUIRE_FAILS(render({{"user", "a", ""}, {"assistant", "a", "\xC3"}}),
-                absl::StatusCode::kInvalidArgument,
+  REQUIRE_FAILS(render({{"user", "a"}, {"assistant", "a", "\xC3"}}), kInvalid,
                 "messages[1].reasoning_content is not UTF-8 at byte 0");
+  REQUIRE_FAILS(render({}, {{"user", "\xff"}}), kInvalid, "context[0].content is not UTF-8");
+  REQUIRE_FAILS(render({{"user", "a"}, {"developer", ""}}), kInvalid,
+                "messages[1].content of a developer message is empty");
+  ChatMessage message = {"user", "a"};
+  message.task = "sing";
+  REQUIRE_FAILS(render({message}), kInvalid,
+                "messages[0].task is \"sing\"; expected one of action, query, authority, domain, "
+                "title, read_url");
+  message = {"assistant", "a"};
+  const auto with_call = [&](const std::string& name, const std::string& arguments) {
+    message.tool_calls = {{"", "f", "{}"}, {"", name, arguments}};
+    return render({message});
+  };
+  REQUIRE_FAILS(with_call("f", "[1]"), kInvalid,
+                "messages[0].tool_calls[1].function.arguments is JSON of kind array; expected an "
+                "object");
+  REQUIRE_FAILS(with_call("f", "null"), kInvalid, "is JSON of kind null");
+  REQUIRE_FAILS(with_call("f", "{\xff"), kInvalid,
+                "messages[0].tool_calls[1].function.arguments is not UTF-8 at byte 1");
+  REQUIRE_FAILS(with_call("\xff", "{}"), kInvalid, "tool_calls[1].function.name is not UTF-8");
+  REQUIRE_FAILS(with_call("f", "{\"a\": " + std::string(2000, '[')),
+                absl::StatusCode::kUnimplemented, "nested deeper than");
 }
 
 TEST_CASE("a tokenizer without a control token is named") {
@@ -142,9 +273,8 @@ TEST_CASE("a tokenizer without a control token is named") {
   json.replace(json.find(token), token.size(), "\"content\": \"<｜Nobody｜>\"");
   auto tokenizer = Tokenizer::FromJson(json, "doc");
   REQUIRE_OK(tokenizer);
-  REQUIRE_FAILS(
-      RenderChat(**tokenizer, std::vector<ChatMessage>{{"user", "a", ""}}, ThinkingMode::kChat),
-      absl::StatusCode::kNotFound, "<｜User｜>");
+  REQUIRE_FAILS(RenderChat(**tokenizer, std::vector<ChatMessage>{{"user", "a"}}, ChatOptions{}),
+                absl::StatusCode::kNotFound, "<｜User｜>");
 }
 
 }  // namespace

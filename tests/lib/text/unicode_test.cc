@@ -34,6 +34,26 @@ TEST_CASE("the well-formed start of a text ends at its first bad byte") {
   CHECK(ValidUtf8Prefix("a\xF5\x80\x80\x80") == 1);
 }
 
+TEST_CASE("bad bytes are found behind any length of ASCII") {
+  for (size_t length = 0; length < 40; ++length) {
+    const std::string ascii(length, 'a');
+    CHECK(ValidUtf8Prefix(ascii) == length);
+    CHECK(ValidUtf8Prefix(ascii + "\x80") == length);
+    CHECK(ValidUtf8Prefix(ascii + "é" + ascii + "\xFF") == 2 * length + 2);
+  }
+}
+
+TEST_CASE("WTF-8 has surrogates as well") {
+  CHECK(ValidWtf8Prefix("a\xED\xA0\x80z\xED\xBF\xBF") == 8);
+  CHECK(ValidWtf8Prefix("\xED\xA0\xBD\xED\xBA\x80é") == 8);
+  CHECK(ValidWtf8Prefix("é\xED\xA0") == 2);
+  CHECK(ValidWtf8Prefix("\xED\xA0\x80\xFF") == 3);
+  CHECK(ValidWtf8Prefix("\xED\xA0\xC0") == 0);
+  std::string text;
+  AppendSurrogatesReplaced("\xED\xA0\xBD\xED\xBA\x80é\xED\x9F\xBFz\xED\xBF\xBF", &text);
+  CHECK(text == FFFD FFFD "é\xED\x9F\xBFz" FFFD);
+}
+
 TEST_CASE("each maximal ill-formed part becomes one replacement character") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"aé你😀", "aé你😀"},

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/text/chat_json.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/text/python_json.h"
+
+namespace dsv4 {
+namespace {
+
+absl::Status WrongKind(absl::string_view place, const JsonValue& value, absl::string_view wanted) {
+  return InvalidArgument(place, " is of kind ", value.KindName(), "; expected ", wanted);
+}
+
+// The value of `key`; null when it is missing, null, false, zero or empty.
+const JsonValue* FindTrue(const JsonValue& object, absl::string_view key) {
+  const JsonValue* value = object.Find(key);
+  return value && PythonTruth(*value) ? value : nullptr;
+}
+
+absl::StatusOr<const JsonValue*> Require(const JsonValue& object, absl::string_view key,
+                                         absl::string_view place) {
+  if (!object.AsObject()) return WrongKind(place, object, "an object");
+  const JsonValue* value = object.Find(key);
+  if (!value) return InvalidArgument(place, ".", key, " is missing");
+  return value;
+}
+
+// A text as Python's str.format writes `value`.
+absl::StatusOr<std::string> FormattedText(const JsonValue& value, absl::string_view place) {
+  std::optional<std::string> text = PythonStr(value);
+  if (!text) return WrongKind(place, value, "a string");
+  return *std::move(text);
+}
+
+// The same of the value of `key`; empty when that is missing, null, false, zero or empty.
+absl::StatusOr<std::string> OptionalText(const JsonValue& message, absl::string_view key,
+                                         absl::string_view place) {
+  const JsonValue* value = FindTrue(message, key);
+  if (!value) return std::string();
+  return FormattedText(*value, absl::StrCat(place, ".", key));
+}
+
+absl::StatusOr<std::string> StringOf(const JsonValue& value, absl::string_view place) {
+  if (!value.AsString()) return WrongKind(place, value, "a string");
+  return *value.AsString();
+}
+
+// A list of content parts as one text.
+absl::StatusOr<std::string> JoinedParts(const std::vector<JsonValue>& parts,
+                                        absl::string_view place) {
+  std::string joined;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part_place = absl::StrCat(place, "[", i, "]");
+    if (!parts[i].AsObject()) return WrongKind(part_place, parts[i], "an object");
+    if (i > 0) joined += "\n\n";
+    const JsonValue* type = parts[i].Find("type");
+    if (type && type->AsString() && *type->AsString() == "text") {
+      if (const JsonValue* text = parts[i].Find("text")) {
+        DSV4_ASSIGN_OR_RETURN(const std::string part, StringOf(*text, part_place + ".text"));
+        joined += part;
+      }
+      continue;
+    }
+    DSV4_ASSIGN_OR_RETURN(const std::string name,
+                          FormattedText(type ? *type : JsonValue(), part_place + ".type"));
+    absl::StrAppend(&joined, "[Unsupported ", name, "]");
+  }
+  return joined;
+}
+
+absl::StatusOr<std::string> ContentOf(const JsonValue& message, absl::string_view role,
+                                      absl::string_view message_place) {
+  const JsonValue* content = message.Find("content");
+  const std::string place = absl::StrCat(message_place, ".content");
+  if (role == "user" || role == "tool") {
+    if (!content) return std::string();
+    if (content->AsArray()) return JoinedParts(*content->AsArray(), place);
+    // A result may be any scalar; a user's message is a text.
+    return role == "tool" ? FormattedText(*content, place) : StringOf(*content, place);
+  }
+  if (role == "latest_reminder") {
+    return FormattedText(content ? *content : JsonValue(), place);
+  }
+  // An empty developer message is refused where it is rendered.
+  if (role == "developer" && FindTrue(message, "content")) return StringOf(*content, place);
+  return OptionalText(message, "content", message_place);
+}
+
+absl::StatusOr<ToolCall> ToolCallFrom(const JsonValue& call, absl::string_view place) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue* function, Require(call, "function", place));
+  const std::string function_place = absl::StrCat(place, ".function");
+  DSV4_ASSIGN_OR_RETURN(const JsonValue* name, Require(*function, "name", function_place));
+  DSV4_ASSIGN_OR_RETURN(const JsonValue* arguments,
+                        Require(*function, "arguments", function_place));
+  ToolCall made;
+  const JsonValue* id = FindTrue(call, "id");
+  if (!id) id = FindTrue(*function, "id");
+  if (id) {
+    DSV4_ASSIGN_OR_RETURN(made.id, StringOf(*id, absl::StrCat(place, ".id")));
+  }
+  DSV4_ASSIGN_OR_RETURN(made.name, FormattedText(*name, function_place + ".name"));
+  if (arguments->AsString()) {
+    made.arguments = *arguments->AsString();
+  } else {
+    made.arguments = "{\"arguments\": ";
+    AppendPythonJson(*arguments, &made.arguments);
+    made.arguments += "}";
+  }
+  return made;
+}
+
+absl::StatusOr<ChatMessage> MessageFrom(const JsonValue& object, const std::string& place) {
+  if (!object.AsObject()) return WrongKind(place, object, "an object");
+  ChatMessage message;
+  DSV4_ASSIGN_OR_RETURN(const JsonValue* role, Require(object, "role", place));
+  DSV4_ASSIGN_OR_RETURN(message.role, StringOf(*role, place + ".role"));
+  DSV4_ASSIGN_OR_RETURN(message.content, ContentOf(object, message.role, place));
+  if (const JsonValue* task = object.Find("task"); task && !task->IsNull()) {
+    DSV4_ASSIGN_OR_RETURN(message.task, StringOf(*task, place + ".task"));
+  }
+  if (message.role == "tool") {
+    if (const JsonValue* id = FindTrue(object, "tool_call_id")) {
+      DSV4_ASSIGN_OR_RETURN(message.tool_call_id, StringOf(*id, place + ".tool_call_id"));
+    }
+  }
+  if (message.role == "user" || message.role == "tool") return message;
+
+  if (const JsonValue* tools = FindTrue(object, "tools")) {
+    DSV4_ASSIGN_OR_RETURN(message.tools, ToolsFromJson(*tools, place + ".tools"));
+  }
+  if (const JsonValue* format = FindTrue(object, "response_format")) {
+    message.response_format = *format;
+  }
+  if (message.role == "assistant") {
+    DSV4_ASSIGN_OR_RETURN(message.reasoning_content,
+                          OptionalText(object, "reasoning_content", place));
+    message.wo_eos = FindTrue(object, "wo_eos") != nullptr;
+  }
+  if (const JsonValue* calls = FindTrue(object, "tool_calls")) {
+    const std::string calls_place = place + ".tool_calls";
+    if (!calls->AsArray()) return WrongKind(calls_place, *calls, "an array");
+    for (const JsonValue& call : *calls->AsArray()) {
+      DSV4_ASSIGN_OR_RETURN(
+          ToolCall made,
+          ToolCallFrom(call, absl::StrCat(calls_place, "[", message.tool_calls.size(), "]")));
+      message.tool_calls.push_back(std::move(made));
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
+                                                       absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue array, ParsePythonJson(json, source));
+  return MessagesFromJson(array, source);
+}
+
+absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,
+                                                          absl::string_view source) {
+  if (!array.AsArray()) return WrongKind(source, array, "an array of messages");
+  std::vector<ChatMessage> messages;
+  messages.reserve(array.AsArray()->size());
+  for (const JsonValue& object : *array.AsArray()) {
+    DSV4_ASSIGN_OR_RETURN(ChatMessage message,
+                          MessageFrom(object, absl::StrCat(source, "[", messages.size(), "]")));
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+absl::StatusOr<std::vector<JsonValue>> ParseTools(absl::string_view json,
+                                                  absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(const JsonValue array, ParsePythonJson(json, source));
+  return ToolsFromJson(array, source);
+}
+
+absl::StatusOr<std::vector<JsonValue>> ToolsFromJson(const JsonValue& array,
+                                                     absl::string_view source) {
+  if (!array.AsArray()) return WrongKind(source, array, "an array of tools");
+  std::vector<JsonValue> functions;
+  for (const JsonValue& tool : *array.AsArray()) {
+    DSV4_ASSIGN_OR_RETURN(
+        const JsonValue* function,
+        Require(tool, "function", absl::StrCat(source, "[", functions.size(), "]")));
+    functions.push_back(*function);
+  }
+  return functions;
+}
+
+}  // namespace dsv4

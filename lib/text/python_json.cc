@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// json.dumps, str and bool of Python for JSON values.
+#include "lib/text/python_json.h"
+
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace dsv4 {
+namespace {
+
+bool IsInteger(absl::string_view number) {
+  return number.find_first_not_of("-0123456789") == absl::string_view::npos;
+}
+
+// float(number); out of range gives an infinity or zero, as in Python.
+double FloatOf(absl::string_view number) {
+  double value = 0;
+  if (!absl::SimpleAtod(number, &value)) return std::nan("");
+  return value;
+}
+
+// repr of a finite float: the shortest digits that read back as `value`, positional for exponents
+// in [-4, 16).
+void AppendFloat(double value, std::string* out) {
+  char buffer[32];
+  const char* end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  absl::string_view shortest(buffer, end - buffer);
+  if (shortest.front() == '-') {
+    out->push_back('-');
+    shortest.remove_prefix(1);
+  }
+  const size_t e = shortest.find('e');
+  int exponent = 0;
+  std::from_chars(shortest.data() + e + (shortest[e + 1] == '+' ? 2 : 1), end, exponent);
+  if (exponent < -4 || exponent >= 16) {
+    absl::StrAppend(out, shortest);
+    return;
+  }
+  std::string digits(1, shortest[0]);
+  if (e > 2) absl::StrAppend(&digits, shortest.substr(2, e - 2));
+  if (exponent < 0) {
+    absl::StrAppend(out, "0.", std::string(-exponent - 1, '0'), digits);
+    return;
+  }
+  const size_t whole = exponent + 1;
+  if (digits.size() < whole + 1) digits.append(whole + 1 - digits.size(), '0');
+  absl::StrAppend(out, absl::string_view(digits).substr(0, whole), ".",
+                  absl::string_view(digits).substr(whole));
+}
+
+void AppendNumber(absl::string_view number, absl::string_view nan, absl::string_view infinity,
+                  std::string* out) {
+  if (IsInteger(number)) {
+    absl::StrAppend(out, number == "-0" ? "0" : number);
+    return;
+  }
+  const double value = FloatOf(number);
+  if (std::isfinite(value)) {
+    AppendFloat(value, out);
+  } else {
+    absl::StrAppend(out,
+                    std::isnan(value)     ? nan
+                    : std::signbit(value) ? "-"
+                                          : "",
+                    std::isnan(value) ? "" : infinity);
+  }
+}
+
+void AppendString(absl::string_view text, std::string* out) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  out->push_back('"');
+  size_t done = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char c = text[i];
+    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    out->append(text.data() + done, i - done);
+    done = i + 1;
+    out->push_back('\\');
+    switch (c) {
+      case '"':
+      case '\\':
+        out->push_back(c);
+        break;
+      case '\n':
+        out->push_back('n');
+        break;
+      case '\r':
+        out->push_back('r');
+        break;
+      case '\t':
+        out->push_back('t');
+        break;
+      case '\f':
+        out->push_back('f');
+        break;
+      case '\b':
+        out->push_back('b');
+        break;
+      default:
+        absl::StrAppend(out, "u00", std::string{kHex[c >> 4], kHex[c & 15]});
+    }
+  }
+  out->append(text.data() + done, text.size() - done);
+  out->push_back('"');
+}
+
+}  // namespace
+
+void AppendPythonJson(const JsonValue& value, std::string* out) {
+  absl::string_view separator;
+  switch (value.kind()) {
+    case JsonValue::Kind::kNull:
+      out->append("null");
+      return;
+    case JsonValue::Kind::kBool:
+      out->append(*value.AsBool() ? "true" : "false");
+      return;
+    case JsonValue::Kind::kNumber:
+      AppendNumber(*value.AsNumberText(), "NaN", "Infinity", out);
+      return;
+    case JsonValue::Kind::kString:
+      AppendString(*value.AsString(), out);
+      return;
+    case JsonValue::Kind::kArray:
+      out->push_back('[');
+      for (const JsonValue& item : *value.AsArray()) {
+        absl::StrAppend(out, separator);
+        AppendPythonJson(item, out);
+        separator = ", ";
+      }
+      out->push_back(']');
+      return;
+    case JsonValue::Kind::kObject:
+      out->push_back('{');
+      for (const JsonMember& member : *value.AsObject()) {
+        absl::StrAppend(out, separator);
+        AppendString(member.key, out);
+        out->append(": ");
+        AppendPythonJson(member.value, out);
+        separator = ", ";
+      }
+      out->push_back('}');
+      return;
+  }
+}
+
+std::optional<std::string> PythonStr(const JsonValue& value) {
+  std::string text;
+  switch (value.kind()) {
+    case JsonValue::Kind::kNull:
+      return "None";
+    case JsonValue::Kind::kBool:
+      return *value.AsBool() ? "True" : "False";
+    case JsonValue::Kind::kNumber:
+      AppendNumber(*value.AsNumberText(), "nan", "inf", &text);
+      return text;
+    case JsonValue::Kind::kString:
+      return *value.AsString();
+    case JsonValue::Kind::kArray:
+    case JsonValue::Kind::kObject:
+      break;
+  }
+  return std::nullopt;
+}
+
+bool PythonTruth(const JsonValue& value) {
+  switch (value.kind()) {
+    case JsonValue::Kind::kNull:
+      return false;
+    case JsonValue::Kind::kBool:
+      return *value.AsBool();
+    case JsonValue::Kind::kNumber:
+      // NaN is true.
+      return FloatOf(*value.AsNumberText()) != 0;
+    case JsonValue::Kind::kString:
+      return !value.AsString()->empty();
+    case JsonValue::Kind::kArray:
+      return !value.AsArray()->empty();
+    case JsonValue::Kind::kObject:
+      return !value.AsObject()->empty();
+  }
+  return false;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Against what Python 3.11's json module gives: python_json_cases.json, recorded by
+// make_python_json_cases.py, and literals for what a JSON file cannot hold.
+#include "lib/text/python_json.h"
+
+#include <string>
+
+#include "tests/lib/text/test_documents.h"
+
+namespace dsv4 {
+namespace {
+
+std::string Dumps(absl::string_view text) {
+  const auto value = ParsePythonJson(text, "doc");
+  REQUIRE_OK(value);
+  std::string out;
+  AppendPythonJson(*value, &out);
+  return out;
+}
+
+std::string Str(absl::string_view text) { return PythonStr(*ParsePythonJson(text, "doc")).value(); }
+
+bool Truth(absl::string_view text) { return PythonTruth(*ParsePythonJson(text, "doc")); }
+
+TEST_CASE("documents are read and written as Python does") {
+  const JsonValue document = test::Document("tests/lib/text/python_json_cases.json");
+  int refused = 0;
+  for (const JsonValue& item : *document.AsArray()) {
+    const std::string& text = *item.Find("text")->AsString();
+    INFO(text);
+    if (const JsonValue* dumps = item.Find("dumps")) {
+      CHECK(Dumps(text) == *dumps->AsString());
+    } else {
+      CHECK(ParsePythonJson(text, "doc").status().code() == absl::StatusCode::kDataLoss);
+      ++refused;
+    }
+  }
+  CHECK(document.AsArray()->size() > 1000);
+  CHECK(refused > 50);
+}
+
+TEST_CASE("unpaired surrogates stay what they are") {
+  // In Python: json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "surrogatepass").
+  CHECK(Dumps(R"("\ud83d")") == "\"\xED\xA0\xBD\"");
+  CHECK(Dumps(R"("\ude80\ud83d")") == "\"\xED\xBA\x80\xED\xA0\xBD\"");
+  CHECK(Dumps(R"("\ud83dA")") ==
+        "\"\xED\xA0\xBD"
+        "A\"");
+  CHECK(Dumps(R"("\ud83d\ud83d\ude80")") == "\"\xED\xA0\xBD🚀\"");
+  CHECK(Dumps("{\"\xED\xA0\xBD\": 1}") == "{\"\xED\xA0\xBD\": 1}");
+}
+
+TEST_CASE("faults are placed") {
+  const auto fails = [](absl::string_view text, absl::StatusCode code, const char* message) {
+    REQUIRE_FAILS(ParsePythonJson(text, "doc"), code, message);
+  };
+  const auto kCorrupt = absl::StatusCode::kDataLoss;
+  fails("{\"a\":\n 1,}", kCorrupt, "doc: line 2, column 4: no key in double quotes");
+  fails("", kCorrupt, "doc: line 1, column 1: not a value");
+  fails("[1 2]", kCorrupt, "doc: line 1, column 4: neither ',' nor ']'");
+  fails("\"ab", kCorrupt, "doc: line 1, column 4: a string without its end");
+  fails("\"\xff\"", kCorrupt, "doc: line 1, column 2: not UTF-8");
+  fails(std::string(4301, '1'), kCorrupt, "an integer of more than 4300 digits");
+}
+
+TEST_CASE("nesting is bounded") {
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  CHECK(Dumps(nested(kMaxPythonJsonDepth)) == nested(kMaxPythonJsonDepth));
+  REQUIRE_FAILS(ParsePythonJson(nested(kMaxPythonJsonDepth + 1), "doc"),
+                absl::StatusCode::kUnimplemented, "nested deeper than 990");
+  REQUIRE_FAILS(ParsePythonJson(std::string(1 << 20, '['), "doc"), absl::StatusCode::kUnimplemented,
+                "column 991: nested deeper than 990");
+}
+
+TEST_CASE("str and bool are Python's") {
+  CHECK(Str("null") == "None");
+  CHECK(Str("true") == "True");
+  CHECK(Str("false") == "False");
+  CHECK(Str("1e16") == "1e+16");
+  CHECK(Str("NaN") == "nan");
+  CHECK(Str("-Infinity") == "-inf");
+  CHECK(Str("\"a\\n\"") == "a\n");
+  CHECK_FALSE(PythonStr(*ParsePythonJson("[]", "doc")).has_value());
+  CHECK_FALSE(PythonStr(*ParsePythonJson("{}", "doc")).has_value());
+  for (const char* text : {"null", "false", "0", "-0", "0.0", "-0.0", "0e5", "\"\"", "[]", "{}"}) {
+    INFO(text);
+    CHECK_FALSE(Truth(text));
+  }
+  for (const char* text : {"true", "1", "-1", "1e-300", "NaN", "Infinity", "\"0\"", "[0]",
+                           "{\"\":0}", "75813251429823328511"}) {
+    INFO(text);
+    CHECK(Truth(text));
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
