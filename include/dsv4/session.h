@@ -36,10 +36,10 @@ typedef struct dsv4_sync_result {
   { sizeof(dsv4_sync_result), 0, 0, 0, 0 }
 
 /* Makes the session's timeline equal to the whole list `tokens[0..count)`, keeping the key/value
- * rows of the common prefix as far as the session can go back: to its end, or to the end of an
- * earlier prompt. Computes nothing. `result` may be NULL. Errors (the session stays as it was):
- * INVALID_ARGUMENT for an empty list or an id outside the vocabulary, CONTEXT_FULL beyond
- * context_tokens. */
+ * rows of the common prefix as far as the session can go back: to its end, or to just
+ * before the last token of the last prompt. Computes nothing. `result` may be NULL. Errors (the
+ * session stays as it was): INVALID_ARGUMENT for an empty list or an id outside the vocabulary,
+ * CONTEXT_FULL beyond context_tokens. */
 DSV4_API dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tokens, size_t count,
                                        dsv4_sync_result* result, dsv4_error** error) DSV4_NOEXCEPT;
 

@@ -26,7 +26,7 @@ absl::StatusOr<Buffer> Buffer::AllocateHost(int64_t bytes, absl::string_view pur
   Buffer buffer;
   if (bytes <= 0) return buffer;
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
     return OutOfHostMemory("cannot allocate ", bytes, " bytes for the ", purpose);
   }

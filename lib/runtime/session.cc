@@ -28,7 +28,6 @@ Session::Session(std::shared_ptr<Engine> engine, const SamplingParams& sampling,
       sampling_(sampling),
       kv_(std::move(kv)),
       logits_(static_cast<size_t>(engine_->config().vocab_size)),
-      restore_logits_(logits_.size()),
       scratch_(engine_->config().vocab_size) {
   tokens_.reserve(static_cast<size_t>(engine_->info().context_tokens));
   text_.reserve(kTextBytes);
@@ -78,10 +77,7 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens) {
   const int64_t common = differ.first - tokens.begin();
   const int64_t before = kv_.length();
   int64_t reused = kv_.Rewind(common);
-  if (reused < before) {
-    has_logits_ = reused > 0;
-    if (has_logits_) std::copy(restore_logits_.begin(), restore_logits_.end(), logits_.begin());
-  }
+  if (reused < before) has_logits_ = false;
   // The next token needs the last one's logits: without them (a chunk of a longer prompt ended
   // here) there must be something left to compute.
   if (reused == count && !has_logits_) reused = kv_.Rewind(count - 1);
@@ -106,8 +102,13 @@ absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& pro
 }
 
 absl::Status Session::ComputePending(int64_t tokens, const Progress& progress) {
+  // The last token of a prompt is a step of its own: just before it is where the next turn branches
+  // off, also where a turn's `<think>` becomes `</think>` once its reasoning is dropped.
+  const int64_t restore = stats_.generated_tokens == 0 ? stats_.prompt_tokens - 1 : 0;
   for (int64_t done = 0; done < tokens;) {
-    const int64_t rows = std::min<int64_t>(tokens - done, engine_->info().prefill_chunk_tokens);
+    if (restore > 0 && kv_.length() == restore) kv_.SaveRestorePoint();
+    int64_t rows = std::min<int64_t>(tokens - done, engine_->info().prefill_chunk_tokens);
+    if (kv_.length() < restore) rows = std::min(rows, restore - kv_.length());
     DSV4_RETURN_IF_ERROR(Forward(rows));
     done += rows;
     if (progress && !progress(done, tokens) && done < tokens) {
@@ -133,11 +134,6 @@ absl::Status Session::Forward(int64_t rows) {
     std::copy_n(logits, logits_.size(), logits_.begin());
   }
   batch.Commit();
-  // The end of a prompt is where the next turn is most likely to branch off.
-  if (has_logits_ && stats_.generated_tokens == 0) {
-    kv_.SaveRestorePoint();
-    restore_logits_ = logits_;
-  }
   return absl::OkStatus();
 }
 

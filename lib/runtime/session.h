@@ -81,7 +81,6 @@ class Session {
   KvSequence kv_;                // rows of tokens_[0, kv_.length())
   std::vector<float> logits_;    // [vocab] of token kv_.length() - 1, when has_logits_
   bool has_logits_ = false;
-  std::vector<float> restore_logits_;  // [vocab] of the restore point's last token
   SamplerScratch scratch_;
   std::optional<StreamingDecoder> decoder_;  // absent without a tokenizer
   std::string text_;

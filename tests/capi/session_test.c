@@ -116,16 +116,16 @@ static void test_answer_and_sync(dsv4_engine* engine) {
   EXPECT(stats.prefill_seconds > 0 && stats.decode_seconds > 0);
   EXPECT(stats.cache_bytes > 0);
 
-  /* The same prompt again: its end is a place to which the session can go back, and the text is the
-   * same. */
+  /* The same prompt again: the session can go back to just before its last token, and the text is
+   * the same. */
   EXPECT_OK(dsv4_session_sync(session, prompt, count, &sync, &error));
   EXPECT(sync.common_tokens == kPromptTokens);
-  EXPECT(sync.reused_tokens == kPromptTokens);
-  EXPECT(sync.pending_tokens == 0);
+  EXPECT(sync.reused_tokens == kPromptTokens - 1);
+  EXPECT(sync.pending_tokens == 1);
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
   EXPECT(strcmp(text, kAnswer) == 0);
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
-  EXPECT(stats.cached_tokens == kPromptTokens && stats.prefilled_tokens == 0);
+  EXPECT(stats.cached_tokens == kPromptTokens - 1 && stats.prefilled_tokens == 1);
 
   /* The conversation goes on: all rows are kept but the last token's, which was never computed. */
   int32_t longer[64];

@@ -145,11 +145,11 @@ TEST_CASE("after a divergence the logits are those of a fresh session") {
       const absl::Span<const float> logits = session->logits();
       REQUIRE(std::vector<float>(logits.begin(), logits.end()) == LogitsAfter(engine, wanted));
     };
-    // Another continuation of the prompt: back to the prompt's end.
+    // Another continuation of the prompt: back to just before the prompt's last token.
     std::vector<int32_t> other = straight;
     other.resize(360);
     other[350] = (other[350] + 1) % 2000;
-    check(other, 350, 333);
+    check(other, 350, 332);
     // The same list again: nothing to compute. Then longer: everything is reused.
     check(other, 360, 360);
     const std::vector<int32_t> more = AnyTokens(20, 5);
@@ -163,7 +163,7 @@ TEST_CASE("after a divergence the logits are those of a fresh session") {
   }
 }
 
-TEST_CASE("a prompt again after its answer starts from the remembered logits") {
+TEST_CASE("a prompt again after its answer computes its last token alone") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options(kModes[1]));
   const std::unique_ptr<Session> session = OpenSession(engine);
   const std::vector<int32_t> prompt = AnyTokens(200, 7);
@@ -171,10 +171,24 @@ TEST_CASE("a prompt again after its answer starts from the remembered logits") {
   std::vector<int32_t> first, second;
   for (int i = 0; i < 10; ++i) first.push_back(session->Step().value().token);
   const absl::StatusOr<SyncResult> again = session->Sync(prompt);
-  REQUIRE(again.value().reused_tokens == 200);
-  REQUIRE(again.value().pending_tokens == 0);
+  REQUIRE(again.value().reused_tokens == 199);
+  REQUIRE(again.value().pending_tokens == 1);
   for (int i = 0; i < 10; ++i) second.push_back(session->Step().value().token);
   REQUIRE(first == second);
+}
+
+TEST_CASE("a prompt that differs in its last token alone keeps all the others") {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(kModes[1]));
+  const std::unique_ptr<Session> session = OpenSession(engine);
+  std::vector<int32_t> prompt = AnyTokens(300, 9);
+  REQUIRE_OK(session->Sync(prompt));
+  for (int i = 0; i < 5; ++i) REQUIRE_OK(session->Step());
+  prompt.back() += 1;
+  prompt.push_back(77);
+  REQUIRE(session->Sync(prompt).value().reused_tokens == 299);
+  REQUIRE_OK(session->Prefill(0, nullptr));
+  const absl::Span<const float> logits = session->logits();
+  REQUIRE(std::vector<float>(logits.begin(), logits.end()) == LogitsAfter(engine, prompt));
 }
 
 TEST_CASE("a chunk's end that becomes the whole prompt has its logits computed") {
