@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
-#include "tools/verify/json_text.h"
+#include "tools/verify/json_equal.h"
 
 namespace dsv4 {
 namespace {

@@ -15,9 +15,10 @@
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
+#include "lib/text/chat_encoder.h"
+#include "lib/text/chat_json.h"
 #include "tools/verify/command_line.h"
 #include "tools/verify/gate_check.h"
-#include "tools/verify/gate_prompt.h"
 
 namespace dsv4 {
 namespace {
@@ -97,6 +98,12 @@ absl::StatusOr<std::vector<KindScore>> ReadRates(const JsonValue& root, const st
   return scores;
 }
 
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer, const Gate& gate) {
+  DSV4_ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, MessagesFromJson(*gate.messages));
+  const ThinkingMode mode = gate.thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
+  return RenderChat(tokenizer, messages, {.mode = mode});
+}
+
 absl::StatusOr<std::vector<int32_t>> Answer(Session& session, const Gate& gate) {
   DSV4_RETURN_IF_ERROR(session.Sync(gate.prompt).status());
   std::vector<int32_t> tokens;
@@ -157,11 +164,11 @@ class GatesRun {
     DSV4_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Load(folder_ + "/tokenizer.json"));
     size_t longest = 0;
     for (Gate& gate : gates_) {
-      const absl::StatusOr<std::string> prompt = GatePrompt(*gate.messages, gate.thinking);
+      absl::StatusOr<std::vector<int32_t>> prompt = EncodePrompt(*tokenizer_, gate);
       if (!prompt.ok()) {
         return Corrupt(path_, ": case ", gate.id, ": ", prompt.status().message());
       }
-      DSV4_ASSIGN_OR_RETURN(gate.prompt, tokenizer_->Encode(*prompt, {.added_tokens = true}));
+      gate.prompt = *std::move(prompt);
       longest = std::max(longest, gate.prompt.size());
     }
     options_.context_tokens = static_cast<int64_t>(longest) + kAnswerTokens;
