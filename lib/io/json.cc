@@ -9,7 +9,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "simdjson.h"
@@ -112,8 +111,8 @@ class JsonReader {
   absl::Status ReadValue(ondemand::value& value, int depth, JsonValue* out) {
     ondemand::json_type type;
     if (const auto error = value.type().get(type)) return WalkError(error);
-    const absl::string_view token =
-        absl::StripTrailingAsciiWhitespace(View(value.raw_json_token()));
+    absl::string_view token = View(value.raw_json_token());
+    token = token.substr(0, token.find_last_not_of(" \t\n\r") + 1);
     switch (type) {
       case ondemand::json_type::array:
       case ondemand::json_type::object:
