@@ -20,6 +20,6 @@ case ${1-} in
   --fix) mode=-i ;;
   *) echo "usage: tools/check_format.sh [--fix]" >&2; exit 2 ;;
 esac
-find benchmarks capi examples include kernels lib tests tools -type f \
+find benchmarks capi examples fuzz include kernels lib tests tools -type f \
   \( -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.c' \) -print0 |
   xargs -0 -P "$(nproc)" -n 16 "$formatter" $mode

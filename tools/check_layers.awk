@@ -33,11 +33,12 @@ BEGIN {
   allow("capi", "include lib/base lib/tensor lib/io lib/text lib/sampling lib/model lib/runtime")
   allow("examples", "include")
   allow("tests/capi", "include")
-  # Tests, tools and benchmarks look at anything.
+  # Tests, tools, benchmarks and fuzz targets look at anything.
   anything = base " lib kernels capi include tests benchmarks tools"
   allow("tests", anything)
   allow("tools", anything)
   allow("benchmarks", anything)
+  allow("fuzz", anything)
 
   # Sources of other projects: quoted as their own documentation does.
   external = "^(absl|google|hwy|benchmark|catch2)/|^(simdjson|pcre2)\\.h$"

@@ -2,6 +2,10 @@
 #include "lib/text/completion_parser.h"
 
 #include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -104,7 +108,7 @@ absl::Status ReadParameters(Reader& reader, std::string& arguments) {
   }
 }
 
-absl::Status ReadToolCalls(Reader& reader, std::vector<ParsedCompletion::ToolCall>& calls) {
+absl::Status ReadToolCalls(Reader& reader, std::vector<ToolCall>& calls) {
   while (!reader.AtEnd()) {
     if (!reader.Consume(kLineEnd)) return reader.Expected("\">\" and a line break");
     if (reader.Consume(markup::kCallsEnd)) break;
@@ -122,7 +126,7 @@ absl::Status ReadToolCalls(Reader& reader, std::vector<ParsedCompletion::ToolCal
       return Corrupt("completion: byte ", name_at,
                      ": a tool's name without \">\" and a line break");
     }
-    ParsedCompletion::ToolCall call = {std::string(*name), "{"};
+    ToolCall call = {.id = {}, .name = std::string(*name), .arguments = "{"};
     if (head.marker == markup::kParameter) {
       DSV4_RETURN_IF_ERROR(ReadParameters(reader, call.arguments));
     }
@@ -141,12 +145,13 @@ absl::Status CheckText(absl::string_view text, absl::string_view field) {
 
 }  // namespace
 
-absl::StatusOr<ParsedCompletion> ParseCompletion(absl::string_view completion, ThinkingMode mode) {
+absl::StatusOr<ChatMessage> ParseCompletion(absl::string_view completion, ThinkingMode mode) {
   const size_t valid = ValidUtf8Prefix(completion);
   if (valid != completion.size()) {
     return InvalidArgument("completion: byte ", valid, " is not UTF-8");
   }
-  ParsedCompletion message;
+  ChatMessage message;
+  message.role = "assistant";
   Reader reader(completion);
   if (mode == ThinkingMode::kThinking) {
     const Reader::Piece reasoning = reader.ReadTo(kReasoningEnds);

@@ -4,32 +4,21 @@
 // broken, are streaming_parser.h's.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lib/text/chat_encoder.h"
+#include "lib/text/chat_message.h"
 
 namespace dsv4 {
 
-struct ParsedCompletion {
-  struct ToolCall {
-    std::string name;
-    // An object: string parameters written as Python's json.dumps(ensure_ascii=False), the text of
-    // other parameters as the model wrote it, JSON or not.
-    std::string arguments;
-  };
-  std::string reasoning_content;  // empty in ThinkingMode::kChat
-  std::string content;
-  std::vector<ToolCall> tool_calls;
-};
-
 // `completion` is what follows the prompt of a conversation rendered in `mode`, up to and with the
-// end-of-sentence marker, which may be missing after tool calls only. Corrupt, naming the byte and
-// what was expected there, for anything else: a missing marker, one out of place, text around or
-// between tool calls, a repeated parameter. InvalidArgument: `completion` is not UTF-8.
-// Time and memory are linear.
-absl::StatusOr<ParsedCompletion> ParseCompletion(absl::string_view completion, ThinkingMode mode);
+// end-of-sentence marker, which may be missing after tool calls only. The message is an
+// assistant's, its tool calls without ids. Their arguments are objects: string parameters written
+// as Python's json.dumps(ensure_ascii=False), the text of other parameters as the model wrote it,
+// JSON or not.
+//
+// Corrupt, naming the byte and what was expected there, for anything else: a missing marker, one
+// out of place, text around or between tool calls, a repeated parameter. InvalidArgument:
+// `completion` is not UTF-8. Time and memory are linear.
+absl::StatusOr<ChatMessage> ParseCompletion(absl::string_view completion, ThinkingMode mode);
 
 }  // namespace dsv4

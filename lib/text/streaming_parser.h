@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
-#include "lib/text/chat_encoder.h"
+#include "lib/text/chat_message.h"
 #include "lib/text/completion_markup.h"
 
 namespace dsv4 {

@@ -16,7 +16,7 @@ struct ParseCase {
   std::string text;
   ThinkingMode mode;
   bool refused;  // then `message` is empty
-  ParsedCompletion message;
+  ChatMessage message;
 };
 
 inline std::vector<ParseCase> ReadParseCases() {
@@ -34,8 +34,9 @@ inline std::vector<ParseCase> ReadParseCases() {
       one.message.content = *message->Find("content")->AsString();
       for (const JsonValue& call : *message->Find("tool_calls")->AsArray()) {
         const JsonValue* function = call.Find("function");
-        one.message.tool_calls.push_back(
-            {*function->Find("name")->AsString(), *function->Find("arguments")->AsString()});
+        one.message.tool_calls.push_back({.id = "",
+                                          .name = *function->Find("name")->AsString(),
+                                          .arguments = *function->Find("arguments")->AsString()});
       }
     }
     cases.push_back(std::move(one));
