@@ -10,7 +10,6 @@
 #include "lib/text/completion_parser.h"
 #include "lib/text/json_text.h"
 #include "lib/text/streaming_parser.h"
-#include "lib/text/unicode.h"
 #include "tests/lib/text/event_log.h"
 
 namespace {
@@ -28,9 +27,9 @@ void Require(bool holds) {
 
 // What holds of every log.
 void CheckLog(const EventLog& log) {
+  Require(log.whole_characters());
   int started = 0, ended = 0;
   for (const LoggedEvent& event : log.events()) {
-    Require(dsv4::ValidUtf8Prefix(event.text) == event.text.size());
     if (event.kind == Kind::kToolCallStart) Require(event.call == started++);
     const bool breaks_off =
         (event.kind == Kind::kMalformed || event.kind == Kind::kEnd) && event.call >= 0;
@@ -74,7 +73,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const EventLog whole = Streamed(completion, mode);
   CheckLog(whole);
-  Require(Streamed(completion, mode, cuts).events() == whole.events());
+  const EventLog in_pieces = Streamed(completion, mode, cuts);
+  CheckLog(in_pieces);
+  Require(in_pieces.events() == whole.events());
   const auto message = dsv4::ParseCompletion(completion, mode);
   if (message.ok()) CheckMessage(whole, *message);
   return 0;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lib/text/json_text.h"
 
 namespace dsv4 {
 namespace {
@@ -72,40 +73,8 @@ void AppendNumber(absl::string_view number, absl::string_view nan, absl::string_
 }
 
 void AppendString(absl::string_view text, std::string* out) {
-  static constexpr char kHex[] = "0123456789abcdef";
   out->push_back('"');
-  size_t done = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const unsigned char c = text[i];
-    if (c >= 0x20 && c != '"' && c != '\\') continue;
-    out->append(text.data() + done, i - done);
-    done = i + 1;
-    out->push_back('\\');
-    switch (c) {
-      case '"':
-      case '\\':
-        out->push_back(c);
-        break;
-      case '\n':
-        out->push_back('n');
-        break;
-      case '\r':
-        out->push_back('r');
-        break;
-      case '\t':
-        out->push_back('t');
-        break;
-      case '\f':
-        out->push_back('f');
-        break;
-      case '\b':
-        out->push_back('b');
-        break;
-      default:
-        absl::StrAppend(out, "u00", std::string{kHex[c >> 4], kHex[c & 15]});
-    }
-  }
-  out->append(text.data() + done, text.size() - done);
+  AppendJsonEscaped(text, out);
   out->push_back('"');
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/text/streaming_parser.h"
+#include "lib/text/unicode.h"
 
 namespace dsv4::test {
 
@@ -35,6 +36,7 @@ inline std::ostream& operator<<(std::ostream& out, const LoggedEvent& event) {
 class EventLog {
  public:
   void Add(const ParserEvent& event) {
+    whole_characters_ &= ValidUtf8Prefix(event.text) == event.text.size();
     using Kind = ParserEvent::Kind;
     const bool joins = event.kind == Kind::kReasoning || event.kind == Kind::kText ||
                        event.kind == Kind::kToolCallArguments;
@@ -49,6 +51,9 @@ class EventLog {
   }
 
   const std::vector<LoggedEvent>& events() const { return events_; }
+
+  // Whether every piece of text, before joining, was UTF-8 of whole characters.
+  bool whole_characters() const { return whole_characters_; }
 
   // All texts of the events of `kind`, or of those of one call.
   std::string Joined(ParserEvent::Kind kind, int32_t call = -1) const {
@@ -66,6 +71,7 @@ class EventLog {
 
  private:
   std::vector<LoggedEvent> events_;
+  bool whole_characters_ = true;
 };
 
 // The log of `completion`, fed in pieces that end at the places `cuts` (ascending) and at its end.

@@ -60,6 +60,7 @@ TEST_CASE("IsJson refuses what is no JSON") {
                            "\"\\u12g4\"",
                            "\"\\u12\"",
                            "\"a\nb\"",
+                           "\"\x1f\"",
                            "[",
                            "]",
                            "[1",

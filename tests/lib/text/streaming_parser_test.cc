@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lib/text/unicode.h"
 #include "tests/lib/text/event_log.h"
 #include "tests/lib/text/parse_cases.h"
 #include "tests/support/catch.h"
@@ -57,8 +56,8 @@ void CheckLog(const EventLog& log) {
   int started = 0, ended = 0, broken = 0;
   std::string open_arguments;
   REQUIRE_FALSE(log.events().empty());
+  CHECK(log.whole_characters());
   for (const LoggedEvent& event : log.events()) {
-    CHECK(ValidUtf8Prefix(event.text) == event.text.size());
     CHECK((event.kind == Kind::kEnd) == (&event == &log.events().back()));
     switch (event.kind) {
       case Kind::kToolCallStart:
@@ -223,6 +222,8 @@ TEST_CASE("control markers without a place are events, not text") {
         std::vector<std::string>{"<think>", "</think>", "<｜begin▁of▁sentence｜>", EOS, ""});
   CHECK(log.events()[log.events().size() - 3].reason == "text after the end");
   CHECK(log.events().back().stopped);
+  CHECK(Streamed(EOS "\n\n<" DSML "tool_calls", kChat).Joined(Kind::kText) == "\n\n<" DSML
+                                                                              "tool_calls");
 }
 
 TEST_CASE("several calls, with text values in pieces and other values whole") {
@@ -274,6 +275,22 @@ TEST_CASE("a value that is announced as JSON and is none becomes a string") {
   CHECK(arguments("") == R"(repaired {"a": 1, "b": ""})");
   CHECK(arguments("say \"hi\"") == R"(repaired {"a": 1, "b": "say \"hi\""})");
   CHECK(arguments("1, \"c\": 2") == R"(repaired {"a": 1, "b": "1, \"c\": 2"})");
+}
+
+TEST_CASE("only the value that is no JSON is flagged") {
+  const EventLog log =
+      Streamed("\n\n" CALLS INVOKE("f") PARAMETER("a", "false") "x" PARAMETER_END PARAMETER(
+                   "b", "true") "y" PARAMETER_END INVOKE_END INVOKE("g")
+                   PARAMETER("c", "false") "2" PARAMETER_END INVOKE_END CALLS_END EOS,
+               kChat);
+  std::vector<std::string> repaired, ended;
+  for (const LoggedEvent& event : log.events()) {
+    if (event.kind == Kind::kToolCallArguments && event.repaired) repaired.push_back(event.text);
+    if (event.kind == Kind::kToolCallEnd) ended.push_back(event.repaired ? "repaired" : "whole");
+  }
+  CHECK(repaired == std::vector<std::string>{R"({"a": "x")"});
+  CHECK(ended == std::vector<std::string>{"repaired", "whole"});
+  CHECK(log.Joined(Kind::kToolCallArguments, 0) == R"({"a": "x", "b": "y"})");
 }
 
 TEST_CASE("a value beyond the cap is sent as a string while it arrives") {
@@ -346,6 +363,17 @@ TEST_CASE("tool markup outside of tool calls, and content after them, are report
   CHECK(log.Joined(Kind::kText) == "so");
   CHECK(log.Count(Kind::kMalformed) == 1);
 
+  // Once for each stretch without a call.
+  log = Streamed("</" DSML "a></" DSML "b>\n\n" CALLS INVOKE("f") INVOKE_END CALLS_END DSML, kChat);
+  CHECK(log.Joined(Kind::kText) == "</" DSML "a></" DSML "b>" DSML);
+  std::vector<std::string> reasons;
+  for (const LoggedEvent& event : log.events()) {
+    if (event.kind == Kind::kMalformed) reasons.push_back(event.reason);
+  }
+  CHECK(reasons == std::vector<std::string>{"tool markup outside of tool calls",
+                                            "tool markup outside of tool calls",
+                                            "text after the tool calls"});
+
   // A call after broken ones is a call.
   log = Streamed("\n\n" CALLS "?\n\n" CALLS INVOKE("f") INVOKE_END CALLS_END EOS, kChat);
   CHECK(log.Joined(Kind::kText) == "\n\n" CALLS "?");
@@ -417,7 +445,9 @@ TEST_CASE("names beyond the cap are malformed, in any pieces") {
     CheckLog(whole);
     CHECK(whole.Count(Kind::kMalformed) == 1);
     CHECK(whole.Count(Kind::kToolCallEnd) == 0);
-    CHECK((Streamed(text, kChat, EveryByte(text.size())).events() == whole.events()));
+    const EventLog in_bytes = Streamed(text, kChat, EveryByte(text.size()));
+    CHECK(in_bytes.whole_characters());
+    CHECK((in_bytes.events() == whole.events()));
   }
 }
 
