@@ -473,6 +473,27 @@ TEST_CASE("no more is held back than the markers need") {
   }
 }
 
+TEST_CASE("tool markup is held back no longer than its cap") {
+  for (const std::string& start :
+       {std::string(CALLS INVOKE("f") PARAMETER("a", "false")),
+        std::string(CALLS INVOKE("f") "<" DSML "parameter name=\""),
+        std::string(CALLS "<" DSML "invoke name=\""), std::string(CALLS "<" DSML "invoke")}) {
+    const std::string text = start + std::string(StreamingParser::kMaxHeldBytes, ' ');
+    StreamingParser parser({.mode = kChat});
+    size_t held = 0;
+    const auto count = [&](const ParserEvent& event) {
+      if (event.kind != Kind::kToolCallStart) held = 0;
+    };
+    for (size_t i = 0; i < text.size(); i += 1000) {
+      const absl::string_view piece = absl::string_view(text).substr(i, 1000);
+      held += piece.size();
+      parser.Feed(piece, count);
+      REQUIRE(held <= StreamingParser::kMaxHeldBytes);
+    }
+    CHECK(held <= 1000);
+  }
+}
+
 TEST_CASE("time is linear in hostile texts, in large pieces and small") {
   constexpr size_t kBytes = 1 << 20;
   const std::string call = CALLS INVOKE("f") PARAMETER("a", "true") "b" PARAMETER_END INVOKE_END;
