@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// json.loads: recursive descent over bytes. simdjson refuses the dialect's numbers and surrogates.
+// json.loads, byte by byte: simdjson refuses the dialect's numbers and surrogates.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -48,20 +48,33 @@ void AppendUtf8(uint32_t c, std::string* out) {
   }
 }
 
-// The members of an object: a repeated key keeps its first place and takes the last value.
-class MemberList {
+// An array or object whose end has not been read.
+class OpenContainer {
  public:
-  void Set(std::string key, JsonValue value) {
-    JsonMember* old = Find(key);
-    if (old) {
+  explicit OpenContainer(bool is_object) : is_object_(is_object) {}
+
+  bool is_object() const { return is_object_; }
+  absl::string_view end() const { return is_object_ ? "}" : "]"; }
+
+  // Of the next member of an object.
+  void SetKey(std::string key) { key_ = std::move(key); }
+
+  // A key that an object repeats keeps its first place and takes the last value.
+  void Add(JsonValue value) {
+    if (!is_object_) {
+      items_.push_back(std::move(value));
+    } else if (JsonMember* old = Find(key_)) {
       old->value = std::move(value);
-      return;
+    } else {
+      if (!places_.empty()) places_.emplace(key_, members_.size());
+      members_.push_back({std::move(key_), std::move(value)});
     }
-    if (!places_.empty()) places_.emplace(key, members_.size());
-    members_.push_back({std::move(key), std::move(value)});
   }
 
-  std::vector<JsonMember> Take() && { return std::move(members_); }
+  JsonValue Close() && {
+    return is_object_ ? JsonValue::FromObject(std::move(members_))
+                      : JsonValue::FromArray(std::move(items_));
+  }
 
  private:
   // Most objects are so small that a table would cost more than it saves.
@@ -74,14 +87,17 @@ class MemberList {
       return it == members_.end() ? nullptr : &*it;
     }
     if (places_.empty()) {
-      for (const JsonMember& member : members_) places_.emplace(member.key, places_.size());
+      for (size_t i = 0; i < members_.size(); ++i) places_.emplace(members_[i].key, i);
     }
     const auto it = places_.find(key);
     return it == places_.end() ? nullptr : &members_[it->second];
   }
 
+  bool is_object_;
+  std::vector<JsonValue> items_;
   std::vector<JsonMember> members_;
   absl::flat_hash_map<std::string, size_t> places_;  // by key, once there are more than searched
+  std::string key_;
 };
 
 class PythonJsonReader {
@@ -94,7 +110,7 @@ class PythonJsonReader {
     if (at_ < text_.size()) return Error("not UTF-8");
     at_ = 0;
     SkipSpace();
-    DSV4_ASSIGN_OR_RETURN(JsonValue root, ReadValue(0));
+    DSV4_ASSIGN_OR_RETURN(JsonValue root, ReadValue());
     SkipSpace();
     if (at_ < text_.size()) return Error("text after the document");
     return root;
@@ -125,72 +141,68 @@ class PythonJsonReader {
     return true;
   }
 
-  // `depth` containers are open.
-  absl::StatusOr<JsonValue> ReadValue(int depth) {
-    switch (Peek()) {
-      case '{':
-      case '[':
-        if (depth == kMaxPythonJsonDepth) {
+  // What is open stands in a list, so that nesting cannot exhaust the thread's stack.
+  absl::StatusOr<JsonValue> ReadValue() {
+    std::vector<OpenContainer> open;
+    while (true) {
+      JsonValue value;
+      if (Peek() == '{' || Peek() == '[') {
+        if (open.size() == kMaxPythonJsonDepth) {
           return Unsupported(Place(), "nested deeper than ", kMaxPythonJsonDepth);
         }
-        return Peek() == '{' ? ReadObject(depth + 1) : ReadArray(depth + 1);
-      case '"': {
-        std::string text;
-        DSV4_RETURN_IF_ERROR(ReadString(&text));
-        return JsonValue::FromString(std::move(text));
-      }
-      case 'n':
-        if (Take("null")) return JsonValue();
-        break;
-      case 't':
-        if (Take("true")) return JsonValue::FromBool(true);
-        break;
-      case 'f':
-        if (Take("false")) return JsonValue::FromBool(false);
-        break;
-      default:
-        for (const absl::string_view name : {"NaN", "Infinity", "-Infinity"}) {
-          if (Take(name)) return JsonValue::FromNumberText(std::string(name));
+        open.emplace_back(Peek() == '{');
+        ++at_;
+        SkipSpace();
+        if (!Take(open.back().end())) {
+          DSV4_RETURN_IF_ERROR(ReadKeyOf(&open.back()));
+          continue;
         }
-        if (Peek() == '-' || IsDigit(Peek())) return ReadNumber();
+        value = std::move(open.back()).Close();
+        open.pop_back();
+      } else {
+        DSV4_ASSIGN_OR_RETURN(value, ReadScalar());
+      }
+      while (true) {
+        if (open.empty()) return value;
+        open.back().Add(std::move(value));
+        SkipSpace();
+        if (!Take(open.back().end())) break;
+        value = std::move(open.back()).Close();
+        open.pop_back();
+      }
+      if (!Take(",")) return Error(absl::StrCat("neither ',' nor '", open.back().end(), "'"));
+      SkipSpace();
+      DSV4_RETURN_IF_ERROR(ReadKeyOf(&open.back()));
     }
+  }
+
+  // Up to the value that follows the key; nothing in an array.
+  absl::Status ReadKeyOf(OpenContainer* container) {
+    if (!container->is_object()) return absl::OkStatus();
+    if (Peek() != '"') return Error("no key in double quotes");
+    std::string key;
+    DSV4_RETURN_IF_ERROR(ReadString(&key));
+    container->SetKey(std::move(key));
+    SkipSpace();
+    if (!Take(":")) return Error("no ':' after a key");
+    SkipSpace();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<JsonValue> ReadScalar() {
+    if (Peek() == '"') {
+      std::string text;
+      DSV4_RETURN_IF_ERROR(ReadString(&text));
+      return JsonValue::FromString(std::move(text));
+    }
+    if (Take("null")) return JsonValue();
+    if (Take("true")) return JsonValue::FromBool(true);
+    if (Take("false")) return JsonValue::FromBool(false);
+    for (const absl::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (Take(name)) return JsonValue::FromNumberText(std::string(name));
+    }
+    if (Peek() == '-' || IsDigit(Peek())) return ReadNumber();
     return Error("not a value");
-  }
-
-  absl::StatusOr<JsonValue> ReadArray(int depth) {
-    std::vector<JsonValue> items;
-    ++at_;
-    SkipSpace();
-    if (Take("]")) return JsonValue::FromArray(std::move(items));
-    while (true) {
-      DSV4_ASSIGN_OR_RETURN(JsonValue item, ReadValue(depth));
-      items.push_back(std::move(item));
-      SkipSpace();
-      if (Take("]")) return JsonValue::FromArray(std::move(items));
-      if (!Take(",")) return Error("neither ',' nor ']' after an item");
-      SkipSpace();
-    }
-  }
-
-  absl::StatusOr<JsonValue> ReadObject(int depth) {
-    MemberList members;
-    ++at_;
-    SkipSpace();
-    if (Take("}")) return JsonValue::FromObject({});
-    while (true) {
-      if (Peek() != '"') return Error("no key in double quotes");
-      std::string key;
-      DSV4_RETURN_IF_ERROR(ReadString(&key));
-      SkipSpace();
-      if (!Take(":")) return Error("no ':' after a key");
-      SkipSpace();
-      DSV4_ASSIGN_OR_RETURN(JsonValue value, ReadValue(depth));
-      members.Set(std::move(key), std::move(value));
-      SkipSpace();
-      if (Take("}")) return JsonValue::FromObject(std::move(members).Take());
-      if (!Take(",")) return Error("neither ',' nor '}' after a member");
-      SkipSpace();
-    }
   }
 
   absl::StatusOr<JsonValue> ReadNumber() {
