@@ -17,9 +17,11 @@ namespace dsv4 {
 // messages may be a list of parts, whose texts are joined by an empty line; a part that is no text
 // becomes "[Unsupported TYPE]", as published. Null, numbers and booleans where a text belongs are
 // read as the published encoder reads them, and so are tool-call arguments that are no string: they
-// are the value of the one parameter "arguments". Corrupt: not JSON. InvalidArgument, as
-// "SOURCE[i].KEY...": a value of another kind than its key takes, a tool call or a tool without its
-// parts.
+// are the value of the one parameter "arguments".
+//
+// Corrupt: not JSON. InvalidArgument, as "SOURCE[i].KEY...": a value of another kind than its key
+// takes, a tool call or a tool without its parts; also in messages that are only to be context,
+// where the published encoder would not notice.
 absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
                                                        absl::string_view source = "messages");
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,
