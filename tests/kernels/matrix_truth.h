@@ -28,7 +28,8 @@ inline uint16_t ToBf16(double value) {
   const int exponent = std::max(std::ilogb(magnitude), -126);
   const double steps = std::nearbyint(std::ldexp(magnitude, 7 - exponent));  // of 2^(exponent - 7)
   const float rounded = static_cast<float>(std::ldexp(steps, exponent - 7));
-  return static_cast<uint16_t>(std::bit_cast<uint32_t>(std::copysign(rounded, static_cast<float>(value))) >> 16);
+  return static_cast<uint16_t>(
+      std::bit_cast<uint32_t>(std::copysign(rounded, static_cast<float>(value))) >> 16);
 }
 
 inline double RoundBf16(double value) { return Bf16ToFloat(ToBf16(value)); }
