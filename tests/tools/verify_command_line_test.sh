@@ -76,6 +76,65 @@ expect 0 "exact: 6 figures" oracle --mode exact --keep "$work/kept" "$work/mine.
 echo '[{"text": "a", "ids": [5], "decoded": "a"}]' >"$work/cases.json"
 expect 1 "1 cases, 1 mismatches" tokenizer "$2/models/dsv4-tiny/tokenizer.json" "$work/cases.json"
 
+# The chat format: one planted mismatch of each kind, and files that are not cases.
+cases=$oracle/encoding_cases.json
+first='{"encode": [{"messages": [{"role": "ROLE", "content": "a"}], "options": {"thinking_mode": "chat",
+  "reasoning_effort": null, "drop_thinking": true, "add_default_bos_token": false}, RESULT}], "parse": []}'
+# encode_case ROLE RESULT
+encode_case() { echo "$first" | sed "s/ROLE/$1/; s/RESULT/$2/" >"$work/cases.json"; }
+# parse_case TEXT MEMBER
+parse_case() {
+  echo "{\"encode\": [], \"parse\": [{\"text\": \"$1\", \"thinking_mode\": \"chat\", $2}]}" \
+    >"$work/cases.json"
+}
+eos='<｜end▁of▁sentence｜>'
+call='{"function": {"name": "f", "arguments": "{}"}}'
+encode_case user '"prompt": "<｜User｜>a<｜Assistant｜><\/think>"'
+expect 0 "encoding: 1 encode and 0 parse cases, 0 mismatches" encoding "$work/cases.json"
+encode_case user '"prompt": "<｜User｜>a<｜Assistant｜><think>"'
+expect 1 "encode[0]: the prompt differs at byte 31" encoding "$work/cases.json"
+expect 1 "1 encode and 0 parse cases, 1 mismatches" encoding "$work/cases.json"
+encode_case user '"error": "KeyError"'
+expect 1 "encode[0]: is rendered, but was refused" encoding "$work/cases.json"
+encode_case critic '"prompt": "a"'
+expect 1 "encode[0]: is refused: messages[0]" encoding "$work/cases.json"
+encode_case critic '"error": "NotImplementedError"'
+expect 0 "0 mismatches" encoding "$work/cases.json"
+message='"message": {"role": "assistant", "content": "a", "reasoning_content": "", "tool_calls": []}'
+parse_case "a$eos" "$message"
+expect 0 "encoding: 0 encode and 1 parse cases, 0 mismatches" encoding "$work/cases.json"
+parse_case "b$eos" "$message"
+expect 1 'parse[0]: content differs at byte 0: "b", expected "a"' encoding "$work/cases.json"
+parse_case "a$eos" "$(echo "$message" | sed "s/\[\]/[$call]/")"
+expect 1 "parse[0]: has 0 tool calls, expected 1" encoding "$work/cases.json"
+parse_case "a$eos" '"error": "AssertionError"'
+expect 1 "parse[0]: is parsed, but was refused" encoding "$work/cases.json"
+parse_case "a" "$message"
+expect 1 "parse[0]: is refused: " encoding "$work/cases.json"
+parse_case "a" '"error": "AssertionError"'
+expect 0 "0 mismatches" encoding "$work/cases.json"
+# One change to the recorded cases: the first prompt; then, in the last message that has it, each part.
+plant() {
+  sed "$1" "$cases" >"$work/planted.json"
+  expect 1 "300 encode and 300 parse cases, 1 mismatches" encoding "$work/planted.json"
+  grep -qF "$2" "$work/out" || { echo "$1 was reported as:"; cat "$work/out"; exit 1; }
+}
+plant 's/"prompt": "/&x/' "the prompt differs at byte 0"
+plant 's/\(.*"name": "\)/\1x/' "].name differs at byte 0"
+plant 's/\(.*"arguments": "{\)/\1 /' "].arguments differs at byte 1"
+plant 's/\(.*"reasoning_content": "\)/\1x/' "reasoning_content differs at byte 0"
+expect 3 "none.json" encoding "$work/none.json"
+expect 3 "bad.json" encoding "$work/bad.json"
+echo '{"encode": []}' >"$work/cases.json"
+expect 3 "parse is missing" encoding "$work/cases.json"
+echo '{"encode": [], "parse": []}' >"$work/cases.json"
+expect 3 "hold no case" encoding "$work/cases.json"
+encode_case user '"result": "a"'
+expect 3 "encode[0] needs either prompt or error" encoding "$work/cases.json"
+parse_case "a" '"message": "a"'
+expect 3 "parse[0].message is not an object" encoding "$work/cases.json"
+expect 2 "0 given" encoding
+
 # Interrupted: exit 130 and the checkpoint is gone.
 "$verify" oracle --mode exact "$oracle/cases/odd.json" "$oracle/expected/odd.exact.safetensors" \
   >"$work/out" 2>&1 &

@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 #include "lib/base/error.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/encoding_command.h"
 #include "tools/verify/gates_command.h"
 #include "tools/verify/oracle_command.h"
 #include "tools/verify/tokenizer_command.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr char kHelp[] =
     R"(usage: dsv4-verify oracle --mode exact|fp32|published [options] CASE.json EXPECTED.safetensors
        dsv4-verify tokenizer TOKENIZER.json CASES.json
+       dsv4-verify encoding CASES.json
        dsv4-verify gates [options] MODEL_DIR
 
 oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
@@ -27,6 +29,9 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
+encoding   Renders the conversations {messages, options, prompt} and parses the completions {text,
+           thinking_mode, message} of the published chat format ("encode" and "parse"), its
+           refusals included.
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
   --backend B      cpu (default) or reference
   --threads N      default: one per usable core
@@ -55,6 +60,7 @@ int main(int argc, char** argv) {
   const absl::string_view command = arguments[0];
   if (command == "oracle") return RunOracleCommand(arguments.subspan(1));
   if (command == "tokenizer") return RunTokenizerCommand(arguments.subspan(1));
+  if (command == "encoding") return RunEncodingCommand(arguments.subspan(1));
   if (command == "gates") return RunGatesCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));
 }
