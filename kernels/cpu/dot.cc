@@ -158,24 +158,85 @@ HWY_INLINE void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t
   }
 }
 
-// Rows [m, m + count), count <= kRows.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kWideTileRows = 2;
+#else
+constexpr int kWideTileRows = 1;
+#endif
+
+using DHalf = hn::Half<DF>;
+using DWide = hn::Rebind<double, DHalf>;
+using VWide = hn::Vec<DWide>;
+
+// v's lanes in double, added in pairs.
+HWY_INLINE VWide Widened(VF v) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::PromoteTo(DWide(), v);
+#else
+  const DHalf half;
+  return hn::Add(hn::PromoteTo(DWide(), hn::LowerHalf(half, v)),
+                 hn::PromoteTo(DWide(), hn::UpperHalf(half, v)));
+#endif
+}
+
+// As TileBf16, in chains of four terms.
 template <int kRows>
-HWY_INLINE void TileUpTo(int64_t count, const ActRows& a, int64_t m, const uint16_t* w,
-                         int64_t w_stride, int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
-  if (count == kRows) {
-    TileBf16<kRows>(a, m, w, w_stride, n, k, out, ld);
-  } else if constexpr (kRows > 1) {
-    TileUpTo<kRows - 1>(count, a, m, w, w_stride, n, k, out, ld);
+HWY_INLINE void TileBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride,
+                             int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+  const uint16_t* rows[kRows];
+  const uint16_t* cols[4];
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
+  for (int j = 0; j < 4; ++j) cols[j] = w + (j < n ? j : n - 1) * w_stride;
+  VWide acc[kRows][4];
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < 4; ++j) acc[i][j] = hn::Zero(DWide());
+  }
+  for (int64_t p = 0; p < k; p += 4 * kLanes) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j) {
+      const VU w0 = LoadPairs(cols[j] + p), w1 = LoadPairs(cols[j] + p + 2 * kLanes);
+      HWY_UNROLL(8)
+      for (int i = 0; i < kRows; ++i) {
+        const VU v0 = LoadPairs(rows[i] + p), v1 = LoadPairs(rows[i] + p + 2 * kLanes);
+        VF sum = hn::Mul(Even(v0), Even(w0));
+        sum = hn::MulAdd(Odd(v0), Odd(w0), sum);
+        sum = hn::MulAdd(Even(v1), Even(w1), sum);
+        sum = hn::MulAdd(Odd(v1), Odd(w1), sum);
+        acc[i][j] = hn::Add(acc[i][j], Widened(sum));
+      }
+    }
+  }
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < n; ++j) {
+      out[(m + i) * ld + j] = static_cast<float>(hn::GetLane(hn::SumOfLanes(DWide(), acc[i][j])));
+    }
   }
 }
 
+// Rows [m, m + count), count <= kRows.
+template <bool kWide, int kRows>
+HWY_INLINE void TileUpTo(int64_t count, const ActRows& a, int64_t m, const uint16_t* w,
+                         int64_t w_stride, int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+  if (count == kRows) {
+    if constexpr (kWide) {
+      TileBf16Wide<kRows>(a, m, w, w_stride, n, k, out, ld);
+    } else {
+      TileBf16<kRows>(a, m, w, w_stride, n, k, out, ld);
+    }
+  } else if constexpr (kRows > 1) {
+    TileUpTo<kWide, kRows - 1>(count, a, m, w, w_stride, n, k, out, ld);
+  }
+}
+
+template <bool kWide>
 void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n, int64_t k,
              float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += 4) {
     const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
-    for (int64_t i = 0; i < m; i += kTileRows) {
-      TileUpTo<kTileRows>(m - i < kTileRows ? m - i : kTileRows, a, i, w + j * w_stride, w_stride,
-                          cols, k, out + j, ld);
+    constexpr int kRows = kWide ? kWideTileRows : kTileRows;
+    for (int64_t i = 0; i < m; i += kRows) {
+      TileUpTo<kWide, kRows>(m - i < kRows ? m - i : kRows, a, i, w + j * w_stride, w_stride, cols,
+                             k, out + j, ld);
     }
   }
 }
@@ -279,8 +340,14 @@ void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint
 }  // namespace
 
 const DotKernels* TargetDotKernels() {
-  static constexpr DotKernels kKernels = {
-      HWY_STR(HWY_NAMESPACE), &DotBf16, &WidenFp8, &WidenFp4, nullptr, nullptr};
+  static constexpr DotKernels kKernels = {.name = HWY_STR(HWY_NAMESPACE),
+                                          .bf16 = &DotBf16<false>,
+                                          .bf16_wide = &DotBf16<true>,
+                                          .widen_fp8 = &WidenFp8,
+                                          .widen_fp4 = &WidenFp4,
+                                          .direct_fp8 = nullptr,
+                                          .direct_fp8_wide = nullptr,
+                                          .direct_fp4 = nullptr};
 #if HWY_TARGET == HWY_AVX3
   if (UseAvx512Bf16()) return &kDotAvx512Bf16;
 #endif

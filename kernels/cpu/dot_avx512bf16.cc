@@ -81,6 +81,61 @@ inline void StoreSums(const __m512 (&acc)[kRows][kCols], int n, float* out, int6
   }
 }
 
+// ---- The same in double.
+
+// v's lanes, added in pairs.
+inline __m512d Widened(__m512 v) {
+  return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)),
+                       _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+}
+
+template <bool kWide>
+struct Accumulator {
+  typedef __m512 Type;
+};
+template <>
+struct Accumulator<true> {
+  typedef __m512d Type;
+};
+
+inline void SetZero(__m512& acc) { acc = _mm512_setzero_ps(); }
+inline void SetZero(__m512d& acc) { acc = _mm512_setzero_pd(); }
+
+// Adds the products of a0 and b0, then of a1 and b1.
+inline void AddTwo(__m512bh a0, __m512bh b0, __m512bh a1, __m512bh b1, __m512& acc) {
+  acc = _mm512_dpbf16_ps(_mm512_dpbf16_ps(acc, a0, b0), a1, b1);
+}
+inline void AddTwo(__m512bh a0, __m512bh b0, __m512bh a1, __m512bh b1, __m512d& acc) {
+  __m512 chain = _mm512_setzero_ps();
+  AddTwo(a0, b0, a1, b1, chain);
+  acc = _mm512_add_pd(acc, Widened(chain));
+}
+
+// The lane sums of a, b, c and d, rounded once.
+inline __m128 SumFour(__m512d a, __m512d b, __m512d c, __m512d d) {
+  const __m512d ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+  const __m512d cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
+  const __m512d sums =
+      _mm512_add_pd(_mm512_shuffle_f64x2(ab, cd, 0x44), _mm512_shuffle_f64x2(ab, cd, 0xee));
+  const __m256d low = _mm512_castpd512_pd256(sums), high = _mm512_extractf64x4_pd(sums, 1);
+  return _mm256_cvtpd_ps(_mm256_add_pd(_mm256_permute2f128_pd(low, high, 0x20),
+                                       _mm256_permute2f128_pd(low, high, 0x31)));
+}
+
+template <int kRows, int kCols>
+inline void StoreSums(const __m512d (&acc)[kRows][kCols], int n, float* out, int64_t ld) {
+  static_assert(kCols % 4 == 0);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kCols && j < n; j += 4) {
+      const __m128 sums = SumFour(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+      const int left = n - j < 4 ? n - j : 4;
+      _mm_mask_storeu_ps(out + i * ld + j, static_cast<__mmask8>((1 << left) - 1), sums);
+    }
+  }
+}
+
 // Asks for `bytes` of weights that lie kAhead beyond `from`. The processor's own prefetch stops at
 // each page and begins anew at each matrix: short rows would wait for most of their weights.
 inline void PrefetchAhead(const uint8_t* from, int64_t bytes) {
@@ -122,6 +177,47 @@ inline void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_s
     }
   }
   StoreSums<kRows, kCols>(acc, n, out + m * ld, ld);
+}
+
+// As TileBf16, in chains of two vectors.
+template <int kRows, int kCols>
+inline void TileBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int n,
+                         int64_t k, float* out, int64_t ld) {
+  const uint16_t* rows[kRows];
+  const uint16_t* cols[kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
+#pragma GCC unroll 8
+  for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * w_stride;
+  Accumulator<true>::Type acc[kRows][kCols];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) SetZero(acc[i][j]);
+  }
+  for (int64_t p = 0; p < k; p += 2 * kStep) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; ++j) {
+      const __m512bh b0 = LoadBf16(cols[j] + p), b1 = LoadBf16(cols[j] + p + kStep);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        AddTwo(LoadBf16(rows[i] + p), b0, LoadBf16(rows[i] + p + kStep), b1, acc[i][j]);
+      }
+    }
+  }
+  StoreSums<kRows, kCols>(acc, n, out + m * ld, ld);
+}
+
+void DotBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n,
+                 int64_t k, float* out, int64_t ld) {
+  for (int64_t j = 0; j < n; j += 4) {
+    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
+    const uint16_t* wj = w + j * w_stride;
+    int64_t i = 0;
+    for (; i + 4 <= m; i += 4) TileBf16Wide<4, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+    for (; i + 2 <= m; i += 2) TileBf16Wide<2, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+    if (i < m) TileBf16Wide<1, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+  }
 }
 
 void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n, int64_t k,
@@ -241,7 +337,7 @@ void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint
   }
 }
 
-template <int kRows, int kCols>
+template <bool kWide, int kRows, int kCols>
 inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, int n, int64_t k,
                     float* out, int64_t ld) {
   const uint16_t* rows[kRows];
@@ -250,11 +346,11 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
   for (int i = 0; i < kRows; ++i) rows[i] = a.Row(i);
 #pragma GCC unroll 8
   for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * k;
-  __m512 acc[kRows][kCols];
+  typename Accumulator<kWide>::Type acc[kRows][kCols];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
+    for (int j = 0; j < kCols; ++j) SetZero(acc[i][j]);
   }
   for (int64_t block = 0; block < k / 128; ++block) {
     const Fp8Widener widener(Fold(scale, block));
@@ -271,8 +367,7 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
         widener.Widen(cols[j] + p, b0, b1);
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
-          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], first[i], AsBf16(b0));
-          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], second[i], AsBf16(b1));
+          AddTwo(first[i], AsBf16(b0), second[i], AsBf16(b1), acc[i][j]);
         }
       }
     }
@@ -280,27 +375,28 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
   StoreSums<kRows, kCols>(acc, n, out, ld);
 }
 
-template <int kRows, int kCols>
+template <bool kWide, int kRows, int kCols>
 void DirectFp8Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
                    float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += kCols) {
     if (kCols * k <= kShortTileBytes) PrefetchAhead(w + j * k, kCols * k);
-    TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
-                          out + j, ld);
+    TileFp8<kWide, kRows, kCols>(a, w + j * k, scale,
+                                 static_cast<int>(n - j < kCols ? n - j : kCols), k, out + j, ld);
   }
 }
 
+template <bool kWide>
 void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
   switch (m) {
     case 1:
-      return DirectFp8Rows<1, 8>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<kWide, 1, 8>(a, w, scale, n, k, out, ld);
     case 2:
-      return DirectFp8Rows<2, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<kWide, 2, 4>(a, w, scale, n, k, out, ld);
     case 3:
-      return DirectFp8Rows<3, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<kWide, 3, 4>(a, w, scale, n, k, out, ld);
     default:
-      return DirectFp8Rows<4, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<kWide, 4, 4>(a, w, scale, n, k, out, ld);
   }
 }
 
@@ -423,7 +519,13 @@ void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
 
 }  // namespace
 
-const DotKernels kDotAvx512Bf16 = {"avx512bf16", &DotBf16,   &WidenFp8,
-                                   &WidenFp4,    &DirectFp8, &DirectFp4};
+const DotKernels kDotAvx512Bf16 = {.name = "avx512bf16",
+                                   .bf16 = &DotBf16,
+                                   .bf16_wide = &DotBf16Wide,
+                                   .widen_fp8 = &WidenFp8,
+                                   .widen_fp4 = &WidenFp4,
+                                   .direct_fp8 = &DirectFp8<false>,
+                                   .direct_fp8_wide = &DirectFp8<true>,
+                                   .direct_fp4 = &DirectFp4};
 
 }  // namespace dsv4

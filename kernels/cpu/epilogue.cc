@@ -17,6 +17,12 @@ namespace {
 using Tag = hn::CappedTag<float, 16>;
 constexpr int64_t kWidth = hn::MaxLanes(Tag());
 
+// Transcendental functions are computed in double and their results rounded once: the last place of
+// an f32 that bf16 and a quantiser follow can become a step of 6 %.
+using HalfTag = hn::Half<Tag>;
+using WideTag = hn::Rebind<double, HalfTag>;
+constexpr int64_t kWideWidth = hn::MaxLanes(WideTag());
+
 }  // namespace
 
 void RoundRowsTarget(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t* y,
@@ -53,19 +59,28 @@ void SwigluQuantiseRowsTarget(const float* gate, const float* up, int64_t stride
                               int64_t n, float limit, const float* weights, uint16_t* y,
                               int64_t y_stride) {
   const Tag df;
+  const HalfTag dh;
+  const WideTag dd;
   const auto high = hn::Set(df, limit > 0 ? limit : std::numeric_limits<float>::infinity());
   const auto low = hn::Neg(high);
   alignas(64) float product[128];
   for (int64_t i = 0; i < m; ++i) {
-    const auto weight = hn::Set(df, weights == nullptr ? 1.0f : weights[i]);
+    const auto weight = hn::Set(dd, weights == nullptr ? 1.0 : double{weights[i]});
     for (int64_t run = 0; run < n; run += 128) {
       const float* g_row = gate + i * stride + run;
       const float* u_row = up + i * stride + run;
       for (int64_t j = 0; j < 128; j += kWidth) {
         const auto g = hn::Min(RoundBf16(df, hn::LoadU(df, g_row + j)), high);
         const auto u = hn::Clamp(RoundBf16(df, hn::LoadU(df, u_row + j)), low, high);
-        const auto p = hn::Mul(hn::Mul(Silu(df, g), u), weight);
-        hn::Store(RoundBf16(df, p), df, product + j);
+        alignas(64) float gates[kWidth], ups[kWidth];
+        hn::Store(g, df, gates);
+        hn::Store(u, df, ups);
+        for (int64_t l = 0; l < kWidth; l += kWideWidth) {
+          const auto wide_g = hn::PromoteTo(dd, hn::Load(dh, gates + l));
+          const auto wide_u = hn::PromoteTo(dd, hn::Load(dh, ups + l));
+          const auto p = hn::Mul(hn::Mul(Silu(dd, wide_g), wide_u), weight);
+          hn::Store(RoundBf16(dh, hn::DemoteTo(dh, p)), dh, product + j + l);
+        }
       }
       ActQuantRun(product, 128, y + i * y_stride + run);
     }
@@ -82,21 +97,23 @@ void SumRowsTarget(const uint16_t* const* rows, int64_t count, int64_t n, uint16
 }
 
 void SqrtSoftplusTarget(float* x, int64_t n) {
-  const Tag df;
-  // Above 20 softplus(x) is x in f32, and exp could overflow.
-  const auto linear_from = hn::Set(df, 20.0f);
-  alignas(64) float tail[kWidth] = {};
-  for (int64_t i = 0; i < n; i += kWidth) {
-    const int64_t count = n - i < kWidth ? n - i : kWidth;
+  const HalfTag dh;
+  const WideTag dd;
+  // Above 40 softplus(x) is x, even in double, and exp could overflow.
+  const auto linear_from = hn::Set(dd, 40.0);
+  alignas(64) float tail[kWideWidth] = {};
+  for (int64_t i = 0; i < n; i += kWideWidth) {
+    const int64_t count = n - i < kWideWidth ? n - i : kWideWidth;
     float* at = x + i;
-    if (count < kWidth) {
+    if (count < kWideWidth) {
       for (int64_t j = 0; j < count; ++j) tail[j] = at[j];
       at = tail;
     }
-    const auto v = hn::LoadU(df, at);
-    const auto soft = hn::Log1p(df, hn::Exp(df, hn::Min(v, linear_from)));
-    hn::StoreU(hn::Sqrt(hn::IfThenElse(hn::Gt(v, linear_from), v, soft)), df, at);
-    if (count < kWidth) {
+    const auto v = hn::PromoteTo(dd, hn::LoadU(dh, at));
+    const auto soft = hn::Log1p(dd, hn::Exp(dd, hn::Min(v, linear_from)));
+    const auto root = hn::Sqrt(hn::IfThenElse(hn::Gt(v, linear_from), v, soft));
+    hn::StoreU(hn::DemoteTo(dh, root), dh, at);
+    if (count < kWideWidth) {
       for (int64_t j = 0; j < count; ++j) x[i + j] = tail[j];
     }
   }

@@ -72,11 +72,30 @@ HWY_INLINE void TurnKeys(const uint16_t* const* keys, uint32_t* HWY_RESTRICT pan
 #endif
 }
 
-// Adds weights[h] * max(0, q[h] . key) for kHeads heads to `sums`, in the order of the heads.
 constexpr int kPanelVectors = kPanelGroups / kLanes;
+using DHalf = hn::Half<DF>;
+using DWide = hn::Rebind<double, DHalf>;
+using VWide = hn::Vec<DWide>;
+constexpr int kWides = kPanelGroups / hn::MaxLanes(DWide());
+
+// sums[0 .. 2) += weight * v, in double: v's lower half, then its upper one (where a lane has one).
+HWY_INLINE void AddWeighted(VF v, float weight, VWide* sums) {
+  const auto w = hn::Set(DWide(), double{weight});
+#if HWY_TARGET == HWY_SCALAR
+  sums[0] = hn::MulAdd(w, hn::PromoteTo(DWide(), v), sums[0]);
+#else
+  const DHalf half;
+  sums[0] = hn::MulAdd(w, hn::PromoteTo(DWide(), hn::LowerHalf(half, v)), sums[0]);
+  sums[1] = hn::MulAdd(w, hn::PromoteTo(DWide(), hn::UpperHalf(half, v)), sums[1]);
+#endif
+}
+
+// Adds weights[h] * max(0, q[h] . key) for kHeads heads to `sums`, in the order of the heads. A
+// product of two FP4 round trips has so few bits that the dot is all but exact in f32; the sum over
+// the heads is not, and a selection turns on its last place: it is in double.
 template <int kHeads>
 HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY_RESTRICT q,
-                         const float* HWY_RESTRICT weights, VF sums[kPanelVectors]) {
+                         const float* HWY_RESTRICT weights, VWide sums[kWides]) {
   const DF d;
   VF acc[kHeads * kPanelVectors];
   for (VF& a : acc) a = hn::Zero(d);
@@ -98,7 +117,7 @@ HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY
   for (int h = 0; h < kHeads; ++h) {
     for (int v = 0; v < kPanelVectors; ++v) {
       const VF positive = hn::Max(acc[h * kPanelVectors + v], hn::Zero(d));
-      sums[v] = hn::MulAdd(hn::Set(d, weights[h]), positive, sums[v]);
+      AddWeighted(positive, weights[h], sums + v * (kWides / kPanelVectors));
     }
   }
 }
@@ -106,15 +125,17 @@ HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY
 void ScorePanel(const uint32_t* panel, const uint16_t* q, const float* weights, int64_t heads,
                 float* scores) {
   constexpr int kBlock = kPanelVectors <= 2 ? 4 : 2;
-  const DF d;
-  VF sums[kPanelVectors];
-  for (VF& s : sums) s = hn::Zero(d);
+  const DWide d;
+  VWide sums[kWides];
+  for (VWide& s : sums) s = hn::Zero(d);
   int64_t h = 0;
   for (; h + kBlock <= heads; h += kBlock) {
     AddHeads<kBlock>(panel, q + h * kIndexKeyElements, weights + h, sums);
   }
   for (; h < heads; ++h) AddHeads<1>(panel, q + h * kIndexKeyElements, weights + h, sums);
-  for (int v = 0; v < kPanelVectors; ++v) hn::StoreU(sums[v], d, scores + v * kLanes);
+  for (int v = 0; v < kWides; ++v) {
+    hn::StoreU(hn::DemoteTo(DHalf(), sums[v]), DHalf(), scores + v * hn::MaxLanes(d));
+  }
 }
 
 void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {

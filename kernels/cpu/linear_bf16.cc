@@ -18,6 +18,7 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
     parts[i] = {.x = {static_cast<const uint16_t*>(p.x), p.k},
                 .w = part.w,
                 .output = part.round_output ? LinearOutput::kRound : LinearOutput::kF32,
+                .sums = Sums::kWide,
                 .y = part.y,
                 .y_stride = part.w.n};
   }

@@ -60,6 +60,7 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
   const LinearPart part = {.x = {static_cast<const uint16_t*>(p.x), p.gate.k},
                            .w = p.gate,
                            .output = LinearOutput::kF32,
+                           .sums = Sums::kWide,
                            .y = scores,
                            .y_stride = p.gate.n};
   RunLinear(stream, {&part, 1}, p.rows, context.workspace + ScoreBytes(p));

@@ -34,6 +34,7 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
         .x = {static_cast<const uint16_t*>(p.o) + g * p.group_width, p.groups * p.group_width},
         .w = group,
         .output = LinearOutput::kRoundQuantise,
+        .sums = Sums::kWide,
         .y = static_cast<uint16_t*>(p.y) + g * p.rank,
         .y_stride = p.groups * p.rank};
   }

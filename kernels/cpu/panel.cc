@@ -70,8 +70,14 @@ int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows) {
   return n * weight.bytes_per_row() / 16 + n * weight.k * rows / 64;
 }
 
-Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch)
-    : kernels_(ActiveDotKernels()), weight_(weight), n0_(n0), n_(n), scratch_(scratch) {
+Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch,
+             Sums sums)
+    : kernels_(ActiveDotKernels()),
+      weight_(weight),
+      n0_(n0),
+      n_(n),
+      scratch_(scratch),
+      bf16_(sums == Sums::kWide ? kernels_.bf16_wide : kernels_.bf16) {
   if (weight.format == Format::kBf16) {
     widened_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
     return;
@@ -83,7 +89,11 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   }
   folds_ = FoldsExactly(0, n);
   const bool fp8 = weight.format == Format::kFp8;
-  if (weight.k <= kDirectMaxK) direct_ = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
+  if (weight.k <= kDirectMaxK) {
+    direct_ = !fp8                  ? kernels_.direct_fp4
+              : sums == Sums::kWide ? kernels_.direct_fp8_wide
+                                    : kernels_.direct_fp8;
+  }
   if (!folds_ || (direct_ != nullptr && rows <= kDirectRows)) return;
   (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(0), n, weight.k, scratch);
   widened_ = scratch;
@@ -91,7 +101,7 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
 
 void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   if (widened_ != nullptr) {
-    kernels_.bf16(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
+    bf16_(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
   } else if (folds_) {
     DotDirect(a, m, 0, n_, out, ld);
   } else {
@@ -113,7 +123,7 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   if (direct_ == nullptr) {
     (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(j), n, weight_.k, scratch_);
-    kernels_.bf16(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
+    bf16_(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
     return;
   }
   for (int64_t i = 0; i < m; i += kDirectRows) {
@@ -123,7 +133,7 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
 }
 
 // Row j of the panel, which has a scale that does not fold: each run of K under one scale is summed
-// without it and scaled in f32. Slow, and met only in weights that nobody trains.
+// without it and scaled in double. Slow, and met only in weights that nobody trains.
 void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const {
   const bool fp8 = weight_.format == Format::kFp8;
   const uint8_t* data =
@@ -133,13 +143,13 @@ void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int6
   (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, nullptr, 1, weight_.k, scratch_);
   for (int64_t i = 0; i < m; ++i) {
     const ActRows row = a.From(i);
-    float total = 0;
+    double total = 0;
     for (int64_t p = 0; p < weight_.k; p += run) {
       float sum = 0;
-      kernels_.bf16({row.Row(0) + p, 0, nullptr}, 1, scratch_ + p, weight_.k, 1, run, &sum, 1);
-      total += sum * E8M0ToFloat(scales[p / run]);
+      bf16_({row.Row(0) + p, 0, nullptr}, 1, scratch_ + p, weight_.k, 1, run, &sum, 1);
+      total += double{sum} * E8M0ToFloat(scales[p / run]);
     }
-    out[i * ld] = total;
+    out[i * ld] = static_cast<float>(total);
   }
 }
 
@@ -203,7 +213,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
     const int64_t n0 = panel * unit_rows(*part), n = std::min(unit_rows(*part), part->w.n - n0);
     const int64_t begin = unit / panels * block_rows, end = std::min(rows, begin + block_rows);
     if (begin >= end) return;
-    const Panel weights(part->w, n0, n, end - begin, widened);
+    const Panel weights(part->w, n0, n, end - begin, widened, part->sums);
     const int64_t slice = SliceRows(part->w.k);
     for (int64_t m0 = begin; m0 < end; m0 += slice) {
       const int64_t m = std::min(slice, end - m0);

@@ -93,10 +93,12 @@ HWY_INLINE void ActQuantRun(const float* HWY_RESTRICT x, int64_t n, uint16_t* HW
   }
 }
 
-// x * sigmoid(x), with the error of Highway's Exp (about one unit in the last place).
-template <class DF>
-HWY_INLINE hn::Vec<DF> Silu(DF df, hn::Vec<DF> x) {
-  return hn::Div(x, hn::Add(hn::Set(df, 1.0f), hn::Exp(df, hn::Neg(x))));
+// x * sigmoid(x) in double, with the error of Highway's Exp (about one unit in the last place).
+template <class DD>
+HWY_INLINE hn::Vec<DD> Silu(DD dd, hn::Vec<DD> x) {
+  // Highway's Exp holds up to 706; from there on the result is 0 in f32.
+  const auto power = hn::Min(hn::Neg(x), hn::Set(dd, 700.0));
+  return hn::Div(x, hn::Add(hn::Set(dd, 1.0), hn::Exp(dd, power)));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -11,25 +11,22 @@
 namespace dsv4::reference {
 namespace {
 
-constexpr int64_t kSumBlock = 64;
-
 // kRows accumulators at a time: what the registers of an instruction set hold.
 template <int kRows>
 [[gnu::always_inline]] inline void AddProductsOf(const float* a, int64_t a_stride, const float* b,
                                                  int64_t b_stride, int64_t k, double* total,
                                                  int64_t total_stride) {
   typedef float Lanes __attribute__((vector_size(kTileLanes * sizeof(float))));
-  for (int64_t begin = 0; begin < k; begin += kSumBlock) {
-    const int64_t end = std::min(begin + kSumBlock, k);
-    Lanes sum[kRows] = {};
-    for (int64_t i = begin; i < end; ++i) {
-      Lanes x;
-      std::memcpy(&x, b + i * b_stride, sizeof x);
-      for (int r = 0; r < kRows; ++r) sum[r] += a[r * a_stride + i] * x;
-    }
-    for (int r = 0; r < kRows; ++r) {
-      for (int64_t l = 0; l < kTileLanes; ++l) total[r * total_stride + l] += double{sum[r][l]};
-    }
+  typedef double WideLanes __attribute__((vector_size(kTileLanes * sizeof(double))));
+  WideLanes sum[kRows] = {};
+  for (int64_t i = 0; i < k; ++i) {
+    Lanes narrow;
+    std::memcpy(&narrow, b + i * b_stride, sizeof narrow);
+    const WideLanes x = __builtin_convertvector(narrow, WideLanes);
+    for (int r = 0; r < kRows; ++r) sum[r] += double{a[r * a_stride + i]} * x;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t l = 0; l < kTileLanes; ++l) total[r * total_stride + l] += sum[r][l];
   }
 }
 
