@@ -28,47 +28,52 @@ struct PoolRows {
   const float* carried;  // [3][dim] or null
 };
 
-// Online softmax: out [3][dim] = the triple after the rows. Four vectors of dims at a time keep
-// their triples in registers and overlap their exponentials.
+// Online softmax: out [3][dim] = the triple after the rows, rounded to f32 after each of them. The
+// sums behind a row's quantiser are the reference's to the bit: in double, rounded where it rounds.
+// Four vectors of dims at a time keep their triples in registers and overlap their exponentials.
 HWY_INLINE void Pool(const PoolRows& in, int64_t dim, float* out) {
-  const DF d;
-  constexpr int kUnroll = kLanes == 1 ? 1 : 4;
-  for (int64_t i = 0; i < dim; i += kUnroll * kLanes) {
-    VF top[kUnroll], weight[kUnroll], sum[kUnroll];
+  const DD d;
+  const DHalf half;
+  constexpr int kUnroll = kDoubleLanes == 1 ? 1 : 4;
+  const auto score = [&](int64_t at) HWY_ATTR {
+    return hn::PromoteTo(d, hn::Add(hn::LoadU(half, in.z + at), hn::LoadU(half, in.ape + at)));
+  };
+  for (int64_t i = 0; i < dim; i += kUnroll * kDoubleLanes) {
+    VD top[kUnroll], weight[kUnroll], sum[kUnroll];
     int64_t first = 0;
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t at = i + u * kLanes;
+      const int64_t at = i + u * kDoubleLanes;
       if (in.carried != nullptr) {
-        top[u] = hn::LoadU(d, in.carried + at);
-        weight[u] = hn::LoadU(d, in.carried + dim + at);
-        sum[u] = hn::LoadU(d, in.carried + 2 * dim + at);
+        top[u] = LoadDouble(in.carried + at);
+        weight[u] = LoadDouble(in.carried + dim + at);
+        sum[u] = LoadDouble(in.carried + 2 * dim + at);
       } else {
-        top[u] = hn::Add(hn::LoadU(d, in.z + at), hn::LoadU(d, in.ape + at));
-        weight[u] = hn::Set(d, 1.0f);
-        sum[u] = hn::LoadU(d, in.k + at);
+        top[u] = score(at);
+        weight[u] = hn::Set(d, 1.0);
+        sum[u] = LoadDouble(in.k + at);
         first = 1;
       }
     }
     for (int64_t r = first; r < in.count; ++r) {
       const int64_t row = r * in.stride + i;
       for (int u = 0; u < kUnroll; ++u) {
-        const int64_t at = row + u * kLanes;
-        const VF z = hn::Add(hn::LoadU(d, in.z + at), hn::LoadU(d, in.ape + at));
+        const int64_t at = row + u * kDoubleLanes;
+        const VD z = score(at);
         // One of the two factors is 1, the other exp of minus the distance.
-        const VF e = ExpNonPositive(hn::Neg(hn::AbsDiff(z, top[u])));
+        const VD e = ExpNonPositive(hn::Neg(hn::Abs(hn::Sub(z, top[u]))));
         const auto grows = hn::Gt(z, top[u]);
-        const VF one = hn::Set(d, 1.0f);
-        const VF keep = hn::IfThenElse(grows, e, one), add = hn::IfThenElse(grows, one, e);
+        const VD one = hn::Set(d, 1.0);
+        const VD keep = hn::IfThenElse(grows, e, one), add = hn::IfThenElse(grows, one, e);
         top[u] = hn::Max(top[u], z);
-        weight[u] = hn::MulAdd(weight[u], keep, add);
-        sum[u] = hn::MulAdd(sum[u], keep, hn::Mul(add, hn::LoadU(d, in.k + at)));
+        weight[u] = RoundToFloat(hn::MulAdd(weight[u], keep, add));
+        sum[u] = RoundToFloat(hn::MulAdd(sum[u], keep, hn::Mul(add, LoadDouble(in.k + at))));
       }
     }
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t at = i + u * kLanes;
-      hn::StoreU(top[u], d, out + at);
-      hn::StoreU(weight[u], d, out + dim + at);
-      hn::StoreU(sum[u], d, out + 2 * dim + at);
+      const int64_t at = i + u * kDoubleLanes;
+      StoreDouble(top[u], out + at);
+      StoreDouble(weight[u], out + dim + at);
+      StoreDouble(sum[u], out + 2 * dim + at);
     }
   }
 }
@@ -76,17 +81,16 @@ HWY_INLINE void Pool(const PoolRows& in, int64_t dim, float* out) {
 // row = the pool of one triple, or of part A of the group before (`previous`, may be null) and part
 // B of this group; rounded.
 HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim, uint16_t* row) {
-  const DF d;
-  for (int64_t i = 0; i < dim; i += kLanes) {
-    VF weight = hn::LoadU(d, current + dim + i), sum = hn::LoadU(d, current + 2 * dim + i);
+  for (int64_t i = 0; i < dim; i += kDoubleLanes) {
+    VD weight = LoadDouble(current + dim + i), sum = LoadDouble(current + 2 * dim + i);
     if (previous != nullptr) {
-      const VF a = hn::LoadU(d, previous + i), b = hn::LoadU(d, current + i);
-      const VF top = hn::Max(a, b);
-      const VF scale_a = ExpNonPositive(hn::Sub(a, top)), scale_b = ExpNonPositive(hn::Sub(b, top));
-      weight = hn::MulAdd(weight, scale_b, hn::Mul(scale_a, hn::LoadU(d, previous + dim + i)));
-      sum = hn::MulAdd(sum, scale_b, hn::Mul(scale_a, hn::LoadU(d, previous + 2 * dim + i)));
+      const VD a = LoadDouble(previous + i), b = LoadDouble(current + i);
+      const VD top = hn::Max(a, b);
+      const VD scale_a = ExpNonPositive(hn::Sub(a, top)), scale_b = ExpNonPositive(hn::Sub(b, top));
+      weight = hn::MulAdd(weight, scale_b, hn::Mul(scale_a, LoadDouble(previous + dim + i)));
+      sum = hn::MulAdd(sum, scale_b, hn::Mul(scale_a, LoadDouble(previous + 2 * dim + i)));
     }
-    StoreRounded(hn::Div(sum, weight), row + i);
+    StoreDouble(hn::Div(sum, weight), row + i);
   }
 }
 

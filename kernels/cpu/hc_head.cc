@@ -16,7 +16,7 @@ namespace HWY_NAMESPACE {
 
 // REQUIRES: end - begin <= 16.
 void HcHeadRows(const HcHeadParams& p, int64_t begin, int64_t end) {
-  const DF d;
+  const DD d;
   const int64_t dim = p.hidden, rows = end - begin;
   alignas(64) float m[4][kMixRows];
   const uint16_t* x[kMixRows];
@@ -25,11 +25,11 @@ void HcHeadRows(const HcHeadParams& p, int64_t begin, int64_t end) {
     x[r] = static_cast<const uint16_t*>(p.streams) + row * 4 * dim;
   }
   MixRows<4>(x, rows, p.fn, 4 * dim, p.norm_eps, m);
-  for (int64_t lane = 0; lane < kMixRows; lane += kLanes) {
+  for (int64_t lane = 0; lane < rows; lane += kDoubleLanes) {
     for (int o = 0; o < 4; ++o) {
-      const VF v =
-          hn::MulAdd(hn::LoadU(d, m[o] + lane), hn::Set(d, p.scale[0]), hn::Set(d, p.base[o]));
-      hn::StoreU(hn::Add(Sigmoid(v), hn::Set(d, p.hc_eps)), d, m[o] + lane);
+      const VD v =
+          hn::MulAdd(LoadDouble(m[o] + lane), hn::Set(d, p.scale[0]), hn::Set(d, p.base[o]));
+      StoreDouble(hn::Add(Sigmoid(v), hn::Set(d, p.hc_eps)), m[o] + lane);
     }
   }
   for (int64_t r = 0; r < rows; ++r) {

@@ -16,28 +16,28 @@ namespace dsv4 {
 namespace HWY_NAMESPACE {
 
 void HcPostRows(const HcPostParams& p, int64_t begin, int64_t end) {
-  const DF d;
+  const DD d;
   const int64_t dim = p.hidden;
   for (int64_t r = begin; r < end; ++r) {
     const uint16_t* y = static_cast<const uint16_t*>(p.y) + r * dim;
     const uint16_t* in = static_cast<const uint16_t*>(p.streams) + r * 4 * dim;
     uint16_t* out = static_cast<uint16_t*>(p.out) + r * 4 * dim;
-    VF post[4], comb[4][4];
+    VD post[4], comb[4][4];
     for (int j = 0; j < 4; ++j) {
       post[j] = hn::Set(d, p.post[r * 4 + j]);
       for (int h = 0; h < 4; ++h) comb[h][j] = hn::Set(d, p.comb[r * 16 + h * 4 + j]);
     }
-    for (int64_t i = 0; i < dim; i += kPairLanes) {
-      const VPair add = LoadPair(y + i);
-      const VPair x[4] = {LoadPair(in + i), LoadPair(in + dim + i), LoadPair(in + 2 * dim + i),
-                          LoadPair(in + 3 * dim + i)};
+    for (int64_t i = 0; i < dim; i += kDoublePairLanes) {
+      const DoublePair add = LoadDoublePair(y + i);
+      const DoublePair x[4] = {LoadDoublePair(in + i), LoadDoublePair(in + dim + i),
+                               LoadDoublePair(in + 2 * dim + i), LoadDoublePair(in + 3 * dim + i)};
       for (int j = 0; j < 4; ++j) {
-        VPair sum = {hn::Mul(post[j], add.even), hn::Mul(post[j], add.odd)};
+        DoublePair sum = {hn::Mul(post[j], add.even), hn::Mul(post[j], add.odd)};
         for (int h = 0; h < 4; ++h) {
           sum.even = hn::MulAdd(comb[h][j], x[h].even, sum.even);
           sum.odd = hn::MulAdd(comb[h][j], x[h].odd, sum.odd);
         }
-        StorePair(sum, out + j * dim + i);
+        StoreDoublePair(sum, out + j * dim + i);
       }
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // hc_pre: up to 16 rows are one unit of work. Their 24 mixing numbers come from one pass over fn
-// and the streams; sigmoid and Sinkhorn then run with a row per lane, so that the 20 dependent
-// steps are paid once for the unit.
+// and the streams; sigmoid and Sinkhorn then run in double with a row per lane, so that the 20
+// dependent steps are paid once for a vector of rows.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/hc_pre.cc"
 #include "hwy/foreach_target.h"
@@ -17,49 +17,48 @@ namespace dsv4 {
 namespace HWY_NAMESPACE {
 
 // Softmax and Sinkhorn of the 4 x 4 matrices in c[4 h + j], a row of the call per lane.
-HWY_INLINE void Sinkhorn(VF c[16], int iterations, float hc_eps) {
-  const DF d;
-  const VF eps = hn::Set(d, hc_eps), one = hn::Set(d, 1.0f);
+HWY_INLINE void Sinkhorn(VD c[16], int iterations, float hc_eps) {
+  const DD d;
+  const VD eps = hn::Set(d, hc_eps), one = hn::Set(d, 1.0);
   for (int h = 0; h < 16; h += 4) {
-    const VF top = hn::Max(hn::Max(c[h], c[h + 1]), hn::Max(c[h + 2], c[h + 3]));
+    const VD top = hn::Max(hn::Max(c[h], c[h + 1]), hn::Max(c[h + 2], c[h + 3]));
     for (int j = 0; j < 4; ++j) c[h + j] = ExpNonPositive(hn::Sub(c[h + j], top));
-    const VF sum = hn::Add(hn::Add(c[h], c[h + 1]), hn::Add(c[h + 2], c[h + 3]));
+    const VD sum = hn::Add(hn::Add(c[h], c[h + 1]), hn::Add(c[h + 2], c[h + 3]));
     for (int j = 0; j < 4; ++j) c[h + j] = hn::Add(hn::Div(c[h + j], sum), eps);
   }
   for (int i = 0; i < iterations; ++i) {
     if (i > 0) {
       for (int h = 0; h < 16; h += 4) {
-        const VF sum = hn::Add(hn::Add(c[h], c[h + 1]), hn::Add(c[h + 2], c[h + 3]));
-        const VF inverse = hn::Div(one, hn::Add(sum, eps));
+        const VD sum = hn::Add(hn::Add(c[h], c[h + 1]), hn::Add(c[h + 2], c[h + 3]));
+        const VD inverse = hn::Div(one, hn::Add(sum, eps));
         for (int j = 0; j < 4; ++j) c[h + j] = hn::Mul(c[h + j], inverse);
       }
     }
     for (int j = 0; j < 4; ++j) {
-      const VF sum = hn::Add(hn::Add(c[j], c[4 + j]), hn::Add(c[8 + j], c[12 + j]));
-      const VF inverse = hn::Div(one, hn::Add(sum, eps));
+      const VD sum = hn::Add(hn::Add(c[j], c[4 + j]), hn::Add(c[8 + j], c[12 + j]));
+      const VD inverse = hn::Div(one, hn::Add(sum, eps));
       for (int h = 0; h < 16; h += 4) c[h + j] = hn::Mul(c[h + j], inverse);
     }
   }
 }
 
-// m [24][16] becomes pre, post and comb.
-HWY_INLINE void MixingWeights(const HcPreParams& p, float (*m)[kMixRows]) {
-  const DF d;
-  const VF eps = hn::Set(d, p.hc_eps);
-  for (int64_t lane = 0; lane < kMixRows; lane += kLanes) {
+// The first `rows` columns of m [24][16] become pre, post and comb.
+HWY_INLINE void MixingWeights(const HcPreParams& p, int64_t rows, float (*m)[kMixRows]) {
+  const DD d;
+  const VD eps = hn::Set(d, p.hc_eps);
+  for (int64_t lane = 0; lane < rows; lane += kDoubleLanes) {
     const auto at = [&](int o, int kind) HWY_ATTR {
-      return hn::MulAdd(hn::LoadU(d, m[o] + lane), hn::Set(d, p.scale[kind]),
-                        hn::Set(d, p.base[o]));
+      return hn::MulAdd(LoadDouble(m[o] + lane), hn::Set(d, p.scale[kind]), hn::Set(d, p.base[o]));
     };
     for (int o = 0; o < 4; ++o) {
-      hn::StoreU(hn::Add(Sigmoid(at(o, 0)), eps), d, m[o] + lane);
-      const VF post = Sigmoid(at(4 + o, 1));
-      hn::StoreU(hn::Add(post, post), d, m[4 + o] + lane);
+      StoreDouble(hn::Add(Sigmoid(at(o, 0)), eps), m[o] + lane);
+      const VD post = Sigmoid(at(4 + o, 1));
+      StoreDouble(hn::Add(post, post), m[4 + o] + lane);
     }
-    VF c[16];
+    VD c[16];
     for (int i = 0; i < 16; ++i) c[i] = at(8 + i, 2);
     Sinkhorn(c, p.sinkhorn_iters, p.hc_eps);
-    for (int i = 0; i < 16; ++i) hn::StoreU(c[i], d, m[8 + i] + lane);
+    for (int i = 0; i < 16; ++i) StoreDouble(c[i], m[8 + i] + lane);
   }
 }
 
@@ -72,7 +71,7 @@ void HcPreRows(const HcPreParams& p, int64_t begin, int64_t end) {
     x[r] = static_cast<const uint16_t*>(p.streams) + (begin + r) * 4 * dim;
   }
   MixRows<24>(x, rows, p.fn, 4 * dim, p.norm_eps, m);
-  MixingWeights(p, m);
+  MixingWeights(p, rows, m);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t row = begin + r;
     const float pre[4] = {m[0][r], m[1][r], m[2][r], m[3][r]};

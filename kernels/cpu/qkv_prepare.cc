@@ -16,10 +16,10 @@ namespace dsv4 {
 namespace HWY_NAMESPACE {
 
 HWY_INLINE void NormHead(uint16_t* x, float eps) {
-  const VF r = hn::Set(DF(), InverseRms(SumOfSquares(x, kKvRowElements), kKvRowElements, eps));
-  for (int64_t i = 0; i < kKvRowElements; i += kPairLanes) {
-    const VPair v = LoadPair(x + i);
-    StorePair({hn::Mul(v.even, r), hn::Mul(v.odd, r)}, x + i);
+  const VD r = hn::Set(DD(), InverseRms(SumOfSquares(x, kKvRowElements), kKvRowElements, eps));
+  for (int64_t i = 0; i < kKvRowElements; i += kDoublePairLanes) {
+    const DoublePair v = LoadDoublePair(x + i);
+    StoreDoublePair({hn::Mul(v.even, r), hn::Mul(v.odd, r)}, x + i);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What hc_pre and hc_head share: the product of a small f32 matrix with the flattened streams of up
-// to 16 rows, and the weighted sum of a row's streams. Included once per Highway target.
+// to 16 rows, and the weighted sum of a row's streams, both in double (see row_math-inl.h: the
+// mixing numbers scale every element of a row). Included once per Highway target.
 
 #if defined(DSV4_KERNELS_CPU_STREAM_MIX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSV4_KERNELS_CPU_STREAM_MIX_INL_H_
@@ -29,31 +30,27 @@ constexpr int kTileRows = 4, kTileOutputs = 6;  // 24 sums in 32 registers
 // Each sum has one chain of its own, so that the tile's shape does not change its bits.
 template <int kRows, int kOutputs>
 HWY_INLINE void MixTile(const uint16_t* const* x, const float* HWY_RESTRICT fn, int64_t width,
-                        int64_t begin, int64_t end, float* sums) {
-  static_assert(kRows * kOutputs % 4 == 0);
-  const DF d;
-  VF acc[kRows * kOutputs];
+                        int64_t begin, int64_t end, double* sums) {
+  const DD d;
+  VD acc[kRows * kOutputs];
   HWY_UNROLL(24)
   for (int i = 0; i < kRows * kOutputs; ++i) acc[i] = hn::Zero(d);
-  for (int64_t k = begin; k < end; k += kLanes) {
-    VF value[kRows];
+  for (int64_t k = begin; k < end; k += kDoubleLanes) {
+    VD value[kRows];
     HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r) value[r] = LoadWidened(x[r] + k);
+    for (int r = 0; r < kRows; ++r) value[r] = LoadDouble(x[r] + k);
     HWY_UNROLL(12)
     for (int o = 0; o < kOutputs; ++o) {
-      const VF weight = hn::LoadU(d, fn + o * width + k);
+      const VD weight = LoadDouble(fn + o * width + k);
       HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r) {
         acc[o * kRows + r] = hn::MulAdd(weight, value[r], acc[o * kRows + r]);
       }
     }
   }
-  float out[kRows * kOutputs];
-  HWY_UNROLL(6)
-  for (int i = 0; i < kRows * kOutputs; i += 4) {
-    StoreSums(acc[i], acc[i + 1], acc[i + 2], acc[i + 3], out + i);
+  for (int i = 0; i < kRows * kOutputs; ++i) {
+    sums[i / kRows * kMixRows + i % kRows] += SumOfLanes(acc[i]);
   }
-  for (int i = 0; i < kRows * kOutputs; ++i) sums[i / kRows * kMixRows + i % kRows] += out[i];
 }
 
 // m[o][r] = (fn[o] . x[r]) * rsqrt(mean(x[r]^2) + eps) for `rows` <= 16 rows of `width` elements;
@@ -64,43 +61,44 @@ HWY_INLINE void MixRows(const uint16_t* const* x, int64_t rows, const float* fn,
   constexpr int kBlock = std::min(kTileOutputs, kOutputs);
   constexpr int kAloneBlock = std::min(12, kOutputs);
   static_assert(kOutputs % kBlock == 0 && kOutputs % kAloneBlock == 0);
-  std::fill_n(m[0], kOutputs * kMixRows, 0.0f);
+  double sums[kOutputs][kMixRows] = {};
   for (int64_t begin = 0; begin < width; begin += kMixColumns) {
     const int64_t end = std::min(width, begin + kMixColumns);
     const int64_t tiled = rows / kTileRows * kTileRows;
     if (tiled > 0) {
       for (int o = 0; o < kOutputs; o += kBlock) {
         for (int64_t r = 0; r < tiled; r += kTileRows) {
-          MixTile<kTileRows, kBlock>(x + r, fn + o * width, width, begin, end, &m[o][r]);
+          MixTile<kTileRows, kBlock>(x + r, fn + o * width, width, begin, end, &sums[o][r]);
         }
       }
     }
     for (int64_t r = tiled; r < rows; ++r) {
       for (int o = 0; o < kOutputs; o += kAloneBlock) {
-        MixTile<1, kAloneBlock>(x + r, fn + o * width, width, begin, end, &m[o][r]);
+        MixTile<1, kAloneBlock>(x + r, fn + o * width, width, begin, end, &sums[o][r]);
       }
     }
   }
+  std::fill_n(m[0], kOutputs * kMixRows, 0.0f);
   for (int64_t r = 0; r < rows; ++r) {
-    const float scale = InverseRms(SumOfSquares(x[r], width), width, eps);
-    for (int o = 0; o < kOutputs; ++o) m[o][r] *= scale;
+    const double scale = InverseRms(SumOfSquares(x[r], width), width, eps);
+    for (int o = 0; o < kOutputs; ++o) m[o][r] = static_cast<float>(sums[o][r] * scale);
   }
 }
 
 // out = sum_h pre[h] x[h, :], rounded.
 HWY_INLINE void SumStreams(const uint16_t* HWY_RESTRICT x, const float* pre, int64_t dim,
                            uint16_t* HWY_RESTRICT out) {
-  const DF d;
-  const VF weight[4] = {hn::Set(d, pre[0]), hn::Set(d, pre[1]), hn::Set(d, pre[2]),
+  const DD d;
+  const VD weight[4] = {hn::Set(d, pre[0]), hn::Set(d, pre[1]), hn::Set(d, pre[2]),
                         hn::Set(d, pre[3])};
-  for (int64_t i = 0; i < dim; i += kPairLanes) {
-    VPair v = LoadPair(x + i);
-    VPair sum = {hn::Mul(weight[0], v.even), hn::Mul(weight[0], v.odd)};
+  for (int64_t i = 0; i < dim; i += kDoublePairLanes) {
+    DoublePair v = LoadDoublePair(x + i);
+    DoublePair sum = {hn::Mul(weight[0], v.even), hn::Mul(weight[0], v.odd)};
     for (int h = 1; h < 4; ++h) {
-      v = LoadPair(x + h * dim + i);
+      v = LoadDoublePair(x + h * dim + i);
       sum = {hn::MulAdd(weight[h], v.even, sum.even), hn::MulAdd(weight[h], v.odd, sum.odd)};
     }
-    StorePair(sum, out + i);
+    StoreDoublePair(sum, out + i);
   }
 }
 

@@ -6,39 +6,30 @@
 #include <cmath>
 
 #include "kernels/reference/launch.h"
-#include "kernels/reference/matmul.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
-#include "kernels/reference/scratch.h"
 
 namespace dsv4::reference {
 namespace {
 
-struct MixesPlan {
-  MixesPlan(std::byte* base, int64_t rows, int64_t outputs, int64_t hidden, int threads)
-      : scratch(base),
-        products(scratch.Take<float>(rows * outputs)),
-        matmul(scratch.Take<float>(MatmulWorkspaceFloats(rows, kStreams * hidden, threads))) {}
-  Scratch scratch;
-  float* products;  // [rows, outputs]: fn . flatten(X)
-  float* matmul;
-};
+// fn . x, in double: f32 products are exact there, and the mixing numbers scale every element of a
+// row, so that noise in them moves all of its roundings.
+double Product(const float* fn, const float* x, int64_t count) {
+  double sums[4] = {};
+  for (int64_t i = 0; i < count; i += 4) {
+    for (int64_t l = 0; l < 4; ++l) sums[l] += double{fn[i + l]} * x[i + l];
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
 
-void MixProducts(const LaunchContext& context, const MixesPlan& plan, const float* streams,
-                 const int32_t* row_of, int64_t rows, int64_t hidden, const float* fn,
-                 int64_t outputs) {
-  MatmulParams matmul;
-  matmul.rows = rows;
-  matmul.k = kStreams * hidden;
-  matmul.x = streams;
-  matmul.x_stride = matmul.k;
-  matmul.row_of = row_of;
-  matmul.n = outputs;
-  matmul.y = plan.products;
-  matmul.y_stride = outputs;
-  Matmul(
-      context, matmul,
-      [&](int64_t n, float* out) { std::copy_n(fn + n * matmul.k, matmul.k, out); }, plan.matmul);
+// m [outputs] = fn . flatten(streams) * rsqrt(mean(flatten(streams)^2) + eps).
+void MixRow(const float* streams, int64_t hidden, const float* fn, int64_t outputs, float eps,
+            float* m) {
+  const int64_t width = kStreams * hidden;
+  const double inverse = InverseRms(streams, width, eps);
+  for (int64_t o = 0; o < outputs; ++o) {
+    m[o] = static_cast<float>(Product(fn + o * width, streams, width) * inverse);
+  }
 }
 
 // out = sum_h pre[h] * streams[h, :], then rounding and RMSNorm.
@@ -54,64 +45,63 @@ void PreAndNorm(const LaunchContext& context, const float* pre, const float* str
   Round(context, Point::kRoundRmsNorm, out, hidden);
 }
 
-void DivideRows(float eps, float* comb) {
+void DivideRows(double eps, double* comb) {
   for (int64_t h = 0; h < kStreams; ++h) {
-    float sum = 0;
+    double sum = 0;
     for (int64_t j = 0; j < kStreams; ++j) sum += comb[h * kStreams + j];
     for (int64_t j = 0; j < kStreams; ++j) comb[h * kStreams + j] /= sum + eps;
   }
 }
 
-void DivideColumns(float eps, float* comb) {
+void DivideColumns(double eps, double* comb) {
   for (int64_t j = 0; j < kStreams; ++j) {
-    float sum = 0;
+    double sum = 0;
     for (int64_t h = 0; h < kStreams; ++h) sum += comb[h * kStreams + j];
     for (int64_t h = 0; h < kStreams; ++h) comb[h * kStreams + j] /= sum + eps;
   }
 }
+
+double Logit(float m, float scale, float base) { return double{m} * scale + base; }
 
 }  // namespace
 
 void HyperConnectionWeights(const float* m, const float* scale, const float* base, float eps,
                             int32_t iterations, float* pre, float* post, float* comb) {
   for (int64_t h = 0; h < kStreams; ++h) {
-    pre[h] = static_cast<float>(Sigmoid(m[h] * scale[0] + base[h]) + eps);
-    post[h] = static_cast<float>(2 * Sigmoid(m[kStreams + h] * scale[1] + base[kStreams + h]));
+    pre[h] = static_cast<float>(Sigmoid(Logit(m[h], scale[0], base[h])) + eps);
+    post[h] = static_cast<float>(2 * Sigmoid(Logit(m[kStreams + h], scale[1], base[kStreams + h])));
   }
+  double mixed[kStreams * kStreams];
   for (int64_t h = 0; h < kStreams; ++h) {
-    float logits[kStreams];
+    double logits[kStreams];
     for (int64_t j = 0; j < kStreams; ++j) {
       const int64_t i = 2 * kStreams + h * kStreams + j;
-      logits[j] = m[i] * scale[2] + base[i];
+      logits[j] = Logit(m[i], scale[2], base[i]);
     }
-    const float largest = *std::max_element(logits, logits + kStreams);
-    float sum = 0;
-    for (float& logit : logits) {
+    const double largest = *std::max_element(logits, logits + kStreams);
+    double sum = 0;
+    for (double& logit : logits) {
       logit = std::exp(logit - largest);
       sum += logit;
     }
-    for (int64_t j = 0; j < kStreams; ++j) comb[h * kStreams + j] = logits[j] / sum + eps;
+    for (int64_t j = 0; j < kStreams; ++j) mixed[h * kStreams + j] = logits[j] / sum + eps;
   }
-  DivideColumns(eps, comb);
+  DivideColumns(eps, mixed);
   for (int32_t i = 1; i < iterations; ++i) {
-    DivideRows(eps, comb);
-    DivideColumns(eps, comb);
+    DivideRows(eps, mixed);
+    DivideColumns(eps, mixed);
   }
+  std::transform(mixed, mixed + kStreams * kStreams, comb,
+                 [](double value) { return static_cast<float>(value); });
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
-  CpuStream& stream = StreamOf(context);
   const float* streams = static_cast<const float*>(params.streams);
   const int64_t hidden = params.hidden;
-  const MixesPlan plan(context.workspace, params.rows, kMixes, hidden, stream.threads());
-  MixProducts(context, plan, streams, nullptr, params.rows, hidden, params.fn, kMixes);
-  stream.ParallelFor(params.rows, [&](int64_t t, int) {
+  StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
     const float* row = streams + t * kStreams * hidden;
-    float* m = plan.products + t * kMixes;
-    const double inverse = InverseRms(row, kStreams * hidden, params.norm_eps);
-    for (int64_t i = 0; i < kMixes; ++i) {
-      m[i] = static_cast<float>(m[i] * inverse);
-    }
+    float m[kMixes];
+    MixRow(row, hidden, params.fn, kMixes, params.norm_eps, m);
     float pre[kStreams];
     HyperConnectionWeights(m, params.scale, params.base, params.hc_eps, params.sinkhorn_iters, pre,
                            params.post + t * kStreams, params.comb + t * kStreams * kStreams);
@@ -121,10 +111,6 @@ void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
     std::copy(normed, normed + hidden, quantized);
     ActQuant(context, Point::kQuantLinearInput, quantized, hidden, kFp8Block);
   });
-}
-
-int64_t HcPreWorkspace(const HcPreParams& params, int threads) {
-  return MixesPlan(nullptr, params.rows, kMixes, params.hidden, threads).scratch.bytes();
 }
 
 void LaunchHcPost(const LaunchContext& context, const HcPostParams& params) {
@@ -151,28 +137,20 @@ void LaunchHcPost(const LaunchContext& context, const HcPostParams& params) {
 }
 
 void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
-  CpuStream& stream = StreamOf(context);
   const float* streams = static_cast<const float*>(params.streams);
   const int64_t hidden = params.hidden;
-  const MixesPlan plan(context.workspace, params.rows, kStreams, hidden, stream.threads());
-  MixProducts(context, plan, streams, params.row_of, params.rows, hidden, params.fn, kStreams);
-  stream.ParallelFor(params.rows, [&](int64_t r, int) {
+  StreamOf(context).ParallelFor(params.rows, [&](int64_t r, int) {
     const int64_t t = params.row_of == nullptr ? r : params.row_of[r];
     const float* row = streams + t * kStreams * hidden;
-    const float* m = plan.products + r * kStreams;
-    const double inverse = InverseRms(row, kStreams * hidden, params.norm_eps);
-    float pre[kStreams];
+    float m[kStreams], pre[kStreams];
+    MixRow(row, hidden, params.fn, kStreams, params.norm_eps, m);
     for (int64_t h = 0; h < kStreams; ++h) {
-      pre[h] = static_cast<float>(Sigmoid(m[h] * inverse * params.scale[0] + params.base[h]) +
-                                  params.hc_eps);
+      pre[h] =
+          static_cast<float>(Sigmoid(Logit(m[h], params.scale[0], params.base[h])) + params.hc_eps);
     }
     PreAndNorm(context, pre, row, hidden, params.norm, params.norm_eps,
                static_cast<float*>(params.normed) + r * hidden);
   });
-}
-
-int64_t HcHeadWorkspace(const HcHeadParams& params, int threads) {
-  return MixesPlan(nullptr, params.rows, kStreams, params.hidden, threads).scratch.bytes();
 }
 
 void LaunchMtpCombine(const LaunchContext& context, const MtpCombineParams& params) {

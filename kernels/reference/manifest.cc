@@ -21,9 +21,9 @@ using namespace reference;
 constexpr KernelEntry kEntries[] = {
     Entry<RopeTableParams, &LaunchRopeTable>("reference.rope_table"),
     Entry<EmbedRowsParams, &LaunchEmbedRows>("reference.embed_rows"),
-    Entry<HcPreParams, &LaunchHcPre, &HcPreWorkspace>("reference.hc_pre"),
+    Entry<HcPreParams, &LaunchHcPre>("reference.hc_pre"),
     Entry<HcPostParams, &LaunchHcPost>("reference.hc_post"),
-    Entry<HcHeadParams, &LaunchHcHead, &HcHeadWorkspace>("reference.hc_head"),
+    Entry<HcHeadParams, &LaunchHcHead>("reference.hc_head"),
     Entry<RmsNormParams, &LaunchRmsNorm>("reference.rms_norm"),
     Entry<LinearFp8Params, &LaunchLinearFp8, &LinearFp8Workspace>("reference.linear_fp8"),
     Entry<LinearBf16Params, &LaunchLinearBf16, &LinearBf16Workspace>("reference.linear_bf16"),

@@ -13,31 +13,42 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4 {
 namespace HWY_NAMESPACE {
 
-// In place on n elements, a multiple of 16.
-void TestExp(float* x, int64_t n) {
-  const DF d;
-  for (int64_t i = 0; i < n; i += kLanes) {
+// In place on n elements, a multiple of 8.
+void TestExp(double* x, int64_t n) {
+  const DD d;
+  for (int64_t i = 0; i < n; i += kDoubleLanes) {
     hn::StoreU(ExpNonPositive(hn::LoadU(d, x + i)), d, x + i);
   }
 }
 
-void TestSigmoid(float* x, int64_t n) {
-  const DF d;
-  for (int64_t i = 0; i < n; i += kLanes) hn::StoreU(Sigmoid(hn::LoadU(d, x + i)), d, x + i);
+void TestSigmoid(double* x, int64_t n) {
+  const DD d;
+  for (int64_t i = 0; i < n; i += kDoubleLanes) {
+    hn::StoreU(Sigmoid(hn::LoadU(d, x + i)), d, x + i);
+  }
 }
 
-// Both ways of rounding: neighbours side by side, and the natural order. n a multiple of 32.
-void TestRound(const float* x, int64_t n, uint16_t* pairs, uint16_t* natural) {
-  const DF d;
+// All ways of rounding: neighbours side by side, from f32 and from double, and the natural order. n
+// a multiple of 32.
+void TestRound(const double* x, int64_t n, uint16_t* pairs, uint16_t* double_pairs,
+               uint16_t* natural) {
   for (int64_t i = 0; i < n; i += kPairLanes) {
     float even[kLanes], odd[kLanes];
     for (int64_t l = 0; l < kLanes; ++l) {
+      even[l] = static_cast<float>(x[i + 2 * l]);
+      odd[l] = static_cast<float>(x[i + 2 * l + 1]);
+    }
+    StorePair({hn::LoadU(DF(), even), hn::LoadU(DF(), odd)}, pairs + i);
+  }
+  for (int64_t i = 0; i < n; i += kDoublePairLanes) {
+    double even[kDoubleLanes], odd[kDoubleLanes];
+    for (int64_t l = 0; l < kDoubleLanes; ++l) {
       even[l] = x[i + 2 * l];
       odd[l] = x[i + 2 * l + 1];
     }
-    StorePair({hn::LoadU(d, even), hn::LoadU(d, odd)}, pairs + i);
+    StoreDoublePair({hn::LoadU(DD(), even), hn::LoadU(DD(), odd)}, double_pairs + i);
   }
-  for (int64_t i = 0; i < n; i += kLanes) StoreRounded(hn::LoadU(d, x + i), natural + i);
+  for (int64_t i = 0; i < n; i += kDoubleLanes) StoreDouble(hn::LoadU(DD(), x + i), natural + i);
 }
 
 void TestActQuant64(uint16_t* x) { ActQuantRun<64>(x, x); }
@@ -67,63 +78,67 @@ HWY_EXPORT(TestActQuant128);
 HWY_EXPORT(TestFp4ActQuant);
 HWY_EXPORT(TestHadamard);
 
-TEST_CASE("cpu exponential is within two units in the last place, and 0 far below") {
+TEST_CASE("cpu exponential is that of double, and 0 far below") {
   constexpr int64_t kCount = 1 << 16;
   ForEachTarget([] {
-    std::vector<float> x(kCount);
-    for (int64_t i = 0; i < kCount; ++i)
-      x[static_cast<size_t>(i)] = -static_cast<float>(i) * (87.2f / kCount);
-    std::vector<float> y = x;
+    std::vector<double> x(kCount);
+    for (int64_t i = 0; i < kCount; ++i) {
+      x[static_cast<size_t>(i)] = -static_cast<double>(i) * (707.9 / kCount);
+    }
+    std::vector<double> y = x;
     HWY_DYNAMIC_DISPATCH(TestExp)(y.data(), kCount);
     double worst = 0;
     for (size_t i = 0; i < x.size(); ++i) {
-      const double exact = std::exp(double{x[i]});
+      const double exact = std::exp(x[i]);
       worst = std::max(worst, std::abs(y[i] - exact) / exact);
     }
-    REQUIRE(worst <= 2 * 0x1p-23);
+    REQUIRE(worst <= 1e-14);
     REQUIRE(y[0] == 1);
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    std::vector<float> edge(16, -kInfinity);
-    edge[1] = -88;
-    edge[2] = -1e30f;
-    edge[3] = -0.0f;
-    edge[4] = std::nanf("");
-    HWY_DYNAMIC_DISPATCH(TestExp)(edge.data(), 16);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    std::vector<double> edge(8, -kInfinity);
+    edge[1] = -709;
+    edge[2] = -1e300;
+    edge[3] = -0.0;
+    edge[4] = std::nan("");
+    HWY_DYNAMIC_DISPATCH(TestExp)(edge.data(), 8);
     REQUIRE(edge[0] == 0);
     REQUIRE(edge[1] == 0);
     REQUIRE(edge[2] == 0);
     REQUIRE(edge[3] == 1);
     REQUIRE(std::isnan(edge[4]));
-    std::vector<float> s = {0,      1,    -1,    50, -50, 88, -88, 1e30f,
-                            -1e30f, 0.3f, -0.3f, 7,  -7,  2,  -2,  9};
-    const std::vector<float> in = s;
+    std::vector<double> s = {0,      1,    -1,    50, -50, 88, -88, 1e30,
+                             -1e300, 0.3f, -0.3f, 7,  -7,  2,  -2,  9};
+    const std::vector<double> in = s;
     HWY_DYNAMIC_DISPATCH(TestSigmoid)(s.data(), 16);
     for (size_t i = 0; i < s.size(); ++i) {
-      REQUIRE(s[i] == Approx(1 / (1 + std::exp(-double{in[i]}))).epsilon(4e-7).margin(1e-37));
+      REQUIRE(s[i] == Approx(1 / (1 + std::exp(-in[i]))).epsilon(2e-14).margin(1e-300));
     }
   });
 }
 
-TEST_CASE("cpu stores round to nearest even") {
+TEST_CASE("cpu stores round to f32, then to bf16, each to nearest even") {
   ForEachTarget([] {
-    std::vector<float> x;
+    std::vector<double> x;
     for (uint64_t i = 0; i < 4096; ++i) {
-      // Every kind of value; half of them ties or next to one.
+      // Every kind of value; half of them ties or next to one, in f32 or by less than f32 sees.
       uint32_t bits = static_cast<uint32_t>(Hash(i));
       if (i % 2) bits = (bits & 0xffff0000u) | (0x7fffu + static_cast<uint32_t>(Hash(~i) % 3));
       const float v = std::bit_cast<float>(bits);
-      x.push_back(std::isnan(v) ? 1.0f : v);
+      const double nudge = i % 4 == 3 ? 0x1p-40 * static_cast<double>(Hash(i + 4096) % 3) : 0;
+      x.push_back(std::isnan(v) ? 1.0 : v * (1 + nudge));
     }
     x[0] = std::numeric_limits<float>::infinity();
-    x[1] = -0.0f;
+    x[1] = -0.0;
     x[2] = std::numeric_limits<float>::max();
-    x[3] = std::numeric_limits<float>::quiet_NaN();
-    std::vector<uint16_t> pairs(x.size()), natural(x.size());
+    x[3] = std::numeric_limits<double>::quiet_NaN();
+    std::vector<uint16_t> pairs(x.size()), double_pairs(x.size()), natural(x.size());
     HWY_DYNAMIC_DISPATCH(TestRound)
-    (x.data(), static_cast<int64_t>(x.size()), pairs.data(), natural.data());
+    (x.data(), static_cast<int64_t>(x.size()), pairs.data(), double_pairs.data(), natural.data());
     for (size_t i = 0; i < x.size(); ++i) {
-      REQUIRE(pairs[i] == FloatToBf16(x[i]));
-      REQUIRE(natural[i] == FloatToBf16(x[i]));
+      const uint16_t want = FloatToBf16(static_cast<float>(x[i]));
+      REQUIRE(pairs[i] == want);
+      REQUIRE(double_pairs[i] == want);
+      REQUIRE(natural[i] == want);
     }
   });
 }
