@@ -9,33 +9,38 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kRowElements = 512;
+constexpr int64_t kQuantizedElements = 448;  // of a key/value row; bf16 beyond
 constexpr int64_t kKeyElements = 128;
 
 inline __m512bh LoadBf16(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
 
-// The sums of the lanes of a, b, c, d.
-inline __m128 Sums(__m512 a, __m512 b, __m512 c, __m512 d) {
-  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-  const __m512d ab64 = _mm512_castps_pd(ab), cd64 = _mm512_castps_pd(cd);
-  const __m512 sums = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab64, cd64)),
-                                    _mm512_castpd_ps(_mm512_unpackhi_pd(ab64, cd64)));
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
-  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+// The lanes of v in double, the upper eight added to the lower.
+inline __m512d Widen(__m512 v) {
+  return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)),
+                       _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
 }
 
-// scores[h * stride + n] for kHeads heads and up to four rows; absent rows repeat the last one.
+// The sums of the lanes of v[0..3].
+inline __m256d Sums(const __m512d* v) {
+  const __m512d ab = _mm512_add_pd(_mm512_unpacklo_pd(v[0], v[1]), _mm512_unpackhi_pd(v[0], v[1]));
+  const __m512d cd = _mm512_add_pd(_mm512_unpacklo_pd(v[2], v[3]), _mm512_unpackhi_pd(v[2], v[3]));
+  // Blocks of a, b and of c, d: 0 + 2 and 1 + 3 of each, side by side.
+  const __m512d sums =
+      _mm512_add_pd(_mm512_shuffle_f64x2(ab, cd, 0x44), _mm512_shuffle_f64x2(ab, cd, 0xee));
+  const __m256d low = _mm512_castpd512_pd256(sums), high = _mm512_extractf64x4_pd(sums, 1);
+  return _mm256_add_pd(_mm256_permute2f128_pd(low, high, 0x20),
+                       _mm256_permute2f128_pd(low, high, 0x31));
+}
+
+// sums[h][n] += q[h] . row[n] over elements [begin, end): in f32 within a lane, then in double.
 template <int kHeads>
-inline void ScoreTile(const uint16_t* q, const uint16_t* const* rows, int64_t count, float* scores,
-                      int64_t stride) {
-  const uint16_t* row[4];
-  for (int64_t n = 0; n < 4; ++n) row[n] = rows[n < count ? n : count - 1];
+inline void AddSegment(const uint16_t* q, const uint16_t* const* row, int64_t begin, int64_t end,
+                       __m512d (*sums)[4]) {
   __m512 acc[kHeads][4];
-  for (auto& sums : acc) {
-    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  for (auto& lanes : acc) {
+    for (__m512& lane : lanes) lane = _mm512_setzero_ps();
   }
-#pragma GCC unroll 2
-  for (int64_t i = 0; i < kRowElements; i += 32) {
+  for (int64_t i = begin; i < end; i += 32) {
     const __m512bh value[4] = {LoadBf16(row[0] + i), LoadBf16(row[1] + i), LoadBf16(row[2] + i),
                                LoadBf16(row[3] + i)};
 #pragma GCC unroll 4
@@ -45,14 +50,37 @@ inline void ScoreTile(const uint16_t* q, const uint16_t* const* rows, int64_t co
       for (int n = 0; n < 4; ++n) acc[h][n] = _mm512_dpbf16_ps(acc[h][n], query, value[n]);
     }
   }
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) sums[h][n] = _mm512_add_pd(sums[h][n], Widen(acc[h][n]));
+  }
+}
+
+// scores[h * stride + n] for kHeads heads and up to four rows; absent rows repeat the last one. All
+// but a row's last 64 elements are e4m3 numbers times a power of two: products of 12 bits, whose
+// sums over a lane of a segment are nearly always exact in f32. The last 64 have all 8 bits of bf16
+// and therefore a segment of their own, with four products to a lane.
+template <int kHeads>
+inline void ScoreTile(const uint16_t* q, const uint16_t* const* rows, int64_t count, double* scores,
+                      int64_t stride) {
+  const uint16_t* row[4];
+  for (int64_t n = 0; n < 4; ++n) row[n] = rows[n < count ? n : count - 1];
+  __m512d sums[kHeads][4];
+  for (auto& lanes : sums) {
+    for (__m512d& lane : lanes) lane = _mm512_setzero_pd();
+  }
+  AddSegment<kHeads>(q, row, 0, kQuantizedElements / 2, sums);
+  AddSegment<kHeads>(q, row, kQuantizedElements / 2, kQuantizedElements, sums);
+  AddSegment<kHeads>(q, row, kQuantizedElements, kRowElements, sums);
   const auto mask = static_cast<__mmask8>((1u << (count < 4 ? count : 4)) - 1);
   for (int h = 0; h < kHeads; ++h) {
-    _mm_mask_storeu_ps(scores + h * stride, mask, Sums(acc[h][0], acc[h][1], acc[h][2], acc[h][3]));
+    _mm256_mask_storeu_pd(scores + h * stride, mask, Sums(sums[h]));
   }
 }
 
 template <int kHeads>
-void ScoreHeads(const uint16_t* q, const uint16_t* const* rows, int64_t count, float* scores,
+void ScoreHeads(const uint16_t* q, const uint16_t* const* rows, int64_t count, double* scores,
                 int64_t stride) {
   for (int64_t n = 0; n < count; n += 4) {
     ScoreTile<kHeads>(q, rows + n, count - n, scores + n, stride);
@@ -60,7 +88,7 @@ void ScoreHeads(const uint16_t* q, const uint16_t* const* rows, int64_t count, f
 }
 
 void ScoreRows(const uint16_t* q, int64_t heads, const uint16_t* const* rows, int64_t count,
-               float* scores, int64_t stride) {
+               double* scores, int64_t stride) {
   switch (heads) {
     case 1:
       return ScoreHeads<1>(q, rows, count, scores, stride);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of up to 16 heads of one token over a list of rows, the inner part of
-// sparse_attention.
+// sparse_attention. All sums are in double and each output is rounded once to f32.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct AttentionPlan {
   float* rows;          // [padded_rows, 512]: the caller's list of keys and values
   float* queries;       // [512, 16]
   double* scores;       // [padded_rows, 16]: q . row
-  float* weights;       // [16, padded_rows]
+  double* weights;      // [16, padded_rows]
   double* sums;         // [16, 512]
 };
 
