@@ -283,17 +283,17 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
       for (const int heads : {1, 2, 3, 4, 7, 8}) {
         INFO("ratio " << ratio << ", heads " << heads);
         RequireClose(RunSparseAttention<uint16_t>(kBatch, ratio, heads, heads == 4, 0, 2, 1),
-                     RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2), 0.9995, 0.01);
+                     RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2), 0.99996,
+                     0.01);
       }
       RequireRowRule([&](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
         return RunSparseAttention<uint16_t>(pieces, ratio, 5, false, 0, threads, seed);
       });
     }
-    // A sink far above and far below all scores; far above, the differences in the exponents are
-    // rounded at 2^-18.
+    // A sink far above and far below all scores.
     for (const float shift : {60.0f, -1000.0f}) {
       RequireClose(RunSparseAttention<uint16_t>(kBatch, 4, 4, false, shift, 2, 1),
-                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.998, 0.01);
+                   RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.99996, 0.01);
     }
   });
 }
