@@ -88,6 +88,28 @@ static_assert(Holds({FIELD(Message, struct_size, 0), FIELD(Message, role, 4),
                     sizeof(Message)) &&
               sizeof(Message) == 40);
 
+using ChatOptions = dsv4_chat_options;
+static_assert(Holds({FIELD(ChatOptions, struct_size, 0), FIELD(ChatOptions, thinking, 4),
+                     FIELD(ChatOptions, keep_reasoning, 8), FIELD(ChatOptions, omit_begin, 12),
+                     FIELD(ChatOptions, context, 16), FIELD(ChatOptions, context_length, 24)},
+                    sizeof(ChatOptions)) &&
+              sizeof(ChatOptions) == 32);
+
+using ParserOptions = dsv4_parser_options;
+static_assert(Holds({FIELD(ParserOptions, struct_size, 0), FIELD(ParserOptions, thinking, 4),
+                     FIELD(ParserOptions, id_prefix, 8)},
+                    sizeof(ParserOptions)) &&
+              sizeof(ParserOptions) == 16);
+
+using Event = dsv4_parser_event;
+static_assert(
+    Holds({FIELD(Event, struct_size, 0), FIELD(Event, type, 4), FIELD(Event, call, 8),
+           FIELD(Event, repaired, 12), FIELD(Event, unfinished, 16), FIELD(Event, stopped, 20),
+           FIELD(Event, text, 24), FIELD(Event, text_length, 32), FIELD(Event, id, 40),
+           FIELD(Event, id_length, 48), FIELD(Event, reason, 56), FIELD(Event, reason_length, 64)},
+          sizeof(Event)) &&
+    sizeof(Event) == 72);
+
 #undef FIELD
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <dsv4/chat.h>
 #include <dsv4/engine.h>
+#include <dsv4/parser.h>
 #include <dsv4/sampling.h>
 #include <dsv4/session.h>
 
@@ -37,6 +38,10 @@ template <>
 inline constexpr uint32_t kFirstSize<dsv4_session_stats> = 80;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_message> = 40;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_chat_options> = 32;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_parser_options> = 16;
 
 // A larger size is taken for an uninitialised struct.
 inline constexpr uint32_t kMaxStructBytes = 4096;

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages to prompt tokens, in the model family's published format. Structure comes from control
- * token ids; message text is encoded with all added tokens off, so that no text can forge a turn.
+ * Messages to prompts and completions to messages, in the model family's published format, without
+ * an engine.
+ *
+ * A prompt for the model is rendered to ids. Structure comes from control token ids; every text of
+ * a message, tool or schema is encoded with all added tokens off, so that none can forge a turn.
+ * The text of a prompt (dsv4_chat_render_text_json) is for people and for comparison: it cannot
+ * tell a control token from a message that spells one, so tokenizing it lets messages forge turns.
  */
 #ifndef DSV4_CHAT_H_
 #define DSV4_CHAT_H_
@@ -18,6 +23,7 @@ typedef int32_t dsv4_role;
 typedef int32_t dsv4_thinking_mode;
 #define DSV4_THINKING_OFF ((dsv4_thinking_mode)0)  /* chat mode: the answer begins at once */
 #define DSV4_THINKING_HIGH ((dsv4_thinking_mode)1) /* the model reasons before it answers */
+#define DSV4_THINKING_MAX ((dsv4_thinking_mode)2)  /* the prompt also asks for the utmost effort */
 
 /* One turn. Views: the caller's memory, read during the call only. */
 typedef struct dsv4_message {
@@ -39,6 +45,53 @@ DSV4_API dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer,
                                       const dsv4_message* const* messages, size_t count,
                                       dsv4_thinking_mode thinking, int32_t* ids, size_t capacity,
                                       size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
+
+/* How a conversation is rendered. 0 is the published default. */
+typedef struct dsv4_chat_options {
+  uint32_t struct_size;
+  dsv4_thinking_mode thinking;
+  /* 1: the reasoning of earlier turns and earlier developer messages stay. 0: when thinking, those
+   * before the last user turn (tool results are part of one) are left out, unless any message
+   * brings tools. */
+  int32_t keep_reasoning;
+  int32_t omit_begin; /* 1: no begin-of-sentence token before a prompt without a context */
+  /* Messages that were rendered already: the result continues their prompt. JSON in the form of the
+   * messages; NULL for none. The caller's memory, read during the call only. */
+  const char* context;
+  uint64_t context_length;
+} dsv4_chat_options;
+#define DSV4_CHAT_OPTIONS_INIT \
+  { sizeof(dsv4_chat_options), 0, 0, 0, NULL, 0 }
+
+/* Renders `length` bytes of JSON, an array of messages in the form of OpenAI's chat API, to ids as
+ * dsv4_chat_render does. Keys of a message: role (system, user, assistant, tool, latest_reminder or
+ * developer), content (a string; of user and tool also a list of text parts), reasoning_content,
+ * tool_calls, tool_call_id, tools and response_format (on system and developer), and the family's
+ * task and wo_eos (an assistant's turn without its end token); others are ignored. An unpaired
+ * surrogate escape becomes U+FFFD. `options` may be NULL.
+ * Errors: CORRUPT (not JSON; names the line), INVALID_ARGUMENT (names the message and field),
+ * UNSUPPORTED (another role; nesting too deep), NOT_FOUND (the tokenizer lacks a control token;
+ * names it). */
+DSV4_API dsv4_status dsv4_chat_render_json(const dsv4_tokenizer* tokenizer, const char* messages,
+                                           size_t length, const dsv4_chat_options* options,
+                                           int32_t* ids, size_t capacity, size_t* needed,
+                                           dsv4_error** error) DSV4_NOEXCEPT;
+
+/* The same prompt as UTF-8, as published; not to be tokenized. Writes up to `capacity` bytes to
+ * `text`, without a terminator, and the number needed to *needed. Errors as above. */
+DSV4_API dsv4_status dsv4_chat_render_text_json(const char* messages, size_t length,
+                                                const dsv4_chat_options* options, char* text,
+                                                size_t capacity, size_t* needed,
+                                                dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Parses a whole completion, the UTF-8 that follows a prompt up to and with the end-of-sentence
+ * marker, to the assistant's message as a JSON object {role, content, reasoning_content,
+ * tool_calls}, as strictly as the published parser; <dsv4/parser.h> takes what is growing or
+ * broken. The JSON is written like the text above. Errors: CORRUPT (says what is wrong),
+ * INVALID_ARGUMENT (not UTF-8). */
+DSV4_API dsv4_status dsv4_chat_parse(const char* completion, size_t length,
+                                     dsv4_thinking_mode thinking, char* json, size_t capacity,
+                                     size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -3,8 +3,9 @@
  * dsv4: an embeddable library that runs DeepSeek V4 Flash.
  *
  * Objects. A dsv4_engine is one model in memory; a dsv4_session is one conversation's timeline on
- * it; a dsv4_tokenizer works without either. Each handle has an _open and a _close; _close accepts
- * NULL. A session keeps its engine's memory alive, so handles may be closed in any order.
+ * it; a dsv4_tokenizer and a dsv4_parser work without either. Each handle has an _open and a
+ * _close; _close accepts NULL. A session keeps its engine's memory alive, so handles may be closed
+ * in any order.
  *
  * Threads. A parameter that is a pointer to a const handle may be used by several threads at once;
  * a non-const handle needs exclusive use (a session detects misuse: BUSY), except dsv4_engine* in
@@ -32,6 +33,7 @@
 #include <dsv4/engine.h>
 #include <dsv4/error.h>
 #include <dsv4/log.h>
+#include <dsv4/parser.h>
 #include <dsv4/sampling.h>
 #include <dsv4/session.h>
 #include <dsv4/tokenizer.h>

@@ -176,6 +176,23 @@ absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array
   return messages;
 }
 
+JsonValue AssistantToJson(const ChatMessage& message) {
+  const auto string = [](const std::string& text) { return JsonValue::FromString(text); };
+  std::vector<JsonValue> calls;
+  for (const ToolCall& call : message.tool_calls) {
+    std::vector<JsonMember> members;
+    if (!call.id.empty()) members.push_back({"id", string(call.id)});
+    members.push_back({"type", string("function")});
+    members.push_back({"function", JsonValue::FromObject({{"name", string(call.name)},
+                                                          {"arguments", string(call.arguments)}})});
+    calls.push_back(JsonValue::FromObject(std::move(members)));
+  }
+  return JsonValue::FromObject({{"role", string("assistant")},
+                                {"content", string(message.content)},
+                                {"reasoning_content", string(message.reasoning_content)},
+                                {"tool_calls", JsonValue::FromArray(std::move(calls))}});
+}
+
 absl::StatusOr<std::vector<JsonValue>> ParseTools(absl::string_view json,
                                                   absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue array, ParsePythonJson(json, source));

@@ -27,6 +27,10 @@ absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,
                                                           absl::string_view source = "messages");
 
+// An assistant's message as an object that MessagesFromJson reads back: role, content,
+// reasoning_content and tool_calls, ids where they are not empty.
+JsonValue AssistantToJson(const ChatMessage& message);
+
 // An array of {"type": "function", "function": {...}}: the values of "function", for
 // ChatMessage::tools. Errors as above.
 absl::StatusOr<std::vector<JsonValue>> ParseTools(absl::string_view json,

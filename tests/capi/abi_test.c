@@ -18,6 +18,9 @@ int main(void) {
   const dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   const dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
   const dsv4_message message = DSV4_MESSAGE_INIT;
+  const dsv4_chat_options chat_options = DSV4_CHAT_OPTIONS_INIT;
+  const dsv4_parser_options parser_options = DSV4_PARSER_OPTIONS_INIT;
+  const dsv4_parser_event event = DSV4_PARSER_EVENT_INIT;
 #define EXPECT_INIT(object)                              \
   do {                                                   \
     size_t i;                                            \
@@ -32,5 +35,8 @@ int main(void) {
   EXPECT_INIT(step);
   EXPECT_INIT(stats);
   EXPECT_INIT(message);
+  EXPECT_INIT(chat_options);
+  EXPECT_INIT(parser_options);
+  EXPECT_INIT(event);
   return 0;
 }

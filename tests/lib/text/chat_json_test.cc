@@ -54,6 +54,16 @@ TEST_CASE("every key of a message is read") {
   CHECK(Message(R"({"role": "tool", "content": "c", "tool_call_id": "i"})").tool_call_id == "i");
 }
 
+TEST_CASE("an assistant's message is written as it is read") {
+  const std::string json =
+      R"({"role": "assistant", "content": "c", "reasoning_content": "r", "tool_calls": [)"
+      R"({"id": "i", "type": "function", "function": {"name": "f", "arguments": "{\"a\": \"é\"}"}}, )"
+      R"({"type": "function", "function": {"name": "g", "arguments": "x"}}]})";
+  CHECK(Json(AssistantToJson(Message(json))) == json);
+  CHECK(Json(AssistantToJson({"assistant", ""})) ==
+        R"({"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []})");
+}
+
 TEST_CASE("null, false, zero and empty values count as missing") {
   for (const std::string nothing : {"null", "false", "0", "\"\"", "[]", "{}"}) {
     INFO(nothing);
