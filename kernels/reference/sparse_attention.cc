@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/op/kv_layout.h"
 #include "kernels/reference/launch.h"
@@ -13,73 +12,25 @@
 namespace dsv4::reference {
 namespace {
 
-constexpr int64_t kSumRows = 4;  // sums that AddTile keeps at a time
-
 // Rows whose weighted sum is taken at a time, so that they stay in the cache over all dims.
 constexpr int64_t kValueBlock = 64;
 
-// total[r * total_stride + l] += sum_i a[r * a_stride + i] * b[i * b_stride + l] in double, in
-// ascending order, for `rows` rows (a multiple of kSumRows), 16 lanes l and i < k. AddProducts
-// would leave the noise of f32 sums, which decides where a value close to a bf16 boundary is
-// rounded to.
-template <class A, class B>
-[[gnu::always_inline]] inline void AddTile(const A* a, int64_t a_stride, const B* b,
-                                           int64_t b_stride, int64_t rows, int64_t k, double* total,
-                                           int64_t total_stride) {
-  typedef B Narrow __attribute__((vector_size(kTileLanes * sizeof(B))));
-  typedef double Lanes __attribute__((vector_size(kTileLanes * sizeof(double))));
-  for (int64_t begin = 0; begin < rows; begin += kSumRows) {
-    Lanes sum[kSumRows];
-    for (int64_t r = 0; r < kSumRows; ++r) {
-      std::memcpy(&sum[r], total + (begin + r) * total_stride, sizeof sum[r]);
-    }
-    for (int64_t i = 0; i < k; ++i) {
-      Narrow narrow;
-      std::memcpy(&narrow, b + i * b_stride, sizeof narrow);
-      const Lanes x = __builtin_convertvector(narrow, Lanes);
-      for (int64_t r = 0; r < kSumRows; ++r) sum[r] += double{a[(begin + r) * a_stride + i]} * x;
-    }
-    for (int64_t r = 0; r < kSumRows; ++r) {
-      std::memcpy(total + (begin + r) * total_stride, &sum[r], sizeof sum[r]);
-    }
-  }
-}
-
-#if defined(__x86_64__)
-#define DSV4_EVERY_X86 [[gnu::target_clones("avx512f", "avx2", "default")]]
-#else
-#define DSV4_EVERY_X86
-#endif
-
-// dots[n, l] = rows[n] . queries[:, l] for the rows of a tile.
-DSV4_EVERY_X86 void DotTile(const float* rows, const float* queries, double* dots) {
-  std::fill(dots, dots + kTileRows * kTileLanes, 0.0);
-  AddTile(rows, kKvRowElements, queries, kTileLanes, kTileRows, kKvRowElements, dots, kTileLanes);
-}
-
-// sums[l, d .. d + 16) += sum_n weights[l, n] * rows[n, d .. d + 16) for all 16 lanes and n <
-// count.
-DSV4_EVERY_X86 void AddValues(const double* weights, int64_t weights_stride, const float* rows,
-                              int64_t count, double* sums) {
-  for (int64_t d = 0; d < kKvRowElements; d += kTileLanes) {
-    AddTile(weights, weights_stride, rows + d, kKvRowElements, kTileLanes, count, sums + d,
-            kKvRowElements);
-  }
-}
-
-#undef DSV4_EVERY_X86
-
-// weights[l, n] = exp(rows[n] . q[l] * scale - maximum); denominator[l] with the sink. Lanes beyond
-// `heads` get zeros.
+// weights[l, n] + rests[l, n] = exp(rows[n] . q[l] * scale - maximum); denominator[l] with the
+// sink. Lanes beyond `heads` get zeros.
 void SoftmaxWeights(const AttentionPlan& plan, int64_t row_count, int64_t heads, const float* sink,
                     double scale, double* denominator) {
   for (int64_t n = 0; n < row_count; n += kTileRows) {
-    DotTile(plan.rows + n * kKvRowElements, plan.queries, plan.scores + n * kTileLanes);
+    double* dots = plan.scores + n * kTileLanes;
+    std::fill(dots, dots + kTileRows * kTileLanes, 0.0);
+    AddProducts(plan.rows + n * kKvRowElements, kKvRowElements, plan.queries, kTileLanes,
+                kKvRowElements, dots, kTileLanes);
   }
   for (int64_t l = 0; l < kTileLanes; ++l) {
-    double* weights = plan.weights + l * plan.padded_rows;
+    float* weights = plan.weights + l * plan.padded_rows;
+    float* rests = plan.rests + l * plan.padded_rows;
     if (l >= heads) {
-      std::fill(weights, weights + row_count, 0.0);
+      std::fill(weights, weights + row_count, 0.0f);
+      std::fill(rests, rests + row_count, 0.0f);
       continue;
     }
     double largest = sink[l];
@@ -89,7 +40,8 @@ void SoftmaxWeights(const AttentionPlan& plan, int64_t row_count, int64_t heads,
     double sum = std::exp(sink[l] - largest);
     for (int64_t n = 0; n < row_count; ++n) {
       const double weight = std::exp(plan.scores[n * kTileLanes + l] * scale - largest);
-      weights[n] = weight;
+      weights[n] = static_cast<float>(weight);
+      rests[n] = static_cast<float>(weight - weights[n]);
       sum += weight;
     }
     denominator[l] = sum;
@@ -143,7 +95,8 @@ AttentionPlan::AttentionPlan(std::byte* base, int64_t max_rows)
       rows(scratch.Take<float>(padded_rows * kKvRowElements)),
       queries(scratch.Take<float>(kKvRowElements * kTileLanes)),
       scores(scratch.Take<double>(padded_rows * kTileLanes)),
-      weights(scratch.Take<double>(kTileLanes * padded_rows)),
+      weights(scratch.Take<float>(kTileLanes * padded_rows)),
+      rests(scratch.Take<float>(kTileLanes * padded_rows)),
       sums(scratch.Take<double>(kTileLanes * kKvRowElements)) {}
 
 void AttendRows(const AttentionPlan& plan, int64_t row_count, const float* q, int64_t heads,
@@ -157,7 +110,15 @@ void AttendRows(const AttentionPlan& plan, int64_t row_count, const float* q, in
   std::fill(plan.sums, plan.sums + kTileLanes * kKvRowElements, 0.0);
   for (int64_t n = 0; n < row_count; n += kValueBlock) {
     const int64_t count = std::min(kValueBlock, row_count - n);
-    AddValues(plan.weights + n, plan.padded_rows, plan.rows + n * kKvRowElements, count, plan.sums);
+    for (int64_t d = 0; d < kKvRowElements; d += kTileLanes) {
+      for (int64_t l = 0; l < heads; l += kTileRows) {
+        for (const float* weights : {plan.weights, plan.rests}) {
+          AddProducts(weights + l * plan.padded_rows + n, plan.padded_rows,
+                      plan.rows + n * kKvRowElements + d, kKvRowElements, count,
+                      plan.sums + l * kKvRowElements + d, kKvRowElements);
+        }
+      }
+    }
   }
   for (int64_t l = 0; l < heads; ++l) {
     for (int64_t d = 0; d < kKvRowElements; ++d) {

@@ -18,7 +18,8 @@ struct AttentionPlan {
   float* rows;          // [padded_rows, 512]: the caller's list of keys and values
   float* queries;       // [512, 16]
   double* scores;       // [padded_rows, 16]: q . row
-  double* weights;      // [16, padded_rows]
+  float* weights;       // [16, padded_rows]: exponentials, rounded to f32
+  float* rests;         // [16, padded_rows]: what the rounding cut off
   double* sums;         // [16, 512]
 };
 
