@@ -83,10 +83,9 @@ inline void StoreSums(const __m512 (&acc)[kRows][kCols], int n, float* out, int6
 
 // ---- The same in double.
 
-// v's lanes, added in pairs.
+// v's lanes, added in pairs before the conversion, which costs more than an addition.
 inline __m512d Widened(__m512 v) {
-  return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)),
-                       _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+  return _mm512_cvtps_pd(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
 }
 
 template <bool kWide>
@@ -101,14 +100,19 @@ struct Accumulator<true> {
 inline void SetZero(__m512& acc) { acc = _mm512_setzero_ps(); }
 inline void SetZero(__m512d& acc) { acc = _mm512_setzero_pd(); }
 
-// Adds the products of a0 and b0, then of a1 and b1.
-inline void AddTwo(__m512bh a0, __m512bh b0, __m512bh a1, __m512bh b1, __m512& acc) {
-  acc = _mm512_dpbf16_ps(_mm512_dpbf16_ps(acc, a0, b0), a1, b1);
+// Vectors whose products are added at a time.
+template <bool kWide>
+constexpr int kSpan = kWide ? 4 : 2;
+
+// Adds the products of a and b.
+inline void AddProducts(const __m512bh (&a)[2], const __m512bh (&b)[2], __m512& acc) {
+  acc = _mm512_dpbf16_ps(_mm512_dpbf16_ps(acc, a[0], b[0]), a[1], b[1]);
 }
-inline void AddTwo(__m512bh a0, __m512bh b0, __m512bh a1, __m512bh b1, __m512d& acc) {
-  __m512 chain = _mm512_setzero_ps();
-  AddTwo(a0, b0, a1, b1, chain);
-  acc = _mm512_add_pd(acc, Widened(chain));
+inline void AddProducts(const __m512bh (&a)[4], const __m512bh (&b)[4], __m512d& acc) {
+  const __m512 zero = _mm512_setzero_ps();
+  const __m512 first = _mm512_dpbf16_ps(_mm512_dpbf16_ps(zero, a[0], b[0]), a[1], b[1]);
+  const __m512 second = _mm512_dpbf16_ps(_mm512_dpbf16_ps(zero, a[2], b[2]), a[3], b[3]);
+  acc = _mm512_add_pd(acc, Widened(_mm512_add_ps(first, second)));
 }
 
 // The lane sums of a, b, c and d, rounded once.
@@ -179,7 +183,7 @@ inline void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_s
   StoreSums<kRows, kCols>(acc, n, out + m * ld, ld);
 }
 
-// As TileBf16, in chains of two vectors.
+// As TileBf16, in chains of two vectors, two of which are added before the conversion.
 template <int kRows, int kCols>
 inline void TileBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int n,
                          int64_t k, float* out, int64_t ld) {
@@ -195,13 +199,18 @@ inline void TileBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) SetZero(acc[i][j]);
   }
-  for (int64_t p = 0; p < k; p += 2 * kStep) {
+  for (int64_t p = 0; p < k; p += kSpan<true> * kStep) {
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      const __m512bh b0 = LoadBf16(cols[j] + p), b1 = LoadBf16(cols[j] + p + kStep);
+      __m512bh b[kSpan<true>];
+#pragma GCC unroll 4
+      for (int s = 0; s < kSpan<true>; ++s) b[s] = LoadBf16(cols[j] + p + s * kStep);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
-        AddTwo(LoadBf16(rows[i] + p), b0, LoadBf16(rows[i] + p + kStep), b1, acc[i][j]);
+        __m512bh v[kSpan<true>];
+#pragma GCC unroll 4
+        for (int s = 0; s < kSpan<true>; ++s) v[s] = LoadBf16(rows[i] + p + s * kStep);
+        AddProducts(v, b, acc[i][j]);
       }
     }
   }
@@ -354,21 +363,25 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
   }
   for (int64_t block = 0; block < k / 128; ++block) {
     const Fp8Widener widener(Fold(scale, block));
-    for (int64_t p = block * 128; p < block * 128 + 128; p += 64) {
-      __m512bh first[kRows], second[kRows];
+    for (int64_t p = block * 128; p < block * 128 + 128; p += kSpan<kWide> * kStep) {
+      __m512bh v[kRows][kSpan<kWide>];
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
-        first[i] = LoadBf16(rows[i] + p);
-        second[i] = LoadBf16(rows[i] + p + 32);
+#pragma GCC unroll 4
+        for (int s = 0; s < kSpan<kWide>; ++s) v[i][s] = LoadBf16(rows[i] + p + s * kStep);
       }
 #pragma GCC unroll 8
       for (int j = 0; j < kCols; ++j) {
-        __m512i b0, b1;
-        widener.Widen(cols[j] + p, b0, b1);
-#pragma GCC unroll 8
-        for (int i = 0; i < kRows; ++i) {
-          AddTwo(first[i], AsBf16(b0), second[i], AsBf16(b1), acc[i][j]);
+        __m512bh b[kSpan<kWide>];
+#pragma GCC unroll 2
+        for (int s = 0; s < kSpan<kWide>; s += 2) {
+          __m512i first, second;
+          widener.Widen(cols[j] + p + s * kStep, first, second);
+          b[s] = AsBf16(first);
+          b[s + 1] = AsBf16(second);
         }
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) AddProducts(v[i], b, acc[i][j]);
       }
     }
   }
