@@ -7,7 +7,9 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "capi/guard.h"
+#include "lib/text/unicode.h"
 
 struct dsv4_error {
   dsv4_status code;
@@ -54,7 +56,12 @@ dsv4_status CodeOf(const absl::Status& status) {
 dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
   const dsv4_status code = CodeOf(status);
   if (error != nullptr) {
-    std::string message(status.message());
+    // It may quote a file name, or what JSON escapes can say and UTF-8 cannot.
+    std::string message;
+    const absl::string_view raw = status.message();
+    if (AppendRepairedUtf8(raw, &message) < raw.size()) {
+      absl::StrAppend(&message, kReplacementCharacter);
+    }
     std::replace_if(
         message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
     *error = new dsv4_error{code, std::move(message)};

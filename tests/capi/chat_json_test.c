@@ -155,6 +155,8 @@ static void test_render_errors(void) {
                "messages[1].role is missing");
   EXPECT_FAILS(render("[{\"role\": \"critic\\n\\ud800\", \"content\": \"\"}]", NULL, ids, &needed),
                DSV4_ERR_UNSUPPORTED, "messages[0]");
+  EXPECT_FAILS(render("[{\"role\": \"a\\ud800\"}]", NULL, ids, &needed), DSV4_ERR_UNSUPPORTED,
+               "role \"a" REPLACEMENT);
   options.context = "[" HI ", 5]";
   options.context_length = strlen(options.context);
   EXPECT_FAILS(render("[]", &options, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,

@@ -36,6 +36,10 @@ int main(void) {
   dsv4_error_free(second);
   dsv4_error_free(first);
 
+  /* A message is UTF-8, whatever it quotes. */
+  EXPECT_FAILS(dsv4_tokenizer_open("/none/a\xff/b", &tokenizer, &error), DSV4_ERR_NOT_FOUND,
+               "/none/a\xef\xbf\xbd/b");
+
   /* A stale pointer is overwritten, on success by NULL. */
   dsv4_error* stale = (dsv4_error*)&tokenizer;
   EXPECT(dsv4_tokenizer_open(MODEL, &tokenizer, &stale) == DSV4_OK);
