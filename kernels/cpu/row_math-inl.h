@@ -78,10 +78,6 @@ HWY_INLINE auto RoundedBits(V v) {
   return hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
 }
 
-HWY_INLINE VF RoundBf16(VF v) {
-  return hn::BitCast(DF(), hn::And(RoundedBits(v), hn::Set(DU(), 0xffff0000u)));
-}
-
 // Rounds to bf16 and stores.
 HWY_INLINE void StorePair(VPair v, uint16_t* p) {
   const VU high = hn::And(RoundedBits(v.odd), hn::Set(DU(), 0xffff0000u));
@@ -146,29 +142,6 @@ HWY_INLINE void StoreDoublePair(DoublePair v, uint16_t* p) {
 #endif
 }
 
-// exp(x) for x <= 0, about 1 ulp; 0 below -87.3, where the result would be subnormal.
-HWY_INLINE VF ExpNonPositive(VF x) {
-  const DF d;
-  const hn::RebindToSigned<DF> di;
-  // n = round(x / ln 2) in the low bits of the sum.
-  const VF magic = hn::Set(d, 12582912.0f);
-  const VF shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
-  const VF n = hn::Sub(shifted, magic);
-  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, 1.428606765330187e-06f), r);
-  VF p = hn::Set(d, 1.9875691500e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-  const VF e = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  // Whatever came out far below is dropped here; NaN is not less, and stays.
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), e);
-}
-
 // exp(x) for x <= 0, relative error below 1e-14; 0 below -708, where the result would be subnormal.
 HWY_INLINE VD ExpNonPositive(VD x) {
   const DD d;
@@ -194,39 +167,6 @@ HWY_INLINE VD Sigmoid(VD x) {
   const VD one = hn::Set(d, 1.0);
   const VD e = ExpNonPositive(hn::Neg(hn::Abs(x)));
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
-}
-
-HWY_INLINE float SumOfLanes(VF v) { return hn::GetLane(hn::SumOfLanes(DF(), v)); }
-
-#if HWY_TARGET != HWY_SCALAR
-template <class D, class V>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumOfBlocks(D, V v) {
-  if constexpr (hn::MaxLanes(D()) == 4) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-#endif
-
-// out[0..3] = the sums of the lanes of a, b, c, d.
-HWY_INLINE void StoreSums(VF a, VF b, VF c, VF d, float* out) {
-#if HWY_TARGET == HWY_SCALAR
-  out[0] = hn::GetLane(a);
-  out[1] = hn::GetLane(b);
-  out[2] = hn::GetLane(c);
-  out[3] = hn::GetLane(d);
-#else
-  const DF df;
-  const hn::Repartition<uint64_t, DF> d64;
-  const VF ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
-  const VF cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
-  const auto ab64 = hn::BitCast(d64, ab), cd64 = hn::BitCast(d64, cd);
-  const VF sums = hn::Add(hn::BitCast(df, hn::InterleaveLower(d64, ab64, cd64)),
-                          hn::BitCast(df, hn::InterleaveUpper(d64, ab64, cd64)));
-  hn::StoreU(SumOfBlocks(df, sums), hn::FixedTag<float, 4>(), out);
-#endif
 }
 
 HWY_INLINE double SumOfLanes(VD v) { return hn::GetLane(hn::SumOfLanes(DD(), v)); }

@@ -73,8 +73,8 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed,
 TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   ForEachTarget([] {
     for (const bool compressed : {false, true}) {
-      RequireClose(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1),
-                   RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2), 0.9995, 0.01);
+      RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1),
+                  RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2));
     }
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunQkvPrepare<uint16_t>(pieces, 3, true, threads, seed);
@@ -98,9 +98,7 @@ Rows RunIndexQuery(const std::vector<Piece>& pieces, int heads, int threads, uin
 
 TEST_CASE("cpu index_query equals the reference and keeps the row rule") {
   ForEachTarget([] {
-    // A rotation's rounding that falls the other way moves an fp4 value by up to a step of 2 / 6.
-    RequireClose(RunIndexQuery<uint16_t>(kBatch, 8, 2, 1), RunIndexQuery<float>(kBatch, 8, 1, 2),
-                 0.9995, 0.34);
+    RequireSame(RunIndexQuery<uint16_t>(kBatch, 8, 2, 1), RunIndexQuery<float>(kBatch, 8, 1, 2));
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunIndexQuery<uint16_t>(pieces, 3, threads, seed);
     });
@@ -210,13 +208,7 @@ TEST_CASE("cpu compress_kv equals the reference, and chunks change no bit") {
       RequireSame(RunCompressKv<uint16_t>({whole}, ratio, index_keys, 3, 2), one);
       RequireSame(RunCompressKv<uint16_t>(chunks, ratio, index_keys, 2, 3), one);
       RequireSame(RunCompressKv<uint16_t>(decode, ratio, index_keys, 2, 4), one);
-      Rows rows, states, reference_rows, reference_states;
-      for (const auto& [key, row] : one) (key.second < 0 ? states : rows)[key] = row;
-      for (const auto& [key, row] : RunCompressKv<float>({whole}, ratio, index_keys, 1, 5)) {
-        (key.second < 0 ? reference_states : reference_rows)[key] = row;
-      }
-      RequireClose(rows, reference_rows, 0.9995, index_keys ? 0.34 : 0.04);
-      RequireClose(states, reference_states, 0, 2e-6);
+      RequireSame(one, RunCompressKv<float>({whole}, ratio, index_keys, 1, 5));
     }
   });
 }
