@@ -170,7 +170,8 @@ TEST_CASE("linear_bf16 is the scalar sum, rounded or in f32, whatever the rows a
           if (!IsRounded(rounded[t * v.n + o], Dot(&x[t * k], v, o))) FAIL();
           if (o >= n) continue;
           const DotTruth truth = Dot(&x[t * k], w, o);
-          if (!(std::abs(exact[t * n + o] - truth.value) <= truth.Bound())) FAIL();
+          // The chains of a wide sum are short.
+          if (!(std::abs(exact[t * n + o] - truth.value) <= truth.magnitude * 0x1p-23)) FAIL();
         }
       }
       for (const int32_t m : {1, 2, 5, 13}) {
