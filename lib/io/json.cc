@@ -98,7 +98,7 @@ class JsonReader {
         line = line_end == end ? end : line_end + 1;
       }
     }
-    return Corrupt(source_, ": ", simdjson::error_message(error));
+    return Corrupt(source_, ": not JSON: ", simdjson::error_message(error));
   }
 
   absl::Status WalkError(simdjson::error_code error) {
