@@ -16,9 +16,9 @@ namespace dsv4 {
 // as Python's json.dumps(ensure_ascii=False), the text of other parameters as the model wrote it,
 // JSON or not.
 //
-// Corrupt, naming the byte and what was expected there, for anything else: a missing marker, one
-// out of place, text around or between tool calls, a repeated parameter. InvalidArgument:
-// `completion` is not UTF-8. Time and memory are linear.
+// Corrupt, saying what is wrong (and at which byte, where one byte is), for anything else: a
+// missing marker, one out of place, text around or between tool calls, a repeated parameter.
+// InvalidArgument: `completion` is not UTF-8. Time and memory are linear.
 absl::StatusOr<ChatMessage> ParseCompletion(absl::string_view completion, ThinkingMode mode);
 
 }  // namespace dsv4
