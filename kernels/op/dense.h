@@ -33,7 +33,7 @@ struct RmsNormParams {
   void* quantized = nullptr;  // [rows, dim] act; may be null
 };
 
-// y = x w^T for up to three weights that share the input: sums in f32, rounded (kRoundLinear). x is
+// y = x w^T for up to three weights that share the input: sums, rounded (kRoundLinear). x is
 // already quantised; a product's scale is applied per 128-block of K. N-order of sums: none;
 // K-order: the same for every M.
 struct LinearFp8Params {
@@ -50,7 +50,7 @@ struct LinearFp8Params {
   ReductionPoint reduction = ReductionPoint::kNone;
 };
 
-// y = x w^T for up to five bf16 weights that share the input; sums in f32.
+// y = x w^T for up to five bf16 weights that share the input.
 struct LinearBf16Params {
   static constexpr Op kOp = Op::kLinearBf16;
   struct Part {

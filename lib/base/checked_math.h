@@ -13,12 +13,6 @@ template <std::integral T>
   return !__builtin_mul_overflow(a, b, out);
 }
 
-// *out = a + b; false on overflow.
-template <std::integral T>
-[[nodiscard]] constexpr bool CheckedAdd(T a, T b, T* out) {
-  return !__builtin_add_overflow(a, b, out);
-}
-
 template <std::integral T>
 constexpr T CeilDiv(T a, T b) {
   return a / b + (a % b != 0);
