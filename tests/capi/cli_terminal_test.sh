@@ -24,9 +24,9 @@ expect() {  # WHAT CONDITION...
 }
 
 # on_terminal COMMAND: runs it with the caller's stdin typed on the terminal. ./screen is what appears,
-# ./status the exit code.
+# ./status the exit code. Without `exec` a Ctrl-C would also end the shell that script(1) starts.
 on_terminal() {
-  TERM=xterm NO_COLOR= timeout 100 script -qec "$1" /dev/null >screen 2>&1 && echo 0 >status ||
+  TERM=xterm NO_COLOR= timeout 100 script -qec "exec $1" /dev/null >screen 2>&1 && echo 0 >status ||
     echo $? >status
 }
 
