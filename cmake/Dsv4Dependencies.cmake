@@ -6,3 +6,5 @@ find_package(simdjson REQUIRED)
 find_package(hwy REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+# Only its header: lib/io/content_hash.cc compiles the functions in.
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

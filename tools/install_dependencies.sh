@@ -8,7 +8,7 @@ exec >&2 </dev/null
 
 packages='
   g++ cmake ninja-build pkg-config
-  libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev
+  libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev
   catch2 libbenchmark-dev
 '
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/io/checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -129,6 +131,32 @@ const TensorEntry* Checkpoint::Find(absl::string_view name) const {
 
 absl::string_view Checkpoint::FileOf(const TensorEntry& entry) const {
   return files_[entry.file].path();
+}
+
+ContentHash Checkpoint::Fingerprint() const {
+  std::vector<const TensorEntry*> in_order;
+  in_order.reserve(tensors_.size());
+  for (const auto& [name, entry] : tensors_) in_order.push_back(&entry);
+  std::sort(in_order.begin(), in_order.end(), [](const TensorEntry* a, const TensorEntry* b) {
+    return std::tie(a->file, a->data, a->name) < std::tie(b->file, b->data, b->name);
+  });
+  ContentHasher hasher;
+  for (const MappedFile& file : files_) hasher.Add(SafetensorsHeader(file.bytes()));
+  for (const TensorEntry* entry : in_order) {
+    const absl::Span<const uint8_t> data(entry->data, static_cast<size_t>(entry->bytes));
+    hasher.Add(data.subspan(0, kFingerprintBytes));
+    if (entry->bytes > kFingerprintBytes) {
+      hasher.Add(data.subspan(
+          static_cast<size_t>(std::max(kFingerprintBytes, entry->bytes - kFingerprintBytes))));
+    }
+  }
+  return hasher.hash();
+}
+
+ContentHash Checkpoint::FullHash() const {
+  ContentHasher hasher;
+  for (const MappedFile& file : files_) hasher.Add(file.bytes());
+  return hasher.hash();
 }
 
 }  // namespace dsv4

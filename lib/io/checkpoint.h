@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/io/content_hash.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
 
@@ -30,6 +31,14 @@ class Checkpoint {
 
   // File that holds the tensor, for messages.
   absl::string_view FileOf(const TensorEntry& entry) const;
+
+  // Tells checkpoints apart without reading all of them: the hash of every shard's header and of
+  // the first and last kFingerprintBytes of every tensor's data. One damaged weight in the middle
+  // of a large tensor stays unnoticed.
+  static constexpr int64_t kFingerprintBytes = 4096;
+  ContentHash Fingerprint() const;
+  // The hash of all bytes of all shards. Reads everything.
+  ContentHash FullHash() const;
 
   const absl::flat_hash_map<std::string, TensorEntry>& tensors() const { return tensors_; }
   const std::string& folder() const { return folder_; }

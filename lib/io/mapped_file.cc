@@ -12,21 +12,10 @@
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/system_error.h"
 
 namespace dsv4 {
 namespace {
-
-// The system's words for `error`, in a buffer of the caller: strerror's own is shared by all
-// threads.
-std::string SystemReason(int error) {
-  char buffer[256] = "";
-  return strerror_r(error, buffer, sizeof buffer);  // the GNU form: may return a constant string
-}
-
-absl::Status SystemError(const std::string& path, const char* action, int error) {
-  if (error == ENOENT || error == ENOTDIR) return NotFound(path, ": no such file");
-  return IoError(path, ": cannot ", action, ": ", SystemReason(error));
-}
 
 struct OpenFile {
   int fd = -1;

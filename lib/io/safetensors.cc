@@ -2,6 +2,7 @@
 #include "lib/io/safetensors.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -177,6 +178,12 @@ absl::StatusOr<std::vector<TensorEntry>> ParseSafetensors(absl::Span<const uint8
     entries.push_back(std::move(tensor.entry));
   }
   return entries;
+}
+
+absl::Span<const uint8_t> SafetensorsHeader(absl::Span<const uint8_t> bytes) {
+  uint64_t length;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  return bytes.subspan(0, static_cast<size_t>(kLengthBytes) + length);
 }
 
 }  // namespace dsv4

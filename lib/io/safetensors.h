@@ -32,4 +32,7 @@ inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 absl::StatusOr<std::vector<TensorEntry>> ParseSafetensors(absl::Span<const uint8_t> bytes,
                                                           absl::string_view source);
 
+// Length field and header of a file image that ParseSafetensors accepted.
+absl::Span<const uint8_t> SafetensorsHeader(absl::Span<const uint8_t> bytes);
+
 }  // namespace dsv4

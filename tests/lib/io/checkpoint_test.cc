@@ -136,5 +136,42 @@ TEST_CASE("a damaged index or set of shards is refused by name") {
   }
 }
 
+TEST_CASE("a fingerprint sees headers, tensor ends and order, the full hash every byte") {
+  const std::string long_tensor(3 * Checkpoint::kFingerprintBytes, 'x');
+  struct Hashes {
+    ContentHash fingerprint, full;
+  };
+  const auto hashes_of = [](const std::vector<StoredTensor>& tensors) {
+    const TempFolder folder;
+    folder.Write(kSingle, SafetensorsImage(tensors));
+    const auto checkpoint = Checkpoint::Open(folder.path());
+    REQUIRE_OK(checkpoint);
+    return Hashes{(*checkpoint)->Fingerprint(), (*checkpoint)->FullHash()};
+  };
+  const std::vector<StoredTensor> tensors = {Bytes("a", long_tensor), Bytes("b", "short")};
+  const Hashes base = hashes_of(tensors);
+  REQUIRE(hashes_of(tensors).fingerprint == base.fingerprint);  // in another folder
+  REQUIRE(hashes_of(tensors).full == base.full);
+
+  const size_t seen[] = {0, Checkpoint::kFingerprintBytes - 1,
+                         long_tensor.size() - Checkpoint::kFingerprintBytes,
+                         long_tensor.size() - 1};
+  for (const size_t at : seen) {
+    std::vector<StoredTensor> changed = tensors;
+    changed[0].bytes[at] = 'y';
+    REQUIRE_FALSE(hashes_of(changed).fingerprint == base.fingerprint);
+  }
+  std::vector<StoredTensor> changed = tensors;
+  changed[1].bytes[2] = 'y';
+  REQUIRE_FALSE(hashes_of(changed).fingerprint == base.fingerprint);
+  changed = tensors;
+  changed[1].name = "c";
+  REQUIRE_FALSE(hashes_of(changed).fingerprint == base.fingerprint);
+  changed = tensors;
+  changed[0].bytes[Checkpoint::kFingerprintBytes] = 'y';
+  REQUIRE(hashes_of(changed).fingerprint == base.fingerprint);
+  REQUIRE_FALSE(hashes_of(changed).full == base.full);
+}
+
 }  // namespace
 }  // namespace dsv4

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A 128-bit hash of bytes (XXH3, by the xxHash library): tells different content apart and finds
+// damage. It is no defence against somebody who makes two contents with one hash.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace dsv4 {
+
+struct ContentHash {
+  uint64_t low = 0, high = 0;
+  bool operator==(const ContentHash&) const = default;
+};
+
+// Pieces may be cut anywhere: the hash is that of all of them, joined.
+class ContentHasher {
+ public:
+  ContentHasher();
+  ~ContentHasher();
+  ContentHasher(const ContentHasher&) = delete;
+  ContentHasher& operator=(const ContentHasher&) = delete;
+
+  void Add(absl::Span<const uint8_t> bytes);
+  void Add(absl::string_view text);
+  ContentHash hash() const;  // of what was added so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+ContentHash HashOf(absl::Span<const uint8_t> bytes);
+
+}  // namespace dsv4
