@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The saved form of a session: a versioned header with the identity of what it belongs to, the
+// sections, and a checksum over all of it. It knows sizes and bytes; what the cache section holds
+// is KvSequence's. Images are untrusted when they come back.
+//
+// Version 1, little-endian:
+//   0    "DSV4SESS"
+//   8    u32 version, u32 bytes of this header (128)
+//   16   u64 bytes of the whole image
+//   24   identity: three hashes of 16 bytes (weights, tokenizer, cache format)
+//   72   i64 tokens, computed tokens, prompt tokens, generated tokens, logits, cache bytes
+//   120  u64 0
+//   128  sections: tokens [i32], logits [f32], cache; each padded with zeros to 8 bytes
+//   end - 16  XXH3 (128 bits) of everything before
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/io/content_hash.h"
+
+namespace dsv4 {
+
+// What an image and the engine that loads it must agree in.
+struct SessionIdentity {
+  ContentHash weights, tokenizer, cache;
+};
+
+struct SessionCounts {
+  int64_t tokens = 0;            // of the timeline
+  int64_t computed_tokens = 0;   // of those, the first ones whose rows are in the cache section
+  int64_t prompt_tokens = 0;     // of the last sync
+  int64_t generated_tokens = 0;  // since then
+  int64_t logits = 0;            // of the last computed token: 0 or the vocabulary's size
+  int64_t cache_bytes = 0;
+};
+
+template <class Byte>
+struct SessionSections {
+  absl::Span<Byte> tokens, logits, cache;
+};
+
+int64_t SessionImageBytes(const SessionCounts& counts);
+
+// Where the sections of an image of these counts lie. REQUIRES: it has SessionImageBytes(counts).
+SessionSections<uint8_t> SectionsOf(const SessionCounts& counts, absl::Span<uint8_t> image);
+
+// Writes header and checksum; the sections must be filled, and their padding is zeroed.
+void SealSessionImage(const SessionIdentity& identity, const SessionCounts& counts,
+                      absl::Span<uint8_t> image);
+
+struct ParsedSession {
+  SessionCounts counts;
+  SessionSections<const uint8_t> sections;  // views of the image
+};
+
+// Checks all of `image`. Errors, which name `source`: Corrupt (no image, cut off, damaged),
+// VersionMismatch (another version of the format; another model, tokenizer or cache format).
+absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
+                                                const SessionIdentity& expected,
+                                                absl::string_view source);
+
+}  // namespace dsv4

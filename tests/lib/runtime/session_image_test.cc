@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/session_image.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr auto kCorrupt = absl::StatusCode::kDataLoss;
+constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
+
+const SessionIdentity kIdentity{.weights = {1, 2}, .tokenizer = {3, 4}, .cache = {5, 6}};
+const SessionCounts kCounts{.tokens = 5,
+                            .computed_tokens = 4,
+                            .prompt_tokens = 3,
+                            .generated_tokens = 2,
+                            .logits = 7,
+                            .cache_bytes = 21};
+
+std::vector<uint8_t> Image(const SessionCounts& counts = kCounts) {
+  std::vector<uint8_t> image(static_cast<size_t>(SessionImageBytes(counts)), 0xee);
+  const SessionSections<uint8_t> sections = SectionsOf(counts, absl::MakeSpan(image));
+  std::fill(sections.tokens.begin(), sections.tokens.end(), 't');
+  std::fill(sections.logits.begin(), sections.logits.end(), 'l');
+  std::fill(sections.cache.begin(), sections.cache.end(), 'c');
+  SealSessionImage(kIdentity, counts, absl::MakeSpan(image));
+  return image;
+}
+
+std::string Text(absl::Span<const uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
+
+TEST_CASE("a session image comes back as it was") {
+  const std::vector<uint8_t> image = Image();
+  // 128 of header, 5 tokens padded to 24, 7 logits to 32, 21 to 24, the checksum.
+  REQUIRE(image.size() == 128 + 24 + 32 + 24 + 16);
+  const auto parsed = ParseSessionImage(image, kIdentity, "file");
+  REQUIRE_OK(parsed);
+  REQUIRE(parsed->counts.tokens == 5);
+  REQUIRE(parsed->counts.computed_tokens == 4);
+  REQUIRE(parsed->counts.prompt_tokens == 3);
+  REQUIRE(parsed->counts.generated_tokens == 2);
+  REQUIRE(Text(parsed->sections.tokens) == std::string(20, 't'));
+  REQUIRE(Text(parsed->sections.logits) == std::string(28, 'l'));
+  REQUIRE(Text(parsed->sections.cache) == std::string(21, 'c'));
+}
+
+TEST_CASE("an empty session has an image, too") {
+  const std::vector<uint8_t> image = Image({});
+  REQUIRE(image.size() == 144);
+  REQUIRE_OK(ParseSessionImage(image, kIdentity, "file"));
+}
+
+TEST_CASE("every flipped bit and every cut of a session image is refused") {
+  const std::vector<uint8_t> image = Image();
+  for (size_t at = 0; at < image.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::vector<uint8_t> damaged = image;
+      damaged[at] ^= static_cast<uint8_t>(1 << bit);
+      REQUIRE_FALSE(ParseSessionImage(damaged, kIdentity, "file").ok());
+    }
+    const std::vector<uint8_t> cut(image.begin(), image.begin() + static_cast<ptrdiff_t>(at));
+    REQUIRE_FAILS(ParseSessionImage(cut, kIdentity, "file"), kCorrupt, "file: ");
+  }
+  std::vector<uint8_t> longer = image;
+  longer.push_back(0);
+  REQUIRE_FAILS(ParseSessionImage(longer, kIdentity, "file"), kCorrupt, "file: ");
+}
+
+TEST_CASE("a session image names what it does not fit") {
+  const std::vector<uint8_t> image = Image();
+  SessionIdentity other = kIdentity;
+  other.weights.high = 9;
+  REQUIRE_FAILS(ParseSessionImage(image, other, "file"), kMismatch, "weights");
+  other = kIdentity;
+  other.tokenizer.low = 9;
+  REQUIRE_FAILS(ParseSessionImage(image, other, "file"), kMismatch, "tokenizer");
+  other = kIdentity;
+  other.cache.low = 9;
+  REQUIRE_FAILS(ParseSessionImage(image, other, "file"), kMismatch, "cache format");
+  std::vector<uint8_t> newer = image;
+  newer[8] = 2;
+  REQUIRE_FAILS(ParseSessionImage(newer, kIdentity, "file"), kMismatch, "format 2");
+  REQUIRE_FAILS(ParseSessionImage(std::vector<uint8_t>(200, 'x'), kIdentity, "file"), kCorrupt,
+                "not a saved session");
+}
+
+// With a right checksum: made on purpose, not by accident.
+TEST_CASE("impossible counts of a session image are refused") {
+  const int64_t huge = int64_t{1} << 62;
+  for (const int64_t SessionCounts::*field :
+       {&SessionCounts::tokens, &SessionCounts::computed_tokens, &SessionCounts::prompt_tokens,
+        &SessionCounts::generated_tokens, &SessionCounts::logits, &SessionCounts::cache_bytes}) {
+    for (const int64_t value : {int64_t{-1}, int64_t{100}, huge}) {
+      if (field == &SessionCounts::generated_tokens && value == 100) continue;
+      std::vector<uint8_t> image = Image();
+      const size_t offset =
+          72 + static_cast<size_t>(reinterpret_cast<const char*>(&(kCounts.*field)) -
+                                   reinterpret_cast<const char*>(&kCounts));
+      std::copy_n(reinterpret_cast<const uint8_t*>(&value), 8, image.data() + offset);
+      const ContentHash checksum = HashOf(absl::MakeConstSpan(image).subspan(0, image.size() - 16));
+      std::copy_n(reinterpret_cast<const uint8_t*>(&checksum), 16,
+                  image.data() + image.size() - 16);
+      REQUIRE_FAILS(ParseSessionImage(image, kIdentity, "file"), kCorrupt, "contradicts");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
