@@ -190,6 +190,12 @@ class WeightsLoader {
   WeightsLoader(const ModelConfig& config, const Checkpoint& checkpoint, Weights* weights)
       : config_(config), checkpoint_(checkpoint), weights_(weights) {}
 
+  // Binds every view.
+  absl::Status ResolveAll();
+
+  absl::Status ReadData(const std::function<bool(int64_t, int64_t)>& progress);
+
+ private:
   absl::Status Resolve(const std::vector<Row>& rows) {
     for (const Row& row : rows) {
       DSV4_RETURN_IF_ERROR(std::visit([&](auto* slot) { return Bind(row, slot); }, row.slot));
@@ -197,13 +203,10 @@ class WeightsLoader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadData(const std::function<bool(int64_t, int64_t)>& progress);
-
   // The first name of `rows` that the checkpoint lacks; its first that it has. Empty when none.
   std::string FirstAbsent(const std::vector<Row>& rows) const { return First(rows, false); }
   std::string FirstPresent(const std::vector<Row>& rows) const { return First(rows, true); }
 
- private:
   // A tensor whose data is still to be read.
   struct Pending {
     const TensorEntry* entry;
@@ -245,12 +248,17 @@ class WeightsLoader {
     return weights_->owned_.back().get();
   }
 
+  void ReadLater(const TensorEntry& entry, std::byte* copy) {
+    pending_.push_back({&entry, copy});
+    weights_->mapped_bytes_ += entry.bytes;
+  }
+
   // The elements of `entry`, aligned for T: in the file where they lie so, else in a copy.
   template <class T>
   const T* Aligned(const TensorEntry& entry) {
     std::byte* copy = nullptr;
     if (reinterpret_cast<uintptr_t>(entry.data) % alignof(T) != 0) copy = Own(entry.bytes);
-    pending_.push_back({&entry, copy});
+    ReadLater(entry, copy);
     return reinterpret_cast<const T*>(copy != nullptr ? static_cast<const void*>(copy)
                                                       : entry.data);
   }
@@ -286,7 +294,7 @@ class WeightsLoader {
       *slot = Aligned<int32_t>(*entry);
     } else {
       std::byte* copy = Own(entry->bytes / 2);
-      pending_.push_back({entry, copy});
+      ReadLater(*entry, copy);
       *slot = reinterpret_cast<const int32_t*>(copy);
     }
     return absl::OkStatus();
@@ -400,10 +408,7 @@ absl::Status WeightsLoader::ReadData(const std::function<bool(int64_t, int64_t)>
   std::sort(pending_.begin(), pending_.end(), [](const Pending& a, const Pending& b) {
     return std::pair(a.entry->file, a.entry->data) < std::pair(b.entry->file, b.entry->data);
   });
-  int64_t total = 0;
-  for (const Pending& pending : pending_) total += pending.entry->bytes;
-  weights_->mapped_bytes_ = total;
-
+  const int64_t total = weights_->mapped_bytes_;
   constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
   int64_t done = 0, unreported = 0;
   for (const Pending& pending : pending_) {
@@ -424,42 +429,52 @@ absl::Status WeightsLoader::ReadData(const std::function<bool(int64_t, int64_t)>
   return absl::OkStatus();
 }
 
+absl::Status WeightsLoader::ResolveAll() {
+  Table main(config_);
+  main.AddMain(weights_);
+  DSV4_RETURN_IF_ERROR(Resolve(main.rows()));
+  // Layer by layer, so that a configuration with far more of them than the files have costs
+  // nothing.
+  weights_->layers.resize(config_.num_hidden_layers);
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    Table table(config_);
+    table.AddLayer(layer, &weights_->layers[layer]);
+    DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
+  }
+  if (config_.num_nextn_predict_layers == 0) return absl::OkStatus();
+
+  auto mtp = std::make_unique<MtpWeights>();
+  Table table(config_);
+  table.AddMtp(mtp.get());
+  const std::string present = FirstPresent(table.rows());
+  if (present.empty()) return absl::OkStatus();
+  const std::string absent = FirstAbsent(table.rows());
+  if (!absent.empty()) {
+    return Corrupt(checkpoint_.folder(), ": tensor ", absent,
+                   " is missing, though the MTP block's ", present, " is there");
+  }
+  DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
+  weights_->mtp = std::move(mtp);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
     const std::function<bool(int64_t, int64_t)>& progress) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
-  const Checkpoint& files = *weights->checkpoint_;
-  WeightsLoader loader(config, files, weights.get());
-
-  Table main(config);
-  main.AddMain(weights.get());
-  DSV4_RETURN_IF_ERROR(loader.Resolve(main.rows()));
-  // Layer by layer, so that a configuration with far more of them than the files have costs
-  // nothing.
-  weights->layers.resize(config.num_hidden_layers);
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    Table table(config);
-    table.AddLayer(layer, &weights->layers[layer]);
-    DSV4_RETURN_IF_ERROR(loader.Resolve(table.rows()));
-  }
-
-  if (config.num_nextn_predict_layers > 0) {
-    auto mtp = std::make_unique<MtpWeights>();
-    Table table(config);
-    table.AddMtp(mtp.get());
-    const std::string present = loader.FirstPresent(table.rows());
-    if (!present.empty()) {
-      const std::string absent = loader.FirstAbsent(table.rows());
-      if (!absent.empty()) {
-        return Corrupt(files.folder(), ": tensor ", absent, " is missing, though the MTP block's ",
-                       present, " is there");
-      }
-      DSV4_RETURN_IF_ERROR(loader.Resolve(table.rows()));
-      weights->mtp = std::move(mtp);
-    }
-  }
+  WeightsLoader loader(config, *weights->checkpoint_, weights.get());
+  DSV4_RETURN_IF_ERROR(loader.ResolveAll());
   DSV4_RETURN_IF_ERROR(loader.ReadData(progress));
+  return weights;
+}
+
+absl::StatusOr<std::unique_ptr<Weights>> Weights::Describe(const ModelConfig& config,
+                                                           std::unique_ptr<Checkpoint> checkpoint) {
+  std::unique_ptr<Weights> weights(new Weights);
+  weights->checkpoint_ = std::move(checkpoint);
+  WeightsLoader loader(config, *weights->checkpoint_, weights.get());
+  DSV4_RETURN_IF_ERROR(loader.ResolveAll());
   return weights;
 }
 

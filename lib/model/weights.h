@@ -92,6 +92,11 @@ class Weights {
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress);
 
+  // The same checks of presence, dtype and shape without reading any data: for planning memory. The
+  // views may be passed to what plans with them, not read.
+  static absl::StatusOr<std::unique_ptr<Weights>> Describe(const ModelConfig& config,
+                                                           std::unique_ptr<Checkpoint> checkpoint);
+
   Bf16Weight embed;                // [vocab, D]
   Bf16Weight head;                 // [vocab, D]
   const uint16_t* norm = nullptr;  // [D] bf16
@@ -101,6 +106,7 @@ class Weights {
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
   friend class WeightsLoader;

@@ -192,6 +192,14 @@ class SmallModel {
     return LoadFolder(folder.path(), Config(config_json_), progress);
   }
 
+  Loaded Describe() const {
+    const TempFolder folder;
+    folder.Write("model.safetensors", test::SafetensorsImage(tensors_));
+    auto checkpoint = Checkpoint::Open(folder.path());
+    REQUIRE_OK(checkpoint);
+    return Weights::Describe(Config(config_json_), std::move(*checkpoint));
+  }
+
  private:
   std::string config_json_;
   std::vector<StoredTensor> tensors_;
@@ -299,6 +307,22 @@ TEST_CASE("an element that is no number is refused, wherever it lies") {
   model["layers.2.ffn.experts.15.w2.weight"].bytes[0] = '\xff';
   model["norm.weight"].bytes.replace(0, 2, std::string("\x7f\x7f", 2));
   REQUIRE_OK(model.Load());
+}
+
+TEST_CASE("a description has the sizes of the loaded weights and reads no element") {
+  SmallModel model;
+  const Loaded loaded = model.Load();
+  REQUIRE_OK(loaded);
+  model["norm.weight"].bytes.replace(0, 2, "\xc0\x7f");  // no number
+  REQUIRE_FAILS(model.Load(), Code::kDataLoss, "norm.weight");
+  const Loaded described = model.Describe();
+  REQUIRE_OK(described);
+  CHECK((*described)->mapped_bytes() == (*loaded)->mapped_bytes());
+  CHECK((*described)->owned_bytes() == (*loaded)->owned_bytes());
+  CHECK((*described)->mtp != nullptr);
+  CHECK((*described)->layers[2].attn.indexer.wq_b.n == (*loaded)->layers[2].attn.indexer.wq_b.n);
+  model.Remove("norm.weight");
+  REQUIRE_FAILS(model.Describe(), Code::kNotFound, "norm.weight");
 }
 
 std::string Int64Bytes(int64_t value) {
