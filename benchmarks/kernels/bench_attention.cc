@@ -67,7 +67,9 @@ struct BenchStep {
     sequence.first_position = kEnd - rows;
     sequence.window_blocks = sequence.group_blocks = blocks.data();
     sequence.state_in = memory.Zeros<std::byte>(1 << 16);
-    sequence.state_out = memory.Zeros<std::byte>(1 << 16);
+    save = {.row = rows, .state = memory.Zeros<std::byte>(1 << 16)};
+    sequence.saves = &save;
+    sequence.save_count = 1;
     for (int32_t r = 0; r < rows; ++r) positions[static_cast<size_t>(r)] = kEnd - rows + r;
     step.rows = rows;
     step.sequence_count = 1;
@@ -85,6 +87,7 @@ struct BenchStep {
     pool.block_stride_bytes = slots * pool.row_bytes;
     return pool;
   }
+  StateSave save;
   std::array<int32_t, 16> blocks;
   std::vector<int64_t> positions;
   std::vector<int32_t> of;

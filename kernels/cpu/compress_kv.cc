@@ -2,7 +2,8 @@
 // compress_kv: a unit of work is a run of groups of one sequence. Its groups are pooled in order;
 // the part A that its first group needs from the group before is pooled again from the step's rows
 // (or read from the state when those rows came in an earlier step), by the same operations, so that
-// units are independent and a chunk border changes no bit.
+// units are independent and a chunk border changes no bit. Saved states are written by the unit of
+// the group that their last row belongs to.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/compress_kv.cc"
 #include "hwy/foreach_target.h"
@@ -112,26 +113,26 @@ HWY_INLINE void FinishRow(const CompressKvParams& p, int64_t last_row, uint16_t*
   }
 }
 
-// Groups [begin, end) of a sequence. `scratch` holds three triples.
+// Groups [begin, end) of a sequence, and the saves at positions inside or at the end of one of
+// them. `scratch` holds three triples.
 void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int64_t begin,
                     int64_t end, float* scratch) {
   const int64_t dim = p.dim(), width = p.width(), ratio = p.ratio, triple = 3 * dim;
   const int64_t first = sequence.first_position, stop = first + sequence.rows;
   const bool overlaps = ratio == kCsaRatio;
+  const int64_t b = overlaps ? 2 * triple : 0;  // part B in a state, or the one part
   const auto* state_in = reinterpret_cast<const float*>(sequence.state_in + p.state_offset_bytes);
-  auto* state_out = reinterpret_cast<float*>(sequence.state_out + p.state_offset_bytes);
 
-  // The rows of group g in this step, at column `column`; `carried`: the triple of its earlier
-  // rows.
-  const auto rows_of = [&](int64_t g, int64_t column, const float* carried) {
-    const int64_t from = std::max(first, g * ratio), to = std::min(stop, (g + 1) * ratio);
+  // The rows of positions [from, to), all of one group, at column `column`; `carried`: the triple
+  // of the group's earlier rows.
+  const auto rows_of = [&](int64_t from, int64_t to, int64_t column, const float* carried) {
     const int64_t at = (sequence.first_row + from - first) * width + column;
     return PoolRows{.k = p.k + at,
                     .z = p.z + at,
                     .ape = p.ape + from % ratio * width + column,
                     .stride = width,
                     .count = to - from,
-                    .carried = from > g * ratio ? carried : nullptr};
+                    .carried = from % ratio != 0 ? carried : nullptr};
   };
 
   const float* previous = nullptr;  // part A of group g - 1
@@ -140,31 +141,47 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
       previous = state_in;
     } else {
       float* part = scratch + (begin - 1) % 2 * triple;
-      Pool(rows_of(begin - 1, 0, state_in + triple), dim, part);
+      const int64_t from = std::max(first, (begin - 1) * ratio);
+      Pool(rows_of(from, begin * ratio, 0, state_in + triple), dim, part);
       previous = part;
     }
   }
+  const StateSave* const saves_end = sequence.saves + sequence.save_count;
+  const StateSave* save = std::find_if(
+      sequence.saves, saves_end, [&](const StateSave& s) { return first + s.row > begin * ratio; });
   for (int64_t g = begin; g < end; ++g) {
-    const bool complete = (g + 1) * ratio <= stop;
-    // An unfinished group is always the sequence's last: its triples are pooled into the new state.
-    float* current = complete ? scratch + 2 * triple : state_out + (overlaps ? 2 * triple : 0);
-    Pool(rows_of(g, overlaps ? dim : 0, state_in + (overlaps ? 2 * triple : 0)), dim, current);
-    float* part = nullptr;
-    if (overlaps) {
-      part = complete ? scratch + g % 2 * triple : state_out + triple;
-      Pool(rows_of(g, 0, state_in + triple), dim, part);
+    const int64_t group_end = (g + 1) * ratio, to = std::min(stop, group_end);
+    const float *part_a = state_in + triple, *part_b = state_in + b;
+    // From save to save, each of which takes the triples so far and hands them on.
+    for (int64_t from = std::max(first, g * ratio), next; from < to; from = next) {
+      next = save == saves_end ? to : std::min(to, first + save->row);
+      const bool complete = next == group_end;
+      float* state = nullptr;
+      if (save != saves_end && next == first + save->row) {
+        state = reinterpret_cast<float*>(save++->state + p.state_offset_bytes);
+      }
+      // Rows that do not complete the group end at a save: the step's last row is one.
+      float* pooled = complete ? scratch + 2 * triple : state + b;
+      Pool(rows_of(from, next, overlaps ? dim : 0, part_b), dim, pooled);
+      part_b = pooled;
+      if (overlaps) {
+        pooled = complete ? scratch + g % 2 * triple : state + triple;
+        Pool(rows_of(from, next, 0, part_a), dim, pooled);
+        part_a = pooled;
+      }
+      if (complete) {
+        const int64_t per_block = kGroupBlockTokens / ratio;
+        auto* row = reinterpret_cast<uint16_t*>(
+            p.rows.Row(sequence.group_blocks[g / per_block], g % per_block));
+        Pooled(previous, part_b, dim, row);
+        FinishRow(p, sequence.first_row + group_end - 1 - first, row);
+        if (overlaps) previous = part_a;
+      }
+      if (state == nullptr) continue;
+      if (previous != nullptr) std::copy_n(previous, triple, state);
+      if (overlaps && previous == nullptr) std::fill_n(state, triple, 0.0f);
+      if (complete) std::fill(state + (overlaps ? triple : 0), state + b + triple, 0.0f);
     }
-    if (complete) {
-      const int64_t per_block = kGroupBlockTokens / ratio;
-      auto* row = reinterpret_cast<uint16_t*>(
-          p.rows.Row(sequence.group_blocks[g / per_block], g % per_block));
-      Pooled(previous, current, dim, row);
-      FinishRow(p, sequence.first_row + (g + 1) * ratio - 1 - first, row);
-      previous = part;
-    }
-  }
-  if (overlaps && end * ratio >= stop && previous != nullptr) {
-    std::copy_n(previous, triple, state_out);
   }
 }
 

@@ -46,7 +46,8 @@ int64_t ListRows(const SparseAttentionParams& p, int64_t t, const uint16_t** row
   const int64_t position = step.positions[t];
   const SequenceRows& sequence = step.sequences[step.sequence_of[t]];
   int64_t count = 0;
-  for (int64_t i = std::max<int64_t>(0, position - kWindowTokens + 1); i <= position; ++i) {
+  for (int64_t i = std::max(sequence.window_begin, position - kWindowTokens + 1); i <= position;
+       ++i) {
     rows[count++] = reinterpret_cast<const uint16_t*>(
         p.window.Row(sequence.window_blocks[i / kWindowBlockTokens], i % kWindowBlockTokens));
   }

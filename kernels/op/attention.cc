@@ -15,6 +15,18 @@ absl::Status CheckStep(const char* op, const StepRows* step) {
                 op, ": no rows");
 }
 
+absl::Status CheckSaves(const SequenceRows& s) {
+  int32_t row = 0;
+  for (int32_t i = 0; i < s.save_count; ++i) {
+    DSV4_RETURN_IF_ERROR(Expect(s.saves[i].row > row && s.saves[i].state != nullptr,
+                                "compress_kv: save ", i, " of row ", s.saves[i].row,
+                                " does not follow row ", row, " or has no memory"));
+    row = s.saves[i].row;
+  }
+  return Expect(s.state_in != nullptr && row == s.rows, "compress_kv: ", s.rows,
+                " rows with the last save at row ", row);
+}
+
 // Rows of compressed kind that row r of the step attends.
 int64_t AttendedGroups(const SparseAttentionParams& p, int64_t position) {
   if (p.ratio == 0) return 0;
@@ -41,6 +53,9 @@ absl::Status Validate(const CompressKvParams& p) {
   DSV4_RETURN_IF_ERROR(CheckStep("compress_kv", p.step));
   DSV4_RETURN_IF_ERROR(Expect(p.ratio == kCsaRatio || p.ratio == kHcaRatio, "compress_kv: ratio ",
                               p.ratio, " is not 4 or 128"));
+  for (int i = 0; i < p.step->sequence_count; ++i) {
+    DSV4_RETURN_IF_ERROR(CheckSaves(p.step->sequences[i]));
+  }
   return Expect(p.k != nullptr && p.z != nullptr && p.ape != nullptr && p.norm != nullptr &&
                     p.rows.base != nullptr,
                 "compress_kv: a null pointer");
@@ -48,7 +63,9 @@ absl::Status Validate(const CompressKvParams& p) {
 
 Cost CostOf(const CompressKvParams& p) {
   const int64_t rows = p.step->rows, state = CompressorStateFloats(p.ratio, p.dim()) * 4;
-  return {.bytes = rows * p.width() * 2 * 4 + 2 * p.step->sequence_count * state +
+  int64_t saves = 0;
+  for (int i = 0; i < p.step->sequence_count; ++i) saves += p.step->sequences[i].save_count;
+  return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + saves) * state +
                    (rows / p.ratio) * p.dim() * kActBytes,
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
 }
@@ -104,14 +121,14 @@ Cost CostOf(const SparseAttentionParams& p) {
     const SequenceRows& s = p.step->sequences[i];
     const int64_t end = s.first_position + s.rows;
     // Each row that any query of the sequence sees is read once.
-    const int64_t window = std::min<int64_t>(end, s.rows + kWindowTokens - 1);
+    const int64_t window = std::min<int64_t>(end - s.window_begin, s.rows + kWindowTokens - 1);
     int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(end - 1, p.ratio);
     if (p.ratio == kCsaRatio) groups = std::min<int64_t>(groups, int64_t{s.rows} * p.topk);
     cost.bytes += (window + groups) * kKvRowElements * kActBytes;
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t position = s.first_position + r;
-      const int64_t attended =
-          std::min<int64_t>(position + 1, kWindowTokens) + AttendedGroups(p, position);
+      const int64_t attended = std::min<int64_t>(position + 1 - s.window_begin, kWindowTokens) +
+                               AttendedGroups(p, position);
       cost.flops += attended * p.heads * kKvRowElements * 4;
     }
   }

@@ -25,13 +25,14 @@ struct QkvPrepareParams {
   RowPool window{};              // rows of 512 act elements
 };
 
-// The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the state
-// and writes the row of every group that ends in them: pooled (kRoundPooling), RMSNorm
-// (kRoundRmsNorm), RoPE of the group's first position (kRoundRope), then act_quant 64 round trip of
-// the first 448 (kQuantCompressedRow); for the indexer instead Hadamard (kRoundHadamard) and
-// fp4_act_quant round trip (kQuantIndexKey). The state layout is kv_layout.h's. Softmax over the
-// entries of a group runs online, position by position, so that the split of a sequence into steps
-// does not change a bit.
+// The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the
+// state, writes the state at each of its saves, and the row of every group that ends in them:
+// pooled (kRoundPooling), RMSNorm (kRoundRmsNorm), RoPE of the group's first position (kRoundRope),
+// then act_quant 64 round trip of the first 448 (kQuantCompressedRow); for the indexer instead
+// Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey). The state layout is
+// kv_layout.h's. Softmax over the entries of a group runs online, position by position, so that the
+// split of a sequence into steps does not change a bit; nor do saves: a save is the state that a
+// step of only its rows would leave.
 struct CompressKvParams {
   static constexpr Op kOp = Op::kCompressKv;
   const StepRows* step = nullptr;
@@ -42,7 +43,7 @@ struct CompressKvParams {
   const float* ape = nullptr;      // [ratio, w], added to z at row position % ratio
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
-  int64_t state_offset_bytes = 0;  // of this compressor in SequenceRows.state_in and state_out
+  int64_t state_offset_bytes = 0;  // of this compressor in SequenceRows.state_in and of each save
   RowPool rows{};                  // of d act elements; group g of a sequence: block
                                    // group_blocks[g * ratio / 256], slot g % (256 / ratio)
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
@@ -74,11 +75,11 @@ struct IndexScoreTopkParams {
 };
 
 // o[t, h] = sum_n p_n row_n / (sum_n p_n + exp(sink[h] - max)), p_n = exp(q . row_n * scale - max),
-// over the window rows of positions max(0, t - 127) .. t and the compressed rows: the selected
-// groups (ratio 4), every visible group (ratio 128), none (ratio 0). Rounded (kRoundAttention),
-// then inverse RoPE of the row's position on the last 64 dims (kRoundInverseRope). The rows are
-// summed in the order window (ascending position), then groups (ascending). The maximum includes
-// the sink.
+// over the window rows of positions max(window_begin, t - 127) .. t and the compressed rows: the
+// selected groups (ratio 4), every visible group (ratio 128), none (ratio 0). Rounded
+// (kRoundAttention), then inverse RoPE of the row's position on the last 64 dims
+// (kRoundInverseRope). The rows are summed in the order window (ascending position), then groups
+// (ascending). The maximum includes the sink.
 struct SparseAttentionParams {
   static constexpr Op kOp = Op::kSparseAttention;
   const StepRows* step = nullptr;

@@ -41,9 +41,9 @@ constexpr int64_t VisibleGroups(int64_t position, int64_t ratio) { return (posit
 // Compressor state of one layer's compressor with rows of `dim` elements, in floats. It is a list
 // of online-softmax triples [3][dim] (running maximum, sum of weights, weighted sum): one for ratio
 // 128 (the unfinished group); three for ratio 4, in this order: part A of the previous complete
-// group, part A and part B of the unfinished group. The triples of an unfinished group are
-// meaningless while it is empty (position divisible by ratio), and the previous group's while there
-// is none.
+// group, part A and part B of the unfinished group. The triples of an unfinished group that is
+// empty (position divisible by ratio), and of a previous group while there is none, are written as
+// zeros and not read.
 constexpr int64_t CompressorStateFloats(int64_t ratio, int64_t dim) {
   return (ratio == kCsaRatio ? 3 : 1) * 3 * dim;
 }

@@ -10,16 +10,28 @@
 
 namespace dsv4 {
 
+// Where a step leaves the compressor states of a sequence as they are after its first `row` rows.
+struct StateSave {
+  int32_t row = 0;  // 1 .. SequenceRows.rows
+  std::byte* state = nullptr;
+};
+
 struct SequenceRows {
   int32_t first_row = 0;
   int32_t rows = 0;  // >= 1
   int64_t first_position = 0;
   const int32_t* window_blocks = nullptr;  // entry p / 64: block with the window row of position p
   const int32_t* group_blocks = nullptr;   // entry p / 256: block with the groups that end at p
-  // The session's compressor states before and after this step; distinct memory, so that a step
-  // that is abandoned leaves the state as it was. Each layer adds its own offset.
+  // Positions below it have no window row: the first query's window may begin later than 127 rows
+  // before it. <= first_position.
+  int64_t window_begin = 0;
+  // The compressor states before the step, and where they go: ascending rows, the last one `rows`.
+  // All distinct memory, so that a step that is abandoned, or taken back to a save, leaves the
+  // state it goes on from as it was. Each compressor adds its own offset. A sequence whose layers
+  // have no compressor (the MTP layer's rows) needs none of it.
   const std::byte* state_in = nullptr;
-  std::byte* state_out = nullptr;
+  const StateSave* saves = nullptr;
+  int32_t save_count = 0;
 };
 
 // Rope tables of the step: [T, 64] f32, 32 cosines then 32 sines of the angles of one position.

@@ -63,6 +63,12 @@ struct Pool {
   }
 };
 
+// Zeros where there is no pool.
+void StoreOrClear(const Pool* pool, float* triple, int64_t dim) {
+  if (pool != nullptr) return pool->Store(triple, dim);
+  for (int64_t i = 0; i < 3; ++i) std::fill_n(triple + i * dim, kChunk, 0.0f);
+}
+
 float* GroupRow(const CompressKvParams& params, const SequenceRows& sequence, int64_t group) {
   const int64_t groups_per_block = kGroupBlockTokens / params.ratio;
   return reinterpret_cast<float*>(
@@ -76,7 +82,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   const int64_t dim = params.dim(), width = params.width();
   const float* in =
       reinterpret_cast<const float*>(sequence.state_in + params.state_offset_bytes) + first_dim;
-  float* out = reinterpret_cast<float*>(sequence.state_out + params.state_offset_bytes) + first_dim;
+  const StateSave* save = sequence.saves;
 
   // Part A of the previous group, part A and part B of the unfinished one. Ratio 128 has one part,
   // which lies where `part_b` is.
@@ -100,21 +106,24 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
     }
     if (overlapping) part_a.Add(params.k + row, params.z + row, params.ape + ape);
     part_b.Add(params.k + row + b, params.z + row + b, params.ape + ape + b);
-    if (entry + 1 < params.ratio) continue;
-    float* pooled = GroupRow(params, sequence, group) + first_dim;
-    if (overlapping && group > 0) {
-      part_b.FinishWith(previous, pooled);
-    } else {
-      part_b.Finish(pooled);
+    const bool ends = entry + 1 == params.ratio;
+    if (ends) {
+      float* pooled = GroupRow(params, sequence, group) + first_dim;
+      if (overlapping && group > 0) {
+        part_b.FinishWith(previous, pooled);
+      } else {
+        part_b.Finish(pooled);
+      }
+      previous = part_a;
     }
-    previous = part_a;
-  }
-  if (overlapping) {
-    previous.Store(out, dim);
-    part_a.Store(out + 3 * dim, dim);
-    part_b.Store(out + 6 * dim, dim);
-  } else {
-    part_b.Store(out, dim);
+    if (i + 1 != save->row) continue;
+    float* out = reinterpret_cast<float*>(save++->state + params.state_offset_bytes) + first_dim;
+    if (overlapping) {
+      StoreOrClear(position + 1 >= params.ratio ? &previous : nullptr, out, dim);
+      StoreOrClear(ends ? nullptr : &part_a, out + 3 * dim, dim);
+      out += 6 * dim;
+    }
+    StoreOrClear(ends ? nullptr : &part_b, out, dim);
   }
 }
 

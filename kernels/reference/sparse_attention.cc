@@ -58,7 +58,8 @@ int64_t GatherRows(const SparseAttentionParams& params, int64_t t, float* out) {
     std::copy_n(reinterpret_cast<const float*>(row), kKvRowElements, out + count * kKvRowElements);
     ++count;
   };
-  for (int64_t p = std::max<int64_t>(0, position + 1 - kWindowTokens); p <= position; ++p) {
+  for (int64_t p = std::max(sequence.window_begin, position + 1 - kWindowTokens); p <= position;
+       ++p) {
     append(
         params.window.Row(sequence.window_blocks[p / kWindowBlockTokens], p % kWindowBlockTokens));
   }

@@ -88,14 +88,16 @@ absl::Status KvSequence::Reserve(int64_t tokens) {
   return status;
 }
 
-SequenceRows KvSequence::Rows(int32_t first_row, int32_t rows) const {
+SequenceRows KvSequence::Rows(int32_t first_row, int32_t rows) {
+  save_ = {.row = rows, .state = cache_->state(states_[1])};
   return {.first_row = first_row,
           .rows = rows,
           .first_position = length_,
           .window_blocks = window_blocks_.data(),
           .group_blocks = group_blocks_.data(),
           .state_in = cache_->state(states_[0]),
-          .state_out = cache_->state(states_[1])};
+          .saves = &save_,
+          .save_count = 1};
 }
 
 void KvSequence::Commit(int64_t rows) {

@@ -31,7 +31,7 @@ class KvSequence {
   // Takes the blocks for the next `tokens` positions. On OutOfBlocks what it took is given back.
   absl::Status Reserve(int64_t tokens);
   // The step's view of this sequence with `rows` rows from length() on. REQUIRES: Reserve(rows).
-  SequenceRows Rows(int32_t first_row, int32_t rows) const;
+  SequenceRows Rows(int32_t first_row, int32_t rows);
   // The rows of the last Rows() are part of the sequence; window rows that left every window are
   // freed.
   void Commit(int64_t rows);
@@ -55,6 +55,7 @@ class KvSequence {
   std::vector<int32_t> window_blocks_;                            // [context / 64 + 1]
   std::vector<int32_t> group_blocks_;                             // [context / 256 + 1]
   int32_t states_[kStateSlots] = {kNoBlock, kNoBlock, kNoBlock};  // current, next, restore
+  StateSave save_;                                                // of the last Rows()
   int64_t restore_length_ = 0;                                    // 0 = no restore point
   std::vector<int32_t> restore_blocks_;  // window blocks from WindowBegin(restore_length_) on
 };

@@ -105,8 +105,13 @@ TEST_CASE("cpu index_query equals the reference and keeps the row rule") {
   });
 }
 
-// Runs `steps` one after the other, each step's new states the next one's old states; gives the
-// rows of all groups (key: sequence, group) and the last states (key: sequence, -1).
+// Positions at and around the ends of groups, where the tests save states inside steps.
+constexpr int64_t kSavePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63,  64,  126,
+                                      127, 128, 129, 130, 255, 256, 257, 259, 260, 261, 299};
+
+// Runs `steps` one after the other, each step's last states the next one's old states; gives the
+// rows of all groups (key: sequence, group), the last states (key: sequence, -1) and those saved
+// after kSavePositions (key: sequence, -1 - position), be it in the middle of a step or at its end.
 template <class Act>
 Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool index_keys,
                    int threads, uint64_t seed) {
@@ -116,7 +121,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   p.index_keys = index_keys;
   p.eps = 1e-6f;
   p.state_offset_bytes = kOffset;
-  const int64_t dim = p.dim(), width = p.width(), triple = 3 * dim;
+  const int64_t dim = p.dim(), width = p.width();
   const int64_t floats = CompressorStateFloats(ratio, dim);
   std::vector<float> ape(static_cast<size_t>(ratio * width));
   std::vector<uint16_t> norm(static_cast<size_t>(dim));
@@ -141,15 +146,27 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
     p.k = k.data();
     p.z = z.data();
     std::deque<Guarded<float>> memory;
+    std::deque<std::vector<StateSave>> all_saves;
     for (size_t i = 0; i < pieces.size(); ++i) {
       Guarded<float>& in = memory.emplace_back(kOffset / 4 + floats);
       const std::vector<float>& old = states[pieces[i].sequence];
       std::copy(old.begin(), old.end(), in.data() + kOffset / 4);
       step.sequences_[i].state_in = reinterpret_cast<const std::byte*>(in.data());
-      Guarded<float>& next = memory.emplace_back(kOffset / 4 + floats);
-      step.sequences_[i].state_out = reinterpret_cast<std::byte*>(next.data());
+      std::vector<StateSave>& saves = all_saves.emplace_back();
+      const auto save = [&](int64_t row) {
+        auto* state = memory.emplace_back(kOffset / 4 + floats).data();
+        saves.push_back({static_cast<int32_t>(row), reinterpret_cast<std::byte*>(state)});
+      };
+      for (const int64_t position : kSavePositions) {
+        const int64_t row = position - pieces[i].first;
+        if (row > 0 && row < pieces[i].rows) save(row);
+      }
+      save(pieces[i].rows);
+      step.sequences_[i].saves = saves.data();
+      step.sequences_[i].save_count = static_cast<int32_t>(saves.size());
     }
     Launch<Act>(p, threads);
+    for (const Guarded<float>& state : memory) REQUIRE(state.Intact());
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.sequences_[i];
       const int64_t end = s.first_position + s.rows;
@@ -157,27 +174,22 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
         pool.Read(s.group_blocks, g, out[{pieces[i].sequence, g}]);
         pool.Erase(s.group_blocks, g);
       }
-      REQUIRE(memory[2 * i].Intact());
-      REQUIRE(memory[2 * i + 1].Intact());
-      const float* next = memory[2 * i + 1].data() + kOffset / 4;
-      states[pieces[i].sequence].assign(next, next + floats);
+      for (const StateSave& save : all_saves[i]) {
+        const int64_t position = s.first_position + save.row;
+        const float* state = reinterpret_cast<const float*>(save.state) + kOffset / 4;
+        const std::vector<float> values(state, state + floats);
+        if (std::count(std::begin(kSavePositions), std::end(kSavePositions), position) != 0) {
+          out[{pieces[i].sequence, -1 - position}] = values;
+        }
+        out[{pieces[i].sequence, -1}] = states[pieces[i].sequence] = values;
+      }
     }
     REQUIRE(pool.AllPoison());
-    for (const Piece& piece : pieces) {
-      // Only the triples that mean something.
-      const int64_t end = piece.first + piece.rows;
-      const std::vector<float>& state = states[piece.sequence];
-      std::vector<float>& kept = out[{piece.sequence, -1}];
-      kept.clear();
-      if (ratio == 4 && end >= 4) kept.insert(kept.end(), state.begin(), state.begin() + triple);
-      if (end % ratio != 0)
-        kept.insert(kept.end(), state.begin() + (ratio == 4 ? triple : 0), state.end());
-    }
   }
   return out;
 }
 
-TEST_CASE("cpu compress_kv equals the reference, and chunks change no bit") {
+TEST_CASE("cpu compress_kv equals the reference; chunks and saves change no bit") {
   const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
   const std::vector<std::vector<Piece>> chunks = {
       {{0, 0, 1}, {1, 0, 1}},
@@ -230,7 +242,7 @@ std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
 
 template <class Act>
 Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, bool in_place,
-                        float sink_shift, int threads, uint64_t seed) {
+                        float sink_shift, int threads, uint64_t seed, int64_t window_begin = 0) {
   constexpr int kTopk = 24;
   TestStep step(pieces, seed);
   TestPool<Act> window(64, 512), groups(ratio == 0 ? 1 : kGroupBlockTokens / ratio, 512);
@@ -239,7 +251,8 @@ Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, 
     const SequenceRows& s = step.sequences_[i];
     const int64_t end = s.first_position + s.rows;
     window.Fill(s.window_blocks, 41, pieces[i].sequence,
-                std::max<int64_t>(0, s.first_position - 127), end);
+                std::max(window_begin, s.first_position - 127), end);
+    step.sequences_[i].window_begin = window_begin;
     if (ratio != 0) {
       groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, ratio));
     }
@@ -287,6 +300,20 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
       RequireClose(RunSparseAttention<uint16_t>(kBatch, 4, 4, false, shift, 2, 1),
                    RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.99996, 0.01);
     }
+  });
+}
+
+TEST_CASE("sparse_attention sees no window row below its sequence's first") {
+  const std::vector<Piece> late = {{0, 1, 6}, {1, 100, 80}, {2, 1, 1}};
+  const Rows want = RunSparseAttention<float>(late, 0, 4, false, 0, 1, 1, 1);
+  ForEachTarget([&] {
+    const Rows got = RunSparseAttention<uint16_t>(late, 0, 4, false, 0, 2, 2, 1);
+    RequireClose(got, want, 0.99996, 0.01);
+    // A window that the first row does not reach into is the same with and without that row.
+    const Rows all = RunSparseAttention<uint16_t>(late, 0, 4, false, 0, 2, 3, 0);
+    REQUIRE(SameBits(got.at({1, 128}), all.at({1, 128})));
+    REQUIRE_FALSE(SameBits(got.at({1, 127}), all.at({1, 127})));
+    REQUIRE_FALSE(SameBits(got.at({2, 1}), all.at({2, 1})));
   });
 }
 

@@ -130,6 +130,12 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
   params.q = o.data();  // in place
   params.window = step.MakeWindowPool();
   step.FillWindow(params.window, 7);
+  // Two windows begin late: at a row before the step, and at the step's first row.
+  step.sequences()[0].window_begin = 100;
+  step.sequences()[2].window_begin = 1030;
+  for (const auto& [t, position] : {std::pair<int64_t, int64_t>{0, 99}, {11, 1029}}) {
+    std::fill_n(step.WindowRow(params.window, t, position), 512, NAN);
+  }
   if (ratio != 0) {
     params.groups = step.MakeGroupPool(ratio, 512);
     step.FillGroups(params.groups, ratio, 512, 8);
@@ -144,7 +150,8 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
   for (int64_t t = 0; t < rows; ++t) {
     const int64_t position = step.rows().positions[t];
     std::vector<const float*> visible;
-    for (int64_t p = std::max<int64_t>(0, position - 127); p <= position; ++p) {
+    const int64_t begin = step.rows().sequences[step.rows().sequence_of[t]].window_begin;
+    for (int64_t p = std::max(begin, position - 127); p <= position; ++p) {
       visible.push_back(step.WindowRow(params.window, t, p));
     }
     for (int64_t i = 0; ratio == 4 && i < topk; ++i) {
@@ -272,9 +279,11 @@ struct CompressorInput {
   }
 
   // Runs the sequence's positions [0, end) in steps that begin at `starts`, beside rows of another
-  // sequence, and returns the groups' rows and then the state after the last step.
+  // sequence, and returns the groups' rows and then the state after the last step. The keys of
+  // `saved` are positions: their values become the states saved there, inside a step.
   Floats Compress(int64_t end, const std::vector<int64_t>& starts,
-                  const test::LaunchOptions& options, bool with_other_sequence) const {
+                  const test::LaunchOptions& options, bool with_other_sequence,
+                  std::map<int64_t, Floats>* saved = nullptr) const {
     std::map<int64_t, Floats> groups;
     const auto state_size = static_cast<size_t>(state_floats) + 32 + 8;
     Floats state(state_size, NAN);
@@ -294,10 +303,24 @@ struct CompressorInput {
       Floats next(state_size, NAN), other_in(state_size, 0.5f), other_out(state_size);
       SequenceRows& other = step.sequences().front();
       other.state_in = reinterpret_cast<const std::byte*>(other_in.data());
-      other.state_out = reinterpret_cast<std::byte*>(other_out.data());
+      const StateSave other_save{other.rows, reinterpret_cast<std::byte*>(other_out.data())};
+      other.saves = &other_save;
+      other.save_count = 1;
       SequenceRows& mine = step.sequences().back();
       mine.state_in = reinterpret_cast<const std::byte*>(state.data());
-      mine.state_out = reinterpret_cast<std::byte*>(next.data());
+      std::vector<StateSave> saves;
+      if (saved != nullptr) {
+        for (auto& [position, saved_state] : *saved) {
+          if (position <= first || position >= last) continue;
+          saved_state.assign(state_size, NAN);
+          saves.push_back({static_cast<int32_t>(position - first),
+                           reinterpret_cast<std::byte*>(saved_state.data())});
+        }
+      }
+      saves.push_back(
+          {static_cast<int32_t>(last - first), reinterpret_cast<std::byte*>(next.data())});
+      mine.saves = saves.data();
+      mine.save_count = static_cast<int32_t>(saves.size());
       CompressKvParams call = params;
       call.step = &step.rows();
       call.k = k.data();
@@ -322,19 +345,8 @@ struct CompressorInput {
     Floats result;
     for (const auto& [group, row] : groups) result.insert(result.end(), row.begin(), row.end());
     REQUIRE(result.size() == static_cast<size_t>(end / params.ratio * dim));
-    // What an unfinished group or a missing previous one left is not part of the contract.
-    const auto triple = [&](int64_t i) {
-      const float* begin = state.data() + 32 + i * 3 * dim;
-      result.insert(result.end(), begin, begin + 3 * dim);
-    };
-    const bool unfinished = end % params.ratio != 0;
-    if (params.ratio == 4) {
-      if (end >= 4) triple(0);
-      if (unfinished) triple(1);
-      if (unfinished) triple(2);
-    } else if (unfinished) {
-      triple(0);
-    }
+    const float* begin = state.data() + 32;
+    result.insert(result.end(), begin, begin + state_floats);
     return result;
   }
 
@@ -404,6 +416,38 @@ TEST_CASE("compress_kv gives the same bits however a sequence is split") {
     const Floats split = input.Compress(end, starts, {.numerics = numerics, .threads = 3}, true);
     REQUIRE(split.size() == whole.size());
     REQUIRE(std::memcmp(split.data(), whole.data(), whole.size() * 4) == 0);
+  }
+}
+
+TEST_CASE("compress_kv saves inside a step what a step up to there would leave") {
+  const CompressorCase kind = GenerateCompressor();
+  const CompressorInput input(kind);
+  const int64_t end = 2 * kind.ratio + 7;
+  std::map<int64_t, Floats> saved;
+  for (const int64_t border : {int64_t{0}, int64_t{kind.ratio}, int64_t{2 * kind.ratio}}) {
+    for (int64_t p = std::max<int64_t>(1, border - 2); p <= border + 3; ++p) saved[p] = {};
+  }
+  // The second step begins inside a group that a save has a part of.
+  const Floats whole = input.Compress(end, {0, 2}, {.threads = 3}, true, &saved);
+  REQUIRE(whole == input.Compress(end, {0}, {}, false));
+  for (const auto& [position, state] : saved) {
+    if (position == 2) continue;  // the end of a step
+    CAPTURE(kind.ratio, kind.index_keys, position);
+    const Floats straight = input.Compress(position, {0}, {}, false);
+    REQUIRE(std::memcmp(state.data() + 32, straight.data() + straight.size() - input.state_floats,
+                        static_cast<size_t>(input.state_floats) * 4) == 0);
+    // Nothing around the compressor's part is touched, and what there is not is zero.
+    for (size_t i = 0; i < 32; ++i) REQUIRE(std::isnan(state[i]));
+    const auto zeros = [&](int64_t triple) {
+      const auto begin = state.begin() + 32 + triple * 3 * input.dim;
+      return std::all_of(begin, begin + 3 * input.dim, [](float v) { return v == 0; });
+    };
+    const bool between_groups = position % kind.ratio == 0;
+    REQUIRE(zeros(kind.ratio == 4 ? 1 : 0) == between_groups);
+    if (kind.ratio == 4) {
+      REQUIRE(zeros(0) == (position < 4));
+      REQUIRE(zeros(2) == between_groups);
+    }
   }
 }
 

@@ -43,7 +43,9 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   REQUIRE(rows.group_blocks[0] != kNoBlock);
   REQUIRE(rows.group_blocks[1] != kNoBlock);
   REQUIRE(rows.group_blocks[0] != rows.group_blocks[1]);
-  REQUIRE(rows.state_in != rows.state_out);
+  REQUIRE(rows.save_count == 1);
+  REQUIRE(rows.saves[0].row == 20);
+  REQUIRE(rows.saves[0].state != rows.state_in);
 }
 
 TEST_CASE("window blocks that left every window are freed, compressed ones stay") {
@@ -86,7 +88,7 @@ TEST_CASE("a step that is not committed leaves length and state as they were") {
   f.Extend(sequence, 5);
   const std::byte* state = sequence.Rows(0, 1).state_in;
   REQUIRE_OK(sequence.Reserve(9));
-  std::memset(sequence.Rows(0, 9).state_out, 1, 16);
+  std::memset(sequence.Rows(0, 9).saves[0].state, 1, 16);
   REQUIRE(sequence.length() == 5);
   REQUIRE(sequence.Rows(0, 1).state_in == state);
   f.Extend(sequence, 9);
@@ -105,7 +107,8 @@ TEST_CASE("rewind goes to the restore point, with its state and window, or to th
   const int32_t block_1 = at_point.window_blocks[1], block_3 = at_point.window_blocks[3];
   for (int step = 0; step < 5; ++step) {
     REQUIRE_OK(sequence.Reserve(100));
-    std::memset(sequence.Rows(0, 100).state_out, step, static_cast<size_t>(f.cache->state_bytes()));
+    std::memset(sequence.Rows(0, 100).saves[0].state, step,
+                static_cast<size_t>(f.cache->state_bytes()));
     sequence.Commit(100);
   }
   REQUIRE(sequence.RestorablePosition(700) == 700);
