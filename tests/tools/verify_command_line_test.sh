@@ -58,6 +58,17 @@ expect 3 "cut.safetensors" oracle --mode exact "$oracle/cases/odd.json" "$work/c
 expect 3 "elements; the case gives" oracle --mode exact "$oracle/cases/odd.json" \
   "$oracle/expected/pro.exact.safetensors"
 expect 3 "gates.json" gates "$work"
+
+# Expected hash: xxhsum -H2 of the one file.
+printf '\065\0\0\0\0\0\0\0{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}x' \
+  >"$work/model.safetensors"
+hash=6ae535968e93e5c49067af095a26f4f0
+expect 0 "full         $hash" hash "$work"
+expect 0 "fingerprint" hash --expect $hash "$work"
+expect 1 "FAILED" hash --expect 00000000000000000000000000000000 "$work"
+expect 2 "not a hash" hash --expect 12 "$work"
+expect 3 "no such folder" hash "$work/none"
+rm "$work/model.safetensors"
 expect 3 "none.json" tokenizer "$work/none.json" "$work/none.json"
 
 # Other weights under the same prompts break the rule.

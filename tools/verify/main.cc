@@ -8,6 +8,7 @@
 #include "tools/verify/command_line.h"
 #include "tools/verify/encoding_command.h"
 #include "tools/verify/gates_command.h"
+#include "tools/verify/hash_command.h"
 #include "tools/verify/oracle_command.h"
 #include "tools/verify/tokenizer_command.h"
 
@@ -18,6 +19,7 @@ constexpr char kHelp[] =
        dsv4-verify tokenizer TOKENIZER.json CASES.json
        dsv4-verify encoding CASES.json
        dsv4-verify gates [options] MODEL_DIR
+       dsv4-verify hash [--expect HASH] MODEL_DIR
 
 oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
            figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md).
@@ -35,6 +37,8 @@ encoding   Renders the conversations {messages, options, prompt} and parses the 
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
   --backend B      cpu (default) or reference
   --threads N      default: one per usable core
+hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
+  --expect HASH    the hash of all bytes must be this one
 
 Exit codes: 0 all holds, 1 something does not, 2 usage, 3 a missing, malformed or unsupported file,
 4 out of memory, 130 interrupted.
@@ -62,5 +66,6 @@ int main(int argc, char** argv) {
   if (command == "tokenizer") return RunTokenizerCommand(arguments.subspan(1));
   if (command == "encoding") return RunEncodingCommand(arguments.subspan(1));
   if (command == "gates") return RunGatesCommand(arguments.subspan(1));
+  if (command == "hash") return RunHashCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify/hash_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "lib/base/error.h"
+#include "lib/io/checkpoint.h"
+#include "tools/verify/command_line.h"
+
+namespace dsv4 {
+namespace {
+
+std::string Hex(const ContentHash& hash) {
+  return absl::StrFormat("%016x%016x", hash.high, hash.low);
+}
+
+bool IsHash(const std::string& text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+}
+
+}  // namespace
+
+int RunHashCommand(absl::Span<char* const> arguments) {
+  const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, {{"--expect"}}, 1);
+  if (!parsed.ok()) return ReportUsage(parsed.status());
+  const std::string expected = absl::AsciiStrToLower(parsed->Get("--expect", ""));
+  if (parsed->Has("--expect") && !IsHash(expected)) {
+    return ReportUsage(
+        InvalidArgument("--expect = ", expected, " is not a hash of 32 hexadecimal digits"));
+  }
+  const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(parsed->files[0]);
+  if (!checkpoint.ok()) return ReportError(checkpoint.status());
+  const std::string full = Hex((*checkpoint)->FullHash());
+  std::printf(
+      "full         %s  all files, %lld bytes of tensors (as xxhsum -H2 of the shards in order)\n"
+      "fingerprint  %s  headers and tensor ends: what saved sessions are checked with\n",
+      full.c_str(), static_cast<long long>((*checkpoint)->total_bytes()),
+      Hex((*checkpoint)->Fingerprint()).c_str());
+  if (expected.empty() || expected == full) return kExitPassed;
+  std::printf("FAILED: expected %s\n", expected.c_str());
+  return kExitFailed;
+}
+
+}  // namespace dsv4
