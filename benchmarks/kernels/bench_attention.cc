@@ -81,16 +81,13 @@ struct BenchStep {
                  memory.Random<float>(rows * 64), memory.Random<float>(rows * 64)};
   }
   RowPool Pool(Memory& memory, int64_t slots, int64_t dim) {
-    RowPool pool;
-    pool.base = reinterpret_cast<std::byte*>(memory.Random<uint16_t>(16 * slots * dim));
-    pool.row_bytes = dim * 2;
-    pool.block_stride_bytes = slots * pool.row_bytes;
-    return pool;
+    return RowPool::Of(reinterpret_cast<std::byte*>(memory.Random<uint16_t>(16 * slots * dim)),
+                       RowFormat::kBf16, dim, slots);
   }
-  StateSave save;
   std::array<int32_t, 16> blocks;
   std::vector<int64_t> positions;
   std::vector<int32_t> of;
+  StateSave save;
   SequenceRows sequence;
   StepRows step;
 };

@@ -42,16 +42,13 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& sha
   std::unique_ptr<KvCache> cache(new KvCache(shape, static_cast<int32_t>(window_blocks),
                                              static_cast<int32_t>(group_blocks),
                                              static_cast<int32_t>(states)));
-  const int64_t element = DTypeBytes(shape.row_dtype);
-  const int64_t row = kKvRowElements * element, key = kIndexKeyElements * element;
 
   // First the offsets, as pointers from null; then the memory, and the pointers move to it.
   int64_t end = 0;
-  const auto place = [&](int64_t row_bytes, int64_t rows_per_block, int64_t blocks, int64_t* kind,
-                         int64_t* block_bytes) {
-    RowPool pool{.base = reinterpret_cast<std::byte*>(end),
-                 .block_stride_bytes = row_bytes * rows_per_block,
-                 .row_bytes = row_bytes};
+  const auto place = [&](RowFormat format, int64_t elements, int64_t rows_per_block, int64_t blocks,
+                         int64_t* kind, int64_t* block_bytes) {
+    const RowPool pool =
+        RowPool::Of(reinterpret_cast<std::byte*>(end), format, elements, rows_per_block);
     end += pool.block_stride_bytes * blocks;
     *kind += pool.block_stride_bytes * blocks;
     *block_bytes += pool.block_stride_bytes;
@@ -59,17 +56,18 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& sha
   };
   for (const int32_t ratio : shape.compress_ratios) {
     LayerCache layer;
-    layer.window = place(row, kWindowBlockTokens, window_blocks, &cache->bytes_.window,
-                         &cache->window_block_bytes_);
+    layer.window = place(shape.row_format, kKvRowElements, kWindowBlockTokens, window_blocks,
+                         &cache->bytes_.window, &cache->window_block_bytes_);
     if (ratio != 0) {
-      layer.groups = place(row, kGroupBlockTokens / ratio, group_blocks, &cache->bytes_.groups,
-                           &cache->group_block_bytes_);
+      layer.groups = place(shape.row_format, kKvRowElements, kGroupBlockTokens / ratio,
+                           group_blocks, &cache->bytes_.groups, &cache->group_block_bytes_);
       layer.state_offset_bytes = cache->state_bytes_;
       cache->state_bytes_ += CompressorStateFloats(ratio, kKvRowElements) * int64_t{sizeof(float)};
     }
     if (ratio == kCsaRatio) {
-      layer.index_keys = place(key, kGroupBlockTokens / ratio, group_blocks,
-                               &cache->bytes_.index_keys, &cache->group_block_bytes_);
+      layer.index_keys =
+          place(IndexKeyFormat(shape.row_format), kIndexKeyElements, kGroupBlockTokens / ratio,
+                group_blocks, &cache->bytes_.index_keys, &cache->group_block_bytes_);
       layer.index_state_offset_bytes = cache->state_bytes_;
       cache->state_bytes_ +=
           CompressorStateFloats(ratio, kIndexKeyElements) * int64_t{sizeof(float)};

@@ -17,10 +17,10 @@
 namespace dsv4 {
 
 struct KvCacheShape {
-  std::vector<int32_t> compress_ratios;  // one per layer, MTP included
-  DType row_dtype = DType::kBF16;        // kBF16 or kF32
-  int64_t context_tokens = 0;            // longest sequence
-  int64_t cache_tokens = 0;              // compressed rows of all sequences together
+  std::vector<int32_t> compress_ratios;     // one per layer, MTP included
+  RowFormat row_format = RowFormat::kBf16;  // of window and compressed rows; keys: IndexKeyFormat
+  int64_t context_tokens = 0;               // longest sequence
+  int64_t cache_tokens = 0;                 // compressed rows of all sequences together
   int32_t max_sequences = 0;
   int32_t max_step_tokens = 0;  // of one sequence in one step
 };

@@ -132,12 +132,13 @@ absl::Status Engine::Build(const EngineOptions& options) {
   if (options.mtp && !info_.has_mtp) return NotFound("the checkpoint has no MTP block (mtp.0.*)");
   dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
                                          device_->threads());
-  KvCacheShape shape{.compress_ratios = config_.compress_ratios,
-                     .row_dtype = dispatch_->activation_dtype(),
-                     .context_tokens = info_.context_tokens,
-                     .cache_tokens = info_.cache_tokens,
-                     .max_sequences = info_.max_sessions,
-                     .max_step_tokens = info_.prefill_chunk_tokens};
+  KvCacheShape shape{
+      .compress_ratios = config_.compress_ratios,
+      .row_format = options.backend == Backend::kReference ? RowFormat::kF32 : RowFormat::kBf16,
+      .context_tokens = info_.context_tokens,
+      .cache_tokens = info_.cache_tokens,
+      .max_sequences = info_.max_sessions,
+      .max_step_tokens = info_.prefill_chunk_tokens};
   if (!options.mtp) shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
   DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(shape, *device_));
   // A step takes one prefill chunk beside a decode row of every session.

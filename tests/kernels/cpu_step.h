@@ -164,9 +164,9 @@ class TestPool {
  public:
   TestPool(int64_t slots, int64_t dim)
       : slots_(slots), dim_(dim), stride_(slots * dim + 32), memory_(64 * stride_) {
-    pool_.base = reinterpret_cast<std::byte*>(memory_.data());
+    pool_ = RowPool::Of(reinterpret_cast<std::byte*>(memory_.data()),
+                        sizeof(Act) == 2 ? RowFormat::kBf16 : RowFormat::kF32, dim, slots);
     pool_.block_stride_bytes = stride_ * static_cast<int64_t>(sizeof(Act));
-    pool_.row_bytes = dim * static_cast<int64_t>(sizeof(Act));
   }
   const RowPool& pool() const { return pool_; }
   // Row i of a sequence whose blocks are `table`.

@@ -127,9 +127,10 @@ class TestStep {
     constexpr int64_t kGap = 32;
     const int64_t stride = rows_per_block * elements + kGap;
     pools_.emplace_back(blocks * static_cast<size_t>(stride), NAN);
-    return {.base = reinterpret_cast<std::byte*>(pools_.back().data()),
-            .block_stride_bytes = stride * 4,
-            .row_bytes = elements * 4};
+    RowPool pool = RowPool::Of(reinterpret_cast<std::byte*>(pools_.back().data()), RowFormat::kF32,
+                               elements, rows_per_block);
+    pool.block_stride_bytes = stride * 4;
+    return pool;
   }
 
   void FillRope() {

@@ -13,7 +13,7 @@ namespace {
 
 KvCacheShape Shape() {
   return {.compress_ratios = {0, 4, 128},
-          .row_dtype = DType::kBF16,
+          .row_format = RowFormat::kBf16,
           .context_tokens = 4096,
           .cache_tokens = 1024,
           .max_sequences = 2,

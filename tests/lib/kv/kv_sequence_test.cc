@@ -12,7 +12,7 @@ namespace {
 struct Fixture {
   std::unique_ptr<Device> device = Device::Open({.threads = 1}).value();
   std::unique_ptr<KvCache> cache = KvCache::Create({.compress_ratios = {4},
-                                                    .row_dtype = DType::kBF16,
+                                                    .row_format = RowFormat::kBf16,
                                                     .context_tokens = 4096,
                                                     .cache_tokens = 1024,
                                                     .max_sequences = 2,
