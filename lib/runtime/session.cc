@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/sampling/rng.h"
 
 namespace dsv4 {
 namespace {
@@ -23,12 +24,13 @@ constexpr size_t kTextBytes = 1024;
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Engine> engine, const SamplingParams& sampling, KvSequence kv)
+Session::Session(std::shared_ptr<Engine> engine, Sampler sampler, KvSequence kv)
     : engine_(std::move(engine)),
-      sampling_(sampling),
       kv_(std::move(kv)),
       logits_(static_cast<size_t>(engine_->config().vocab_size)),
-      scratch_(engine_->config().vocab_size) {
+      sampler_(std::move(sampler)),
+      history_(engine_->config().vocab_size),
+      distribution_(engine_->config().vocab_size) {
   tokens_.reserve(static_cast<size_t>(engine_->info().context_tokens));
   text_.reserve(kTextBytes);
   absl::StatusOr<const Tokenizer*> tokenizer = engine_->tokenizer();
@@ -37,13 +39,15 @@ Session::Session(std::shared_ptr<Engine> engine, const SamplingParams& sampling,
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(std::shared_ptr<Engine> engine,
                                                        const SamplingParams& sampling) {
-  DSV4_RETURN_IF_ERROR(ValidateSampling(sampling));
+  Sampler sampler(engine->config().vocab_size, engine->token_limit(), engine->token_gaps());
+  DSV4_RETURN_IF_ERROR(sampler.SetParams(sampling));
   absl::StatusOr<KvSequence> kv = KvSequence::Open(&engine->cache());
   if (!kv.ok()) {
     return OutOfBlocks("all ", engine->info().max_sessions,
                        " sessions of the engine are open (option max_sessions)");
   }
-  return std::unique_ptr<Session>(new Session(std::move(engine), sampling, *std::move(kv)));
+  return std::unique_ptr<Session>(
+      new Session(std::move(engine), std::move(sampler), *std::move(kv)));
 }
 
 SamplingParams Session::DefaultSampling(const Engine& engine) {
@@ -56,9 +60,7 @@ SamplingParams Session::DefaultSampling(const Engine& engine) {
 }
 
 absl::Status Session::SetSampling(const SamplingParams& sampling) {
-  DSV4_RETURN_IF_ERROR(ValidateSampling(sampling));
-  sampling_ = sampling;
-  return absl::OkStatus();
+  return sampler_.SetParams(sampling);
 }
 
 absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens) {
@@ -82,6 +84,7 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens) {
   // here) there must be something left to compute.
   if (reused == count && !has_logits_) reused = kv_.Rewind(count - 1);
   tokens_.assign(tokens.begin(), tokens.end());
+  history_.Reset(tokens);
   if (decoder_.has_value()) decoder_->Finish(&text_);
   stats_ = {};
   stats_.prompt_tokens = count;
@@ -154,13 +157,13 @@ absl::StatusOr<StepResult> Session::Step() {
   }
   const Clock::time_point start = Clock::now();
   DSV4_RETURN_IF_ERROR(ComputePending(pending(), nullptr));
-  for (const int32_t gap : engine_->token_gaps()) {
-    logits_[static_cast<size_t>(gap)] = -INFINITY;
-  }
   StepResult result;
-  DSV4_ASSIGN_OR_RETURN(result.token,
-                        SampleToken(logits_, engine_->token_limit(), sampling_,
-                                    static_cast<uint64_t>(tokens_.size()), &scratch_));
+  const SamplingParams& sampling = sampler_.params();
+  DSV4_RETURN_IF_ERROR(sampler_.Shape(logits_, history_,
+                                      {.forced = sampler_.ForcedToken(stats_.generated_tokens)},
+                                      &distribution_));
+  result.token = Draw(distribution_, Uniform(sampling.seed, tokens_.size()));
+  history_.Push(result.token);
   tokens_.push_back(result.token);
   ++stats_.generated_tokens;
   text_.clear();
@@ -168,7 +171,7 @@ absl::StatusOr<StepResult> Session::Step() {
     result.finish = Finish::kStop;
   } else {
     if (decoder_.has_value()) DSV4_RETURN_IF_ERROR(decoder_->Push(result.token, &text_));
-    if (sampling_.max_tokens > 0 && stats_.generated_tokens >= sampling_.max_tokens) {
+    if (sampling.max_tokens > 0 && stats_.generated_tokens >= sampling.max_tokens) {
       result.finish = Finish::kLength;
     } else if (static_cast<int64_t>(tokens_.size()) == context) {
       result.finish = Finish::kContextFull;

@@ -68,7 +68,7 @@ class Session {
   absl::Span<const float> logits() const;
 
  private:
-  Session(std::shared_ptr<Engine> engine, const SamplingParams& sampling, KvSequence kv);
+  Session(std::shared_ptr<Engine> engine, Sampler sampler, KvSequence kv);
   int64_t pending() const { return static_cast<int64_t>(tokens_.size()) - kv_.length(); }
   // Computes the next `rows` pending tokens.
   absl::Status Forward(int64_t rows);
@@ -76,12 +76,13 @@ class Session {
   bool EndsTurn(int32_t token) const;
 
   std::shared_ptr<Engine> engine_;
-  SamplingParams sampling_;
   std::vector<int32_t> tokens_;  // reserved to the context at open
   KvSequence kv_;                // rows of tokens_[0, kv_.length())
   std::vector<float> logits_;    // [vocab] of token kv_.length() - 1, when has_logits_
   bool has_logits_ = false;
-  SamplerScratch scratch_;
+  Sampler sampler_;
+  TokenHistory history_;
+  Distribution distribution_;
   std::optional<StreamingDecoder> decoder_;  // absent without a tokenizer
   std::string text_;
   SessionStats stats_;

@@ -1,133 +1,185 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy choice is one pass over the logits. A sampled one collects candidates in the caller's
-// scratch, orders only as many of the most likely ones as top-k and top-p look at, and walks their
-// weights to the drawn share of the mass.
+// Greedy choice without penalties is one pass over the logits. Otherwise candidates are collected
+// in token order, and every later rule removes some of them in place.
 #include "lib/sampling/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "lib/base/error.h"
-#include "lib/sampling/rng.h"
+#include "lib/base/status_macros.h"
+#include "lib/sampling/keep_most_likely.h"
 
 namespace dsv4 {
 namespace {
 
-using Candidates = std::vector<SamplerScratch::Candidate>;
+constexpr uint32_t kWholeWord = ~uint32_t{0};
 
-// More likely first; equals by id. `weight` is a logit or a probability's numerator: both order
-// alike.
-bool MoreLikely(const SamplerScratch::Candidate& a, const SamplerScratch::Candidate& b) {
-  return a.weight > b.weight || (a.weight == b.weight && a.token < b.token);
+bool Contains(absl::Span<const uint32_t> mask, int32_t token) {
+  return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
 
-// The lowest id with the largest finite logit, -1 without one.
-int32_t ArgMax(absl::Span<const float> logits) {
-  int32_t best = -1;
-  float best_logit = -std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    // NaN compares false; the other infinity is above max().
-    if (logits[i] > best_logit && logits[i] <= std::numeric_limits<float>::max()) {
-      best = static_cast<int32_t>(i);
-      best_logit = logits[i];
-    }
-  }
-  return best;
+void Remove(int32_t token, std::vector<uint32_t>* mask) {
+  (*mask)[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
 }
 
-// Sum in double, in the order of `candidates`.
-double Mass(const Candidates& candidates) {
-  double mass = 0;
-  for (const auto& candidate : candidates) mass += candidate.weight;
-  return mass;
-}
-
-// Keeps the `k` most likely, in no particular order.
-void KeepTopK(Candidates* candidates, int32_t k) {
-  const size_t keep = static_cast<size_t>(k);
-  if (keep >= candidates->size()) return;
-  std::nth_element(candidates->begin(), candidates->begin() + keep, candidates->end(), MoreLikely);
-  candidates->resize(keep);
-}
-
-// Keeps the shortest list of most likely candidates whose mass reaches `top_p` of all. Orders ever
-// longer heads of the list, because the list is usually a small part of the vocabulary.
-void KeepTopP(Candidates* candidates, float top_p) {
-  const double wanted = static_cast<double>(top_p) * Mass(*candidates);
-  double mass = 0;
-  size_t ordered = 0;
-  for (size_t head = 64; ordered < candidates->size(); head *= 4) {
-    const size_t end = std::min(head, candidates->size());
-    const auto first = candidates->begin() + ordered;
-    const auto last = candidates->begin() + end;
-    if (last != candidates->end()) std::nth_element(first, last, candidates->end(), MoreLikely);
-    std::sort(first, last, MoreLikely);
-    for (; ordered < end; ++ordered) {
-      mass += (*candidates)[ordered].weight;
-      if (mass >= wanted) {
-        candidates->resize(ordered + 1);
-        return;
-      }
+// Calls visit(token) for the tokens of `mask` that `allowed` (empty: all) holds, too, in order.
+// Whole words are a plain loop, which costs as if there were no masks.
+template <class Visit>
+void ForEachToken(absl::Span<const uint32_t> mask, absl::Span<const uint32_t> allowed,
+                  Visit&& visit) {
+  for (size_t word = 0; word < mask.size(); ++word) {
+    uint32_t bits = mask[word] & (allowed.empty() ? kWholeWord : allowed[word]);
+    const int32_t first = static_cast<int32_t>(word * 32);
+    if (bits == kWholeWord) {
+      for (int32_t i = 0; i < 32; ++i) visit(first + i);
+    } else {
+      for (; bits != 0; bits &= bits - 1) visit(first + std::countr_zero(bits));
     }
   }
 }
 
-absl::Status OutsideRange(absl::string_view field, double value, absl::string_view range) {
-  return InvalidArgument(field, " is ", value, "; ", range);
+bool IsEmpty(absl::Span<const uint32_t> mask) {
+  return std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; });
+}
+
+// A logit moved by a rule stays finite, so that it stays a candidate.
+float Finite(float logit) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  return std::clamp(logit, -kMax, kMax);
 }
 
 }  // namespace
 
-absl::Status ValidateSampling(const SamplingParams& params) {
-  // Written so that NaN fails.
-  if (!(params.temperature >= 0 && std::isfinite(params.temperature)))
-    return OutsideRange("temperature", params.temperature, "expected 0 (greedy) or more, finite");
-  if (params.top_k < 0) return OutsideRange("top_k", params.top_k, "expected 0 (all) or more");
-  if (!(params.top_p >= 0 && params.top_p <= 1))
-    return OutsideRange("top_p", params.top_p, "expected at most 1 and more than 0 (0 means 1)");
-  if (!(params.min_p >= 0 && params.min_p <= 1))
-    return OutsideRange("min_p", params.min_p, "expected 0 to 1");
-  if (params.max_tokens < 0)
-    return InvalidArgument("max_tokens is ", params.max_tokens, "; expected 0 (no limit) or more");
+Sampler::Sampler(int64_t vocab, int32_t token_limit, absl::Span<const int32_t> gaps)
+    : vocab_(vocab),
+      with_text_(static_cast<size_t>(TokenMaskWords(vocab))),
+      adjusted_(static_cast<size_t>(vocab)),
+      bin_measure_(kSelectionBins) {
+  for (int32_t token = 0; token < token_limit; ++token)
+    with_text_[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
+  for (const int32_t gap : gaps) Remove(gap, &with_text_);
+  choosable_ = with_text_;
+}
+
+absl::Status Sampler::SetParams(const SamplingParams& params) {
+  DSV4_RETURN_IF_ERROR(ValidateSampling(params, vocab_));
+  std::vector<uint32_t> choosable = with_text_;
+  for (const int32_t token : params.banned_tokens) Remove(token, &choosable);
+  for (size_t i = 0; i < params.forced_tokens.size(); ++i) {
+    const int32_t token = params.forced_tokens[i];
+    if (!Contains(with_text_, token))
+      return InvalidArgument("forced_tokens[", i, "] is token ", token, ", which has no text");
+    if (!Contains(choosable, token))
+      return InvalidArgument("forced_tokens[", i, "] is token ", token,
+                             ", which banned_tokens holds, too");
+  }
+  params_ = params;
+  choosable_ = std::move(choosable);
   return absl::OkStatus();
 }
 
-SamplerScratch::SamplerScratch(int64_t vocab) { candidates.reserve(static_cast<size_t>(vocab)); }
+int32_t Sampler::ForcedToken(int64_t outputs) const {
+  if (outputs >= static_cast<int64_t>(params_.forced_tokens.size())) return -1;
+  return params_.forced_tokens[static_cast<size_t>(outputs)];
+}
 
-absl::StatusOr<int32_t> SampleToken(absl::Span<const float> logits, int32_t token_limit,
-                                    const SamplingParams& params, uint64_t position,
-                                    SamplerScratch* scratch) {
-  logits = logits.subspan(0, static_cast<size_t>(std::max(token_limit, 0)));
-  const int32_t best = ArgMax(logits);
-  if (best < 0) return Internal("none of the ", logits.size(), " logits is finite");
-  if (params.temperature == 0) return best;
-
-  Candidates& candidates = scratch->candidates;
-  candidates.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isfinite(logits[i])) candidates.push_back({logits[i], static_cast<int32_t>(i)});
+absl::Span<const float> Sampler::Adjust(absl::Span<const float> logits,
+                                        const TokenHistory& history) {
+  const bool repetition = params_.repetition_penalty != 0 && params_.repetition_penalty != 1;
+  const bool counted = params_.presence_penalty != 0 || params_.frequency_penalty != 0;
+  if (!repetition && !counted && params_.logit_bias.empty()) return logits;
+  std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  if (repetition || counted) {
+    for (const int32_t token : history.tokens()) {
+      float& logit = adjusted_[static_cast<size_t>(token)];
+      if (!std::isfinite(logit)) continue;
+      if (repetition) {
+        logit = Finite(logit > 0 ? logit / params_.repetition_penalty
+                                 : logit * params_.repetition_penalty);
+      }
+      const int32_t outputs = history.outputs(token);
+      if (outputs == 0) continue;
+      logit = Finite(logit - params_.frequency_penalty * static_cast<float>(outputs) -
+                     params_.presence_penalty);
+    }
   }
-  if (params.top_k > 0) KeepTopK(&candidates, params.top_k);
-
-  const float top_logit = logits[best];
-  for (auto& candidate : candidates)
-    candidate.weight = std::exp((candidate.weight - top_logit) / params.temperature);
-  if (params.top_p > 0 && params.top_p < 1) KeepTopP(&candidates, params.top_p);
-  // The most likely candidate has weight 1.
-  if (params.min_p > 0)
-    std::erase_if(candidates, [&](const auto& c) { return c.weight < params.min_p; });
-
-  const double wanted = Uniform(params.seed, position) * Mass(candidates);
-  double mass = 0;
-  int32_t last = best;
-  for (const auto& candidate : candidates) {
-    if (candidate.weight == 0) continue;
-    mass += candidate.weight;
-    last = candidate.token;
-    if (mass > wanted) break;
+  for (const LogitBias& entry : params_.logit_bias) {
+    float& logit = adjusted_[static_cast<size_t>(entry.token)];
+    if (std::isfinite(logit)) logit = Finite(logit + entry.bias);
   }
-  return last;
+  return adjusted_;
+}
+
+absl::Status Sampler::NothingToChoose(const TokenRules& rules) const {
+  int64_t left = 0;
+  ForEachToken(choosable_, rules.allowed, [&](int32_t) { ++left; });
+  if (left > 0) return Internal("none of the ", left, " logits to choose from is finite");
+  if (!rules.allowed.empty() && IsEmpty(rules.allowed))
+    return InvalidArgument("the mask of allowed tokens allows none");
+  if (IsEmpty(choosable_)) return InvalidArgument("banned_tokens holds every token");
+  return InvalidArgument(
+      "the mask of allowed tokens allows only tokens that are banned or have no "
+      "text");
+}
+
+absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& history,
+                            const TokenRules& rules, Distribution* out) {
+  if (!rules.allowed.empty() && rules.allowed.size() != choosable_.size())
+    return InvalidArgument("the mask of allowed tokens has ", rules.allowed.size(),
+                           " words; expected ", choosable_.size());
+  if (rules.forced >= 0) {
+    if (!rules.allowed.empty() && !Contains(rules.allowed, rules.forced))
+      return InvalidArgument("token ", rules.forced,
+                             " is forced, but the mask of allowed tokens forbids it");
+    out->SetPoint(rules.forced);
+    return absl::OkStatus();
+  }
+
+  logits = Adjust(logits, history);
+  int32_t best = -1;
+  float best_logit = -std::numeric_limits<float>::infinity();
+  ForEachToken(choosable_, rules.allowed, [&](int32_t token) {
+    const float logit = logits[static_cast<size_t>(token)];
+    // NaN compares false; the other infinity is above max().
+    if (logit > best_logit && logit <= std::numeric_limits<float>::max()) {
+      best = token;
+      best_logit = logit;
+    }
+  });
+  if (best < 0) return NothingToChoose(rules);
+  if (params_.temperature == 0) {
+    out->SetPoint(best);
+    return absl::OkStatus();
+  }
+
+  out->Assign([&](std::vector<Candidate>* candidates) {
+    candidates->clear();
+    ForEachToken(choosable_, rules.allowed, [&](int32_t token) {
+      const float logit = logits[static_cast<size_t>(token)];
+      if (std::isfinite(logit)) candidates->push_back({token, logit});
+    });
+    const absl::Span<double> bins = absl::MakeSpan(bin_measure_);
+    if (params_.top_k > 0) KeepLargest(params_.top_k, candidates, bins);
+    // The most likely one has weight 1; those without any cannot be drawn.
+    double mass = 0;
+    size_t kept = 0;
+    for (Candidate candidate : *candidates) {
+      candidate.weight = std::exp((candidate.weight - best_logit) / params_.temperature);
+      if (candidate.weight == 0) continue;
+      mass += candidate.weight;
+      (*candidates)[kept++] = candidate;
+    }
+    candidates->resize(kept);
+    if (params_.top_p > 0 && params_.top_p < 1)
+      KeepMass(static_cast<double>(params_.top_p) * mass, candidates, bins);
+    if (params_.min_p > 0)
+      std::erase_if(*candidates, [&](const Candidate& c) { return c.weight < params_.min_p; });
+  });
+  return absl::OkStatus();
 }
 
 }  // namespace dsv4

@@ -1,45 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a token from one row of logits. Pure functions of logits, parameters and position: no
-// state, no allocation beyond the caller's scratch.
+// One row of logits becomes the distribution that the next token, or a draft of it, is drawn from.
+// A function of logits, parameters, history and rules alone: the sampler's memory is scratch.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "lib/sampling/distribution.h"
+#include "lib/sampling/params.h"
+#include "lib/sampling/token_history.h"
 
 namespace dsv4 {
 
-struct SamplingParams {
-  float temperature = 0;  // 0 = greedy
-  int32_t top_k = 0;      // 0 = all
-  float top_p = 0;        // 0 = 1
-  float min_p = 0;
-  uint64_t seed = 0;
-  int64_t max_tokens = 0;  // 0 = no limit
+// 32 tokens a word: token t is bit t % 32 of word t / 32.
+inline constexpr int64_t TokenMaskWords(int64_t vocab) { return (vocab + 31) / 32; }
+
+// What holds at one position only.
+struct TokenRules {
+  absl::Span<const uint32_t>
+      allowed{};        // [TokenMaskWords(vocab)] tokens that may come; empty = all
+  int32_t forced = -1;  // this one must come
 };
 
-// InvalidArgument that names the field and its range.
-absl::Status ValidateSampling(const SamplingParams& params);
-
-// Room for one call of SampleToken on `vocab` logits; reserved once per session.
-class SamplerScratch {
+// One session's. One thread at a time; nothing allocates but the constructor and SetParams.
+class Sampler {
  public:
-  explicit SamplerScratch(int64_t vocab);
-  struct Candidate {
-    float weight;
-    int32_t token;
-  };
-  std::vector<Candidate> candidates;
-};
+  // Ids from `token_limit` on and those of `gaps` have no text and are never chosen.
+  // REQUIRES: 0 <= token_limit <= vocab; gaps lie below it.
+  Sampler(int64_t vocab, int32_t token_limit, absl::Span<const int32_t> gaps);
 
-// The token after `position` tokens: argmax when greedy (ties: lowest id), else by temperature,
-// top-k, top-p (of what top-k left), min-p, renormalise, and one uniform number of Philox(key =
-// seed, counter = position). Tokens at or beyond `token_limit` have no text and are never chosen,
-// nor are logits that are not finite; without a finite one the result is Internal.
-absl::StatusOr<int32_t> SampleToken(absl::Span<const float> logits, int32_t token_limit,
-                                    const SamplingParams& params, uint64_t position,
-                                    SamplerScratch* scratch);
+  // Takes `params`, greedy before. InvalidArgument as ValidateSampling, or for a forced token that
+  // is banned or has no text; the parameters are then as before.
+  absl::Status SetParams(const SamplingParams& params);
+  const SamplingParams& params() const { return params_; }
+
+  // The token that params().forced_tokens demands after `outputs` tokens of output, or -1.
+  int32_t ForcedToken(int64_t outputs) const;
+
+  // Shapes logits [vocab] to *out, in this order: penalties (repetition, then frequency and
+  // presence), bias, bans and `rules`, temperature, top-k, top-p (of what top-k left), min-p. At
+  // temperature 0 it is the argmax alone. Ties go to the lowest id. A forced token is certain,
+  // whatever its logit. Logits that are not finite are never chosen. REQUIRES: *out has room for
+  // vocab. InvalidArgument when bans and rules leave no token, and for a mask of a wrong size;
+  // Internal when no logit of those left is finite. *out is unspecified after an error.
+  absl::Status Shape(absl::Span<const float> logits, const TokenHistory& history,
+                     const TokenRules& rules, Distribution* out);
+
+ private:
+  // The logits with penalties and bias: `logits` themselves where there are none.
+  absl::Span<const float> Adjust(absl::Span<const float> logits, const TokenHistory& history);
+  absl::Status NothingToChoose(const TokenRules& rules) const;
+
+  int64_t vocab_;
+  std::vector<uint32_t> with_text_;  // mask
+  std::vector<uint32_t> choosable_;  // mask: with text and not banned
+  SamplingParams params_;
+  std::vector<float> adjusted_;      // [vocab] scratch
+  std::vector<double> bin_measure_;  // scratch of the selections
+};
 
 }  // namespace dsv4

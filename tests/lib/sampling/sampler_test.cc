@@ -7,7 +7,9 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <vector>
 
+#include "lib/sampling/rng.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -17,12 +19,28 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+// A sampler, and what it needs, for one row of logits at a time.
+struct Chooser {
+  explicit Chooser(size_t vocab, const SamplingParams& params = {})
+      : sampler(static_cast<int64_t>(vocab), static_cast<int32_t>(vocab), {}),
+        history(static_cast<int64_t>(vocab)),
+        distribution(static_cast<int64_t>(vocab)) {
+    REQUIRE_OK(sampler.SetParams(params));
+  }
+  int32_t Choose(const std::vector<float>& logits, uint64_t position) {
+    REQUIRE_OK(sampler.Shape(logits, history, rules, &distribution));
+    return Draw(distribution, Uniform(sampler.params().seed, position));
+  }
+
+  Sampler sampler;
+  TokenHistory history;
+  TokenRules rules;
+  Distribution distribution;
+};
+
 int32_t Sample(const std::vector<float>& logits, const SamplingParams& params,
                uint64_t position = 0) {
-  SamplerScratch scratch(static_cast<int64_t>(logits.size()));
-  auto token = SampleToken(logits, static_cast<int32_t>(logits.size()), params, position, &scratch);
-  REQUIRE_OK(token);
-  return *token;
+  return Chooser(logits.size(), params).Choose(logits, position);
 }
 
 std::vector<float> LogitsOf(const std::vector<double>& probabilities) {
@@ -33,14 +51,10 @@ std::vector<float> LogitsOf(const std::vector<double>& probabilities) {
 
 std::map<int32_t, int> Counts(const std::vector<float>& logits, const SamplingParams& params,
                               int draws) {
-  SamplerScratch scratch(static_cast<int64_t>(logits.size()));
+  Chooser chooser(logits.size(), params);
   std::map<int32_t, int> counts;
-  for (int position = 0; position < draws; ++position) {
-    auto token = SampleToken(logits, static_cast<int32_t>(logits.size()), params,
-                             static_cast<uint64_t>(position), &scratch);
-    REQUIRE_OK(token);
-    ++counts[*token];
-  }
+  for (int position = 0; position < draws; ++position)
+    ++counts[chooser.Choose(logits, static_cast<uint64_t>(position))];
   return counts;
 }
 
@@ -90,29 +104,6 @@ TEST_CASE("logits that are not finite are never chosen") {
   REQUIRE(counts.size() == 2);
   REQUIRE(counts.count(1) == 1);
   REQUIRE(counts.count(3) == 1);
-}
-
-TEST_CASE("without a finite logit the result is an error") {
-  SamplerScratch scratch(3);
-  for (float temperature : {0.0f, 1.0f}) {
-    SamplingParams params;
-    params.temperature = temperature;
-    REQUIRE_FAILS(SampleToken(std::vector<float>{kNan, kInf, -kInf}, 3, params, 0, &scratch),
-                  absl::StatusCode::kInternal, "none of the 3 logits is finite");
-    REQUIRE_FAILS(SampleToken({}, 0, params, 0, &scratch), absl::StatusCode::kInternal,
-                  "none of the 0 logits is finite");
-  }
-}
-
-TEST_CASE("tokens from token_limit on are never chosen") {
-  const std::vector<float> logits = {0.0f, 0.1f, 9.0f, 9.0f};
-  SamplerScratch scratch(4);
-  REQUIRE(*SampleToken(logits, 2, {}, 0, &scratch) == 1);
-  REQUIRE(*SampleToken(logits, 100, {}, 0, &scratch) == 2);
-  SamplingParams params;
-  params.temperature = 1;
-  for (uint64_t position = 0; position < 200; ++position)
-    REQUIRE(*SampleToken(logits, 2, params, position, &scratch) < 2);
 }
 
 TEST_CASE("top-k keeps the k most likely, ties by the lowest id") {
@@ -245,56 +236,15 @@ TEST_CASE("a choice depends on seed and position, not on the order of calls") {
   std::vector<int32_t> forward, backward(30);
   for (uint64_t position = 0; position < 30; ++position)
     forward.push_back(Sample(logits, params, position));
-  SamplerScratch scratch(50);
+  Chooser chooser(50, params);
   for (uint64_t position = 30; position-- > 0;)
-    backward[position] = *SampleToken(logits, 50, params, position, &scratch);
+    backward[position] = chooser.Choose(logits, position);
   REQUIRE(forward == backward);
   params.seed = 5;
   std::vector<int32_t> other;
   for (uint64_t position = 0; position < 30; ++position)
     other.push_back(Sample(logits, params, position));
   REQUIRE(forward != other);
-}
-
-TEST_CASE("the scratch of the whole vocabulary never grows") {
-  constexpr int kVocab = 129280;
-  std::vector<float> logits(kVocab);
-  for (int i = 0; i < kVocab; ++i) logits[i] = static_cast<float>(i * 7919 % kVocab) * 1e-4f;
-  SamplerScratch scratch(kVocab);
-  std::vector<SamplingParams> all(5);
-  for (size_t i = 1; i < all.size(); ++i) all[i].temperature = 0.8f;
-  all[2].top_k = 40;
-  all[3].top_p = 0.9f;
-  all[4].min_p = 0.1f;
-  const size_t capacity = scratch.candidates.capacity();
-  const auto* data = scratch.candidates.data();
-  for (const SamplingParams& params : all) {
-    const auto token = SampleToken(logits, kVocab, params, 1, &scratch);
-    REQUIRE_OK(token);
-    REQUIRE(scratch.candidates.capacity() == capacity);
-    REQUIRE(scratch.candidates.data() == data);
-  }
-}
-
-TEST_CASE("parameters outside their range are refused by name") {
-  const auto refused = [](SamplingParams params, const char* text) {
-    REQUIRE_FAILS(ValidateSampling(params), absl::StatusCode::kInvalidArgument, text);
-  };
-  REQUIRE_OK(ValidateSampling({}));
-  SamplingParams p;
-  p = {}, p.temperature = -0.5f, refused(p, "temperature is -0.5");
-  p = {}, p.temperature = kNan, refused(p, "temperature is nan");
-  p = {}, p.temperature = kInf, refused(p, "temperature is inf");
-  p = {}, p.top_k = -1, refused(p, "top_k is -1");
-  p = {}, p.top_p = 1.5f, refused(p, "top_p is 1.5");
-  p = {}, p.top_p = -0.5f, refused(p, "top_p is -0.5");
-  p = {}, p.top_p = kNan, refused(p, "top_p is nan");
-  p = {}, p.min_p = 1.25f, refused(p, "min_p is 1.25");
-  p = {}, p.min_p = -0.25f, refused(p, "min_p is -0.25");
-  p = {}, p.min_p = kNan, refused(p, "min_p is nan");
-  p = {}, p.max_tokens = -1, refused(p, "max_tokens is -1");
-  p = {}, p.temperature = 100, p.top_k = 1, p.top_p = 1, p.min_p = 1, p.max_tokens = 1;
-  REQUIRE_OK(ValidateSampling(p));
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a caller asks of the choice of tokens, and the ranges of it. Plain data; sampler.h applies
+// it. Stop strings are checked where they are used (lib/text/stop_strings.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace dsv4 {
+
+inline constexpr float kMinRepetitionPenalty = 0.01f, kMaxRepetitionPenalty = 100;
+inline constexpr float kMaxCountPenalty = 2;  // presence and frequency: -2 to 2
+inline constexpr float kMaxLogitBias = 100;   // -100 to 100
+inline constexpr int32_t kMaxLogProbs = 20;
+inline constexpr int32_t kMaxDraftTokens = 7;
+
+struct LogitBias {
+  int32_t token;
+  float bias;
+};
+
+struct SamplingParams {
+  float temperature = 0;  // 0 = greedy
+  int32_t top_k = 0;      // 0 = all
+  float top_p = 0;        // 0 = 1
+  float min_p = 0;
+  uint64_t seed = 0;
+  int64_t max_tokens = 0;  // 0 = no limit
+
+  // Logits of tokens of the prompt and the output: divided by it when positive, multiplied when
+  // negative. 0 or 1 = off.
+  float repetition_penalty = 0;
+  // Taken off the logits of tokens of the output: once, and once per occurrence.
+  float presence_penalty = 0, frequency_penalty = 0;
+  std::vector<LogitBias> logit_bias{};   // added to logits; several of one token add up
+  std::vector<int32_t> banned_tokens{};  // never chosen
+  std::vector<int32_t> forced_tokens{};  // the output begins with these
+
+  // Each ends the turn.
+  std::vector<int32_t> stop_tokens{};
+  std::vector<std::string> stop_strings{};
+
+  int32_t log_probs = 0;     // so many of the most likely tokens are reported with each token
+  int32_t draft_tokens = 0;  // speculation: drafts per forward, 0 = off
+};
+
+// InvalidArgument that names the field and its range; token ids are held against `vocab` ids.
+absl::Status ValidateSampling(const SamplingParams& params, int64_t vocab);
+
+}  // namespace dsv4
