@@ -10,7 +10,7 @@ Manifest CpuManifest() {
       kCpuLinearFp8,      kCpuLinearBf16,      kCpuOutputGroups, kCpuMoeGate,    kCpuExpertFfn,
       kCpuRopeTable,      kCpuEmbedRows,       kCpuHcPre,        kCpuHcPost,     kCpuHcHead,
       kCpuMtpCombine,     kCpuRmsNorm,         kCpuQkvPrepare,   kCpuCompressKv, kCpuIndexQuery,
-      kCpuIndexScoreTopk, kCpuSparseAttention,
+      kCpuIndexScoreTopk, kCpuSparseAttention, kCpuCopyRows,
   };
   return entries;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/op/dense.h"
 
+#include <algorithm>
+
 #include "lib/base/checked_math.h"
 #include "lib/base/status_macros.h"
 
@@ -22,6 +24,15 @@ absl::Status Validate(const EmbedRowsParams& p) {
 Cost CostOf(const EmbedRowsParams& p) {
   return {.bytes = int64_t{p.rows} * p.embed.k * kActBytes * (1 + p.copies), .flops = 0};
 }
+
+absl::Status Validate(const CopyRowsParams& p) {
+  return Expect(p.rows >= 1 && p.row_bytes >= 1 && p.from != nullptr && p.to != nullptr &&
+                    std::find(p.from, p.from + p.rows, nullptr) == p.from + p.rows &&
+                    std::find(p.to, p.to + p.rows, nullptr) == p.to + p.rows,
+                "copy_rows: rows ", p.rows, ", bytes ", p.row_bytes, " or a null pointer");
+}
+
+Cost CostOf(const CopyRowsParams& p) { return {.bytes = 2 * p.rows * p.row_bytes, .flops = 0}; }
 
 absl::Status Validate(const RmsNormParams& p) {
   return Expect(p.rows >= 1 && p.dim >= 1 && (p.quantized == nullptr || p.dim % kFp8Block == 0) &&

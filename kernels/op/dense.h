@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contracts of the dense operators: embedding rows, RMSNorm with quantiser, FP8 and bf16 linears,
-// and the grouped low-rank output projection.
+// Contracts of the dense operators: embedding rows and copies of rows, RMSNorm with quantiser, FP8
+// and bf16 linears, and the grouped low-rank output projection.
 #pragma once
 
 #include <array>
@@ -18,6 +18,16 @@ struct EmbedRowsParams {
   const int32_t* tokens = nullptr;  // [T], each in [0, embed.n)
   Bf16Weight embed{};               // [vocab, D]
   void* out = nullptr;              // [T, copies, D] act
+};
+
+// to[r][0 .. row_bytes) = from[r][0 .. row_bytes): gathers and scatters rows of any type. No row's
+// destination overlaps its source or another row's source or destination.
+struct CopyRowsParams {
+  static constexpr Op kOp = Op::kCopyRows;
+  int32_t rows = 0;
+  int64_t row_bytes = 0;
+  const std::byte* const* from = nullptr;  // [rows]
+  std::byte* const* to = nullptr;          // [rows]
 };
 
 // normed = x * rsqrt(mean(x^2) + eps) * weight, in f32, rounded (kRoundRmsNorm); quantized =
@@ -80,11 +90,13 @@ struct OutputGroupsParams {
 };
 
 absl::Status Validate(const EmbedRowsParams& params);
+absl::Status Validate(const CopyRowsParams& params);
 absl::Status Validate(const RmsNormParams& params);
 absl::Status Validate(const LinearFp8Params& params);
 absl::Status Validate(const LinearBf16Params& params);
 absl::Status Validate(const OutputGroupsParams& params);
 Cost CostOf(const EmbedRowsParams& params);
+Cost CostOf(const CopyRowsParams& params);
 Cost CostOf(const RmsNormParams& params);
 Cost CostOf(const LinearFp8Params& params);
 Cost CostOf(const LinearBf16Params& params);

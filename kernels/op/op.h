@@ -44,6 +44,7 @@ enum class Op : int32_t {
   kMoeGate,
   kExpertFfn,
   kMtpCombine,
+  kCopyRows,
   kCount,
 };
 

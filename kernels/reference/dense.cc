@@ -46,6 +46,12 @@ void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params
   });
 }
 
+void LaunchCopyRows(const LaunchContext& context, const CopyRowsParams& params) {
+  StreamOf(context).ParallelFor(params.rows, [&](int64_t r, int) {
+    std::copy_n(params.from[r], params.row_bytes, params.to[r]);
+  });
+}
+
 void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
   const int64_t dim = params.dim;
   StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {

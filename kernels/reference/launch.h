@@ -13,6 +13,7 @@ namespace dsv4::reference {
 
 void LaunchRopeTable(const LaunchContext& context, const RopeTableParams& params);
 void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params);
+void LaunchCopyRows(const LaunchContext& context, const CopyRowsParams& params);
 void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params);
 void LaunchLinearFp8(const LaunchContext& context, const LinearFp8Params& params);
 void LaunchLinearBf16(const LaunchContext& context, const LinearBf16Params& params);

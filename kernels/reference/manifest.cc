@@ -39,6 +39,7 @@ constexpr KernelEntry kEntries[] = {
     Entry<MoeGateParams, &LaunchMoeGate, &MoeGateWorkspace>("reference.moe_gate"),
     Entry<ExpertFfnParams, &LaunchExpertFfn, &ExpertFfnWorkspace>("reference.expert_ffn"),
     Entry<MtpCombineParams, &LaunchMtpCombine>("reference.mtp_combine"),
+    Entry<CopyRowsParams, &LaunchCopyRows>("reference.copy_rows"),
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Op::kCount));
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cpu backend's row operators: rope_table, embed_rows, rms_norm, the hyper-connection and the
-// MTP block's input, bit for bit against the reference in published numerics (both round the same
-// doubles) or plain arithmetic; the quantisers of single values; and the row rule.
+// The cpu backend's row operators: rope_table, embed_rows, copy_rows, rms_norm, the
+// hyper-connection and the MTP block's input, bit for bit against the reference in published
+// numerics (both round the same doubles) or plain arithmetic; the quantisers of single values; and
+// the row rule.
 #include <cmath>
 
 #include "kernels/op/dense.h"
@@ -70,6 +71,55 @@ TEST_CASE("cpu embed_rows copies bits") {
       REQUIRE(out[i] == embed[static_cast<size_t>(token * kDim + i % kDim)]);
     }
   }
+}
+
+template <class Act>
+void RequireCopies() {
+  for (const int64_t bytes : {1, 584, 2048, 100000}) {
+    constexpr int64_t kPlaces = 40;
+    Guarded<unsigned char> from(kPlaces * bytes), to(kPlaces * bytes);
+    for (int64_t i = 0; i < from.size(); ++i) {
+      from[i] = static_cast<unsigned char>(Hash(static_cast<uint64_t>(i)));
+    }
+    // Scattered, every third place of `to`; one source twice.
+    std::vector<const std::byte*> sources;
+    std::vector<std::byte*> places;
+    std::vector<int64_t> source_of(kPlaces, -1);
+    for (int64_t place = 0; place < kPlaces; place += 3) {
+      const int64_t source = place == 3 ? 0 : place * 7 % kPlaces;
+      source_of[static_cast<size_t>(place)] = source;
+      sources.push_back(reinterpret_cast<const std::byte*>(from.data() + source * bytes));
+      places.push_back(reinterpret_cast<std::byte*>(to.data() + place * bytes));
+    }
+    CopyRowsParams p;
+    p.rows = static_cast<int32_t>(places.size());
+    p.row_bytes = bytes;
+    p.from = sources.data();
+    p.to = places.data();
+    Launch<Act>(p, 3);
+    REQUIRE(to.Intact());
+    for (int64_t i = 0; i < to.size(); ++i) {
+      const int64_t source = source_of[static_cast<size_t>(i / bytes)];
+      const unsigned char kept = Guarded<unsigned char>::kPoison;
+      if (to[i] != (source < 0 ? kept : from[source * bytes + i % bytes])) {
+        FAIL("byte " << i << " of rows of " << bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("copy_rows moves rows from anywhere to anywhere") {
+  RequireCopies<uint16_t>();
+  RequireCopies<float>();
+  CopyRowsParams p;
+  std::byte byte{};
+  const std::byte* from[] = {&byte, nullptr};
+  std::byte* to[] = {&byte, &byte};
+  p.rows = 2;
+  p.row_bytes = 1;
+  p.from = from;
+  p.to = to;
+  REQUIRE_FAILS(Validate(p), absl::StatusCode::kInvalidArgument, "copy_rows");
 }
 
 template <class Act>

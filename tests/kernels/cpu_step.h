@@ -232,6 +232,7 @@ void Launch(const Params& params, int threads = 1) {
     static const std::map<Op, const KernelEntry*> entries = {
         {Op::kRopeTable, &kCpuRopeTable},
         {Op::kEmbedRows, &kCpuEmbedRows},
+        {Op::kCopyRows, &kCpuCopyRows},
         {Op::kHcPre, &kCpuHcPre},
         {Op::kHcPost, &kCpuHcPost},
         {Op::kHcHead, &kCpuHcHead},
