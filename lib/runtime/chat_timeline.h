@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages to the tokens of a session: rendered by the chat encoder, but for the assistant's turns
+// that were sampled here, which stay the tokens they were. Which turns those are, and how they came
+// about, is conversation.h's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/text/chat_message.h"
+#include "lib/text/tokenizer.h"
+
+namespace dsv4 {
+
+// A turn of the assistant as it was sampled.
+struct SampledTurn {
+  std::vector<int32_t> ids;  // what follows the opened turn, without the token that ended it
+  bool reasons;              // the turn was opened with <think>
+  // Where in `ids` the content begins; nullopt where no token boundary is that place.
+  std::optional<size_t> content_begin;
+};
+
+class ChatTimeline {
+ public:
+  // NotFound, naming it: a control token that the tokenizer lacks. `tokenizer` must outlive this.
+  static absl::StatusOr<ChatTimeline> Create(const Tokenizer& tokenizer);
+
+  // Whether a prompt that ends with `id` leaves the turn to the assistant.
+  bool OpensTurn(int32_t id) const { return IsTask(id) || id == think_ || id == think_end_; }
+  // Whether that turn begins with reasoning.
+  bool OpensReasoning(int32_t id) const { return id == think_; }
+
+  // The turn of the sampled `ids`. Reasoning that they do not end is closed.
+  SampledTurn TurnOf(std::vector<int32_t> ids, bool reasons) const;
+
+  // The prompt of `messages`, as RenderChat gives it but for the turns of `sampled`, one for each
+  // message: an assistant's turn that was sampled keeps its tokens, or those of its content where
+  // its reasoning is dropped; nullopt, and a turn of which the dropped reasoning cannot be cut, is
+  // rendered from the message. Errors: those of RenderChat.
+  absl::StatusOr<std::vector<int32_t>> Render(absl::Span<const ChatMessage> messages,
+                                              absl::Span<const std::optional<SampledTurn>> sampled,
+                                              const ChatOptions& options) const;
+
+ private:
+  explicit ChatTimeline(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  bool IsTask(int32_t id) const;
+
+  const Tokenizer* tokenizer_;
+  int32_t end_ = -1, assistant_ = -1, think_ = -1, think_end_ = -1;
+  std::vector<int32_t> tasks_;
+};
+
+}  // namespace dsv4

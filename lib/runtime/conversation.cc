@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/conversation.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
+#include "lib/base/quoted.h"
+#include "lib/base/status_macros.h"
+#include "lib/text/completion_markup.h"
+#include "lib/text/json_text.h"
+#include "lib/text/python_json.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr absl::string_view kAssistantRole = "assistant";
+
+bool IsAssistant(const ChatMessage& message) { return message.role == kAssistantRole; }
+
+void Ignore(const ParserEvent&) {}
+
+// What the model wrote may be nested deeper than the encoder reads; as a string it is kept.
+void MakeReadable(std::string* arguments) {
+  if (!absl::IsUnimplemented(ParsePythonJson(*arguments, "arguments").status())) return;
+  std::string wrapped = "{\"arguments\": \"";
+  AppendJsonEscaped(*arguments, &wrapped);
+  *arguments = wrapped + "\"}";
+}
+
+}  // namespace
+
+Conversation::Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline)
+    : session_(session), tokenizer_(tokenizer), timeline_(std::move(timeline)) {}
+
+absl::StatusOr<std::unique_ptr<Conversation>> Conversation::Open(Session* session,
+                                                                 std::vector<ChatMessage> messages,
+                                                                 const ChatOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, session->engine()->tokenizer());
+  DSV4_ASSIGN_OR_RETURN(ChatTimeline timeline, ChatTimeline::Create(*tokenizer));
+  std::unique_ptr<Conversation> made(new Conversation(session, tokenizer, std::move(timeline)));
+  made->options_ = options;
+  made->messages_ = std::move(messages);
+  made->sampled_.resize(made->messages_.size());
+  DSV4_RETURN_IF_ERROR(made->Sync());
+  return made;
+}
+
+absl::Status Conversation::Append(std::vector<ChatMessage> messages) {
+  if (messages.empty()) return InvalidArgument("the list of messages to append is empty");
+  EndTurn(Ignore);
+  const size_t before = messages_.size();
+  std::move(messages.begin(), messages.end(), std::back_inserter(messages_));
+  sampled_.resize(messages_.size());
+  const absl::Status status = Sync();
+  if (!status.ok()) {
+    messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(before), messages_.end());
+    sampled_.resize(before);
+  }
+  return status;
+}
+
+absl::Status Conversation::Truncate(size_t count) {
+  EndTurn(Ignore);
+  if (count > messages_.size()) {
+    return InvalidArgument("the conversation has ", messages_.size(), " messages, fewer than ",
+                           count);
+  }
+  const auto cut = static_cast<ptrdiff_t>(count);
+  std::vector<ChatMessage> messages(std::make_move_iterator(messages_.begin() + cut),
+                                    std::make_move_iterator(messages_.end()));
+  std::vector<std::optional<SampledTurn>> sampled(std::make_move_iterator(sampled_.begin() + cut),
+                                                  std::make_move_iterator(sampled_.end()));
+  messages_.erase(messages_.begin() + cut, messages_.end());
+  sampled_.resize(count);
+  const absl::Status status = Sync();
+  if (!status.ok()) {
+    std::move(messages.begin(), messages.end(), std::back_inserter(messages_));
+    std::move(sampled.begin(), sampled.end(), std::back_inserter(sampled_));
+  }
+  return status;
+}
+
+absl::Status Conversation::SetOptions(const ChatOptions& options) {
+  EndTurn(Ignore);
+  const ChatOptions before = std::exchange(options_, options);
+  const absl::Status status = Sync();
+  if (!status.ok()) options_ = before;
+  return status;
+}
+
+absl::Status Conversation::Sync() {
+  DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                        timeline_.Render(messages_, sampled_, options_));
+  DSV4_RETURN_IF_ERROR(session_->Sync(tokens).status());
+  session_tokens_ = tokens.size();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
+  const absl::Span<const int32_t> tokens = session_->tokens();
+  if (tokens.size() != session_tokens_) {
+    return InvalidArgument("the session holds ", tokens.size(), " tokens, but its messages left ",
+                           session_tokens_, " there: it was changed from outside");
+  }
+  if (!turn_) {
+    if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
+    if (IsAssistant(messages_.back()) || !timeline_.OpensTurn(tokens.back())) {
+      return InvalidArgument("messages[", messages_.size() - 1, "] (role ",
+                             Quoted(messages_.back().role), ") gives the assistant no turn");
+    }
+  }
+  const bool reasons = timeline_.OpensReasoning(tokens.back());
+  DSV4_ASSIGN_OR_RETURN(const StepResult step, session_->Step());
+  ++session_tokens_;
+  if (!turn_) BeginTurn(reasons);
+  const bool stopped = step.finish == Finish::kStop;
+  if (!stopped) turn_->ids.push_back(step.token);
+  Feed(step.text, sink);
+  if (step.finish != Finish::kNone) FinishTurn(stopped, sink);
+  return step;
+}
+
+void Conversation::BeginTurn(bool reasons) {
+  StreamingParser::Options options = {
+      .mode = reasons ? ThinkingMode::kThinking : ThinkingMode::kChat,
+      .id_prefix = absl::StrCat("call_", messages_.size(), "_")};
+  turn_.emplace(OpenTurn{.parser = StreamingParser(std::move(options)),
+                         .reply = {.role = std::string(kAssistantRole), .content = ""},
+                         .reasons = reasons});
+}
+
+void Conversation::Feed(absl::string_view text, Sink sink) {
+  turn_->text.append(text.data(), text.size());
+  turn_->parser.Feed(text, [&](const ParserEvent& event) {
+    Record(event);
+    sink(event);
+  });
+}
+
+void Conversation::Record(const ParserEvent& event) {
+  ChatMessage& reply = turn_->reply;
+  const auto append = [&](std::string* text) { absl::StrAppend(text, event.text); };
+  switch (event.kind) {
+    case ParserEvent::Kind::kReasoning:
+      return append(&reply.reasoning_content);
+    case ParserEvent::Kind::kText:
+      return append(&reply.content);
+    case ParserEvent::Kind::kToolCallStart:
+      reply.tool_calls.push_back(
+          {.id = std::string(event.id), .name = std::string(event.text), .arguments = ""});
+      return;
+    case ParserEvent::Kind::kToolCallArguments:
+      return append(&reply.tool_calls.back().arguments);
+    case ParserEvent::Kind::kEnd:
+      turn_->unfinished = event.unfinished;
+      return;
+    case ParserEvent::Kind::kToolCallEnd:
+    case ParserEvent::Kind::kMalformed:
+      return;
+  }
+}
+
+void Conversation::EndTurn(Sink sink) {
+  if (!turn_) return;
+  // The session may hold a character that is not whole yet: it is in `ids`, so it is delivered.
+  const absl::StatusOr<std::string> text = tokenizer_->Decode(turn_->ids);
+  if (text.ok() && absl::StartsWith(*text, turn_->text)) {
+    Feed(absl::string_view(*text).substr(turn_->text.size()), sink);
+  }
+  FinishTurn(/*stopped=*/false, sink);
+}
+
+void Conversation::FinishTurn(bool stopped, Sink sink) {
+  const auto deliver = [&](const ParserEvent& event) {
+    Record(event);
+    sink(event);
+  };
+  if (stopped) turn_->parser.Feed(markup::kEndOfSentence, deliver);
+  turn_->parser.Finish(deliver);
+  for (ToolCall& call : turn_->reply.tool_calls) MakeReadable(&call.arguments);
+  sampled_.push_back(AsSampled(stopped));
+  messages_.push_back(std::move(turn_->reply));
+  turn_.reset();
+}
+
+// A turn cut within tool markup is rendered from its message, whose calls are whole; so is one
+// whose tokens spell something else than what was delivered.
+std::optional<SampledTurn> Conversation::AsSampled(bool stopped) const {
+  const absl::StatusOr<std::string> text = tokenizer_->Decode(turn_->ids);
+  if (!text.ok() || *text != turn_->text || (turn_->unfinished && !stopped)) return std::nullopt;
+  return timeline_.TurnOf(turn_->ids, turn_->reasons);
+}
+
+const ChatMessage* Conversation::reply() const {
+  if (turn_) return &turn_->reply;
+  const auto last = std::find_if(messages_.rbegin(), messages_.rend(), IsAssistant);
+  return last == messages_.rend() ? nullptr : &*last;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chat on a session: the messages so far, and the timeline that they make. The assistant's turns
+// stay the tokens that were sampled, everything else is what the chat encoder renders, so that the
+// session keeps the rows of all that a new turn does not change. How messages are written is
+// lib/text's, what is computed and what is kept the session's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/runtime/chat_timeline.h"
+#include "lib/runtime/session.h"
+#include "lib/text/chat_message.h"
+#include "lib/text/streaming_parser.h"
+#include "lib/text/tokenizer.h"
+
+namespace dsv4 {
+
+// Messages are numbered from the beginning of the conversation; a turn of the assistant is one from
+// its first token on. One thread at a time.
+class Conversation {
+ public:
+  using Sink = StreamingParser::Sink;
+
+  // Makes `messages` (perhaps none) the timeline of `session`, which must outlive this object and
+  // not be synced or stepped but through it. NotFound for a model without a tokenizer; errors as of
+  // Append.
+  static absl::StatusOr<std::unique_ptr<Conversation>> Open(Session* session,
+                                                            std::vector<ChatMessage> messages,
+                                                            const ChatOptions& options);
+
+  // What goes on after the assistant's turn (or before it: nothing is computed yet). A turn that is
+  // being generated ends as by EndTurn, also when this fails; apart from that a failed call changes
+  // nothing. Errors: those of RenderChat and Session::Sync; InvalidArgument for no messages.
+  absl::Status Append(std::vector<ChatMessage> messages);
+  // Keeps the first `count` messages alone. InvalidArgument when there are fewer. Otherwise as
+  // Append.
+  absl::Status Truncate(size_t count);
+  // How the conversation is rendered from here on, earlier turns included. Otherwise as Append.
+  absl::Status SetOptions(const ChatOptions& options);
+
+  // Computes what is pending and samples one token of the assistant's turn; `sink` gets what it
+  // decides, with the last token of the turn also what is held, and kEnd. Calls of tools have the
+  // id "call_M_N": message M, call N.
+  // Errors: those of Session::Step, after which the turn can go on; InvalidArgument when the last
+  // message does not give the assistant its turn, or when the session was changed from outside.
+  absl::StatusOr<StepResult> Step(Sink sink);
+
+  // Ends the turn where it is, when one is being generated: `sink` gets what is held, and kEnd.
+  // The message keeps everything delivered; the next prompt closes its reasoning or its calls.
+  void EndTurn(Sink sink);
+
+  // Not the turn being generated.
+  absl::Span<const ChatMessage> messages() const { return messages_; }
+  // The assistant's last turn as far as it goes; null before the first.
+  const ChatMessage* reply() const;
+
+ private:
+  struct OpenTurn {
+    StreamingParser parser;
+    ChatMessage reply;
+    std::vector<int32_t> ids{};
+    std::string text{};  // that the session gave for `ids`
+    bool reasons = false;
+    bool unfinished = false;  // ends within tool markup
+  };
+  Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline);
+  absl::Status Sync();
+  void BeginTurn(bool reasons);
+  void Record(const ParserEvent& event);
+  void Feed(absl::string_view text, Sink sink);
+  void FinishTurn(bool stopped, Sink sink);
+  std::optional<SampledTurn> AsSampled(bool stopped) const;
+
+  Session* session_;
+  const Tokenizer* tokenizer_;
+  const ChatTimeline timeline_;
+  ChatOptions options_;
+  std::vector<ChatMessage> messages_;
+  // One for each message; nullopt for one that is rendered from its texts.
+  std::vector<std::optional<SampledTurn>> sampled_;
+  std::optional<OpenTurn> turn_;
+  size_t session_tokens_ = 0;  // that this object left in the session
+};
+
+}  // namespace dsv4
