@@ -2,7 +2,9 @@
 #include "kernels/op/attention.h"
 
 #include <algorithm>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
@@ -27,6 +29,21 @@ absl::Status CheckSaves(const SequenceRows& s) {
                 " rows with the last save at row ", row);
 }
 
+absl::Status ExpectFormat(const char* what, RowFormat format,
+                          absl::Span<const RowFormat> supported) {
+  if (std::find(supported.begin(), supported.end(), format) != supported.end()) {
+    return absl::OkStatus();
+  }
+  std::string names;
+  for (const RowFormat each : supported) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", RowFormatName(each));
+  }
+  return Unsupported(what, " in format ", RowFormatName(format), "; supported: ", names);
+}
+
+// What one row of a pool takes.
+int64_t RowBytes(const RowPool& pool) { return pool.row_bytes + RowScaleBytes(pool.format); }
+
 // Rows of compressed kind that row r of the step attends.
 int64_t AttendedGroups(const SparseAttentionParams& p, int64_t position) {
   if (p.ratio == 0) return 0;
@@ -35,6 +52,25 @@ int64_t AttendedGroups(const SparseAttentionParams& p, int64_t position) {
 }
 
 }  // namespace
+
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const QkvPrepareParams& p) {
+  return ExpectFormat("window rows", p.window.format, formats.rows);
+}
+
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const CompressKvParams& p) {
+  return p.index_keys ? ExpectFormat("index keys", p.rows.format, formats.index_keys)
+                      : ExpectFormat("compressed rows", p.rows.format, formats.rows);
+}
+
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const IndexScoreTopkParams& p) {
+  return ExpectFormat("index keys", p.keys.format, formats.index_keys);
+}
+
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const SparseAttentionParams& p) {
+  DSV4_RETURN_IF_ERROR(ExpectFormat("window rows", p.window.format, formats.rows));
+  if (p.ratio == 0) return absl::OkStatus();
+  return ExpectFormat("compressed rows", p.groups.format, formats.rows);
+}
 
 absl::Status Validate(const QkvPrepareParams& p) {
   DSV4_RETURN_IF_ERROR(CheckStep("qkv_prepare", p.step));
@@ -45,7 +81,7 @@ absl::Status Validate(const QkvPrepareParams& p) {
 
 Cost CostOf(const QkvPrepareParams& p) {
   const int64_t rows = p.step->rows;
-  return {.bytes = rows * kKvRowElements * kActBytes * (2 * p.heads + 2),
+  return {.bytes = rows * (kKvRowElements * kActBytes * (2 * p.heads + 1) + RowBytes(p.window)),
           .flops = rows * kKvRowElements * (p.heads + 1) * 4};
 }
 
@@ -66,7 +102,7 @@ Cost CostOf(const CompressKvParams& p) {
   int64_t saves = 0;
   for (int i = 0; i < p.step->sequence_count; ++i) saves += p.step->sequences[i].save_count;
   return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + saves) * state +
-                   (rows / p.ratio) * p.dim() * kActBytes,
+                   (rows / p.ratio) * RowBytes(p.rows),
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
 }
 
@@ -95,7 +131,7 @@ Cost CostOf(const IndexScoreTopkParams& p) {
   for (int i = 0; i < p.step->sequence_count; ++i) {
     const SequenceRows& s = p.step->sequences[i];
     const int64_t last = VisibleGroups(s.first_position + s.rows - 1, kCsaRatio);
-    if (last > p.topk) cost.bytes += last * kIndexKeyElements * kActBytes;
+    if (last > p.topk) cost.bytes += last * RowBytes(p.keys);
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t visible = VisibleGroups(s.first_position + r, kCsaRatio);
       // All groups are selected without a score when they fit.
@@ -124,7 +160,7 @@ Cost CostOf(const SparseAttentionParams& p) {
     const int64_t window = std::min<int64_t>(end - s.window_begin, s.rows + kWindowTokens - 1);
     int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(end - 1, p.ratio);
     if (p.ratio == kCsaRatio) groups = std::min<int64_t>(groups, int64_t{s.rows} * p.topk);
-    cost.bytes += (window + groups) * kKvRowElements * kActBytes;
+    cost.bytes += window * RowBytes(p.window) + groups * RowBytes(p.groups);
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t position = s.first_position + r;
       const int64_t attended = std::min<int64_t>(position + 1 - s.window_begin, kWindowTokens) +

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contracts of the attention operators (model.md 4.2 to 4.4): preparation of queries and window
 // rows, the compressors, the indexer, and sparse attention over window and compressed rows.
+//
+// Rows of the cache are stored in the format of their pool (kernels/op/kv_layout.h). kPacked and
+// kIndexFp4 hold what the quantisers of these contracts give, exactly; they are for launches in
+// which kQuantWindowRow and kQuantCompressedRow, or kQuantIndexKey, are in force. kBf16 rounds what
+// is not a bf16 number, kFp8PerTensor all elements to e4m3.
 #pragma once
+
+#include "absl/types/span.h"
 
 #include "kernels/op/kv_layout.h"
 #include "kernels/op/op.h"
@@ -22,7 +29,7 @@ struct QkvPrepareParams {
   const uint16_t* kv_norm = nullptr;  // [512] bf16
   float eps = 0;
   bool compressed_rope = false;  // step.rope.compressed instead of .window
-  RowPool window{};              // rows of 512 act elements
+  RowPool window{};              // rows of 512
 };
 
 // The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the
@@ -44,7 +51,7 @@ struct CompressKvParams {
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
   int64_t state_offset_bytes = 0;  // of this compressor in SequenceRows.state_in and of each save
-  RowPool rows{};                  // of d act elements; group g of a sequence: block
+  RowPool rows{};                  // of d elements; group g of a sequence: block
                                    // group_blocks[g * ratio / 256], slot g % (256 / ratio)
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
   int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
@@ -70,7 +77,7 @@ struct IndexScoreTopkParams {
   const void* q = nullptr;        // [T, heads, 128] act
   const void* weights = nullptr;  // [T, heads] act: output of weights_proj
   float weight_scale = 0;         // 128^-0.5 * heads^-0.5
-  RowPool keys{};                 // rows of 128 act elements, ratio 4
+  RowPool keys{};                 // rows of 128, ratio 4
   int32_t* selected = nullptr;    // [T, topk]: groups of the row's own sequence, ascending, then -1
 };
 
@@ -86,14 +93,26 @@ struct SparseAttentionParams {
   int32_t heads = 0;                  // H, local
   int32_t ratio = 0;                  // 0, 4 or 128; not 0: step.rope.compressed
   const void* q = nullptr;            // [T, H, 512] act
-  RowPool window{};                   // rows of 512 act elements
-  RowPool groups{};                   // rows of 512 act elements; unused at ratio 0
+  RowPool window{};                   // rows of 512
+  RowPool groups{};                   // rows of 512; unused at ratio 0
   const int32_t* selected = nullptr;  // [T, topk], ratio 4 only
   int32_t topk = 0;
   const float* sink = nullptr;  // [H]
   float softmax_scale = 0;
   void* o = nullptr;  // [T, H, 512] act; may be q
 };
+
+// The formats that a backend's kernels read and write.
+struct BackendRowFormats {
+  absl::Span<const RowFormat> rows, index_keys;
+};
+
+// For a backend's `supports`: Unsupported, with the formats it has, when a pool has another one.
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const QkvPrepareParams& params);
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const CompressKvParams& params);
+absl::Status ExpectRowFormats(const BackendRowFormats& formats, const IndexScoreTopkParams& params);
+absl::Status ExpectRowFormats(const BackendRowFormats& formats,
+                              const SparseAttentionParams& params);
 
 absl::Status Validate(const QkvPrepareParams& params);
 absl::Status Validate(const CompressKvParams& params);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/reference/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
@@ -69,15 +70,10 @@ void StoreOrClear(const Pool* pool, float* triple, int64_t dim) {
   for (int64_t i = 0; i < 3; ++i) std::fill_n(triple + i * dim, kChunk, 0.0f);
 }
 
-float* GroupRow(const CompressKvParams& params, const SequenceRows& sequence, int64_t group) {
-  const int64_t groups_per_block = kGroupBlockTokens / params.ratio;
-  return reinterpret_cast<float*>(
-      params.rows.Row(sequence.group_blocks[group / groups_per_block], group % groups_per_block));
-}
-
 // Runs dims [first_dim, first_dim + kChunk) of a sequence's rows through the state; the pooled
-// value of a group that ends goes to its row.
-void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, int64_t first_dim) {
+// value of a group that ends at row t of the step goes to pooled_rows[t].
+void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, int64_t first_dim,
+                  float* pooled_rows) {
   const bool overlapping = params.ratio == kCsaRatio;
   const int64_t dim = params.dim(), width = params.width();
   const float* in =
@@ -108,7 +104,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
     part_b.Add(params.k + row + b, params.z + row + b, params.ape + ape + b);
     const bool ends = entry + 1 == params.ratio;
     if (ends) {
-      float* pooled = GroupRow(params, sequence, group) + first_dim;
+      float* pooled = pooled_rows + (sequence.first_row + i) * dim + first_dim;
       if (overlapping && group > 0) {
         part_b.FinishWith(previous, pooled);
       } else {
@@ -127,8 +123,9 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   }
 }
 
+// `row` holds the group's pooled values and is used up.
 void FinishRow(const LaunchContext& context, const CompressKvParams& params, const float* rope,
-               float* row) {
+               const SequenceRows& sequence, int64_t group, float* row) {
   const int64_t dim = params.dim(), plain = dim - kKvRopeElements;
   Round(context, Point::kRoundPooling, row, dim);
   RmsNormRow(row, dim, params.norm, params.eps, row);
@@ -138,10 +135,10 @@ void FinishRow(const LaunchContext& context, const CompressKvParams& params, con
   if (params.index_keys) {
     Hadamard128(row);
     Round(context, Point::kRoundHadamard, row, dim);
-    Fp4ActQuant(context, Point::kQuantIndexKey, row, dim);
-  } else {
-    ActQuant(context, Point::kQuantCompressedRow, row, plain, kKvQuantRun);
   }
+  const int64_t per_block = kGroupBlockTokens / params.ratio;
+  StoreRow(context, params.index_keys ? Point::kQuantIndexKey : Point::kQuantCompressedRow,
+           params.rows, sequence.group_blocks[group / per_block], group % per_block, row);
 }
 
 }  // namespace
@@ -150,16 +147,21 @@ void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& para
   CpuStream& stream = StreamOf(context);
   const StepRows& step = *params.step;
   const int64_t chunks = params.dim() / kChunk;
+  auto* pooled = reinterpret_cast<float*>(context.workspace);  // [T, dim]
   stream.ParallelFor(step.sequence_count * chunks, [&](int64_t unit, int) {
-    PoolSequence(params, step.sequences[unit / chunks], unit % chunks * kChunk);
+    PoolSequence(params, step.sequences[unit / chunks], unit % chunks * kChunk, pooled);
   });
   const float* rope = params.ratio == kCsaRatio ? step.rope.group4 : step.rope.group128;
   stream.ParallelFor(step.rows, [&](int64_t t, int) {
     const int64_t position = step.positions[t];
     if ((position + 1) % params.ratio != 0) return;
-    FinishRow(context, params, rope + t * kKvRopeElements,
-              GroupRow(params, step.sequences[step.sequence_of[t]], position / params.ratio));
+    FinishRow(context, params, rope + t * kKvRopeElements, step.sequences[step.sequence_of[t]],
+              position / params.ratio, pooled + t * params.dim());
   });
+}
+
+int64_t CompressKvWorkspace(const CompressKvParams& params, int) {
+  return params.step->rows * params.dim() * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace dsv4::reference

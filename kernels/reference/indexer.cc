@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/reference/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/numerics.h"
@@ -53,9 +54,8 @@ void Score(const IndexScoreTopkParams& params, int64_t t, int64_t visible, const
     const int64_t count = std::min(kTileRows, visible - group);
     for (int64_t r = 0; r < count; ++r) {
       const int64_t g = group + r;
-      const float* key = reinterpret_cast<const float*>(
-          params.keys.Row(blocks[g / kGroupsPerBlock], g % kGroupsPerBlock));
-      std::copy_n(key, kIndexKeyElements, plan.keys + r * kIndexKeyElements);
+      LoadRow(params.keys, blocks[g / kGroupsPerBlock], g % kGroupsPerBlock,
+              plan.keys + r * kIndexKeyElements);
     }
     double sums[kTileRows] = {};
     for (int64_t head = 0; head < params.heads; head += kTileLanes) {

@@ -33,6 +33,7 @@ void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params
 int64_t LinearFp8Workspace(const LinearFp8Params& params, int threads);
 int64_t LinearBf16Workspace(const LinearBf16Params& params, int threads);
 int64_t OutputGroupsWorkspace(const OutputGroupsParams& params, int threads);
+int64_t CompressKvWorkspace(const CompressKvParams& params, int threads);
 int64_t IndexScoreTopkWorkspace(const IndexScoreTopkParams& params, int threads);
 int64_t SparseAttentionWorkspace(const SparseAttentionParams& params, int threads);
 int64_t MoeGateWorkspace(const MoeGateParams& params, int threads);

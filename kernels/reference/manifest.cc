@@ -10,10 +10,26 @@ constexpr uint32_t kAllNumerics = NumericsBit(Numerics::kPublished) | NumericsBi
                                   NumericsBit(Numerics::kExact);
 
 template <class Params, void (*Launch)(const LaunchContext&, const Params&),
-          int64_t (*Workspace)(const Params&, int) = &NoWorkspace<Params>>
+          int64_t (*Workspace)(const Params&, int) = &NoWorkspace<Params>,
+          absl::Status (*Supports)(const Params&) = &SupportsAll<Params>>
 constexpr KernelEntry Entry(const char* name) {
-  return MakeEntry<Params, Launch, &SupportsAll<Params>, Workspace>(name, Backend::kReference,
-                                                                    kAllNumerics, 1);
+  return MakeEntry<Params, Launch, Supports, Workspace>(name, Backend::kReference, kAllNumerics, 1);
+}
+
+constexpr RowFormat kRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kF32,
+                                     RowFormat::kFp8PerTensor};
+constexpr RowFormat kIndexKeyFormats[] = {RowFormat::kIndexFp4, RowFormat::kF32};
+
+template <class Params>
+absl::Status SupportsRows(const Params& params) {
+  return ExpectRowFormats({kRowFormats, kIndexKeyFormats}, params);
+}
+
+// An operator that reads or writes rows of the cache.
+template <class Params, void (*Launch)(const LaunchContext&, const Params&),
+          int64_t (*Workspace)(const Params&, int) = &NoWorkspace<Params>>
+constexpr KernelEntry RowEntry(const char* name) {
+  return Entry<Params, Launch, Workspace, &SupportsRows<Params>>(name);
 }
 
 using namespace reference;
@@ -27,12 +43,12 @@ constexpr KernelEntry kEntries[] = {
     Entry<RmsNormParams, &LaunchRmsNorm>("reference.rms_norm"),
     Entry<LinearFp8Params, &LaunchLinearFp8, &LinearFp8Workspace>("reference.linear_fp8"),
     Entry<LinearBf16Params, &LaunchLinearBf16, &LinearBf16Workspace>("reference.linear_bf16"),
-    Entry<QkvPrepareParams, &LaunchQkvPrepare>("reference.qkv_prepare"),
-    Entry<CompressKvParams, &LaunchCompressKv>("reference.compress_kv"),
+    RowEntry<QkvPrepareParams, &LaunchQkvPrepare>("reference.qkv_prepare"),
+    RowEntry<CompressKvParams, &LaunchCompressKv, &CompressKvWorkspace>("reference.compress_kv"),
     Entry<IndexQueryParams, &LaunchIndexQuery>("reference.index_query"),
-    Entry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &IndexScoreTopkWorkspace>(
+    RowEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &IndexScoreTopkWorkspace>(
         "reference.index_score_topk"),
-    Entry<SparseAttentionParams, &LaunchSparseAttention, &SparseAttentionWorkspace>(
+    RowEntry<SparseAttentionParams, &LaunchSparseAttention, &SparseAttentionWorkspace>(
         "reference.sparse_attention"),
     Entry<OutputGroupsParams, &LaunchOutputGroups, &OutputGroupsWorkspace>(
         "reference.output_groups"),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/reference/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
@@ -31,13 +32,14 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
     }
     const SequenceRows& sequence = step.sequences[step.sequence_of[t]];
     const int64_t position = step.positions[t];
-    float* row = reinterpret_cast<float*>(params.window.Row(
-        sequence.window_blocks[position / kWindowBlockTokens], position % kWindowBlockTokens));
+    float row[kKvRowElements];
     RmsNormRow(static_cast<const float*>(params.kv) + t * kKvRowElements, kKvRowElements,
                params.kv_norm, params.eps, row);
     Round(context, Point::kRoundRmsNorm, row, kKvRowElements);
     RotateTail(context, table, row);
-    ActQuant(context, Point::kQuantWindowRow, row, kPlainElements, kKvQuantRun);
+    StoreRow(context, Point::kQuantWindowRow, params.window,
+             sequence.window_blocks[position / kWindowBlockTokens], position % kWindowBlockTokens,
+             row);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/op/kv_layout.h"
+#include "kernels/reference/cache_rows.h"
 #include "kernels/reference/launch.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
@@ -54,20 +54,18 @@ int64_t GatherRows(const SparseAttentionParams& params, int64_t t, float* out) {
   const SequenceRows& sequence = step.sequences[step.sequence_of[t]];
   const int64_t position = step.positions[t];
   int64_t count = 0;
-  const auto append = [&](const std::byte* row) {
-    std::copy_n(reinterpret_cast<const float*>(row), kKvRowElements, out + count * kKvRowElements);
-    ++count;
+  const auto append = [&](const RowPool& pool, int32_t block, int64_t slot) {
+    LoadRow(pool, block, slot, out + count++ * kKvRowElements);
   };
   for (int64_t p = std::max(sequence.window_begin, position + 1 - kWindowTokens); p <= position;
        ++p) {
-    append(
-        params.window.Row(sequence.window_blocks[p / kWindowBlockTokens], p % kWindowBlockTokens));
+    append(params.window, sequence.window_blocks[p / kWindowBlockTokens], p % kWindowBlockTokens);
   }
   if (params.ratio == 0) return count;
   const int64_t groups_per_block = kGroupBlockTokens / params.ratio;
   const auto append_group = [&](int64_t group) {
-    append(params.groups.Row(sequence.group_blocks[group / groups_per_block],
-                             group % groups_per_block));
+    append(params.groups, sequence.group_blocks[group / groups_per_block],
+           group % groups_per_block);
   };
   if (params.ratio == kCsaRatio) {
     for (int64_t i = 0; i < params.topk; ++i) {

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/reference/cache_rows.h"
+
+#include <bit>
+#include <cstring>
+
+#include "kernels/reference/numerics.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4::reference {
+namespace {
+
+constexpr int64_t kPlainElements = kKvRowElements - kKvRopeElements;
+
+int64_t ElementsOf(const RowPool& pool) {
+  switch (pool.format) {
+    case RowFormat::kBf16:
+      return pool.row_bytes / 2;
+    case RowFormat::kF32:
+      return pool.row_bytes / 4;
+    case RowFormat::kIndexFp4:
+      return kIndexKeyElements;
+    case RowFormat::kPacked:
+    case RowFormat::kFp8PerTensor:
+      return kKvRowElements;
+  }
+  return 0;
+}
+
+void StoreBf16(const float* values, int64_t count, std::byte* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint16_t bits = FloatToBf16(values[i]);
+    std::memcpy(out + 2 * i, &bits, sizeof bits);
+  }
+}
+
+void LoadBf16(const std::byte* data, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, data + 2 * i, sizeof bits);
+    out[i] = Bf16ToFloat(bits);
+  }
+}
+
+// The ue8m0 byte of a power of two in the normal range.
+std::byte E8M0OfScale(float scale) {
+  return static_cast<std::byte>(std::bit_cast<uint32_t>(scale) >> 23);
+}
+
+void StorePacked(const float* row, std::byte* data, std::byte* scales) {
+  for (int64_t begin = 0; begin < kPlainElements; begin += kKvQuantRun) {
+    const float scale = E4M3RunScale(row + begin, kKvQuantRun);
+    *scales++ = E8M0OfScale(scale);
+    for (int64_t i = begin; i < begin + kKvQuantRun; ++i) {
+      data[i] = std::byte{EncodeE4M3(row[i] / scale)};
+    }
+  }
+  *scales = std::byte{0};
+  StoreBf16(row + kPlainElements, kKvRopeElements, data + kPlainElements);
+}
+
+void LoadPacked(const std::byte* data, const std::byte* scales, float* out) {
+  for (int64_t i = 0; i < kPlainElements; ++i) {
+    out[i] = E4M3Table()[static_cast<uint8_t>(data[i])] *
+             E8M0ToFloat(static_cast<uint8_t>(scales[i / kKvQuantRun]));
+  }
+  LoadBf16(data + kPlainElements, kKvRopeElements, out + kPlainElements);
+}
+
+void StoreIndexFp4(const float* row, std::byte* data, std::byte* scales) {
+  for (int64_t begin = 0; begin < kIndexKeyElements; begin += kFp4Run) {
+    const float scale = E2M1RunScale(row + begin, kFp4Run);
+    *scales++ = E8M0OfScale(scale);
+    for (int64_t i = begin; i < begin + kFp4Run; i += 2) {
+      const int even = EncodeE2M1(row[i] / scale), odd = EncodeE2M1(row[i + 1] / scale);
+      data[i / 2] = static_cast<std::byte>(even | odd << 4);
+    }
+  }
+}
+
+void LoadIndexFp4(const std::byte* data, const std::byte* scales, float* out) {
+  for (int64_t i = 0; i < kIndexKeyElements; ++i) {
+    const int code = static_cast<uint8_t>(data[i / 2]) >> (i % 2 * 4) & 15;
+    out[i] = E2M1ToFloat(static_cast<uint8_t>(code)) *
+             E8M0ToFloat(static_cast<uint8_t>(scales[i / kFp4Run]));
+  }
+}
+
+}  // namespace
+
+void StoreRow(const LaunchContext& context, Point point, const RowPool& pool, int32_t block,
+              int64_t slot, float* row) {
+  std::byte* data = pool.Row(block, slot);
+  if (pool.format == RowFormat::kPacked) {
+    return StorePacked(row, data, pool.Scales(block, slot));
+  }
+  if (pool.format == RowFormat::kIndexFp4) {
+    return StoreIndexFp4(row, data, pool.Scales(block, slot));
+  }
+  const int64_t elements = ElementsOf(pool);
+  if (point == Point::kQuantIndexKey) {
+    Fp4ActQuant(context, point, row, elements);
+  } else {
+    ActQuant(context, point, row, kPlainElements, kKvQuantRun);
+  }
+  if (pool.format == RowFormat::kBf16) {
+    StoreBf16(row, elements, data);
+  } else if (pool.format == RowFormat::kF32) {
+    std::memcpy(data, row, static_cast<size_t>(pool.row_bytes));
+  } else {
+    for (int64_t i = 0; i < elements; ++i) data[i] = std::byte{EncodeE4M3(row[i])};
+  }
+}
+
+void LoadRow(const RowPool& pool, int32_t block, int64_t slot, float* row) {
+  const std::byte* data = pool.Row(block, slot);
+  switch (pool.format) {
+    case RowFormat::kBf16:
+      return LoadBf16(data, ElementsOf(pool), row);
+    case RowFormat::kF32:
+      std::memcpy(row, data, static_cast<size_t>(pool.row_bytes));
+      return;
+    case RowFormat::kPacked:
+      return LoadPacked(data, pool.Scales(block, slot), row);
+    case RowFormat::kFp8PerTensor:
+      for (int64_t i = 0; i < kKvRowElements; ++i) {
+        row[i] = E4M3Table()[static_cast<uint8_t>(data[i])];
+      }
+      return;
+    case RowFormat::kIndexFp4:
+      return LoadIndexFp4(data, pool.Scales(block, slot), row);
+  }
+}
+
+}  // namespace dsv4::reference
