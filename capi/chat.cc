@@ -3,8 +3,10 @@
 #include "capi/chat.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
@@ -26,22 +28,15 @@ absl::StatusOr<std::string> RoleFrom(dsv4_role role, absl::string_view name) {
       return "user";
     case DSV4_ROLE_ASSISTANT:
       return "assistant";
+    case DSV4_ROLE_TOOL:
+      return "tool";
+    case DSV4_ROLE_LATEST_REMINDER:
+      return "latest_reminder";
+    case DSV4_ROLE_DEVELOPER:
+      return "developer";
     default:
       return InvalidArgument(name, ".role is ", role, "; expected a DSV4_ROLE_ value");
   }
-}
-
-absl::StatusOr<ChatMessage> MessageFrom(const dsv4_message* given, const std::string& name) {
-  DSV4_ASSIGN_OR_RETURN(const dsv4_message in, CopyIn(given, name));
-  ChatMessage message;
-  DSV4_ASSIGN_OR_RETURN(message.role, RoleFrom(in.role, name));
-  DSV4_RETURN_IF_ERROR(CheckArray(in.content, in.content_length, name + ".content"));
-  DSV4_RETURN_IF_ERROR(CheckArray(in.reasoning, in.reasoning_length, name + ".reasoning"));
-  if (in.reasoning_length > 0 && in.role != DSV4_ROLE_ASSISTANT)
-    return InvalidArgument(name, ".reasoning is set, but only an assistant's turn has one");
-  message.content.assign(in.content, in.content + in.content_length);
-  message.reasoning_content.assign(in.reasoning, in.reasoning + in.reasoning_length);
-  return message;
 }
 
 absl::StatusOr<bool> BoolFrom(int32_t value, absl::string_view name) {
@@ -49,35 +44,142 @@ absl::StatusOr<bool> BoolFrom(int32_t value, absl::string_view name) {
   return value == 1;
 }
 
-struct Conversation {
-  std::vector<ChatMessage> messages, context;
-  ChatOptions options;
+absl::StatusOr<std::string> TextFrom(const char* text, uint64_t length, absl::string_view name) {
+  DSV4_RETURN_IF_ERROR(CheckArray(text, length, name));
+  const absl::string_view view(text, length);
+  const size_t valid = ValidUtf8Prefix(view);
+  if (valid < length) return InvalidArgument(name, " is not UTF-8 at byte ", valid);
+  return std::string(view);
+}
+
+absl::StatusOr<ToolCall> ToolCallFrom(const dsv4_tool_call* given, const std::string& name) {
+  DSV4_ASSIGN_OR_RETURN(const dsv4_tool_call in, CopyIn(given, name));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, name + ".reserved"));
+  DSV4_RETURN_IF_ERROR(NotNull(in.name, name + ".name"));
+  DSV4_RETURN_IF_ERROR(NotNull(in.arguments, name + ".arguments"));
+  ToolCall call;
+  DSV4_ASSIGN_OR_RETURN(call.id, TextFrom(in.id, in.id_length, name + ".id"));
+  DSV4_ASSIGN_OR_RETURN(call.name, TextFrom(in.name, in.name_length, name + ".name"));
+  DSV4_ASSIGN_OR_RETURN(call.arguments,
+                        TextFrom(in.arguments, in.arguments_length, name + ".arguments"));
+  return call;
+}
+
+// A field that is set means something in the message's role.
+absl::Status CheckFieldsOfRole(const dsv4_message& in, absl::string_view name) {
+  const bool assistant = in.role == DSV4_ROLE_ASSISTANT, tool = in.role == DSV4_ROLE_TOOL;
+  const bool instructs = in.role == DSV4_ROLE_SYSTEM || in.role == DSV4_ROLE_DEVELOPER;
+  constexpr absl::string_view kAssistants = "only an assistant's message has one";
+  const struct {
+    absl::string_view field;
+    bool set, allowed;
+    absl::string_view rule;
+  } fields[] = {
+      {"reasoning", in.reasoning_length > 0, assistant, kAssistants},
+      {"tool_calls", in.tool_call_count > 0, assistant, "only an assistant's message has some"},
+      {"tool_call_id", in.tool_call_id_length > 0, tool, "only a tool's message has one"},
+      {"tools", in.tools_length > 0, !tool && in.role != DSV4_ROLE_USER,
+       "a user's or a tool's message has none"},
+      {"response_format", in.response_format_length > 0, instructs,
+       "only a system's or a developer's message has one"},
+      {"task", in.task != nullptr, !tool, "a tool's message has none"},
+      {"wo_eos", in.wo_eos != 0, assistant, kAssistants},
+  };
+  for (const auto& field : fields) {
+    if (field.set && !field.allowed)
+      return InvalidArgument(name, ".", field.field, " is set, but ", field.rule);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatMessage> MessageFrom(const dsv4_message* given, const std::string& name) {
+  DSV4_ASSIGN_OR_RETURN(const dsv4_message in, CopyIn(given, name));
+  ChatMessage message;
+  DSV4_ASSIGN_OR_RETURN(message.role, RoleFrom(in.role, name));
+  DSV4_RETURN_IF_ERROR(CheckFieldsOfRole(in, name));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, name + ".reserved"));
+  DSV4_ASSIGN_OR_RETURN(message.content,
+                        TextFrom(in.content, in.content_length, name + ".content"));
+  DSV4_ASSIGN_OR_RETURN(message.reasoning_content,
+                        TextFrom(in.reasoning, in.reasoning_length, name + ".reasoning"));
+  DSV4_RETURN_IF_ERROR(CheckArray(in.tool_calls, in.tool_call_count, name + ".tool_calls"));
+  for (uint64_t i = 0; i < in.tool_call_count; ++i) {
+    DSV4_ASSIGN_OR_RETURN(
+        ToolCall call, ToolCallFrom(in.tool_calls[i], absl::StrCat(name, ".tool_calls[", i, "]")));
+    message.tool_calls.push_back(std::move(call));
+  }
+  DSV4_ASSIGN_OR_RETURN(message.tool_call_id,
+                        TextFrom(in.tool_call_id, in.tool_call_id_length, name + ".tool_call_id"));
+  DSV4_RETURN_IF_ERROR(CheckArray(in.tools, in.tools_length, name + ".tools"));
+  if (in.tools_length > 0) {
+    DSV4_ASSIGN_OR_RETURN(message.tools, ParseTools({in.tools, in.tools_length}, name + ".tools"));
+  }
+  DSV4_RETURN_IF_ERROR(
+      CheckArray(in.response_format, in.response_format_length, name + ".response_format"));
+  if (in.response_format_length > 0) {
+    DSV4_ASSIGN_OR_RETURN(message.response_format,
+                          ParsePythonJson({in.response_format, in.response_format_length},
+                                          name + ".response_format"));
+  }
+  if (in.task != nullptr || in.task_length > 0) {
+    DSV4_ASSIGN_OR_RETURN(message.task, TextFrom(in.task, in.task_length, name + ".task"));
+  }
+  DSV4_ASSIGN_OR_RETURN(message.wo_eos, BoolFrom(in.wo_eos, name + ".wo_eos"));
+  return message;
+}
+
+// A conversation and how to render it.
+struct Request {
+  std::vector<ChatMessage> messages;
+  Rendering rendering;
 };
 
-absl::StatusOr<Conversation> ConversationFrom(const char* messages, size_t length,
-                                              const dsv4_chat_options* given) {
-  dsv4_chat_options in = DSV4_CHAT_OPTIONS_INIT;
-  if (given != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(in, CopyIn(given, "options"));
-  }
-  Conversation conversation;
-  ChatOptions& options = conversation.options;
-  DSV4_ASSIGN_OR_RETURN(const Thinking thinking, ThinkingFrom(in.thinking, "options.thinking"));
-  options.mode = thinking.mode;
-  options.effort = thinking.effort;
-  DSV4_ASSIGN_OR_RETURN(const bool keep, BoolFrom(in.keep_reasoning, "options.keep_reasoning"));
-  options.drop_thinking = !keep;
-  DSV4_ASSIGN_OR_RETURN(const bool omit, BoolFrom(in.omit_begin, "options.omit_begin"));
-  options.begin_of_sentence = !omit;
-  DSV4_RETURN_IF_ERROR(CheckArray(in.context, in.context_length, "options.context"));
-  if (in.context != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(conversation.context,
-                          ParseMessages({in.context, in.context_length}, "options.context"));
-  }
+absl::StatusOr<Request> RequestFrom(const dsv4_message* const* messages, size_t count,
+                                    const dsv4_chat_options* options) {
+  Request request;
+  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options"));
+  DSV4_ASSIGN_OR_RETURN(request.messages, MessagesFrom(messages, count, "messages"));
+  return request;
+}
+
+absl::StatusOr<Request> RequestFrom(const char* messages, size_t length,
+                                    const dsv4_chat_options* options) {
+  Request request;
+  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options"));
   DSV4_RETURN_IF_ERROR(NotNull(messages, "messages"));
   DSV4_RETURN_IF_ERROR(CheckArray(messages, length, "messages"));
-  DSV4_ASSIGN_OR_RETURN(conversation.messages, ParseMessages({messages, length}));
-  return conversation;
+  DSV4_ASSIGN_OR_RETURN(request.messages, ParseMessages({messages, length}));
+  return request;
+}
+
+// Writes the prompt of what `request()` returns to the caller's ids.
+template <class MakeRequest>
+absl::Status RenderIds(const dsv4_tokenizer* tokenizer, int32_t* ids, size_t capacity,
+                       size_t* needed, MakeRequest&& request) {
+  DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+  DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
+  DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+  DSV4_ASSIGN_OR_RETURN(const Request made, request());
+  DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
+                        RenderChat(*tokenizer->tokenizer, made.messages, made.rendering.options,
+                                   made.rendering.context));
+  CopyArrayOut(rendered, ids, capacity, needed);
+  return absl::OkStatus();
+}
+
+// The same to the caller's text.
+template <class MakeRequest>
+absl::Status RenderText(char* text, size_t capacity, size_t* needed, MakeRequest&& request) {
+  DSV4_RETURN_IF_ERROR(CheckArray(text, capacity, "text"));
+  DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+  DSV4_ASSIGN_OR_RETURN(const Request made, request());
+  DSV4_ASSIGN_OR_RETURN(
+      const std::string prompt,
+      RenderChatText(made.messages, made.rendering.options, made.rendering.context));
+  std::string utf8;
+  AppendSurrogatesReplaced(prompt, &utf8);
+  CopyArrayOut(utf8, text, capacity, needed);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -95,30 +197,84 @@ absl::StatusOr<Thinking> ThinkingFrom(dsv4_thinking_mode given, absl::string_vie
   }
 }
 
+absl::StatusOr<std::vector<ChatMessage>> MessagesFrom(const dsv4_message* const* given,
+                                                      size_t count, absl::string_view name) {
+  DSV4_RETURN_IF_ERROR(CheckArray(given, count, name));
+  std::vector<ChatMessage> messages;
+  for (size_t i = 0; i < count; ++i) {
+    DSV4_ASSIGN_OR_RETURN(ChatMessage message,
+                          MessageFrom(given[i], absl::StrCat(name, "[", i, "]")));
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name) {
+  dsv4_chat_options in = DSV4_CHAT_OPTIONS_INIT;
+  if (given != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(in, CopyIn(given, name));
+  }
+  const auto field = [&](absl::string_view of) { return absl::StrCat(name, ".", of); };
+  Rendering rendering;
+  ChatOptions& options = rendering.options;
+  DSV4_ASSIGN_OR_RETURN(const Thinking thinking, ThinkingFrom(in.thinking, field("thinking")));
+  options.mode = thinking.mode;
+  options.effort = thinking.effort;
+  DSV4_ASSIGN_OR_RETURN(const bool keep, BoolFrom(in.keep_reasoning, field("keep_reasoning")));
+  options.drop_thinking = !keep;
+  DSV4_ASSIGN_OR_RETURN(const bool omit, BoolFrom(in.omit_begin, field("omit_begin")));
+  options.begin_of_sentence = !omit;
+  DSV4_RETURN_IF_ERROR(CheckArray(in.context, in.context_length, field("context")));
+  if (in.context != nullptr && in.context_message_count > 0)
+    return InvalidArgument(name, ".context and .context_messages are both set");
+  if (in.context != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(rendering.context,
+                          ParseMessages({in.context, in.context_length}, field("context")));
+  } else {
+    DSV4_ASSIGN_OR_RETURN(
+        rendering.context,
+        MessagesFrom(in.context_messages, in.context_message_count, field("context_messages")));
+  }
+  return rendering;
+}
+
 }  // namespace dsv4::capi
 
 dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer, const dsv4_message* const* messages,
                              size_t count, dsv4_thinking_mode thinking, int32_t* ids,
                              size_t capacity, size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-    DSV4_RETURN_IF_ERROR(CheckArray(messages, count, "messages"));
-    DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
-    if (count == 0) return dsv4::InvalidArgument("messages is empty");
-    DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
-    std::vector<dsv4::ChatMessage> conversation;
-    for (size_t i = 0; i < count; ++i) {
-      DSV4_ASSIGN_OR_RETURN(dsv4::ChatMessage message,
-                            MessageFrom(messages[i], absl::StrCat("messages[", i, "]")));
-      conversation.push_back(std::move(message));
-    }
-    DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
-                          dsv4::RenderChat(*tokenizer->tokenizer, conversation,
-                                           {.mode = how.mode, .effort = how.effort}));
-    CopyArrayOut(rendered, ids, capacity, needed);
-    return absl::OkStatus();
+  return Guard(error, [&] {
+    return RenderIds(tokenizer, ids, capacity, needed, [&]() -> absl::StatusOr<Request> {
+      DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
+      DSV4_ASSIGN_OR_RETURN(Request request, RequestFrom(messages, count, nullptr));
+      if (count == 0) return dsv4::InvalidArgument("messages is empty");
+      request.rendering.options.mode = how.mode;
+      request.rendering.options.effort = how.effort;
+      return request;
+    });
+  });
+}
+
+dsv4_status dsv4_chat_render_messages(const dsv4_tokenizer* tokenizer,
+                                      const dsv4_message* const* messages, size_t count,
+                                      const dsv4_chat_options* options, int32_t* ids,
+                                      size_t capacity, size_t* needed,
+                                      dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return RenderIds(tokenizer, ids, capacity, needed,
+                     [&] { return RequestFrom(messages, count, options); });
+  });
+}
+
+dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, size_t count,
+                                  const dsv4_chat_options* options, char* text, size_t capacity,
+                                  size_t* needed, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return RenderText(text, capacity, needed,
+                      [&] { return RequestFrom(messages, count, options); });
   });
 }
 
@@ -126,17 +282,9 @@ dsv4_status dsv4_chat_render_json(const dsv4_tokenizer* tokenizer, const char* m
                                   size_t length, const dsv4_chat_options* options, int32_t* ids,
                                   size_t capacity, size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-    DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
-    DSV4_ASSIGN_OR_RETURN(const Conversation conversation,
-                          ConversationFrom(messages, length, options));
-    DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
-                          dsv4::RenderChat(*tokenizer->tokenizer, conversation.messages,
-                                           conversation.options, conversation.context));
-    CopyArrayOut(rendered, ids, capacity, needed);
-    return absl::OkStatus();
+  return Guard(error, [&] {
+    return RenderIds(tokenizer, ids, capacity, needed,
+                     [&] { return RequestFrom(messages, length, options); });
   });
 }
 
@@ -145,18 +293,9 @@ dsv4_status dsv4_chat_render_text_json(const char* messages, size_t length,
                                        size_t capacity, size_t* needed,
                                        dsv4_error** error) noexcept {
   using namespace dsv4::capi;
-  return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(CheckArray(text, capacity, "text"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
-    DSV4_ASSIGN_OR_RETURN(const Conversation conversation,
-                          ConversationFrom(messages, length, options));
-    DSV4_ASSIGN_OR_RETURN(
-        const std::string prompt,
-        dsv4::RenderChatText(conversation.messages, conversation.options, conversation.context));
-    std::string utf8;
-    dsv4::AppendSurrogatesReplaced(prompt, &utf8);
-    CopyArrayOut(utf8, text, capacity, needed);
-    return absl::OkStatus();
+  return Guard(error, [&] {
+    return RenderText(text, capacity, needed,
+                      [&] { return RequestFrom(messages, length, options); });
   });
 }
 

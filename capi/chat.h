@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thinking mode as it comes in through the C interface.
+// Conversations and how to render them, as they come in through the C interface.
 #pragma once
 
 #include <dsv4/chat.h>
+
+#include <cstddef>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -10,12 +13,23 @@
 
 namespace dsv4::capi {
 
+// Names are those of the arguments, with which errors begin.
+
 struct Thinking {
   ThinkingMode mode;
   ReasoningEffort effort;
 };
-
-// `name` is the argument's.
 absl::StatusOr<Thinking> ThinkingFrom(dsv4_thinking_mode given, absl::string_view name);
+
+// Errors name the message and the field as C spells it.
+absl::StatusOr<std::vector<ChatMessage>> MessagesFrom(const dsv4_message* const* given,
+                                                      size_t count, absl::string_view name);
+
+struct Rendering {
+  ChatOptions options;
+  std::vector<ChatMessage> context;
+};
+// `given` may be null, for the defaults.
+absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name);
 
 }  // namespace dsv4::capi

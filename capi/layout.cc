@@ -84,16 +84,33 @@ static_assert(Holds({FIELD(Stats, struct_size, 0), FIELD(Stats, reserved, 4),
 using Message = dsv4_message;
 static_assert(Holds({FIELD(Message, struct_size, 0), FIELD(Message, role, 4),
                      FIELD(Message, content, 8), FIELD(Message, content_length, 16),
-                     FIELD(Message, reasoning, 24), FIELD(Message, reasoning_length, 32)},
+                     FIELD(Message, reasoning, 24), FIELD(Message, reasoning_length, 32),
+                     FIELD(Message, tool_calls, 40), FIELD(Message, tool_call_count, 48),
+                     FIELD(Message, tool_call_id, 56), FIELD(Message, tool_call_id_length, 64),
+                     FIELD(Message, tools, 72), FIELD(Message, tools_length, 80),
+                     FIELD(Message, response_format, 88),
+                     FIELD(Message, response_format_length, 96), FIELD(Message, task, 104),
+                     FIELD(Message, task_length, 112), FIELD(Message, wo_eos, 120),
+                     FIELD(Message, reserved, 124)},
                     sizeof(Message)) &&
-              sizeof(Message) == 40);
+              sizeof(Message) == 128);
+
+using ToolCall = dsv4_tool_call;
+static_assert(Holds({FIELD(ToolCall, struct_size, 0), FIELD(ToolCall, reserved, 4),
+                     FIELD(ToolCall, id, 8), FIELD(ToolCall, id_length, 16),
+                     FIELD(ToolCall, name, 24), FIELD(ToolCall, name_length, 32),
+                     FIELD(ToolCall, arguments, 40), FIELD(ToolCall, arguments_length, 48)},
+                    sizeof(ToolCall)) &&
+              sizeof(ToolCall) == 56);
 
 using ChatOptions = dsv4_chat_options;
 static_assert(Holds({FIELD(ChatOptions, struct_size, 0), FIELD(ChatOptions, thinking, 4),
                      FIELD(ChatOptions, keep_reasoning, 8), FIELD(ChatOptions, omit_begin, 12),
-                     FIELD(ChatOptions, context, 16), FIELD(ChatOptions, context_length, 24)},
+                     FIELD(ChatOptions, context, 16), FIELD(ChatOptions, context_length, 24),
+                     FIELD(ChatOptions, context_messages, 32),
+                     FIELD(ChatOptions, context_message_count, 40)},
                     sizeof(ChatOptions)) &&
-              sizeof(ChatOptions) == 32);
+              sizeof(ChatOptions) == 48);
 
 using ParserOptions = dsv4_parser_options;
 static_assert(Holds({FIELD(ParserOptions, struct_size, 0), FIELD(ParserOptions, thinking, 4),

@@ -39,6 +39,8 @@ inline constexpr uint32_t kFirstSize<dsv4_session_stats> = 80;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_message> = 40;
 template <>
+inline constexpr uint32_t kFirstSize<dsv4_tool_call> = 56;
+template <>
 inline constexpr uint32_t kFirstSize<dsv4_chat_options> = 32;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_parser_options> = 16;

@@ -39,6 +39,7 @@ BEGIN {
   allow("tools", anything)
   allow("benchmarks", anything)
   allow("fuzz", anything)
+  allow("tests/capi/recorded", anything)
 
   # Sources of other projects: quoted as their own documentation does.
   external = "^(absl|google|hwy|benchmark|catch2)/|^(simdjson|pcre2)\\.h$"

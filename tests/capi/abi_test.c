@@ -18,6 +18,7 @@ int main(void) {
   const dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   const dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
   const dsv4_message message = DSV4_MESSAGE_INIT;
+  const dsv4_tool_call tool_call = DSV4_TOOL_CALL_INIT;
   const dsv4_chat_options chat_options = DSV4_CHAT_OPTIONS_INIT;
   const dsv4_parser_options parser_options = DSV4_PARSER_OPTIONS_INIT;
   const dsv4_parser_event event = DSV4_PARSER_EVENT_INIT;
@@ -35,6 +36,7 @@ int main(void) {
   EXPECT_INIT(step);
   EXPECT_INIT(stats);
   EXPECT_INIT(message);
+  EXPECT_INIT(tool_call);
   EXPECT_INIT(chat_options);
   EXPECT_INIT(parser_options);
   EXPECT_INIT(event);

@@ -29,6 +29,197 @@ static void expect_text(const int32_t* ids, size_t count, const char* expected) 
   "<\xef\xbd\x9c" \
   "Assistant\xef\xbd\x9c>"
 
+#define DSML     \
+  "\xef\xbd\x9c" \
+  "DSML"         \
+  "\xef\xbd\x9c"
+
+static dsv4_status render_text(const dsv4_message* message, const dsv4_chat_options* options,
+                               char text[1024], size_t* needed) {
+  return dsv4_chat_render_text(&message, 1, options, text, 1024, needed, &error);
+}
+
+/* A tool call, its result, and the options of the prompt. */
+static void test_fields(void) {
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  dsv4_tool_call call = DSV4_TOOL_CALL_INIT;
+  const dsv4_tool_call* calls[] = {&call};
+  const dsv4_message user = message_of(DSV4_ROLE_USER, "Hi");
+  dsv4_message asks = message_of(DSV4_ROLE_ASSISTANT, "");
+  dsv4_message result = message_of(DSV4_ROLE_TOOL, "7");
+  const dsv4_message* conversation[] = {&user, &asks, &result};
+  int32_t ids[kMaxPrompt], same[kMaxPrompt];
+  char text[1024];
+  size_t needed = 0, count = 0;
+  call.id = "c";
+  call.id_length = 1;
+  call.name = "f";
+  call.name_length = 1;
+  call.arguments = "{\"a\": [1,2]}";
+  call.arguments_length = strlen(call.arguments);
+  asks.reasoning = "R";
+  asks.reasoning_length = 1;
+  asks.tool_calls = calls;
+  asks.tool_call_count = 1;
+  result.tool_call_id = "c";
+  result.tool_call_id_length = 1;
+  options.thinking = DSV4_THINKING_HIGH;
+  options.keep_reasoning = 1;
+  const char expected[] = BOS USER
+      "Hi" ASSISTANT "<think>R</think>\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+      "parameter name=\"a\" string=\"false\">[1, 2]</" DSML "parameter>\n</" DSML "invoke>\n</" DSML
+      "tool_calls>" EOS USER "<tool_result>7</tool_result>" ASSISTANT "<think>";
+  EXPECT_OK(dsv4_chat_render_text(conversation, 3, &options, text, sizeof text, &needed, &error));
+  EXPECT(needed == strlen(expected) && memcmp(text, expected, needed) == 0);
+  EXPECT_OK(dsv4_chat_render_messages(tokenizer, conversation, 3, &options, ids, kMaxPrompt, &count,
+                                      &error));
+  expect_text(ids, count, expected);
+
+  /* What a context leaves. */
+  options.context_messages = conversation;
+  options.context_message_count = 2;
+  EXPECT_OK(dsv4_chat_render_messages(tokenizer, conversation + 2, 1, &options, ids, kMaxPrompt,
+                                      &count, &error));
+  expect_text(ids, count, USER "<tool_result>7</tool_result>" ASSISTANT "<think>");
+
+  /* Without options as with those of a caller that knows no context. */
+  EXPECT_OK(
+      dsv4_chat_render_messages(tokenizer, conversation, 1, NULL, ids, kMaxPrompt, &count, &error));
+  EXPECT_OK(render(conversation, 1, DSV4_THINKING_OFF, same, &needed));
+  EXPECT(count == needed && memcmp(ids, same, count * sizeof ids[0]) == 0);
+  options.thinking = DSV4_THINKING_OFF;
+  options.struct_size = 32;
+  EXPECT_OK(dsv4_chat_render_messages(tokenizer, conversation, 1, &options, ids, kMaxPrompt, &count,
+                                      &error));
+  EXPECT(count == needed && memcmp(ids, same, count * sizeof ids[0]) == 0);
+  asks.struct_size = 40; /* knows no calls */
+  EXPECT_OK(render_text(&asks, NULL, text, &needed));
+  EXPECT(needed == strlen(BOS EOS) && memcmp(text, BOS EOS, needed) == 0);
+
+  /* No message at all, and little room. */
+  EXPECT_OK(dsv4_chat_render_text(NULL, 0, NULL, text, 2, &needed, &error));
+  EXPECT(needed == strlen(BOS) && memcmp(text, BOS, 2) == 0);
+}
+
+/* A message of `given_role`, m, on which `set` was done is refused. */
+#define EXPECT_REFUSED(given_role, set, code, expected)                 \
+  do {                                                                  \
+    dsv4_message m = DSV4_MESSAGE_INIT;                                 \
+    m.role = given_role;                                                \
+    set;                                                                \
+    EXPECT_FAILS(render_text(&m, NULL, text, &needed), code, expected); \
+  } while (0)
+#define TEXT(field, value) m.field = value, m.field##_length = strlen(value)
+
+static void test_field_errors(void) {
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  dsv4_tool_call call = DSV4_TOOL_CALL_INIT;
+  const dsv4_tool_call *calls[] = {&call}, *none[] = {NULL};
+  const dsv4_message user = message_of(DSV4_ROLE_USER, "Hi");
+  const dsv4_message* conversation[] = {&user, NULL};
+  char text[1024];
+  int32_t ids[8];
+  size_t needed = 77;
+  const dsv4_status invalid = DSV4_ERR_INVALID_ARGUMENT;
+
+  EXPECT_REFUSED(7, , invalid, "messages[0].role is 7; expected a DSV4_ROLE_ value");
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(reasoning, "x"), invalid, "messages[0].reasoning is set");
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, (m.tool_calls = calls, m.tool_call_count = 1), invalid,
+                 "messages[0].tool_calls is set, but only an assistant's message has some");
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(tool_call_id, "x"), invalid, "messages[0].tool_call_id is");
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(tools, "[]"), invalid,
+                 "messages[0].tools is set, but a user");
+  EXPECT_REFUSED(DSV4_ROLE_ASSISTANT, TEXT(response_format, "{}"), invalid,
+                 "messages[0].response_format is set");
+  EXPECT_REFUSED(DSV4_ROLE_TOOL, TEXT(task, "title"), invalid, "messages[0].task is set");
+  EXPECT_REFUSED(DSV4_ROLE_USER, m.wo_eos = 1, invalid, "messages[0].wo_eos is set");
+  EXPECT_REFUSED(DSV4_ROLE_ASSISTANT, m.wo_eos = 2, invalid, "messages[0].wo_eos is 2");
+  EXPECT_REFUSED(DSV4_ROLE_USER, m.reserved = 1, invalid, "messages[0].reserved is 1");
+  EXPECT_REFUSED(DSV4_ROLE_DEVELOPER, , invalid, "messages[0].content of a developer");
+
+  EXPECT_REFUSED(DSV4_ROLE_USER, m.content_length = 1, invalid, "messages[0].content is NULL");
+  EXPECT_REFUSED(DSV4_ROLE_ASSISTANT, m.reasoning_length = 1, invalid,
+                 "messages[0].reasoning is N");
+  EXPECT_REFUSED(DSV4_ROLE_ASSISTANT, m.tool_call_count = 1, invalid,
+                 "messages[0].tool_calls is N");
+  EXPECT_REFUSED(DSV4_ROLE_TOOL, m.tool_call_id_length = 1, invalid, "messages[0].tool_call_id is");
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, m.tools_length = 1, invalid, "messages[0].tools is NULL");
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, m.response_format_length = 1, invalid,
+                 "messages[0].response_format is NULL");
+  EXPECT_REFUSED(DSV4_ROLE_USER, m.task_length = 1, invalid, "messages[0].task is NULL");
+
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(content, "ab\xff"), invalid,
+                 "messages[0].content is not UTF-8 at byte 2");
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(content, "\xed\xa0\x80"), invalid,
+                 "messages[0].content is not UTF-8 at byte 0");
+  EXPECT_REFUSED(DSV4_ROLE_ASSISTANT, TEXT(reasoning, "\xff"), invalid,
+                 "messages[0].reasoning is n");
+  EXPECT_REFUSED(DSV4_ROLE_TOOL, TEXT(tool_call_id, "\xff"), invalid,
+                 "messages[0].tool_call_id is");
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(task, "\xff"), invalid, "messages[0].task is not UTF-8");
+  EXPECT_REFUSED(DSV4_ROLE_USER, TEXT(task, "sing"), invalid, "messages[0].task is \"sing\"");
+
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, TEXT(tools, "[\n{]"), DSV4_ERR_CORRUPT,
+                 "messages[0].tools: line 2, column 2");
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, TEXT(tools, "{}"), invalid,
+                 "messages[0].tools is of kind object");
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, TEXT(tools, "[{}]"), invalid,
+                 "messages[0].tools[0].function is missing");
+  EXPECT_REFUSED(DSV4_ROLE_SYSTEM, TEXT(response_format, "{"), DSV4_ERR_CORRUPT,
+                 "messages[0].response_format: line 1");
+
+#define EXPECT_CALL_REFUSED(list, expected)                                                  \
+  EXPECT_REFUSED(DSV4_ROLE_ASSISTANT, (m.tool_calls = list, m.tool_call_count = 1), invalid, \
+                 "messages[0].tool_calls[0]" expected)
+  EXPECT_CALL_REFUSED(none, " is NULL");
+  EXPECT_CALL_REFUSED(calls, ".name is NULL");
+  call.name = "f";
+  call.name_length = 1;
+  EXPECT_CALL_REFUSED(calls, ".arguments is NULL");
+  call.arguments = "[1]";
+  call.arguments_length = 3;
+  EXPECT_CALL_REFUSED(calls, ".function.arguments is JSON of kind array");
+  call.arguments = "\xff{}";
+  EXPECT_CALL_REFUSED(calls, ".arguments is not UTF-8 at byte 0");
+  call.arguments = "{ }";
+  call.id_length = 1;
+  EXPECT_CALL_REFUSED(calls, ".id is NULL");
+  call.id = "\xff";
+  EXPECT_CALL_REFUSED(calls, ".id is not UTF-8");
+  call.id = "c";
+  call.name = "\xff";
+  EXPECT_CALL_REFUSED(calls, ".name is not UTF-8");
+  call.reserved = 1;
+  EXPECT_CALL_REFUSED(calls, ".reserved is 1");
+  call.struct_size = 55;
+  EXPECT_CALL_REFUSED(calls, ".struct_size is 55");
+
+  options.context_message_count = 2;
+  EXPECT_FAILS(render_text(&user, &options, text, &needed), invalid,
+               "options.context_messages is NULL");
+  options.context_messages = conversation;
+  EXPECT_FAILS(render_text(&user, &options, text, &needed), invalid,
+               "options.context_messages[1] is NULL");
+  options.context = "[]";
+  options.context_length = 2;
+  EXPECT_FAILS(render_text(&user, &options, text, &needed), invalid,
+               "options.context and .context_messages are both set");
+  EXPECT_FAILS(dsv4_chat_render_messages(NULL, conversation, 1, NULL, ids, 8, &needed, &error),
+               invalid, "tokenizer is NULL");
+  EXPECT_FAILS(dsv4_chat_render_messages(tokenizer, NULL, 1, NULL, ids, 8, &needed, &error),
+               invalid, "messages is NULL");
+  EXPECT_FAILS(
+      dsv4_chat_render_messages(tokenizer, conversation, 1, NULL, NULL, 8, &needed, &error),
+      invalid, "ids is NULL");
+  EXPECT_FAILS(dsv4_chat_render_messages(tokenizer, conversation, 1, NULL, ids, 8, NULL, &error),
+               invalid, "needed is NULL");
+  EXPECT_FAILS(dsv4_chat_render_text(conversation, 1, NULL, NULL, 8, &needed, &error), invalid,
+               "text is NULL");
+  EXPECT_FAILS(dsv4_chat_render_text(conversation, 1, NULL, text, 8, NULL, &error), invalid,
+               "needed is NULL");
+  EXPECT(needed == 77);
+}
+
 int main(void) {
   dsv4_tokenizer* owned = NULL;
   int32_t ids[kMaxPrompt];
@@ -104,6 +295,8 @@ int main(void) {
   answer.struct_size = 4;
   EXPECT_FAILS(render(conversation, 2, 0, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "messages[1].struct_size is 4");
+  test_fields();
+  test_field_errors();
   dsv4_tokenizer_close(owned);
   return 0;
 }
