@@ -7,6 +7,7 @@
 
 #include "capi/chat.h"
 #include "capi/guard.h"
+#include "capi/parser_event.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 #include "lib/text/streaming_parser.h"
@@ -19,44 +20,6 @@ struct dsv4_parser {
 
 namespace dsv4::capi {
 namespace {
-
-dsv4_parser_event_type TypeOf(ParserEvent::Kind kind) {
-  switch (kind) {
-    case ParserEvent::Kind::kReasoning:
-      return DSV4_PARSER_REASONING;
-    case ParserEvent::Kind::kText:
-      return DSV4_PARSER_TEXT;
-    case ParserEvent::Kind::kToolCallStart:
-      return DSV4_PARSER_TOOL_CALL_START;
-    case ParserEvent::Kind::kToolCallArguments:
-      return DSV4_PARSER_TOOL_CALL_ARGUMENTS;
-    case ParserEvent::Kind::kToolCallEnd:
-      return DSV4_PARSER_TOOL_CALL_END;
-    case ParserEvent::Kind::kMalformed:
-      return DSV4_PARSER_MALFORMED;
-    case ParserEvent::Kind::kEnd:
-      return DSV4_PARSER_END;
-  }
-  return 0;
-}
-
-const char* NeverNull(absl::string_view text) { return text.empty() ? "" : text.data(); }
-
-dsv4_parser_event EventOf(const ParserEvent& event) {
-  dsv4_parser_event out = DSV4_PARSER_EVENT_INIT;
-  out.type = TypeOf(event.kind);
-  out.call = event.call;
-  out.repaired = event.repaired;
-  out.unfinished = event.unfinished;
-  out.stopped = event.stopped;
-  out.text = NeverNull(event.text);
-  out.text_length = event.text.size();
-  out.id = NeverNull(event.id);
-  out.id_length = event.id.size();
-  out.reason = NeverNull(event.reason);
-  out.reason_length = event.reason.size();
-  return out;
-}
 
 // Runs `use(parser, sink)`, where the sink calls `callback`.
 template <class Use>
