@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/base/checked_math.h"
+#include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
@@ -57,8 +58,11 @@ KvSequence::~KvSequence() {
   }
 }
 
-absl::Status KvSequence::Reserve(int64_t tokens) {
-  const int64_t end = length_ + tokens;
+absl::Status KvSequence::Reserve(int64_t tokens, int64_t extra_slots) {
+  const int64_t end = length_ + tokens, slots_end = end + extra_slots;
+  if (slots_end > cache_->shape().context_tokens) {
+    return ContextFull(slots_end, " tokens; the context holds ", cache_->shape().context_tokens);
+  }
   const auto reserve = [](std::vector<int32_t>& table, int64_t begin, int64_t blocks_end,
                           BlockPool& pool) -> absl::Status {
     std::vector<int32_t>::iterator first = table.begin() + begin, last = table.begin() + blocks_end;
@@ -71,13 +75,14 @@ absl::Status KvSequence::Reserve(int64_t tokens) {
     return absl::OkStatus();
   };
   absl::Status status = reserve(window_blocks_, WindowBegin(length_),
-                                BlocksFor(end, kWindowBlockTokens), cache_->window_pool());
+                                BlocksFor(slots_end, kWindowBlockTokens), cache_->window_pool());
   if (status.ok()) {
     status = reserve(group_blocks_, 0, BlocksFor(end, kGroupBlockTokens), cache_->group_pool());
   }
   if (!status.ok()) {
     // Back to what the committed tokens need.
-    ReleaseWindowBlocks(BlocksFor(length_, kWindowBlockTokens), BlocksFor(end, kWindowBlockTokens));
+    ReleaseWindowBlocks(BlocksFor(length_, kWindowBlockTokens),
+                        BlocksFor(slots_end, kWindowBlockTokens));
     for (int64_t i = BlocksFor(length_, kGroupBlockTokens); i < BlocksFor(end, kGroupBlockTokens);
          ++i) {
       if (group_blocks_[i] != kNoBlock) {
@@ -98,6 +103,15 @@ SequenceRows KvSequence::Rows(int32_t first_row, int32_t rows) {
           .state_in = cache_->state(states_[0]),
           .saves = &save_,
           .save_count = 1};
+}
+
+SequenceRows KvSequence::MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const {
+  return {.first_row = first_row,
+          .rows = rows,
+          .first_position = first_slot,
+          .window_blocks = window_blocks_.data(),
+          .group_blocks = group_blocks_.data(),
+          .window_begin = 1};
 }
 
 void KvSequence::Commit(int64_t rows) {

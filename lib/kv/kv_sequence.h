@@ -28,10 +28,13 @@ class KvSequence {
 
   int64_t length() const { return length_; }  // tokens with rows
 
-  // Takes the blocks for the next `tokens` positions. On OutOfBlocks what it took is given back.
-  absl::Status Reserve(int64_t tokens);
+  // Takes the blocks for the next `tokens` positions, and window blocks for MTP slots below
+  // length() + tokens + extra_slots. On OutOfBlocks what it took is given back.
+  absl::Status Reserve(int64_t tokens, int64_t extra_slots = 0);
   // The step's view of this sequence with `rows` rows from length() on. REQUIRES: Reserve(rows).
   SequenceRows Rows(int32_t first_row, int32_t rows);
+  // The view of an MTP pass over slots [first_slot, first_slot + rows), which were reserved.
+  SequenceRows MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const;
   // The rows of the last Rows() are part of the sequence; window rows that left every window are
   // freed.
   void Commit(int64_t rows);

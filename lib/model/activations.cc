@@ -51,6 +51,7 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DTy
   place(out->head, limits.logit_rows, d, act);
   place(out->logits, limits.logit_rows, config.vocab_size, DType::kF32);
   if (mtp) {
+    place(out->mtp_sources, t, kStreams * d, act);
     place(out->mtp_e, t, d, act);
     place(out->mtp_quantized, t, kStreams * d, act);
   }

@@ -10,6 +10,7 @@
 #include "kernels/op/step_rows.h"
 #include "lib/device/device.h"
 #include "lib/model/config.h"
+#include "lib/tensor/dtype.h"
 
 namespace dsv4 {
 
@@ -44,6 +45,7 @@ struct Activations {
   float* expert_weights = nullptr;  // [T, K]
   void* head = nullptr;             // [R, D] act
   float* logits = nullptr;          // [R, vocab]
+  void* mtp_sources = nullptr;      // [T, 4, D] act: streams that the MTP block starts from
   void* mtp_e = nullptr;            // [T, D] act: embedding, then e_proj's output
   void* mtp_quantized = nullptr;    // [T, 4, D] act: normed streams or embedding, quantised
   std::byte* workspace = nullptr;   // of the operators

@@ -25,9 +25,8 @@ absl::Status RunHead(const ForwardContext& context, const HyperConnectionWeights
                      const uint16_t* norm, const Bf16Weight& head, int32_t rows,
                      const int32_t* row_of);
 
-// act.streams of the main model and the next tokens -> act.streams of the MTP block (mtp.cc).
+// act.mtp_sources and the tokens -> act.streams of the MTP block (mtp.cc).
 absl::Status RunMtpBlock(const ForwardContext& context, int64_t layer, const MtpWeights& weights,
-                         const Bf16Weight& embed, const int32_t* next_tokens,
-                         const LayerCache& cache);
+                         const Bf16Weight& embed, const LayerCache& cache);
 
 }  // namespace dsv4

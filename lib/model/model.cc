@@ -32,6 +32,10 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   plan(model->memory_.data());
   context.launch.workspace = context.act.workspace;
   context.step.rope = context.act.rope;
+  const auto rows = static_cast<size_t>(limits.rows);
+  model->mtp_positions_.resize(rows);
+  model->copy_from_.resize(rows);
+  model->copy_to_.resize(rows);
   return model;
 }
 
@@ -47,12 +51,18 @@ absl::Status Model::Plan() {
   const Weights& weights = *parts_.weights;
   DSV4_RETURN_IF_ERROR(
       RunHead(context_, weights.hc_head, weights.norm, weights.head, limits_.logit_rows, nullptr));
-  if (parts_.mtp) DSV4_RETURN_IF_ERROR(RunMtp(nullptr));
+  DSV4_RETURN_IF_ERROR(CopyStreams(limits_.rows));
+  if (parts_.mtp) DSV4_RETURN_IF_ERROR(RunMtp());
   context_.planning = false;
   return absl::OkStatus();
 }
 
 absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
+  return SetStep(step, tokens, step.positions);
+}
+
+absl::Status Model::SetStep(const StepRows& step, const int32_t* tokens,
+                            const int64_t* rope_positions) {
   if (step.rows < 1 || step.rows > limits_.rows || step.sequence_count > limits_.sequences) {
     return InvalidArgument("a step of ", step.rows, " rows and ", step.sequence_count,
                            " sequences; the limits are ", limits_.rows, " and ", limits_.sequences);
@@ -62,7 +72,7 @@ absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
   context_.step.max_position = limits_.positions;
   context_.tokens = tokens;
   return context_.Run(RopeTableParams{.rows = step.rows,
-                                      .positions = step.positions,
+                                      .positions = rope_positions,
                                       .frequencies = frequencies_,
                                       .out = context_.act.rope});
 }
@@ -80,19 +90,73 @@ absl::Status Model::RunLayer(int64_t layer) {
                   parts_.cache->layer(layer));
 }
 
-absl::Status Model::Forward(const StepRows& step, const int32_t* tokens) {
+absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
+                            const std::function<bool()>* stop) {
   DSV4_RETURN_IF_ERROR(Begin(step, tokens));
   DSV4_RETURN_IF_ERROR(Embed());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
+    if (stop != nullptr && (*stop)()) {
+      return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
+    }
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
   }
   return absl::OkStatus();
 }
 
-absl::Status Model::RunMtp(const int32_t* next_tokens) {
+const std::byte* Model::StreamsOfRow(int32_t row) const {
+  return static_cast<const std::byte*>(context_.act.streams) + row * streams_row_bytes();
+}
+
+int64_t Model::streams_row_bytes() const {
+  return kStreams * parts_.config->hidden_size * DTypeBytes(activation_dtype());
+}
+
+absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::byte* const> to) {
+  if (rows.size() != to.size() || rows.size() > copy_to_.size()) {
+    return InvalidArgument("streams of ", rows.size(), " rows to ", to.size(),
+                           " places; the limit is ", copy_to_.size());
+  }
+  if (rows.empty()) return absl::OkStatus();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0 || rows[i] >= context_.step.rows) {
+      return InvalidArgument("streams of row ", rows[i], "; the step has ", context_.step.rows);
+    }
+    copy_from_[i] = StreamsOfRow(rows[i]);
+    copy_to_[i] = to[i];
+  }
+  return CopyStreams(static_cast<int32_t>(rows.size()));
+}
+
+absl::Status Model::CopyStreams(int32_t rows) {
+  return context_.Run(CopyRowsParams{.rows = rows,
+                                     .row_bytes = streams_row_bytes(),
+                                     .from = copy_from_.data(),
+                                     .to = copy_to_.data()});
+}
+
+absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
+                               absl::Span<const std::byte* const> sources) {
   if (!parts_.mtp) return Internal("the MTP block was not planned for");
+  if (step.rows > limits_.rows || sources.size() != static_cast<size_t>(step.rows)) {
+    return InvalidArgument("an MTP step of ", step.rows, " rows with ", sources.size(),
+                           " sources; the limit is ", limits_.rows);
+  }
+  for (int32_t row = 0; row < step.rows; ++row) {
+    if (step.positions[row] < 1) {
+      return InvalidArgument("MTP slot ", step.positions[row], "; the first is 1");
+    }
+    mtp_positions_[row] = step.positions[row] - 1;
+    copy_from_[row] = sources[row];
+    copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) + row * streams_row_bytes();
+  }
+  DSV4_RETURN_IF_ERROR(SetStep(step, tokens, mtp_positions_.data()));
+  DSV4_RETURN_IF_ERROR(CopyStreams(step.rows));
+  return RunMtp();
+}
+
+absl::Status Model::RunMtp() {
   return RunMtpBlock(context_, mtp_layer(), *parts_.weights->mtp, parts_.weights->embed,
-                     next_tokens, parts_.cache->layer(mtp_layer()));
+                     parts_.cache->layer(mtp_layer()));
 }
 
 absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {
@@ -100,6 +164,7 @@ absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {
 }
 
 absl::StatusOr<const float*> Model::MtpLogits(absl::Span<const int32_t> row_of) {
+  if (!parts_.mtp) return Internal("the MTP block was not planned for");
   return HeadLogits(parts_.weights->mtp->hc_head, parts_.weights->mtp->norm, row_of);
 }
 

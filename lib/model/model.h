@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,7 +39,7 @@ class Model {
   const StepLimits& limits() const { return limits_; }
   int64_t workspace_bytes() const { return memory_.size_bytes(); }
 
-  // Starts a step: sets its rows (their pointers must live until the next Begin) and computes the
+  // Starts a step: sets its rows (their pointers must live until the next one) and computes the
   // rope tables. InvalidArgument beyond the limits. `tokens`: [T].
   absl::Status Begin(const StepRows& step, const int32_t* tokens);
   // embedding of the step's tokens -> streams.
@@ -47,12 +48,28 @@ class Model {
   absl::Status RunLayer(int64_t layer);
   // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab].
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
-  // The MTP block on the streams of the step, each row given its next token: streams -> streams.
-  absl::Status RunMtp(const int32_t* next_tokens);
-  absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
 
-  // Begin, Embed and all layers.
-  absl::Status Forward(const StepRows& step, const int32_t* tokens);
+  // Begin, Embed and all layers. `stop`, if any, is asked before each layer; true ends the step
+  // with Cancelled: rows that it had computed are garbage behind the sequences' ends.
+  absl::Status Forward(const StepRows& step, const int32_t* tokens,
+                       const std::function<bool()>* stop = nullptr);
+
+  // X, the residual streams of row `row` of the last Forward or ForwardMtp: [4, D] act, until the
+  // next one.
+  const std::byte* StreamsOfRow(int32_t row) const;
+  int64_t streams_row_bytes() const;
+  // Copies X of some rows; to[i] has streams_row_bytes(). InvalidArgument beyond the step's rows.
+  absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::byte* const> to);
+
+  // The MTP block. A row of it is a slot s of the MTP layer's window, s >= 1: step.positions holds
+  // the slots, tokens[r] is token s, sources[r] is X of token s - 1: StreamsOfRow, or a copy that
+  // SaveStreams made. Its RoPE position is s - 1. Afterwards StreamsOfRow is the block's own
+  // output, from which the slots s + 1 can be drafted. The main rows' Logits are to be taken before
+  // it.
+  absl::Status ForwardMtp(const StepRows& step, const int32_t* tokens,
+                          absl::Span<const std::byte* const> sources);
+  // Logits of rows of the last ForwardMtp: a guess of token s + 1.
+  absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
 
   // The residual streams of the step's rows: [T, 4, D], f32 or bf16 (activation_dtype).
   void* streams() { return context_.act.streams; }
@@ -63,6 +80,10 @@ class Model {
  private:
   explicit Model(const Parts& parts) : parts_(parts) {}
   absl::Status Plan();
+  // Sets the rows of the step and computes the rope tables of `rope_positions`.
+  absl::Status SetStep(const StepRows& step, const int32_t* tokens, const int64_t* rope_positions);
+  absl::Status CopyStreams(int32_t rows);  // copy_from_ -> copy_to_
+  absl::Status RunMtp();
   absl::StatusOr<const float*> HeadLogits(const HyperConnectionWeights& hc, const uint16_t* norm,
                                           absl::Span<const int32_t> row_of);
   int64_t mtp_layer() const { return parts_.config->num_hidden_layers; }
@@ -72,6 +93,10 @@ class Model {
   ForwardContext context_;
   RopeFrequencies frequencies_;
   Buffer memory_;
+  // For ForwardMtp and SaveStreams, of limits_.rows.
+  std::vector<int64_t> mtp_positions_;
+  std::vector<const std::byte*> copy_from_;
+  std::vector<std::byte*> copy_to_;
 };
 
 }  // namespace dsv4

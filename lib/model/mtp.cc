@@ -25,18 +25,14 @@ absl::Status NormAndProject(const ForwardContext& c, int32_t rows, const void* x
 
 }  // namespace
 
-absl::Status RunMtpBlock(const ForwardContext& context, int64_t layer, const MtpWeights& weights,
-                         const Bf16Weight& embed, const int32_t* next_tokens,
-                         const LayerCache& cache) {
-  // The block embeds and routes by the next token.
-  ForwardContext c = context;
-  c.tokens = next_tokens;
+absl::Status RunMtpBlock(const ForwardContext& c, int64_t layer, const MtpWeights& weights,
+                         const Bf16Weight& embed, const LayerCache& cache) {
   const int32_t rows = c.step.rows;
   DSV4_RETURN_IF_ERROR(c.Run(EmbedRowsParams{
       .rows = rows, .copies = 1, .tokens = c.tokens, .embed = embed, .out = c.act.mtp_e}));
   DSV4_RETURN_IF_ERROR(
       NormAndProject(c, rows, c.act.mtp_e, weights.enorm, weights.e_proj, c.act.mtp_e));
-  DSV4_RETURN_IF_ERROR(NormAndProject(c, rows * static_cast<int32_t>(kStreams), c.act.streams,
+  DSV4_RETURN_IF_ERROR(NormAndProject(c, rows * static_cast<int32_t>(kStreams), c.act.mtp_sources,
                                       weights.hnorm, weights.h_proj, c.act.streams));
   DSV4_RETURN_IF_ERROR(c.Run(MtpCombineParams{.rows = rows,
                                               .hidden = c.config->hidden_size,

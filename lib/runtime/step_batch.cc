@@ -6,11 +6,11 @@
 namespace dsv4 {
 
 StepBatch::StepBatch(const StepLimits& limits) {
-  owners_.reserve(limits.sequences);
-  sequences_.reserve(limits.sequences);
-  sequence_of_.reserve(limits.rows);
-  positions_.reserve(limits.rows);
-  tokens_.reserve(limits.rows);
+  owners_.reserve(static_cast<size_t>(limits.sequences));
+  sequences_.reserve(static_cast<size_t>(limits.sequences));
+  sequence_of_.reserve(static_cast<size_t>(limits.rows));
+  positions_.reserve(static_cast<size_t>(limits.rows));
+  tokens_.reserve(static_cast<size_t>(limits.rows));
 }
 
 void StepBatch::Clear() {
@@ -21,28 +21,44 @@ void StepBatch::Clear() {
   tokens_.clear();
 }
 
-absl::Status StepBatch::Add(KvSequence* sequence, absl::Span<const int32_t> tokens) {
-  const int32_t rows = static_cast<int32_t>(tokens.size());
-  DSV4_RETURN_IF_ERROR(sequence->Reserve(rows));
-  const SequenceRows added = sequence->Rows(static_cast<int32_t>(tokens_.size()), rows);
-  sequence_of_.insert(sequence_of_.end(), rows, static_cast<int32_t>(sequences_.size()));
-  for (int32_t row = 0; row < rows; ++row) positions_.push_back(added.first_position + row);
+void StepBatch::Append(const SequenceRows& rows, absl::Span<const int32_t> tokens) {
+  sequence_of_.insert(sequence_of_.end(), tokens.size(), sequence_count());
+  for (size_t row = 0; row < tokens.size(); ++row) {
+    positions_.push_back(rows.first_position + static_cast<int64_t>(row));
+  }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  sequences_.push_back(added);
+  sequences_.push_back(rows);
+}
+
+absl::Status StepBatch::Add(KvSequence* sequence, absl::Span<const int32_t> tokens,
+                            int64_t extra_slots, bool per_row_states) {
+  DSV4_RETURN_IF_ERROR(
+      sequence->Reserve(static_cast<int64_t>(tokens.size()), extra_slots, per_row_states));
+  Append(sequence->Rows(static_cast<int32_t>(tokens_.size())), tokens);
   owners_.push_back(sequence);
   return absl::OkStatus();
 }
 
+void StepBatch::AddMtp(const KvSequence& sequence, absl::Span<const int32_t> tokens,
+                       int64_t first_slot) {
+  Append(sequence.MtpRows(static_cast<int32_t>(tokens_.size()), static_cast<int32_t>(tokens.size()),
+                          first_slot),
+         tokens);
+}
+
 StepRows StepBatch::rows() const {
   return {.rows = static_cast<int32_t>(tokens_.size()),
-          .sequence_count = static_cast<int32_t>(sequences_.size()),
+          .sequence_count = sequence_count(),
           .sequences = sequences_.data(),
           .sequence_of = sequence_of_.data(),
           .positions = positions_.data()};
 }
 
 void StepBatch::Commit() {
-  for (size_t i = 0; i < owners_.size(); ++i) owners_[i]->Commit(sequences_[i].rows);
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    owners_[i]->Commit(sequences_[i].rows);
+    owners_[i]->Publish({}, 0);
+  }
 }
 
 }  // namespace dsv4

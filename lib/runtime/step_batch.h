@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assembles the ragged batch of one step: which rows belong to which sequence. Its memory is
-// reserved for the engine's limits, so that a step allocates nothing.
+// The ragged batch of one pass: which rows belong to which sequence. Its memory is reserved for the
+// engine's limits, so that a step allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,34 @@ class StepBatch {
   explicit StepBatch(const StepLimits& limits);
 
   void Clear();
-  // Adds the next `tokens` of `sequence`, for which it reserves blocks: OutOfBlocks leaves the
-  // batch as it was. REQUIRES: the limits hold; the sequence outlives the step.
-  absl::Status Add(KvSequence* sequence, absl::Span<const int32_t> tokens);
+  // Adds the next `tokens` of `sequence`, for which it reserves blocks; with `per_row_states` each
+  // of the rows can be the last one that is committed. MTP passes may go `extra_slots` past them.
+  // Errors are those of KvSequence::Reserve, and leave the batch as it was. REQUIRES: the limits
+  // hold; the sequence outlives the step.
+  absl::Status Add(KvSequence* sequence, absl::Span<const int32_t> tokens, int64_t extra_slots = 0,
+                   bool per_row_states = false);
+  // Adds `tokens` of `sequence` to an MTP pass, from slot `first_slot` on. REQUIRES: as of
+  // KvSequence::MtpRows.
+  void AddMtp(const KvSequence& sequence, absl::Span<const int32_t> tokens, int64_t first_slot);
 
-  // The batch, for Model::Forward; valid until the next change.
+  bool empty() const { return sequences_.empty(); }
+  // The batch, for the model; valid until the next change.
   StepRows rows() const;
   const int32_t* tokens() const { return tokens_.data(); }
+  const SequenceRows& sequence(int32_t index) const {
+    return sequences_[static_cast<size_t>(index)];
+  }
+  int32_t sequence_count() const { return static_cast<int32_t>(sequences_.size()); }
   // The last row of the `index`-th sequence added.
   int32_t last_row(int32_t index) const {
-    return sequences_[index].first_row + sequences_[index].rows - 1;
+    return sequence(index).first_row + sequence(index).rows - 1;
   }
-  // Makes the rows part of their sequences. To be called once the forward pass has succeeded.
+  // Makes all rows part of their sequences, unpublished. Once the forward pass has succeeded.
   void Commit();
 
  private:
+  void Append(const SequenceRows& rows, absl::Span<const int32_t> tokens);
+
   std::vector<KvSequence*> owners_;
   std::vector<SequenceRows> sequences_;
   std::vector<int32_t> sequence_of_;

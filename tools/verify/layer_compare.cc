@@ -50,7 +50,7 @@ class PromptComparison {
       DSV4_RETURN_IF_ERROR(baseline_.model().Embed());
       for (int64_t layer = 0; layer < Blocks(); ++layer) {
         if (interrupted()) return Cancelled("interrupted");
-        DSV4_RETURN_IF_ERROR(CompareLayer(layer, begin, rows));
+        DSV4_RETURN_IF_ERROR(CompareLayer(layer, begin, rows, baseline, tested));
       }
       baseline_.batch().Commit();
       tested_.batch().Commit();
@@ -76,23 +76,27 @@ class PromptComparison {
   absl::Status Begin(Engine& engine, KvSequence& sequence, int64_t begin, int64_t rows) {
     StepBatch& batch = engine.batch();
     batch.Clear();
-    DSV4_RETURN_IF_ERROR(batch.Add(&sequence, absl::MakeConstSpan(tokens_).subspan(begin, rows)));
+    const bool mtp = Blocks() > oracle_.model.num_hidden_layers;
+    DSV4_RETURN_IF_ERROR(
+        batch.Add(&sequence, absl::MakeConstSpan(tokens_).subspan(begin, rows), mtp ? 1 : 0));
     return engine.model().Begin(batch.rows(), batch.tokens());
   }
 
-  absl::Status RunLayer(Engine& engine, int64_t layer, int64_t begin, int64_t rows) {
+  absl::Status RunLayer(Engine& engine, const KvSequence& sequence, int64_t layer, int64_t begin,
+                        int64_t rows) {
     if (layer < oracle_.model.num_hidden_layers) return engine.model().RunLayer(layer);
     const auto next = tokens_.begin() + begin + 1;
     std::vector<int32_t> next_tokens(next, std::min(next + rows, tokens_.end()));
     next_tokens.resize(static_cast<size_t>(rows), following_);
-    return engine.model().RunMtp(next_tokens.data());
+    return ForwardMtpAfter(engine.model(), sequence, begin, next_tokens);
   }
 
-  absl::Status CompareLayer(int64_t layer, int64_t begin, int64_t rows) {
+  absl::Status CompareLayer(int64_t layer, int64_t begin, int64_t rows, const KvSequence& baseline,
+                            const KvSequence& tested) {
     const int64_t elements = rows * kStreams * oracle_.model.hidden_size;
     WriteStreams(ReadStreams(baseline_.model(), elements), tested_.model());
-    DSV4_RETURN_IF_ERROR(RunLayer(baseline_, layer, begin, rows));
-    DSV4_RETURN_IF_ERROR(RunLayer(tested_, layer, begin, rows));
+    DSV4_RETURN_IF_ERROR(RunLayer(baseline_, baseline, layer, begin, rows));
+    DSV4_RETURN_IF_ERROR(RunLayer(tested_, tested, layer, begin, rows));
     sums_[static_cast<size_t>(layer)].Add(ReadStreams(tested_.model(), elements),
                                           ReadStreams(baseline_.model(), elements));
     return absl::OkStatus();

@@ -65,8 +65,9 @@ class CaseRun {
     Model& model = engine_.model();
     StepBatch& batch = engine_.batch();
     batch.Clear();
-    DSV4_RETURN_IF_ERROR(
-        batch.Add(&prompt.sequence, absl::MakeConstSpan(prompt.tokens).subspan(begin, rows)));
+    const bool mtp = oracle_.model.num_nextn_predict_layers > 0;
+    DSV4_RETURN_IF_ERROR(batch.Add(
+        &prompt.sequence, absl::MakeConstSpan(prompt.tokens).subspan(begin, rows), mtp ? 1 : 0));
     recorded_rows_.clear();
     if (prompt.recorded && end == length) {
       recorded_rows_.push_back({rows - 1, prompt.name + ".prefill"});
@@ -86,11 +87,11 @@ class CaseRun {
         Append(prompt.name + ".decode.logits", logits + last * vocab, 1);
       }
     }
-    if (oracle_.model.num_nextn_predict_layers > 0) {
+    if (mtp) {
       std::vector<int32_t> next(prompt.tokens.begin() + begin + 1,
                                 prompt.tokens.begin() + std::min(end + 1, length));
       if (end == length) next.push_back(forced_[0]);
-      DSV4_RETURN_IF_ERROR(model.RunMtp(next.data()));
+      DSV4_RETURN_IF_ERROR(ForwardMtpAfter(model, prompt.sequence, begin, next));
       if (!logit_rows.empty()) {
         DSV4_ASSIGN_OR_RETURN(const float* logits, model.MtpLogits(logit_rows));
         Append(prompt.name + ".prefill.mtp_logits", logits, logit_rows.size());
@@ -167,11 +168,24 @@ EngineOptions OracleEngineOptions(const OracleCase& oracle, Backend backend, Num
   options.prefill_chunk_tokens = kChunkTokens;
   options.logit_rows = std::max<int32_t>(options.max_sessions, kLogitRows);
   options.mtp = oracle.model.num_nextn_predict_layers > 0;
+  // The MTP block sees the token that follows a prompt.
+  const int64_t following = std::max<int64_t>(oracle.decode, 1);
   for (const int64_t length : oracle.prompts) {
-    options.context_tokens = std::max(options.context_tokens, length + oracle.decode);
-    options.cache_tokens += length + oracle.decode;
+    options.context_tokens = std::max(options.context_tokens, length + following);
+    options.cache_tokens += length + following;
   }
   return options;
+}
+
+absl::Status ForwardMtpAfter(Model& model, const KvSequence& sequence, int64_t first_position,
+                             absl::Span<const int32_t> next_tokens) {
+  StepBatch batch(model.limits());
+  batch.AddMtp(sequence, first_position + 1, next_tokens);
+  std::vector<const std::byte*> sources;
+  for (size_t row = 0; row < next_tokens.size(); ++row) {
+    sources.push_back(model.StreamsOfRow(static_cast<int32_t>(row)));
+  }
+  return model.ForwardMtp(batch.rows(), batch.tokens(), sources);
 }
 
 absl::StatusOr<OracleTensors> RunOracleCase(const OracleCase& oracle, Engine& engine,
