@@ -10,11 +10,12 @@ namespace {
 // The positive part of p - q, as (token, probability) in token order.
 template <class Visit>
 void ForEachResidual(const Distribution& p, const Distribution& q, Visit&& visit) {
+  const double p_scale = 1 / p.mass(), q_scale = 1 / q.mass();
   auto of_q = q.candidates().begin();
   for (const Candidate& candidate : p.candidates()) {
     while (of_q != q.candidates().end() && of_q->token < candidate.token) ++of_q;
     const bool in_q = of_q != q.candidates().end() && of_q->token == candidate.token;
-    const double residual = candidate.weight / p.mass() - (in_q ? of_q->weight / q.mass() : 0.0);
+    const double residual = candidate.weight * p_scale - (in_q ? of_q->weight * q_scale : 0);
     if (residual > 0) visit(candidate.token, residual);
   }
 }

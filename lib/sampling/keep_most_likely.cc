@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Radix selection: candidates are counted into bins by the leading bits of their weight, then those
-// of the bin in which the list ends by the bits that follow, until its last weight is known. The
-// sums run in token order, so that they do not depend on the algorithm of a library.
+// of the bin in which the list ends by the bits that follow, until its last weight is known. What
+// lies behind that bin is dropped at once, which is usually nearly everything. The sums run in
+// token order, so that they do not depend on the algorithm of a library.
 #include "lib/sampling/keep_most_likely.h"
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace dsv4 {
 namespace {
@@ -37,19 +37,19 @@ void Keep(double wanted, Measure&& measure, std::vector<Candidate>* candidates,
     }
     uint64_t bin = count;
     while (bin > 0 && bins[bin - 1] < missing) missing -= bins[--bin];
-    if (bin == 0) {
-      // All of them, and roundings left something missing.
-      boundary <<= digit.width + digit.shift;
-      missing = std::numeric_limits<double>::infinity();
-      break;
-    }
+    if (bin == 0) return;  // all of them, and roundings left something missing
     boundary = boundary << digit.width | (bin - 1);
+    std::erase_if(*candidates, [&](const Candidate& candidate) {
+      return KeyOf(candidate.weight) >> digit.shift < boundary;
+    });
   }
+  // Those of the last weight, as long as something is missing.
   size_t kept = 0;
   for (const Candidate& candidate : *candidates) {
-    const uint64_t key = KeyOf(candidate.weight);
-    if (key < boundary || (key == boundary && missing <= 0)) continue;
-    if (key == boundary) missing -= measure(candidate);
+    if (KeyOf(candidate.weight) == boundary) {
+      if (missing <= 0) continue;
+      missing -= measure(candidate);
+    }
     (*candidates)[kept++] = candidate;
   }
   candidates->resize(kept);

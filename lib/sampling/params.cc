@@ -68,6 +68,9 @@ absl::Status ValidateSampling(const SamplingParams& params, int64_t vocab) {
   if (!IsWithin(params.min_p, 0, 1)) return OutsideRange("min_p", params.min_p, "0 to 1");
   if (params.max_tokens < 0)
     return InvalidArgument("max_tokens is ", params.max_tokens, "; expected 0 (no limit) or more");
+  if (params.max_thinking_tokens < 0)
+    return InvalidArgument("max_thinking_tokens is ", params.max_thinking_tokens,
+                           "; expected 0 (no limit) or more");
   if (params.log_probs < 0 || params.log_probs > kMaxLogProbs)
     return InvalidArgument("log_probs is ", params.log_probs, "; expected 0 to ", kMaxLogProbs);
   if (params.draft_tokens < 0 || params.draft_tokens > kMaxDraftTokens)

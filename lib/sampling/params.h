@@ -39,6 +39,10 @@ struct SamplingParams {
   std::vector<int32_t> banned_tokens{};  // never chosen
   std::vector<int32_t> forced_tokens{};  // the output begins with these
 
+  // Reasoning of a turn that the prompt opens with <think> is ended by </think> after so many
+  // tokens; 0 = no limit. Applied by the runtime, which knows the ids.
+  int64_t max_thinking_tokens = 0;
+
   // Each ends the turn.
   std::vector<int32_t> stop_tokens{};
   std::vector<std::string> stop_strings{};

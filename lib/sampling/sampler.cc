@@ -132,6 +132,8 @@ absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& 
     return InvalidArgument("the mask of allowed tokens has ", rules.allowed.size(),
                            " words; expected ", choosable_.size());
   if (rules.forced >= 0) {
+    if (!Contains(choosable_, rules.forced))
+      return InvalidArgument("token ", rules.forced, " is forced, but is banned or has no text");
     if (!rules.allowed.empty() && !Contains(rules.allowed, rules.forced))
       return InvalidArgument("token ", rules.forced,
                              " is forced, but the mask of allowed tokens forbids it");
@@ -140,9 +142,16 @@ absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& 
   }
 
   logits = Adjust(logits, history);
+  const bool found = params_.temperature == 0 ? ShapePoint(logits, rules.allowed, out)
+                                              : ShapeSampled(logits, rules.allowed, out);
+  return found ? absl::OkStatus() : NothingToChoose(rules);
+}
+
+bool Sampler::ShapePoint(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                         Distribution* out) const {
   int32_t best = -1;
   float best_logit = -std::numeric_limits<float>::infinity();
-  ForEachToken(choosable_, rules.allowed, [&](int32_t token) {
+  ForEachToken(choosable_, allowed, [&](int32_t token) {
     const float logit = logits[static_cast<size_t>(token)];
     // NaN compares false; the other infinity is above max().
     if (logit > best_logit && logit <= std::numeric_limits<float>::max()) {
@@ -150,19 +159,22 @@ absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& 
       best_logit = logit;
     }
   });
-  if (best < 0) return NothingToChoose(rules);
-  if (params_.temperature == 0) {
-    out->SetPoint(best);
-    return absl::OkStatus();
-  }
+  if (best >= 0) out->SetPoint(best);
+  return best >= 0;
+}
 
+bool Sampler::ShapeSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                           Distribution* out) {
+  const absl::Span<double> bins = absl::MakeSpan(bin_measure_);
   out->Assign([&](std::vector<Candidate>* candidates) {
     candidates->clear();
-    ForEachToken(choosable_, rules.allowed, [&](int32_t token) {
+    float best_logit = -std::numeric_limits<float>::infinity();
+    ForEachToken(choosable_, allowed, [&](int32_t token) {
       const float logit = logits[static_cast<size_t>(token)];
-      if (std::isfinite(logit)) candidates->push_back({token, logit});
+      if (!std::isfinite(logit)) return;
+      candidates->push_back({token, logit});
+      best_logit = std::max(best_logit, logit);
     });
-    const absl::Span<double> bins = absl::MakeSpan(bin_measure_);
     if (params_.top_k > 0) KeepLargest(params_.top_k, candidates, bins);
     // The most likely one has weight 1; those without any cannot be drawn.
     double mass = 0;
@@ -179,7 +191,7 @@ absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& 
     if (params_.min_p > 0)
       std::erase_if(*candidates, [&](const Candidate& c) { return c.weight < params_.min_p; });
   });
-  return absl::OkStatus();
+  return !out->candidates().empty();
 }
 
 }  // namespace dsv4

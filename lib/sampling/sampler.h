@@ -51,6 +51,11 @@ class Sampler {
  private:
   // The logits with penalties and bias: `logits` themselves where there are none.
   absl::Span<const float> Adjust(absl::Span<const float> logits, const TokenHistory& history);
+  // Both return false when no logit of those left is finite.
+  bool ShapePoint(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                  Distribution* out) const;
+  bool ShapeSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                    Distribution* out);
   absl::Status NothingToChoose(const TokenRules& rules) const;
 
   int64_t vocab_;

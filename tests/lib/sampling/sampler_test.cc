@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expected sets are worked out by hand from small probability vectors; frequencies are held against
-// those probabilities by a chi-squared test with fixed seeds.
+// Expected sets and weights are worked out by hand. That draws follow the weights is the matter of
+// sampling_statistics_test.cc.
 #include "lib/sampling/sampler.h"
 
 #include <cmath>
@@ -22,14 +22,25 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // A sampler, and what it needs, for one row of logits at a time.
 struct Chooser {
   explicit Chooser(size_t vocab, const SamplingParams& params = {})
-      : sampler(static_cast<int64_t>(vocab), static_cast<int32_t>(vocab), {}),
+      : Chooser(vocab, params, static_cast<int32_t>(vocab), {}) {}
+  Chooser(size_t vocab, const SamplingParams& params, int32_t token_limit,
+          const std::vector<int32_t>& gaps)
+      : sampler(static_cast<int64_t>(vocab), token_limit, gaps),
         history(static_cast<int64_t>(vocab)),
         distribution(static_cast<int64_t>(vocab)) {
     REQUIRE_OK(sampler.SetParams(params));
   }
+  absl::Status Shape(const std::vector<float>& logits) {
+    return sampler.Shape(logits, history, rules, &distribution);
+  }
   int32_t Choose(const std::vector<float>& logits, uint64_t position) {
-    REQUIRE_OK(sampler.Shape(logits, history, rules, &distribution));
+    REQUIRE_OK(Shape(logits));
     return Draw(distribution, Uniform(sampler.params().seed, position));
+  }
+  std::vector<int32_t> Tokens() const {
+    std::vector<int32_t> tokens;
+    for (const Candidate& candidate : distribution.candidates()) tokens.push_back(candidate.token);
+    return tokens;
   }
 
   Sampler sampler;
@@ -58,25 +69,12 @@ std::map<int32_t, int> Counts(const std::vector<float>& logits, const SamplingPa
   return counts;
 }
 
-// The tokens that 2000 draws choose: with every kept probability above 0.01, a kept token is missed
-// with a chance below 2e-9.
+// The tokens that can be drawn.
 std::set<int32_t> Support(const std::vector<double>& probabilities, const SamplingParams& params) {
-  std::set<int32_t> support;
-  for (const auto& [token, count] : Counts(LogitsOf(probabilities), params, 2000))
-    support.insert(token);
-  return support;
-}
-
-double ChiSquared(const std::map<int32_t, int>& counts, const std::vector<double>& probabilities,
-                  int draws) {
-  double sum = 0;
-  for (size_t token = 0; token < probabilities.size(); ++token) {
-    const auto found = counts.find(static_cast<int32_t>(token));
-    const double count = found == counts.end() ? 0 : found->second;
-    const double expected = probabilities[token] * draws;
-    sum += (count - expected) * (count - expected) / expected;
-  }
-  return sum;
+  Chooser chooser(probabilities.size(), params);
+  REQUIRE_OK(chooser.Shape(LogitsOf(probabilities)));
+  const std::vector<int32_t> tokens = chooser.Tokens();
+  return {tokens.begin(), tokens.end()};
 }
 
 TEST_CASE("greedy takes the largest logit and the lowest id among equals") {
@@ -190,34 +188,6 @@ TEST_CASE("the order is temperature, top-k, top-p, min-p") {
   REQUIRE(Support(p, params) == std::set<int32_t>{0, 1, 2});
 }
 
-TEST_CASE("draws follow the probabilities") {
-  constexpr int kDraws = 40000;
-  const std::vector<double> p = {0.35, 0.05, 0.2, 0.1, 0.25, 0.05};
-  SamplingParams params;
-  params.temperature = 1;
-  // 0.999 quantiles of chi-squared: 20.5 with 5 degrees of freedom, 13.8 with 2.
-  for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{0xfeedface12345678}}) {
-    CAPTURE(seed);
-    params.seed = seed;
-    REQUIRE(ChiSquared(Counts(LogitsOf(p), params, kDraws), p, kDraws) < 20.5);
-  }
-  SECTION("after top-k, renormalised") {
-    params.top_k = 3;
-    const auto counts = Counts(LogitsOf(p), params, kDraws);
-    REQUIRE(counts.size() == 3);
-    const std::map<int32_t, int> kept = {{0, counts.at(0)}, {1, counts.at(2)}, {2, counts.at(4)}};
-    REQUIRE(ChiSquared(kept, {0.35 / 0.8, 0.2 / 0.8, 0.25 / 0.8}, kDraws) < 13.8);
-  }
-  SECTION("at temperature 2: as the square roots") {
-    params.temperature = 2;
-    std::vector<double> roots;
-    double sum = 0;
-    for (double value : p) sum += std::sqrt(value);
-    for (double value : p) roots.push_back(std::sqrt(value) / sum);
-    REQUIRE(ChiSquared(Counts(LogitsOf(p), params, kDraws), roots, kDraws) < 20.5);
-  }
-}
-
 TEST_CASE("extreme temperatures and logits") {
   SamplingParams params;
   params.temperature = 1e-30f;
@@ -245,6 +215,265 @@ TEST_CASE("a choice depends on seed and position, not on the order of calls") {
   for (uint64_t position = 0; position < 30; ++position)
     other.push_back(Sample(logits, params, position));
   REQUIRE(forward != other);
+}
+
+TEST_CASE("without a finite logit the result is an error") {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Chooser chooser(3, {.temperature = temperature});
+    REQUIRE_FAILS(chooser.Shape({kNan, kInf, -kInf}), absl::StatusCode::kInternal,
+                  "none of the 3 logits to choose from is finite");
+  }
+}
+
+TEST_CASE("tokens without text are never chosen") {
+  // Limit 35 of 40, and a gap at 33.
+  std::vector<float> logits(40, 1.0f);
+  for (int32_t token : {33, 35, 39}) logits[token] = 9;
+  for (const float temperature : {0.0f, 1.0f}) {
+    Chooser chooser(40, {.temperature = temperature}, 35, {33});
+    REQUIRE_OK(chooser.Shape(logits));
+    std::vector<int32_t> expected = {0};
+    if (temperature > 0) {
+      expected.clear();
+      for (int32_t token = 0; token < 35; ++token) {
+        if (token != 33) expected.push_back(token);
+      }
+    }
+    REQUIRE(chooser.Tokens() == expected);
+  }
+}
+
+// The shaped weights, which are relative to the most likely token's.
+void RequireWeights(const Chooser& chooser, const std::vector<Candidate>& expected) {
+  const absl::Span<const Candidate> found = chooser.distribution.candidates();
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(found[i].token == expected[i].token);
+    REQUIRE(found[i].weight == Approx(expected[i].weight).epsilon(1e-5));
+  }
+}
+
+constexpr float kE1 = 0.36787944f, kE2 = 0.13533528f, kE3 = 0.04978707f;  // exp(-n)
+constexpr float kEHalf = 0.60653066f, kEQuarter = 0.77880078f;            // exp(-1/2), exp(-1/4)
+
+TEST_CASE("the repetition penalty divides positive logits and multiplies negative ones") {
+  // Of prompt and output alike, and once however often: 2 / 2, -1 * 2, 0 * 2.
+  Chooser chooser(5, {.temperature = 1, .repetition_penalty = 2});
+  chooser.history.Reset({0, 0});
+  for (const int32_t token : {1, 1, 1, 4}) chooser.history.Push(token);
+  REQUIRE_OK(chooser.Shape({2, -1, 0.5f, 1, 0}));
+  RequireWeights(chooser, {{0, 1}, {1, kE3}, {2, kEHalf}, {3, 1}, {4, kE1}});
+  // Below 1 it favours what has been: 2 / 0.5, -1 * 0.5.
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .repetition_penalty = 0.5f}));
+  REQUIRE_OK(chooser.Shape({2, -1, 2, 1, 2}));
+  const float e45 = 0.011108997f;  // exp(-4.5)
+  RequireWeights(chooser, {{0, 1}, {1, e45}, {2, kE2}, {3, kE3}, {4, 1}});
+  for (const float off : {0.0f, 1.0f}) {
+    REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .repetition_penalty = off}));
+    REQUIRE_OK(chooser.Shape({0, 1, 0, 1, -1}));
+    RequireWeights(chooser, {{0, kE1}, {1, 1}, {2, kE1}, {3, 1}, {4, kE2}});
+  }
+}
+
+TEST_CASE("presence and frequency penalties look at the output alone") {
+  // 2; -1 - 0.5 - 2 * 0.25; 0.5; 1 - 0.5 - 0.25.
+  Chooser chooser(4, {.temperature = 1, .presence_penalty = 0.5f, .frequency_penalty = 0.25f});
+  chooser.history.Reset({0, 1, 0});
+  for (const int32_t token : {1, 3, 1}) chooser.history.Push(token);
+  REQUIRE_OK(chooser.Shape({2, 1, 1, 1.75f}));
+  RequireWeights(chooser, {{0, 1}, {1, kE2}, {2, kE1}, {3, kE1}});
+  // Each by itself; negative ones favour.
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .presence_penalty = 1}));
+  REQUIRE_OK(chooser.Shape({0, 0, 0, 0}));
+  RequireWeights(chooser, {{0, 1}, {1, kE1}, {2, 1}, {3, kE1}});
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .frequency_penalty = -1}));
+  REQUIRE_OK(chooser.Shape({0, 0, 0, 0}));
+  RequireWeights(chooser, {{0, kE2}, {1, 1}, {2, kE2}, {3, kE1}});
+}
+
+TEST_CASE("biases add to logits, those of one token together") {
+  Chooser chooser(4, {.temperature = 1, .logit_bias = {{1, -1}, {3, 2}, {1, 0.5f}}});
+  REQUIRE_OK(chooser.Shape({0, 0, 0, 0}));
+  RequireWeights(chooser, {{0, kE2}, {1, 0.082085f}, {2, kE2}, {3, 1}});
+}
+
+TEST_CASE("repetition comes before frequency and presence, they before bias") {
+  // 2 / 2 - 1 = 0; the other way it were 0.5.
+  Chooser chooser(2, {.temperature = 1, .repetition_penalty = 2, .frequency_penalty = 1});
+  chooser.history.Push(0);
+  REQUIRE_OK(chooser.Shape({2, 0}));
+  RequireWeights(chooser, {{0, 1}, {1, 1}});
+  // 0 / 2 + 1 = 1; the other way it were 0.5.
+  REQUIRE_OK(chooser.sampler.SetParams(
+      {.temperature = 1, .repetition_penalty = 2, .logit_bias = {{0, 1}}}));
+  REQUIRE_OK(chooser.Shape({0, 1}));
+  RequireWeights(chooser, {{0, 1}, {1, 1}});
+}
+
+TEST_CASE("penalties and bias come before temperature") {
+  // (1 - 1) / 0.5 against 1 / 0.5, exp(-2); after it, exp(-1).
+  Chooser chooser(2, {.temperature = 0.5f, .presence_penalty = 1});
+  chooser.history.Push(0);
+  REQUIRE_OK(chooser.Shape({1, 1}));
+  RequireWeights(chooser, {{0, kE2}, {1, 1}});
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 2, .logit_bias = {{0, 0.5f}}}));
+  REQUIRE_OK(chooser.Shape({0, 0}));
+  RequireWeights(chooser, {{0, 1}, {1, kEQuarter}});
+}
+
+TEST_CASE("penalties, bias, bans and mask come before top-k") {
+  const std::vector<float> logits = {3, 2, 1};
+  Chooser chooser(3, {.temperature = 1, .top_k = 2, .frequency_penalty = 2});
+  chooser.history.Push(1);
+  REQUIRE_OK(chooser.Shape(logits));
+  RequireWeights(chooser, {{0, 1}, {2, kE2}});
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .top_k = 2, .logit_bias = {{2, 1.5f}}}));
+  REQUIRE_OK(chooser.Shape(logits));
+  RequireWeights(chooser, {{0, 1}, {2, kEHalf}});
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .top_k = 2, .banned_tokens = {0}}));
+  REQUIRE_OK(chooser.Shape(logits));
+  RequireWeights(chooser, {{1, 1}, {2, kE1}});
+  REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .top_k = 2}));
+  const uint32_t mask = 0b101;
+  chooser.rules.allowed = absl::MakeConstSpan(&mask, 1);
+  REQUIRE_OK(chooser.Shape(logits));
+  RequireWeights(chooser, {{0, 1}, {2, kE2}});
+}
+
+TEST_CASE("penalties, bias, bans and mask decide the greedy choice") {
+  const std::vector<float> logits = {3, 2.5f, 2.5f, 0};
+  Chooser chooser(4, {.presence_penalty = 0.5f});
+  chooser.history.Push(0);
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{0});  // a tie with 1 and 2
+  chooser.history.Push(0);
+  REQUIRE_OK(chooser.sampler.SetParams({.frequency_penalty = 0.5f}));
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{1});
+  REQUIRE_OK(chooser.sampler.SetParams({.repetition_penalty = 1.25f}));
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{1});
+  REQUIRE_OK(chooser.sampler.SetParams({.logit_bias = {{3, 100}}}));
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{3});
+  REQUIRE_OK(chooser.sampler.SetParams({.banned_tokens = {0, 1}}));
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{2});
+  const uint32_t mask = 0b1001;
+  chooser.rules.allowed = absl::MakeConstSpan(&mask, 1);
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{3});
+}
+
+TEST_CASE("a mask reaches every token of a vocabulary of any size") {
+  for (const int32_t vocab : {1, 31, 32, 33, 64, 100}) {
+    CAPTURE(vocab);
+    for (const float temperature : {0.0f, 1.0f}) {
+      Chooser chooser(static_cast<size_t>(vocab), {.temperature = temperature});
+      const std::vector<float> logits(static_cast<size_t>(vocab), 0.5f);
+      for (int32_t token = 0; token < vocab; ++token) {
+        // Bits beyond the vocabulary mean nothing.
+        std::vector<uint32_t> mask(static_cast<size_t>(TokenMaskWords(vocab)));
+        mask[token / 32] |= uint32_t{1} << token % 32;
+        if (vocab % 32 != 0) mask.back() |= ~uint32_t{0} << vocab % 32;
+        chooser.rules.allowed = mask;
+        REQUIRE_OK(chooser.Shape(logits));
+        REQUIRE(chooser.Tokens() == std::vector<int32_t>{token});
+      }
+    }
+  }
+}
+
+TEST_CASE("a moved logit that overflows stays a candidate") {
+  Chooser chooser(2, {.repetition_penalty = 0.01f});
+  chooser.history.Push(0);
+  REQUIRE_OK(chooser.Shape({3e38f, 1}));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{0});
+  REQUIRE_OK(chooser.sampler.SetParams({.repetition_penalty = 100, .banned_tokens = {1}}));
+  REQUIRE_OK(chooser.Shape({-3e38f, 1}));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{0});
+}
+
+TEST_CASE("logits that are not finite stay so whatever the rules") {
+  Chooser chooser(4, {.temperature = 1,
+                      .repetition_penalty = 2,
+                      .presence_penalty = -2,
+                      .logit_bias = {{0, 100}, {1, 100}, {2, 100}}});
+  for (const int32_t token : {0, 1, 2}) chooser.history.Push(token);
+  REQUIRE_OK(chooser.Shape({kNan, kInf, -kInf, 0}));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{3});
+}
+
+TEST_CASE("a forced token is certain, whatever its logit") {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Chooser chooser(40, {.temperature = temperature, .top_k = 1, .forced_tokens = {36, 2}});
+    REQUIRE(chooser.sampler.ForcedToken(0) == 36);
+    REQUIRE(chooser.sampler.ForcedToken(1) == 2);
+    REQUIRE(chooser.sampler.ForcedToken(2) == -1);
+    chooser.rules.forced = 36;
+    for (const float logit : {-3e38f, kNan, -kInf}) {
+      std::vector<float> logits(40, 1.0f);
+      logits[36] = logit;
+      REQUIRE_OK(chooser.Shape(logits));
+      REQUIRE(chooser.Tokens() == std::vector<int32_t>{36});
+      REQUIRE(Probability(chooser.distribution, 36) == 1);
+    }
+    const std::vector<uint32_t> mask = {0, 1u << (36 - 32)};
+    chooser.rules.allowed = mask;
+    REQUIRE_OK(chooser.Shape(std::vector<float>(40)));
+    REQUIRE(chooser.Tokens() == std::vector<int32_t>{36});
+  }
+}
+
+TEST_CASE("a position without a token to choose is an error that says why") {
+  const std::vector<float> logits(34);
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  for (const float temperature : {0.0f, 1.0f}) {
+    Chooser chooser(34, {.temperature = temperature});
+    const std::vector<uint32_t> none(2), last = {0, 2}, beyond = {0, 1u << 31}, wrong(1);
+    chooser.rules.allowed = none;
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "the mask of allowed tokens allows none");
+    chooser.rules.allowed = beyond;
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "only tokens that are banned or have no text");
+    chooser.rules.allowed = wrong;
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "has 1 words; expected 2");
+    chooser.rules = {.allowed = last, .forced = 5};
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid,
+                  "token 5 is forced, but the mask of allowed tokens forbids it");
+    SamplingParams params = {.temperature = temperature, .banned_tokens = {33}};
+    REQUIRE_OK(chooser.sampler.SetParams(params));
+    chooser.rules = {.allowed = last};
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "only tokens that are banned or have no text");
+    chooser.rules = {.forced = 33};
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "token 33 is forced, but is banned");
+    for (int32_t token = 0; token < 33; ++token) params.banned_tokens.push_back(token);
+    REQUIRE_OK(chooser.sampler.SetParams(params));
+    chooser.rules = {};
+    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "banned_tokens holds every token");
+  }
+}
+
+TEST_CASE("parameters that are refused change nothing") {
+  Chooser chooser(40, {.banned_tokens = {1}}, 35, {33});
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  REQUIRE_FAILS(chooser.sampler.SetParams({.top_k = -1}), kInvalid, "top_k is -1");
+  REQUIRE_FAILS(chooser.sampler.SetParams({.banned_tokens = {7}, .forced_tokens = {5, 7}}),
+                kInvalid, "forced_tokens[1] is token 7, which banned_tokens holds, too");
+  for (const int32_t without_text : {33, 35, 39}) {
+    REQUIRE_FAILS(chooser.sampler.SetParams({.forced_tokens = {without_text}}), kInvalid,
+                  "which has no text");
+  }
+  REQUIRE(chooser.sampler.params().banned_tokens == std::vector<int32_t>{1});
+  std::vector<float> logits(40);
+  logits[1] = 2;
+  logits[7] = 1;
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{7});
+  // A ban ends with the parameters that asked for it.
+  REQUIRE_OK(chooser.sampler.SetParams({}));
+  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE(chooser.Tokens() == std::vector<int32_t>{1});
 }
 
 }  // namespace
