@@ -1,39 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/kv/block_pool.h"
 
-#include "lib/base/error.h"
-
 namespace dsv4 {
 
-BlockPool::BlockPool(const char* what, int32_t blocks) : what_(what), references_(blocks, 0) {
-  free_.reserve(blocks);
+BlockPool::BlockPool(const char* what, int32_t blocks)
+    : what_(what), references_(static_cast<size_t>(blocks)) {
+  free_.reserve(static_cast<size_t>(blocks));
   for (int32_t block = blocks - 1; block >= 0; --block) free_.push_back(block);
 }
 
-absl::StatusOr<int32_t> BlockPool::Take() {
-  std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    return OutOfBlocks("all ", references_.size(), " ", what_, " blocks of the cache are in use");
-  }
+int32_t BlockPool::Take() {
   const int32_t block = free_.back();
   free_.pop_back();
-  references_[block] = 1;
+  references_[block] = {.all = 1, .cached = 0};
   return block;
 }
 
-void BlockPool::AddReference(int32_t block) {
-  std::lock_guard lock(mutex_);
-  ++references_[block];
+void BlockPool::Add(int32_t block, Holder holder) {
+  only_cached_ -= only_cached(block);
+  ++references_[block].all;
+  references_[block].cached += holder == Holder::kPrefixCache;
+  only_cached_ += only_cached(block);
 }
 
-void BlockPool::Release(int32_t block) {
-  std::lock_guard lock(mutex_);
-  if (--references_[block] == 0) free_.push_back(block);
-}
-
-int32_t BlockPool::free_blocks() const {
-  std::lock_guard lock(mutex_);
-  return static_cast<int32_t>(free_.size());
+void BlockPool::Release(int32_t block, Holder holder) {
+  only_cached_ -= only_cached(block);
+  --references_[block].all;
+  references_[block].cached -= holder == Holder::kPrefixCache;
+  only_cached_ += only_cached(block);
+  if (references_[block].all == 0) free_.push_back(block);
 }
 
 }  // namespace dsv4

@@ -1,35 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns which block: a fixed number of block ids with reference counts. It knows nothing of the
-// memory behind them. Thread-safe.
+// Who holds which block: a fixed number of block ids with reference counts, of which the pool knows
+// how many are the prefix cache's. It knows nothing of the memory behind them. Guarded by the
+// mutex of the cache that owns it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
-
-#include "absl/status/statusor.h"
 
 namespace dsv4 {
 
 class BlockPool {
  public:
+  enum class Holder : int32_t { kSequence, kPrefixCache };
+
   // `what` names the blocks in messages, e.g. "window".
   BlockPool(const char* what, int32_t blocks);
 
-  // A free block with one reference, lowest id first released last. OutOfBlocks when none is free.
-  absl::StatusOr<int32_t> Take();
-  void AddReference(int32_t block);
-  // Gives one reference back; the block is free when none is left.
-  void Release(int32_t block);
+  // A free block, with one reference of a sequence; last released first. REQUIRES: one is free.
+  int32_t Take();
+  // REQUIRES: the block is held.
+  void Add(int32_t block, Holder holder = Holder::kSequence);
+  // Gives one reference of `holder` back; the block is free when none is left.
+  void Release(int32_t block, Holder holder = Holder::kSequence);
 
+  // More than one reference: its bytes must not change.
+  bool shared(int32_t block) const { return references_[block].all > 1; }
+  // Held, and by nobody but the prefix cache.
+  bool only_cached(int32_t block) const {
+    return references_[block].all > 0 && references_[block].all == references_[block].cached;
+  }
+  int32_t references(int32_t block) const { return references_[block].all; }
+  int32_t cached_references(int32_t block) const { return references_[block].cached; }
+
+  const char* what() const { return what_; }
   int32_t size() const { return static_cast<int32_t>(references_.size()); }
-  int32_t free_blocks() const;
+  int32_t free_blocks() const { return static_cast<int32_t>(free_.size()); }
+  int32_t only_cached_blocks() const { return only_cached_; }
 
  private:
+  struct References {
+    int32_t all = 0, cached = 0;
+  };
+
   const char* what_;
-  mutable std::mutex mutex_;
-  std::vector<int32_t> references_;  // [size]
-  std::vector<int32_t> free_;        // a stack, reserved to size
+  std::vector<References> references_;  // [size]
+  std::vector<int32_t> free_;           // a stack, reserved to size
+  int32_t only_cached_ = 0;
 };
 
 }  // namespace dsv4

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/kv/kv_cache.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "lib/base/checked_math.h"
@@ -11,39 +13,66 @@
 namespace dsv4 {
 namespace {
 
-// Blocks that hold the window of the next token and the rows of one step, at any alignment, and
-// those that a restore point keeps.
-int64_t WindowBlocksPerSequence(int64_t step_tokens) {
-  const int64_t live = CeilDiv(kWindowTokens - 1 + step_tokens, kWindowBlockTokens) + 1;
-  const int64_t restore = CeilDiv(kWindowTokens - 1, kWindowBlockTokens) + 1;
-  return live + restore;
+constexpr int64_t kAlignment = 64;  // bytes, of states and of what lies in them
+// Group blocks for each snapshot that the pools hold beside what the open sequences may need.
+// Restore points that are kSparseTokens apart take half of them at most.
+constexpr int64_t kGroupBlocksPerSnapshot = 8;
+
+// Most states that a step saves at block boundaries: see KvSequence::Reserve.
+int64_t BoundariesPerStep(int64_t step_tokens) {
+  return std::min(
+      step_tokens / kGroupBlockTokens + 1,
+      KvSequence::kRecentTokens / kGroupBlockTokens + 2 + step_tokens / KvSequence::kSparseTokens);
+}
+
+// Blocks of a sequence's window while a step runs: what the first row of the last short step sees,
+// up to the last draft's slot, at any alignment.
+int64_t LiveWindowBlocks(const KvCacheShape& shape) {
+  const int64_t verify_rows = shape.max_draft_tokens + 1;
+  const int64_t tokens = kWindowTokens - 1 + KvSequence::kShortStepRows +
+                         std::max<int64_t>(shape.max_step_tokens, verify_rows) + verify_rows;
+  return CeilDiv(tokens, kWindowBlockTokens) + 1;
+}
+
+void CopyBlock(const RowPool& pool, int32_t from, int32_t to) {
+  if (pool.row_bytes > 0) CopyBytes(pool.Row(to, 0), pool.Row(from, 0), pool.block_stride_bytes);
 }
 
 }  // namespace
 
-KvCache::KvCache(const KvCacheShape& shape, int32_t window_blocks, int32_t group_blocks,
-                 int32_t states)
-    : shape_(shape),
-      window_pool_("window", window_blocks),
-      group_pool_("compressed-row", group_blocks),
-      state_pool_("compressor-state", states) {}
+void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
-absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
-                                                         Device& device) {
-  const int64_t sequences = shape.max_sequences;
-  const int64_t window_blocks = sequences * WindowBlocksPerSequence(shape.max_step_tokens);
+absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
+  KvPlan plan;
+  const int64_t sequences = shape.max_sequences, drafts = shape.max_draft_tokens;
+  const int64_t saves = std::max(BoundariesPerStep(shape.max_step_tokens) + 1, drafts + 1);
+  const int64_t recent_points = std::min(KvSequence::kRecentTokens / kGroupBlockTokens + 1,
+                                         shape.context_tokens / kGroupBlockTokens);
   // A sequence may leave its last block partly used.
   const int64_t group_blocks = CeilDiv(shape.cache_tokens, kGroupBlockTokens) + sequences;
-  const int64_t states = sequences * KvSequence::kStateSlots;
-  if (window_blocks > INT32_MAX || group_blocks > INT32_MAX) {
+  const int64_t snapshots = CeilDiv(group_blocks, kGroupBlocksPerSnapshot);
+  const int64_t window_blocks =
+      sequences * (LiveWindowBlocks(shape) + 2 * recent_points + 3 * KvSequence::kTurnEnds) +
+      2 * snapshots;
+  // Of a sequence: the last step's, this step's, and the points'. One for all: the empty state.
+  const int64_t state_slots = sequences * (std::max<int64_t>(drafts + 2, 3) + saves +
+                                           recent_points + KvSequence::kTurnEnds) +
+                              snapshots + 1;
+  if (std::max({window_blocks, group_blocks, state_slots}) > INT32_MAX) {
     return InvalidArgument("a cache of ", shape.cache_tokens, " tokens and ", sequences,
                            " sessions needs more than 2^31 blocks");
   }
-  std::unique_ptr<KvCache> cache(new KvCache(shape, static_cast<int32_t>(window_blocks),
-                                             static_cast<int32_t>(group_blocks),
-                                             static_cast<int32_t>(states)));
+  plan.window_blocks = static_cast<int32_t>(window_blocks);
+  plan.group_blocks = static_cast<int32_t>(group_blocks);
+  plan.state_slots = static_cast<int32_t>(state_slots);
+  plan.saves_per_step = static_cast<int32_t>(saves);
+  plan.restore_points = static_cast<int32_t>(KvSequence::kRecentTokens / kGroupBlockTokens + 1 +
+                                             KvSequence::kTurnEnds +
+                                             shape.context_tokens / KvSequence::kSparseTokens);
+  plan.host_bytes = PrefixCache::HostBytes(plan.group_blocks);
 
-  // First the offsets, as pointers from null; then the memory, and the pointers move to it.
   int64_t end = 0;
   const auto place = [&](RowFormat format, int64_t elements, int64_t rows_per_block, int64_t blocks,
                          int64_t* kind, int64_t* block_bytes) {
@@ -57,35 +86,102 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& sha
   for (const int32_t ratio : shape.compress_ratios) {
     LayerCache layer;
     layer.window = place(shape.row_format, kKvRowElements, kWindowBlockTokens, window_blocks,
-                         &cache->bytes_.window, &cache->window_block_bytes_);
+                         &plan.bytes.window, &plan.window_block_bytes);
     if (ratio != 0) {
       layer.groups = place(shape.row_format, kKvRowElements, kGroupBlockTokens / ratio,
-                           group_blocks, &cache->bytes_.groups, &cache->group_block_bytes_);
-      layer.state_offset_bytes = cache->state_bytes_;
-      cache->state_bytes_ += CompressorStateFloats(ratio, kKvRowElements) * int64_t{sizeof(float)};
+                           group_blocks, &plan.bytes.groups, &plan.group_block_bytes);
+      layer.state_offset_bytes = plan.state_bytes;
+      plan.state_bytes += CompressorStateFloats(ratio, kKvRowElements) * int64_t{sizeof(float)};
     }
     if (ratio == kCsaRatio) {
       layer.index_keys =
           place(IndexKeyFormat(shape.row_format), kIndexKeyElements, kGroupBlockTokens / ratio,
-                group_blocks, &cache->bytes_.index_keys, &cache->group_block_bytes_);
-      layer.index_state_offset_bytes = cache->state_bytes_;
-      cache->state_bytes_ +=
-          CompressorStateFloats(ratio, kIndexKeyElements) * int64_t{sizeof(float)};
+                group_blocks, &plan.bytes.index_keys, &plan.group_block_bytes);
+      layer.index_state_offset_bytes = plan.state_bytes;
+      plan.state_bytes += CompressorStateFloats(ratio, kIndexKeyElements) * int64_t{sizeof(float)};
     }
-    cache->layers_.push_back(layer);
+    plan.layers.push_back(layer);
   }
-  const int64_t states_offset = end;
-  cache->bytes_.states = cache->state_bytes_ * states;
-  DSV4_ASSIGN_OR_RETURN(cache->memory_,
-                        device.Allocate(end + cache->bytes_.states, "key/value cache"));
+  plan.streams_offset_bytes = RoundUp(plan.state_bytes, kAlignment);
+  plan.state_bytes = RoundUp(plan.streams_offset_bytes + shape.streams_bytes, kAlignment);
+  plan.bytes.states = plan.state_bytes * state_slots;
+  return plan;
+}
+
+KvCache::KvCache(const KvCacheShape& shape, KvPlan plan)
+    : shape_(shape),
+      plan_(std::move(plan)),
+      window_pool_("window", plan_.window_blocks),
+      group_pool_("compressed-row", plan_.group_blocks),
+      state_pool_("compressor-state", plan_.state_slots),
+      prefixes_(&window_pool_, &group_pool_, &state_pool_) {}
+
+absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
+                                                         Device& device) {
+  DSV4_ASSIGN_OR_RETURN(KvPlan plan, PlanKvCache(shape));
+  std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan)));
+  const KvCacheBytes& bytes = cache->plan_.bytes;
+  DSV4_ASSIGN_OR_RETURN(cache->memory_, device.Allocate(bytes.total(), "key/value cache"));
   std::byte* const memory = cache->memory_.data();
-  for (LayerCache& layer : cache->layers_) {
+  for (LayerCache& layer : cache->plan_.layers) {
     for (RowPool* pool : {&layer.window, &layer.groups, &layer.index_keys}) {
       if (pool->row_bytes > 0) pool->base = memory + reinterpret_cast<intptr_t>(pool->base);
     }
   }
-  cache->states_ = memory + states_offset;
+  cache->states_ = memory + bytes.total() - bytes.states;
+  cache->empty_state_ = cache->state_pool_.Take();
   return cache;
+}
+
+KvUse KvCache::use() const {
+  std::lock_guard lock(mutex_);
+  const auto of = [](const BlockPool& pool) {
+    return PoolUse{
+        .size = pool.size(), .free = pool.free_blocks(), .cached = pool.only_cached_blocks()};
+  };
+  return {.windows = of(window_pool_),
+          .groups = of(group_pool_),
+          .states = of(state_pool_),
+          .sequences = sequences_};
+}
+
+absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) {
+  const std::pair<const BlockPool*, int32_t> needs[] = {
+      {&window_pool_, windows}, {&group_pool_, groups}, {&state_pool_, states}};
+  for (const auto& [pool, need] : needs) {
+    if (need > pool->free_blocks() + pool->only_cached_blocks()) {
+      return OutOfBlocks("the cache has no ", need, " more ", pool->what(), " blocks: of ",
+                         pool->size(), ", ", pool->free_blocks(), " are free and ",
+                         pool->only_cached_blocks(), " can be evicted");
+    }
+  }
+  while (group_pool_.free_blocks() < groups && prefixes_.EvictLeaf()) {
+  }
+  for (const auto& [pool, need] : needs) {
+    while (pool->free_blocks() < need && pool != &group_pool_ && prefixes_.EvictSnapshot(*pool)) {
+    }
+    if (pool->free_blocks() < need) return Internal("lost count of ", pool->what(), " blocks");
+  }
+  return absl::OkStatus();
+}
+
+void KvCache::CopyWindowBlock(int32_t from, int32_t to) {
+  for (const LayerCache& layer : plan_.layers) CopyBlock(layer.window, from, to);
+}
+
+void KvCache::CopyGroupBlock(int32_t from, int32_t to) {
+  for (const LayerCache& layer : plan_.layers) {
+    CopyBlock(layer.groups, from, to);
+    CopyBlock(layer.index_keys, from, to);
+  }
+}
+
+absl::Status KvCache::OpenSequence() {
+  if (sequences_ == shape_.max_sequences) {
+    return OutOfBlocks("all ", sequences_, " sequences of the cache are open");
+  }
+  ++sequences_;
+  return absl::OkStatus();
 }
 
 }  // namespace dsv4

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of all key/value rows and compressor states of an engine, planned and allocated once:
-// where each layer's rows lie in a block (kernels/op/kv_layout.h holds the bytes of a row), the two
-// block pools, and the state slots. Which blocks belong to whom is KvSequence's.
+// The memory of all key/value rows and compressor states of an engine, planned exactly and
+// allocated once: where each layer's rows lie in a block (kernels/op/kv_layout.h holds the bytes of
+// a row), the pools of window blocks, group blocks and state slots, and the prefix cache over them.
+// Which blocks belong to whom is KvSequence's.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,16 +15,20 @@
 #include "kernels/op/kv_layout.h"
 #include "lib/device/device.h"
 #include "lib/kv/block_pool.h"
+#include "lib/kv/prefix_cache.h"
 
 namespace dsv4 {
 
 struct KvCacheShape {
-  std::vector<int32_t> compress_ratios;     // one per layer, MTP included
+  std::vector<int32_t> compress_ratios;     // one per layer, MTP layers last
+  int32_t mtp_layers = 0;                   // of them; slot 0 of their windows has no row
   RowFormat row_format = RowFormat::kBf16;  // of window and compressed rows; keys: IndexKeyFormat
-  int64_t context_tokens = 0;               // longest sequence
-  int64_t cache_tokens = 0;                 // compressed rows of all sequences together
+  int64_t streams_bytes = 0;   // residual streams of one row, kept in every state slot; 0: none
+  int64_t context_tokens = 0;  // longest sequence
+  int64_t cache_tokens = 0;    // compressed rows of all sequences together
   int32_t max_sequences = 0;
-  int32_t max_step_tokens = 0;  // of one sequence in one step
+  int32_t max_step_tokens = 0;   // of one sequence in one step
+  int32_t max_draft_tokens = 0;  // a verify step has one row more
 };
 
 // One layer's place in the cache.
@@ -35,8 +41,39 @@ struct LayerCache {
 };
 
 struct KvCacheBytes {
-  int64_t window = 0, groups = 0, index_keys = 0, states = 0;
+  int64_t window = 0, groups = 0, index_keys = 0, states = 0;  // device memory
   int64_t total() const { return window + groups + index_keys + states; }
+};
+
+// What a cache of a shape takes; no pool ever grows.
+struct KvPlan {
+  int32_t window_blocks = 0;  // 64 tokens of every layer's window
+  int32_t group_blocks = 0;   // 256 tokens of every layer's compressed rows and index keys
+  int32_t state_slots = 0;    // compressor states of all layers, then the streams
+  int64_t window_block_bytes = 0, group_block_bytes = 0, state_bytes = 0;  // over all layers
+  int64_t streams_offset_bytes = 0;                                        // in a state slot
+  int32_t saves_per_step = 0;      // most states that a step of one sequence saves
+  int32_t restore_points = 0;      // most that a sequence holds
+  std::vector<LayerCache> layers;  // row pools' bases count from the start of the memory
+  KvCacheBytes bytes;
+  int64_t host_bytes = 0;  // tables of the prefix cache, beside the device memory
+};
+
+// InvalidArgument when the shape needs 2^31 blocks of a kind.
+absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape);
+
+// How rows and states move between blocks, and in and out of images.
+void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes);
+
+// Blocks of each pool: free, held by the prefix cache alone (which gives them up when a sequence
+// needs them), and held by sequences.
+struct PoolUse {
+  int32_t size = 0, free = 0, cached = 0;
+  int32_t held() const { return size - free - cached; }
+};
+struct KvUse {
+  PoolUse windows, groups, states;
+  int32_t sequences = 0;  // open
 };
 
 class KvCache {
@@ -44,28 +81,44 @@ class KvCache {
   static absl::StatusOr<std::unique_ptr<KvCache>> Create(const KvCacheShape& shape, Device& device);
 
   const KvCacheShape& shape() const { return shape_; }
-  const KvCacheBytes& bytes() const { return bytes_; }
-  const LayerCache& layer(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
+  const KvPlan& plan() const { return plan_; }
+  const KvCacheBytes& bytes() const { return plan_.bytes; }
+  const LayerCache& layer(int64_t layer) const { return plan_.layers[static_cast<size_t>(layer)]; }
+  std::byte* state(int32_t slot) const { return states_ + int64_t{slot} * plan_.state_bytes; }
+  int64_t state_bytes() const { return plan_.state_bytes; }
+  int64_t streams_offset_bytes() const { return plan_.streams_offset_bytes; }
+  KvUse use() const;
 
+  // For KvSequence: all below is guarded by mutex(). One lock covers a whole change of a sequence,
+  // so that what is counted as free is still free when it is taken.
+  std::mutex& mutex() { return mutex_; }
   BlockPool& window_pool() { return window_pool_; }
   BlockPool& group_pool() { return group_pool_; }
   BlockPool& state_pool() { return state_pool_; }
-  std::byte* state(int32_t slot) const { return states_ + int64_t{slot} * state_bytes_; }
-  int64_t state_bytes() const { return state_bytes_; }
-  // Bytes that one block holds over all layers.
-  int64_t window_block_bytes() const { return window_block_bytes_; }
-  int64_t group_block_bytes() const { return group_block_bytes_; }
+  PrefixCache& prefixes() { return prefixes_; }
+  // The state before the first token: zeros. The cache itself holds it.
+  int32_t empty_state() const { return empty_state_; }
+  // Frees what the prefix cache alone holds, until as many blocks are free. OutOfBlocks, with the
+  // prefix cache as it was, when a pool cannot have as many.
+  absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states);
+  // Copies all layers' rows of a block.
+  void CopyWindowBlock(int32_t from, int32_t to);
+  void CopyGroupBlock(int32_t from, int32_t to);
+  absl::Status OpenSequence();  // counts it; OutOfBlocks beyond max_sequences
+  void CloseSequence() { --sequences_; }
 
  private:
-  KvCache(const KvCacheShape& shape, int32_t window_blocks, int32_t group_blocks, int32_t states);
+  KvCache(const KvCacheShape& shape, KvPlan plan);
 
-  KvCacheShape shape_;
-  KvCacheBytes bytes_;
-  std::vector<LayerCache> layers_;
-  int64_t state_bytes_ = 0, window_block_bytes_ = 0, group_block_bytes_ = 0;
+  const KvCacheShape shape_;
+  KvPlan plan_;
   Buffer memory_;
   std::byte* states_ = nullptr;
+  mutable std::mutex mutex_;
   BlockPool window_pool_, group_pool_, state_pool_;
+  PrefixCache prefixes_;
+  int32_t empty_state_ = kNoBlock;
+  int32_t sequences_ = 0;
 };
 
 }  // namespace dsv4

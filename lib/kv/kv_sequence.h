@@ -1,66 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence's share of the cache: block tables, compressor states, and one restore point. A step
-// goes Reserve, forward, Commit; without Commit the sequence is as it was. Used by one thread at a
-// time.
+// One sequence's share of the cache: block tables, the compressor states at its end, and the points
+// to which it can go back.
+//
+// A step goes Reserve, Rows, forward pass and stream saves, Commit, MtpRows and MTP passes,
+// Publish. Until Commit the sequence is as it was. A block with more than one holder is never
+// written: Reserve copies it first. Nothing but Open and Fork allocates.
+//
+// MTP layers lie one slot later than the others: slot s holds the row made of token s and the
+// streams of token s - 1 (slot 0 has none). So a block depends on nothing behind its end. Slots
+// below length() must be filled before Publish; what lies at and behind length() stays until the
+// next Rewind, AdoptPrefix, ReadImage or Fork.
+//
+// Used by one thread at a time; sequences of one cache by any threads.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/op/step_rows.h"
 #include "lib/kv/kv_cache.h"
 
 namespace dsv4 {
 
+// Why a sync reuses no more tokens than it does.
+enum class ReuseLimit : int32_t {
+  kNone,             // every token is reused
+  kLastToken,        // the rest must be computed again, for its logits (max_tokens)
+  kTokensDiffer,     // the sequence's own tokens go on differently at the position
+  kNoRestorePoint,   // rows are there up to the position, but no state to go on from there
+  kNotCached,        // what follows the position was never seen, or has been evicted
+  kIncompleteBlock,  // fewer than 256 tokens follow: only whole blocks are cached
+};
+
+struct PrefixReuse {
+  int64_t own_tokens = 0;     // kept of the sequence's own rows
+  int64_t cached_tokens = 0;  // after those, taken from the prefix cache
+  ReuseLimit limit = ReuseLimit::kNone;
+  int64_t limit_position = 0;
+  int64_t tokens() const { return own_tokens + cached_tokens; }
+};
+
 class KvSequence {
  public:
-  // State slots: before and after the running step, and the restore point's.
-  static constexpr int32_t kStateSlots = 3;
+  static constexpr int64_t kRecentTokens = 2048;  // with a restore point at every multiple of 256
+  static constexpr int64_t kSparseTokens = 4096;  // before them: at every multiple of this
+  static constexpr int32_t kTurnEnds = 8;         // the last ones marked are kept
+  static constexpr int32_t kShortStepRows = 8;    // steps of so few rows can be undone row by row
 
-  // An empty sequence. OutOfBlocks when max_sequences exist. `cache` must outlive it.
-  static absl::StatusOr<KvSequence> Open(KvCache* cache);
+  // An empty sequence. OutOfBlocks when max_sequences are open. `cache` must outlive it. Sequences
+  // share prefixes with those of the same salt alone.
+  static absl::StatusOr<KvSequence> Open(KvCache* cache, uint64_t salt = 0);
 
   KvSequence(KvSequence&& other) noexcept;
   KvSequence& operator=(KvSequence&&) = delete;
   KvSequence(const KvSequence&) = delete;
   ~KvSequence();
 
-  int64_t length() const { return length_; }  // tokens with rows
+  int64_t length() const { return length_; }  // tokens with main rows
+  // [4, D] of token length() - 1, as the step that computed it saved them (streams_offset_bytes).
+  // Meaningless at length() 0.
+  const std::byte* streams() const;
 
-  // Takes the blocks for the next `tokens` positions, and window blocks for MTP slots below
-  // length() + tokens + extra_slots. On OutOfBlocks what it took is given back.
-  absl::Status Reserve(int64_t tokens, int64_t extra_slots = 0);
-  // The step's view of this sequence with `rows` rows from length() on. REQUIRES: Reserve(rows).
-  SequenceRows Rows(int32_t first_row, int32_t rows);
-  // The view of an MTP pass over slots [first_slot, first_slot + rows), which were reserved.
+  // Blocks and state slots for `rows` rows from length() on, and for MTP slots below
+  // length() + rows + extra_slots. States are saved after every row (`per_row_states`, at most
+  // max_draft_tokens + 1 rows), else after the last and at the block boundaries that become restore
+  // points. Takes the place of a reservation that was not committed. ContextFull past the context
+  // (MTP slots included), InvalidArgument past the step's limits, OutOfBlocks when a pool has not
+  // enough: the sequence is as before.
+  absl::Status Reserve(int64_t rows, int64_t extra_slots = 0, bool per_row_states = false);
+  // The step's view: the reserved rows, whose first is row `first_row` of the step. Valid until the
+  // next Reserve, Commit or Rewind. REQUIRES: Reserve.
+  SequenceRows Rows(int32_t first_row) const;
+  // The view of an MTP pass over slots [first_slot, first_slot + rows). REQUIRES: they lie in what
+  // the last Reserve covers, at or after the length() it was called at.
   SequenceRows MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const;
-  // The rows of the last Rows() are part of the sequence; window rows that left every window are
-  // freed.
+  // The first `rows` reserved rows are part of the sequence, the others as if never computed.
+  // REQUIRES: a state was saved after row `rows`, or rows == 0, which gives the step up.
   void Commit(int64_t rows);
+  // Ends a step: complete blocks of 256 tokens go to the prefix cache (as prompt below
+  // `prompt_tokens`), restore points are recorded, and window blocks that nothing needs are freed.
+  // `timeline`: the sequence's tokens from its start; blocks of tokens not given are not published.
+  void Publish(absl::Span<const int32_t> timeline, int64_t prompt_tokens);
 
-  // Remembers the present end, in place of the last restore point.
-  void SaveRestorePoint();
-  // Position to which the sequence can go back: the last restore point that is <= `tokens`, or 0.
+  // Makes length() a restore point for as long as it is one of the last kTurnEnds marked. Between
+  // Publish and the next Reserve.
+  void MarkTurnEnd();
+  // The last position <= `tokens` to which the sequence can go back: length(), a row of the last
+  // short step, a restore point, or 0.
   int64_t RestorablePosition(int64_t tokens) const;
   // Goes back to RestorablePosition(tokens), and returns it.
   int64_t Rewind(int64_t tokens);
+  // Keeps or takes over as much of `tokens` as there are rows for, `max_tokens` at most: of its own
+  // `common_tokens` first tokens, or of the prefix cache where that goes further. The sequence ends
+  // at the result's tokens(). REQUIRES: common_tokens, max_tokens <= tokens.size().
+  PrefixReuse AdoptPrefix(absl::Span<const int32_t> tokens, int64_t common_tokens,
+                          int64_t max_tokens);
+  // A sequence with the same rows and restore points, which shares all blocks. OutOfBlocks when
+  // max_sequences are open.
+  absl::StatusOr<KvSequence> Fork();
 
-  int64_t held_bytes() const;  // blocks and states
+  // The rows in reach, index keys, current states and streams as bytes, for this cache's shape.
+  int64_t ImageBytes() const { return ImageBytes(length_); }
+  int64_t ImageBytes(int64_t length) const;
+  void WriteImage(absl::Span<std::byte> image) const;  // REQUIRES: ImageBytes() long
+  // Becomes the sequence whose image it is. Corrupt when the length does not fit, ContextFull,
+  // OutOfBlocks: the sequence is as before. What it computes is not published to the prefix cache
+  // until it is rewound to 0 or adopts a prefix: the image's rows are somebody's word.
+  absl::Status ReadImage(int64_t length, absl::Span<const std::byte> image);
+
+  // Of the blocks in its tables and its state, shared ones included; restore points not.
+  int64_t held_bytes() const;
 
  private:
-  explicit KvSequence(KvCache* cache);
-  void ReleaseWindowBlocks(int64_t begin, int64_t end);  // table entries [begin, end)
-  void ReleaseRestoreBlocks();
+  // `state` as it was at `position`; a reference of its own.
+  struct SavedState {
+    int64_t position = 0;
+    int32_t state = kNoBlock;
+  };
+  struct RestorePoint {
+    int64_t position = 0;
+    int32_t state = kNoBlock;
+    int32_t window_blocks[3] = {kNoBlock, kNoBlock, kNoBlock};  // from FirstWindowBlock(position)
+    bool turn_end = false;
+  };
+
+  KvSequence(KvCache* cache, uint64_t salt);
+
+  // All below need the cache's mutex.
+  int64_t RewindLocked(int64_t tokens);
+  // Becomes the node's `tokens` tokens; `kept` of them are the sequence's own.
+  void TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept);
+  PrefixCache::Node NodeAt(int64_t position) const;  // kRoot where there is none
+  void AddPoint(int64_t position, int32_t state, bool turn_end);
+  void AddPointsOfNodes();  // where its nodes have snapshots that a restore point wants
+  void DropUnwantedPoints();
+  bool Wanted(const RestorePoint& point) const;
+  void HoldPoint(const RestorePoint& point);
+  void ReleasePoint(const RestorePoint& point);
+  void ReleasePointsAfter(int64_t position);
+  void ReleaseStepStates();
+  void ReleaseSaves();
+  void ReleaseWindowBlocksBefore(int64_t entry);
+  void ReleaseGroupBlocksFrom(int64_t entry);
+  // OutOfBlocks unless a Reset leaves room for as many blocks and a state.
+  absl::Status CheckRoomAfterReset(int32_t windows, int32_t groups) const;
+  void SetState(int32_t state);  // takes a reference, gives up the old one
+  void Reset();                  // to the empty sequence
 
   KvCache* cache_;
+  uint64_t salt_ = 0;
   int64_t length_ = 0;
-  std::vector<int32_t> window_blocks_;                            // [context / 64 + 1]
-  std::vector<int32_t> group_blocks_;                             // [context / 256 + 1]
-  int32_t states_[kStateSlots] = {kNoBlock, kNoBlock, kNoBlock};  // current, next, restore
-  StateSave save_;                                                // of the last Rows()
-  int64_t restore_length_ = 0;                                    // 0 = no restore point
-  std::vector<int32_t> restore_blocks_;  // window blocks from WindowBegin(restore_length_) on
+  std::vector<int32_t> window_blocks_;  // [context / 64]: entries [window_begin_, window_end_)
+  std::vector<int32_t> group_blocks_;   // [context / 256]: entries [0, group_end_)
+  int64_t window_begin_ = 0, window_end_ = 0, group_end_ = 0;
+  int32_t state_ = kNoBlock;  // at length_
+  // The running step: what Reserve was asked for, and the states it saves.
+  int64_t reserved_rows_ = 0;
+  std::vector<StateSave> saves_;
+  std::vector<int32_t> save_slots_;  // of saves_
+  // States of the last committed step, ascending: those that can become restore points, and in a
+  // short step the one before it and those of all rows kept.
+  std::vector<SavedState> step_states_;
+  bool short_step_ = false;
+  std::vector<RestorePoint> points_;  // ascending
+  int64_t published_blocks_ = 0;      // group_blocks_[0, published_blocks_) are nodes' blocks
+  PrefixCache::Node node_ = PrefixCache::kRoot;  // the last of those nodes
+  bool publishes_ = true;
 };
 
 }  // namespace dsv4

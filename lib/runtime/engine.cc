@@ -139,7 +139,13 @@ absl::Status Engine::Build(const EngineOptions& options) {
       .cache_tokens = info_.cache_tokens,
       .max_sequences = info_.max_sessions,
       .max_step_tokens = info_.prefill_chunk_tokens};
-  if (!options.mtp) shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
+  if (options.mtp) {
+    shape.mtp_layers = 1;
+    shape.streams_bytes =
+        kStreams * config_.hidden_size * DTypeBytes(dispatch_->activation_dtype());
+  } else {
+    shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
+  }
   DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(shape, *device_));
   // A step takes one prefill chunk beside a decode row of every session.
   const StepLimits limits{

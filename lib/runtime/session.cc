@@ -109,7 +109,7 @@ absl::Status Session::ComputePending(int64_t tokens, const Progress& progress) {
   // off, also where a turn's `<think>` becomes `</think>` once its reasoning is dropped.
   const int64_t restore = stats_.generated_tokens == 0 ? stats_.prompt_tokens - 1 : 0;
   for (int64_t done = 0; done < tokens;) {
-    if (restore > 0 && kv_.length() == restore) kv_.SaveRestorePoint();
+    if (restore > 0 && kv_.length() == restore) kv_.MarkTurnEnd();
     int64_t rows = std::min<int64_t>(tokens - done, engine_->info().prefill_chunk_tokens);
     if (kv_.length() < restore) rows = std::min(rows, restore - kv_.length());
     DSV4_RETURN_IF_ERROR(Forward(rows));

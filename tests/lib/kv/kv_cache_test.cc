@@ -20,24 +20,58 @@ KvCacheShape Shape() {
           .max_step_tokens = 256};
 }
 
-TEST_CASE("the planned bytes are those of the rows, by hand") {
+TEST_CASE("the plan is that of the rows, by hand, and is what a cache then takes") {
+  const KvPlan plan = PlanKvCache(Shape()).value();
+  // 127 + 8 + 256 + 1 tokens are 7 window blocks, one more for the alignment; 9 restore points at
+  // block boundaries of 2 blocks, 8 turn ends of 3; for two sequences. 6 group blocks bring one
+  // snapshot.
+  REQUIRE(plan.window_blocks == 2 * (8 + 18 + 24) + 2);
+  REQUIRE(plan.group_blocks == 1024 / 256 + 2);
+  // The last step's 3 states, this one's 3, the points' 17; the snapshot's and the empty state.
+  REQUIRE(plan.state_slots == 2 * (3 + 3 + 17) + 2);
+  // Three layers of 64 rows of 1024 bytes.
+  REQUIRE(plan.window_block_bytes == 3 * 64 * 1024);
+  REQUIRE(plan.bytes.window == plan.window_blocks * plan.window_block_bytes);
+  // 64 rows and keys (ratio 4), 2 rows (ratio 128).
+  REQUIRE(plan.group_block_bytes == (64 + 2) * 1024 + 64 * 256);
+  REQUIRE(plan.bytes.groups == 6 * (64 + 2) * 1024);
+  REQUIRE(plan.bytes.index_keys == 6 * 64 * 256);
+  // 3 triples of 512 and of 128 floats, and one triple of 512.
+  REQUIRE(plan.streams_offset_bytes == 4 * (9 * 512 + 9 * 128 + 3 * 512));
+  REQUIRE(plan.state_bytes == plan.streams_offset_bytes);
+  REQUIRE(plan.bytes.states == plan.state_slots * plan.state_bytes);
+
   const std::unique_ptr<Device> device = Device::Open({.threads = 1}).value();
   const std::unique_ptr<KvCache> cache = KvCache::Create(Shape(), *device).value();
-  // Window: (127 + 256) / 64 -> 6 blocks, one more for the alignment, 3 for the restore point;
-  // times two sequences, three layers, 64 rows of 1024 bytes.
-  REQUIRE(cache->bytes().window == 2 * 10 * 3 * 64 * 1024);
-  // Compressed: 1024 / 256 + 2 blocks of 64 rows (ratio 4) and 2 rows (ratio 128).
-  REQUIRE(cache->bytes().groups == 6 * (64 + 2) * 1024);
-  REQUIRE(cache->bytes().index_keys == 6 * 64 * 256);
-  // States: three slots a sequence; 3 triples of 512 and of 128 floats, and one triple of 512.
-  REQUIRE(cache->bytes().states == 2 * 3 * 4 * (9 * 512 + 9 * 128 + 3 * 512));
-  REQUIRE(cache->window_block_bytes() == 3 * 64 * 1024);
-  REQUIRE(cache->group_block_bytes() == (64 + 2) * 1024 + 64 * 256);
+  REQUIRE(cache->bytes().total() == plan.bytes.total());
+  REQUIRE(cache->use().windows.size == plan.window_blocks);
+  REQUIRE(cache->use().groups.free == 6);
+  REQUIRE(cache->use().states.free == plan.state_slots - 1);
+}
+
+TEST_CASE("drafts and streams are planned for") {
+  KvCacheShape shape = Shape();
+  shape.max_draft_tokens = 7;
+  shape.streams_bytes = 4 * 96 * 2;
+  const KvPlan plan = PlanKvCache(shape).value();
+  REQUIRE(plan.window_blocks == 2 * (8 + 18 + 24) + 2);  // 127 + 8 + 256 + 8 tokens
+  REQUIRE(plan.state_slots == 2 * (9 + 8 + 17) + 2);
+  REQUIRE(plan.streams_offset_bytes == 4 * (9 * 512 + 9 * 128 + 3 * 512));
+  REQUIRE(plan.state_bytes == plan.streams_offset_bytes + 768);
+}
+
+TEST_CASE("a shape of too many blocks is refused") {
+  KvCacheShape shape = Shape();
+  shape.cache_tokens = int64_t{1} << 40;
+  REQUIRE_FAILS(PlanKvCache(shape), absl::StatusCode::kInvalidArgument, "2^31 blocks");
 }
 
 TEST_CASE("rows of all layers, kinds and blocks, and states, lie apart") {
   const std::unique_ptr<Device> device = Device::Open({.threads = 1}).value();
-  const std::unique_ptr<KvCache> cache = KvCache::Create(Shape(), *device).value();
+  KvCacheShape shape = Shape();
+  shape.row_format = GENERATE(RowFormat::kBf16, RowFormat::kF32, RowFormat::kPacked);
+  shape.streams_bytes = 100;
+  const std::unique_ptr<KvCache> cache = KvCache::Create(shape, *device).value();
   // Write a number of its own into each row and state, then find them all unharmed.
   const auto visit = [&](auto&& row_at) {
     uint8_t tag = 1;
@@ -45,6 +79,7 @@ TEST_CASE("rows of all layers, kinds and blocks, and states, lie apart") {
       for (int32_t b = 0; b < blocks; ++b) {
         for (int64_t slot = 0; slot < per_block; ++slot) {
           row_at(pool.Row(b, slot), pool.row_bytes, tag = static_cast<uint8_t>(tag * 13 + 7));
+          row_at(pool.Scales(b, slot), RowScaleBytes(pool.format), tag);
         }
       }
     };

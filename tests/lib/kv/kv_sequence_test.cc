@@ -20,12 +20,12 @@ struct Fixture {
                                                    *device)
                                        .value();
   KvSequence Open() { return KvSequence::Open(cache.get()).value(); }
+  // Tokens are all equal: the tests with a model of the cache vary them.
   void Extend(KvSequence& sequence, int64_t tokens) {
     REQUIRE_OK(sequence.Reserve(tokens));
     sequence.Commit(tokens);
+    sequence.Publish({}, 0);
   }
-  int32_t free_windows() { return cache->window_pool().free_blocks(); }
-  int32_t free_groups() { return cache->group_pool().free_blocks(); }
 };
 
 TEST_CASE("a step sees a block for each of its positions and its window") {
@@ -33,7 +33,7 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   KvSequence sequence = f.Open();
   f.Extend(sequence, 250);
   REQUIRE_OK(sequence.Reserve(20));
-  const SequenceRows rows = sequence.Rows(7, 20);
+  const SequenceRows rows = sequence.Rows(7);
   REQUIRE(rows.first_row == 7);
   REQUIRE(rows.rows == 20);
   REQUIRE(rows.first_position == 250);
@@ -43,91 +43,73 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   REQUIRE(rows.group_blocks[0] != kNoBlock);
   REQUIRE(rows.group_blocks[1] != kNoBlock);
   REQUIRE(rows.group_blocks[0] != rows.group_blocks[1]);
-  REQUIRE(rows.save_count == 1);
-  REQUIRE(rows.saves[0].row == 20);
-  REQUIRE(rows.saves[0].state != rows.state_in);
+  // Saved where the group block ends, and at the end.
+  REQUIRE(rows.save_count == 2);
+  REQUIRE(rows.saves[0].row == 6);
+  REQUIRE(rows.saves[1].row == 20);
+  REQUIRE(rows.saves[0].state != rows.saves[1].state);
+  REQUIRE(rows.state_in != rows.saves[0].state);
+  REQUIRE(rows.state_in != rows.saves[1].state);
 }
 
 TEST_CASE("window blocks that left every window are freed, compressed ones stay") {
   Fixture f;
-  const int32_t windows = f.free_windows(), groups = f.free_groups();
+  const KvUse before = f.cache->use();
   {
     KvSequence sequence = f.Open();
     for (int step = 0; step < 10; ++step) f.Extend(sequence, 100);
-    // The token at 1000 sees positions from 873 on: blocks 13 to 15 of 64 tokens.
-    REQUIRE(windows - f.free_windows() == 3);
-    REQUIRE(groups - f.free_groups() == 4);
-    REQUIRE(sequence.held_bytes() == 3 * f.cache->window_block_bytes() +
-                                         4 * f.cache->group_block_bytes() +
-                                         3 * f.cache->state_bytes());
+    // The token at 1000 sees positions from 873 on: blocks 13 to 15 of 64 tokens. Restore points at
+    // 256, 512 and 768 hold two blocks and a state each.
+    REQUIRE(f.cache->use().windows.held() == 3 + 6);
+    REQUIRE(f.cache->use().groups.held() == 4);
+    REQUIRE(f.cache->use().states.held() - before.states.held() == 1 + 3);
+    REQUIRE(sequence.held_bytes() == 3 * f.cache->plan().window_block_bytes +
+                                         4 * f.cache->plan().group_block_bytes +
+                                         f.cache->state_bytes());
   }
-  REQUIRE(f.free_windows() == windows);
-  REQUIRE(f.free_groups() == groups);
-  REQUIRE(f.cache->state_pool().free_blocks() == 6);
+  REQUIRE(f.cache->use().windows.free == before.windows.free);
+  REQUIRE(f.cache->use().groups.free == before.groups.free);
+  REQUIRE(f.cache->use().states.free == before.states.free);
 }
 
-TEST_CASE("a full pool fails the one who asks and gives back what it took") {
+TEST_CASE("a full pool fails the one who asks and changes nothing") {
   Fixture f;
   KvSequence first = f.Open(), second = f.Open();
-  REQUIRE_FAILS(KvSequence::Open(f.cache.get()), absl::StatusCode::kAborted, "compressor-state");
+  REQUIRE_FAILS(KvSequence::Open(f.cache.get()), absl::StatusCode::kAborted, "all 2 sequences");
   for (int step = 0; step < 4; ++step) f.Extend(first, 256);
   f.Extend(second, 256);
-  const int32_t windows = f.free_windows(), groups = f.free_groups();
-  REQUIRE(groups == 1);
+  REQUIRE(f.cache->use().groups.free == 1);
   REQUIRE_OK(second.Reserve(256));  // takes the last block; not committed
+  const KvUse before = f.cache->use();
   REQUIRE_FAILS(first.Reserve(256), absl::StatusCode::kAborted, "compressed-row");
   REQUIRE(first.length() == 1024);
-  REQUIRE(f.free_windows() == windows - 4);
-  f.Extend(second, 256);
-  REQUIRE(f.free_groups() == 0);
+  REQUIRE(f.cache->use().windows.free == before.windows.free);
+  REQUIRE(f.cache->use().states.free == before.states.free);
+  second.Commit(0);  // gives the step up
+  REQUIRE(f.cache->use().groups.free == 1);
+  REQUIRE_OK(first.Reserve(256));
+}
+
+TEST_CASE("steps past the limits are refused by name") {
+  Fixture f;
+  KvSequence sequence = f.Open();
+  REQUIRE_FAILS(sequence.Reserve(0), absl::StatusCode::kInvalidArgument, "0 rows");
+  REQUIRE_FAILS(sequence.Reserve(257), absl::StatusCode::kInvalidArgument, "1..256");
+  REQUIRE_FAILS(sequence.Reserve(2, 0, true), absl::StatusCode::kInvalidArgument, "1..1");
+  REQUIRE_FAILS(sequence.Reserve(1, 2), absl::StatusCode::kInvalidArgument, "2 draft slots");
 }
 
 TEST_CASE("a step that is not committed leaves length and state as they were") {
   Fixture f;
   KvSequence sequence = f.Open();
   f.Extend(sequence, 5);
-  const std::byte* state = sequence.Rows(0, 1).state_in;
+  const std::byte* state = sequence.streams();
   REQUIRE_OK(sequence.Reserve(9));
-  std::memset(sequence.Rows(0, 9).saves[0].state, 1, 16);
   REQUIRE(sequence.length() == 5);
-  REQUIRE(sequence.Rows(0, 1).state_in == state);
+  REQUIRE(sequence.streams() == state);
   f.Extend(sequence, 9);
-  REQUIRE(sequence.Rows(0, 1).state_in != state);
-}
-
-TEST_CASE("rewind goes to the restore point, with its state and window, or to the start") {
-  Fixture f;
-  const int32_t windows = f.free_windows();
-  KvSequence sequence = f.Open();
-  f.Extend(sequence, 200);
-  std::memset(const_cast<std::byte*>(sequence.Rows(0, 1).state_in), 42,
-              static_cast<size_t>(f.cache->state_bytes()));
-  sequence.SaveRestorePoint();
-  const SequenceRows at_point = sequence.Rows(0, 1);
-  const int32_t block_1 = at_point.window_blocks[1], block_3 = at_point.window_blocks[3];
-  for (int step = 0; step < 5; ++step) {
-    REQUIRE_OK(sequence.Reserve(100));
-    std::memset(sequence.Rows(0, 100).saves[0].state, step,
-                static_cast<size_t>(f.cache->state_bytes()));
-    sequence.Commit(100);
-  }
-  REQUIRE(sequence.RestorablePosition(700) == 700);
-  REQUIRE(sequence.RestorablePosition(699) == 200);
-  REQUIRE(sequence.RestorablePosition(200) == 200);
-  REQUIRE(sequence.RestorablePosition(199) == 0);
-
-  REQUIRE(sequence.Rewind(650) == 200);
-  REQUIRE(sequence.length() == 200);
-  const SequenceRows rows = sequence.Rows(0, 1);
-  REQUIRE(rows.window_blocks[1] == block_1);
-  REQUIRE(rows.window_blocks[3] == block_3);
-  for (int64_t i = 0; i < f.cache->state_bytes(); ++i) REQUIRE(rows.state_in[i] == std::byte{42});
-  // Again from there: the point outlives its use.
-  f.Extend(sequence, 150);
-  REQUIRE(sequence.Rewind(300) == 200);
-  REQUIRE(sequence.Rewind(199) == 0);
-  REQUIRE(f.free_windows() == windows);
-  REQUIRE(sequence.RestorablePosition(5) == 0);
+  REQUIRE(sequence.length() == 14);
+  REQUIRE(sequence.streams() != state);
 }
 
 }  // namespace

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tokens the cache has rows for: a trie whose nodes stand for 256 complete tokens after those
+// of their parent, each with its group block and, while it has one, a snapshot to go on from.
+// Lookups compare tokens; a hash only finds candidates. Fixed arrays: nothing is allocated after
+// construction. Guarded by the mutex of the cache that owns it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/op/kv_layout.h"
+#include "lib/kv/block_pool.h"
+
+namespace dsv4 {
+
+// What it takes, beside the group blocks, to go on at a position that is a multiple of 256.
+struct Snapshot {
+  int32_t window_blocks[2] = {kNoBlock, kNoBlock};  // the 128 tokens before it
+  int32_t state = kNoBlock;
+  bool present() const { return state != kNoBlock; }
+};
+
+class PrefixCache {
+ public:
+  using Node = int32_t;
+  static constexpr Node kRoot = -1;  // the parent of first nodes, of every salt
+  static constexpr Node kNone = -2;
+
+  // Memory of a prefix cache over so many group blocks.
+  static int64_t HostBytes(int32_t group_blocks);
+
+  // One node for each group block at most. The pools must outlive it.
+  PrefixCache(BlockPool* windows, BlockPool* groups, BlockPool* states);
+
+  // The child of `parent` with these 256 tokens, or kNone. Salts separate callers who must not see
+  // each other's prefixes; a node has its parent's.
+  Node Find(Node parent, uint64_t salt, const int32_t* tokens) const;
+  // Adds that child, with a reference to its group block. kNone when there is no node left.
+  // REQUIRES: Find gave kNone; no other node has the block.
+  Node Insert(Node parent, uint64_t salt, const int32_t* tokens, int32_t group_block);
+
+  Node parent(Node node) const { return nodes_[node].parent; }
+  int32_t group_block(Node node) const { return nodes_[node].group_block; }
+  const Snapshot& snapshot(Node node) const { return nodes_[node].snapshot; }
+  // Gives the node a snapshot, with references to its blocks. REQUIRES: it has none.
+  void SetSnapshot(Node node, const Snapshot& snapshot);
+  void MarkPrompt(Node node) { nodes_[node].prompt = true; }
+  // Counts the node and all before it as used now.
+  void Touch(Node node);
+
+  // Evicts what nobody else holds: generated text before prompts, then the least recently used.
+  // False when there is nothing to evict.
+  bool EvictLeaf();  // a node without children, for its group block
+  // A snapshot, for the blocks of it that `pool` owns: the state pool or the window pool.
+  bool EvictSnapshot(const BlockPool& pool);
+  // Removes the node of a group block if it has no children; false otherwise.
+  bool Forget(int32_t group_block);
+
+  int32_t nodes() const { return static_cast<int32_t>(nodes_.size() - free_.size()); }
+
+ private:
+  struct Entry {
+    Node parent = kNone;
+    int32_t children = 0;
+    int32_t group_block = kNoBlock;  // kNoBlock: the entry is free
+    bool prompt = false;
+    uint64_t salt = 0;
+    uint64_t hash = 0;  // of the salt and all tokens up to the node's end
+    uint64_t used = 0;  // clock_ of the last use
+    int64_t end = 0;    // tokens from the start to the node's end
+    Snapshot snapshot;
+    int32_t tokens[kGroupBlockTokens] = {};
+  };
+
+  uint64_t HashOf(Node parent, uint64_t salt, const int32_t* tokens) const;
+  size_t SlotOf(Node node) const;
+  void DropSnapshot(Entry& entry);
+  void Remove(Node node);
+
+  BlockPool* windows_;
+  BlockPool* groups_;
+  BlockPool* states_;
+  std::vector<Entry> nodes_;
+  std::vector<Node> free_;
+  std::vector<Node> table_;  // open addressing by hash, a power of two; kNone: empty
+  uint64_t clock_ = 0;
+};
+
+}  // namespace dsv4
