@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "lib/base/error.h"
+#include "lib/runtime/conversation.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
 #include "lib/text/tokenizer.h"
@@ -53,6 +54,7 @@ class SessionUse {
 
 struct dsv4_session {
   std::unique_ptr<dsv4::Session> session;
+  std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null unless opened on messages
   mutable dsv4::capi::SessionUse use;
 };
 

@@ -8,28 +8,9 @@
 #include "capi/handles.h"
 #include "capi/progress.h"
 #include "capi/sampling.h"
+#include "capi/step_result.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
-
-namespace dsv4::capi {
-namespace {
-
-dsv4_finish FinishTo(Finish finish) {
-  switch (finish) {
-    case Finish::kNone:
-      return DSV4_FINISH_NONE;
-    case Finish::kStop:
-      return DSV4_FINISH_STOP;
-    case Finish::kLength:
-      return DSV4_FINISH_LENGTH;
-    case Finish::kContextFull:
-      return DSV4_FINISH_CONTEXT_FULL;
-  }
-  return DSV4_FINISH_NONE;
-}
-
-}  // namespace
-}  // namespace dsv4::capi
 
 dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_sampling* sampling,
                               dsv4_session** session, dsv4_error** error) noexcept {
@@ -102,12 +83,7 @@ dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
       DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
       DSV4_ASSIGN_OR_RETURN(const dsv4::StepResult step, s.Step());
-      dsv4_step_result out = DSV4_STEP_RESULT_INIT;
-      out.token = step.token;
-      out.finish = FinishTo(step.finish);
-      out.text_length = static_cast<uint32_t>(step.text.size());
-      out.text = step.text.empty() ? "" : step.text.data();
-      CopyOut(out, result);
+      CopyOut(StepResultTo(step), result);
       return absl::OkStatus();
     });
   });

@@ -30,6 +30,7 @@
 
 #include <dsv4/abi.h>
 #include <dsv4/chat.h>
+#include <dsv4/conversation.h>
 #include <dsv4/engine.h>
 #include <dsv4/error.h>
 #include <dsv4/log.h>

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/dsv4/conversation.h.
+#include <dsv4/conversation.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/chat.h"
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "capi/parser_event.h"
+#include "capi/sampling.h"
+#include "capi/step_result.h"
+#include "capi/struct_io.h"
+#include "lib/base/status_macros.h"
+#include "lib/runtime/conversation.h"
+#include "lib/text/chat_json.h"
+#include "lib/text/python_json.h"
+#include "lib/text/unicode.h"
+
+namespace dsv4::capi {
+namespace {
+
+using Messages = std::vector<ChatMessage>;
+
+absl::StatusOr<Messages> MessagesFromText(const char* messages, size_t length) {
+  DSV4_RETURN_IF_ERROR(NotNull(messages, "messages"));
+  DSV4_RETURN_IF_ERROR(CheckArray(messages, length, "messages"));
+  return ParseMessages({messages, length});
+}
+
+absl::StatusOr<ChatOptions> OptionsFrom(const dsv4_chat_options* options) {
+  DSV4_ASSIGN_OR_RETURN(Rendering rendering, RenderingFrom(options, "options"));
+  if (!rendering.context.empty())
+    return InvalidArgument("options.context is set, but a session has all messages itself");
+  return rendering.options;
+}
+
+// A new handle with a conversation on what `messages()` returns.
+template <class MakeMessages>
+absl::Status OpenOn(dsv4_engine* engine, const dsv4_sampling* sampling,
+                    const dsv4_chat_options* options, dsv4_session** session,
+                    MakeMessages&& messages) {
+  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+  DSV4_RETURN_IF_ERROR(NotNull(session, "session"));
+  SamplingParams params = Session::DefaultSampling(*engine->engine);
+  if (sampling != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(params, SamplingFrom(sampling));
+  }
+  DSV4_ASSIGN_OR_RETURN(const ChatOptions made_options, OptionsFrom(options));
+  DSV4_ASSIGN_OR_RETURN(Messages made_messages, messages());
+  auto handle = std::make_unique<dsv4_session>();
+  DSV4_ASSIGN_OR_RETURN(handle->session, Session::Open(engine->engine, params));
+  DSV4_ASSIGN_OR_RETURN(
+      handle->conversation,
+      Conversation::Open(handle->session.get(), std::move(made_messages), made_options));
+  *session = handle.release();
+  return absl::OkStatus();
+}
+
+absl::Status HasMessages(const dsv4_session& handle) {
+  if (handle.conversation != nullptr) return absl::OkStatus();
+  return InvalidArgument("session was not opened on messages");
+}
+
+// Runs `body(conversation)` with the session to itself.
+template <class Body>
+absl::Status WithConversation(dsv4_session* handle, Body&& body) {
+  return WithExclusive(handle, [&](Session&) -> absl::Status {
+    DSV4_RETURN_IF_ERROR(HasMessages(*handle));
+    return body(*handle->conversation);
+  });
+}
+
+// The same beside other reading calls.
+template <class Body>
+absl::Status WithReadConversation(const dsv4_session* handle, Body&& body) {
+  return WithReading(handle, [&](const Session&) -> absl::Status {
+    DSV4_RETURN_IF_ERROR(HasMessages(*handle));
+    return body(static_cast<const Conversation&>(*handle->conversation));
+  });
+}
+
+}  // namespace
+}  // namespace dsv4::capi
+
+dsv4_status dsv4_session_open_messages(dsv4_engine* engine, const dsv4_sampling* sampling,
+                                       const dsv4_message* const* messages, size_t count,
+                                       const dsv4_chat_options* options, dsv4_session** session,
+                                       dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return OpenOn(engine, sampling, options, session,
+                  [&] { return MessagesFrom(messages, count, "messages"); });
+  });
+}
+
+dsv4_status dsv4_session_open_json(dsv4_engine* engine, const dsv4_sampling* sampling,
+                                   const char* messages, size_t length,
+                                   const dsv4_chat_options* options, dsv4_session** session,
+                                   dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return OpenOn(engine, sampling, options, session,
+                  [&] { return MessagesFromText(messages, length); });
+  });
+}
+
+dsv4_status dsv4_session_append_messages(dsv4_session* session, const dsv4_message* const* messages,
+                                         size_t count, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(Messages made, MessagesFrom(messages, count, "messages"));
+      return conversation.Append(std::move(made));
+    });
+  });
+}
+
+dsv4_status dsv4_session_append_json(dsv4_session* session, const char* messages, size_t length,
+                                     dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(Messages made, MessagesFromText(messages, length));
+      return conversation.Append(std::move(made));
+    });
+  });
+}
+
+dsv4_status dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
+                                     void* user, dsv4_step_result* result,
+                                     dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
+      if (callback == nullptr) return dsv4::InvalidArgument("callback is NULL");
+      if (result != nullptr) DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
+      DSV4_ASSIGN_OR_RETURN(const dsv4::StepResult step,
+                            conversation.Step([&](const dsv4::ParserEvent& event) {
+                              const dsv4_parser_event out = EventOf(event);
+                              callback(user, &out);
+                            }));
+      if (result != nullptr) CopyOut(StepResultTo(step), result);
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_end_turn(dsv4_session* session, dsv4_parser_event_fn callback, void* user,
+                                  dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) {
+      conversation.EndTurn([&](const dsv4::ParserEvent& event) {
+        if (callback == nullptr) return;
+        const dsv4_parser_event out = EventOf(event);
+        callback(user, &out);
+      });
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_message_count(const dsv4_session* session, size_t* count,
+                                       dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(NotNull(count, "count"));
+      *count = c.messages().size();
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_truncate_messages(dsv4_session* session, size_t count,
+                                           dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& c) { return c.Truncate(count); });
+  });
+}
+
+dsv4_status dsv4_session_set_chat_options(dsv4_session* session, const dsv4_chat_options* options,
+                                          dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(const dsv4::ChatOptions made, OptionsFrom(options));
+      return conversation.SetOptions(made);
+    });
+  });
+}
+
+dsv4_status dsv4_session_reply_json(const dsv4_session* session, char* json, size_t capacity,
+                                    size_t* needed, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
+      DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+      const dsv4::ChatMessage* reply = c.reply();
+      if (reply == nullptr) return dsv4::NotFound("the conversation has no reply yet");
+      std::string written, utf8;
+      dsv4::AppendPythonJson(dsv4::AssistantToJson(*reply), &written);
+      dsv4::AppendSurrogatesReplaced(written, &utf8);
+      CopyArrayOut(utf8, json, capacity, needed);
+      return absl::OkStatus();
+    });
+  });
+}

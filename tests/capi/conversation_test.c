@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Sessions on messages. Questions, answers and calls are those of models/dsv4-tiny/gates.json.
+ */
+#include "tests/capi/expect.h"
+
+static const char kQuestion[] =
+    "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]";
+static const char kAnswer[] = "The capital of France is Paris.";
+static const char kSum[] = "[{\"role\": \"user\", \"content\": \"Calculate 91 + 49.\"}]";
+/* tool_call-86. */
+static const char kLight[] =
+    "[{\"role\": \"system\", \"content\": \"You are a friendly assistant.\", \"tools\": "
+    "[{\"type\": "
+    "\"function\", \"function\": {\"name\": \"set_light\", \"description\": \"Switch a light on or "
+    "off\", \"parameters\": {\"type\": \"object\", \"properties\": {\"room\": {\"type\": "
+    "\"string\", \"description\": \"The room\"}, \"on\": {\"type\": \"boolean\", \"description\": "
+    "\"Light on\"}}, \"required\": [\"room\", \"on\"]}}}]}, {\"role\": \"user\", \"content\": "
+    "\"Turn off the light in the hall.\"}]";
+
+enum { kMaxText = 4096 };
+
+typedef struct Turn {
+  dsv4_session* session;
+  char reasoning[kMaxText], text[kMaxText], name[64], id[64], arguments[kMaxText];
+  int calls, whole_calls, ends, stopped;
+  dsv4_status inside; /* of a call on the session from within the callback */
+} Turn;
+
+static void append(char* to, const dsv4_parser_event* event) {
+  const size_t used = strlen(to);
+  EXPECT(used + event->text_length < kMaxText);
+  memcpy(to + used, event->text, event->text_length);
+  to[used + event->text_length] = '\0';
+}
+
+static void record(void* user, const dsv4_parser_event* event) {
+  Turn* turn = user;
+  EXPECT(event->struct_size == sizeof *event);
+  EXPECT(event->text != NULL && event->id != NULL && event->reason != NULL);
+  EXPECT(turn->ends == 0);
+  switch (event->type) {
+    case DSV4_PARSER_REASONING:
+      append(turn->reasoning, event);
+      break;
+    case DSV4_PARSER_TEXT:
+      append(turn->text, event);
+      break;
+    case DSV4_PARSER_TOOL_CALL_START:
+      EXPECT(event->call == turn->calls);
+      ++turn->calls;
+      EXPECT(event->text_length < sizeof turn->name && event->id_length < sizeof turn->id);
+      memcpy(turn->name, event->text, event->text_length);
+      memcpy(turn->id, event->id, event->id_length);
+      break;
+    case DSV4_PARSER_TOOL_CALL_ARGUMENTS:
+      append(turn->arguments, event);
+      break;
+    case DSV4_PARSER_TOOL_CALL_END:
+      ++turn->whole_calls;
+      break;
+    default:
+      EXPECT(event->type == DSV4_PARSER_END);
+      ++turn->ends;
+      turn->stopped = event->stopped;
+  }
+  turn->inside = dsv4_session_append_json(turn->session, kQuestion, strlen(kQuestion), NULL);
+}
+
+/* At most `steps` tokens of the next turn. */
+static dsv4_finish generate_events(dsv4_session* session, Turn* turn, int steps) {
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  memset(turn, 0, sizeof *turn);
+  turn->session = session;
+  turn->inside = DSV4_ERR_BUSY;
+  while (step.finish == DSV4_FINISH_NONE && steps-- > 0) {
+    EXPECT_OK(dsv4_session_step_events(session, &record, turn, &step, &error));
+    EXPECT(strlen(step.text) == step.text_length);
+  }
+  EXPECT(turn->inside == DSV4_ERR_BUSY);
+  EXPECT(turn->ends == (step.finish != DSV4_FINISH_NONE));
+  EXPECT(turn->stopped == (step.finish == DSV4_FINISH_STOP));
+  return step.finish;
+}
+
+static dsv4_session* open_json(dsv4_engine* engine, const char* messages,
+                               dsv4_thinking_mode thinking) {
+  dsv4_session* session = NULL;
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  options.thinking = thinking;
+  EXPECT_OK(
+      dsv4_session_open_json(engine, NULL, messages, strlen(messages), &options, &session, &error));
+  EXPECT(session != NULL);
+  return session;
+}
+
+static size_t message_count(const dsv4_session* session) {
+  size_t count = 99;
+  EXPECT_OK(dsv4_session_message_count(session, &count, &error));
+  return count;
+}
+
+/* The timeline is the prompt of `messages`. */
+static void expect_timeline(dsv4_engine* engine, const dsv4_session* session, const char* messages,
+                            dsv4_thinking_mode thinking) {
+  const dsv4_tokenizer* tokenizer = NULL;
+  const int32_t* tokens = NULL;
+  int32_t prompt[kMaxPrompt];
+  size_t count = 0, length = 0;
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  options.thinking = thinking;
+  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  EXPECT_OK(dsv4_chat_render_json(tokenizer, messages, strlen(messages), &options, prompt,
+                                  kMaxPrompt, &length, &error));
+  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT(count == length && memcmp(tokens, prompt, count * sizeof prompt[0]) == 0);
+}
+
+static void test_turns(dsv4_engine* engine) {
+  Turn turn;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_session* session = open_json(engine, "[]", DSV4_THINKING_OFF);
+  int64_t pending = -1, used;
+  EXPECT(message_count(session) == 0);
+  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  EXPECT(message_count(session) == 1);
+  expect_timeline(engine, session, kQuestion, DSV4_THINKING_OFF);
+  EXPECT_OK(dsv4_session_prefill(session, 0, NULL, NULL, &pending, &error));
+  EXPECT(pending == 0);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, kAnswer) == 0);
+  EXPECT(turn.reasoning[0] == '\0' && turn.calls == 0);
+  EXPECT(message_count(session) == 2);
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  used = stats.used_tokens;
+
+  /* As structs; all but the token that ended the turn is reused. */
+  dsv4_message next = message_of(DSV4_ROLE_USER, "What is the capital of Italy?");
+  const dsv4_message* list[] = {&next};
+  EXPECT_OK(dsv4_session_append_messages(session, list, 1, &error));
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  EXPECT(stats.cached_tokens == used - 1);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, "The capital of Italy is Rome.") == 0);
+
+  /* Both turns again. */
+  EXPECT(message_count(session) == 4);
+  EXPECT_OK(dsv4_session_truncate_messages(session, 1, &error));
+  EXPECT(message_count(session) == 1);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, kAnswer) == 0);
+  EXPECT_OK(dsv4_session_truncate_messages(session, 0, &error));
+  EXPECT(message_count(session) == 0);
+  dsv4_session_close(session);
+
+  /* Without a result. */
+  EXPECT_OK(dsv4_session_open_messages(engine, NULL, list, 1, NULL, &session, &error));
+  memset(&turn, 0, sizeof turn);
+  while (turn.ends == 0) {
+    EXPECT_OK(dsv4_session_step_events(session, &record, &turn, NULL, &error));
+  }
+  EXPECT(strcmp(turn.text, "The capital of Italy is Rome.") == 0);
+  dsv4_session_close(session);
+}
+
+static void test_calls(dsv4_engine* engine) {
+  static const dsv4_thinking_mode modes[] = {DSV4_THINKING_OFF, DSV4_THINKING_HIGH};
+  size_t i;
+  for (i = 0; i < 2; ++i) {
+    static const char kPrefix[] = "{\"role\": \"assistant\", \"content\": \"\", ";
+    static const char kCalls[] =
+        "\"tool_calls\": [{\"id\": \"call_2_0\", \"type\": \"function\", \"function\": {\"name\": "
+        "\"set_light\", \"arguments\": \"{\\\"room\\\": \\\"hall\\\", \\\"on\\\": false}\"}}]}";
+    Turn turn;
+    char json[kMaxText];
+    size_t needed = 0;
+    dsv4_session* session = open_json(engine, kLight, modes[i]);
+    EXPECT_FAILS(dsv4_session_reply_json(session, json, sizeof json, &needed, &error),
+                 DSV4_ERR_NOT_FOUND, "no reply");
+    EXPECT(generate_events(session, &turn, 200) == DSV4_FINISH_STOP);
+    EXPECT(turn.calls == 1 && turn.whole_calls == 1);
+    EXPECT(strcmp(turn.name, "set_light") == 0);
+    EXPECT(strcmp(turn.id, "call_2_0") == 0);
+    EXPECT(strcmp(turn.arguments, "{\"room\": \"hall\", \"on\": false}") == 0);
+    EXPECT(turn.text[0] == '\0');
+    EXPECT((turn.reasoning[0] != '\0') == (modes[i] != DSV4_THINKING_OFF));
+
+    EXPECT_OK(dsv4_session_reply_json(session, NULL, 0, &needed, &error));
+    EXPECT(needed > 0 && needed < sizeof json);
+    EXPECT_OK(dsv4_session_reply_json(session, json, needed, &needed, &error));
+    json[needed] = '\0';
+    EXPECT(strncmp(json, kPrefix, strlen(kPrefix)) == 0);
+    EXPECT(strstr(json, kCalls) != NULL);
+
+    dsv4_message result = message_of(DSV4_ROLE_TOOL, "{\"status\": \"ok\"}");
+    const dsv4_message* list[] = {&result};
+    result.tool_call_id = turn.id;
+    result.tool_call_id_length = strlen(turn.id);
+    EXPECT_OK(dsv4_session_append_messages(session, list, 1, &error));
+    EXPECT(generate_events(session, &turn, 200) == DSV4_FINISH_STOP);
+    EXPECT(turn.calls == 0 && strstr(turn.text, "light") != NULL);
+    dsv4_session_close(session);
+  }
+}
+
+static void test_ending_and_options(dsv4_engine* engine) {
+  Turn turn, rest;
+  size_t needed = 0;
+  char json[kMaxText];
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  dsv4_session* session = open_json(engine, kSum, DSV4_THINKING_HIGH);
+  EXPECT(generate_events(session, &turn, 6) == DSV4_FINISH_NONE);
+  EXPECT(turn.reasoning[0] != '\0' && turn.text[0] == '\0');
+  EXPECT(message_count(session) == 1);
+  EXPECT_OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+  EXPECT(needed > 0);
+  memset(&rest, 0, sizeof rest);
+  rest.session = session;
+  EXPECT_OK(dsv4_session_end_turn(session, &record, &rest, &error));
+  EXPECT(rest.ends == 1 && !rest.stopped);
+  EXPECT(message_count(session) == 2);
+  /* There is nothing more to end, and nothing to generate. */
+  EXPECT_OK(dsv4_session_end_turn(session, NULL, NULL, &error));
+  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "messages[1] (role \"assistant\")");
+  EXPECT_OK(dsv4_session_set_chat_options(session, &options, &error));
+  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, kAnswer) == 0 && turn.reasoning[0] == '\0');
+  EXPECT_OK(dsv4_session_set_chat_options(session, NULL, &error));
+
+  /* Appending ends a turn as well. */
+  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  EXPECT(generate_events(session, &turn, 2) == DSV4_FINISH_NONE);
+  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  EXPECT(message_count(session) == 7);
+  dsv4_session_close(session);
+}
+
+static void test_arguments(dsv4_engine* engine) {
+  static const char kSystem[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"}]";
+  static const char kWizard[] = "[{\"role\": \"wizard\", \"content\": \"\"}]";
+  static char kLong[3000];
+  Turn turn;
+  size_t count = 0;
+  dsv4_session *session = NULL, *plain = NULL;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  memset(&turn, 0, sizeof turn);
+  EXPECT_FAILS(dsv4_session_open_json(NULL, NULL, "[]", 2, NULL, &session, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "engine is NULL");
+  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[]", 2, NULL, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, NULL, 0, NULL, &session, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "messages is NULL");
+  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[", 1, NULL, &session, &error),
+               DSV4_ERR_CORRUPT, "messages: line 1");
+  EXPECT_FAILS(dsv4_session_open_messages(engine, NULL, NULL, 1, NULL, &session, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "messages is NULL");
+  options.context = "[{\"role\": \"user\", \"content\": \"\"}]";
+  options.context_length = strlen(options.context);
+  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[]", 2, &options, &session, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "options.context");
+  options.context = NULL;
+  options.context_length = 0;
+  options.thinking = 7;
+  EXPECT_FAILS(dsv4_session_open_json(engine, NULL, "[]", 2, &options, &session, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "options.thinking is 7");
+  EXPECT(session == NULL);
+
+  session = open_json(engine, kSystem, DSV4_THINKING_OFF);
+  EXPECT_FAILS(dsv4_session_append_json(session, "[]", 2, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "empty");
+  EXPECT_FAILS(dsv4_session_append_messages(session, NULL, 0, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "empty");
+  EXPECT_FAILS(dsv4_session_append_json(session, "{}", 2, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "messages");
+  EXPECT_FAILS(dsv4_session_append_json(session, kWizard, strlen(kWizard), &error),
+               DSV4_ERR_UNSUPPORTED, "wizard");
+  memset(kLong, ' ', sizeof kLong);
+  memcpy(kLong, "[{\"role\":\"user\",\"content\":\"", 27);
+  for (count = 27; count + 8 < sizeof kLong; count += 2) kLong[count] = '7';
+  memcpy(kLong + sizeof kLong - 3, "\"}]", 3);
+  EXPECT_FAILS(dsv4_session_append_json(session, kLong, sizeof kLong, &error),
+               DSV4_ERR_CONTEXT_FULL, "512");
+  EXPECT_FAILS(dsv4_session_truncate_messages(session, 2, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "1 messages");
+  EXPECT_FAILS(dsv4_session_set_chat_options(session, &options, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "options.thinking is 7");
+  EXPECT(message_count(session) == 1);
+  expect_timeline(engine, session, kSystem, DSV4_THINKING_OFF);
+  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "messages[0] (role \"system\")");
+  EXPECT_FAILS(dsv4_session_step_events(session, NULL, NULL, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "callback is NULL");
+  step.struct_size = 8;
+  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, &step, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 8");
+  step.struct_size = sizeof step;
+  EXPECT_FAILS(dsv4_session_message_count(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "count is NULL");
+  EXPECT_FAILS(dsv4_session_reply_json(session, NULL, 0, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "needed is NULL");
+
+  /* A step past the messages; they are not lost by it. */
+  EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
+  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "changed from outside");
+  EXPECT_OK(dsv4_session_truncate_messages(session, 2, &error));
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strstr(turn.text, "Paris") != NULL);
+
+  EXPECT_FAILS(dsv4_session_append_json(NULL, "[]", 2, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "session is NULL");
+  EXPECT_FAILS(dsv4_session_step_events(NULL, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_OK(dsv4_session_open(engine, NULL, &plain, &error));
+  EXPECT_FAILS(dsv4_session_append_json(plain, kQuestion, strlen(kQuestion), &error),
+               DSV4_ERR_INVALID_ARGUMENT, "not opened on messages");
+  EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "not opened on messages");
+  EXPECT_FAILS(dsv4_session_message_count(plain, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "not opened on messages");
+  EXPECT_FAILS(dsv4_session_end_turn(plain, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "not opened on messages");
+  dsv4_session_close(plain);
+  dsv4_session_close(session);
+}
+
+int main(void) {
+  dsv4_engine* engine = open_bundled();
+  test_turns(engine);
+  test_calls(engine);
+  test_ending_and_options(engine);
+  test_arguments(engine);
+
+  /* A session outlives its engine's handle. */
+  Turn turn;
+  dsv4_session* session = open_json(engine, kQuestion, DSV4_THINKING_OFF);
+  dsv4_engine_close(engine);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, kAnswer) == 0);
+  dsv4_session_close(session);
+  return 0;
+}
