@@ -78,6 +78,14 @@ DSV4_API dsv4_status dsv4_parser_feed(dsv4_parser* parser, const char* bytes, si
                                       dsv4_parser_event_fn callback, void* user,
                                       dsv4_error** error) DSV4_NOEXCEPT;
 
+/* Takes the tokens of a completion instead, as they were sampled: dsv4_parser_feed of their texts,
+ * of which one may end within a character. Errors also: INVALID_ARGUMENT for an id without a token
+ * (names it and its place). */
+DSV4_API dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
+                                             const int32_t* ids, size_t count,
+                                             dsv4_parser_event_fn callback, void* user,
+                                             dsv4_error** error) DSV4_NOEXCEPT;
+
 /* Delivers what is held and END. The parser is then as new, for another completion. Errors as in
  * dsv4_parser_feed. */
 DSV4_API dsv4_status dsv4_parser_finish(dsv4_parser* parser, dsv4_parser_event_fn callback,
