@@ -180,7 +180,7 @@ EngineOptions OracleEngineOptions(const OracleCase& oracle, Backend backend, Num
 absl::Status ForwardMtpAfter(Model& model, const KvSequence& sequence, int64_t first_position,
                              absl::Span<const int32_t> next_tokens) {
   StepBatch batch(model.limits());
-  batch.AddMtp(sequence, first_position + 1, next_tokens);
+  batch.AddMtp(sequence, next_tokens, first_position + 1);
   std::vector<const std::byte*> sources;
   for (size_t row = 0; row < next_tokens.size(); ++row) {
     sources.push_back(model.StreamsOfRow(static_cast<int32_t>(row)));
