@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -81,8 +82,14 @@ struct BenchStep {
                  memory.Random<float>(rows * 64), memory.Random<float>(rows * 64)};
   }
   RowPool Pool(Memory& memory, int64_t slots, int64_t dim) {
-    return RowPool::Of(reinterpret_cast<std::byte*>(memory.Random<uint16_t>(16 * slots * dim)),
-                       RowFormat::kBf16, dim, slots);
+    const RowFormat format = dim == kIndexKeyElements ? RowFormat::kIndexFp4 : RowFormat::kPacked;
+    RowPool pool = RowPool::Of(nullptr, format, dim, slots);
+    pool.base =
+        reinterpret_cast<std::byte*>(memory.Random<uint16_t>(16 * pool.block_stride_bytes / 2));
+    for (int32_t block = 0; block < 16; ++block) {
+      std::memset(pool.Scales(block, 0), 120, static_cast<size_t>(slots * RowScaleBytes(format)));
+    }
+    return pool;
   }
   std::array<int32_t, 16> blocks;
   std::vector<int64_t> positions;

@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/cache_rows-inl.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/row_math-inl.h"
@@ -95,21 +96,23 @@ HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim,
   }
 }
 
-// A complete group's row, in place from its pooled values.
-HWY_INLINE void FinishRow(const CompressKvParams& p, int64_t last_row, uint16_t* row) {
+// Writes the row of group g, which ends at row `last_row` of the step, from its pooled values; uses
+// them up.
+HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequence, int64_t g,
+                          int64_t last_row, uint16_t* row) {
   const int64_t dim = p.dim();
   const RopeTables& rope = p.step->rope;
   const float* table =
       (p.ratio == kCsaRatio ? rope.group4 : rope.group128) + last_row * kKvRopeElements;
   RmsNormRow(row, p.norm, dim, p.eps, row, nullptr);
   RopeRow(row + dim - kKvRopeElements, table);
+  const int64_t per_block = kGroupBlockTokens / p.ratio, slot = g % per_block;
+  const int32_t block = sequence.group_blocks[g / per_block];
   if (p.index_keys) {
     HadamardRow(row);
-    Fp4ActQuant(row, dim);
+    PackIndexKey(row, p.rows.Row(block, slot), p.rows.Scales(block, slot));
   } else {
-    for (int64_t i = 0; i < dim - kKvRopeElements; i += kKvQuantRun) {
-      ActQuantRun<kKvQuantRun>(row + i, row + i);
-    }
+    StoreKvRow(row, p.rows, block, slot);
   }
 }
 
@@ -170,11 +173,9 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
         part_a = pooled;
       }
       if (complete) {
-        const int64_t per_block = kGroupBlockTokens / ratio;
-        auto* row = reinterpret_cast<uint16_t*>(
-            p.rows.Row(sequence.group_blocks[g / per_block], g % per_block));
+        alignas(64) uint16_t row[kKvRowElements];
         Pooled(previous, part_b, dim, row);
-        FinishRow(p, sequence.first_row + group_end - 1 - first, row);
+        FinishRow(p, sequence, g, sequence.first_row + group_end - 1 - first, row);
         if (overlaps) previous = part_a;
       }
       if (state == nullptr) continue;
@@ -235,7 +236,7 @@ void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& p) {
 }  // namespace
 
 constinit const KernelEntry kCpuCompressKv =
-    MakeEntry<CompressKvParams, &LaunchCompressKv, &SupportsAll<CompressKvParams>,
+    MakeEntry<CompressKvParams, &LaunchCompressKv, &SupportsRows<CompressKvParams>,
               &WorkspaceCompressKv>("cpu.compress_kv", Backend::kCpu,
                                     NumericsBit(Numerics::kPublished), 1);
 

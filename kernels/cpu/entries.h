@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entries of the SIMD backend, each defined in the file of its operator.
+// The entries of the SIMD backend, each defined in the file of its operator, and the formats of
+// cache rows that they have.
 #pragma once
 
+#include "kernels/op/attention.h"
 #include "kernels/registry/kernel_entry.h"
 
 namespace dsv4 {
+
+inline constexpr RowFormat kCpuRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16};
+inline constexpr RowFormat kCpuIndexKeyFormats[] = {RowFormat::kIndexFp4};
+
+template <class Params>
+absl::Status SupportsRows(const Params& params) {
+  return ExpectRowFormats({kCpuRowFormats, kCpuIndexKeyFormats}, params);
+}
 
 extern const KernelEntry kCpuLinearFp8;
 extern const KernelEntry kCpuLinearBf16;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // index_score_topk: scores of all visible groups, then an exact selection. Keys are turned 32 at a
-// time so that a lane is a group: a head's scores then need no sum over lanes, and a turned panel
-// serves all heads of up to sixteen neighbouring queries from L1. Rows that see no more than topk
-// groups are not scored.
+// time, still packed, so that a lane is a group, and then unpacked: a head's scores need no sum
+// over lanes, and a turned panel serves all heads of up to sixteen neighbouring queries from L1.
+// Rows that see no more than topk groups are not scored.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/index_score_topk.cc"
 #include "hwy/foreach_target.h"
@@ -14,6 +14,7 @@
 #include "kernels/cpu/row_math-inl.h"
 #include "kernels/cpu/top_k.h"
 #include "kernels/op/attention.h"
+#include "lib/tensor/quant_format.h"
 
 #ifndef DSV4_KERNELS_CPU_INDEX_SCORE_TOPK_ONCE_
 #define DSV4_KERNELS_CPU_INDEX_SCORE_TOPK_ONCE_
@@ -39,21 +40,25 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4 {
 namespace HWY_NAMESPACE {
 
-// panel[d][g] = elements 2 d and 2 d + 1 of keys[g].
-HWY_INLINE void TurnKeys(const uint16_t* const* keys, uint32_t* HWY_RESTRICT panel) {
+// Bytes of data of a key in kIndexFp4, and words of four bytes or eight elements.
+constexpr int64_t kKeyBytes = kIndexKeyElements / 2, kKeyWords = kKeyBytes / 4;
+constexpr int64_t kRunWords = kFp4Run / 8;
+
+// words[w][g] = word w of key g of 32, which lie one after the other.
+HWY_INLINE void TurnKeys(const std::byte* keys, uint32_t* HWY_RESTRICT words) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t g = 0; g < kPanelGroups; ++g) {
-    for (int64_t d = 0; d < kKeyPairs; ++d) {
-      std::memcpy(&panel[d * kPanelGroups + g], keys[g] + 2 * d, 4);
+    for (int64_t w = 0; w < kKeyWords; ++w) {
+      std::memcpy(&words[w * kPanelGroups + g], keys + g * kKeyBytes + 4 * w, 4);
     }
   }
 #else
   const hn::FixedTag<uint32_t, 4> d32;
   const hn::Repartition<uint64_t, decltype(d32)> d64;
   for (int64_t g = 0; g < kPanelGroups; g += 4) {
-    for (int64_t d = 0; d < kKeyPairs; d += 4) {
+    for (int64_t w = 0; w < kKeyWords; w += 4) {
       const auto load = [&](int64_t i) HWY_ATTR {
-        return hn::LoadU(d32, reinterpret_cast<const uint32_t*>(keys[g + i] + 2 * d));
+        return hn::LoadU(d32, reinterpret_cast<const uint32_t*>(keys + (g + i) * kKeyBytes) + w);
       };
       const auto a = load(0), b = load(1), c = load(2), e = load(3);
       const auto ab0 = hn::BitCast(d64, hn::InterleaveLower(d32, a, b));
@@ -61,7 +66,7 @@ HWY_INLINE void TurnKeys(const uint16_t* const* keys, uint32_t* HWY_RESTRICT pan
       const auto ce0 = hn::BitCast(d64, hn::InterleaveLower(d32, c, e));
       const auto ce1 = hn::BitCast(d64, hn::InterleaveUpper(d32, c, e));
       const auto store = [&](auto v, int64_t i) HWY_ATTR {
-        hn::StoreU(hn::BitCast(d32, v), d32, panel + (d + i) * kPanelGroups + g);
+        hn::StoreU(hn::BitCast(d32, v), d32, words + (w + i) * kPanelGroups + g);
       };
       store(hn::InterleaveLower(d64, ab0, ce0), 0);
       store(hn::InterleaveUpper(d64, ab0, ce0), 1);
@@ -70,6 +75,59 @@ HWY_INLINE void TurnKeys(const uint16_t* const* keys, uint32_t* HWY_RESTRICT pan
     }
   }
 #endif
+}
+
+// Pairs of e2m1 codes, in the low bits of each half of a lane, as bf16 numbers: code m of a run of
+// scale s is m << 6 on top of the exponent (s - 1) << 7, but for 0 and the only subnormal code 1.
+// That is m << 6 without its mantissa bit, except where the number is subnormal in bf16, too.
+// `exponent` is (s - 1) << 7 in both halves.
+HWY_INLINE VU DecodeE2M1(VU codes, VU exponent) {
+#if HWY_TARGET == HWY_SCALAR
+  uint32_t out = 0;
+  for (int half = 0; half < 32; half += 16) {
+    const uint32_t code = hn::GetLane(codes) >> half & 15, m = code & 7;
+    const uint32_t base = hn::GetLane(exponent) >> half & 0xffff;
+    uint32_t bits = m == 0 ? 0 : (m << 6) + base - (m == 1 ? std::min(base, 64u) : 0);
+    bits |= (code & 8) << 12;
+    out |= (bits & 0xffff) << half;
+  }
+  return hn::Set(DU(), out);
+#else
+  const hn::Repartition<uint16_t, DU> d;
+  const auto code = hn::BitCast(d, codes), base = hn::BitCast(d, exponent);
+  const auto m = hn::And(code, hn::Set(d, 7));
+  const auto one = hn::Eq(m, hn::Set(d, 1)), zero = hn::Eq(m, hn::Zero(d));
+  const auto mantissa = hn::IfThenElseZero(one, hn::Min(base, hn::Set(d, 64)));
+  const auto bits = hn::Sub(hn::Add(hn::ShiftLeft<6>(m), base), mantissa);
+  const auto sign = hn::ShiftLeft<12>(hn::And(code, hn::Set(d, 8)));
+  return hn::BitCast(DU(), hn::Or(hn::IfThenZeroElse(zero, bits), sign));
+#endif
+}
+
+// panel[d][g] = elements 2 d and 2 d + 1 of key g as bf16, of 32 keys and their scales.
+HWY_INLINE void UnpackPanel(const std::byte* keys, const std::byte* scales,
+                            uint32_t* HWY_RESTRICT panel) {
+  static_assert(kIndexKeyElements / kFp4Run == 4, "the scales of a key are one word");
+  const DU d;
+  alignas(64) uint32_t words[kKeyWords * kPanelGroups];
+  TurnKeys(keys, words);
+  for (int64_t g = 0; g < kPanelGroups; g += kLanes) {
+    VU scale = hn::LoadU(d, reinterpret_cast<const uint32_t*>(scales) + g);
+    for (int64_t run = 0; run < kKeyWords; run += kRunWords) {
+      const VU field = hn::Sub(hn::And(scale, hn::Set(d, 0xff)), hn::Set(d, 1));
+      const VU exponent = hn::Or(hn::ShiftLeft<7>(field), hn::ShiftLeft<23>(field));
+      scale = hn::ShiftRight<8>(scale);
+      for (int64_t w = run; w < run + kRunWords; ++w) {
+        VU word = hn::LoadU(d, words + w * kPanelGroups + g);
+        for (int64_t i = 0; i < 4; ++i) {
+          const VU codes = hn::Or(hn::And(word, hn::Set(d, 0xf)),
+                                  hn::ShiftLeft<12>(hn::And(word, hn::Set(d, 0xf0))));
+          hn::StoreU(DecodeE2M1(codes, exponent), d, panel + (4 * w + i) * kPanelGroups + g);
+          word = hn::ShiftRight<8>(word);
+        }
+      }
+    }
+  }
 }
 
 constexpr int kPanelVectors = kPanelGroups / kLanes;
@@ -149,14 +207,12 @@ void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {
         std::min<int64_t>(range.row_end, int64_t{sequence.first_row} + sequence.rows);
     const int64_t visible = VisibleGroups(step.positions[end - 1], kCsaRatio);
     const int64_t stop = visible > p.topk ? std::min(visible, range.group_end) : 0;
+    static_assert(kGroupBlockTokens / kCsaRatio % kPanelGroups == 0);
     for (int64_t g = range.group_begin; g < stop; g += kPanelGroups) {
-      const uint16_t* keys[kPanelGroups];
-      for (int64_t i = 0; i < kPanelGroups; ++i) {
-        const int64_t group = std::min(g + i, visible - 1);  // past the end: any valid key
-        keys[i] = reinterpret_cast<const uint16_t*>(
-            p.keys.Row(sequence.group_blocks[group / per_block], group % per_block));
-      }
-      TurnKeys(keys, panel);
+      // A panel lies in one block. Past the last visible group it holds what may be there; nobody
+      // looks at those scores.
+      const int32_t block = sequence.group_blocks[g / per_block];
+      UnpackPanel(p.keys.Row(block, g % per_block), p.keys.Scales(block, g % per_block), panel);
       for (int64_t r = begin; r < end; ++r) {
         const int64_t sees = VisibleGroups(step.positions[r], kCsaRatio);
         if (sees <= p.topk || g >= sees) continue;
@@ -261,7 +317,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
 }  // namespace
 
 constinit const KernelEntry kCpuIndexScoreTopk =
-    MakeEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsAll<IndexScoreTopkParams>,
+    MakeEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsRows<IndexScoreTopkParams>,
               &WorkspaceIndexScoreTopk>("cpu.index_score_topk", Backend::kCpu,
                                         NumericsBit(Numerics::kPublished), 1);
 

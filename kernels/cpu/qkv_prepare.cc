@@ -6,6 +6,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/cache_rows-inl.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/row_math-inl.h"
@@ -36,12 +37,12 @@ void QkvPrepareRows(const QkvPrepareParams& p, int64_t begin, int64_t end) {
     }
     const int64_t position = step.positions[r];
     const SequenceRows& sequence = step.sequences[step.sequence_of[r]];
-    auto* row = reinterpret_cast<uint16_t*>(p.window.Row(
-        sequence.window_blocks[position / kWindowBlockTokens], position % kWindowBlockTokens));
+    alignas(64) uint16_t row[kKvRowElements];
     RmsNormRow(static_cast<const uint16_t*>(p.kv) + r * kKvRowElements, p.kv_norm, kKvRowElements,
                p.eps, row, nullptr);
     RopeRow(row + kPlain, table);
-    for (int64_t i = 0; i < kPlain; i += kKvQuantRun) ActQuantRun<kKvQuantRun>(row + i, row + i);
+    StoreKvRow(row, p.window, sequence.window_blocks[position / kWindowBlockTokens],
+               position % kWindowBlockTokens);
   }
 }
 
@@ -63,8 +64,9 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
 
 }  // namespace
 
-constinit const KernelEntry kCpuQkvPrepare = MakeEntry<QkvPrepareParams, &LaunchQkvPrepare>(
-    "cpu.qkv_prepare", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kCpuQkvPrepare =
+    MakeEntry<QkvPrepareParams, &LaunchQkvPrepare, &SupportsRows<QkvPrepareParams>>(
+        "cpu.qkv_prepare", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
 
 }  // namespace dsv4
 #endif  // HWY_ONCE

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// sparse_attention: a unit of work is up to four neighbouring queries and four heads. First the
-// scores of every query over its own list of rows, and their softmax, into per-worker scratch; then
-// P . V in slices of 64 dims, query after query, so that the slice of the shared window is read
-// from L2 once. Heads are blocked by four so that a row is widened once for all of them.
+// sparse_attention: a unit of work is up to four neighbouring queries of one sequence and a range
+// of heads. First their rows are listed; packed ones are unpacked into per-worker scratch, once for
+// all queries and heads of the unit. Then, four heads at a time so that a row is widened once for
+// them: the scores of every query over its own list of rows, and their softmax; and P . V in slices
+// of 64 dims, query after query, so that the slice of the shared window is read from L2 once.
 //
 // Sums and softmax are in double, because the output is rounded to bf16 and then multiplied or
 // quantised: the noise of f32 sums turns roundings, and a turned one becomes a step of 6 % behind
@@ -13,6 +14,7 @@
 // After foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_dot.h"
+#include "kernels/cpu/cache_rows-inl.h"
 #include "kernels/cpu/entries.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/cpu/row_math-inl.h"
@@ -25,12 +27,25 @@ namespace dsv4 {
 inline constexpr int64_t kHeadBlock = 4;
 inline constexpr int64_t kQueryBlock = 4;
 
-// Scratch of one worker, for each query of a unit.
+// Scratch of one worker for each query of a unit.
 struct QueryScratch {
-  const uint16_t** rows;  // [max_rows]: its visible rows in the contract's order
+  const uint16_t** rows;  // [max_rows]: its visible rows in the contract's order, bf16
   double* weights;        // [4][max_rows]: scores, then softmax numerators
   double inverse[kHeadBlock];
   int64_t count;
+};
+
+struct UnitScratch {
+  QueryScratch queries[kQueryBlock];
+  int64_t max_rows;
+  double* wide_q;      // [4][512]
+  uint16_t* unpacked;  // [MaxUnpackedRows][512]; null when the pools hold bf16
+};
+
+// Queries [begin, end), at most four, and heads [first_head, last_head).
+struct AttentionUnit {
+  int64_t begin, end;
+  int64_t first_head, last_head;
 };
 
 }  // namespace dsv4
@@ -40,31 +55,69 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4 {
 namespace HWY_NAMESPACE {
 
-// The rows that row `t` of the step attends.
-int64_t ListRows(const SparseAttentionParams& p, int64_t t, const uint16_t** rows) {
+// Lists the rows that the rows [begin, end) of the step attend, neighbours in one sequence; each
+// row of the cache is unpacked once.
+void ListRows(const SparseAttentionParams& p, int64_t begin, int64_t end, UnitScratch& scratch) {
   const StepRows& step = *p.step;
-  const int64_t position = step.positions[t];
-  const SequenceRows& sequence = step.sequences[step.sequence_of[t]];
-  int64_t count = 0;
-  for (int64_t i = std::max(sequence.window_begin, position - kWindowTokens + 1); i <= position;
-       ++i) {
-    rows[count++] = reinterpret_cast<const uint16_t*>(
-        p.window.Row(sequence.window_blocks[i / kWindowBlockTokens], i % kWindowBlockTokens));
-  }
-  if (p.ratio == 0) return count;
-  const int64_t per_block = kGroupBlockTokens / p.ratio;
-  const auto add = [&](int64_t g) {
-    rows[count++] = reinterpret_cast<const uint16_t*>(
-        p.groups.Row(sequence.group_blocks[g / per_block], g % per_block));
+  const SequenceRows& sequence = step.sequences[step.sequence_of[begin]];
+  const int64_t queries = end - begin;
+  uint16_t* free = scratch.unpacked;
+  const auto row_of = [&](const RowPool& pool, int32_t block, int64_t slot) -> const uint16_t* {
+    if (pool.format == RowFormat::kBf16) {
+      return reinterpret_cast<const uint16_t*>(pool.Row(block, slot));
+    }
+    UnpackRow(pool.Row(block, slot), pool.Scales(block, slot), free);
+    free += kKvRowElements;
+    return free - kKvRowElements;
   };
-  if (p.ratio == kCsaRatio) {
-    const int32_t* selected = p.selected + t * p.topk;
-    for (int32_t i = 0; i < p.topk && selected[i] >= 0; ++i) add(selected[i]);
-  } else {
-    const int64_t visible = VisibleGroups(position, p.ratio);
-    for (int64_t g = 0; g < visible; ++g) add(g);
+  for (int64_t i = 0; i < queries; ++i) scratch.queries[i].count = 0;
+  const auto append = [&](int64_t i, const uint16_t* row) {
+    QueryScratch& query = scratch.queries[i];
+    query.rows[query.count++] = row;
+  };
+
+  // Each query sees one position more than the one before it, and at most 128.
+  const int64_t first = step.positions[begin], last = step.positions[end - 1];
+  for (int64_t at = std::max(sequence.window_begin, first - kWindowTokens + 1); at <= last; ++at) {
+    const uint16_t* row =
+        row_of(p.window, sequence.window_blocks[at / kWindowBlockTokens], at % kWindowBlockTokens);
+    const int64_t sees_first = std::max<int64_t>(0, at - first);
+    const int64_t sees_last = std::min(queries - 1, at + kWindowTokens - 1 - first);
+    for (int64_t i = sees_first; i <= sees_last; ++i) append(i, row);
   }
-  return count;
+  if (p.ratio == 0) return;
+  const int64_t per_block = kGroupBlockTokens / p.ratio;
+  const auto group_row = [&](int64_t g) {
+    return row_of(p.groups, sequence.group_blocks[g / per_block], g % per_block);
+  };
+  if (p.ratio == kHcaRatio) {
+    for (int64_t g = 0; g < VisibleGroups(last, p.ratio); ++g) {
+      const uint16_t* row = group_row(g);
+      for (int64_t i = 0; i < queries; ++i) {
+        if (g < VisibleGroups(first + i, p.ratio)) append(i, row);
+      }
+    }
+    return;
+  }
+  // Neighbours select much the same groups: their ascending lists are merged.
+  const int32_t *next[kQueryBlock], *stop[kQueryBlock];
+  for (int64_t i = 0; i < queries; ++i) {
+    next[i] = p.selected + (begin + i) * p.topk;
+    stop[i] = std::find(next[i], next[i] + p.topk, -1);
+  }
+  for (;;) {
+    int32_t lowest = INT32_MAX;
+    for (int64_t i = 0; i < queries; ++i) {
+      if (next[i] != stop[i]) lowest = std::min(lowest, *next[i]);
+    }
+    if (lowest == INT32_MAX) return;
+    const uint16_t* row = group_row(lowest);
+    for (int64_t i = 0; i < queries; ++i) {
+      if (next[i] == stop[i] || *next[i] != lowest) continue;
+      append(i, row);
+      ++next[i];
+    }
+  }
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SCALAR
@@ -183,14 +236,16 @@ HWY_INLINE void SumSlice(const QueryScratch& query, int64_t stride, int64_t i,
 
 template <int kHeads>
 void AttendHeads(const SparseAttentionParams& p, int64_t begin, int64_t end, int64_t head,
-                 QueryScratch* queries, int64_t stride, const AttentionDot* dot, double* wide_q) {
+                 UnitScratch& scratch, const AttentionDot* dot) {
+  QueryScratch* queries = scratch.queries;
+  const int64_t stride = scratch.max_rows;
   const auto at = [&](auto* base, int64_t t) {
     return base + (t * p.heads + head) * kKvRowElements;
   };
   for (int64_t t = begin; t < end; ++t) {
     QueryScratch& query = queries[t - begin];
     const uint16_t* q = at(static_cast<const uint16_t*>(p.q), t);
-    ScoreRows<kHeads>(dot, q, query.rows, query.count, query.weights, stride, wide_q);
+    ScoreRows<kHeads>(dot, q, query.rows, query.count, query.weights, stride, scratch.wide_q);
     for (int h = 0; h < kHeads; ++h) {
       query.inverse[h] =
           Softmax(query.weights + h * stride, query.count, p.softmax_scale, p.sink[head + h]);
@@ -210,21 +265,28 @@ void AttendHeads(const SparseAttentionParams& p, int64_t begin, int64_t end, int
   }
 }
 
-// Rows [begin, end) of the step (at most 4), heads [head, head + heads) (at most 4).
-void Attend(const SparseAttentionParams& p, int64_t begin, int64_t end, int64_t head, int64_t heads,
-            QueryScratch* queries, int64_t stride, const AttentionDot* dot, double* wide_q) {
-  for (int64_t t = begin; t < end; ++t) {
-    queries[t - begin].count = ListRows(p, t, queries[t - begin].rows);
-  }
-  switch (heads) {
-    case 1:
-      return AttendHeads<1>(p, begin, end, head, queries, stride, dot, wide_q);
-    case 2:
-      return AttendHeads<2>(p, begin, end, head, queries, stride, dot, wide_q);
-    case 3:
-      return AttendHeads<3>(p, begin, end, head, queries, stride, dot, wide_q);
-    default:
-      return AttendHeads<4>(p, begin, end, head, queries, stride, dot, wide_q);
+void Attend(const SparseAttentionParams& p, const AttentionUnit& unit, UnitScratch& scratch,
+            const AttentionDot* dot) {
+  const StepRows& step = *p.step;
+  for (int64_t begin = unit.begin, end; begin < unit.end; begin = end) {
+    const SequenceRows& sequence = step.sequences[step.sequence_of[begin]];
+    end = std::min<int64_t>(unit.end, int64_t{sequence.first_row} + sequence.rows);
+    ListRows(p, begin, end, scratch);
+    for (int64_t head = unit.first_head; head < unit.last_head; head += kHeadBlock) {
+      switch (unit.last_head - head) {
+        case 1:
+          AttendHeads<1>(p, begin, end, head, scratch, dot);
+          break;
+        case 2:
+          AttendHeads<2>(p, begin, end, head, scratch, dot);
+          break;
+        case 3:
+          AttendHeads<3>(p, begin, end, head, scratch, dot);
+          break;
+        default:
+          AttendHeads<4>(p, begin, end, head, scratch, dot);
+      }
+    }
   }
 }
 
@@ -238,65 +300,101 @@ namespace {
 
 HWY_EXPORT(Attend);
 
-// The most rows that a query of this engine can attend, in whole vectors.
+// The most groups that a query of this engine can attend.
+int64_t MaxGroups(const SparseAttentionParams& p) {
+  if (p.ratio == 0) return 0;
+  const int64_t visible = VisibleGroups(p.step->max_position, p.ratio);
+  return p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;
+}
+
+// The most rows that it can attend, in whole vectors.
 int64_t MaxRows(const SparseAttentionParams& p) {
-  int64_t rows = std::min<int64_t>(kWindowTokens, std::max<int64_t>(p.step->max_position, 1));
-  if (p.ratio != 0) {
-    const int64_t visible = VisibleGroups(p.step->max_position, p.ratio);
-    rows += p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;
+  const int64_t window =
+      std::min<int64_t>(kWindowTokens, std::max<int64_t>(p.step->max_position, 1));
+  return (window + MaxGroups(p) + 15) / 16 * 16;
+}
+
+// The most rows that a unit unpacks: at ratio 4 its queries may select different ones.
+int64_t MaxUnpackedRows(const SparseAttentionParams& p) {
+  int64_t rows = 0;
+  if (p.window.format != RowFormat::kBf16) rows += kWindowTokens + kQueryBlock - 1;
+  if (p.groups.format != RowFormat::kBf16) {
+    rows += p.ratio == kCsaRatio
+                ? std::min(kQueryBlock * MaxGroups(p), VisibleGroups(p.step->max_position, p.ratio))
+                : MaxGroups(p);
   }
-  return (rows + 15) / 16 * 16;
+  return rows;
 }
 
-int64_t QueryBytes(int64_t max_rows) {
-  return AlignUp(max_rows * static_cast<int64_t>(sizeof(void*))) + kHeadBlock * max_rows * 8;
-}
+// Where the parts of a worker's scratch begin.
+struct Plan {
+  explicit Plan(const SparseAttentionParams& p)
+      : max_rows(MaxRows(p)),
+        weights(AlignUp(max_rows * static_cast<int64_t>(sizeof(void*)))),
+        query_bytes(weights + kHeadBlock * max_rows * 8),
+        wide_q(kQueryBlock * query_bytes),
+        unpacked(wide_q + kHeadBlock * kKvRowElements * 8),
+        worker_bytes(unpacked + MaxUnpackedRows(p) * kKvRowElements * 2) {}
+  int64_t max_rows, weights, query_bytes, wide_q, unpacked, worker_bytes;
 
-int64_t WorkerBytes(int64_t max_rows) {
-  return kQueryBlock * QueryBytes(max_rows) + kHeadBlock * kKvRowElements * 8;
-}
+  UnitScratch Scratch(std::byte* workspace, int worker) const {
+    std::byte* const base = workspace + worker * worker_bytes;
+    UnitScratch scratch;
+    for (int64_t i = 0; i < kQueryBlock; ++i) {
+      std::byte* const query = base + i * query_bytes;
+      scratch.queries[i].rows = reinterpret_cast<const uint16_t**>(query);
+      scratch.queries[i].weights = reinterpret_cast<double*>(query + weights);
+    }
+    scratch.max_rows = max_rows;
+    scratch.wide_q = reinterpret_cast<double*>(base + wide_q);
+    scratch.unpacked =
+        unpacked < worker_bytes ? reinterpret_cast<uint16_t*>(base + unpacked) : nullptr;
+    return scratch;
+  }
+};
 
 int64_t WorkspaceSparseAttention(const SparseAttentionParams& p, int threads) {
-  return threads * WorkerBytes(MaxRows(p));
+  return threads * Plan(p).worker_bytes;
 }
 
-// Queries of a unit: four, fewer while that leaves workers idle. Heads stay together: two workers
-// with two heads each would read every row twice, and one query of the bundled model takes 4 us.
+// Queries of a unit: four, fewer while that leaves workers idle. The heads of a block stay
+// together: two workers with two heads each would read every row twice, and one query of the
+// bundled model takes 4 us.
 int64_t QueriesOfUnit(int64_t rows, int64_t head_blocks, int threads) {
   int64_t queries = kQueryBlock;
   while (queries > 1 && (rows + queries - 1) / queries * head_blocks < threads) queries /= 2;
   return queries;
 }
 
+// Heads of a unit: all, so that rows are unpacked once, but for two units a worker.
+int64_t HeadsOfUnit(int64_t query_blocks, int64_t head_blocks, int threads) {
+  const int64_t parts = std::clamp<int64_t>(2 * threads / query_blocks, 1, head_blocks);
+  return (head_blocks + parts - 1) / parts * kHeadBlock;
+}
+
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& p) {
   const auto attend = HWY_DYNAMIC_DISPATCH(Attend);
   const AttentionDot* dot = ActiveAttentionDot();
   auto* stream = static_cast<CpuStream*>(context.stream);
-  const int64_t max_rows = MaxRows(p), query_bytes = QueryBytes(max_rows), rows = p.step->rows;
-  const int64_t head_blocks = (p.heads + kHeadBlock - 1) / kHeadBlock;
-  const int64_t queries_of_unit = QueriesOfUnit(rows, head_blocks, stream->threads());
-  const int64_t query_blocks = (rows + queries_of_unit - 1) / queries_of_unit;
-  stream->ParallelFor(query_blocks * head_blocks, [&](int64_t unit, int worker) {
-    QueryScratch queries[kQueryBlock];
-    std::byte* scratch = context.workspace + worker * WorkerBytes(max_rows);
-    for (QueryScratch& query : queries) {
-      query.rows = reinterpret_cast<const uint16_t**>(scratch);
-      query.weights = reinterpret_cast<double*>(
-          scratch + AlignUp(max_rows * static_cast<int64_t>(sizeof(void*))));
-      scratch += query_bytes;
-    }
-    auto* wide_q = reinterpret_cast<double*>(scratch);  // [4][512]
-    const int64_t begin = unit / head_blocks * queries_of_unit;
-    const int64_t head = unit % head_blocks * kHeadBlock;
-    attend(p, begin, std::min(rows, begin + queries_of_unit), head,
-           std::min<int64_t>(kHeadBlock, p.heads - head), queries, max_rows, dot, wide_q);
+  const Plan plan(p);
+  const int64_t rows = p.step->rows, head_blocks = (p.heads + kHeadBlock - 1) / kHeadBlock;
+  const int64_t queries = QueriesOfUnit(rows, head_blocks, stream->threads());
+  const int64_t query_blocks = (rows + queries - 1) / queries;
+  const int64_t heads = HeadsOfUnit(query_blocks, head_blocks, stream->threads());
+  const int64_t parts = (p.heads + heads - 1) / heads;
+  stream->ParallelFor(query_blocks * parts, [&](int64_t unit, int worker) {
+    UnitScratch scratch = plan.Scratch(context.workspace, worker);
+    const int64_t begin = unit / parts * queries, head = unit % parts * heads;
+    attend(p,
+           {begin, std::min(rows, begin + queries), head, std::min<int64_t>(p.heads, head + heads)},
+           scratch, dot);
   });
 }
 
 }  // namespace
 
 constinit const KernelEntry kCpuSparseAttention =
-    MakeEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsAll<SparseAttentionParams>,
+    MakeEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsRows<SparseAttentionParams>,
               &WorkspaceSparseAttention>("cpu.sparse_attention", Backend::kCpu,
                                          NumericsBit(Numerics::kPublished), 1);
 

@@ -83,7 +83,8 @@ constexpr int64_t BlockBytes(RowFormat format, int64_t elements, int64_t rows_pe
 
 // The format of index keys beside rows of a format.
 constexpr RowFormat IndexKeyFormat(RowFormat rows) {
-  return rows == RowFormat::kBf16 ? RowFormat::kBf16 : RowFormat::kF32;
+  return rows == RowFormat::kBf16 || rows == RowFormat::kPacked ? RowFormat::kIndexFp4
+                                                                : RowFormat::kF32;
 }
 
 // One layer's rows of one kind in the pool. Offsets are 64-bit: block * stride passes 2^31 early.

@@ -39,14 +39,14 @@ void RequireRowRule(const Run& run) {
 
 template <class Act>
 Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed, int threads,
-                   uint64_t seed) {
+                   uint64_t seed, RowFormat format = kDefaultRows<Act>) {
   TestStep step(pieces, seed);
   Guarded<Act> q = StepTensor<Act>(step, 11, heads * 512);
   Guarded<Act> kv = StepTensor<Act>(step, 12, 512);
   std::vector<uint16_t> norm(512);
   for (int i = 0; i < 512; ++i)
     norm[static_cast<size_t>(i)] = FloatToBf16(1 + Value(13, 0, 0, i) / 4);
-  TestPool<Act> window(64, 512);
+  TestPool window(64, 512, format);
   QkvPrepareParams p;
   p.step = &step.step_;
   p.heads = heads;
@@ -73,8 +73,10 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed,
 TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   ForEachTarget([] {
     for (const bool compressed : {false, true}) {
-      RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1),
-                  RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2));
+      const Rows want = RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2);
+      for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+        RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1, format), want);
+      }
     }
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunQkvPrepare<uint16_t>(pieces, 3, true, threads, seed);
@@ -114,7 +116,7 @@ constexpr int64_t kSavePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63
 // after kSavePositions (key: sequence, -1 - position), be it in the middle of a step or at its end.
 template <class Act>
 Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool index_keys,
-                   int threads, uint64_t seed) {
+                   int threads, uint64_t seed, RowFormat format = kDefaultRows<Act>) {
   constexpr int64_t kOffset = 192;
   CompressKvParams p;
   p.ratio = ratio;
@@ -135,7 +137,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   std::map<int, std::vector<float>> states;
   for (const std::vector<Piece>& pieces : steps) {
     TestStep step(pieces, ++seed);
-    TestPool<Act> pool(kGroupBlockTokens / ratio, dim);
+    TestPool pool(kGroupBlockTokens / ratio, dim, index_keys ? IndexKeyFormat(format) : format);
     p.rows = pool.pool();
     p.step = &step.step_;
     Guarded<float> k = StepTensor<float>(step, 33, width), z = StepTensor<float>(step, 34, width);
@@ -220,7 +222,8 @@ TEST_CASE("cpu compress_kv equals the reference; chunks and saves change no bit"
       RequireSame(RunCompressKv<uint16_t>({whole}, ratio, index_keys, 3, 2), one);
       RequireSame(RunCompressKv<uint16_t>(chunks, ratio, index_keys, 2, 3), one);
       RequireSame(RunCompressKv<uint16_t>(decode, ratio, index_keys, 2, 4), one);
-      RequireSame(one, RunCompressKv<float>({whole}, ratio, index_keys, 1, 5));
+      RequireSame(RunCompressKv<uint16_t>({whole}, ratio, index_keys, 2, 5, RowFormat::kBf16), one);
+      RequireSame(one, RunCompressKv<float>({whole}, ratio, index_keys, 1, 6));
     }
   });
 }
@@ -242,10 +245,12 @@ std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
 
 template <class Act>
 Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, bool in_place,
-                        float sink_shift, int threads, uint64_t seed, int64_t window_begin = 0) {
+                        float sink_shift, int threads, uint64_t seed, int64_t window_begin = 0,
+                        RowFormat format = kDefaultRows<Act>) {
   constexpr int kTopk = 24;
   TestStep step(pieces, seed);
-  TestPool<Act> window(64, 512), groups(ratio == 0 ? 1 : kGroupBlockTokens / ratio, 512);
+  TestPool window(64, 512, format);
+  TestPool groups(ratio == 0 ? 1 : kGroupBlockTokens / ratio, 512, format);
   std::vector<int32_t> selected;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const SequenceRows& s = step.sequences_[i];
@@ -287,9 +292,12 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
     for (const int ratio : {0, 4, 128}) {
       for (const int heads : {1, 2, 3, 4, 7, 8}) {
         INFO("ratio " << ratio << ", heads " << heads);
-        RequireClose(RunSparseAttention<uint16_t>(kBatch, ratio, heads, heads == 4, 0, 2, 1),
-                     RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2), 0.99996,
-                     0.01);
+        const Rows packed = RunSparseAttention<uint16_t>(kBatch, ratio, heads, heads == 4, 0, 2, 1);
+        RequireClose(packed, RunSparseAttention<float>(kBatch, ratio, heads, false, 0, 1, 2),
+                     0.99996, 0.01);
+        RequireSame(
+            RunSparseAttention<uint16_t>(kBatch, ratio, heads, false, 0, 3, 3, 0, RowFormat::kBf16),
+            packed);
       }
       RequireRowRule([&](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
         return RunSparseAttention<uint16_t>(pieces, ratio, 5, false, 0, threads, seed);
@@ -344,7 +352,7 @@ void RequireTop(const std::vector<double>& scores, int topk, const std::vector<f
 Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, int threads,
                        uint64_t seed, bool check) {
   TestStep step(pieces, seed);
-  TestPool<uint16_t> keys(64, 128);
+  TestPool keys(64, 128, RowFormat::kIndexFp4);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const SequenceRows& s = step.sequences_[i];
     keys.Fill(s.group_blocks, 51, pieces[i].sequence, 0,
@@ -372,12 +380,14 @@ Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, in
     if (!check) continue;
     std::vector<double> scores;
     for (int64_t g = 0; g < VisibleGroups(position, 4); ++g) {
+      std::vector<float> key;
+      keys.Read(step.step_.sequences[step.step_.sequence_of[r]].group_blocks, g, key);
       double score = 0;
       for (int h = 0; h < heads; ++h) {
         double dot = 0;
         for (int64_t e = 0; e < 128; ++e) {
           dot += double{Bf16ToFloat(q[(r * heads + h) * 128 + e])} *
-                 double{Value(51, step.sequence(r), g, e)};
+                 double{key[static_cast<size_t>(e)]};
         }
         score += double{Bf16ToFloat(weights[r * heads + h])} * std::max(0.0, dot);
       }

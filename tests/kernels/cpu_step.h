@@ -21,6 +21,7 @@
 #include "kernels/cpu/entries.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/rope.h"
+#include "kernels/reference/cache_rows.h"
 #include "kernels/reference/manifest.h"
 #include "tests/kernels/kernel_launch.h"
 
@@ -158,47 +159,58 @@ class TestStep {
   std::vector<float> rope_;
 };
 
-// A pool of 64 blocks of `slots` rows, a poisoned gap after each block.
-template <class Act>
+// A pool of 64 blocks of `slots` rows of `dim` elements, a poisoned gap after each block. Rows are
+// written and read as the reference stores them, which other tests pin.
 class TestPool {
  public:
-  TestPool(int64_t slots, int64_t dim)
-      : slots_(slots), dim_(dim), stride_(slots * dim + 32), memory_(64 * stride_) {
-    pool_ = RowPool::Of(reinterpret_cast<std::byte*>(memory_.data()),
-                        sizeof(Act) == 2 ? RowFormat::kBf16 : RowFormat::kF32, dim, slots);
-    pool_.block_stride_bytes = stride_ * static_cast<int64_t>(sizeof(Act));
+  TestPool(int64_t slots, int64_t dim, RowFormat format)
+      : dim_(dim), memory_(64 * (BlockBytes(format, dim, slots) + kGapBytes)) {
+    pool_ = RowPool::Of(reinterpret_cast<std::byte*>(memory_.data()), format, dim, slots);
+    pool_.block_stride_bytes += kGapBytes;
   }
   const RowPool& pool() const { return pool_; }
-  // Row i of a sequence whose blocks are `table`.
-  Act* Row(const int32_t* table, int64_t i) {
-    return reinterpret_cast<Act*>(pool_.Row(table[i / slots_], i % slots_));
-  }
+  // Row i of a sequence whose blocks are `table` gets numbers that went through the quantiser: the
+  // same ones in every format.
   void Fill(const int32_t* table, uint64_t kind, int sequence, int64_t begin, int64_t end) {
+    LaunchContext context;
     for (int64_t i = begin; i < end; ++i) {
-      for (int64_t e = 0; e < dim_; ++e) {
-        Row(table, i)[e] = ToAct<Act>(Value(kind, sequence, i, e));
-      }
+      std::vector<float> row;
+      for (int64_t e = 0; e < dim_; ++e) row.push_back(Value(kind, sequence, i, e));
+      reference::StoreRow(
+          context, dim_ == kIndexKeyElements ? Point::kQuantIndexKey : Point::kQuantWindowRow,
+          pool_, Block(table, i), Slot(i), row.data());
     }
   }
-  void Read(const int32_t* table, int64_t i, std::vector<float>& out) {
-    for (int64_t e = 0; e < dim_; ++e) out.push_back(FromAct(Row(table, i)[e]));
+  void Read(const int32_t* table, int64_t i, std::vector<float>& out) const {
+    out.resize(out.size() + static_cast<size_t>(dim_));
+    reference::LoadRow(pool_, Block(table, i), Slot(i), out.data() + out.size() - dim_);
   }
   // Poisons a row again; in the end a pool whose written rows were all erased is all poison.
   void Erase(const int32_t* table, int64_t i) {
-    std::memset(Row(table, i), Guarded<Act>::kPoison, static_cast<size_t>(dim_) * sizeof(Act));
+    std::memset(pool_.Row(Block(table, i), Slot(i)), kPoison, static_cast<size_t>(pool_.row_bytes));
+    std::memset(pool_.Scales(Block(table, i), Slot(i)), kPoison,
+                static_cast<size_t>(RowScaleBytes(pool_.format)));
   }
   bool AllPoison() {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(memory_.data());
-    const unsigned char* end = bytes + static_cast<size_t>(memory_.size()) * sizeof(Act);
+    const unsigned char *begin = memory_.data(), *end = begin + memory_.size();
     return memory_.Intact() &&
-           std::all_of(bytes, end, [](unsigned char b) { return b == Guarded<Act>::kPoison; });
+           std::all_of(begin, end, [](unsigned char b) { return b == kPoison; });
   }
 
  private:
-  int64_t slots_, dim_, stride_;
-  Guarded<Act> memory_;
+  static constexpr int64_t kGapBytes = 64;
+  static constexpr unsigned char kPoison = Guarded<unsigned char>::kPoison;
+  int32_t Block(const int32_t* table, int64_t i) const { return table[i / pool_.rows_per_block]; }
+  int64_t Slot(int64_t i) const { return i % pool_.rows_per_block; }
+
+  int64_t dim_;
+  Guarded<unsigned char> memory_;
   RowPool pool_;
 };
+
+// The reference's rows where activations are f32; the cpu backend's default where they are bf16.
+template <class Act>
+inline constexpr RowFormat kDefaultRows = sizeof(Act) == 4 ? RowFormat::kF32 : RowFormat::kPacked;
 
 // A [T, n] tensor of a step filled by Value, or poisoned (kind 0).
 template <class Act>
