@@ -32,10 +32,10 @@ TEST_CASE("the plan is that of the rows, by hand, and is what a cache then takes
   // Three layers of 64 rows of 1024 bytes.
   REQUIRE(plan.window_block_bytes == 3 * 64 * 1024);
   REQUIRE(plan.bytes.window == plan.window_blocks * plan.window_block_bytes);
-  // 64 rows and keys (ratio 4), 2 rows (ratio 128).
-  REQUIRE(plan.group_block_bytes == (64 + 2) * 1024 + 64 * 256);
+  // 64 rows and keys of 64 bytes and 4 scales (ratio 4), 2 rows (ratio 128).
+  REQUIRE(plan.group_block_bytes == (64 + 2) * 1024 + 64 * (64 + 4));
   REQUIRE(plan.bytes.groups == 6 * (64 + 2) * 1024);
-  REQUIRE(plan.bytes.index_keys == 6 * 64 * 256);
+  REQUIRE(plan.bytes.index_keys == 6 * 64 * (64 + 4));
   // 3 triples of 512 and of 128 floats, and one triple of 512.
   REQUIRE(plan.streams_offset_bytes == 4 * (9 * 512 + 9 * 128 + 3 * 512));
   REQUIRE(plan.state_bytes == plan.streams_offset_bytes);
