@@ -94,7 +94,9 @@ void StreamingParser::Finish(Sink sink) {
       StartCall(*name, sink);
       delivered_ = buffer_.size();
     }
-  } else if (!in_markup && (end.stopped || held != kCutCallsStart)) {
+  } else if (in_markup) {
+    SkipClosingBracket();
+  } else if (end.stopped || held != kCutCallsStart) {
     EmitText(buffer_.size(), sink);
   }
   end.unfinished = in_markup || delivered_ < buffer_.size();
@@ -368,14 +370,19 @@ bool StreamingParser::BreakOff(absl::string_view reason, size_t resume, Sink sin
   sink(event);
   markup_reported_ = true;
   text_complaint_ = {};
-  // The bracket that closes the last marker read belongs to it.
-  if (delivered_ == element_ && resume == element_ && buffer_[element_] == '>') {
-    ++delivered_;
-    ++resume;
-  }
+  SkipClosingBracket();
   state_ = State::kContent;
+  resume = std::max(resume, delivered_);
   EmitText(resume, sink);
   return Enter(State::kContent, resume);
+}
+
+void StreamingParser::SkipClosingBracket() {
+  const bool after_marker = state_ == State::kBetweenCalls || state_ == State::kAfterValue;
+  if (after_marker && delivered_ == element_ && delivered_ < buffer_.size() &&
+      buffer_[delivered_] == '>') {
+    ++delivered_;
+  }
 }
 
 bool StreamingParser::Enter(State state, size_t position, bool keep) {

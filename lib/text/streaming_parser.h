@@ -135,6 +135,9 @@ class StreamingParser {
   // The tool markup held since `delivered_` is malformed: it is content up to `resume`, and the
   // rest is read as content.
   bool BreakOff(absl::string_view reason, size_t resume, Sink sink);
+  // Of the markup that is given up, the bracket that closes the marker before it is none: that
+  // marker was acted upon.
+  void SkipClosingBracket();
   // Goes on at `position` in `state`. What lies before it is delivered unless kept.
   bool Enter(State state, size_t position, bool keep = false);
 

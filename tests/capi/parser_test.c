@@ -105,7 +105,7 @@ static void test_events(void) {
   expect_events(DSV4_THINKING_OFF,
                 "a" CALLS INVOKE("f") PARAMETER("a", "true", "x") "<" DSML "param",
                 "\ntext:a\nstart0:f #call_0\narguments0:{\"a\": \"x\"}"
-                "\nend0:>\n<" DSML "param unfinished");
+                "\nend0:\n<" DSML "param unfinished");
   expect_events(DSV4_THINKING_OFF, "a\xff\xe2\x82z" EOS,
                 "\ntext:a\xef\xbf\xbd\xef\xbf\xbdz\nend: stopped");
 }

@@ -398,7 +398,14 @@ TEST_CASE("calls that the end cuts off are reported") {
       {CALLS INVOKE("f") PARAMETER("a", "true") "b" EOS, R"({"a": "b"})", ""},
       {CALLS INVOKE("f") PARAMETER("a", "false") "12", "{}", PARAMETER("a", "false") "12"},
       {CALLS INVOKE("f") PARAMETER("a", "false") "12" EOS, "{}", PARAMETER("a", "false") "12"},
-      {CALLS INVOKE("f") PARAMETER("a", "false") "12</" DSML "parameter>\n", R"({"a": 12})", ">\n"},
+      {CALLS INVOKE("f") PARAMETER("a", "false") "12</" DSML "parameter>\n", R"({"a": 12})", "\n"},
+      {CALLS INVOKE("f") PARAMETER("a", "false") "12</" DSML "parameter>", R"({"a": 12})", ""},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b</" DSML "parameter>", R"({"a": "b"})", ""},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b</" DSML "parameter", R"({"a": "b"})", ""},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b" PARAMETER_END "<" DSML "par", R"({"a": "b"})",
+       "\n<" DSML "par"},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b" PARAMETER_END "<" DSML "parameter name",
+       R"({"a": "b"})", "<" DSML "parameter name"},
   };
   for (const Case& one : cases) {
     const std::string text = one.text;
@@ -416,10 +423,25 @@ TEST_CASE("calls that the end cuts off are reported") {
       CHECK(log.Joined(Kind::kToolCallArguments, 0) == one.arguments);
     }
   }
-  const EventLog log = Streamed("\n\n" CALLS INVOKE("f") INVOKE_END, kChat);
-  CHECK(log.Count(Kind::kToolCallEnd) == 1);
-  CHECK(log.events().back().unfinished);
-  CHECK(log.events().back().call == -1);
+  // After a whole call.
+  for (const auto& [text, rest] : std::vector<std::pair<std::string, std::string>>{
+           {"\n\n" CALLS INVOKE("f") INVOKE_END, "\n"},
+           {"\n\n" CALLS INVOKE("f") "</" DSML "invoke>", ""},
+           {"\n\n" CALLS INVOKE("f") "</" DSML "invoke", ""},
+           {"\n\n" CALLS INVOKE("f") INVOKE_END "</" DSML "tool_c", "\n</" DSML "tool_c"},
+           {"\n\n" CALLS INVOKE("f") INVOKE_END "<" DSML "invoke n", "<" DSML "invoke n"},
+       }) {
+    INFO(text);
+    const EventLog log = Streamed(text, kChat, EveryByte(text.size()));
+    CHECK(log.Count(Kind::kToolCallEnd) == 1);
+    CHECK(log.events().back().unfinished);
+    CHECK(log.events().back().call == -1);
+    CHECK(log.events().back().text == rest);
+    CHECK(log.events() == Streamed(text, kChat).events());
+  }
+  // The bracket of the start of the calls is cut off with them.
+  CHECK(Streamed("\n\n<" DSML "tool_calls>", kChat).events().back().text == "\n\n<" DSML
+                                                                            "tool_calls>");
 }
 
 TEST_CASE("bytes that are not UTF-8 become replacement characters") {
