@@ -9,6 +9,7 @@
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/mapped_file.h"
+#include "lib/sampling/params.h"
 
 namespace dsv4 {
 namespace {
@@ -33,6 +34,8 @@ absl::StatusOr<T> OptionOr(const char* name, T value, T fallback, T max) {
 absl::Status FaultOfFile(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? Corrupt(status.message()) : status;
 }
+
+bool PlansMtp(const EngineOptions& options) { return options.mtp || options.max_draft_tokens > 0; }
 
 }  // namespace
 
@@ -82,7 +85,7 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
     return Unsupported("numerics other than published run on the reference backend only, not on ",
                        BackendName(options.backend));
   }
-  if (options.mtp && config_.num_nextn_predict_layers == 0) {
+  if (PlansMtp(options) && config_.num_nextn_predict_layers == 0) {
     return InvalidArgument(config_path, ": num_nextn_predict_layers is 0: there is no MTP block");
   }
   info_.backend = options.backend;
@@ -98,6 +101,9 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   DSV4_ASSIGN_OR_RETURN(info_.prefill_chunk_tokens,
                         OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens,
                                  kDefaultPrefillChunk, kMaxPrefillChunk));
+  DSV4_ASSIGN_OR_RETURN(
+      info_.max_draft_tokens,
+      OptionOr<int32_t>("max_draft_tokens", options.max_draft_tokens, 0, kMaxDraftTokens));
   return absl::OkStatus();
 }
 
@@ -129,7 +135,8 @@ absl::Status Engine::Build(const EngineOptions& options) {
                                       .threads = options.threads}));
   info_.threads = device_->threads();
   info_.has_mtp = weights_->mtp != nullptr;
-  if (options.mtp && !info_.has_mtp) return NotFound("the checkpoint has no MTP block (mtp.0.*)");
+  const bool mtp = PlansMtp(options);
+  if (mtp && !info_.has_mtp) return NotFound("the checkpoint has no MTP block (mtp.0.*)");
   dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
                                          device_->threads());
   KvCacheShape shape{
@@ -138,8 +145,9 @@ absl::Status Engine::Build(const EngineOptions& options) {
       .context_tokens = info_.context_tokens,
       .cache_tokens = info_.cache_tokens,
       .max_sequences = info_.max_sessions,
-      .max_step_tokens = info_.prefill_chunk_tokens};
-  if (options.mtp) {
+      .max_step_tokens = info_.prefill_chunk_tokens,
+      .max_draft_tokens = info_.max_draft_tokens};
+  if (mtp) {
     shape.mtp_layers = 1;
     shape.streams_bytes =
         kStreams * config_.hidden_size * DTypeBytes(dispatch_->activation_dtype());
@@ -147,21 +155,26 @@ absl::Status Engine::Build(const EngineOptions& options) {
     shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
   }
   DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(shape, *device_));
-  // A step takes one prefill chunk beside a decode row of every session.
+  // A step takes one prefill chunk beside a decode row of every session and its drafts; an MTP pass
+  // may have a row more for each.
+  const int32_t decode_rows = info_.max_sessions * (1 + info_.max_draft_tokens);
   const StepLimits limits{
-      .rows = info_.prefill_chunk_tokens + info_.max_sessions,
+      .rows = info_.prefill_chunk_tokens + decode_rows + (mtp ? info_.max_sessions : 0),
       .sequences = info_.max_sessions,
-      .logit_rows = options.logit_rows > 0 ? options.logit_rows : info_.max_sessions,
+      .logit_rows = std::max(options.logit_rows, decode_rows),
       .positions = info_.context_tokens};
   DSV4_ASSIGN_OR_RETURN(model_, Model::Create({.config = &config_,
                                                .weights = weights_.get(),
                                                .dispatch = dispatch_.get(),
                                                .device = device_.get(),
                                                .cache = cache_.get(),
-                                               .mtp = options.mtp,
+                                               .mtp = mtp,
                                                .omitted_points = options.omitted_points},
                                               limits));
   batch_ = std::make_unique<StepBatch>(limits);
+  runner_ = std::make_unique<StepRunner>(model_.get(), *cache_, config_.vocab_size);
+  scheduler_ =
+      std::make_unique<Scheduler>(runner_.get(), info_.prefill_chunk_tokens, info_.max_sessions);
   info_.weight_bytes = weights_->mapped_bytes() + weights_->owned_bytes();
   info_.cache_bytes = cache_->bytes().total();
   info_.workspace_bytes = model_->workspace_bytes();

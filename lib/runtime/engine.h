@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,7 +16,9 @@
 #include "lib/model/config.h"
 #include "lib/model/model.h"
 #include "lib/model/weights.h"
+#include "lib/runtime/scheduler.h"
 #include "lib/runtime/step_batch.h"
+#include "lib/runtime/step_runner.h"
 #include "lib/text/tokenizer.h"
 
 namespace dsv4 {
@@ -31,9 +32,10 @@ struct EngineOptions {
   int32_t max_sessions = 0;          // 0 = 4
   int32_t prefill_chunk_tokens = 0;  // 0 = 256
   int32_t threads = 0;               // 0 = one per usable core
+  int32_t max_draft_tokens = 0;      // 0..7: drafts that sessions may ask for; plans the MTP block
   // For verification, not part of the public interface:
   bool mtp = false;             // plan rows and buffers for the MTP block
-  int32_t logit_rows = 0;       // rows whose logits one step may ask for; 0 = max_sessions
+  int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
   // (done bytes, total bytes) of loading; false cancels.
   std::function<bool(int64_t, int64_t)> progress{};
@@ -44,7 +46,7 @@ struct EngineInfo {
   Numerics numerics;
   int threads = 0;
   int64_t context_tokens = 0, cache_tokens = 0;
-  int32_t max_sessions = 0, prefill_chunk_tokens = 0;
+  int32_t max_sessions = 0, prefill_chunk_tokens = 0, max_draft_tokens = 0;
   bool has_tokenizer = false, has_mtp = false;
   int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
 };
@@ -65,11 +67,12 @@ class Engine {
   int32_t token_limit() const { return token_limit_; }
   const std::vector<int32_t>& token_gaps() const { return token_gaps_; }
 
-  // For sessions and tests: the forward pass and its batch, used under step_mutex(), and the cache.
+  // For sessions.
+  KvCache& cache() { return *cache_; }
+  Scheduler& scheduler() { return *scheduler_; }
+  // For verification: the forward pass and a batch for it. Not while a session computes.
   Model& model() { return *model_; }
   StepBatch& batch() { return *batch_; }
-  std::mutex& step_mutex() { return step_mutex_; }
-  KvCache& cache() { return *cache_; }
   // Benchmarks: observe every launch. Not while a step runs.
   void set_recorder(LaunchRecorder* recorder) { dispatch_->set_recorder(recorder); }
 
@@ -92,7 +95,8 @@ class Engine {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<StepBatch> batch_;
-  std::mutex step_mutex_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<Scheduler> scheduler_;
 };
 
 }  // namespace dsv4

@@ -3,51 +3,54 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
-#include "lib/sampling/rng.h"
 
 namespace dsv4 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Adds the time from its construction on.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double* seconds) : seconds_(seconds) {}
+  ~Stopwatch() { *seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+ private:
+  using Clock = std::chrono::steady_clock;
+  double* seconds_;
+  Clock::time_point start_ = Clock::now();
+};
+
+// The cache's refusal in the engine's terms.
+absl::StatusOr<KvSequence> SessionRows(const Engine& engine, absl::StatusOr<KvSequence> kv) {
+  if (kv.ok()) return kv;
+  return OutOfBlocks("all ", engine.info().max_sessions,
+                     " sessions of the engine are open (option max_sessions)");
 }
 
-// Longest text that one token completes; the buffer grows for longer ones.
+// Longest text that one token completes; the buffers grow for longer ones.
 constexpr size_t kTextBytes = 1024;
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Engine> engine, Sampler sampler, KvSequence kv)
-    : engine_(std::move(engine)),
-      kv_(std::move(kv)),
-      logits_(static_cast<size_t>(engine_->config().vocab_size)),
-      sampler_(std::move(sampler)),
-      history_(engine_->config().vocab_size),
-      distribution_(engine_->config().vocab_size) {
-  tokens_.reserve(static_cast<size_t>(engine_->info().context_tokens));
+Session::Session(std::shared_ptr<Engine> engine, KvSequence kv)
+    : engine_(std::move(engine)), timeline_(*engine_, std::move(kv)) {
   text_.reserve(kTextBytes);
+  piece_.reserve(kTextBytes);
   absl::StatusOr<const Tokenizer*> tokenizer = engine_->tokenizer();
   if (tokenizer.ok()) decoder_.emplace(**tokenizer);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(std::shared_ptr<Engine> engine,
-                                                       const SamplingParams& sampling) {
-  Sampler sampler(engine->config().vocab_size, engine->token_limit(), engine->token_gaps());
-  DSV4_RETURN_IF_ERROR(sampler.SetParams(sampling));
-  absl::StatusOr<KvSequence> kv = KvSequence::Open(&engine->cache());
-  if (!kv.ok()) {
-    return OutOfBlocks("all ", engine->info().max_sessions,
-                       " sessions of the engine are open (option max_sessions)");
-  }
-  return std::unique_ptr<Session>(
-      new Session(std::move(engine), std::move(sampler), *std::move(kv)));
+                                                       const SamplingParams& sampling,
+                                                       uint64_t salt) {
+  DSV4_ASSIGN_OR_RETURN(KvSequence kv,
+                        SessionRows(*engine, KvSequence::Open(&engine->cache(), salt)));
+  std::unique_ptr<Session> session(new Session(std::move(engine), std::move(kv)));
+  DSV4_RETURN_IF_ERROR(session->SetSampling(sampling));
+  return session;
 }
 
 SamplingParams Session::DefaultSampling(const Engine& engine) {
@@ -60,10 +63,29 @@ SamplingParams Session::DefaultSampling(const Engine& engine) {
 }
 
 absl::Status Session::SetSampling(const SamplingParams& sampling) {
-  return sampler_.SetParams(sampling);
+  const int32_t max_drafts = engine_->info().max_draft_tokens;
+  if (sampling.draft_tokens > max_drafts) {
+    return InvalidArgument("draft_tokens is ", sampling.draft_tokens,
+                           "; the engine was opened with max_draft_tokens = ", max_drafts);
+  }
+  if (!sampling.stop_strings.empty() && !decoder_.has_value()) {
+    return Unsupported("stop_strings need a tokenizer; the model folder has no tokenizer.json");
+  }
+  DSV4_ASSIGN_OR_RETURN(StopStrings stop_strings, StopStrings::Create(sampling.stop_strings));
+  DSV4_RETURN_IF_ERROR(timeline_.chooser().SetParams(sampling));
+  timeline_.DropAhead();
+  stop_strings_.Finish(&carried_);
+  stop_strings_ = std::move(stop_strings);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens) {
+void Session::SetTokenMask(const TokenMask& mask) {
+  timeline_.DropAhead();
+  timeline_.chooser().set_mask(mask);
+}
+
+absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
+                                         const SyncOptions& options) {
   const int64_t count = static_cast<int64_t>(tokens.size());
   const int64_t limit = engine_->info().context_tokens, vocab = engine_->config().vocab_size;
   if (count == 0) return InvalidArgument("the token list is empty");
@@ -75,124 +97,243 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens) {
       return InvalidArgument("token ", i, " is ", tokens[i], ", not in 0..", vocab - 1);
     }
   }
-  const auto differ = std::mismatch(tokens.begin(), tokens.end(), tokens_.begin(), tokens_.end());
-  const int64_t common = differ.first - tokens.begin();
-  const int64_t before = kv_.length();
-  int64_t reused = kv_.Rewind(common);
-  if (reused < before) has_logits_ = false;
-  // The next token needs the last one's logits: without them (a chunk of a longer prompt ended
-  // here) there must be something left to compute.
-  if (reused == count && !has_logits_) reused = kv_.Rewind(count - 1);
-  tokens_.assign(tokens.begin(), tokens.end());
-  history_.Reset(tokens);
-  if (decoder_.has_value()) decoder_->Finish(&text_);
+  const PromptLogProbs& log_probs = options.log_probs;
+  if (log_probs.begin < 0 || log_probs.begin > count) {
+    return InvalidArgument("log_probs.begin is ", log_probs.begin, "; expected 0 (none) to ",
+                           count);
+  }
+  if (log_probs.count < 0 || log_probs.count > kMaxLogProbs) {
+    return InvalidArgument("log_probs.count is ", log_probs.count, "; expected 0 to ",
+                           kMaxLogProbs);
+  }
+  const absl::Span<const int32_t> own = timeline_.tokens();
+  const int64_t common =
+      std::mismatch(tokens.begin(), tokens.end(), own.begin(), own.end()).first - tokens.begin();
+  const PrefixReuse reuse = timeline_.Replace(tokens, log_probs);
+  ReplayText();
   stats_ = {};
   stats_.prompt_tokens = count;
-  stats_.cached_tokens = reused;
-  return SyncResult{.common_tokens = common, .reused_tokens = reused, .pending_tokens = pending()};
+  stats_.cached_tokens = reuse.tokens();
+  return SyncResult{.common_tokens = common,
+                    .reused_tokens = reuse.tokens(),
+                    .cached_tokens = reuse.cached_tokens,
+                    .pending_tokens = timeline_.pending(),
+                    .limit = reuse.limit,
+                    .limit_position = reuse.limit_position};
+}
+
+absl::Status Session::Run(StepRequest request) {
+  request.timeline = &timeline_;
+  StepCall call;
+  engine_->scheduler().Add(&request, &call);
+  engine_->scheduler().Wait(&call);
+  return request.status;
+}
+
+absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
+  const Stopwatch stopwatch(&stats_.prefill_seconds);
+  const int64_t before = timeline_.pending(), end = before - tokens;
+  absl::Status status;
+  while (status.ok() && timeline_.pending() > end) {
+    status = Run({.rows = timeline_.pending() - end, .once = progress != nullptr});
+    const int64_t left = timeline_.pending();
+    if (status.ok() && progress && !progress(before - left, tokens) && left > end) {
+      status = Cancelled("prefill was cancelled with ", left, " tokens left");
+    }
+  }
+  stats_.prefilled_tokens += before - timeline_.pending();
+  return status;
 }
 
 absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& progress) {
   if (max_tokens < 0) return InvalidArgument("max_tokens ", max_tokens, " is negative");
-  const Clock::time_point start = Clock::now();
-  const int64_t before = pending();
-  const absl::Status status =
-      ComputePending(max_tokens == 0 ? before : std::min(max_tokens, before), progress);
-  stats_.prefilled_tokens += before - pending();
-  stats_.prefill_seconds += SecondsSince(start);
-  if (!status.ok()) return status;
-  return pending();
+  timeline_.ForgetCancel();
+  const int64_t pending = timeline_.pending();
+  DSV4_RETURN_IF_ERROR(
+      ComputePrompt(max_tokens == 0 ? pending : std::min(max_tokens, pending), progress));
+  return timeline_.pending();
 }
 
-absl::Status Session::ComputePending(int64_t tokens, const Progress& progress) {
-  // The last token of a prompt is a step of its own: just before it is where the next turn branches
-  // off, also where a turn's `<think>` becomes `</think>` once its reasoning is dropped.
-  const int64_t restore = stats_.generated_tokens == 0 ? stats_.prompt_tokens - 1 : 0;
-  for (int64_t done = 0; done < tokens;) {
-    if (restore > 0 && kv_.length() == restore) kv_.MarkTurnEnd();
-    int64_t rows = std::min<int64_t>(tokens - done, engine_->info().prefill_chunk_tokens);
-    if (kv_.length() < restore) rows = std::min(rows, restore - kv_.length());
-    DSV4_RETURN_IF_ERROR(Forward(rows));
-    done += rows;
-    if (progress && !progress(done, tokens) && done < tokens) {
-      return Cancelled("prefill was cancelled with ", pending(), " tokens left");
-    }
+absl::Status Session::CheckStep() const {
+  if (timeline_.delivered() == 0) {
+    return InvalidArgument("the session is empty: sync it to a prompt first");
+  }
+  if (timeline_.delivered() >= engine_->info().context_tokens) {
+    return ContextFull("the session holds ", timeline_.delivered(),
+                       " tokens, all that its context holds");
   }
   return absl::OkStatus();
 }
 
-absl::Status Session::Forward(int64_t rows) {
-  const int64_t begin = kv_.length();
-  std::lock_guard lock(engine_->step_mutex());
-  Model& model = engine_->model();
-  StepBatch& batch = engine_->batch();
-  batch.Clear();
-  DSV4_RETURN_IF_ERROR(batch.Add(&kv_, absl::MakeConstSpan(tokens_).subspan(
-                                           static_cast<size_t>(begin), static_cast<size_t>(rows))));
-  DSV4_RETURN_IF_ERROR(model.Forward(batch.rows(), batch.tokens()));
-  has_logits_ = begin + rows == static_cast<int64_t>(tokens_.size());
-  if (has_logits_) {
-    const int32_t last = batch.last_row(0);
-    DSV4_ASSIGN_OR_RETURN(const float* logits, model.Logits(absl::MakeConstSpan(&last, 1)));
-    std::copy_n(logits, logits_.size(), logits_.begin());
-  }
-  batch.Commit();
-  return absl::OkStatus();
+bool Session::Decodes() const {
+  return timeline_.pending() == 1 && timeline_.delivered() > timeline_.prompt_tokens();
 }
 
-bool Session::EndsTurn(int32_t token) const {
-  const std::vector<int32_t>& eos = engine_->eos_tokens();
-  return std::find(eos.begin(), eos.end(), token) != eos.end();
+absl::Status Session::ChooseNext() {
+  // The prompt counts as prefill; the token that the last step chose, as this step's decode.
+  if (timeline_.pending() > 0 && !Decodes()) {
+    DSV4_RETURN_IF_ERROR(ComputePrompt(timeline_.pending(), nullptr));
+  }
+  const Stopwatch stopwatch(&stats_.decode_seconds);
+  if (timeline_.pending() == 0) return timeline_.ChooseFromLogits();
+  return Run({.rows = 1, .choose = true});
 }
 
 absl::StatusOr<StepResult> Session::Step() {
-  const int64_t context = engine_->info().context_tokens;
-  if (tokens_.empty()) return InvalidArgument("the session is empty: sync it to a prompt first");
-  if (static_cast<int64_t>(tokens_.size()) >= context) {
-    return ContextFull("the session holds ", tokens_.size(), " tokens, all that its context holds");
+  DSV4_RETURN_IF_ERROR(CheckStep());
+  timeline_.ForgetCancel();
+  if (timeline_.ahead() == 0) DSV4_RETURN_IF_ERROR(ChooseNext());
+  return Deliver();
+}
+
+absl::Status Session::StepAll(absl::Span<Session* const> sessions,
+                              absl::Span<absl::StatusOr<StepResult>> results) {
+  if (sessions.size() != results.size()) {
+    return InvalidArgument(sessions.size(), " sessions, but ", results.size(), " results");
   }
-  // The prompt counts as prefill; the token that the last step sampled, as this step's decode.
-  if (stats_.generated_tokens == 0 && pending() > 0) {
-    DSV4_RETURN_IF_ERROR(Prefill(0, nullptr).status());
-  }
-  const Clock::time_point start = Clock::now();
-  DSV4_RETURN_IF_ERROR(ComputePending(pending(), nullptr));
-  StepResult result;
-  const SamplingParams& sampling = sampler_.params();
-  DSV4_RETURN_IF_ERROR(sampler_.Shape(logits_, history_,
-                                      {.forced = sampler_.ForcedToken(stats_.generated_tokens)},
-                                      &distribution_));
-  result.token = Draw(distribution_, Uniform(sampling.seed, tokens_.size()));
-  history_.Push(result.token);
-  tokens_.push_back(result.token);
-  ++stats_.generated_tokens;
-  text_.clear();
-  if (EndsTurn(result.token)) {
-    result.finish = Finish::kStop;
-  } else {
-    if (decoder_.has_value()) DSV4_RETURN_IF_ERROR(decoder_->Push(result.token, &text_));
-    if (sampling.max_tokens > 0 && stats_.generated_tokens >= sampling.max_tokens) {
-      result.finish = Finish::kLength;
-    } else if (static_cast<int64_t>(tokens_.size()) == context) {
-      result.finish = Finish::kContextFull;
+  absl::Status status;
+  size_t checked = 0;
+  for (; checked < sessions.size() && status.ok(); ++checked) {
+    Session* session = sessions[checked];
+    if (session == nullptr) {
+      status = InvalidArgument("session ", checked, " is null");
+    } else if (session->engine_ != sessions[0]->engine_) {
+      status = InvalidArgument("session ", checked, " is of another engine than session 0");
+    } else if (std::exchange(session->stepping_, true)) {
+      status = InvalidArgument("session ", checked, " is named twice");
     }
   }
-  if (result.finish != Finish::kNone && decoder_.has_value()) decoder_->Finish(&text_);
+  for (size_t i = 0; i < checked; ++i) {
+    if (sessions[i] != nullptr) sessions[i]->stepping_ = false;
+  }
+  if (!status.ok() || sessions.empty()) return status;
+
+  const auto start = std::chrono::steady_clock::now();
+  Scheduler& scheduler = sessions[0]->engine_->scheduler();
+  StepCall call;
+  for (Session* session : sessions) {
+    Timeline& timeline = session->timeline_;
+    StepRequest& request = session->request_;
+    request = {.timeline = &timeline, .status = session->CheckStep()};
+    if (!request.status.ok() || timeline.ahead() > 0 || timeline.pending() == 0) continue;
+    timeline.ForgetCancel();
+    request.rows = timeline.pending();
+    request.choose = session->Decodes();
+    request.once = true;
+    scheduler.Add(&request, &call);
+  }
+  scheduler.Wait(&call);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    Session& session = *sessions[i];
+    const StepRequest& request = session.request_;
+    if (request.rows > 0)
+      (request.choose ? session.stats_.decode_seconds : session.stats_.prefill_seconds) += seconds;
+    results[i] = session.FinishStep(request);
+  }
+  return absl::OkStatus();
+}
+
+// A session's own part of StepAll.
+absl::StatusOr<StepResult> Session::FinishStep(const StepRequest& request) {
+  DSV4_RETURN_IF_ERROR(request.status);
+  if (timeline_.ahead() == 0) {
+    if (timeline_.pending() > 0) return StepResult{};
+    DSV4_RETURN_IF_ERROR(timeline_.ChooseFromLogits());
+  }
+  return Deliver();
+}
+
+absl::StatusOr<StepResult> Session::Deliver() {
+  StepResult result;
+  result.token = timeline_.Deliver();
+  ++stats_.generated_tokens;
+  result.finish = PushText(result.token);
   result.text = text_;
-  stats_.decode_seconds += SecondsSince(start);
+  if (timeline_.chooser().params().log_probs > 0) result.log_probs = &timeline_.log_probs();
+  if (result.finish != Finish::kNone) timeline_.EndTurn();
   return result;
+}
+
+Finish Session::PushText(int32_t token) {
+  text_.assign(carried_);
+  carried_.clear();
+  piece_.clear();
+  const SamplingParams& sampling = timeline_.chooser().params();
+  Finish finish = Finish::kNone;
+  if (timeline_.Ends(token)) {
+    finish = Finish::kStop;
+  } else {
+    // Tokens without text are never chosen.
+    if (decoder_.has_value()) (void)decoder_->Push(token, &piece_);
+    if (sampling.max_tokens > 0 && stats_.generated_tokens >= sampling.max_tokens) {
+      finish = Finish::kLength;
+    } else if (timeline_.delivered() == engine_->info().context_tokens) {
+      finish = Finish::kContextFull;
+    }
+  }
+  if (finish != Finish::kNone && decoder_.has_value()) decoder_->Finish(&piece_);
+  if (stop_strings_.Push(piece_, &text_)) {
+    piece_.clear();
+    if (decoder_.has_value()) decoder_->Finish(&piece_);
+    return Finish::kStop;
+  }
+  if (finish != Finish::kNone) stop_strings_.Finish(&text_);
+  return finish;
+}
+
+void Session::ReplayText() {
+  stop_strings_.Reset();
+  carried_.clear();
+  if (!decoder_.has_value()) return;
+  piece_.clear();
+  decoder_->Finish(&piece_);
+  const absl::Span<const int32_t> tokens = timeline_.tokens();
+  for (size_t i = static_cast<size_t>(timeline_.prompt_tokens()); i < tokens.size(); ++i) {
+    piece_.clear();
+    text_.clear();
+    if (timeline_.Ends(tokens[i])) {
+      decoder_->Finish(&piece_);
+      stop_strings_.Reset();
+      continue;
+    }
+    (void)decoder_->Push(tokens[i], &piece_);
+    stop_strings_.Push(piece_, &text_);
+  }
+  text_.clear();
+}
+
+absl::StatusOr<int64_t> Session::Rewind(int64_t position) {
+  if (position < 0 || position > timeline_.delivered()) {
+    return InvalidArgument("position ", position, " is not in 0..", timeline_.delivered());
+  }
+  timeline_.Truncate(position);
+  ReplayText();
+  stats_.prompt_tokens = timeline_.prompt_tokens();
+  stats_.cached_tokens = std::min(stats_.cached_tokens, position);
+  stats_.generated_tokens = position - timeline_.prompt_tokens();
+  return timeline_.pending();
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Fork() {
+  DSV4_ASSIGN_OR_RETURN(KvSequence kv, SessionRows(*engine_, timeline_.ForkRows()));
+  std::unique_ptr<Session> fork(new Session(engine_, std::move(kv)));
+  DSV4_RETURN_IF_ERROR(fork->SetSampling(timeline_.chooser().params()));
+  fork->timeline_.CopyFrom(timeline_);
+  fork->decoder_ = decoder_;
+  fork->stop_strings_ = stop_strings_;
+  fork->carried_ = carried_;
+  fork->stats_ = stats_;
+  return fork;
 }
 
 SessionStats Session::stats() const {
   SessionStats stats = stats_;
-  stats.used_tokens = static_cast<int64_t>(tokens_.size());
-  stats.cache_bytes = kv_.held_bytes();
+  stats.used_tokens = timeline_.delivered();
+  stats.cache_bytes = timeline_.kv().held_bytes();
+  stats.speculation = timeline_.speculation().stats();
   return stats;
-}
-
-absl::Span<const float> Session::logits() const {
-  if (!has_logits_ || pending() > 0) return {};
-  return logits_;
 }
 
 }  // namespace dsv4

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: one mutable timeline of tokens, its key/value rows and compressor states, and the
-// sampler. Not thread-safe; sessions of one engine may run on several threads (steps take turns).
+// A session: one mutable timeline of tokens, and the text that it makes. Not thread-safe but for
+// Cancel; sessions of one engine may run on any threads, and what they compute at the same time is
+// computed together. No bit of a session depends on the others.
 #pragma once
 
 #include <cstdint>
@@ -8,38 +9,50 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "lib/kv/kv_sequence.h"
 #include "lib/runtime/engine.h"
-#include "lib/sampling/sampler.h"
+#include "lib/runtime/timeline.h"
+#include "lib/text/stop_strings.h"
 #include "lib/text/streaming_decoder.h"
 
 namespace dsv4 {
 
 enum class Finish : int32_t { kNone, kStop, kLength, kContextFull };
 
+struct SyncOptions {
+  // Tokens from its position on are computed even where their rows are at hand.
+  PromptLogProbs log_probs{};
+};
+
 struct SyncResult {
   int64_t common_tokens = 0;   // the new list and the session agree on this many
-  int64_t reused_tokens = 0;   // of those, tokens whose rows are kept
+  int64_t reused_tokens = 0;   // tokens of the new list whose rows are at hand
+  int64_t cached_tokens = 0;   // of those, from the prefix cache; the others were the session's own
   int64_t pending_tokens = 0;  // tokens left to prefill
+  // Why no more are reused, and from where on.
+  ReuseLimit limit = ReuseLimit::kNone;
+  int64_t limit_position = 0;
 };
 
 struct StepResult {
-  int32_t token = -1;
+  int32_t token = -1;  // -1: none, StepAll alone
   Finish finish = Finish::kNone;
   absl::string_view text;  // complete UTF-8; lives until the next non-const call; data() is
                            // NUL-terminated
+  // When asked for (SamplingParams::log_probs), until the next non-const call.
+  const PositionLogProbs* log_probs = nullptr;
 };
 
 struct SessionStats {
   int64_t used_tokens = 0;
-  int64_t prompt_tokens = 0, cached_tokens = 0;        // of the last sync
+  int64_t prompt_tokens = 0, cached_tokens = 0;        // of the last sync; cached: reused
   int64_t prefilled_tokens = 0, generated_tokens = 0;  // since the last sync
   double prefill_seconds = 0, decode_seconds = 0;      // since the last sync
   int64_t cache_bytes = 0;                             // blocks held and compressor states
+  SpeculationStats speculation{};
 };
 
 class Session {
@@ -47,45 +60,87 @@ class Session {
   // (done, total) tokens; false cancels.
   using Progress = std::function<bool(int64_t, int64_t)>;
 
-  // OutOfBlocks when max_sessions are open.
+  // Shares prefixes with sessions of the same `salt` alone. OutOfBlocks when max_sessions are open;
+  // otherwise as SetSampling.
   static absl::StatusOr<std::unique_ptr<Session>> Open(std::shared_ptr<Engine> engine,
-                                                       const SamplingParams& sampling);
+                                                       const SamplingParams& sampling,
+                                                       uint64_t salt = 0);
 
   // The model's defaults (generation_config.json).
   static SamplingParams DefaultSampling(const Engine& engine);
 
+  // From the next token on. InvalidArgument names the field; Unsupported for stop strings without a
+  // tokenizer. Nothing changes then.
   absl::Status SetSampling(const SamplingParams& sampling);
+  // The same for the mask; one without a function allows everything.
+  void SetTokenMask(const TokenMask& mask);
 
   // See dsv4_session_sync, _prefill and _step in include/dsv4/session.h.
-  absl::StatusOr<SyncResult> Sync(absl::Span<const int32_t> tokens);
+  absl::StatusOr<SyncResult> Sync(absl::Span<const int32_t> tokens,
+                                  const SyncOptions& options = {});
   absl::StatusOr<int64_t> Prefill(int64_t max_tokens, const Progress& progress);  // pending tokens
   absl::StatusOr<StepResult> Step();
 
-  absl::Span<const int32_t> tokens() const { return tokens_; }
+  // Steps all `sessions`, distinct ones of one engine, in one pass: for hosts with one thread.
+  // results[i] is what Step() would give, or has no token: then the pass took a part of the prompt,
+  // and further calls take the rest. InvalidArgument when the list is not as said.
+  static absl::Status StepAll(absl::Span<Session* const> sessions,
+                              absl::Span<absl::StatusOr<StepResult>> results);
+
+  // Any thread, any time, signal handlers included. Ends the Prefill or Step that runs, as
+  // Cancelled, after at most one layer of the step being computed; a step whose layers are done
+  // completes. What was computed before is kept: the session goes on from there. A call that has
+  // not begun yet is not cancelled.
+  void Cancel() { timeline_.Cancel(); }
+
+  // Goes back to the first `position` tokens; text is then as if no more had ever been generated.
+  // Returns how many of them must be computed again, which the next Prefill or Step does: those
+  // from the last restore point on, at least one for its logits unless these are at hand. Restore
+  // points are KvSequence's. InvalidArgument outside 0..tokens().size().
+  absl::StatusOr<int64_t> Rewind(int64_t position);
+
+  // A session that goes on like this one, with rows shared. OutOfBlocks when max_sessions are open.
+  absl::StatusOr<std::unique_ptr<Session>> Fork();
+
+  absl::Span<const int32_t> tokens() const { return timeline_.tokens(); }
   SessionStats stats() const;
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   // Logits of the last token of the timeline; empty unless it has been computed.
-  absl::Span<const float> logits() const;
+  absl::Span<const float> logits() const { return timeline_.logits(); }
+  // Of the prompt's tokens from SyncOptions::log_probs.begin on, as far as computed; until the next
+  // Sync or Rewind.
+  absl::Span<const PositionLogProbs> prompt_log_probs() const {
+    return timeline_.prompt_log_probs();
+  }
+  // For tests.
+  Timeline& timeline() { return timeline_; }
 
  private:
-  Session(std::shared_ptr<Engine> engine, Sampler sampler, KvSequence kv);
-  int64_t pending() const { return static_cast<int64_t>(tokens_.size()) - kv_.length(); }
-  // Computes the next `rows` pending tokens.
-  absl::Status Forward(int64_t rows);
-  absl::Status ComputePending(int64_t tokens, const Progress& progress);
-  bool EndsTurn(int32_t token) const;
+  Session(std::shared_ptr<Engine> engine, KvSequence kv);
+  absl::Status CheckStep() const;
+  // The last token, which the model chose, is all that is pending: the next step decodes.
+  bool Decodes() const;
+  absl::Status Run(StepRequest request);
+  absl::Status ComputePrompt(int64_t tokens, const Progress& progress);
+  // Makes a token lie ahead.
+  absl::Status ChooseNext();
+  absl::StatusOr<StepResult> FinishStep(const StepRequest& request);
+  absl::StatusOr<StepResult> Deliver();
+  Finish PushText(int32_t token);
+  // Brings decoder and stop strings to where they were after the last token.
+  void ReplayText();
 
   std::shared_ptr<Engine> engine_;
-  std::vector<int32_t> tokens_;  // reserved to the context at open
-  KvSequence kv_;                // rows of tokens_[0, kv_.length())
-  std::vector<float> logits_;    // [vocab] of token kv_.length() - 1, when has_logits_
-  bool has_logits_ = false;
-  Sampler sampler_;
-  TokenHistory history_;
-  Distribution distribution_;
+  Timeline timeline_;
   std::optional<StreamingDecoder> decoder_;  // absent without a tokenizer
-  std::string text_;
+  StopStrings stop_strings_;
+  std::string text_;     // of the last step
+  std::string piece_;    // that the decoder gave
+  std::string carried_;  // held by stop strings that are replaced
   SessionStats stats_;
+  // StepAll's.
+  StepRequest request_;
+  bool stepping_ = false;
 };
 
 }  // namespace dsv4

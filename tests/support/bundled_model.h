@@ -2,6 +2,7 @@
 // The bundled model for tests of the runtime: opened engines, and prompts of any length.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,10 +41,20 @@ inline std::vector<int32_t> AnyTokens(int64_t count, uint32_t seed) {
   return tokens;
 }
 
+// A session that shares no prefix with any other: it computes all that it is asked for.
+inline std::unique_ptr<Session> OpenColdSession(std::shared_ptr<Engine> engine,
+                                                const SamplingParams& sampling = {}) {
+  static std::atomic<uint64_t> salt{1000};
+  absl::StatusOr<std::unique_ptr<Session>> session =
+      Session::Open(std::move(engine), sampling, ++salt);
+  REQUIRE_OK(session);
+  return *std::move(session);
+}
+
 // Logits after the last of `tokens`, prefilled in one go.
 inline std::vector<float> LogitsAfter(const std::shared_ptr<Engine>& engine,
                                       const std::vector<int32_t>& tokens) {
-  std::unique_ptr<Session> session = OpenSession(engine);
+  std::unique_ptr<Session> session = OpenColdSession(engine);
   REQUIRE_OK(session->Sync(tokens));
   REQUIRE_OK(session->Prefill(0, nullptr));
   const absl::Span<const float> logits = session->logits();

@@ -129,7 +129,9 @@ TEST_CASE("after a divergence the logits are those of a fresh session") {
   for (const Mode& mode : kModes) {
     CAPTURE(BackendName(mode.backend));
     const std::shared_ptr<Engine> engine = OpenBundled(Options(mode));
-    const std::unique_ptr<Session> session = OpenSession(engine);
+    // No end of a turn in between, to which the session could go back.
+    const std::unique_ptr<Session> session =
+        OpenSession(engine, {.banned_tokens = engine->eos_tokens()});
     std::vector<int32_t> tokens = AnyTokens(333, 4);
     REQUIRE_OK(session->Sync(tokens));
     for (int i = 0; i < 40; ++i) REQUIRE_OK(session->Step());

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/scheduler.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "lib/base/error.h"
+#include "lib/runtime/timeline.h"
+
+namespace dsv4 {
+
+Scheduler::Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions)
+    : runner_(runner), prefill_tokens_(prefill_tokens) {
+  const auto sessions = static_cast<size_t>(max_sessions);
+  waiting_.reserve(sessions);
+  items_.reserve(sessions);
+  taken_.reserve(sessions);
+  prompts_.reserve(sessions);
+}
+
+void Scheduler::Add(StepRequest* request, StepCall* call) {
+  std::lock_guard lock(mutex_);
+  request->call = call;
+  ++call->open_;
+  waiting_.push_back(request);
+}
+
+void Scheduler::Wait(StepCall* call) {
+  std::unique_lock lock(mutex_);
+  while (call->open_ > 0) {
+    if (call->work_ != nullptr) {
+      const StepRunner::Work work = *call->work_;
+      lock.unlock();
+      WorkFor(call, work);
+      lock.lock();
+      call->work_ = nullptr;
+      if (--working_ == 0) items_leader_->changed_.notify_one();
+    } else if (leading_) {
+      call->changed_.wait(lock);
+    } else {
+      leading_ = true;
+      RunStep(lock, call);
+      leading_ = false;
+    }
+  }
+  if (!leading_ && !waiting_.empty()) waiting_.front()->call->changed_.notify_one();
+}
+
+void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
+  request->status = status;
+  waiting_.erase(std::find(waiting_.begin(), waiting_.end(), request));
+  if (--request->call->open_ == 0) request->call->changed_.notify_one();
+}
+
+void Scheduler::RunStep(std::unique_lock<std::mutex>& lock, StepCall* leader) {
+  ++step_;
+  items_leader_ = leader;
+  Assemble();
+  lock.unlock();
+  runner_->Run(
+      absl::MakeSpan(items_), [&](StepRunner::Work work) { ForEach(leader, work); },
+      [this] { FinishCancelled(); });
+  lock.lock();
+  for (size_t i = 0; i < items_.size(); ++i) {
+    StepRequest* request = taken_[i];
+    if (items_[i].status.ok()) request->rows -= items_[i].rows;
+    if (!items_[i].status.ok() || request->choose || request->once || request->rows <= 0) {
+      Finish(request, items_[i].status);
+    }
+  }
+}
+
+// Those that wait for a step need not wait for it to be cancelled.
+void Scheduler::FinishCancelled() {
+  std::lock_guard lock(mutex_);
+  for (size_t i = waiting_.size(); i-- > 0;) {
+    StepRequest* request = waiting_[i];
+    if (request->last_step == step_ || !request->timeline->cancelled()) continue;
+    Finish(request, Cancelled("cancelled with ", request->timeline->pending(), " tokens pending"));
+  }
+}
+
+void Scheduler::Assemble() {
+  SharePrefill();
+  items_.clear();
+  taken_.clear();
+  // Those that choose come first, so that prompts never take their blocks.
+  for (const bool choose : {true, false}) {
+    for (StepRequest* request : waiting_) {
+      if (request->choose != choose || request->step_rows == 0) continue;
+      request->last_step = step_;
+      items_.push_back(
+          {.timeline = request->timeline, .rows = request->step_rows, .choose = choose});
+      taken_.push_back(request);
+    }
+  }
+}
+
+// Equal parts of the rows of a step; what one does not need is the others'. With fewer rows than
+// prompts those go first that waited longest.
+void Scheduler::SharePrefill() {
+  prompts_.clear();
+  for (StepRequest* request : waiting_) {
+    request->step_rows = request->timeline->NextRows(request->rows);
+    if (!request->choose) prompts_.push_back(request);
+  }
+  const auto few_first = [](const StepRequest* a, const StepRequest* b) {
+    return a->step_rows < b->step_rows;
+  };
+  const auto oldest_first = [](const StepRequest* a, const StepRequest* b) {
+    return a->last_step < b->last_step;
+  };
+  int64_t left = prefill_tokens_, sharers = static_cast<int64_t>(prompts_.size());
+  if (sharers > left) {
+    std::sort(prompts_.begin(), prompts_.end(), oldest_first);
+  } else {
+    std::sort(prompts_.begin(), prompts_.end(), few_first);
+  }
+  for (StepRequest* request : prompts_) {
+    const int64_t share = std::min(std::max<int64_t>(left / sharers--, 1), left);
+    request->step_rows = std::min(request->step_rows, share);
+    left -= request->step_rows;
+  }
+}
+
+bool Scheduler::HasCallbacks(const StepItem& item) {
+  return item.timeline->chooser().mask().fn != nullptr;
+}
+
+void Scheduler::WorkFor(const StepCall* call, StepRunner::Work work) {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (taken_[i]->call == call && HasCallbacks(items_[i])) work(items_[i]);
+  }
+}
+
+void Scheduler::ForEach(StepCall* leader, StepRunner::Work work) {
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < items_.size(); ++i) {
+      StepCall* call = taken_[i]->call;
+      if (call == leader || call->work_ != nullptr || !HasCallbacks(items_[i])) continue;
+      call->work_ = &work;
+      ++working_;
+      call->changed_.notify_one();
+    }
+  }
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (taken_[i]->call == leader || !HasCallbacks(items_[i])) work(items_[i]);
+  }
+  std::unique_lock lock(mutex_);
+  leader->changed_.wait(lock, [this] { return working_ == 0; });
+}
+
+}  // namespace dsv4

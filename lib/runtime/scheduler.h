@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who computes what when. Calls of several sessions that run at the same time are combined: the
+// caller that comes first leads and computes steps for all that wait until its own call is done,
+// then another one leads. No thread is the library's own, and none waits for callers to come.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/runtime/step_runner.h"
+
+namespace dsv4 {
+
+class StepCall;
+
+// What a call asks for one timeline; lives until the call is done.
+struct StepRequest {
+  Timeline* timeline = nullptr;
+  int64_t rows = 0;     // pending ones to compute; 1 when a token is to be chosen
+  bool choose = false;  // the tokens after them
+  bool once = false;    // be done after one step, however few of the rows it computed
+  absl::Status status{};
+
+  // The scheduler's.
+  StepCall* call = nullptr;
+  int64_t last_step = 0;  // that took it
+  int64_t step_rows = 0;  // in the step being put together
+};
+
+// The requests that one thread waits for.
+class StepCall {
+  friend class Scheduler;
+  std::condition_variable changed_;
+  int32_t open_ = 0;                        // requests not done
+  const StepRunner::Work* work_ = nullptr;  // to be done for its items with callbacks
+};
+
+class Scheduler {
+ public:
+  // A step takes the rows of all waiting requests that choose, and `prefill_tokens` others, shared
+  // fairly by those that have prompts to compute.
+  Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions);
+
+  // Adds a request to a call, whose Wait is to follow. One request per timeline at a time.
+  void Add(StepRequest* request, StepCall* call);
+  // Returns when all requests of the call are done.
+  void Wait(StepCall* call);
+
+ private:
+  void RunStep(std::unique_lock<std::mutex>& lock, StepCall* leader);
+  void FinishCancelled();
+  void Assemble();
+  void SharePrefill();
+  void Finish(StepRequest* request, const absl::Status& status);
+  void ForEach(StepCall* leader, StepRunner::Work work);
+  void WorkFor(const StepCall* call, StepRunner::Work work);
+  // What only the thread of the call may do for a timeline.
+  static bool HasCallbacks(const StepItem& item);
+
+  StepRunner* runner_;
+  const int64_t prefill_tokens_;
+  std::mutex mutex_;
+  std::vector<StepRequest*> waiting_;  // in order of arrival
+  bool leading_ = false;
+  int64_t step_ = 0;
+  // The step being run, and who leads it.
+  StepCall* items_leader_ = nullptr;
+  std::vector<StepItem> items_;
+  std::vector<StepRequest*> taken_;    // of items_
+  std::vector<StepRequest*> prompts_;  // scratch of SharePrefill
+  int32_t working_ = 0;                // calls that do work for the leader
+};
+
+}  // namespace dsv4

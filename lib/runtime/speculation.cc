@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/speculation.h"
+
+#include <bit>
+#include <numeric>
+
+namespace dsv4 {
+
+int64_t SpeculationStats::steps() const {
+  return std::accumulate(steps_by_accepted.begin(), steps_by_accepted.end(), int64_t{0});
+}
+
+double SpeculationStats::acceptance_length() const {
+  const int64_t count = steps();
+  return count == 0 ? 0 : static_cast<double>(accepted + count) / static_cast<double>(count);
+}
+
+double SpeculationStats::first_acceptance() const {
+  const int64_t count = steps();
+  return count == 0
+             ? 0
+             : static_cast<double>(count - steps_by_accepted[0]) / static_cast<double>(count);
+}
+
+Speculation::Speculation(int32_t max_drafts, int64_t vocab) {
+  distributions_.reserve(static_cast<size_t>(max_drafts));
+  for (int32_t i = 0; i < max_drafts; ++i) distributions_.emplace_back(vocab);
+}
+
+void Speculation::CopyFrom(const Speculation& other) {
+  drafts_ = other.drafts_;
+  count_ = other.count_;
+  stats_ = other.stats_;
+  recent_ = other.recent_;
+  for (int32_t i = 0; i < count_; ++i) {
+    const absl::Span<const Candidate> candidates = other.distribution(i).candidates();
+    distributions_[static_cast<size_t>(i)].Assign(
+        [&](std::vector<Candidate>* out) { out->assign(candidates.begin(), candidates.end()); });
+  }
+}
+
+void Speculation::Record(int32_t accepted) {
+  if (count_ == 0) return;
+  for (int32_t i = 0; i < count_; ++i) recent_ = recent_ << 1 | (i < accepted ? 1 : 0);
+  stats_.drafted += count_;
+  stats_.accepted += accepted;
+  ++stats_.steps_by_accepted[static_cast<size_t>(accepted)];
+  static_assert(kJudgedDrafts == 64, "recent_ has a bit for each");
+  if (stats_.drafted >= kJudgedDrafts && std::popcount(recent_) < kFewestAccepted) {
+    stats_.fall_back = "fewer than 10 % of the last 64 draft tokens were accepted";
+  }
+  count_ = 0;
+}
+
+void Speculation::Reset() {
+  count_ = 0;
+  stats_ = {};
+  recent_ = 0;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The drafts of one session: tokens that are to be verified with its next step, the distributions
+// they were drawn from, and how well drafts did so far. Who drafts and who verifies is the
+// timeline's matter.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/sampling/distribution.h"
+#include "lib/sampling/params.h"
+
+namespace dsv4 {
+
+// Since the last sync.
+struct SpeculationStats {
+  int64_t drafted = 0, accepted = 0;  // tokens
+  // Steps that verified drafts, by how many they accepted. Such a step chooses one token more.
+  std::array<int64_t, kMaxDraftTokens + 1> steps_by_accepted{};
+  absl::string_view
+      fall_back;  // why drafting was given up, until the next sync; empty = it was not
+
+  int64_t steps() const;
+  // Tokens chosen per step that verified drafts; 0 without one.
+  double acceptance_length() const;
+  // Share of those steps that accepted their first draft.
+  double first_acceptance() const;
+};
+
+class Speculation {
+ public:
+  // Drafting is given up when fewer than kFewestAccepted of the last kJudgedDrafts were accepted:
+  // at a tenth, verifying costs more than it saves however cheap drafts are.
+  static constexpr int32_t kJudgedDrafts = 64, kFewestAccepted = 7;
+
+  // Room for `max_drafts` drafts.
+  Speculation(int32_t max_drafts, int64_t vocab);
+  // The state of `other`, in this object's memory. REQUIRES: made for the same engine.
+  void CopyFrom(const Speculation& other);
+
+  int32_t max_drafts() const { return static_cast<int32_t>(distributions_.size()); }
+  absl::Span<const int32_t> drafts() const {
+    return absl::MakeConstSpan(drafts_).subspan(0, static_cast<size_t>(count_));
+  }
+  const Distribution& distribution(int32_t draft) const {
+    return distributions_[static_cast<size_t>(draft)];
+  }
+
+  // What the next draft is drawn from, to be filled before Add. REQUIRES: room for one.
+  Distribution* next_distribution() { return &distributions_[static_cast<size_t>(count_)]; }
+  void Add(int32_t draft) { drafts_[static_cast<size_t>(count_++)] = draft; }
+  void Clear() { count_ = 0; }
+
+  // All drafts were verified, and the first `accepted` of them accepted: drops them.
+  void Record(int32_t accepted);
+  bool fell_back() const { return !stats_.fall_back.empty(); }
+  const SpeculationStats& stats() const { return stats_; }
+  // A new prompt: no drafts, no statistics.
+  void Reset();
+
+ private:
+  std::array<int32_t, kMaxDraftTokens> drafts_{};
+  int32_t count_ = 0;
+  std::vector<Distribution> distributions_;
+  SpeculationStats stats_;
+  uint64_t recent_ = 0;  // one bit per draft, the last one lowest: accepted
+};
+
+}  // namespace dsv4

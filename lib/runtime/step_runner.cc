@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/step_runner.h"
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/runtime/timeline.h"
+
+namespace dsv4 {
+
+StepRunner::StepRunner(Model* model, const KvCache& cache, int64_t vocab)
+    : model_(model),
+      streams_offset_bytes_(cache.shape().streams_bytes > 0 ? cache.streams_offset_bytes() : -1),
+      vocab_(static_cast<size_t>(vocab)),
+      batch_(model->limits()),
+      mtp_batch_(model->limits()),
+      stop_([this] {
+        (*between_layers_)();
+        return std::any_of(items_.begin(), items_.end(), [](const StepItem& item) {
+          return item.in_step && item.timeline->cancelled();
+        });
+      }) {
+  const auto rows = static_cast<size_t>(model->limits().rows);
+  rows_.reserve(rows);
+  saves_.reserve(rows);
+  sources_.reserve(rows);
+}
+
+absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) const {
+  return {logits + static_cast<size_t>(row) * vocab_, vocab_};
+}
+
+void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
+                     absl::FunctionRef<void()> between_layers) {
+  items_ = items;
+  between_layers_ = &between_layers;
+  const absl::Status status = Compute(for_each);
+  for (StepItem& item : items_) {
+    if (!item.in_step) continue;
+    if (status.ok()) {
+      item.timeline->Commit();
+    } else {
+      item.timeline->Abandon();
+      item.status = status;
+    }
+  }
+}
+
+absl::Status StepRunner::Compute(ForEach for_each) {
+  DSV4_RETURN_IF_ERROR(Forward());
+  if (batch_.empty()) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(SaveStreams());
+  DSV4_RETURN_IF_ERROR(Choose(for_each));
+  DSV4_RETURN_IF_ERROR(PromptLogProbs());
+  if (streams_offset_bytes_ < 0) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(FillMtpSlots());
+  return Draft(for_each);
+}
+
+void StepRunner::RemoveCancelled() {
+  for (StepItem& item : items_) {
+    if (!item.status.ok() || !item.timeline->cancelled()) continue;
+    if (item.in_step) item.timeline->Abandon();
+    item.in_step = false;
+    item.status = Cancelled("cancelled with ", item.timeline->pending(), " tokens pending");
+  }
+}
+
+absl::Status StepRunner::Forward() {
+  for (;;) {
+    RemoveCancelled();
+    batch_.Clear();
+    for (StepItem& item : items_) {
+      item.in_step = false;
+      if (!item.status.ok()) continue;
+      item.status = item.timeline->AddTo(&batch_, item.rows, item.choose);
+      if (!item.status.ok()) continue;
+      const SequenceRows& rows = batch_.sequence(batch_.sequence_count() - 1);
+      item.in_step = true;
+      item.first_row = rows.first_row;
+      item.row_count = rows.rows;
+    }
+    if (batch_.empty()) return absl::OkStatus();
+    const absl::Status status = model_->Forward(batch_.rows(), batch_.tokens(), &stop_);
+    // Only stop_ makes it so: the step starts over without those that asked.
+    if (absl::IsCancelled(status)) continue;
+    if (status.ok()) RemoveCancelled();
+    return status;
+  }
+}
+
+// X of each saved state's row, into the state slot.
+absl::Status StepRunner::SaveStreams() {
+  if (streams_offset_bytes_ < 0) return absl::OkStatus();
+  rows_.clear();
+  saves_.clear();
+  for (int32_t i = 0; i < batch_.sequence_count(); ++i) {
+    const SequenceRows& sequence = batch_.sequence(i);
+    for (const StateSave& save : absl::MakeConstSpan(sequence.saves, sequence.save_count)) {
+      rows_.push_back(sequence.first_row + save.row - 1);
+      saves_.push_back(save.state + streams_offset_bytes_);
+    }
+  }
+  return model_->SaveStreams(rows_, saves_);
+}
+
+absl::Status StepRunner::Choose(ForEach for_each) {
+  rows_.clear();
+  for (StepItem& item : items_) {
+    if (!item.in_step) continue;
+    const int32_t last = item.first_row + item.row_count - 1;
+    const int32_t first = item.choose ? item.first_row : last;
+    if (!item.choose && !item.timeline->LogitsWanted()) continue;
+    item.logits_row = static_cast<int32_t>(rows_.size());
+    for (int32_t row = first; row <= last; ++row) rows_.push_back(row);
+  }
+  if (rows_.empty()) return absl::OkStatus();
+  DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(rows_));
+  for_each([&](StepItem& item) {
+    if (!item.in_step || item.logits_row < 0) return;
+    const absl::Span<const float> first = RowOf(logits, item.logits_row);
+    if (item.choose) {
+      item.status = item.timeline->Choose(first.data());
+    } else {
+      item.timeline->TakeLogits(first);
+    }
+  });
+  return absl::OkStatus();
+}
+
+// In slices of what the head computes at once.
+absl::Status StepRunner::PromptLogProbs() {
+  for (StepItem& item : items_) {
+    if (!item.in_step) continue;
+    const int32_t first = item.timeline->first_prompt_log_prob_row();
+    const int32_t end = first + item.timeline->prompt_log_prob_rows();
+    for (int32_t row = first; row < end;) {
+      const int32_t count = std::min(end - row, model_->limits().logit_rows);
+      rows_.clear();
+      for (int32_t i = 0; i < count; ++i) rows_.push_back(item.first_row + row + i);
+      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(rows_));
+      for (int32_t i = 0; i < count; ++i) {
+        item.timeline->TakePromptLogProbs(row + i, RowOf(logits, i));
+      }
+      row += count;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// One pass over what the step's rows and choices have made known: the MTP rows up to each new end,
+// and with drafts wanted the one at it, whose output is the first draft.
+absl::Status StepRunner::FillMtpSlots() {
+  mtp_batch_.Clear();
+  sources_.clear();
+  for (StepItem& item : items_) {
+    if (!item.in_step) continue;
+    const Timeline& timeline = *item.timeline;
+    const absl::Span<const int32_t> tokens = timeline.mtp_tokens();
+    if (tokens.empty()) continue;
+    const int64_t begin = timeline.kv().length(), first_slot = timeline.first_mtp_slot();
+    mtp_batch_.AddMtp(timeline.kv(), tokens, first_slot);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const int64_t source = first_slot + static_cast<int64_t>(i) - 1;  // position
+      sources_.push_back(source < begin ? timeline.kv().streams()
+                                        : model_->StreamsOfRow(static_cast<int32_t>(
+                                              item.first_row + source - begin)));
+    }
+    item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
+  }
+  if (mtp_batch_.empty()) return absl::OkStatus();
+  return model_->ForwardMtp(mtp_batch_.rows(), mtp_batch_.tokens(), sources_);
+}
+
+// Each pass drafts one token for every item that wants more, from the block's own output.
+absl::Status StepRunner::Draft(ForEach for_each) {
+  for (StepItem& item : items_) {
+    item.drafting = item.in_step && item.timeline->drafts_wanted() > 0;
+  }
+  for (int64_t draft = 0;; ++draft) {
+    rows_.clear();
+    for (StepItem& item : items_) {
+      if (!item.drafting) continue;
+      item.logits_row = static_cast<int32_t>(rows_.size());
+      rows_.push_back(item.draft_row);
+    }
+    if (rows_.empty()) break;
+    DSV4_ASSIGN_OR_RETURN(const float* logits, model_->MtpLogits(rows_));
+    for_each([&](StepItem& item) {
+      if (item.drafting) item.drafting = item.timeline->Draft(RowOf(logits, item.logits_row));
+    });
+    mtp_batch_.Clear();
+    sources_.clear();
+    for (StepItem& item : items_) {
+      if (!item.drafting) continue;
+      const Timeline& timeline = *item.timeline;
+      mtp_batch_.AddMtp(timeline.kv(), timeline.last_draft(), timeline.new_length() + draft + 1);
+      sources_.push_back(model_->StreamsOfRow(item.draft_row));
+      item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
+    }
+    if (mtp_batch_.empty()) break;
+    DSV4_RETURN_IF_ERROR(model_->ForwardMtp(mtp_batch_.rows(), mtp_batch_.tokens(), sources_));
+  }
+  for (StepItem& item : items_) {
+    if (item.in_step) item.timeline->EndDrafts();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace dsv4

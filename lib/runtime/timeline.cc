@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/timeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/sampling/rng.h"
+#include "lib/sampling/verify_draft.h"
+
+namespace dsv4 {
+namespace {
+
+PositionLogProbs LogProbsAt(absl::Span<const float> logits, int32_t token, int32_t count) {
+  PositionLogProbs result;
+  const double mass = LogMass(logits);
+  result.log_prob = LogProb(logits, mass, token);
+  result.count =
+      TopLogProbs(logits, mass, absl::MakeSpan(result.top).subspan(0, static_cast<size_t>(count)));
+  return result;
+}
+
+}  // namespace
+
+Timeline::Timeline(const Engine& engine, KvSequence kv)
+    : engine_(&engine),
+      context_(engine.info().context_tokens),
+      vocab_(engine.config().vocab_size),
+      kv_(std::move(kv)),
+      logits_(static_cast<size_t>(vocab_)),
+      chooser_(engine),
+      distribution_(vocab_),
+      speculation_(engine.info().max_draft_tokens, vocab_) {
+  tokens_.reserve(static_cast<size_t>(context_));
+}
+
+absl::Span<const float> Timeline::logits() const {
+  if (!has_logits_ || kv_.length() != size() || ahead() > 0) return {};
+  return logits_;
+}
+
+// After any change of the rows but a step's.
+void Timeline::RowsChanged() {
+  has_logits_ = false;
+  mtp_end_ = kv_.length();
+}
+
+PrefixReuse Timeline::Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs) {
+  const int64_t count = static_cast<int64_t>(tokens.size());
+  const auto differ = std::mismatch(tokens.begin(), tokens.end(), tokens_.begin(), tokens_.end());
+  const int64_t common = differ.first - tokens.begin();
+  // The next token needs the last one's logits: without them there must be something to compute.
+  const bool complete = common == count && kv_.length() == count && has_logits_;
+  int64_t reusable = complete ? count : count - 1;
+  if (log_probs.begin > 0) reusable = std::min(reusable, log_probs.begin - 1);
+  const PrefixReuse reuse = kv_.AdoptPrefix(tokens, common, reusable);
+  if (!complete) RowsChanged();
+  tokens_.assign(tokens.begin(), tokens.end());
+  delivered_ = prompt_tokens_ = count;
+  chooser_.Reset(tokens);
+  speculation_.Reset();
+  prompt_log_probs_wanted_ = log_probs;
+  prompt_log_probs_.clear();
+  if (log_probs.begin > 0) prompt_log_probs_.reserve(static_cast<size_t>(count - log_probs.begin));
+  return reuse;
+}
+
+void Timeline::RemoveLast() {
+  if (size() > prompt_tokens_) chooser_.Pop(tokens_.back());
+  tokens_.pop_back();
+}
+
+void Timeline::Truncate(int64_t count) {
+  speculation_.Clear();
+  const bool complete = ahead() == 0 && count == delivered_ && !logits().empty();
+  while (size() > count) RemoveLast();
+  delivered_ = count;
+  if (count < prompt_tokens_) {
+    prompt_tokens_ = count;
+    chooser_.Reset(tokens_);
+    const int64_t begin = prompt_log_probs_wanted_.begin;
+    if (begin > 0) {
+      const size_t kept = static_cast<size_t>(std::max<int64_t>(count - begin, 0));
+      prompt_log_probs_.resize(std::min(prompt_log_probs_.size(), kept));
+    }
+  }
+  if (complete || kv_.length() < count) return;
+  kv_.Rewind(std::max<int64_t>(count - 1, 0));
+  RowsChanged();
+}
+
+void Timeline::DropAhead() {
+  speculation_.Clear();
+  if (ahead() > 0) Truncate(delivered_);
+}
+
+void Timeline::EndTurn() {
+  DropAhead();
+  kv_.MarkTurnEnd();
+}
+
+void Timeline::CopyFrom(Timeline& other) {
+  tokens_.assign(other.tokens_.begin(), other.tokens_.end());
+  delivered_ = other.delivered_;
+  prompt_tokens_ = other.prompt_tokens_;
+  logits_ = other.logits_;
+  has_logits_ = other.has_logits_;
+  chooser_.set_mask(other.chooser_.mask());
+  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)));
+  for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
+  speculation_.CopyFrom(other.speculation_);
+  log_probs_ = other.log_probs_;
+  // The slot at the end is in neither sequence's own blocks any more.
+  mtp_end_ = other.mtp_end_ = kv_.length();
+}
+
+bool Timeline::Ends(int32_t token) const {
+  const auto holds = [token](const std::vector<int32_t>& list) {
+    return std::find(list.begin(), list.end(), token) != list.end();
+  };
+  return holds(engine_->eos_tokens()) || holds(chooser_.params().stop_tokens);
+}
+
+absl::Status Timeline::ChooseOne(absl::Span<const float> logits, int32_t draft, bool* accepted) {
+  DSV4_RETURN_IF_ERROR(chooser_.Shape(logits, tokens_, &distribution_));
+  const uint64_t seed = chooser_.params().seed, position = tokens_.size();
+  int32_t token;
+  if (draft < 0) {
+    token = Draw(distribution_, Uniform(seed, position));
+  } else {
+    const Verdict verdict =
+        VerifyDraft(distribution_, speculation_.distribution(draft),
+                    speculation_.drafts()[static_cast<size_t>(draft)], seed, position);
+    token = verdict.token;
+    *accepted = verdict.accepted;
+  }
+  if (logits_tap_) logits_tap_(size(), logits);
+  if (const int32_t count = chooser_.params().log_probs; count > 0) {
+    LogProbsOf(size()) = LogProbsAt(logits, token, count);
+  }
+  chooser_.Push(token);
+  tokens_.push_back(token);
+  return absl::OkStatus();
+}
+
+absl::Status Timeline::ChooseFromLogits() {
+  speculation_.Clear();
+  DSV4_RETURN_IF_ERROR(ChooseOne(logits_, -1, nullptr));
+  has_logits_ = false;
+  return absl::OkStatus();
+}
+
+int64_t Timeline::NextRows(int64_t max_rows) const {
+  const int64_t left = size() - kv_.length();
+  const int64_t rows = std::min(max_rows, left);
+  // The branch is a restore point: a step of its own begins there.
+  return kv_.length() < branch() ? std::min(rows, branch() - kv_.length()) : rows;
+}
+
+absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
+  if (!choose) speculation_.Clear();
+  const int64_t begin = kv_.length();
+  const absl::Span<const int32_t> drafts = speculation_.drafts();
+  const size_t before = tokens_.size();
+  tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
+  rows_ = static_cast<int32_t>(rows) + static_cast<int32_t>(drafts.size());
+  // The most drafts that this step can go on with: what it chooses is not known yet.
+  const int64_t drafting = std::min(chooser_.params().draft_tokens, speculation_.max_drafts());
+  const int64_t extra = choose && !proposer_ ? std::min(drafting, context_ - begin - rows_) : 0;
+  const absl::Status status = batch->Add(
+      &kv_,
+      absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows_)),
+      extra, !drafts.empty());
+  tokens_.resize(before);
+  kept_rows_ = status.ok() ? rows : 0;
+  if (!status.ok()) rows_ = 0;
+  chosen_ = 0;
+  chooses_ = choose;
+  drafts_wanted_ = 0;
+  return status;
+}
+
+void Timeline::TakeLogits(absl::Span<const float> logits) {
+  std::copy(logits.begin(), logits.end(), logits_.begin());
+  has_logits_ = true;
+}
+
+absl::Status Timeline::Choose(const float* logits) {
+  const int32_t drafts = static_cast<int32_t>(speculation_.drafts().size());
+  has_logits_ = false;
+  for (int32_t row = 0;; ++row) {
+    const absl::Span<const float> row_logits(logits + row * vocab_, static_cast<size_t>(vocab_));
+    bool accepted = false;
+    const absl::Status status = ChooseOne(row_logits, row < drafts ? row : -1, &accepted);
+    kept_rows_ = row + 1;
+    if (!status.ok()) {
+      TakeLogits(row_logits);
+      speculation_.Clear();
+      return chosen_ > 0 ? absl::OkStatus() : status;
+    }
+    ++chosen_;
+    // A turn's end is chosen as without drafts: its row is not computed.
+    if (row == drafts || !accepted || Ends(tokens_.back())) {
+      speculation_.Record(row + (accepted ? 1 : 0));
+      break;
+    }
+  }
+  if (proposer_) {
+    Propose();
+  } else {
+    drafts_wanted_ = DraftsToWant();
+  }
+  return absl::OkStatus();
+}
+
+// Drafts must leave room for the token chosen after them.
+int32_t Timeline::DraftsToWant() const {
+  const SamplingParams& params = chooser_.params();
+  int64_t drafts = std::min(params.draft_tokens, speculation_.max_drafts());
+  if (drafts == 0 || speculation_.fell_back() || Ends(tokens_.back())) return 0;
+  if (params.max_tokens > 0) drafts = std::min(drafts, params.max_tokens - chooser_.outputs() - 1);
+  drafts = std::min(drafts, context_ - size() - 1);
+  return static_cast<int32_t>(std::max<int64_t>(drafts, 0));
+}
+
+void Timeline::Propose() {
+  std::array<int32_t, kMaxDraftTokens> drafts;
+  const auto wanted = static_cast<size_t>(DraftsToWant());
+  if (wanted == 0) return;
+  const size_t count = proposer_(tokens_, absl::MakeSpan(drafts).subspan(0, wanted));
+  for (size_t i = 0; i < count; ++i) {
+    speculation_.next_distribution()->SetPoint(drafts[i]);
+    speculation_.Add(drafts[i]);
+  }
+}
+
+int32_t Timeline::first_prompt_log_prob_row() const {
+  const int64_t first = prompt_log_probs_wanted_.begin - 1 - kv_.length();
+  return static_cast<int32_t>(std::clamp<int64_t>(first, 0, rows_));
+}
+
+int32_t Timeline::prompt_log_prob_rows() const {
+  if (prompt_log_probs_wanted_.begin == 0) return 0;
+  // The last token of the prompt predicts none of it.
+  const int64_t end = std::min<int64_t>(prompt_tokens_ - 1 - kv_.length(), rows_);
+  return static_cast<int32_t>(std::max<int64_t>(end - first_prompt_log_prob_row(), 0));
+}
+
+void Timeline::TakePromptLogProbs(int32_t row, absl::Span<const float> logits) {
+  const int64_t position = kv_.length() + row + 1;
+  // Rows that are computed again, after a step was given up, change nothing.
+  if (position != prompt_log_probs_wanted_.begin + static_cast<int64_t>(prompt_log_probs_.size())) {
+    return;
+  }
+  prompt_log_probs_.push_back(
+      LogProbsAt(logits, tokens_[static_cast<size_t>(position)], prompt_log_probs_wanted_.count));
+}
+
+int64_t Timeline::first_mtp_slot() const { return std::max<int64_t>(mtp_end_, 1); }
+
+absl::Span<const int32_t> Timeline::mtp_tokens() const {
+  const int64_t end = new_length() + (drafts_wanted_ > 0 ? 1 : 0), first = first_mtp_slot();
+  if (end <= first) return {};
+  return absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(first),
+                                              static_cast<size_t>(end - first));
+}
+
+bool Timeline::Draft(absl::Span<const float> logits) {
+  Distribution* distribution = speculation_.next_distribution();
+  // No draft is a way out where none can be chosen: the step that comes to it reports why.
+  if (!chooser_.Shape(logits, tokens_, distribution).ok()) return false;
+  const int32_t token =
+      Draw(*distribution, Uniform(chooser_.params().seed, tokens_.size(), DrawKind::kDraft));
+  speculation_.Add(token);
+  chooser_.Push(token);
+  tokens_.push_back(token);
+  ++drafts_at_end_;
+  return static_cast<int32_t>(speculation_.drafts().size()) < drafts_wanted_ && !Ends(token);
+}
+
+void Timeline::EndDrafts() {
+  for (; drafts_at_end_ > 0; --drafts_at_end_) RemoveLast();
+}
+
+void Timeline::Commit() {
+  if (!chooses_ && !LogitsWanted()) has_logits_ = false;
+  mtp_end_ = std::max(mtp_end_, new_length() + (drafts_wanted_ > 0 ? 1 : 0));
+  kv_.Commit(kept_rows_);
+  kv_.Publish(tokens_, prompt_tokens_);
+  if (kv_.length() == branch()) kv_.MarkTurnEnd();
+  rows_ = 0;
+}
+
+void Timeline::Abandon() {
+  if (rows_ > 0) kv_.Commit(0);
+  EndDrafts();
+  if (chosen_ > 0) speculation_.Clear();
+  for (; chosen_ > 0; --chosen_) RemoveLast();
+  has_logits_ = false;
+  rows_ = 0;
+  drafts_wanted_ = 0;
+}
+
+}  // namespace dsv4

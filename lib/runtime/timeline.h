@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// One session's tokens with their rows, and the choice of the next ones: what a step reads and
+// changes. Which rows are computed when is the scheduler's and the step runner's; what the caller
+// sees of a token, its text above all, is the session's.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/kv/kv_sequence.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/speculation.h"
+#include "lib/runtime/step_batch.h"
+#include "lib/runtime/token_chooser.h"
+#include "lib/sampling/log_probs.h"
+
+namespace dsv4 {
+
+// Log-probabilities at one position under the unmodified logits.
+struct PositionLogProbs {
+  float log_prob = 0;  // of the token that is there
+  size_t count = 0;
+  std::array<TokenLogProb, kMaxLogProbs> top;  // the `count` most likely tokens
+  absl::Span<const TokenLogProb> most_likely() const { return {top.data(), count}; }
+};
+
+// The prompt's positions from `begin` on (at least 1: nothing is before token 0), with so many of
+// the most likely tokens.
+struct PromptLogProbs {
+  int64_t begin = 0;  // 0 = none
+  int32_t count = 0;
+};
+
+// Tokens that are chosen but not yet delivered lie ahead: their rows are computed, but callers do
+// not see them. Outside a step everything is the owner's, one thread at a time, but Cancel.
+class Timeline {
+ public:
+  // For verification: sees the logits that the token at a position is chosen from.
+  using LogitsTap = std::function<void(int64_t position, absl::Span<const float> logits)>;
+  // For tests: drafts what may follow the timeline, in place of the MTP block. Returns how many.
+  using Proposer =
+      std::function<size_t(absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts)>;
+
+  Timeline(const Engine& engine, KvSequence kv);
+
+  // Delivered tokens; those ahead; delivered tokens without rows.
+  absl::Span<const int32_t> tokens() const {
+    return absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(delivered_));
+  }
+  int64_t delivered() const { return delivered_; }
+  int64_t ahead() const { return size() - delivered_; }
+  int64_t pending() const { return std::max<int64_t>(delivered_ - kv_.length(), 0); }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  // Of the last token, where nothing is pending or ahead; empty when they are not at hand.
+  absl::Span<const float> logits() const;
+  const KvSequence& kv() const { return kv_; }
+  absl::StatusOr<KvSequence> ForkRows() { return kv_.Fork(); }
+  TokenChooser& chooser() { return chooser_; }
+  const TokenChooser& chooser() const { return chooser_; }
+  Speculation& speculation() { return speculation_; }
+  const Speculation& speculation() const { return speculation_; }
+  void set_logits_tap(LogitsTap tap) { logits_tap_ = std::move(tap); }
+  void set_proposer(Proposer proposer) { proposer_ = std::move(proposer); }
+
+  // `tokens` becomes the timeline, all of it prompt; what of the rows can be kept or had from the
+  // prefix cache is.
+  PrefixReuse Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs);
+  // Keeps the first `count` tokens, 0..delivered(), with so many rows that at least the logits of
+  // the last one are at hand or pending.
+  void Truncate(int64_t count);
+  // Forgets what is ahead and drafted: the next token is chosen anew.
+  void DropAhead();
+  // DropAhead, and this is the end of a turn.
+  void EndTurn();
+  // Takes the state of `other`, whose fork this timeline's sequence is. Log-probabilities of the
+  // prompt are not part of it.
+  void CopyFrom(Timeline& other);
+
+  // Chooses one token from logits(). REQUIRES: they are at hand.
+  absl::Status ChooseFromLogits();
+  // The first token ahead is delivered. REQUIRES: there is one.
+  int32_t Deliver() { return tokens_[static_cast<size_t>(delivered_++)]; }
+  // True for tokens that end a turn.
+  bool Ends(int32_t token) const;
+  // Of the last token delivered, when params().log_probs > 0, until the next choice.
+  const PositionLogProbs& log_probs() const { return LogProbsOf(delivered_ - 1); }
+  // Of tokens [PromptLogProbs::begin, begin + size) of the prompt, as far as computed.
+  absl::Span<const PositionLogProbs> prompt_log_probs() const { return prompt_log_probs_; }
+
+  // Any thread; see Session::Cancel.
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  void ForgetCancel() { cancelled_.store(false, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  // The parts of a step, in this order, by the step's runner alone.
+
+  // Rows that the next step can compute of `max_rows` pending ones.
+  int64_t NextRows(int64_t max_rows) const;
+  // Adds the next `rows` tokens to the batch; to choose from, those are the last token and drafts.
+  absl::Status AddTo(StepBatch* batch, int64_t rows, bool choose);
+  // Of the added rows. Keeps the last row's logits when the timeline ends there.
+  bool LogitsWanted() const { return !chooses_ && kv_.length() + rows_ == size(); }
+  void TakeLogits(absl::Span<const float> logits);
+  // Verifies the drafts and chooses the tokens after them: `logits` [rows, vocab] of the rows
+  // added. An error means that nothing was chosen; the first row's logits are then at hand.
+  absl::Status Choose(const float* logits);
+  // Rows [first, first + count) of those added have logits that TakePromptLogProbs is to be given.
+  int32_t first_prompt_log_prob_row() const;
+  int32_t prompt_log_prob_rows() const;
+  void TakePromptLogProbs(int32_t row, absl::Span<const float> logits);
+
+  // The MTP slots to fill after this step: with what Choose decided, those below the new end, and
+  // with `drafts` wanted the one at it.
+  int32_t drafts_wanted() const { return drafts_wanted_; }
+  int64_t first_mtp_slot() const;
+  absl::Span<const int32_t> mtp_tokens() const;  // of those slots
+  int64_t new_length() const { return kv_.length() + kept_rows_; }
+  // Chooses a draft from the MTP block's `logits` of the slot before it. False: no further ones.
+  bool Draft(absl::Span<const float> logits);
+  absl::Span<const int32_t> last_draft() const {
+    return absl::MakeConstSpan(tokens_).subspan(tokens_.size() - 1);
+  }
+  void EndDrafts();
+
+  // The step is done: its rows are part of the timeline.
+  void Commit();
+  // The step is given up: the timeline is as before.
+  void Abandon();
+
+ private:
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  // Where the next turn branches off the prompt: just before its last token, which is also where a
+  // turn's `<think>` becomes `</think>` once its reasoning is dropped. A restore point.
+  int64_t branch() const { return prompt_tokens_ - 1; }
+  PositionLogProbs& LogProbsOf(int64_t position) {
+    return log_probs_[static_cast<size_t>(position) % log_probs_.size()];
+  }
+  const PositionLogProbs& LogProbsOf(int64_t position) const {
+    return log_probs_[static_cast<size_t>(position) % log_probs_.size()];
+  }
+  // Chooses the next token, or decides on draft `draft` (-1: none) for it.
+  absl::Status ChooseOne(absl::Span<const float> logits, int32_t draft, bool* accepted);
+  int32_t DraftsToWant() const;
+  void Propose();
+  void RemoveLast();
+  void RowsChanged();
+
+  const Engine* engine_;
+  const int64_t context_, vocab_;
+  std::vector<int32_t> tokens_;  // reserved to the context; while drafting, drafts lie at its end
+  int64_t delivered_ = 0;
+  int64_t prompt_tokens_ = 0;
+  KvSequence kv_;
+  int64_t mtp_end_ = 0;        // MTP slots below it are filled
+  std::vector<float> logits_;  // [vocab] of token kv_.length() - 1, when has_logits_
+  bool has_logits_ = false;
+  TokenChooser chooser_;
+  Distribution distribution_;
+  Speculation speculation_;
+  std::array<PositionLogProbs, kMaxDraftTokens + 1> log_probs_;  // of the last choice's tokens
+  PromptLogProbs prompt_log_probs_wanted_;
+  std::vector<PositionLogProbs> prompt_log_probs_;
+  LogitsTap logits_tap_;
+  Proposer proposer_;
+  std::atomic<bool> cancelled_{false};
+
+  // The running step.
+  bool chooses_ = false;
+  int32_t rows_ = 0;           // added
+  int64_t kept_rows_ = 0;      // to be committed
+  int64_t chosen_ = 0;         // tokens
+  int32_t drafts_wanted_ = 0;  // by the MTP block
+  int32_t drafts_at_end_ = 0;  // of tokens_
+};
+
+}  // namespace dsv4
