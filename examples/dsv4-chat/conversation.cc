@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every turn renders the whole conversation and syncs the session to it: the library keeps the
-// key/value rows of the common prefix, so nothing here has to.
+// The library's session keeps the messages, their tokens and their key/value rows. What is kept
+// here are the same messages as JSON, for the day when the system message changes and all is
+// rendered anew.
 #include "examples/dsv4-chat/conversation.h"
 
 #include <chrono>
 #include <cstdio>
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/json_text.h"
 #include "examples/dsv4-chat/terminal.h"
 
 namespace chat {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr char kReasoningEnd[] = "</think>";
 
 int32_t ShowProgress(void* bar, dsv4_progress_phase, uint64_t done, uint64_t total) {
   static_cast<ProgressBar*>(bar)->Update(done, total);
@@ -33,10 +32,8 @@ double PerSecond(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
-std::string StatisticsOf(const dsv4_session* session, double first_token_seconds) {
-  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
-  dsv4_error* error = nullptr;
-  Check(dsv4_session_get_stats(session, &stats, &error), error);
+std::string StatisticsOf(const TurnEnd& end) {
+  const dsv4_session_stats& stats = end.stats;
   char line[320];
   std::snprintf(
       line, sizeof line,
@@ -46,17 +43,27 @@ std::string StatisticsOf(const dsv4_session* session, double first_token_seconds
       static_cast<long long>(stats.prompt_tokens - stats.cached_tokens),
       PerSecond(stats.prefilled_tokens, stats.prefill_seconds),
       static_cast<long long>(stats.generated_tokens),
-      PerSecond(stats.generated_tokens, stats.decode_seconds), first_token_seconds,
+      PerSecond(stats.generated_tokens, stats.decode_seconds), end.first_token_seconds,
       static_cast<long long>(stats.used_tokens), static_cast<long long>(stats.context_tokens));
   return line;
 }
 
+std::string JsonArray(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (text.size() > 1 ? ", " : "") + item;
+  return text + "]";
+}
+
 }  // namespace
 
-Conversation::Conversation(const Options& options, Screen* screen)
-    : screen_(screen), thinking_(options.thinking), system_(options.system) {
+Conversation::Conversation(const Options& options, Screen* screen, TurnOutput* output)
+    : screen_(screen), output_(output) {
+  set_system(options.system);
+  chat_options_.thinking = options.thinking;
+  if (!options.tools.empty()) ReadTools(options.tools);
   OpenEngine(options);
-  OpenSession(options);
+  SetUpSampling(options);
+  OpenSession();
 }
 
 void Conversation::OpenEngine(const Options& options) {
@@ -72,107 +79,234 @@ void Conversation::OpenEngine(const Options& options) {
   dsv4_error* error = nullptr;
   Check(dsv4_engine_open(options.model.c_str(), &open, &engine, &error), error);
   engine_.reset(engine);
+  const dsv4_tokenizer* tokenizer = nullptr;
   try {
-    Check(dsv4_engine_tokenizer(engine, &tokenizer_, &error), error);
+    Check(dsv4_engine_tokenizer(engine, &tokenizer, &error), error);
   } catch (Failure& failure) {
     failure.message = options.model + ": " + failure.message;
     throw;
   }
-  reasoning_end_ = dsv4_tokenizer_added_token(tokenizer_, kReasoningEnd);
 }
 
-void Conversation::OpenSession(const Options& options) {
+void Conversation::SetUpSampling(const Options& options) {
   dsv4_error* error = nullptr;
-  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
-  Check(dsv4_sampling_init(engine_.get(), &sampling, &error), error);
-  sampling.temperature = options.temperature.value_or(sampling.temperature);
-  sampling.top_k = options.top_k.value_or(sampling.top_k);
-  sampling.top_p = options.top_p.value_or(sampling.top_p);
-  sampling.min_p = options.min_p.value_or(sampling.min_p);
-  sampling.seed = options.seed ? *options.seed : RandomSeed();
-  sampling.max_tokens = options.max_tokens;
-  dsv4_session* session = nullptr;
-  Check(dsv4_session_open(engine_.get(), &sampling, &session, &error), error);
-  session_.reset(session);
+  Check(dsv4_sampling_init(engine_.get(), &sampling_, &error), error);
+  sampling_.temperature = options.temperature.value_or(sampling_.temperature);
+  sampling_.top_k = options.top_k.value_or(sampling_.top_k);
+  sampling_.top_p = options.top_p.value_or(sampling_.top_p);
+  sampling_.min_p = options.min_p.value_or(sampling_.min_p);
+  sampling_.seed = options.seed ? *options.seed : RandomSeed();
+  sampling_.max_tokens = options.max_tokens;
 }
 
-std::vector<int32_t> Conversation::Render() const {
-  std::vector<dsv4_message> messages;
-  const auto add = [&](dsv4_role role, const std::string& content, const std::string& reasoning) {
-    dsv4_message message = DSV4_MESSAGE_INIT;
-    message.role = role;
-    message.content = content.data();
-    message.content_length = content.size();
-    message.reasoning = reasoning.data();
-    message.reasoning_length = reasoning.size();
-    messages.push_back(message);
-  };
-  if (!system_.empty()) add(DSV4_ROLE_SYSTEM, system_, {});
-  for (const Turn& turn : turns_) add(turn.role, turn.content, turn.reasoning);
-  std::vector<const dsv4_message*> pointers;
-  for (const dsv4_message& message : messages) pointers.push_back(&message);
-
-  std::vector<int32_t> tokens;
-  for (size_t needed = 0;;) {
-    dsv4_error* error = nullptr;
-    Check(dsv4_chat_render(tokenizer_, pointers.data(), pointers.size(), thinking_, tokens.data(),
-                           tokens.size(), &needed, &error),
-          error);
-    const bool complete = needed <= tokens.size();
-    tokens.resize(needed);
-    if (complete) return tokens;
-  }
-}
-
-Conversation::End Conversation::Reply(const std::string& text) {
-  const size_t before = turns_.size();
+// The library says what is wrong with them.
+void Conversation::ReadTools(const std::string& path) {
+  tools_ = ReadWholeFile(path);
+  dsv4_message message = DSV4_MESSAGE_INIT;
+  message.role = DSV4_ROLE_SYSTEM;
+  message.tools = tools_.data();
+  message.tools_length = tools_.size();
+  const dsv4_message* list[] = {&message};
+  size_t needed = 0;
+  dsv4_error* error = nullptr;
   try {
-    turns_.push_back({DSV4_ROLE_USER, text, {}});
-    Turn answer{DSV4_ROLE_ASSISTANT, {}, {}};
-    const End end = Generate(&answer);
-    turns_.push_back(std::move(answer));
-    return end;
-  } catch (const Failure&) {
-    turns_.resize(before);
+    if (tools_.empty()) throw Failure{kUsageError, "the file is empty"};
+    Check(dsv4_chat_render_text(list, 1, nullptr, nullptr, 0, &needed, &error), error);
+  } catch (Failure& failure) {
+    const std::string_view field = "messages[0].tools";
+    const bool names_field = failure.message.starts_with(field);
+    failure.message = "--tools " + path + (names_field ? "" : ": ") +
+                      failure.message.substr(names_field ? field.size() : 0);
+    failure.exit_code = kUsageError;
     throw;
   }
 }
 
-Conversation::End Conversation::Generate(Turn* answer) {
+std::string Conversation::SystemMessage() const {
+  if (system_.empty() && tools_.empty()) return {};
+  JsonObject message;
+  message.String("role", "system").String("content", system_);
+  if (!tools_.empty()) message.Json("tools", tools_);
+  return message.text();
+}
+
+void Conversation::OpenSession() {
+  if (session_) return;
+  std::vector<std::string> all = messages_;
+  if (const std::string system = SystemMessage(); !system.empty()) all.insert(all.begin(), system);
+  const std::string json = JsonArray(all);
+  dsv4_session* session = nullptr;
+  dsv4_error* error = nullptr;
+  Check(dsv4_session_open_json(engine_.get(), &sampling_, json.data(), json.size(), &chat_options_,
+                               &session, &error),
+        error);
+  session_.reset(session);
+}
+
+// To the first of messages_.
+void Conversation::Truncate(size_t messages) {
+  messages_.resize(messages);
+  while (!turns_.empty() && turns_.back().begin >= messages) turns_.pop_back();
+  open_calls_.clear();
+  if (!session_) return;
+  const size_t system = SystemMessage().empty() ? 0 : 1;
+  // Opened anew when that fails.
+  if (dsv4_session_truncate_messages(session_.get(), system + messages, nullptr) != DSV4_OK)
+    session_.reset();
+}
+
+Conversation::End Conversation::Reply(const std::string& text) {
+  return Send({{DSV4_ROLE_USER, text}});
+}
+
+Conversation::End Conversation::ReplyToResults(const std::vector<std::string>& results) {
+  std::vector<Message> messages;
+  for (size_t i = 0; i < results.size(); ++i)
+    messages.push_back({DSV4_ROLE_TOOL, results[i], open_calls_.at(i).id});
+  return Send(messages);
+}
+
+Conversation::End Conversation::Send(const std::vector<Message>& messages) {
+  OpenSession();
+  std::vector<dsv4_message> views;
+  for (const Message& message : messages) {
+    dsv4_message& view = views.emplace_back(dsv4_message DSV4_MESSAGE_INIT);
+    view.role = message.role;
+    view.content = message.content.data();
+    view.content_length = message.content.size();
+    view.tool_call_id = message.call.data();
+    view.tool_call_id_length = message.call.size();
+  }
+  std::vector<const dsv4_message*> list;
+  for (const dsv4_message& view : views) list.push_back(&view);
+  dsv4_error* error = nullptr;
+  Check(dsv4_session_append_messages(session_.get(), list.data(), list.size(), &error), error);
+  const size_t before = messages_.size();
+  const std::vector<ToolCall> calls = open_calls_;
+  for (const Message& message : messages) {
+    const bool is_user = message.role == DSV4_ROLE_USER;
+    JsonObject object;
+    object.String("role", is_user ? "user" : "tool").String("content", message.content);
+    if (!is_user) object.String("tool_call_id", message.call);
+    messages_.push_back(object.text());
+  }
+  turns_.push_back({before, messages_.size()});
+  try {
+    return Generate();
+  } catch (const Failure&) {
+    Truncate(before);
+    open_calls_ = calls;
+    throw;
+  }
+}
+
+Conversation::End Conversation::Regenerate() {
+  if (turns_.empty()) throw Failure{kUsageError, "there is no answer yet"};
+  const std::vector<std::string> messages = messages_;
+  const std::vector<Turn> turns = turns_;
+  Truncate(turns_.back().answer);
+  ++sampling_.seed;
+  dsv4_error* error = nullptr;
+  OpenSession();
+  Check(dsv4_session_set_sampling(session_.get(), &sampling_, &error), error);
+  try {
+    return Generate();
+  } catch (const Failure&) {
+    // The first answer is back, in other tokens perhaps.
+    session_.reset();
+    messages_ = messages;
+    turns_ = turns;
+    throw;
+  }
+}
+
+bool Conversation::Undo() {
+  if (turns_.empty()) return false;
+  Truncate(turns_.back().begin);
+  return true;
+}
+
+void Conversation::Restart() { Truncate(0); }
+
+void Conversation::set_system(const std::string& text) {
+  if (!IsUtf8(text)) throw Failure{kUsageError, "the system message is not UTF-8"};
+  system_ = text;
+  session_.reset();
+}
+
+void Conversation::set_thinking(dsv4_thinking_mode mode) {
+  chat_options_.thinking = mode;
+  if (session_ && dsv4_session_set_chat_options(session_.get(), &chat_options_, nullptr) != DSV4_OK)
+    session_.reset();
+}
+
+// Exceptions must not pass through the library.
+void Conversation::OnEvent(void* self, const dsv4_parser_event* event) {
+  auto* conversation = static_cast<Conversation*>(self);
+  if (conversation->callback_failure_) return;
+  try {
+    conversation->Record(*event);
+    conversation->output_->Event(*event);
+  } catch (...) {
+    conversation->callback_failure_ = std::current_exception();
+  }
+}
+
+void Conversation::RethrowFromCallback() {
+  if (callback_failure_) std::rethrow_exception(std::exchange(callback_failure_, nullptr));
+}
+
+void Conversation::Record(const dsv4_parser_event& event) {
+  const std::string text(event.text, event.text_length);
+  if (event.type == DSV4_PARSER_TOOL_CALL_START) {
+    open_calls_.push_back({std::string(event.id, event.id_length), text, ""});
+  } else if (event.type == DSV4_PARSER_TOOL_CALL_ARGUMENTS) {
+    open_calls_.back().arguments += text;
+  } else if (event.type == DSV4_PARSER_MALFORMED || event.type == DSV4_PARSER_END) {
+    if (event.call >= 0) open_calls_.pop_back();
+  }
+}
+
+Conversation::End Conversation::Generate() {
   const Clock::time_point start = Clock::now();
   dsv4_error* error = nullptr;
-  const std::vector<int32_t> prompt = Render();
-  Check(dsv4_session_sync(session_.get(), prompt.data(), prompt.size(), nullptr, &error), error);
+  open_calls_.clear();
   {
     ProgressBar bar("reading", ProgressBar::Unit::kTokens, screen_->shows_progress());
     Check(dsv4_session_prefill(session_.get(), 0, &ShowProgress, &bar, nullptr, &error), error);
   }
-  // With thinking on, everything before </think> is reasoning.
-  bool reasoning = thinking_ != DSV4_THINKING_OFF;
-  double first_token_seconds = 0;
-  End end = End::kDone;
+  TurnEnd end;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-  while (step.finish == DSV4_FINISH_NONE) {
-    if (Interrupted()) {
-      end = End::kInterrupted;
-      break;
-    }
-    Check(dsv4_session_step(session_.get(), &step, &error), error);
-    if (first_token_seconds == 0)
-      first_token_seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    std::string_view text(step.text, step.text_length);
-    const bool ends_reasoning = reasoning && step.token == reasoning_end_;
-    if (ends_reasoning && text.ends_with(kReasoningEnd))
-      text.remove_suffix(std::string_view(kReasoningEnd).size());
-    (reasoning ? answer->reasoning : answer->content) += text;
-    reasoning ? screen_->Reasoning(text) : screen_->Answer(text);
-    if (ends_reasoning) reasoning = false;
+  while (step.finish == DSV4_FINISH_NONE && !Interrupted()) {
+    Check(dsv4_session_step_events(session_.get(), &OnEvent, this, &step, &error), error);
+    RethrowFromCallback();
+    if (end.first_token_seconds == 0)
+      end.first_token_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  screen_->EndAnswer();
-  if (step.finish == DSV4_FINISH_CONTEXT_FULL)
-    screen_->Notice("the context is full: the answer may be cut short");
-  statistics_ = StatisticsOf(session_.get(), first_token_seconds);
-  return end;
+  if (step.finish == DSV4_FINISH_NONE) {
+    Check(dsv4_session_end_turn(session_.get(), &OnEvent, this, &error), error);
+    RethrowFromCallback();
+  }
+  end.finish = step.finish;
+  Check(dsv4_session_get_stats(session_.get(), &end.stats, &error), error);
+  output_->End(end);
+  statistics_ = StatisticsOf(end);
+  KeepReply();
+  return end.finish == DSV4_FINISH_NONE ? End::kInterrupted : End::kDone;
+}
+
+void Conversation::KeepReply() {
+  const size_t system = SystemMessage().empty() ? 0 : 1;
+  size_t count = 0;
+  dsv4_error* error = nullptr;
+  Check(dsv4_session_message_count(session_.get(), &count, &error), error);
+  // Ctrl-C came before the first token.
+  if (count == system + messages_.size()) return;
+  size_t needed = 0;
+  Check(dsv4_session_reply_json(session_.get(), nullptr, 0, &needed, &error), error);
+  std::string reply(needed, '\0');
+  Check(dsv4_session_reply_json(session_.get(), reply.data(), needed, &needed, &error), error);
+  messages_.push_back(std::move(reply));
 }
 
 }  // namespace chat

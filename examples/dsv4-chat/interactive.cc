@@ -2,6 +2,8 @@
 #include "examples/dsv4-chat/interactive.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/terminal.h"
@@ -10,12 +12,15 @@ namespace chat {
 namespace {
 
 constexpr char kHelp[] =
-    "/help            this list\n"
-    "/new             forget the conversation\n"
-    "/system [TEXT]   set the system message; alone: remove it\n"
-    "/think off|high  answer at once, or reason first; alone: high\n"
-    "/stats [on|off]  print statistics of each answer; alone: of the last one\n"
-    "/quit            leave, as does Ctrl-D\n"
+    "/help                this list\n"
+    "/new                 forget the conversation\n"
+    "/system [TEXT]       set the system message; alone: remove it\n"
+    "/think off|high|max  answer at once, or reason first; alone: high\n"
+    "/regen               answer the last question again\n"
+    "/undo                forget the last question and its answer\n"
+    "/skip                go on without the results of the tools that were called\n"
+    "/stats [on|off]      print statistics of each answer; alone: of the last one\n"
+    "/quit                leave, as does Ctrl-D\n"
     "Ctrl-C stops an answer. A message may begin with / after a space.";
 
 class Loop {
@@ -28,7 +33,7 @@ class Loop {
     LineReader reader;
     std::string line;
     while (!quit_) {
-      WriteErr("> ");
+      screen_->Prompt(PromptText());
       if (reader.Read(&line) != LineReader::Result::kLine) {
         WriteErr("\n");
         return kOk;
@@ -36,7 +41,7 @@ class Loop {
       const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
       if (blank) continue;
       try {
-        line[0] == '/' ? Obey(line) : Answer(line);
+        line[0] == '/' ? Obey(line) : Take(line);
       } catch (const Failure& failure) {
         Recover(failure);
       }
@@ -46,8 +51,23 @@ class Loop {
   }
 
  private:
-  void Answer(const std::string& text) {
-    if (conversation_->Reply(text) == Conversation::End::kInterrupted)
+  // While calls of tools wait for their results, those are what is typed.
+  std::string PromptText() const {
+    const auto& calls = conversation_->open_calls();
+    return calls.empty() ? "> " : "result of " + calls[results_.size()].name + "> ";
+  }
+
+  void Take(const std::string& text) {
+    if (conversation_->open_calls().empty()) return Show(conversation_->Reply(text));
+    results_.push_back(text);
+    if (results_.size() < conversation_->open_calls().size()) return;
+    const std::vector<std::string> results = std::move(results_);
+    results_.clear();
+    Show(conversation_->ReplyToResults(results));
+  }
+
+  void Show(Conversation::End end) {
+    if (end == Conversation::End::kInterrupted)
       screen_->Notice("(stopped; what stands above is kept)");
     if (stats_) screen_->Notice(conversation_->statistics());
   }
@@ -65,7 +85,17 @@ class Loop {
       screen_->Notice(kHelp);
     } else if (name == "/quit") {
       quit_ = true;
+    } else if (name == "/regen") {
+      results_.clear();
+      Show(conversation_->Regenerate());
+    } else if (name == "/undo") {
+      results_.clear();
+      screen_->Notice(conversation_->Undo() ? "the last question is forgotten" : "no question yet");
+    } else if (name == "/skip") {
+      results_.clear();
+      conversation_->DropCalls();
     } else if (name == "/new") {
+      results_.clear();
       conversation_->Restart();
       screen_->Notice("a new conversation");
     } else if (name == "/system") {
@@ -108,6 +138,7 @@ class Loop {
 
   Conversation* conversation_;
   Screen* screen_;
+  std::vector<std::string> results_;  // of the first open calls
   bool stats_;
   bool quit_ = false;
 };

@@ -92,10 +92,19 @@ const Option kOptions[] = {
        o->seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max(),
                                        "a whole number below 2^64");
      }},
-    {"", "--think", Takes::kThinking, "off|high", "reason before answering; alone it means high",
+    {"", "--tools", Takes::kValue, "FILE", "tools for the model: a JSON array in OpenAI's form",
+     [](Options* o, const std::string& name, const std::string& v) {
+       if (v.empty()) Refuse(name, v, "a file");
+       o->tools = v;
+     }},
+    {"", "--think", Takes::kThinking, "off|high|max", "reason before answering; alone: high",
      [](Options* o, const std::string& name, const std::string& v) {
        o->thinking = ParseThinking(name, v);
      }},
+    {"", "--hide-thinking", Takes::kNothing, "", "do not show the reasoning",
+     [](Options* o, const std::string&, const std::string&) { o->hide_thinking = true; }},
+    {"", "--json", Takes::kNothing, "", "answer in JSON, one object a line (see below)",
+     [](Options* o, const std::string&, const std::string&) { o->json = true; }},
     {"", "--backend", Takes::kValue, "auto|cpu|reference", "where the model runs (default: auto)",
      [](Options* o, const std::string& name, const std::string& v) {
        if (v == "auto") {
@@ -134,6 +143,28 @@ const Option kOptions[] = {
      [](Options* o, const std::string&, const std::string&) { o->version = true; }},
 };
 
+constexpr char kHelpNotes[] =
+    "\nOn standard output comes the model's text alone, or with --json its turns alone. Calls of\n"
+    "tools go to standard error, a line each: ID: NAME ARGUMENTS. In a conversation the next "
+    "lines\n"
+    "typed are then their results, one for each call; /skip goes on without.\n"
+    "\n"
+    "Objects of --json have a member \"event\":\n"
+    "  reasoning            text: a piece of it\n"
+    "  text                 text: a piece of the answer\n"
+    "  tool_call_start      call (number within the turn, from 0), id, name\n"
+    "  tool_call_arguments  call, text: a piece of the JSON object; repaired\n"
+    "  tool_call_end        call, repaired: the model's JSON was none, a string replaces it\n"
+    "  malformed            call (it breaks off; or -1), text, reason: markup without a meaning\n"
+    "  end                  finish (stop, length, context_full, interrupted), unfinished, text "
+    "(both:\n"
+    "                       markup that was cut), prompt_tokens, cached_tokens, generated_tokens,\n"
+    "                       context_tokens, first_token_seconds, prefill_seconds, decode_seconds\n"
+    "  error                status (the library's, or empty), exit_code, message\n"
+    "\n"
+    "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "
+    "130 interrupted.\n";
+
 // The option that `argument` names, and the value written in the same argument: --name=VALUE,
 // -nVALUE.
 const Option* FindOption(const std::string& argument, std::string* name,
@@ -154,8 +185,8 @@ const Option* FindOption(const std::string& argument, std::string* name,
 dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& value) {
   if (value == "off") return DSV4_THINKING_OFF;
   if (value == "high") return DSV4_THINKING_HIGH;
-  if (value == "max") throw Failure{kUsageError, where + ": \"max\" is not supported yet"};
-  Refuse(where, value, "off or high");
+  if (value == "max") return DSV4_THINKING_MAX;
+  Refuse(where, value, "off, high or max");
 }
 
 Options ParseOptions(int argc, const char* const* argv) {
@@ -203,10 +234,7 @@ std::string HelpText() {
     std::snprintf(line, sizeof line, "  %-30s %s\n", names.c_str(), option.help);
     text += line;
   }
-  return text +
-         "\nOn standard output comes the model's text alone.\n"
-         "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "
-         "130 interrupted.\n";
+  return text + kHelpNotes;
 }
 
 }  // namespace chat

@@ -16,6 +16,7 @@ struct Options {
   std::string model;                  // folder
   std::optional<std::string> prompt;  // without one: standard input, or a chat on a terminal
   std::string system;
+  std::string tools;       // file; empty: none
   int64_t max_tokens = 0;  // 0 = until the model ends its turn
   int64_t context = 0;     // 0 = the model's limit
   // Without a value: the model's default. Of the seed: another one each run.
@@ -25,7 +26,9 @@ struct Options {
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
   dsv4_backend backend = DSV4_BACKEND_AUTO;
   int32_t threads = 0;  // 0 = one per core
+  bool json = false;
   bool stats = true;
+  bool hide_thinking = false;
   ColorMode color = ColorMode::kAuto;
   bool help = false, version = false;
 };
@@ -33,7 +36,7 @@ struct Options {
 // Throws a Failure that names the option and the value. Looks at nothing outside the arguments.
 Options ParseOptions(int argc, const char* const* argv);
 
-// "off" or "high"; throws a Failure that names `where` for anything else.
+// "off", "high" or "max"; throws a Failure that names `where` for anything else.
 dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& value);
 
 std::string HelpText();

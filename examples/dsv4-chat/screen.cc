@@ -36,36 +36,74 @@ std::string Visible(std::string_view text) {
 
 }  // namespace
 
-Screen::Screen(ColorMode color)
+Screen::Screen(const Options& options)
     : out_is_terminal_(IsTerminal(kStdout)),
       err_is_terminal_(IsTerminal(kStderr)),
-      dim_(UsesColor(color)) {}
+      dim_(UsesColor(options.color)),
+      shows_reasoning_(err_is_terminal_ && !options.hide_thinking) {}
 
-void Screen::Reasoning(std::string_view text) {
-  if (!err_is_terminal_ || text.empty()) return;
-  if (!in_reasoning_) WriteErr(dim_ ? kDim : "[reasoning] ");
-  in_reasoning_ = true;
-  WriteErr(Visible(text));
+void Screen::Event(const dsv4_parser_event& event) {
+  const std::string_view text(event.text, event.text_length);
+  switch (event.type) {
+    case DSV4_PARSER_REASONING:
+      return Reasoning(text);
+    case DSV4_PARSER_TEXT:
+      return Answer(text);
+    case DSV4_PARSER_TOOL_CALL_START:
+      Enter(Part::kNone);
+      return Call(std::string(event.id, event.id_length) + ": " + std::string(text) + " ");
+    case DSV4_PARSER_TOOL_CALL_ARGUMENTS:
+      return Call(text);
+    case DSV4_PARSER_TOOL_CALL_END:
+      return Enter(Part::kNone);
+    case DSV4_PARSER_MALFORMED:
+      malformed_.assign(event.reason, event.reason_length);
+      return;
+    case DSV4_PARSER_END:
+      Enter(Part::kNone);
+      if (event.unfinished) Notice("(a call of a tool is cut short)");
+      // Not in the midst of the answer, whose text on standard output is the model's alone.
+      if (!malformed_.empty()) Notice("(malformed: " + malformed_ + ")");
+      malformed_.clear();
+      return;
+    default:
+      return;  // of a newer library
+  }
 }
 
-void Screen::EndReasoning() {
-  if (!in_reasoning_) return;
-  if (dim_) WriteErr(kPlain);
-  WriteErr("\n\n");
-  in_reasoning_ = false;
+void Screen::End(const TurnEnd& end) {
+  if (end.finish == DSV4_FINISH_CONTEXT_FULL)
+    Notice("the context is full: the answer may be cut short");
+}
+
+void Screen::Enter(Part part) {
+  if (part == part_) return;
+  if (part_ == Part::kReasoning) WriteErr(dim_ ? std::string(kPlain) + "\n\n" : "\n\n");
+  if (part_ == Part::kAnswer && in_line_) WriteOut("\n");
+  if (part_ == Part::kCall) WriteErr("\n");
+  part_ = part;
+  in_line_ = false;
+}
+
+void Screen::Reasoning(std::string_view text) {
+  if (!shows_reasoning_ || text.empty()) return;
+  if (part_ != Part::kReasoning) {
+    Enter(Part::kReasoning);
+    WriteErr(dim_ ? kDim : "[reasoning] ");
+  }
+  WriteErr(Visible(text));
 }
 
 void Screen::Answer(std::string_view text) {
   if (text.empty()) return;
-  EndReasoning();
+  Enter(Part::kAnswer);
   out_is_terminal_ ? WriteOut(Visible(text)) : WriteOut(text);
-  in_answer_line_ = text.back() != '\n';
+  in_line_ = text.back() != '\n';
 }
 
-void Screen::EndAnswer() {
-  EndReasoning();
-  if (in_answer_line_) WriteOut("\n");
-  in_answer_line_ = false;
+void Screen::Call(std::string_view text) {
+  Enter(Part::kCall);
+  WriteErr(err_is_terminal_ ? Visible(text) : std::string(text));
 }
 
 void Screen::Notice(std::string_view text) {
@@ -73,5 +111,7 @@ void Screen::Notice(std::string_view text) {
   if (dim_) line = std::string(kDim) + line + std::string(kPlain);
   WriteErr(line + "\n");
 }
+
+void Screen::Prompt(std::string_view text) { WriteErr(Visible(text)); }
 
 }  // namespace chat

@@ -1,33 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where each kind of text goes: the model's answer to standard output, everything else to standard
-// error; reasoning only when a person looks at it there.
+// Where each kind of text goes for people: the model's answer to standard output, everything else
+// to standard error; reasoning only when a person looks at it there.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "examples/dsv4-chat/options.h"
+#include "examples/dsv4-chat/turn_output.h"
 
 namespace chat {
 
-class Screen {
+class Screen : public TurnOutput {
  public:
-  explicit Screen(ColorMode color);
+  explicit Screen(const Options& options);
 
   bool shows_progress() const { return err_is_terminal_; }
 
-  void Reasoning(std::string_view text);
-  void Answer(std::string_view text);
-  // Ends the line that the answer or the reasoning is on.
-  void EndAnswer();
+  void Event(const dsv4_parser_event& event) override;
+  void End(const TurnEnd& end) override;
 
   // A line about the program rather than from the model; without a line break.
   void Notice(std::string_view text);
+  // The words before a line that is to be typed.
+  void Prompt(std::string_view text);
 
  private:
-  void EndReasoning();
+  enum class Part { kNone, kReasoning, kAnswer, kCall };
 
-  bool out_is_terminal_, err_is_terminal_, dim_;
-  bool in_reasoning_ = false, in_answer_line_ = false;
+  // Ends the part that is being written, unless it is `part`.
+  void Enter(Part part);
+  void Reasoning(std::string_view text);
+  void Answer(std::string_view text);
+  void Call(std::string_view text);
+
+  bool out_is_terminal_, err_is_terminal_, dim_, shows_reasoning_;
+  Part part_ = Part::kNone;
+  std::string malformed_;  // what was wrong last in this turn
+  bool in_line_ = false;   // the answer's last line has no line break yet
 };
 
 }  // namespace chat

@@ -2,6 +2,8 @@
 #include "examples/dsv4-chat/terminal.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,10 +23,19 @@ constexpr size_t kMaxInputBytes = size_t{256} << 20;
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
 
+// Holds a byte while `interrupted` is set: what waits for input waits for it too, so that a Ctrl-C
+// is noticed whenever it comes, and whichever thread the system gives it to.
+int wake_pipe[2] = {-1, -1};
+
 void OnInterrupt(int number) {
-  if (!interrupted.exchange(true)) return;
-  signal(number, SIG_DFL);
-  raise(number);
+  const int saved_errno = errno;
+  if (interrupted.exchange(true)) {
+    signal(number, SIG_DFL);
+    raise(number);
+  } else {
+    (void)!write(wake_pipe[1], "", 1);
+  }
+  errno = saved_errno;
 }
 
 // True when all of `text` is written; errno tells of the failure.
@@ -38,12 +49,34 @@ bool WriteAll(int fd, std::string_view text) {
   return true;
 }
 
-// Bytes read, 0 at the end or when standard input is closed, -1 when a signal came first.
+void Drain() {
+  char byte;
+  while (read(wake_pipe[0], &byte, 1) > 0) {
+  }
+}
+
+[[noreturn]] void FailToRead() {
+  throw Failure{kRunTimeError, std::string("cannot read standard input: ") + strerror(errno)};
+}
+
+// Waits for input. Bytes read, 0 at the end or when standard input is closed, -1 when a signal came
+// first.
 ssize_t ReadSome(char* buffer, size_t size) {
+  if (Interrupted()) return -1;
+  pollfd waits[] = {{.fd = kStdin, .events = POLLIN, .revents = 0},
+                    {.fd = wake_pipe[0], .events = POLLIN, .revents = 0}};
+  if (poll(waits, 2, -1) < 0) {
+    if (errno == EINTR) return -1;
+    FailToRead();
+  }
+  if (waits[1].revents != 0) {
+    // A byte that came after its flag was cleared.
+    if (!Interrupted()) Drain();
+    return -1;
+  }
   const ssize_t got = read(kStdin, buffer, size);
   if (got < 0 && errno == EBADF) return 0;
-  if (got < 0 && errno != EINTR)
-    throw Failure{kRunTimeError, std::string("cannot read standard input: ") + strerror(errno)};
+  if (got < 0 && errno != EINTR && errno != EAGAIN) FailToRead();
   return got;
 }
 
@@ -69,14 +102,27 @@ std::string Amount(double value, ProgressBar::Unit unit) {
 bool IsTerminal(int fd) { return isatty(fd) == 1; }
 
 void InstallSignals() {
+  int ends[2] = {-1, -1};
+  const bool made = pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0;
+  for (int i = 0; made && i < 2; ++i) {
+    // Not in the place of a standard stream that is closed.
+    wake_pipe[i] = fcntl(ends[i], F_DUPFD_CLOEXEC, kStderr + 1);
+    close(ends[i]);
+  }
+  if (wake_pipe[0] < 0 || wake_pipe[1] < 0)
+    throw Failure{kRunTimeError, std::string("cannot make a pipe: ") + strerror(errno)};
   struct sigaction action {};
-  action.sa_handler = &OnInterrupt;  // no SA_RESTART: a waiting read ends
+  action.sa_handler = &OnInterrupt;
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
 }
 
 bool Interrupted() { return interrupted.load(); }
-void ClearInterrupt() { interrupted.store(false); }
+
+void ClearInterrupt() {
+  interrupted.store(false);
+  Drain();
+}
 
 void WriteOut(std::string_view text) {
   if (WriteAll(kStdout, text)) return;
@@ -97,6 +143,24 @@ std::string ReadAllInput() {
     if (input.size() > kMaxInputBytes)
       throw Failure{kUsageError, "standard input holds more than 256 MiB"};
   }
+}
+
+std::string ReadWholeFile(const std::string& path) {
+  const auto fail = [&](const std::string& why) {
+    return Failure{kUsageError, "cannot read " + path + ": " + why};
+  };
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw fail(strerror(errno));
+  std::string text;
+  char buffer[65536];
+  ssize_t got;
+  while ((got = read(file, buffer, sizeof buffer)) > 0 && text.size() <= kMaxInputBytes)
+    text.append(buffer, static_cast<size_t>(got));
+  const int read_errno = errno;
+  close(file);
+  if (got < 0) throw fail(strerror(read_errno));
+  if (got > 0) throw fail("it is longer than 256 MiB");
+  return text;
 }
 
 LineReader::Result LineReader::Read(std::string* line) {

@@ -13,8 +13,8 @@ inline constexpr int kStdin = 0, kStdout = 1, kStderr = 2;
 
 bool IsTerminal(int fd);
 
-// From here on Ctrl-C sets a flag; a second one before ClearInterrupt ends the program. Broken
-// pipes become failed writes.
+// From here on Ctrl-C sets a flag and ends what waits for input; a second one before ClearInterrupt
+// ends the program. Broken pipes become failed writes. Throws a Failure.
 void InstallSignals();
 bool Interrupted();
 void ClearInterrupt();
@@ -26,6 +26,9 @@ void WriteErr(std::string_view text);
 
 // Standard input to its end. Throws a Failure when it cannot be read, is too long, or on Ctrl-C.
 std::string ReadAllInput();
+
+// Throws a Failure that names the file.
+std::string ReadWholeFile(const std::string& path);
 
 // Standard input by lines.
 class LineReader {

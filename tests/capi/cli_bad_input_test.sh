@@ -71,15 +71,26 @@ refused 2 '-n|"0"|from 1' -m "$model" -n 0 -p Hi
 refused 2 '-n|"9999999999999999999"' -m "$model" -n9999999999999999999 -p Hi
 refused 2 '--threads|"many"' -m "$model" --threads many -p Hi
 refused 2 '--backend|"gpu"|cpu' -m "$model" --backend gpu -p Hi
-refused 2 '--think|"max"|not supported' -m "$model" --think max -p Hi
-refused 2 '--think|"low"|off or high' -m "$model" --think=low -p Hi
+refused 2 '--think|"low"|off, high or max' -m "$model" --think=low -p Hi
 refused 2 '--color|"green"' -m "$model" --color green -p Hi
 refused 2 'context_tokens|16385|16384' -m "$model" -c 16385 -p Hi
+
+# The tools.
+refused 2 'nowhere.json|No such file' -m "$model" --tools nowhere.json -p Hi
+: >tools.json
+refused 2 'tools.json|empty' -m "$model" --tools tools.json -p Hi
+echo '[{"type": "function"' >tools.json
+refused 2 '--tools tools.json: line 2' -m "$model" --tools tools.json -p Hi
+echo '{"type": "function"}' >tools.json
+refused 2 '--tools tools.json is of kind object' -m "$model" --tools tools.json -p Hi
+echo '[], {"role": "user"}' >tools.json
+refused 2 '--tools tools.json: line 1' -m "$model" --tools tools.json -p Hi
 
 # The prompt.
 refused 2 'prompt is empty' -m "$model" -p ''
 refused 2 'prompt is empty' -m "$model"
 refused 2 'UTF-8' -m "$model" -p "$(printf 'a\377')"
+refused 2 'system message is not UTF-8' -m "$model" -p Hi -s "$(printf 'a\377')"
 long=$(awk 'BEGIN { for (i = 0; i < 400; i++) printf "word " }')
 refused 1 'prompt has|context holds 64' -m "$model" -c 64 -p "$long"
 

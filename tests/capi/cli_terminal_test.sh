@@ -51,8 +51,8 @@ typed() {
 }
 
 : >screen
-typed '/help' 'What is the capital of France?' 'And of Germany?' '/stats' '/frob' '/think max' \
-  '/think high' 'Calculate 91 + 49.' '/think off' '/system You are a friendly assistant.' '/new' \
+typed '/help' 'What is the capital of France?' 'And of Germany?' '/stats' '/frob' '/think low' \
+  '/think max' '/think high' 'Calculate 91 + 49.' '/think off' '/system You are a friendly assistant.' '/new' \
   'What is the capital of Italy?' '/quit' |
   on_terminal "'$chat' -m '$model'"
 expect 'exit code 0' grep -qx 0 status
@@ -61,12 +61,47 @@ expect 'the first answer' grep -q 'The capital of France is Paris\.' screen
 expect 'reuse of the first turn in the second' \
   grep -Eq 'prompt [0-9]+ tokens \([1-9][0-9]* cached' screen
 expect 'an unknown command' grep -q 'unknown command /frob' screen
-expect 'a thinking mode that is not there yet' grep -q '"max" is not supported' screen
+expect 'a thinking mode that there is not' grep -q '"low" is not off, high or max' screen
 expect 'dim reasoning' grep -q "$(printf '\033')\[2m91 + 40 = 131" screen
 expect 'the answer after it' grep -q '^91 + 49 = 140' screen
 expect 'an answer after /new' grep -q 'The capital of Italy is Rome' screen
 expect 'a progress bar for loading' grep -q 'loading \[' screen
 expect 'a progress bar for the prompt' grep -q 'reading \[' screen
+
+# Questions taken back and answered again; the answer is the same, for it is the most likely one.
+: >screen
+typed '/undo' '/regen' 'What is the capital of France?' '/regen' '/undo' '/undo' \
+  'What is the capital of Italy?' '/quit' | on_terminal "'$chat' -m '$model' --temp 0"
+expect 'two answers' test "$(grep -c 'The capital of France is Paris' screen)" -eq 2
+expect 'nothing to undo twice' test "$(grep -c 'no question yet' screen)" -eq 2
+expect 'nothing to answer again' grep -q 'there is no answer yet' screen
+expect 'a question taken back' grep -q 'the last question is forgotten' screen
+expect 'which is not in the prompt' grep -q 'prompt 13 tokens' screen
+expect 'an answer after that' grep -q 'The capital of Italy is Rome' screen
+
+# A tool is called, its result typed; then one that is not answered.
+cat >tools.json <<'END'
+[{"type": "function", "function": {"name": "set_light", "description": "Switch a light on or off",
+  "parameters": {"type": "object", "properties": {"room": {"type": "string", "description":
+  "The room"}, "on": {"type": "boolean", "description": "Light on"}}, "required": ["room", "on"]}}}]
+END
+: >screen
+{
+  await '^> ' 1
+  printf 'Turn off the light in the hall.\n'
+  await '^result of set_light> ' 1
+  printf '{"status": "ok"}\n'
+  await '^> ' 2
+  printf 'Turn off the light in the hall.\n'
+  await '^result of set_light> ' 2
+  printf '/skip\n'
+  await '^> ' 3
+  printf '/quit\n'
+} | on_terminal "'$chat' -m '$model' --tools tools.json -s 'You are a friendly assistant.'"
+expect 'exit code 0 with tools' grep -qx 0 status
+expect 'a readable call' grep -q 'call_2_0: set_light {"room": "hall", "on": false}' screen
+expect 'an answer to its result' grep -q 'The light in the hall is now off' screen
+expect 'the call reused' grep -Eq 'prompt [0-9]+ tokens \([1-9][0-9]* cached \+ [1-4][0-9] new' screen
 
 # Ctrl-D leaves.
 : >screen
@@ -100,6 +135,10 @@ expect 'reasoning on the terminal' grep -q '91 + 40 = 131' screen
 expect 'the answer alone on stdout' test "$(cat answer)" = '91 + 49 = 140'
 on_terminal "'$chat' -m '$model' -p 'Calculate 91 + 49.' --think --color never" </dev/null
 expect 'reasoning marked without colour' grep -q '\[reasoning\] 91 + 40' screen
+
+on_terminal "'$chat' -m '$model' -p 'Calculate 91 + 49.' --think --hide-thinking" </dev/null
+expect 'hidden reasoning' sh -c '! grep -q 131 screen'
+expect 'the answer without it' grep -q '91 + 49 = 140' screen
 
 # Random text holds every byte there is; none of its control characters reaches the terminal.
 on_terminal "'$chat' -m '$model' -p 'Write a short story about Ralf and a ring.' --temp 100 \

@@ -74,6 +74,50 @@ expect 'no reasoning' test ! -s err
 run -p 'Calculate 91 + 49.' --think off --no-stats </dev/null
 expect 'the answer at once' grep -qx '91 + 49 = 140' out
 
+# Tools, as gates.json has them: calls on stderr, nothing on stdout but the model's text.
+cat >tools.json <<'END'
+[{"type": "function", "function": {"name": "set_light", "description": "Switch a light on or off",
+  "parameters": {"type": "object", "properties": {"room": {"type": "string", "description":
+  "The room"}, "on": {"type": "boolean", "description": "Light on"}}, "required": ["room", "on"]}}}]
+END
+for think in off high; do
+  run --tools tools.json --think $think -s 'You are a friendly assistant.' --no-stats \
+    -p 'Turn off the light in the hall.' </dev/null
+  expect "a call with --think $think" \
+    test "$(cat err)" = 'call_2_0: set_light {"room": "hall", "on": false}'
+  expect 'exit code 0 of a call' test "$status" -eq 0
+  expect 'nothing else' test ! -s out
+done
+
+# Lines of JSON: the pieces of one kind, joined.
+pieces() {  # EVENT
+  sed -n "s/^{\"event\": \"$1\".*\"text\": \"\(.*\)\".*}\$/\1/p" out | sed 's/", "repaired.*//' | tr -d '\n'
+}
+run --json --think -p 'Calculate 91 + 49.' </dev/null
+expect 'reasoning as JSON' sh -c "echo '$(pieces reasoning)' | grep -q '91 + 40 = 131'"
+expect 'text as JSON' test "$(pieces text)" = '91 + 49 = 140'
+expect 'one event a line' sh -c '! grep -qv "^{\"event\": \"[a-z_]*\", .*}$" out'
+expect 'the end' grep -q '^{"event": "end", "finish": "stop", "unfinished": false, "text": "", ' out
+expect 'its cost' grep -Eq '"prompt_tokens": 11, "cached_tokens": 0, "generated_tokens": [0-9]+' out
+expect 'statistics on stderr' grep -q 'prompt 11 tokens' err
+run --json --no-stats -n 3 -p "$question" </dev/null
+expect 'a cut answer as JSON' grep -q '"event": "end", "finish": "length"' out
+run --json --no-stats --tools tools.json -s 'You are a friendly assistant.' \
+  -p 'Turn off the light in the hall.' </dev/null
+expect 'a call as JSON' grep -qxF \
+  '{"event": "tool_call_start", "call": 0, "id": "call_2_0", "name": "set_light"}' out
+expect 'its arguments' test "$(pieces tool_call_arguments)" = \
+  '{\"room\": \"hall\", \"on\": false}'
+expect 'its end' grep -qxF '{"event": "tool_call_end", "call": 0, "repaired": false}' out
+expect 'nothing on stderr' test ! -s err
+run --json --no-stats --frob </dev/null
+expect 'a wrong option as JSON' grep -qxF \
+  '{"event": "error", "status": "", "exit_code": 2, "message": "unknown option --frob"}' out
+expect 'exit code 2' test "$status" -eq 2
+run --json -p "$(printf 'a\377')" </dev/null
+expect 'an error of the library as JSON' grep -q \
+  '^{"event": "error", "status": "INVALID_ARGUMENT", "exit_code": 2, "message": ".*UTF-8' out
+
 # Sampling: the same seed, the same text.
 story='Write a short story about Ralf and a ring.'
 for seed in 5 5 6; do
@@ -91,7 +135,7 @@ status=0
 "$chat" --help >out 2>err || status=$?
 expect '--help on stdout' grep -q 'usage: dsv4-chat -m DIR' out
 for option in --prompt --system --max-tokens --context --temp --top-k --top-p --min-p --seed --think \
-  --backend --threads --stats --no-stats --color --help --version; do
+  --tools --hide-thinking --json --backend --threads --stats --no-stats --color --help --version; do
   expect "$option in the help" grep -q -- "$option" out
 done
 expect 'exit code 0 of --help' test "$status" -eq 0

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-chat/json_lines.h"
+
+#include <string_view>
+
+#include "examples/dsv4-chat/json_text.h"
+#include "examples/dsv4-chat/terminal.h"
+
+namespace chat {
+namespace {
+
+void WriteLine(const JsonObject& object) { WriteOut(object.text() + "\n"); }
+
+JsonObject Line(std::string_view event) { return JsonObject().String("event", event); }
+
+std::string_view FinishName(dsv4_finish finish) {
+  switch (finish) {
+    case DSV4_FINISH_NONE:
+      return "interrupted";
+    case DSV4_FINISH_STOP:
+      return "stop";
+    case DSV4_FINISH_LENGTH:
+      return "length";
+    case DSV4_FINISH_CONTEXT_FULL:
+      return "context_full";
+    default:
+      return "other";
+  }
+}
+
+}  // namespace
+
+void JsonLines::Event(const dsv4_parser_event& event) {
+  const std::string_view text(event.text, event.text_length);
+  switch (event.type) {
+    case DSV4_PARSER_REASONING:
+      return WriteLine(Line("reasoning").String("text", text));
+    case DSV4_PARSER_TEXT:
+      return WriteLine(Line("text").String("text", text));
+    case DSV4_PARSER_TOOL_CALL_START:
+      return WriteLine(Line("tool_call_start")
+                           .Number("call", int64_t{event.call})
+                           .String("id", {event.id, event.id_length})
+                           .String("name", text));
+    case DSV4_PARSER_TOOL_CALL_ARGUMENTS:
+      return WriteLine(Line("tool_call_arguments")
+                           .Number("call", int64_t{event.call})
+                           .String("text", text)
+                           .Bool("repaired", event.repaired));
+    case DSV4_PARSER_TOOL_CALL_END:
+      return WriteLine(Line("tool_call_end")
+                           .Number("call", int64_t{event.call})
+                           .Bool("repaired", event.repaired));
+    case DSV4_PARSER_MALFORMED:
+      return WriteLine(Line("malformed")
+                           .Number("call", int64_t{event.call})
+                           .String("text", text)
+                           .String("reason", {event.reason, event.reason_length}));
+    case DSV4_PARSER_END:
+      unfinished_ = event.unfinished;
+      cut_ = text;
+      return;
+    default:
+      return;  // of a newer library
+  }
+}
+
+void JsonLines::End(const TurnEnd& end) {
+  WriteLine(Line("end")
+                .String("finish", FinishName(end.finish))
+                .Bool("unfinished", unfinished_)
+                .String("text", cut_)
+                .Number("prompt_tokens", end.stats.prompt_tokens)
+                .Number("cached_tokens", end.stats.cached_tokens)
+                .Number("generated_tokens", end.stats.generated_tokens)
+                .Number("context_tokens", end.stats.used_tokens)
+                .Number("first_token_seconds", end.first_token_seconds)
+                .Number("prefill_seconds", end.stats.prefill_seconds)
+                .Number("decode_seconds", end.stats.decode_seconds));
+}
+
+void WriteJsonError(const Failure& failure) {
+  WriteLine(Line("error")
+                .String("status", failure.status == DSV4_OK ? "" : dsv4_status_name(failure.status))
+                .Number("exit_code", int64_t{failure.exit_code})
+                .String("message", failure.message));
+}
+
+}  // namespace chat

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// --json: the model's turns on standard output for programs, one JSON object a line. HelpText says
+// which there are.
+#pragma once
+
+#include <string>
+
+#include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/turn_output.h"
+
+namespace chat {
+
+class JsonLines : public TurnOutput {
+ public:
+  void Event(const dsv4_parser_event& event) override;
+  void End(const TurnEnd& end) override;
+
+ private:
+  // Of the event END, which is written when the turn's cost is known.
+  bool unfinished_ = false;
+  std::string cut_;
+};
+
+void WriteJsonError(const Failure& failure);
+
+}  // namespace chat
