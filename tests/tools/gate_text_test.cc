@@ -24,6 +24,17 @@ const std::string kCall =
     "</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
 const std::string kEnd = "<｜end▁of▁sentence｜>";
 
+// Of what the model wrote after the prompt.
+bool AnswerPasses(const std::string& text, bool thinking, absl::string_view check,
+                  const JsonValue& expected) {
+  StreamingParser parser({.mode = thinking ? ThinkingMode::kThinking : ThinkingMode::kChat});
+  GateAnswer answer;
+  const auto add = [&](const ParserEvent& event) { answer.Add(event); };
+  parser.Feed(text, add);
+  parser.Finish(add);
+  return answer.Passes(check, expected);
+}
+
 TEST_CASE("JSON values are equal by what they mean") {
   CHECK(JsonEqual(Json(R"({"a": 1, "b": [2.0]})"), Json(R"({"b": [2], "a": 1.0})")));
   CHECK_FALSE(JsonEqual(Json(R"({"a": 1})"), Json(R"({"a": 1, "b": 2})")));
@@ -47,7 +58,17 @@ TEST_CASE("an answer passes exact, json and tool checks by its content") {
   const JsonValue calls = Json(R"([{"name": "f", "arguments": {"b": [1, 2.5], "a": "x y"}}])");
   CHECK(AnswerPasses(kCall + kEnd, false, "tool", calls));
   CHECK_FALSE(AnswerPasses(kCall + "." + kEnd, false, "tool", calls));
+  CHECK(AnswerPasses("so</think>" + kCall + kEnd, true, "tool", calls));
   CHECK_FALSE(AnswerPasses("none" + kEnd, false, "tool", calls));
+  CHECK_FALSE(AnswerPasses(kCall, false, "tool", calls));
+  CHECK_FALSE(AnswerPasses(kCall + kEnd, false, "tool", Json("[]")));
+  CHECK_FALSE(AnswerPasses("Paris" + kCall + kEnd, false, "exact", text));
+  // No JSON: the parser makes it a string.
+  std::string repaired = kCall;
+  repaired.replace(repaired.find("2.5]"), 4, "2.5");
+  CHECK_FALSE(AnswerPasses(repaired + kEnd, false, "tool", calls));
+  CHECK_FALSE(AnswerPasses(repaired + kEnd, false, "tool",
+                           Json(R"([{"name": "f", "arguments": {"b": "[1, 2.5", "a": "x y"}}])")));
   CHECK_FALSE(
       AnswerPasses(kCall + kEnd, false, "tool",
                    Json(R"([{"name": "f", "arguments": {"b": [1, 2.5], "a": "x", "c": 1}}])")));

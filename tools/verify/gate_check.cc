@@ -1,125 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verify/gate_check.h"
 
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
+#include <algorithm>
 
-#include "absl/strings/match.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_cat.h"
 #include "tools/verify/json_equal.h"
 
 namespace dsv4 {
 namespace {
 
-constexpr absl::string_view kEnd = "<｜end▁of▁sentence｜>";
-constexpr absl::string_view kThinkEnd = "</think>";
 constexpr int64_t kMaxAnswerBytes = 1 << 20;
 
-struct Argument {
-  std::string text;
-  bool is_string = false;  // otherwise text is JSON
-};
-
-struct ToolCall {
-  std::string name;
-  std::map<std::string, Argument> arguments;
-};
-
-// Moves *text past the next `end` and returns what lies before it; nullopt when there is none.
-std::optional<absl::string_view> ConsumeUntil(absl::string_view end, absl::string_view* text) {
-  const size_t at = text->find(end);
-  if (at == absl::string_view::npos) return std::nullopt;
-  const absl::string_view before = text->substr(0, at);
-  text->remove_prefix(at + end.size());
-  return before;
-}
-
-// `inner`: parameters of one call, a line each.
-bool ParseParameters(absl::string_view inner, std::map<std::string, Argument>* arguments) {
-  while (!inner.empty()) {
-    if (!absl::ConsumePrefix(&inner, "<｜DSML｜parameter name=\"")) return false;
-    const auto name = ConsumeUntil("\" string=\"", &inner);
-    const auto is_string = ConsumeUntil("\">", &inner);
-    const auto value = ConsumeUntil("</｜DSML｜parameter>", &inner);
-    if (!name || !is_string || !value) return false;
-    if (*is_string != "true" && *is_string != "false") return false;
-    (*arguments)[std::string(*name)] = {std::string(*value), *is_string == "true"};
-    absl::ConsumePrefix(&inner, "\n");
-  }
-  return true;
-}
-
-// The calls of an answer that ends with them; nullopt when they are malformed.
-std::optional<std::vector<ToolCall>> ParseToolCalls(absl::string_view text) {
-  if (!ConsumeUntil("<｜DSML｜tool_calls>\n", &text)) return std::nullopt;
-  auto body = ConsumeUntil("\n</｜DSML｜tool_calls>", &text);
-  if (!body || !text.empty()) return std::nullopt;
-  std::vector<ToolCall> calls;
-  while (!body->empty()) {
-    if (!absl::ConsumePrefix(&*body, "<｜DSML｜invoke name=\"")) return std::nullopt;
-    const auto name = ConsumeUntil("\">\n", &*body);
-    auto inner = ConsumeUntil("</｜DSML｜invoke>", &*body);
-    if (!name || !inner) return std::nullopt;
-    absl::ConsumePrefix(&*body, "\n");
-    ToolCall call{std::string(*name), {}};
-    if (!ParseParameters(*inner, &call.arguments)) return std::nullopt;
-    calls.push_back(std::move(call));
-  }
-  return calls;
-}
-
-bool ArgumentEquals(const Argument& argument, const JsonValue& expected) {
-  if (argument.is_string) {
-    return expected.AsString() != nullptr && *expected.AsString() == argument.text;
-  }
-  const absl::StatusOr<JsonValue> value = ParseJson(argument.text, "argument", kMaxAnswerBytes);
+bool SameJson(const std::string& text, const JsonValue& expected) {
+  const absl::StatusOr<JsonValue> value = ParseJson(text, "answer", kMaxAnswerBytes);
   return value.ok() && JsonEqual(*value, expected);
-}
-
-bool CallEquals(const ToolCall& call, const JsonValue& expected) {
-  const JsonValue* name = expected.Find("name");
-  const JsonValue* arguments = expected.Find("arguments");
-  if (name == nullptr || name->AsString() == nullptr || *name->AsString() != call.name) {
-    return false;
-  }
-  if (arguments == nullptr || arguments->AsObject() == nullptr ||
-      arguments->AsObject()->size() != call.arguments.size()) {
-    return false;
-  }
-  for (const auto& [key, argument] : call.arguments) {
-    const JsonValue* value = arguments->Find(key);
-    if (value == nullptr || !ArgumentEquals(argument, *value)) return false;
-  }
-  return true;
-}
-
-bool ToolCallsEqual(absl::string_view text, const JsonValue& expected) {
-  const std::optional<std::vector<ToolCall>> calls = ParseToolCalls(text);
-  const std::vector<JsonValue>* wanted = expected.AsArray();
-  if (!calls || wanted == nullptr || calls->size() != wanted->size()) return false;
-  for (size_t i = 0; i < calls->size(); ++i) {
-    if (!CallEquals((*calls)[i], (*wanted)[i])) return false;
-  }
-  return true;
 }
 
 }  // namespace
 
-bool AnswerPasses(absl::string_view answer, bool thinking, absl::string_view check,
-                  const JsonValue& expected) {
-  if (!absl::ConsumeSuffix(&answer, kEnd)) return false;
-  if (thinking && (!ConsumeUntil(kThinkEnd, &answer) || absl::StrContains(answer, kThinkEnd))) {
-    return false;
+void GateAnswer::Add(const ParserEvent& event) {
+  switch (event.kind) {
+    case ParserEvent::Kind::kReasoning:
+      return;
+    case ParserEvent::Kind::kText:
+      absl::StrAppend(&content_, event.text);
+      return;
+    case ParserEvent::Kind::kToolCallStart:
+      calls_.push_back({std::string(event.text), ""});
+      return;
+    case ParserEvent::Kind::kToolCallArguments:
+      absl::StrAppend(&calls_.back().arguments, event.text);
+      return;
+    case ParserEvent::Kind::kToolCallEnd:
+      calls_.back().whole = !event.repaired;
+      return;
+    case ParserEvent::Kind::kMalformed:
+      malformed_ = true;
+      return;
+    case ParserEvent::Kind::kEnd:
+      stopped_ = event.stopped && !event.unfinished;
+      return;
   }
-  if (check == "tool") return ToolCallsEqual(answer, expected);
+}
+
+bool GateAnswer::CallsEqual(const JsonValue& expected) const {
+  const std::vector<JsonValue>* wanted = expected.AsArray();
+  if (wanted == nullptr) return false;
+  return std::equal(calls_.begin(), calls_.end(), wanted->begin(), wanted->end(),
+                    [](const Call& call, const JsonValue& value) {
+                      const JsonValue* name = value.Find("name");
+                      const JsonValue* arguments = value.Find("arguments");
+                      return call.whole && name != nullptr && name->AsString() != nullptr &&
+                             *name->AsString() == call.name && arguments != nullptr &&
+                             SameJson(call.arguments, *arguments);
+                    });
+}
+
+bool GateAnswer::Passes(absl::string_view check, const JsonValue& expected) const {
+  if (!stopped_ || malformed_) return false;
+  if (check == "tool") return CallsEqual(expected);
   const std::string* text = expected.AsString();
-  if (text == nullptr) return false;
-  if (check == "exact") return answer == *text;
-  const absl::StatusOr<JsonValue> value = ParseJson(answer, "answer", kMaxAnswerBytes);
+  if (text == nullptr || !calls_.empty()) return false;
+  if (check == "exact") return content_ == *text;
   const absl::StatusOr<JsonValue> wanted = ParseJson(*text, "expected", kMaxAnswerBytes);
-  return value.ok() && wanted.ok() && JsonEqual(*value, *wanted);
+  return wanted.ok() && SameJson(content_, *wanted);
 }
 
 }  // namespace dsv4

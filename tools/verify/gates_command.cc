@@ -13,6 +13,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/conversation.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
 #include "lib/text/chat_encoder.h"
@@ -31,14 +32,13 @@ constexpr double kTolerance = 0.01;     // below the recorded pass rate
 struct Gate {
   std::string id, kind, check;
   bool thinking = false;
-  const JsonValue* messages = nullptr;
+  std::vector<ChatMessage> messages;
   const JsonValue* expected = nullptr;
   std::vector<int32_t> greedy_tokens;
-  std::vector<int32_t> prompt;
 };
 
 struct KindScore {
-  std::string kind;
+  std::string kind{};
   double recorded_rate = 0;
   int64_t cases = 0, passed = 0, same_tokens = 0;
 
@@ -63,11 +63,14 @@ absl::StatusOr<Gate> ReadGate(const JsonValue& value, const std::string& path) {
   if (gate.check != "exact" && gate.check != "json" && gate.check != "tool") {
     return Unsupported(source, ": check is ", gate.check, ", not exact, json or tool");
   }
-  gate.messages = value.Find("messages");
+  const JsonValue* messages = value.Find("messages");
   gate.expected = value.Find("expected");
-  if (gate.messages == nullptr || gate.expected == nullptr) {
+  if (messages == nullptr || gate.expected == nullptr) {
     return Corrupt(source, ": messages or expected is missing");
   }
+  absl::StatusOr<std::vector<ChatMessage>> read = MessagesFromJson(*messages);
+  if (!read.ok()) return Corrupt(source, ": ", read.status().message());
+  gate.messages = *std::move(read);
   const JsonValue* thinking = value.Find("thinking");
   gate.thinking = thinking != nullptr && thinking->AsBool().value_or(false);
   const JsonValue* tokens = value.Find("greedy_tokens");
@@ -98,23 +101,31 @@ absl::StatusOr<std::vector<KindScore>> ReadRates(const JsonValue& root, const st
   return scores;
 }
 
-absl::StatusOr<std::vector<int32_t>> EncodePrompt(const Tokenizer& tokenizer, const Gate& gate) {
-  DSV4_ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, MessagesFromJson(*gate.messages));
-  const ThinkingMode mode = gate.thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
-  return RenderChat(tokenizer, messages, {.mode = mode});
+// An answer of the model to a gate's messages.
+struct Answer {
+  GateAnswer told;
+  std::vector<int32_t> tokens;
+};
+
+ChatOptions OptionsFor(bool thinking) {
+  return {.mode = thinking ? ThinkingMode::kThinking : ThinkingMode::kChat};
 }
 
-absl::StatusOr<std::vector<int32_t>> Answer(Session& session, const Gate& gate) {
-  DSV4_RETURN_IF_ERROR(session.Sync(gate.prompt).status());
-  std::vector<int32_t> tokens;
+// Through a conversation, as hosts get it.
+absl::StatusOr<Answer> Ask(Session& session, const Gate& gate, bool thinking) {
+  DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Conversation> conversation,
+                        Conversation::Open(&session, gate.messages, OptionsFor(thinking)));
+  Answer answer;
+  const auto add = [&](const ParserEvent& event) { answer.told.Add(event); };
   Finish finish = Finish::kNone;
-  while (finish == Finish::kNone && static_cast<int64_t>(tokens.size()) < kAnswerTokens) {
+  while (finish == Finish::kNone && static_cast<int64_t>(answer.tokens.size()) < kAnswerTokens) {
     if (InterruptedBySignal()) return Cancelled("interrupted");
-    DSV4_ASSIGN_OR_RETURN(const StepResult step, session.Step());
-    tokens.push_back(step.token);
+    DSV4_ASSIGN_OR_RETURN(const StepResult step, conversation->Step(add));
+    answer.tokens.push_back(step.token);
     finish = step.finish;
   }
-  return tokens;
+  conversation->EndTurn(add);
+  return answer;
 }
 
 class GatesRun {
@@ -133,10 +144,12 @@ class GatesRun {
     DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Engine::Open(folder_, options_));
     DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Open(engine, {}));
     for (const Gate& gate : gates_) {
-      DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, Answer(*session, gate));
-      DSV4_ASSIGN_OR_RETURN(const std::string text, tokenizer_->Decode(tokens));
-      Score(gate, AnswerPasses(text, gate.thinking, gate.check, *gate.expected),
-            tokens == gate.greedy_tokens, text);
+      for (const bool thinking : {gate.thinking, !gate.thinking}) {
+        // Tools are to be called in both modes; a text was recorded in one.
+        if (thinking != gate.thinking && gate.check != "tool") continue;
+        DSV4_ASSIGN_OR_RETURN(const Answer answer, Ask(*session, gate, thinking));
+        DSV4_RETURN_IF_ERROR(Score(gate, thinking, answer));
+      }
     }
     return Print();
   }
@@ -160,16 +173,17 @@ class GatesRun {
     return absl::OkStatus();
   }
 
+  // Before the model is loaded: prompts that fail, and room for the longest.
   absl::Status EncodePrompts() {
     DSV4_ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Load(folder_ + "/tokenizer.json"));
     size_t longest = 0;
-    for (Gate& gate : gates_) {
-      absl::StatusOr<std::vector<int32_t>> prompt = EncodePrompt(*tokenizer_, gate);
+    for (const Gate& gate : gates_) {
+      const absl::StatusOr<std::vector<int32_t>> prompt =
+          RenderChat(*tokenizer_, gate.messages, OptionsFor(gate.thinking));
       if (!prompt.ok()) {
         return Corrupt(path_, ": case ", gate.id, ": ", prompt.status().message());
       }
-      gate.prompt = *std::move(prompt);
-      longest = std::max(longest, gate.prompt.size());
+      longest = std::max(longest, prompt->size());
     }
     options_.context_tokens = static_cast<int64_t>(longest) + kAnswerTokens;
     return absl::OkStatus();
@@ -182,17 +196,34 @@ class GatesRun {
     return nullptr;
   }
 
-  void Score(const Gate& gate, bool passed, bool same_tokens, const std::string& text) {
-    for (KindScore* score : {FindScore(gate.kind), FindScore("all")}) {
+  absl::Status Score(const Gate& gate, bool thinking, const Answer& answer) {
+    const bool recorded = thinking == gate.thinking;
+    const bool passed = answer.told.Passes(gate.check, *gate.expected);
+    const bool same_tokens = recorded && answer.tokens == gate.greedy_tokens;
+    std::vector<KindScore*> scores;
+    // First: it may move the others.
+    if (gate.check == "tool") scores.push_back(ModeScore(gate, thinking));
+    if (recorded) scores.insert(scores.end(), {FindScore(gate.kind), FindScore("all")});
+    for (KindScore* score : scores) {
       if (score == nullptr) continue;
       ++score->cases;
       score->passed += passed;
       score->same_tokens += same_tokens;
     }
-    if (passed && same_tokens) return;
-    std::printf("%s: %s: %s\n", gate.id.c_str(), passed ? "other tokens than recorded" : "WRONG",
-                text.c_str());
+    if (passed && (same_tokens || !recorded)) return absl::OkStatus();
+    DSV4_ASSIGN_OR_RETURN(const std::string text, tokenizer_->Decode(answer.tokens));
+    std::printf("%s%s: %s: %s\n", gate.id.c_str(), recorded ? "" : ", thinking the other way",
+                passed ? "other tokens than recorded" : "WRONG", text.c_str());
     std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+  // The calls of one kind with thinking on or off, held to what was recorded for the kind.
+  KindScore* ModeScore(const Gate& gate, bool thinking) {
+    const std::string kind = absl::StrCat(gate.kind, thinking ? ", thinking" : ", at once");
+    if (KindScore* score = FindScore(kind)) return score;
+    scores_.push_back({.kind = kind, .recorded_rate = FindScore(gate.kind)->recorded_rate});
+    return &scores_.back();
   }
 
   // True when every kind keeps its recorded pass rate.
