@@ -17,7 +17,9 @@
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
 #include "lib/text/completion_parser.h"
+#include "lib/text/json_text.h"
 #include "lib/text/python_json.h"
+#include "lib/text/streaming_parser.h"
 #include "tools/verify/command_line.h"
 
 namespace dsv4 {
@@ -142,6 +144,90 @@ absl::StatusOr<std::string> Rendered(const JsonValue& item, const ChatOptions& o
   return RenderChatText(messages, options, context);
 }
 
+// What is wrong with the parts of an assistant's message, as Difference says it.
+std::string MessageDifference(absl::string_view which, const ChatMessage& got,
+                              const std::vector<bool>& repaired, const ChatMessage& expected) {
+  std::string wrong = Difference(absl::StrCat(which, "reasoning_content"), got.reasoning_content,
+                                 expected.reasoning_content);
+  if (wrong.empty()) {
+    wrong = Difference(absl::StrCat(which, "content"), got.content, expected.content);
+  }
+  if (wrong.empty() && got.tool_calls.size() != expected.tool_calls.size()) {
+    wrong = absl::StrCat("has ", got.tool_calls.size(), " ", which, "tool calls, expected ",
+                         expected.tool_calls.size());
+  }
+  for (size_t i = 0; wrong.empty() && i < expected.tool_calls.size(); ++i) {
+    const std::string call = absl::StrCat(which, "tool_calls[", i, "]");
+    wrong = Difference(call + ".name", got.tool_calls[i].name, expected.tool_calls[i].name);
+    if (!wrong.empty()) break;
+    const std::string &arguments = got.tool_calls[i].arguments,
+                      &wanted = expected.tool_calls[i].arguments;
+    if (i >= repaired.size() || !repaired[i]) {
+      wrong = Difference(call + ".arguments", arguments, wanted);
+    } else if (IsJson(wanted) || !IsJson(arguments)) {
+      wrong = call + ".arguments are JSON and were repaired, or still are none";
+    }
+  }
+  return wrong;
+}
+
+// The events of a streamed completion, joined.
+struct Streamed {
+  ChatMessage message;
+  std::vector<bool> repaired;  // by call
+  bool malformed = false;
+  bool broken_off = false;
+
+  bool operator==(const Streamed& other) const {
+    const std::vector<ToolCall>& calls = message.tool_calls;
+    return message.reasoning_content == other.message.reasoning_content &&
+           message.content == other.message.content && repaired == other.repaired &&
+           malformed == other.malformed && broken_off == other.broken_off &&
+           std::equal(calls.begin(), calls.end(), other.message.tool_calls.begin(),
+                      other.message.tool_calls.end(), [](const ToolCall& a, const ToolCall& b) {
+                        return a.name == b.name && a.arguments == b.arguments;
+                      });
+  }
+};
+
+Streamed Stream(absl::string_view text, ThinkingMode mode, size_t piece_bytes) {
+  Streamed made;
+  StreamingParser parser({.mode = mode});
+  const auto take = [&](const ParserEvent& event) {
+    using Kind = ParserEvent::Kind;
+    switch (event.kind) {
+      case Kind::kReasoning:
+        absl::StrAppend(&made.message.reasoning_content, event.text);
+        break;
+      case Kind::kText:
+        absl::StrAppend(&made.message.content, event.text);
+        break;
+      case Kind::kToolCallStart:
+        made.message.tool_calls.push_back(
+            {.id = {}, .name = std::string(event.text), .arguments = {}});
+        made.repaired.push_back(false);
+        break;
+      case Kind::kToolCallArguments:
+        absl::StrAppend(&made.message.tool_calls.back().arguments, event.text);
+        if (event.repaired) made.repaired.back() = true;
+        break;
+      case Kind::kToolCallEnd:
+        break;
+      case Kind::kMalformed:
+        made.malformed = true;
+        break;
+      case Kind::kEnd:
+        made.broken_off = event.unfinished || !event.stopped;
+        break;
+    }
+  };
+  for (; !text.empty(); text.remove_prefix(std::min(piece_bytes, text.size()))) {
+    parser.Feed(text.substr(0, piece_bytes), take);
+  }
+  parser.Finish(take);
+  return made;
+}
+
 // Each returns what is wrong with the case, empty when nothing is, or Corrupt for one that cannot
 // be read.
 absl::StatusOr<std::string> CheckEncode(const JsonValue& item, const std::string& place) {
@@ -166,25 +252,23 @@ absl::StatusOr<std::string> CheckParse(const JsonValue& item, const std::string&
   if (!refused) {
     DSV4_ASSIGN_OR_RETURN(expected, MessageMember(item, place));
   }
+  const Streamed streamed = Stream(text, mode, text.size());
+  if (!(streamed == Stream(text, mode, 1))) return "streams differently byte by byte";
   const absl::StatusOr<ChatMessage> message = ParseCompletion(text, mode);
-  if (refused) return message.ok() ? "is parsed, but was refused" : "";
+  if (refused && message.ok()) return "is parsed, but was refused";
+  // Reasoning may go on to the end, or to the tool calls.
+  const bool reasoned = mode == ThinkingMode::kThinking && streamed.message.content.empty();
+  if (refused) {
+    return streamed.malformed || streamed.broken_off || reasoned
+               ? ""
+               : "streams as if it were well-formed, but was refused";
+  }
   if (!message.ok()) return absl::StrCat("is refused: ", message.status().message());
   std::string wrong = Difference("role", message->role, expected.role);
-  if (wrong.empty()) {
-    wrong = Difference("reasoning_content", message->reasoning_content, expected.reasoning_content);
-  }
-  if (wrong.empty()) wrong = Difference("content", message->content, expected.content);
-  if (wrong.empty() && message->tool_calls.size() != expected.tool_calls.size()) {
-    wrong = absl::StrCat("has ", message->tool_calls.size(), " tool calls, expected ",
-                         expected.tool_calls.size());
-  }
-  for (size_t i = 0; wrong.empty() && i < expected.tool_calls.size(); ++i) {
-    const ToolCall &got = message->tool_calls[i], &wanted = expected.tool_calls[i];
-    wrong = Difference(absl::StrCat("tool_calls[", i, "].name"), got.name, wanted.name);
-    if (!wrong.empty()) break;
-    wrong =
-        Difference(absl::StrCat("tool_calls[", i, "].arguments"), got.arguments, wanted.arguments);
-  }
+  if (wrong.empty()) wrong = MessageDifference("", *message, {}, expected);
+  if (wrong.empty())
+    wrong = MessageDifference("streamed ", streamed.message, streamed.repaired, expected);
+  if (wrong.empty() && streamed.malformed) wrong = "streams as malformed, but was parsed";
   return wrong;
 }
 

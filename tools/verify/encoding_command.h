@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dsv4-verify encoding`: the chat encoder and the completion parser against recorded results of
-// the published ones.
+// `dsv4-verify encoding`: the chat encoder and the completion parsers, of whole texts and of
+// streams, against recorded results of the published ones.
 #pragma once
 
 #include "absl/types/span.h"
