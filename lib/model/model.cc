@@ -8,28 +8,38 @@
 
 namespace dsv4 {
 
-absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const StepLimits& limits) {
-  std::unique_ptr<Model> model(new Model(parts));
-  model->limits_ = limits;
+Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limits_(limits) {
   const ModelConfig& config = *parts.config;
   const RopeScaling& scaling = config.rope_scaling;
-  FillRopeFrequencies(config.rope_theta, 0, 0, 0, 0, model->frequencies_.window);
+  FillRopeFrequencies(config.rope_theta, 0, 0, 0, 0, frequencies_.window);
   FillRopeFrequencies(config.compress_rope_theta, scaling.factor,
                       scaling.original_max_position_embeddings, scaling.beta_fast,
-                      scaling.beta_slow, model->frequencies_.compressed);
-  ForwardContext& context = model->context_;
-  context.config = parts.config;
-  context.dispatch = parts.dispatch;
-  context.launch = {.stream = &parts.device->stream(),
-                    .numerics = parts.dispatch->numerics(),
-                    .omitted_points = parts.omitted_points};
+                      scaling.beta_slow, frequencies_.compressed);
+  context_.config = parts.config;
+  context_.dispatch = parts.dispatch;
+  context_.launch = {.stream = &parts.device->stream(),
+                     .numerics = parts.dispatch->numerics(),
+                     .omitted_points = parts.omitted_points};
+}
+
+int64_t Model::PlaceActivations(std::byte* memory) {
+  return PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
+                         parts_.dispatch->workspace_bytes(), memory, &context_.act);
+}
+
+absl::StatusOr<int64_t> Model::PlanBytes(const Parts& parts, const StepLimits& limits) {
+  Model model(parts, limits);
+  DSV4_RETURN_IF_ERROR(model.Plan());
+  return model.PlaceActivations(nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const StepLimits& limits) {
+  std::unique_ptr<Model> model(new Model(parts, limits));
   DSV4_RETURN_IF_ERROR(model->Plan());
-  const auto plan = [&](std::byte* memory) {
-    return PlanActivations(config, limits, context.act_dtype(), parts.mtp,
-                           parts.dispatch->workspace_bytes(), memory, &context.act);
-  };
-  DSV4_ASSIGN_OR_RETURN(model->memory_, parts.device->Allocate(plan(nullptr), "activations"));
-  plan(model->memory_.data());
+  DSV4_ASSIGN_OR_RETURN(model->memory_,
+                        parts.device->Allocate(model->PlaceActivations(nullptr), "activations"));
+  model->PlaceActivations(model->memory_.data());
+  ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
   context.step.rope = context.act.rope;
   const auto rows = static_cast<size_t>(limits.rows);
@@ -87,7 +97,7 @@ absl::Status Model::Embed() {
 
 absl::Status Model::RunLayer(int64_t layer) {
   return RunBlock(context_, layer, parts_.weights->layers[static_cast<size_t>(layer)],
-                  parts_.cache->layer(layer));
+                  parts_.layers[static_cast<size_t>(layer)]);
 }
 
 absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
@@ -156,7 +166,7 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
 
 absl::Status Model::RunMtp() {
   return RunMtpBlock(context_, mtp_layer(), *parts_.weights->mtp, parts_.weights->embed,
-                     parts_.cache->layer(mtp_layer()));
+                     parts_.layers[static_cast<size_t>(mtp_layer())]);
 }
 
 absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {

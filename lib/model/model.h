@@ -26,15 +26,18 @@ class Model {
     const Weights* weights = nullptr;
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
-    const KvCache* cache = nullptr;
+    absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
     bool mtp = false;             // plan for the MTP block; its rows are the cache's last layer
     uint64_t omitted_points = 0;  // see LaunchContext
   };
 
   // Prepares every operator for the largest step and allocates the activations. Unsupported names
-  // the operator and the reason.
+  // the operator and the reason. What `parts` points to must outlive the model.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const Parts& parts,
                                                        const StepLimits& limits);
+  // The workspace_bytes() that Create would come to, with its refusals; allocates nothing on the
+  // device and reads no weight.
+  static absl::StatusOr<int64_t> PlanBytes(const Parts& parts, const StepLimits& limits);
 
   const StepLimits& limits() const { return limits_; }
   int64_t workspace_bytes() const { return memory_.size_bytes(); }
@@ -78,8 +81,10 @@ class Model {
   void set_tap(const Tap* tap) { context_.tap = tap; }
 
  private:
-  explicit Model(const Parts& parts) : parts_(parts) {}
+  Model(const Parts& parts, const StepLimits& limits);
   absl::Status Plan();
+  // Bytes of the activations; with `memory` not null, points context_.act into it. REQUIRES: Plan.
+  int64_t PlaceActivations(std::byte* memory);
   // Sets the rows of the step and computes the rope tables of `rope_positions`.
   absl::Status SetStep(const StepRows& step, const int32_t* tokens, const int64_t* rope_positions);
   absl::Status CopyStreams(int32_t rows);  // copy_from_ -> copy_to_

@@ -35,6 +35,39 @@ absl::Status FaultOfFile(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? Corrupt(status.message()) : status;
 }
 
+// The rows' format: the option's, where these numerics can use it.
+absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
+  const bool published = options.numerics == Numerics::kPublished;
+  // Where a point is omitted, rows may be numbers that only f32 holds.
+  const bool bf16_numbers = published && options.omitted_points == 0;
+  if (!options.cache_format) return bf16_numbers ? RowFormat::kPacked : RowFormat::kF32;
+  const RowFormat format = *options.cache_format;
+  const auto refused = [&](const auto&... reason) {
+    return Unsupported("option cache_format = ", RowFormatName(format), " with ",
+                       NumericsName(options.numerics), " numerics: ", reason...);
+  };
+  switch (format) {
+    case RowFormat::kPacked:
+    case RowFormat::kBf16:
+      if (bf16_numbers) return format;
+      return refused("it would round their rows; use f32 or fp8_per_tensor");
+    case RowFormat::kF32:
+      if (!bf16_numbers) return format;
+      return refused("their rows are bf16 numbers, which packed and bf16 hold exactly");
+    case RowFormat::kFp8PerTensor:
+      if (!published) return format;
+      return refused("it would change their rows; use packed or bf16");
+    case RowFormat::kIndexFp4:
+      break;
+  }
+  return InvalidArgument("option cache_format = ", RowFormatName(format),
+                         " is not a format of rows");
+}
+
+ContentHash HashOfText(absl::string_view text) {
+  return HashOf({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
+
 bool PlansMtp(const EngineOptions& options) { return options.mtp || options.max_draft_tokens > 0; }
 
 }  // namespace
@@ -47,8 +80,26 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
   DSV4_ASSIGN_OR_RETURN(engine->weights_,
                         Weights::Load(engine->config_, std::move(checkpoint), options.progress));
+  DSV4_RETURN_IF_ERROR(engine->OpenDevice(options));
   DSV4_RETURN_IF_ERROR(engine->Build(options));
   return engine;
+}
+
+absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineOptions& options) {
+  Engine engine;
+  DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
+  DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
+  DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint)));
+  DSV4_RETURN_IF_ERROR(engine.OpenDevice(options));
+  EnginePlan plan;
+  DSV4_ASSIGN_OR_RETURN(plan.cache, PlanKvCache(engine.CacheShape(options)));
+  DSV4_ASSIGN_OR_RETURN(
+      engine.info_.workspace_bytes,
+      Model::PlanBytes(engine.ModelParts(options, plan.cache.layers), engine.Limits(options)));
+  engine.info_.cache_bytes = plan.cache.bytes.total();
+  plan.info = engine.info_;
+  return plan;
 }
 
 // Reads the configuration files and settles every option against them.
@@ -58,6 +109,7 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
   if (!config.ok()) return FaultOfFile(config.status());
   config_ = *std::move(config);
+  config_hash_ = HashOfText(config_json);
   const std::string generation_path = folder + "/generation_config.json";
   absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);
   if (generation_json.ok()) {
@@ -90,6 +142,7 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   }
   info_.backend = options.backend;
   info_.numerics = options.numerics;
+  DSV4_ASSIGN_OR_RETURN(info_.cache_format, CacheFormat(options));
   DSV4_ASSIGN_OR_RETURN(info_.context_tokens,
                         OptionOr("context_tokens", options.context_tokens,
                                  config_.max_position_embeddings, config_.max_position_embeddings));
@@ -115,6 +168,8 @@ absl::Status Engine::LoadTokenizer(const std::string& folder) {
   if (absl::IsNotFound(tokenizer.status())) return absl::OkStatus();
   if (!tokenizer.ok()) return tokenizer.status();
   tokenizer_ = *std::move(tokenizer);
+  DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  tokenizer_hash_ = HashOf(file.bytes());
   if (tokenizer_->max_id() >= config_.vocab_size) {
     return Corrupt(path, ": token id ", tokenizer_->max_id(), " is beyond the model's vocab_size ",
                    config_.vocab_size);
@@ -127,61 +182,94 @@ absl::Status Engine::LoadTokenizer(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// Device, kernels, cache and activations: everything that takes memory besides the weights.
-absl::Status Engine::Build(const EngineOptions& options) {
+absl::Status Engine::OpenDevice(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(device_,
                         Device::Open({.kind = DeviceKind::kCpu,
                                       .index = options.devices.empty() ? 0 : options.devices[0],
                                       .threads = options.threads}));
   info_.threads = device_->threads();
+  info_.weight_bytes = weights_->mapped_bytes() + weights_->owned_bytes();
   info_.has_mtp = weights_->mtp != nullptr;
-  const bool mtp = PlansMtp(options);
-  if (mtp && !info_.has_mtp) return NotFound("the checkpoint has no MTP block (mtp.0.*)");
+  if (PlansMtp(options) && !info_.has_mtp) {
+    return NotFound("the checkpoint has no MTP block (mtp.0.*)");
+  }
   dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
                                          device_->threads());
-  KvCacheShape shape{
-      .compress_ratios = config_.compress_ratios,
-      .row_format = options.backend == Backend::kReference ? RowFormat::kF32 : RowFormat::kBf16,
-      .context_tokens = info_.context_tokens,
-      .cache_tokens = info_.cache_tokens,
-      .max_sequences = info_.max_sessions,
-      .max_step_tokens = info_.prefill_chunk_tokens,
-      .max_draft_tokens = info_.max_draft_tokens};
-  if (mtp) {
+  return absl::OkStatus();
+}
+
+KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
+  KvCacheShape shape{.compress_ratios = config_.compress_ratios,
+                     .row_format = info_.cache_format,
+                     .context_tokens = info_.context_tokens,
+                     .cache_tokens = info_.cache_tokens,
+                     .max_sequences = info_.max_sessions,
+                     .max_step_tokens = info_.prefill_chunk_tokens,
+                     .max_draft_tokens = info_.max_draft_tokens};
+  if (PlansMtp(options)) {
     shape.mtp_layers = 1;
     shape.streams_bytes =
         kStreams * config_.hidden_size * DTypeBytes(dispatch_->activation_dtype());
   } else {
     shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
   }
-  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(shape, *device_));
-  // A step takes one prefill chunk beside a decode row of every session and its drafts; an MTP pass
-  // may have a row more for each.
+  return shape;
+}
+
+// A step takes one prefill chunk beside a decode row of every session and its drafts; an MTP pass
+// may have a row more for each.
+StepLimits Engine::Limits(const EngineOptions& options) const {
   const int32_t decode_rows = info_.max_sessions * (1 + info_.max_draft_tokens);
-  const StepLimits limits{
-      .rows = info_.prefill_chunk_tokens + decode_rows + (mtp ? info_.max_sessions : 0),
-      .sequences = info_.max_sessions,
-      .logit_rows = std::max(options.logit_rows, decode_rows),
-      .positions = info_.context_tokens};
-  DSV4_ASSIGN_OR_RETURN(model_, Model::Create({.config = &config_,
-                                               .weights = weights_.get(),
-                                               .dispatch = dispatch_.get(),
-                                               .device = device_.get(),
-                                               .cache = cache_.get(),
-                                               .mtp = mtp,
-                                               .omitted_points = options.omitted_points},
-                                              limits));
+  const int32_t mtp_rows = PlansMtp(options) ? info_.max_sessions : 0;
+  return {.rows = info_.prefill_chunk_tokens + decode_rows + mtp_rows,
+          .sequences = info_.max_sessions,
+          .logit_rows = std::max(options.logit_rows, decode_rows),
+          .positions = info_.context_tokens};
+}
+
+Model::Parts Engine::ModelParts(const EngineOptions& options,
+                                absl::Span<const LayerCache> layers) const {
+  return {.config = &config_,
+          .weights = weights_.get(),
+          .dispatch = dispatch_.get(),
+          .device = device_.get(),
+          .layers = layers,
+          .mtp = PlansMtp(options),
+          .omitted_points = options.omitted_points};
+}
+
+// Cache and activations: what takes memory besides the weights.
+absl::Status Engine::Build(const EngineOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(options), *device_));
+  const StepLimits limits = Limits(options);
+  DSV4_ASSIGN_OR_RETURN(model_, Model::Create(ModelParts(options, cache_->plan().layers), limits));
   batch_ = std::make_unique<StepBatch>(limits);
   runner_ = std::make_unique<StepRunner>(model_.get(), *cache_, config_.vocab_size);
   scheduler_ =
       std::make_unique<Scheduler>(runner_.get(), info_.prefill_chunk_tokens, info_.max_sessions);
-  info_.weight_bytes = weights_->mapped_bytes() + weights_->owned_bytes();
   info_.cache_bytes = cache_->bytes().total();
   info_.workspace_bytes = model_->workspace_bytes();
   Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
-      " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes,
-      " bytes, workspace ", info_.workspace_bytes, " bytes");
+      " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes, " bytes (",
+      RowFormatName(info_.cache_format), " rows), workspace ", info_.workspace_bytes, " bytes");
   return absl::OkStatus();
+}
+
+const SessionIdentity& Engine::identity() const {
+  std::call_once(identity_once_, [this] { identity_ = ComputeIdentity(); });
+  return identity_;
+}
+
+SessionIdentity Engine::ComputeIdentity() const {
+  const ContentHash tensors = weights_->checkpoint().Fingerprint();
+  const KvCacheShape& shape = cache_->shape();
+  return {.weights = HashOfText(absl::StrCat(config_hash_.high, " ", config_hash_.low, " ",
+                                             tensors.high, " ", tensors.low)),
+          .tokenizer = tokenizer_hash_,
+          // What the model's configuration leaves open of the bytes of rows and states.
+          .cache = HashOfText(absl::StrCat(NumericsName(info_.numerics), " ",
+                                           RowFormatName(shape.row_format), " ", shape.mtp_layers,
+                                           " ", shape.streams_bytes))};
 }
 
 absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {

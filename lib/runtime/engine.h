@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "lib/model/model.h"
 #include "lib/model/weights.h"
 #include "lib/runtime/scheduler.h"
+#include "lib/runtime/session_image.h"
 #include "lib/runtime/step_batch.h"
 #include "lib/runtime/step_runner.h"
 #include "lib/text/tokenizer.h"
@@ -26,6 +29,9 @@ namespace dsv4 {
 struct EngineOptions {
   Backend backend = Backend::kCpu;
   Numerics numerics = Numerics::kPublished;
+  // How rows of the cache are stored: kPacked or kBf16 under published numerics, which they hold
+  // exactly; kF32 or kFp8PerTensor under the others. Empty: the first of these.
+  std::optional<RowFormat> cache_format{};
   std::vector<int32_t> devices{};    // empty = device 0; more than one is Unsupported
   int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
   int64_t cache_tokens = 0;          // 0 = context_tokens
@@ -44,6 +50,7 @@ struct EngineOptions {
 struct EngineInfo {
   Backend backend;
   Numerics numerics;
+  RowFormat cache_format;
   int threads = 0;
   int64_t context_tokens = 0, cache_tokens = 0;
   int32_t max_sessions = 0, prefill_chunk_tokens = 0, max_draft_tokens = 0;
@@ -51,11 +58,20 @@ struct EngineInfo {
   int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
 };
 
+// What an engine would take: info's byte counts are those of the opened engine.
+struct EnginePlan {
+  EngineInfo info;
+  KvPlan cache;
+};
+
 class Engine {
  public:
   // Opens a model folder. Errors name the file, key, tensor or option.
   static absl::StatusOr<std::shared_ptr<Engine>> Open(const std::string& folder,
                                                       const EngineOptions& options);
+  // The same checks and refusals but those of the weights' values, from the files' headers alone:
+  // reads no weight and allocates neither cache nor activations.
+  static absl::StatusOr<EnginePlan> Plan(const std::string& folder, const EngineOptions& options);
   const EngineInfo& info() const { return info_; }
   const ModelConfig& config() const { return config_; }
   const GenerationConfig& generation() const { return generation_; }
@@ -66,6 +82,9 @@ class Engine {
   // Ids from here on have no text and are never sampled; nor are the gaps below it.
   int32_t token_limit() const { return token_limit_; }
   const std::vector<int32_t>& token_gaps() const { return token_gaps_; }
+
+  // What a saved session must agree in. Reads the ends of all tensors the first time. Any thread.
+  const SessionIdentity& identity() const;
 
   // For sessions.
   KvCache& cache() { return *cache_; }
@@ -80,9 +99,17 @@ class Engine {
   Engine() = default;
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
   absl::Status LoadTokenizer(const std::string& folder);
+  absl::Status OpenDevice(const EngineOptions& options);
+  KvCacheShape CacheShape(const EngineOptions& options) const;
+  StepLimits Limits(const EngineOptions& options) const;
+  Model::Parts ModelParts(const EngineOptions& options, absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
+  SessionIdentity ComputeIdentity() const;
 
   EngineInfo info_;
+  ContentHash config_hash_, tokenizer_hash_;
+  mutable std::once_flag identity_once_;
+  mutable SessionIdentity identity_;
   ModelConfig config_;
   GenerationConfig generation_;
   std::vector<int32_t> eos_tokens_;

@@ -102,6 +102,20 @@ class Session {
   // A session that goes on like this one, with rows shared. OutOfBlocks when max_sessions are open.
   absl::StatusOr<std::unique_ptr<Session>> Fork();
 
+  // The saved form (session_image.h): tokens, rows, states and logits, so that a session of an
+  // engine with the same model, numerics, cache format and draft setting goes on from here with the
+  // same logits, bit for bit. Sampling parameters, the mask and restore points are not part of it;
+  // nor are drafts: with these a sampled continuation is another one of the same distribution.
+  int64_t SaveBytes() const;
+  // REQUIRES: SaveBytes() long.
+  void SaveTo(absl::Span<uint8_t> image) const;
+  // Over what is at `path`, which stays as it was when this fails. Errors: see ReplacedFile.
+  absl::Status SaveFile(const std::string& path) const;
+  // Becomes the session that was saved; `source` names the image in messages. Errors: those of
+  // ParseSessionImage and KvSequence::ReadImage, Corrupt. The session is then as before.
+  absl::Status Load(absl::Span<const uint8_t> image, absl::string_view source);
+  absl::Status LoadFile(const std::string& path);
+
   absl::Span<const int32_t> tokens() const { return timeline_.tokens(); }
   SessionStats stats() const;
   const std::shared_ptr<Engine>& engine() const { return engine_; }

@@ -56,11 +56,12 @@ SessionSections<Byte> Sections(const SessionCounts& counts, absl::Span<Byte> ima
 // The counts of an intact image come from this library: what they say of each other holds unless
 // somebody made the image.
 bool Plausible(const SessionCounts& counts, int64_t image_bytes) {
-  for (const int64_t count : {counts.tokens, counts.computed_tokens, counts.prompt_tokens,
-                              counts.generated_tokens, counts.logits, counts.cache_bytes}) {
+  for (const int64_t count : {counts.tokens, counts.delivered_tokens, counts.computed_tokens,
+                              counts.prompt_tokens, counts.logits, counts.cache_bytes}) {
     if (count < 0 || count > image_bytes) return false;
   }
-  return counts.computed_tokens <= counts.tokens && counts.prompt_tokens <= counts.tokens &&
+  return counts.computed_tokens <= counts.tokens && counts.delivered_tokens <= counts.tokens &&
+         counts.prompt_tokens <= counts.delivered_tokens &&
          SessionImageBytes(counts) == image_bytes;
 }
 

@@ -8,7 +8,7 @@
 //   8    u32 version, u32 bytes of this header (128)
 //   16   u64 bytes of the whole image
 //   24   identity: three hashes of 16 bytes (weights, tokenizer, cache format)
-//   72   i64 tokens, computed tokens, prompt tokens, generated tokens, logits, cache bytes
+//   72   i64 tokens, delivered, computed and prompt tokens, logits, cache bytes
 //   120  u64 0
 //   128  sections: tokens [i32], logits [f32], cache; each padded with zeros to 8 bytes
 //   end - 16  XXH3 (128 bits) of everything before
@@ -29,10 +29,10 @@ struct SessionIdentity {
 };
 
 struct SessionCounts {
-  int64_t tokens = 0;            // of the timeline
+  int64_t tokens = 0;            // of the timeline, those ahead included
+  int64_t delivered_tokens = 0;  // of those, the first ones that the caller has seen
   int64_t computed_tokens = 0;   // of those, the first ones whose rows are in the cache section
   int64_t prompt_tokens = 0;     // of the last sync
-  int64_t generated_tokens = 0;  // since then
   int64_t logits = 0;            // of the last computed token: 0 or the vocabulary's size
   int64_t cache_bytes = 0;
 };

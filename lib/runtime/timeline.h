@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "lib/kv/kv_sequence.h"
 #include "lib/runtime/engine.h"
+#include "lib/runtime/session_image.h"
 #include "lib/runtime/speculation.h"
 #include "lib/runtime/step_batch.h"
 #include "lib/runtime/token_chooser.h"
@@ -84,6 +85,16 @@ class Timeline {
   // Takes the state of `other`, whose fork this timeline's sequence is. Log-probabilities of the
   // prompt are not part of it.
   void CopyFrom(Timeline& other);
+
+  // What a saved session holds of it: all tokens, those ahead included, its counts, and the logits
+  // of the last row, if kept.
+  SessionCounts Counts() const;
+  absl::Span<const int32_t> all_tokens() const { return tokens_; }
+  absl::Span<const float> kept_logits() const;
+  // Becomes what was saved; `cache` is KvSequence::ReadImage's. Corrupt when the parts contradict
+  // each other or the model; errors of ReadImage. The timeline is then as before.
+  absl::Status Restore(const SessionCounts& counts, std::vector<int32_t> tokens,
+                       absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache);
 
   // Chooses one token from logits(). REQUIRES: they are at hand.
   absl::Status ChooseFromLogits();

@@ -16,9 +16,9 @@ constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
 
 const SessionIdentity kIdentity{.weights = {1, 2}, .tokenizer = {3, 4}, .cache = {5, 6}};
 const SessionCounts kCounts{.tokens = 5,
+                            .delivered_tokens = 4,
                             .computed_tokens = 4,
                             .prompt_tokens = 3,
-                            .generated_tokens = 2,
                             .logits = 7,
                             .cache_bytes = 21};
 
@@ -41,9 +41,9 @@ TEST_CASE("a session image comes back as it was") {
   const auto parsed = ParseSessionImage(image, kIdentity, "file");
   REQUIRE_OK(parsed);
   REQUIRE(parsed->counts.tokens == 5);
+  REQUIRE(parsed->counts.delivered_tokens == 4);
   REQUIRE(parsed->counts.computed_tokens == 4);
   REQUIRE(parsed->counts.prompt_tokens == 3);
-  REQUIRE(parsed->counts.generated_tokens == 2);
   REQUIRE(Text(parsed->sections.tokens) == std::string(20, 't'));
   REQUIRE(Text(parsed->sections.logits) == std::string(28, 'l'));
   REQUIRE(Text(parsed->sections.cache) == std::string(21, 'c'));
@@ -93,10 +93,9 @@ TEST_CASE("a session image names what it does not fit") {
 TEST_CASE("impossible counts of a session image are refused") {
   const int64_t huge = int64_t{1} << 62;
   for (const int64_t SessionCounts::*field :
-       {&SessionCounts::tokens, &SessionCounts::computed_tokens, &SessionCounts::prompt_tokens,
-        &SessionCounts::generated_tokens, &SessionCounts::logits, &SessionCounts::cache_bytes}) {
+       {&SessionCounts::tokens, &SessionCounts::delivered_tokens, &SessionCounts::computed_tokens,
+        &SessionCounts::prompt_tokens, &SessionCounts::logits, &SessionCounts::cache_bytes}) {
     for (const int64_t value : {int64_t{-1}, int64_t{100}, huge}) {
-      if (field == &SessionCounts::generated_tokens && value == 100) continue;
       std::vector<uint8_t> image = Image();
       const size_t offset =
           72 + static_cast<size_t>(reinterpret_cast<const char*>(&(kCounts.*field)) -

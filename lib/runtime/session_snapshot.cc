@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving and loading of sessions: what of a session goes where in its saved form.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/replaced_file.h"
+#include "lib/runtime/session.h"
+
+namespace dsv4 {
+
+SessionCounts Timeline::Counts() const {
+  return {.tokens = size(),
+          .delivered_tokens = delivered_,
+          .computed_tokens = kv_.length(),
+          .prompt_tokens = prompt_tokens_,
+          .logits = static_cast<int64_t>(kept_logits().size()),
+          .cache_bytes = kv_.ImageBytes()};
+}
+
+absl::Span<const float> Timeline::kept_logits() const {
+  if (!has_logits_ || kv_.length() != size()) return {};
+  return logits_;
+}
+
+absl::Status Timeline::Restore(const SessionCounts& counts, std::vector<int32_t> tokens,
+                               absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache) {
+  if (counts.tokens > context_) {
+    return ContextFull("the saved session has ", counts.tokens, " tokens; the context holds ",
+                       context_);
+  }
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= vocab_) {
+      return Corrupt("the saved session has the token ", token, ", not in 0..", vocab_ - 1);
+    }
+  }
+  const int64_t ahead = counts.tokens - counts.delivered_tokens;
+  // Tokens ahead have rows but for the last one, whose choice they led to.
+  if ((ahead > 0 && counts.computed_tokens != counts.tokens - 1) ||
+      (counts.logits != 0 &&
+       (counts.logits != vocab_ || ahead > 0 || counts.computed_tokens != counts.tokens)) ||
+      (counts.computed_tokens == counts.tokens && counts.tokens > 0 && counts.logits == 0)) {
+    return Corrupt("the saved session contradicts itself");
+  }
+  DSV4_RETURN_IF_ERROR(kv_.ReadImage(
+      counts.computed_tokens, {reinterpret_cast<const std::byte*>(cache.data()), cache.size()}));
+  tokens_.assign(tokens.begin(), tokens.end());
+  delivered_ = counts.delivered_tokens;
+  prompt_tokens_ = counts.prompt_tokens;
+  RowsChanged();
+  if (counts.logits > 0) {
+    std::memcpy(logits_.data(), logits.data(), logits.size());
+    has_logits_ = true;
+  }
+  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)));
+  for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
+  speculation_.Reset();
+  prompt_log_probs_wanted_ = {};
+  prompt_log_probs_.clear();
+  return absl::OkStatus();
+}
+
+int64_t Session::SaveBytes() const { return SessionImageBytes(timeline_.Counts()); }
+
+void Session::SaveTo(absl::Span<uint8_t> image) const {
+  const SessionCounts counts = timeline_.Counts();
+  const SessionSections<uint8_t> sections = SectionsOf(counts, image);
+  const absl::Span<const int32_t> tokens = timeline_.all_tokens();
+  const absl::Span<const float> logits = timeline_.kept_logits();
+  if (!tokens.empty()) std::memcpy(sections.tokens.data(), tokens.data(), sections.tokens.size());
+  if (!logits.empty()) std::memcpy(sections.logits.data(), logits.data(), sections.logits.size());
+  timeline_.kv().WriteImage(
+      {reinterpret_cast<std::byte*>(sections.cache.data()), sections.cache.size()});
+  SealSessionImage(engine_->identity(), counts, image);
+}
+
+absl::Status Session::SaveFile(const std::string& path) const {
+  DSV4_ASSIGN_OR_RETURN(ReplacedFile file, ReplacedFile::Create(path, SaveBytes()));
+  SaveTo(file.bytes());
+  return file.Commit();
+}
+
+absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view source) {
+  DSV4_ASSIGN_OR_RETURN(const ParsedSession parsed,
+                        ParseSessionImage(image, engine_->identity(), source));
+  std::vector<int32_t> tokens(static_cast<size_t>(parsed.counts.tokens));
+  if (!tokens.empty()) {
+    std::memcpy(tokens.data(), parsed.sections.tokens.data(), parsed.sections.tokens.size());
+  }
+  const absl::Status restored = timeline_.Restore(parsed.counts, std::move(tokens),
+                                                  parsed.sections.logits, parsed.sections.cache);
+  if (!restored.ok()) {
+    return absl::Status(restored.code(), absl::StrCat(source, ": ", restored.message()));
+  }
+  stats_ = {};
+  stats_.prompt_tokens = parsed.counts.prompt_tokens;
+  stats_.cached_tokens = std::min(parsed.counts.computed_tokens, parsed.counts.prompt_tokens);
+  stats_.generated_tokens = parsed.counts.delivered_tokens - parsed.counts.prompt_tokens;
+  ReplayText();
+  return absl::OkStatus();
+}
+
+absl::Status Session::LoadFile(const std::string& path) {
+  DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  return Load(file.bytes(), path);
+}
+
+}  // namespace dsv4
