@@ -56,6 +56,7 @@ KvSequence::KvSequence(KvSequence&& other) noexcept
       points_(std::move(other.points_)),
       published_blocks_(other.published_blocks_),
       node_(other.node_),
+      prompt_blocks_(other.prompt_blocks_),
       publishes_(other.publishes_) {}
 
 KvSequence::~KvSequence() {
@@ -219,9 +220,14 @@ void KvSequence::Publish(absl::Span<const int32_t> timeline, int64_t prompt_toke
     }
     node_ = next;
     ++published_blocks_;
-    if (published_blocks_ * kGroupBlockTokens <= prompt_tokens) prefixes.MarkPrompt(node_);
   }
   if (published_blocks_ > before) prefixes.Touch(node_);
+  // A turn's answer is part of the next one's prompt.
+  const int64_t prompt_blocks = std::min(prompt_tokens / kGroupBlockTokens, published_blocks_);
+  if (prompt_blocks > prompt_blocks_) {
+    prefixes.MarkPrompt(NodeAt(prompt_blocks * kGroupBlockTokens));
+    prompt_blocks_ = prompt_blocks;
+  }
   for (const SavedState& saved : step_states_) {
     if (saved.position > 0 && saved.position % kGroupBlockTokens == 0) {
       AddPoint(saved.position, saved.state, false);
@@ -302,6 +308,7 @@ int64_t KvSequence::RewindLocked(int64_t tokens) {
   for (; published_blocks_ > target / kGroupBlockTokens; --published_blocks_) {
     node_ = cache_->prefixes().parent(node_);
   }
+  prompt_blocks_ = std::min(prompt_blocks_, published_blocks_);
   length_ = target;
   AddPointsOfNodes();
   return target;
@@ -378,6 +385,7 @@ absl::StatusOr<KvSequence> KvSequence::Fork() {
   }
   fork.published_blocks_ = published_blocks_;
   fork.node_ = node_;
+  fork.prompt_blocks_ = prompt_blocks_;
   fork.publishes_ = publishes_;
   return fork;
 }
@@ -416,6 +424,7 @@ void KvSequence::TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept) 
   length_ = tokens;
   published_blocks_ = blocks;
   node_ = node;
+  prompt_blocks_ = 0;
   publishes_ = true;
   AddPointsOfNodes();
 }
@@ -475,10 +484,12 @@ bool KvSequence::Wanted(const RestorePoint& point) const {
 }
 
 void KvSequence::DropUnwantedPoints() {
-  const auto unwanted = std::stable_partition(
-      points_.begin(), points_.end(), [&](const RestorePoint& point) { return Wanted(point); });
-  for (auto point = unwanted; point != points_.end(); ++point) ReleasePoint(*point);
-  points_.erase(unwanted, points_.end());
+  const auto unwanted = [&](const RestorePoint& point) {
+    if (Wanted(point)) return false;
+    ReleasePoint(point);
+    return true;
+  };
+  points_.erase(std::remove_if(points_.begin(), points_.end(), unwanted), points_.end());
 }
 
 void KvSequence::HoldPoint(const RestorePoint& point) {
@@ -546,6 +557,7 @@ void KvSequence::Reset() {
   length_ = 0;
   published_blocks_ = 0;
   node_ = PrefixCache::kRoot;
+  prompt_blocks_ = 0;
   publishes_ = true;
 }
 

@@ -167,6 +167,7 @@ class KvSequence {
   std::vector<RestorePoint> points_;  // ascending
   int64_t published_blocks_ = 0;      // group_blocks_[0, published_blocks_) are nodes' blocks
   PrefixCache::Node node_ = PrefixCache::kRoot;  // the last of those nodes
+  int64_t prompt_blocks_ = 0;                    // the first of them that are marked as prompt
   bool publishes_ = true;
 };
 

@@ -80,6 +80,10 @@ void PrefixCache::SetSnapshot(Node node, const Snapshot& snapshot) {
   for (const int32_t block : snapshot.window_blocks) windows_->Add(block, kMine);
 }
 
+void PrefixCache::MarkPrompt(Node node) {
+  for (; node >= 0 && !nodes_[node].prompt; node = nodes_[node].parent) nodes_[node].prompt = true;
+}
+
 void PrefixCache::Touch(Node node) {
   ++clock_;
   for (; node >= 0; node = nodes_[node].parent) nodes_[node].used = clock_;

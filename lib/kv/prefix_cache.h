@@ -45,7 +45,8 @@ class PrefixCache {
   const Snapshot& snapshot(Node node) const { return nodes_[node].snapshot; }
   // Gives the node a snapshot, with references to its blocks. REQUIRES: it has none.
   void SetSnapshot(Node node, const Snapshot& snapshot);
-  void MarkPrompt(Node node) { nodes_[node].prompt = true; }
+  // The node and all before it are of a prompt.
+  void MarkPrompt(Node node);
   // Counts the node and all before it as used now.
   void Touch(Node node);
 
