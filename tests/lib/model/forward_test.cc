@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the runtime builds on: rows of the MTP block by slots, in chunks, in batches and chained to
-// drafts; saved streams; and forward passes that are abandoned between layers. That the values are
-// right is the oracle's to say (tests/oracle, dsv4-verify); here they are equal to the bit, or
-// equal to the bundled model's recorded answers.
+// drafts; saved streams and states; and forward passes that are abandoned between layers. That the
+// values are right is the oracle's to say (tests/oracle, dsv4-verify); here they are equal to the
+// bit, or equal to the bundled model's recorded answers.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -343,6 +343,26 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
     REQUIRE_OK(engine->batch().Add(&sequence, Tokens(garbage).subspan(0, 5)));
     REQUIRE_OK(model.Forward(engine->batch().rows(), engine->batch().tokens(), &never));
     REQUIRE(asked == layers);
+  }
+}
+
+TEST_CASE("a state saved inside a step is one to go on from") {
+  for (const auto& mode : kModes) {
+    CAPTURE(BackendName(mode.first));
+    const std::shared_ptr<Engine> engine = Open(mode);
+    const std::vector<int32_t> tokens = AnyTokens(300, 50), others = AnyTokens(300, 51);
+    // One chunk over the block boundary at 256, then back to it and on with other tokens.
+    KvSequence sequence = OpenSequence(*engine), straight = OpenSequence(*engine);
+    Forward(*engine, sequence, tokens, 0);
+    engine->batch().Commit();
+    REQUIRE(sequence.Rewind(299) == 256);
+    Forward(*engine, sequence, Tokens(others).subspan(256), 0);
+    const std::vector<float> resumed = LogitsOf(*engine, 300 - 256 - 1, false);
+    engine->batch().Commit();
+    Forward(*engine, straight, Tokens(tokens).subspan(0, 256), 0);
+    engine->batch().Commit();
+    Forward(*engine, straight, Tokens(others).subspan(256), 0);
+    REQUIRE(LogitsOf(*engine, 300 - 256 - 1, false) == resumed);
   }
 }
 
