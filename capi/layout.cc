@@ -35,9 +35,10 @@ static_assert(Holds({FIELD(Options, struct_size, 0), FIELD(Options, backend, 4),
                      FIELD(Options, cache_tokens, 32), FIELD(Options, max_sessions, 40),
                      FIELD(Options, prefill_chunk_tokens, 44), FIELD(Options, threads, 48),
                      FIELD(Options, reserved, 52), FIELD(Options, progress, 56),
-                     FIELD(Options, progress_user, 64)},
+                     FIELD(Options, progress_user, 64), FIELD(Options, cache_format, 72),
+                     FIELD(Options, reserved2, 76)},
                     sizeof(Options)) &&
-              sizeof(Options) == 72);
+              sizeof(Options) == 80);
 
 using Info = dsv4_engine_info;
 static_assert(Holds({FIELD(Info, struct_size, 0), FIELD(Info, backend, 4), FIELD(Info, numerics, 8),
@@ -47,16 +48,23 @@ static_assert(Holds({FIELD(Info, struct_size, 0), FIELD(Info, backend, 4), FIELD
                      FIELD(Info, has_tokenizer, 44), FIELD(Info, has_mtp, 48),
                      FIELD(Info, bos_token, 52), FIELD(Info, eos_token, 56),
                      FIELD(Info, layers, 60), FIELD(Info, weight_bytes, 64),
-                     FIELD(Info, cache_bytes, 72), FIELD(Info, workspace_bytes, 80)},
+                     FIELD(Info, cache_bytes, 72), FIELD(Info, workspace_bytes, 80),
+                     FIELD(Info, cache_format, 88), FIELD(Info, reserved, 92)},
                     sizeof(Info)) &&
-              sizeof(Info) == 88);
+              sizeof(Info) == 96);
 
-static_assert(Holds({FIELD(dsv4_sampling, struct_size, 0), FIELD(dsv4_sampling, temperature, 4),
-                     FIELD(dsv4_sampling, top_k, 8), FIELD(dsv4_sampling, top_p, 12),
-                     FIELD(dsv4_sampling, min_p, 16), FIELD(dsv4_sampling, reserved, 20),
-                     FIELD(dsv4_sampling, seed, 24), FIELD(dsv4_sampling, max_tokens, 32)},
-                    sizeof(dsv4_sampling)) &&
-              sizeof(dsv4_sampling) == 40);
+using Sampling = dsv4_sampling;
+static_assert(Holds({FIELD(Sampling, struct_size, 0), FIELD(Sampling, temperature, 4),
+                     FIELD(Sampling, top_k, 8), FIELD(Sampling, top_p, 12),
+                     FIELD(Sampling, min_p, 16), FIELD(Sampling, repetition_penalty, 20),
+                     FIELD(Sampling, seed, 24), FIELD(Sampling, max_tokens, 32),
+                     FIELD(Sampling, presence_penalty, 40), FIELD(Sampling, frequency_penalty, 44),
+                     FIELD(Sampling, bias_tokens, 48), FIELD(Sampling, biases, 56),
+                     FIELD(Sampling, bias_count, 64), FIELD(Sampling, banned_tokens, 72),
+                     FIELD(Sampling, banned_count, 80), FIELD(Sampling, forced_tokens, 88),
+                     FIELD(Sampling, forced_count, 96)},
+                    sizeof(Sampling)) &&
+              sizeof(Sampling) == 104);
 
 using Sync = dsv4_sync_result;
 static_assert(Holds({FIELD(Sync, struct_size, 0), FIELD(Sync, reserved, 4),

@@ -4,22 +4,44 @@
 
 #include <dsv4/sampling.h>
 
+#include <vector>
+
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4::capi {
+namespace {
+
+absl::StatusOr<std::vector<int32_t>> TokensFrom(const int32_t* tokens, uint64_t count,
+                                                absl::string_view name) {
+  DSV4_RETURN_IF_ERROR(CheckArray(tokens, count, name));
+  return std::vector<int32_t>(tokens, tokens + count);
+}
+
+}  // namespace
 
 absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
   DSV4_ASSIGN_OR_RETURN(const dsv4_sampling in, CopyIn(given, "sampling"));
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "sampling.reserved"));
-  return SamplingParams{.temperature = in.temperature,
-                        .top_k = in.top_k,
-                        .top_p = in.top_p,
-                        .min_p = in.min_p,
-                        .seed = in.seed,
-                        .max_tokens = in.max_tokens};
+  SamplingParams params = {.temperature = in.temperature,
+                           .top_k = in.top_k,
+                           .top_p = in.top_p,
+                           .min_p = in.min_p,
+                           .seed = in.seed,
+                           .max_tokens = in.max_tokens,
+                           .repetition_penalty = in.repetition_penalty,
+                           .presence_penalty = in.presence_penalty,
+                           .frequency_penalty = in.frequency_penalty};
+  DSV4_RETURN_IF_ERROR(CheckArray(in.bias_tokens, in.bias_count, "sampling.bias_tokens"));
+  DSV4_RETURN_IF_ERROR(CheckArray(in.biases, in.bias_count, "sampling.biases"));
+  for (uint64_t i = 0; i < in.bias_count; ++i)
+    params.logit_bias.push_back({in.bias_tokens[i], in.biases[i]});
+  DSV4_ASSIGN_OR_RETURN(params.banned_tokens,
+                        TokensFrom(in.banned_tokens, in.banned_count, "sampling.banned_tokens"));
+  DSV4_ASSIGN_OR_RETURN(params.forced_tokens,
+                        TokensFrom(in.forced_tokens, in.forced_count, "sampling.forced_tokens"));
+  return params;
 }
 
 }  // namespace dsv4::capi
@@ -36,6 +58,7 @@ dsv4_status dsv4_sampling_init(const dsv4_engine* engine, dsv4_sampling* samplin
     out.top_k = defaults.top_k;
     out.top_p = defaults.top_p;
     out.min_p = defaults.min_p;
+    out.repetition_penalty = defaults.repetition_penalty;
     out.seed = defaults.seed;
     out.max_tokens = defaults.max_tokens;
     CopyOut(out, sampling);

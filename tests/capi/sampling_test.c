@@ -11,6 +11,143 @@
     EXPECT(session == NULL);                                             \
   } while (0)
 
+enum { kVocab = 2048, kSteps = 24 };
+
+/* The first tokens of the answer to a question, none of which ends the turn. */
+static void answer(dsv4_engine* engine, const dsv4_sampling* sampling, int count,
+                   int32_t tokens[kSteps]) {
+  int32_t prompt[kMaxPrompt];
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_session* session = NULL;
+  const size_t length = render_question(engine, "What is the capital of France?", prompt);
+  int i;
+  EXPECT_OK(dsv4_session_open(engine, sampling, &session, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, &error));
+  for (i = 0; i < count; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    tokens[i] = step.token;
+  }
+  dsv4_session_close(session);
+}
+
+static void test_lists(dsv4_engine* engine) {
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_session* session = NULL;
+  int32_t plain[kSteps], tokens[kSteps], list[3];
+  float biases[2];
+  answer(engine, &sampling, 3, plain);
+
+  /* Arrays are copied: what they hold after the call does not matter. */
+  list[0] = 300;
+  list[1] = 301;
+  list[2] = 302;
+  sampling.forced_tokens = list;
+  sampling.forced_count = 3;
+  EXPECT_OK(dsv4_session_open(engine, &sampling, &session, &error));
+  dsv4_session_close(session);
+  answer(engine, &sampling, 3, tokens);
+  EXPECT(tokens[0] == 300 && tokens[1] == 301 && tokens[2] == 302);
+  sampling.forced_count = 1;
+  list[0] = plain[0];
+  answer(engine, &sampling, 3, tokens);
+  EXPECT(memcmp(tokens, plain, 3 * sizeof tokens[0]) == 0);
+  list[0] = kVocab;
+  EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "forced_tokens[0] is token 2048; expected 0 to 2047");
+
+  /* The likeliest first token is banned; then favoured again. */
+  memset(&sampling, 0, sizeof sampling);
+  sampling.struct_size = sizeof sampling;
+  list[0] = plain[0];
+  sampling.banned_tokens = list;
+  sampling.banned_count = 1;
+  answer(engine, &sampling, 1, tokens);
+  EXPECT(tokens[0] != plain[0]);
+  list[1] = -1;
+  sampling.banned_count = 2;
+  EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "banned_tokens[1] is token -1");
+
+  sampling.banned_count = 0;
+  list[0] = 400;
+  list[1] = 401;
+  biases[0] = 99;
+  biases[1] = -100;
+  sampling.bias_tokens = list;
+  sampling.biases = biases;
+  sampling.bias_count = 2;
+  answer(engine, &sampling, 2, tokens);
+  EXPECT(tokens[0] == 400 && tokens[1] == 400);
+  biases[0] = -100;
+  biases[1] = 100;
+  answer(engine, &sampling, 2, tokens);
+  EXPECT(tokens[0] == 401 && tokens[1] == 401);
+  biases[1] = 101;
+  EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "logit_bias[1] of token 401 is 101");
+
+  /* Parameters that are replaced while a session runs. */
+  sampling.bias_count = 0;
+  EXPECT_OK(dsv4_session_open(engine, &sampling, &session, &error));
+  EXPECT_OK(dsv4_session_sync(session, plain, 3, NULL, &error));
+  sampling.bias_count = 2;
+  biases[1] = 100;
+  EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
+  memset(list, 0, sizeof list);
+  memset(biases, 0, sizeof biases);
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT(step.token == 401);
+  dsv4_session_close(session);
+}
+
+/* An answer of two tokens alone. The model prefers 501 to 500 by more than 2, but less than 40
+ * logits, at each of its first steps. */
+static void test_penalties(dsv4_engine* engine) {
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  int32_t tokens[kSteps];
+  const int32_t pair[2] = {500, 501};
+  const float biases[2] = {100, 100};
+  int i, others;
+  sampling.bias_tokens = pair;
+  sampling.biases = biases;
+  sampling.bias_count = 2;
+  answer(engine, &sampling, kSteps, tokens);
+  for (i = 0; i < kSteps; ++i) EXPECT(tokens[i] == 501);
+
+  /* Once is not enough, every time is. */
+  sampling.presence_penalty = 2;
+  answer(engine, &sampling, kSteps, tokens);
+  for (i = 0; i < kSteps; ++i) EXPECT(tokens[i] == 501);
+  sampling.presence_penalty = 0;
+  sampling.frequency_penalty = 2;
+  answer(engine, &sampling, kSteps, tokens);
+  for (i = others = 0; i < kSteps; ++i) others += tokens[i] == 500;
+  EXPECT(tokens[0] == 501 && tokens[1] == 501 && others > 0);
+
+  /* Negative logits grow a hundredfold. */
+  sampling.frequency_penalty = 0;
+  sampling.repetition_penalty = 100;
+  answer(engine, &sampling, 2, tokens);
+  EXPECT(tokens[0] == 501 && tokens[1] == 500);
+}
+
+/* A client of the first header: what lies behind its struct is not looked at. */
+static void test_old_size(dsv4_engine* engine) {
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  int32_t plain[kSteps], tokens[kSteps];
+  answer(engine, &sampling, 3, plain);
+  memset(&sampling, 0x55, sizeof sampling);
+  memset(&sampling, 0, 40);
+  sampling.struct_size = 40;
+  answer(engine, &sampling, 3, tokens);
+  EXPECT(memcmp(tokens, plain, 3 * sizeof tokens[0]) == 0);
+  memset(&sampling, 0x55, sizeof sampling);
+  sampling.struct_size = 40;
+  EXPECT_OK(dsv4_sampling_init(engine, &sampling, &error));
+  EXPECT(sampling.temperature == 0 && sampling.banned_count == 0x5555555555555555u);
+}
+
 int main(void) {
   dsv4_engine* engine = open_bundled();
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
@@ -28,16 +165,24 @@ int main(void) {
   EXPECT_OK(dsv4_sampling_init(engine, &sampling, &error));
   EXPECT(sampling.struct_size == sizeof sampling);
   EXPECT(sampling.temperature == 0);
-  EXPECT(sampling.reserved == 0);
+  EXPECT(sampling.repetition_penalty == 0);
   EXPECT(sampling.seed == 0);
   EXPECT(sampling.max_tokens == 0);
+  EXPECT(sampling.bias_tokens == NULL && sampling.biases == NULL && sampling.bias_count == 0);
+  EXPECT(sampling.banned_tokens == NULL && sampling.banned_count == 0);
+  EXPECT(sampling.forced_tokens == NULL && sampling.forced_count == 0);
 
   EXPECT_REFUSED(temperature, -1, "temperature is -1");
   EXPECT_REFUSED(top_k, -2, "top_k is -2");
   EXPECT_REFUSED(top_p, 1.5f, "top_p is 1.5");
   EXPECT_REFUSED(min_p, -0.5f, "min_p is -0.5");
   EXPECT_REFUSED(max_tokens, -3, "max_tokens is -3");
-  EXPECT_REFUSED(reserved, 9, "sampling.reserved is 9");
+  EXPECT_REFUSED(repetition_penalty, -1, "repetition_penalty is -1");
+  EXPECT_REFUSED(presence_penalty, 2.5f, "presence_penalty is 2.5");
+  EXPECT_REFUSED(frequency_penalty, -3, "frequency_penalty is -3");
+  EXPECT_REFUSED(bias_count, 1, "sampling.bias_tokens is NULL, but its size is 1");
+  EXPECT_REFUSED(banned_count, 2, "sampling.banned_tokens is NULL, but its size is 2");
+  EXPECT_REFUSED(forced_count, 3, "sampling.forced_tokens is NULL, but its size is 3");
   EXPECT_REFUSED(struct_size, 8, "sampling.struct_size is 8");
 
   dsv4_session* session = NULL;
@@ -52,6 +197,9 @@ int main(void) {
   sampling.temperature = 0.5f;
   EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
   dsv4_session_close(session);
+  test_lists(engine);
+  test_penalties(engine);
+  test_old_size(engine);
   dsv4_engine_close(engine);
   return 0;
 }
