@@ -49,6 +49,12 @@ absl::StatusOr<std::unique_ptr<Conversation>> Conversation::Open(Session* sessio
   return made;
 }
 
+std::unique_ptr<Conversation> Conversation::Fork(Session* session) const {
+  std::unique_ptr<Conversation> fork(new Conversation(*this));
+  fork->session_ = session;
+  return fork;
+}
+
 absl::Status Conversation::Append(std::vector<ChatMessage> messages) {
   if (messages.empty()) return InvalidArgument("the list of messages to append is empty");
   EndTurn(Ignore);
@@ -117,10 +123,11 @@ absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
   DSV4_ASSIGN_OR_RETURN(const StepResult step, session_->Step());
   ++session_tokens_;
   if (!turn_) BeginTurn(reasons);
-  const bool stopped = step.finish == Finish::kStop;
-  if (!stopped) turn_->ids.push_back(step.token);
+  const std::vector<int32_t>& ends = session_->engine()->eos_tokens();
+  const bool ended = std::find(ends.begin(), ends.end(), step.token) != ends.end();
+  if (!ended) turn_->ids.push_back(step.token);
   Feed(step.text, sink);
-  if (step.finish != Finish::kNone) FinishTurn(stopped, sink);
+  if (step.finish != Finish::kNone) FinishTurn(ended, sink);
   return step;
 }
 
@@ -166,33 +173,45 @@ void Conversation::Record(const ParserEvent& event) {
 
 void Conversation::EndTurn(Sink sink) {
   if (!turn_) return;
-  // The session may hold a character that is not whole yet: it is in `ids`, so it is delivered.
+  // The session may hold text: a character that is not whole yet, or what may begin a stop string.
   const absl::StatusOr<std::string> text = tokenizer_->Decode(turn_->ids);
   if (text.ok() && absl::StartsWith(*text, turn_->text)) {
     Feed(absl::string_view(*text).substr(turn_->text.size()), sink);
   }
-  FinishTurn(/*stopped=*/false, sink);
+  FinishTurn(/*ended=*/false, sink);
 }
 
-void Conversation::FinishTurn(bool stopped, Sink sink) {
+void Conversation::FinishTurn(bool ended, Sink sink) {
   const auto deliver = [&](const ParserEvent& event) {
     Record(event);
     sink(event);
   };
-  if (stopped) turn_->parser.Feed(markup::kEndOfSentence, deliver);
+  if (ended) turn_->parser.Feed(markup::kEndOfSentence, deliver);
   turn_->parser.Finish(deliver);
   for (ToolCall& call : turn_->reply.tool_calls) MakeReadable(&call.arguments);
-  sampled_.push_back(AsSampled(stopped));
+  sampled_.push_back(AsSampled(ended));
   messages_.push_back(std::move(turn_->reply));
   turn_.reset();
 }
 
-// A turn cut within tool markup is rendered from its message, whose calls are whole; so is one
-// whose tokens spell something else than what was delivered.
-std::optional<SampledTurn> Conversation::AsSampled(bool stopped) const {
-  const absl::StatusOr<std::string> text = tokenizer_->Decode(turn_->ids);
-  if (!text.ok() || *text != turn_->text || (turn_->unfinished && !stopped)) return std::nullopt;
-  return timeline_.TurnOf(turn_->ids, turn_->reasons);
+// A turn cut within tool markup is rendered from its message, whose calls are whole.
+std::optional<SampledTurn> Conversation::AsSampled(bool ended) const {
+  if (turn_->unfinished && !ended) return std::nullopt;
+  std::vector<int32_t> ids = turn_->ids;
+  if (!CutTo(turn_->text, &ids)) return std::nullopt;
+  return timeline_.TurnOf(std::move(ids), turn_->reasons);
+}
+
+// A stop string or token is sampled, but not delivered: what it takes from the last token that is
+// kept is plain text.
+bool Conversation::CutTo(absl::string_view text, std::vector<int32_t>* ids) const {
+  absl::StatusOr<std::string> spelled = tokenizer_->Decode(*ids);
+  while (spelled.ok() && spelled->size() > text.size()) {
+    ids->pop_back();
+    spelled = tokenizer_->Decode(*ids);
+  }
+  if (!spelled.ok() || !absl::StartsWith(text, *spelled)) return false;
+  return tokenizer_->EncodeTo(text.substr(spelled->size()), {.added_tokens = false}, ids).ok();
 }
 
 const ChatMessage* Conversation::reply() const {

@@ -35,6 +35,9 @@ class Conversation {
                                                             std::vector<ChatMessage> messages,
                                                             const ChatOptions& options);
 
+  // The same conversation, an open turn included, on `session`, a fork of this one's.
+  std::unique_ptr<Conversation> Fork(Session* session) const;
+
   // What goes on after the assistant's turn (or before it: nothing is computed yet). A turn that is
   // being generated ends as by EndTurn, also when this fails; apart from that a failed call changes
   // nothing. Errors: those of RenderChat and Session::Sync; InvalidArgument for no messages.
@@ -71,12 +74,16 @@ class Conversation {
     bool unfinished = false;  // ends within tool markup
   };
   Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline);
+  Conversation(const Conversation&) = default;
   absl::Status Sync();
   void BeginTurn(bool reasons);
   void Record(const ParserEvent& event);
   void Feed(absl::string_view text, Sink sink);
-  void FinishTurn(bool stopped, Sink sink);
-  std::optional<SampledTurn> AsSampled(bool stopped) const;
+  // `ended`: by the model.
+  void FinishTurn(bool ended, Sink sink);
+  std::optional<SampledTurn> AsSampled(bool ended) const;
+  // Makes `ids` spell `text`, of which they spell more. False when they spell something else.
+  bool CutTo(absl::string_view text, std::vector<int32_t>* ids) const;
 
   Session* session_;
   const Tokenizer* tokenizer_;

@@ -38,7 +38,7 @@ class Chat {
   explicit Chat(Messages messages, const ChatOptions& options = kChat,
                 const SamplingParams& sampling = {}, int64_t context_tokens = 2048)
       : engine_(
-            test::OpenBundled({.context_tokens = context_tokens, .max_sessions = 1, .threads = 2})),
+            test::OpenBundled({.context_tokens = context_tokens, .max_sessions = 2, .threads = 2})),
         session_(test::OpenSession(engine_, sampling)) {
     auto opened = Conversation::Open(session_.get(), std::move(messages), options);
     REQUIRE_OK(opened);
@@ -263,6 +263,74 @@ TEST_CASE("a turn that is cut keeps what was delivered, and the next one closes 
       }
     }
   }
+}
+
+TEST_CASE("a turn that a stop string or token ends keeps what was delivered") {
+  const std::vector<int32_t> whole =
+      Chat({User("What is the capital of France?")}).Generate().tokens;
+  struct Case {
+    SamplingParams sampling;
+    std::string text;
+    size_t kept;  // of the tokens The, capital, of, F, ran, ce, is, P, aris
+  };
+  for (const Case& c : {Case{{.stop_strings = {"France"}}, "The capital of ", 3},
+                        Case{{.stop_strings = {"apital"}}, "The c", 1},
+                        Case{{.stop_strings = {"aris"}}, "The capital of France is P", 8},
+                        Case{{.stop_strings = {"The"}}, "", 0},
+                        Case{{.stop_tokens = {whole[3]}}, "The capital of", 3}}) {
+    CAPTURE(c.text);
+    Chat chat({User("What is the capital of France?")}, kChat, c.sampling);
+    const Turn turn = chat.Generate();
+    REQUIRE(turn.finish == Finish::kStop);
+    REQUIRE_FALSE(turn.log.events().back().stopped);
+    REQUIRE(turn.log.Joined(Kind::kText) == c.text);
+    REQUIRE_OK(chat->Append({User("And of Italy?")}));
+    REQUIRE(chat.Spelled() == chat.Published(kChat));
+    REQUIRE(chat.Contains(absl::MakeConstSpan(whole).first(c.kept)));
+    REQUIRE_FALSE(chat.Contains(absl::MakeConstSpan(whole).first(c.kept + 1)));
+  }
+}
+
+// Text that a stop string may begin with is held back, until the turn is ended.
+TEST_CASE("ending a turn delivers what was held back") {
+  Chat chat({User("What is the capital of France?")}, kChat, {.stop_strings = {"capital city"}});
+  Turn turn = chat.Generate(2);
+  chat->EndTurn([&](const ParserEvent& event) { turn.log.Add(event); });
+  REQUIRE(turn.log.Joined(Kind::kText) == "The capital");
+  REQUIRE_OK(chat->Append({User("And of Italy?")}));
+  REQUIRE(chat.Contains(turn.tokens));
+  REQUIRE(chat.Spelled() == chat.Published(kChat));
+}
+
+TEST_CASE("a budget of reasoning ends it by its token") {
+  Chat chat({User("Calculate 91 + 49.")}, kThinking, {.max_thinking_tokens = 5});
+  const Turn turn = chat.Generate();
+  REQUIRE(turn.tokens[5] == chat.tokenizer().FindAddedToken("</think>").value());
+  REQUIRE(chat->reply()->reasoning_content ==
+          chat.tokenizer().Decode(absl::MakeConstSpan(turn.tokens).first(5)).value());
+  REQUIRE_FALSE(turn.log.Joined(Kind::kText).empty());
+  REQUIRE(chat.Spelled() == chat.Published(kThinking));
+}
+
+TEST_CASE("a fork goes on with the messages of both") {
+  Chat chat({kPolite});
+  chat.Ask({User("What is the capital of France?")});
+  REQUIRE_OK(chat->Append({User("What is the capital of Italy?")}));
+  Turn begun = chat.Generate(3);
+  const absl::StatusOr<std::unique_ptr<Session>> session = chat.session().Fork();
+  REQUIRE_OK(session);
+  const std::unique_ptr<Conversation> fork = chat->Fork(session->get());
+  chat->EndTurn([](const ParserEvent&) {});
+  REQUIRE(fork->messages().size() == 4);
+  EventLog log;
+  for (Finish finish = Finish::kNone; finish == Finish::kNone;) {
+    const auto step = fork->Step([&](const ParserEvent& event) { log.Add(event); });
+    REQUIRE_OK(step);
+    finish = step->finish;
+  }
+  REQUIRE(fork->reply()->content == "The capital of Italy is Rome.");
+  REQUIRE(begun.log.Joined(Kind::kText) + log.Joined(Kind::kText) == fork->reply()->content);
+  REQUIRE(chat->reply()->content == begun.log.Joined(Kind::kText));
 }
 
 TEST_CASE("calls that are cut are closed") {
