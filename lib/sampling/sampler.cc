@@ -17,6 +17,7 @@ namespace dsv4 {
 namespace {
 
 constexpr uint32_t kWholeWord = ~uint32_t{0};
+constexpr float kMaxLogit = std::numeric_limits<float>::max();
 
 bool Contains(absl::Span<const uint32_t> mask, int32_t token) {
   return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
@@ -44,12 +45,6 @@ void ForEachToken(absl::Span<const uint32_t> mask, absl::Span<const uint32_t> al
 
 bool IsEmpty(absl::Span<const uint32_t> mask) {
   return std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; });
-}
-
-// A logit moved by a rule stays finite, so that it stays a candidate.
-float Finite(float logit) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  return std::clamp(logit, -kMax, kMax);
 }
 
 }  // namespace
@@ -96,20 +91,18 @@ absl::Span<const float> Sampler::Adjust(absl::Span<const float> logits,
   if (repetition || counted) {
     for (const int32_t token : history.tokens()) {
       float& logit = adjusted_[static_cast<size_t>(token)];
-      if (!std::isfinite(logit)) continue;
-      if (repetition) {
-        logit = Finite(logit > 0 ? logit / params_.repetition_penalty
-                                 : logit * params_.repetition_penalty);
+      if (repetition && std::isfinite(logit)) {
+        logit = logit > 0 ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
+        // What was finite stays so, to stay a candidate. The other rules cannot overflow.
+        logit = std::clamp(logit, -kMaxLogit, kMaxLogit);
       }
       const int32_t outputs = history.outputs(token);
       if (outputs == 0) continue;
-      logit = Finite(logit - params_.frequency_penalty * static_cast<float>(outputs) -
-                     params_.presence_penalty);
+      logit -= params_.frequency_penalty * static_cast<float>(outputs) + params_.presence_penalty;
     }
   }
   for (const LogitBias& entry : params_.logit_bias) {
-    float& logit = adjusted_[static_cast<size_t>(entry.token)];
-    if (std::isfinite(logit)) logit = Finite(logit + entry.bias);
+    adjusted_[static_cast<size_t>(entry.token)] += entry.bias;
   }
   return adjusted_;
 }
@@ -153,8 +146,8 @@ bool Sampler::ShapePoint(absl::Span<const float> logits, absl::Span<const uint32
   float best_logit = -std::numeric_limits<float>::infinity();
   ForEachToken(choosable_, allowed, [&](int32_t token) {
     const float logit = logits[static_cast<size_t>(token)];
-    // NaN compares false; the other infinity is above max().
-    if (logit > best_logit && logit <= std::numeric_limits<float>::max()) {
+    // NaN compares false; the other infinity is above the maximum.
+    if (logit > best_logit && logit <= kMaxLogit) {
       best = token;
       best_logit = logit;
     }
