@@ -24,9 +24,14 @@ constexpr std::array kPointNames = {
 };
 static_assert(kPointNames.size() == static_cast<size_t>(Point::kCount));
 
+constexpr const char* kNumericsNames[] = {"published", "fp32", "exact"};
+
 }  // namespace
 
 const char* OpName(Op op) { return kOpNames[static_cast<size_t>(op)]; }
+const char* NumericsName(Numerics numerics) {
+  return kNumericsNames[static_cast<size_t>(numerics)];
+}
 const char* PointName(Point point) { return kPointNames[static_cast<size_t>(point)]; }
 
 }  // namespace dsv4

@@ -56,6 +56,8 @@ enum class Numerics : int32_t {
   kExact,      // f32 activations, no activation or cache quantiser; reference backend only
 };
 
+const char* NumericsName(Numerics numerics);  // "published", "fp32", "exact"
+
 // Where published numerics round to bf16 or quantise: each can be left out in the reference
 // backend, so that tests can show that the oracle's rules notice it.
 enum class Point : int32_t {
