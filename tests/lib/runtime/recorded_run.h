@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of sessions that are compared bit for bit: the tokens, and all the logits that each of them
+// was chosen from. A confident model's tokens hide wrong rows; its logits do not.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "lib/text/chat_message.h"
+#include "tests/support/bundled_model.h"
+
+namespace dsv4::test {
+
+struct RecordedRun {
+  std::vector<int32_t> tokens;                   // generated
+  std::map<int64_t, std::vector<float>> logits;  // by the position of the token chosen from them
+  Finish finish = Finish::kNone;
+
+  bool operator==(const RecordedRun& other) const {
+    return tokens == other.tokens && logits == other.logits && finish == other.finish;
+  }
+};
+
+// Everything that `session` chooses from here on is recorded in `run`, which must outlive it.
+inline void RecordTo(Session& session, RecordedRun* run) {
+  session.timeline().set_logits_tap([run](int64_t position, absl::Span<const float> logits) {
+    run->logits[position].assign(logits.begin(), logits.end());
+  });
+}
+
+// Steps until `count` tokens or the turn's end. What a draft decided beyond the last token that is
+// delivered is not part of the run. False when a step fails. Any thread.
+inline bool Continue(Session& session, int64_t count, RecordedRun* run) {
+  RecordTo(session, run);
+  for (int64_t i = 0; i < count && run->finish == Finish::kNone; ++i) {
+    const absl::StatusOr<StepResult> step = session.Step();
+    if (!step.ok()) return false;
+    run->tokens.push_back(step->token);
+    run->finish = step->finish;
+  }
+  run->logits.erase(run->logits.lower_bound(static_cast<int64_t>(session.tokens().size())),
+                    run->logits.end());
+  session.timeline().set_logits_tap(nullptr);
+  return true;
+}
+
+inline RecordedRun RunAlone(const std::shared_ptr<Engine>& engine,
+                            const std::vector<int32_t>& prompt, int64_t count,
+                            const SamplingParams& sampling = {}) {
+  const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
+  REQUIRE_OK(session->Sync(prompt));
+  RecordedRun run;
+  REQUIRE(Continue(*session, count, &run));
+  return run;
+}
+
+// One session and one thread for each prompt, all at once.
+inline std::vector<RecordedRun> RunTogether(const std::shared_ptr<Engine>& engine,
+                                            const std::vector<std::vector<int32_t>>& prompts,
+                                            int64_t count, const SamplingParams& sampling = {}) {
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    sessions.push_back(OpenColdSession(engine, sampling));
+    REQUIRE_OK(sessions.back()->Sync(prompt));
+  }
+  std::vector<RecordedRun> runs(prompts.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    threads.emplace_back([&, i] { (void)Continue(*sessions[i], count, &runs[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return runs;
+}
+
+std::vector<int32_t> ChatPrompt(const Engine& engine, const std::string& question,
+                                ThinkingMode mode = ThinkingMode::kChat);
+
+// Prompts of 1 to about 400 tokens: chats that the model knows the answers to, and noise.
+std::vector<std::vector<int32_t>> VariedPrompts(const Engine& engine, size_t count);
+
+}  // namespace dsv4::test

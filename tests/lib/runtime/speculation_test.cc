@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/speculation.h"
+
+#include "kernels/op/kv_layout.h"
+#include "tests/lib/runtime/recorded_run.h"
+
+namespace dsv4 {
+namespace {
+
+using test::AnyTokens;
+using test::OpenBundled;
+using test::OpenColdSession;
+using test::RecordedRun;
+using test::RunAlone;
+using test::RunTogether;
+using test::VariedPrompts;
+
+constexpr int64_t kTokens = 24;
+
+EngineOptions Options(int32_t max_drafts, Backend backend = Backend::kCpu) {
+  return {.backend = backend,
+          .numerics = backend == Backend::kCpu ? Numerics::kPublished : Numerics::kExact,
+          .context_tokens = 1024,
+          .cache_tokens = 8192,
+          .max_sessions = 6,
+          .prefill_chunk_tokens = 64,
+          .threads = 2,
+          .max_draft_tokens = max_drafts};
+}
+
+// `prompts`, at each concurrency in turn, with each number of drafts, against a run without.
+void CompareWithDrafts(const EngineOptions& options, size_t prompt_count, int32_t draft_step) {
+  const std::shared_ptr<Engine> engine = OpenBundled(options);
+  EngineOptions plain_options = options;
+  plain_options.max_draft_tokens = 0;
+  const std::shared_ptr<Engine> plain = OpenBundled(plain_options);
+  const std::vector<std::vector<int32_t>> prompts = VariedPrompts(*engine, prompt_count);
+  std::vector<RecordedRun> expected;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    expected.push_back(RunAlone(plain, prompt, kTokens));
+  }
+  const size_t concurrencies[] = {1, 2, 4, 6};
+  for (int32_t drafts = 1; drafts <= 7; drafts += draft_step) {
+    size_t round = static_cast<size_t>(drafts);
+    for (size_t begin = 0; begin < prompts.size();) {
+      const size_t count = std::min(concurrencies[round++ % 4], prompts.size() - begin);
+      CAPTURE(drafts, begin, count);
+      const auto first = prompts.begin() + static_cast<ptrdiff_t>(begin);
+      const std::vector<RecordedRun> runs =
+          RunTogether(engine, {first, first + static_cast<ptrdiff_t>(count)}, kTokens,
+                      {.draft_tokens = drafts});
+      for (size_t i = 0; i < count; ++i) {
+        CAPTURE(i);
+        REQUIRE(runs[i].tokens == expected[begin + i].tokens);
+        REQUIRE((runs[i] == expected[begin + i]));
+      }
+      begin += count;
+    }
+  }
+}
+
+TEST_CASE("drafts change no token and no logit, whatever runs beside") {
+  CompareWithDrafts(Options(7), 20, 1);
+}
+
+TEST_CASE("drafts change no token and no logit under exact numerics") {
+  CompareWithDrafts(Options(7, Backend::kReference), 2, 3);
+}
+
+TEST_CASE("drafts change nothing on 200 prompts", "[.long]") {
+  CompareWithDrafts(Options(7), 200, 1);
+}
+
+// A drafter that knows what comes, and is right with a chance.
+Timeline::Proposer ProposeFrom(const std::vector<int32_t>& straight, size_t prompt_tokens,
+                               uint32_t right_of_8) {
+  return [=, state = 1u](absl::Span<const int32_t> timeline,
+                         absl::Span<int32_t> drafts) mutable -> size_t {
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      state = state * 1664525u + 1013904223u;
+      const size_t at = timeline.size() + i - prompt_tokens;
+      const int32_t right = at < straight.size() ? straight[at] : 5;
+      drafts[i] = (state >> 24) % 8 < right_of_8 ? right : (right + 1) % 2000;
+    }
+    return drafts.size();
+  };
+}
+
+TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(7));
+  for (const std::vector<int32_t>& prompt :
+       {AnyTokens(120, 1), AnyTokens(250, 2), AnyTokens(3, 3)}) {
+    constexpr int64_t kCount = 40;  // past positions 128 and 256
+    const SamplingParams plain{.banned_tokens = engine->eos_tokens()};
+    const RecordedRun straight = RunAlone(engine, prompt, kCount, plain);
+    // Drafts reach beyond the last token.
+    const std::vector<int32_t> future = RunAlone(engine, prompt, kCount + 7, plain).tokens;
+    for (const int32_t drafts : {1, 2, 3, 5, 7}) {
+      for (const uint32_t right_of_8 : {0u, 3u, 7u, 8u}) {
+        CAPTURE(prompt.size(), drafts, right_of_8);
+        SamplingParams sampling = plain;
+        sampling.draft_tokens = drafts;
+        const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
+        session->timeline().set_proposer(ProposeFrom(future, prompt.size(), right_of_8));
+        REQUIRE_OK(session->Sync(prompt));
+        RecordedRun run;
+        REQUIRE(Continue(*session, kCount, &run));
+        REQUIRE((run == straight));
+        const SpeculationStats stats = session->stats().speculation;
+        REQUIRE(stats.drafted > 0);
+        if (right_of_8 == 0) REQUIRE(stats.accepted == 0);
+        if (right_of_8 == 8) {
+          REQUIRE(stats.accepted == stats.drafted);
+          REQUIRE(stats.acceptance_length() == Approx(1 + drafts));
+        }
+      }
+    }
+  }
+}
+
+// 8 tokens a step: 40 steps of 7 wrong drafts are given up after the 64th draft.
+TEST_CASE("drafting is given up when drafts are never right, with a reason") {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(7));
+  const std::vector<int32_t> prompt = AnyTokens(40, 1);
+  SamplingParams sampling{.banned_tokens = engine->eos_tokens()};
+  const RecordedRun straight = RunAlone(engine, prompt, 30, sampling);
+  sampling.draft_tokens = 7;
+  const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
+  session->timeline().set_proposer(ProposeFrom(straight.tokens, prompt.size(), 0));
+  REQUIRE_OK(session->Sync(prompt));
+  RecordedRun run;
+  REQUIRE(Continue(*session, 30, &run));
+  REQUIRE((run == straight));
+  const SpeculationStats stats = session->stats().speculation;
+  REQUIRE(stats.drafted == 70);
+  REQUIRE(stats.steps_by_accepted[0] == 10);
+  REQUIRE(stats.fall_back == "fewer than 10 % of the last 64 draft tokens were accepted");
+  // A new prompt tries again.
+  REQUIRE_OK(session->Sync(AnyTokens(30, 2)));
+  REQUIRE(session->stats().speculation.fall_back.empty());
+}
+
+// mtp_acceptance of gates.json is 1.0: the training code's first drafts were all right.
+TEST_CASE("the MTP block's first drafts of known answers are right") {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(3));
+  SpeculationStats total;
+  for (const char* question : {"Do you know the capital of Russia?", "What is 3 plus 4?",
+                               "What is the capital of France?"}) {
+    const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 3});
+    REQUIRE_OK(session->Sync(test::ChatPrompt(*engine, question)));
+    RecordedRun run;
+    REQUIRE(Continue(*session, 100, &run));
+    CAPTURE(question, session->stats().speculation.steps_by_accepted[0]);
+    REQUIRE(run.finish == Finish::kStop);
+    REQUIRE(session->stats().speculation.first_acceptance() == 1);
+  }
+}
+
+TEST_CASE("more drafts than planned are refused, and drafts end with the answer's limits") {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(2));
+  REQUIRE_FAILS(Session::Open(engine, {.draft_tokens = 3}), absl::StatusCode::kInvalidArgument,
+                "draft_tokens is 3; the engine was opened with max_draft_tokens = 2");
+  REQUIRE_FAILS(Engine::Open(test::kBundledModel, {.max_draft_tokens = 8}),
+                absl::StatusCode::kInvalidArgument, "max_draft_tokens = 8 is not in 1..7");
+  for (const int64_t limit : {1, 2, 3, 4, 5}) {
+    const std::unique_ptr<Session> session =
+        OpenColdSession(engine, {.max_tokens = limit, .draft_tokens = 2});
+    REQUIRE_OK(session->Sync(test::ChatPrompt(*engine, "Do you know the capital of Russia?")));
+    RecordedRun run;
+    REQUIRE(Continue(*session, 100, &run));
+    REQUIRE(static_cast<int64_t>(run.tokens.size()) == limit);
+    REQUIRE(run.finish == Finish::kLength);
+  }
+  // To the end of the context.
+  const std::unique_ptr<Session> session =
+      OpenColdSession(engine, {.banned_tokens = engine->eos_tokens(), .draft_tokens = 2});
+  REQUIRE_OK(session->Sync(AnyTokens(1010, 1)));
+  RecordedRun run;
+  REQUIRE(Continue(*session, 100, &run));
+  REQUIRE(run.tokens.size() == 14);
+  REQUIRE(run.finish == Finish::kContextFull);
+}
+
+// A flipped bit in a row that the next step sees must show, or the comparisons above prove nothing.
+TEST_CASE("a damaged cache row changes the logits") {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(3));
+  const std::vector<int32_t> prompt = AnyTokens(300, 5);
+  const RecordedRun straight = RunAlone(engine, prompt, 5);
+  const std::unique_ptr<Session> session = OpenColdSession(engine);
+  REQUIRE_OK(session->Sync(prompt));
+  REQUIRE_OK(session->Prefill(0, nullptr));
+  // The window row of the last position, in layer 0: its slot of every block, for the session does
+  // not say which block is its own.
+  const KvCache& cache = engine->cache();
+  for (int32_t block = 0; block < cache.plan().window_blocks; ++block) {
+    cache.layer(0).window.Row(block, (prompt.size() - 1) % kWindowBlockTokens)[1] ^= std::byte{64};
+  }
+  RecordedRun run;
+  REQUIRE(Continue(*session, 5, &run));
+  REQUIRE_FALSE((run == straight));
+}
+
+}  // namespace
+}  // namespace dsv4
