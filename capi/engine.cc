@@ -3,6 +3,7 @@
 #include <dsv4/engine.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "capi/guard.h"
@@ -55,6 +56,33 @@ dsv4_numerics NumericsTo(Numerics numerics) {
   return DSV4_NUMERICS_PUBLISHED;
 }
 
+struct NamedCacheFormat {
+  dsv4_cache_format value;
+  RowFormat format;
+};
+
+constexpr NamedCacheFormat kCacheFormats[] = {
+    {DSV4_CACHE_PACKED, RowFormat::kPacked},
+    {DSV4_CACHE_BF16, RowFormat::kBf16},
+    {DSV4_CACHE_FP8_PER_TENSOR, RowFormat::kFp8PerTensor},
+    {DSV4_CACHE_F32, RowFormat::kF32},
+};
+
+absl::StatusOr<std::optional<RowFormat>> CacheFormatFrom(dsv4_cache_format value) {
+  if (value == DSV4_CACHE_AUTO) return std::nullopt;
+  for (const NamedCacheFormat& named : kCacheFormats) {
+    if (named.value == value) return named.format;
+  }
+  return InvalidArgument("options.cache_format is ", value, "; expected a DSV4_CACHE_ value");
+}
+
+dsv4_cache_format CacheFormatTo(RowFormat format) {
+  for (const NamedCacheFormat& named : kCacheFormats) {
+    if (named.format == format) return named.value;
+  }
+  return DSV4_CACHE_AUTO;
+}
+
 absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   EngineOptions options;
   if (given == nullptr) return options;
@@ -62,6 +90,8 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   DSV4_ASSIGN_OR_RETURN(options.backend, BackendFrom(in.backend));
   DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
+  DSV4_ASSIGN_OR_RETURN(options.cache_format, CacheFormatFrom(in.cache_format));
   if (in.device_count > 1)
     return Unsupported("options.device_count is ", in.device_count,
                        "; only one device is supported");
@@ -97,6 +127,7 @@ dsv4_engine_info InfoFrom(const Engine& engine) {
   out.weight_bytes = static_cast<uint64_t>(info.weight_bytes);
   out.cache_bytes = static_cast<uint64_t>(info.cache_bytes);
   out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
+  out.cache_format = CacheFormatTo(info.cache_format);
   return out;
 }
 

@@ -22,6 +22,16 @@ typedef int32_t dsv4_numerics;
 #define DSV4_NUMERICS_FP32 ((dsv4_numerics)1)      /* reference backend only */
 #define DSV4_NUMERICS_EXACT ((dsv4_numerics)2)     /* reference backend only */
 
+/* How rows of the cache are stored. PACKED and BF16 hold the rows of published numerics exactly and
+ * give the same bits; the others are for FP32 and EXACT. A format that the numerics cannot use is
+ * UNSUPPORTED. */
+typedef int32_t dsv4_cache_format;
+#define DSV4_CACHE_AUTO ((dsv4_cache_format)0)           /* PACKED, or F32 */
+#define DSV4_CACHE_PACKED ((dsv4_cache_format)1)         /* 584 bytes: fp8 with scales, and bf16 */
+#define DSV4_CACHE_BF16 ((dsv4_cache_format)2)           /* 1024 bytes */
+#define DSV4_CACHE_FP8_PER_TENSOR ((dsv4_cache_format)3) /* 512 bytes: fp8 without scales */
+#define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
+
 typedef int32_t dsv4_progress_phase;
 #define DSV4_PROGRESS_LOAD ((dsv4_progress_phase)1)    /* unit: bytes */
 #define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2) /* unit: tokens */
@@ -46,9 +56,11 @@ typedef struct dsv4_engine_options {
   int32_t reserved;          /* 0 */
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;
+  dsv4_cache_format cache_format;
+  int32_t reserved2; /* 0 */
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT \
-  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL }
+  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0 }
 
 /* The effective configuration and the planned memory. */
 typedef struct dsv4_engine_info {
@@ -69,9 +81,11 @@ typedef struct dsv4_engine_info {
   uint64_t weight_bytes;    /* mapped from the checkpoint, or copied out of it */
   uint64_t cache_bytes;     /* KV block pool and compressor states */
   uint64_t workspace_bytes; /* activations and scratch */
+  dsv4_cache_format cache_format;
+  int32_t reserved;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT \
-  { sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated). `options` may be NULL. On success *engine
  * is owned by the caller. A folder without tokenizer.json opens too; text functions then return

@@ -67,9 +67,12 @@ static void test_options(void) {
   EXPECT_REFUSED(max_sessions, INT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "max_sessions");
   EXPECT_REFUSED(prefill_chunk_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "prefill_chunk_tokens");
   EXPECT_REFUSED(threads, -1, DSV4_ERR_INVALID_ARGUMENT, "threads");
+  EXPECT_REFUSED(cache_format, 5, DSV4_ERR_INVALID_ARGUMENT, "options.cache_format is 5");
+  EXPECT_REFUSED(cache_format, DSV4_CACHE_FP8_PER_TENSOR, DSV4_ERR_UNSUPPORTED,
+                 "option cache_format = fp8_per_tensor with published numerics");
+  EXPECT_REFUSED(reserved2, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved2");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
-  EXPECT_REFUSED(struct_size, sizeof(dsv4_engine_options) - 1, DSV4_ERR_INVALID_ARGUMENT,
-                 "options.struct_size is 71");
+  EXPECT_REFUSED(struct_size, 72 - 1, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 71");
   EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");
 
   const int32_t other_device[] = {5};
@@ -106,7 +109,7 @@ static void test_longer_structs(void) {
   EXPECT(info.later == 0);
   EXPECT(info.beyond == UINT64_MAX);
 
-  info.known.struct_size = sizeof(dsv4_engine_info) - 1;
+  info.known.struct_size = 88 - 1;
   EXPECT_FAILS(dsv4_engine_get_info(engine, &info.known, &error), DSV4_ERR_INVALID_ARGUMENT,
                "info.struct_size is 87");
   EXPECT_FAILS(dsv4_engine_get_info(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -116,8 +119,40 @@ static void test_longer_structs(void) {
   engine = NULL;
   options.later[1] = 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
-               "options sets a field at byte 80");
+               "options sets a field at byte 88");
   EXPECT(engine == NULL);
+}
+
+/* A caller built against the first header: its struct ends before cache_format. */
+static void test_shorter_structs(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  options.struct_size = 72;
+  options.context_tokens = 300;
+  options.cache_format = 99;
+  dsv4_engine* engine = open_engine(options);
+  dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  info.struct_size = 88;
+  info.cache_format = 99;
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  EXPECT(info.context_tokens == 300);
+  EXPECT(info.cache_format == 99);
+  dsv4_engine_close(engine);
+}
+
+/* The formats that published numerics can use: read back, with the bytes they take. */
+static void test_cache_formats(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine_info info[2] = {DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT};
+  const dsv4_cache_format formats[2] = {DSV4_CACHE_PACKED, DSV4_CACHE_BF16};
+  for (int i = 0; i < 2; ++i) {
+    options.context_tokens = 1024;
+    options.cache_format = formats[i];
+    dsv4_engine* engine = open_engine(options);
+    EXPECT_OK(dsv4_engine_get_info(engine, &info[i], &error));
+    EXPECT(info[i].cache_format == formats[i]);
+    dsv4_engine_close(engine);
+  }
+  EXPECT(info[0].cache_bytes < info[1].cache_bytes);
 }
 
 static void test_info(void) {
@@ -146,6 +181,7 @@ static void test_info(void) {
   EXPECT(info.has_mtp == 1);
   EXPECT(info.weight_bytes >= 20234756u && info.weight_bytes < 30000000u);
   EXPECT(info.cache_bytes > 0);
+  EXPECT(info.cache_format == DSV4_CACHE_PACKED);
   EXPECT(info.workspace_bytes > 0);
 
   const dsv4_tokenizer* tokenizer = NULL;
@@ -233,6 +269,8 @@ int main(void) {
   test_arguments();
   test_options();
   test_longer_structs();
+  test_shorter_structs();
+  test_cache_formats();
   test_info();
   test_progress();
   test_closing_returns_memory();
