@@ -302,6 +302,80 @@ TEST_CASE("ending a turn delivers what was held back") {
   REQUIRE(chat.Spelled() == chat.Published(kChat));
 }
 
+// The model made to say `text`, markers as their tokens, and then no more.
+SamplingParams Saying(const std::string& text) {
+  const auto tokenizer = Tokenizer::Load(test::kBundledModel + "/tokenizer.json").value();
+  std::vector<int32_t> ids =
+      tokenizer->Encode(text + "<｜end▁of▁sentence｜>", {.added_tokens = true}).value();
+  return {.forced_tokens = std::move(ids)};
+}
+
+std::string CallOf(const std::string& value) {
+  return "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+         "string=\"false\">" +
+         value + "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
+}
+
+// No token parts the reasoning from the call that ends it. While the reasoning is kept, so is all
+// that was sampled; when it is dropped, the call is rendered.
+TEST_CASE("a call that ends the reasoning without its token") {
+  for (const ChatOptions& options : {kKeeping, kThinking}) {
+    Chat chat({User("Hi")}, options, Saying("A call." + CallOf("1")));
+    const Turn turn = chat.Generate();
+    REQUIRE(turn.finish == Finish::kStop);
+    REQUIRE(chat->reply()->reasoning_content == "A call.");
+    REQUIRE(chat->reply()->tool_calls.at(0).arguments == R"({"a": 1})");
+    REQUIRE_OK(chat->Append({User("And now?")}));
+    REQUIRE(chat.Contains(turn.tokens) == !options.drop_thinking);
+    REQUIRE((chat.Spelled() == chat.Published(options)) == options.drop_thinking);
+  }
+}
+
+// The parser passes on what the encoder would not read.
+TEST_CASE("arguments that are nested too deeply do not end the conversation") {
+  const std::string deep = std::string(1000, '[') + std::string(1000, ']');
+  Chat chat({User("Hi")}, kChat, Saying(CallOf(deep)), /*context_tokens=*/4096);
+  const Turn turn = chat.Generate(3000);
+  REQUIRE(turn.finish == Finish::kStop);
+  REQUIRE(turn.log.Joined(Kind::kToolCallArguments, 0) == R"({"a": )" + deep + "}");
+  REQUIRE(chat->reply()->tool_calls.at(0).arguments ==
+          R"({"arguments": "{\"a\": )" + deep + R"(}"})");
+  REQUIRE_OK(chat->Append({User("And now?")}));
+  REQUIRE(chat.Contains(turn.tokens));
+}
+
+TEST_CASE("markers that the model wrote out of place stay in the timeline") {
+  struct Case {
+    std::string said, content;
+    int malformed;
+  };
+  for (const Case& c :
+       {Case{"Ho<think>ho", "Hoho", 1}, Case{"Ho<｜User｜>ho", "Ho<｜User｜>ho", 0}}) {
+    Chat chat({User("Hi")}, kChat, Saying(c.said));
+    const Turn turn = chat.Generate();
+    REQUIRE(turn.log.Count(Kind::kMalformed) == c.malformed);
+    REQUIRE(chat->reply()->content == c.content);
+    REQUIRE_OK(chat->Append({User("And now?")}));
+    REQUIRE(chat.Contains(turn.tokens));
+  }
+}
+
+TEST_CASE("a turn cut within a character") {
+  SamplingParams sampling = Saying("\xF0\x9F\x90\x88");
+  REQUIRE(sampling.forced_tokens.size() > 2);
+  for (const int64_t limit : {0, 1}) {
+    sampling.max_tokens = limit;
+    Chat chat({User("Hi")}, kChat, sampling);
+    Turn turn = chat.Generate(1);
+    REQUIRE((turn.finish == Finish::kLength) == (limit == 1));
+    chat->EndTurn([&](const ParserEvent& event) { turn.log.Add(event); });
+    REQUIRE(turn.log.Joined(Kind::kText) == "\xEF\xBF\xBD");
+    REQUIRE_OK(chat->Append({User("And now?")}));
+    REQUIRE(chat.Contains(turn.tokens));
+    REQUIRE(chat.Spelled() == chat.Published(kChat));
+  }
+}
+
 TEST_CASE("a budget of reasoning ends it by its token") {
   Chat chat({User("Calculate 91 + 49.")}, kThinking, {.max_thinking_tokens = 5});
   const Turn turn = chat.Generate();
