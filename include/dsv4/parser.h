@@ -3,7 +3,8 @@
  * A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
  * the pieces it arrives in. Works without an engine. What the published parser refuses (see
  * dsv4_chat_parse for a whole completion) is delivered all the same, with an event that says what
- * is wrong.
+ * is wrong; two things that models leave out are taken as meant: the end of the reasoning and the
+ * line breaks before tool calls.
  */
 #ifndef DSV4_PARSER_H_
 #define DSV4_PARSER_H_

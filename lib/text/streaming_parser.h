@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
 // the pieces it arrives in. What the published parser accepts (completion_parser.h) gives the same
-// message here; what it refuses is delivered all the same, with an event that says what is wrong.
+// message here; what it refuses is delivered all the same, with an event that says what is wrong,
+// unless only </think> or the line breaks before tool calls are missing.
 #pragma once
 
 #include <cstddef>
