@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random operations on a few sessions from several threads, in a cache that overflows often. Every
+// session that lives must hold what a straight run of its prompt gives, and nothing may be left.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/lib/runtime/recorded_run.h"
+#include "tests/support/bundled_model.h"
+
+namespace dsv4 {
+namespace {
+
+using test::AnyTokens;
+using test::OpenBundled;
+
+constexpr int kThreads = 8;
+constexpr size_t kSlots = 10;  // more than max_sessions: opening fails, too
+
+EngineOptions SmallCache() {
+  return {.context_tokens = 640,
+          .cache_tokens = 1280,
+          .max_sessions = 7,
+          .prefill_chunk_tokens = 96,
+          .threads = 2,
+          .max_draft_tokens = 3};
+}
+
+// Prompts that share prefixes of several lengths.
+std::vector<int32_t> SomePrompt(std::mt19937& random) {
+  std::vector<int32_t> prompt = AnyTokens(random() % 3 == 0 ? 300 : 530, 1 + random() % 2);
+  prompt.resize(1 + random() % prompt.size());
+  const std::vector<int32_t> tail =
+      AnyTokens(static_cast<int64_t>(random() % 20), 10 + random() % 3);
+  prompt.insert(prompt.end(), tail.begin(), tail.end());
+  return prompt;
+}
+
+// Greedy sessions with and without drafts, and sampled ones whose text the seed fixes.
+SamplingParams SomeSampling(std::mt19937& random) {
+  switch (random() % 4) {
+    case 0:
+      return {.draft_tokens = 1 + static_cast<int32_t>(random() % 3)};
+    case 1:
+      return {.temperature = 1, .top_p = 0.9f, .seed = 1 + random() % 2};
+    default:
+      return {};
+  }
+}
+
+struct Slot {
+  std::mutex mutex;  // the session belongs to one thread at a time
+  std::unique_ptr<Session> session;
+  SamplingParams sampling;
+  // For Cancel, which needs no ownership but a session that lives.
+  std::mutex life;
+};
+
+class Soak {
+ public:
+  explicit Soak(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  void Run(int operations) {
+    operations_ = operations;
+    std::vector<std::thread> threads;
+    for (uint32_t i = 1; i < kThreads; ++i) threads.emplace_back([this, i] { Work(i); });
+    threads.emplace_back([this] { CancelNowAndThen(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // Of the sessions that live: prompt, output, and how it was chosen.
+  struct Outcome {
+    std::vector<int32_t> prompt, output;
+    SamplingParams sampling;
+  };
+  std::vector<Outcome> Finish() {
+    std::vector<Outcome> outcomes;
+    for (Slot& slot : slots_) {
+      if (slot.session == nullptr) continue;
+      // Whatever happened to it, it goes on.
+      const absl::StatusOr<StepResult> step = slot.session->Step();
+      REQUIRE((step.ok() || Tolerated(step.status())));
+      const absl::Span<const int32_t> tokens = slot.session->tokens();
+      const auto prompt = static_cast<size_t>(slot.session->stats().prompt_tokens);
+      outcomes.push_back({{tokens.begin(), tokens.begin() + prompt},
+                          {tokens.begin() + prompt, tokens.end()},
+                          slot.sampling});
+      slot.session.reset();
+    }
+    return outcomes;
+  }
+
+  int unexpected() const { return unexpected_; }
+  int refused() const { return refused_; }
+  int cancelled() const { return cancelled_; }
+
+ private:
+  // What a full cache, a cancel or an empty session may answer.
+  static bool Tolerated(const absl::Status& status) {
+    return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsOutOfRange(status) ||
+           absl::IsInvalidArgument(status);
+  }
+
+  void Count(const absl::Status& status) {
+    if (status.ok()) return;
+    if (absl::IsAborted(status)) ++refused_;
+    if (absl::IsCancelled(status)) ++cancelled_;
+    if (!Tolerated(status)) ++unexpected_;
+  }
+
+  void Work(uint32_t seed) {
+    std::mt19937 random(seed);
+    while (operations_.fetch_sub(1) > 0) {
+      Slot& slot = slots_[random() % kSlots];
+      std::unique_lock lock(slot.mutex, std::try_to_lock);
+      if (lock.owns_lock()) Operate(slot, random);
+    }
+  }
+
+  void CancelNowAndThen() {
+    std::mt19937 random(100);
+    while (operations_.load() > 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      Slot& slot = slots_[random() % kSlots];
+      std::lock_guard alive(slot.life);
+      if (slot.session == nullptr) continue;
+      slot.session->Cancel();
+      --operations_;
+    }
+  }
+
+  void Replace(Slot& slot, absl::StatusOr<std::unique_ptr<Session>> session) {
+    Count(session.status());
+    if (!session.ok()) return;
+    std::lock_guard alive(slot.life);
+    slot.session = *std::move(session);
+  }
+
+  void Operate(Slot& slot, std::mt19937& random) {
+    if (slot.session == nullptr) {
+      slot.sampling = SomeSampling(random);
+      Replace(slot, Session::Open(engine_, slot.sampling, random() % 2));
+      if (slot.session != nullptr) Count(slot.session->Sync(SomePrompt(random)).status());
+      return;
+    }
+    Session& session = *slot.session;
+    const int64_t tokens = static_cast<int64_t>(session.tokens().size());
+    switch (random() % 16) {
+      case 0:
+        Count(session.Sync(SomePrompt(random)).status());
+        break;
+      case 1: {  // goes on after what it holds
+        std::vector<int32_t> longer(session.tokens().begin(), session.tokens().end());
+        const std::vector<int32_t> more = AnyTokens(static_cast<int64_t>(random() % 40) + 1, 5);
+        longer.insert(longer.end(), more.begin(), more.end());
+        Count(session.Sync(longer).status());
+        break;
+      }
+      case 2:
+        Count(session.Rewind(static_cast<int64_t>(random() % (tokens + 1))).status());
+        break;
+      case 3:
+        Fork(slot, random);
+        break;
+      case 4: {
+        std::lock_guard alive(slot.life);
+        slot.session.reset();
+        break;
+      }
+      case 5:
+        SaveAndLoad(slot, random);
+        break;
+      case 6:
+        Count(session.Prefill(static_cast<int64_t>(random() % 200), nullptr).status());
+        break;
+      default:
+        for (uint32_t i = random() % 5; i > 0; --i) Count(session.Step().status());
+    }
+  }
+
+  // Locks a second slot without waiting: two threads may want each other's.
+  void Fork(Slot& slot, std::mt19937& random) {
+    Slot& other = slots_[random() % kSlots];
+    std::unique_lock lock(other.mutex, std::defer_lock);
+    if (&other == &slot || !lock.try_lock() || other.session != nullptr) return;
+    other.sampling = slot.sampling;
+    Replace(other, slot.session->Fork());
+  }
+
+  void SaveAndLoad(Slot& slot, std::mt19937& random) {
+    std::vector<uint8_t> image(static_cast<size_t>(slot.session->SaveBytes()));
+    slot.session->SaveTo(absl::MakeSpan(image));
+    Slot& other = slots_[random() % kSlots];
+    std::unique_lock lock(other.mutex, std::defer_lock);
+    if (&other == &slot || !lock.try_lock() || other.session == nullptr) return;
+    Count(other.session->SetSampling(slot.sampling));
+    other.sampling = slot.sampling;
+    const absl::Status loaded = other.session->Load(image, "image");
+    Count(loaded);
+    // A session that keeps its old text was not sampled as it is from now on.
+    if (!loaded.ok()) Count(other.session->Rewind(other.session->stats().prompt_tokens).status());
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::array<Slot, kSlots> slots_;
+  std::atomic<int> operations_{0};
+  std::atomic<int> unexpected_{0}, refused_{0}, cancelled_{0};
+};
+
+void RunSoak(int operations) {
+  const std::shared_ptr<Engine> engine = OpenBundled(SmallCache());
+  std::vector<Soak::Outcome> outcomes;
+  {
+    Soak soak(engine);
+    soak.Run(operations);
+    outcomes = soak.Finish();
+    WARN(operations << " operations: " << soak.refused() << " refused by a full cache, "
+                    << soak.cancelled() << " cancelled, " << outcomes.size() << " sessions left");
+    REQUIRE(soak.unexpected() == 0);
+    REQUIRE(soak.refused() > 0);
+    REQUIRE(soak.cancelled() > 0);
+  }
+  const KvUse use = engine->cache().use();
+  REQUIRE(use.sequences == 0);
+  REQUIRE(use.windows.held() == 0);
+  REQUIRE(use.groups.held() == 0);
+  // The cache's own empty state.
+  REQUIRE(use.states.held() == 1);
+
+  REQUIRE_FALSE(outcomes.empty());
+  const std::shared_ptr<Engine> fresh = OpenBundled({.context_tokens = 640, .max_sessions = 1});
+  for (const Soak::Outcome& outcome : outcomes) {
+    if (outcome.output.empty()) continue;
+    SamplingParams sampling = outcome.sampling;
+    sampling.draft_tokens = 0;  // greedy then: drafts change nothing
+    const std::unique_ptr<Session> session = test::OpenColdSession(fresh, sampling);
+    REQUIRE_OK(session->Sync(outcome.prompt));
+    std::vector<int32_t> straight;
+    while (straight.size() < outcome.output.size()) {
+      const absl::StatusOr<StepResult> step = session->Step();
+      REQUIRE_OK(step);
+      straight.push_back(step->token);
+    }
+    REQUIRE(straight == outcome.output);
+  }
+}
+
+TEST_CASE("random operations from several threads leave sessions right and blocks free") {
+  RunSoak(300);
+}
+
+TEST_CASE("many random operations from several threads", "[.long]") { RunSoak(2000); }
+
+}  // namespace
+}  // namespace dsv4
