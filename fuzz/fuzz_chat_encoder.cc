@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a conversation: read, rendered to text, and rendered again in other ways that must
-// agree. The input is a line "OPTIONS CUT\n", each a character (OPTIONS: its lowest bits; CUT:
-// where the context ends), then the messages.
+// Any bytes as a conversation: read, rendered to text and to ids, and rendered again in other ways
+// that must agree. The input is a line "OPTIONS CUT\n", each a character (OPTIONS: its lowest bits;
+// CUT: where the context ends), then the messages.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
 #include "lib/text/python_json.h"
+#include "lib/text/tokenizer.h"
 #include "lib/text/unicode.h"
 
 namespace {
@@ -50,6 +51,24 @@ void CheckWritten(const ChatMessage& message) {
   }
 }
 
+const dsv4::Tokenizer& TinyTokenizer() {
+  static const auto loaded =
+      dsv4::Tokenizer::Load(DSV4_SOURCE_DIR "/models/dsv4-tiny/tokenizer.json");
+  Require(loaded.ok());
+  return **loaded;
+}
+
+// The ids spell the prompt.
+void CheckIds(absl::Span<const ChatMessage> messages, const ChatOptions& options,
+              const std::string& text) {
+  const auto ids = dsv4::RenderChat(TinyTokenizer(), messages, options);
+  Require(ids.ok());
+  const auto spelled = TinyTokenizer().Decode(*ids);
+  std::string expected;
+  dsv4::AppendSurrogatesReplaced(text, &expected);
+  Require(spelled.ok() && *spelled == expected);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -65,6 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto text = dsv4::RenderChatText(*messages, options);
   if (text.ok()) {
     Require(dsv4::ValidWtf8Prefix(*text) == text->size());
+    CheckIds(*messages, options, *text);
     // Effort is nothing without thinking.
     if (options.mode == dsv4::ThinkingMode::kChat) {
       ChatOptions other = options;

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tools/fuzz.sh SECONDS [NAME...]
 # Builds the fuzz targets in build-fuzz with clang, AddressSanitizer, UndefinedBehaviorSanitizer and
-# libFuzzer, and runs each (or those named, as in "json") for SECONDS on its corpus. What it finds
-# stays in build-fuzz/findings. Exits 77, with the reason, where clang or its runtime is missing and
-# cannot be installed.
+# libFuzzer, and runs each (or those named, as in "json") for SECONDS on its corpus, as many at a time
+# as there are cores. What it finds stays in build-fuzz/findings. Exits 77, with the reason, where
+# clang or its runtime is missing and cannot be installed.
 set -eu
 cd -P "$(dirname "$0")/.."
 case ${1-} in
@@ -25,12 +25,9 @@ can_fuzz() {
   return $status
 }
 if ! can_fuzz; then
-  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
-    apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends clang-14 \
-      libclang-rt-14-dev >&2 </dev/null || true
-  fi
+  tools/install_dependencies.sh clang-14 libclang-rt-14-dev || true
   if ! can_fuzz; then
-    echo "skipped: clang 14 with libFuzzer is not installed (apt-get install clang-14 libclang-rt-14-dev)"
+    echo "skipped: fuzzing needs clang 14 with libFuzzer (apt-get install clang-14 libclang-rt-14-dev)"
     exit 77
   fi
 fi
@@ -45,9 +42,9 @@ fi
 ninja -C $build fuzzers >&2
 mkdir -p $build/findings
 
-[ $# -gt 0 ] || set -- $(cd fuzz && ls fuzz_*.cc | sed 's/^fuzz_//; s/\.cc$//')
-status=0
-for name; do
+# fuzz NAME: one line of what came of it.
+fuzz() {
+  name=$1
   mkdir -p "$build/corpus/$name"
   set -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
     -artifact_prefix="$build/findings/$name-" -print_final_stats=1
@@ -59,7 +56,26 @@ for name; do
   else
     tail -n 60 "$build/fuzz_$name.log"
     echo "fuzz_$name: FAILED, input kept as $build/findings/$name-*"
-    status=1
+    return 1
   fi
+}
+
+[ $# -gt 0 ] || set -- $(cd fuzz && ls fuzz_*.cc | sed 's/^fuzz_//; s/\.cc$//')
+# As many at a time as there are cores. POSIX sh waits for a known child only.
+jobs=$(nproc)
+status=0
+running=
+for name; do
+  fuzz "$name" &
+  running="$running $!"
+  while [ "$(echo "$running" | wc -w)" -ge "$jobs" ]; do
+    first=${running# }
+    first=${first%% *}
+    running=${running#" $first"}
+    wait "$first" || status=1
+  done
+done
+for process in $running; do
+  wait "$process" || status=1
 done
 exit $status

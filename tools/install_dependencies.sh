@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The one list of Debian packages that building and testing the project needs. Installs what is
-# missing with apt-get when it may (root, or sudo without a password), and otherwise says exactly what
-# to install and fails. Says nothing when all is there; everything it prints goes to stderr.
+# usage: tools/install_dependencies.sh [PACKAGE...]
+# The one list of Debian packages that building and testing the project needs; others on request.
+# Installs what is missing with apt-get when it may (root, or sudo without a password), and otherwise
+# says exactly what to install and fails. Says nothing when all is there; everything it prints goes to
+# stderr.
 set -eu
 exec >&2 </dev/null
 
@@ -11,6 +13,7 @@ packages='
   libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev
   catch2 libbenchmark-dev
 '
+[ $# -eq 0 ] || packages=$*
 
 if ! command -v dpkg-query >/dev/null; then
   echo "note: not a Debian system, dependencies not checked; Debian calls them:" $packages

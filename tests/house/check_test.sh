@@ -28,6 +28,14 @@ closing() { tail -n 1 log; }
 mkdir tools
 cp "$source/tools/build.sh" "$source/tools/install_dependencies.sh" tools
 cp -r "$source/check" "$source/CMakePresets.json" "$source/.ci" .
+# A stand-in for fuzzing, which reports as told.
+echo 77 >fuzz_status
+cat >tools/fuzz.sh <<'FUZZ'
+#!/bin/sh
+echo "fuzzing for $1 s"
+exit "$(cat fuzz_status)"
+FUZZ
+chmod +x tools/fuzz.sh
 echo 'int main(void) { return 0; }' >main.c
 cat >CMakeLists.txt <<'PROJECT'
 cmake_minimum_required(VERSION 3.25)
@@ -56,6 +64,18 @@ expect 'short, long and sanitizer tests are counted' \
   test "$(closing)" = '100% tests passed, 0 tests failed out of 7'
 expect 'the long test ran' grep -q 'lengthy .* Passed' log
 expect 'a sanitizer build was made' test -x build-asan/program
+expect 'fuzzing takes its time' grep -qxF 'fuzzing for 60 s' log
+
+echo 0 >fuzz_status
+run ./check
+expect 'success with fuzzing' test "$status" -eq 0
+expect 'fuzzing is short' grep -qxF 'fuzzing for 10 s' log
+expect 'fuzzing counts as a test' test "$(closing)" = '100% tests passed, 0 tests failed out of 4'
+echo 1 >fuzz_status
+run ./check
+expect 'a finding is an exit code' test "$status" -eq 1
+expect 'the closing line counts a finding' test "$(closing)" = '75% tests passed, 1 tests failed out of 4'
+echo 77 >fuzz_status
 
 cmake -DWAVERING=1 build >log
 run ./check --full
@@ -73,7 +93,7 @@ expect 'an unknown option is refused' test "$status" -eq 2
 # A build folder that points at another tree, as in a copy of a built one.
 echo 'int main(void) { return 0; }' >main.c
 mkdir copy
-cp -r tools check CMakePresets.json CMakeLists.txt main.c build copy
+cp -r tools check fuzz_status CMakePresets.json CMakeLists.txt main.c build copy
 rm main.c
 run copy/check
 expect 'the copy builds itself' test "$status" -eq 0

@@ -25,10 +25,11 @@ expect() {  # WHAT CONDITION...
   fi
 }
 
-run() {
+run() {  # PACKAGE...
   : >"$place/calls"
   status=0
-  PATH="$place/bin:$PATH" CALLS="$place/calls" sh "$script" >"$place/out" 2>"$place/err" </dev/null || status=$?
+  PATH="$place/bin:$PATH" CALLS="$place/calls" sh "$script" "$@" >"$place/out" 2>"$place/err" </dev/null ||
+    status=$?
   expect 'nothing on stdout' test ! -s "$place/out"
 }
 
@@ -59,6 +60,11 @@ expect 'update comes first' sh -c "sed -n 1p '$place/calls' | grep -q 'apt-get .
 expect 'only what is missing is installed' \
   sh -c "sed -n 2p '$place/calls' | grep -q ' install --no-install-recommends libhwy-dev catch2$'"
 expect 'two calls of apt-get' test "$(wc -l <"$place/calls")" -eq 2
+
+run clang-14 libhwy-dev
+expect 'success with packages of the caller' test "$status" -eq 0
+expect 'only those are looked at' \
+  sh -c "sed -n 2p '$place/calls' | grep -q ' install --no-install-recommends libhwy-dev$'"
 
 # An ordinary user whom sudo lets in without a password; -n asks for none.
 stand_in id '[ -n "${SUDO_STANDIN-}" ] && echo 0 || echo 1000'
