@@ -11,6 +11,7 @@
 namespace dsv4 {
 namespace {
 
+constexpr int64_t kSparseBlocks = 16;  // 4096 tokens: see KvSequence::kSparseTokens
 constexpr BlockPool::Holder kMine = BlockPool::Holder::kPrefixCache;
 
 // At most half full, so that probes end soon.
@@ -108,11 +109,15 @@ bool PrefixCache::EvictLeaf() {
 
 bool PrefixCache::EvictSnapshot(const BlockPool& pool) {
   Node victim = kNone;
-  // Of snapshots used at the same time, those at rounder positions divide a long text better.
+  // First those inside a text that does not branch there, down to one in kSparseBlocks; what is
+  // left is where texts end or part, where they are most likely taken up again. Of snapshots used
+  // at the same time, those at rounder positions divide a long text better.
   const auto order = [&](Node node) {
     const Entry& entry = nodes_[node];
-    return std::tuple(entry.prompt, entry.used, std::countr_zero(static_cast<uint64_t>(entry.end)),
-                      entry.end);
+    const int64_t blocks = entry.end / kGroupBlockTokens;
+    const bool kept_longer = entry.children != 1 || blocks % kSparseBlocks == 0;
+    return std::tuple(kept_longer, entry.prompt, entry.used,
+                      std::countr_zero(static_cast<uint64_t>(blocks)), entry.end);
   };
   for (Node node = 0; node < groups_->size(); ++node) {
     const Snapshot& snapshot = nodes_[node].snapshot;

@@ -50,10 +50,11 @@ class PrefixCache {
   // Counts the node and all before it as used now.
   void Touch(Node node);
 
-  // Evicts what nobody else holds: generated text before prompts, then the least recently used.
+  // Evict what nobody else holds: generated text before prompts, then the least recently used.
   // False when there is nothing to evict.
   bool EvictLeaf();  // a node without children, for its group block
-  // A snapshot, for the blocks of it that `pool` owns: the state pool or the window pool.
+  // A snapshot, for the blocks of it that `pool` owns, the state pool or the window pool; thins out
+  // long texts before it takes their ends and branches.
   bool EvictSnapshot(const BlockPool& pool);
   // Removes the node of a group block if it has no children; false otherwise.
   bool Forget(int32_t group_block);

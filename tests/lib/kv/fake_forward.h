@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A forward pass whose every row and state is a hash of what it must depend on: the tokens up to
 // its position, the layer, the kind. So whatever a sequence shows can be held against its tokens
-// alone, without the code under test.
+// alone, without the code under test. One for each thread.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "lib/kv/kv_sequence.h"
@@ -57,7 +58,7 @@ class FakeForward {
         const int64_t ratio = cache_->shape().compress_ratios[static_cast<size_t>(i)];
         if (ratio == 0 || (p + 1) % ratio != 0) continue;
         const int32_t block = rows.group_blocks[p / kGroupBlockTokens];
-        bad_writes += block == kNoBlock || cache_->group_pool().shared(block);
+        bad_writes += Shared(cache_->group_pool(), block);
         const LayerCache& layer = cache_->layer(i);
         const int64_t slot = p % kGroupBlockTokens / ratio;
         Write(layer.groups, block, slot, Tag(text, p, i, kGroup));
@@ -66,8 +67,8 @@ class FakeForward {
     }
     for (int32_t i = 0; i < rows.save_count; ++i) {
       const StateSave& save = rows.saves[i];
-      bad_writes += cache_->state_pool().shared(
-          static_cast<int32_t>((save.state - cache_->state(0)) / cache_->state_bytes()));
+      const int64_t slot = (save.state - cache_->state(0)) / cache_->state_bytes();
+      bad_writes += Shared(cache_->state_pool(), static_cast<int32_t>(slot));
       const uint64_t tag = StateTag(text, rows.first_position + save.row);
       Put(save.state, cache_->streams_offset_bytes(), tag);
       if (cache_->shape().streams_bytes > 0) {
@@ -153,9 +154,14 @@ class FakeForward {
            (scales == 0 || Has(pool.Scales(block, slot), scales, ~tag));
   }
 
+  bool Shared(const BlockPool& pool, int32_t block) const {
+    std::lock_guard lock(cache_->mutex());
+    return block == kNoBlock || pool.shared(block);
+  }
+
   void WriteWindow(const SequenceRows& rows, int64_t layer, int64_t p, const Text& text) {
     const int32_t block = rows.window_blocks[p / kWindowBlockTokens];
-    bad_writes += block == kNoBlock || cache_->window_pool().shared(block);
+    bad_writes += Shared(cache_->window_pool(), block);
     Write(cache_->layer(layer).window, block, p % kWindowBlockTokens, Tag(text, p, layer, kWindow));
   }
 

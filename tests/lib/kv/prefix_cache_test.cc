@@ -85,17 +85,19 @@ TEST_CASE("leaves go first, generated text before prompts, then the least recent
   REQUIRE(pools.groups.free_blocks() == 8);
 }
 
-TEST_CASE("a snapshot is evicted alone, the roundest position last") {
-  Pools pools(8);
+TEST_CASE("snapshots are evicted alone: inside texts first, the roundest position last") {
+  Pools pools(24);
   std::vector<Node> nodes;
   Node node = PrefixCache::kRoot;
-  for (int32_t i = 0; i < 5; ++i) {
+  for (int32_t i = 0; i < 18; ++i) {
     nodes.push_back(node = pools.Add(node, i));
-    pools.AddSnapshot(node);
+    // Blocks 1, 2, 3, 4 of 256 tokens; 7, where another text parts; 16, 17; 18, the end.
+    if (i < 4 || i == 6 || i > 14) pools.AddSnapshot(node);
   }
+  pools.Add(nodes[6], 100);
   pools.prefixes.Touch(node);
-  // Ends 256 to 1280: alignment 1, 2, 1, 4, 1 blocks.
-  for (const size_t next : {0, 2, 4, 1, 3}) {
+  for (const size_t next : {0, 2, 16, 1, 3, 6, 17, 15}) {
+    CAPTURE(next);
     REQUIRE(pools.prefixes.snapshot(nodes[next]).present());
     const int32_t free = pools.states.free_blocks();
     REQUIRE(pools.prefixes.EvictSnapshot(pools.states));
@@ -104,7 +106,7 @@ TEST_CASE("a snapshot is evicted alone, the roundest position last") {
   }
   REQUIRE_FALSE(pools.prefixes.EvictSnapshot(pools.states));
   REQUIRE(pools.windows.free_blocks() == 64);
-  REQUIRE(pools.prefixes.nodes() == 5);
+  REQUIRE(pools.prefixes.nodes() == 19);
   pools.AddSnapshot(nodes[2]);
   const Snapshot held = pools.prefixes.snapshot(nodes[2]);
   pools.states.Add(held.state);
