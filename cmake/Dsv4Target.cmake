@@ -49,7 +49,9 @@ function(dsv4_library name)
 endfunction()
 
 # dsv4_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [TIMEOUT s]): one Catch2
-# executable `NAME_test` and its ctest entry.
+# executable `NAME_test` and its ctest entry. Tests labelled `threads` are what ThreadSanitizer is for:
+# the target `thread_tests` builds them alone.
+add_custom_target(thread_tests)
 function(dsv4_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
@@ -62,4 +64,7 @@ function(dsv4_test name)
     set(ARG_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if(threads IN_LIST ARG_LABELS)
+    add_dependencies(thread_tests ${name}_test)
+  endif()
 endfunction()

@@ -46,7 +46,9 @@ add_test(NAME plain COMMAND program)
 add_test(NAME wavering COMMAND sh -c "exit ${WAVERING}")
 add_test(NAME absent COMMAND sh -c "echo skipped: no such file; exit 77")
 add_test(NAME lengthy COMMAND program)
-set_tests_properties(plain wavering absent PROPERTIES LABELS unit)
+set_tests_properties(wavering absent PROPERTIES LABELS unit)
+set_tests_properties(plain PROPERTIES LABELS "unit;threads")
+add_custom_target(thread_tests DEPENDS program)
 set_tests_properties(absent PROPERTIES SKIP_RETURN_CODE 77)
 set_tests_properties(lengthy PROPERTIES LABELS long)
 PROJECT
@@ -61,9 +63,9 @@ expect 'the reason of a skip' grep -q '^skipped: no such file' log
 run sh .ci/run
 expect 'success of .ci/run' test "$status" -eq 0
 expect 'short, long and sanitizer tests are counted' \
-  test "$(closing)" = '100% tests passed, 0 tests failed out of 7'
+  test "$(closing)" = '100% tests passed, 0 tests failed out of 8'
 expect 'the long test ran' grep -q 'lengthy .* Passed' log
-expect 'a sanitizer build was made' test -x build-asan/program
+expect 'sanitizer builds were made' test -x build-asan/program -a -x build-tsan/program
 expect 'fuzzing takes its time' grep -qxF 'fuzzing for 60 s' log
 
 echo 0 >fuzz_status
