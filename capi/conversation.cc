@@ -11,7 +11,6 @@
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/parser_event.h"
-#include "capi/sampling.h"
 #include "capi/step_result.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
@@ -40,19 +39,14 @@ absl::StatusOr<ChatOptions> OptionsFrom(const dsv4_chat_options* options) {
 
 // A new handle with a conversation on what `messages()` returns.
 template <class MakeMessages>
-absl::Status OpenOn(dsv4_engine* engine, const dsv4_sampling* sampling,
+absl::Status OpenOn(dsv4_engine* engine, const dsv4_session_options* session_options,
                     const dsv4_chat_options* options, dsv4_session** session,
                     MakeMessages&& messages) {
-  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
   DSV4_RETURN_IF_ERROR(NotNull(session, "session"));
-  SamplingParams params = Session::DefaultSampling(*engine->engine);
-  if (sampling != nullptr) {
-    DSV4_ASSIGN_OR_RETURN(params, SamplingFrom(sampling));
-  }
   DSV4_ASSIGN_OR_RETURN(const ChatOptions made_options, OptionsFrom(options));
   DSV4_ASSIGN_OR_RETURN(Messages made_messages, messages());
-  auto handle = std::make_unique<dsv4_session>();
-  DSV4_ASSIGN_OR_RETURN(handle->session, Session::Open(engine->engine, params));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<dsv4_session> handle,
+                        OpenSession(engine, session_options, "session_options"));
   DSV4_ASSIGN_OR_RETURN(
       handle->conversation,
       Conversation::Open(handle->session.get(), std::move(made_messages), made_options));
@@ -86,24 +80,25 @@ absl::Status WithReadConversation(const dsv4_session* handle, Body&& body) {
 }  // namespace
 }  // namespace dsv4::capi
 
-dsv4_status dsv4_session_open_messages(dsv4_engine* engine, const dsv4_sampling* sampling,
+dsv4_status dsv4_session_open_messages(dsv4_engine* engine,
+                                       const dsv4_session_options* session_options,
                                        const dsv4_message* const* messages, size_t count,
                                        const dsv4_chat_options* options, dsv4_session** session,
                                        dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return OpenOn(engine, sampling, options, session,
+    return OpenOn(engine, session_options, options, session,
                   [&] { return MessagesFrom(messages, count, "messages"); });
   });
 }
 
-dsv4_status dsv4_session_open_json(dsv4_engine* engine, const dsv4_sampling* sampling,
+dsv4_status dsv4_session_open_json(dsv4_engine* engine, const dsv4_session_options* session_options,
                                    const char* messages, size_t length,
                                    const dsv4_chat_options* options, dsv4_session** session,
                                    dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return OpenOn(engine, sampling, options, session,
+    return OpenOn(engine, session_options, options, session,
                   [&] { return MessagesFromText(messages, length); });
   });
 }

@@ -90,7 +90,6 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   DSV4_ASSIGN_OR_RETURN(options.backend, BackendFrom(in.backend));
   DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
   DSV4_ASSIGN_OR_RETURN(options.cache_format, CacheFormatFrom(in.cache_format));
   if (in.device_count > 1)
     return Unsupported("options.device_count is ", in.device_count,
@@ -102,12 +101,13 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.max_sessions = in.max_sessions;
   options.prefill_chunk_tokens = in.prefill_chunk_tokens;
   options.threads = in.threads;
+  options.max_draft_tokens = in.max_draft_tokens;
   if (in.progress != nullptr)
     options.progress = Progress(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
   return options;
 }
 
-dsv4_engine_info InfoFrom(const Engine& engine) {
+dsv4_engine_info InfoFrom(Engine& engine) {
   const EngineInfo& info = engine.info();
   const ModelConfig& config = engine.config();
   dsv4_engine_info out = DSV4_ENGINE_INFO_INIT;
@@ -128,6 +128,12 @@ dsv4_engine_info InfoFrom(const Engine& engine) {
   out.cache_bytes = static_cast<uint64_t>(info.cache_bytes);
   out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
   out.cache_format = CacheFormatTo(info.cache_format);
+  out.max_draft_tokens = info.max_draft_tokens;
+  const KvCacheBytes& cache = engine.cache().bytes();
+  out.cache_window_bytes = static_cast<uint64_t>(cache.window);
+  out.cache_group_bytes = static_cast<uint64_t>(cache.groups);
+  out.cache_index_bytes = static_cast<uint64_t>(cache.index_keys);
+  out.cache_state_bytes = static_cast<uint64_t>(cache.states);
   return out;
 }
 

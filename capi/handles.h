@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lib/base/error.h"
 #include "lib/runtime/conversation.h"
 #include "lib/runtime/engine.h"
@@ -52,13 +54,30 @@ class SessionUse {
 
 }  // namespace dsv4::capi
 
+namespace dsv4::capi {
+
+// A token mask as the caller gave it: what the session's own one calls.
+struct TokenMaskCall {
+  dsv4_token_mask_fn fn;
+  void* user;
+};
+
+}  // namespace dsv4::capi
+
 struct dsv4_session {
+  std::shared_ptr<dsv4::capi::TokenMaskCall> mask;  // outlives the session; null without one
   std::unique_ptr<dsv4::Session> session;
   std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null unless opened on messages
   mutable dsv4::capi::SessionUse use;
 };
 
 namespace dsv4::capi {
+
+// A handle with an empty session, of arguments as the caller gave them; `name` is that of the
+// options.
+absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
+                                                          const dsv4_session_options* options,
+                                                          absl::string_view name);
 
 // Runs `body` with the session to itself, or returns Busy.
 template <class Body>

@@ -36,22 +36,36 @@ static_assert(Holds({FIELD(Options, struct_size, 0), FIELD(Options, backend, 4),
                      FIELD(Options, prefill_chunk_tokens, 44), FIELD(Options, threads, 48),
                      FIELD(Options, reserved, 52), FIELD(Options, progress, 56),
                      FIELD(Options, progress_user, 64), FIELD(Options, cache_format, 72),
-                     FIELD(Options, reserved2, 76)},
+                     FIELD(Options, max_draft_tokens, 76)},
                     sizeof(Options)) &&
               sizeof(Options) == 80);
 
 using Info = dsv4_engine_info;
-static_assert(Holds({FIELD(Info, struct_size, 0), FIELD(Info, backend, 4), FIELD(Info, numerics, 8),
-                     FIELD(Info, threads, 12), FIELD(Info, context_tokens, 16),
-                     FIELD(Info, cache_tokens, 24), FIELD(Info, max_sessions, 32),
-                     FIELD(Info, prefill_chunk_tokens, 36), FIELD(Info, vocab_size, 40),
-                     FIELD(Info, has_tokenizer, 44), FIELD(Info, has_mtp, 48),
-                     FIELD(Info, bos_token, 52), FIELD(Info, eos_token, 56),
-                     FIELD(Info, layers, 60), FIELD(Info, weight_bytes, 64),
-                     FIELD(Info, cache_bytes, 72), FIELD(Info, workspace_bytes, 80),
-                     FIELD(Info, cache_format, 88), FIELD(Info, reserved, 92)},
+static_assert(Holds({FIELD(Info, struct_size, 0),
+                     FIELD(Info, backend, 4),
+                     FIELD(Info, numerics, 8),
+                     FIELD(Info, threads, 12),
+                     FIELD(Info, context_tokens, 16),
+                     FIELD(Info, cache_tokens, 24),
+                     FIELD(Info, max_sessions, 32),
+                     FIELD(Info, prefill_chunk_tokens, 36),
+                     FIELD(Info, vocab_size, 40),
+                     FIELD(Info, has_tokenizer, 44),
+                     FIELD(Info, has_mtp, 48),
+                     FIELD(Info, bos_token, 52),
+                     FIELD(Info, eos_token, 56),
+                     FIELD(Info, layers, 60),
+                     FIELD(Info, weight_bytes, 64),
+                     FIELD(Info, cache_bytes, 72),
+                     FIELD(Info, workspace_bytes, 80),
+                     FIELD(Info, cache_format, 88),
+                     FIELD(Info, max_draft_tokens, 92),
+                     FIELD(Info, cache_window_bytes, 96),
+                     FIELD(Info, cache_group_bytes, 104),
+                     FIELD(Info, cache_index_bytes, 112),
+                     FIELD(Info, cache_state_bytes, 120)},
                     sizeof(Info)) &&
-              sizeof(Info) == 96);
+              sizeof(Info) == 128);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0), FIELD(Sampling, temperature, 4),
@@ -69,9 +83,23 @@ static_assert(Holds({FIELD(Sampling, struct_size, 0), FIELD(Sampling, temperatur
 using Sync = dsv4_sync_result;
 static_assert(Holds({FIELD(Sync, struct_size, 0), FIELD(Sync, reserved, 4),
                      FIELD(Sync, common_tokens, 8), FIELD(Sync, reused_tokens, 16),
-                     FIELD(Sync, pending_tokens, 24)},
+                     FIELD(Sync, pending_tokens, 24), FIELD(Sync, prefix_cache_tokens, 32),
+                     FIELD(Sync, limit_position, 40), FIELD(Sync, limit, 48),
+                     FIELD(Sync, reserved2, 52)},
                     sizeof(Sync)) &&
-              sizeof(Sync) == 32);
+              sizeof(Sync) == 56);
+
+using SyncOptions = dsv4_sync_options;
+static_assert(Holds({FIELD(SyncOptions, struct_size, 0), FIELD(SyncOptions, log_probs_count, 4),
+                     FIELD(SyncOptions, log_probs_begin, 8)},
+                    sizeof(SyncOptions)) &&
+              sizeof(SyncOptions) == 16);
+
+using SessionOptions = dsv4_session_options;
+static_assert(Holds({FIELD(SessionOptions, struct_size, 0), FIELD(SessionOptions, reserved, 4),
+                     FIELD(SessionOptions, sampling, 8), FIELD(SessionOptions, cache_salt, 16)},
+                    sizeof(SessionOptions)) &&
+              sizeof(SessionOptions) == 24);
 
 using Step = dsv4_step_result;
 static_assert(Holds({FIELD(Step, struct_size, 0), FIELD(Step, token, 4), FIELD(Step, finish, 8),
@@ -85,9 +113,13 @@ static_assert(Holds({FIELD(Stats, struct_size, 0), FIELD(Stats, reserved, 4),
                      FIELD(Stats, prompt_tokens, 24), FIELD(Stats, cached_tokens, 32),
                      FIELD(Stats, prefilled_tokens, 40), FIELD(Stats, generated_tokens, 48),
                      FIELD(Stats, prefill_seconds, 56), FIELD(Stats, decode_seconds, 64),
-                     FIELD(Stats, cache_bytes, 72)},
+                     FIELD(Stats, cache_bytes, 72), FIELD(Stats, prefix_cache_tokens, 80),
+                     FIELD(Stats, drafted_tokens, 88), FIELD(Stats, accepted_tokens, 96),
+                     FIELD(Stats, draft_steps, 104), FIELD(Stats, acceptance_length, 112),
+                     FIELD(Stats, first_acceptance, 120), FIELD(Stats, draft_stop, 128),
+                     FIELD(Stats, reserved2, 132)},
                     sizeof(Stats)) &&
-              sizeof(Stats) == 80);
+              sizeof(Stats) == 136);
 
 using Message = dsv4_message;
 static_assert(Holds({FIELD(Message, struct_size, 0), FIELD(Message, role, 4),

@@ -2,8 +2,13 @@
 // include/dsv4/session.h.
 #include <dsv4/session.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
@@ -12,24 +17,155 @@
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 
-dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_sampling* sampling,
+namespace dsv4::capi {
+namespace {
+
+absl::StatusOr<SyncOptions> SyncOptionsFrom(const dsv4_sync_options* given) {
+  if (given == nullptr) return SyncOptions{};
+  DSV4_ASSIGN_OR_RETURN(const dsv4_sync_options in, CopyIn(given, "options"));
+  return SyncOptions{.log_probs = {.begin = in.log_probs_begin, .count = in.log_probs_count}};
+}
+
+dsv4_reuse_limit ReuseLimitTo(ReuseLimit limit) {
+  switch (limit) {
+    case ReuseLimit::kNone:
+      return DSV4_REUSE_ALL;
+    case ReuseLimit::kLastToken:
+      return DSV4_REUSE_LAST_TOKEN;
+    case ReuseLimit::kTokensDiffer:
+      return DSV4_REUSE_DIFFERENT;
+    case ReuseLimit::kNoRestorePoint:
+      return DSV4_REUSE_NO_RESTORE_POINT;
+    case ReuseLimit::kNotCached:
+      return DSV4_REUSE_NOT_CACHED;
+    case ReuseLimit::kIncompleteBlock:
+      return DSV4_REUSE_INCOMPLETE_BLOCK;
+  }
+  return DSV4_REUSE_ALL;
+}
+
+absl::Status CheckStepArguments(const dsv4_engine* engine, dsv4_session* const* sessions,
+                                size_t count, dsv4_step_result* const* results,
+                                const dsv4_status* statuses) {
+  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+  DSV4_RETURN_IF_ERROR(CheckArray(sessions, count, "sessions"));
+  DSV4_RETURN_IF_ERROR(CheckArray(results, count, "results"));
+  DSV4_RETURN_IF_ERROR(CheckArray(statuses, count, "statuses"));
+  for (size_t i = 0; i < count; ++i) {
+    if (sessions[i] == nullptr) return InvalidArgument("sessions[", i, "] is NULL");
+    if (sessions[i]->session->engine() != engine->engine)
+      return InvalidArgument("sessions[", i, "] is of another engine");
+    const absl::Status size = StructSize(results[i], "result").status();
+    if (!size.ok()) return InvalidArgument("results[", i, "]: ", size.message());
+  }
+  return absl::OkStatus();
+}
+
+// Room for this many sessions is at hand without allocating.
+constexpr size_t kUsualSessions = 16;
+
+// Holds several sessions as WithExclusive holds one.
+class SessionsInUse {
+ public:
+  explicit SessionsInUse(dsv4_session* const* sessions) : sessions_(sessions) {}
+  ~SessionsInUse() {
+    while (entered_ > 0) sessions_[--entered_]->use.LeaveExclusive();
+  }
+  absl::Status Enter(size_t count) {
+    for (; entered_ < count; ++entered_) {
+      dsv4_session* session = sessions_[entered_];
+      if (session->use.TryEnterExclusive()) continue;
+      for (size_t i = 0; i < entered_; ++i) {
+        if (sessions_[i] == session)
+          return InvalidArgument("sessions[", entered_, "] is named twice, as sessions[", i, "]");
+      }
+      return Busy("sessions[", entered_, "] is in use by another call");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  dsv4_session* const* sessions_;
+  size_t entered_ = 0;
+};
+
+bool CallMask(void* call, absl::Span<const int32_t> timeline, int64_t prompt_tokens,
+              absl::Span<uint32_t> allowed) {
+  const auto& mask = *static_cast<const TokenMaskCall*>(call);
+  return mask.fn(mask.user, timeline.data(), timeline.size(), prompt_tokens, allowed.data(),
+                 allowed.size()) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
+                                                          const dsv4_session_options* options,
+                                                          absl::string_view name) {
+  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+  dsv4_session_options in = DSV4_SESSION_OPTIONS_INIT;
+  if (options != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(in, CopyIn(options, name));
+  }
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, absl::StrCat(name, ".reserved")));
+  SamplingParams params = Session::DefaultSampling(*engine->engine);
+  if (in.sampling != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(params, SamplingFrom(in.sampling));
+  }
+  auto handle = std::make_unique<dsv4_session>();
+  DSV4_ASSIGN_OR_RETURN(handle->session, Session::Open(engine->engine, params, in.cache_salt));
+  return handle;
+}
+
+}  // namespace dsv4::capi
+
+dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_session_options* options,
                               dsv4_session** session, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
     DSV4_RETURN_IF_ERROR(NotNull(session, "session"));
-    dsv4::SamplingParams params = dsv4::Session::DefaultSampling(*engine->engine);
-    if (sampling != nullptr) {
-      DSV4_ASSIGN_OR_RETURN(params, SamplingFrom(sampling));
-    }
-    auto handle = std::make_unique<dsv4_session>();
-    DSV4_ASSIGN_OR_RETURN(handle->session, dsv4::Session::Open(engine->engine, params));
+    DSV4_ASSIGN_OR_RETURN(std::unique_ptr<dsv4_session> handle,
+                          OpenSession(engine, options, "options"));
     *session = handle.release();
     return absl::OkStatus();
   });
 }
 
 void dsv4_session_close(dsv4_session* session) noexcept { delete session; }
+
+void dsv4_session_cancel(dsv4_session* session) noexcept {
+  if (session != nullptr) session->session->Cancel();
+}
+
+dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
+                              dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(NotNull(fork, "fork"));
+      auto handle = std::make_unique<dsv4_session>();
+      handle->mask = session->mask;
+      DSV4_ASSIGN_OR_RETURN(handle->session, s.Fork());
+      if (session->conversation != nullptr)
+        handle->conversation = session->conversation->Fork(handle->session.get());
+      *fork = handle.release();
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_token_mask_fn mask, void* user,
+                                        dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithExclusive(session, [&](dsv4::Session& s) {
+      std::shared_ptr<TokenMaskCall> call;
+      if (mask != nullptr) call = std::make_shared<TokenMaskCall>(TokenMaskCall{mask, user});
+      s.SetTokenMask(mask == nullptr ? dsv4::TokenMask{} : dsv4::TokenMask{CallMask, call.get()});
+      session->mask = std::move(call);
+      return absl::OkStatus();
+    });
+  });
+}
 
 dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling* sampling,
                                       dsv4_error** error) noexcept {
@@ -43,19 +179,36 @@ dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling
 }
 
 dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tokens, size_t count,
-                              dsv4_sync_result* result, dsv4_error** error) noexcept {
+                              const dsv4_sync_options* options, dsv4_sync_result* result,
+                              dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
       DSV4_RETURN_IF_ERROR(CheckArray(tokens, count, "tokens"));
       if (result != nullptr) DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
-      DSV4_ASSIGN_OR_RETURN(const dsv4::SyncResult synced, s.Sync({tokens, count}));
+      DSV4_ASSIGN_OR_RETURN(const dsv4::SyncOptions sync_options, SyncOptionsFrom(options));
+      DSV4_ASSIGN_OR_RETURN(const dsv4::SyncResult synced, s.Sync({tokens, count}, sync_options));
       if (result == nullptr) return absl::OkStatus();
       dsv4_sync_result out = DSV4_SYNC_RESULT_INIT;
       out.common_tokens = synced.common_tokens;
       out.reused_tokens = synced.reused_tokens;
       out.pending_tokens = synced.pending_tokens;
+      out.prefix_cache_tokens = synced.cached_tokens;
+      out.limit = ReuseLimitTo(synced.limit);
+      out.limit_position = synced.limit_position;
       CopyOut(out, result);
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_rewind(dsv4_session* session, int64_t position, int64_t* pending,
+                                dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(const int64_t left, s.Rewind(position));
+      if (pending != nullptr) *pending = left;
       return absl::OkStatus();
     });
   });
@@ -84,6 +237,54 @@ dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
       DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
       DSV4_ASSIGN_OR_RETURN(const dsv4::StepResult step, s.Step());
       CopyOut(StepResultTo(step), result);
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions, size_t count,
+                             dsv4_step_result* const* results, dsv4_status* statuses,
+                             dsv4_error** errors, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  const dsv4_status status = Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(CheckStepArguments(engine, sessions, count, results, statuses));
+    SessionsInUse in_use(sessions);
+    DSV4_RETURN_IF_ERROR(in_use.Enter(count));
+    absl::InlinedVector<dsv4::Session*, kUsualSessions> stepped;
+    for (size_t i = 0; i < count; ++i) stepped.push_back(sessions[i]->session.get());
+    absl::InlinedVector<absl::StatusOr<dsv4::StepResult>, kUsualSessions> steps(count);
+    DSV4_RETURN_IF_ERROR(dsv4::Session::StepAll(stepped, absl::MakeSpan(steps)));
+    for (size_t i = 0; i < count; ++i) {
+      statuses[i] = Guard(errors == nullptr ? nullptr : &errors[i], [&] {
+        if (steps[i].ok()) CopyOut(StepResultTo(*steps[i]), results[i]);
+        return steps[i].status();
+      });
+    }
+    return absl::OkStatus();
+  });
+  if (status != DSV4_OK && statuses != nullptr) std::fill_n(statuses, count, status);
+  return status;
+}
+
+dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position, float* log_prob,
+                                   int32_t* top_tokens, float* top_log_probs, size_t capacity,
+                                   size_t* top_count, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithReading(session, [&](const dsv4::Session& s) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(NotNull(log_prob, "log_prob"));
+      DSV4_RETURN_IF_ERROR(CheckArray(top_tokens, capacity, "top_tokens"));
+      DSV4_RETURN_IF_ERROR(CheckArray(top_log_probs, capacity, "top_log_probs"));
+      const dsv4::PositionLogProbs* found = s.LogProbsAt(position);
+      if (found == nullptr)
+        return dsv4::NotFound("no log-probabilities are kept of position ", position);
+      *log_prob = found->log_prob;
+      const absl::Span<const dsv4::TokenLogProb> top = found->most_likely();
+      if (top_count != nullptr) *top_count = top.size();
+      for (size_t i = 0; i < std::min(capacity, top.size()); ++i) {
+        top_tokens[i] = top[i].token;
+        top_log_probs[i] = top[i].log_prob;
+      }
       return absl::OkStatus();
     });
   });
@@ -120,6 +321,14 @@ dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_sta
       out.prefill_seconds = current.prefill_seconds;
       out.decode_seconds = current.decode_seconds;
       out.cache_bytes = static_cast<uint64_t>(current.cache_bytes);
+      out.prefix_cache_tokens = current.prefix_cache_tokens;
+      const dsv4::SpeculationStats& speculation = current.speculation;
+      out.drafted_tokens = speculation.drafted;
+      out.accepted_tokens = speculation.accepted;
+      out.draft_steps = speculation.steps();
+      out.acceptance_length = speculation.acceptance_length();
+      out.first_acceptance = speculation.first_acceptance();
+      if (!speculation.fall_back.empty()) out.draft_stop = DSV4_DRAFT_STOP_FEW_ACCEPTED;
       CopyOut(out, stats);
       return absl::OkStatus();
     });

@@ -33,6 +33,10 @@ inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_sync_result> = 32;
 template <>
+inline constexpr uint32_t kFirstSize<dsv4_sync_options> = 16;
+template <>
+inline constexpr uint32_t kFirstSize<dsv4_session_options> = 24;
+template <>
 inline constexpr uint32_t kFirstSize<dsv4_step_result> = 24;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_session_stats> = 80;

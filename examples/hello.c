@@ -28,7 +28,7 @@ static dsv4_status ask(dsv4_engine* engine, const char* question, dsv4_error** e
 
   dsv4_session* session = NULL;
   status = dsv4_session_open(engine, NULL, &session, error);
-  if (status == DSV4_OK) status = dsv4_session_sync(session, prompt, length, NULL, error);
+  if (status == DSV4_OK) status = dsv4_session_sync(session, prompt, length, NULL, NULL, error);
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   while (status == DSV4_OK && step.finish == DSV4_FINISH_NONE) {
     status = dsv4_session_step(session, &step, error);

@@ -97,6 +97,7 @@ void Conversation::SetUpSampling(const Options& options) {
   sampling_.min_p = options.min_p.value_or(sampling_.min_p);
   sampling_.seed = options.seed ? *options.seed : RandomSeed();
   sampling_.max_tokens = options.max_tokens;
+  sampling_.max_thinking_tokens = options.think_budget;
 }
 
 // The library says what is wrong with them.
@@ -137,7 +138,9 @@ void Conversation::OpenSession() {
   const std::string json = JsonArray(all);
   dsv4_session* session = nullptr;
   dsv4_error* error = nullptr;
-  Check(dsv4_session_open_json(engine_.get(), &sampling_, json.data(), json.size(), &chat_options_,
+  dsv4_session_options options = DSV4_SESSION_OPTIONS_INIT;
+  options.sampling = &sampling_;
+  Check(dsv4_session_open_json(engine_.get(), &options, json.data(), json.size(), &chat_options_,
                                &session, &error),
         error);
   session_.reset(session);
@@ -271,6 +274,7 @@ Conversation::End Conversation::Generate() {
   const Clock::time_point start = Clock::now();
   dsv4_error* error = nullptr;
   open_calls_.clear();
+  const CancelOnInterrupt cancel(session_.get());
   {
     ProgressBar bar("reading", ProgressBar::Unit::kTokens, screen_->shows_progress());
     Check(dsv4_session_prefill(session_.get(), 0, &ShowProgress, &bar, nullptr, &error), error);
@@ -278,8 +282,14 @@ Conversation::End Conversation::Generate() {
   TurnEnd end;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   while (step.finish == DSV4_FINISH_NONE && !Interrupted()) {
-    Check(dsv4_session_step_events(session_.get(), &OnEvent, this, &step, &error), error);
+    const dsv4_status status =
+        dsv4_session_step_events(session_.get(), &OnEvent, this, &step, &error);
     RethrowFromCallback();
+    if (status == DSV4_ERR_CANCELLED) {
+      dsv4_error_free(std::exchange(error, nullptr));
+      continue;
+    }
+    Check(status, error);
     if (end.first_token_seconds == 0)
       end.first_token_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }

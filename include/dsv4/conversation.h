@@ -12,10 +12,10 @@
  * step's finish is not DSV4_FINISH_NONE, look at the calls, append again.
  *
  * Such a session is closed, prefilled, read and given sampling parameters by the functions of
- * <dsv4/session.h>. dsv4_session_sync and dsv4_session_step would pull its timeline away from its
- * messages: dsv4_session_step_events then returns INVALID_ARGUMENT until the messages are rendered
- * again, as each function here that changes them does. On other sessions the functions here return
- * INVALID_ARGUMENT.
+ * <dsv4/session.h>. dsv4_session_sync, _rewind and _step, and dsv4_engine_step, would pull its
+ * timeline away from its messages: dsv4_session_step_events then returns INVALID_ARGUMENT until the
+ * messages are rendered again, as each function here that changes them does. On other sessions the
+ * functions here return INVALID_ARGUMENT.
  *
  * Messages are numbered from the beginning of the conversation, the assistant's turns among them.
  * They come as structs or as JSON in the form of dsv4_chat_render_json; errors in the structs or
@@ -29,17 +29,20 @@
 
 DSV4_BEGIN_DECLS
 
-/* Opens a session on `messages[0..count)`, perhaps none. `sampling` and `options` may be NULL, for
- * the defaults; a context in the options is INVALID_ARGUMENT. Errors: those of dsv4_session_open,
- * dsv4_chat_render_messages and dsv4_session_sync; NOT_FOUND for a model without a tokenizer. */
-DSV4_API dsv4_status dsv4_session_open_messages(dsv4_engine* engine, const dsv4_sampling* sampling,
+/* Opens a session on `messages[0..count)`, perhaps none. `session_options` and `options` may be
+ * NULL, for the defaults; a context in the options is INVALID_ARGUMENT. Errors: those of
+ * dsv4_session_open, dsv4_chat_render_messages and dsv4_session_sync; NOT_FOUND for a model without
+ * a tokenizer. */
+DSV4_API dsv4_status dsv4_session_open_messages(dsv4_engine* engine,
+                                                const dsv4_session_options* session_options,
                                                 const dsv4_message* const* messages, size_t count,
                                                 const dsv4_chat_options* options,
                                                 dsv4_session** session,
                                                 dsv4_error** error) DSV4_NOEXCEPT;
 
 /* The same with `length` bytes of JSON. */
-DSV4_API dsv4_status dsv4_session_open_json(dsv4_engine* engine, const dsv4_sampling* sampling,
+DSV4_API dsv4_status dsv4_session_open_json(dsv4_engine* engine,
+                                            const dsv4_session_options* session_options,
                                             const char* messages, size_t length,
                                             const dsv4_chat_options* options,
                                             dsv4_session** session,

@@ -57,7 +57,9 @@ typedef struct dsv4_engine_options {
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;
   dsv4_cache_format cache_format;
-  int32_t reserved2; /* 0 */
+  /* Most drafts a step that sessions may ask for (dsv4_sampling.draft_tokens), 0 to 7. Above 0 the
+   * MTP block is planned with its rows and buffers; a checkpoint without one is NOT_FOUND. */
+  int32_t max_draft_tokens;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT \
   { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0 }
@@ -79,13 +81,17 @@ typedef struct dsv4_engine_info {
   int32_t eos_token;
   int32_t layers;
   uint64_t weight_bytes;    /* mapped from the checkpoint, or copied out of it */
-  uint64_t cache_bytes;     /* KV block pool and compressor states */
+  uint64_t cache_bytes;     /* KV block pools and compressor states: the sum of those below */
   uint64_t workspace_bytes; /* activations and scratch */
   dsv4_cache_format cache_format;
-  int32_t reserved;
+  int32_t max_draft_tokens;
+  uint64_t cache_window_bytes; /* rows of the sliding windows */
+  uint64_t cache_group_bytes;  /* compressed rows */
+  uint64_t cache_index_bytes;  /* keys that compressed rows are chosen by */
+  uint64_t cache_state_bytes;  /* compressor states, of sessions and of restore points */
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT \
-  { sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated). `options` may be NULL. On success *engine
  * is owned by the caller. A folder without tokenizer.json opens too; text functions then return

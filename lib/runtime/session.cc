@@ -99,21 +99,23 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
   }
   const PromptLogProbs& log_probs = options.log_probs;
   if (log_probs.begin < 0 || log_probs.begin > count) {
-    return InvalidArgument("log_probs.begin is ", log_probs.begin, "; expected 0 (none) to ",
+    return InvalidArgument("log_probs_begin is ", log_probs.begin, "; expected 0 (none) to ",
                            count);
   }
   if (log_probs.count < 0 || log_probs.count > kMaxLogProbs) {
-    return InvalidArgument("log_probs.count is ", log_probs.count, "; expected 0 to ",
+    return InvalidArgument("log_probs_count is ", log_probs.count, "; expected 0 to ",
                            kMaxLogProbs);
   }
   const absl::Span<const int32_t> own = timeline_.tokens();
   const int64_t common =
       std::mismatch(tokens.begin(), tokens.end(), own.begin(), own.end()).first - tokens.begin();
   const PrefixReuse reuse = timeline_.Replace(tokens, log_probs);
+  log_probs_position_ = -1;
   ReplayText();
   stats_ = {};
   stats_.prompt_tokens = count;
   stats_.cached_tokens = reuse.tokens();
+  stats_.prefix_cache_tokens = reuse.cached_tokens;
   return SyncResult{.common_tokens = common,
                     .reused_tokens = reuse.tokens(),
                     .cached_tokens = reuse.cached_tokens,
@@ -182,6 +184,7 @@ absl::Status Session::ChooseNext() {
 absl::StatusOr<StepResult> Session::Step() {
   DSV4_RETURN_IF_ERROR(CheckStep());
   timeline_.ForgetCancel();
+  log_probs_position_ = -1;
   if (timeline_.ahead() == 0) DSV4_RETURN_IF_ERROR(ChooseNext());
   return Deliver();
 }
@@ -215,6 +218,7 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
     Timeline& timeline = session->timeline_;
     StepRequest& request = session->request_;
     request = {.timeline = &timeline, .status = session->CheckStep()};
+    session->log_probs_position_ = -1;
     if (!request.status.ok() || timeline.ahead() > 0 || timeline.pending() == 0) continue;
     timeline.ForgetCancel();
     request.rows = timeline.pending();
@@ -251,7 +255,10 @@ absl::StatusOr<StepResult> Session::Deliver() {
   ++stats_.generated_tokens;
   result.finish = PushText(result.token);
   result.text = text_;
-  if (timeline_.chooser().params().log_probs > 0) result.log_probs = &timeline_.log_probs();
+  if (timeline_.chooser().params().log_probs > 0) {
+    log_probs_position_ = timeline_.delivered() - 1;
+    result.log_probs = &timeline_.log_probs();
+  }
   if (result.finish != Finish::kNone) timeline_.EndTurn();
   return result;
 }
@@ -309,9 +316,13 @@ absl::StatusOr<int64_t> Session::Rewind(int64_t position) {
     return InvalidArgument("position ", position, " is not in 0..", timeline_.delivered());
   }
   timeline_.Truncate(position);
+  log_probs_position_ = -1;
   ReplayText();
   stats_.prompt_tokens = timeline_.prompt_tokens();
-  stats_.cached_tokens = std::min(stats_.cached_tokens, position);
+  // Those of the prefix cache come last.
+  const int64_t lost = std::max<int64_t>(stats_.cached_tokens - position, 0);
+  stats_.cached_tokens -= lost;
+  stats_.prefix_cache_tokens = std::max<int64_t>(stats_.prefix_cache_tokens - lost, 0);
   stats_.generated_tokens = position - timeline_.prompt_tokens();
   return timeline_.pending();
 }
@@ -325,7 +336,16 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Fork() {
   fork->stop_strings_ = stop_strings_;
   fork->carried_ = carried_;
   fork->stats_ = stats_;
+  fork->log_probs_position_ = log_probs_position_;
   return fork;
+}
+
+const PositionLogProbs* Session::LogProbsAt(int64_t position) const {
+  if (position >= 0 && position == log_probs_position_) return &timeline_.log_probs();
+  const absl::Span<const PositionLogProbs> prompt = timeline_.prompt_log_probs();
+  const int64_t index = position - timeline_.prompt_log_probs_begin();
+  const bool held = index >= 0 && index < static_cast<int64_t>(prompt.size());
+  return held ? &prompt[static_cast<size_t>(index)] : nullptr;
 }
 
 SessionStats Session::stats() const {

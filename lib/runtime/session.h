@@ -49,6 +49,7 @@ struct StepResult {
 struct SessionStats {
   int64_t used_tokens = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0;        // of the last sync; cached: reused
+  int64_t prefix_cache_tokens = 0;                     // of those, from the prefix cache
   int64_t prefilled_tokens = 0, generated_tokens = 0;  // since the last sync
   double prefill_seconds = 0, decode_seconds = 0;      // since the last sync
   int64_t cache_bytes = 0;                             // blocks held and compressor states
@@ -126,6 +127,10 @@ class Session {
   absl::Span<const PositionLogProbs> prompt_log_probs() const {
     return timeline_.prompt_log_probs();
   }
+  // Of the token at `position` of the timeline: the last one, when a step added it with
+  // SamplingParams::log_probs, until the next non-const call; or one of the prompt_log_probs().
+  // Null for others.
+  const PositionLogProbs* LogProbsAt(int64_t position) const;
   // For tests.
   Timeline& timeline() { return timeline_; }
 
@@ -152,6 +157,7 @@ class Session {
   std::string piece_;    // that the decoder gave
   std::string carried_;  // held by stop strings that are replaced
   SessionStats stats_;
+  int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
   // StepAll's.
   StepRequest request_;
   bool stepping_ = false;

@@ -96,6 +96,7 @@ absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view so
   if (!restored.ok()) {
     return absl::Status(restored.code(), absl::StrCat(source, ": ", restored.message()));
   }
+  log_probs_position_ = -1;
   stats_ = {};
   stats_.prompt_tokens = parsed.counts.prompt_tokens;
   stats_.cached_tokens = std::min(parsed.counts.computed_tokens, parsed.counts.prompt_tokens);

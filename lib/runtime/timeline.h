@@ -104,8 +104,9 @@ class Timeline {
   bool Ends(int32_t token) const;
   // Of the last token delivered, when params().log_probs > 0, until the next choice.
   const PositionLogProbs& log_probs() const { return LogProbsOf(delivered_ - 1); }
-  // Of tokens [PromptLogProbs::begin, begin + size) of the prompt, as far as computed.
+  // Of tokens [prompt_log_probs_begin(), + size) of the prompt, as far as computed.
   absl::Span<const PositionLogProbs> prompt_log_probs() const { return prompt_log_probs_; }
+  int64_t prompt_log_probs_begin() const { return prompt_log_probs_wanted_.begin; }
 
   // Any thread; see Session::Cancel.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }

@@ -14,6 +14,8 @@ int main(void) {
   const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   const dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
   const dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  const dsv4_session_options session_options = DSV4_SESSION_OPTIONS_INIT;
+  const dsv4_sync_options sync_options = DSV4_SYNC_OPTIONS_INIT;
   const dsv4_sync_result sync = DSV4_SYNC_RESULT_INIT;
   const dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   const dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
@@ -32,6 +34,8 @@ int main(void) {
   EXPECT_INIT(options);
   EXPECT_INIT(info);
   EXPECT_INIT(sampling);
+  EXPECT_INIT(session_options);
+  EXPECT_INIT(sync_options);
   EXPECT_INIT(sync);
   EXPECT_INIT(step);
   EXPECT_INIT(stats);

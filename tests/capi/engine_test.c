@@ -70,7 +70,8 @@ static void test_options(void) {
   EXPECT_REFUSED(cache_format, 5, DSV4_ERR_INVALID_ARGUMENT, "options.cache_format is 5");
   EXPECT_REFUSED(cache_format, DSV4_CACHE_FP8_PER_TENSOR, DSV4_ERR_UNSUPPORTED,
                  "option cache_format = fp8_per_tensor with published numerics");
-  EXPECT_REFUSED(reserved2, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved2");
+  EXPECT_REFUSED(max_draft_tokens, 8, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
+  EXPECT_REFUSED(max_draft_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
   EXPECT_REFUSED(struct_size, 72 - 1, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 71");
   EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");
@@ -153,6 +154,29 @@ static void test_cache_formats(void) {
     dsv4_engine_close(engine);
   }
   EXPECT(info[0].cache_bytes < info[1].cache_bytes);
+  EXPECT(info[0].cache_window_bytes < info[1].cache_window_bytes);
+  EXPECT(info[0].cache_group_bytes < info[1].cache_group_bytes);
+  EXPECT(info[0].cache_index_bytes == info[1].cache_index_bytes);
+  EXPECT(info[0].cache_state_bytes == info[1].cache_state_bytes);
+}
+
+/* Drafts take more: states of the rows that are verified, and the rows of the MTP block. */
+static void test_drafts(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine_info info[2] = {DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT};
+  for (int i = 0; i < 2; ++i) {
+    options.max_draft_tokens = 3 * i;
+    dsv4_engine* engine = open_engine(options);
+    EXPECT_OK(dsv4_engine_get_info(engine, &info[i], &error));
+    EXPECT(info[i].max_draft_tokens == 3 * i);
+    EXPECT(info[i].cache_bytes == info[i].cache_window_bytes + info[i].cache_group_bytes +
+                                      info[i].cache_index_bytes + info[i].cache_state_bytes);
+    dsv4_engine_close(engine);
+  }
+  EXPECT(info[0].cache_window_bytes < info[1].cache_window_bytes);
+  EXPECT(info[0].cache_state_bytes < info[1].cache_state_bytes);
+  EXPECT(info[0].cache_group_bytes == info[1].cache_group_bytes);
+  EXPECT(info[0].cache_index_bytes == info[1].cache_index_bytes);
 }
 
 static void test_info(void) {
@@ -271,6 +295,7 @@ int main(void) {
   test_longer_structs();
   test_shorter_structs();
   test_cache_formats();
+  test_drafts();
   test_info();
   test_progress();
   test_closing_returns_memory();

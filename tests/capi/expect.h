@@ -57,6 +57,21 @@ static inline dsv4_engine* open_bundled(void) {
   return open_engine(options);
 }
 
+/* For EXPECT_OK and EXPECT_FAILS. `sampling` may be NULL. */
+static inline dsv4_status open_with(dsv4_engine* engine, const dsv4_sampling* sampling,
+                                    dsv4_session** session) {
+  dsv4_session_options options = DSV4_SESSION_OPTIONS_INIT;
+  options.sampling = sampling;
+  return dsv4_session_open(engine, &options, session, &error);
+}
+
+static inline dsv4_session* open_session(dsv4_engine* engine, const dsv4_sampling* sampling) {
+  dsv4_session* session = NULL;
+  EXPECT_OK(open_with(engine, sampling, &session));
+  EXPECT(session != NULL);
+  return session;
+}
+
 static inline dsv4_message message_of(dsv4_role role, const char* content) {
   dsv4_message message = DSV4_MESSAGE_INIT;
   message.role = role;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/capi/expect.h"
 
-#define EXPECT_REFUSED(field, value, text)                               \
-  do {                                                                   \
-    dsv4_sampling sampling = DSV4_SAMPLING_INIT;                         \
-    dsv4_session* session = NULL;                                        \
-    sampling.field = (value);                                            \
-    EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), \
-                 DSV4_ERR_INVALID_ARGUMENT, text);                       \
-    EXPECT(session == NULL);                                             \
+#define EXPECT_REFUSED(field, value, text)                                                 \
+  do {                                                                                     \
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;                                           \
+    dsv4_session* session = NULL;                                                          \
+    sampling.field = (value);                                                              \
+    EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT, text); \
+    EXPECT(session == NULL);                                                               \
   } while (0)
 
 enum { kVocab = 2048, kSteps = 24 };
@@ -21,8 +20,8 @@ static void answer(dsv4_engine* engine, const dsv4_sampling* sampling, int count
   dsv4_session* session = NULL;
   const size_t length = render_question(engine, "What is the capital of France?", prompt);
   int i;
-  EXPECT_OK(dsv4_session_open(engine, sampling, &session, &error));
-  EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, &error));
+  EXPECT_OK(open_with(engine, sampling, &session));
+  EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
   for (i = 0; i < count; ++i) {
     EXPECT_OK(dsv4_session_step(session, &step, &error));
     tokens[i] = step.token;
@@ -43,7 +42,7 @@ static void test_lists(dsv4_engine* engine) {
   list[2] = 302;
   sampling.forced_tokens = list;
   sampling.forced_count = 3;
-  EXPECT_OK(dsv4_session_open(engine, &sampling, &session, &error));
+  EXPECT_OK(open_with(engine, &sampling, &session));
   dsv4_session_close(session);
   answer(engine, &sampling, 3, tokens);
   EXPECT(tokens[0] == 300 && tokens[1] == 301 && tokens[2] == 302);
@@ -52,7 +51,7 @@ static void test_lists(dsv4_engine* engine) {
   answer(engine, &sampling, 3, tokens);
   EXPECT(memcmp(tokens, plain, 3 * sizeof tokens[0]) == 0);
   list[0] = kVocab;
-  EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
                "forced_tokens[0] is token 2048; expected 0 to 2047");
 
   /* The likeliest first token is banned; then favoured again. */
@@ -65,7 +64,7 @@ static void test_lists(dsv4_engine* engine) {
   EXPECT(tokens[0] != plain[0]);
   list[1] = -1;
   sampling.banned_count = 2;
-  EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
                "banned_tokens[1] is token -1");
 
   sampling.banned_count = 0;
@@ -83,13 +82,13 @@ static void test_lists(dsv4_engine* engine) {
   answer(engine, &sampling, 2, tokens);
   EXPECT(tokens[0] == 401 && tokens[1] == 401);
   biases[1] = 101;
-  EXPECT_FAILS(dsv4_session_open(engine, &sampling, &session, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
                "logit_bias[1] of token 401 is 101");
 
   /* Parameters that are replaced while a session runs. */
   sampling.bias_count = 0;
-  EXPECT_OK(dsv4_session_open(engine, &sampling, &session, &error));
-  EXPECT_OK(dsv4_session_sync(session, plain, 3, NULL, &error));
+  EXPECT_OK(open_with(engine, &sampling, &session));
+  EXPECT_OK(dsv4_session_sync(session, plain, 3, NULL, NULL, &error));
   sampling.bias_count = 2;
   biases[1] = 100;
   EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
@@ -186,7 +185,7 @@ int main(void) {
   EXPECT_REFUSED(struct_size, 8, "sampling.struct_size is 8");
 
   dsv4_session* session = NULL;
-  EXPECT_OK(dsv4_session_open(engine, &sampling, &session, &error));
+  EXPECT_OK(open_with(engine, &sampling, &session));
   sampling.temperature = -1;
   EXPECT_FAILS(dsv4_session_set_sampling(session, &sampling, &error), DSV4_ERR_INVALID_ARGUMENT,
                "temperature is -1");

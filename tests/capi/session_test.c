@@ -8,13 +8,6 @@ static const char kAnswer[] = "The capital of Russia is Moscow.";
 static const int32_t kAnswerIds[] = {278, 581, 299, 1866, 280, 672, 820, 69, 301, 16, 1};
 enum { kPromptTokens = 12, kAnswerTokens = 11 };
 
-static dsv4_session* open_session(dsv4_engine* engine, const dsv4_sampling* sampling) {
-  dsv4_session* session = NULL;
-  EXPECT_OK(dsv4_session_open(engine, sampling, &session, &error));
-  EXPECT(session != NULL);
-  return session;
-}
-
 static void test_arguments(dsv4_engine* engine) {
   dsv4_session* session = NULL;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
@@ -27,7 +20,7 @@ static void test_arguments(dsv4_engine* engine) {
                "engine is NULL");
   EXPECT_FAILS(dsv4_session_open(engine, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
-  EXPECT_FAILS(dsv4_session_sync(NULL, one, 1, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_sync(NULL, one, 1, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
   EXPECT_FAILS(dsv4_session_prefill(NULL, 0, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
@@ -57,20 +50,20 @@ static void test_arguments(dsv4_engine* engine) {
   const int32_t outside[] = {3, 4, 2048};
   const int32_t negative[] = {-1};
   static int32_t long_list[513];
-  EXPECT_OK(dsv4_session_sync(session, good, 3, NULL, &error));
-  EXPECT_FAILS(dsv4_session_sync(session, good, 0, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_OK(dsv4_session_sync(session, good, 3, NULL, NULL, &error));
+  EXPECT_FAILS(dsv4_session_sync(session, good, 0, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "empty");
-  EXPECT_FAILS(dsv4_session_sync(session, NULL, 3, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_sync(session, NULL, 3, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "tokens is NULL");
-  EXPECT_FAILS(dsv4_session_sync(session, outside, 3, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "2048");
-  EXPECT_FAILS(dsv4_session_sync(session, negative, 1, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "-1");
-  EXPECT_FAILS(dsv4_session_sync(session, long_list, 513, NULL, &error), DSV4_ERR_CONTEXT_FULL,
-               "512");
+  EXPECT_FAILS(dsv4_session_sync(session, outside, 3, NULL, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "2048");
+  EXPECT_FAILS(dsv4_session_sync(session, negative, 1, NULL, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "-1");
+  EXPECT_FAILS(dsv4_session_sync(session, long_list, 513, NULL, NULL, &error),
+               DSV4_ERR_CONTEXT_FULL, "512");
   sync.struct_size = 3;
-  EXPECT_FAILS(dsv4_session_sync(session, outside, 1, &sync, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "result.struct_size is 3");
+  EXPECT_FAILS(dsv4_session_sync(session, outside, 1, NULL, &sync, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 3");
   EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
   EXPECT(count == 3 && memcmp(tokens, good, sizeof good) == 0);
   step.struct_size = 8;
@@ -93,7 +86,7 @@ static void test_answer_and_sync(dsv4_engine* engine) {
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
   dsv4_session* session = open_session(engine, NULL);
   EXPECT(count == kPromptTokens);
-  EXPECT_OK(dsv4_session_sync(session, prompt, count, &sync, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &sync, &error));
   EXPECT(sync.common_tokens == 0 && sync.reused_tokens == 0);
   EXPECT(sync.pending_tokens == kPromptTokens);
   EXPECT_OK(dsv4_session_prefill(session, 5, NULL, NULL, &pending, &error));
@@ -118,7 +111,7 @@ static void test_answer_and_sync(dsv4_engine* engine) {
 
   /* The same prompt again: the session can go back to just before its last token, and the text is
    * the same. */
-  EXPECT_OK(dsv4_session_sync(session, prompt, count, &sync, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &sync, &error));
   EXPECT(sync.common_tokens == kPromptTokens);
   EXPECT(sync.reused_tokens == kPromptTokens - 1);
   EXPECT(sync.pending_tokens == 1);
@@ -132,18 +125,18 @@ static void test_answer_and_sync(dsv4_engine* engine) {
   EXPECT_OK(dsv4_session_tokens(session, &tokens, &tokens_count, &error));
   memcpy(longer, tokens, tokens_count * sizeof longer[0]);
   memcpy(longer + tokens_count, prompt + 1, 5 * sizeof longer[0]);
-  EXPECT_OK(dsv4_session_sync(session, longer, tokens_count + 5, &sync, &error));
+  EXPECT_OK(dsv4_session_sync(session, longer, tokens_count + 5, NULL, &sync, &error));
   EXPECT(sync.common_tokens == (int64_t)tokens_count);
   EXPECT(sync.reused_tokens == (int64_t)tokens_count - 1);
   EXPECT(sync.pending_tokens == 6);
 
   /* A list that differs from the first token on reuses nothing. */
   longer[0] = longer[0] + 1;
-  EXPECT_OK(dsv4_session_sync(session, longer, 10, &sync, &error));
+  EXPECT_OK(dsv4_session_sync(session, longer, 10, NULL, &sync, &error));
   EXPECT(sync.common_tokens == 0 && sync.reused_tokens == 0 && sync.pending_tokens == 10);
 
   /* No result wanted. */
-  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
   EXPECT(strcmp(text, kAnswer) == 0);
   dsv4_session_close(session);
@@ -157,7 +150,7 @@ static void test_limits(dsv4_engine* engine) {
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
   sampling.max_tokens = 3;
   dsv4_session* session = open_session(engine, &sampling);
-  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_LENGTH);
   EXPECT(strncmp(kAnswer, text, strlen(text)) == 0 && strlen(text) < strlen(kAnswer));
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
@@ -170,7 +163,7 @@ static void test_limits(dsv4_engine* engine) {
   options.context_tokens = kPromptTokens + 2;
   dsv4_engine* small = open_engine(options);
   session = open_session(small, NULL);
-  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_CONTEXT_FULL);
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_CONTEXT_FULL, "14");
   dsv4_session_close(session);
@@ -189,7 +182,7 @@ static void test_seed(dsv4_engine* engine) {
   for (i = 0; i < 3; ++i) {
     sampling.seed = i < 2 ? 77 : 78;
     dsv4_session* session = open_session(engine, &sampling);
-    EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &error));
+    EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
     generate(session, texts[i], sizeof texts[i]);
     dsv4_session_close(session);
   }
@@ -217,7 +210,7 @@ static void test_progress_rate(void) {
   options.prefill_chunk_tokens = 1;
   dsv4_engine* engine = open_engine(options);
   dsv4_session* session = open_session(engine, NULL);
-  EXPECT_OK(dsv4_session_sync(session, tokens, 400, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(session, tokens, 400, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_prefill(session, 0, count_calls, calls, NULL, &error));
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
   EXPECT(calls[0] >= 1 && (double)calls[0] <= stats.prefill_seconds / 0.05 + 2);
@@ -246,7 +239,7 @@ static void test_engine_closed_first(void) {
   const size_t count = render_question(engine, kQuestion, prompt);
   dsv4_session* session = open_session(engine, NULL);
   dsv4_engine_close(engine);
-  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
   EXPECT(strcmp(text, kAnswer) == 0);
   dsv4_session_close(session);

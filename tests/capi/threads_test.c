@@ -23,7 +23,7 @@ static void* intrude(void* argument) {
   const int32_t one = 3;
   size_t count;
   intruder->statuses[0] = dsv4_session_step(intruder->session, &step, NULL);
-  intruder->statuses[1] = dsv4_session_sync(intruder->session, &one, 1, NULL, NULL);
+  intruder->statuses[1] = dsv4_session_sync(intruder->session, &one, 1, NULL, NULL, NULL);
   intruder->statuses[2] = dsv4_session_tokens(intruder->session, &tokens, &count, NULL);
   intruder->statuses[3] = dsv4_session_get_stats(intruder->session, &stats, NULL);
   intruder->statuses[4] = dsv4_session_set_sampling(intruder->session, &sampling, NULL);
@@ -52,7 +52,7 @@ static void test_busy(dsv4_engine* engine) {
   struct intruder intruder = {NULL, {0}, 0};
   for (i = 0; i < 100; ++i) tokens[i] = 100 + i;
   EXPECT_OK(dsv4_session_open(engine, NULL, &intruder.session, &error));
-  EXPECT_OK(dsv4_session_sync(intruder.session, tokens, 100, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(intruder.session, tokens, 100, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_prefill(intruder.session, 0, call_intruder, &intruder, &pending, &error));
   EXPECT(pending == 0);
   EXPECT(intruder.calls >= 1);
@@ -62,7 +62,7 @@ static void test_busy(dsv4_engine* engine) {
   for (i = 0; i < 5; ++i) EXPECT(intruder.statuses[i] == DSV4_OK);
 
   /* Cancelling keeps what is done: one chunk of 16. */
-  EXPECT_OK(dsv4_session_sync(intruder.session, tokens + 1, 99, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(intruder.session, tokens + 1, 99, NULL, NULL, &error));
   EXPECT_FAILS(dsv4_session_prefill(intruder.session, 0, cancel, NULL, &pending, &error),
                DSV4_ERR_CANCELLED, "");
   EXPECT_OK(dsv4_session_prefill(intruder.session, 1, NULL, NULL, &pending, &error));
@@ -89,7 +89,7 @@ static void* speak(void* argument) {
   EXPECT(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, prompt, kMaxPrompt, &count,
                           NULL) == DSV4_OK);
   EXPECT(dsv4_session_open(speaker->engine, NULL, &session, NULL) == DSV4_OK);
-  EXPECT(dsv4_session_sync(session, prompt, count, NULL, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_sync(session, prompt, count, NULL, NULL, NULL) == DSV4_OK);
   while (step.finish == DSV4_FINISH_NONE) {
     EXPECT(dsv4_session_step(session, &step, NULL) == DSV4_OK);
     strncat(speaker->text, step.text, sizeof speaker->text - strlen(speaker->text) - 1);
