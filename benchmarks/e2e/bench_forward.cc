@@ -6,13 +6,18 @@
 //   decode   time of a step over its floor = bytes / read rate of that working set + flops / FMA
 //   peak
 //            + 0.3 us per operator call.
-// With --operators, a line per operator. usage: bench_forward [--operators] [--threads N] MODEL_DIR
+// With --operators, a line per operator. --cache-format packed,bf16 measures several formats of the
+// cache's rows in turns, repetition by repetition.
+// usage: bench_forward [--operators] [--threads N] [--cache-format F[,F...]] MODEL_DIR
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -94,72 +99,135 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void Run(const std::string& folder, int32_t threads, bool operators) {
-  const Clock::time_point start = Clock::now();
-  const std::shared_ptr<Engine> engine = Must(Engine::Open(folder, {.threads = threads}));
-  const double open_seconds = SecondsSince(start);
-  const int32_t used_threads = engine->info().threads;
-  const std::vector<int32_t> prompt = PromptTokens(engine->config().vocab_size);
+// One engine under measurement.
+class Subject {
+ public:
+  Subject(const std::string& folder, const EngineOptions& options) {
+    const Clock::time_point start = Clock::now();
+    engine_ = Must(Engine::Open(folder, options));
+    open_seconds_ = SecondsSince(start);
+    prompt_ = PromptTokens(engine_->config().vocab_size);
+    // The costs of one prefill and of one decode step, and the time of each operator.
+    Prefill();
+    engine_->set_recorder(&prefill_totals_);
+    Prefill();
+    Must(session_->Step());
+    engine_->set_recorder(&decode_totals_);
+    for (int step = 0; step < kDecodeSteps; ++step) Must(session_->Step());
+    engine_->set_recorder(nullptr);
+  }
 
-  // The costs of one prefill and of one decode step, and the time of each operator.
-  Totals prefill_totals, decode_totals;
-  std::unique_ptr<Session> session = Must(Session::Open(engine, {}));
-  const auto prefill = [&] {
-    session.reset();
-    session = Must(Session::Open(engine, {}));
-    Must(session->Sync(prompt));
-    Must(session->Prefill(0, nullptr));
-  };
-  prefill();
-  engine->set_recorder(&prefill_totals);
-  prefill();
-  Must(session->Step());
-  engine->set_recorder(&decode_totals);
-  for (int step = 0; step < kDecodeSteps; ++step) Must(session->Step());
-  engine->set_recorder(nullptr);
+  int32_t threads() const { return engine_->info().threads; }
+  int64_t step_bytes() const { return decode_totals_.all.cost.bytes / kDecodeSteps; }
+  const std::vector<double>& prefill_seconds() const { return prefill_seconds_; }
+  const std::vector<double>& decode_seconds() const { return decode_seconds_; }
+  const char* cache_format() const { return RowFormatName(engine_->info().cache_format); }
 
+  void Measure() {
+    Clock::time_point begin = Clock::now();
+    Prefill();
+    prefill_seconds_.push_back(SecondsSince(begin));
+    Must(session_->Step());
+    begin = Clock::now();
+    for (int step = 0; step < kDecodeSteps; ++step) Must(session_->Step());
+    decode_seconds_.push_back(SecondsSince(begin) / kDecodeSteps);
+  }
+
+  void Print(double fma_flops, double read_bytes, bool operators) const {
+    const double prefill_time = Median(prefill_seconds_), decode_time = Median(decode_seconds_);
+    const double prefill_flops = static_cast<double>(prefill_totals_.all.cost.flops);
+    const double step_flops = static_cast<double>(decode_totals_.all.cost.flops) / kDecodeSteps;
+    const double calls = static_cast<double>(decode_totals_.all.calls) / kDecodeSteps;
+    const double floor = step_bytes() / read_bytes + step_flops / fma_flops + calls * kCallSeconds;
+    std::printf(
+        "open %.1f ms, %d threads, cache %s, FMA peak %.1f GFLOP/s, read rate %.1f GB/s over "
+        "%.1f MB\n",
+        open_seconds_ * 1e3, threads(), cache_format(), fma_flops * 1e-9, read_bytes * 1e-9,
+        step_bytes() * 1e-6);
+    std::printf("prefill %lld tokens: %.1f ms, %.0f tokens/s, %.2f GFLOP, %.1f %% of FMA peak\n",
+                static_cast<long long>(kPromptTokens), prefill_time * 1e3,
+                kPromptTokens / prefill_time, prefill_flops * 1e-9,
+                100 * prefill_flops / prefill_time / fma_flops);
+    std::printf(
+        "decode at %lld: %.1f us, %.0f tokens/s; floor %.1f us (%.2f MB, %.2f MFLOP, %.0f calls), "
+        "%.2f times\n",
+        static_cast<long long>(kPromptTokens), decode_time * 1e6, 1 / decode_time, floor * 1e6,
+        step_bytes() * 1e-6, step_flops * 1e-6, calls, decode_time / floor);
+    if (operators) {
+      std::printf("prefill, per prompt:\n");
+      PrintOperators(prefill_totals_, fma_flops, read_bytes, 1);
+      std::printf("decode, per step:\n");
+      PrintOperators(decode_totals_, fma_flops, read_bytes, kDecodeSteps);
+    }
+  }
+
+ private:
+  // A salt of its own for each: nothing is reused.
+  void Prefill() {
+    session_.reset();
+    session_ = Must(Session::Open(engine_, {}, ++salt_));
+    Must(session_->Sync(prompt_));
+    Must(session_->Prefill(0, nullptr));
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<Session> session_;
+  uint64_t salt_ = 0;
+  double open_seconds_ = 0;
+  std::vector<int32_t> prompt_;
+  Totals prefill_totals_, decode_totals_;
+  std::vector<double> prefill_seconds_, decode_seconds_;
+};
+
+// Median of a[i] / b[i].
+double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+  return Median(ratios);
+}
+
+void Run(const std::string& folder, EngineOptions options,
+         const std::vector<std::optional<RowFormat>>& formats, bool operators) {
+  std::deque<Subject> subjects;
+  for (const std::optional<RowFormat>& format : formats) {
+    options.cache_format = format;
+    subjects.emplace_back(folder, options);
+  }
   // The ceilings are measured between the repetitions: this machine's clock and neighbours vary.
-  const int64_t step_bytes = decode_totals.all.cost.bytes / kDecodeSteps;
-  std::vector<double> prefill_seconds, decode_seconds, fma, read;
+  std::vector<double> fma, read;
   for (int repetition = 0; repetition < kRepetitions; ++repetition) {
     {
-      CpuStream stream(used_threads);
+      CpuStream stream(subjects.front().threads());
       fma.push_back(FmaPeak(stream));
-      read.push_back(ReadRate(stream, step_bytes));
+      read.push_back(ReadRate(stream, subjects.front().step_bytes()));
     }
-    Clock::time_point begin = Clock::now();
-    prefill();
-    prefill_seconds.push_back(SecondsSince(begin));
-    Must(session->Step());
-    begin = Clock::now();
-    for (int step = 0; step < kDecodeSteps; ++step) Must(session->Step());
-    decode_seconds.push_back(SecondsSince(begin) / kDecodeSteps);
+    for (Subject& subject : subjects) subject.Measure();
   }
+  for (const Subject& subject : subjects) subject.Print(Median(fma), Median(read), operators);
+  const Subject& first = subjects.front();
+  for (size_t i = 1; i < subjects.size(); ++i) {
+    std::printf("time of %s over %s: prefill %.3f, decode %.3f\n", first.cache_format(),
+                subjects[i].cache_format(),
+                MedianRatio(first.prefill_seconds(), subjects[i].prefill_seconds()),
+                MedianRatio(first.decode_seconds(), subjects[i].decode_seconds()));
+  }
+}
 
-  const double fma_flops = Median(fma), read_bytes = Median(read);
-  const double prefill_time = Median(prefill_seconds), decode_time = Median(decode_seconds);
-  const double prefill_flops = static_cast<double>(prefill_totals.all.cost.flops);
-  const double step_flops = static_cast<double>(decode_totals.all.cost.flops) / kDecodeSteps;
-  const double calls = static_cast<double>(decode_totals.all.calls) / kDecodeSteps;
-  const double floor = step_bytes / read_bytes + step_flops / fma_flops + calls * kCallSeconds;
-  std::printf("open %.1f ms, %d threads, FMA peak %.1f GFLOP/s, read rate %.1f GB/s over %.1f MB\n",
-              open_seconds * 1e3, used_threads, fma_flops * 1e-9, read_bytes * 1e-9,
-              step_bytes * 1e-6);
-  std::printf("prefill %lld tokens: %.1f ms, %.0f tokens/s, %.2f GFLOP, %.1f %% of FMA peak\n",
-              static_cast<long long>(kPromptTokens), prefill_time * 1e3,
-              kPromptTokens / prefill_time, prefill_flops * 1e-9,
-              100 * prefill_flops / prefill_time / fma_flops);
-  std::printf(
-      "decode at %lld: %.1f us, %.0f tokens/s; floor %.1f us (%.2f MB, %.2f MFLOP, %.0f calls), "
-      "%.2f times\n",
-      static_cast<long long>(kPromptTokens), decode_time * 1e6, 1 / decode_time, floor * 1e6,
-      step_bytes * 1e-6, step_flops * 1e-6, calls, decode_time / floor);
-  if (operators) {
-    std::printf("prefill, per prompt:\n");
-    PrintOperators(prefill_totals, fma_flops, read_bytes, 1);
-    std::printf("decode, per step:\n");
-    PrintOperators(decode_totals, fma_flops, read_bytes, kDecodeSteps);
+// "packed,bf16"; false for a name that is not a format.
+bool ParseFormats(std::string names, std::vector<std::optional<RowFormat>>* formats) {
+  names += ',';
+  for (size_t begin = 0, end; begin < names.size(); begin = end + 1) {
+    end = names.find(',', begin);
+    const std::string name = names.substr(begin, end - begin);
+    if (name == RowFormatName(RowFormat::kPacked)) {
+      formats->push_back(RowFormat::kPacked);
+    } else if (name == RowFormatName(RowFormat::kBf16)) {
+      formats->push_back(RowFormat::kBf16);
+    } else {
+      return false;
+    }
   }
+  return true;
 }
 
 }  // namespace
@@ -167,13 +235,17 @@ void Run(const std::string& folder, int32_t threads, bool operators) {
 
 int main(int argc, char** argv) {
   std::string folder;
-  int threads = 0;
+  dsv4::EngineOptions options;
+  std::vector<std::optional<dsv4::RowFormat>> formats;
   bool operators = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--operators") == 0) {
       operators = true;
     } else if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
-      threads = std::atoi(argv[++i]);
+      options.threads = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--cache-format") == 0 && i + 1 < argc &&
+               dsv4::ParseFormats(argv[i + 1], &formats)) {
+      ++i;
     } else if (argv[i][0] != '-' && folder.empty()) {
       folder = argv[i];
     } else {
@@ -182,9 +254,12 @@ int main(int argc, char** argv) {
     }
   }
   if (folder.empty()) {
-    std::fprintf(stderr, "usage: bench_forward [--operators] [--threads N] MODEL_DIR\n");
+    std::fprintf(stderr,
+                 "usage: bench_forward [--operators] [--threads N] "
+                 "[--cache-format packed|bf16[,...]] MODEL_DIR\n");
     return 2;
   }
-  dsv4::Run(folder, threads, operators);
+  if (formats.empty()) formats.emplace_back();
+  dsv4::Run(folder, options, formats, operators);
   return 0;
 }

@@ -50,6 +50,47 @@ TEST_CASE("options outside their range, or not for this build, are refused by na
   refused({.numerics = Numerics::kExact}, kUnsupported, "reference");
 }
 
+TEST_CASE("each numerics has its formats of cache rows; others are refused by name") {
+  const auto opened = [](Backend backend, Numerics numerics, std::optional<RowFormat> format) {
+    return OpenBundled({.backend = backend,
+                        .numerics = numerics,
+                        .cache_format = format,
+                        .context_tokens = 512,
+                        .threads = 1})
+        ->info();
+  };
+  const auto refused = [](Backend backend, Numerics numerics, RowFormat format, const char* text) {
+    REQUIRE_FAILS(
+        Engine::Open(
+            kBundledModel,
+            {.backend = backend, .numerics = numerics, .cache_format = format, .threads = 1}),
+        absl::StatusCode::kUnimplemented, text);
+  };
+  for (const Backend backend : {Backend::kCpu, Backend::kReference}) {
+    const EngineInfo packed = opened(backend, Numerics::kPublished, std::nullopt);
+    REQUIRE(packed.cache_format == RowFormat::kPacked);
+    const EngineInfo bf16 = opened(backend, Numerics::kPublished, RowFormat::kBf16);
+    REQUIRE(bf16.cache_format == RowFormat::kBf16);
+    REQUIRE(packed.cache_bytes < bf16.cache_bytes);
+    refused(backend, Numerics::kPublished, RowFormat::kFp8PerTensor,
+            "option cache_format = fp8_per_tensor with published numerics: it would change their "
+            "rows");
+    refused(backend, Numerics::kPublished, RowFormat::kF32,
+            "option cache_format = f32 with published numerics");
+  }
+  for (const Numerics numerics : {Numerics::kFp32, Numerics::kExact}) {
+    const EngineInfo f32 = opened(Backend::kReference, numerics, std::nullopt);
+    REQUIRE(f32.cache_format == RowFormat::kF32);
+    const EngineInfo fp8 = opened(Backend::kReference, numerics, RowFormat::kFp8PerTensor);
+    REQUIRE(fp8.cache_format == RowFormat::kFp8PerTensor);
+    REQUIRE(fp8.cache_bytes < f32.cache_bytes);
+    refused(Backend::kReference, numerics, RowFormat::kPacked, "option cache_format = packed with");
+    refused(Backend::kReference, numerics, RowFormat::kBf16, "it would round their rows");
+  }
+  REQUIRE_FAILS(Engine::Open(kBundledModel, {.cache_format = RowFormat::kIndexFp4}),
+                absl::StatusCode::kInvalidArgument, "index_fp4 is not a format of rows");
+}
+
 TEST_CASE("a folder that is not a model is refused by the file that is missing") {
   REQUIRE_FAILS(Engine::Open("/nonexistent", {}), absl::StatusCode::kNotFound,
                 "/nonexistent/config.json");
