@@ -68,17 +68,33 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
               sizeof(Info) == 128);
 
 using Sampling = dsv4_sampling;
-static_assert(Holds({FIELD(Sampling, struct_size, 0), FIELD(Sampling, temperature, 4),
-                     FIELD(Sampling, top_k, 8), FIELD(Sampling, top_p, 12),
-                     FIELD(Sampling, min_p, 16), FIELD(Sampling, repetition_penalty, 20),
-                     FIELD(Sampling, seed, 24), FIELD(Sampling, max_tokens, 32),
-                     FIELD(Sampling, presence_penalty, 40), FIELD(Sampling, frequency_penalty, 44),
-                     FIELD(Sampling, bias_tokens, 48), FIELD(Sampling, biases, 56),
-                     FIELD(Sampling, bias_count, 64), FIELD(Sampling, banned_tokens, 72),
-                     FIELD(Sampling, banned_count, 80), FIELD(Sampling, forced_tokens, 88),
-                     FIELD(Sampling, forced_count, 96)},
+static_assert(Holds({FIELD(Sampling, struct_size, 0),
+                     FIELD(Sampling, temperature, 4),
+                     FIELD(Sampling, top_k, 8),
+                     FIELD(Sampling, top_p, 12),
+                     FIELD(Sampling, min_p, 16),
+                     FIELD(Sampling, repetition_penalty, 20),
+                     FIELD(Sampling, seed, 24),
+                     FIELD(Sampling, max_tokens, 32),
+                     FIELD(Sampling, presence_penalty, 40),
+                     FIELD(Sampling, frequency_penalty, 44),
+                     FIELD(Sampling, bias_tokens, 48),
+                     FIELD(Sampling, biases, 56),
+                     FIELD(Sampling, bias_count, 64),
+                     FIELD(Sampling, banned_tokens, 72),
+                     FIELD(Sampling, banned_count, 80),
+                     FIELD(Sampling, forced_tokens, 88),
+                     FIELD(Sampling, forced_count, 96),
+                     FIELD(Sampling, max_thinking_tokens, 104),
+                     FIELD(Sampling, stop_tokens, 112),
+                     FIELD(Sampling, stop_token_count, 120),
+                     FIELD(Sampling, stop_strings, 128),
+                     FIELD(Sampling, stop_string_lengths, 136),
+                     FIELD(Sampling, stop_string_count, 144),
+                     FIELD(Sampling, log_probs, 152),
+                     FIELD(Sampling, draft_tokens, 156)},
                     sizeof(Sampling)) &&
-              sizeof(Sampling) == 104);
+              sizeof(Sampling) == 160);
 
 using Sync = dsv4_sync_result;
 static_assert(Holds({FIELD(Sync, struct_size, 0), FIELD(Sync, reserved, 4),

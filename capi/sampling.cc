@@ -4,8 +4,11 @@
 
 #include <dsv4/sampling.h>
 
+#include <cstring>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
@@ -20,6 +23,21 @@ absl::StatusOr<std::vector<int32_t>> TokensFrom(const int32_t* tokens, uint64_t 
   return std::vector<int32_t>(tokens, tokens + count);
 }
 
+absl::StatusOr<std::vector<std::string>> StopStringsFrom(const dsv4_sampling& in) {
+  DSV4_RETURN_IF_ERROR(CheckArray(in.stop_strings, in.stop_string_count, "sampling.stop_strings"));
+  std::vector<std::string> strings;
+  for (uint64_t i = 0; i < in.stop_string_count; ++i) {
+    const char* bytes = in.stop_strings[i];
+    const std::string name = absl::StrCat("sampling.stop_strings[", i, "]");
+    DSV4_RETURN_IF_ERROR(NotNull(bytes, name));
+    const uint64_t length =
+        in.stop_string_lengths != nullptr ? in.stop_string_lengths[i] : std::strlen(bytes);
+    DSV4_RETURN_IF_ERROR(CheckArray(bytes, length, name));
+    strings.emplace_back(bytes, length);
+  }
+  return strings;
+}
+
 }  // namespace
 
 absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
@@ -32,7 +50,10 @@ absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
                            .max_tokens = in.max_tokens,
                            .repetition_penalty = in.repetition_penalty,
                            .presence_penalty = in.presence_penalty,
-                           .frequency_penalty = in.frequency_penalty};
+                           .frequency_penalty = in.frequency_penalty,
+                           .max_thinking_tokens = in.max_thinking_tokens,
+                           .log_probs = in.log_probs,
+                           .draft_tokens = in.draft_tokens};
   DSV4_RETURN_IF_ERROR(CheckArray(in.bias_tokens, in.bias_count, "sampling.bias_tokens"));
   DSV4_RETURN_IF_ERROR(CheckArray(in.biases, in.bias_count, "sampling.biases"));
   for (uint64_t i = 0; i < in.bias_count; ++i)
@@ -41,6 +62,9 @@ absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
                         TokensFrom(in.banned_tokens, in.banned_count, "sampling.banned_tokens"));
   DSV4_ASSIGN_OR_RETURN(params.forced_tokens,
                         TokensFrom(in.forced_tokens, in.forced_count, "sampling.forced_tokens"));
+  DSV4_ASSIGN_OR_RETURN(params.stop_tokens,
+                        TokensFrom(in.stop_tokens, in.stop_token_count, "sampling.stop_tokens"));
+  DSV4_ASSIGN_OR_RETURN(params.stop_strings, StopStringsFrom(in));
   return params;
 }
 

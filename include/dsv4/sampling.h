@@ -41,9 +41,33 @@ typedef struct dsv4_sampling {
    * without text. */
   const int32_t* forced_tokens;
   uint64_t forced_count;
+
+  /* Where the prompt opens the reasoning, the token that ends it is forced after this many tokens
+   * of it; 0 = no limit. */
+  int64_t max_thinking_tokens;
+
+  /* What ends the turn with DSV4_FINISH_STOP besides the model itself: any of these tokens, which
+   * then gives no text; or one of these strings in the text, which then ends before it. The first
+   * one complete counts, of several the longest. UTF-8, at most 16 of 1 to 256 bytes. */
+  const int32_t* stop_tokens;
+  uint64_t stop_token_count;
+  const char* const* stop_strings;
+  const uint64_t* stop_string_lengths; /* NULL: they are NUL-terminated */
+  uint64_t stop_string_count;
+
+  /* Above 0: the log-probability of each token is at hand (dsv4_session_log_probs), and those of
+   * this many most likely tokens. They are of the model's logits as they are. 0 to 20. */
+  int32_t log_probs;
+  /* Most tokens that the model drafts for one forward to verify: 0 = none, up to the engine's
+   * max_draft_tokens. Drafts make the text come faster; greedy text stays the same, and sampled
+   * text follows the same probabilities. */
+  int32_t draft_tokens;
 } dsv4_sampling;
-#define DSV4_SAMPLING_INIT \
-  { sizeof(dsv4_sampling), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, 0 }
+#define DSV4_SAMPLING_INIT                                                                         \
+  {                                                                                                \
+    sizeof(dsv4_sampling), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, \
+        NULL, NULL, 0, 0, 0                                                                        \
+  }
 
 /* Fills *sampling with the model's defaults (generation_config.json; greedy when it says so). The
  * size field must be set. */

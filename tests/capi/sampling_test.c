@@ -11,6 +11,7 @@
   } while (0)
 
 enum { kVocab = 2048, kSteps = 24 };
+static const char kQuestion[] = "What is the capital of France?";
 
 /* The first tokens of the answer to a question, none of which ends the turn. */
 static void answer(dsv4_engine* engine, const dsv4_sampling* sampling, int count,
@@ -18,7 +19,7 @@ static void answer(dsv4_engine* engine, const dsv4_sampling* sampling, int count
   int32_t prompt[kMaxPrompt];
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   dsv4_session* session = NULL;
-  const size_t length = render_question(engine, "What is the capital of France?", prompt);
+  const size_t length = render_question(engine, kQuestion, prompt);
   int i;
   EXPECT_OK(open_with(engine, sampling, &session));
   EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
@@ -131,6 +132,104 @@ static void test_penalties(dsv4_engine* engine) {
   EXPECT(tokens[0] == 501 && tokens[1] == 500);
 }
 
+/* Steps an answer to its end: its text, and how many tokens it has. */
+static dsv4_finish speak(dsv4_engine* engine, const dsv4_sampling* sampling, char text[256],
+                         size_t* count) {
+  int32_t prompt[kMaxPrompt];
+  const int32_t* tokens = NULL;
+  const size_t length = render_question(engine, kQuestion, prompt);
+  dsv4_session* session = open_session(engine, sampling);
+  EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
+  const dsv4_finish finish = generate(session, text, 256);
+  EXPECT_OK(dsv4_session_tokens(session, &tokens, count, &error));
+  *count -= length;
+  dsv4_session_close(session);
+  return finish;
+}
+
+static void test_stops(dsv4_engine* engine) {
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_session* session = NULL;
+  int32_t plain[kSteps];
+  char text[256], head[256], expected[256];
+  size_t count;
+  sampling.max_tokens = 9;
+  answer(engine, &sampling, 9, plain);
+  EXPECT(speak(engine, &sampling, text, &count) == DSV4_FINISH_LENGTH && count == 9);
+
+  /* A token ends the turn and gives no text. */
+  int32_t stops[2] = {kVocab - 1, 0};
+  stops[1] = plain[5];
+  sampling.stop_tokens = stops;
+  sampling.stop_token_count = 2;
+  EXPECT(speak(engine, &sampling, head, &count) == DSV4_FINISH_STOP && count <= 6);
+  sampling.stop_token_count = 0;
+  sampling.max_tokens = (int64_t)count - 1;
+  EXPECT(speak(engine, &sampling, expected, &count) == DSV4_FINISH_LENGTH);
+  EXPECT(strcmp(head, expected) == 0);
+  stops[0] = kVocab;
+  sampling.stop_token_count = 1;
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
+               "stop_tokens[0] is token 2048");
+
+  /* A string that lies across tokens; the text ends before it. With lengths, what follows them is
+   * not looked at. */
+  sampling.stop_token_count = 0;
+  sampling.max_tokens = 9;
+  const size_t begin = strlen(text) / 2;
+  char stop[8] = {0};
+  memcpy(stop, text + begin, 4);
+  strcpy(expected, text);
+  *strstr(expected, stop) = '\0';
+  const char* strings[17] = {"no such text", stop};
+  sampling.stop_strings = strings;
+  sampling.stop_string_count = 2;
+  EXPECT(speak(engine, &sampling, head, &count) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(head, expected) == 0);
+  const uint64_t lengths[2] = {2, 4};
+  strings[0] = "\x01\x02 no such text";
+  strcpy(stop + 4, "xyz");
+  sampling.stop_string_lengths = lengths;
+  EXPECT(speak(engine, &sampling, head, &count) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(head, expected) == 0);
+
+  sampling.stop_string_lengths = NULL;
+  strings[1] = "";
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
+               "stop_strings[1] has 0 bytes; expected 1 to 256");
+  strings[1] = NULL;
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
+               "sampling.stop_strings[1] is NULL");
+  for (count = 0; count < 17; ++count) strings[count] = "a";
+  sampling.stop_string_count = 17;
+  EXPECT_FAILS(open_with(engine, &sampling, &session), DSV4_ERR_INVALID_ARGUMENT,
+               "stop_strings has 17 strings; expected at most 16");
+}
+
+/* The prompt opens the reasoning; its end is the token, not its text. */
+static void test_thinking_budget(dsv4_engine* engine) {
+  const dsv4_message message = message_of(DSV4_ROLE_USER, kQuestion);
+  const dsv4_message* conversation[1] = {&message};
+  const dsv4_tokenizer* tokenizer = NULL;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  int32_t prompt[kMaxPrompt];
+  size_t count = 0;
+  int i;
+  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  const int32_t end = dsv4_tokenizer_added_token(tokenizer, "</think>");
+  EXPECT_OK(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_HIGH, prompt, kMaxPrompt,
+                             &count, &error));
+  sampling.max_thinking_tokens = 3;
+  dsv4_session* session = open_session(engine, &sampling);
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
+  for (i = 0; i < 4; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT((step.token == end) == (i == 3));
+  }
+  dsv4_session_close(session);
+}
+
 /* A client of the first header: what lies behind its struct is not looked at. */
 static void test_old_size(dsv4_engine* engine) {
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
@@ -179,6 +278,12 @@ int main(void) {
   EXPECT_REFUSED(repetition_penalty, -1, "repetition_penalty is -1");
   EXPECT_REFUSED(presence_penalty, 2.5f, "presence_penalty is 2.5");
   EXPECT_REFUSED(frequency_penalty, -3, "frequency_penalty is -3");
+  EXPECT_REFUSED(max_thinking_tokens, -1, "max_thinking_tokens is -1");
+  EXPECT_REFUSED(log_probs, 21, "log_probs is 21");
+  EXPECT_REFUSED(draft_tokens, 8, "draft_tokens is 8");
+  EXPECT_REFUSED(draft_tokens, 1, "max_draft_tokens = 0");
+  EXPECT_REFUSED(stop_token_count, 4, "sampling.stop_tokens is NULL, but its size is 4");
+  EXPECT_REFUSED(stop_string_count, 5, "sampling.stop_strings is NULL, but its size is 5");
   EXPECT_REFUSED(bias_count, 1, "sampling.bias_tokens is NULL, but its size is 1");
   EXPECT_REFUSED(banned_count, 2, "sampling.banned_tokens is NULL, but its size is 2");
   EXPECT_REFUSED(forced_count, 3, "sampling.forced_tokens is NULL, but its size is 3");
@@ -198,6 +303,8 @@ int main(void) {
   dsv4_session_close(session);
   test_lists(engine);
   test_penalties(engine);
+  test_stops(engine);
+  test_thinking_budget(engine);
   test_old_size(engine);
   dsv4_engine_close(engine);
   return 0;
