@@ -230,6 +230,30 @@ static void test_thinking_budget(dsv4_engine* engine) {
   dsv4_session_close(session);
 }
 
+/* Drafts change no greedy token, and only happen when asked for. */
+static void test_drafts(dsv4_engine* engine) {
+  int32_t prompt[kMaxPrompt];
+  char plain[256], text[256];
+  size_t count;
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  const dsv4_finish finish = speak(engine, &sampling, plain, &count);
+  options.max_draft_tokens = 2;
+  dsv4_engine* drafting = open_engine(options);
+  const size_t length = render_question(drafting, kQuestion, prompt);
+  for (sampling.draft_tokens = 0; sampling.draft_tokens <= 2; ++sampling.draft_tokens) {
+    dsv4_session* session = open_session(drafting, &sampling);
+    EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
+    EXPECT(generate(session, text, sizeof text) == finish);
+    EXPECT(strcmp(text, plain) == 0);
+    EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+    EXPECT((stats.drafted_tokens > 0) == (sampling.draft_tokens > 0));
+    dsv4_session_close(session);
+  }
+  dsv4_engine_close(drafting);
+}
+
 /* A client of the first header: what lies behind its struct is not looked at. */
 static void test_old_size(dsv4_engine* engine) {
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
@@ -305,6 +329,7 @@ int main(void) {
   test_penalties(engine);
   test_stops(engine);
   test_thinking_budget(engine);
+  test_drafts(engine);
   test_old_size(engine);
   dsv4_engine_close(engine);
   return 0;
