@@ -101,6 +101,10 @@ const Option kOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->thinking = ParseThinking(name, v);
      }},
+    {"", "--think-budget", Takes::kValue, "N", "end the reasoning after N tokens",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->think_budget = ParseCount<int64_t>(name, v);
+     }},
     {"", "--hide-thinking", Takes::kNothing, "", "do not show the reasoning",
      [](Options* o, const std::string&, const std::string&) { o->hide_thinking = true; }},
     {"", "--json", Takes::kNothing, "", "answer in JSON, one object a line (see below)",

@@ -23,6 +23,9 @@ constexpr size_t kMaxInputBytes = size_t{256} << 20;
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
 
+std::atomic<dsv4_session*> cancelled_by_interrupt{nullptr};
+static_assert(std::atomic<dsv4_session*>::is_always_lock_free, "used in a signal handler");
+
 // Holds a byte while `interrupted` is set: what waits for input waits for it too, so that a Ctrl-C
 // is noticed whenever it comes, and whichever thread the system gives it to.
 int wake_pipe[2] = {-1, -1};
@@ -34,6 +37,7 @@ void OnInterrupt(int number) {
     raise(number);
   } else {
     (void)!write(wake_pipe[1], "", 1);
+    dsv4_session_cancel(cancelled_by_interrupt.load());
   }
   errno = saved_errno;
 }
@@ -123,6 +127,11 @@ void ClearInterrupt() {
   interrupted.store(false);
   Drain();
 }
+
+CancelOnInterrupt::CancelOnInterrupt(dsv4_session* session) {
+  cancelled_by_interrupt.store(session);
+}
+CancelOnInterrupt::~CancelOnInterrupt() { cancelled_by_interrupt.store(nullptr); }
 
 void WriteOut(std::string_view text) {
   if (WriteAll(kStdout, text)) return;

@@ -2,6 +2,8 @@
 // What dsv4-chat needs of the system: interrupts, checked reads and writes, a progress bar.
 #pragma once
 
+#include <dsv4/dsv4.h>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -18,6 +20,16 @@ bool IsTerminal(int fd);
 void InstallSignals();
 bool Interrupted();
 void ClearInterrupt();
+
+// While it lives, Ctrl-C also cancels what the session computes. One at a time.
+class CancelOnInterrupt {
+ public:
+  // `session` must outlive this object.
+  explicit CancelOnInterrupt(dsv4_session* session);
+  ~CancelOnInterrupt();
+  CancelOnInterrupt(const CancelOnInterrupt&) = delete;
+  CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
+};
 
 // Writes all of `text` to standard output. Throws a Failure: silent for a closed pipe.
 void WriteOut(std::string_view text);

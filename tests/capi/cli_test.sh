@@ -71,6 +71,9 @@ expect 'a system message' grep -q Paris out
 run -p 'Calculate 91 + 49.' --think --no-stats </dev/null
 expect 'the answer after reasoning' grep -qx '91 + 49 = 140' out
 expect 'no reasoning' test ! -s err
+run -p 'Calculate 91 + 49.' --think --think-budget 4 --json --no-stats </dev/null
+expect 'reasoning cut by its budget' test "$(grep -c '"event": "reasoning"' out)" -eq 4
+expect 'an answer after it' grep -q '"event": "text"' out
 run -p 'Calculate 91 + 49.' --think off --no-stats </dev/null
 expect 'the answer at once' grep -qx '91 + 49 = 140' out
 
@@ -135,7 +138,7 @@ status=0
 "$chat" --help >out 2>err || status=$?
 expect '--help on stdout' grep -q 'usage: dsv4-chat -m DIR' out
 for option in --prompt --system --max-tokens --context --temp --top-k --top-p --min-p --seed --think \
-  --tools --hide-thinking --json --backend --threads --stats --no-stats --color --help --version; do
+  --tools --think-budget --hide-thinking --json --backend --threads --stats --no-stats --color --help --version; do
   expect "$option in the help" grep -q -- "$option" out
 done
 expect 'exit code 0 of --help' test "$status" -eq 0
