@@ -169,5 +169,19 @@ status=0
 wait "$pid" || status=$?
 expect 'exit code 130 after Ctrl-C' test "$status" -eq 130
 expect 'nothing on stdout' test ! -s out
+: >out
+"$chat" -m "$model" -p "$story" --temp 100 --seed 2 --json --backend reference >out 2>err \
+  </dev/null &
+pid=$!
+tries=0
+until grep -q '"event": "text"' out || [ "$tries" -ge 300 ]; do
+  tries=$((tries + 1))
+  sleep 0.1
+done
+kill -INT "$pid"
+status=0
+wait "$pid" || status=$?
+expect 'exit code 130 after Ctrl-C in an answer' test "$status" -eq 130
+expect 'its end as JSON' grep -q '"event": "end", "finish": "interrupted"' out
 
 [ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
