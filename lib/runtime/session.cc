@@ -167,18 +167,20 @@ absl::Status Session::CheckStep() const {
   return absl::OkStatus();
 }
 
-bool Session::Decodes() const {
-  return timeline_.pending() == 1 && timeline_.delivered() > timeline_.prompt_tokens();
-}
-
 absl::Status Session::ChooseNext() {
-  // The prompt counts as prefill; the token that the last step chose, as this step's decode.
-  if (timeline_.pending() > 0 && !Decodes()) {
-    DSV4_RETURN_IF_ERROR(ComputePrompt(timeline_.pending(), nullptr));
+  // The prompt but its last token, which is a step that chooses, like any later one.
+  if (timeline_.pending() > 1) {
+    DSV4_RETURN_IF_ERROR(ComputePrompt(timeline_.pending() - 1, nullptr));
   }
-  const Stopwatch stopwatch(&stats_.decode_seconds);
-  if (timeline_.pending() == 0) return timeline_.ChooseFromLogits();
-  return Run({.rows = 1, .choose = true});
+  if (timeline_.pending() == 0) {
+    const Stopwatch stopwatch(&stats_.decode_seconds);
+    return timeline_.ChooseFromLogits();
+  }
+  const bool prefills = timeline_.delivered() == timeline_.prompt_tokens();
+  const Stopwatch stopwatch(prefills ? &stats_.prefill_seconds : &stats_.decode_seconds);
+  DSV4_RETURN_IF_ERROR(Run({.rows = 1, .choose = true}));
+  if (prefills) ++stats_.prefilled_tokens;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> Session::Step() {
@@ -222,8 +224,10 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
     if (!request.status.ok() || timeline.ahead() > 0 || timeline.pending() == 0) continue;
     timeline.ForgetCancel();
     request.rows = timeline.pending();
-    request.choose = session->Decodes();
+    request.choose = request.rows == 1;
     request.once = true;
+    session->step_pending_ = request.rows;
+    session->step_prefills_ = request.rows > 1 || timeline.delivered() == timeline.prompt_tokens();
     scheduler.Add(&request, &call);
   }
   scheduler.Wait(&call);
@@ -231,17 +235,20 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (size_t i = 0; i < sessions.size(); ++i) {
     Session& session = *sessions[i];
-    const StepRequest& request = session.request_;
-    if (request.rows > 0)
-      (request.choose ? session.stats_.decode_seconds : session.stats_.prefill_seconds) += seconds;
-    results[i] = session.FinishStep(request);
+    if (session.request_.call != nullptr) session.CountStep(seconds);
+    results[i] = session.FinishStep();
   }
   return absl::OkStatus();
 }
 
+void Session::CountStep(double seconds) {
+  (step_prefills_ ? stats_.prefill_seconds : stats_.decode_seconds) += seconds;
+  if (step_prefills_) stats_.prefilled_tokens += step_pending_ - timeline_.pending();
+}
+
 // A session's own part of StepAll.
-absl::StatusOr<StepResult> Session::FinishStep(const StepRequest& request) {
-  DSV4_RETURN_IF_ERROR(request.status);
+absl::StatusOr<StepResult> Session::FinishStep() {
+  DSV4_RETURN_IF_ERROR(request_.status);
   if (timeline_.ahead() == 0) {
     if (timeline_.pending() > 0) return StepResult{};
     DSV4_RETURN_IF_ERROR(timeline_.ChooseFromLogits());

@@ -76,7 +76,8 @@ class Session {
   // The same for the mask; one without a function allows everything.
   void SetTokenMask(const TokenMask& mask);
 
-  // See dsv4_session_sync, _prefill and _step in include/dsv4/session.h.
+  // See dsv4_session_sync, _prefill and _step in include/dsv4/session.h. Drafting begins with the
+  // step that computes the prompt's last token: after a Prefill that did, with the one after it.
   absl::StatusOr<SyncResult> Sync(absl::Span<const int32_t> tokens,
                                   const SyncOptions& options = {});
   absl::StatusOr<int64_t> Prefill(int64_t max_tokens, const Progress& progress);  // pending tokens
@@ -137,13 +138,12 @@ class Session {
  private:
   Session(std::shared_ptr<Engine> engine, KvSequence kv);
   absl::Status CheckStep() const;
-  // The last token, which the model chose, is all that is pending: the next step decodes.
-  bool Decodes() const;
   absl::Status Run(StepRequest request);
   absl::Status ComputePrompt(int64_t tokens, const Progress& progress);
   // Makes a token lie ahead.
   absl::Status ChooseNext();
-  absl::StatusOr<StepResult> FinishStep(const StepRequest& request);
+  void CountStep(double seconds);
+  absl::StatusOr<StepResult> FinishStep();
   absl::StatusOr<StepResult> Deliver();
   Finish PushText(int32_t token);
   // Brings decoder and stop strings to where they were after the last token.
@@ -160,7 +160,8 @@ class Session {
   int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
   // StepAll's.
   StepRequest request_;
-  bool stepping_ = false;
+  bool stepping_ = false, step_prefills_ = false;
+  int64_t step_pending_ = 0;
 };
 
 }  // namespace dsv4

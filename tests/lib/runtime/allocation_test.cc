@@ -30,5 +30,42 @@ TEST_CASE("a step after warm-up allocates nothing: prefill, greedy and sampled d
   }
 }
 
+TEST_CASE("steps of several sessions with drafts, penalties and log-probabilities, too") {
+  const std::shared_ptr<Engine> engine = test::OpenBundled({.context_tokens = 1024,
+                                                            .cache_tokens = 4096,
+                                                            .prefill_chunk_tokens = 64,
+                                                            .threads = 2,
+                                                            .max_draft_tokens = 3});
+  for (const float temperature : {0.0f, 1.0f}) {
+    CAPTURE(temperature);
+    const SamplingParams sampling{.temperature = temperature,
+                                  .repetition_penalty = 1.2f,
+                                  .banned_tokens = engine->eos_tokens(),
+                                  .stop_strings = {"no such text"},
+                                  .log_probs = 3,
+                                  .draft_tokens = 3};
+    std::vector<std::unique_ptr<Session>> owned;
+    std::vector<Session*> sessions;
+    for (uint32_t i = 0; i < 3; ++i) {
+      owned.push_back(test::OpenSession(engine, sampling));
+      sessions.push_back(owned.back().get());
+      REQUIRE_OK(sessions[i]->Sync(test::AnyTokens(30 + 100 * i, i)));
+    }
+    std::vector<absl::StatusOr<StepResult>> results(3, StepResult{});
+    const auto step = [&](int calls) {
+      bool ok = true;
+      for (int call = 0; call < calls; ++call) {
+        ok = ok && Session::StepAll(sessions, absl::MakeSpan(results)).ok();
+        for (const absl::StatusOr<StepResult>& result : results) ok = ok && result.ok();
+      }
+      return ok;
+    };
+    REQUIRE(step(20));
+    bool ok = false;
+    REQUIRE(test::CountAllocations([&] { ok = step(100); }) == 0);
+    REQUIRE(ok);
+  }
+}
+
 }  // namespace
 }  // namespace dsv4

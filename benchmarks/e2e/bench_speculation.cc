@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoding with drafts against plain decoding, in one run: greedy answers to the questions of the
+// model folder's gates.json, each answered by an engine without the MTP block and by one with it,
+// in turn. Only the time of decode steps counts. usage: bench_speculation [--threads N] MODEL_DIR
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/session.h"
+#include "lib/text/chat_encoder.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kMaxGatesBytes = int64_t{16} << 20;
+constexpr int64_t kAnswerTokens = 200;
+constexpr int kRepetitions = 5;
+
+template <class T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "bench_speculation: %s\n", std::string(value.status().message()).c_str());
+    std::exit(1);
+  }
+  return *std::move(value);
+}
+
+// The cases that are one question of a user.
+std::vector<std::vector<int32_t>> Prompts(const Engine& engine, const std::string& folder) {
+  const std::string path = folder + "/gates.json";
+  const JsonValue gates =
+      Must(ParseJson(Must(ReadFile(path, kMaxGatesBytes)), path, kMaxGatesBytes));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const JsonValue& gate : *gates.Find("cases")->AsArray()) {
+    const std::vector<JsonValue>& messages = *gate.Find("messages")->AsArray();
+    if (messages.size() != 1 || *messages[0].Find("role")->AsString() != "user") continue;
+    const ChatMessage message{.role = "user",
+                              .content = *messages[0].Find("content")->AsString(),
+                              .reasoning_content = ""};
+    const ThinkingMode mode =
+        *gate.Find("thinking")->AsBool() ? ThinkingMode::kThinking : ThinkingMode::kChat;
+    prompts.push_back(Must(RenderChat(*Must(engine.tokenizer()), {&message, 1}, mode)));
+  }
+  return prompts;
+}
+
+struct Totals {
+  double seconds = 0;
+  int64_t tokens = 0;
+  SpeculationStats speculation;
+  double rate() const { return static_cast<double>(tokens) / seconds; }
+};
+
+void Answer(Session& session, const std::vector<int32_t>& prompt, int32_t drafts, Totals* totals) {
+  const absl::Status set =
+      session.SetSampling({.max_tokens = kAnswerTokens, .draft_tokens = drafts});
+  if (!set.ok()) Must(absl::StatusOr<int>(set));
+  Must(session.Sync(prompt));
+  while (Must(session.Step()).finish == Finish::kNone) {
+  }
+  const SessionStats stats = session.stats();
+  totals->seconds += stats.decode_seconds;
+  totals->tokens += stats.generated_tokens;
+  totals->speculation.drafted += stats.speculation.drafted;
+  totals->speculation.accepted += stats.speculation.accepted;
+  for (size_t i = 0; i < stats.speculation.steps_by_accepted.size(); ++i) {
+    totals->speculation.steps_by_accepted[i] += stats.speculation.steps_by_accepted[i];
+  }
+}
+
+void Run(const std::string& folder, int32_t threads) {
+  const EngineOptions options{.context_tokens = 2048, .max_sessions = 1, .threads = threads};
+  EngineOptions with_drafts = options;
+  with_drafts.max_draft_tokens = kMaxDraftTokens;
+  const std::shared_ptr<Engine> plain = Must(Engine::Open(folder, options));
+  const std::shared_ptr<Engine> drafting = Must(Engine::Open(folder, with_drafts));
+  const std::vector<std::vector<int32_t>> prompts = Prompts(*plain, folder);
+  const std::unique_ptr<Session> plain_session = Must(Session::Open(plain, {}));
+  const std::unique_ptr<Session> draft_session = Must(Session::Open(drafting, {}));
+  // [0]: plain decoding. The best repetition counts: this machine's clock and neighbours vary.
+  std::array<Totals, kMaxDraftTokens + 1> best{};
+  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+    std::array<Totals, kMaxDraftTokens + 1> totals{};
+    for (const std::vector<int32_t>& prompt : prompts) {
+      for (int32_t drafts = 0; drafts <= kMaxDraftTokens; ++drafts) {
+        Answer(drafts == 0 ? *plain_session : *draft_session, prompt, drafts,
+               &totals[static_cast<size_t>(drafts)]);
+      }
+    }
+    for (size_t i = 0; i < best.size(); ++i) {
+      if (best[i].seconds == 0 || totals[i].rate() > best[i].rate()) best[i] = totals[i];
+    }
+  }
+  std::printf("%zu answers, %lld tokens, %d threads\n", prompts.size(),
+              static_cast<long long>(best[0].tokens), plain->info().threads);
+  std::printf("%7s %10s %7s %11s %13s %18s\n", "drafts", "tokens/s", "times", "acceptance",
+              "first draft", "acceptance length");
+  std::printf("%7d %10.0f %7.2f\n", 0, best[0].rate(), 1.0);
+  for (size_t i = 1; i < best.size(); ++i) {
+    const SpeculationStats& stats = best[i].speculation;
+    std::printf("%7zu %10.0f %7.2f %10.1f%% %12.1f%% %18.2f\n", i, best[i].rate(),
+                best[i].rate() / best[0].rate(),
+                100 * static_cast<double>(stats.accepted) / static_cast<double>(stats.drafted),
+                100 * stats.first_acceptance(), stats.acceptance_length());
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
+
+int main(int argc, char** argv) {
+  std::string folder;
+  int threads = 0;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+      threads = std::atoi(argv[++i]);
+    } else if (argv[i][0] != '-' && folder.empty()) {
+      folder = argv[i];
+    } else {
+      folder.clear();
+      break;
+    }
+  }
+  if (folder.empty()) {
+    std::fprintf(stderr, "usage: bench_speculation [--threads N] MODEL_DIR\n");
+    return 2;
+  }
+  dsv4::Run(folder, threads);
+  return 0;
+}
