@@ -37,8 +37,10 @@ class Chat {
  public:
   explicit Chat(Messages messages, const ChatOptions& options = kChat,
                 const SamplingParams& sampling = {}, int64_t context_tokens = 2048)
-      : engine_(
-            test::OpenBundled({.context_tokens = context_tokens, .max_sessions = 2, .threads = 2})),
+      : engine_(test::OpenBundled({.context_tokens = context_tokens,
+                                   .max_sessions = 2,
+                                   .threads = 2,
+                                   .max_draft_tokens = sampling.draft_tokens})),
         session_(test::OpenSession(engine_, sampling)) {
     auto opened = Conversation::Open(session_.get(), std::move(messages), options);
     REQUIRE_OK(opened);
@@ -384,6 +386,22 @@ TEST_CASE("a budget of reasoning ends it by its token") {
           chat.tokenizer().Decode(absl::MakeConstSpan(turn.tokens).first(5)).value());
   REQUIRE_FALSE(turn.log.Joined(Kind::kText).empty());
   REQUIRE(chat.Spelled() == chat.Published(kThinking));
+}
+
+// Drafts lie ahead of what is delivered; where a turn is cut they are no part of it.
+TEST_CASE("drafts change nothing") {
+  std::vector<int32_t> timelines[2];
+  for (const int32_t drafts : {0, 3}) {
+    Chat chat({kPolite}, kThinking, {.draft_tokens = drafts});
+    chat.Ask({User("Calculate 91 + 49.")});
+    REQUIRE_OK(chat->Append({User("What is the capital of France?")}));
+    chat.Generate(3);
+    chat.Ask({User("And of Italy?")});
+    REQUIRE(chat.Spelled() == chat.Published(kThinking));
+    timelines[drafts > 0] = chat.Tokens();
+    REQUIRE((chat.session().stats().speculation.accepted > 0) == (drafts > 0));
+  }
+  REQUIRE(timelines[0] == timelines[1]);
 }
 
 TEST_CASE("a fork goes on with the messages of both") {
