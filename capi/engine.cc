@@ -107,9 +107,8 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   return options;
 }
 
-dsv4_engine_info InfoFrom(Engine& engine) {
-  const EngineInfo& info = engine.info();
-  const ModelConfig& config = engine.config();
+dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
+                          const KvCacheBytes& cache) {
   dsv4_engine_info out = DSV4_ENGINE_INFO_INIT;
   out.backend = BackendTo(info.backend);
   out.numerics = NumericsTo(info.numerics);
@@ -129,7 +128,6 @@ dsv4_engine_info InfoFrom(Engine& engine) {
   out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
   out.cache_format = CacheFormatTo(info.cache_format);
   out.max_draft_tokens = info.max_draft_tokens;
-  const KvCacheBytes& cache = engine.cache().bytes();
   out.cache_window_bytes = static_cast<uint64_t>(cache.window);
   out.cache_group_bytes = static_cast<uint64_t>(cache.groups);
   out.cache_index_bytes = static_cast<uint64_t>(cache.index_keys);
@@ -164,7 +162,21 @@ dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* in
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
-    CopyOut(InfoFrom(*engine->engine), info);
+    dsv4::Engine& opened = *engine->engine;
+    CopyOut(InfoFrom(opened.info(), opened.config(), opened.cache().bytes()), info);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4_engine_info* info,
+                      dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, dsv4::Engine::Plan(path, in));
+    CopyOut(InfoFrom(plan.info, plan.config, plan.cache.bytes), info);
     return absl::OkStatus();
   });
 }

@@ -108,6 +108,13 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
+/* What dsv4_engine_open would say to these arguments, from the headers of the model's files alone:
+ * the same refusals, but for weights whose values are no numbers, and on success the effective
+ * configuration and the exact bytes of the engine that would be opened. Reads no weight, calls no
+ * progress function, takes no memory to speak of. `options` may be NULL. */
+DSV4_API dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options,
+                               dsv4_engine_info* info, dsv4_error** error) DSV4_NOEXCEPT;
+
 /* The engine's tokenizer: a view that lives as long as the engine's handle. Concurrent. NOT_FOUND
  * when the model folder has none. */
 DSV4_API dsv4_status dsv4_engine_tokenizer(const dsv4_engine* engine,

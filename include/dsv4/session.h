@@ -208,6 +208,35 @@ typedef int32_t dsv4_draft_stop;
 /* Fewer than 7 of the last 64 drafts were accepted: verifying them costs more than it saves. */
 #define DSV4_DRAFT_STOP_FEW_ACCEPTED ((dsv4_draft_stop)1)
 
+/* Saves the session: timeline, key/value rows, states and logits. A session of any engine with the
+ * same model, numerics and cache format, and with max_draft_tokens 0 or not as here, goes on from
+ * them with the same logits, bit for bit. Not saved: sampling parameters, the token mask, restore
+ * points, messages (of a session on messages), and drafts: with these a sampled text goes on with
+ * other tokens of the same distribution.
+ *
+ * The file holds the conversation in the clear; it is readable by its owner only. It appears at
+ * `path`, over what was there, when it is whole and on the disk: a process that is killed meanwhile
+ * leaves what was there before, and perhaps a file PATH.XXXXXX.tmp. About as long as cache_bytes.
+ * Errors, after which `path` is as it was: NOT_FOUND (its folder), IO, INVALID_ARGUMENT. */
+DSV4_API dsv4_status dsv4_session_save(const dsv4_session* session, const char* path,
+                                       dsv4_error** error) DSV4_NOEXCEPT;
+
+/* The same content to memory: *needed bytes, written when `capacity` holds them all. */
+DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8_t* data,
+                                              size_t capacity, size_t* needed,
+                                              dsv4_error** error) DSV4_NOEXCEPT;
+
+/* The session becomes the one that was saved; its sampling parameters, mask and salt stay, and its
+ * statistics begin with the saved prompt. What it computes from then on is not offered to other
+ * sessions by the prefix cache. Saved sessions are untrusted: all of it is checked before anything
+ * changes. Errors, after which the session is as it was: NOT_FOUND, IO, CORRUPT (no saved session,
+ * cut off, damaged), VERSION_MISMATCH (of another format, model, tokenizer or cache format; the
+ * message says which), CONTEXT_FULL, OUT_OF_BLOCKS, INVALID_ARGUMENT (a session on messages). */
+DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
+                                       dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
+                                              size_t size, dsv4_error** error) DSV4_NOEXCEPT;
+
 typedef struct dsv4_session_stats {
   uint32_t struct_size;
   uint32_t reserved;        /* 0 */

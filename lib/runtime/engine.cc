@@ -99,6 +99,7 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
       Model::PlanBytes(engine.ModelParts(options, plan.cache.layers), engine.Limits(options)));
   engine.info_.cache_bytes = plan.cache.bytes.total();
   plan.info = engine.info_;
+  plan.config = engine.config_;
   return plan;
 }
 

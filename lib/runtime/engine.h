@@ -61,6 +61,7 @@ struct EngineInfo {
 // What an engine would take: info's byte counts are those of the opened engine.
 struct EnginePlan {
   EngineInfo info;
+  ModelConfig config;
   KvPlan cache;
 };
 

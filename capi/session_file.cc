@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/dsv4/session.h: saving and loading.
+#include <dsv4/session.h>
+
+#include "capi/guard.h"
+#include "capi/handles.h"
+#include "capi/struct_io.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4::capi {
+namespace {
+
+// A conversation's messages are not part of a saved session: its tokens alone would not go on as
+// the conversation that they belong to.
+absl::Status RefuseMessages(const dsv4_session* handle) {
+  if (handle == nullptr || handle->conversation == nullptr) return absl::OkStatus();
+  return InvalidArgument("session is on messages; only one opened by dsv4_session_open is loaded");
+}
+
+}  // namespace
+}  // namespace dsv4::capi
+
+dsv4_status dsv4_session_save(const dsv4_session* session, const char* path,
+                              dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    return WithReading(session, [&](const dsv4::Session& own) { return own.SaveFile(path); });
+  });
+}
+
+dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8_t* data, size_t capacity,
+                                     size_t* needed, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(CheckArray(data, capacity, "data"));
+    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    return WithReading(session, [&](const dsv4::Session& own) {
+      *needed = static_cast<size_t>(own.SaveBytes());
+      if (*needed <= capacity) own.SaveTo({data, *needed});
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
+                              dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    return WithExclusive(session, [&](dsv4::Session& own) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(RefuseMessages(session));
+      return own.LoadFile(path);
+    });
+  });
+}
+
+dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data, size_t size,
+                                     dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(CheckArray(data, size, "data"));
+    return WithExclusive(session, [&](dsv4::Session& own) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(RefuseMessages(session));
+      return own.Load({data, size}, "data");
+    });
+  });
+}

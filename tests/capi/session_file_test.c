@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L /* mkstemp */
+#include <unistd.h>
+
+#include "tests/capi/expect.h"
+
+static const char kQuestion[] = "Do you know the capital of Russia?";
+static const char kAnswer[] = "The capital of Russia is Moscow.";
+
+static dsv4_session* open_asked(dsv4_engine* engine) {
+  static int32_t prompt[kMaxPrompt];
+  const size_t count = render_question(engine, kQuestion, prompt);
+  dsv4_session* session = open_session(engine, NULL);
+  EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
+  return session;
+}
+
+static void test_file(dsv4_engine* engine, const char* path) {
+  dsv4_session* session = open_asked(engine);
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  char text[256];
+  char beginning[256] = "";
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    strncat(beginning, step.text, 64);
+  }
+  EXPECT_OK(dsv4_session_save(session, path, &error));
+
+  dsv4_session* loaded = open_session(engine, NULL);
+  EXPECT_OK(dsv4_session_load(loaded, path, &error));
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  EXPECT_OK(dsv4_session_get_stats(loaded, &stats, &error));
+  EXPECT(stats.generated_tokens == 3);
+  EXPECT(generate(loaded, text, sizeof text) == DSV4_FINISH_STOP);
+  EXPECT(strncmp(kAnswer, beginning, strlen(beginning)) == 0);
+  EXPECT(strcmp(kAnswer + strlen(beginning), text) == 0);
+  dsv4_session_close(loaded);
+
+  /* The saved one goes on, too. */
+  EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(kAnswer + strlen(beginning), text) == 0);
+  dsv4_session_close(session);
+}
+
+static void test_memory(dsv4_engine* engine) {
+  dsv4_session* session = open_asked(engine);
+  char text[256];
+  size_t needed = 0, again = 0;
+  EXPECT_OK(dsv4_session_prefill(session, 0, NULL, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_save_memory(session, NULL, 0, &needed, &error));
+  EXPECT(needed > 1000);
+  uint8_t* data = malloc(needed);
+  EXPECT(data != NULL);
+  data[0] = 1;
+  EXPECT_OK(dsv4_session_save_memory(session, data, needed - 1, &again, &error));
+  EXPECT(again == needed && data[0] == 1);
+  EXPECT_OK(dsv4_session_save_memory(session, data, needed, &again, &error));
+  EXPECT(again == needed);
+
+  dsv4_session* loaded = open_session(engine, NULL);
+  data[needed / 2] ^= 1;
+  EXPECT_FAILS(dsv4_session_load_memory(loaded, data, needed, &error), DSV4_ERR_CORRUPT, "damaged");
+  data[needed / 2] ^= 1;
+  EXPECT_FAILS(dsv4_session_load_memory(loaded, data, needed - 1, &error), DSV4_ERR_CORRUPT,
+               "bytes");
+  EXPECT_OK(dsv4_session_load_memory(loaded, data, needed, &error));
+  EXPECT(generate(loaded, text, sizeof text) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(kAnswer, text) == 0);
+  dsv4_session_close(loaded);
+  dsv4_session_close(session);
+
+  /* An engine with drafts keeps rows that this image lacks. */
+  dsv4_engine_options drafting = DSV4_ENGINE_OPTIONS_INIT;
+  drafting.max_draft_tokens = 1;
+  dsv4_engine* other = open_engine(drafting);
+  loaded = open_session(other, NULL);
+  EXPECT_FAILS(dsv4_session_load_memory(loaded, data, needed, &error), DSV4_ERR_VERSION_MISMATCH,
+               "draft");
+  dsv4_session_close(loaded);
+  dsv4_engine_close(other);
+  free(data);
+}
+
+static void test_refusals(dsv4_engine* engine, const char* path) {
+  dsv4_session* session = open_session(engine, NULL);
+  size_t needed = 0;
+  uint8_t byte = 0;
+  EXPECT_FAILS(dsv4_session_save(NULL, path, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_FAILS(dsv4_session_save(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
+  EXPECT_FAILS(dsv4_session_save(session, "/nonexistent/file", &error), DSV4_ERR_NOT_FOUND,
+               "/nonexistent/file");
+  EXPECT_FAILS(dsv4_session_save_memory(session, NULL, 1, &needed, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "data is NULL");
+  EXPECT_FAILS(dsv4_session_save_memory(session, &byte, 1, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "needed is NULL");
+  EXPECT_FAILS(dsv4_session_load(NULL, path, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_FAILS(dsv4_session_load(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
+  EXPECT_FAILS(dsv4_session_load(session, "/nonexistent/file", &error), DSV4_ERR_NOT_FOUND,
+               "/nonexistent/file");
+  EXPECT_FAILS(dsv4_session_load(session, MODEL "/config.json", &error), DSV4_ERR_CORRUPT,
+               "config.json: not a saved session");
+  EXPECT_FAILS(dsv4_session_load_memory(session, NULL, 1, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "data is NULL");
+  EXPECT_FAILS(dsv4_session_load_memory(session, NULL, 0, &error), DSV4_ERR_CORRUPT, "too few");
+  /* An empty session can be saved, and loaded over another one. */
+  EXPECT_OK(dsv4_session_save(session, path, &error));
+  dsv4_session* asked = open_asked(engine);
+  EXPECT_OK(dsv4_session_load(asked, path, &error));
+  const int32_t* tokens = NULL;
+  size_t count = 1;
+  EXPECT_OK(dsv4_session_tokens(asked, &tokens, &count, &error));
+  EXPECT(count == 0);
+  dsv4_session_close(asked);
+  dsv4_session_close(session);
+}
+
+static void test_plan(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  options.context_tokens = 512;
+  options.max_draft_tokens = 2;
+  dsv4_engine_info plan = DSV4_ENGINE_INFO_INIT;
+  dsv4_engine_info opened = DSV4_ENGINE_INFO_INIT;
+  EXPECT_OK(dsv4_plan(MODEL, &options, &plan, &error));
+  dsv4_engine* engine = open_engine(options);
+  EXPECT_OK(dsv4_engine_get_info(engine, &opened, &error));
+  EXPECT(plan.weight_bytes > 20000000 && plan.cache_bytes > 0 && plan.workspace_bytes > 0);
+  EXPECT(memcmp(&plan, &opened, sizeof plan) == 0);
+  dsv4_engine_close(engine);
+  EXPECT_FAILS(dsv4_plan(NULL, &options, &plan, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "info is NULL");
+  EXPECT_FAILS(dsv4_plan("/nonexistent", NULL, &plan, &error), DSV4_ERR_NOT_FOUND, "config.json");
+  options.numerics = DSV4_NUMERICS_EXACT;
+  options.backend = DSV4_BACKEND_CPU;
+  EXPECT_FAILS(dsv4_plan(MODEL, &options, &plan, &error), DSV4_ERR_UNSUPPORTED, "reference");
+}
+
+int main(void) {
+  char path[] = "/tmp/dsv4_session_XXXXXX";
+  const int fd = mkstemp(path);
+  EXPECT(fd >= 0);
+  close(fd);
+  dsv4_engine* engine = open_bundled();
+  test_file(engine, path);
+  test_memory(engine);
+  test_refusals(engine, path);
+  dsv4_engine_close(engine);
+  test_plan();
+  unlink(path);
+  return 0;
+}
