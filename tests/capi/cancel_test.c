@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cancelling a session from another thread: the call ends inside what it computes, and the session
+ * goes on with the tokens of one that nobody cancelled.
+ */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
+
+#include <pthread.h>
+#include <time.h>
+
+#include "tests/capi/expect.h"
+
+enum { kPrompt = 1500, kAnswer = 24 };
+
+static void fill_prompt(int32_t tokens[kPrompt]) {
+  int i;
+  for (i = 0; i < kPrompt; ++i) tokens[i] = 3 + (i * 37 + i / 11) % 2000;
+}
+
+static void sleep_microseconds(long count) {
+  const struct timespec time = {0, count * 1000};
+  nanosleep(&time, NULL);
+}
+
+/* A thread that cancels all the time. */
+struct canceller {
+  dsv4_session* session;
+  pthread_t thread;
+  pthread_mutex_t mutex; /* guards running */
+  int running;
+};
+
+static int runs(struct canceller* canceller) {
+  EXPECT(pthread_mutex_lock(&canceller->mutex) == 0);
+  const int running = canceller->running;
+  EXPECT(pthread_mutex_unlock(&canceller->mutex) == 0);
+  return running;
+}
+
+static void set_running(struct canceller* canceller, int running) {
+  EXPECT(pthread_mutex_lock(&canceller->mutex) == 0);
+  canceller->running = running;
+  EXPECT(pthread_mutex_unlock(&canceller->mutex) == 0);
+}
+
+static void* cancel_all_the_time(void* argument) {
+  struct canceller* canceller = argument;
+  while (runs(canceller)) {
+    dsv4_session_cancel(canceller->session);
+    sleep_microseconds(100);
+  }
+  return NULL;
+}
+
+static void start(struct canceller* canceller) {
+  set_running(canceller, 1);
+  EXPECT(pthread_create(&canceller->thread, NULL, cancel_all_the_time, canceller) == 0);
+}
+
+static void stop(struct canceller* canceller) {
+  set_running(canceller, 0);
+  EXPECT(pthread_join(canceller->thread, NULL) == 0);
+}
+
+static void test_idle(dsv4_engine* engine, const int32_t* prompt) {
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_session_cancel(NULL);
+  dsv4_session* session = open_session(engine, NULL);
+  dsv4_session_cancel(session);
+  EXPECT_OK(dsv4_session_sync(session, prompt, 5, NULL, NULL, &error));
+  dsv4_session_cancel(session);
+  EXPECT_OK(dsv4_session_prefill(session, 3, NULL, NULL, NULL, &error));
+  dsv4_session_cancel(session);
+  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  dsv4_session_close(session);
+}
+
+/* The prompt is one pass, which alone can be what is cancelled: nothing of it is kept. Steps are
+ * cancelled until three were; what they were to give comes later. */
+static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
+                                     const int32_t* answer) {
+  struct canceller canceller;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  const int32_t* tokens = NULL;
+  size_t count = 0;
+  int64_t pending = -1;
+  int cancelled = 0, i = 0;
+  canceller.session = open_session(engine, NULL);
+  EXPECT(pthread_mutex_init(&canceller.mutex, NULL) == 0);
+  EXPECT_OK(dsv4_session_sync(canceller.session, prompt, kPrompt, NULL, NULL, &error));
+  start(&canceller);
+  EXPECT_FAILS(dsv4_session_prefill(canceller.session, kPrompt - 1, NULL, NULL, NULL, &error),
+               DSV4_ERR_CANCELLED, "cancelled with 1500 tokens pending");
+  stop(&canceller);
+  EXPECT_OK(dsv4_session_prefill(canceller.session, 0, NULL, NULL, &pending, &error));
+  EXPECT(pending == 0);
+
+  start(&canceller);
+  while (i < kAnswer) {
+    const dsv4_status status = dsv4_session_step(canceller.session, &step, NULL);
+    EXPECT(status == DSV4_OK || status == DSV4_ERR_CANCELLED);
+    cancelled += status == DSV4_ERR_CANCELLED;
+    if (status == DSV4_OK) EXPECT(step.token == answer[i++]);
+    EXPECT_OK(dsv4_session_tokens(canceller.session, &tokens, &count, &error));
+    EXPECT(count == (size_t)(kPrompt + i));
+    if (cancelled == 3) set_running(&canceller, 0);
+  }
+  stop(&canceller);
+  EXPECT(cancelled >= 1);
+  dsv4_session_close(canceller.session);
+  EXPECT(pthread_mutex_destroy(&canceller.mutex) == 0);
+}
+
+static int32_t cancel_session(void* user, dsv4_progress_phase phase, uint64_t done,
+                              uint64_t total) {
+  (void)phase, (void)done, (void)total;
+  dsv4_session_cancel(user);
+  return 0;
+}
+
+/* From a callback, between passes of 16 tokens: those that are done are kept. */
+static void test_from_a_callback(const int32_t* prompt, const int32_t* answer) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  int64_t pending = -1;
+  int i;
+  options.context_tokens = 2048;
+  options.prefill_chunk_tokens = 16;
+  dsv4_engine* engine = open_engine(options);
+  dsv4_session* session = open_session(engine, NULL);
+  EXPECT_OK(dsv4_session_sync(session, prompt, kPrompt, NULL, NULL, &error));
+  EXPECT_FAILS(dsv4_session_prefill(session, 0, cancel_session, session, &pending, &error),
+               DSV4_ERR_CANCELLED, "cancelled with 1484 tokens");
+  EXPECT_OK(dsv4_session_prefill(session, 1, NULL, NULL, &pending, &error));
+  EXPECT(pending == kPrompt - 16 - 1);
+  for (i = 0; i < kAnswer; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT(step.token == answer[i]);
+  }
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
+int main(void) {
+  int32_t prompt[kPrompt], answer[kAnswer];
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  int i;
+  fill_prompt(prompt);
+  options.context_tokens = 2048;
+  options.prefill_chunk_tokens = kPrompt;
+  dsv4_engine* engine = open_engine(options);
+
+  /* What an undisturbed session gives, of which the others share no rows. */
+  dsv4_session_options apart = DSV4_SESSION_OPTIONS_INIT;
+  dsv4_session* session = NULL;
+  apart.cache_salt = 1;
+  apart.sampling = &sampling;
+  EXPECT_OK(dsv4_session_open(engine, &apart, &session, &error));
+  EXPECT_OK(dsv4_session_sync(session, prompt, kPrompt, NULL, NULL, &error));
+  for (i = 0; i < kAnswer; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    answer[i] = step.token;
+  }
+  dsv4_session_close(session);
+
+  test_idle(engine, prompt);
+  test_from_another_thread(engine, prompt, answer);
+  dsv4_engine_close(engine);
+  test_from_a_callback(prompt, answer);
+  return 0;
+}
