@@ -32,6 +32,19 @@ double PerSecond(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
+// "" without drafts.
+std::string DraftStatisticsOf(const dsv4_session_stats& stats) {
+  if (stats.draft_steps == 0) return {};
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "; drafts %lld of %lld accepted (first ones %.0f %%), %.2f tokens a forward%s",
+                static_cast<long long>(stats.accepted_tokens),
+                static_cast<long long>(stats.drafted_tokens), 100 * stats.first_acceptance,
+                stats.acceptance_length,
+                stats.draft_stop == DSV4_DRAFT_STOP_NONE ? "" : ", given up: too few accepted");
+  return text;
+}
+
 std::string StatisticsOf(const TurnEnd& end) {
   const dsv4_session_stats& stats = end.stats;
   char line[320];
@@ -45,7 +58,7 @@ std::string StatisticsOf(const TurnEnd& end) {
       static_cast<long long>(stats.generated_tokens),
       PerSecond(stats.generated_tokens, stats.decode_seconds), end.first_token_seconds,
       static_cast<long long>(stats.used_tokens), static_cast<long long>(stats.context_tokens));
-  return line;
+  return line + DraftStatisticsOf(stats);
 }
 
 std::string JsonArray(const std::vector<std::string>& items) {
@@ -72,6 +85,7 @@ void Conversation::OpenEngine(const Options& options) {
   open.backend = options.backend;
   open.context_tokens = options.context;
   open.max_sessions = 1;
+  open.max_draft_tokens = options.drafts;
   open.threads = options.threads;
   open.progress = &ShowProgress;
   open.progress_user = &bar;
@@ -98,6 +112,7 @@ void Conversation::SetUpSampling(const Options& options) {
   sampling_.seed = options.seed ? *options.seed : RandomSeed();
   sampling_.max_tokens = options.max_tokens;
   sampling_.max_thinking_tokens = options.think_budget;
+  sampling_.draft_tokens = options.drafts;
 }
 
 // The library says what is wrong with them.

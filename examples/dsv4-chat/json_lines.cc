@@ -74,6 +74,8 @@ void JsonLines::End(const TurnEnd& end) {
                 .Number("cached_tokens", end.stats.cached_tokens)
                 .Number("generated_tokens", end.stats.generated_tokens)
                 .Number("context_tokens", end.stats.used_tokens)
+                .Number("drafted_tokens", end.stats.drafted_tokens)
+                .Number("accepted_tokens", end.stats.accepted_tokens)
                 .Number("first_token_seconds", end.first_token_seconds)
                 .Number("prefill_seconds", end.stats.prefill_seconds)
                 .Number("decode_seconds", end.stats.decode_seconds));

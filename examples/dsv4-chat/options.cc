@@ -92,6 +92,10 @@ const Option kOptions[] = {
        o->seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max(),
                                        "a whole number below 2^64");
      }},
+    {"", "--draft", Takes::kValue, "N", "draft N tokens ahead, up to 7; 0 for none (default)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->drafts = ParseNumber<int32_t>(name, v, 0, 7, "a whole number from 0 to 7");
+     }},
     {"", "--tools", Takes::kValue, "FILE", "tools for the model: a JSON array in OpenAI's form",
      [](Options* o, const std::string& name, const std::string& v) {
        if (v.empty()) Refuse(name, v, "a file");
@@ -163,7 +167,8 @@ constexpr char kHelpNotes[] =
     "  end                  finish (stop, length, context_full, interrupted), unfinished, text "
     "(both:\n"
     "                       markup that was cut), prompt_tokens, cached_tokens, generated_tokens,\n"
-    "                       context_tokens, first_token_seconds, prefill_seconds, decode_seconds\n"
+    "                       context_tokens, drafted_tokens, accepted_tokens, first_token_seconds,\n"
+    "                       prefill_seconds, decode_seconds\n"
     "  error                status (the library's, or empty), exit_code, message\n"
     "\n"
     "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "

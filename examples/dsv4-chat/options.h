@@ -24,6 +24,7 @@ struct Options {
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
+  int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
   int64_t think_budget = 0;  // tokens; 0 = no limit
   dsv4_backend backend = DSV4_BACKEND_AUTO;
   int32_t threads = 0;  // 0 = one per core

@@ -71,6 +71,7 @@ refused 2 '-n|"0"|from 1' -m "$model" -n 0 -p Hi
 refused 2 '-n|"9999999999999999999"' -m "$model" -n9999999999999999999 -p Hi
 refused 2 '--threads|"many"' -m "$model" --threads many -p Hi
 refused 2 '--backend|"gpu"|cpu' -m "$model" --backend gpu -p Hi
+refused 2 '--draft|"8"|from 0 to 7' -m "$model" --draft 8 -p Hi
 refused 2 '--think-budget|"0"|from 1' -m "$model" --think-budget 0 -p Hi
 refused 2 '--think|"low"|off, high or max' -m "$model" --think=low -p Hi
 refused 2 '--color|"green"' -m "$model" --color green -p Hi

@@ -36,6 +36,14 @@ for text in 'prompt 13 tokens (0 cached + 13 new)' 'prefill' 'generated' 'decode
   expect "\"$text\" in the statistics" grep -qF "$text" err
 done
 
+run -p "$question" --draft 3 </dev/null
+expect 'the same answer with drafts' cmp -s out paris
+expect 'their statistics' grep -Eq \
+  '; drafts [1-9][0-9]* of [1-9][0-9]* accepted \(first ones [1-9][0-9]* %\), [1-4]\.[0-9]+ tokens a forward$' err
+run -p "$question" --draft 0 --json </dev/null
+expect 'none without drafts' sh -c '! grep -q drafts err'
+expect 'no drafts as JSON' grep -q '"drafted_tokens": 0, "accepted_tokens": 0' out
+
 run -p "$question" --no-stats </dev/null
 expect 'nothing on stderr without statistics' test ! -s err
 expect 'no escape sequence anywhere' cmp -s out paris
@@ -138,7 +146,7 @@ status=0
 "$chat" --help >out 2>err || status=$?
 expect '--help on stdout' grep -q 'usage: dsv4-chat -m DIR' out
 for option in --prompt --system --max-tokens --context --temp --top-k --top-p --min-p --seed --think \
-  --tools --think-budget --hide-thinking --json --backend --threads --stats --no-stats --color --help --version; do
+  --draft --tools --think-budget --hide-thinking --json --backend --threads --stats --no-stats --color --help --version; do
   expect "$option in the help" grep -q -- "$option" out
 done
 expect 'exit code 0 of --help' test "$status" -eq 0
