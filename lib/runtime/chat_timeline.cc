@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<int32_t>> ChatTimeline::Render(
     size_t begin = end;
     while (rendered[begin - 1] != assistant_ && !IsTask(rendered[begin - 1])) --begin;
     const bool is_task = IsTask(rendered[begin - 1]);
-    const bool reasons = !is_task && rendered[begin] == think_;
+    const bool reasons = rendered[begin] == think_;
     const bool drops = as_sampled->reasons && !reasons;
     if (drops && !as_sampled->content_begin) continue;
     if (!is_task) ++begin;

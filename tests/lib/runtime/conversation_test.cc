@@ -505,6 +505,8 @@ TEST_CASE("wrong calls fail by name and change nothing") {
   std::string longer;
   for (int i = 0; i < 100; ++i) longer += "word ";
   REQUIRE_FAILS(chat->Append({User(longer)}), absl::StatusCode::kOutOfRange, "holds 64");
+  const ChatOptions most = {.mode = ThinkingMode::kThinking, .effort = ReasoningEffort::kMax};
+  REQUIRE_FAILS(chat->SetOptions(most), absl::StatusCode::kOutOfRange, "holds 64");
   REQUIRE(chat->messages().size() == 1);
   REQUIRE(chat.Spelled() == chat.Published(kChat));
 
