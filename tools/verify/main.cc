@@ -32,8 +32,8 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
 encoding   Renders the conversations {messages, options, prompt} and parses the completions {text,
-           thinking_mode, message} of the published chat format ("encode" and "parse"), its
-           refusals included.
+           thinking_mode, message}, whole and as they stream, of the published chat format ("encode"
+           and "parse"), its refusals included.
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
   --backend B      cpu (default) or reference
   --threads N      default: one per usable core
