@@ -44,13 +44,9 @@ dsv4_reuse_limit ReuseLimitTo(ReuseLimit limit) {
   return DSV4_REUSE_ALL;
 }
 
-absl::Status CheckStepArguments(const dsv4_engine* engine, dsv4_session* const* sessions,
-                                size_t count, dsv4_step_result* const* results,
-                                const dsv4_status* statuses) {
+absl::Status CheckToBeStepped(const dsv4_engine* engine, dsv4_session* const* sessions,
+                              size_t count, dsv4_step_result* const* results) {
   DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-  DSV4_RETURN_IF_ERROR(CheckArray(sessions, count, "sessions"));
-  DSV4_RETURN_IF_ERROR(CheckArray(results, count, "results"));
-  DSV4_RETURN_IF_ERROR(CheckArray(statuses, count, "statuses"));
   for (size_t i = 0; i < count; ++i) {
     if (sessions[i] == nullptr) return InvalidArgument("sessions[", i, "] is NULL");
     if (sessions[i]->session->engine() != engine->engine)
@@ -246,8 +242,13 @@ dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
                              dsv4_step_result* const* results, dsv4_status* statuses,
                              dsv4_error** errors, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
+  bool arrays_given = false;
   const dsv4_status status = Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(CheckStepArguments(engine, sessions, count, results, statuses));
+    DSV4_RETURN_IF_ERROR(CheckArray(sessions, count, "sessions"));
+    DSV4_RETURN_IF_ERROR(CheckArray(results, count, "results"));
+    DSV4_RETURN_IF_ERROR(CheckArray(statuses, count, "statuses"));
+    arrays_given = true;
+    DSV4_RETURN_IF_ERROR(CheckToBeStepped(engine, sessions, count, results));
     SessionsInUse in_use(sessions);
     DSV4_RETURN_IF_ERROR(in_use.Enter(count));
     absl::InlinedVector<dsv4::Session*, kUsualSessions> stepped;
@@ -262,7 +263,7 @@ dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
     }
     return absl::OkStatus();
   });
-  if (status != DSV4_OK && statuses != nullptr) std::fill_n(statuses, count, status);
+  if (status != DSV4_OK && arrays_given) std::fill_n(statuses, count, status);
   return status;
 }
 

@@ -9,8 +9,10 @@
  *
  * Threads. A parameter that is a pointer to a const handle may be used by several threads at once;
  * a non-const handle needs exclusive use (a session detects misuse: BUSY), except dsv4_engine* in
- * dsv4_session_open, which is concurrent. Every handle may move between threads. Callbacks run on
- * the thread of the call that was given them, and must not call back into their session.
+ * dsv4_session_open and dsv4_engine_step, which is concurrent, and dsv4_session* in
+ * dsv4_session_cancel. Every handle may move between threads. Callbacks run on the thread of the
+ * call that was given them (a token mask's on that of the call that steps), and must not call back
+ * into their session, but to cancel it.
  *
  * Lifetimes. What the library allocates, only the library frees. Pointers that a function hands out
  * are views; each says how long it lives. Arguments are read during the call only.

@@ -24,7 +24,7 @@ typedef int32_t dsv4_status;
 #define DSV4_ERR_OUT_OF_DEVICE_MEMORY ((dsv4_status)-7)
 #define DSV4_ERR_CONTEXT_FULL ((dsv4_status)-8)  /* more tokens than the context holds */
 #define DSV4_ERR_OUT_OF_BLOCKS ((dsv4_status)-9) /* the KV block pool is full */
-#define DSV4_ERR_CANCELLED ((dsv4_status)-10)    /* a callback asked to stop */
+#define DSV4_ERR_CANCELLED ((dsv4_status)-10)    /* a callback or another thread asked to stop */
 #define DSV4_ERR_BUSY ((dsv4_status)-11)         /* the handle is in use by another call */
 #define DSV4_ERR_DEVICE_LOST ((dsv4_status)-12)
 #define DSV4_ERR_VERSION_MISMATCH ((dsv4_status)-13)

@@ -35,9 +35,8 @@ DSV4_API dsv4_status dsv4_session_open(dsv4_engine* engine, const dsv4_session_o
 DSV4_API void dsv4_session_close(dsv4_session* session) DSV4_NOEXCEPT;
 
 /* Another session that goes on like this one: timeline, text held back, sampling parameters, seed
- * and token mask are the same, rows are shared (a fork takes no time and no memory to speak of).
- * Each then goes its own way. A session on messages gives another one on messages. Errors as
- * dsv4_session_open. */
+ * and token mask are the same; key/value rows are shared, not copied. Each then goes its own way. A
+ * session on messages gives another one on messages. Errors as dsv4_session_open. */
 DSV4_API dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 
@@ -54,9 +53,9 @@ DSV4_API dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4
 typedef int32_t (*dsv4_token_mask_fn)(void* user, const int32_t* tokens, size_t count,
                                       int64_t prompt_tokens, uint32_t* allowed, size_t words);
 
-/* From the next token on; NULL allows all tokens again. A step at which no token is allowed that
- * could be chosen is INVALID_ARGUMENT. A fork calls `mask` with the same `user`, perhaps at the
- * same time. */
+/* From the next token on; NULL allows all tokens again; what `user` points to must live until then.
+ * A step at which no token is allowed that could be chosen is INVALID_ARGUMENT. A fork calls `mask`
+ * with the same `user`, perhaps at the same time. */
 DSV4_API dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_token_mask_fn mask,
                                                  void* user, dsv4_error** error) DSV4_NOEXCEPT;
 
@@ -164,8 +163,8 @@ DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* 
  *
  * Errors of the call itself, before anything is computed: INVALID_ARGUMENT for a session that is
  * NULL, named twice or of another engine, or a bad struct; BUSY when a session is in use;
- * OUT_OF_HOST_MEMORY. Then statuses are all that code and nothing else is written. Concurrent, like
- * dsv4_session_step, with calls on other sessions. */
+ * OUT_OF_HOST_MEMORY. Then all statuses are that code (unless an array is NULL), and nothing else
+ * is written. Concurrent, like dsv4_session_step, with calls on other sessions. */
 DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
                                       size_t count, dsv4_step_result* const* results,
                                       dsv4_status* statuses, dsv4_error** errors,

@@ -235,6 +235,46 @@ static void test_drafts(dsv4_engine* engine) {
   }
 }
 
+/* Allows every sixteenth token or so, others at each place: the text is noise. */
+static int32_t scatter(void* user, const int32_t* tokens, size_t count, int64_t prompt_tokens,
+                       uint32_t* allowed, size_t words) {
+  uint32_t token;
+  (void)user, (void)tokens, (void)prompt_tokens;
+  for (token = 0; token < 32 * words; ++token) {
+    if (((token * 2654435761u) ^ ((uint32_t)count * 2246822519u)) % 16 != 0)
+      allowed[token / 32] &= ~(UINT32_C(1) << (token % 32));
+  }
+  return 0;
+}
+
+/* Drafts of such a text are hardly better than chance, and stop. */
+static void test_drafts_give_up(dsv4_engine* engine) {
+  int32_t noise[40], end[1] = {1};
+  int i;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  sampling.draft_tokens = 3;
+  sampling.banned_tokens = end;
+  sampling.banned_count = 1;
+  for (i = 0; i < 40; ++i) noise[i] = 3 + i * 31 % 2000;
+  dsv4_session* session = open_session(engine, &sampling);
+  EXPECT_OK(dsv4_session_set_token_mask(session, scatter, NULL, &error));
+  EXPECT_OK(dsv4_session_sync(session, noise, 40, NULL, NULL, &error));
+  for (i = 0; i < 200; ++i) EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  EXPECT(stats.draft_stop == DSV4_DRAFT_STOP_FEW_ACCEPTED);
+  EXPECT(stats.drafted_tokens >= 64);
+  const int64_t drafted = stats.drafted_tokens;
+  for (i = 0; i < 20; ++i) EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  EXPECT(stats.drafted_tokens == drafted);
+  EXPECT_OK(dsv4_session_sync(session, noise, 20, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  EXPECT(stats.draft_stop == DSV4_DRAFT_STOP_NONE && stats.drafted_tokens == 0);
+  dsv4_session_close(session);
+}
+
 int main(void) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   options.max_draft_tokens = 3;
@@ -243,6 +283,7 @@ int main(void) {
   test_token_mask(engine, 0);
   test_token_mask(engine, 3);
   test_drafts(engine);
+  test_drafts_give_up(engine);
   dsv4_engine_close(engine);
   return 0;
 }

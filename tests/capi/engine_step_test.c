@@ -148,6 +148,8 @@ static void test_misuse(dsv4_engine* engine) {
   EXPECT_REFUSED(engine, NULL, results, statuses, "sessions is NULL");
   EXPECT_REFUSED(engine, sessions, NULL, statuses, "results is NULL");
   EXPECT_REFUSED(engine, sessions, results, NULL, "statuses is NULL");
+  EXPECT_FAILS(dsv4_engine_step(engine, sessions, SIZE_MAX, results, statuses, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "the size of sessions");
   list[0] = sessions[0];
   list[1] = NULL;
   EXPECT_REFUSED(engine, list, results, statuses, "sessions[1] is NULL");

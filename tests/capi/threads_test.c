@@ -7,9 +7,12 @@
 
 #include "tests/capi/expect.h"
 
+enum { kCalls = 10 };
+
 struct intruder {
+  dsv4_engine* engine;
   dsv4_session* session;
-  dsv4_status statuses[5];
+  dsv4_status statuses[kCalls];
   int calls;
 };
 
@@ -22,11 +25,24 @@ static void* intrude(void* argument) {
   const int32_t* tokens;
   const int32_t one = 3;
   size_t count;
+  float log_prob;
+  dsv4_step_result* result = &step;
+  dsv4_session* fork = NULL;
+  dsv4_status status = DSV4_OK;
   intruder->statuses[0] = dsv4_session_step(intruder->session, &step, NULL);
   intruder->statuses[1] = dsv4_session_sync(intruder->session, &one, 1, NULL, NULL, NULL);
   intruder->statuses[2] = dsv4_session_tokens(intruder->session, &tokens, &count, NULL);
   intruder->statuses[3] = dsv4_session_get_stats(intruder->session, &stats, NULL);
   intruder->statuses[4] = dsv4_session_set_sampling(intruder->session, &sampling, NULL);
+  intruder->statuses[5] = dsv4_session_set_token_mask(intruder->session, NULL, NULL, NULL);
+  intruder->statuses[6] =
+      dsv4_session_log_probs(intruder->session, 0, &log_prob, NULL, NULL, 0, NULL, NULL);
+  intruder->statuses[7] = dsv4_session_fork(intruder->session, &fork, NULL);
+  dsv4_session_close(fork);
+  intruder->statuses[8] =
+      dsv4_engine_step(intruder->engine, &intruder->session, 1, &result, &status, NULL, NULL);
+  EXPECT(status == intruder->statuses[8]);
+  intruder->statuses[9] = dsv4_session_rewind(intruder->session, 1, NULL, NULL);
   return NULL;
 }
 
@@ -49,17 +65,18 @@ static void test_busy(dsv4_engine* engine) {
   int32_t tokens[100];
   int64_t pending = -1;
   int i;
-  struct intruder intruder = {NULL, {0}, 0};
+  struct intruder intruder = {engine, NULL, {0}, 0};
   for (i = 0; i < 100; ++i) tokens[i] = 100 + i;
   EXPECT_OK(dsv4_session_open(engine, NULL, &intruder.session, &error));
   EXPECT_OK(dsv4_session_sync(intruder.session, tokens, 100, NULL, NULL, &error));
   EXPECT_OK(dsv4_session_prefill(intruder.session, 0, call_intruder, &intruder, &pending, &error));
   EXPECT(pending == 0);
   EXPECT(intruder.calls >= 1);
-  for (i = 0; i < 5; ++i) EXPECT(intruder.statuses[i] == DSV4_ERR_BUSY);
+  for (i = 0; i < kCalls; ++i) EXPECT(intruder.statuses[i] == DSV4_ERR_BUSY);
   /* Free again. */
   intrude(&intruder);
-  for (i = 0; i < 5; ++i) EXPECT(intruder.statuses[i] == DSV4_OK);
+  for (i = 0; i < kCalls; ++i)
+    EXPECT(intruder.statuses[i] == (i == 6 ? DSV4_ERR_NOT_FOUND : DSV4_OK));
 
   /* Cancelling keeps what is done: one chunk of 16. */
   EXPECT_OK(dsv4_session_sync(intruder.session, tokens + 1, 99, NULL, NULL, &error));
