@@ -160,24 +160,36 @@ int64_t Timeline::NextRows(int64_t max_rows) const {
 
 absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   if (!choose) speculation_.Clear();
+  chooses_ = choose;
+  chosen_ = 0;
+  drafts_wanted_ = 0;
+  // The most drafts that this step can go on with: what it chooses is not known yet.
+  can_draft_ = choose && !proposer_ && speculation_.max_drafts() > 0;
+  absl::Status status = Reserve(batch, rows);
+  if (absl::IsAborted(status) && choose) {
+    // What drafts would take may be enough to go on without.
+    speculation_.Clear();
+    can_draft_ = false;
+    status = Reserve(batch, rows);
+  }
+  kept_rows_ = status.ok() ? rows : 0;
+  if (!status.ok()) rows_ = 0;
+  return status;
+}
+
+absl::Status Timeline::Reserve(StepBatch* batch, int64_t rows) {
   const int64_t begin = kv_.length();
   const absl::Span<const int32_t> drafts = speculation_.drafts();
+  rows_ = static_cast<int32_t>(rows) + static_cast<int32_t>(drafts.size());
+  const int64_t extra =
+      can_draft_ ? std::min<int64_t>(chooser_.params().draft_tokens, context_ - begin - rows_) : 0;
   const size_t before = tokens_.size();
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
-  rows_ = static_cast<int32_t>(rows) + static_cast<int32_t>(drafts.size());
-  // The most drafts that this step can go on with: what it chooses is not known yet.
-  const int64_t drafting = std::min(chooser_.params().draft_tokens, speculation_.max_drafts());
-  const int64_t extra = choose && !proposer_ ? std::min(drafting, context_ - begin - rows_) : 0;
   const absl::Status status = batch->Add(
       &kv_,
       absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows_)),
       extra, !drafts.empty());
   tokens_.resize(before);
-  kept_rows_ = status.ok() ? rows : 0;
-  if (!status.ok()) rows_ = 0;
-  chosen_ = 0;
-  chooses_ = choose;
-  drafts_wanted_ = 0;
   return status;
 }
 
@@ -208,7 +220,7 @@ absl::Status Timeline::Choose(const float* logits) {
   }
   if (proposer_) {
     Propose();
-  } else {
+  } else if (can_draft_) {
     drafts_wanted_ = DraftsToWant();
   }
   return absl::OkStatus();

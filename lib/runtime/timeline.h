@@ -161,6 +161,7 @@ class Timeline {
   }
   // Chooses the next token, or decides on draft `draft` (-1: none) for it.
   absl::Status ChooseOne(absl::Span<const float> logits, int32_t draft, bool* accepted);
+  absl::Status Reserve(StepBatch* batch, int64_t rows);
   int32_t DraftsToWant() const;
   void Propose();
   void RemoveLast();
@@ -186,7 +187,7 @@ class Timeline {
   std::atomic<bool> cancelled_{false};
 
   // The running step.
-  bool chooses_ = false;
+  bool chooses_ = false, can_draft_ = false;
   int32_t rows_ = 0;           // added
   int64_t kept_rows_ = 0;      // to be committed
   int64_t chosen_ = 0;         // tokens

@@ -181,6 +181,26 @@ TEST_CASE("more drafts than planned are refused, and drafts end with the answer'
   REQUIRE(run.finish == Finish::kContextFull);
 }
 
+TEST_CASE("a full pool ends a session with drafts where it ends one without") {
+  EngineOptions options = Options(7);
+  options.cache_tokens = 512;
+  options.max_sessions = 1;
+  const std::shared_ptr<Engine> engine = OpenBundled(options);
+  std::vector<std::vector<int32_t>> tokens;
+  for (const int32_t drafts : {0, 3, 7}) {
+    const std::unique_ptr<Session> session =
+        OpenColdSession(engine, {.banned_tokens = engine->eos_tokens(), .draft_tokens = drafts});
+    REQUIRE_OK(session->Sync(AnyTokens(480, 3)));
+    absl::StatusOr<StepResult> step;
+    do {
+      step = session->Step();
+    } while (step.ok());
+    REQUIRE_FAILS(step, absl::StatusCode::kAborted, "blocks");
+    tokens.emplace_back(session->tokens().begin(), session->tokens().end());
+    REQUIRE(tokens.back() == tokens.front());
+  }
+}
+
 // A flipped bit in a row that the next step sees must show, or the comparisons above prove nothing.
 TEST_CASE("a damaged cache row changes the logits") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options(3));
