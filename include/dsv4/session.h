@@ -108,8 +108,9 @@ DSV4_API dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tok
  * are then as if no more had ever been generated. *pending (may be NULL) receives how many of them
  * have to be computed again, which the next prefill or step does: those after the last restore
  * point at or before `position`, at least the last one. Restore points are every multiple of 256 in
- * the last 2048 tokens, every multiple of 4096 before, the ends of the last 8 turns, and the place
- * before the last token of the prompt. Computes nothing. INVALID_ARGUMENT for other positions. */
+ * the last 2048 tokens, every multiple of 4096 before, the end of every turn and the place before
+ * the last token of its prompt; of these two kinds the last 8 are certain, earlier ones stay until
+ * the cache is short of memory. Computes nothing. INVALID_ARGUMENT for other positions. */
 DSV4_API dsv4_status dsv4_session_rewind(dsv4_session* session, int64_t position, int64_t* pending,
                                          dsv4_error** error) DSV4_NOEXCEPT;
 

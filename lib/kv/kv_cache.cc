@@ -69,7 +69,7 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   plan.state_slots = static_cast<int32_t>(state_slots);
   plan.saves_per_step = static_cast<int32_t>(saves);
   plan.restore_points = static_cast<int32_t>(KvSequence::kRecentTokens / kGroupBlockTokens + 1 +
-                                             KvSequence::kTurnEnds +
+                                             KvSequence::kMostTurnEnds +
                                              shape.context_tokens / KvSequence::kSparseTokens);
   plan.host_bytes = PrefixCache::HostBytes(plan.group_blocks);
 
@@ -114,7 +114,9 @@ KvCache::KvCache(const KvCacheShape& shape, KvPlan plan)
       window_pool_("window", plan_.window_blocks),
       group_pool_("compressed-row", plan_.group_blocks),
       state_pool_("compressor-state", plan_.state_slots),
-      prefixes_(&window_pool_, &group_pool_, &state_pool_) {}
+      prefixes_(&window_pool_, &group_pool_, &state_pool_) {
+  sequences_.reserve(static_cast<size_t>(shape_.max_sequences));
+}
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
                                                          Device& device) {
@@ -142,14 +144,19 @@ KvUse KvCache::use() const {
   return {.windows = of(window_pool_),
           .groups = of(group_pool_),
           .states = of(state_pool_),
-          .sequences = sequences_};
+          .sequences = static_cast<int32_t>(sequences_.size())};
 }
 
 absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) {
   const std::pair<const BlockPool*, int32_t> needs[] = {
       {&window_pool_, windows}, {&group_pool_, groups}, {&state_pool_, states}};
   for (const auto& [pool, need] : needs) {
-    if (need > pool->free_blocks() + pool->only_cached_blocks()) {
+    const auto lacking = [pool = pool, need = need] {
+      return need > pool->free_blocks() + pool->only_cached_blocks();
+    };
+    while (pool != &group_pool_ && lacking() && DropSparePoint()) {
+    }
+    if (lacking()) {
       return OutOfBlocks("the cache has no ", need, " more ", pool->what(), " blocks: of ",
                          pool->size(), ", ", pool->free_blocks(), " are free and ",
                          pool->only_cached_blocks(), " can be evicted");
@@ -158,7 +165,9 @@ absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) 
   while (group_pool_.free_blocks() < groups && prefixes_.EvictLeaf()) {
   }
   for (const auto& [pool, need] : needs) {
-    while (pool->free_blocks() < need && pool != &group_pool_ && prefixes_.EvictSnapshot(*pool)) {
+    while (pool->free_blocks() < need && pool != &group_pool_ &&
+           (prefixes_.EvictSnapshot(*pool, false) || DropSparePoint() ||
+            prefixes_.EvictSnapshot(*pool, true))) {
     }
     if (pool->free_blocks() < need) return Internal("lost count of ", pool->what(), " blocks");
   }
@@ -176,12 +185,36 @@ void KvCache::CopyGroupBlock(int32_t from, int32_t to) {
   }
 }
 
-absl::Status KvCache::OpenSequence() {
-  if (sequences_ == shape_.max_sequences) {
-    return OutOfBlocks("all ", sequences_, " sequences of the cache are open");
+// The longest list of turn ends gives up its oldest one.
+bool KvCache::DropSparePoint() {
+  KvSequence* richest = nullptr;
+  int32_t most = 0;
+  for (KvSequence* sequence : sequences_) {
+    const int32_t spare = sequence->spare_points();
+    if (spare > most) {
+      most = spare;
+      richest = sequence;
+    }
   }
-  ++sequences_;
+  if (richest == nullptr) return false;
+  richest->DropSparePoint();
+  return true;
+}
+
+absl::Status KvCache::OpenSequence(KvSequence* sequence) {
+  if (static_cast<int32_t>(sequences_.size()) == shape_.max_sequences) {
+    return OutOfBlocks("all ", sequences_.size(), " sequences of the cache are open");
+  }
+  sequences_.push_back(sequence);
   return absl::OkStatus();
+}
+
+void KvCache::MoveSequence(const KvSequence* from, KvSequence* to) {
+  *std::find(sequences_.begin(), sequences_.end(), from) = to;
+}
+
+void KvCache::CloseSequence(const KvSequence* sequence) {
+  sequences_.erase(std::find(sequences_.begin(), sequences_.end(), sequence));
 }
 
 }  // namespace dsv4

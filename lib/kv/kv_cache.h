@@ -19,6 +19,8 @@
 
 namespace dsv4 {
 
+class KvSequence;
+
 struct KvCacheShape {
   std::vector<int32_t> compress_ratios;     // one per layer, MTP layers last
   int32_t mtp_layers = 0;                   // of them; slot 0 of their windows has no row
@@ -98,14 +100,19 @@ class KvCache {
   PrefixCache& prefixes() { return prefixes_; }
   // The state before the first token: zeros. The cache itself holds it.
   int32_t empty_state() const { return empty_state_; }
-  // Frees what the prefix cache alone holds, until as many blocks are free. OutOfBlocks, with the
-  // prefix cache as it was, when a pool cannot have as many.
+  // Frees until as many blocks are free: snapshots of generated text that the prefix cache alone
+  // holds, then spare restore points, then what else it alone holds. OutOfBlocks, with the prefix
+  // cache as it was, when a pool cannot have as many.
   absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states);
+  // Takes one restore point that its sequence was not promised. False when there is none.
+  bool DropSparePoint();
   // Copies all layers' rows of a block.
   void CopyWindowBlock(int32_t from, int32_t to);
   void CopyGroupBlock(int32_t from, int32_t to);
-  absl::Status OpenSequence();  // counts it; OutOfBlocks beyond max_sequences
-  void CloseSequence() { --sequences_; }
+  // A sequence is known from its opening to its closing; OutOfBlocks beyond max_sequences.
+  absl::Status OpenSequence(KvSequence* sequence);
+  void MoveSequence(const KvSequence* from, KvSequence* to);
+  void CloseSequence(const KvSequence* sequence);
 
  private:
   KvCache(const KvCacheShape& shape, KvPlan plan);
@@ -118,7 +125,7 @@ class KvCache {
   BlockPool window_pool_, group_pool_, state_pool_;
   PrefixCache prefixes_;
   int32_t empty_state_ = kNoBlock;
-  int32_t sequences_ = 0;
+  std::vector<KvSequence*> sequences_;  // open, in no order; reserved
 };
 
 }  // namespace dsv4

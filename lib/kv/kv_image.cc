@@ -69,11 +69,16 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) co
     return OutOfBlocks("the saved sequence needs ", need, " ", pool.what(),
                        " blocks; the cache has ", room);
   };
-  DSV4_RETURN_IF_ERROR(check(cache_->window_pool(), window_blocks_.data() + window_begin_,
-                             window_blocks_.data() + window_end_, windows));
-  DSV4_RETURN_IF_ERROR(
-      check(cache_->group_pool(), group_blocks_.data(), group_blocks_.data() + group_end_, groups));
-  return check(cache_->state_pool(), &state_, &state_ + 1, 1);
+  const auto check_all = [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(check(cache_->window_pool(), window_blocks_.data() + window_begin_,
+                               window_blocks_.data() + window_end_, windows));
+    DSV4_RETURN_IF_ERROR(check(cache_->group_pool(), group_blocks_.data(),
+                               group_blocks_.data() + group_end_, groups));
+    return check(cache_->state_pool(), &state_, &state_ + 1, 1);
+  };
+  absl::Status status = check_all();
+  while (!status.ok() && cache_->DropSparePoint()) status = check_all();
+  return status;
 }
 
 void KvSequence::WriteImage(absl::Span<std::byte> image) const {

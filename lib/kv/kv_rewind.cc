@@ -14,17 +14,28 @@ void KvSequence::MarkTurnEnd() {
   if (length_ == 0) return;
   std::lock_guard lock(cache_->mutex());
   AddPoint(length_, state_, true);
-  int64_t marked = std::count_if(points_.begin(), points_.end(),
-                                 [](const RestorePoint& point) { return point.turn_end; });
-  for (RestorePoint& point : points_) {
-    if (marked <= kTurnEnds) break;
-    marked -= point.turn_end;
-    point.turn_end = false;
-  }
+  if (spare_points() > kMostTurnEnds - kTurnEnds) DropSparePoint();
+}
+
+int32_t KvSequence::spare_points() const {
+  const auto ends = std::count_if(points_.begin(), points_.end(),
+                                  [](const RestorePoint& point) { return point.turn_end; });
+  return std::max(static_cast<int32_t>(ends) - kTurnEnds, 0);
+}
+
+void KvSequence::DropSparePoint() {
+  std::find_if(points_.begin(), points_.end(), [](const RestorePoint& point) {
+    return point.turn_end;
+  })->turn_end = false;
   DropUnwantedPoints();
 }
 
 int64_t KvSequence::RestorablePosition(int64_t tokens) const {
+  std::lock_guard lock(cache_->mutex());
+  return RestorableLocked(tokens);
+}
+
+int64_t KvSequence::RestorableLocked(int64_t tokens) const {
   if (tokens >= length_) return length_;
   int64_t position = 0;
   if (short_step_) {
@@ -44,7 +55,7 @@ int64_t KvSequence::Rewind(int64_t tokens) {
 }
 
 int64_t KvSequence::RewindLocked(int64_t tokens) {
-  const int64_t target = RestorablePosition(tokens);
+  const int64_t target = RestorableLocked(tokens);
   ReleaseSaves();
   if (target == length_) return target;
   cache_->prefixes().Touch(node_);
@@ -91,7 +102,7 @@ PrefixReuse KvSequence::AdoptPrefix(absl::Span<const int32_t> tokens, int64_t co
   const PrefixCache& prefixes = cache_->prefixes();
   const int64_t length = length_;
   const int64_t own_known = std::min({common_tokens, max_tokens, length});
-  const int64_t own = RestorablePosition(own_known);
+  const int64_t own = RestorableLocked(own_known);
   int64_t matched = 0, cached = 0;
   PrefixCache::Node node = PrefixCache::kRoot, last = PrefixCache::kRoot;
   while (matched + kGroupBlockTokens <= max_tokens) {

@@ -28,17 +28,22 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
 
 absl::StatusOr<KvSequence> KvSequence::Open(KvCache* cache, uint64_t salt) {
   KvSequence sequence(cache, salt);
-  std::lock_guard lock(cache->mutex());
-  const absl::Status status = cache->OpenSequence();
-  if (!status.ok()) {
-    sequence.cache_ = nullptr;  // holds nothing
-    return status;
+  {
+    std::lock_guard lock(cache->mutex());
+    const absl::Status status = cache->OpenSequence(&sequence);
+    if (!status.ok()) {
+      sequence.cache_ = nullptr;  // holds nothing
+      return status;
+    }
+    sequence.SetState(cache->empty_state());
   }
-  sequence.SetState(cache->empty_state());
   return sequence;
 }
 
 KvSequence::KvSequence(KvSequence&& other) noexcept
+    : KvSequence(std::unique_lock(other.cache_->mutex()), other) {}
+
+KvSequence::KvSequence(std::unique_lock<std::mutex>, KvSequence& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       salt_(other.salt_),
       length_(other.length_),
@@ -57,14 +62,16 @@ KvSequence::KvSequence(KvSequence&& other) noexcept
       published_blocks_(other.published_blocks_),
       node_(other.node_),
       prompt_blocks_(other.prompt_blocks_),
-      publishes_(other.publishes_) {}
+      publishes_(other.publishes_) {
+  cache_->MoveSequence(&other, this);
+}
 
 KvSequence::~KvSequence() {
   if (cache_ == nullptr) return;
   std::lock_guard lock(cache_->mutex());
   Reset();
   cache_->state_pool().Release(state_);
-  cache_->CloseSequence();
+  cache_->CloseSequence(this);
 }
 
 const std::byte* KvSequence::streams() const {
@@ -241,8 +248,8 @@ void KvSequence::Publish(absl::Span<const int32_t> timeline, int64_t prompt_toke
 
 absl::StatusOr<KvSequence> KvSequence::Fork() {
   KvSequence fork(cache_, salt_);
-  std::lock_guard lock(cache_->mutex());
-  const absl::Status status = cache_->OpenSequence();
+  std::unique_lock lock(cache_->mutex());
+  const absl::Status status = cache_->OpenSequence(&fork);
   if (!status.ok()) {
     fork.cache_ = nullptr;
     return status;
@@ -271,6 +278,7 @@ absl::StatusOr<KvSequence> KvSequence::Fork() {
   fork.node_ = node_;
   fork.prompt_blocks_ = prompt_blocks_;
   fork.publishes_ = publishes_;
+  lock.unlock();
   return fork;
 }
 

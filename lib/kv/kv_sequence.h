@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -46,7 +47,8 @@ class KvSequence {
  public:
   static constexpr int64_t kRecentTokens = 2048;  // with a restore point at every multiple of 256
   static constexpr int64_t kSparseTokens = 4096;  // before them: at every multiple of this
-  static constexpr int32_t kTurnEnds = 8;         // the last ones marked are kept
+  static constexpr int32_t kTurnEnds = 8;         // the last ones are promised, more are spare,
+  static constexpr int32_t kMostTurnEnds = 1024;  // up to this
   static constexpr int32_t kShortStepRows = 8;    // steps of so few rows can be undone row by row
 
   // An empty sequence. OutOfBlocks when max_sequences are open. `cache` must outlive it. Sequences
@@ -84,8 +86,9 @@ class KvSequence {
   // `timeline`: the sequence's tokens from its start; blocks of tokens not given are not published.
   void Publish(absl::Span<const int32_t> timeline, int64_t prompt_tokens);
 
-  // Makes length() a restore point for as long as it is one of the last kTurnEnds marked. Between
-  // Publish and the next Reserve.
+  // Makes length() a restore point. The last kTurnEnds of these stay, earlier ones (of the last
+  // kMostTurnEnds) until the cache has another use for their blocks. Between Publish and the next
+  // Reserve.
   void MarkTurnEnd();
   // The last position <= `tokens` to which the sequence can go back: length(), a row of the last
   // short step, a restore point, or 0.
@@ -127,8 +130,16 @@ class KvSequence {
   };
 
   KvSequence(KvCache* cache, uint64_t salt);
+  // Moves, while `lock` is held on the cache's mutex.
+  KvSequence(std::unique_lock<std::mutex> lock, KvSequence& other) noexcept;
+
+  friend class KvCache;
 
   // All below need the cache's mutex.
+  // Turn ends beyond the promised ones, and the loss of the oldest. REQUIRES for it: there is one.
+  int32_t spare_points() const;
+  void DropSparePoint();
+  int64_t RestorableLocked(int64_t tokens) const;
   int64_t RewindLocked(int64_t tokens);
   // Becomes the node's `tokens` tokens; `kept` of them are the sequence's own.
   void TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept);

@@ -107,7 +107,7 @@ bool PrefixCache::EvictLeaf() {
   return true;
 }
 
-bool PrefixCache::EvictSnapshot(const BlockPool& pool) {
+bool PrefixCache::EvictSnapshot(const BlockPool& pool, bool prompts) {
   Node victim = kNone;
   // First those inside a text that does not branch there, down to one in kSparseBlocks; what is
   // left is where texts end or part, where they are most likely taken up again. Of snapshots used
@@ -122,6 +122,7 @@ bool PrefixCache::EvictSnapshot(const BlockPool& pool) {
   for (Node node = 0; node < groups_->size(); ++node) {
     const Snapshot& snapshot = nodes_[node].snapshot;
     if (nodes_[node].group_block == kNoBlock || !snapshot.present()) continue;
+    if (nodes_[node].prompt && !prompts) continue;
     const bool frees = &pool == states_ ? states_->only_cached(snapshot.state)
                                         : windows_->only_cached(snapshot.window_blocks[0]) ||
                                               windows_->only_cached(snapshot.window_blocks[1]);

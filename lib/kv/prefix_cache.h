@@ -55,7 +55,8 @@ class PrefixCache {
   bool EvictLeaf();  // a node without children, for its group block
   // A snapshot, for the blocks of it that `pool` owns, the state pool or the window pool; thins out
   // long texts before it takes their ends and branches.
-  bool EvictSnapshot(const BlockPool& pool);
+  // With `prompts` false, only of generated text.
+  bool EvictSnapshot(const BlockPool& pool, bool prompts = true);
   // Removes the node of a group block if it has no children; false otherwise.
   bool Forget(int32_t group_block);
 

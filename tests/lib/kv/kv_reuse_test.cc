@@ -57,11 +57,10 @@ std::vector<int32_t> First(const std::vector<int32_t>& tokens, int64_t count) {
   return {tokens.begin(), tokens.begin() + count};
 }
 
-TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before, 8 turn ends") {
+TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before, turn ends") {
   Fixture f(12288, 12288, 1);
   FakeSession session = f.Open();
   const std::vector<int32_t> tokens = Tokens(11000, 1);
-  // The first two of ten turn ends are forgotten.
   for (int64_t turn = 1; turn <= 10; ++turn) {
     ExtendTo(session, First(tokens, turn * 1000 + 7), 0, 100);
     session.kv.MarkTurnEnd();
@@ -69,7 +68,7 @@ TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before,
   ExtendTo(session, tokens, 0, 100);
   const auto restorable = [](int64_t position) {
     if (position == 11000) return true;
-    if (position % 1000 == 7 && position / 1000 >= 3 && position / 1000 <= 10) return true;
+    if (position % 1000 == 7 && position / 1000 >= 1 && position / 1000 <= 10) return true;
     return position % 4096 == 0 || (position % 256 == 0 && position >= 11000 - 2048);
   };
   int64_t expected = 0, wrong = 0;
@@ -85,6 +84,42 @@ TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before,
     REQUIRE(session.Mismatches() == 0);
   }
   REQUIRE(session.kv.length() == 4007);
+}
+
+TEST_CASE("turn ends stay while nobody needs their blocks, the last 8 always") {
+  Fixture f(2048, 6144, 3);
+  FakeSession talk = f.Open();
+  const std::vector<int32_t> tokens = Tokens(1600, 1);
+  constexpr int64_t kTurn = 21, kTurns = 70;
+  const auto kept = [&] {
+    int64_t count = 0;
+    for (int64_t turn = 1; turn <= kTurns; ++turn) {
+      count += talk.kv.RestorablePosition(turn * kTurn) == turn * kTurn;
+    }
+    return count;
+  };
+  for (int64_t turn = 1; turn <= kTurns; ++turn) {
+    ExtendTo(talk, First(tokens, turn * kTurn), 0, 10);
+    talk.kv.MarkTurnEnd();
+  }
+  ExtendTo(talk, tokens, 0, 10);
+  const int64_t alone = kept();
+  REQUIRE(alone > 20);  // as many as the other two sequences leave states for
+  FakeSession others[] = {f.Open(), f.Open()};
+  for (FakeSession& other : others) {
+    for (int64_t turn = 1; turn <= 15; ++turn) {
+      ExtendTo(other, First(Tokens(1600, 2 + (&other - others)), turn * 100 + 7), 0, 10);
+      other.kv.MarkTurnEnd();
+    }
+  }
+  const int64_t crowded = kept();
+  REQUIRE(crowded < alone);
+  REQUIRE(crowded >= 8);
+  for (int64_t turn = kTurns; turn > kTurns - 8; --turn) {
+    REQUIRE(talk.Rewind(turn * kTurn) == turn * kTurn);
+    REQUIRE(talk.Mismatches() == 0);
+  }
+  for (const FakeSession& other : others) REQUIRE(other.Mismatches() == 0);
 }
 
 TEST_CASE("short steps can be undone row by row, long ones not") {
