@@ -74,8 +74,11 @@ class OneRow {
     const std::pair<Bytes, Bytes> got = {take(pool_.Row(1, 2), data),
                                          take(pool_.Scales(1, 2), scales)};
     REQUIRE(memory_ == Bytes(memory_.size(), 0xfd));
-    std::memcpy(pool_.Row(1, 2), got.first.data(), got.first.size());
-    std::memcpy(pool_.Scales(1, 2), got.second.data(), got.second.size());
+    const auto put_back = [](const Bytes& bytes, std::byte* to) {
+      std::copy(bytes.begin(), bytes.end(), reinterpret_cast<uint8_t*>(to));
+    };
+    put_back(got.first, pool_.Row(1, 2));
+    put_back(got.second, pool_.Scales(1, 2));
     return got;
   }
   Floats Load() {
