@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 namespace dsv4::capi {
 
@@ -31,5 +32,12 @@ class Progress {
   dsv4_progress_phase phase_;
   Clock::time_point next_ = Clock::time_point::min();
 };
+
+// What the runtime reports to: nothing when `callback` is null.
+inline std::function<bool(int64_t, int64_t)> Reporter(dsv4_progress_fn callback, void* user,
+                                                      dsv4_progress_phase phase) {
+  if (callback == nullptr) return {};
+  return Progress(callback, user, phase);
+}
 
 }  // namespace dsv4::capi

@@ -216,8 +216,7 @@ dsv4_status dsv4_session_prefill(dsv4_session* session, int64_t max_tokens,
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
-      dsv4::Session::Progress report;
-      if (progress != nullptr) report = Progress(progress, progress_user, DSV4_PROGRESS_PREFILL);
+      const auto report = Reporter(progress, progress_user, DSV4_PROGRESS_PREFILL);
       DSV4_ASSIGN_OR_RETURN(const int64_t left, s.Prefill(max_tokens, report));
       if (pending != nullptr) *pending = left;
       return absl::OkStatus();

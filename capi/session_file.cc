@@ -4,6 +4,7 @@
 
 #include "capi/guard.h"
 #include "capi/handles.h"
+#include "capi/progress.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 
@@ -21,11 +22,14 @@ absl::Status RefuseMessages(const dsv4_session* handle) {
 }  // namespace dsv4::capi
 
 dsv4_status dsv4_session_save(const dsv4_session* session, const char* path,
+                              dsv4_progress_fn progress, void* progress_user,
                               dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
-    return WithReading(session, [&](const dsv4::Session& own) { return own.SaveFile(path); });
+    return WithReading(session, [&](const dsv4::Session& own) {
+      return own.SaveFile(path, Reporter(progress, progress_user, DSV4_PROGRESS_SAVE));
+    });
   });
 }
 
@@ -43,14 +47,14 @@ dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8_t* data,
   });
 }
 
-dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
-                              dsv4_error** error) noexcept {
+dsv4_status dsv4_session_load(dsv4_session* session, const char* path, dsv4_progress_fn progress,
+                              void* progress_user, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     return WithExclusive(session, [&](dsv4::Session& own) -> absl::Status {
       DSV4_RETURN_IF_ERROR(RefuseMessages(session));
-      return own.LoadFile(path);
+      return own.LoadFile(path, Reporter(progress, progress_user, DSV4_PROGRESS_RESTORE));
     });
   });
 }

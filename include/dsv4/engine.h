@@ -35,6 +35,8 @@ typedef int32_t dsv4_cache_format;
 typedef int32_t dsv4_progress_phase;
 #define DSV4_PROGRESS_LOAD ((dsv4_progress_phase)1)    /* unit: bytes */
 #define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2) /* unit: tokens */
+#define DSV4_PROGRESS_SAVE ((dsv4_progress_phase)3)    /* unit: bytes */
+#define DSV4_PROGRESS_RESTORE ((dsv4_progress_phase)4) /* unit: bytes */
 
 /* Called on the thread of the call it was given to, at most about 20 times a second and once at the
  * end. A non-zero return cancels the call (DSV4_ERR_CANCELLED). It must not call into the same

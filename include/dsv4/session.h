@@ -217,8 +217,10 @@ typedef int32_t dsv4_draft_stop;
  * The file holds the conversation in the clear; it is readable by its owner only. It appears at
  * `path`, over what was there, when it is whole and on the disk: a process that is killed meanwhile
  * leaves what was there before, and perhaps a file PATH.XXXXXX.tmp. About as long as cache_bytes.
- * Errors, after which `path` is as it was: NOT_FOUND (its folder), IO, INVALID_ARGUMENT. */
+ * `progress` may be NULL. Errors, after which `path` is as it was: NOT_FOUND (its folder), IO,
+ * INVALID_ARGUMENT, CANCELLED (by `progress`). */
 DSV4_API dsv4_status dsv4_session_save(const dsv4_session* session, const char* path,
+                                       dsv4_progress_fn progress, void* progress_user,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 
 /* The same content to memory: *needed bytes, written when `capacity` holds them all. */
@@ -229,10 +231,12 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
 /* The session becomes the one that was saved; its sampling parameters, mask and salt stay, and its
  * statistics begin with the saved prompt. What it computes from then on is not offered to other
  * sessions by the prefix cache. Saved sessions are untrusted: all of it is checked before anything
- * changes. Errors, after which the session is as it was: NOT_FOUND, IO, CORRUPT (no saved session,
- * cut off, damaged), VERSION_MISMATCH (of another format, model, tokenizer or cache format; the
- * message says which), CONTEXT_FULL, OUT_OF_BLOCKS, INVALID_ARGUMENT (a session on messages). */
+ * changes. `progress` may be NULL. Errors, after which the session is as it was: NOT_FOUND, IO,
+ * CORRUPT (no saved session, cut off, damaged), VERSION_MISMATCH (of another format, model,
+ * tokenizer or cache format; the message says which), CONTEXT_FULL, OUT_OF_BLOCKS, CANCELLED (by
+ * `progress`), INVALID_ARGUMENT (a session on messages). */
 DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
+                                       dsv4_progress_fn progress, void* progress_user,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
                                               size_t size, dsv4_error** error) DSV4_NOEXCEPT;

@@ -69,10 +69,14 @@ ReplacedFile::~ReplacedFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
+absl::Status ReplacedFile::Flush(int64_t begin, int64_t end) {
+  if (msync(data_ + begin, static_cast<size_t>(end - begin), MS_SYNC) == 0) return absl::OkStatus();
+  return SystemError(path_, "write to the disk", errno);
+}
+
 absl::Status ReplacedFile::Commit() {
-  if (msync(data_, static_cast<size_t>(size_), MS_SYNC) != 0 || fsync(fd_) != 0) {
-    return SystemError(path_, "write to the disk", errno);
-  }
+  DSV4_RETURN_IF_ERROR(Flush(0, size_));
+  if (fsync(fd_) != 0) return SystemError(path_, "write to the disk", errno);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return SystemError(path_, "put the new file in its place", errno);
   }

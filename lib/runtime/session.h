@@ -58,7 +58,7 @@ struct SessionStats {
 
 class Session {
  public:
-  // (done, total) tokens; false cancels.
+  // (done, total) tokens, or bytes of a saved session; false cancels.
   using Progress = std::function<bool(int64_t, int64_t)>;
 
   // Shares prefixes with sessions of the same `salt` alone. OutOfBlocks when max_sessions are open;
@@ -111,12 +111,14 @@ class Session {
   int64_t SaveBytes() const;
   // REQUIRES: SaveBytes() long.
   void SaveTo(absl::Span<uint8_t> image) const;
-  // Over what is at `path`, which stays as it was when this fails. Errors: see ReplacedFile.
-  absl::Status SaveFile(const std::string& path) const;
+  // Over what is at `path`, which stays as it was when this fails. `progress`, here and below, may
+  // be empty. Errors: see ReplacedFile; Cancelled.
+  absl::Status SaveFile(const std::string& path, const Progress& progress = {}) const;
   // Becomes the session that was saved; `source` names the image in messages. Errors: those of
-  // ParseSessionImage and KvSequence::ReadImage, Corrupt. The session is then as before.
-  absl::Status Load(absl::Span<const uint8_t> image, absl::string_view source);
-  absl::Status LoadFile(const std::string& path);
+  // ParseSessionImage and KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.
+  absl::Status Load(absl::Span<const uint8_t> image, absl::string_view source,
+                    const Progress& progress = {});
+  absl::Status LoadFile(const std::string& path, const Progress& progress = {});
 
   absl::Span<const int32_t> tokens() const { return timeline_.tokens(); }
   SessionStats stats() const;

@@ -8,6 +8,7 @@
 
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
+#include "lib/base/status_macros.h"
 
 namespace dsv4 {
 namespace {
@@ -65,6 +66,21 @@ bool Plausible(const SessionCounts& counts, int64_t image_bytes) {
          SessionImageBytes(counts) == image_bytes;
 }
 
+// The hash of all of `image` but the checksum at its end.
+absl::StatusOr<ContentHash> ChecksumOf(absl::Span<const uint8_t> image,
+                                       const ImageProgress& progress) {
+  const size_t hashed = image.size() - sizeof(ContentHash);
+  ContentHasher hasher;
+  for (size_t begin = 0; begin < hashed; begin += kImagePartBytes) {
+    const size_t end = std::min(begin + size_t{kImagePartBytes}, hashed);
+    hasher.Add(image.subspan(begin, end - begin));
+    if (progress) {
+      DSV4_RETURN_IF_ERROR(progress(static_cast<int64_t>(end == hashed ? image.size() : end)));
+    }
+  }
+  return hasher.hash();
+}
+
 }  // namespace
 
 int64_t SessionImageBytes(const SessionCounts& counts) { return LayoutOf(counts).end; }
@@ -98,7 +114,8 @@ void SealSessionImage(const SessionIdentity& identity, const SessionCounts& coun
 
 absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
                                                 const SessionIdentity& expected,
-                                                absl::string_view source) {
+                                                absl::string_view source,
+                                                const ImageProgress& progress) {
   const int64_t bytes = static_cast<int64_t>(image.size());
   constexpr int64_t kSmallest = sizeof(Header) + sizeof(ContentHash);
   Header header;
@@ -116,10 +133,10 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   if (header.image_bytes != bytes || header.header_bytes != sizeof header) {
     return Corrupt(source, ": holds ", bytes, " bytes of a saved session of ", header.image_bytes);
   }
-  const size_t checked = static_cast<size_t>(bytes) - sizeof(ContentHash);
   ContentHash checksum;
-  std::memcpy(&checksum, image.data() + checked, sizeof checksum);
-  if (HashOf(image.subspan(0, checked)) != checksum) {
+  std::memcpy(&checksum, image.data() + image.size() - sizeof checksum, sizeof checksum);
+  DSV4_ASSIGN_OR_RETURN(const ContentHash actual, ChecksumOf(image, progress));
+  if (actual != checksum) {
     return Corrupt(source, ": the saved session is damaged: its checksum does not match");
   }
   if (header.identity.weights != expected.weights) {

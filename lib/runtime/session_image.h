@@ -15,7 +15,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -51,15 +53,22 @@ SessionSections<uint8_t> SectionsOf(const SessionCounts& counts, absl::Span<uint
 void SealSessionImage(const SessionIdentity& identity, const SessionCounts& counts,
                       absl::Span<uint8_t> image);
 
+// Called with how many bytes of an image are done: after each kImagePartBytes, and at its end. What
+// is not OK ends the work and is its result.
+using ImageProgress = std::function<absl::Status(int64_t)>;
+inline constexpr int64_t kImagePartBytes = int64_t{8} << 20;
+
 struct ParsedSession {
   SessionCounts counts;
   SessionSections<const uint8_t> sections;  // views of the image
 };
 
-// Checks all of `image`. Errors, which name `source`: Corrupt (no image, cut off, damaged),
-// VersionMismatch (another version of the format; another model, tokenizer or cache format).
+// Checks all of `image`. `progress` may be empty. Errors, which name `source`: Corrupt (no image,
+// cut off, damaged), VersionMismatch (another version of the format; another model, tokenizer or
+// cache format); and those of `progress`.
 absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
                                                 const SessionIdentity& expected,
-                                                absl::string_view source);
+                                                absl::string_view source,
+                                                const ImageProgress& progress = {});
 
 }  // namespace dsv4

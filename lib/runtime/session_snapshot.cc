@@ -78,15 +78,32 @@ void Session::SaveTo(absl::Span<uint8_t> image) const {
   SealSessionImage(engine_->identity(), counts, image);
 }
 
-absl::Status Session::SaveFile(const std::string& path) const {
-  DSV4_ASSIGN_OR_RETURN(ReplacedFile file, ReplacedFile::Create(path, SaveBytes()));
+absl::Status Session::SaveFile(const std::string& path, const Progress& progress) const {
+  const int64_t bytes = SaveBytes();
+  DSV4_ASSIGN_OR_RETURN(ReplacedFile file, ReplacedFile::Create(path, bytes));
   SaveTo(file.bytes());
+  for (int64_t begin = 0; progress && begin < bytes; begin += kImagePartBytes) {
+    const int64_t end = std::min(begin + kImagePartBytes, bytes);
+    DSV4_RETURN_IF_ERROR(file.Flush(begin, end));
+    if (!progress(end, bytes)) {
+      return Cancelled(path, ": saving was cancelled after ", end, " of ", bytes, " bytes");
+    }
+  }
   return file.Commit();
 }
 
-absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view source) {
+absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view source,
+                           const Progress& progress) {
+  ImageProgress report;
+  if (progress) {
+    report = [&](int64_t done) -> absl::Status {
+      const int64_t bytes = static_cast<int64_t>(image.size());
+      if (progress(done, bytes)) return absl::OkStatus();
+      return Cancelled(source, ": loading was cancelled after ", done, " of ", bytes, " bytes");
+    };
+  }
   DSV4_ASSIGN_OR_RETURN(const ParsedSession parsed,
-                        ParseSessionImage(image, engine_->identity(), source));
+                        ParseSessionImage(image, engine_->identity(), source, report));
   std::vector<int32_t> tokens(static_cast<size_t>(parsed.counts.tokens));
   if (!tokens.empty()) {
     std::memcpy(tokens.data(), parsed.sections.tokens.data(), parsed.sections.tokens.size());
@@ -105,9 +122,9 @@ absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view so
   return absl::OkStatus();
 }
 
-absl::Status Session::LoadFile(const std::string& path) {
+absl::Status Session::LoadFile(const std::string& path, const Progress& progress) {
   DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  return Load(file.bytes(), path);
+  return Load(file.bytes(), path, progress);
 }
 
 }  // namespace dsv4

@@ -24,10 +24,10 @@ static void test_file(dsv4_engine* engine, const char* path) {
     EXPECT_OK(dsv4_session_step(session, &step, &error));
     strncat(beginning, step.text, 64);
   }
-  EXPECT_OK(dsv4_session_save(session, path, &error));
+  EXPECT_OK(dsv4_session_save(session, path, NULL, NULL, &error));
 
   dsv4_session* loaded = open_session(engine, NULL);
-  EXPECT_OK(dsv4_session_load(loaded, path, &error));
+  EXPECT_OK(dsv4_session_load(loaded, path, NULL, NULL, &error));
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
   EXPECT_OK(dsv4_session_get_stats(loaded, &stats, &error));
   EXPECT(stats.generated_tokens == 3);
@@ -39,6 +39,57 @@ static void test_file(dsv4_engine* engine, const char* path) {
   /* The saved one goes on, too. */
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
   EXPECT(strcmp(kAnswer + strlen(beginning), text) == 0);
+  dsv4_session_close(session);
+}
+
+struct watcher {
+  dsv4_progress_phase phase;
+  int calls, cancels;
+  uint64_t done, total;
+};
+
+static int32_t watch(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+  struct watcher* watcher = user;
+  EXPECT(phase == watcher->phase && watcher->done < done && done <= total);
+  EXPECT(watcher->calls == 0 || watcher->total == total);
+  ++watcher->calls;
+  watcher->done = done;
+  watcher->total = total;
+  return watcher->cancels;
+}
+
+/* What is cancelled leaves the file and the session as they were. */
+static void test_progress(dsv4_engine* engine, const char* path) {
+  struct watcher saving = {DSV4_PROGRESS_SAVE, 0, 0, 0, 0};
+  struct watcher restoring = {DSV4_PROGRESS_RESTORE, 0, 0, 0, 0};
+  size_t needed = 0, count = 0;
+  const int32_t* tokens = NULL;
+  char text[256];
+  dsv4_session* session = open_asked(engine);
+  EXPECT_OK(dsv4_session_prefill(session, 0, NULL, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_save_memory(session, NULL, 0, &needed, &error));
+  EXPECT_OK(dsv4_session_save(session, path, watch, &saving, &error));
+  EXPECT(saving.calls >= 1 && saving.done == needed && saving.total == needed);
+
+  dsv4_session* loaded = open_session(engine, NULL);
+  restoring.cancels = 1;
+  EXPECT_FAILS(dsv4_session_load(loaded, path, watch, &restoring, &error), DSV4_ERR_CANCELLED,
+               "loading was cancelled");
+  EXPECT(restoring.calls == 1);
+  EXPECT_OK(dsv4_session_tokens(loaded, &tokens, &count, &error));
+  EXPECT(count == 0);
+  memset(&saving, 0, sizeof saving);
+  saving.phase = DSV4_PROGRESS_SAVE;
+  saving.cancels = 1;
+  EXPECT_FAILS(dsv4_session_save(loaded, path, watch, &saving, &error), DSV4_ERR_CANCELLED,
+               "saving was cancelled");
+  memset(&restoring, 0, sizeof restoring);
+  restoring.phase = DSV4_PROGRESS_RESTORE;
+  EXPECT_OK(dsv4_session_load(loaded, path, watch, &restoring, &error));
+  EXPECT(restoring.done == needed && restoring.total == needed);
+  EXPECT(generate(loaded, text, sizeof text) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(kAnswer, text) == 0);
+  dsv4_session_close(loaded);
   dsv4_session_close(session);
 }
 
@@ -85,27 +136,27 @@ static void test_refusals(dsv4_engine* engine, const char* path) {
   dsv4_session* session = open_session(engine, NULL);
   size_t needed = 0;
   uint8_t byte = 0;
-  EXPECT_FAILS(dsv4_session_save(NULL, path, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
-  EXPECT_FAILS(dsv4_session_save(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
-  EXPECT_FAILS(dsv4_session_save(session, "/nonexistent/file", &error), DSV4_ERR_NOT_FOUND,
+  EXPECT_FAILS(dsv4_session_save(NULL, path, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_FAILS(dsv4_session_save(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
+  EXPECT_FAILS(dsv4_session_save(session, "/nonexistent/file", NULL, NULL, &error), DSV4_ERR_NOT_FOUND,
                "/nonexistent/file");
   EXPECT_FAILS(dsv4_session_save_memory(session, NULL, 1, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "data is NULL");
   EXPECT_FAILS(dsv4_session_save_memory(session, &byte, 1, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "needed is NULL");
-  EXPECT_FAILS(dsv4_session_load(NULL, path, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
-  EXPECT_FAILS(dsv4_session_load(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
-  EXPECT_FAILS(dsv4_session_load(session, "/nonexistent/file", &error), DSV4_ERR_NOT_FOUND,
+  EXPECT_FAILS(dsv4_session_load(NULL, path, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+  EXPECT_FAILS(dsv4_session_load(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
+  EXPECT_FAILS(dsv4_session_load(session, "/nonexistent/file", NULL, NULL, &error), DSV4_ERR_NOT_FOUND,
                "/nonexistent/file");
-  EXPECT_FAILS(dsv4_session_load(session, MODEL "/config.json", &error), DSV4_ERR_CORRUPT,
+  EXPECT_FAILS(dsv4_session_load(session, MODEL "/config.json", NULL, NULL, &error), DSV4_ERR_CORRUPT,
                "config.json: not a saved session");
   EXPECT_FAILS(dsv4_session_load_memory(session, NULL, 1, &error), DSV4_ERR_INVALID_ARGUMENT,
                "data is NULL");
   EXPECT_FAILS(dsv4_session_load_memory(session, NULL, 0, &error), DSV4_ERR_CORRUPT, "too few");
   /* An empty session can be saved, and loaded over another one. */
-  EXPECT_OK(dsv4_session_save(session, path, &error));
+  EXPECT_OK(dsv4_session_save(session, path, NULL, NULL, &error));
   dsv4_session* asked = open_asked(engine);
-  EXPECT_OK(dsv4_session_load(asked, path, &error));
+  EXPECT_OK(dsv4_session_load(asked, path, NULL, NULL, &error));
   const int32_t* tokens = NULL;
   size_t count = 1;
   EXPECT_OK(dsv4_session_tokens(asked, &tokens, &count, &error));
@@ -141,6 +192,7 @@ int main(void) {
   close(fd);
   dsv4_engine* engine = open_bundled();
   test_file(engine, path);
+  test_progress(engine, path);
   test_memory(engine);
   test_refusals(engine, path);
   dsv4_engine_close(engine);

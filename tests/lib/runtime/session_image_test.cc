@@ -55,6 +55,29 @@ TEST_CASE("an empty session has an image, too") {
   REQUIRE_OK(ParseSessionImage(image, kIdentity, "file"));
 }
 
+TEST_CASE("checking a session image is told by parts, and can be ended") {
+  SessionCounts counts = kCounts;
+  counts.cache_bytes = 2 * kImagePartBytes;
+  const std::vector<uint8_t> image = Image(counts);
+  const auto size = static_cast<int64_t>(image.size());
+  std::vector<int64_t> told;
+  const auto parsed = ParseSessionImage(image, kIdentity, "file", [&](int64_t done) {
+    told.push_back(done);
+    return absl::OkStatus();
+  });
+  REQUIRE_OK(parsed);
+  REQUIRE(parsed->counts.cache_bytes == counts.cache_bytes);
+  REQUIRE(told == std::vector<int64_t>{kImagePartBytes, 2 * kImagePartBytes, size});
+
+  told.clear();
+  const auto ended = ParseSessionImage(image, kIdentity, "file", [&](int64_t done) {
+    told.push_back(done);
+    return absl::CancelledError("enough");
+  });
+  REQUIRE_FAILS(ended, absl::StatusCode::kCancelled, "enough");
+  REQUIRE(told == std::vector<int64_t>{kImagePartBytes});
+}
+
 TEST_CASE("every flipped bit and every cut of a session image is refused") {
   const std::vector<uint8_t> image = Image();
   for (size_t at = 0; at < image.size(); ++at) {
