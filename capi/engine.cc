@@ -102,8 +102,7 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.prefill_chunk_tokens = in.prefill_chunk_tokens;
   options.threads = in.threads;
   options.max_draft_tokens = in.max_draft_tokens;
-  if (in.progress != nullptr)
-    options.progress = Progress(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
+  options.progress = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
   return options;
 }
 
@@ -164,6 +163,22 @@ dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* in
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
     dsv4::Engine& opened = *engine->engine;
     CopyOut(InfoFrom(opened.info(), opened.config(), opened.cache().bytes()), info);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_identity* identity,
+                                     dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_RETURN_IF_ERROR(StructSize(identity, "identity").status());
+    const dsv4::Engine& opened = *engine->engine;
+    dsv4_engine_identity out = DSV4_ENGINE_IDENTITY_INIT;
+    out.device = opened.device_name().c_str();
+    out.weight_format = dsv4::kWeightFormat;
+    out.fingerprint = opened.fingerprint().c_str();
+    CopyOut(out, identity);
     return absl::OkStatus();
   });
 }

@@ -67,6 +67,13 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                     sizeof(Info)) &&
               sizeof(Info) == 128);
 
+using Identity = dsv4_engine_identity;
+static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),
+                     FIELD(Identity, device, 8), FIELD(Identity, weight_format, 16),
+                     FIELD(Identity, fingerprint, 24)},
+                    sizeof(Identity)) &&
+              sizeof(Identity) == 32);
+
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),
                      FIELD(Sampling, temperature, 4),

@@ -29,6 +29,8 @@ inline constexpr uint32_t kFirstSize<dsv4_engine_options> = 72;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_engine_info> = 88;
 template <>
+inline constexpr uint32_t kFirstSize<dsv4_engine_identity> = 32;
+template <>
 inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_sync_result> = 32;

@@ -48,7 +48,8 @@ DSV4_API uint32_t dsv4_abi_version(void) DSV4_NOEXCEPT;
 /* "0.1.0": static storage. */
 DSV4_API const char* dsv4_version(void) DSV4_NOEXCEPT;
 
-/* One line: version, commit, compiler, backends and the instruction set in use. Static storage. */
+/* One line, "dsv4 VERSION (COMMIT), ..." with compiler, backends and the instruction set in use.
+ * Static storage. */
 DSV4_API const char* dsv4_build_info(void) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS

@@ -110,6 +110,24 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
+/* What identifies an engine in a record of a measurement. Views that live as long as its handle. */
+typedef struct dsv4_engine_identity {
+  uint32_t struct_size;
+  uint32_t reserved;         /* 0 */
+  const char* device;        /* the device by its maker's name */
+  const char* weight_format; /* "fp8+fp4": of the experts fp4, of other matrices fp8 */
+  /* 32 hexadecimal digits that tell checkpoints apart: of the headers and of the ends of all
+   * tensors. Saved sessions carry it. */
+  const char* fingerprint;
+} dsv4_engine_identity;
+#define DSV4_ENGINE_IDENTITY_INIT \
+  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL }
+
+/* Concurrent. The first call reads up to 8 KiB of every tensor. */
+DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,
+                                              dsv4_engine_identity* identity,
+                                              dsv4_error** error) DSV4_NOEXCEPT;
+
 /* What dsv4_engine_open would say to these arguments, from the headers of the model's files alone:
  * the same refusals, but for weights whose values are no numbers, and on success the effective
  * configuration and the exact bytes of the engine that would be opened. Reads no weight, calls no

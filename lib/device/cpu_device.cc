@@ -4,8 +4,14 @@
 #include <string>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
+
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
 
 namespace dsv4 {
 namespace {
@@ -24,7 +30,24 @@ inline void CpuRelax() {
 
 }  // namespace
 
-std::string CpuDevice::name() const { return "cpu"; }
+// The processor says it itself where it can; elsewhere only the system knows.
+std::string CpuDevice::name() const {
+#if defined(__x86_64__)
+  constexpr unsigned kFirstPart = 0x80000002, kParts = 3;
+  if (__get_cpuid_max(0x80000000, nullptr) >= kFirstPart + kParts - 1) {
+    unsigned registers[kParts][4];
+    for (unsigned part = 0; part < kParts; ++part) {
+      unsigned* words = registers[part];
+      __get_cpuid(kFirstPart + part, &words[0], &words[1], &words[2], &words[3]);
+    }
+    char brand[sizeof registers + 1] = {};
+    std::memcpy(brand, registers, sizeof registers);
+    const absl::string_view name = absl::StripAsciiWhitespace(brand);
+    if (!name.empty()) return std::string(name);
+  }
+#endif
+  return "cpu";
+}
 
 CpuStream::CpuStream(int threads) {
   for (int worker = 1; worker < threads; ++worker) {

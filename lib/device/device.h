@@ -27,7 +27,7 @@ class Device {
   static absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options);
 
   virtual ~Device() = default;
-  virtual std::string name() const = 0;
+  virtual std::string name() const = 0;  // by its maker
   virtual Stream& stream() = 0;
   virtual int threads() const = 0;
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) = 0;

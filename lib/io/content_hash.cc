@@ -4,6 +4,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace dsv4 {
 namespace {
 
@@ -33,6 +35,11 @@ ContentHash ContentHasher::hash() const { return FromXxh(XXH3_128bits_digest(&st
 
 ContentHash HashOf(absl::Span<const uint8_t> bytes) {
   return FromXxh(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+std::string HexOf(const ContentHash& hash) {
+  return absl::StrCat(absl::Hex(hash.high, absl::kZeroPad16),
+                      absl::Hex(hash.low, absl::kZeroPad16));
 }
 
 }  // namespace dsv4

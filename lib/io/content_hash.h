@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -35,5 +36,8 @@ class ContentHasher {
 };
 
 ContentHash HashOf(absl::Span<const uint8_t> bytes);
+
+// 32 hexadecimal digits, as xxhsum prints them.
+std::string HexOf(const ContentHash& hash);
 
 }  // namespace dsv4

@@ -19,6 +19,9 @@ inline constexpr int64_t kIndexHeadDim = 128;   // one index key
 inline constexpr int64_t kSlidingWindow = 128;  // tokens
 inline constexpr int64_t kStreams = 4;          // residual streams of the hyper-connections
 
+// Of matrices, and of the experts' matrices.
+inline constexpr char kWeightFormat[] = "fp8+fp4";
+
 struct RopeScaling {
   double factor = 0;
   int64_t original_max_position_embeddings = 0;

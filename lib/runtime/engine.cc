@@ -188,6 +188,7 @@ absl::Status Engine::OpenDevice(const EngineOptions& options) {
                         Device::Open({.kind = DeviceKind::kCpu,
                                       .index = options.devices.empty() ? 0 : options.devices[0],
                                       .threads = options.threads}));
+  device_name_ = device_->name();
   info_.threads = device_->threads();
   info_.weight_bytes = weights_->mapped_bytes() + weights_->owned_bytes();
   info_.has_mtp = weights_->mtp != nullptr;
@@ -257,20 +258,26 @@ absl::Status Engine::Build(const EngineOptions& options) {
 }
 
 const SessionIdentity& Engine::identity() const {
-  std::call_once(identity_once_, [this] { identity_ = ComputeIdentity(); });
+  std::call_once(identity_once_, [this] { ComputeIdentity(); });
   return identity_;
 }
 
-SessionIdentity Engine::ComputeIdentity() const {
+const std::string& Engine::fingerprint() const {
+  std::call_once(identity_once_, [this] { ComputeIdentity(); });
+  return fingerprint_;
+}
+
+void Engine::ComputeIdentity() const {
   const ContentHash tensors = weights_->checkpoint().Fingerprint();
+  fingerprint_ = HexOf(tensors);
   const KvCacheShape& shape = cache_->shape();
-  return {.weights = HashOfText(absl::StrCat(config_hash_.high, " ", config_hash_.low, " ",
-                                             tensors.high, " ", tensors.low)),
-          .tokenizer = tokenizer_hash_,
-          // What the model's configuration leaves open of the bytes of rows and states.
-          .cache = HashOfText(absl::StrCat(NumericsName(info_.numerics), " ",
-                                           RowFormatName(shape.row_format), " ", shape.mtp_layers,
-                                           " ", shape.streams_bytes))};
+  identity_ = {.weights = HashOfText(absl::StrCat(config_hash_.high, " ", config_hash_.low, " ",
+                                                  tensors.high, " ", tensors.low)),
+               .tokenizer = tokenizer_hash_,
+               // What the model's configuration leaves open of the bytes of rows and states.
+               .cache = HashOfText(absl::StrCat(NumericsName(info_.numerics), " ",
+                                                RowFormatName(shape.row_format), " ",
+                                                shape.mtp_layers, " ", shape.streams_bytes))};
 }
 
 absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {

@@ -86,6 +86,9 @@ class Engine {
 
   // What a saved session must agree in. Reads the ends of all tensors the first time. Any thread.
   const SessionIdentity& identity() const;
+  // Of the checkpoint, in hexadecimal; like identity().
+  const std::string& fingerprint() const;
+  const std::string& device_name() const { return device_name_; }
 
   // For sessions.
   KvCache& cache() { return *cache_; }
@@ -105,12 +108,14 @@ class Engine {
   StepLimits Limits(const EngineOptions& options) const;
   Model::Parts ModelParts(const EngineOptions& options, absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
-  SessionIdentity ComputeIdentity() const;
+  void ComputeIdentity() const;
 
   EngineInfo info_;
   ContentHash config_hash_, tokenizer_hash_;
   mutable std::once_flag identity_once_;
   mutable SessionIdentity identity_;
+  mutable std::string fingerprint_;
+  std::string device_name_;
   ModelConfig config_;
   GenerationConfig generation_;
   std::vector<int32_t> eos_tokens_;

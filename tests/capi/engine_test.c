@@ -225,6 +225,28 @@ static void test_info(void) {
   dsv4_engine_close(engine);
 }
 
+/* The views are the engine's own. The fingerprint: xxhsum -H2 of the headers, then the tensors'
+ * ends. */
+static void test_identity(void) {
+  dsv4_engine* engine = open_bundled();
+  dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT, again = DSV4_ENGINE_IDENTITY_INIT;
+  EXPECT_OK(dsv4_engine_get_identity(engine, &identity, &error));
+  EXPECT(identity.struct_size == sizeof identity);
+  EXPECT(identity.device[0] != '\0');
+  EXPECT(strcmp(identity.weight_format, "fp8+fp4") == 0);
+  EXPECT(strcmp(identity.fingerprint, "4eed995de9ce01b913fa2910801525a0") == 0);
+  EXPECT_OK(dsv4_engine_get_identity(engine, &again, &error));
+  EXPECT(again.device == identity.device && again.fingerprint == identity.fingerprint);
+  identity.struct_size = 32 - 1;
+  EXPECT_FAILS(dsv4_engine_get_identity(engine, &identity, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "identity.struct_size is 31");
+  EXPECT_FAILS(dsv4_engine_get_identity(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "identity is NULL");
+  EXPECT_FAILS(dsv4_engine_get_identity(NULL, &again, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "engine is NULL");
+  dsv4_engine_close(engine);
+}
+
 static void test_progress(void) {
   struct progress progress = {0, 0, 0, 0, 0};
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
@@ -297,6 +319,7 @@ int main(void) {
   test_cache_formats();
   test_drafts();
   test_info();
+  test_identity();
   test_progress();
   test_closing_returns_memory();
   test_out_of_memory();

@@ -6,17 +6,13 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
 #include "lib/base/error.h"
 #include "lib/io/checkpoint.h"
+#include "lib/io/content_hash.h"
 #include "tools/verify/command_line.h"
 
 namespace dsv4 {
 namespace {
-
-std::string Hex(const ContentHash& hash) {
-  return absl::StrFormat("%016x%016x", hash.high, hash.low);
-}
 
 bool IsHash(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
@@ -34,12 +30,12 @@ int RunHashCommand(absl::Span<char* const> arguments) {
   }
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(parsed->files[0]);
   if (!checkpoint.ok()) return ReportError(checkpoint.status());
-  const std::string full = Hex((*checkpoint)->FullHash());
+  const std::string full = HexOf((*checkpoint)->FullHash());
   std::printf(
       "full         %s  all files, %lld bytes of tensors (as xxhsum -H2 of the shards in order)\n"
       "fingerprint  %s  headers and tensor ends: what saved sessions are checked with\n",
       full.c_str(), static_cast<long long>((*checkpoint)->total_bytes()),
-      Hex((*checkpoint)->Fingerprint()).c_str());
+      HexOf((*checkpoint)->Fingerprint()).c_str());
   if (expected.empty() || expected == full) return kExitPassed;
   std::printf("FAILED: expected %s\n", expected.c_str());
   return kExitFailed;

@@ -28,6 +28,11 @@ TEST_CASE("content hashes are XXH3's of 128 bits") {
           ContentHash{.low = 0xd33dd80b46f60e50, .high = 0x076f7e02b7120d2a});
 }
 
+TEST_CASE("a content hash is written as xxhsum writes it") {
+  REQUIRE(HexOf(HashOf({})) == "99aa06d3014798d86001c324468d497f");
+  REQUIRE(HexOf({.low = 0xa, .high = 1}) == "0000000000000001000000000000000a");
+}
+
 TEST_CASE("a content hash does not depend on the pieces") {
   const std::string text = Counting();
   for (size_t cut = 0; cut <= text.size(); cut += 37) {
