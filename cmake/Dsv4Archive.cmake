@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a static libdsv4 is made of: the objects of every internal library below some targets, and the
+# libraries of others that these need.
+
+# dsv4_closure(LIBRARIES OTHERS TARGET...): sets LIBRARIES to the static libraries of the project among
+# TARGETs and all that they link to, and OTHERS to the rest, in the order in which they were met.
+function(dsv4_closure libraries others)
+  set(found)
+  set(rest)
+  set(pending ${ARGN})
+  set(seen)
+  while(pending)
+    list(POP_FRONT pending target)
+    if(target MATCHES "^\\$<LINK_ONLY:(.*)>$")
+      set(target ${CMAKE_MATCH_1})
+    endif()
+    if(target IN_LIST seen)
+      continue()
+    endif()
+    list(APPEND seen ${target})
+    if(NOT target MATCHES "^dsv4_")
+      list(APPEND rest ${target})
+      continue()
+    endif()
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL STATIC_LIBRARY)
+      list(APPEND found ${target})
+    endif()
+    get_target_property(below ${target} INTERFACE_LINK_LIBRARIES)
+    if(below)
+      list(APPEND pending ${below})
+    endif()
+  endwhile()
+  set(${libraries} ${found} PARENT_SCOPE)
+  set(${others} ${rest} PARENT_SCOPE)
+endfunction()
