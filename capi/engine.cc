@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "capi/guard.h"
@@ -11,6 +12,7 @@
 #include "capi/progress.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
+#include "lib/runtime/inspection.h"
 
 namespace dsv4::capi {
 namespace {
@@ -192,6 +194,19 @@ dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4
     DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
     DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, dsv4::Engine::Plan(path, in));
     CopyOut(InfoFrom(plan.info, plan.config, plan.cache.bytes), info);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity, size_t* needed,
+                         dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
+    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    DSV4_ASSIGN_OR_RETURN(const std::string description, dsv4::InspectModel(path));
+    CopyArrayOut(description, json, capacity, needed);
     return absl::OkStatus();
   });
 }

@@ -2,6 +2,7 @@
 // include/dsv4/session.h: saving and loading.
 #include <dsv4/session.h>
 
+#include "absl/functional/function_ref.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
@@ -11,11 +12,13 @@
 namespace dsv4::capi {
 namespace {
 
-// A conversation's messages are not part of a saved session: its tokens alone would not go on as
-// the conversation that they belong to.
-absl::Status RefuseMessages(const dsv4_session* handle) {
-  if (handle == nullptr || handle->conversation == nullptr) return absl::OkStatus();
-  return InvalidArgument("session is on messages; only one opened by dsv4_session_open is loaded");
+// A conversation's messages are not part of a saved session: they stay, and use its rows.
+absl::Status LoadInto(dsv4_session* handle, absl::FunctionRef<absl::Status(Session&)> load) {
+  return WithExclusive(handle, [&](Session& own) -> absl::Status {
+    DSV4_RETURN_IF_ERROR(load(own));
+    if (handle->conversation == nullptr) return absl::OkStatus();
+    return handle->conversation->AfterLoad();
+  });
 }
 
 }  // namespace
@@ -52,8 +55,7 @@ dsv4_status dsv4_session_load(dsv4_session* session, const char* path, dsv4_prog
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
-    return WithExclusive(session, [&](dsv4::Session& own) -> absl::Status {
-      DSV4_RETURN_IF_ERROR(RefuseMessages(session));
+    return LoadInto(session, [&](dsv4::Session& own) {
       return own.LoadFile(path, Reporter(progress, progress_user, DSV4_PROGRESS_RESTORE));
     });
   });
@@ -64,9 +66,6 @@ dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(CheckArray(data, size, "data"));
-    return WithExclusive(session, [&](dsv4::Session& own) -> absl::Status {
-      DSV4_RETURN_IF_ERROR(RefuseMessages(session));
-      return own.Load({data, size}, "data");
-    });
+    return LoadInto(session, [&](dsv4::Session& own) { return own.Load({data, size}, "data"); });
   });
 }

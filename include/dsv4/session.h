@@ -234,7 +234,11 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
  * changes. `progress` may be NULL. Errors, after which the session is as it was: NOT_FOUND, IO,
  * CORRUPT (no saved session, cut off, damaged), VERSION_MISMATCH (of another format, model,
  * tokenizer or cache format; the message says which), CONTEXT_FULL, OUT_OF_BLOCKS, CANCELLED (by
- * `progress`), INVALID_ARGUMENT (a session on messages). */
+ * `progress`), INVALID_ARGUMENT.
+ *
+ * A session on messages keeps its messages: open it on those of the conversation that was saved. It
+ * takes what of the saved timeline their prompt has in common with it, the assistant's turns as
+ * they were sampled among it; dsv4_session_get_stats tells how many tokens that are. */
 DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
                                        dsv4_progress_fn progress, void* progress_user,
                                        dsv4_error** error) DSV4_NOEXCEPT;

@@ -72,43 +72,88 @@ SampledTurn ChatTimeline::TurnOf(std::vector<int32_t> ids, bool reasons) const {
   return turn;
 }
 
+std::optional<ChatTimeline::Place> ChatTimeline::PlaceOf(absl::Span<const int32_t> timeline,
+                                                         size_t end) const {
+  size_t begin = end;
+  while (begin > 0 && timeline[begin - 1] != assistant_ && !IsTask(timeline[begin - 1])) --begin;
+  if (begin == 0 || begin == timeline.size()) return std::nullopt;
+  const bool reasons = timeline[begin] == think_;
+  if (!IsTask(timeline[begin - 1])) ++begin;
+  if (begin > end) return std::nullopt;
+  return Place{.begin = begin, .end = end, .reasons = reasons};
+}
+
 // No text of a message makes a control token, so that those in the rendered prompt tell where the
 // turns are: each of the assistant's turns that ends does so with its own end-of-sentence token,
 // and what opened it is the nearest <｜Assistant｜> or task before.
+template <class Visit>
+void ChatTimeline::ForEachTurn(absl::Span<const int32_t> rendered,
+                               absl::Span<const ChatMessage> messages, const ChatOptions& options,
+                               Visit&& visit) const {
+  const std::vector<ChatTurn> turns = TurnsOf({}, messages, options).turns;
+  auto turn = turns.begin();
+  size_t nth = 0;
+  for (size_t end = 0; end < rendered.size(); ++end) {
+    if (rendered[end] != end_) continue;
+    turn = std::find_if(turn, turns.end(), EndsTurn);
+    // Where the message that opened it is dropped, no control token divides it from what precedes.
+    const bool opened = turn != turns.begin() && OpensNext(*std::prev(turn));
+    const size_t message = turn->index;
+    ++turn;
+    const std::optional<Place> place = PlaceOf(rendered, end);
+    if (opened && place) visit(message, *place, nth);
+    ++nth;
+  }
+}
+
 absl::StatusOr<std::vector<int32_t>> ChatTimeline::Render(
     absl::Span<const ChatMessage> messages, absl::Span<const std::optional<SampledTurn>> sampled,
     const ChatOptions& options) const {
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
                         RenderChat(*tokenizer_, messages, options));
-  const std::vector<ChatTurn> turns = TurnsOf({}, messages, options).turns;
   std::vector<int32_t> timeline;
   const auto copy = [&](absl::Span<const int32_t> ids) {
     timeline.insert(timeline.end(), ids.begin(), ids.end());
   };
-  auto turn = turns.begin();
   size_t copied = 0;
-  for (size_t end = 0; end < rendered.size(); ++end) {
-    if (rendered[end] != end_) continue;
-    turn = std::find_if(turn, turns.end(), EndsTurn);
-    const std::optional<SampledTurn>& as_sampled = sampled[turn->index];
-    // Where the message that opened it is dropped, no control token divides it from what precedes.
-    const bool opened = turn != turns.begin() && OpensNext(*std::prev(turn));
-    ++turn;
-    if (!as_sampled || !opened) continue;
-    size_t begin = end;
-    while (rendered[begin - 1] != assistant_ && !IsTask(rendered[begin - 1])) --begin;
-    const bool is_task = IsTask(rendered[begin - 1]);
-    const bool reasons = rendered[begin] == think_;
-    const bool drops = as_sampled->reasons && !reasons;
-    if (drops && !as_sampled->content_begin) continue;
-    if (!is_task) ++begin;
-    copy(absl::MakeConstSpan(rendered).subspan(copied, begin - copied));
-    if (reasons && !as_sampled->reasons) timeline.push_back(think_end_);
+  ForEachTurn(rendered, messages, options, [&](size_t message, const Place& place, size_t) {
+    const std::optional<SampledTurn>& as_sampled = sampled[message];
+    if (!as_sampled) return;
+    const bool drops = as_sampled->reasons && !place.reasons;
+    if (drops && !as_sampled->content_begin) return;
+    copy(absl::MakeConstSpan(rendered).subspan(copied, place.begin - copied));
+    if (place.reasons && !as_sampled->reasons) timeline.push_back(think_end_);
     copy(absl::MakeConstSpan(as_sampled->ids).subspan(drops ? *as_sampled->content_begin : 0));
-    copied = end;
-  }
+    copied = place.end;
+  });
   copy(absl::MakeConstSpan(rendered).subspan(copied));
   return timeline;
+}
+
+absl::StatusOr<std::vector<std::optional<SampledTurn>>> ChatTimeline::SampledIn(
+    absl::Span<const int32_t> timeline, absl::Span<const ChatMessage> messages,
+    const ChatOptions& options) const {
+  DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
+                        RenderChat(*tokenizer_, messages, options));
+  std::vector<size_t> ends;
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    if (timeline[i] == end_) ends.push_back(i);
+  }
+  ends.push_back(timeline.size());  // of a turn that is still open
+  const auto part = [](absl::Span<const int32_t> ids, const Place& place) {
+    return ids.subspan(place.begin, place.end - place.begin);
+  };
+  std::vector<std::optional<SampledTurn>> sampled(messages.size());
+  ForEachTurn(rendered, messages, options, [&](size_t message, const Place& place, size_t nth) {
+    if (nth >= ends.size()) return;
+    const std::optional<Place> other = PlaceOf(timeline, ends[nth]);
+    if (!other || other->reasons != place.reasons) return;
+    const absl::Span<const int32_t> ids = part(timeline, *other);
+    const absl::StatusOr<std::string> text = tokenizer_->Decode(ids);
+    if (!text.ok() || *text != tokenizer_->Decode(part(rendered, place)).value_or("")) return;
+    sampled[message] = TurnOf({ids.begin(), ids.end()}, place.reasons);
+  });
+  return sampled;
 }
 
 }  // namespace dsv4

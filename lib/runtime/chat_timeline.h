@@ -44,9 +44,30 @@ class ChatTimeline {
                                               absl::Span<const std::optional<SampledTurn>> sampled,
                                               const ChatOptions& options) const;
 
+  // Which turns of the assistant in `messages` were sampled as the tokens that `timeline`, another
+  // rendering of the same conversation, has in their place; nullopt for the others. Errors: those
+  // of RenderChat.
+  absl::StatusOr<std::vector<std::optional<SampledTurn>>> SampledIn(
+      absl::Span<const int32_t> timeline, absl::Span<const ChatMessage> messages,
+      const ChatOptions& options) const;
+
  private:
+  // Where a turn of the assistant lies: `begin` is behind what opens it, `end` the token that ends
+  // it.
+  struct Place {
+    size_t begin, end;
+    bool reasons;  // it is opened with <think>
+  };
   explicit ChatTimeline(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   bool IsTask(int32_t id) const;
+  // Of the turn that ends at `end`, the end of the timeline or an end-of-sentence token; nullopt
+  // when nothing opens it.
+  std::optional<Place> PlaceOf(absl::Span<const int32_t> timeline, size_t end) const;
+  // Calls `visit(message, end, nth)` for the turns of the assistant in `rendered` that end, each
+  // the `nth` one that does, if control tokens of their own open them.
+  template <class Visit>
+  void ForEachTurn(absl::Span<const int32_t> rendered, absl::Span<const ChatMessage> messages,
+                   const ChatOptions& options, Visit&& visit) const;
 
   const Tokenizer* tokenizer_;
   int32_t end_ = -1, assistant_ = -1, think_ = -1, think_end_ = -1;

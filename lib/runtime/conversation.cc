@@ -98,6 +98,16 @@ absl::Status Conversation::SetOptions(const ChatOptions& options) {
   return status;
 }
 
+absl::Status Conversation::AfterLoad() {
+  EndTurn(Ignore);
+  DSV4_ASSIGN_OR_RETURN(std::vector<std::optional<SampledTurn>> found,
+                        timeline_.SampledIn(session_->tokens(), messages_, options_));
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) sampled_[i] = std::move(found[i]);
+  }
+  return Sync();
+}
+
 absl::Status Conversation::Sync() {
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         timeline_.Render(messages_, sampled_, options_));

@@ -48,6 +48,11 @@ class Conversation {
   // How the conversation is rendered from here on, earlier turns included. Otherwise as Append.
   absl::Status SetOptions(const ChatOptions& options);
 
+  // The session was loaded: of what it holds since then, these messages keep what they have in
+  // common with it, turns of the assistant as they were sampled included. A turn that was being
+  // generated has ended.
+  absl::Status AfterLoad();
+
   // Computes what is pending and samples one token of the assistant's turn; `sink` gets what it
   // decides, with the last token of the turn also what is held, and kEnd. Calls of tools have the
   // id "call_M_N": message M, call N.

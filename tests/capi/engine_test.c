@@ -247,6 +247,36 @@ static void test_identity(void) {
   dsv4_engine_close(engine);
 }
 
+/* Counts and bytes are those of the index and the headers of the bundled model's files. */
+static void test_inspect(void) {
+  static const char* const parts[] = {
+      "\"fingerprint\": \"4eed995de9ce01b913fa2910801525a0\", \"weight_format\": \"fp8+fp4\"",
+      "\"has_mtp\": true, \"tokenizer\": {\"vocab_size\": ",
+      "\"tensors\": {\"count\": 921, \"bytes\": 20234756, \"shards\": 2, ",
+      "\"F8_E4M3\": {\"count\": 60, \"bytes\": 6356992}",
+      "\"I8\": {\"count\": 336, \"bytes\": 5505024}",
+      "\"hidden_size\": 256, \"num_hidden_layers\": 6, ",
+      "\"max_position_embeddings\": 16384, \"vocab_size\": 2048, "};
+  char json[8192], part[8];
+  size_t needed = 0;
+  EXPECT_OK(dsv4_inspect(MODEL, NULL, 0, &needed, &error));
+  EXPECT(needed > 500 && needed < sizeof json);
+  EXPECT_OK(dsv4_inspect(MODEL, json, sizeof json, &needed, &error));
+  json[needed] = '\0';
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i)
+    EXPECT(strstr(json, parts[i]) != NULL);
+  EXPECT_OK(dsv4_inspect(MODEL, part, sizeof part, &needed, &error));
+  EXPECT(memcmp(part, json, sizeof part) == 0 && needed == strlen(json));
+  EXPECT_FAILS(dsv4_inspect("/nonexistent", NULL, 0, &needed, &error), DSV4_ERR_NOT_FOUND,
+               "/nonexistent");
+  EXPECT_FAILS(dsv4_inspect(NULL, NULL, 0, &needed, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "path is NULL");
+  EXPECT_FAILS(dsv4_inspect(MODEL, NULL, 1, &needed, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "json is NULL");
+  EXPECT_FAILS(dsv4_inspect(MODEL, NULL, 0, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "needed is NULL");
+}
+
 static void test_progress(void) {
   struct progress progress = {0, 0, 0, 0, 0};
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
@@ -320,6 +350,7 @@ int main(void) {
   test_drafts();
   test_info();
   test_identity();
+  test_inspect();
   test_progress();
   test_closing_returns_memory();
   test_out_of_memory();

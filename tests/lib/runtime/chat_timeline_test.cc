@@ -105,6 +105,9 @@ TEST_CASE("sampled turns spell the prompts of the published encoder") {
     REQUIRE_OK(ids);
     const Ids rendered = Rendered(messages, c.options);
     REQUIRE(Decoded(*ids) == Decoded(rendered));
+    const absl::StatusOr<Turns> found = Timeline().SampledIn(*ids, messages, c.options);
+    REQUIRE_OK(found);
+    REQUIRE(Timeline().Render(messages, *found, c.options).value() == *ids);
     // Surrogates of the published text have no tokens.
     if (Decoded(rendered) == *c.prompt) {
       ++cases;
@@ -134,6 +137,29 @@ const Messages& Chat() {
       {.role = "assistant", .content = "Hi, friend.", .reasoning_content = "A greeting."},
       {.role = "user", .content = "And now?"}};
   return messages;
+}
+
+TEST_CASE("sampled turns are found in the timelines of their own conversation alone") {
+  const ChatOptions options = {.mode = ThinkingMode::kChat};
+  Messages messages = {{.role = "user", .content = "Hello there"},
+                       {.role = "assistant", .content = "Hi, friend."},
+                       {.role = "user", .content = "And now?"},
+                       {.role = "assistant", .content = "Good bye."}};
+  Turns turns(4);
+  for (const size_t i : {1, 3}) turns[i] = SampledByBytes(messages, i, options);
+  const Ids whole = Timeline().Render(messages, turns, options).value();
+  const auto found = [&](const Ids& timeline) {
+    std::string kept;
+    const Turns made = Timeline().SampledIn(timeline, messages, options).value();
+    for (const auto& turn : made) kept += turn ? '1' : '0';
+    return kept;
+  };
+  REQUIRE(found(whole) == "0101");
+  REQUIRE(found({whole.begin(), whole.end() - 1}) == "0101");  // the last turn is still open
+  REQUIRE(found({whole.begin(), whole.end() - 3}) == "0100");  // and not whole
+  REQUIRE(found({}) == "0000");
+  messages[1].content = "Hi, fiend.";
+  REQUIRE(found(whole) == "0001");
 }
 
 TEST_CASE("a turn keeps its tokens when it moves between the thinking modes") {

@@ -318,6 +318,44 @@ std::string CallOf(const std::string& value) {
          value + "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
 }
 
+// Twice the same answer, in tokens that no tokenizer would choose: the rows of a saved session
+// serve the next turn of a conversation with its messages, down to those.
+TEST_CASE("a conversation goes on from a saved session") {
+  SamplingParams sampling;
+  const auto tokenizer = Tokenizer::Load(test::kBundledModel + "/tokenizer.json").value();
+  for (const char letter : std::string("Paris")) {
+    sampling.forced_tokens.push_back(tokenizer->Encode(std::string(1, letter), {}).value()[0]);
+  }
+  Chat chat({kPolite}, kChat, sampling);
+  const Turn first = chat.Ask({User("What is the capital of France?")});
+  REQUIRE(first.log.Joined(Kind::kText).substr(0, 5) == "Paris");
+  chat.Ask({User("And now?")});
+  std::vector<uint8_t> image(static_cast<size_t>(chat.session().SaveBytes()));
+  chat.session().SaveTo(absl::MakeSpan(image));
+  const std::vector<int32_t> saved = chat.Tokens();
+  const absl::Span<const ChatMessage> messages = chat->messages();
+
+  Chat loaded({messages.begin(), messages.end()});
+  REQUIRE(loaded.Tokens() != saved);
+  REQUIRE_OK(loaded.session().Load(image, "image"));
+  REQUIRE_OK(loaded->AfterLoad());
+  REQUIRE(loaded.Tokens() == saved);
+  const Turn next = loaded.Ask({User("What is the capital of Italy?")});
+  REQUIRE(next.log.Joined(Kind::kText) == "The capital of Italy is Rome.");
+  REQUIRE(loaded.Spelled() == loaded.Published(kChat));
+  REQUIRE(loaded.session().stats().cached_tokens == static_cast<int64_t>(saved.size()) - 1);
+  REQUIRE_OK(loaded->Truncate(3));
+  REQUIRE(loaded.Spelled() == loaded.Published(kChat));
+
+  // Another conversation keeps its own messages, and what both begin with.
+  Chat other({kPolite, User("Calculate 91 + 49.")});
+  const std::vector<int32_t> own = other.Tokens();
+  REQUIRE_OK(other.session().Load(image, "image"));
+  REQUIRE_OK(other->AfterLoad());
+  REQUIRE(other.Tokens() == own);
+  REQUIRE(other.Generate().log.Joined(Kind::kText) == "91 + 49 = 140");
+}
+
 // No token parts the reasoning from the call that ends it. While the reasoning is kept, so is all
 // that was sampled; when it is dropped, the call is rendered.
 TEST_CASE("a call that ends the reasoning without its token") {
