@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: hello_test.sh HELLO MODEL_DIR
-# The example of README.md answers, and reports a missing model on stderr with exit code 1.
+# An example of README.md answers, and reports a missing model on stderr with exit code 1.
 set -eu
 answer=$("$1" "$2" 'What is the capital of France?')
 case $answer in

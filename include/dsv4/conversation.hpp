@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A conversation: a session that knows its messages and delivers the assistant's turns as events.
+//
+//   dsv4::Conversation chat(engine);
+//   chat.Append({DSV4_ROLE_USER, "What is the capital of France?"});
+//   for (const dsv4::Event& event : chat.events())
+//     if (event.type == DSV4_PARSER_TEXT) std::cout << event.text;
+#ifndef DSV4_CONVERSATION_HPP_
+#define DSV4_CONVERSATION_HPP_
+
+#include <dsv4/conversation.h>
+#include <dsv4/parser.hpp>
+#include <dsv4/session.hpp>
+
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dsv4 {
+
+class EventRange;
+
+// What changes the messages ends a turn that is being generated, and drops the events of it that
+// were not taken. Threads and errors: <dsv4/conversation.h>.
+class Conversation {
+ public:
+  explicit Conversation(const Engine& engine, Span<const Message> messages = {},
+                        const ChatOptions& options = {}, const SessionOptions& session = {}) {
+    const detail::MessageViews views(messages);
+    const detail::ChatOptionsView how(options);
+    session_.Open(session, [&](const dsv4_session_options* view, dsv4_session** opened) {
+      detail::Call(dsv4_session_open_messages, engine.get(), view, views.data(), views.size(),
+                   how.get(), opened);
+    });
+  }
+
+  // On messages as a JSON array in the form of OpenAI's chat API.
+  static Conversation FromJson(const Engine& engine, std::string_view json,
+                               const ChatOptions& options = {},
+                               const SessionOptions& session = {}) {
+    const detail::ChatOptionsView how(options);
+    Conversation result;
+    result.session_.Open(session, [&](const dsv4_session_options* view, dsv4_session** opened) {
+      detail::Call(dsv4_session_open_json, engine.get(), view, json.data(), json.size(), how.get(),
+                   opened);
+    });
+    return result;
+  }
+
+  // Another conversation that goes on like this one, with the events not taken yet.
+  Conversation Fork() {
+    Conversation fork;
+    fork.session_ = session_.Fork();
+    fork.events_ = events_;
+    fork.finish_ = finish_;
+    return fork;
+  }
+
+  void Append(const Message& message) { Append(Span<const Message>(&message, 1)); }
+  void Append(Span<const Message> messages) {
+    const detail::MessageViews views(messages);
+    Change(dsv4_session_append_messages, views.data(), views.size());
+  }
+  void AppendJson(std::string_view json) {
+    Change(dsv4_session_append_json, json.data(), json.size());
+  }
+
+  // Keeps the first `count` messages alone.
+  void Truncate(std::size_t count) { Change(dsv4_session_truncate_messages, count); }
+
+  // Renders the conversation by other options from here on.
+  void SetChatOptions(const ChatOptions& options) {
+    const detail::ChatOptionsView how(options);
+    Change(dsv4_session_set_chat_options, how.get());
+  }
+
+  // The events of the assistant's turn, of which each is computed when it is asked for: for a
+  // range-based `for`. May be left and begun again: it goes on where it was.
+  inline EventRange events();
+
+  // The next event, for which as many tokens are computed as it takes; none when the turn has
+  // ended.
+  std::optional<Event> Next() {
+    for (;;) {
+      if (std::optional<Event> event = Poll()) return event;
+      if (finish_ != DSV4_FINISH_NONE || ended_) return std::nullopt;
+      Step();
+    }
+  }
+
+  // The next event of what is computed already.
+  std::optional<Event> Poll() {
+    if (events_.empty()) return std::nullopt;
+    std::optional<Event> event(std::move(events_.front()));
+    events_.pop_front();
+    return event;
+  }
+
+  // One token of the turn; what it decides is for Poll(). The text is the token's, markup and all.
+  StepResult Step() {
+    Sink sink{&events_};
+    dsv4_step_result result = DSV4_STEP_RESULT_INIT;
+    session_.CallMasked(&StepEvents, &sink, &result);
+    finish_ = result.finish;
+    if (sink.thrown) std::rethrow_exception(sink.thrown);
+    return detail::TakeStep(result);
+  }
+
+  // Ends the turn where it is; what was held back, and END, are for Poll().
+  void EndTurn() {
+    Sink sink{&events_};
+    detail::CallBack(sink.thrown, dsv4_session_end_turn, session_.get(), &Sink::Add,
+                     static_cast<void*>(&sink));
+    ended_ = true;
+  }
+
+  // How the turn ended; DSV4_FINISH_NONE while it goes on.
+  dsv4_finish finish() const noexcept { return finish_; }
+
+  std::size_t message_count() const {
+    std::size_t count = 0;
+    detail::Call(dsv4_session_message_count, session_.get(), &count);
+    return count;
+  }
+
+  // The assistant's last message as far as it goes, as a JSON object.
+  std::string reply_json() const {
+    return detail::ReadAll<std::string>(
+        256, [&](char* json, std::size_t capacity, std::size_t* needed) {
+          detail::Call(dsv4_session_reply_json, session_.get(), json, capacity, needed);
+        });
+  }
+
+  // For prefill, cancel, statistics, sampling and the like. Its Sync, Rewind, Step and StepAll
+  // would pull the timeline away from the messages.
+  Session& session() noexcept { return session_; }
+  const Session& session() const noexcept { return session_; }
+
+ private:
+  Conversation() noexcept = default;
+
+  using Sink = detail::EventSink<std::deque<Event>>;
+
+  static dsv4_status StepEvents(dsv4_session* session, Sink* sink, dsv4_step_result* result,
+                                dsv4_error** error) noexcept {
+    return dsv4_session_step_events(session, &Sink::Add, sink, result, error);
+  }
+
+  // A call that changes the messages.
+  template <class Function, class... Arguments>
+  void Change(Function function, Arguments... arguments) {
+    events_.clear();
+    detail::Call(function, session_.get(), arguments...);
+    finish_ = DSV4_FINISH_NONE;
+    ended_ = false;
+  }
+
+  Session session_;
+  std::deque<Event> events_;  // not taken yet
+  dsv4_finish finish_ = DSV4_FINISH_NONE;
+  bool ended_ = false;  // by EndTurn()
+};
+
+// The rest of a conversation's turn.
+class EventRange {
+ public:
+  class iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Event;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Event*;
+    using reference = const Event&;
+
+    iterator() = default;
+    explicit iterator(Conversation* conversation) : conversation_(conversation) { ++*this; }
+
+    const Event& operator*() const noexcept { return *event_; }
+    const Event* operator->() const noexcept { return &*event_; }
+    iterator& operator++() {
+      event_ = conversation_->Next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    // Equal at the end alone.
+    friend bool operator==(const iterator& a, const iterator& b) noexcept {
+      return !a.event_ && !b.event_;
+    }
+    friend bool operator!=(const iterator& a, const iterator& b) noexcept { return !(a == b); }
+
+   private:
+    Conversation* conversation_ = nullptr;
+    std::optional<Event> event_;
+  };
+
+  explicit EventRange(Conversation* conversation) noexcept : conversation_(conversation) {}
+  iterator begin() const { return iterator(conversation_); }
+  iterator end() const noexcept { return {}; }
+
+ private:
+  Conversation* conversation_;
+};
+
+inline EventRange Conversation::events() { return EventRange(this); }
+
+}  // namespace dsv4
+
+#endif  // DSV4_CONVERSATION_HPP_

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An engine: one model in memory.
+#ifndef DSV4_ENGINE_HPP_
+#define DSV4_ENGINE_HPP_
+
+#include <dsv4/engine.h>
+#include <dsv4/sampling.hpp>
+#include <dsv4/tokenizer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dsv4 {
+
+// Of a long call, on its thread; false cancels it, and it throws an Error with DSV4_ERR_CANCELLED.
+// What the callback throws ends the call, too, and comes out of it.
+using Progress = std::function<bool(dsv4_progress_phase phase, uint64_t done, uint64_t total)>;
+
+// dsv4_engine_options, whose fields they are; 0 and empty are the defaults.
+struct EngineOptions {
+  dsv4_backend backend = DSV4_BACKEND_AUTO;
+  dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
+  std::vector<int32_t> devices = {};
+  int64_t context_tokens = 0;
+  int64_t cache_tokens = 0;
+  int32_t max_sessions = 0;
+  int32_t prefill_chunk_tokens = 0;
+  int32_t threads = 0;
+  Progress progress = nullptr;
+  dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
+  int32_t max_draft_tokens = 0;
+};
+
+// The effective configuration and the planned memory.
+using EngineInfo = dsv4_engine_info;
+
+// What identifies an engine in a record of a measurement: dsv4_engine_identity.
+struct EngineIdentity {
+  std::string device, weight_format, fingerprint;
+};
+
+namespace detail {
+
+// A Progress for the duration of a call, as C takes it.
+class ProgressCall {
+ public:
+  explicit ProgressCall(const Progress& progress) : progress_(progress) {}
+
+  dsv4_progress_fn function() const noexcept { return progress_ ? &Run : nullptr; }
+  void* user() noexcept { return this; }
+
+  std::exception_ptr thrown;
+
+ private:
+  static int32_t Run(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                     dsv4_progress_unit) noexcept {
+    auto* self = static_cast<ProgressCall*>(user);
+    try {
+      return self->progress_(phase, done, total) ? 0 : 1;
+    } catch (...) {
+      self->thrown = std::current_exception();
+      return 1;
+    }
+  }
+
+  const Progress& progress_;
+};
+
+// Options as a C struct. They and `progress` must outlive it.
+inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progress) {
+  dsv4_engine_options out = DSV4_ENGINE_OPTIONS_INIT;
+  out.backend = in.backend;
+  out.numerics = in.numerics;
+  out.device_count = static_cast<uint32_t>(in.devices.size());
+  out.devices = in.devices.empty() ? nullptr : in.devices.data();
+  out.context_tokens = in.context_tokens;
+  out.cache_tokens = in.cache_tokens;
+  out.max_sessions = in.max_sessions;
+  out.prefill_chunk_tokens = in.prefill_chunk_tokens;
+  out.threads = in.threads;
+  out.progress = progress->function();
+  out.progress_user = progress->user();
+  out.cache_format = in.cache_format;
+  out.max_draft_tokens = in.max_draft_tokens;
+  return out;
+}
+
+}  // namespace detail
+
+// What opening an engine with these options would say and take, from the headers of the model's
+// files alone.
+inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {}) {
+  detail::CheckAbi();
+  detail::ProgressCall progress(options.progress);
+  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  EngineInfo info = DSV4_ENGINE_INFO_INIT;
+  detail::Call(dsv4_plan, path.c_str(), &view, &info);
+  return info;
+}
+
+// Describes the model folder `path` as a JSON object.
+inline std::string Inspect(const std::string& path) {
+  detail::CheckAbi();
+  return detail::ReadAll<std::string>(
+      4096, [&](char* json, std::size_t capacity, std::size_t* needed) {
+        detail::Call(dsv4_inspect, path.c_str(), json, capacity, needed);
+      });
+}
+
+// One model's weights on one device, shared by sessions on any threads. Sessions keep what they
+// need of it, so it may go before them.
+class Engine {
+ public:
+  // Opens the model folder `path`.
+  explicit Engine(const std::string& path, const EngineOptions& options = {}) {
+    detail::CheckAbi();
+    detail::ProgressCall progress(options.progress);
+    const dsv4_engine_options view = detail::ViewOf(options, &progress);
+    dsv4_engine* engine = nullptr;
+    detail::CallBack(progress.thrown, dsv4_engine_open, path.c_str(), &view, &engine);
+    handle_.reset(engine);
+  }
+
+  EngineInfo info() const {
+    EngineInfo info = DSV4_ENGINE_INFO_INIT;
+    detail::Call(dsv4_engine_get_info, handle_.get(), &info);
+    return info;
+  }
+
+  EngineIdentity identity() const {
+    dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
+    detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
+    return {view.device, view.weight_format, view.fingerprint};
+  }
+
+  // Lives as long as the engine. Throws NOT_FOUND for a model without one.
+  TokenizerView tokenizer() const {
+    const dsv4_tokenizer* tokenizer = nullptr;
+    detail::Call(dsv4_engine_tokenizer, handle_.get(), &tokenizer);
+    return TokenizerView(tokenizer);
+  }
+
+  // The model's defaults.
+  Sampling default_sampling() const { return detail::DefaultSampling(handle_.get()); }
+
+  dsv4_engine* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<dsv4_engine, dsv4_engine_close> handle_;
+};
+
+}  // namespace dsv4
+
+#endif  // DSV4_ENGINE_HPP_

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library's log.
+#ifndef DSV4_LOG_HPP_
+#define DSV4_LOG_HPP_
+
+#include <dsv4/log.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace dsv4 {
+
+// Called on whatever thread logs, possibly several at once. What it throws is dropped: a message
+// belongs to no call that could fail.
+using LogCallback = std::function<void(dsv4_log_level level, const std::string& message)>;
+
+// While it lives, messages up to `level` of the whole process go to the callback; afterwards the
+// log is silent. Of several, the one made last.
+class Log {
+ public:
+  explicit Log(LogCallback callback, dsv4_log_level level = DSV4_LOG_INFO)
+      : callback_(std::move(callback)) {
+    dsv4_log_set_callback(&Forward, this, level);
+  }
+  ~Log() { dsv4_log_set_callback(nullptr, nullptr, DSV4_LOG_ERROR); }
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+ private:
+  static void Forward(void* self, dsv4_log_level level, const char* message) noexcept {
+    try {
+      static_cast<const Log*>(self)->callback_(level, message);
+    } catch (...) {
+    }
+  }
+
+  LogCallback callback_;
+};
+
+}  // namespace dsv4
+
+#endif  // DSV4_LOG_HPP_

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A completion taken apart while it streams.
+#ifndef DSV4_PARSER_HPP_
+#define DSV4_PARSER_HPP_
+
+#include <dsv4/parser.h>
+#include <dsv4/chat.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dsv4 {
+
+// What a piece of a completion says: dsv4_parser_event, whose fields they are.
+struct Event {
+  dsv4_parser_event_type type = 0;
+  int32_t call = -1;
+  bool repaired = false, unfinished = false, stopped = false;
+  std::string text = {}, id = {}, reason = {};
+};
+
+namespace detail {
+
+// Collects events; `user` of the C callback.
+template <class Container>
+struct EventSink {
+  Container* events;
+  std::exception_ptr thrown = nullptr;
+
+  static void Add(void* user, const dsv4_parser_event* event) noexcept {
+    auto* self = static_cast<EventSink*>(user);
+    try {
+      self->events->push_back({event->type, event->call, event->repaired != 0,
+                               event->unfinished != 0, event->stopped != 0,
+                               std::string(event->text, event->text_length),
+                               std::string(event->id, event->id_length),
+                               std::string(event->reason, event->reason_length)});
+    } catch (...) {
+      self->thrown = std::current_exception();
+    }
+  }
+};
+
+}  // namespace detail
+
+// Takes completions apart, one after the other, without an engine.
+class Parser {
+ public:
+  // `thinking`: as the prompt was rendered. Tool calls get `id_prefix` and their number as ids.
+  explicit Parser(dsv4_thinking_mode thinking = DSV4_THINKING_OFF,
+                  const std::string& id_prefix = "call_") {
+    detail::CheckAbi();
+    dsv4_parser_options options = DSV4_PARSER_OPTIONS_INIT;
+    options.thinking = thinking;
+    options.id_prefix = id_prefix.c_str();
+    dsv4_parser* parser = nullptr;
+    detail::Call(dsv4_parser_open, &options, &parser);
+    handle_.reset(parser);
+  }
+
+  // The events that the next bytes of what follows the prompt decide, cut anywhere.
+  std::vector<Event> Feed(std::string_view bytes) {
+    return Collect(dsv4_parser_feed, bytes.data(), bytes.size());
+  }
+
+  // The same of tokens, as they were sampled.
+  std::vector<Event> Feed(const TokenizerView& tokenizer, Span<const int32_t> ids) {
+    return Collect(dsv4_parser_feed_tokens, tokenizer.get(), ids.data(), ids.size());
+  }
+
+  // What is held, and END. The parser is then as new.
+  std::vector<Event> Finish() { return Collect(dsv4_parser_finish); }
+
+  dsv4_parser* get() const noexcept { return handle_.get(); }
+
+ private:
+  template <class Function, class... Arguments>
+  std::vector<Event> Collect(Function function, Arguments... arguments) {
+    std::vector<Event> events;
+    detail::EventSink<std::vector<Event>> sink{&events};
+    detail::CallBack(sink.thrown, function, handle_.get(), arguments...,
+                     &detail::EventSink<std::vector<Event>>::Add, static_cast<void*>(&sink));
+    return events;
+  }
+
+  detail::Handle<dsv4_parser, dsv4_parser_close> handle_;
+};
+
+}  // namespace dsv4
+
+#endif  // DSV4_PARSER_HPP_
