@@ -45,6 +45,7 @@ enum class Op : int32_t {
   kExpertFfn,
   kMtpCombine,
   kCopyRows,
+  kPackWeight,
   kCount,
 };
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How this backend stores a quantised activation: e4m3 with a ue8m0 scale for each run of 128, in
+// place of the round trip that op.h speaks of. packed_layout.h has the layout of such a row.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm12x/arch/fp8.cuh"
+#include "kernels/sm12x/packed_layout.h"
+
+namespace dsv4::sm12x {
+
+inline constexpr int kQuantRun = kChain;
+
+// ue8m0 of act_quant's scale for a run whose largest magnitude is `amax` (model.md section 3): the
+// power of two at or above max(amax, 1e-4) / 448.
+__device__ __forceinline__ uint32_t QuantScale(float amax) {
+  const uint32_t bits = __float_as_uint(__fdiv_rn(fmaxf(amax, 1e-4f), 448.0f));
+  return (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1 : 0);
+}
+
+// 2^(127 - scale), what a value is multiplied by before it is rounded to e4m3. Exact: scales of
+// act_quant are between 105 and 248.
+__device__ __forceinline__ float InverseQuantScale(uint32_t scale) {
+  return __uint_as_float((254 - scale) << 23);
+}
+
+// Writes eight elements at `column` of a quantised row where `active`. Whole warps call it: 16
+// lanes share a run of 128 elements; column is a multiple of 8.
+__device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active, int64_t column,
+                                               int64_t dim, uint8_t* row) {
+  float amax = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) amax = fmaxf(amax, fabsf(x[i]));
+#pragma unroll
+  for (int offset = 8; offset > 0; offset /= 2) {
+    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, offset));
+  }
+  if (!active) return;
+  const uint32_t scale = QuantScale(amax);
+  const float inverse = InverseQuantScale(scale);
+  uint32_t codes[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    codes[i] = E4M3x2(x[4 * i] * inverse, x[4 * i + 1] * inverse) |
+               static_cast<uint32_t>(E4M3x2(x[4 * i + 2] * inverse, x[4 * i + 3] * inverse)) << 16;
+  }
+  *reinterpret_cast<uint2*>(row + QuantizedOffset(column)) = make_uint2(codes[0], codes[1]);
+  if (threadIdx.x % 16 == 0) row[dim + column / kQuantRun] = static_cast<uint8_t>(scale);
+}
+
+}  // namespace dsv4::sm12x
