@@ -1,19 +1,26 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: tools/install_dependencies.sh [PACKAGE...]
-# The one list of Debian packages that building and testing the project needs; others on request.
-# Installs what is missing with apt-get when it may (root, or sudo without a password), and otherwise
+# usage: tools/install_dependencies.sh [--programs | PACKAGE...]
+# The one list of Debian packages that the project needs: with --programs those to build the library
+# and its programs, without also those to test them; or others on request. Installs what is missing with apt-get when it may (root, or sudo without a password), and otherwise
 # says exactly what to install and fails. Says nothing when all is there; everything it prints goes to
 # stderr.
 set -eu
 exec >&2 </dev/null
 
-packages='
+programs='
   g++ cmake ninja-build pkg-config
   libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev
-  catch2 libbenchmark-dev
 '
-[ $# -eq 0 ] || packages=$*
+tests='
+  catch2 libbenchmark-dev
+  dpkg-dev file
+'
+case ${1-} in
+  '') packages="$programs $tests" ;;
+  --programs) packages=$programs ;;
+  *) packages=$* ;;
+esac
 
 if ! command -v dpkg-query >/dev/null; then
   echo "note: not a Debian system, dependencies not checked; Debian calls them:" $packages

@@ -66,6 +66,11 @@ expect 'success with packages of the caller' test "$status" -eq 0
 expect 'only those are looked at' \
   sh -c "sed -n 2p '$place/calls' | grep -q ' install --no-install-recommends libhwy-dev$'"
 
+run --programs
+expect 'success with what programs need' test "$status" -eq 0
+expect 'nothing that only tests need' \
+  sh -c "sed -n 2p '$place/calls' | grep -q ' install --no-install-recommends libhwy-dev$'"
+
 # An ordinary user whom sudo lets in without a password; -n asks for none.
 stand_in id '[ -n "${SUDO_STANDIN-}" ] && echo 0 || echo 1000'
 stand_in sudo '[ "$1" = -n ] || exit 1; shift; SUDO_STANDIN=1 "$@"'
