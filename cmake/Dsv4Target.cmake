@@ -22,7 +22,9 @@ endif()
 add_library(dsv4_flags INTERFACE)
 # No contraction: a fused multiply-add happens where the code says so, so that results are the same on
 # every compiler and instruction set of one kernel variant.
-target_compile_options(dsv4_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
+target_compile_options(dsv4_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-fvisibility=hidden;-fmad=false;--expt-relaxed-constexpr;-lineinfo>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in its own std::string concatenation (GCC bug 105651).
   target_compile_options(dsv4_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
@@ -31,8 +33,7 @@ target_include_directories(dsv4_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_
                            ${PROJECT_BINARY_DIR})
 if(DSV4_SANITIZE)
   # GCC 12 takes instrumented library code (std::regex inside Catch2) for uninitialised.
-  add_compile_options(-fsanitize=${DSV4_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-                      -Wno-maybe-uninitialized)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${DSV4_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all;-Wno-maybe-uninitialized>")
   add_link_options(-fsanitize=${DSV4_SANITIZE})
 endif()
 

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/builtin.h"
 
-#include <array>
-
 #include "kernels/cpu/manifest.h"
 #include "kernels/reference/manifest.h"
+#ifdef DSV4_HAVE_CUDA
+#include "kernels/sm12x/manifest.h"
+#endif
 
 namespace dsv4 {
 
 absl::Span<const Manifest> BuiltinManifests() {
-  static const std::array<Manifest, 2> manifests = {CpuManifest(), ReferenceManifest()};
+  static const Manifest manifests[] = {
+#ifdef DSV4_HAVE_CUDA
+      Sm12xManifest(),
+#endif
+      CpuManifest(),
+      ReferenceManifest(),
+  };
   return manifests;
 }
 

@@ -105,10 +105,10 @@ struct RowPool {
             .format = format};
   }
 
-  std::byte* Row(int32_t block, int64_t slot) const {
+  constexpr std::byte* Row(int32_t block, int64_t slot) const {
     return base + int64_t{block} * block_stride_bytes + slot * row_bytes;
   }
-  std::byte* Scales(int32_t block, int64_t slot) const {
+  constexpr std::byte* Scales(int32_t block, int64_t slot) const {
     return base + int64_t{block} * block_stride_bytes + rows_per_block * row_bytes +
            slot * RowScaleBytes(format);
   }

@@ -15,6 +15,8 @@ const char* BackendName(Backend backend) {
       return "reference";
     case Backend::kCpu:
       return "cpu";
+    case Backend::kCuda:
+      return "cuda";
   }
   return "unknown";
 }

@@ -12,9 +12,9 @@
 
 namespace dsv4 {
 
-enum class Backend : int32_t { kReference, kCpu };
+enum class Backend : int32_t { kReference, kCpu, kCuda };
 
-const char* BackendName(Backend backend);  // "reference", "cpu"
+const char* BackendName(Backend backend);  // "reference", "cpu", "cuda"
 
 constexpr uint32_t NumericsBit(Numerics numerics) { return 1u << static_cast<int32_t>(numerics); }
 

@@ -56,6 +56,16 @@ template <class... Args>
 absl::Status VersionMismatch(const Args&... args) {
   return absl::AlreadyExistsError(absl::StrCat(args...));
 }
+// The device has no memory left for what was asked of it.
+template <class... Args>
+absl::Status OutOfDeviceMemory(const Args&... args) {
+  return absl::PermissionDeniedError(absl::StrCat(args...));
+}
+// A device that failed: nothing more can be asked of it by this process.
+template <class... Args>
+absl::Status DeviceLost(const Args&... args) {
+  return absl::UnauthenticatedError(absl::StrCat(args...));
+}
 template <class... Args>
 absl::Status Internal(const Args&... args) {
   return absl::InternalError(absl::StrCat(args...));

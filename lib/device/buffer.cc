@@ -10,29 +10,30 @@
 namespace dsv4 {
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      free_(other.free_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(free_, other.free_);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(size_));
+  if (data_ != nullptr) free_(data_, size_);
 }
 
 absl::StatusOr<Buffer> Buffer::AllocateHost(int64_t bytes, absl::string_view purpose) {
-  Buffer buffer;
-  if (bytes <= 0) return buffer;
+  if (bytes <= 0) return Buffer();
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
     return OutOfHostMemory("cannot allocate ", bytes, " bytes for the ", purpose);
   }
-  buffer.data_ = static_cast<std::byte*>(data);
-  buffer.size_ = bytes;
-  return buffer;
+  return Buffer(static_cast<std::byte*>(data), bytes,
+                [](std::byte* memory, int64_t size) { munmap(memory, static_cast<size_t>(size)); });
 }
 
 }  // namespace dsv4

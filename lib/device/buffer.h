@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory with one owner. On the cpu device it is page-mapped host memory: zero-filled,
-// 64-byte aligned, and resident only where it has been touched.
+// Memory with one owner: of a device, or of the host beside it. On the cpu device it is page-mapped
+// host memory: zero-filled, 64-byte aligned, and resident only where it has been touched.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +23,17 @@ class Buffer {
   // Host memory of `bytes`; OutOfHostMemory names `purpose` and the size.
   static absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose);
 
+  // Takes over memory that `free(data, bytes)` gives back.
+  using Free = void (*)(std::byte* data, int64_t bytes);
+  Buffer(std::byte* data, int64_t bytes, Free free) : data_(data), size_(bytes), free_(free) {}
+
   std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_; }
 
  private:
   std::byte* data_ = nullptr;
   int64_t size_ = 0;
+  Free free_ = nullptr;
 };
 
 }  // namespace dsv4

@@ -2,6 +2,8 @@
 // The cpu device: host memory, and a stream with worker threads.
 #pragma once
 
+#include <cstring>
+
 #include "lib/device/device.h"
 
 namespace dsv4 {
@@ -15,6 +17,21 @@ class CpuDevice final : public Device {
   absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override {
     return Buffer::AllocateHost(bytes, purpose);
   }
+  absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) override {
+    return Buffer::AllocateHost(bytes, purpose);
+  }
+  bool host_memory() const override { return true; }
+  absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override {
+    return Copy(to, from, bytes);
+  }
+  absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override {
+    return Copy(to, from, bytes);
+  }
+  absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override { return absl::OkStatus(); }
 
  private:
   CpuStream stream_;

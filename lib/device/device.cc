@@ -7,6 +7,9 @@
 
 #include "lib/base/error.h"
 #include "lib/device/cpu_device.h"
+#ifdef DSV4_HAVE_CUDA
+#include "lib/device/cuda_device.h"
+#endif
 
 namespace dsv4 {
 namespace {
@@ -21,6 +24,13 @@ int UsableCores() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
+  if (options.kind == DeviceKind::kCuda) {
+#ifdef DSV4_HAVE_CUDA
+    return CudaDevice::Open(options.index);
+#else
+    return Unsupported("this build has no CUDA backend (DSV4_CUDA=OFF)");
+#endif
+  }
   if (options.index != 0)
     return InvalidArgument("device cpu:", options.index, ": the only cpu device is 0");
   if (options.threads < 0 || options.threads > kMaxCpuThreads) {

@@ -13,24 +13,40 @@
 
 namespace dsv4 {
 
-enum class DeviceKind : int32_t { kCpu };
+enum class DeviceKind : int32_t { kCpu, kCuda };
 
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
-  int32_t index = 0;    // which device of its kind; the cpu is always 0
+  int32_t index = 0;    // which device of its kind, as CUDA counts them; the cpu is always 0
   int32_t threads = 0;  // cpu: threads of the stream, the caller included; 0 = one per usable core
 };
 
 class Device {
  public:
-  // InvalidArgument for an index or thread count out of range, naming it.
+  // InvalidArgument for an index or thread count out of range, naming it. Cuda: Unsupported, with
+  // the reason, where this build, this machine or the device cannot run it.
   static absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options);
 
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // by its maker
   virtual Stream& stream() = 0;
   virtual int threads() const = 0;
+
+  // Memory that the device's kernels work on; zero-filled. OutOfHostMemory or OutOfDeviceMemory
+  // name `purpose` and the size.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) = 0;
+  // Host memory that transfers go fastest to.
+  virtual absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) = 0;
+  // Whether Allocate gives host memory, so that there is nothing to transfer.
+  virtual bool host_memory() const = 0;
+
+  // Copies in stream order. Upload: `from` may be reused on return. Download: `to` is filled on
+  // return. Errors: DeviceLost.
+  virtual absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  virtual absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Waits for all that was launched. DeviceLost, from then on for ever, when any of it failed.
+  virtual absl::Status Finish() = 0;
 };
 
 inline constexpr int32_t kMaxCpuThreads = 256;

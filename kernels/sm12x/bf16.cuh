@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// bf16 as bits, in registers and in 16-byte vectors of 8.
+#pragma once
+
+#include <cstdint>
+
+namespace dsv4::sm12x {
+
+__device__ __forceinline__ float Bf16(uint16_t bits) {
+  return __uint_as_float(static_cast<uint32_t>(bits) << 16);
+}
+__device__ __forceinline__ float Bf16Low(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float Bf16High(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
+// Two values rounded to nearest even, `low` in the low half.
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+__device__ __forceinline__ float RoundBf16(float value) { return Bf16Low(PackBf16(value, 0)); }
+
+// Eight values at a 16-byte boundary.
+__device__ __forceinline__ void LoadBf16x8(const uint16_t* from, float (&out)[8]) {
+  const uint4 v = *reinterpret_cast<const uint4*>(from);
+  const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    out[2 * i] = Bf16Low(pairs[i]);
+    out[2 * i + 1] = Bf16High(pairs[i]);
+  }
+}
+__device__ __forceinline__ void StoreBf16x8(const float (&value)[8], uint16_t* to) {
+  uint4 v;
+  v.x = PackBf16(value[0], value[1]);
+  v.y = PackBf16(value[2], value[3]);
+  v.z = PackBf16(value[4], value[5]);
+  v.w = PackBf16(value[6], value[7]);
+  *reinterpret_cast<uint4*>(to) = v;
+}
+
+}  // namespace dsv4::sm12x

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// embed_rows: out[t, c, :] = embed[tokens[t], :].
+// Contract: kernels/op/dense.h.
+// Roofline: 2 D bytes in and 2 D copies out a row.
+// Plan: a block a row; 16 bytes a thread where D allows it, 2 elsewhere.
+// Edge cases: padding rows have token 0.
+#include "kernels/op/dense.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    embed_rows_kernel(const __grid_constant__ EmbedRowsParams p) {
+  const int64_t row = blockIdx.x;
+  const int64_t units = p.embed.k * 2 / static_cast<int64_t>(sizeof(Unit));
+  const Unit* from = reinterpret_cast<const Unit*>(p.embed.data) + p.tokens[row] * units;
+  Unit* to = static_cast<Unit*>(p.out) + row * p.copies * units;
+  for (int64_t i = threadIdx.x; i < units; i += kThreads) {
+    const Unit value = from[i];
+    for (int copy = 0; copy < p.copies; ++copy) to[copy * units + i] = value;
+  }
+}
+
+void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params) {
+  const auto kernel =
+      params.embed.k % 8 == 0 ? embed_rows_kernel<uint4> : embed_rows_kernel<uint16_t>;
+  kernel<<<params.rows, kThreads, 0, CudaStreamOf(context)>>>(params);
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xEmbedRows = MakeEntry<EmbedRowsParams, &LaunchEmbedRows>(
+    "sm12x.embed_rows", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

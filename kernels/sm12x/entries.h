@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entries of the CUDA backend, each defined in the file of its operator, and the formats of
+// cache rows that they have.
+#pragma once
+
+#include "kernels/op/attention.h"
+#include "kernels/registry/kernel_entry.h"
+
+namespace dsv4 {
+
+inline constexpr RowFormat kSm12xRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16};
+inline constexpr RowFormat kSm12xIndexKeyFormats[] = {RowFormat::kIndexFp4};
+
+template <class Params>
+absl::Status SupportsSm12xRows(const Params& params) {
+  return ExpectRowFormats({kSm12xRowFormats, kSm12xIndexKeyFormats}, params);
+}
+
+extern const KernelEntry kSm12xPackWeight;
+extern const KernelEntry kSm12xLinearFp8;
+extern const KernelEntry kSm12xLinearBf16;
+extern const KernelEntry kSm12xOutputGroups;
+extern const KernelEntry kSm12xMoeGate;
+extern const KernelEntry kSm12xExpertFfn;
+
+extern const KernelEntry kSm12xRopeTable;
+extern const KernelEntry kSm12xEmbedRows;
+extern const KernelEntry kSm12xCopyRows;
+extern const KernelEntry kSm12xHcPre;
+extern const KernelEntry kSm12xHcPost;
+extern const KernelEntry kSm12xHcHead;
+extern const KernelEntry kSm12xMtpCombine;
+extern const KernelEntry kSm12xRmsNorm;
+extern const KernelEntry kSm12xQkvPrepare;
+extern const KernelEntry kSm12xCompressKv;
+extern const KernelEntry kSm12xIndexQuery;
+extern const KernelEntry kSm12xIndexScoreTopk;
+extern const KernelEntry kSm12xSparseAttention;
+
+}  // namespace dsv4

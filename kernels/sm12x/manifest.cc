@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/sm12x/manifest.h"
+
+#include "kernels/sm12x/entries.h"
+
+namespace dsv4 {
+
+Manifest Sm12xManifest() {
+  static const KernelEntry entries[] = {
+      kSm12xEmbedRows, kSm12xHcPre, kSm12xHcPost, kSm12xHcHead, kSm12xMtpCombine, kSm12xRmsNorm,
+  };
+  return entries;
+}
+
+}  // namespace dsv4

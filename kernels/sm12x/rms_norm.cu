@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// rms_norm: normed = x * rsqrt(mean(x^2) + eps) * weight, and its quantised form.
+// Contract: kernels/op/dense.h; dim a multiple of 8 here, of 128 where quantised.
+// Roofline: 2 dim bytes in, 2 dim and about dim out a row: latency at one row, bandwidth at many.
+// Plan: a block of 256 threads a row; the second pass finds the row in L1.
+// Edge cases: none; padding rows are rows.
+#include "kernels/op/dense.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/norm_row.cuh"
+
+namespace dsv4 {
+namespace {
+
+__global__ void __launch_bounds__(sm12x::kNormThreads)
+    rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
+  __shared__ sm12x::TwoFloat scratch[sm12x::kNormThreads / 32];
+  const int64_t row = blockIdx.x;
+  sm12x::NormalizeRow(
+      static_cast<const uint16_t*>(p.x) + row * p.dim, p.dim, p.weight, p.eps,
+      p.normed == nullptr ? nullptr : static_cast<uint16_t*>(p.normed) + row * p.dim,
+      p.quantized == nullptr
+          ? nullptr
+          : static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(p.dim),
+      scratch);
+}
+
+absl::Status SupportsRmsNorm(const RmsNormParams& p) {
+  return p.dim % 8 == 0 ? absl::OkStatus()
+                        : Unsupported("dim ", p.dim, " is not a multiple of 8");
+}
+
+void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
+  rms_norm_kernel<<<params.rows, sm12x::kNormThreads, 0, CudaStreamOf(context)>>>(params);
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xRmsNorm =
+    MakeEntry<RmsNormParams, &LaunchRmsNorm, &SupportsRmsNorm>(
+        "sm12x.rms_norm", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

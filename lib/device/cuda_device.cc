@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/device/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/status_macros.h"
+#include "lib/device/cuda_images.h"
+#include "lib/device/cuda_status.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kSlotBytes = int64_t{4} << 20;
+
+// Makes a device current and, at the end, the one that was current before.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int index) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
+    result_ = before_ == index ? cudaSuccess : cudaSetDevice(index);
+    restore_ = before_ != index && result_ == cudaSuccess;
+  }
+  ~CurrentDevice() {
+    if (restore_) cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  cudaError_t result() const { return result_; }
+
+ private:
+  int before_ = 0;
+  cudaError_t result_;
+  bool restore_;
+};
+
+void FreeDevice(std::byte* data, int64_t) { cudaFree(data); }
+void FreePinned(std::byte* data, int64_t) { cudaFreeHost(data); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess || count == 0) {
+    cudaGetLastError();  // not a fault of a later call
+    return Unsupported("no usable CUDA device: ",
+                       counted == cudaSuccess ? "there is none" : cudaGetErrorString(counted));
+  }
+  if (index < 0 || index >= count) {
+    return InvalidArgument("device cuda:", index, " is not in 0..", count - 1);
+  }
+  cudaDeviceProp properties;
+  DSV4_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index),
+                                  absl::StrCat("cuda:", index), "asking for its properties"));
+  const int capability = properties.major * 10 + properties.minor;
+  if (!HasImageFor(capability)) {
+    return Unsupported("cuda:", index, " (", properties.name, ") has compute capability ",
+                       properties.major, ".", properties.minor, "; this build has kernels for ",
+                       kCudaImages);
+  }
+  std::unique_ptr<CudaDevice> device(new CudaDevice(index, properties.name));
+  DSV4_RETURN_IF_ERROR(device->OpenStream());
+  return device;
+}
+
+absl::Status CudaDevice::OpenStream() {
+  const CurrentDevice current(index_);
+  DSV4_RETURN_IF_ERROR(Check(current.result(), "selecting the device"));
+  cudaStream_t stream = nullptr;
+  DSV4_RETURN_IF_ERROR(
+      Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+  stream_ = std::make_unique<CudaStream>(stream);
+  DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
+                                               "staging of transfers"));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].data = staging_.data() + kSlotBytes * static_cast<int64_t>(i);
+    cudaEvent_t event = nullptr;
+    DSV4_RETURN_IF_ERROR(
+        Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
+    slots_[i].event = event;
+  }
+  return absl::OkStatus();
+}
+
+CudaDevice::~CudaDevice() {
+  const CurrentDevice current(index_);
+  for (const Slot& slot : slots_) {
+    if (slot.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(slot.event));
+  }
+  if (stream_ != nullptr) {
+    cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle()));
+    cudaStreamDestroy(static_cast<cudaStream_t>(stream_->handle()));
+  }
+}
+
+absl::Status CudaDevice::Check(int result, absl::string_view what) {
+  if (!lost_.ok()) return lost_;
+  lost_ = CudaStatus(static_cast<cudaError_t>(result), absl::StrCat("cuda:", index_), what);
+  return lost_;
+}
+
+absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view purpose) {
+  if (bytes <= 0) return Buffer();
+  std::lock_guard lock(mutex_);
+  const CurrentDevice current(index_);
+  DSV4_RETURN_IF_ERROR(Check(current.result(), "selecting the device"));
+  void* data = nullptr;
+  const cudaError_t result = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not sticky
+    return OutOfDeviceMemory("cuda:", index_, ": cannot allocate ", bytes, " bytes for the ",
+                             purpose);
+  }
+  DSV4_RETURN_IF_ERROR(Check(result, "allocating memory"));
+  Buffer buffer(static_cast<std::byte*>(data), bytes, FreeDevice);
+  DSV4_RETURN_IF_ERROR(Check(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes),
+                                             static_cast<cudaStream_t>(stream_->handle())),
+                             "clearing memory"));
+  return buffer;
+}
+
+absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view purpose) {
+  if (bytes <= 0) return Buffer();
+  const CurrentDevice current(index_);
+  void* data = nullptr;
+  const cudaError_t result = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault);
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return OutOfHostMemory("cuda:", index_, ": cannot pin ", bytes,
+                           " bytes of host memory for the ", purpose);
+  }
+  DSV4_RETURN_IF_ERROR(
+      CudaStatus(result, absl::StrCat("cuda:", index_), "allocating pinned memory"));
+  return Buffer(static_cast<std::byte*>(data), bytes, FreePinned);
+}
+
+absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const CurrentDevice current(index_);
+  const auto stream = static_cast<cudaStream_t>(stream_->handle());
+  for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
+    const auto part = static_cast<size_t>(std::min(kSlotBytes, bytes - begin));
+    const Slot& slot = slots_[next_slot_];
+    next_slot_ = (next_slot_ + 1) % slots_.size();
+    const auto event = static_cast<cudaEvent_t>(slot.event);
+    DSV4_RETURN_IF_ERROR(Check(cudaEventSynchronize(event), "waiting for a transfer"));
+    std::memcpy(slot.data, from + begin, part);
+    DSV4_RETURN_IF_ERROR(
+        Check(cudaMemcpyAsync(to + begin, slot.data, part, cudaMemcpyHostToDevice, stream),
+              "copying to the device"));
+    DSV4_RETURN_IF_ERROR(Check(cudaEventRecord(event, stream), "recording an event"));
+  }
+  return lost_;
+}
+
+absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes <= 0) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  const CurrentDevice current(index_);
+  const auto stream = static_cast<cudaStream_t>(stream_->handle());
+  DSV4_RETURN_IF_ERROR(
+      Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
+            "copying from the device"));
+  return Check(cudaStreamSynchronize(stream), "waiting for the device");
+}
+
+absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes <= 0) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  const CurrentDevice current(index_);
+  return Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                               static_cast<cudaStream_t>(stream_->handle())),
+               "copying on the device");
+}
+
+absl::Status CudaDevice::Finish() {
+  std::lock_guard lock(mutex_);
+  const CurrentDevice current(index_);
+  DSV4_RETURN_IF_ERROR(Check(cudaGetLastError(), "launching a kernel"));
+  return Check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle())),
+               "waiting for the device");
+}
+
+}  // namespace dsv4

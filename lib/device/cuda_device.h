@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA device: one stream, memory, transfers through pinned staging memory. Every call makes the
+// device current for its own duration alone. A failed call or kernel is remembered, and every later
+// call returns it: CUDA gives no way back from such an error within a process.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "lib/device/cuda_stream.h"
+#include "lib/device/device.h"
+
+namespace dsv4 {
+
+class CudaDevice final : public Device {
+ public:
+  // See Device::Open. Refuses a device that none of the build's images runs on.
+  static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index);
+  ~CudaDevice() override;
+
+  std::string name() const override { return name_; }
+  Stream& stream() override { return *stream_; }
+  int threads() const override { return 1; }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override;
+  absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) override;
+  bool host_memory() const override { return false; }
+  absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override;
+  absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;
+  absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  absl::Status Finish() override;
+
+ private:
+  // A part of the staging memory, and the event after which it may be written again.
+  struct Slot {
+    std::byte* data = nullptr;
+    void* event = nullptr;  // cudaEvent_t
+  };
+  CudaDevice(int32_t index, std::string name) : index_(index), name_(std::move(name)) {}
+  absl::Status OpenStream();
+  // The status of a call's result, remembered when it is an error.
+  absl::Status Check(int result, absl::string_view what);
+
+  const int32_t index_;
+  const std::string name_;
+  std::unique_ptr<CudaStream> stream_;
+  std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
+  absl::Status lost_;
+  Buffer staging_;
+  std::array<Slot, 4> slots_;
+  size_t next_slot_ = 0;
+};
+
+}  // namespace dsv4

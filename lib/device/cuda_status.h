@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place where results of the CUDA runtime become statuses.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/string_view.h"
+#include "lib/base/error.h"
+
+namespace dsv4 {
+
+// DeviceLost for a failure, with `what` was done on which device.
+inline absl::Status CudaStatus(cudaError_t result, absl::string_view device,
+                               absl::string_view what) {
+  if (result == cudaSuccess) [[likely]]
+    return absl::OkStatus();
+  return DeviceLost(device, ": ", what, " failed: ", cudaGetErrorString(result), " (",
+                    cudaGetErrorName(result), ")");
+}
+
+}  // namespace dsv4
