@@ -20,11 +20,17 @@ if(DSV4_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(dsv4_flags INTERFACE)
+set(warnings -Wall -Wextra)
+set(cuda_warnings)
+if(DSV4_WERROR)
+  list(APPEND warnings -Werror)
+  list(APPEND cuda_warnings -Werror=all-warnings)
+endif()
 # No contraction: a fused multiply-add happens where the code says so, so that results are the same on
 # every compiler and instruction set of one kernel variant.
 target_compile_options(dsv4_flags INTERFACE
-  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-fvisibility=hidden;-fmad=false;--expt-relaxed-constexpr;-lineinfo>")
+  "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings};-ffp-contract=off>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings};-Xcompiler=-fvisibility=hidden;-fmad=false;--expt-relaxed-constexpr;-lineinfo>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in its own std::string concatenation (GCC bug 105651).
   target_compile_options(dsv4_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
@@ -52,7 +58,9 @@ endfunction()
 # dsv4_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [TIMEOUT s]): one Catch2
 # executable `NAME_test` and its ctest entry. Tests labelled `threads` are what ThreadSanitizer is for:
 # the target `thread_tests` builds them alone.
-add_custom_target(thread_tests)
+if(DSV4_BUILD_TESTS)
+  add_custom_target(thread_tests)
+endif()
 function(dsv4_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})

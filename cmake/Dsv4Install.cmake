@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts where, in the components that a distribution makes packages of:
+# `runtime` (the shared library), `development` (headers, archive, CMake package, pkg-config file),
+# `chat` and `tools` (programs).
+include(CMakePackageConfigHelpers)
+get_property(DSV4_ABI GLOBAL PROPERTY DSV4_ABI)
+get_property(others GLOBAL PROPERTY DSV4_OTHER_LIBRARIES)
+
+# The library, and its targets dsv4::dsv4 and, beside a shared one, dsv4::dsv4_static. The two are
+# exported apart: a client of the shared library needs none of the packages that the archive asks for.
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dsv4)
+install(TARGETS dsv4 EXPORT dsv4Targets
+        LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
+        ARCHIVE COMPONENT development
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT dsv4Targets NAMESPACE dsv4:: DESTINATION ${package_dir} COMPONENT development)
+if(BUILD_SHARED_LIBS)
+  install(TARGETS dsv4_static EXPORT dsv4StaticTargets ARCHIVE COMPONENT development
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT dsv4StaticTargets NAMESPACE dsv4:: DESTINATION ${package_dir} COMPONENT development)
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/dsv4 TYPE INCLUDE COMPONENT development)
+
+# The CMake package. The archive's clients look for what it asks for by the same names as this build.
+set(DSV4_ARCHIVE_DEPENDENCIES)
+set(requires)
+set(libraries)
+foreach(other ${others})
+  if(other MATCHES "^absl::(.+)$")
+    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(absl)")
+    list(APPEND requires absl_${CMAKE_MATCH_1})
+  elseif(other STREQUAL hwy::hwy)
+    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(hwy)")
+    list(APPEND requires libhwy)
+  elseif(other STREQUAL simdjson::simdjson)
+    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(simdjson)")
+    list(APPEND requires simdjson)
+  elseif(other STREQUAL PkgConfig::PCRE2)
+    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(PkgConfig)"
+                "pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)")
+    list(APPEND requires libpcre2-8)
+  elseif(other STREQUAL Threads::Threads)
+    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(Threads)")
+    list(APPEND libraries -pthread)
+  elseif(other MATCHES "^CUDA::(.+)$")
+    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(CUDAToolkit)")
+    list(APPEND libraries -L${CUDAToolkit_LIBRARY_DIR} -l${CMAKE_MATCH_1} -ldl -lrt)
+  elseif(other MATCHES "^(dl|rt|m)$|DL_LIBS")
+    list(APPEND libraries -l${other})
+  else()
+    message(FATAL_ERROR "cmake/Dsv4Install.cmake: how do clients of the archive find ${other}?")
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES DSV4_ARCHIVE_DEPENDENCIES)
+list(REMOVE_DUPLICATES libraries)
+list(SORT requires)
+list(JOIN DSV4_ARCHIVE_DEPENDENCIES "\n  " DSV4_ARCHIVE_DEPENDENCIES)
+set(DSV4_IS_SHARED ${BUILD_SHARED_LIBS})
+set(build ${PROJECT_BINARY_DIR}/cmake)
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/dsv4Config.cmake.in ${build}/dsv4Config.cmake
+                              INSTALL_DESTINATION ${package_dir}
+                              NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+# Before 1.0 a minor version may break its callers.
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatibility SameMinorVersion)
+else()
+  set(compatibility SameMajorVersion)
+endif()
+write_basic_package_version_file(${build}/dsv4ConfigVersion.cmake COMPATIBILITY ${compatibility})
+install(FILES ${build}/dsv4Config.cmake ${build}/dsv4ConfigVersion.cmake DESTINATION ${package_dir}
+        COMPONENT development)
+
+# pkg-config. Where there is the archive alone, every client links what it asks for.
+list(JOIN requires ", " requires)
+list(JOIN libraries " " libraries)
+set(libraries "${libraries} -lstdc++ -lm")
+if(BUILD_SHARED_LIBS)
+  set(DSV4_PC_DEPENDENCIES "Requires.private: ${requires}\nLibs: -L\${libdir} -ldsv4\nLibs.private: ${libraries}")
+else()
+  set(DSV4_PC_DEPENDENCIES "Requires: ${requires}\nLibs: -L\${libdir} -ldsv4 ${libraries}")
+endif()
+foreach(dir LIBDIR INCLUDEDIR)
+  file(RELATIVE_PATH DSV4_PC_${dir} ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_${dir}})
+endforeach()
+file(RELATIVE_PATH DSV4_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" DSV4_PC_PREFIX ${DSV4_PC_PREFIX})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/dsv4.pc.in ${build}/dsv4.pc @ONLY)
+install(FILES ${build}/dsv4.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+
+# The programs. In the system's own folders its linker finds the library; elsewhere they find it beside
+# them, wherever the install tree is put.
+set(run_path)
+if(BUILD_SHARED_LIBS AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set(run_path "$ORIGIN/${to_library}")
+endif()
+foreach(program dsv4-chat dsv4-bench dsv4-verify)
+  if(NOT TARGET ${program})
+    continue()
+  endif()
+  # dsv4-verify is linked with the internal libraries.
+  if(NOT program STREQUAL dsv4-verify)
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "${run_path}")
+  endif()
+  if(program STREQUAL dsv4-chat)
+    install(TARGETS ${program} RUNTIME COMPONENT chat)
+  else()
+    install(TARGETS ${program} RUNTIME COMPONENT tools)
+  endif()
+endforeach()
+
+# Licence and notices go with the component that every other one needs.
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE TYPE DOC COMPONENT runtime)
+if(BUILD_SHARED_LIBS)
+  include(Dsv4Package)
+endif()
