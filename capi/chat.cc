@@ -35,12 +35,13 @@ absl::StatusOr<std::string> RoleFrom(dsv4_role role, absl::string_view name) {
     case DSV4_ROLE_DEVELOPER:
       return "developer";
     default:
-      return InvalidArgument(name, ".role is ", role, "; expected a DSV4_ROLE_ value");
+      return InvalidValue(absl::StrCat(name, ".role"), " is ", role,
+                          "; expected a DSV4_ROLE_ value");
   }
 }
 
 absl::StatusOr<bool> BoolFrom(int32_t value, absl::string_view name) {
-  if (value != 0 && value != 1) return InvalidArgument(name, " is ", value, "; expected 0 or 1");
+  if (value != 0 && value != 1) return InvalidValue(name, " is ", value, "; expected 0 or 1");
   return value == 1;
 }
 
@@ -48,7 +49,7 @@ absl::StatusOr<std::string> TextFrom(const char* text, uint64_t length, absl::st
   DSV4_RETURN_IF_ERROR(CheckArray(text, length, name));
   const absl::string_view view(text, length);
   const size_t valid = ValidUtf8Prefix(view);
-  if (valid < length) return InvalidArgument(name, " is not UTF-8 at byte ", valid);
+  if (valid < length) return InvalidValue(name, " is not UTF-8 at byte ", valid);
   return std::string(view);
 }
 
@@ -87,7 +88,7 @@ absl::Status CheckFieldsOfRole(const dsv4_message& in, absl::string_view name) {
   };
   for (const auto& field : fields) {
     if (field.set && !field.allowed)
-      return InvalidArgument(name, ".", field.field, " is set, but ", field.rule);
+      return InvalidValue(absl::StrCat(name, ".", field.field), " is set, but ", field.rule);
   }
   return absl::OkStatus();
 }
@@ -193,7 +194,7 @@ absl::StatusOr<Thinking> ThinkingFrom(dsv4_thinking_mode given, absl::string_vie
     case DSV4_THINKING_MAX:
       return Thinking{ThinkingMode::kThinking, ReasoningEffort::kMax};
     default:
-      return InvalidArgument(name, " is ", given, "; expected a DSV4_THINKING_ value");
+      return InvalidValue(name, " is ", given, "; expected a DSV4_THINKING_ value");
   }
 }
 
@@ -226,7 +227,7 @@ absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::st
   options.begin_of_sentence = !omit;
   DSV4_RETURN_IF_ERROR(CheckArray(in.context, in.context_length, field("context")));
   if (in.context != nullptr && in.context_message_count > 0)
-    return InvalidArgument(name, ".context and .context_messages are both set");
+    return InvalidValue(absl::StrCat(name, ".context"), " and .context_messages are both set");
   if (in.context != nullptr) {
     DSV4_ASSIGN_OR_RETURN(rendering.context,
                           ParseMessages({in.context, in.context_length}, field("context")));
@@ -248,7 +249,7 @@ dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer, const dsv4_message
     return RenderIds(tokenizer, ids, capacity, needed, [&]() -> absl::StatusOr<Request> {
       DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
       DSV4_ASSIGN_OR_RETURN(Request request, RequestFrom(messages, count, nullptr));
-      if (count == 0) return dsv4::InvalidArgument("messages is empty");
+      if (count == 0) return dsv4::InvalidValue("messages", " is empty");
       request.rendering.options.mode = how.mode;
       request.rendering.options.effort = how.effort;
       return request;

@@ -33,7 +33,7 @@ absl::StatusOr<Messages> MessagesFromText(const char* messages, size_t length) {
 absl::StatusOr<ChatOptions> OptionsFrom(const dsv4_chat_options* options) {
   DSV4_ASSIGN_OR_RETURN(Rendering rendering, RenderingFrom(options, "options"));
   if (!rendering.context.empty())
-    return InvalidArgument("options.context is set, but a session has all messages itself");
+    return InvalidValue("options.context", " is set, but a session has all messages itself");
   return rendering.options;
 }
 
@@ -56,7 +56,7 @@ absl::Status OpenOn(dsv4_engine* engine, const dsv4_session_options* session_opt
 
 absl::Status HasMessages(const dsv4_session& handle) {
   if (handle.conversation != nullptr) return absl::OkStatus();
-  return InvalidArgument("session was not opened on messages");
+  return InvalidValue("session", " was not opened on messages");
 }
 
 // Runs `body(conversation)` with the session to itself.
@@ -131,15 +131,14 @@ dsv4_status dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
-      if (callback == nullptr) return dsv4::InvalidArgument("callback is NULL");
+      if (callback == nullptr) return dsv4::InvalidValue("callback", " is NULL");
       if (result != nullptr) DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
-      DSV4_ASSIGN_OR_RETURN(const dsv4::StepResult step,
-                            conversation.Step([&](const dsv4::ParserEvent& event) {
-                              const dsv4_parser_event out = EventOf(event);
-                              callback(user, &out);
-                            }));
-      if (result != nullptr) CopyOut(StepResultTo(step), result);
-      return absl::OkStatus();
+      const absl::StatusOr<dsv4::StepResult> step =
+          conversation.Step([&](const dsv4::ParserEvent& event) {
+            const dsv4_parser_event out = EventOf(event);
+            callback(user, &out);
+          });
+      return result != nullptr ? CopyStepOut(step, result) : step.status();
     });
   });
 }

@@ -25,7 +25,7 @@ absl::StatusOr<Backend> BackendFrom(dsv4_backend value) {
     case DSV4_BACKEND_REFERENCE:
       return Backend::kReference;
     default:
-      return InvalidArgument("options.backend is ", value, "; expected a DSV4_BACKEND_ value");
+      return InvalidValue("options.backend", " is ", value, "; expected a DSV4_BACKEND_ value");
   }
 }
 
@@ -38,7 +38,7 @@ absl::StatusOr<Numerics> NumericsFrom(dsv4_numerics value) {
     case DSV4_NUMERICS_EXACT:
       return Numerics::kExact;
     default:
-      return InvalidArgument("options.numerics is ", value, "; expected a DSV4_NUMERICS_ value");
+      return InvalidValue("options.numerics", " is ", value, "; expected a DSV4_NUMERICS_ value");
   }
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<std::optional<RowFormat>> CacheFormatFrom(dsv4_cache_format value
   for (const NamedCacheFormat& named : kCacheFormats) {
     if (named.value == value) return named.format;
   }
-  return InvalidArgument("options.cache_format is ", value, "; expected a DSV4_CACHE_ value");
+  return InvalidValue("options.cache_format", " is ", value, "; expected a DSV4_CACHE_ value");
 }
 
 dsv4_cache_format CacheFormatTo(RowFormat format) {
@@ -94,8 +94,9 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
   DSV4_ASSIGN_OR_RETURN(options.cache_format, CacheFormatFrom(in.cache_format));
   if (in.device_count > 1)
-    return Unsupported("options.device_count is ", in.device_count,
-                       "; only one device is supported");
+    return WithArgument(
+        Unsupported("options.device_count is ", in.device_count, "; only one device is supported"),
+        "options.device_count");
   DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
   options.devices.assign(in.devices, in.devices + in.device_count);
   options.context_tokens = in.context_tokens;
@@ -147,7 +148,9 @@ dsv4_status dsv4_engine_open(const char* path, const dsv4_engine_options* option
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
     DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions open_options, OptionsFrom(options));
     auto handle = std::make_unique<dsv4_engine>();
-    DSV4_ASSIGN_OR_RETURN(handle->engine, dsv4::Engine::Open(path, open_options));
+    absl::StatusOr<std::shared_ptr<dsv4::Engine>> opened = dsv4::Engine::Open(path, open_options);
+    if (!opened.ok()) return dsv4::WithArgumentOf(opened.status(), "options");
+    handle->engine = *std::move(opened);
     const absl::StatusOr<const dsv4::Tokenizer*> tokenizer = handle->engine->tokenizer();
     if (tokenizer.ok()) handle->tokenizer.tokenizer = *tokenizer;
     *engine = handle.release();
@@ -192,8 +195,9 @@ dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
     DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, dsv4::Engine::Plan(path, in));
-    CopyOut(InfoFrom(plan.info, plan.config, plan.cache.bytes), info);
+    const absl::StatusOr<dsv4::EnginePlan> plan = dsv4::Engine::Plan(path, in);
+    if (!plan.ok()) return dsv4::WithArgumentOf(plan.status(), "options");
+    CopyOut(InfoFrom(plan->info, plan->config, plan->cache.bytes), info);
     return absl::OkStatus();
   });
 }

@@ -9,18 +9,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "capi/guard.h"
+#include "lib/base/error.h"
 #include "lib/text/unicode.h"
 
 struct dsv4_error {
   dsv4_status code;
-  std::string message;
+  std::string message, argument;
 };
 
 namespace dsv4::capi {
 namespace {
 
 // Short enough to need no allocation: it is handed out when there is no memory.
-constinit dsv4_error out_of_memory{DSV4_ERR_OUT_OF_HOST_MEMORY, "out of memory"};
+constinit dsv4_error out_of_memory{DSV4_ERR_OUT_OF_HOST_MEMORY, "out of memory", ""};
 
 dsv4_status CodeOf(const absl::Status& status) {
   switch (status.code()) {
@@ -64,7 +65,7 @@ dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
     }
     std::replace_if(
         message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    *error = new dsv4_error{code, std::move(message)};
+    *error = new dsv4_error{code, std::move(message), ArgumentOf(status)};
   }
   return code;
 }
@@ -82,6 +83,10 @@ dsv4_status dsv4_error_code(const dsv4_error* error) noexcept {
 
 const char* dsv4_error_message(const dsv4_error* error) noexcept {
   return error != nullptr ? error->message.c_str() : "";
+}
+
+const char* dsv4_error_argument(const dsv4_error* error) noexcept {
+  return error != nullptr ? error->argument.c_str() : "";
 }
 
 void dsv4_error_free(dsv4_error* error) noexcept {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "capi/sampling.h"
 #include "lib/base/error.h"
 #include "lib/runtime/conversation.h"
 #include "lib/runtime/engine.h"
@@ -65,6 +66,7 @@ struct TokenMaskCall {
 }  // namespace dsv4::capi
 
 struct dsv4_session {
+  std::unique_ptr<const dsv4::capi::HeldSampling> sampling;  // in effect
   std::shared_ptr<dsv4::capi::TokenMaskCall> mask;  // outlives the session; null without one
   std::unique_ptr<dsv4::Session> session;
   std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null unless opened on messages
@@ -82,8 +84,9 @@ absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
 // Runs `body` with the session to itself, or returns Busy.
 template <class Body>
 absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
-  if (handle == nullptr) return InvalidArgument("session is NULL");
-  if (!handle->use.TryEnterExclusive()) return Busy("session is in use by another call");
+  if (handle == nullptr) return InvalidValue("session", " is NULL");
+  if (!handle->use.TryEnterExclusive())
+    return WithArgument(Busy("session is in use by another call"), "session");
   struct Leave {
     SessionUse& use;
     ~Leave() { use.LeaveExclusive(); }
@@ -94,8 +97,9 @@ absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
 // The same beside other reading calls.
 template <class Body>
 absl::Status WithReading(const dsv4_session* handle, Body&& body) {
-  if (handle == nullptr) return InvalidArgument("session is NULL");
-  if (!handle->use.TryEnterReading()) return Busy("session is in use by another call");
+  if (handle == nullptr) return InvalidValue("session", " is NULL");
+  if (!handle->use.TryEnterReading())
+    return WithArgument(Busy("session is in use by another call"), "session");
   struct Leave {
     SessionUse& use;
     ~Leave() { use.LeaveReading(); }

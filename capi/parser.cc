@@ -26,7 +26,7 @@ namespace {
 template <class Use>
 absl::Status Deliver(dsv4_parser* handle, dsv4_parser_event_fn callback, void* user, Use&& use) {
   DSV4_RETURN_IF_ERROR(NotNull(handle, "parser"));
-  if (callback == nullptr) return InvalidArgument("callback is NULL");
+  if (callback == nullptr) return InvalidValue("callback", " is NULL");
   if (handle->delivering) return Busy("parser is in use by the call that runs this callback");
   struct Leave {
     bool& delivering;
@@ -57,7 +57,7 @@ dsv4_status dsv4_parser_open(const dsv4_parser_options* options, dsv4_parser** p
     made.mode = thinking.mode;
     if (in.id_prefix != nullptr) made.id_prefix = in.id_prefix;
     if (const size_t valid = dsv4::ValidUtf8Prefix(made.id_prefix); valid < made.id_prefix.size())
-      return dsv4::InvalidArgument("options.id_prefix is not UTF-8 at byte ", valid);
+      return dsv4::InvalidValue("options.id_prefix", " is not UTF-8 at byte ", valid);
     *parser = new dsv4_parser{dsv4::StreamingParser(std::move(made))};
     return absl::OkStatus();
   });
@@ -88,7 +88,7 @@ dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tokenizer* t
     // All before any is delivered.
     for (size_t i = 0; i < count; ++i) {
       if (const auto bytes = known.TokenBytes(ids[i]); !bytes.ok())
-        return dsv4::InvalidArgument("ids[", i, "]: ", bytes.status().message());
+        return dsv4::InvalidValue(absl::StrCat("ids[", i, "]"), ": ", bytes.status().message());
     }
     return Deliver(parser, callback, user, [&](dsv4::StreamingParser& target, auto sink) {
       for (size_t i = 0; i < count; ++i) target.Feed(*known.TokenBytes(ids[i]), sink);

@@ -22,7 +22,10 @@ class Progress {
     const Clock::time_point now = Clock::now();
     if (done < total && now < next_) return true;
     next_ = now + std::chrono::milliseconds(50);
-    return callback_(user_, phase_, static_cast<uint64_t>(done), static_cast<uint64_t>(total)) == 0;
+    const dsv4_progress_unit unit =
+        phase_ == DSV4_PROGRESS_PREFILL ? DSV4_UNIT_TOKENS : DSV4_UNIT_BYTES;
+    return callback_(user_, phase_, static_cast<uint64_t>(done), static_cast<uint64_t>(total),
+                     unit) == 0;
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -66,6 +67,46 @@ absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
                         TokensFrom(in.stop_tokens, in.stop_token_count, "sampling.stop_tokens"));
   DSV4_ASSIGN_OR_RETURN(params.stop_strings, StopStringsFrom(in));
   return params;
+}
+
+HeldSampling::HeldSampling(SamplingParams params) : params_(std::move(params)) {
+  for (const LogitBias& entry : params_.logit_bias) {
+    bias_tokens_.push_back(entry.token);
+    biases_.push_back(entry.bias);
+  }
+  for (const std::string& stop : params_.stop_strings) {
+    stop_strings_.push_back(stop.c_str());
+    stop_string_lengths_.push_back(stop.size());
+  }
+}
+
+dsv4_sampling HeldSampling::View() const {
+  dsv4_sampling out = DSV4_SAMPLING_INIT;
+  out.temperature = params_.temperature;
+  out.top_k = params_.top_k;
+  out.top_p = params_.top_p == 0 ? 1 : params_.top_p;
+  out.min_p = params_.min_p;
+  out.repetition_penalty = params_.repetition_penalty == 0 ? 1 : params_.repetition_penalty;
+  out.seed = params_.seed;
+  out.max_tokens = params_.max_tokens;
+  out.presence_penalty = params_.presence_penalty;
+  out.frequency_penalty = params_.frequency_penalty;
+  out.bias_tokens = bias_tokens_.data();
+  out.biases = biases_.data();
+  out.bias_count = bias_tokens_.size();
+  out.banned_tokens = params_.banned_tokens.data();
+  out.banned_count = params_.banned_tokens.size();
+  out.forced_tokens = params_.forced_tokens.data();
+  out.forced_count = params_.forced_tokens.size();
+  out.max_thinking_tokens = params_.max_thinking_tokens;
+  out.stop_tokens = params_.stop_tokens.data();
+  out.stop_token_count = params_.stop_tokens.size();
+  out.stop_strings = stop_strings_.data();
+  out.stop_string_lengths = stop_string_lengths_.data();
+  out.stop_string_count = stop_strings_.size();
+  out.log_probs = params_.log_probs;
+  out.draft_tokens = params_.draft_tokens;
+  return out;
 }
 
 }  // namespace dsv4::capi

@@ -48,11 +48,11 @@ absl::Status CheckToBeStepped(const dsv4_engine* engine, dsv4_session* const* se
                               size_t count, dsv4_step_result* const* results) {
   DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
   for (size_t i = 0; i < count; ++i) {
-    if (sessions[i] == nullptr) return InvalidArgument("sessions[", i, "] is NULL");
+    if (sessions[i] == nullptr) return InvalidValue(absl::StrCat("sessions[", i, "]"), " is NULL");
     if (sessions[i]->session->engine() != engine->engine)
-      return InvalidArgument("sessions[", i, "] is of another engine");
+      return InvalidValue(absl::StrCat("sessions[", i, "]"), " is of another engine");
     const absl::Status size = StructSize(results[i], "result").status();
-    if (!size.ok()) return InvalidArgument("results[", i, "]: ", size.message());
+    if (!size.ok()) return InvalidValue(absl::StrCat("results[", i, "]"), ": ", size.message());
   }
   return absl::OkStatus();
 }
@@ -73,9 +73,11 @@ class SessionsInUse {
       if (session->use.TryEnterExclusive()) continue;
       for (size_t i = 0; i < entered_; ++i) {
         if (sessions_[i] == session)
-          return InvalidArgument("sessions[", entered_, "] is named twice, as sessions[", i, "]");
+          return InvalidValue(absl::StrCat("sessions[", entered_, "]"),
+                              " is named twice, as sessions[", i, "]");
       }
-      return Busy("sessions[", entered_, "] is in use by another call");
+      return WithArgument(Busy("sessions[", entered_, "] is in use by another call"),
+                          absl::StrCat("sessions[", entered_, "]"));
     }
     return absl::OkStatus();
   }
@@ -108,7 +110,11 @@ absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
     DSV4_ASSIGN_OR_RETURN(params, SamplingFrom(in.sampling));
   }
   auto handle = std::make_unique<dsv4_session>();
-  DSV4_ASSIGN_OR_RETURN(handle->session, Session::Open(engine->engine, params, in.cache_salt));
+  absl::StatusOr<std::unique_ptr<Session>> opened =
+      Session::Open(engine->engine, params, in.cache_salt);
+  if (!opened.ok()) return WithArgumentOf(opened.status(), "sampling");
+  handle->session = *std::move(opened);
+  handle->sampling = std::make_unique<HeldSampling>(std::move(params));
   return handle;
 }
 
@@ -141,6 +147,7 @@ dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
       auto handle = std::make_unique<dsv4_session>();
       handle->mask = session->mask;
       DSV4_ASSIGN_OR_RETURN(handle->session, s.Fork());
+      handle->sampling = std::make_unique<HeldSampling>(session->sampling->params());
       if (session->conversation != nullptr)
         handle->conversation = session->conversation->Fork(handle->session.get());
       *fork = handle.release();
@@ -168,8 +175,22 @@ dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
-      DSV4_ASSIGN_OR_RETURN(const dsv4::SamplingParams params, SamplingFrom(sampling));
-      return s.SetSampling(params);
+      DSV4_ASSIGN_OR_RETURN(dsv4::SamplingParams params, SamplingFrom(sampling));
+      DSV4_RETURN_IF_ERROR(dsv4::WithArgumentOf(s.SetSampling(params), "sampling"));
+      session->sampling = std::make_unique<HeldSampling>(std::move(params));
+      return absl::OkStatus();
+    });
+  });
+}
+
+dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4_sampling* sampling,
+                                      dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithReading(session, [&](const dsv4::Session&) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(StructSize(sampling, "sampling").status());
+      CopyOut(session->sampling->View(), sampling);
+      return absl::OkStatus();
     });
   });
 }
@@ -230,9 +251,7 @@ dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
   return Guard(error, [&] {
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
       DSV4_RETURN_IF_ERROR(StructSize(result, "result").status());
-      DSV4_ASSIGN_OR_RETURN(const dsv4::StepResult step, s.Step());
-      CopyOut(StepResultTo(step), result);
-      return absl::OkStatus();
+      return CopyStepOut(s.Step(), result);
     });
   });
 }
@@ -255,10 +274,8 @@ dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
     absl::InlinedVector<absl::StatusOr<dsv4::StepResult>, kUsualSessions> steps(count);
     DSV4_RETURN_IF_ERROR(dsv4::Session::StepAll(stepped, absl::MakeSpan(steps)));
     for (size_t i = 0; i < count; ++i) {
-      statuses[i] = Guard(errors == nullptr ? nullptr : &errors[i], [&] {
-        if (steps[i].ok()) CopyOut(StepResultTo(*steps[i]), results[i]);
-        return steps[i].status();
-      });
+      statuses[i] = Guard(errors == nullptr ? nullptr : &errors[i],
+                          [&] { return CopyStepOut(steps[i], results[i]); });
     }
     return absl::OkStatus();
   });

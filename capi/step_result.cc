@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "capi/struct_io.h"
+
 namespace dsv4::capi {
 namespace {
 
@@ -16,11 +18,16 @@ dsv4_finish FinishTo(Finish finish) {
       return DSV4_FINISH_LENGTH;
     case Finish::kContextFull:
       return DSV4_FINISH_CONTEXT_FULL;
+    case Finish::kToolCall:
+      return DSV4_FINISH_TOOL_CALL;
   }
   return DSV4_FINISH_NONE;
 }
 
-}  // namespace
+dsv4_finish FinishOfFailure(const absl::Status& status) {
+  if (absl::IsCancelled(status)) return DSV4_FINISH_CANCELLED;
+  return absl::IsOutOfRange(status) ? DSV4_FINISH_CONTEXT_FULL : DSV4_FINISH_ERROR;
+}
 
 dsv4_step_result StepResultTo(const StepResult& step) {
   dsv4_step_result out = DSV4_STEP_RESULT_INIT;
@@ -29,6 +36,21 @@ dsv4_step_result StepResultTo(const StepResult& step) {
   out.text_length = static_cast<uint32_t>(step.text.size());
   out.text = step.text.empty() ? "" : step.text.data();
   return out;
+}
+
+dsv4_step_result FailureTo(const absl::Status& status) {
+  dsv4_step_result out = DSV4_STEP_RESULT_INIT;
+  out.token = -1;
+  out.finish = FinishOfFailure(status);
+  out.text = "";
+  return out;
+}
+
+}  // namespace
+
+absl::Status CopyStepOut(const absl::StatusOr<StepResult>& step, dsv4_step_result* result) {
+  CopyOut(step.ok() ? StepResultTo(*step) : FailureTo(step.status()), result);
+  return step.status();
 }
 
 }  // namespace dsv4::capi

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lib/base/error.h"
 
@@ -58,12 +59,12 @@ inline constexpr uint32_t kMaxStructBytes = 4096;
 template <class Struct>
 absl::StatusOr<uint32_t> StructSize(const Struct* given, absl::string_view name) {
   static_assert(kFirstSize<Struct> > 0 && kFirstSize<Struct> <= sizeof(Struct));
-  if (given == nullptr) return InvalidArgument(name, " is NULL");
+  if (given == nullptr) return InvalidValue(name, " is NULL");
   uint32_t size;
   std::memcpy(&size, given, sizeof size);
   if (size < kFirstSize<Struct> || size > kMaxStructBytes)
-    return InvalidArgument(name, ".struct_size is ", size, "; expected ", kFirstSize<Struct>,
-                           " to ", kMaxStructBytes);
+    return InvalidValue(absl::StrCat(name, ".struct_size"), " is ", size, "; expected ",
+                        kFirstSize<Struct>, " to ", kMaxStructBytes);
   return size;
 }
 
@@ -76,8 +77,10 @@ absl::StatusOr<Struct> CopyIn(const Struct* given, absl::string_view name) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(given);
   for (uint32_t i = sizeof(Struct); i < *size; ++i) {
     if (bytes[i] != 0)
-      return Unsupported(name, " sets a field at byte ", i, ", which this library (struct_size ",
-                         sizeof(Struct), ") does not know");
+      return WithArgument(
+          Unsupported(name, " sets a field at byte ", i, ", which this library (struct_size ",
+                      sizeof(Struct), ") does not know"),
+          name);
   }
   Struct copy = {};
   std::memcpy(&copy, given, std::min<size_t>(*size, sizeof(Struct)));
@@ -99,20 +102,20 @@ void CopyOut(const Struct& value, Struct* given) {
 
 template <class T>
 absl::Status NotNull(const T* pointer, absl::string_view name) {
-  return pointer != nullptr ? absl::OkStatus() : InvalidArgument(name, " is NULL");
+  return pointer != nullptr ? absl::OkStatus() : InvalidValue(name, " is NULL");
 }
 
 inline absl::Status ReservedIsZero(int64_t value, absl::string_view name) {
-  return value == 0 ? absl::OkStatus() : InvalidArgument(name, " is ", value, "; expected 0");
+  return value == 0 ? absl::OkStatus() : InvalidValue(name, " is ", value, "; expected 0");
 }
 
 // An array argument: NULL is accepted for no elements.
 template <class T>
 absl::Status CheckArray(const T* data, size_t count, absl::string_view name) {
-  if (data == nullptr && count > 0)
-    return InvalidArgument(name, " is NULL, but its size is ", count);
+  if (data == nullptr && count > 0) return InvalidValue(name, " is NULL, but its size is ", count);
   if (count > static_cast<size_t>(PTRDIFF_MAX) / sizeof(T))
-    return InvalidArgument("the size of ", name, " is ", count, ", more than memory holds");
+    return WithArgument(
+        InvalidArgument("the size of ", name, " is ", count, ", more than memory holds"), name);
   return absl::OkStatus();
 }
 

@@ -41,11 +41,12 @@ dsv4_status dsv4_tokenizer_encode(const dsv4_tokenizer* tokenizer, const char* t
     DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
     DSV4_RETURN_IF_ERROR(NotNull(count, "count"));
     if ((flags & ~DSV4_ENCODE_ADDED_TOKENS) != 0)
-      return dsv4::InvalidArgument("flags is ", flags, "; expected DSV4_ENCODE_ values");
+      return dsv4::InvalidValue("flags", " is ", flags, "; expected DSV4_ENCODE_ values");
     const dsv4::EncodeOptions options{.added_tokens = (flags & DSV4_ENCODE_ADDED_TOKENS) != 0};
-    DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
-                          tokenizer->tokenizer->Encode({text, length}, options));
-    CopyArrayOut(encoded, ids, capacity, count);
+    const absl::StatusOr<std::vector<int32_t>> encoded =
+        tokenizer->tokenizer->Encode({text, length}, options);
+    if (!encoded.ok()) return dsv4::WithArgument(encoded.status(), "text");
+    CopyArrayOut(*encoded, ids, capacity, count);
     return absl::OkStatus();
   });
 }
@@ -59,8 +60,9 @@ dsv4_status dsv4_tokenizer_decode(const dsv4_tokenizer* tokenizer, const int32_t
     DSV4_RETURN_IF_ERROR(CheckArray(ids, count, "ids"));
     DSV4_RETURN_IF_ERROR(CheckArray(text, capacity, "text"));
     DSV4_RETURN_IF_ERROR(NotNull(length, "length"));
-    DSV4_ASSIGN_OR_RETURN(const std::string decoded, tokenizer->tokenizer->Decode({ids, count}));
-    CopyArrayOut(decoded, text, capacity, length);
+    const absl::StatusOr<std::string> decoded = tokenizer->tokenizer->Decode({ids, count});
+    if (!decoded.ok()) return dsv4::WithArgument(decoded.status(), "ids");
+    CopyArrayOut(*decoded, text, capacity, length);
     return absl::OkStatus();
   });
 }

@@ -18,7 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-int32_t ShowProgress(void* bar, dsv4_progress_phase, uint64_t done, uint64_t total) {
+int32_t ShowProgress(void* bar, dsv4_progress_phase, uint64_t done, uint64_t total,
+                     dsv4_progress_unit) {
   static_cast<ProgressBar*>(bar)->Update(done, total);
   return Interrupted();
 }
@@ -302,6 +303,7 @@ Conversation::End Conversation::Generate() {
     RethrowFromCallback();
     if (status == DSV4_ERR_CANCELLED) {
       dsv4_error_free(std::exchange(error, nullptr));
+      step.finish = DSV4_FINISH_NONE;
       continue;
     }
     Check(status, error);

@@ -19,6 +19,8 @@ std::string_view FinishName(dsv4_finish finish) {
       return "interrupted";
     case DSV4_FINISH_STOP:
       return "stop";
+    case DSV4_FINISH_TOOL_CALL:
+      return "tool_call";
     case DSV4_FINISH_LENGTH:
       return "length";
     case DSV4_FINISH_CONTEXT_FULL:

@@ -37,12 +37,12 @@
 #define DSV4_END_DECLS
 #endif
 
-#define DSV4_ABI_VERSION 0u
+#define DSV4_ABI_VERSION 1u
 
 DSV4_BEGIN_DECLS
 
 /* The ABI number of the library at run time. A host built against another DSV4_ABI_VERSION must not
- * call anything else. 0 while the ABI is not promised yet. */
+ * call anything else. */
 DSV4_API uint32_t dsv4_abi_version(void) DSV4_NOEXCEPT;
 
 /* "0.1.0": static storage. */

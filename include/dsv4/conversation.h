@@ -62,7 +62,8 @@ DSV4_API dsv4_status dsv4_session_append_json(dsv4_session* session, const char*
 
 /* Computes what is pending and samples one token of the assistant's turn. `callback` gets the
  * events that the token decides, often none; with the last token of the turn, for which
- * result->finish is not DSV4_FINISH_NONE, also what was held back, and END. Ids of tool calls are
+ * result->finish is not DSV4_FINISH_NONE, also what was held back, and END; a turn that ends with
+ * whole calls of tools finishes as DSV4_FINISH_TOOL_CALL instead of STOP. Ids of tool calls are
  * "call_M_N", of the assistant's message M and its call N. `result` may be NULL; its text is that
  * of the token, markup and all. The callback must not use the session (BUSY).
  * Errors: those of dsv4_session_step, after which the turn can go on; INVALID_ARGUMENT when the

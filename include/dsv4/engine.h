@@ -33,16 +33,20 @@ typedef int32_t dsv4_cache_format;
 #define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
 
 typedef int32_t dsv4_progress_phase;
-#define DSV4_PROGRESS_LOAD ((dsv4_progress_phase)1)    /* unit: bytes */
-#define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2) /* unit: tokens */
-#define DSV4_PROGRESS_SAVE ((dsv4_progress_phase)3)    /* unit: bytes */
-#define DSV4_PROGRESS_RESTORE ((dsv4_progress_phase)4) /* unit: bytes */
+#define DSV4_PROGRESS_LOAD ((dsv4_progress_phase)1)
+#define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2)
+#define DSV4_PROGRESS_SAVE ((dsv4_progress_phase)3)
+#define DSV4_PROGRESS_RESTORE ((dsv4_progress_phase)4)
+
+typedef int32_t dsv4_progress_unit;
+#define DSV4_UNIT_BYTES ((dsv4_progress_unit)1)
+#define DSV4_UNIT_TOKENS ((dsv4_progress_unit)2)
 
 /* Called on the thread of the call it was given to, at most about 20 times a second and once at the
  * end. A non-zero return cancels the call (DSV4_ERR_CANCELLED). It must not call into the same
  * session or engine. */
 typedef int32_t (*dsv4_progress_fn)(void* user, dsv4_progress_phase phase, uint64_t done,
-                                    uint64_t total);
+                                    uint64_t total, dsv4_progress_unit unit);
 
 typedef struct dsv4_engine_options {
   uint32_t struct_size;

@@ -39,6 +39,11 @@ DSV4_API dsv4_status dsv4_error_code(const dsv4_error* error) DSV4_NOEXCEPT;
  * the error; "" for NULL. */
 DSV4_API const char* dsv4_error_message(const dsv4_error* error) DSV4_NOEXCEPT;
 
+/* The argument that was refused, as its declaration spells it: a parameter ("path"), an element
+ * ("ids[3]") or a field ("options.threads", "sampling.top_p", "messages[0].role"). Lives as long as
+ * the error; "" where no argument is at fault, or none alone, and for NULL. */
+DSV4_API const char* dsv4_error_argument(const dsv4_error* error) DSV4_NOEXCEPT;
+
 /* Accepts NULL. */
 DSV4_API void dsv4_error_free(dsv4_error* error) DSV4_NOEXCEPT;
 

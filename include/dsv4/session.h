@@ -44,6 +44,12 @@ DSV4_API dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** for
 DSV4_API dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling* sampling,
                                                dsv4_error** error) DSV4_NOEXCEPT;
 
+/* The parameters in effect: where 0 means another value, that one, and the model's defaults for a
+ * session that was given none. The arrays are views that live until the next non-const call on the
+ * session; stop_string_lengths is set. */
+DSV4_API dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4_sampling* sampling,
+                                               dsv4_error** error) DSV4_NOEXCEPT;
+
 /* Says which tokens may come next: clears in `allowed` the bits of those that must not. Token t is
  * bit t % 32 of allowed[t / 32], 0 <= t < vocab_size; all `words` words come with all bits set.
  * `tokens[0..count)` is the timeline, of it the first `prompt_tokens` the prompt; the others may be
@@ -126,10 +132,15 @@ typedef int32_t dsv4_finish;
 #define DSV4_FINISH_STOP ((dsv4_finish)1)         /* the model ended its turn, or a stop did */
 #define DSV4_FINISH_LENGTH ((dsv4_finish)2)       /* max_tokens reached */
 #define DSV4_FINISH_CONTEXT_FULL ((dsv4_finish)3) /* the context holds no further token */
+/* As STOP, but the turn calls tools: dsv4_session_step_events alone, which reads them. */
+#define DSV4_FINISH_TOOL_CALL ((dsv4_finish)4)
+/* The call failed, as CANCELLED or otherwise; not the end of the turn: a further call goes on. */
+#define DSV4_FINISH_CANCELLED ((dsv4_finish)5)
+#define DSV4_FINISH_ERROR ((dsv4_finish)6)
 
 typedef struct dsv4_step_result {
   uint32_t struct_size;
-  int32_t token; /* the token that this step added; -1: none (dsv4_engine_step alone) */
+  int32_t token; /* the token that this step added; -1: none (dsv4_engine_step, or a failure) */
   dsv4_finish finish;
   uint32_t text_length; /* bytes of text */
   /* The text that became complete with this token: whole UTF-8 characters, never the end-of-turn
@@ -151,7 +162,8 @@ typedef struct dsv4_step_result {
  *
  * Errors, after which the session goes on where it was: INVALID_ARGUMENT when the session is empty
  * or no token may come, CONTEXT_FULL when no further token fits, OUT_OF_BLOCKS, CANCELLED. What was
- * computed of the prompt is kept. */
+ * computed of the prompt is kept. *result then has no token, no text and a finish of its own:
+ * CONTEXT_FULL, CANCELLED or ERROR; after BUSY and a wrong argument it is as it was. */
 DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 

@@ -4,14 +4,30 @@
 // Messages are one line, name the file, key, tensor or value at fault, and its limit.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace dsv4 {
 
 template <class... Args>
 absl::Status InvalidArgument(const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(args...));
+}
+// `status`, which carries from here on that `argument` is at fault: a parameter of the call, or a
+// field of one, as the public header spells it. Unless it is OK or names one already.
+absl::Status WithArgument(absl::Status status, absl::string_view argument);
+// The argument that `status` names is a field of `owner`: "threads" becomes "options.threads".
+absl::Status WithArgumentOf(absl::Status status, absl::string_view owner);
+// "" when there is none.
+std::string ArgumentOf(const absl::Status& status);
+
+// InvalidArgument of `argument`, with which the message begins.
+template <class... Args>
+absl::Status InvalidValue(absl::string_view argument, const Args&... args) {
+  return WithArgument(InvalidArgument(argument, args...), argument);
 }
 template <class... Args>
 absl::Status NotFound(const Args&... args) {

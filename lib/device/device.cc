@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& option
   if (options.index != 0)
     return InvalidArgument("device cpu:", options.index, ": the only cpu device is 0");
   if (options.threads < 0 || options.threads > kMaxCpuThreads) {
-    return InvalidArgument("threads ", options.threads, " is not in 0..", kMaxCpuThreads);
+    return InvalidValue("threads", " ", options.threads, " is not in 0..", kMaxCpuThreads);
   }
   return std::make_unique<CpuDevice>(options.threads == 0 ? UsableCores() : options.threads);
 }

@@ -130,14 +130,16 @@ absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
     }
   }
   const bool reasons = timeline_.OpensReasoning(tokens.back());
-  DSV4_ASSIGN_OR_RETURN(const StepResult step, session_->Step());
+  DSV4_ASSIGN_OR_RETURN(StepResult step, session_->Step());
   ++session_tokens_;
   if (!turn_) BeginTurn(reasons);
   const std::vector<int32_t>& ends = session_->engine()->eos_tokens();
   const bool ended = std::find(ends.begin(), ends.end(), step.token) != ends.end();
   if (!ended) turn_->ids.push_back(step.token);
   Feed(step.text, sink);
-  if (step.finish != Finish::kNone) FinishTurn(ended, sink);
+  if (step.finish == Finish::kNone) return step;
+  const bool calls = FinishTurn(ended, sink);
+  if (calls && step.finish == Finish::kStop) step.finish = Finish::kToolCall;
   return step;
 }
 
@@ -176,6 +178,8 @@ void Conversation::Record(const ParserEvent& event) {
       turn_->unfinished = event.unfinished;
       return;
     case ParserEvent::Kind::kToolCallEnd:
+      turn_->calls = true;
+      return;
     case ParserEvent::Kind::kMalformed:
       return;
   }
@@ -191,7 +195,7 @@ void Conversation::EndTurn(Sink sink) {
   FinishTurn(/*ended=*/false, sink);
 }
 
-void Conversation::FinishTurn(bool ended, Sink sink) {
+bool Conversation::FinishTurn(bool ended, Sink sink) {
   const auto deliver = [&](const ParserEvent& event) {
     Record(event);
     sink(event);
@@ -201,7 +205,9 @@ void Conversation::FinishTurn(bool ended, Sink sink) {
   for (ToolCall& call : turn_->reply.tool_calls) MakeReadable(&call.arguments);
   sampled_.push_back(AsSampled(ended));
   messages_.push_back(std::move(turn_->reply));
+  const bool calls = turn_->calls;
   turn_.reset();
+  return calls;
 }
 
 // A turn cut within tool markup is rendered from its message, whose calls are whole.

@@ -77,6 +77,7 @@ class Conversation {
     std::string text{};  // that the session gave for `ids`
     bool reasons = false;
     bool unfinished = false;  // ends within tool markup
+    bool calls = false;       // tools, at least one call of which is whole
   };
   Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline);
   Conversation(const Conversation&) = default;
@@ -84,8 +85,8 @@ class Conversation {
   void BeginTurn(bool reasons);
   void Record(const ParserEvent& event);
   void Feed(absl::string_view text, Sink sink);
-  // `ended`: by the model.
-  void FinishTurn(bool ended, Sink sink);
+  // `ended`: by the model. Whether the turn calls tools.
+  bool FinishTurn(bool ended, Sink sink);
   std::optional<SampledTurn> AsSampled(bool ended) const;
   // Makes `ids` spell `text`, of which they spell more. False when they spell something else.
   bool CutTo(absl::string_view text, std::vector<int32_t>* ids) const;

@@ -25,7 +25,8 @@ template <class T>
 absl::StatusOr<T> OptionOr(const char* name, T value, T fallback, T max) {
   if (value == 0) return std::min(fallback, max);
   if (value < 0 || value > max) {
-    return InvalidArgument("option ", name, " = ", value, " is not in 1..", max);
+    return WithArgument(InvalidArgument("option ", name, " = ", value, " is not in 1..", max),
+                        name);
   }
   return value;
 }
@@ -43,8 +44,9 @@ absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
   if (!options.cache_format) return bf16_numbers ? RowFormat::kPacked : RowFormat::kF32;
   const RowFormat format = *options.cache_format;
   const auto refused = [&](const auto&... reason) {
-    return Unsupported("option cache_format = ", RowFormatName(format), " with ",
-                       NumericsName(options.numerics), " numerics: ", reason...);
+    return WithArgument(Unsupported("option cache_format = ", RowFormatName(format), " with ",
+                                    NumericsName(options.numerics), " numerics: ", reason...),
+                        "cache_format");
   };
   switch (format) {
     case RowFormat::kPacked:

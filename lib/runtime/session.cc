@@ -65,11 +65,13 @@ SamplingParams Session::DefaultSampling(const Engine& engine) {
 absl::Status Session::SetSampling(const SamplingParams& sampling) {
   const int32_t max_drafts = engine_->info().max_draft_tokens;
   if (sampling.draft_tokens > max_drafts) {
-    return InvalidArgument("draft_tokens is ", sampling.draft_tokens,
-                           "; the engine was opened with max_draft_tokens = ", max_drafts);
+    return InvalidValue("draft_tokens", " is ", sampling.draft_tokens,
+                        "; the engine was opened with max_draft_tokens = ", max_drafts);
   }
   if (!sampling.stop_strings.empty() && !decoder_.has_value()) {
-    return Unsupported("stop_strings need a tokenizer; the model folder has no tokenizer.json");
+    return WithArgument(
+        Unsupported("stop_strings need a tokenizer; the model folder has no tokenizer.json"),
+        "stop_strings");
   }
   DSV4_ASSIGN_OR_RETURN(StopStrings stop_strings, StopStrings::Create(sampling.stop_strings));
   DSV4_RETURN_IF_ERROR(timeline_.chooser().SetParams(sampling));
@@ -88,23 +90,24 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
                                          const SyncOptions& options) {
   const int64_t count = static_cast<int64_t>(tokens.size());
   const int64_t limit = engine_->info().context_tokens, vocab = engine_->config().vocab_size;
-  if (count == 0) return InvalidArgument("the token list is empty");
+  if (count == 0) return WithArgument(InvalidArgument("the token list is empty"), "tokens");
   if (count > limit) {
     return ContextFull("the prompt has ", count, " tokens; the context holds ", limit);
   }
   for (int64_t i = 0; i < count; ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab) {
-      return InvalidArgument("token ", i, " is ", tokens[i], ", not in 0..", vocab - 1);
+      return WithArgument(
+          InvalidArgument("token ", i, " is ", tokens[i], ", not in 0..", vocab - 1), "tokens");
     }
   }
   const PromptLogProbs& log_probs = options.log_probs;
   if (log_probs.begin < 0 || log_probs.begin > count) {
-    return InvalidArgument("log_probs_begin is ", log_probs.begin, "; expected 0 (none) to ",
-                           count);
+    return InvalidValue("log_probs_begin", " is ", log_probs.begin, "; expected 0 (none) to ",
+                        count);
   }
   if (log_probs.count < 0 || log_probs.count > kMaxLogProbs) {
-    return InvalidArgument("log_probs_count is ", log_probs.count, "; expected 0 to ",
-                           kMaxLogProbs);
+    return InvalidValue("log_probs_count", " is ", log_probs.count, "; expected 0 to ",
+                        kMaxLogProbs);
   }
   const absl::Span<const int32_t> own = timeline_.tokens();
   const int64_t common =
@@ -148,7 +151,7 @@ absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
 }
 
 absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& progress) {
-  if (max_tokens < 0) return InvalidArgument("max_tokens ", max_tokens, " is negative");
+  if (max_tokens < 0) return InvalidValue("max_tokens", " ", max_tokens, " is negative");
   timeline_.ForgetCancel();
   const int64_t pending = timeline_.pending();
   DSV4_RETURN_IF_ERROR(
@@ -320,7 +323,7 @@ void Session::ReplayText() {
 
 absl::StatusOr<int64_t> Session::Rewind(int64_t position) {
   if (position < 0 || position > timeline_.delivered()) {
-    return InvalidArgument("position ", position, " is not in 0..", timeline_.delivered());
+    return InvalidValue("position", " ", position, " is not in 0..", timeline_.delivered());
   }
   timeline_.Truncate(position);
   log_probs_position_ = -1;

@@ -20,7 +20,8 @@
 
 namespace dsv4 {
 
-enum class Finish : int32_t { kNone, kStop, kLength, kContextFull };
+// kToolCall: as kStop, of a turn that calls tools (Conversation alone).
+enum class Finish : int32_t { kNone, kStop, kLength, kContextFull, kToolCall };
 
 struct SyncOptions {
   // Tokens from its position on are computed even where their rows are at hand.

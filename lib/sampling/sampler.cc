@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/sampling/keep_most_likely.h"
@@ -67,10 +68,11 @@ absl::Status Sampler::SetParams(const SamplingParams& params) {
   for (size_t i = 0; i < params.forced_tokens.size(); ++i) {
     const int32_t token = params.forced_tokens[i];
     if (!Contains(with_text_, token))
-      return InvalidArgument("forced_tokens[", i, "] is token ", token, ", which has no text");
+      return InvalidValue(absl::StrCat("forced_tokens[", i, "]"), " is token ", token,
+                          ", which has no text");
     if (!Contains(choosable, token))
-      return InvalidArgument("forced_tokens[", i, "] is token ", token,
-                             ", which banned_tokens holds, too");
+      return InvalidValue(absl::StrCat("forced_tokens[", i, "]"), " is token ", token,
+                          ", which banned_tokens holds, too");
   }
   params_ = params;
   choosable_ = std::move(choosable);

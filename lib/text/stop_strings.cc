@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/text/unicode.h"
 
@@ -10,16 +11,17 @@ namespace dsv4 {
 
 absl::StatusOr<StopStrings> StopStrings::Create(absl::Span<const std::string> strings) {
   if (strings.size() > kMaxStrings)
-    return InvalidArgument("stop_strings has ", strings.size(), " strings; expected at most ",
-                           kMaxStrings);
+    return InvalidValue("stop_strings", " has ", strings.size(), " strings; expected at most ",
+                        kMaxStrings);
   StopStrings stops;
   for (size_t i = 0; i < strings.size(); ++i) {
     const std::string& bytes = strings[i];
     if (bytes.empty() || bytes.size() > kMaxBytes)
-      return InvalidArgument("stop_strings[", i, "] has ", bytes.size(), " bytes; expected 1 to ",
-                             kMaxBytes);
+      return InvalidValue(absl::StrCat("stop_strings[", i, "]"), " has ", bytes.size(),
+                          " bytes; expected 1 to ", kMaxBytes);
     if (ValidUtf8Prefix(bytes) < bytes.size())
-      return InvalidArgument("stop_strings[", i, "] is not UTF-8 at byte ", ValidUtf8Prefix(bytes));
+      return InvalidValue(absl::StrCat("stop_strings[", i, "]"), " is not UTF-8 at byte ",
+                          ValidUtf8Prefix(bytes));
     Pattern pattern{bytes, std::vector<uint16_t>(bytes.size() + 1)};
     size_t border = 0;
     for (size_t n = 1; n < bytes.size(); ++n) {

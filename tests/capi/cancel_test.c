@@ -100,7 +100,10 @@ static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
     const dsv4_status status = dsv4_session_step(canceller.session, &step, NULL);
     EXPECT(status == DSV4_OK || status == DSV4_ERR_CANCELLED);
     cancelled += status == DSV4_ERR_CANCELLED;
-    if (status == DSV4_OK) EXPECT(step.token == answer[i++]);
+    if (status == DSV4_OK)
+      EXPECT(step.token == answer[i++]);
+    else
+      EXPECT(step.finish == DSV4_FINISH_CANCELLED && step.token == -1 && step.text_length == 0);
     EXPECT_OK(dsv4_session_tokens(canceller.session, &tokens, &count, &error));
     EXPECT(count == (size_t)(kPrompt + i));
     if (cancelled == 3) set_running(&canceller, 0);
@@ -111,9 +114,9 @@ static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
   EXPECT(pthread_mutex_destroy(&canceller.mutex) == 0);
 }
 
-static int32_t cancel_session(void* user, dsv4_progress_phase phase, uint64_t done,
-                              uint64_t total) {
-  (void)phase, (void)done, (void)total;
+static int32_t cancel_session(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                              dsv4_progress_unit unit) {
+  (void)phase, (void)done, (void)total, (void)unit;
   dsv4_session_cancel(user);
   return 0;
 }

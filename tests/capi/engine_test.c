@@ -10,7 +10,8 @@ struct progress {
   int32_t answer;
 };
 
-static int32_t note_progress(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+static int32_t note_progress(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                             dsv4_progress_unit unit) {
   struct progress* progress = user;
   EXPECT(done <= total);
   EXPECT(progress->calls == 0 || done >= progress->done);
@@ -18,6 +19,7 @@ static int32_t note_progress(void* user, dsv4_progress_phase phase, uint64_t don
   progress->phase = phase;
   progress->done = done;
   progress->total = total;
+  EXPECT(unit == DSV4_UNIT_BYTES);
   return progress->answer;
 }
 

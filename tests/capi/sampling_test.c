@@ -270,6 +270,74 @@ static void test_old_size(dsv4_engine* engine) {
   EXPECT(sampling.temperature == 0 && sampling.banned_count == 0x5555555555555555u);
 }
 
+/* What is in effect can be read back, and be given again. */
+static void test_read_back(dsv4_engine* engine) {
+  static const int32_t kBanned[] = {5, 6}, kBiased[] = {7}, kForced[] = {300}, kStops[] = {301};
+  static const float kBiases[] = {1.5f};
+  static const char* const kStrings[] = {"\n\n", "."};
+  dsv4_sampling given = DSV4_SAMPLING_INIT, defaults = DSV4_SAMPLING_INIT;
+  dsv4_sampling read = DSV4_SAMPLING_INIT;
+  dsv4_session* session = open_session(engine, NULL);
+  dsv4_session* fork = NULL;
+  int i;
+  EXPECT_OK(dsv4_sampling_init(engine, &defaults, &error));
+  EXPECT_OK(dsv4_session_get_sampling(session, &read, &error));
+  EXPECT(read.temperature == defaults.temperature && read.top_k == defaults.top_k);
+  EXPECT(read.top_p == (defaults.top_p == 0 ? 1 : defaults.top_p) && read.repetition_penalty == 1);
+  EXPECT(read.banned_count == 0 && read.stop_string_count == 0 && read.bias_count == 0);
+
+  given.temperature = 0.75f;
+  given.top_k = 9;
+  given.min_p = 0.125f;
+  given.presence_penalty = -0.5f;
+  given.frequency_penalty = 0.25f;
+  given.seed = UINT64_MAX;
+  given.max_tokens = 77;
+  given.max_thinking_tokens = 78;
+  given.log_probs = 3;
+  given.banned_tokens = kBanned;
+  given.banned_count = 2;
+  given.bias_tokens = kBiased;
+  given.biases = kBiases;
+  given.bias_count = 1;
+  given.forced_tokens = kForced;
+  given.forced_count = 1;
+  given.stop_tokens = kStops;
+  given.stop_token_count = 1;
+  given.stop_strings = kStrings;
+  given.stop_string_count = 2;
+  EXPECT_OK(dsv4_session_set_sampling(session, &given, &error));
+  EXPECT_OK(dsv4_session_fork(session, &fork, &error));
+  EXPECT_OK(dsv4_session_get_sampling(session, &read, &error));
+  for (i = 0; i < 3; ++i) {
+    EXPECT(read.temperature == 0.75f && read.top_k == 9 && read.top_p == 1);
+    EXPECT(read.min_p == 0.125f && read.repetition_penalty == 1);
+    EXPECT(read.presence_penalty == -0.5f && read.frequency_penalty == 0.25f);
+    EXPECT(read.seed == UINT64_MAX && read.max_tokens == 77 && read.max_thinking_tokens == 78);
+    EXPECT(read.log_probs == 3 && read.draft_tokens == 0);
+    EXPECT(read.banned_count == 2 && read.banned_tokens[0] == 5 && read.banned_tokens[1] == 6);
+    EXPECT(read.bias_count == 1 && read.bias_tokens[0] == 7 && read.biases[0] == 1.5f);
+    EXPECT(read.forced_count == 1 && read.forced_tokens[0] == 300);
+    EXPECT(read.stop_token_count == 1 && read.stop_tokens[0] == 301);
+    EXPECT(read.stop_string_count == 2 && read.stop_string_lengths[0] == 2);
+    EXPECT(memcmp(read.stop_strings[0], "\n\n", 2) == 0);
+    EXPECT(read.stop_string_lengths[1] == 1 && read.stop_strings[1][0] == '.');
+    /* Given as it was read; then as a fork has it. */
+    if (i == 0) EXPECT_OK(dsv4_session_set_sampling(session, &read, &error));
+    EXPECT_OK(dsv4_session_get_sampling(i == 0 ? session : fork, &read, &error));
+    if (i == 1) dsv4_session_close(session);
+  }
+  given.top_p = 2;
+  EXPECT_FAILS(dsv4_session_set_sampling(fork, &given, &error), DSV4_ERR_INVALID_ARGUMENT, "top_p");
+  EXPECT_OK(dsv4_session_get_sampling(fork, &read, &error));
+  EXPECT(read.top_p == 1);
+  EXPECT_FAILS(dsv4_session_get_sampling(fork, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "sampling is NULL");
+  EXPECT_FAILS(dsv4_session_get_sampling(NULL, &read, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "session is NULL");
+  dsv4_session_close(fork);
+}
+
 int main(void) {
   dsv4_engine* engine = open_bundled();
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
@@ -331,6 +399,7 @@ int main(void) {
   test_thinking_budget(engine);
   test_drafts(engine);
   test_old_size(engine);
+  test_read_back(engine);
   dsv4_engine_close(engine);
   return 0;
 }

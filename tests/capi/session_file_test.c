@@ -48,13 +48,15 @@ struct watcher {
   uint64_t done, total;
 };
 
-static int32_t watch(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+static int32_t watch(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                     dsv4_progress_unit unit) {
   struct watcher* watcher = user;
   EXPECT(phase == watcher->phase && watcher->done < done && done <= total);
   EXPECT(watcher->calls == 0 || watcher->total == total);
   ++watcher->calls;
   watcher->done = done;
   watcher->total = total;
+  EXPECT(unit == DSV4_UNIT_BYTES);
   return watcher->cancels;
 }
 
@@ -136,20 +138,24 @@ static void test_refusals(dsv4_engine* engine, const char* path) {
   dsv4_session* session = open_session(engine, NULL);
   size_t needed = 0;
   uint8_t byte = 0;
-  EXPECT_FAILS(dsv4_session_save(NULL, path, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
-  EXPECT_FAILS(dsv4_session_save(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
-  EXPECT_FAILS(dsv4_session_save(session, "/nonexistent/file", NULL, NULL, &error), DSV4_ERR_NOT_FOUND,
-               "/nonexistent/file");
+  EXPECT_FAILS(dsv4_session_save(NULL, path, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "session is NULL");
+  EXPECT_FAILS(dsv4_session_save(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "path is NULL");
+  EXPECT_FAILS(dsv4_session_save(session, "/nonexistent/file", NULL, NULL, &error),
+               DSV4_ERR_NOT_FOUND, "/nonexistent/file");
   EXPECT_FAILS(dsv4_session_save_memory(session, NULL, 1, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "data is NULL");
   EXPECT_FAILS(dsv4_session_save_memory(session, &byte, 1, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "needed is NULL");
-  EXPECT_FAILS(dsv4_session_load(NULL, path, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
-  EXPECT_FAILS(dsv4_session_load(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
-  EXPECT_FAILS(dsv4_session_load(session, "/nonexistent/file", NULL, NULL, &error), DSV4_ERR_NOT_FOUND,
-               "/nonexistent/file");
-  EXPECT_FAILS(dsv4_session_load(session, MODEL "/config.json", NULL, NULL, &error), DSV4_ERR_CORRUPT,
-               "config.json: not a saved session");
+  EXPECT_FAILS(dsv4_session_load(NULL, path, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "session is NULL");
+  EXPECT_FAILS(dsv4_session_load(session, NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "path is NULL");
+  EXPECT_FAILS(dsv4_session_load(session, "/nonexistent/file", NULL, NULL, &error),
+               DSV4_ERR_NOT_FOUND, "/nonexistent/file");
+  EXPECT_FAILS(dsv4_session_load(session, MODEL "/config.json", NULL, NULL, &error),
+               DSV4_ERR_CORRUPT, "config.json: not a saved session");
   EXPECT_FAILS(dsv4_session_load_memory(session, NULL, 1, &error), DSV4_ERR_INVALID_ARGUMENT,
                "data is NULL");
   EXPECT_FAILS(dsv4_session_load_memory(session, NULL, 0, &error), DSV4_ERR_CORRUPT, "too few");

@@ -166,6 +166,8 @@ static void test_limits(dsv4_engine* engine) {
   EXPECT_OK(dsv4_session_sync(session, prompt, count, NULL, NULL, &error));
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_CONTEXT_FULL);
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_CONTEXT_FULL, "14");
+  EXPECT(step.finish == DSV4_FINISH_CONTEXT_FULL && step.token == -1);
+  EXPECT(step.text_length == 0 && strcmp(step.text, "") == 0);
   dsv4_session_close(session);
   dsv4_engine_close(small);
 }
@@ -190,12 +192,14 @@ static void test_seed(dsv4_engine* engine) {
   EXPECT(strcmp(texts[0], texts[2]) != 0);
 }
 
-static int32_t count_calls(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+static int32_t count_calls(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                           dsv4_progress_unit unit) {
   uint64_t* calls = user; /* how many, and the last done and total */
   EXPECT(phase == DSV4_PROGRESS_PREFILL);
   ++calls[0];
   calls[1] = done;
   calls[2] = total;
+  EXPECT(unit == DSV4_UNIT_TOKENS);
   return 0;
 }
 

@@ -46,18 +46,22 @@ static void* intrude(void* argument) {
   return NULL;
 }
 
-static int32_t call_intruder(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+static int32_t call_intruder(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                             dsv4_progress_unit unit) {
   struct intruder* intruder = user;
   pthread_t thread;
   EXPECT(phase == DSV4_PROGRESS_PREFILL && done <= total);
   if (intruder->calls++ > 0) return 0;
   EXPECT(pthread_create(&thread, NULL, intrude, intruder) == 0);
   EXPECT(pthread_join(thread, NULL) == 0);
+  EXPECT(unit == DSV4_UNIT_TOKENS);
   return 0;
 }
 
-static int32_t cancel(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total) {
+static int32_t cancel(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                      dsv4_progress_unit unit) {
   (void)user, (void)phase, (void)done, (void)total;
+  EXPECT(unit == DSV4_UNIT_TOKENS);
   return 1;
 }
 

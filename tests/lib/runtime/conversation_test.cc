@@ -168,7 +168,7 @@ TEST_CASE("tool calls and their results, with thinking on and off") {
   for (const ChatOptions& options : {kChat, kThinking}) {
     Chat chat(ParseMessages(kWeather).value(), options);
     const Turn calls = chat.Generate();
-    REQUIRE(calls.finish == Finish::kStop);
+    REQUIRE(calls.finish == Finish::kToolCall);
     REQUIRE(chat->reply()->reasoning_content.empty() == (options.mode == ThinkingMode::kChat));
     const std::vector<ToolCall>& made = chat->reply()->tool_calls;
     REQUIRE(made.size() == 2);
@@ -362,7 +362,7 @@ TEST_CASE("a call that ends the reasoning without its token") {
   for (const ChatOptions& options : {kKeeping, kThinking}) {
     Chat chat({User("Hi")}, options, Saying("A call." + CallOf("1")));
     const Turn turn = chat.Generate();
-    REQUIRE(turn.finish == Finish::kStop);
+    REQUIRE(turn.finish == Finish::kToolCall);
     REQUIRE(chat->reply()->reasoning_content == "A call.");
     REQUIRE(chat->reply()->tool_calls.at(0).arguments == R"({"a": 1})");
     REQUIRE_OK(chat->Append({User("And now?")}));
@@ -376,7 +376,7 @@ TEST_CASE("arguments that are nested too deeply do not end the conversation") {
   const std::string deep = std::string(1000, '[') + std::string(1000, ']');
   Chat chat({User("Hi")}, kChat, Saying(CallOf(deep)), /*context_tokens=*/4096);
   const Turn turn = chat.Generate(3000);
-  REQUIRE(turn.finish == Finish::kStop);
+  REQUIRE(turn.finish == Finish::kToolCall);
   REQUIRE(turn.log.Joined(Kind::kToolCallArguments, 0) == R"({"a": )" + deep + "}");
   REQUIRE(chat->reply()->tool_calls.at(0).arguments ==
           R"({"arguments": "{\"a\": )" + deep + R"(}"})");
@@ -469,7 +469,7 @@ TEST_CASE("calls that are cut are closed") {
     for (const int steps : {3, 8, 14, 20, 26, 30, 36, 45, 60}) {
       Chat chat(ParseMessages(kWeather).value(), options);
       Turn turn = chat.Generate(steps);
-      if (turn.finish == Finish::kStop) continue;
+      if (turn.finish == Finish::kStop || turn.finish == Finish::kToolCall) continue;
       chat->EndTurn([&](const ParserEvent& event) { turn.log.Add(event); });
       inside += turn.log.events().back().unfinished;
       REQUIRE_OK(chat->Append({User("Thanks.")}));
