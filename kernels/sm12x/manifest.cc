@@ -7,7 +7,10 @@ namespace dsv4 {
 
 Manifest Sm12xManifest() {
   static const KernelEntry entries[] = {
-      kSm12xEmbedRows, kSm12xHcPre, kSm12xHcPost, kSm12xHcHead, kSm12xMtpCombine, kSm12xRmsNorm,
+      kSm12xEmbedRows,  kSm12xHcPre,      kSm12xHcPost,         kSm12xHcHead,
+      kSm12xMtpCombine, kSm12xRmsNorm,    kSm12xRopeTable,      kSm12xQkvPrepare,
+      kSm12xCompressKv, kSm12xIndexQuery, kSm12xIndexScoreTopk, kSm12xSparseAttention,
+      kSm12xCopyRows,
   };
   return entries;
 }

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// compress_kv: per element and group, softmax(z + ape) . k over the group's rows (at ratio 4 also
+// over the previous group's part A), online; the pooled row's RMSNorm, RoPE and quantiser; saves of
+// the state.
+// Contract: kernels/op/attention.h; rows packed or bf16, index keys index_fp4.
+// Roofline: 8 w bytes in a row and 12 d (ratio 128) or 36 d (ratio 4) a state: latency at one row,
+// bandwidth at many.
+// Plan: a block a row of the step, of a thread an element. It has work where a group ends at its
+// row or a state is saved behind it, and then runs through the rows of that group (and of the
+// previous one), beginning with the state where the group began before the step. A save in the
+// middle of a group runs through its rows once more, at most 127. The first warp finishes the row.
+// Exponentials and sums are pairs of f32, rounded to f32 once a row of the group, as the state is.
+// Edge cases: padding rows; the first group of a sequence has no previous one.
+#include "kernels/op/attention.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/row_math.cuh"
+
+namespace dsv4 {
+namespace {
+
+using namespace sm12x;  // NOLINT: the device code of this file
+
+// exp(hi + lo) for hi <= 0, to about 2^-28 of it; 0 below the normal numbers.
+__device__ __forceinline__ TwoFloat Exp(float hi, float lo) {
+  if (hi < -87.0f) return {0, 0};
+  const float n = rintf(hi * 1.44269504f);
+  // ln 2 in three parts; n has seven bits, so that its product with the first is exact.
+  TwoFloat r{__fmaf_rn(n, -0.693359375f, hi), 0};
+  constexpr double kRest = 0.693359375 - 0.69314718055994530942;
+  constexpr auto kSecond = static_cast<float>(kRest);
+  r.AddProduct(n, kSecond);
+  r.lo += __fmaf_rn(n, static_cast<float>(kRest - kSecond), lo);
+  const float x = r.hi;
+  float q = 1.0f / 40320;
+  q = __fmaf_rn(q, x, 1.0f / 5040);
+  q = __fmaf_rn(q, x, 1.0f / 720);
+  q = __fmaf_rn(q, x, 1.0f / 120);
+  q = __fmaf_rn(q, x, 1.0f / 24);
+  q = __fmaf_rn(q, x, 1.0f / 6);
+  q = __fmaf_rn(q, x, 0.5f);
+  TwoFloat sum{1, 0};
+  sum.Add(x);
+  sum.Add(__fmaf_rn(__fmul_rn(x, x), q, __fmaf_rn(r.lo, x, r.lo)));
+  const float power = __int_as_float((static_cast<int>(n) + 127) << 23);
+  return {sum.hi * power, sum.lo * power};
+}
+
+// a * factor + b.
+__device__ __forceinline__ TwoFloat ScaledSum(float a, TwoFloat factor, float b) {
+  TwoFloat out{__fmul_rn(a, factor.hi), 0};
+  const float rest = __fmaf_rn(a, factor.lo, __fmaf_rn(a, factor.hi, -out.hi));
+  out.Add(b);
+  out.lo += rest;
+  return out;
+}
+
+// exp(low - high) for low <= high.
+__device__ __forceinline__ TwoFloat ExpOfDifference(float low, float high) {
+  const float difference = __fsub_rn(low, high);
+  const float part = __fsub_rn(difference, low);
+  const float error = __fsub_rn(__fsub_rn(low, __fsub_rn(difference, part)), __fadd_rn(high, part));
+  return Exp(difference, difference < -87.0f ? 0.0f : error);
+}
+
+// An online-softmax triple of one element.
+struct Pool {
+  float largest = -INFINITY, weights = 0, weighted = 0;
+
+  __device__ __forceinline__ void Load(const float* triple, int dim) {
+    largest = triple[0];
+    weights = triple[dim];
+    weighted = triple[2 * dim];
+  }
+  __device__ __forceinline__ void Add(float k, float score) {
+    // One of the two factors is 1.
+    const bool rises = score > largest;
+    const TwoFloat e = rises ? ExpOfDifference(largest, score) : ExpOfDifference(score, largest);
+    weights = (rises ? ScaledSum(weights, e, 1.0f) : ScaledSum(1.0f, e, weights)).Rounded();
+    weighted = (rises ? ScaledSum(weighted, e, k) : ScaledSum(k, e, weighted)).Rounded();
+    largest = rises ? score : largest;
+  }
+
+  // The pooled value.
+  __device__ __forceinline__ float Finish() const { return __fdiv_rn(weighted, weights); }
+  // That of the entries of both.
+  __device__ __forceinline__ float FinishWith(const Pool& other) const {
+    // One of the two factors is 1.
+    const bool mine = other.largest > largest;
+    const TwoFloat e =
+        mine ? ExpOfDifference(largest, other.largest) : ExpOfDifference(other.largest, largest);
+    const TwoFloat above =
+        mine ? ScaledSum(weighted, e, other.weighted) : ScaledSum(other.weighted, e, weighted);
+    const TwoFloat below =
+        mine ? ScaledSum(weights, e, other.weights) : ScaledSum(other.weights, e, weights);
+    const float quotient = __fdiv_rn(above.hi, below.hi);
+    const float rest =
+        __fmaf_rn(-quotient, below.hi, above.hi) + __fmaf_rn(-quotient, below.lo, above.lo);
+    return quotient + __fdiv_rn(rest, below.hi);
+  }
+};
+
+__device__ __forceinline__ void StoreOrClear(bool present, const Pool& pool, float* triple,
+                                             int dim) {
+  triple[0] = present ? pool.largest : 0;
+  triple[dim] = present ? pool.weights : 0;
+  triple[2 * dim] = present ? pool.weighted : 0;
+}
+
+// One element's way through the rows of one sequence; `offset` of it in k, z and ape: part B of
+// ratio 4 lies behind part A.
+struct Column {
+  const float *k, *z;  // of the sequence's first row
+  const float* ape;
+  int64_t width;
+  int ratio;
+  int64_t first_position;
+
+  // Adds rows [begin, end), all of one group.
+  __device__ __forceinline__ void AddRows(int64_t begin, int64_t end, int offset,
+                                          Pool* pool) const {
+#pragma unroll 2
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t entry = (first_position + i) % ratio;
+      const int64_t at = i * width + offset;
+      pool->Add(k[at], __fadd_rn(z[at], ape[entry * width + offset]));
+    }
+  }
+};
+
+template <int kDim>
+__global__ void __launch_bounds__(kDim)
+    compress_kv_kernel(const __grid_constant__ CompressKvParams p,
+                       const __grid_constant__ StepRows step) {
+  __shared__ __align__(16) uint16_t pooled_row[kDim];
+  const int64_t t = blockIdx.x;
+  const int32_t index = step.sequence_of[t];
+  if (index < 0) return;
+  const SequenceRows& s = step.sequences[index];
+  const int64_t i = t - s.first_row, first_position = s.first_position;
+  const int64_t position = first_position + i;
+  const bool ends = (position + 1) % p.ratio == 0;
+  float* save = nullptr;
+  for (int32_t n = s.save_count - 1; n >= 0; --n) {
+    const int32_t row = s.saves[n].row;
+    if (row == i + 1) {
+      save = reinterpret_cast<float*>(s.saves[n].state + p.state_offset_bytes) + threadIdx.x;
+    }
+    if (row <= i + 1) break;
+  }
+  if (!ends && save == nullptr) return;
+
+  const bool overlapping = p.ratio == kCsaRatio;
+  const int64_t width = overlapping ? 2 * kDim : kDim;
+  const int64_t origin = s.first_row * width + threadIdx.x;
+  const Column column{p.k + origin, p.z + origin, p.ape + threadIdx.x,
+                      width,        p.ratio,      first_position};
+  const float* in = reinterpret_cast<const float*>(s.state_in + p.state_offset_bytes) + threadIdx.x;
+  const int64_t begin = i - position % p.ratio;  // of the group; below 0: before the step
+  const int64_t first = begin < 0 ? 0 : begin;
+  const int part_b_offset = overlapping ? kDim : 0;
+
+  Pool part_b;
+  if (begin < 0) part_b.Load(in + (overlapping ? 6 * kDim : 0), kDim);
+  column.AddRows(first, i + 1, part_b_offset, &part_b);
+  Pool previous, part_a;
+  const bool has_previous = overlapping && position >= p.ratio;  // a group before this one
+  if (has_previous) {
+    // Part A of the previous group, which may have ended before the step or begun before it.
+    const int64_t previous_begin = begin - p.ratio;
+    if (begin <= 0) {
+      previous.Load(in, kDim);
+    } else {
+      if (previous_begin < 0) previous.Load(in + 3 * kDim, kDim);
+      column.AddRows(previous_begin < 0 ? 0 : previous_begin, begin, 0, &previous);
+    }
+  }
+  if (save != nullptr) {
+    if (overlapping) {
+      if (begin < 0) part_a.Load(in + 3 * kDim, kDim);
+      column.AddRows(first, i + 1, 0, &part_a);
+      const Pool last = {ends ? part_a.largest : previous.largest,
+                         ends ? part_a.weights : previous.weights,
+                         ends ? part_a.weighted : previous.weighted};
+      StoreOrClear(ends || has_previous, last, save, kDim);
+      StoreOrClear(!ends, part_a, save + 3 * kDim, kDim);
+    }
+    StoreOrClear(!ends, part_b, save + (overlapping ? 6 * kDim : 0), kDim);
+  }
+  if (!ends) return;
+
+  const float pooled = has_previous ? part_b.FinishWith(previous) : part_b.Finish();
+  pooled_row[threadIdx.x] = static_cast<uint16_t>(PackBf16(pooled, 0));
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t group = position / p.ratio, per_block = kGroupBlockTokens / p.ratio;
+  const int32_t block = s.group_blocks[group / per_block];
+  const int64_t slot = group % per_block;
+  const float* rope = (overlapping ? step.rope.group4 : step.rope.group128) + t * kKvRopeElements;
+  if constexpr (kDim == kKvRowElements) {
+    float x[2][8];
+    LoadBf16x8(pooled_row + lane * 8, x[0]);
+    LoadBf16x8(pooled_row + 256 + lane * 8, x[1]);
+    FinishKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
+  } else {
+    const auto load = [lane](const uint16_t* from, float(&out)[4]) {
+      const uint2 v = *reinterpret_cast<const uint2*>(from + lane * 4);
+      out[0] = Bf16Low(v.x), out[1] = Bf16High(v.x);
+      out[2] = Bf16Low(v.y), out[3] = Bf16High(v.y);
+    };
+    float x[4], weight[4];
+    load(pooled_row, x);
+    load(p.norm, weight);
+    TwoFloat squares;
+#pragma unroll
+    for (const float v : x) squares.Add(__fmul_rn(v, v));  // exact: v is bf16
+    const TwoFloat inverse = InverseRms(WarpSum(squares), kIndexKeyElements, p.eps);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[e] = RoundBf16(Scaled(__fmul_rn(x[e], weight[e]), inverse));
+    RotateTail(x, rope, lane);
+    Hadamard(x, lane);
+    StoreIndexKey(x, p.rows, block, slot, lane);
+  }
+}
+
+void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& params) {
+  const auto rows = static_cast<unsigned>(params.step->rows);
+  cudaStream_t stream = CudaStreamOf(context);
+  if (params.index_keys) {
+    compress_kv_kernel<kIndexKeyElements>
+        <<<rows, kIndexKeyElements, 0, stream>>>(params, *params.step);
+  } else {
+    compress_kv_kernel<kKvRowElements><<<rows, kKvRowElements, 0, stream>>>(params, *params.step);
+  }
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xCompressKv =
+    MakeEntry<CompressKvParams, &LaunchCompressKv, &SupportsSm12xRows<CompressKvParams>>(
+        "sm12x.compress_kv", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

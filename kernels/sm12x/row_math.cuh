@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic on rows that the attention operators share, one row of 512 or 128 elements by one
+// warp: RMSNorm, RoPE, the Hadamard rotation, the quantisers, and the cache's formats. Results are
+// as good as double, rounded to f32 and then to bf16 (docs/adr/0009), but made of f32 operations.
+//
+// A row of 512 lies in a warp as two halves: lane l holds elements 8 l .. 8 l + 7 of each 256. A
+// row of 128: lane l holds elements 4 l .. 4 l + 3.
+#pragma once
+
+#include "kernels/op/kv_layout.h"
+#include "kernels/sm12x/arch/fp8.cuh"
+#include "kernels/sm12x/arch/fragments.cuh"
+#include "kernels/sm12x/bf16.cuh"
+#include "kernels/sm12x/norm_row.cuh"
+#include "kernels/sm12x/quantized_rows.cuh"
+#include "kernels/sm12x/two_float.cuh"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4::sm12x {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// The elements, bf16 numbers, become their RoPE by one angle, rounded to bf16.
+__device__ __forceinline__ void Rotate(float* a, float* b, float cosine, float sine) {
+  const auto sum = [](float x, float y, float z, float w) {  // x y + z w
+    TwoFloat out{__fmul_rn(x, y), 0};
+    out.lo = __fmaf_rn(x, y, -out.hi);
+    out.AddProduct(z, w);
+    return RoundBf16(out.Rounded());
+  };
+  const float x = *a, y = *b;
+  *a = sum(x, cosine, y, -sine);
+  *b = sum(x, sine, y, cosine);
+}
+
+// RoPE of the last 64 elements of a row of 512, whose second half is `x`. `table` is 32 cosines, 32
+// sines.
+__device__ __forceinline__ void RotateTail(float (&x)[8], const float* table, int lane) {
+  if (lane < 24) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int pair = (lane - 24) * 4 + i;
+    Rotate(&x[2 * i], &x[2 * i + 1], table[pair], table[32 + pair]);
+  }
+}
+
+// The same for the last 64 of a row of 128.
+__device__ __forceinline__ void RotateTail(float (&x)[4], const float* table, int lane) {
+  if (lane < 16) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int pair = (lane - 16) * 2 + i;
+    Rotate(&x[2 * i], &x[2 * i + 1], table[pair], table[32 + pair]);
+  }
+}
+
+// Walsh-Hadamard transform of a row of 128 times 128^-0.5, rounded to bf16. Sums of bf16 numbers
+// are exact in f32 but where their exponents differ by 10 and more.
+__device__ __forceinline__ void Hadamard(float (&x)[4], int lane) {
+#pragma unroll
+  for (int half = 1; half < 4; half *= 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & half) != 0) continue;
+      const float a = x[i], b = x[i + half];
+      x[i] = a + b;
+      x[i + half] = a - b;
+    }
+  }
+#pragma unroll
+  for (int half = 1; half < 32; half *= 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float other = __shfl_xor_sync(kAllLanes, x[i], half);
+      x[i] = (lane & half) != 0 ? other - x[i] : x[i] + other;
+    }
+  }
+  constexpr double kScale = 0.08838834764831844055;  // 128^-0.5
+  constexpr auto kHigh = static_cast<float>(kScale);
+  constexpr TwoFloat kFactor{kHigh, static_cast<float>(kScale - kHigh)};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] = RoundBf16(Scaled(x[i], kFactor));
+}
+
+// The largest magnitude over eight neighbouring lanes.
+template <int kCount>
+__device__ __forceinline__ float LargestOfRun(const float (&x)[kCount]) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(x[i]));
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
+  }
+  return largest;
+}
+
+// The code of e2m1 nearest to `value`, ties to even; the largest magnitude beyond 6 and for NaN.
+__device__ __forceinline__ uint32_t EncodeE2M1(float value) {
+  const uint32_t bits = __float_as_uint(value), sign = bits >> 28 & 8u;
+  const float magnitude = fabsf(value);
+  if (!(magnitude < 6.0f)) return sign | 7u;
+  // Codes below 1 count steps of 0.5, the spacing of floats from 2^22 on.
+  if (magnitude < 1.0f) {
+    return sign | (__float_as_uint(__fadd_rn(magnitude, 0x1p22f)) - 0x4a800000u);
+  }
+  const uint32_t rounded =
+      ((bits & 0x7fffffffu) + 0x1fffffu + ((bits >> 22) & 1u)) >> 22;  // to one bit of mantissa
+  return sign | (rounded - (126u << 1));
+}
+
+__device__ __forceinline__ float DecodeE2M1(uint32_t code) {
+  const uint32_t m = code & 7u;
+  const float magnitude =
+      m < 2 ? static_cast<float>(m) * 0.5f : __uint_as_float((126u << 23) + (m << 22));
+  return (code & 8u) != 0 ? -magnitude : magnitude;
+}
+
+// fp4_act_quant of a row of 128: codes, and the ue8m0 scale of the lane's run of 32.
+__device__ __forceinline__ uint32_t QuantizeFp4(const float (&x)[4], uint32_t (&codes)[4]) {
+  const float largest = fmaxf(LargestOfRun(x), 6 * 0x1p-126f);
+  const uint32_t bits = __float_as_uint(__fdiv_rn(largest, 6.0f));
+  const uint32_t scale = (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1 : 0);
+  const float inverse = __uint_as_float((254 - scale) << 23);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) codes[i] = EncodeE2M1(__fmul_rn(x[i], inverse));
+  return scale;
+}
+
+// Writes a row of 128 in kIndexFp4.
+__device__ __forceinline__ void StoreIndexKey(const float (&x)[4], const RowPool& pool,
+                                              int32_t block, int64_t slot, int lane) {
+  uint32_t code[4];
+  const uint32_t scale = QuantizeFp4(x, code);
+  auto* data = reinterpret_cast<uint16_t*>(pool.Row(block, slot));
+  data[lane] = static_cast<uint16_t>(code[0] | code[1] << 4 | code[2] << 8 | code[3] << 12);
+  if (lane % 8 == 0) pool.Scales(block, slot)[lane / 8] = static_cast<std::byte>(scale);
+}
+
+// Writes half `half` of a row of 512 in kPacked or kBf16, the first 448 elements through act_quant.
+__device__ __forceinline__ void StoreKvHalf(const float (&x)[8], int half, const RowPool& pool,
+                                            int32_t block, int64_t slot, int lane) {
+  const int column = half * 256 + lane * 8;
+  const bool quantised = column < kKvRowElements - kKvRopeElements;
+  const uint32_t scale = QuantScale(LargestOfRun(x));
+  const float inverse = InverseQuantScale(scale);
+  uint16_t codes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) codes[i] = E4M3x2(x[2 * i] * inverse, x[2 * i + 1] * inverse);
+  std::byte* row = pool.Row(block, slot);
+  if (pool.format == RowFormat::kPacked) {
+    if (lane % 8 == 0) {
+      pool.Scales(block, slot)[column / kKvQuantRun] =
+          static_cast<std::byte>(quantised ? scale : 0);
+    }
+    if (quantised) {
+      *reinterpret_cast<uint2*>(row + column) =
+          make_uint2(codes[0] | static_cast<uint32_t>(codes[1]) << 16,
+                     codes[2] | static_cast<uint32_t>(codes[3]) << 16);
+    } else {
+      constexpr int kPlain = kKvRowElements - kKvRopeElements;
+      StoreBf16x8(x, reinterpret_cast<uint16_t*>(row + kPlain) + (column - kPlain));
+    }
+    return;
+  }
+  float out[8];
+  const float factor = __uint_as_float(scale << 23);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = FloatsOfF16x2(F16x2OfE4M3x2(codes[i]));
+    out[2 * i] = quantised ? pair.x * factor : x[2 * i];
+    out[2 * i + 1] = quantised ? pair.y * factor : x[2 * i + 1];
+  }
+  StoreBf16x8(out, reinterpret_cast<uint16_t*>(row) + column);
+}
+
+// RMSNorm of a row of 512, RoPE, and its place in the cache: what ends the making of window rows
+// and of compressed rows. `x` holds bf16 numbers and is used up.
+__device__ __forceinline__ void FinishKvRow(float (&x)[2][8], const uint16_t* norm, float eps,
+                                            const float* rope, const RowPool& pool, int32_t block,
+                                            int64_t slot, int lane) {
+  TwoFloat squares;
+  AddSquares(x[0], &squares);
+  AddSquares(x[1], &squares);
+  const TwoFloat inverse = InverseRms(WarpSum(squares), kKvRowElements, eps);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) Normalize(x[half], inverse, norm + half * 256 + lane * 8);
+  RotateTail(x[1], rope, lane);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) StoreKvHalf(x[half], half, pool, block, slot, lane);
+}
+
+}  // namespace dsv4::sm12x
