@@ -10,7 +10,7 @@ exec >&2 </dev/null
 
 programs='
   g++ cmake ninja-build pkg-config
-  libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev
+  libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev libedit-dev
 '
 tests='
   catch2 libbenchmark-dev

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-chat/interactive.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/files.h"
+#include "examples/dsv4-chat/line_editor.h"
 #include "examples/dsv4-chat/terminal.h"
 
 namespace chat {
@@ -16,34 +21,38 @@ constexpr char kHelp[] =
     "/new                 forget the conversation\n"
     "/system [TEXT]       set the system message; alone: remove it\n"
     "/think off|high|max  answer at once, or reason first; alone: high\n"
+    "/read FILE           send the text of FILE as a message\n"
+    "/save FILE           keep the conversation in FILE and FILE.json\n"
+    "/load FILE           go on with the conversation that was kept there\n"
+    "/set NAME=VALUE      choose tokens otherwise: temp=0.5; names as in --help\n"
     "/regen               answer the last question again\n"
     "/undo                forget the last question and its answer\n"
     "/skip                go on without the results of the tools that were called\n"
     "/stats [on|off]      print statistics of each answer; alone: of the last one\n"
-    "/quit                leave, as does Ctrl-D\n"
-    "Ctrl-C stops an answer. A message may begin with / after a space.";
+    "/quit                leave, as do Ctrl-D and Ctrl-C\n"
+    "Ctrl-C stops an answer. A message of several lines stands between two \"\"\"; one may begin\n"
+    "with / after a space.";
+
+constexpr std::string_view kQuotes = "\"\"\"";
 
 class Loop {
  public:
   Loop(const Options& options, Conversation* conversation, Screen* screen)
-      : conversation_(conversation), screen_(screen), stats_(options.stats) {}
+      : conversation_(conversation),
+        screen_(screen),
+        editor_(options.history),
+        stats_(options.stats) {}
 
   int Run() {
     screen_->Notice(std::string("dsv4 ") + dsv4_version() + ": /help lists the commands");
-    LineReader reader;
-    std::string line;
-    while (!quit_) {
-      screen_->Prompt(PromptText());
-      if (reader.Read(&line) != LineReader::Result::kLine) {
-        WriteErr("\n");
-        return kOk;
-      }
-      const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
-      if (blank) continue;
-      try {
-        line[0] == '/' ? Obey(line) : Take(line);
-      } catch (const Failure& failure) {
-        Recover(failure);
+    std::string message;
+    while (!quit_ && ReadMessage(&message)) {
+      if (message.find_first_not_of(" \t\r\n") != std::string::npos) {
+        try {
+          message[0] == '/' ? Obey(message) : Take(message);
+        } catch (...) {
+          Recover(CurrentFailure());
+        }
       }
       ClearInterrupt();
     }
@@ -51,6 +60,28 @@ class Loop {
   }
 
  private:
+  // A line, or several between quotes. False when the user leaves.
+  bool ReadMessage(std::string* message) {
+    if (!ReadLine(PromptText(), message)) return false;
+    if (!message->starts_with(kQuotes)) return true;
+    message->erase(0, kQuotes.size());
+    while (!message->ends_with(kQuotes)) {
+      std::string line;
+      if (!ReadLine("... ", &line)) return false;
+      *message += "\n" + line;
+    }
+    message->erase(message->size() - kQuotes.size());
+    // Text, whatever it begins with.
+    if (message->starts_with('/')) message->insert(0, 1, '\n');
+    return true;
+  }
+
+  bool ReadLine(const std::string& prompt, std::string* line) {
+    if (editor_.Read(prompt, line) == LineEditor::Result::kLine) return true;
+    WriteErr("\n");
+    return false;
+  }
+
   // While calls of tools wait for their results, those are what is typed.
   std::string PromptText() const {
     const auto& calls = conversation_->open_calls();
@@ -81,38 +112,21 @@ class Loop {
       const size_t end = line.find_last_not_of(" \t\r");
       if (begin != std::string::npos) value = line.substr(begin, end - begin + 1);
     }
-    if (name == "/help") {
-      screen_->Notice(kHelp);
-    } else if (name == "/quit") {
-      quit_ = true;
-    } else if (name == "/regen") {
-      results_.clear();
-      Show(conversation_->Regenerate());
-    } else if (name == "/undo") {
-      results_.clear();
-      screen_->Notice(conversation_->Undo() ? "the last question is forgotten" : "no question yet");
-    } else if (name == "/skip") {
-      results_.clear();
-      conversation_->DropCalls();
-    } else if (name == "/new") {
-      results_.clear();
-      conversation_->Restart();
-      screen_->Notice("a new conversation");
-    } else if (name == "/system") {
-      conversation_->set_system(value);
-      screen_->Notice(value.empty() ? "no system message" : "system message set");
-    } else if (name == "/think") {
-      const dsv4_thinking_mode mode = ParseThinking(name, value.empty() ? "high" : value);
-      conversation_->set_thinking(mode);
-      screen_->Notice(mode == DSV4_THINKING_OFF ? "answers at once" : "reasons first");
-    } else if (name == "/stats") {
-      ObeyStats(value);
-    } else {
-      throw Failure{kUsageError, "unknown command " + name + ": /help lists the commands"};
+    const auto is_command = [&](const Command& command) { return name == command.name; };
+    const auto found = std::find_if(std::begin(kCommands), std::end(kCommands), is_command);
+    if (found == std::end(kCommands)) {
+      std::vector<std::string_view> names;
+      for (const Command& command : kCommands) names.push_back(command.name);
+      const std::string suggestion = Suggestion(name, names);
+      throw Failure{kUsageError, "unknown command " + name +
+                                     (suggestion.empty() ? ": /help lists them" : suggestion)};
     }
+    if (found->needs_value && value.empty())
+      throw Failure{kUsageError, name + " needs a value: /help says which"};
+    (this->*found->obey)(value);
   }
 
-  void ObeyStats(const std::string& value) {
+  void Stats(const std::string& value) {
     if (value.empty()) {
       const std::string& last = conversation_->statistics();
       screen_->Notice(last.empty() ? "no answer yet" : last);
@@ -123,25 +137,105 @@ class Loop {
     }
   }
 
+  void Help(const std::string&) { screen_->Notice(kHelp); }
+
+  void New(const std::string&) {
+    results_.clear();
+    conversation_->Restart();
+    screen_->Notice("a new conversation");
+  }
+
+  void System(const std::string& text) {
+    conversation_->set_system(text);
+    screen_->Notice(text.empty() ? "no system message" : "system message set");
+  }
+
+  void Think(const std::string& value) {
+    const dsv4_thinking_mode mode = ParseThinking("/think", value.empty() ? "high" : value);
+    conversation_->set_thinking(mode);
+    screen_->Notice(mode == DSV4_THINKING_OFF ? "answers at once" : "reasons first");
+  }
+
+  void Read(const std::string& file) {
+    const std::string text = ReadWholeFile(file);
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+      throw Failure{kUsageError, file + " is empty"};
+    Take(text);
+  }
+
+  void Save(const std::string& file) {
+    conversation_->Save(file);
+    screen_->Notice("kept in " + file + " and " + file + ".json");
+  }
+
+  void Load(const std::string& file) {
+    conversation_->Load(file);
+    results_.clear();
+    screen_->Notice("goes on after " + std::to_string(conversation_->message_count()) +
+                    " messages");
+  }
+
+  void Set(const std::string& assignment) {
+    conversation_->Set(assignment);
+    screen_->Notice(assignment);
+  }
+
+  void Regen(const std::string&) {
+    results_.clear();
+    Show(conversation_->Regenerate());
+  }
+
+  void Undo(const std::string&) {
+    results_.clear();
+    screen_->Notice(conversation_->Undo() ? "the last question is forgotten" : "no question yet");
+  }
+
+  void Skip(const std::string&) {
+    results_.clear();
+    conversation_->DropCalls();
+  }
+
+  void Quit(const std::string&) { quit_ = true; }
+
   // Says why a line had no effect; passes on what ends the program.
   void Recover(const Failure& failure) {
-    if (failure.status == DSV4_ERR_CANCELLED) {
-      screen_->Notice("(stopped before the answer began; the message is dropped)");
-    } else if (failure.status == DSV4_ERR_CONTEXT_FULL) {
-      screen_->Notice(failure.message + "; the message is dropped, /new starts over");
-    } else if (failure.exit_code == kUsageError) {
-      screen_->Notice(failure.message);
-    } else {
-      throw failure;
+    switch (failure.status) {
+      case DSV4_OK:  // not the library's
+        if (failure.exit_code != kUsageError) throw failure;
+        break;
+      case DSV4_ERR_CANCELLED:
+        return screen_->Notice("(stopped; nothing has changed)");
+      case DSV4_ERR_CONTEXT_FULL:
+        return screen_->Notice(failure.message + "; nothing has changed, /new starts over");
+      case DSV4_ERR_DEVICE_LOST:
+      case DSV4_ERR_OUT_OF_HOST_MEMORY:
+      case DSV4_ERR_INTERNAL:
+        throw failure;
     }
+    screen_->Notice(failure.message);
   }
+
+  struct Command {
+    const char* name;
+    void (Loop::*obey)(const std::string& value);
+    bool needs_value = false;
+  };
+  static const Command kCommands[13];
 
   Conversation* conversation_;
   Screen* screen_;
   std::vector<std::string> results_;  // of the first open calls
+  LineEditor editor_;
   bool stats_;
   bool quit_ = false;
 };
+
+const Loop::Command Loop::kCommands[] = {
+    {"/help", &Loop::Help},       {"/new", &Loop::New},         {"/system", &Loop::System},
+    {"/think", &Loop::Think},     {"/read", &Loop::Read, true}, {"/save", &Loop::Save, true},
+    {"/load", &Loop::Load, true}, {"/set", &Loop::Set, true},   {"/regen", &Loop::Regen},
+    {"/undo", &Loop::Undo},       {"/skip", &Loop::Skip},       {"/stats", &Loop::Stats},
+    {"/quit", &Loop::Quit}};
 
 }  // namespace
 

@@ -32,8 +32,8 @@ std::string_view FinishName(dsv4_finish finish) {
 
 }  // namespace
 
-void JsonLines::Event(const dsv4_parser_event& event) {
-  const std::string_view text(event.text, event.text_length);
+void JsonLines::Event(const dsv4::Event& event) {
+  const std::string& text = event.text;
   switch (event.type) {
     case DSV4_PARSER_REASONING:
       return WriteLine(Line("reasoning").String("text", text));
@@ -42,7 +42,7 @@ void JsonLines::Event(const dsv4_parser_event& event) {
     case DSV4_PARSER_TOOL_CALL_START:
       return WriteLine(Line("tool_call_start")
                            .Number("call", int64_t{event.call})
-                           .String("id", {event.id, event.id_length})
+                           .String("id", event.id)
                            .String("name", text));
     case DSV4_PARSER_TOOL_CALL_ARGUMENTS:
       return WriteLine(Line("tool_call_arguments")
@@ -57,7 +57,7 @@ void JsonLines::Event(const dsv4_parser_event& event) {
       return WriteLine(Line("malformed")
                            .Number("call", int64_t{event.call})
                            .String("text", text)
-                           .String("reason", {event.reason, event.reason_length}));
+                           .String("reason", event.reason));
     case DSV4_PARSER_END:
       unfinished_ = event.unfinished;
       cut_ = text;
@@ -80,7 +80,9 @@ void JsonLines::End(const TurnEnd& end) {
                 .Number("accepted_tokens", end.stats.accepted_tokens)
                 .Number("first_token_seconds", end.first_token_seconds)
                 .Number("prefill_seconds", end.stats.prefill_seconds)
-                .Number("decode_seconds", end.stats.decode_seconds));
+                .Number("decode_seconds", end.stats.decode_seconds)
+                .Number("context_limit", end.stats.context_tokens)
+                .Number("cache_bytes", static_cast<int64_t>(end.stats.cache_bytes)));
 }
 
 void WriteJsonError(const Failure& failure) {

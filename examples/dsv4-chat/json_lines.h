@@ -12,7 +12,7 @@ namespace chat {
 
 class JsonLines : public TurnOutput {
  public:
-  void Event(const dsv4_parser_event& event) override;
+  void Event(const dsv4::Event& event) override;
   void End(const TurnEnd& end) override;
 
  private:

@@ -65,6 +65,12 @@ std::string JsonString(std::string_view text) {
   return out + "\"";
 }
 
+std::string JsonArray(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (text.size() > 1 ? ", " : "") + item;
+  return text + "]";
+}
+
 JsonObject& JsonObject::String(std::string_view key, std::string_view value) {
   return Json(key, JsonString(value));
 }

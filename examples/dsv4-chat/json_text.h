@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace chat {
 
@@ -12,6 +13,9 @@ bool IsUtf8(std::string_view text);
 
 // `text` as a JSON string on one line, quotes included. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonString(std::string_view text);
+
+// `items` are JSON.
+std::string JsonArray(const std::vector<std::string>& items);
 
 // An object, member by member; text() ends it.
 class JsonObject {

@@ -1,59 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
 // dsv4-chat: a chat with a model on the terminal, and one-shot answers for scripts. Everything it
 // knows of the model goes through the public headers.
-#include <dsv4/dsv4.h>
-
 #include <algorithm>
-#include <exception>
+#include <dsv4/dsv4.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "examples/dsv4-chat/conversation.h"
 #include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/files.h"
 #include "examples/dsv4-chat/interactive.h"
 #include "examples/dsv4-chat/json_lines.h"
+#include "examples/dsv4-chat/model.h"
 #include "examples/dsv4-chat/options.h"
+#include "examples/dsv4-chat/raw.h"
 #include "examples/dsv4-chat/screen.h"
 #include "examples/dsv4-chat/terminal.h"
 
 namespace chat {
 namespace {
 
-// -p joined with what is piped in; nothing when a person sits at the terminal and gave no -p.
+// -p, the text of -f and what is piped in, joined by line breaks; nothing when a person sits at the
+// terminal and gave neither.
 std::optional<std::string> OneShotPrompt(const Options& options) {
-  if (IsTerminal(kStdin)) return options.prompt;
-  std::string input = ReadAllInput();
-  if (input.ends_with('\n')) input.pop_back();
-  if (!options.prompt || options.prompt->empty()) return input;
-  return input.empty() ? *options.prompt : *options.prompt + "\n" + input;
+  if (IsTerminal(kStdin) && !options.prompt && options.prompt_file.empty()) return std::nullopt;
+  std::string joined;
+  const auto join = [&](std::string text) {
+    if (text.ends_with('\n')) text.pop_back();
+    if (!joined.empty() && !text.empty()) joined += '\n';
+    joined += text;
+  };
+  if (options.prompt) joined = *options.prompt;
+  if (!options.prompt_file.empty()) join(ReadWholeFile(options.prompt_file));
+  if (!IsTerminal(kStdin)) join(ReadAllInput());
+  if (joined.empty())
+    throw Failure{kUsageError, "the prompt is empty: give one with -p, -f or on standard input"};
+  return joined;
 }
 
-int Answer(const Options& options, const std::string& prompt, Screen* screen, TurnOutput* output) {
-  if (prompt.empty())
-    throw Failure{kUsageError, "the prompt is empty: give one with -p or on standard input"};
-  Conversation conversation(options, screen, output);
-  const Conversation::End end = conversation.Reply(prompt);
-  if (options.stats) screen->Notice(conversation.statistics());
+int Answer(const Options& options, const std::string& prompt, Conversation* conversation,
+           Screen* screen) {
+  const Conversation::End end = conversation->Reply(prompt);
+  if (options.stats) screen->Notice(conversation->statistics());
   return end == Conversation::End::kInterrupted ? kInterrupted : kOk;
+}
+
+int Talk(const Options& options, const std::optional<std::string>& prompt, Screen* screen,
+         TurnOutput* output) {
+  Conversation conversation(options, screen, output);
+  if (!options.load_file.empty()) conversation.Load(options.load_file);
+  const int code = prompt ? Answer(options, *prompt, &conversation, screen)
+                          : RunInteractive(options, &conversation, screen);
+  ClearInterrupt();
+  if (!options.save_file.empty()) conversation.Save(options.save_file);
+  return code;
+}
+
+// What goes together with no other option that means something.
+void CheckTogether(const Options& options) {
+  if (!options.raw) return;
+  const auto refuse = [](const char* other) {
+    throw Failure{kUsageError,
+                  std::string("--raw knows no conversation: it goes without ") + other};
+  };
+  if (!options.system.empty()) refuse("-s");
+  if (!options.tools.empty()) refuse("--tools");
+  if (options.thinking != DSV4_THINKING_OFF) refuse("--think");
+  if (!options.load_file.empty()) refuse("--load");
+  if (!options.save_file.empty()) refuse("--save");
 }
 
 int Run(int argc, char** argv) {
   const Options options = ParseOptions(argc, argv);
   if (options.help) return WriteOut(HelpText()), kOk;
   if (options.version) return WriteOut(std::string(dsv4_build_info()) + "\n"), kOk;
-  if (dsv4_abi_version() != DSV4_ABI_VERSION)
-    throw Failure{kRunTimeError, std::string("libdsv4 ") + dsv4_version() +
-                                     " has another ABI than dsv4-chat was built for"};
   if (options.model.empty()) throw Failure{kUsageError, "no model: name its folder with -m DIR"};
+  CheckTogether(options);
+  std::optional<dsv4::Log> log;
+  if (options.verbose)
+    log.emplace([](dsv4_log_level, const std::string& line) { WriteErr(line + "\n"); });
+  if (options.inspect || options.plan) return Describe(options), kOk;
   Screen screen(options);
   JsonLines lines;
   TurnOutput* output = &screen;
   if (options.json) output = &lines;
-  if (const std::optional<std::string> prompt = OneShotPrompt(options))
-    return Answer(options, *prompt, &screen, output);
-  Conversation conversation(options, &screen, output);
-  return RunInteractive(options, &conversation, &screen);
+  const std::optional<std::string> prompt = OneShotPrompt(options);
+  if (!options.raw) return Talk(options, prompt, &screen, output);
+  if (!prompt) throw Failure{kUsageError, "--raw needs a prompt: give one with -p, -f or piped in"};
+  return GoOn(options, *prompt, &screen, output);
 }
 
 // Known before the options are: an error in them is a JSON object too.
@@ -80,9 +115,7 @@ int main(int argc, char** argv) {
   try {
     chat::InstallSignals();
     return chat::Run(argc, argv);
-  } catch (const chat::Failure& failure) {
-    return chat::Report(failure, json);
-  } catch (const std::exception& error) {
-    return chat::Report({chat::kMemoryError, error.what()}, json);
+  } catch (...) {
+    return chat::Report(chat::CurrentFailure(), json);
   }
 }

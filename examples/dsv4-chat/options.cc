@@ -2,12 +2,15 @@
 // One table of options serves parsing and help.
 #include "examples/dsv4-chat/options.h"
 
+#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
+#include <initializer_list>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "examples/dsv4-chat/failure.h"
 
@@ -44,112 +47,208 @@ T ParseNumber(const std::string& name, const std::string& value, T low, T high,
   return number;
 }
 
+// `expected` lists the names of `choices`.
+template <class T>
+T Choose(const std::string& name, const std::string& value, const std::string& expected,
+         std::initializer_list<std::pair<const char*, T>> choices) {
+  for (const auto& [choice, meaning] : choices) {
+    if (value == choice) return meaning;
+  }
+  Refuse(name, value, expected);
+}
+
+float ParsePenalty(const std::string& name, const std::string& value) {
+  return ParseNumber<float>(name, value, -2, 2, "a number from -2 to 2");
+}
+
+std::string ParseFile(const std::string& name, const std::string& value) {
+  if (value.empty()) Refuse(name, value, "a file");
+  return value;
+}
+
 template <class T>
 T ParseCount(const std::string& name, const std::string& value) {
   const T high = std::numeric_limits<T>::max();
   return ParseNumber<T>(name, value, 1, high, "a whole number from 1 to " + std::to_string(high));
 }
 
-const Option kOptions[] = {
+const Option kTalkOptions[] = {
     {"-m", "--model", Takes::kValue, "DIR", "model folder (required)",
      [](Options* o, const std::string& name, const std::string& v) {
        if (v.empty()) Refuse(name, v, "a folder");
        o->model = v;
      }},
-    {"-p", "--prompt", Takes::kValue, "TEXT", "answer TEXT, joined with piped input, and end",
+    {"-p", "--prompt", Takes::kValue, "TEXT", "answer TEXT and what is piped in, and end",
      [](Options* o, const std::string&, const std::string& v) { o->prompt = v; }},
+    {"-f", "--file", Takes::kValue, "FILE", "the same with the text of FILE, after that of -p",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->prompt_file = ParseFile(name, v);
+     }},
     {"-s", "--system", Takes::kValue, "TEXT", "system message",
      [](Options* o, const std::string&, const std::string& v) { o->system = v; }},
-    {"-n", "--max-tokens", Takes::kValue, "N", "stop an answer after N tokens",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->max_tokens = ParseCount<int64_t>(name, v);
-     }},
-    {"-c", "--context", Takes::kValue, "N", "tokens of context (default: the model's limit)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->context = ParseCount<int64_t>(name, v);
-     }},
-    {"", "--temp", Takes::kValue, "X", "temperature; 0 takes the most likely token",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->temperature = ParseNumber<float>(name, v, 0, std::numeric_limits<float>::max(),
-                                           "a number of 0 or more");
-     }},
-    {"", "--top-k", Takes::kValue, "K", "sample from the K most likely tokens; 0 for all",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->top_k = ParseNumber<int32_t>(name, v, 0, std::numeric_limits<int32_t>::max(),
-                                       "a whole number of 0 or more");
-     }},
-    {"", "--top-p", Takes::kValue, "P", "sample from the most likely tokens that reach P",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->top_p = ParseNumber<float>(name, v, std::numeric_limits<float>::denorm_min(), 1,
-                                     "a number above 0 and up to 1");
-     }},
-    {"", "--min-p", Takes::kValue, "P", "drop tokens below P times the most likely one",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->min_p = ParseNumber<float>(name, v, 0, 1, "a number from 0 to 1");
-     }},
-    {"", "--seed", Takes::kValue, "N", "seed of the sampling (default: another one each run)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max(),
-                                       "a whole number below 2^64");
-     }},
-    {"", "--draft", Takes::kValue, "N", "draft N tokens ahead, up to 7; 0 for none (default)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->drafts = ParseNumber<int32_t>(name, v, 0, 7, "a whole number from 0 to 7");
-     }},
     {"", "--tools", Takes::kValue, "FILE", "tools for the model: a JSON array in OpenAI's form",
      [](Options* o, const std::string& name, const std::string& v) {
-       if (v.empty()) Refuse(name, v, "a file");
-       o->tools = v;
+       o->tools = ParseFile(name, v);
      }},
     {"", "--think", Takes::kThinking, "off|high|max", "reason before answering; alone: high",
      [](Options* o, const std::string& name, const std::string& v) {
        o->thinking = ParseThinking(name, v);
      }},
-    {"", "--think-budget", Takes::kValue, "N", "end the reasoning after N tokens",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->think_budget = ParseCount<int64_t>(name, v);
-     }},
     {"", "--hide-thinking", Takes::kNothing, "", "do not show the reasoning",
      [](Options* o, const std::string&, const std::string&) { o->hide_thinking = true; }},
-    {"", "--json", Takes::kNothing, "", "answer in JSON, one object a line (see below)",
-     [](Options* o, const std::string&, const std::string&) { o->json = true; }},
+    {"", "--raw", Takes::kNothing, "", "go on with the prompt as it is: no chat format",
+     [](Options* o, const std::string&, const std::string&) { o->raw = true; }},
+    {"", "--load", Takes::kValue, "FILE", "begin with the conversation that FILE keeps",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->load_file = ParseFile(name, v);
+     }},
+    {"", "--save", Takes::kValue, "FILE", "at the end keep the conversation in FILE",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->save_file = ParseFile(name, v);
+     }},
+};
+
+const Option kSamplingOptions[] = {
+    {"-n", "--max-tokens", Takes::kValue, "N", "stop an answer after N tokens",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.max_tokens = ParseCount<int64_t>(name, v);
+     }},
+    {"", "--temp", Takes::kValue, "X", "temperature; 0 takes the most likely token",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.temperature = ParseNumber<float>(name, v, 0, std::numeric_limits<float>::max(),
+                                                    "a number of 0 or more");
+     }},
+    {"", "--top-k", Takes::kValue, "K", "sample from the K most likely tokens; 0 for all",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.top_k = ParseNumber<int32_t>(name, v, 0, std::numeric_limits<int32_t>::max(),
+                                                "a whole number of 0 or more");
+     }},
+    {"", "--top-p", Takes::kValue, "P", "sample from the most likely tokens that reach P",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.top_p = ParseNumber<float>(name, v, std::numeric_limits<float>::denorm_min(), 1,
+                                              "a number above 0 and up to 1");
+     }},
+    {"", "--min-p", Takes::kValue, "P", "drop tokens below P times the most likely one",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.min_p = ParseNumber<float>(name, v, 0, 1, "a number from 0 to 1");
+     }},
+    {"", "--seed", Takes::kValue, "N", "seed of the sampling (default: another one each run)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max(),
+                                                "a whole number below 2^64");
+     }},
+    {"", "--repetition-penalty", Takes::kValue, "X",
+     "above 1: make tokens that occurred less likely",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.repetition_penalty =
+           ParseNumber<float>(name, v, 0.01f, 100, "a number from 0.01 to 100");
+     }},
+    {"", "--presence-penalty", Takes::kValue, "X", "the same for tokens of the answer, once",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.presence_penalty = ParsePenalty(name, v);
+     }},
+    {"", "--frequency-penalty", Takes::kValue, "X", "and as often as they occur there",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.frequency_penalty = ParsePenalty(name, v);
+     }},
+    {"", "--stop", Takes::kValue, "TEXT", "end an answer before TEXT; may be given again",
+     [](Options* o, const std::string& name, const std::string& v) {
+       if (v.empty()) Refuse(name, v, "a text");
+       o->sampling.stop_strings.push_back(v);
+     }},
+    {"", "--think-budget", Takes::kValue, "N", "end the reasoning after N tokens",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.think_budget = ParseCount<int64_t>(name, v);
+     }},
+    {"", "--draft", Takes::kValue, "N", "draft N tokens ahead, up to 7; 0 for none (default)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.drafts = ParseNumber<int32_t>(name, v, 0, 7, "a whole number from 0 to 7");
+     }},
+};
+
+const Option kEngineOptions[] = {
+    {"-c", "--context", Takes::kValue, "N", "tokens of context (default: the model's limit)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->context = ParseCount<int64_t>(name, v);
+     }},
     {"", "--backend", Takes::kValue, "auto|cpu|reference", "where the model runs (default: auto)",
      [](Options* o, const std::string& name, const std::string& v) {
-       if (v == "auto") {
-         o->backend = DSV4_BACKEND_AUTO;
-       } else if (v == "cpu") {
-         o->backend = DSV4_BACKEND_CPU;
-       } else if (v == "reference") {
-         o->backend = DSV4_BACKEND_REFERENCE;
-       } else {
-         Refuse(name, v, "auto, cpu or reference");
-       }
+       o->backend = Choose<dsv4_backend>(name, v, "auto, cpu or reference",
+                                         {{"auto", DSV4_BACKEND_AUTO},
+                                          {"cpu", DSV4_BACKEND_CPU},
+                                          {"reference", DSV4_BACKEND_REFERENCE}});
+     }},
+    {"", "--device", Takes::kValue, "N", "the backend's device (default: 0)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->device = ParseNumber<int32_t>(name, v, 0, std::numeric_limits<int32_t>::max(),
+                                        "a whole number of 0 or more");
      }},
     {"", "--threads", Takes::kValue, "N", "CPU threads (default: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {
        o->threads = ParseCount<int32_t>(name, v);
      }},
+    {"", "--chunk", Takes::kValue, "N", "tokens of a prompt to compute at once",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->chunk = ParseCount<int32_t>(name, v);
+     }},
+    {"", "--numerics", Takes::kValue, "published|fp32|exact",
+     "how numbers are rounded (default: as published)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->numerics = Choose<dsv4_numerics>(name, v, "published, fp32 or exact",
+                                           {{"published", DSV4_NUMERICS_PUBLISHED},
+                                            {"fp32", DSV4_NUMERICS_FP32},
+                                            {"exact", DSV4_NUMERICS_EXACT}});
+     }},
+    {"", "--cache-format", Takes::kValue, "FORMAT", "auto, packed, bf16, fp8_per_tensor or f32",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->cache_format =
+           Choose<dsv4_cache_format>(name, v, "auto, packed, bf16, fp8_per_tensor or f32",
+                                     {{"auto", DSV4_CACHE_AUTO},
+                                      {"packed", DSV4_CACHE_PACKED},
+                                      {"bf16", DSV4_CACHE_BF16},
+                                      {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
+                                      {"f32", DSV4_CACHE_F32}});
+     }},
+};
+
+const Option kOutputOptions[] = {
+    {"", "--json", Takes::kNothing, "", "answer in JSON, one object a line (see below)",
+     [](Options* o, const std::string&, const std::string&) { o->json = true; }},
+    {"", "--inspect", Takes::kNothing, "", "describe the model folder and end",
+     [](Options* o, const std::string&, const std::string&) { o->inspect = true; }},
+    {"", "--plan", Takes::kNothing, "", "say what memory the model would take and end",
+     [](Options* o, const std::string&, const std::string&) { o->plan = true; }},
     {"", "--stats", Takes::kNothing, "", "print statistics of each answer (default)",
      [](Options* o, const std::string&, const std::string&) { o->stats = true; }},
     {"", "--no-stats", Takes::kNothing, "", "do not",
      [](Options* o, const std::string&, const std::string&) { o->stats = false; }},
+    {"-v", "--verbose", Takes::kNothing, "", "print what the library logs",
+     [](Options* o, const std::string&, const std::string&) { o->verbose = true; }},
+    {"", "--no-history", Takes::kNothing, "",
+     "neither read nor write the file of lines typed before",
+     [](Options* o, const std::string&, const std::string&) { o->history = false; }},
     {"", "--color", Takes::kValue, "auto|always|never", "dim reasoning and statistics",
      [](Options* o, const std::string& name, const std::string& v) {
-       if (v == "auto") {
-         o->color = ColorMode::kAuto;
-       } else if (v == "always") {
-         o->color = ColorMode::kAlways;
-       } else if (v == "never") {
-         o->color = ColorMode::kNever;
-       } else {
-         Refuse(name, v, "auto, always or never");
-       }
+       o->color = Choose<ColorMode>(name, v, "auto, always or never",
+                                    {{"auto", ColorMode::kAuto},
+                                     {"always", ColorMode::kAlways},
+                                     {"never", ColorMode::kNever}});
      }},
     {"-h", "--help", Takes::kNothing, "", "print this and end",
      [](Options* o, const std::string&, const std::string&) { o->help = true; }},
     {"", "--version", Takes::kNothing, "", "print version and build, and end",
      [](Options* o, const std::string&, const std::string&) { o->version = true; }},
 };
+
+struct Group {
+  const char* heading;
+  std::span<const Option> options;
+};
+
+const Group kGroups[] = {{"Conversation", kTalkOptions},
+                         {"Choice of tokens, also by /set", kSamplingOptions},
+                         {"Engine", kEngineOptions},
+                         {"Output", kOutputOptions}};
 
 constexpr char kHelpNotes[] =
     "\nOn standard output comes the model's text alone, or with --json its turns alone. Calls of\n"
@@ -168,11 +267,35 @@ constexpr char kHelpNotes[] =
     "(both:\n"
     "                       markup that was cut), prompt_tokens, cached_tokens, generated_tokens,\n"
     "                       context_tokens, drafted_tokens, accepted_tokens, first_token_seconds,\n"
-    "                       prefill_seconds, decode_seconds\n"
+    "                       prefill_seconds, decode_seconds, context_limit, cache_bytes\n"
     "  error                status (the library's, or empty), exit_code, message\n"
+    "  inspect, plan        what --inspect and --plan say; sizes in bytes\n"
     "\n"
     "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "
     "130 interrupted.\n";
+
+std::vector<std::string_view> OptionNames() {
+  std::vector<std::string_view> names;
+  for (const Group& group : kGroups) {
+    for (const Option& option : group.options) names.push_back(option.long_name);
+  }
+  return names;
+}
+
+// How many letters must be added, dropped or changed to make `a` of `b`.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
 
 // The option that `argument` names, and the value written in the same argument: --name=VALUE,
 // -nVALUE.
@@ -181,10 +304,12 @@ const Option* FindOption(const std::string& argument, std::string* name,
   const bool is_long = argument.starts_with("--");
   const size_t name_end = is_long ? argument.find('=') : 2;
   *name = argument.substr(0, name_end);
-  for (const Option& option : kOptions) {
-    if (*name != option.long_name && *name != option.short_name) continue;
-    if (argument.size() > name->size()) *value = argument.substr(name->size() + is_long);
-    return &option;
+  for (const Group& group : kGroups) {
+    for (const Option& option : group.options) {
+      if (*name != option.long_name && *name != option.short_name) continue;
+      if (argument.size() > name->size()) *value = argument.substr(name->size() + is_long);
+      return &option;
+    }
   }
   return nullptr;
 }
@@ -198,6 +323,40 @@ dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& va
   Refuse(where, value, "off, high or max");
 }
 
+std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates) {
+  std::string_view best;
+  size_t best_distance = 3;  // more slips are none
+  for (const std::string_view candidate : candidates) {
+    const bool begins = name.size() > 3 && candidate.starts_with(name);
+    const size_t distance = begins ? 0 : Distance(name, candidate);
+    if (distance >= best_distance || 2 * distance >= name.size()) continue;
+    best = candidate;
+    best_distance = distance;
+  }
+  return best.empty() ? "" : ": did you mean " + std::string(best) + "?";
+}
+
+void SetSampling(SamplingOptions* sampling, const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos)
+    throw Failure{kUsageError, "/set: \"" + assignment + "\" is not NAME=VALUE"};
+  const std::string name = assignment.substr(0, equals);
+  std::vector<std::string_view> names;
+  for (const Option& option : kSamplingOptions) {
+    names.push_back(option.long_name + 2);
+    if (name != names.back()) continue;
+    Options options;
+    options.sampling = *sampling;
+    option.apply(&options, name, assignment.substr(equals + 1));
+    *sampling = options.sampling;
+    return;
+  }
+  std::string list;
+  for (const std::string_view known : names)
+    list += (list.empty() ? "" : ", ") + std::string(known);
+  throw Failure{kUsageError, "/set: there is no " + name + " to set; there are " + list};
+}
+
 Options ParseOptions(int argc, const char* const* argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -208,7 +367,8 @@ Options ParseOptions(int argc, const char* const* argv) {
     std::string name;
     std::optional<std::string> value;
     const Option* option = FindOption(argument, &name, &value);
-    if (option == nullptr) throw Failure{kUsageError, "unknown option " + name};
+    if (option == nullptr)
+      throw Failure{kUsageError, "unknown option " + name + Suggestion(name, OptionNames())};
     const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
     switch (option->takes) {
       case Takes::kNothing:
@@ -233,15 +393,18 @@ Options ParseOptions(int argc, const char* const* argv) {
 std::string HelpText() {
   std::string text =
       "usage: dsv4-chat -m DIR [options]\n"
-      "Chats with the model in DIR. With -p or piped input it answers once and ends.\n\n";
-  for (const Option& option : kOptions) {
-    std::string names = option.short_name;
-    if (!names.empty()) names += ", ";
-    names += option.long_name;
-    if (option.takes != Takes::kNothing) names += std::string(" ") + option.value_name;
-    char line[160];
-    std::snprintf(line, sizeof line, "  %-30s %s\n", names.c_str(), option.help);
-    text += line;
+      "Chats with the model in DIR. With -p, -f or piped input it answers once and ends.\n";
+  for (const Group& group : kGroups) {
+    text += std::string("\n") + group.heading + ":\n";
+    for (const Option& option : group.options) {
+      std::string names = option.short_name;
+      if (!names.empty()) names += ", ";
+      names += option.long_name;
+      if (option.takes != Takes::kNothing) names += std::string(" ") + option.value_name;
+      char line[160];
+      std::snprintf(line, sizeof line, "  %-33s %s\n", names.c_str(), option.help);
+      text += line;
+    }
   }
   return text + kHelpNotes;
 }

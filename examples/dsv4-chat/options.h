@@ -7,29 +7,48 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace chat {
 
 enum class ColorMode { kAuto, kAlways, kNever };
 
-struct Options {
-  std::string model;                  // folder
-  std::optional<std::string> prompt;  // without one: standard input, or a chat on a terminal
-  std::string system;
-  std::string tools;       // file; empty: none
-  int64_t max_tokens = 0;  // 0 = until the model ends its turn
-  int64_t context = 0;     // 0 = the model's limit
-  // Without a value: the model's default. Of the seed: another one each run.
+// How tokens are chosen. Without a value: the model's default. Of the seed: another one each run.
+struct SamplingOptions {
   std::optional<float> temperature, top_p, min_p;
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
-  dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
-  int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
+  float repetition_penalty = 0, presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::string> stop_strings;
+  int64_t max_tokens = 0;    // 0 = until the model ends its turn
   int64_t think_budget = 0;  // tokens; 0 = no limit
+  int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
+};
+
+struct Options {
+  std::string model;  // folder
+  // Without both of them: standard input, or a chat on a terminal.
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  std::string system;
+  std::string tools;                 // file; empty: none
+  std::string load_file, save_file;  // conversations; empty: none
+  SamplingOptions sampling;
+  dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
+  int64_t context = 0;  // 0 = the model's limit
   dsv4_backend backend = DSV4_BACKEND_AUTO;
-  int32_t threads = 0;  // 0 = one per core
+  dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
+  dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
+  std::optional<int32_t> device;  // the backend's first
+  int32_t chunk = 0;              // tokens of a prompt for one forward; 0 = the library's choice
+  int32_t threads = 0;            // 0 = one per core
+  bool raw = false;
+  bool inspect = false, plan = false;
   bool json = false;
   bool stats = true;
+  bool verbose = false;
+  bool history = true;
   bool hide_thinking = false;
   ColorMode color = ColorMode::kAuto;
   bool help = false, version = false;
@@ -38,8 +57,15 @@ struct Options {
 // Throws a Failure that names the option and the value. Looks at nothing outside the arguments.
 Options ParseOptions(int argc, const char* const* argv);
 
+// "temp=0.5" as --temp 0.5, for the options that are SamplingOptions; throws a Failure as
+// ParseOptions.
+void SetSampling(SamplingOptions* sampling, const std::string& assignment);
+
 // "off", "high" or "max"; throws a Failure that names `where` for anything else.
 dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& value);
+
+// ": did you mean CANDIDATE?" for the one that `name` may be a slip of, else "".
+std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates);
 
 std::string HelpText();
 

@@ -19,8 +19,8 @@ bool UsesColor(ColorMode mode) {
          std::string_view(term) != "dumb";
 }
 
-// A model may write any byte: on a terminal, control characters other than line break and tab are
-// shown as a question mark, because they could move the cursor or change the terminal's state.
+}  // namespace
+
 std::string Visible(std::string_view text) {
   std::string visible;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -34,16 +34,14 @@ std::string Visible(std::string_view text) {
   return visible;
 }
 
-}  // namespace
-
 Screen::Screen(const Options& options)
     : out_is_terminal_(IsTerminal(kStdout)),
       err_is_terminal_(IsTerminal(kStderr)),
       dim_(UsesColor(options.color)),
       shows_reasoning_(err_is_terminal_ && !options.hide_thinking) {}
 
-void Screen::Event(const dsv4_parser_event& event) {
-  const std::string_view text(event.text, event.text_length);
+void Screen::Event(const dsv4::Event& event) {
+  const std::string& text = event.text;
   switch (event.type) {
     case DSV4_PARSER_REASONING:
       return Reasoning(text);
@@ -51,13 +49,13 @@ void Screen::Event(const dsv4_parser_event& event) {
       return Answer(text);
     case DSV4_PARSER_TOOL_CALL_START:
       Enter(Part::kNone);
-      return Call(std::string(event.id, event.id_length) + ": " + std::string(text) + " ");
+      return Call(event.id + ": " + text + " ");
     case DSV4_PARSER_TOOL_CALL_ARGUMENTS:
       return Call(text);
     case DSV4_PARSER_TOOL_CALL_END:
       return Enter(Part::kNone);
     case DSV4_PARSER_MALFORMED:
-      malformed_.assign(event.reason, event.reason_length);
+      malformed_ = event.reason;
       return;
     case DSV4_PARSER_END:
       Enter(Part::kNone);
@@ -111,7 +109,5 @@ void Screen::Notice(std::string_view text) {
   if (dim_) line = std::string(kDim) + line + std::string(kPlain);
   WriteErr(line + "\n");
 }
-
-void Screen::Prompt(std::string_view text) { WriteErr(Visible(text)); }
 
 }  // namespace chat

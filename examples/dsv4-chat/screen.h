@@ -11,19 +11,21 @@
 
 namespace chat {
 
+// A model may write any byte: on a terminal, control characters other than line break and tab are
+// shown as a question mark, because they could move the cursor or change the terminal's state.
+std::string Visible(std::string_view text);
+
 class Screen : public TurnOutput {
  public:
   explicit Screen(const Options& options);
 
   bool shows_progress() const { return err_is_terminal_; }
 
-  void Event(const dsv4_parser_event& event) override;
+  void Event(const dsv4::Event& event) override;
   void End(const TurnEnd& end) override;
 
   // A line about the program rather than from the model; without a line break.
   void Notice(std::string_view text);
-  // The words before a line that is to be typed.
-  void Prompt(std::string_view text);
 
  private:
   enum class Part { kNone, kReasoning, kAnswer, kCall };

@@ -8,9 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 
 #include "examples/dsv4-chat/failure.h"
@@ -18,16 +16,16 @@
 namespace chat {
 namespace {
 
-constexpr size_t kMaxInputBytes = size_t{256} << 20;
-
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
+
+std::atomic<bool> redraw{false};
 
 std::atomic<dsv4_session*> cancelled_by_interrupt{nullptr};
 static_assert(std::atomic<dsv4_session*>::is_always_lock_free, "used in a signal handler");
 
-// Holds a byte while `interrupted` is set: what waits for input waits for it too, so that a Ctrl-C
-// is noticed whenever it comes, and whichever thread the system gives it to.
+// Holds a byte while `interrupted` or `redraw` is set: what waits for input waits for it too, so
+// that a Ctrl-C is noticed whenever it comes, and whichever thread the system gives it to.
 int wake_pipe[2] = {-1, -1};
 
 void OnInterrupt(int number) {
@@ -42,15 +40,11 @@ void OnInterrupt(int number) {
   errno = saved_errno;
 }
 
-// True when all of `text` is written; errno tells of the failure.
-bool WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
+void OnRedraw(int) {
+  const int saved_errno = errno;
+  redraw.store(true);
+  (void)!write(wake_pipe[1], "", 1);
+  errno = saved_errno;
 }
 
 void Drain() {
@@ -74,7 +68,7 @@ ssize_t ReadSome(char* buffer, size_t size) {
     FailToRead();
   }
   if (waits[1].revents != 0) {
-    // A byte that came after its flag was cleared.
+    // Ctrl-C is looked at until it is cleared.
     if (!Interrupted()) Drain();
     return -1;
   }
@@ -82,23 +76,6 @@ ssize_t ReadSome(char* buffer, size_t size) {
   if (got < 0 && errno == EBADF) return 0;
   if (got < 0 && errno != EINTR && errno != EAGAIN) FailToRead();
   return got;
-}
-
-int TerminalColumns() {
-  winsize size{};
-  return ioctl(kStderr, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-std::string Amount(double value, ProgressBar::Unit unit) {
-  char text[48];
-  if (unit == ProgressBar::Unit::kTokens) {
-    std::snprintf(text, sizeof text, "%.0f tok", value);
-  } else if (value < 1e9) {
-    std::snprintf(text, sizeof text, "%.1f MB", value * 1e-6);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f GB", value * 1e-9);
-  }
-  return text;
 }
 
 }  // namespace
@@ -118,8 +95,14 @@ void InstallSignals() {
   struct sigaction action {};
   action.sa_handler = &OnInterrupt;
   sigaction(SIGINT, &action, nullptr);
+  action.sa_handler = &OnRedraw;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGWINCH, &action, nullptr);
+  sigaction(SIGCONT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
 }
+
+bool TakeRedraw() { return redraw.exchange(false); }
 
 bool Interrupted() { return interrupted.load(); }
 
@@ -132,6 +115,16 @@ CancelOnInterrupt::CancelOnInterrupt(dsv4_session* session) {
   cancelled_by_interrupt.store(session);
 }
 CancelOnInterrupt::~CancelOnInterrupt() { cancelled_by_interrupt.store(nullptr); }
+
+bool WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
 
 void WriteOut(std::string_view text) {
   if (WriteAll(kStdout, text)) return;
@@ -154,76 +147,19 @@ std::string ReadAllInput() {
   }
 }
 
-std::string ReadWholeFile(const std::string& path) {
-  const auto fail = [&](const std::string& why) {
-    return Failure{kUsageError, "cannot read " + path + ": " + why};
-  };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw fail(strerror(errno));
-  std::string text;
-  char buffer[65536];
-  ssize_t got;
-  while ((got = read(file, buffer, sizeof buffer)) > 0 && text.size() <= kMaxInputBytes)
-    text.append(buffer, static_cast<size_t>(got));
-  const int read_errno = errno;
-  close(file);
-  if (got < 0) throw fail(strerror(read_errno));
-  if (got > 0) throw fail("it is longer than 256 MiB");
-  return text;
-}
-
-LineReader::Result LineReader::Read(std::string* line) {
-  for (;;) {
-    const size_t end = pending_.find('\n');
-    if (end != std::string::npos || (ended_ && !pending_.empty())) {
-      *line = pending_.substr(0, end);
-      pending_.erase(0, end == std::string::npos ? end : end + 1);
-      return Result::kLine;
-    }
-    if (ended_) return Result::kEnd;
-    char buffer[4096];
-    const ssize_t got = ReadSome(buffer, sizeof buffer);
-    if (Interrupted()) return Result::kInterrupted;
-    if (got > 0) pending_.append(buffer, static_cast<size_t>(got));
-    ended_ = got == 0;
+int Input::ReadByte() {
+  if (begin_ == end_) {
+    const ssize_t got = ReadSome(buffer_, sizeof buffer_);
+    if (got <= 0) return got == 0 ? kEnd : kSignal;
+    begin_ = 0;
+    end_ = static_cast<size_t>(got);
   }
+  return static_cast<unsigned char>(buffer_[begin_++]);
 }
 
-ProgressBar::ProgressBar(std::string label, Unit unit, bool visible)
-    : label_(std::move(label)),
-      unit_(unit),
-      visible_(visible),
-      start_(std::chrono::steady_clock::now()) {}
-
-void ProgressBar::Update(uint64_t done, uint64_t total) {
-  if (!visible_ || total == 0) return;
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-  const double share = static_cast<double>(done) / static_cast<double>(total);
-  char percent[16];
-  std::snprintf(percent, sizeof percent, "%3.0f %%", 100 * share);
-  std::string after = std::string(" ") + percent + "  " + Amount(rate, unit_) + "/s";
-  if (rate > 0 && done < total) {
-    char left[32];
-    std::snprintf(left, sizeof left, "  %.0f s left", static_cast<double>(total - done) / rate);
-    after += left;
-  }
-  const int room = TerminalColumns() - static_cast<int>(label_.size() + after.size()) - 4;
-  const size_t width = static_cast<size_t>(std::clamp(room, 0, 40));
-  const size_t filled = static_cast<size_t>(share * static_cast<double>(width));
-  std::string line = "\r";
-  line += label_;
-  line += width > 0 ? " [" : " ";
-  line.append(filled, '#').append(width - filled, ' ');
-  if (width > 0) line += "]";
-  WriteErr(line + after + "\x1b[K");
-  drawn_ = true;
-}
-
-void ProgressBar::Wipe() {
-  if (drawn_) WriteErr("\r\x1b[K");
-  drawn_ = false;
+int TerminalColumns() {
+  winsize size{};
+  return ioctl(kStderr, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace chat

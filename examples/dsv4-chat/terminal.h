@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dsv4-chat needs of the system: interrupts, checked reads and writes, a progress bar.
+// What dsv4-chat needs of the system: signals, checked reads and writes.
 #pragma once
 
-#include <dsv4/dsv4.h>
+#include <dsv4/session.h>
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +12,7 @@
 namespace chat {
 
 inline constexpr int kStdin = 0, kStdout = 1, kStderr = 2;
+inline constexpr size_t kMaxInputBytes = size_t{256} << 20;
 
 bool IsTerminal(int fd);
 
@@ -20,6 +21,8 @@ bool IsTerminal(int fd);
 void InstallSignals();
 bool Interrupted();
 void ClearInterrupt();
+// Whether the terminal has another size, or was another program's, since the last call.
+bool TakeRedraw();
 
 // While it lives, Ctrl-C also cancels what the session computes. One at a time.
 class CancelOnInterrupt {
@@ -31,6 +34,8 @@ class CancelOnInterrupt {
   CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
 };
 
+// True when all of `text` is written; errno tells of the failure.
+bool WriteAll(int fd, std::string_view text);
 // Writes all of `text` to standard output. Throws a Failure: silent for a closed pipe.
 void WriteOut(std::string_view text);
 // Writes to standard error, as far as it goes.
@@ -39,40 +44,20 @@ void WriteErr(std::string_view text);
 // Standard input to its end. Throws a Failure when it cannot be read, is too long, or on Ctrl-C.
 std::string ReadAllInput();
 
-// Throws a Failure that names the file.
-std::string ReadWholeFile(const std::string& path);
-
-// Standard input by lines.
-class LineReader {
+// Standard input by bytes. One object for the whole of it: it reads ahead.
+class Input {
  public:
-  enum class Result { kLine, kEnd, kInterrupted };
-  // `line` without its line break.
-  Result Read(std::string* line);
+  static constexpr int kEnd = -1, kSignal = -2;
+  // 0 to 255; kEnd, also when standard input is closed; kSignal when Ctrl-C or TakeRedraw() is to
+  // be looked at. Throws a Failure.
+  int ReadByte();
 
  private:
-  std::string pending_;
-  bool ended_ = false;
+  char buffer_[4096];
+  size_t begin_ = 0, end_ = 0;
 };
 
-// One line on standard error that fills as work is done, and is wiped at the end.
-class ProgressBar {
- public:
-  enum class Unit { kBytes, kTokens };
-  // Nothing is shown unless `visible`.
-  ProgressBar(std::string label, Unit unit, bool visible);
-  ~ProgressBar() { Wipe(); }
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-
-  void Update(uint64_t done, uint64_t total);
-  void Wipe();
-
- private:
-  std::string label_;
-  Unit unit_;
-  bool visible_;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point start_;
-};
+// Columns of the terminal on standard error; 80 when it has none.
+int TerminalColumns();
 
 }  // namespace chat

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines that are typed: edited and recalled on a terminal, plain otherwise.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "examples/dsv4-chat/terminal.h"
+
+namespace chat {
+
+class LineEditor {
+ public:
+  // `keeps_history`: lines of earlier runs are at hand, and these are kept for later ones. Only
+  // where lines are edited: on a terminal that can move its cursor.
+  explicit LineEditor(bool keeps_history);
+  ~LineEditor();
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  enum class Result { kLine, kEnd, kInterrupted };
+  // `line` without its line break. Throws a Failure.
+  Result Read(const std::string& prompt, std::string* line);
+
+ private:
+  struct Editor;
+  Result ReadPlain(const std::string& prompt, std::string* line);
+
+  Input input_;
+  std::unique_ptr<Editor> editor_;  // null: plain
+};
+
+}  // namespace chat

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-chat/model.h"
+
+#include <simdjson.h>
+
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "examples/dsv4-chat/amounts.h"
+#include "examples/dsv4-chat/json_text.h"
+#include "examples/dsv4-chat/progress_bar.h"
+#include "examples/dsv4-chat/terminal.h"
+
+namespace chat {
+namespace {
+
+dsv4::EngineOptions EngineOptionsOf(const Options& options) {
+  dsv4::EngineOptions out;
+  out.backend = options.backend;
+  out.numerics = options.numerics;
+  if (options.device) out.devices = {*options.device};
+  out.context_tokens = options.context;
+  // A conversation that is saved or loaded is a second one for a moment.
+  out.max_sessions = 2;
+  out.prefill_chunk_tokens = options.chunk;
+  out.threads = options.threads;
+  out.cache_format = options.cache_format;
+  out.max_draft_tokens = options.sampling.drafts;
+  return out;
+}
+
+std::string NameOf(dsv4_backend backend) {
+  switch (backend) {
+    case DSV4_BACKEND_CPU:
+      return "cpu";
+    case DSV4_BACKEND_REFERENCE:
+      return "reference";
+    default:
+      return "backend " + std::to_string(backend);
+  }
+}
+
+std::string NameOfNumerics(dsv4_numerics numerics) {
+  switch (numerics) {
+    case DSV4_NUMERICS_PUBLISHED:
+      return "published";
+    case DSV4_NUMERICS_FP32:
+      return "fp32";
+    case DSV4_NUMERICS_EXACT:
+      return "exact";
+    default:
+      return "numerics " + std::to_string(numerics);
+  }
+}
+
+std::string NameOfFormat(dsv4_cache_format format) {
+  switch (format) {
+    case DSV4_CACHE_PACKED:
+      return "packed";
+    case DSV4_CACHE_BF16:
+      return "bf16";
+    case DSV4_CACHE_FP8_PER_TENSOR:
+      return "fp8_per_tensor";
+    case DSV4_CACHE_F32:
+      return "f32";
+    default:
+      return "format " + std::to_string(format);
+  }
+}
+
+uint64_t TotalBytes(const dsv4::EngineInfo& info) {
+  return info.weight_bytes + info.cache_bytes + info.workspace_bytes;
+}
+
+std::string JsonOf(const dsv4::EngineInfo& info) {
+  const auto bytes = [](uint64_t count) { return static_cast<int64_t>(count); };
+  return JsonObject()
+      .String("event", "plan")
+      .String("backend", NameOf(info.backend))
+      .String("numerics", NameOfNumerics(info.numerics))
+      .String("cache_format", NameOfFormat(info.cache_format))
+      .Number("threads", int64_t{info.threads})
+      .Number("context_tokens", info.context_tokens)
+      .Number("cache_tokens", info.cache_tokens)
+      .Number("max_sessions", int64_t{info.max_sessions})
+      .Number("prefill_chunk_tokens", int64_t{info.prefill_chunk_tokens})
+      .Number("max_draft_tokens", int64_t{info.max_draft_tokens})
+      .Number("weight_bytes", bytes(info.weight_bytes))
+      .Number("cache_bytes", bytes(info.cache_bytes))
+      .Number("cache_window_bytes", bytes(info.cache_window_bytes))
+      .Number("cache_group_bytes", bytes(info.cache_group_bytes))
+      .Number("cache_index_bytes", bytes(info.cache_index_bytes))
+      .Number("cache_state_bytes", bytes(info.cache_state_bytes))
+      .Number("workspace_bytes", bytes(info.workspace_bytes))
+      .Number("total_bytes", bytes(TotalBytes(info)))
+      .text();
+}
+
+std::string TableOf(const dsv4::EngineInfo& info) {
+  char line[256];
+  std::snprintf(line, sizeof line, "backend %s, %s numerics, %d threads; context %lld tokens\n",
+                NameOf(info.backend).c_str(), NameOfNumerics(info.numerics).c_str(), info.threads,
+                static_cast<long long>(info.context_tokens));
+  std::string table = line;
+  const auto row = [&](const char* name, uint64_t bytes) {
+    std::snprintf(line, sizeof line, "%-22s %18llu bytes %12s\n", name,
+                  static_cast<unsigned long long>(bytes),
+                  BytesText(static_cast<double>(bytes)).c_str());
+    table += line;
+  };
+  row("weights", info.weight_bytes);
+  row(("cache (" + NameOfFormat(info.cache_format) + ")").c_str(), info.cache_bytes);
+  row("  window rows", info.cache_window_bytes);
+  row("  compressed rows", info.cache_group_bytes);
+  row("  index keys", info.cache_index_bytes);
+  row("  compressor states", info.cache_state_bytes);
+  row("workspace", info.workspace_bytes);
+  row("total", TotalBytes(info));
+  return table;
+}
+
+// A line for each member, those of objects below them.
+std::string LinesOf(const simdjson::dom::object& object, const std::string& indent) {
+  std::string lines;
+  for (const auto [key, value] : object) {
+    lines += indent + std::string(key) + ":";
+    if (value.is_object()) {
+      lines += "\n" + LinesOf(value.get_object(), indent + "  ");
+      continue;
+    }
+    std::string_view text;
+    lines += " " + (value.get(text) ? simdjson::minify(value) : std::string(text)) + "\n";
+  }
+  return lines;
+}
+
+}  // namespace
+
+dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
+  ProgressBar bar("loading", screen.shows_progress());
+  dsv4::EngineOptions open = EngineOptionsOf(options);
+  open.progress = bar.Callback();
+  return dsv4::Engine(options.model, open);
+}
+
+dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given) {
+  dsv4::Sampling sampling = engine.default_sampling();
+  sampling.temperature = given.temperature.value_or(sampling.temperature);
+  sampling.top_k = given.top_k.value_or(sampling.top_k);
+  sampling.top_p = given.top_p.value_or(sampling.top_p);
+  sampling.min_p = given.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = given.repetition_penalty;
+  sampling.presence_penalty = given.presence_penalty;
+  sampling.frequency_penalty = given.frequency_penalty;
+  sampling.stop_strings = given.stop_strings;
+  sampling.max_tokens = given.max_tokens;
+  sampling.max_thinking_tokens = given.think_budget;
+  sampling.draft_tokens = given.drafts;
+  if (given.seed) {
+    sampling.seed = *given.seed;
+  } else {
+    std::random_device device;
+    sampling.seed = uint64_t{device()} << 32 | device();
+  }
+  return sampling;
+}
+
+void Describe(const Options& options) {
+  if (options.inspect) {
+    const std::string json = dsv4::Inspect(options.model);
+    simdjson::dom::parser parser;
+    WriteOut(options.json ? "{\"event\": \"inspect\", " + json.substr(1) + "\n"
+                          : LinesOf(parser.parse(json).get_object(), ""));
+  }
+  if (options.plan) {
+    const dsv4::EngineInfo info = dsv4::Plan(options.model, EngineOptionsOf(options));
+    WriteOut(options.json ? JsonOf(info) + "\n" : TableOf(info));
+  }
+}
+
+}  // namespace chat

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a long call is.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <dsv4/engine.hpp>
+#include <string>
+
+namespace chat {
+
+// One line on standard error that fills as work is done, and is wiped at the end.
+class ProgressBar {
+ public:
+  // Nothing is shown unless `visible`.
+  ProgressBar(std::string label, bool visible);
+  ~ProgressBar() { Wipe(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  // Shows a call's progress here; Ctrl-C cancels it. This object must outlive it.
+  dsv4::Progress Callback();
+
+ private:
+  void Update(const dsv4::ProgressReport& report);
+  void Wipe();
+
+  std::string label_;
+  bool visible_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace chat

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a turn of the model is computed, whatever becomes of its text, and what it cost.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+#include <functional>
+#include <string>
+
+#include "examples/dsv4-chat/screen.h"
+#include "examples/dsv4-chat/turn_output.h"
+
+namespace chat {
+
+// Reads the prompt, with a progress bar on a terminal, and then calls `step`, which takes one step
+// and says how the turn ended, until it has or Ctrl-C comes.
+TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
+                const std::function<dsv4_finish()>& step);
+
+// One line.
+std::string StatisticsOf(const TurnEnd& end);
+
+}  // namespace chat
