@@ -157,10 +157,10 @@ static void test_misuse(dsv4_engine* engine) {
   list[1] = sessions[0];
   EXPECT_REFUSED(engine, list, results, statuses, "sessions[1] is named twice");
   results[1] = NULL;
-  EXPECT_REFUSED(engine, sessions, results, statuses, "results[1]: result is NULL");
+  EXPECT_REFUSED(engine, sessions, results, statuses, "results[1] is NULL");
   results[1] = &steps[1];
   steps[1].struct_size = 8;
-  EXPECT_REFUSED(engine, sessions, results, statuses, "results[1]: result.struct_size is 8");
+  EXPECT_REFUSED(engine, sessions, results, statuses, "results[1].struct_size is 8");
   steps[1].struct_size = sizeof steps[1];
   dsv4_engine* other = open_bundled();
   list[1] = open_session(other, NULL);
