@@ -90,7 +90,7 @@ absl::Status Validate(const CompressKvParams& p) {
   DSV4_RETURN_IF_ERROR(Expect(p.ratio == kCsaRatio || p.ratio == kHcaRatio, "compress_kv: ratio ",
                               p.ratio, " is not 4 or 128"));
   for (int i = 0; i < p.step->sequence_count; ++i) {
-    DSV4_RETURN_IF_ERROR(CheckSaves(p.step->sequences[i]));
+    DSV4_RETURN_IF_ERROR(CheckSaves(p.step->sequence(i)));
   }
   return Expect(p.k != nullptr && p.z != nullptr && p.ape != nullptr && p.norm != nullptr &&
                     p.rows.base != nullptr,
@@ -100,7 +100,7 @@ absl::Status Validate(const CompressKvParams& p) {
 Cost CostOf(const CompressKvParams& p) {
   const int64_t rows = p.step->rows, state = CompressorStateFloats(p.ratio, p.dim()) * 4;
   int64_t saves = 0;
-  for (int i = 0; i < p.step->sequence_count; ++i) saves += p.step->sequences[i].save_count;
+  for (int i = 0; i < p.step->sequence_count; ++i) saves += p.step->sequence(i).save_count;
   return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + saves) * state +
                    (rows / p.ratio) * RowBytes(p.rows),
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
@@ -129,7 +129,7 @@ Cost CostOf(const IndexScoreTopkParams& p) {
       .bytes = int64_t{p.step->rows} * (p.heads * (kIndexKeyElements + 1) * kActBytes + p.topk * 4),
       .flops = 0};
   for (int i = 0; i < p.step->sequence_count; ++i) {
-    const SequenceRows& s = p.step->sequences[i];
+    const SequenceRows& s = p.step->sequence(i);
     const int64_t last = VisibleGroups(s.first_position + s.rows - 1, kCsaRatio);
     if (last > p.topk) cost.bytes += last * RowBytes(p.keys);
     for (int64_t r = 0; r < s.rows; ++r) {
@@ -154,7 +154,7 @@ absl::Status Validate(const SparseAttentionParams& p) {
 Cost CostOf(const SparseAttentionParams& p) {
   Cost cost{.bytes = int64_t{p.step->rows} * p.heads * kKvRowElements * 2 * kActBytes, .flops = 0};
   for (int i = 0; i < p.step->sequence_count; ++i) {
-    const SequenceRows& s = p.step->sequences[i];
+    const SequenceRows& s = p.step->sequence(i);
     const int64_t end = s.first_position + s.rows;
     // Each row that any query of the sequence sees is read once.
     const int64_t window = std::min<int64_t>(end - s.window_begin, s.rows + kWindowTokens - 1);

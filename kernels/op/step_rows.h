@@ -47,10 +47,17 @@ struct StepRows {
   int32_t rows = 0;                         // T
   int32_t sequence_count = 0;               // B
   const SequenceRows* sequences = nullptr;  // [B], in row order
-  const int32_t* sequence_of = nullptr;     // [T]
-  const int64_t* positions = nullptr;       // [T]
+  // The same on the host, with pointers of the host's, where a device has memory of its own.
+  const SequenceRows* host_sequences = nullptr;
+  const int32_t* sequence_of = nullptr;  // [T]
+  const int64_t* positions = nullptr;    // [T]
   int64_t max_position = 0;  // exclusive bound of every position of the engine, for workspaces
   RopeTables rope{};
+
+  // Sequence `i`, for the host.
+  const SequenceRows& sequence(int32_t i) const {
+    return (host_sequences != nullptr ? host_sequences : sequences)[i];
+  }
 };
 
 }  // namespace dsv4

@@ -16,27 +16,6 @@ namespace {
 
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
 
-// Makes a device current and, at the end, the one that was current before.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int index) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
-    result_ = before_ == index ? cudaSuccess : cudaSetDevice(index);
-    restore_ = before_ != index && result_ == cudaSuccess;
-  }
-  ~CurrentDevice() {
-    if (restore_) cudaSetDevice(before_);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-  cudaError_t result() const { return result_; }
-
- private:
-  int before_ = 0;
-  cudaError_t result_;
-  bool restore_;
-};
-
 void FreeDevice(std::byte* data, int64_t) { cudaFree(data); }
 void FreePinned(std::byte* data, int64_t) { cudaFreeHost(data); }
 
@@ -68,8 +47,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
 }
 
 absl::Status CudaDevice::OpenStream() {
-  const CurrentDevice current(index_);
-  DSV4_RETURN_IF_ERROR(Check(current.result(), "selecting the device"));
+  const DeviceScope scope(this);
   cudaStream_t stream = nullptr;
   DSV4_RETURN_IF_ERROR(
       Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
@@ -87,7 +65,7 @@ absl::Status CudaDevice::OpenStream() {
 }
 
 CudaDevice::~CudaDevice() {
-  const CurrentDevice current(index_);
+  const DeviceScope scope(this);
   for (const Slot& slot : slots_) {
     if (slot.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(slot.event));
   }
@@ -103,11 +81,22 @@ absl::Status CudaDevice::Check(int result, absl::string_view what) {
   return lost_;
 }
 
+// Failures show in the calls that follow.
+int CudaDevice::Enter() {
+  int before = index_;
+  cudaGetDevice(&before);
+  if (before != index_) cudaSetDevice(index_);
+  return before;
+}
+
+void CudaDevice::Leave(int before) {
+  if (before != index_) cudaSetDevice(before);
+}
+
 absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view purpose) {
   if (bytes <= 0) return Buffer();
   std::lock_guard lock(mutex_);
-  const CurrentDevice current(index_);
-  DSV4_RETURN_IF_ERROR(Check(current.result(), "selecting the device"));
+  const DeviceScope scope(this);
   void* data = nullptr;
   const cudaError_t result = cudaMalloc(&data, static_cast<size_t>(bytes));
   if (result == cudaErrorMemoryAllocation) {
@@ -125,7 +114,7 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
 
 absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view purpose) {
   if (bytes <= 0) return Buffer();
-  const CurrentDevice current(index_);
+  const DeviceScope scope(this);
   void* data = nullptr;
   const cudaError_t result = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault);
   if (result == cudaErrorMemoryAllocation) {
@@ -140,7 +129,7 @@ absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view
 
 absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t bytes) {
   std::lock_guard lock(mutex_);
-  const CurrentDevice current(index_);
+  const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
   for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
     const auto part = static_cast<size_t>(std::min(kSlotBytes, bytes - begin));
@@ -160,7 +149,7 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
 absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   std::lock_guard lock(mutex_);
-  const CurrentDevice current(index_);
+  const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
   DSV4_RETURN_IF_ERROR(
       Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
@@ -171,7 +160,7 @@ absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   std::lock_guard lock(mutex_);
-  const CurrentDevice current(index_);
+  const DeviceScope scope(this);
   return Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
                                static_cast<cudaStream_t>(stream_->handle())),
                "copying on the device");
@@ -179,7 +168,7 @@ absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t byte
 
 absl::Status CudaDevice::Finish() {
   std::lock_guard lock(mutex_);
-  const CurrentDevice current(index_);
+  const DeviceScope scope(this);
   DSV4_RETURN_IF_ERROR(Check(cudaGetLastError(), "launching a kernel"));
   return Check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle())),
                "waiting for the device");

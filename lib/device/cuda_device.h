@@ -30,6 +30,8 @@ class CudaDevice final : public Device {
   absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Finish() override;
+  int Enter() override;
+  void Leave(int before) override;
 
  private:
   // A part of the staging memory, and the event after which it may be written again.

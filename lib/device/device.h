@@ -45,8 +45,25 @@ class Device {
   virtual absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Makes the device the calling thread's current one, where there is such a thing, and back; Leave
+  // takes what Enter gave. For DeviceScope.
+  virtual int Enter() { return 0; }
+  virtual void Leave(int) {}
   // Waits for all that was launched. DeviceLost, from then on for ever, when any of it failed.
   virtual absl::Status Finish() = 0;
+};
+
+// While it lives, the calling thread may launch kernels on the device.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device* device) : device_(device), before_(device->Enter()) {}
+  ~DeviceScope() { device_->Leave(before_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device* const device_;
+  const int before_;
 };
 
 inline constexpr int32_t kMaxCpuThreads = 256;

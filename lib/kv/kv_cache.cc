@@ -34,15 +34,7 @@ int64_t LiveWindowBlocks(const KvCacheShape& shape) {
   return CeilDiv(tokens, kWindowBlockTokens) + 1;
 }
 
-void CopyBlock(const RowPool& pool, int32_t from, int32_t to) {
-  if (pool.row_bytes > 0) CopyBytes(pool.Row(to, 0), pool.Row(from, 0), pool.block_stride_bytes);
-}
-
 }  // namespace
-
-void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   KvPlan plan;
@@ -108,9 +100,10 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   return plan;
 }
 
-KvCache::KvCache(const KvCacheShape& shape, KvPlan plan)
+KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, Device* device)
     : shape_(shape),
       plan_(std::move(plan)),
+      device_(device),
       window_pool_("window", plan_.window_blocks),
       group_pool_("compressed-row", plan_.group_blocks),
       state_pool_("compressor-state", plan_.state_slots),
@@ -121,7 +114,7 @@ KvCache::KvCache(const KvCacheShape& shape, KvPlan plan)
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
                                                          Device& device) {
   DSV4_ASSIGN_OR_RETURN(KvPlan plan, PlanKvCache(shape));
-  std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan)));
+  std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan), &device));
   const KvCacheBytes& bytes = cache->plan_.bytes;
   DSV4_ASSIGN_OR_RETURN(cache->memory_, device.Allocate(bytes.total(), "key/value cache"));
   std::byte* const memory = cache->memory_.data();
@@ -172,6 +165,11 @@ absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) 
     if (pool->free_blocks() < need) return Internal("lost count of ", pool->what(), " blocks");
   }
   return absl::OkStatus();
+}
+
+void KvCache::CopyBlock(const RowPool& pool, int32_t from, int32_t to) {
+  if (pool.row_bytes == 0) return;
+  device_->Copy(pool.Row(to, 0), pool.Row(from, 0), pool.block_stride_bytes).IgnoreError();
 }
 
 void KvCache::CopyWindowBlock(int32_t from, int32_t to) {

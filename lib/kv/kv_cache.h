@@ -64,9 +64,6 @@ struct KvPlan {
 // InvalidArgument when the shape needs 2^31 blocks of a kind.
 absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape);
 
-// How rows and states move between blocks, and in and out of images.
-void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes);
-
 // Blocks of each pool: free, held by the prefix cache alone (which gives them up when a sequence
 // needs them), and held by sequences.
 struct PoolUse {
@@ -106,6 +103,9 @@ class KvCache {
   absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states);
   // Takes one restore point that its sequence was not promised. False when there is none.
   bool DropSparePoint();
+  // The memory's device, for what moves in and out of images. A copy that fails does so for good:
+  // the next step says it.
+  Device& device() const { return *device_; }
   // Copies all layers' rows of a block.
   void CopyWindowBlock(int32_t from, int32_t to);
   void CopyGroupBlock(int32_t from, int32_t to);
@@ -115,10 +115,12 @@ class KvCache {
   void CloseSequence(const KvSequence* sequence);
 
  private:
-  KvCache(const KvCacheShape& shape, KvPlan plan);
+  KvCache(const KvCacheShape& shape, KvPlan plan, Device* device);
+  void CopyBlock(const RowPool& pool, int32_t from, int32_t to);
 
   const KvCacheShape shape_;
   KvPlan plan_;
+  Device* const device_;
   Buffer memory_;
   std::byte* states_ = nullptr;
   mutable std::mutex mutex_;

@@ -85,7 +85,7 @@ void KvSequence::WriteImage(absl::Span<std::byte> image) const {
   if (length_ == 0) return;
   std::byte* to = image.data();
   const auto write = [&](const std::byte* from, int64_t bytes) {
-    CopyBytes(to, from, bytes);
+    cache_->device().Download(to, from, bytes).IgnoreError();
     to += bytes;
   };
   const auto row_of = [&](const std::vector<int32_t>& table) {
@@ -130,7 +130,7 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
 
   const std::byte* from = image.data();
   const auto read = [&](std::byte* to, int64_t bytes) {
-    CopyBytes(to, from, bytes);
+    cache_->device().Upload(to, from, bytes).IgnoreError();
     from += bytes;
   };
   const auto row_of = [&](const std::vector<int32_t>& table) {

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/op/step_rows.h"
 #include "kernels/registry/dispatch.h"
+#include "lib/device/device.h"
 #include "lib/model/activations.h"
 #include "lib/model/config.h"
 
@@ -29,6 +31,8 @@ struct ForwardContext {
   StepRows step;
   const int32_t* tokens = nullptr;  // [T]
   const Tap* tap = nullptr;
+  Device* device = nullptr;
+  std::vector<std::byte>* tap_memory = nullptr;  // what the tap sees of a device's memory
 
   template <class Params>
   absl::Status Run(const Params& params) const {
@@ -37,7 +41,16 @@ struct ForwardContext {
 
   void Show(int64_t layer, absl::string_view what, const void* data, DType dtype,
             int64_t width) const {
-    if (tap != nullptr && !planning) (*tap)(layer, what, data, dtype, step.rows, width);
+    if (tap == nullptr || planning) return;
+    if (!device->host_memory()) {
+      tap_memory->resize(static_cast<size_t>(step.rows * width * DTypeBytes(dtype)));
+      device
+          ->Download(tap_memory->data(), static_cast<const std::byte*>(data),
+                     static_cast<int64_t>(tap_memory->size()))
+          .IgnoreError();  // Finish says it
+      data = tap_memory->data();
+    }
+    (*tap)(layer, what, data, dtype, step.rows, width);
   }
   DType act_dtype() const { return dispatch->activation_dtype(); }
 };

@@ -20,29 +20,40 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.launch = {.stream = &parts.device->stream(),
                      .numerics = parts.dispatch->numerics(),
                      .omitted_points = parts.omitted_points};
+  context_.device = parts.device;
+  context_.tap_memory = &tap_memory_;
 }
 
-int64_t Model::PlaceActivations(std::byte* memory) {
-  return PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
-                         parts_.dispatch->workspace_bytes(), memory, &context_.act);
+int64_t Model::PlaceMemory(std::byte* memory) {
+  const int64_t activations =
+      PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
+                      parts_.dispatch->workspace_bytes(), memory, &context_.act);
+  if (memory != nullptr) upload_.Place(parts_.device, limits_, memory + activations);
+  return activations + StepUpload::DeviceBytes(*parts_.device, limits_);
 }
 
 absl::StatusOr<int64_t> Model::PlanBytes(const Parts& parts, const StepLimits& limits) {
   Model model(parts, limits);
   DSV4_RETURN_IF_ERROR(model.Plan());
-  return model.PlaceActivations(nullptr);
+  return model.PlaceMemory(nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const StepLimits& limits) {
   std::unique_ptr<Model> model(new Model(parts, limits));
   DSV4_RETURN_IF_ERROR(model->Plan());
   DSV4_ASSIGN_OR_RETURN(model->memory_,
-                        parts.device->Allocate(model->PlaceActivations(nullptr), "activations"));
-  model->PlaceActivations(model->memory_.data());
+                        parts.device->Allocate(model->PlaceMemory(nullptr), "activations"));
+  model->PlaceMemory(model->memory_.data());
   ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
   context.step.rope = context.act.rope;
   const auto rows = static_cast<size_t>(limits.rows);
+  if (!parts.device->host_memory()) {
+    DSV4_ASSIGN_OR_RETURN(
+        model->host_logits_,
+        parts.device->AllocateHost(
+            limits.logit_rows * parts.config->vocab_size * DTypeBytes(DType::kF32), "logits"));
+  }
   model->mtp_positions_.resize(rows);
   model->copy_from_.resize(rows);
   model->copy_to_.resize(rows);
@@ -68,6 +79,7 @@ absl::Status Model::Plan() {
 }
 
 absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
+  const DeviceScope scope(parts_.device);
   return SetStep(step, tokens, step.positions);
 }
 
@@ -81,6 +93,7 @@ absl::Status Model::SetStep(const StepRows& step, const int32_t* tokens,
   context_.step.rope = context_.act.rope;
   context_.step.max_position = limits_.positions;
   context_.tokens = tokens;
+  DSV4_RETURN_IF_ERROR(upload_.Step(&context_.step, &context_.tokens, &rope_positions));
   return context_.Run(RopeTableParams{.rows = step.rows,
                                       .positions = rope_positions,
                                       .frequencies = frequencies_,
@@ -88,6 +101,7 @@ absl::Status Model::SetStep(const StepRows& step, const int32_t* tokens,
 }
 
 absl::Status Model::Embed() {
+  const DeviceScope scope(parts_.device);
   return context_.Run(EmbedRowsParams{.rows = context_.step.rows,
                                       .copies = static_cast<int32_t>(kStreams),
                                       .tokens = context_.tokens,
@@ -96,12 +110,14 @@ absl::Status Model::Embed() {
 }
 
 absl::Status Model::RunLayer(int64_t layer) {
+  const DeviceScope scope(parts_.device);
   return RunBlock(context_, layer, parts_.weights->layers[static_cast<size_t>(layer)],
                   parts_.layers[static_cast<size_t>(layer)]);
 }
 
 absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
                             const std::function<bool()>* stop) {
+  const DeviceScope scope(parts_.device);
   DSV4_RETURN_IF_ERROR(Begin(step, tokens));
   DSV4_RETURN_IF_ERROR(Embed());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
@@ -138,10 +154,22 @@ absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::
 }
 
 absl::Status Model::CopyStreams(int32_t rows) {
-  return context_.Run(CopyRowsParams{.rows = rows,
-                                     .row_bytes = streams_row_bytes(),
-                                     .from = copy_from_.data(),
-                                     .to = copy_to_.data()});
+  const DeviceScope scope(parts_.device);
+  const std::byte* const* from = copy_from_.data();
+  std::byte* const* to = copy_to_.data();
+  if (!context_.planning) DSV4_RETURN_IF_ERROR(upload_.Pointers(rows, &from, &to));
+  return context_.Run(
+      CopyRowsParams{.rows = rows, .row_bytes = streams_row_bytes(), .from = from, .to = to});
+}
+
+absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
+  return parts_.device->Download(to.data(), static_cast<const std::byte*>(context_.act.streams),
+                                 static_cast<int64_t>(to.size()));
+}
+
+absl::Status Model::WriteStreams(absl::Span<const std::byte> from) {
+  return parts_.device->Upload(static_cast<std::byte*>(context_.act.streams), from.data(),
+                               static_cast<int64_t>(from.size()));
 }
 
 absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
@@ -165,6 +193,7 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
 }
 
 absl::Status Model::RunMtp() {
+  const DeviceScope scope(parts_.device);
   return RunMtpBlock(context_, mtp_layer(), *parts_.weights->mtp, parts_.weights->embed,
                      parts_.layers[static_cast<size_t>(mtp_layer())]);
 }
@@ -185,8 +214,16 @@ absl::StatusOr<const float*> Model::HeadLogits(const HyperConnectionWeights& hc,
   if (rows < 1 || rows > limits_.logit_rows) {
     return InvalidArgument("logits of ", rows, " rows; the limit is ", limits_.logit_rows);
   }
-  DSV4_RETURN_IF_ERROR(RunHead(context_, hc, norm, parts_.weights->head, rows, row_of.data()));
-  return context_.act.logits;
+  const DeviceScope scope(parts_.device);
+  const int32_t* chosen = row_of.data();
+  DSV4_RETURN_IF_ERROR(upload_.Rows(rows, &chosen));
+  DSV4_RETURN_IF_ERROR(RunHead(context_, hc, norm, parts_.weights->head, rows, chosen));
+  if (parts_.device->host_memory()) return context_.act.logits;
+  auto* const logits = reinterpret_cast<float*>(host_logits_.data());
+  DSV4_RETURN_IF_ERROR(parts_.device->Download(
+      host_logits_.data(), reinterpret_cast<const std::byte*>(context_.act.logits),
+      rows * parts_.config->vocab_size * DTypeBytes(DType::kF32)));
+  return logits;
 }
 
 }  // namespace dsv4

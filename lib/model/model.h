@@ -15,6 +15,7 @@
 #include "lib/device/device.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/forward_context.h"
+#include "lib/model/step_upload.h"
 #include "lib/model/weights.h"
 
 namespace dsv4 {
@@ -49,7 +50,8 @@ class Model {
   absl::Status Embed();
   // Main layer `layer`: streams -> streams.
   absl::Status RunLayer(int64_t layer);
-  // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab].
+  // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab] in host
+  // memory.
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
 
   // Begin, Embed and all layers. `stop`, if any, is asked before each layer; true ends the step
@@ -74,17 +76,22 @@ class Model {
   // Logits of rows of the last ForwardMtp: a guess of token s + 1.
   absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
 
-  // The residual streams of the step's rows: [T, 4, D], f32 or bf16 (activation_dtype).
-  void* streams() { return context_.act.streams; }
+  // The residual streams of the step's rows: [T, 4, D], f32 or bf16 (activation_dtype). For
+  // verification.
+  absl::Status ReadStreams(absl::Span<std::byte> to);
+  absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return context_.act_dtype(); }
+  // Waits for the device; see Device::Finish.
+  absl::Status Finish() { return parts_.device->Finish(); }
   // Sees values between operators until it is replaced; null = none. For verification.
   void set_tap(const Tap* tap) { context_.tap = tap; }
 
  private:
   Model(const Parts& parts, const StepLimits& limits);
   absl::Status Plan();
-  // Bytes of the activations; with `memory` not null, points context_.act into it. REQUIRES: Plan.
-  int64_t PlaceActivations(std::byte* memory);
+  // Bytes of the activations and of what a step uploads; with `memory` not null, places both there.
+  // REQUIRES: Plan.
+  int64_t PlaceMemory(std::byte* memory);
   // Sets the rows of the step and computes the rope tables of `rope_positions`.
   absl::Status SetStep(const StepRows& step, const int32_t* tokens, const int64_t* rope_positions);
   absl::Status CopyStreams(int32_t rows);  // copy_from_ -> copy_to_
@@ -98,6 +105,9 @@ class Model {
   ForwardContext context_;
   RopeFrequencies frequencies_;
   Buffer memory_;
+  StepUpload upload_;
+  Buffer host_logits_;  // where the device's memory is not the host's
+  std::vector<std::byte> tap_memory_;
   // For ForwardMtp and SaveStreams, of limits_.rows.
   std::vector<int64_t> mtp_positions_;
   std::vector<const std::byte*> copy_from_;

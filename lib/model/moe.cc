@@ -28,7 +28,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                                .inter = config.moe_intermediate_size,
                                .expert_count = static_cast<int32_t>(config.n_routed_experts),
                                .experts_per_token = k,
-                               .experts_table = w.expert_table.data(),
+                               .experts_table = w.table,
                                .shared_w1 = w.shared_w1,
                                .shared_w3 = w.shared_w3,
                                .shared_w2 = w.shared_w2,

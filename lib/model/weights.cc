@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -15,6 +17,7 @@
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/model/weight_upload.h"
 
 namespace dsv4 {
 namespace {
@@ -126,6 +129,7 @@ class Table {
       Add(x, "w2", &expert.w2, hidden, inter);
       w->expert_table.push_back(&expert);
     }
+    w->table = w->expert_table.data();
     const std::string s = p + "shared_experts.";
     Add(s, "w1", &w->shared_w1, inter, hidden);
     Add(s, "w3", &w->shared_w3, inter, hidden);
@@ -193,12 +197,19 @@ class WeightsLoader {
   // Binds every view.
   absl::Status ResolveAll();
 
-  absl::Status ReadData(const std::function<bool(int64_t, int64_t)>& progress);
+  // Counts what the target needs, and chooses the kernels that pack for it.
+  absl::Status PlanTarget(const WeightTarget& target);
+
+  // Reads every tensor, and brings it to the target.
+  absl::Status ReadData(const WeightTarget& target,
+                        const std::function<bool(int64_t, int64_t)>& progress);
 
  private:
   absl::Status Resolve(const std::vector<Row>& rows) {
     for (const Row& row : rows) {
+      const size_t first = pending_.size();
       DSV4_RETURN_IF_ERROR(std::visit([&](auto* slot) { return Bind(row, slot); }, row.slot));
+      bound_.push_back({row.slot, row.n, row.k, first, pending_.size() - first});
     }
     return absl::OkStatus();
   }
@@ -211,6 +222,13 @@ class WeightsLoader {
   struct Pending {
     const TensorEntry* entry;
     std::byte* copy;  // where its elements go, or null when the view is in the mapped file
+  };
+
+  // A view, and the tensors behind it.
+  struct Bound {
+    Slot slot;
+    int64_t n, k;
+    size_t first_pending, pending_count;
   };
 
   std::string First(const std::vector<Row>& rows, bool present) const {
@@ -344,10 +362,18 @@ class WeightsLoader {
   template <class T>
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
 
+  // The embedding's rows are gathered, not multiplied: it keeps its layout.
+  bool IsPacked(const Bf16Weight* slot) const { return slot != &weights_->embed; }
+  absl::Status Plan(const Bound& bound, WeightUpload* upload, int64_t* bytes) const;
+  absl::Status Send(const Bound& bound, WeightUpload* upload) const;
+  absl::Status SendExperts(MoeWeights* moe, WeightUpload* upload) const;
+  std::vector<MoeWeights*> MoeLayers() const;
+
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   Weights* weights_;
   std::vector<Pending> pending_;
+  std::vector<Bound> bound_;
 };
 
 template <class T>
@@ -403,29 +429,137 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
   return absl::OkStatus();
 }
 
-absl::Status WeightsLoader::ReadData(const std::function<bool(int64_t, int64_t)>& progress) {
+absl::Status WeightsLoader::ReadData(const WeightTarget& target,
+                                     const std::function<bool(int64_t, int64_t)>& progress) {
   // The disk sees one pass over each file.
-  std::sort(pending_.begin(), pending_.end(), [](const Pending& a, const Pending& b) {
-    return std::pair(a.entry->file, a.entry->data) < std::pair(b.entry->file, b.entry->data);
+  std::sort(bound_.begin(), bound_.end(), [this](const Bound& a, const Bound& b) {
+    const TensorEntry& x = *pending_[a.first_pending].entry;
+    const TensorEntry& y = *pending_[b.first_pending].entry;
+    return std::pair(x.file, x.data) < std::pair(y.file, y.data);
   });
+  std::optional<WeightUpload> upload;
+  if (weights_->device_bytes_ > 0) {
+    upload.emplace(target.device, target.dispatch);
+    DSV4_RETURN_IF_ERROR(upload->Allocate(weights_->device_bytes_));
+  }
   const int64_t total = weights_->mapped_bytes_;
   constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
   int64_t done = 0, unreported = 0;
-  for (const Pending& pending : pending_) {
-    for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
-      const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
-      DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));
-      done += end - begin;
-      unreported += end - begin;
-      if (progress && (unreported >= kPartBytes || done == total)) {
-        unreported = 0;
-        if (!progress(done, total)) {
-          return Cancelled(checkpoint_.folder(), ": loading was cancelled after ", done, " of ",
-                           total, " bytes");
+  for (const Bound& bound : bound_) {
+    for (size_t i = 0; i < bound.pending_count; ++i) {
+      const Pending& pending = pending_[bound.first_pending + i];
+      for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
+        const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
+        DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));
+        done += end - begin;
+        unreported += end - begin;
+        if (progress && (unreported >= kPartBytes || done == total)) {
+          unreported = 0;
+          if (!progress(done, total)) {
+            return Cancelled(checkpoint_.folder(), ": loading was cancelled after ", done, " of ",
+                             total, " bytes");
+          }
         }
       }
     }
+    if (upload) DSV4_RETURN_IF_ERROR(Send(bound, &*upload));
   }
+  if (!upload) return absl::OkStatus();
+  for (MoeWeights* moe : MoeLayers()) DSV4_RETURN_IF_ERROR(SendExperts(moe, &*upload));
+  DSV4_ASSIGN_OR_RETURN(weights_->device_memory_, upload->Finish());
+  weights_->owned_.clear();
+  weights_->owned_bytes_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status WeightsLoader::PlanTarget(const WeightTarget& target) {
+  if (target.device == nullptr || target.device->host_memory()) return absl::OkStatus();
+  WeightUpload upload(target.device, target.dispatch);
+  int64_t bytes = 0;
+  for (const Bound& bound : bound_) DSV4_RETURN_IF_ERROR(Plan(bound, &upload, &bytes));
+  for (const MoeWeights* moe : MoeLayers()) {
+    const auto experts = static_cast<int64_t>(moe->experts.size());
+    bytes += WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(ExpertWeights))) +
+             WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(const ExpertWeights*)));
+  }
+  weights_->device_bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+std::vector<MoeWeights*> WeightsLoader::MoeLayers() const {
+  std::vector<MoeWeights*> layers;
+  for (BlockWeights& layer : weights_->layers) layers.push_back(&layer.moe);
+  if (weights_->mtp != nullptr) layers.push_back(&weights_->mtp->block.moe);
+  return layers;
+}
+
+absl::Status WeightsLoader::Plan(const Bound& bound, WeightUpload* upload, int64_t* bytes) const {
+  const int64_t n = bound.n, k = bound.k, elements = n * std::max<int64_t>(k, 1);
+  const auto packed = [&](WeightFormat format) {
+    *bytes += WeightUpload::PackedBytes(format, n, k);
+    return upload->Prepare(format, n, k);
+  };
+  if (std::holds_alternative<Fp8Weight*>(bound.slot)) return packed(WeightFormat::kFp8);
+  if (std::holds_alternative<Fp4Weight*>(bound.slot)) return packed(WeightFormat::kFp4);
+  if (const auto* slot = std::get_if<Bf16Weight*>(&bound.slot); slot && IsPacked(*slot)) {
+    return packed(WeightFormat::kBf16);
+  }
+  const bool wide = std::holds_alternative<const float**>(bound.slot) ||
+                    std::holds_alternative<const int32_t**>(bound.slot);
+  *bytes += WeightUpload::RawBytes(elements * (wide ? 4 : 2));
+  return absl::OkStatus();
+}
+
+absl::Status WeightsLoader::Send(const Bound& bound, WeightUpload* upload) const {
+  const int64_t n = bound.n, k = bound.k, elements = n * std::max<int64_t>(k, 1);
+  const std::byte* data = nullptr;
+  const uint8_t* scale = nullptr;
+  const auto raw = [&](auto* slot) {  // a pointer to plain elements
+    const absl::Status status =
+        upload->Raw(*slot, elements * static_cast<int64_t>(sizeof(**slot)), &data);
+    *slot = reinterpret_cast<std::remove_reference_t<decltype(*slot)>>(data);
+    return status;
+  };
+  const auto packed = [&](auto* slot, WeightFormat format, const uint8_t* host_scale) {
+    const absl::Status status = upload->Packed(
+        format, n, k, reinterpret_cast<const uint8_t*>(slot->data), host_scale, &data, &scale);
+    slot->data = reinterpret_cast<decltype(slot->data)>(data);
+    return status;
+  };
+  const auto quantised = [&](auto* slot, WeightFormat format) {
+    const absl::Status status = packed(slot, format, slot->scale);
+    slot->scale = scale;
+    return status;
+  };
+  struct Sender {
+    const WeightsLoader* loader;
+    decltype(raw)& raw_;
+    decltype(packed)& packed_;
+    decltype(quantised)& quantised_;
+    absl::Status operator()(const float** slot) { return raw_(slot); }
+    absl::Status operator()(const uint16_t** slot) { return raw_(slot); }
+    absl::Status operator()(const int32_t** slot) { return raw_(slot); }
+    absl::Status operator()(Bf16Weight* slot) {
+      return loader->IsPacked(slot) ? packed_(slot, WeightFormat::kBf16, nullptr)
+                                    : raw_(&slot->data);
+    }
+    absl::Status operator()(Fp8Weight* slot) { return quantised_(slot, WeightFormat::kFp8); }
+    absl::Status operator()(Fp4Weight* slot) { return quantised_(slot, WeightFormat::kFp4); }
+  };
+  return std::visit(Sender{this, raw, packed, quantised}, bound.slot);
+}
+
+// The experts' views, and the table that kernels reach them through.
+absl::Status WeightsLoader::SendExperts(MoeWeights* moe, WeightUpload* upload) const {
+  const auto count = static_cast<int64_t>(moe->experts.size());
+  const std::byte* data = nullptr;
+  DSV4_RETURN_IF_ERROR(
+      upload->Raw(moe->experts.data(), count * static_cast<int64_t>(sizeof(ExpertWeights)), &data));
+  const auto* experts = reinterpret_cast<const ExpertWeights*>(data);
+  for (int64_t e = 0; e < count; ++e) moe->expert_table[static_cast<size_t>(e)] = experts + e;
+  DSV4_RETURN_IF_ERROR(upload->Raw(
+      moe->expert_table.data(), count * static_cast<int64_t>(sizeof(const ExpertWeights*)), &data));
+  moe->table = reinterpret_cast<const ExpertWeights* const*>(data);
   return absl::OkStatus();
 }
 
@@ -460,21 +594,24 @@ absl::Status WeightsLoader::ResolveAll() {
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
-    const std::function<bool(int64_t, int64_t)>& progress) {
+    const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
   WeightsLoader loader(config, *weights->checkpoint_, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
-  DSV4_RETURN_IF_ERROR(loader.ReadData(progress));
+  DSV4_RETURN_IF_ERROR(loader.PlanTarget(target));
+  DSV4_RETURN_IF_ERROR(loader.ReadData(target, progress));
   return weights;
 }
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Describe(const ModelConfig& config,
-                                                           std::unique_ptr<Checkpoint> checkpoint) {
+                                                           std::unique_ptr<Checkpoint> checkpoint,
+                                                           const WeightTarget& target) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
   WeightsLoader loader(config, *weights->checkpoint_, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
+  DSV4_RETURN_IF_ERROR(loader.PlanTarget(target));
   return weights;
 }
 

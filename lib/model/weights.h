@@ -3,7 +3,8 @@
 // checked for presence, dtype and shape against the configuration. The views live as long as the
 // Weights object, which keeps the files mapped. Large tensors are never copied; a tensor that lies
 // unaligned for its element type in its file, or needs widening, is copied once into memory that
-// Weights owns.
+// Weights owns. For a device with memory of its own, the views point there instead, to what its
+// kernels read.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/registry/dispatch.h"
+#include "lib/device/device.h"
 #include "lib/io/checkpoint.h"
 #include "lib/model/config.h"
 #include "lib/tensor/quant_format.h"
@@ -55,7 +58,8 @@ struct MoeWeights {
   const int32_t* tid2eid = nullptr;  // [vocab, K], hash-routed layers only (stored I64 is narrowed)
   const float* bias = nullptr;       // [E], scored layers only
   std::vector<ExpertWeights> experts;              // [E]
-  std::vector<const ExpertWeights*> expert_table;  // [E], what the kernels read
+  std::vector<const ExpertWeights*> expert_table;  // [E], into experts
+  const ExpertWeights* const* table = nullptr;     // [E], what the kernels read
   Fp8Weight shared_w1, shared_w3, shared_w2;       // [I, D], [I, D], [D, I]
 };
 
@@ -77,6 +81,12 @@ struct MtpWeights {
   HyperConnectionWeights hc_head;
 };
 
+// Where weights are for: a device, and the kernels that pack them for it; without one, the host.
+struct WeightTarget {
+  Device* device = nullptr;
+  Dispatch* dispatch = nullptr;
+};
+
 class Weights {
  public:
   // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing
@@ -85,17 +95,20 @@ class Weights {
   // Unsupported for expert formats of the family that this build does not run (FP8, NVFP4); each
   // names the tensor and the file. The MTP block is optional: without any of its tensors mtp is
   // absent; some of them without the others are Corrupt. Tensors that are in no table are ignored.
+  // A target whose memory is not the host's receives every tensor as soon as it is read, and the
+  // copies on the host are given up; OutOfDeviceMemory.
   // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
   // every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES: `config`
   // comes from ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
-      const std::function<bool(int64_t, int64_t)>& progress);
+      const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target = {});
 
   // The same checks of presence, dtype and shape without reading any data: for planning memory. The
   // views may be passed to what plans with them, not read.
   static absl::StatusOr<std::unique_ptr<Weights>> Describe(const ModelConfig& config,
-                                                           std::unique_ptr<Checkpoint> checkpoint);
+                                                           std::unique_ptr<Checkpoint> checkpoint,
+                                                           const WeightTarget& target = {});
 
   Bf16Weight embed;                // [vocab, D]
   Bf16Weight head;                 // [vocab, D]
@@ -106,6 +119,7 @@ class Weights {
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
+  int64_t device_bytes() const { return device_bytes_; }  // of a device's own memory, 0 without
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
@@ -115,6 +129,8 @@ class Weights {
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   int64_t mapped_bytes_ = 0;
   int64_t owned_bytes_ = 0;
+  Buffer device_memory_;
+  int64_t device_bytes_ = 0;
 };
 
 }  // namespace dsv4

@@ -80,9 +80,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
-  DSV4_ASSIGN_OR_RETURN(engine->weights_,
-                        Weights::Load(engine->config_, std::move(checkpoint), options.progress));
   DSV4_RETURN_IF_ERROR(engine->OpenDevice(options));
+  DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
+                                                        options.progress, engine->Target()));
+  DSV4_RETURN_IF_ERROR(engine->DescribeWeights(options));
   DSV4_RETURN_IF_ERROR(engine->Build(options));
   return engine;
 }
@@ -92,8 +93,10 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
-  DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint)));
   DSV4_RETURN_IF_ERROR(engine.OpenDevice(options));
+  DSV4_ASSIGN_OR_RETURN(engine.weights_,
+                        Weights::Describe(engine.config_, std::move(checkpoint), engine.Target()));
+  DSV4_RETURN_IF_ERROR(engine.DescribeWeights(options));
   EnginePlan plan;
   DSV4_ASSIGN_OR_RETURN(plan.cache, PlanKvCache(engine.CacheShape(options)));
   DSV4_ASSIGN_OR_RETURN(
@@ -187,18 +190,25 @@ absl::Status Engine::LoadTokenizer(const std::string& folder) {
 
 absl::Status Engine::OpenDevice(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(device_,
-                        Device::Open({.kind = DeviceKind::kCpu,
+                        Device::Open({.kind = options.backend == Backend::kCuda ? DeviceKind::kCuda
+                                                                                : DeviceKind::kCpu,
                                       .index = options.devices.empty() ? 0 : options.devices[0],
                                       .threads = options.threads}));
   device_name_ = device_->name();
   info_.threads = device_->threads();
-  info_.weight_bytes = weights_->mapped_bytes() + weights_->owned_bytes();
+  dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
+                                         device_->threads());
+  return absl::OkStatus();
+}
+
+absl::Status Engine::DescribeWeights(const EngineOptions& options) {
+  info_.weight_bytes = weights_->device_bytes() > 0
+                           ? weights_->device_bytes()
+                           : weights_->mapped_bytes() + weights_->owned_bytes();
   info_.has_mtp = weights_->mtp != nullptr;
   if (PlansMtp(options) && !info_.has_mtp) {
     return NotFound("the checkpoint has no MTP block (mtp.0.*)");
   }
-  dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
-                                         device_->threads());
   return absl::OkStatus();
 }
 

@@ -104,6 +104,8 @@ class Engine {
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
   absl::Status LoadTokenizer(const std::string& folder);
   absl::Status OpenDevice(const EngineOptions& options);
+  WeightTarget Target() const { return {device_.get(), dispatch_.get()}; }
+  absl::Status DescribeWeights(const EngineOptions& options);
   KvCacheShape CacheShape(const EngineOptions& options) const;
   StepLimits Limits(const EngineOptions& options) const;
   Model::Parts ModelParts(const EngineOptions& options, absl::Span<const LayerCache> layers) const;

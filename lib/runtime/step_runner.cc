@@ -35,7 +35,8 @@ void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
                      absl::FunctionRef<void()> between_layers) {
   items_ = items;
   between_layers_ = &between_layers;
-  const absl::Status status = Compute(for_each);
+  absl::Status status = Compute(for_each);
+  if (status.ok()) status = model_->Finish();
   for (StepItem& item : items_) {
     if (!item.in_step) continue;
     if (status.ok()) {

@@ -60,10 +60,10 @@ absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
 }
 
 absl::StatusOr<Backend> ParseBackend(const std::string& name) {
-  for (const Backend backend : {Backend::kReference, Backend::kCpu}) {
+  for (const Backend backend : {Backend::kReference, Backend::kCpu, Backend::kCuda}) {
     if (name == BackendName(backend)) return backend;
   }
-  return InvalidArgument("option --backend = ", name, " is not reference or cpu");
+  return InvalidArgument("option --backend = ", name, " is not reference, cpu or cuda");
 }
 
 absl::StatusOr<int32_t> ParseThreads(const std::string& text) {

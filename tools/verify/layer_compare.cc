@@ -14,17 +14,24 @@ namespace {
 constexpr int64_t kLongestPrompt = 300;
 
 std::vector<float> ReadStreams(Model& model, int64_t elements) {
-  return WidenElements(model.streams(), model.activation_dtype(), elements);
+  std::vector<std::byte> stored(
+      static_cast<size_t>(elements * DTypeBytes(model.activation_dtype())));
+  // A failure of the device shows in the step, too.
+  model.ReadStreams(absl::MakeSpan(stored)).IgnoreError();
+  return WidenElements(stored.data(), model.activation_dtype(), elements);
 }
 
 // Published streams are bf16 values: storing them as such loses nothing.
 void WriteStreams(const std::vector<float>& streams, Model& model) {
+  std::vector<uint16_t> narrow;
+  absl::Span<const std::byte> stored = {reinterpret_cast<const std::byte*>(streams.data()),
+                                        streams.size() * sizeof(float)};
   if (model.activation_dtype() == DType::kBF16) {
-    std::transform(streams.begin(), streams.end(), static_cast<uint16_t*>(model.streams()),
-                   FloatToBf16);
-  } else {
-    std::copy(streams.begin(), streams.end(), static_cast<float*>(model.streams()));
+    narrow.resize(streams.size());
+    std::transform(streams.begin(), streams.end(), narrow.begin(), FloatToBf16);
+    stored = {reinterpret_cast<const std::byte*>(narrow.data()), narrow.size() * sizeof(uint16_t)};
   }
+  model.WriteStreams(stored).IgnoreError();
 }
 
 // One prompt in both engines.

@@ -25,7 +25,7 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
            figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md).
            exact reads NAME.exact.safetensors; fp32 and published read NAME.published.safetensors.
   --mode M         exact and fp32 are the reference backend's
-  --backend B      reference (default) or cpu
+  --backend B      reference (default), cpu or cuda
   --omit POINT     leave out a rounding point or quantiser: the rule must notice (reference)
   --layers         also print the recorded tensors that the rule does not read
   --threads N      default: one per usable core
@@ -35,7 +35,7 @@ encoding   Renders the conversations {messages, options, prompt} and parses the 
            thinking_mode, message}, whole and as they stream, of the published chat format ("encode"
            and "parse"), its refusals included.
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
-  --backend B      cpu (default) or reference
+  --backend B      cpu (default), cuda or reference
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend's hyper-connection and norm operators against the reference in published
+// numerics, and the row rule bit for bit.
+#include <cmath>
+
+#include "kernels/op/dense.h"
+#include "kernels/op/hyper_connection.h"
+#include "kernels/reference/manifest.h"
+#include "tests/kernels/cuda_launch.h"
+#include "tests/kernels/kernel_launch.h"
+#include "tests/kernels/random_weights.h"
+
+namespace dsv4::test {
+namespace {
+
+constexpr int32_t kRowCounts[] = {1, 2, 3, 6, 8, 16, 17, 48, 65};
+constexpr int64_t kWidths[] = {128, 384, 1024, 4096};
+
+// bf16 rows of very different magnitudes, as bits and as floats.
+struct Acts {
+  Acts(uint64_t seed, int64_t rows, int64_t width) {
+    for (int64_t i = 0; i < rows * width; ++i) {
+      const int exponent = static_cast<int>(i / width % 7) * 3 - 9;
+      bits.push_back(
+          FloatToBf16(std::ldexp(RandomValue(seed, static_cast<uint64_t>(i)), exponent)));
+      values.push_back(Bf16ToFloat(bits.back()));
+    }
+  }
+  std::vector<uint16_t> bits;
+  std::vector<float> values;
+};
+
+// Both round the same sums to bf16, one of about 48 bits, the other of 53: hardly ever apart, and
+// then by one step.
+void RequireSameRounding(const std::vector<uint16_t>& got, const std::vector<float>& expected) {
+  REQUIRE(got.size() == expected.size());
+  size_t apart = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const uint16_t want = FloatToBf16(expected[i]);
+    if (got[i] == want) continue;
+    INFO("element " << i << ": " << Bf16ToFloat(got[i]) << ", expected " << expected[i]);
+    REQUIRE(std::abs(int{got[i]} - int{want}) == 1);
+    ++apart;
+  }
+  INFO(apart << " of " << got.size() << " elements are a step apart");
+  REQUIRE(apart <= got.size() / 5000);
+}
+
+void RequireClose(const std::vector<float>& got, const std::vector<float>& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("element " << i);
+    REQUIRE(got[i] == Approx(expected[i]).epsilon(1e-6).margin(1e-12));
+  }
+}
+
+// The round trips that the backend's quantised rows stand for.
+std::vector<float> Dequantized(const std::vector<uint8_t>& stored, int64_t rows, int64_t dim) {
+  const int64_t stride = (dim + dim / 128 + 15) / 16 * 16;
+  std::vector<float> out;
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint8_t* row = stored.data() + r * stride;
+    for (int64_t i = 0; i < dim; ++i) {
+      out.push_back(E4M3ToFloat(row[i]) * E8M0ToFloat(row[dim + i / 128]));
+    }
+  }
+  return out;
+}
+
+// A bf16 step in front of the quantiser may become a step of e4m3, or of a run's scale.
+void RequireSameQuantized(const std::vector<float>& got, const std::vector<float>& expected) {
+  REQUIRE(got.size() == expected.size());
+  size_t apart = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i]) continue;
+    INFO("element " << i << ": " << got[i] << ", expected " << expected[i]);
+    REQUIRE(std::abs(got[i] - expected[i]) <= 0.13f * std::abs(expected[i]) + 1e-6f);
+    ++apart;
+  }
+  INFO(apart << " of " << got.size() << " elements are apart");
+  REQUIRE(apart <= got.size() / 2000);
+}
+
+const LaunchOptions kPublished{.numerics = Numerics::kPublished};
+
+template <class T>
+DeviceCopy<T> OnDevice(const std::vector<T>& host) {
+  return DeviceCopy<T>(host);
+}
+
+struct HcWeights {
+  HcWeights(int64_t mixes, int64_t width) {
+    fn = RandomFloats(71, mixes * width, 0.05f);
+    base = RandomFloats(72, mixes);
+    scale = {0.7f, 1.3f, 0.9f};
+  }
+  std::vector<float> fn, base, scale;
+};
+
+struct HcPreResult {
+  std::vector<uint16_t> normed;
+  std::vector<uint8_t> quantized;
+  std::vector<float> post, comb;
+};
+
+HcPreResult HcPreOnDevice(const Acts& streams, int64_t first, int32_t rows, int64_t dim,
+                          const HcWeights& w, const std::vector<uint16_t>& norm) {
+  const std::vector<uint16_t> part(streams.bits.begin() + first * 4 * dim,
+                                   streams.bits.begin() + (first + rows) * 4 * dim);
+  const auto x = OnDevice(part), norms = OnDevice(norm);
+  const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
+  const int64_t stride = (dim + dim / 128 + 15) / 16 * 16;
+  DeviceCopy<uint16_t> normed(rows * dim);
+  DeviceCopy<uint8_t> quantized(rows * stride);
+  DeviceCopy<float> post(rows * 4), comb(rows * 16);
+  LaunchCuda(HcPreParams{.rows = rows,
+                         .hidden = dim,
+                         .streams = x.data(),
+                         .fn = fn.data(),
+                         .base = base.data(),
+                         .scale = scale.data(),
+                         .hc_eps = 1e-6f,
+                         .norm_eps = 1e-6f,
+                         .sinkhorn_iters = 20,
+                         .norm = norms.data(),
+                         .normed = normed.data(),
+                         .quantized = quantized.data(),
+                         .post = post.data(),
+                         .comb = comb.data()});
+  for (const bool intact : {normed.Intact(), quantized.Intact(), post.Intact(), comb.Intact()}) {
+    REQUIRE(intact);
+  }
+  return {normed.Download(), quantized.Download(), post.Download(), comb.Download()};
+}
+
+TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
+  for (const int64_t dim : kWidths) {
+    constexpr int32_t kRows = 65;
+    const Acts streams(73, kRows, 4 * dim);
+    const HcWeights w(24, 4 * dim);
+    const std::vector<uint16_t> norm = RandomNorm(74, dim);
+    std::vector<float> normed(kRows * dim), quantized(kRows * dim), post(kRows * 4),
+        comb(kRows * 16);
+    LaunchKernel(ReferenceManifest(),
+                 HcPreParams{.rows = kRows,
+                             .hidden = dim,
+                             .streams = streams.values.data(),
+                             .fn = w.fn.data(),
+                             .base = w.base.data(),
+                             .scale = w.scale.data(),
+                             .hc_eps = 1e-6f,
+                             .norm_eps = 1e-6f,
+                             .sinkhorn_iters = 20,
+                             .norm = norm.data(),
+                             .normed = normed.data(),
+                             .quantized = quantized.data(),
+                             .post = post.data(),
+                             .comb = comb.data()},
+                 kPublished);
+    const HcPreResult whole = HcPreOnDevice(streams, 0, kRows, dim, w, norm);
+    INFO("hidden " << dim);
+    RequireSameRounding(whole.normed, normed);
+    RequireSameQuantized(Dequantized(whole.quantized, kRows, dim), quantized);
+    RequireClose(whole.post, post);
+    RequireClose(whole.comb, comb);
+    for (const int32_t rows : kRowCounts) {
+      const int64_t first = kRows - rows;
+      const HcPreResult part = HcPreOnDevice(streams, first, rows, dim, w, norm);
+      INFO(rows << " rows");
+      REQUIRE(
+          std::equal(part.normed.begin(), part.normed.end(), whole.normed.begin() + first * dim));
+      REQUIRE(std::equal(part.comb.begin(), part.comb.end(), whole.comb.begin() + first * 16));
+      REQUIRE(std::equal(part.post.begin(), part.post.end(), whole.post.begin() + first * 4));
+    }
+  }
+}
+
+TEST_CASE("sm12x hc_head equals the reference, of chosen rows") {
+  for (const int64_t dim : kWidths) {
+    constexpr int32_t kRows = 9;
+    const std::vector<int32_t> chosen = {8, 0, 3, 3, 5};
+    const auto count = static_cast<int32_t>(chosen.size());
+    const Acts streams(75, kRows, 4 * dim);
+    const HcWeights w(4, 4 * dim);
+    const std::vector<uint16_t> norm = RandomNorm(76, dim);
+    std::vector<float> expected(static_cast<size_t>(count * dim));
+    HcHeadParams p{.rows = count,
+                   .row_of = chosen.data(),
+                   .hidden = dim,
+                   .streams = streams.values.data(),
+                   .fn = w.fn.data(),
+                   .base = w.base.data(),
+                   .scale = w.scale.data(),
+                   .hc_eps = 1e-6f,
+                   .norm_eps = 1e-6f,
+                   .norm = norm.data(),
+                   .normed = expected.data()};
+    LaunchKernel(ReferenceManifest(), p, kPublished);
+    const auto x = OnDevice(streams.bits), norms = OnDevice(norm);
+    const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
+    const auto rows = OnDevice(chosen);
+    DeviceCopy<uint16_t> normed(count * dim);
+    p.row_of = rows.data();
+    p.streams = x.data();
+    p.fn = fn.data();
+    p.base = base.data();
+    p.scale = scale.data();
+    p.norm = norms.data();
+    p.normed = normed.data();
+    LaunchCuda(p);
+    REQUIRE(normed.Intact());
+    RequireSameRounding(normed.Download(), expected);
+    p.row_of = nullptr;
+    LaunchCuda(p);
+  }
+}
+
+TEST_CASE("sm12x hc_post equals the reference, in place too") {
+  for (const int64_t dim : kWidths) {
+    for (const int32_t rows : kRowCounts) {
+      const Acts streams(77, rows, 4 * dim), y(78, rows, dim);
+      const std::vector<float> post = RandomFloats(79, rows * 4),
+                               comb = RandomFloats(80, rows * 16);
+      std::vector<float> expected(streams.values.size());
+      HcPostParams p{.rows = rows,
+                     .hidden = dim,
+                     .y = y.values.data(),
+                     .post = post.data(),
+                     .comb = comb.data(),
+                     .streams = streams.values.data(),
+                     .out = expected.data()};
+      LaunchKernel(ReferenceManifest(), p, kPublished);
+      const auto x = OnDevice(streams.bits), ys = OnDevice(y.bits);
+      const auto posts = OnDevice(post), combs = OnDevice(comb);
+      DeviceCopy<uint16_t> out(rows * 4 * dim);
+      p.y = ys.data();
+      p.post = posts.data();
+      p.comb = combs.data();
+      p.streams = x.data();
+      p.out = out.data();
+      LaunchCuda(p);
+      REQUIRE(out.Intact());
+      RequireSameRounding(out.Download(), expected);
+      p.out = x.data();
+      LaunchCuda(p);
+      REQUIRE(x.Download() == out.Download());
+    }
+  }
+}
+
+TEST_CASE("sm12x mtp_combine equals the reference") {
+  constexpr int64_t kDim = 1024;
+  constexpr int32_t kRows = 6;
+  const Acts e(81, kRows, kDim), h(82, kRows, 4 * kDim);
+  std::vector<float> expected(h.values.size());
+  MtpCombineParams p{.rows = kRows,
+                     .hidden = kDim,
+                     .e = e.values.data(),
+                     .h = h.values.data(),
+                     .streams = expected.data()};
+  LaunchKernel(ReferenceManifest(), p, kPublished);
+  const auto es = OnDevice(e.bits), hs = OnDevice(h.bits);
+  p.e = es.data();
+  p.h = hs.data();
+  p.streams = hs.data();
+  LaunchCuda(p);
+  REQUIRE(hs.Intact());
+  RequireSameRounding(hs.Download(), expected);
+}
+
+TEST_CASE("sm12x rms_norm equals the reference, with either output left out") {
+  for (const int64_t dim : kWidths) {
+    for (const int32_t rows : kRowCounts) {
+      const Acts x(83, rows, dim);
+      const std::vector<uint16_t> weight = RandomNorm(84, dim);
+      std::vector<float> normed(x.values.size()), quantized(x.values.size());
+      RmsNormParams p{.rows = rows,
+                      .dim = dim,
+                      .x = x.values.data(),
+                      .weight = weight.data(),
+                      .eps = 1e-6f,
+                      .normed = normed.data(),
+                      .quantized = quantized.data()};
+      LaunchKernel(ReferenceManifest(), p, kPublished);
+      const auto xs = OnDevice(x.bits), weights = OnDevice(weight);
+      DeviceCopy<uint16_t> out(rows * dim);
+      DeviceCopy<uint8_t> stored(rows * ((dim + dim / 128 + 15) / 16 * 16));
+      p.x = xs.data();
+      p.weight = weights.data();
+      p.normed = out.data();
+      p.quantized = nullptr;
+      LaunchCuda(p);
+      RequireSameRounding(out.Download(), normed);
+      p.normed = nullptr;
+      p.quantized = stored.data();
+      LaunchCuda(p);
+      REQUIRE(out.Intact());
+      REQUIRE(stored.Intact());
+      RequireSameQuantized(Dequantized(stored.Download(), rows, dim), quantized);
+    }
+  }
+}
+
+TEST_CASE("sm12x embed_rows copies bits") {
+  for (const int64_t dim : {8, 136, 4096}) {
+    const Acts embed(85, 50, dim);
+    const std::vector<int32_t> tokens = {0, 49, 7, 7, 13};
+    const auto table = OnDevice(embed.bits);
+    const auto chosen = OnDevice(tokens);
+    for (const int copies : {1, 4}) {
+      DeviceCopy<uint16_t> out(5 * copies * dim);
+      LaunchCuda(EmbedRowsParams{.rows = 5,
+                                 .copies = copies,
+                                 .tokens = chosen.data(),
+                                 .embed = {table.data(), 50, dim},
+                                 .out = out.data()});
+      REQUIRE(out.Intact());
+      const std::vector<uint16_t> got = out.Download();
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        const int64_t token = tokens[static_cast<size_t>(at / (copies * dim))];
+        REQUIRE(got[i] == embed.bits[static_cast<size_t>(token * dim + at % dim)]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dsv4::test
