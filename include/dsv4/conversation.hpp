@@ -14,13 +14,13 @@
 #include <dsv4/session.hpp>
 
 #include <cstddef>
-#include <deque>
 #include <exception>
 #include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dsv4 {
 
@@ -57,8 +57,9 @@ class Conversation {
   Conversation Fork() {
     Conversation fork;
     fork.session_ = session_.Fork();
-    fork.events_ = events_;
+    fork.events_.assign(events_.begin() + static_cast<std::ptrdiff_t>(taken_), events_.end());
     fork.finish_ = finish_;
+    fork.ended_ = ended_;
     return fork;
   }
 
@@ -96,15 +97,15 @@ class Conversation {
 
   // The next event of what is computed already.
   std::optional<Event> Poll() {
-    if (events_.empty()) return std::nullopt;
-    std::optional<Event> event(std::move(events_.front()));
-    events_.pop_front();
+    if (taken_ >= events_.size()) return std::nullopt;
+    std::optional<Event> event(std::move(events_[taken_++]));
+    if (taken_ == events_.size()) DropEvents();
     return event;
   }
 
   // One token of the turn; what it decides is for Poll(). The text is the token's, markup and all.
   StepResult Step() {
-    Sink sink{&events_};
+    detail::EventSink sink{&events_};
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
     session_.CallMasked(&StepEvents, &sink, &result);
     finish_ = result.finish;
@@ -114,8 +115,8 @@ class Conversation {
 
   // Ends the turn where it is; what was held back, and END, are for Poll().
   void EndTurn() {
-    Sink sink{&events_};
-    detail::CallBack(sink.thrown, dsv4_session_end_turn, session_.get(), &Sink::Add,
+    detail::EventSink sink{&events_};
+    detail::CallBack(sink.thrown, dsv4_session_end_turn, session_.get(), &detail::EventSink::Add,
                      static_cast<void*>(&sink));
     ended_ = true;
   }
@@ -145,24 +146,28 @@ class Conversation {
  private:
   Conversation() noexcept = default;
 
-  using Sink = detail::EventSink<std::deque<Event>>;
+  static dsv4_status StepEvents(dsv4_session* session, detail::EventSink* sink,
+                                dsv4_step_result* result, dsv4_error** error) noexcept {
+    return dsv4_session_step_events(session, &detail::EventSink::Add, sink, result, error);
+  }
 
-  static dsv4_status StepEvents(dsv4_session* session, Sink* sink, dsv4_step_result* result,
-                                dsv4_error** error) noexcept {
-    return dsv4_session_step_events(session, &Sink::Add, sink, result, error);
+  void DropEvents() noexcept {
+    events_.clear();
+    taken_ = 0;
   }
 
   // A call that changes the messages.
   template <class Function, class... Arguments>
   void Change(Function function, Arguments... arguments) {
-    events_.clear();
+    DropEvents();
     detail::Call(function, session_.get(), arguments...);
     finish_ = DSV4_FINISH_NONE;
     ended_ = false;
   }
 
   Session session_;
-  std::deque<Event> events_;  // not taken yet
+  std::vector<Event> events_;
+  std::size_t taken_ = 0;  // of events_
   dsv4_finish finish_ = DSV4_FINISH_NONE;
   bool ended_ = false;  // by EndTurn()
 };

@@ -17,9 +17,16 @@
 
 namespace dsv4 {
 
-// Of a long call, on its thread; false cancels it, and it throws an Error with DSV4_ERR_CANCELLED.
-// What the callback throws ends the call, too, and comes out of it.
-using Progress = std::function<bool(dsv4_progress_phase phase, uint64_t done, uint64_t total)>;
+// How far a long call is.
+struct ProgressReport {
+  dsv4_progress_phase phase;
+  uint64_t done, total;
+  dsv4_progress_unit unit;
+};
+
+// Called during a long call, on its thread; false cancels it, and it throws an Error with
+// DSV4_ERR_CANCELLED. What the callback throws ends the call, too, and comes out of it.
+using Progress = std::function<bool(const ProgressReport& report)>;
 
 // dsv4_engine_options, whose fields they are; 0 and empty are the defaults.
 struct EngineOptions {
@@ -58,10 +65,10 @@ class ProgressCall {
 
  private:
   static int32_t Run(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
-                     dsv4_progress_unit) noexcept {
+                     dsv4_progress_unit unit) noexcept {
     auto* self = static_cast<ProgressCall*>(user);
     try {
-      return self->progress_(phase, done, total) ? 0 : 1;
+      return self->progress_({phase, done, total, unit}) ? 0 : 1;
     } catch (...) {
       self->thrown = std::current_exception();
       return 1;
@@ -146,7 +153,11 @@ class Engine {
   }
 
   // The model's defaults.
-  Sampling default_sampling() const { return detail::DefaultSampling(handle_.get()); }
+  Sampling default_sampling() const {
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    detail::Call(dsv4_sampling_init, handle_.get(), &sampling);
+    return detail::SamplingOf(sampling);
+  }
 
   dsv4_engine* get() const noexcept { return handle_.get(); }
 

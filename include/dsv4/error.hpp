@@ -72,7 +72,7 @@ inline Error TakeError(dsv4_status status, dsv4_error* error) {
     void operator()(dsv4_error* e) const noexcept { dsv4_error_free(e); }
   };
   const std::unique_ptr<dsv4_error, Free> owned(error);
-  return Error(status, dsv4_error_message(error));
+  return Error(status, dsv4_error_message(error), dsv4_error_argument(error));
 }
 
 // function(arguments..., &error); throws an Error unless it returns DSV4_OK.

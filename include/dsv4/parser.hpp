@@ -8,7 +8,6 @@
 #include <dsv4/chat.hpp>
 
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -27,9 +26,8 @@ struct Event {
 namespace detail {
 
 // Collects events; `user` of the C callback.
-template <class Container>
 struct EventSink {
-  Container* events;
+  std::vector<Event>* events;
   std::exception_ptr thrown = nullptr;
 
   static void Add(void* user, const dsv4_parser_event* event) noexcept {
@@ -82,9 +80,9 @@ class Parser {
   template <class Function, class... Arguments>
   std::vector<Event> Collect(Function function, Arguments... arguments) {
     std::vector<Event> events;
-    detail::EventSink<std::vector<Event>> sink{&events};
-    detail::CallBack(sink.thrown, function, handle_.get(), arguments...,
-                     &detail::EventSink<std::vector<Event>>::Add, static_cast<void*>(&sink));
+    detail::EventSink sink{&events};
+    detail::CallBack(sink.thrown, function, handle_.get(), arguments..., &detail::EventSink::Add,
+                     static_cast<void*>(&sink));
     return events;
   }
 

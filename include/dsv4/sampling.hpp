@@ -93,10 +93,11 @@ class SamplingView {
   dsv4_sampling view_ = DSV4_SAMPLING_INIT;
 };
 
-// The model's defaults.
-inline Sampling DefaultSampling(const dsv4_engine* engine) {
-  dsv4_sampling in = DSV4_SAMPLING_INIT;
-  Call(dsv4_sampling_init, engine, &in);
+// A copy of a C struct and of what it points to.
+inline Sampling SamplingOf(const dsv4_sampling& in) {
+  const auto list = [](const int32_t* tokens, uint64_t count) {
+    return std::vector<int32_t>(tokens, tokens + count);
+  };
   Sampling out;
   out.temperature = in.temperature;
   out.top_k = in.top_k;
@@ -107,7 +108,15 @@ inline Sampling DefaultSampling(const dsv4_engine* engine) {
   out.max_tokens = in.max_tokens;
   out.presence_penalty = in.presence_penalty;
   out.frequency_penalty = in.frequency_penalty;
+  for (uint64_t i = 0; i < in.bias_count; ++i)
+    out.biases.push_back({in.bias_tokens[i], in.biases[i]});
+  out.banned_tokens = list(in.banned_tokens, in.banned_count);
+  out.forced_tokens = list(in.forced_tokens, in.forced_count);
   out.max_thinking_tokens = in.max_thinking_tokens;
+  out.stop_tokens = list(in.stop_tokens, in.stop_token_count);
+  for (uint64_t i = 0; i < in.stop_string_count; ++i)
+    out.stop_strings.emplace_back(in.stop_strings[i],
+                                  static_cast<std::size_t>(in.stop_string_lengths[i]));
   out.log_probs = in.log_probs;
   out.draft_tokens = in.draft_tokens;
   return out;

@@ -137,6 +137,13 @@ class Session {
     detail::Call(dsv4_session_set_sampling, handle_.get(), view.get());
   }
 
+  // The parameters in effect.
+  Sampling sampling() const {
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    detail::Call(dsv4_session_get_sampling, handle_.get(), &sampling);
+    return detail::SamplingOf(sampling);
+  }
+
   // From the next token on; an empty one allows all tokens again. Forks call the same one, perhaps
   // at the same time.
   void SetTokenMask(TokenMask mask) {

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// <dsv4/session.hpp> and <dsv4/sampling.hpp>.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tests/capi/hpp_expect.h"
+
+namespace {
+
+static_assert(!std::is_copy_constructible_v<dsv4::Session>);
+static_assert(std::is_nothrow_move_constructible_v<dsv4::Session>);
+
+// A session of its own on the question: it shares nothing with others.
+dsv4::Session Ask(const dsv4::Engine& engine, std::optional<dsv4::Sampling> sampling = {}) {
+  static uint64_t salt = 0;
+  dsv4::Session session(engine, {std::move(sampling), ++salt});
+  session.Sync(PromptOf(engine, kQuestion));
+  return session;
+}
+
+TEST_CASE("hpp: a session answers, and outlives its engine") {
+  std::optional<dsv4::Engine> engine(OpenBundled());
+  dsv4::Session session = Ask(*engine);
+  engine.reset();
+  CHECK(Generate(session) == kAnswer);
+  dsv4::Session moved = std::move(session);
+  CHECK(moved.stats().generated_tokens == 11);
+  REQUIRE_ERROR(session.Step(), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
+}
+
+TEST_CASE("hpp: sync, rewind and prefill") {
+  const dsv4::Engine engine = OpenBundled();
+  const std::vector<int32_t> prompt = PromptOf(engine, kQuestion);
+  dsv4::Session session(engine);
+  CHECK(session.Sync(prompt).pending_tokens == static_cast<int64_t>(prompt.size()));
+  CHECK(session.Prefill(4) == static_cast<int64_t>(prompt.size()) - 4);
+  CHECK(session.Prefill() == 0);
+  CHECK(Generate(session) == kAnswer);
+  REQUIRE(session.tokens().size() == prompt.size() + 11);
+  CHECK(session.tokens()[2] == prompt[2]);
+  CHECK(session.Rewind(static_cast<int64_t>(prompt.size())) > 0);
+  CHECK(session.tokens().size() == prompt.size());
+  CHECK(Generate(session) == kAnswer);
+  REQUIRE_ERROR(session.Rewind(1000), DSV4_ERR_INVALID_ARGUMENT, "1000");
+  REQUIRE_ERROR(session.Sync({}), DSV4_ERR_INVALID_ARGUMENT, "");
+  REQUIRE_ERROR(session.Sync({3, 1 << 20}), DSV4_ERR_INVALID_ARGUMENT, "");
+}
+
+TEST_CASE("hpp: progress of a prefill is reported, cancels and throws") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Session session = Ask(engine);
+  REQUIRE_ERROR(session.Prefill(0, [](const dsv4::ProgressReport&) { return false; }),
+                DSV4_ERR_CANCELLED, "");
+  session = Ask(engine);
+  CHECK_THROWS_AS(
+      session.Prefill(0, [](const dsv4::ProgressReport&) -> bool { throw Surprise{1}; }), Surprise);
+  session = Ask(engine);
+  int reports = 0;
+  session.Prefill(0, [&](const dsv4::ProgressReport& report) {
+    CHECK(report.phase == DSV4_PROGRESS_PREFILL);
+    CHECK(report.unit == DSV4_UNIT_TOKENS);
+    ++reports;
+    return true;
+  });
+  CHECK(reports > 0);
+  CHECK(Generate(session) == kAnswer);
+}
+
+// Each field changes the text as <dsv4/sampling.h> says.
+TEST_CASE("hpp: sampling parameters reach the session") {
+  const dsv4::Engine engine = OpenBundled();
+  const dsv4::TokenizerView tokenizer = engine.tokenizer();
+  const std::vector<int32_t> answer = tokenizer.Encode(kAnswer);
+  const auto text = [&](const dsv4::Sampling& sampling) {
+    dsv4::Session session = Ask(engine, sampling);
+    return Generate(session);
+  };
+  dsv4::Sampling sampling;
+  CHECK(text(sampling) == kAnswer);
+  sampling.max_tokens = 3;
+  CHECK(text(sampling) == tokenizer.Decode({answer[0], answer[1], answer[2]}));
+  sampling = {};
+  sampling.stop_strings = {"is Paris", "never"};
+  CHECK(text(sampling) == "The capital of France ");
+  sampling = {};
+  sampling.stop_tokens = {answer[3]};
+  CHECK(text(sampling) == tokenizer.Decode({answer[0], answer[1], answer[2]}));
+  sampling = {};
+  sampling.max_tokens = 1;
+  sampling.banned_tokens = {answer[0]};
+  CHECK(text(sampling) != tokenizer.Decode({answer[0]}));
+  sampling = {};
+  sampling.max_tokens = 2;
+  sampling.forced_tokens = {answer[4], answer[2]};
+  CHECK(text(sampling) == tokenizer.Decode({answer[4], answer[2]}));
+  sampling = {};
+  sampling.max_tokens = 1;
+  sampling.biases = {{answer[0], -100}, {answer[3], 100}};
+  CHECK(text(sampling) == tokenizer.Decode({answer[3]}));
+
+  dsv4::Session session = Ask(engine, sampling);
+  CHECK(session.sampling().max_tokens == 1);
+  sampling = {0.5f, 7, 0.25f, 0.125f, 1.5f, 9, 11, 0.5f, -0.5f};
+  sampling.biases = {{answer[0], -100}, {answer[3], 100}};
+  sampling.banned_tokens = {answer[1], answer[4]};
+  sampling.forced_tokens = {answer[2]};
+  sampling.max_thinking_tokens = 12;
+  sampling.stop_tokens = {answer[5]};
+  sampling.stop_strings = {"is Paris", std::string("n\0ver", 5)};
+  sampling.log_probs = 3;
+  session.SetSampling(sampling);
+  const dsv4::Sampling found = session.sampling();
+  CHECK(found.temperature == 0.5f);
+  CHECK(found.top_k == 7);
+  CHECK(found.top_p == 0.25f);
+  CHECK(found.min_p == 0.125f);
+  CHECK(found.repetition_penalty == 1.5f);
+  CHECK(found.seed == 9);
+  CHECK(found.max_tokens == 11);
+  CHECK(found.presence_penalty == 0.5f);
+  CHECK(found.frequency_penalty == -0.5f);
+  REQUIRE(found.biases.size() == 2);
+  CHECK(found.biases[1].token == answer[3]);
+  CHECK(found.biases[1].bias == 100);
+  CHECK(found.banned_tokens == sampling.banned_tokens);
+  CHECK(found.forced_tokens == sampling.forced_tokens);
+  CHECK(found.max_thinking_tokens == 12);
+  CHECK(found.stop_tokens == sampling.stop_tokens);
+  CHECK(found.stop_strings == sampling.stop_strings);
+  CHECK(found.log_probs == 3);
+  session.SetSampling({});
+  CHECK(Generate(session) == kAnswer);
+  const auto refused = [&](auto set, const char* name) {
+    dsv4::Sampling wrong;
+    set(wrong);
+    REQUIRE_ERROR(session.SetSampling(wrong), DSV4_ERR_INVALID_ARGUMENT, name);
+  };
+  refused([](dsv4::Sampling& s) { s.temperature = -1; }, "temperature");
+  refused([](dsv4::Sampling& s) { s.top_k = -1; }, "top_k");
+  refused([](dsv4::Sampling& s) { s.top_p = 2; }, "top_p");
+  refused([](dsv4::Sampling& s) { s.min_p = 2; }, "min_p");
+  refused([](dsv4::Sampling& s) { s.repetition_penalty = -1; }, "repetition_penalty");
+  refused([](dsv4::Sampling& s) { s.presence_penalty = 3; }, "presence_penalty");
+  refused([](dsv4::Sampling& s) { s.frequency_penalty = 3; }, "frequency_penalty");
+  refused([](dsv4::Sampling& s) { s.max_tokens = -1; }, "max_tokens");
+  refused([](dsv4::Sampling& s) { s.max_thinking_tokens = -1; }, "max_thinking_tokens");
+  refused([](dsv4::Sampling& s) { s.log_probs = 21; }, "log_probs");
+  refused([](dsv4::Sampling& s) { s.draft_tokens = 1; }, "draft_tokens");
+}
+
+TEST_CASE("hpp: the seed decides what is sampled, and drafts are counted") {
+  dsv4::EngineOptions options;
+  options.max_draft_tokens = 3;
+  const dsv4::Engine engine = OpenBundled(options);
+  dsv4::Sampling sampling;
+  sampling.draft_tokens = 3;
+  dsv4::Session drafted = Ask(engine, sampling);
+  CHECK(Generate(drafted) == kAnswer);
+  CHECK(drafted.stats().drafted_tokens > 0);
+
+  const auto first_tokens = [&](uint64_t seed) {
+    dsv4::Sampling random;
+    random.temperature = 100;
+    random.seed = seed;
+    dsv4::Session session = Ask(engine, random);
+    return std::vector<int32_t>{session.Step().token, session.Step().token};
+  };
+  CHECK(first_tokens(1) == first_tokens(1));
+  CHECK(first_tokens(1) != first_tokens(2));
+}
+
+TEST_CASE("hpp: log-probabilities of steps and prompts") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Sampling sampling;
+  sampling.log_probs = 5;
+  dsv4::Session session = Ask(engine, sampling);
+  const auto position = static_cast<int64_t>(session.tokens().size());
+  const dsv4::StepResult step = session.Step();
+  const dsv4::LogProbs chosen = session.log_probs(position);
+  REQUIRE(chosen.top.size() == 5);
+  CHECK(chosen.top[0].token == step.token);
+  CHECK(chosen.top[0].log_prob == chosen.log_prob);
+  CHECK(chosen.top[1].log_prob <= chosen.top[0].log_prob);
+  CHECK(chosen.log_prob <= 0);
+
+  const std::vector<int32_t> tokens(session.tokens().begin(), session.tokens().end());
+  session.Sync(tokens, {position, 2});
+  session.Prefill();
+  const dsv4::LogProbs prompt = session.log_probs(position);
+  CHECK(prompt.log_prob == chosen.log_prob);
+  CHECK(prompt.top.size() == 2);
+  REQUIRE_ERROR(session.log_probs(1), DSV4_ERR_NOT_FOUND, "position 1");
+}
+
+TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Session session = Ask(engine);
+  const auto prompt_tokens = static_cast<int64_t>(session.tokens().size());
+  int calls = 0;
+  bool throws = false, goes_on = true;
+  session.SetTokenMask(
+      [&](dsv4::Span<const int32_t> tokens, int64_t prompt, dsv4::AllowedTokens& allowed) {
+        CHECK(prompt == prompt_tokens);
+        CHECK(tokens.size() >= static_cast<std::size_t>(prompt));
+        CHECK(allowed.allows(777));
+        ++calls;
+        if (throws) throw Surprise{3};
+        allowed.ForbidAll();
+        CHECK_FALSE(allowed.allows(777));
+        allowed.Allow(777);
+        allowed.Allow(778);
+        allowed.Forbid(778);
+        return goes_on;
+      });
+  CHECK(session.Step().token == 777);
+  CHECK(calls == 1);
+
+  dsv4::Session fork = session.Fork();
+  CHECK(fork.Step().token == 777);
+  CHECK(calls == 2);
+  goes_on = false;
+  REQUIRE_ERROR(session.Step(), DSV4_ERR_CANCELLED, "mask");
+  throws = true;
+  CHECK_THROWS_AS(fork.Step(), Surprise);
+  CHECK_THROWS_AS(session.Step(), Surprise);
+
+  // Of several sessions the one whose mask threw alone has failed.
+  dsv4::Session other = Ask(engine);
+  other.Prefill();
+  const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&fork, &other});
+  REQUIRE(outcomes.size() == 2);
+  REQUIRE(outcomes[0].failure != nullptr);
+  CHECK_THROWS_AS(std::rethrow_exception(outcomes[0].failure), Surprise);
+  CHECK(outcomes[1].failure == nullptr);
+  CHECK(outcomes[1].result.token == engine.tokenizer().Encode(kAnswer)[0]);
+
+  // Everything goes on where it was.
+  session.SetTokenMask(nullptr);
+  session.Rewind(prompt_tokens);
+  CHECK(Generate(session) == kAnswer);
+}
+
+TEST_CASE("hpp: several sessions are stepped at once") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Session first = Ask(engine), second = Ask(engine);
+  std::string texts[2];
+  bool goes_on = true;
+  while (goes_on) {
+    const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&first, &second});
+    for (int i = 0; i < 2; ++i) texts[i] += outcomes[i].result.text;
+    goes_on = outcomes[0].result.finish == DSV4_FINISH_NONE;
+  }
+  CHECK(texts[0] == kAnswer);
+  CHECK(texts[1] == kAnswer);
+  REQUIRE_ERROR(dsv4::StepAll(engine, {&first, &first}), DSV4_ERR_INVALID_ARGUMENT, "sessions[1]");
+  REQUIRE_ERROR(dsv4::StepAll(engine, {&first, nullptr}), DSV4_ERR_INVALID_ARGUMENT, "sessions[1]");
+  CHECK(dsv4::StepAll(engine, {}).empty());
+  // The one that is empty fails alone.
+  dsv4::Session empty(engine);
+  first.Rewind(5);
+  const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&first, &empty});
+  CHECK(outcomes[0].failure == nullptr);
+  REQUIRE_ERROR(std::rethrow_exception(outcomes[1].failure), DSV4_ERR_INVALID_ARGUMENT, "");
+}
+
+TEST_CASE("hpp: a cancelled step goes on later") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Session session = Ask(engine);
+  session.Cancel();  // nothing runs
+  session.Prefill();
+  session.SetTokenMask([&](dsv4::Span<const int32_t>, int64_t, dsv4::AllowedTokens&) {
+    session.Cancel();
+    return false;
+  });
+  REQUIRE_ERROR(session.Step(), DSV4_ERR_CANCELLED, "");
+  session.SetTokenMask({});
+  CHECK(Generate(session) == kAnswer);
+}
+
+TEST_CASE("hpp: sessions are saved and loaded") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Session session = Ask(engine);
+  std::string first = session.Step().text;
+  first += session.Step().text;
+
+  const std::vector<uint8_t> image = session.SaveMemory();
+  dsv4::Session from_memory(engine);
+  from_memory.LoadMemory(image);
+  CHECK(first + Generate(from_memory) == kAnswer);
+  REQUIRE_ERROR(from_memory.LoadMemory({image.data(), image.size() / 2}), DSV4_ERR_CORRUPT, "");
+
+  char path[] = "/tmp/dsv4_hpp_XXXXXX";
+  const int descriptor = mkstemp(path);
+  REQUIRE(descriptor >= 0);
+  close(descriptor);
+  std::vector<dsv4_progress_phase> phases;
+  const dsv4::Progress note = [&](const dsv4::ProgressReport& report) {
+    phases.push_back(report.phase);
+    return true;
+  };
+  const dsv4::Progress surprise = [](const dsv4::ProgressReport&) -> bool { throw Surprise{2}; };
+  session.Save(path, note);
+  CHECK_THROWS_AS(session.Save(path, surprise), Surprise);
+  dsv4::Session from_file(engine);
+  CHECK_THROWS_AS(from_file.Load(path, surprise), Surprise);
+  from_file.Load(path, note);
+  CHECK(phases.front() == DSV4_PROGRESS_SAVE);
+  CHECK(phases.back() == DSV4_PROGRESS_RESTORE);
+  CHECK(first + Generate(from_file) == kAnswer);
+  std::remove(path);
+  REQUIRE_ERROR(from_file.Load(path), DSV4_ERR_NOT_FOUND, path);
+}
+
+}  // namespace

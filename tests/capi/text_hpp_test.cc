@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// <dsv4/tokenizer.hpp>, <dsv4/chat.hpp> and <dsv4/parser.hpp>: without an engine.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/capi/hpp_expect.h"
+
+namespace {
+
+#define BAR "\xef\xbd\x9c"
+#define BOS "<" BAR "begin\xe2\x96\x81of\xe2\x96\x81sentence" BAR ">"
+#define EOS "<" BAR "end\xe2\x96\x81of\xe2\x96\x81sentence" BAR ">"
+#define USER "<" BAR "User" BAR ">"
+#define ASSISTANT "<" BAR "Assistant" BAR ">"
+#define DSML BAR "DSML" BAR
+
+using Ids = std::vector<int32_t>;
+
+// As the HF library gives them: gates.json.
+const char kText[] = "The capital of Russia is Moscow.";
+const Ids kIds = {278, 581, 299, 1866, 280, 672, 820, 69, 301, 16};
+
+TEST_CASE("hpp: text to tokens and back") {
+  dsv4::Tokenizer tokenizer(kModel);
+  CHECK(tokenizer.Encode(kText) == kIds);
+  CHECK(tokenizer.Decode(kIds) == kText);
+  CHECK(tokenizer.Encode("").empty());
+  CHECK(tokenizer.Decode({}).empty());
+  CHECK(tokenizer.vocab_size() == 2048);
+  CHECK(tokenizer.Encode("</think>", DSV4_ENCODE_ADDED_TOKENS) ==
+        Ids{tokenizer.AddedToken("</think>")});
+  CHECK(tokenizer.Encode("</think>").size() > 1);
+  CHECK(tokenizer.AddedToken("<none>") == -1);
+  // More tokens than half the bytes, and more bytes than eight a token.
+  std::string odd;
+  for (int i = 0; i < 100; ++i) odd += "\xf0\x9f\x9c\x81";
+  CHECK(tokenizer.Decode(tokenizer.Encode(odd)) == odd);
+  CHECK(tokenizer.Encode(odd).size() > odd.size() / 2 + 16);
+  const Ids markers(50, tokenizer.AddedToken(BOS));
+  CHECK(tokenizer.Decode(markers).size() == 50 * (sizeof BOS - 1));
+
+  REQUIRE_ERROR(tokenizer.Encode("a\xff"), DSV4_ERR_INVALID_ARGUMENT, "byte 1");
+  REQUIRE_ERROR(tokenizer.Decode({4000}), DSV4_ERR_INVALID_ARGUMENT, "4000");
+  REQUIRE_ERROR(dsv4::Tokenizer("/nonexistent"), DSV4_ERR_NOT_FOUND, "/nonexistent");
+
+  dsv4::Tokenizer moved = std::move(tokenizer);
+  CHECK(moved.Encode(kText) == kIds);
+  REQUIRE_ERROR(tokenizer.Encode(kText), DSV4_ERR_INVALID_ARGUMENT, "tokenizer is NULL");
+  tokenizer = std::move(moved);
+  CHECK(tokenizer.Encode(kText) == kIds);
+}
+
+// All fields; the text follows from the published format (docs/model.md).
+TEST_CASE("hpp: messages to prompts") {
+  const dsv4::Tokenizer tokenizer(kModel);
+  dsv4::Message asks{DSV4_ROLE_ASSISTANT, "", "R"};
+  asks.tool_calls = {{"c", "f", R"({"a": [1,2]})"}, {"d", "g", "{}"}};
+  dsv4::Message first{DSV4_ROLE_TOOL, "7"}, second{DSV4_ROLE_TOOL, "8"};
+  first.tool_call_id = "c";
+  second.tool_call_id = "d";
+  const std::vector<dsv4::Message> messages = {{DSV4_ROLE_USER, "Hi"}, asks, second, first};
+  dsv4::ChatOptions options;
+  options.thinking = DSV4_THINKING_HIGH;
+  options.keep_reasoning = true;
+  const std::string text = dsv4::RenderChatText(messages, options);
+  CHECK(text == BOS USER
+        "Hi" ASSISTANT "<think>R</think>\n\n<" DSML "tool_calls>\n<" DSML
+        "invoke name=\"f\">\n<" DSML "parameter name=\"a\" string=\"false\">[1, 2]</" DSML
+        "parameter>\n</" DSML "invoke>\n<" DSML "invoke name=\"g\">\n\n</" DSML "invoke>\n</" DSML
+        "tool_calls>" EOS USER
+        "<tool_result>7</tool_result>\n\n<tool_result>8</tool_result>" ASSISTANT "<think>");
+  CHECK(tokenizer.Decode(dsv4::RenderChat(tokenizer, messages, options)) == text);
+
+  options.omit_begin = true;
+  CHECK(BOS + dsv4::RenderChatText(messages, options) == text);
+  options.omit_begin = false;
+  options.context = {messages[0], messages[1]};
+  const std::vector<dsv4::Message> results = {second, first};
+  const char rest[] =
+      USER "<tool_result>7</tool_result>\n\n<tool_result>8</tool_result>" ASSISTANT "<think>";
+  CHECK(dsv4::RenderChatText(results, options) == rest);
+  options.context_json = "[]";
+  REQUIRE_ERROR(dsv4::RenderChatText(results, options), DSV4_ERR_INVALID_ARGUMENT,
+                "options.context");
+  options.context.clear();
+  CHECK(dsv4::RenderChatText({{DSV4_ROLE_USER, "Hi"}}, options) == BOS USER "Hi" ASSISTANT
+                                                                            "<think>");
+
+  // What is left of the fields: each where it belongs, or refused by its name.
+  dsv4::Message message{DSV4_ROLE_ASSISTANT, "Hi"};
+  message.wo_eos = true;
+  CHECK(dsv4::RenderChatText({message}) == BOS "Hi");
+  message = {DSV4_ROLE_USER, "Hi"};
+  message.task = "title";
+  CHECK(dsv4::RenderChatText({message}).find("title") != std::string::npos);
+  message = {DSV4_ROLE_SYSTEM, "Hi"};
+  message.response_format = R"({"type": "object"})";
+  CHECK(dsv4::RenderChatText({message}).find(R"({"type": "object"})") != std::string::npos);
+  message = {DSV4_ROLE_SYSTEM, "Hi"};
+  message.tools = "[";
+  REQUIRE_ERROR(dsv4::RenderChatText({message}), DSV4_ERR_CORRUPT, "messages[0].tools");
+}
+
+TEST_CASE("hpp: messages as JSON are the same prompt") {
+  const dsv4::Tokenizer tokenizer(kModel);
+  const std::string json = R"([{"role": "user", "content": "What is the capital of France?"}])";
+  CHECK(dsv4::RenderChatJson(tokenizer, json) ==
+        dsv4::RenderChat(tokenizer, {{DSV4_ROLE_USER, kQuestion}}));
+  CHECK(dsv4::RenderChatTextJson(json) == dsv4::RenderChatText({{DSV4_ROLE_USER, kQuestion}}));
+  REQUIRE_ERROR(dsv4::RenderChatJson(tokenizer, "[{"), DSV4_ERR_CORRUPT, "line 1");
+  CHECK(dsv4::ParseChat("Hi" EOS) ==
+        R"({"role": "assistant", "content": "Hi", "reasoning_content": "", "tool_calls": []})");
+  CHECK(dsv4::ParseChat("R</think>Hi" EOS, DSV4_THINKING_HIGH).find(R"("R")") != std::string::npos);
+  REQUIRE_ERROR(dsv4::ParseChat("Hi"), DSV4_ERR_CORRUPT, "");
+}
+
+// One line an event.
+std::string Lines(const std::vector<dsv4::Event>& events) {
+  std::string lines;
+  for (const dsv4::Event& event : events) {
+    lines += std::to_string(event.type) + " " + std::to_string(event.call) + " " + event.text;
+    if (!event.id.empty()) lines += " #" + event.id;
+    if (!event.reason.empty()) lines += " reason";
+    if (event.repaired) lines += " repaired";
+    if (event.unfinished) lines += " unfinished";
+    if (event.stopped) lines += " stopped";
+    lines += "\n";
+  }
+  return lines;
+}
+
+TEST_CASE("hpp: a completion taken apart while it streams") {
+  dsv4::Parser parser(DSV4_THINKING_HIGH, "x-");
+  CHECK(Lines(parser.Feed("Hm.</thi")) == "1 -1 Hm.\n");
+  CHECK(Lines(parser.Feed("nk>Hi")) == "2 -1 Hi\n");
+  const std::string call = "\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+                           "parameter name=\"a\" string=\"false\">Paris</" DSML
+                           "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>" EOS;
+  std::vector<dsv4::Event> events = parser.Feed(call);
+  for (dsv4::Event& event : parser.Finish()) events.push_back(event);
+  const std::string lines = Lines(events);
+  CHECK(lines.find("3 0 f #x-0\n") == 0);
+  CHECK(lines.find("5 0  repaired\n7 -1  stopped\n") != std::string::npos);
+
+  // As new; a marker without a place, and an end within markup.
+  events = parser.Feed("a</think>b<think>c\n\n<" DSML "tool_calls>\n<" DSML "inv");
+  for (dsv4::Event& event : parser.Finish()) events.push_back(event);
+  CHECK(Lines(events).find("6 -1 <think> reason\n") != std::string::npos);
+  CHECK(Lines(events).find(" unfinished\n") != std::string::npos);
+
+  const dsv4::Tokenizer tokenizer(kModel);
+  dsv4::Parser plain;
+  std::string text;
+  for (const dsv4::Event& event : plain.Feed(tokenizer, kIds)) text += event.text;
+  CHECK(text == kText);
+  REQUIRE_ERROR(plain.Feed(tokenizer, {3, 5000}), DSV4_ERR_INVALID_ARGUMENT, "5000");
+  REQUIRE_ERROR(dsv4::Parser(9), DSV4_ERR_INVALID_ARGUMENT, "thinking is 9");
+}
+
+}  // namespace
