@@ -36,7 +36,7 @@ class DeviceCopy {
   // Poisoned memory.
   explicit DeviceCopy(int64_t count) : count_(count) {
     const size_t bytes = total_bytes();
-    REQUIRE_CUDA(cudaMalloc(&memory_, bytes));
+    REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&memory_), bytes));
     REQUIRE_CUDA(cudaMemset(memory_, kCudaPoison, bytes));
     REQUIRE_CUDA(cudaDeviceSynchronize());
   }
