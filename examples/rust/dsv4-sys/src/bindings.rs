@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// Written from the C headers by tests/bindings/generate.sh; a test fails when they have moved on.
+
+use std::os::raw::{c_char, c_void};
+
+pub type dsv4_role = i32;
+pub type dsv4_thinking_mode = i32;
+pub type dsv4_backend = i32;
+pub type dsv4_numerics = i32;
+pub type dsv4_cache_format = i32;
+pub type dsv4_progress_phase = i32;
+pub type dsv4_progress_unit = i32;
+pub type dsv4_status = i32;
+pub type dsv4_log_level = i32;
+pub type dsv4_parser_event_type = i32;
+pub type dsv4_reuse_limit = i32;
+pub type dsv4_finish = i32;
+pub type dsv4_draft_stop = i32;
+
+pub const DSV4_ABI_VERSION: u32 = 1;
+pub const DSV4_ROLE_SYSTEM: dsv4_role = 1;
+pub const DSV4_ROLE_USER: dsv4_role = 2;
+pub const DSV4_ROLE_ASSISTANT: dsv4_role = 3;
+pub const DSV4_ROLE_TOOL: dsv4_role = 4;
+pub const DSV4_ROLE_LATEST_REMINDER: dsv4_role = 5;
+pub const DSV4_ROLE_DEVELOPER: dsv4_role = 6;
+pub const DSV4_THINKING_OFF: dsv4_thinking_mode = 0;
+pub const DSV4_THINKING_HIGH: dsv4_thinking_mode = 1;
+pub const DSV4_THINKING_MAX: dsv4_thinking_mode = 2;
+pub const DSV4_BACKEND_AUTO: dsv4_backend = 0;
+pub const DSV4_BACKEND_CPU: dsv4_backend = 1;
+pub const DSV4_BACKEND_REFERENCE: dsv4_backend = 2;
+pub const DSV4_NUMERICS_PUBLISHED: dsv4_numerics = 0;
+pub const DSV4_NUMERICS_FP32: dsv4_numerics = 1;
+pub const DSV4_NUMERICS_EXACT: dsv4_numerics = 2;
+pub const DSV4_CACHE_AUTO: dsv4_cache_format = 0;
+pub const DSV4_CACHE_PACKED: dsv4_cache_format = 1;
+pub const DSV4_CACHE_BF16: dsv4_cache_format = 2;
+pub const DSV4_CACHE_FP8_PER_TENSOR: dsv4_cache_format = 3;
+pub const DSV4_CACHE_F32: dsv4_cache_format = 4;
+pub const DSV4_PROGRESS_LOAD: dsv4_progress_phase = 1;
+pub const DSV4_PROGRESS_PREFILL: dsv4_progress_phase = 2;
+pub const DSV4_PROGRESS_SAVE: dsv4_progress_phase = 3;
+pub const DSV4_PROGRESS_RESTORE: dsv4_progress_phase = 4;
+pub const DSV4_UNIT_BYTES: dsv4_progress_unit = 1;
+pub const DSV4_UNIT_TOKENS: dsv4_progress_unit = 2;
+pub const DSV4_OK: dsv4_status = 0;
+pub const DSV4_ERR_INVALID_ARGUMENT: dsv4_status = -1;
+pub const DSV4_ERR_NOT_FOUND: dsv4_status = -2;
+pub const DSV4_ERR_IO: dsv4_status = -3;
+pub const DSV4_ERR_CORRUPT: dsv4_status = -4;
+pub const DSV4_ERR_UNSUPPORTED: dsv4_status = -5;
+pub const DSV4_ERR_OUT_OF_HOST_MEMORY: dsv4_status = -6;
+pub const DSV4_ERR_OUT_OF_DEVICE_MEMORY: dsv4_status = -7;
+pub const DSV4_ERR_CONTEXT_FULL: dsv4_status = -8;
+pub const DSV4_ERR_OUT_OF_BLOCKS: dsv4_status = -9;
+pub const DSV4_ERR_CANCELLED: dsv4_status = -10;
+pub const DSV4_ERR_BUSY: dsv4_status = -11;
+pub const DSV4_ERR_DEVICE_LOST: dsv4_status = -12;
+pub const DSV4_ERR_VERSION_MISMATCH: dsv4_status = -13;
+pub const DSV4_ERR_INTERNAL: dsv4_status = -14;
+pub const DSV4_LOG_ERROR: dsv4_log_level = 1;
+pub const DSV4_LOG_WARNING: dsv4_log_level = 2;
+pub const DSV4_LOG_INFO: dsv4_log_level = 3;
+pub const DSV4_PARSER_REASONING: dsv4_parser_event_type = 1;
+pub const DSV4_PARSER_TEXT: dsv4_parser_event_type = 2;
+pub const DSV4_PARSER_TOOL_CALL_START: dsv4_parser_event_type = 3;
+pub const DSV4_PARSER_TOOL_CALL_ARGUMENTS: dsv4_parser_event_type = 4;
+pub const DSV4_PARSER_TOOL_CALL_END: dsv4_parser_event_type = 5;
+pub const DSV4_PARSER_MALFORMED: dsv4_parser_event_type = 6;
+pub const DSV4_PARSER_END: dsv4_parser_event_type = 7;
+pub const DSV4_REUSE_ALL: dsv4_reuse_limit = 0;
+pub const DSV4_REUSE_LAST_TOKEN: dsv4_reuse_limit = 1;
+pub const DSV4_REUSE_DIFFERENT: dsv4_reuse_limit = 2;
+pub const DSV4_REUSE_NO_RESTORE_POINT: dsv4_reuse_limit = 3;
+pub const DSV4_REUSE_NOT_CACHED: dsv4_reuse_limit = 4;
+pub const DSV4_REUSE_INCOMPLETE_BLOCK: dsv4_reuse_limit = 5;
+pub const DSV4_FINISH_NONE: dsv4_finish = 0;
+pub const DSV4_FINISH_STOP: dsv4_finish = 1;
+pub const DSV4_FINISH_LENGTH: dsv4_finish = 2;
+pub const DSV4_FINISH_CONTEXT_FULL: dsv4_finish = 3;
+pub const DSV4_FINISH_TOOL_CALL: dsv4_finish = 4;
+pub const DSV4_FINISH_CANCELLED: dsv4_finish = 5;
+pub const DSV4_FINISH_ERROR: dsv4_finish = 6;
+pub const DSV4_DRAFT_STOP_NONE: dsv4_draft_stop = 0;
+pub const DSV4_DRAFT_STOP_FEW_ACCEPTED: dsv4_draft_stop = 1;
+pub const DSV4_ENCODE_PLAIN: u32 = 0;
+pub const DSV4_ENCODE_ADDED_TOKENS: u32 = 1;
+
+/// Opaque: of the library alone, behind pointers.
+#[repr(C)]
+pub struct dsv4_engine {
+    _opaque: [u8; 0],
+    _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+}
+
+/// Opaque: of the library alone, behind pointers.
+#[repr(C)]
+pub struct dsv4_error {
+    _opaque: [u8; 0],
+    _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+}
+
+/// Opaque: of the library alone, behind pointers.
+#[repr(C)]
+pub struct dsv4_parser {
+    _opaque: [u8; 0],
+    _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+}
+
+/// Opaque: of the library alone, behind pointers.
+#[repr(C)]
+pub struct dsv4_session {
+    _opaque: [u8; 0],
+    _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+}
+
+/// Opaque: of the library alone, behind pointers.
+#[repr(C)]
+pub struct dsv4_tokenizer {
+    _opaque: [u8; 0],
+    _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+}
+
+pub type dsv4_progress_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, phase: dsv4_progress_phase, done: u64, total: u64, unit: dsv4_progress_unit) -> i32>;
+pub type dsv4_log_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, level: dsv4_log_level, message: *const c_char)>;
+pub type dsv4_parser_event_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, event: *const dsv4_parser_event)>;
+pub type dsv4_token_mask_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, tokens: *const i32, count: usize, prompt_tokens: i64, allowed: *mut u32, words: usize) -> i32>;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_tool_call {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub id: *const c_char,
+    pub id_length: u64,
+    pub name: *const c_char,
+    pub name_length: u64,
+    pub arguments: *const c_char,
+    pub arguments_length: u64,
+}
+sized!(dsv4_tool_call);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_message {
+    pub struct_size: u32,
+    pub role: dsv4_role,
+    pub content: *const c_char,
+    pub content_length: u64,
+    pub reasoning: *const c_char,
+    pub reasoning_length: u64,
+    pub tool_calls: *const *const dsv4_tool_call,
+    pub tool_call_count: u64,
+    pub tool_call_id: *const c_char,
+    pub tool_call_id_length: u64,
+    pub tools: *const c_char,
+    pub tools_length: u64,
+    pub response_format: *const c_char,
+    pub response_format_length: u64,
+    pub task: *const c_char,
+    pub task_length: u64,
+    pub wo_eos: i32,
+    pub reserved: i32,
+}
+sized!(dsv4_message);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_chat_options {
+    pub struct_size: u32,
+    pub thinking: dsv4_thinking_mode,
+    pub keep_reasoning: i32,
+    pub omit_begin: i32,
+    pub context: *const c_char,
+    pub context_length: u64,
+    pub context_messages: *const *const dsv4_message,
+    pub context_message_count: u64,
+}
+sized!(dsv4_chat_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_engine_options {
+    pub struct_size: u32,
+    pub backend: dsv4_backend,
+    pub numerics: dsv4_numerics,
+    pub device_count: u32,
+    pub devices: *const i32,
+    pub context_tokens: i64,
+    pub cache_tokens: i64,
+    pub max_sessions: i32,
+    pub prefill_chunk_tokens: i32,
+    pub threads: i32,
+    pub reserved: i32,
+    pub progress: dsv4_progress_fn,
+    pub progress_user: *mut c_void,
+    pub cache_format: dsv4_cache_format,
+    pub max_draft_tokens: i32,
+}
+sized!(dsv4_engine_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_engine_info {
+    pub struct_size: u32,
+    pub backend: dsv4_backend,
+    pub numerics: dsv4_numerics,
+    pub threads: i32,
+    pub context_tokens: i64,
+    pub cache_tokens: i64,
+    pub max_sessions: i32,
+    pub prefill_chunk_tokens: i32,
+    pub vocab_size: i32,
+    pub has_tokenizer: i32,
+    pub has_mtp: i32,
+    pub bos_token: i32,
+    pub eos_token: i32,
+    pub layers: i32,
+    pub weight_bytes: u64,
+    pub cache_bytes: u64,
+    pub workspace_bytes: u64,
+    pub cache_format: dsv4_cache_format,
+    pub max_draft_tokens: i32,
+    pub cache_window_bytes: u64,
+    pub cache_group_bytes: u64,
+    pub cache_index_bytes: u64,
+    pub cache_state_bytes: u64,
+}
+sized!(dsv4_engine_info);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_engine_identity {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub device: *const c_char,
+    pub weight_format: *const c_char,
+    pub fingerprint: *const c_char,
+}
+sized!(dsv4_engine_identity);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_parser_options {
+    pub struct_size: u32,
+    pub thinking: dsv4_thinking_mode,
+    pub id_prefix: *const c_char,
+}
+sized!(dsv4_parser_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_parser_event {
+    pub struct_size: u32,
+    pub r#type: dsv4_parser_event_type,
+    pub call: i32,
+    pub repaired: i32,
+    pub unfinished: i32,
+    pub stopped: i32,
+    pub text: *const c_char,
+    pub text_length: u64,
+    pub id: *const c_char,
+    pub id_length: u64,
+    pub reason: *const c_char,
+    pub reason_length: u64,
+}
+sized!(dsv4_parser_event);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_sampling {
+    pub struct_size: u32,
+    pub temperature: f32,
+    pub top_k: i32,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub repetition_penalty: f32,
+    pub seed: u64,
+    pub max_tokens: i64,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    pub bias_tokens: *const i32,
+    pub biases: *const f32,
+    pub bias_count: u64,
+    pub banned_tokens: *const i32,
+    pub banned_count: u64,
+    pub forced_tokens: *const i32,
+    pub forced_count: u64,
+    pub max_thinking_tokens: i64,
+    pub stop_tokens: *const i32,
+    pub stop_token_count: u64,
+    pub stop_strings: *const *const c_char,
+    pub stop_string_lengths: *const u64,
+    pub stop_string_count: u64,
+    pub log_probs: i32,
+    pub draft_tokens: i32,
+}
+sized!(dsv4_sampling);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_session_options {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub sampling: *const dsv4_sampling,
+    pub cache_salt: u64,
+}
+sized!(dsv4_session_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_sync_options {
+    pub struct_size: u32,
+    pub log_probs_count: i32,
+    pub log_probs_begin: i64,
+}
+sized!(dsv4_sync_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_sync_result {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub common_tokens: i64,
+    pub reused_tokens: i64,
+    pub pending_tokens: i64,
+    pub prefix_cache_tokens: i64,
+    pub limit_position: i64,
+    pub limit: dsv4_reuse_limit,
+    pub reserved2: i32,
+}
+sized!(dsv4_sync_result);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_step_result {
+    pub struct_size: u32,
+    pub token: i32,
+    pub finish: dsv4_finish,
+    pub text_length: u32,
+    pub text: *const c_char,
+}
+sized!(dsv4_step_result);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_session_stats {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub context_tokens: i64,
+    pub used_tokens: i64,
+    pub prompt_tokens: i64,
+    pub cached_tokens: i64,
+    pub prefilled_tokens: i64,
+    pub generated_tokens: i64,
+    pub prefill_seconds: f64,
+    pub decode_seconds: f64,
+    pub cache_bytes: u64,
+    pub prefix_cache_tokens: i64,
+    pub drafted_tokens: i64,
+    pub accepted_tokens: i64,
+    pub draft_steps: i64,
+    pub acceptance_length: f64,
+    pub first_acceptance: f64,
+    pub draft_stop: dsv4_draft_stop,
+    pub reserved2: i32,
+}
+sized!(dsv4_session_stats);
+
+extern "C" {
+    pub fn dsv4_abi_version() -> u32;
+    pub fn dsv4_version() -> *const c_char;
+    pub fn dsv4_build_info() -> *const c_char;
+    pub fn dsv4_chat_render(tokenizer: *const dsv4_tokenizer, messages: *const *const dsv4_message, count: usize, thinking: dsv4_thinking_mode, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_render_messages(tokenizer: *const dsv4_tokenizer, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_render_text(messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_render_json(tokenizer: *const dsv4_tokenizer, messages: *const c_char, length: usize, options: *const dsv4_chat_options, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_render_text_json(messages: *const c_char, length: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_chat_parse(completion: *const c_char, length: usize, thinking: dsv4_thinking_mode, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_open_messages(engine: *mut dsv4_engine, session_options: *const dsv4_session_options, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_open_json(engine: *mut dsv4_engine, session_options: *const dsv4_session_options, messages: *const c_char, length: usize, options: *const dsv4_chat_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_append_messages(session: *mut dsv4_session, messages: *const *const dsv4_message, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_append_json(session: *mut dsv4_session, messages: *const c_char, length: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_step_events(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_end_turn(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_message_count(session: *const dsv4_session, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_truncate_messages(session: *mut dsv4_session, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_set_chat_options(session: *mut dsv4_session, options: *const dsv4_chat_options, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_reply_json(session: *const dsv4_session, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_open(path: *const c_char, options: *const dsv4_engine_options, engine: *mut *mut dsv4_engine, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_close(engine: *mut dsv4_engine);
+    pub fn dsv4_engine_get_info(engine: *const dsv4_engine, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_get_identity(engine: *const dsv4_engine, identity: *mut dsv4_engine_identity, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_plan(path: *const c_char, options: *const dsv4_engine_options, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_inspect(path: *const c_char, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_tokenizer(engine: *const dsv4_engine, tokenizer: *mut *const dsv4_tokenizer, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_error_code(error: *const dsv4_error) -> dsv4_status;
+    pub fn dsv4_error_message(error: *const dsv4_error) -> *const c_char;
+    pub fn dsv4_error_argument(error: *const dsv4_error) -> *const c_char;
+    pub fn dsv4_error_free(error: *mut dsv4_error);
+    pub fn dsv4_status_name(status: dsv4_status) -> *const c_char;
+    pub fn dsv4_log_set_callback(callback: dsv4_log_fn, user: *mut c_void, level: dsv4_log_level);
+    pub fn dsv4_parser_open(options: *const dsv4_parser_options, parser: *mut *mut dsv4_parser, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_parser_close(parser: *mut dsv4_parser);
+    pub fn dsv4_parser_feed(parser: *mut dsv4_parser, bytes: *const c_char, length: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_parser_feed_tokens(parser: *mut dsv4_parser, tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_parser_finish(parser: *mut dsv4_parser, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_sampling_init(engine: *const dsv4_engine, sampling: *mut dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_open(engine: *mut dsv4_engine, options: *const dsv4_session_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_close(session: *mut dsv4_session);
+    pub fn dsv4_session_fork(session: *mut dsv4_session, fork: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_set_sampling(session: *mut dsv4_session, sampling: *const dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_sampling(session: *const dsv4_session, sampling: *mut dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_set_token_mask(session: *mut dsv4_session, mask: dsv4_token_mask_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_sync(session: *mut dsv4_session, tokens: *const i32, count: usize, options: *const dsv4_sync_options, result: *mut dsv4_sync_result, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_rewind(session: *mut dsv4_session, position: i64, pending: *mut i64, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_prefill(session: *mut dsv4_session, max_tokens: i64, progress: dsv4_progress_fn, progress_user: *mut c_void, pending: *mut i64, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_step(session: *mut dsv4_session, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_step(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_cancel(session: *mut dsv4_session);
+    pub fn dsv4_session_tokens(session: *const dsv4_session, tokens: *mut *const i32, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_log_probs(session: *const dsv4_session, position: i64, log_prob: *mut f32, top_tokens: *mut i32, top_log_probs: *mut f32, capacity: usize, top_count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_save(session: *const dsv4_session, path: *const c_char, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_save_memory(session: *const dsv4_session, data: *mut u8, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_load(session: *mut dsv4_session, path: *const c_char, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_load_memory(session: *mut dsv4_session, data: *const u8, size: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_stats(session: *const dsv4_session, stats: *mut dsv4_session_stats, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_tokenizer_open(path: *const c_char, tokenizer: *mut *mut dsv4_tokenizer, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_tokenizer_close(tokenizer: *mut dsv4_tokenizer);
+    pub fn dsv4_tokenizer_encode(tokenizer: *const dsv4_tokenizer, text: *const c_char, length: usize, flags: u32, ids: *mut i32, capacity: usize, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_tokenizer_decode(tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, text: *mut c_char, capacity: usize, length: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_tokenizer_added_token(tokenizer: *const dsv4_tokenizer, text: *const c_char) -> i32;
+    pub fn dsv4_tokenizer_vocab_size(tokenizer: *const dsv4_tokenizer) -> i32;
+}

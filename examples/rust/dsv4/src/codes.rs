@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The numbers of the C interface as types of their own. Newtypes and no enums: a library newer than
+//! this crate may return values that have no name here.
+
+use crate::mirror::FromC;
+use dsv4_sys as sys;
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$constant_doc:meta])* $constant:ident = $value:ident,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+        pub struct $name(pub i32);
+
+        impl $name {
+            $($(#[$constant_doc])* pub const $constant: $name = $name(sys::$value);)*
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self {
+                    $($name::$constant => f.write_str(stringify!($constant)),)*
+                    $name(number) => write!(f, "{}({})", stringify!($name), number),
+                }
+            }
+        }
+
+        impl FromC<i32> for $name {
+            unsafe fn from_c(number: i32) -> $name {
+                $name(number)
+            }
+        }
+    )*};
+}
+
+codes! {
+    /// What kind of failure an [`Error`](crate::Error) is.
+    Code {
+        OK = DSV4_OK,
+        INVALID_ARGUMENT = DSV4_ERR_INVALID_ARGUMENT,
+        NOT_FOUND = DSV4_ERR_NOT_FOUND,
+        IO = DSV4_ERR_IO,
+        CORRUPT = DSV4_ERR_CORRUPT,
+        UNSUPPORTED = DSV4_ERR_UNSUPPORTED,
+        OUT_OF_HOST_MEMORY = DSV4_ERR_OUT_OF_HOST_MEMORY,
+        OUT_OF_DEVICE_MEMORY = DSV4_ERR_OUT_OF_DEVICE_MEMORY,
+        CONTEXT_FULL = DSV4_ERR_CONTEXT_FULL,
+        OUT_OF_BLOCKS = DSV4_ERR_OUT_OF_BLOCKS,
+        CANCELLED = DSV4_ERR_CANCELLED,
+        BUSY = DSV4_ERR_BUSY,
+        DEVICE_LOST = DSV4_ERR_DEVICE_LOST,
+        VERSION_MISMATCH = DSV4_ERR_VERSION_MISMATCH,
+        INTERNAL = DSV4_ERR_INTERNAL,
+    }
+
+    /// What computes.
+    Backend {
+        AUTO = DSV4_BACKEND_AUTO,
+        CPU = DSV4_BACKEND_CPU,
+        REFERENCE = DSV4_BACKEND_REFERENCE,
+    }
+
+    /// Where results are rounded.
+    Numerics {
+        PUBLISHED = DSV4_NUMERICS_PUBLISHED,
+        FP32 = DSV4_NUMERICS_FP32,
+        EXACT = DSV4_NUMERICS_EXACT,
+    }
+
+    /// How rows of the cache are stored.
+    CacheFormat {
+        AUTO = DSV4_CACHE_AUTO,
+        PACKED = DSV4_CACHE_PACKED,
+        BF16 = DSV4_CACHE_BF16,
+        FP8_PER_TENSOR = DSV4_CACHE_FP8_PER_TENSOR,
+        F32 = DSV4_CACHE_F32,
+    }
+
+    /// What a [`Progress`](crate::Progress) is of.
+    ProgressPhase {
+        LOAD = DSV4_PROGRESS_LOAD,
+        PREFILL = DSV4_PROGRESS_PREFILL,
+        SAVE = DSV4_PROGRESS_SAVE,
+        RESTORE = DSV4_PROGRESS_RESTORE,
+    }
+
+    /// What a [`Progress`](crate::Progress) counts.
+    ProgressUnit {
+        BYTES = DSV4_UNIT_BYTES,
+        TOKENS = DSV4_UNIT_TOKENS,
+    }
+
+    /// How much a line of the log matters.
+    LogLevel {
+        ERROR = DSV4_LOG_ERROR,
+        WARNING = DSV4_LOG_WARNING,
+        INFO = DSV4_LOG_INFO,
+    }
+
+    /// Who speaks.
+    Role {
+        SYSTEM = DSV4_ROLE_SYSTEM,
+        USER = DSV4_ROLE_USER,
+        ASSISTANT = DSV4_ROLE_ASSISTANT,
+        TOOL = DSV4_ROLE_TOOL,
+        LATEST_REMINDER = DSV4_ROLE_LATEST_REMINDER,
+        DEVELOPER = DSV4_ROLE_DEVELOPER,
+    }
+
+    /// Whether the model reasons before it answers.
+    ThinkingMode {
+        OFF = DSV4_THINKING_OFF,
+        HIGH = DSV4_THINKING_HIGH,
+        MAX = DSV4_THINKING_MAX,
+    }
+
+    /// Why a turn ended; NONE while it goes on.
+    Finish {
+        NONE = DSV4_FINISH_NONE,
+        STOP = DSV4_FINISH_STOP,
+        LENGTH = DSV4_FINISH_LENGTH,
+        CONTEXT_FULL = DSV4_FINISH_CONTEXT_FULL,
+        /// As STOP, and the turn calls tools: of conversations.
+        TOOL_CALL = DSV4_FINISH_TOOL_CALL,
+        /// Of steps that failed, which are an [`Error`](crate::Error) here.
+        CANCELLED = DSV4_FINISH_CANCELLED,
+        ERROR = DSV4_FINISH_ERROR,
+    }
+
+    /// Why a sync reused no more tokens.
+    ReuseLimit {
+        ALL = DSV4_REUSE_ALL,
+        LAST_TOKEN = DSV4_REUSE_LAST_TOKEN,
+        DIFFERENT = DSV4_REUSE_DIFFERENT,
+        NO_RESTORE_POINT = DSV4_REUSE_NO_RESTORE_POINT,
+        NOT_CACHED = DSV4_REUSE_NOT_CACHED,
+        INCOMPLETE_BLOCK = DSV4_REUSE_INCOMPLETE_BLOCK,
+    }
+
+    /// Why a session drafts no more.
+    DraftStop {
+        NONE = DSV4_DRAFT_STOP_NONE,
+        FEW_ACCEPTED = DSV4_DRAFT_STOP_FEW_ACCEPTED,
+    }
+}

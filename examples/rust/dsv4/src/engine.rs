@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+use crate::callback::{self, Progress, ProgressFn};
+use crate::codes::{Backend, CacheFormat, Numerics};
+use crate::conversation::Conversation;
+use crate::error::{check, check_abi, Error, Result};
+use crate::memory;
+use crate::message::{ChatOptions, Message};
+use crate::mirror::{EngineIdentity, EngineInfo, FromC};
+use crate::sampling::Sampling;
+use crate::session::{Session, SessionOptions, Step};
+use crate::tokenizer::Tokenizer;
+use dsv4_sys as sys;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// How a model is opened. 0 is the library's default, which [`Engine::info`] tells.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    pub backend: Backend,
+    pub numerics: Numerics,
+    /// Indices of the backend's devices; empty: its first.
+    pub devices: Vec<i32>,
+    /// Longest session.
+    pub context_tokens: i64,
+    /// Compressed rows of all sessions together.
+    pub cache_tokens: i64,
+    /// Open at a time.
+    pub max_sessions: i32,
+    pub prefill_chunk_tokens: i32,
+    pub threads: i32,
+    pub cache_format: CacheFormat,
+    /// Most that sessions may ask for.
+    pub max_draft_tokens: i32,
+}
+
+impl EngineOptions {
+    /// Calls `use_it` with the struct of C, which borrows from `self` and `progress`.
+    fn with_c<T>(
+        &self,
+        mut progress: Option<ProgressFn<'_>>,
+        use_it: impl FnOnce(*const sys::dsv4_engine_options) -> T,
+    ) -> T {
+        let (progress, progress_user) = callback::progress(&mut progress);
+        use_it(&sys::dsv4_engine_options {
+            backend: self.backend.0,
+            numerics: self.numerics.0,
+            device_count: self.devices.len() as u32,
+            devices: memory::pointer(&self.devices),
+            context_tokens: self.context_tokens,
+            cache_tokens: self.cache_tokens,
+            max_sessions: self.max_sessions,
+            prefill_chunk_tokens: self.prefill_chunk_tokens,
+            threads: self.threads,
+            progress,
+            progress_user,
+            cache_format: self.cache_format.0,
+            max_draft_tokens: self.max_draft_tokens,
+            ..Default::default()
+        })
+    }
+}
+
+/// Closes the engine with the last clone of it, and the last session, conversation and tokenizer.
+pub(crate) struct EngineHandle(NonNull<sys::dsv4_engine>);
+
+// Safety: the library's engines may move, and all that is called on them here is concurrent.
+unsafe impl Send for EngineHandle {}
+unsafe impl Sync for EngineHandle {}
+
+impl Drop for EngineHandle {
+    fn drop(&mut self) {
+        // Safety: owned, and closed once.
+        unsafe { sys::dsv4_engine_close(self.0.as_ptr()) }
+    }
+}
+
+impl EngineHandle {
+    pub(crate) fn as_ptr(&self) -> *mut sys::dsv4_engine {
+        self.0.as_ptr()
+    }
+}
+
+/// One model in memory. Clones are the same engine; threads may share it.
+#[derive(Clone)]
+pub struct Engine {
+    handle: Arc<EngineHandle>,
+}
+
+impl Engine {
+    /// Opens the model folder `path`.
+    pub fn open(path: impl AsRef<Path>, options: &EngineOptions) -> Result<Engine> {
+        Engine::open_it(path.as_ref(), options, None)
+    }
+
+    /// The same; `progress` is told of the bytes loaded, and `Break` cancels.
+    pub fn open_with_progress(
+        path: impl AsRef<Path>,
+        options: &EngineOptions,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Engine> {
+        Engine::open_it(path.as_ref(), options, Some(&mut progress))
+    }
+
+    fn open_it(
+        path: &Path,
+        options: &EngineOptions,
+        progress: Option<ProgressFn<'_>>,
+    ) -> Result<Engine> {
+        check_abi()?;
+        let path = memory::c_path(path)?;
+        let mut engine = std::ptr::null_mut();
+        options.with_c(progress, |options| {
+            // Safety: all pointers are valid during the call.
+            check(|error| unsafe {
+                sys::dsv4_engine_open(path.as_ptr(), options, &mut engine, error)
+            })
+        })?;
+        let handle = EngineHandle(NonNull::new(engine).expect("an engine"));
+        Ok(Engine { handle: Arc::new(handle) })
+    }
+
+    /// What [`Engine::open`] would say, and the exact bytes it would take, without loading weights.
+    pub fn plan(path: impl AsRef<Path>, options: &EngineOptions) -> Result<EngineInfo> {
+        check_abi()?;
+        let path = memory::c_path(path.as_ref())?;
+        let mut info = sys::dsv4_engine_info::default();
+        options.with_c(None, |options| {
+            // Safety: all pointers are valid during the call.
+            check(|error| unsafe { sys::dsv4_plan(path.as_ptr(), options, &mut info, error) })
+        })?;
+        // Safety: no pointer in it.
+        Ok(unsafe { EngineInfo::from_c(info) })
+    }
+
+    /// Describes a model folder as a JSON object, from the headers of its files.
+    pub fn inspect(path: impl AsRef<Path>) -> Result<String> {
+        check_abi()?;
+        let path = memory::c_path(path.as_ref())?;
+        memory::fill_string(4096, |json, capacity, needed, error| unsafe {
+            // Safety: all pointers are valid during the call.
+            sys::dsv4_inspect(path.as_ptr(), json, capacity, needed, error)
+        })
+    }
+
+    pub(crate) fn handle(&self) -> Arc<EngineHandle> {
+        self.handle.clone()
+    }
+
+    fn as_ptr(&self) -> *mut sys::dsv4_engine {
+        self.handle.as_ptr()
+    }
+
+    /// The effective configuration.
+    pub fn info(&self) -> Result<EngineInfo> {
+        let mut info = sys::dsv4_engine_info::default();
+        // Safety: the engine is open.
+        check(|error| unsafe { sys::dsv4_engine_get_info(self.as_ptr(), &mut info, error) })?;
+        // Safety: no pointer in it.
+        Ok(unsafe { EngineInfo::from_c(info) })
+    }
+
+    /// Device, weight format and the checkpoint's fingerprint.
+    pub fn identity(&self) -> Result<EngineIdentity> {
+        let mut identity = sys::dsv4_engine_identity::default();
+        // Safety: the engine is open, and its texts live as long.
+        check(|error| unsafe {
+            sys::dsv4_engine_get_identity(self.as_ptr(), &mut identity, error)
+        })?;
+        // Safety: as above.
+        Ok(unsafe { EngineIdentity::from_c(identity) })
+    }
+
+    /// The model's own sampling parameters.
+    pub fn sampling(&self) -> Result<Sampling> {
+        let mut sampling = sys::dsv4_sampling::default();
+        // Safety: the engine is open.
+        check(|error| unsafe { sys::dsv4_sampling_init(self.as_ptr(), &mut sampling, error) })?;
+        // Safety: the library has filled it.
+        Ok(unsafe { Sampling::from_c(&sampling) })
+    }
+
+    /// The engine's tokenizer; NOT_FOUND when the model folder has none.
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
+        let mut tokenizer = std::ptr::null();
+        // Safety: the engine is open.
+        check(|error| unsafe { sys::dsv4_engine_tokenizer(self.as_ptr(), &mut tokenizer, error) })?;
+        Ok(Tokenizer::of_engine(NonNull::new(tokenizer as *mut _).expect("a tokenizer"), self))
+    }
+
+    /// An empty session with the model's own sampling.
+    pub fn session(&self) -> Result<Session> {
+        self.session_with(&SessionOptions::default())
+    }
+
+    pub fn session_with(&self, options: &SessionOptions) -> Result<Session> {
+        let mut session = std::ptr::null_mut();
+        options.with_c(|options| {
+            // Safety: the engine is open, and the options are valid during the call.
+            check(|error| unsafe {
+                sys::dsv4_session_open(self.as_ptr(), options, &mut session, error)
+            })
+        })?;
+        Ok(Session::own(session, self.handle(), None))
+    }
+
+    /// A session that knows the messages of its conversation, with default options.
+    pub fn conversation(&self, messages: &[Message]) -> Result<Conversation> {
+        self.conversation_with(messages, &SessionOptions::default(), &ChatOptions::default())
+    }
+
+    pub fn conversation_with(
+        &self,
+        messages: &[Message],
+        options: &SessionOptions,
+        chat: &ChatOptions,
+    ) -> Result<Conversation> {
+        Conversation::open(self, messages, options, chat)
+    }
+
+    /// The same with messages as JSON in the form of OpenAI's chat API.
+    pub fn conversation_json(
+        &self,
+        messages: &str,
+        options: &SessionOptions,
+        chat: &ChatOptions,
+    ) -> Result<Conversation> {
+        Conversation::open_json(self, messages, options, chat)
+    }
+
+    /// Steps several sessions of this engine in one pass, for programs with one thread. Where a
+    /// prompt is still pending the token is -1: call again. A session's failure is its own; the outer
+    /// one is of the call itself.
+    pub fn step(&self, sessions: &mut [&mut Session]) -> Result<Vec<Result<Step>>> {
+        let count = sessions.len();
+        let pointers: Vec<_> = sessions.iter_mut().map(|session| session.as_ptr()).collect();
+        let mut results = vec![sys::dsv4_step_result::default(); count];
+        let result_pointers: Vec<*mut sys::dsv4_step_result> =
+            results.iter_mut().map(|result| result as *mut _).collect();
+        let mut statuses = vec![sys::DSV4_OK; count];
+        let mut errors = vec![std::ptr::null_mut(); count];
+        let mut error = std::ptr::null_mut();
+        // Safety: `count` valid entries each; the sessions are borrowed for this alone.
+        let status = unsafe {
+            sys::dsv4_engine_step(
+                self.as_ptr(),
+                memory::pointer(&pointers),
+                count,
+                memory::pointer(&result_pointers),
+                statuses.as_mut_ptr(),
+                errors.as_mut_ptr(),
+                &mut error,
+            )
+        };
+        let outcome = if status == sys::DSV4_OK {
+            // Safety: the texts live until the next call on their sessions; the errors are ours.
+            Ok((0..count)
+                .map(|i| match statuses[i] {
+                    sys::DSV4_OK => Ok(unsafe { Step::from_c(results[i]) }),
+                    status => Err(unsafe { Error::take(status, errors[i]) }),
+                })
+                .collect())
+        } else {
+            // Safety: as above.
+            Err(unsafe { Error::take(status, error) })
+        };
+        callback::resume_panic();
+        outcome
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the library reports, copied out of its structs.
+
+use crate::codes::{Backend, CacheFormat, DraftStop, Numerics, ReuseLimit};
+use crate::memory;
+use dsv4_sys as sys;
+use std::os::raw::c_char;
+
+pub(crate) trait FromC<T> {
+    /// Safety: a pointer must be to a NUL-terminated text.
+    unsafe fn from_c(value: T) -> Self;
+}
+
+macro_rules! same_in_c {
+    ($($name:ty)*) => {$(
+        impl FromC<$name> for $name {
+            unsafe fn from_c(value: $name) -> $name {
+                value
+            }
+        }
+    )*};
+}
+same_in_c!(i32 i64 u64 f64);
+
+impl FromC<i32> for bool {
+    unsafe fn from_c(value: i32) -> bool {
+        value != 0
+    }
+}
+
+impl FromC<*const c_char> for String {
+    unsafe fn from_c(text: *const c_char) -> String {
+        memory::string(text)
+    }
+}
+
+macro_rules! mirrors {
+    ($($(#[$doc:meta])* $name:ident of $c_name:ident {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl FromC<sys::$c_name> for $name {
+            unsafe fn from_c(value: sys::$c_name) -> $name {
+                $name { $($field: <$type>::from_c(value.$field),)* }
+            }
+        }
+    )*};
+}
+
+mirrors! {
+    /// The effective configuration of an engine and its memory.
+    EngineInfo of dsv4_engine_info {
+        backend: Backend,
+        numerics: Numerics,
+        threads: i32,
+        context_tokens: i64,
+        cache_tokens: i64,
+        max_sessions: i32,
+        prefill_chunk_tokens: i32,
+        vocab_size: i32,
+        has_tokenizer: bool,
+        has_mtp: bool,
+        bos_token: i32,
+        eos_token: i32,
+        layers: i32,
+        weight_bytes: u64,
+        cache_bytes: u64,
+        workspace_bytes: u64,
+        cache_format: CacheFormat,
+        max_draft_tokens: i32,
+        cache_window_bytes: u64,
+        cache_group_bytes: u64,
+        cache_index_bytes: u64,
+        cache_state_bytes: u64,
+    }
+
+    /// What an engine's results were made on and of.
+    EngineIdentity of dsv4_engine_identity {
+        device: String,
+        weight_format: String,
+        /// Tells checkpoints apart; saved sessions carry it.
+        fingerprint: String,
+    }
+
+    /// What a sync kept.
+    SyncResult of dsv4_sync_result {
+        common_tokens: i64,
+        reused_tokens: i64,
+        /// Left to prefill.
+        pending_tokens: i64,
+        prefix_cache_tokens: i64,
+        limit_position: i64,
+        limit: ReuseLimit,
+    }
+
+    /// What a session holds, and what it did since the last sync.
+    Stats of dsv4_session_stats {
+        context_tokens: i64,
+        used_tokens: i64,
+        prompt_tokens: i64,
+        cached_tokens: i64,
+        prefilled_tokens: i64,
+        generated_tokens: i64,
+        prefill_seconds: f64,
+        decode_seconds: f64,
+        cache_bytes: u64,
+        prefix_cache_tokens: i64,
+        drafted_tokens: i64,
+        accepted_tokens: i64,
+        draft_steps: i64,
+        acceptance_length: f64,
+        first_acceptance: f64,
+        draft_stop: DraftStop,
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+use crate::{go_on, model, open, prompt};
+use dsv4::{Backend, CacheFormat, Code, Engine, EngineOptions};
+
+#[test]
+fn a_missing_folder_is_named() {
+    let error = Engine::open("/nowhere/at/all", &EngineOptions::default()).err().unwrap();
+    assert_eq!(error.code(), Code::NOT_FOUND);
+    assert!(error.message().contains("/nowhere/at/all"), "{error}");
+    assert!(error.to_string().starts_with("NOT_FOUND: "), "{error}");
+}
+
+#[test]
+fn a_refused_option_is_named() {
+    let options = EngineOptions { threads: -1, ..Default::default() };
+    let error = Engine::open(model(), &options).err().unwrap();
+    assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+    assert_eq!(error.argument(), "options.threads");
+    assert_eq!(Engine::plan(model(), &options).err().unwrap(), error);
+}
+
+#[test]
+fn a_path_with_a_nul_is_refused() {
+    let error = Engine::open("models\0tiny", &EngineOptions::default()).err().unwrap();
+    assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+    assert_eq!(error.argument(), "path");
+}
+
+#[test]
+fn the_plan_is_what_is_opened() {
+    let options = EngineOptions {
+        backend: Backend::CPU,
+        cache_format: CacheFormat::BF16,
+        context_tokens: 1024,
+        max_sessions: 2,
+        threads: 1,
+        max_draft_tokens: 2,
+        ..Default::default()
+    };
+    let planned = Engine::plan(model(), &options).unwrap();
+    let info = Engine::open(model(), &options).unwrap().info().unwrap();
+    assert_eq!(planned, info);
+    assert_eq!((info.context_tokens, info.max_sessions, info.threads), (1024, 2, 1));
+    assert_eq!((info.cache_format, info.max_draft_tokens), (CacheFormat::BF16, 2));
+    assert!(info.has_tokenizer && info.has_mtp);
+    assert!(info.weight_bytes > 0 && info.cache_bytes > 0);
+}
+
+#[test]
+fn an_engine_tells_what_it_is() {
+    let identity = open().identity().unwrap();
+    assert_eq!(identity.fingerprint.len(), 32);
+    let json = Engine::inspect(model()).unwrap();
+    assert!(json.starts_with('{') && json.contains(&identity.fingerprint), "{json}");
+    assert_eq!(dsv4::version(), env!("CARGO_PKG_VERSION"));
+    assert!(dsv4::build_info().contains(dsv4::version()));
+}
+
+#[test]
+fn handles_close_in_any_order() {
+    let engine = open();
+    let tokens = prompt(&engine);
+    let tokenizer = engine.tokenizer().unwrap();
+    let mut session = engine.session().unwrap();
+    drop(engine);
+    session.sync(&tokens).unwrap();
+    assert!(!go_on(&mut session, 3).is_empty());
+    drop(session);
+    assert!(!tokenizer.encode("still there").unwrap().is_empty());
+}
+
+#[test]
+fn several_sessions_step_in_one_pass() {
+    let engine = open();
+    let tokens = prompt(&engine);
+    let mut alone = engine.session().unwrap();
+    alone.sync(&tokens).unwrap();
+    let expected = go_on(&mut alone, 4);
+
+    let mut first = engine.session().unwrap();
+    let mut empty = engine.session().unwrap();
+    first.sync(&tokens).unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < expected.len() {
+        let results = engine.step(&mut [&mut first, &mut empty]).unwrap();
+        let step = results[0].as_ref().unwrap();
+        if step.token >= 0 {
+            seen.push(step.token);
+        }
+        // A session's failure is its own.
+        assert_eq!(results[1].as_ref().err().unwrap().code(), Code::INVALID_ARGUMENT);
+    }
+    assert_eq!(seen, expected);
+
+    let mut stranger = open().session().unwrap();
+    let error = engine.step(&mut [&mut stranger]).err().unwrap();
+    assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+    assert!(engine.step(&mut []).map_or(true, |results| results.is_empty()));
+}

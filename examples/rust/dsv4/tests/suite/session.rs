@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+use crate::{go_on, long_prompt, open, prompt, TemporaryFile};
+use dsv4::{
+    Code, Finish, ProgressPhase, ProgressUnit, ReuseLimit, Sampling, SessionOptions, SyncOptions,
+};
+use std::ops::ControlFlow;
+
+#[test]
+fn steps_spell_the_answer() {
+    let engine = open();
+    let tokens = prompt(&engine);
+    let mut session = engine.session().unwrap();
+    assert_eq!(session.sync(&tokens).unwrap().pending_tokens, tokens.len() as i64);
+    let mut text = String::new();
+    let finish = loop {
+        let step = session.step().unwrap();
+        text += &step.text;
+        if step.finish != Finish::NONE {
+            break step.finish;
+        }
+    };
+    assert_eq!(text, "The capital of France is Paris.");
+    assert_eq!(finish, Finish::STOP);
+    assert_eq!(session.tokens().unwrap()[..tokens.len()], tokens);
+    let stats = session.stats().unwrap();
+    assert_eq!(stats.prompt_tokens, tokens.len() as i64);
+    assert_eq!(stats.used_tokens as usize, session.tokens().unwrap().len());
+
+    // The same prompt again: all but the last token is at hand.
+    let again = session.sync(&tokens).unwrap();
+    assert_eq!(again.reused_tokens, tokens.len() as i64 - 1);
+    assert_eq!(again.limit, ReuseLimit::LAST_TOKEN);
+}
+
+#[test]
+fn rewound_and_forked_sessions_go_on_alike() {
+    let engine = open();
+    let tokens = prompt(&engine);
+    let mut session = engine.session().unwrap();
+    session.sync(&tokens).unwrap();
+    let expected = go_on(&mut session, 5);
+    assert!(session.rewind(tokens.len() as i64).unwrap() > 0);
+    let mut fork = session.fork().unwrap();
+    assert_eq!(go_on(&mut session, 5), expected);
+    drop(session);
+    assert_eq!(go_on(&mut fork, 5), expected);
+    assert_eq!(fork.rewind(-1).unwrap_err().code(), Code::INVALID_ARGUMENT);
+}
+
+#[test]
+fn sampling_is_taken_and_told() {
+    let engine = open();
+    let tokens = prompt(&engine);
+    let sampling = Sampling {
+        temperature: 0.5,
+        top_k: 7,
+        seed: 3,
+        max_tokens: 3,
+        bias: vec![(10, -1.5), (11, 2.0)],
+        banned_tokens: vec![12],
+        stop_strings: vec!["one".into(), "two".into()],
+        log_probs: 2,
+        ..engine.sampling().unwrap()
+    };
+    let options = SessionOptions { sampling: Some(sampling.clone()), cache_salt: 9 };
+    let mut session = engine.session_with(&options).unwrap();
+    let told = session.sampling().unwrap();
+    assert_eq!((told.temperature, told.top_k, told.seed), (0.5, 7, 3));
+    assert_eq!(told.bias, sampling.bias);
+    assert_eq!(told.banned_tokens, sampling.banned_tokens);
+    assert_eq!(told.stop_strings, sampling.stop_strings);
+    session.sync(&tokens).unwrap();
+    assert_eq!(go_on(&mut session, 10).len(), 3);
+
+    let refused = Sampling { top_p: 2.0, ..Default::default() };
+    let error = session.set_sampling(&refused).unwrap_err();
+    assert_eq!((error.code(), error.argument()), (Code::INVALID_ARGUMENT, "sampling.top_p"));
+
+    // A stop string ends the text before it.
+    let stop = Sampling { stop_strings: vec!["France".into()], ..Default::default() };
+    session.set_sampling(&stop).unwrap();
+    session.sync(&tokens).unwrap();
+    let mut text = String::new();
+    while !text.is_empty() || session.tokens().unwrap().len() < tokens.len() + 50 {
+        let step = session.step().unwrap();
+        text += &step.text;
+        if step.finish != Finish::NONE {
+            assert_eq!(step.finish, Finish::STOP);
+            break;
+        }
+    }
+    assert_eq!(text, "The capital of ");
+}
+
+#[test]
+fn log_probs_are_of_the_likeliest() {
+    let engine = open();
+    let tokens = prompt(&engine);
+    let greedy = Sampling { log_probs: 3, ..Default::default() };
+    let options = SessionOptions { sampling: Some(greedy), cache_salt: 0 };
+    let mut session = engine.session_with(&options).unwrap();
+    let ask = SyncOptions { log_probs_count: 1, log_probs_begin: 1 };
+    session.sync_with(&tokens, ask).unwrap();
+    let step = session.step().unwrap();
+    let last = session.log_probs(tokens.len() as i64).unwrap();
+    assert_eq!(last.top.len(), 3);
+    assert_eq!(last.top[0], (step.token, last.token));
+    assert!(last.top[0].1 >= last.top[1].1 && last.top[1].1 >= last.top[2].1 && last.token <= 0.0);
+    assert_eq!(session.log_probs(2).unwrap().top.len(), 1);
+    assert_eq!(session.log_probs(9999).unwrap_err().code(), Code::NOT_FOUND);
+}
+
+#[test]
+fn saved_sessions_go_on() {
+    let engine = open();
+    let file = TemporaryFile::new("saved");
+    let mut session = engine.session().unwrap();
+    session.sync(&prompt(&engine)).unwrap();
+    session.step().unwrap();
+    let mut seen = Vec::new();
+    session
+        .save_with_progress(&file.0, |progress| {
+            seen.push((progress.phase, progress.unit, progress.done == progress.total));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(*seen.last().unwrap(), (ProgressPhase::SAVE, ProgressUnit::BYTES, true));
+    let memory = session.save_to_memory().unwrap();
+    assert_eq!(memory, std::fs::read(&file.0).unwrap());
+    let expected = go_on(&mut session, 5);
+
+    let mut other = open().session().unwrap();
+    other.load(&file.0).unwrap();
+    assert_eq!(go_on(&mut other, 5), expected);
+    other.load_from_memory(&memory).unwrap();
+    assert_eq!(go_on(&mut other, 5), expected);
+
+    // Cancelled and damaged: the session stays as it was.
+    let before = other.tokens().unwrap().to_vec();
+    let error = other.load_with_progress(&file.0, |progress| {
+        assert_eq!(progress.phase, ProgressPhase::RESTORE);
+        ControlFlow::Break(())
+    });
+    assert_eq!(error.unwrap_err().code(), Code::CANCELLED);
+    let mut damaged = memory.clone();
+    damaged[memory.len() / 2] ^= 1;
+    assert_eq!(other.load_from_memory(&damaged).unwrap_err().code(), Code::CORRUPT);
+    assert_eq!(other.load("/nowhere/at/all").unwrap_err().code(), Code::NOT_FOUND);
+    assert_eq!(other.tokens().unwrap(), before);
+}
+
+#[test]
+fn prefill_tells_its_progress() {
+    let engine = open();
+    let tokens = long_prompt();
+    let mut session = engine.session().unwrap();
+    session.sync(&tokens).unwrap();
+    let left = session.prefill(256).unwrap();
+    assert_eq!(left, tokens.len() as i64 - 256);
+    let mut last = None;
+    let left = session.prefill_with_progress(0, |progress| {
+        last = Some(progress);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(left.unwrap(), 0);
+    let last = last.unwrap();
+    assert_eq!((last.phase, last.unit), (ProgressPhase::PREFILL, ProgressUnit::TOKENS));
+    assert_eq!(last.done, last.total);
+}
