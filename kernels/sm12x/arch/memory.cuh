@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads that stream, and asynchronous copies to shared memory.
+#pragma once
+
+#include <cstdint>
+
+namespace dsv4::sm12x {
+
+// 16 bytes that nobody reads again soon: past L1, first to leave L2.
+__device__ __forceinline__ uint4 LoadOnce(const void* from) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from), "l"(policy));
+  return v;
+}
+
+// 16 bytes that other warps or blocks read, too.
+__device__ __forceinline__ uint4 LoadAgain(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+// Copies 16 bytes of global memory to shared memory in the background, past L1.
+__device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
+               "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most the last `kPending` groups of this thread are under way.
+template <int kPending>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace dsv4::sm12x

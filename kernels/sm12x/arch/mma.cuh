@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a tile of 16 weight rows and a tile of 8 activation rows over K = 32, f32, from zero:
+// bf16 by mma.sync m16n8k16; e4m3 and e2m1 weights by e4m3 activations with ue8m0 scales by the
+// block-scaled mma.sync of SM12x, and where the target lacks it by its twin: codes widened to f16,
+// which is exact, two m16n8k16, and the scales multiplied on afterwards. Fragments of both are
+// those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g + 8 and columns 2 t, 2 t + 1, 2
+// t, 2 t + 1.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm12x/arch/fp8.cuh"
+
+namespace dsv4::sm12x {
+
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1200
+#define DSV4_BLOCK_SCALED_MMA 1
+#else
+#define DSV4_BLOCK_SCALED_MMA 0
+#endif
+
+// The value of a ue8m0 scale.
+__device__ __forceinline__ float ScaleValue(uint32_t scale) {
+  return __uint_as_float(max(scale << 23, 0x00400000u));
+}
+
+// d += a b, bf16, K = 16.
+__device__ __forceinline__ void MmaBf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                        uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// In the products below, `act_scale` is the ue8m0 scale of the chain of activation row lane / 4,
+// and all lanes of the warp take part.
+
+#if !DSV4_BLOCK_SCALED_MMA
+__device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                       uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// sum times the scales of this lane's columns, which lanes 8 t and 8 t + 4 hold.
+__device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, float (&sum)[4]) {
+  const int lane = threadIdx.x % 4 * 8;
+  const float even = factor * ScaleValue(__shfl_sync(0xffffffffu, act_scale, lane));
+  const float odd = factor * ScaleValue(__shfl_sync(0xffffffffu, act_scale, lane + 4));
+  sum[0] *= even;
+  sum[1] *= odd;
+  sum[2] *= even;
+  sum[3] *= odd;
+}
+
+// d = a b over K = 32, unscaled; a as WidenE4M3 and WidenE2M1 order it.
+__device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a)[8], uint32_t b0,
+                                           uint32_t b1) {
+  d[0] = d[1] = d[2] = d[3] = 0;
+  MmaF16(d, a[0], a[1], a[2], a[3], F16x2OfE4M3x2(static_cast<uint16_t>(b0)),
+         F16x2OfE4M3x2(static_cast<uint16_t>(b0 >> 16)));
+  MmaF16(d, a[4], a[5], a[6], a[7], F16x2OfE4M3x2(static_cast<uint16_t>(b1)),
+         F16x2OfE4M3x2(static_cast<uint16_t>(b1 >> 16)));
+}
+#endif
+
+// The four steps of a chain of an e4m3 weight tile that has one scale.
+struct Fp8Operand {
+  uint32_t scale;
+#if DSV4_BLOCK_SCALED_MMA
+  uint4 a[4];
+  __device__ __forceinline__ Fp8Operand(const uint4 (&steps)[4], uint32_t scale_code)
+      : scale(scale_code), a{steps[0], steps[1], steps[2], steps[3]} {}
+#else
+  uint32_t a[4][8];
+  __device__ __forceinline__ Fp8Operand(const uint4 (&steps)[4], uint32_t scale_code)
+      : scale(scale_code) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t words[4] = {steps[j].x, steps[j].y, steps[j].z, steps[j].w};
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {  // words 0, 1 are the first half step, 2, 3 the second
+        a[j][w / 2 * 4 + w % 2] = F16x2OfE4M3x2(static_cast<uint16_t>(words[w]));
+        a[j][w / 2 * 4 + w % 2 + 2] = F16x2OfE4M3x2(static_cast<uint16_t>(words[w] >> 16));
+      }
+    }
+  }
+#endif
+};
+
+// sum = the chain's product: its four steps' in ascending order, in f32. `b`: two words a step.
+__device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const uint32_t (&b)[8],
+                                             uint32_t act_scale, float (&sum)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float d[4] = {};
+#if DSV4_BLOCK_SCALED_MMA
+    asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3."
+        "f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, "
+        "{%11}, {0, 0};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(w.a[j].x), "r"(w.a[j].y), "r"(w.a[j].z), "r"(w.a[j].w), "r"(b[2 * j]),
+          "r"(b[2 * j + 1]), "r"(w.scale), "r"(act_scale));
+#else
+    MmaWidened(d, w.a[j], b[2 * j], b[2 * j + 1]);
+#endif
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = j == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
+  }
+#if !DSV4_BLOCK_SCALED_MMA
+  ScaleColumns(act_scale, ScaleValue(w.scale), sum);
+#endif
+}
+
+// The four steps of a chain of an e2m1 weight tile, two words a step. `scale_codes`: of the row
+// Fp4ScaleRow(lane), a byte a step.
+struct Fp4Operand {
+  uint32_t words[8];
+#if DSV4_BLOCK_SCALED_MMA
+  uint32_t scales;
+#else
+  uint32_t scales[2];  // of rows g and g + 8
+#endif
+  __device__ __forceinline__ Fp4Operand(const uint4 (&steps)[2], uint32_t scale_codes)
+      : words{steps[0].x, steps[0].y, steps[0].z, steps[0].w,
+              steps[1].x, steps[1].y, steps[1].z, steps[1].w} {
+#if DSV4_BLOCK_SCALED_MMA
+    scales = scale_codes;
+#else
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, scale_codes, 1);
+    const bool odd = (threadIdx.x & 1) != 0;
+    scales[0] = odd ? other : scale_codes;
+    scales[1] = odd ? scale_codes : other;
+#endif
+  }
+};
+
+#if !DSV4_BLOCK_SCALED_MMA
+// Two codes as f16 times 2^-14: the sign bit and the other three where f16 has them.
+__device__ __forceinline__ uint32_t WidenE2M1(uint32_t signs, uint32_t magnitudes) {
+  return (signs & 0x80008000u) | (magnitudes & 0x0e000e00u);
+}
+// The four registers of a word. Byte i has element i of row g low and of row g + 8 high. To pair
+// neighbours, as activations are paired, bytes 1 and 2 change places: bytes 0 and 2 make a pair.
+__device__ __forceinline__ void WidenE2M1Word(uint32_t packed, uint32_t* to) {
+  const uint32_t word = __byte_perm(packed, 0, 0x3120);
+  to[0] = WidenE2M1(word << 12, word << 9);
+  to[1] = WidenE2M1(word << 8, word << 5);
+  to[2] = WidenE2M1(word << 4, word << 1);
+  to[3] = WidenE2M1(word, word >> 3);
+}
+#endif
+
+// Which row's scales a lane holds.
+__device__ __forceinline__ int Fp4ScaleRow(int lane) { return lane % 2 * 8 + lane / 4; }
+
+// sum = or += the product of step kStep.
+template <int kStep>
+__device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, uint32_t b0, uint32_t b1,
+                                           uint32_t act_scale, float (&sum)[4]) {
+  const uint32_t low = w.words[2 * kStep], high = w.words[2 * kStep + 1];
+  float d[4] = {};
+#if DSV4_BLOCK_SCALED_MMA
+  // An e2m1 code takes bits 5 .. 2 of its byte.
+  asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3."
+      "f32."
+      "ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {%12, 0}, "
+      "{%11}, {0, 0};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(low << 2 & 0x3c3c3c3cu), "r"(low >> 2 & 0x3c3c3c3cu), "r"(high << 2 & 0x3c3c3c3cu),
+        "r"(high >> 2 & 0x3c3c3c3cu), "r"(b0), "r"(b1), "r"(w.scales), "r"(act_scale), "n"(kStep));
+#else
+  uint32_t a[8];
+  WidenE2M1Word(low, a);
+  WidenE2M1Word(high, a + 4);
+  MmaWidened(d, a, b0, b1);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    // 2^14 for the exponent bias that widening leaves out.
+    d[i] *= ScaleValue(w.scales[i / 2] >> (8 * kStep) & 0xff) * 0x1p14f;
+  }
+#endif
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = kStep == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
+}
+
+__device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const uint32_t (&b)[8],
+                                             uint32_t act_scale, float (&sum)[4]) {
+  AddFp4Step<0>(w, b[0], b[1], act_scale, sum);
+  AddFp4Step<1>(w, b[2], b[3], act_scale, sum);
+  AddFp4Step<2>(w, b[4], b[5], act_scale, sum);
+  AddFp4Step<3>(w, b[6], b[7], act_scale, sum);
+#if !DSV4_BLOCK_SCALED_MMA
+  ScaleColumns(act_scale, 1.0f, sum);
+#endif
+}
+
+// The four steps of a chain of a bf16 weight tile, two half steps each. `b`: two words a half step.
+struct Bf16Operand {
+  uint4 a[8];
+};
+
+__device__ __forceinline__ void ChainProduct(const Bf16Operand& w, const uint32_t (&b)[16],
+                                             float (&sum)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float d[4] = {};
+#pragma unroll
+    for (int h = 2 * j; h < 2 * j + 2; ++h) {
+      MmaBf16(d, w.a[h].x, w.a[h].y, w.a[h].z, w.a[h].w, b[2 * h], b[2 * h + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = j == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
+  }
+}
+
+// The same of an e4m3 tile with one scale, widened to bf16, for activations that are not quantised.
+struct Fp8WidenedOperand {
+  uint32_t scale;
+  Bf16Operand widened;  // without the scale
+  __device__ __forceinline__ Fp8WidenedOperand(const uint4 (&steps)[4], uint32_t scale_code)
+      : scale(scale_code) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      // A step's words: row g and row g + 8 of the first half step, then of the second. A word's
+      // bytes 0, 1 are the first register of its row, 2, 3 the second.
+      widened.a[2 * j] = {Widen(steps[j].x, 0x1404), Widen(steps[j].y, 0x1404),
+                          Widen(steps[j].x, 0x3424), Widen(steps[j].y, 0x3424)};
+      widened.a[2 * j + 1] = {Widen(steps[j].z, 0x1404), Widen(steps[j].w, 0x1404),
+                              Widen(steps[j].z, 0x3424), Widen(steps[j].w, 0x3424)};
+    }
+  }
+  // Two codes, which `selector` puts in the upper bytes of the halves, as bf16: sign, exponent and
+  // mantissa shifted to their places are the value times 2^-120, which the product makes good.
+  static __device__ __forceinline__ uint32_t Widen(uint32_t word, uint32_t selector) {
+    const uint32_t codes = __byte_perm(word, 0, selector);
+    const uint32_t small = (codes & 0x80008000u) | (codes >> 4 & 0x07f007f0u);
+    uint32_t out;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(small), "r"(0x7b807b80u));
+    return out;
+  }
+};
+
+__device__ __forceinline__ void ChainProduct(const Fp8WidenedOperand& w, const uint32_t (&b)[16],
+                                             float (&sum)[4]) {
+  ChainProduct(w.widened, b, sum);
+  const float value = ScaleValue(w.scale);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] *= value;
+}
+
+}  // namespace dsv4::sm12x

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two halves of an expert, for few and for many rows: what expert_ffn.cu launches. A slot is a
+// pair of a row and one of its K routed experts (slot = row K + i), or behind all pairs the shared
+// expert's output of a row.
+#pragma once
+
+#include "kernels/op/moe.h"
+#include "kernels/sm12x/bf16.cuh"
+#include "kernels/sm12x/expert_rows.cuh"
+#include "kernels/sm12x/inner_product.cuh"
+#include "kernels/sm12x/quantized_rows.cuh"
+#include "kernels/sm12x/swiglu.cuh"
+
+namespace dsv4::sm12x {
+
+static_assert(kGroupThreads == kSplitThreads);
+
+struct FfnWorkspace {
+  RowGroups groups;
+  uint16_t* hidden;    // [slots, I] bf16: clamped SwiGLU times routing weight
+  uint8_t* quantised;  // [slots] quantised rows of I
+  uint16_t* outputs;   // [slots, D] bf16
+};
+
+// The rows that a block serves.
+struct FfnRows {
+  int32_t expert;        // -1: the shared expert
+  int count;             // rows
+  const int32_t* pairs;  // [count] in shared memory; null with the shared expert
+  int first_row;         // of the shared expert's
+
+  __device__ __forceinline__ int64_t Row(const ExpertFfnParams& p, int i) const {
+    return pairs == nullptr ? first_row + i : pairs[i] / p.experts_per_token;
+  }
+  __device__ __forceinline__ int64_t Slot(const ExpertFfnParams& p, int i) const {
+    return pairs == nullptr ? int64_t{p.rows} * p.experts_per_token + first_row + i : pairs[i];
+  }
+  __device__ __forceinline__ float Weight(const ExpertFfnParams& p, int i) const {
+    return pairs == nullptr ? 1.0f : p.weights[pairs[i]];
+  }
+};
+
+__device__ __forceinline__ const std::byte* InputRow(const ExpertFfnParams& p, int64_t row) {
+  return static_cast<const std::byte*>(p.x) + row * QuantizedRowBytes(p.hidden);
+}
+
+__device__ __forceinline__ void StoreBf16(uint16_t* to, float value) {
+  *to = static_cast<uint16_t>(PackBf16(value, 0));
+}
+
+__device__ __forceinline__ void StoreHidden(const ExpertFfnParams& p, const FfnWorkspace& work,
+                                            const FfnRows& rows, int row, int64_t i, float gate,
+                                            float up) {
+  const float value = GatedProduct(RoundBf16(gate), RoundBf16(up), p.limit, rows.Weight(p, row));
+  StoreBf16(work.hidden + rows.Slot(p, row) * p.inter + i, value);
+}
+
+// ---- few rows ----
+
+// Pairs of a launch without groups: each block looks for its rows itself.
+inline constexpr int kListedPairs = 512;
+// Rows up to which the shared expert goes with the routed ones.
+inline constexpr int kSplitSharedRows = 16;
+
+// The rows of job blockIdx.y: job 0 is the shared expert if `with_shared`; then each group, or
+// without groups each pair that is the first of its expert. count 0: nothing to do.
+__device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnWorkspace& work,
+                                            bool grouped, bool with_shared, int32_t* list,
+                                            int32_t* counts) {
+  const int job = static_cast<int>(blockIdx.y) - (with_shared ? 1 : 0);
+  if (job < 0) return {-1, p.rows, nullptr, 0};
+  if (grouped) {
+    if (job >= *work.groups.count) return {};
+    const RowGroup group = work.groups.groups[job];
+    for (int i = threadIdx.x; i < group.count; i += kSplitThreads) {
+      list[i] = work.groups.pair_of[group.first + i];
+    }
+    __syncthreads();
+    return {group.expert, group.count, list, 0};
+  }
+  const int32_t expert = p.experts[job];
+  if (expert < 0 || expert >= p.expert_count) return {};
+  const int count = ListPairs(p.rows * p.experts_per_token, list, counts,
+                              [&](int pair) { return p.experts[pair] == expert; });
+  if (list[0] != job) return {};
+  return {expert, count, list, 0};
+}
+
+// gate and up of this block's tiles of I, and the hidden values.
+template <class Chains>
+__device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorkspace& work,
+                                        const FfnRows& rows, const SplitPlan& plan,
+                                        const typename Chains::Weight& w1,
+                                        const typename Chains::Weight& w3, float* products) {
+  const int warp = threadIdx.x / 32, split = warp % plan.splits;
+  const int tile_floats = plan.chains * 2 * kProductFloats;
+  const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.inter / kTileRows;
+  const int64_t tile = first_tile + warp / plan.splits;
+  SplitProducts<Chains, 2, 4 / Chains::kVectors, false>(
+      {w1, w3}, tile, tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.hidden,
+      products + warp / plan.splits * tile_floats, [](int) {},
+      [&](int row) { return InputRow(p, rows.Row(p, row)); },
+      [&](int base) {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
+          const int slot = i / (kTileRows * kSplitRows);
+          const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
+          if (base + row >= rows.count || first_tile + slot >= tiles) continue;
+          const float* from = products + slot * tile_floats;
+          StoreHidden(p, work, rows, base + row, (first_tile + slot) * kTileRows + tile_row,
+                      SplitSum<2>(from, plan.chains, 0, row, tile_row),
+                      SplitSum<2>(from, plan.chains, 1, row, tile_row));
+        }
+      });
+}
+
+__global__ void __launch_bounds__(kSplitThreads, 2)
+    expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
+                           const __grid_constant__ FfnWorkspace work,
+                           const __grid_constant__ SplitPlan plan, bool grouped, bool with_shared) {
+  extern __shared__ __align__(16) float products[];
+  __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
+  const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
+  if (rows.count == 0) return;
+  if (rows.expert < 0) {
+    SplitUp<Fp8Chains>(p, work, rows, plan, p.shared_w1, p.shared_w3, products);
+  } else {
+    const ExpertWeights& expert = *p.experts_table[rows.expert];
+    SplitUp<Fp4Chains>(p, work, rows, plan, expert.w1, expert.w3, products);
+  }
+}
+
+// Bytes in shared memory from one quantised row of I to the next: an odd number of 16, against bank
+// conflicts.
+constexpr int64_t StagedRowBytes(int64_t inter) { return (QuantizedRowBytes(inter) / 16 | 1) * 16; }
+
+// This block's tiles of D of the expert's outputs; eight rows at a time are quantised into
+// `staged`.
+template <class Chains>
+__device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWorkspace& work,
+                                          const FfnRows& rows, const SplitPlan& plan,
+                                          const typename Chains::Weight& w2, float* products,
+                                          std::byte* staged) {
+  const int warp = threadIdx.x / 32, split = warp % plan.splits;
+  const int tile_floats = plan.chains * kProductFloats;
+  const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.hidden / kTileRows;
+  const int64_t tile = first_tile + warp / plan.splits;
+  const int64_t staged_bytes = StagedRowBytes(p.inter);
+  const auto quantise = [&](int base) {
+    const int row_groups = static_cast<int>(p.inter / 8);
+    const int count = min(rows.count - base, kSplitRows) * row_groups;
+    for (int begin = threadIdx.x / 32 * 32; begin < count; begin += kSplitThreads) {
+      const int i = begin + threadIdx.x % 32;
+      const bool active = i < count;
+      const int row = active ? i / row_groups : 0;
+      const int64_t column = active ? i % row_groups * 8 : 0;
+      float v[8] = {};
+      if (active) LoadBf16x8(work.hidden + rows.Slot(p, base + row) * p.inter + column, v);
+      StoreQuantized(v, active, column, p.inter,
+                     reinterpret_cast<uint8_t*>(staged + row * staged_bytes));
+    }
+    __syncthreads();
+  };
+  int pass = 0;
+  SplitProducts<Chains, 1, 16 / Chains::kVectors, true>(
+      {w2}, tile, tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.inter,
+      products + warp / plan.splits * tile_floats,
+      [&](int base) {
+        pass = base;
+        quantise(base);
+      },
+      [&](int row) -> const std::byte* { return staged + (row - pass) * staged_bytes; },
+      [&](int base) {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
+          const int slot = i / (kTileRows * kSplitRows);
+          const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
+          if (base + row >= rows.count || first_tile + slot >= tiles) continue;
+          StoreBf16(work.outputs + rows.Slot(p, base + row) * p.hidden +
+                        (first_tile + slot) * kTileRows + tile_row,
+                    SplitSum<1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
+        }
+      });
+}
+
+__global__ void __launch_bounds__(kSplitThreads, 2)
+    expert_down_split_kernel(const __grid_constant__ ExpertFfnParams p,
+                             const __grid_constant__ FfnWorkspace work,
+                             const __grid_constant__ SplitPlan plan, bool grouped,
+                             bool with_shared) {
+  extern __shared__ __align__(16) float products[];
+  __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
+  std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes(1);
+  const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
+  if (rows.count == 0) return;
+  if (rows.expert < 0) {
+    SplitDown<Fp8Chains>(p, work, rows, plan, p.shared_w2, products, staged);
+  } else {
+    SplitDown<Fp4Chains>(p, work, rows, plan, p.experts_table[rows.expert]->w2, products, staged);
+  }
+}
+
+// ---- many rows ----
+
+// The rows of the block's group, or of its 64 of the shared expert's.
+template <bool kShared>
+__device__ __forceinline__ FfnRows TiledJob(const ExpertFfnParams& p, const FfnWorkspace& work,
+                                            int32_t* list) {
+  if constexpr (kShared) {
+    const int first = static_cast<int>(blockIdx.y) * kTiledRows;
+    return {-1, min(p.rows - first, kTiledRows), nullptr, first};
+  } else {
+    if (static_cast<int>(blockIdx.y) >= *work.groups.count) return {};
+    const RowGroup group = work.groups.groups[blockIdx.y];
+    if (threadIdx.x < group.count)
+      list[threadIdx.x] = work.groups.pair_of[group.first + threadIdx.x];
+    __syncthreads();
+    return {group.expert, group.count, list, 0};
+  }
+}
+static_assert(kGroupRows == kTiledRows);
+
+template <bool kShared>
+using TiledChains = std::conditional_t<kShared, Fp8Chains, Fp4Chains>;
+
+template <bool kShared>
+__global__ void __launch_bounds__(kTiledThreads, 1)
+    expert_up_tiled_kernel(const __grid_constant__ ExpertFfnParams p,
+                           const __grid_constant__ FfnWorkspace work) {
+  extern __shared__ __align__(16) std::byte shared[];
+  __shared__ int32_t list[kTiledRows];
+  const FfnRows rows = TiledJob<kShared>(p, work, list);
+  if (rows.count == 0) return;
+  const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
+  const auto run = [&](const auto& w1, const auto& w3) {
+    TiledProducts<TiledChains<kShared>, 2>(
+        {w1, w3}, tile, tile * kTileRows < p.inter, rows.count, p.hidden, shared,
+        [&](int row) { return InputRow(p, rows.Row(p, row)); },
+        [&](int row, int tile_row, const float(&value)[2]) {
+          StoreHidden(p, work, rows, row, tile * kTileRows + tile_row, value[0], value[1]);
+        });
+  };
+  if constexpr (kShared) {
+    run(p.shared_w1, p.shared_w3);
+  } else {
+    const ExpertWeights& expert = *p.experts_table[rows.expert];
+    run(expert.w1, expert.w3);
+  }
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kTiledThreads, 1)
+    expert_down_tiled_kernel(const __grid_constant__ ExpertFfnParams p,
+                             const __grid_constant__ FfnWorkspace work) {
+  extern __shared__ __align__(16) std::byte shared[];
+  __shared__ int32_t list[kTiledRows];
+  const FfnRows rows = TiledJob<kShared>(p, work, list);
+  if (rows.count == 0) return;
+  const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
+  const auto run = [&](const auto& w2) {
+    TiledProducts<TiledChains<kShared>, 1>(
+        {w2}, tile, tile * kTileRows < p.hidden, rows.count, p.inter, shared,
+        [&](int row) {
+          return reinterpret_cast<const std::byte*>(work.quantised) +
+                 rows.Slot(p, row) * QuantizedRowBytes(p.inter);
+        },
+        [&](int row, int tile_row, const float(&value)[1]) {
+          StoreBf16(work.outputs + rows.Slot(p, row) * p.hidden + tile * kTileRows + tile_row,
+                    value[0]);
+        });
+  };
+  if constexpr (kShared) {
+    run(p.shared_w2);
+  } else {
+    run(p.experts_table[rows.expert]->w2);
+  }
+}
+
+// ---- sum ----
+
+inline constexpr int kSumThreads = 128;
+
+// y = shared + (routed in their order), f32, rounded. A thread sums eight columns.
+static __global__ void __launch_bounds__(kSumThreads)
+    sum_experts_kernel(const __grid_constant__ ExpertFfnParams p,
+                       const __grid_constant__ FfnWorkspace work) {
+  const int64_t row = blockIdx.y;
+  const int64_t column = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * 8;
+  if (column >= p.hidden) return;
+  const int k = p.experts_per_token;
+  float sum[8] = {};
+  for (int i = 0; i < k; ++i) {
+    const int64_t pair = row * k + i;
+    if (static_cast<uint32_t>(p.experts[pair]) >= static_cast<uint32_t>(p.expert_count)) continue;
+    float v[8];
+    LoadBf16x8(work.outputs + pair * p.hidden + column, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum[j] += v[j];
+  }
+  float v[8];
+  LoadBf16x8(work.outputs + (int64_t{p.rows} * k + row) * p.hidden + column, v);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) v[j] += sum[j];
+  StoreBf16x8(v, static_cast<uint16_t*>(p.y) + row * p.hidden + column);
+}
+
+}  // namespace dsv4::sm12x

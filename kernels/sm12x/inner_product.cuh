@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the one order of additions of all
+// matrix operators, and two ways to go through it that agree bit for bit.
+//
+// Order: the product of a chain (128 elements of K) is the f32 sum of its four steps; the chains'
+// products are added in ascending order in a TwoFloat, so that what is rounded afterwards has no
+// noise of its own to speak of (docs/adr/0009).
+//
+// SplitProducts, for few rows: the warps of a block share out K. A warp holds its part of a tile in
+// registers, all of it requested before any is used, and takes eight rows after the other past it.
+// Activations come as fragments from L1 or shared memory; chain products meet in shared memory.
+// TiledProducts, for many: a warp goes along K with one tile (or one of each matrix) and several
+// eights of rows, which the block stages in shared memory.
+#pragma once
+
+#include "kernels/sm12x/arch/memory.cuh"
+#include "kernels/sm12x/arch/mma.cuh"
+#include "kernels/sm12x/packed_layout.h"
+#include "kernels/sm12x/two_float.cuh"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4::sm12x {
+
+// 16 bytes of a weight that this launch reads kOnce, or several blocks soon after each other.
+template <bool kOnce>
+__device__ __forceinline__ uint4 LoadWeight(const void* from) {
+  return kOnce ? LoadOnce(from) : LoadAgain(from);
+}
+
+// How a weight format is read: its packed chains, the operand that MMAs want, and the activations
+// it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain.
+struct Fp8Chains {
+  using Weight = Fp8Weight;
+  using Operand = Fp8Operand;
+  static constexpr bool kQuantised = true;
+  static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
+  struct Raw {
+    uint4 data[kVectors];
+    uint32_t scale;
+    __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
+  };
+  template <bool kOnce>
+  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
+                                              Raw* raw) {
+    const int64_t chains = w.k / kChain;
+    const uint8_t* from = w.data + (tile * chains + chain) * kFp8ChainBytes + lane * 16;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) raw->data[i] = LoadWeight<kOnce>(from + i * 512);
+    raw->scale = __ldg(w.scale + tile * kTileRows / kFp8Block * chains + chain);
+  }
+};
+
+struct Fp4Chains {
+  using Weight = Fp4Weight;
+  using Operand = Fp4Operand;
+  static constexpr bool kQuantised = true;
+  static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
+  struct Raw {
+    uint4 data[kVectors];
+    uint32_t scale;
+    __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
+  };
+  template <bool kOnce>
+  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
+                                              Raw* raw) {
+    const int64_t index = tile * (w.k / kChain) + chain;
+    const uint8_t* from = w.data + index * kFp4ChainBytes + lane * 16;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) raw->data[i] = LoadWeight<kOnce>(from + i * 512);
+    raw->scale =
+        __ldg(reinterpret_cast<const uint32_t*>(w.scale) + index * kTileRows + Fp4ScaleRow(lane));
+  }
+};
+
+struct Bf16Chains {
+  using Weight = Bf16Weight;
+  using Operand = Bf16Operand;
+  static constexpr bool kQuantised = false;
+  static constexpr int kVectors = 8, kBWords = 16, kChainBytes = 256;
+  using Raw = Bf16Operand;
+  template <bool kOnce>
+  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
+                                              Raw* raw) {
+    const std::byte* from = reinterpret_cast<const std::byte*>(w.data) +
+                            (tile * (w.k / kChain) + chain) * kBf16ChainBytes + lane * 16;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) raw->a[i] = LoadWeight<kOnce>(from + i * 512);
+  }
+};
+
+// An fp8 weight with activations that are not quantised.
+struct Fp8WidenedChains {
+  using Weight = Fp8Weight;
+  using Operand = Fp8WidenedOperand;
+  static constexpr bool kQuantised = false;
+  static constexpr int kVectors = 4, kBWords = 16, kChainBytes = 256;
+  struct Raw : Fp8Chains::Raw {
+    __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
+  };
+  template <bool kOnce>
+  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
+                                              Raw* raw) {
+    Fp8Chains::Load<kOnce>(w, tile, chain, lane, raw);
+  }
+};
+
+template <class Raw>
+__device__ __forceinline__ auto WidenedOf(const Raw& raw) {
+  return raw.Widened();
+}
+__device__ __forceinline__ const Bf16Operand& WidenedOf(const Bf16Operand& raw) { return raw; }
+
+// The fragments of one lane from chain `chain` of its activation row. Lanes 0 .. 3 of a row read
+// 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
+template <class Chains, bool kInSharedMemory>
+__device__ __forceinline__ void LoadActs(const std::byte* chain_of_row, int t,
+                                         uint32_t (&b)[Chains::kBWords]) {
+  constexpr int kStep = Chains::kQuantised ? 16 : 64, kLane = Chains::kQuantised ? 32 : 16;
+#pragma unroll
+  for (int i = 0; i < Chains::kBWords / 4; ++i) {
+    const std::byte* from = chain_of_row + t * kLane + i * kStep;
+    const uint4 v = kInSharedMemory ? *reinterpret_cast<const uint4*>(from) : LoadAgain(from);
+    b[4 * i] = v.x;
+    b[4 * i + 1] = v.y;
+    b[4 * i + 2] = v.z;
+    b[4 * i + 3] = v.w;
+  }
+}
+
+template <class Chains, class Operand>
+__device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Chains::kBWords],
+                                        uint32_t act_scale, float (&sum)[4]) {
+  if constexpr (Chains::kQuantised) {
+    ChainProduct(w, b, act_scale, sum);
+  } else {
+    ChainProduct(w, b, sum);
+  }
+}
+
+// ---- few rows ----
+
+inline constexpr int kSplitWarps = 8;
+inline constexpr int kSplitThreads = kSplitWarps * 32;
+inline constexpr int kSplitRows = 8;  // activation rows of one pass
+// Products of a chain in shared memory: eight rows of 16, padded against bank conflicts.
+inline constexpr int kProductStride = 20;
+inline constexpr int kProductFloats = kSplitRows * kProductStride;
+
+// How the warps of a block share out a weight of `chains` chains: `splits` warps a tile.
+struct SplitPlan {
+  int chains, splits;
+  constexpr int tiles() const { return kSplitWarps / splits; }  // of a block
+  constexpr int First(int split) const { return chains * split / splits; }
+  constexpr int64_t shared_bytes(int matrices) const {
+    return int64_t{tiles()} * chains * matrices * kProductFloats * int64_t{sizeof(float)};
+  }
+};
+// A warp gets about four chains of K, or all that there is to share out.
+constexpr SplitPlan SplitPlanOf(int64_t k) {
+  const int chains = static_cast<int>(k / kChain);
+  int splits = 1;
+  while (splits < kSplitWarps && splits * 4 < chains) splits *= 2;
+  return {chains, splits};
+}
+
+// The shared-memory limit of a block that asks for no more than the default.
+inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
+constexpr bool SplitFits(int64_t k, int matrices) {
+  return SplitPlanOf(k).shared_bytes(matrices) <= kDefaultSharedBytes - 4096;
+}
+
+// The chain products of one tile of each of kMatrices weights with `count` rows of activations,
+// eight rows a pass. A block calls it with all its threads. For each pass calls `prepare(base)`,
+// with the weights under way; `row_of(row)` for the memory of activation row `row`, with scales
+// `scale_bytes` behind it where quantised; writes products[(chain * kMatrices + matrix) *
+// kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile; then, between
+// barriers, `finish(base)`. kHeld chains of each matrix are held in registers; `live` warps have a
+// tile.
+template <class Chains, int kMatrices, int kHeld, bool kInSharedMemory, class Prepare, class RowOf,
+          class Finish>
+__device__ __forceinline__ void SplitProducts(const typename Chains::Weight (&w)[kMatrices],
+                                              int64_t tile, bool live, int first, int end,
+                                              int count, int64_t scale_bytes, float* products,
+                                              Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  if (!live) end = first;
+  typename Chains::Raw held[kHeld][kMatrices];
+  const auto load = [&](int group) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (group + i < end) {
+#pragma unroll
+        for (int m = 0; m < kMatrices; ++m)
+          Chains::template Load<true>(w[m], tile, group + i, lane, &held[i][m]);
+      }
+    }
+  };
+  load(first);
+  for (int base = 0; base < count; base += kSplitRows) {
+    prepare(base);
+    const std::byte* row = row_of(min(base + g, count - 1));
+    for (int group = first; group < end; group += kHeld) {
+      if (group != first || (base != 0 && end - first > kHeld)) load(group);
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int chain = group + i;
+        if (chain >= end) break;
+        uint32_t b[Chains::kBWords], scale = 0;
+        LoadActs<Chains, kInSharedMemory>(row + chain * Chains::kChainBytes, t, b);
+        if constexpr (Chains::kQuantised) {
+          scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+        }
+#pragma unroll
+        for (int m = 0; m < kMatrices; ++m) {
+          float sum[4];
+          Product<Chains>(WidenedOf(held[i][m]), b, scale, sum);
+          float* to =
+              products + (chain * kMatrices + m) * kProductFloats + 2 * t * kProductStride + g;
+          to[0] = sum[0];
+          to[kProductStride] = sum[1];
+          to[8] = sum[2];
+          to[kProductStride + 8] = sum[3];
+        }
+      }
+    }
+    __syncthreads();
+    finish(base);
+    __syncthreads();
+  }
+}
+
+// The sum of the products that SplitProducts left of one matrix for row `row` of its pass and row
+// `tile_row` of the tile.
+template <int kMatrices>
+__device__ __forceinline__ float SplitSum(const float* products, int chains, int matrix, int row,
+                                          int tile_row) {
+  const float* from = products + matrix * kProductFloats + row * kProductStride + tile_row;
+  TwoFloat sum;
+#pragma unroll 4
+  for (int c = 0; c < chains; ++c) sum.Add(from[c * (kMatrices * kProductFloats)]);
+  return sum.Rounded();
+}
+
+// ---- many rows ----
+
+// A block's shape: kWarpsM warps along the weight's tiles, kWarpsN along rows of activations, each
+// with kCols eights of them.
+inline constexpr int kTiledWarpsM = 4, kTiledWarpsN = 2, kTiledCols = 4;
+inline constexpr int kTiledThreads = kTiledWarpsM * kTiledWarpsN * 32;
+inline constexpr int kTiledRows = kTiledWarpsN * kTiledCols * 8;   // 64
+inline constexpr int kTiledWeightRows = kTiledWarpsM * kTileRows;  // 64
+
+template <class Chains>
+struct TiledStages {
+  // A row's chain and padding that spreads the lanes' 16-byte reads over all banks.
+  static constexpr int kRowBytes = Chains::kChainBytes + (Chains::kQuantised ? 16 : 64);
+  static constexpr int kBytes = kTiledRows * kRowBytes;
+  static constexpr int kCount = Chains::kQuantised ? 3 : 2;
+};
+// Stages, then the scales of all chains, [row][chain].
+template <class Chains>
+constexpr int64_t TiledSharedBytes(int64_t k) {
+  using Stages = TiledStages<Chains>;
+  return Stages::kBytes * Stages::kCount +
+         (Chains::kQuantised ? (k / kChain + 3) / 4 * 4 * kTiledRows : 0);
+}
+template <class Chains>
+constexpr bool TiledFits(int64_t k) {
+  return TiledSharedBytes<Chains>(k) <= kDefaultSharedBytes - 1024;
+}
+
+// The sums of a tile of each of kMatrices weights with kTiledRows rows, `count` of which are live.
+// A block calls it with all kTiledThreads. `row_of` as for SplitProducts; called with rows below
+// `count` only. Calls store(row, tile_row, sums) for each output of live warps and rows, `sums` an
+// array with a value of each matrix. `shared` has TiledSharedBytes at a 16-byte boundary.
+template <class Chains, int kMatrices, class RowOf, class Store>
+__device__ __forceinline__ void TiledProducts(const typename Chains::Weight (&w)[kMatrices],
+                                              int64_t tile, bool live, int count,
+                                              int64_t scale_bytes, std::byte* shared,
+                                              RowOf&& row_of, Store&& store) {
+  using Stages = TiledStages<Chains>;
+  constexpr int kStages = Stages::kCount;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int first_col = threadIdx.x / 32 / kTiledWarpsM * (kTiledCols * 8);
+  const int chains = static_cast<int>(w[0].k / kChain);
+  const int scale_stride = (chains + 3) / 4 * 4;
+  uint8_t* scales = reinterpret_cast<uint8_t*>(shared + kStages * Stages::kBytes);
+
+  const auto stage = [&](int chain) {
+    constexpr int kPieces = Chains::kChainBytes / 16;
+    if (chain < chains) {
+      std::byte* to = shared + chain % kStages * Stages::kBytes;
+#pragma unroll
+      for (int i = threadIdx.x; i < kTiledRows * kPieces; i += kTiledThreads) {
+        const int row = i / kPieces, piece = i % kPieces;
+        CopyAsync16(
+            to + row * Stages::kRowBytes + piece * 16,
+            row_of(min(row, count - 1)) + int64_t{chain} * Chains::kChainBytes + piece * 16);
+      }
+    }
+    CommitCopies();
+  };
+#pragma unroll
+  for (int s = 0; s < kStages - 1; ++s) stage(s);
+  if constexpr (Chains::kQuantised) {
+    for (int i = threadIdx.x; i < kTiledRows * chains; i += kTiledThreads) {
+      const int row = i / chains, chain = i % chains;
+      scales[row * scale_stride + chain] =
+          *reinterpret_cast<const uint8_t*>(row_of(min(row, count - 1)) + scale_bytes + chain);
+    }
+  }
+
+  TwoFloat sums[kMatrices][kTiledCols][4];
+  typename Chains::Raw next[kMatrices];
+  if (live) {
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) Chains::template Load<false>(w[m], tile, 0, lane, &next[m]);
+  }
+  for (int chain = 0; chain < chains; ++chain) {
+    WaitForCopies<kStages - 2>();
+    __syncthreads();
+    stage(chain + kStages - 1);
+    if (!live) continue;
+    const std::byte* acts = shared + chain % kStages * Stages::kBytes;
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) {
+      const auto operand = WidenedOf(next[m]);
+      if (chain + 1 < chains) Chains::template Load<false>(w[m], tile, chain + 1, lane, &next[m]);
+#pragma unroll
+      for (int c = 0; c < kTiledCols; ++c) {
+        const int col = first_col + c * 8;
+        if (col >= count) break;
+        uint32_t b[Chains::kBWords];
+        LoadActs<Chains, true>(acts + (col + g) * Stages::kRowBytes, t, b);
+        uint32_t scale = 0;
+        if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
+        float sum[4];
+        Product<Chains>(operand, b, scale, sum);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[m][c][i].Add(sum[i]);
+      }
+    }
+  }
+  WaitForCopies<0>();
+  if (!live) return;
+#pragma unroll
+  for (int c = 0; c < kTiledCols; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first_col + c * 8 + 2 * t + i % 2;
+      if (row >= count) continue;
+      float values[kMatrices];
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) values[m] = sums[m][c][i].Rounded();
+      store(row, g + i / 2 * 8, values);
+    }
+  }
+}
+
+}  // namespace dsv4::sm12x

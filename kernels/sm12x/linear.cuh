@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = x w^T for several weights that share x: what linear_fp8, linear_bf16, moe_gate and
+// output_groups launch, with the choice between few and many rows. Both give the same bits.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "kernels/sm12x/bf16.cuh"
+#include "kernels/sm12x/inner_product.cuh"
+
+namespace dsv4::sm12x {
+
+template <class Chains>
+struct LinearJob {
+  struct Part {
+    typename Chains::Weight w;
+    void* y = nullptr;
+    bool bf16 = true;  // y [rows, n] is bf16, rounded; else f32
+  };
+  static constexpr int kMaxParts = 5;
+  int rows = 0;
+  const std::byte* x = nullptr;
+  int64_t row_bytes = 0;    // from one row of x to the next
+  int64_t scale_bytes = 0;  // from a row to its scales
+  // Where parts are groups of one weight that have their own columns of x: tiles of a group, and
+  // bytes from a group's columns to the next. 0: all parts have the same.
+  int64_t group_tiles = 0, group_bytes = 0;
+  int part_count = 0;
+  Part parts[kMaxParts];
+
+  __host__ __device__ int64_t Tiles(int part) const {
+    return (parts[part].w.n + kTileRows - 1) / kTileRows;
+  }
+};
+
+// The part that tile `tile` of all parts' tiles belongs to; `tile` becomes the part's.
+template <class Chains>
+__device__ __forceinline__ const typename LinearJob<Chains>::Part& PartOf(
+    const LinearJob<Chains>& job, int64_t* tile) {
+  int part = 0;
+  while (part + 1 < job.part_count && *tile >= job.Tiles(part)) *tile -= job.Tiles(part++);
+  return job.parts[part];
+}
+
+template <class Part>
+__device__ __forceinline__ void StoreOutput(const Part& part, int64_t row, int64_t n, float value) {
+  if (n >= part.w.n) return;
+  const int64_t at = row * part.w.n + n;
+  if (part.bf16) {
+    static_cast<uint16_t*>(part.y)[at] = static_cast<uint16_t>(PackBf16(value, 0));
+  } else {
+    static_cast<float*>(part.y)[at] = value;
+  }
+}
+
+template <class Chains>
+__device__ __forceinline__ const std::byte* GroupOf(const LinearJob<Chains>& job, int64_t tile) {
+  return job.x + (job.group_tiles == 0 ? 0 : tile / job.group_tiles * job.group_bytes);
+}
+
+// 64 registers of weights.
+template <class Chains>
+inline constexpr int kHeldChains = 16 / Chains::kVectors;
+
+template <class Chains>
+__global__ void __launch_bounds__(kSplitThreads, 2)
+    linear_split_kernel(const __grid_constant__ LinearJob<Chains> job,
+                        const __grid_constant__ SplitPlan plan, int64_t tiles) {
+  extern __shared__ __align__(16) float products[];
+  const int warp = threadIdx.x / 32, split = warp % plan.splits;
+  const int tile_floats = plan.chains * kProductFloats;
+  int64_t tile = int64_t{blockIdx.x} * plan.tiles() + warp / plan.splits;
+  const bool live = tile < tiles;
+  if (!live) tile = tiles - 1;
+  const std::byte* x = GroupOf(job, tile);
+  const auto& part = PartOf(job, &tile);
+  SplitProducts<Chains, 1, kHeldChains<Chains>, false>(
+      {part.w}, tile, live, plan.First(split), plan.First(split + 1), job.rows, job.scale_bytes,
+      products + warp / plan.splits * tile_floats, [](int) {},
+      [&](int row) { return x + row * job.row_bytes; },
+      [&](int base) {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
+          const int slot = i / (kTileRows * kSplitRows);
+          const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
+          int64_t of = int64_t{blockIdx.x} * plan.tiles() + slot;
+          if (base + row >= job.rows || of >= tiles) continue;
+          const auto& part_of = PartOf(job, &of);
+          StoreOutput(part_of, base + row, of * kTileRows + tile_row,
+                      SplitSum<1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
+        }
+      });
+}
+
+template <class Chains>
+__global__ void __launch_bounds__(kTiledThreads, 1)
+    linear_tiled_kernel(const __grid_constant__ LinearJob<Chains> job, int64_t tiles) {
+  extern __shared__ __align__(16) std::byte shared[];
+  const int64_t first_row = int64_t{blockIdx.y} * kTiledRows;
+  int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
+  const bool live = tile < tiles;
+  if (!live) tile = tiles - 1;
+  const std::byte* x = GroupOf(job, tile) + first_row * job.row_bytes;
+  const auto& part = PartOf(job, &tile);
+  const int count = static_cast<int>(min(job.rows - first_row, int64_t{kTiledRows}));
+  TiledProducts<Chains, 1>(
+      {part.w}, tile, live, count, job.scale_bytes, shared,
+      [&](int row) { return x + row * job.row_bytes; },
+      [&](int row, int tile_row, const float(&value)[1]) {
+        StoreOutput(part, first_row + row, tile * kTileRows + tile_row, value[0]);
+      });
+}
+
+// Up to here each weight is held while all rows pass.
+inline constexpr int kSplitLinearRows = 16;
+
+template <class Chains>
+void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
+  int64_t tiles = 0;
+  for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
+  const int64_t k = job.parts[0].w.k;
+  if (job.rows <= kSplitLinearRows && SplitFits(k, 1)) {
+    const SplitPlan plan = SplitPlanOf(k);
+    const auto blocks = static_cast<unsigned>((tiles + plan.tiles() - 1) / plan.tiles());
+    linear_split_kernel<Chains>
+        <<<blocks, kSplitThreads, plan.shared_bytes(1), stream>>>(job, plan, tiles);
+    return;
+  }
+  const dim3 blocks(static_cast<unsigned>((tiles + kTiledWarpsM - 1) / kTiledWarpsM),
+                    static_cast<unsigned>((job.rows + kTiledRows - 1) / kTiledRows));
+  linear_tiled_kernel<Chains>
+      <<<blocks, kTiledThreads, TiledSharedBytes<Chains>(k), stream>>>(job, tiles);
+}
+
+}  // namespace dsv4::sm12x

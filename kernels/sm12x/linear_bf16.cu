@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// linear_bf16: y = x w^T of bf16 weights and rows, up to five weights in one launch, each with bf16
+// or f32 output: compressors, indexer weights, lm_head. Contract: kernels/op/dense.h; weights
+// packed (packed_layout.h). Roofline: 2 n k bytes of weights a call, 2 n k flops a row: bound by
+// memory up to about a hundred rows. Plan: inner_product.cuh's, as linear_fp8. Edge cases: those of
+// linear_fp8.
+#include "kernels/op/dense.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/linear.cuh"
+
+namespace dsv4 {
+namespace {
+
+void Launch(const LaunchContext& context, const LinearBf16Params& p) {
+  sm12x::LinearJob<sm12x::Bf16Chains> job;
+  job.rows = p.rows;
+  job.x = static_cast<const std::byte*>(p.x);
+  job.row_bytes = p.k * 2;
+  job.part_count = p.part_count;
+  for (int i = 0; i < p.part_count; ++i) {
+    job.parts[i] = {p.parts[i].w, p.parts[i].y, p.parts[i].round_output};
+  }
+  sm12x::LaunchLinear(CudaStreamOf(context), job);
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xLinearBf16 = MakeEntry<LinearBf16Params, &Launch>(
+    "sm12x.linear_bf16", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

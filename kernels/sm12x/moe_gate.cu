@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; their
+// weights. Contract: kernels/op/moe.h; the gate packed (packed_layout.h). Roofline: 2 E D bytes of
+// weights a call: 2 MB at 256 x 4096, latency at few rows. Plan: the products as linear_bf16 in f32
+// to the workspace; then a warp a row, which keeps score + bias in shared memory and takes the
+// largest K times, each lane guarding the best of its own. Edge cases: equal sums go to the lowest
+// expert; a NaN counts as the smallest, so that the experts of any row, padding too, are experts.
+// Scores that become weights are computed in double.
+#include "kernels/op/moe.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/linear.cuh"
+
+namespace dsv4 {
+namespace {
+
+constexpr uint32_t kAllLanes = 0xffffffffu;
+constexpr int64_t kMaxExperts = 8192;
+
+__device__ __forceinline__ float Score(float x) {
+  return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
+}
+__device__ __forceinline__ float AccurateScore(float logit) {
+  const double x = logit;
+  return static_cast<float>(sqrt(fmax(x, 0.0) + log1p(exp(-fabs(x)))));
+}
+
+// The best of this lane's entries of `sums`; taken entries are NaN.
+struct Best {
+  float value;
+  int32_t expert;  // INT32_MAX: none
+};
+__device__ __forceinline__ Best BestOfLane(const float* sums, int32_t count) {
+  Best best = {-INFINITY, INT32_MAX};
+  for (int32_t e = static_cast<int32_t>(threadIdx.x); e < count; e += 32) {
+    const float value = sums[e];
+    if (value > best.value || (value == best.value && best.expert == INT32_MAX)) best = {value, e};
+  }
+  return best;
+}
+__device__ __forceinline__ Best BestOfWarp(Best best) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const float value = __shfl_xor_sync(kAllLanes, best.value, offset);
+    const int32_t expert = __shfl_xor_sync(kAllLanes, best.expert, offset);
+    if (value > best.value || (value == best.value && expert < best.expert)) best = {value, expert};
+  }
+  return best;
+}
+
+// One warp a row.
+__global__ void __launch_bounds__(32) select_experts_kernel(const __grid_constant__ MoeGateParams p,
+                                                            const float* __restrict__ all_logits) {
+  extern __shared__ float sums[];
+  const int64_t row = blockIdx.x;
+  const int32_t experts = static_cast<int32_t>(p.gate.n), k = p.experts_per_token;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x);
+  const float* logits = all_logits + row * experts;
+  int32_t chosen = 0;  // lane i's: the i-th
+  if (p.tid2eid != nullptr) {
+    if (lane < k) chosen = p.tid2eid[int64_t{p.tokens[row]} * k + lane];
+  } else {
+    for (int32_t e = lane; e < experts; e += 32) {
+      const float sum = Score(logits[e]) + p.bias[e];
+      sums[e] = isnan(sum) ? -INFINITY : sum;
+    }
+    Best own = BestOfLane(sums, experts);
+    for (int32_t i = 0; i < k; ++i) {
+      const Best best = BestOfWarp(own);
+      if (lane == i) chosen = best.expert;
+      if (best.expert == own.expert) {
+        sums[best.expert] = NAN;
+        own = BestOfLane(sums, experts);
+      }
+    }
+  }
+  const float score = lane < k ? AccurateScore(logits[chosen]) : 0.0f;
+  float sum = 0;
+  for (int32_t i = 0; i < k; ++i) sum = __fadd_rn(sum, __shfl_sync(kAllLanes, score, i));
+  if (lane < k) {
+    p.experts[row * k + lane] = chosen;
+    p.weights[row * k + lane] = __fmul_rn(__fdiv_rn(score, sum), p.routed_scale);
+  }
+}
+
+absl::Status Supports(const MoeGateParams& p) {
+  return p.gate.n <= kMaxExperts ? absl::OkStatus()
+                                 : Unsupported(p.gate.n, " experts, at most ", kMaxExperts);
+}
+
+int64_t Workspace(const MoeGateParams& p, int) {
+  return p.rows * p.gate.n * static_cast<int64_t>(sizeof(float));
+}
+
+void Launch(const LaunchContext& context, const MoeGateParams& p) {
+  const cudaStream_t stream = CudaStreamOf(context);
+  sm12x::LinearJob<sm12x::Bf16Chains> job;
+  job.rows = p.rows;
+  job.x = static_cast<const std::byte*>(p.x);
+  job.row_bytes = p.gate.k * kActBytes;
+  job.part_count = 1;
+  job.parts[0] = {p.gate, context.workspace, false};
+  sm12x::LaunchLinear(stream, job);
+  select_experts_kernel<<<static_cast<unsigned>(p.rows), 32, p.gate.n * sizeof(float), stream>>>(
+      p, reinterpret_cast<const float*>(context.workspace));
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xMoeGate =
+    MakeEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", Backend::kCuda,
+                                                             NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// output_groups: y[t, g] = act_quant(bf16(wo_a[g] . o[t, g])), the first half of the output
+// projection. Contract: kernels/op/dense.h; wo_a packed (packed_layout.h), y quantised rows.
+// Roofline: G rank width bytes of weights a call, 2 G rank width flops a row: bound by memory up to
+// about a hundred rows.
+// Plan: the input is not quantised and the weight means its bf16 values, so it is widened to bf16
+// (exact) and multiplied as linear_bf16 does; groups are parts of the weight with their own columns
+// of o. The products go to the workspace as bf16, and a warp quantises two runs of 128 of them at a
+// time. Edge cases: those of linear_fp8.
+#include "kernels/op/dense.h"
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/linear.cuh"
+#include "kernels/sm12x/quantize_kernel.cuh"
+
+namespace dsv4 {
+namespace {
+
+int64_t Workspace(const OutputGroupsParams& p, int) {
+  return int64_t{p.rows} * p.groups * p.rank * kActBytes;
+}
+
+void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
+  const cudaStream_t stream = CudaStreamOf(context);
+  sm12x::LinearJob<sm12x::Fp8WidenedChains> job;
+  job.rows = p.rows;
+  job.x = static_cast<const std::byte*>(p.o);
+  job.row_bytes = p.groups * p.group_width * kActBytes;
+  job.group_tiles = p.rank / sm12x::kTileRows;
+  job.group_bytes = p.group_width * kActBytes;
+  job.part_count = 1;
+  job.parts[0] = {p.wo_a, context.workspace, true};
+  sm12x::LaunchLinear(stream, job);
+  sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
+                        p.groups * p.rank, static_cast<uint8_t*>(p.y));
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xOutputGroups =
+    MakeEntry<OutputGroupsParams, &Launch, &SupportsAll<OutputGroupsParams>, &Workspace>(
+        "sm12x.output_groups", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4

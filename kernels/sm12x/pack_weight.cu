@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// pack_weight: rows of a stored weight to the order of MMA fragments.
+// Contract: kernels/op/pack_weight.h; the packed layout: packed_layout.h.
+// Roofline: each byte read and written once; rows reach the device over PCIe, many times slower.
+// Plan: a thread gathers one vector of 16 bytes.
+// Edge cases: rows past n, up to a multiple of 16, become zeros.
+#include "kernels/op/pack_weight.h"
+
+#include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/packed_layout.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int kThreads = 256;
+
+constexpr int ChainBytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFp8:
+      return sm12x::kFp8ChainBytes;
+    case WeightFormat::kFp4:
+      return sm12x::kFp4ChainBytes;
+    case WeightFormat::kBf16:
+      return sm12x::kBf16ChainBytes;
+  }
+  return 0;
+}
+
+// Eight elements of a row, of 4, 8 or 16 bits each, from element `k` on; zeros below and past the
+// rows.
+template <class Vector>
+__device__ Vector LoadEight(const PackWeightParams& p, int64_t row, int64_t k) {
+  constexpr int kBits = sizeof(Vector);
+  if (row >= p.rows) return Vector{};
+  return *reinterpret_cast<const Vector*>(p.src_data + (row * p.k + k) * kBits / 8);
+}
+
+// Words whose bytes have a nibble of `low` each below one of `high`, in their order.
+__device__ uint2 Interleave(uint32_t low, uint32_t high) {
+  uint2 out = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    out.x |= (low >> 4 * i & 15) << 8 * i | (high >> 4 * i & 15) << (8 * i + 4);
+    out.y |= (low >> (16 + 4 * i) & 15) << 8 * i | (high >> (16 + 4 * i) & 15) << (8 * i + 4);
+  }
+  return out;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    pack_weight_kernel(const __grid_constant__ PackWeightParams p, int64_t vectors) {
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= vectors) return;
+  const int lane = static_cast<int>(index % 32), g = lane / 4, t = lane % 4;
+  const int chain_vectors = ChainBytes(p.format) / 512;
+  const int v = static_cast<int>(index / 32 % chain_vectors);
+  const int64_t chains = p.k / sm12x::kChain, chain = index / 32 / chain_vectors;
+  const int64_t row = chain / chains * sm12x::kTileRows + g;
+  const int64_t k = chain % chains * sm12x::kChain + 8 * t;
+  uint4 out;
+  switch (p.format) {
+    case WeightFormat::kFp8: {
+      const uint2 low = LoadEight<uint2>(p, row, k + 32 * v);
+      const uint2 high = LoadEight<uint2>(p, row + 8, k + 32 * v);
+      out = {low.x, high.x, low.y, high.y};
+      break;
+    }
+    case WeightFormat::kFp4: {
+      const int64_t step = k + 64 * v;
+      const uint2 first =
+          Interleave(LoadEight<uint32_t>(p, row, step), LoadEight<uint32_t>(p, row + 8, step));
+      const uint2 second = Interleave(LoadEight<uint32_t>(p, row, step + 32),
+                                      LoadEight<uint32_t>(p, row + 8, step + 32));
+      out = {first.x, first.y, second.x, second.y};
+      break;
+    }
+    case WeightFormat::kBf16: {
+      const uint4 low = LoadEight<uint4>(p, row, k + 32 * (v / 2));
+      const uint4 high = LoadEight<uint4>(p, row + 8, k + 32 * (v / 2));
+      out = v % 2 == 0 ? uint4{low.x, high.x, low.y, high.y} : uint4{low.z, high.z, low.w, high.w};
+      break;
+    }
+  }
+  const int64_t first_chain = p.row_begin / sm12x::kTileRows * chains;
+  uint4* to = reinterpret_cast<uint4*>(p.dst_data + first_chain * ChainBytes(p.format));
+  to[index] = out;
+}
+
+// fp8: the scales as they are. fp4: the four bytes of each row and chain to the chain's rows.
+__global__ void __launch_bounds__(kThreads)
+    pack_scales_kernel(const __grid_constant__ PackWeightParams p, int64_t count) {
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= count) return;
+  const int64_t chains = p.k / sm12x::kChain;
+  if (p.format == WeightFormat::kFp8) {
+    p.dst_scale[p.row_begin / kFp8Block * chains + index] = p.src_scale[index];
+    return;
+  }
+  const int64_t row =
+      index / sm12x::kTileRows / chains * sm12x::kTileRows + index % sm12x::kTileRows;
+  const int64_t chain = index / sm12x::kTileRows % chains;
+  const uint8_t* from = p.src_scale + (row * chains + chain) * 4;
+  uint32_t scales = 0x7f7f7f7fu;  // of 1
+  if (row < p.rows) {
+    scales = from[0] | uint32_t{from[1]} << 8 | uint32_t{from[2]} << 16 | uint32_t{from[3]} << 24;
+  }
+  reinterpret_cast<uint32_t*>(p.dst_scale)[p.row_begin * chains + index] = scales;
+}
+
+unsigned Blocks(int64_t threads) {
+  return static_cast<unsigned>(CeilDiv(threads, int64_t{kThreads}));
+}
+
+void Launch(const LaunchContext& context, const PackWeightParams& p) {
+  const cudaStream_t stream = CudaStreamOf(context);
+  const int64_t chains = p.k / sm12x::kChain;
+  const int64_t tiles = CeilDiv(p.rows, int64_t{sm12x::kTileRows});
+  const int64_t vectors = tiles * chains * (ChainBytes(p.format) / 16);
+  pack_weight_kernel<<<Blocks(vectors), kThreads, 0, stream>>>(p, vectors);
+  if (p.format == WeightFormat::kBf16) return;
+  const int64_t count = p.format == WeightFormat::kFp8 ? CeilDiv(p.rows, kFp8Block) * chains
+                                                       : tiles * sm12x::kTileRows * chains;
+  pack_scales_kernel<<<Blocks(count), kThreads, 0, stream>>>(p, count);
+}
+
+}  // namespace
+
+constinit const KernelEntry kSm12xPackWeight = MakeEntry<PackWeightParams, &Launch>(
+    "sm12x.pack_weight", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+
+}  // namespace dsv4
