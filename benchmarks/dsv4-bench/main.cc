@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// dsv4-bench: the speed of a model on this machine, as records for people and programs. Everything
+// it knows of the model goes through the public headers; reading files, writing and signals it
+// shares with dsv4-chat.
+#include <algorithm>
+#include <dsv4/dsv4.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/dsv4-bench/options.h"
+#include "benchmarks/dsv4-bench/record.h"
+#include "benchmarks/dsv4-bench/serving.h"
+#include "benchmarks/dsv4-bench/speed.h"
+#include "benchmarks/dsv4-bench/subject.h"
+#include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/terminal.h"
+
+namespace bench {
+namespace {
+
+using chat::Failure;
+
+constexpr int64_t kBlockTokens = 256;  // what a session holds is rounded up to this
+constexpr int32_t kSpeedSessions = 2;  // the one measured, and a fork of it
+
+std::vector<SpeedTest> SpeedTests(const Options& options) {
+  std::vector<SpeedTest> tests;
+  for (const int64_t depth : options.depths) {
+    const auto add = [&](int64_t prompt, int64_t generated) {
+      if (prompt + generated > 0)
+        tests.push_back({.prompt = prompt, .generated = generated, .depth = depth});
+    };
+    for (const int64_t prompt : options.prompts) add(prompt, 0);
+    for (const int64_t generated : options.generations) add(0, generated);
+    for (const auto& [prompt, generated] : options.prompts_with_generation) add(prompt, generated);
+  }
+  return tests;
+}
+
+std::vector<ServingTest> ServingTests(const Options& options) {
+  std::vector<ServingTest> tests;
+  for (const int64_t prompt : options.prompts) {
+    for (const int64_t generated : options.generations) {
+      for (const int32_t concurrency : options.concurrencies) {
+        tests.push_back({.prompt = prompt,
+                         .generated = generated,
+                         .concurrency = concurrency,
+                         .requests = options.requests});
+      }
+    }
+  }
+  return tests;
+}
+
+// `engines` with every value of `values`, which `set` puts into one.
+template <class T, class Set>
+void Multiply(std::vector<EngineSettings>* engines, const std::vector<T>& values, Set&& set) {
+  std::vector<EngineSettings> product;
+  for (const EngineSettings& engine : *engines) {
+    for (const T& value : values) {
+      product.push_back(engine);
+      set(&product.back(), value);
+    }
+  }
+  *engines = std::move(product);
+}
+
+template <class T>
+void Multiply(std::vector<EngineSettings>* engines, const std::vector<T>& values,
+              T dsv4::EngineOptions::*option) {
+  Multiply(engines, values,
+           [option](EngineSettings* engine, const T& value) { engine->options.*option = value; });
+}
+
+std::vector<EngineSettings> Engines(const Options& options) {
+  using Engine = dsv4::EngineOptions;
+  std::vector<EngineSettings> engines(1);
+  Multiply(&engines, options.models,
+           [](EngineSettings* engine, const std::string& model) { engine->model = model; });
+  Multiply(&engines, options.backends, &Engine::backend);
+  Multiply(&engines, options.numerics, &Engine::numerics);
+  Multiply(&engines, options.cache_formats, &Engine::cache_format);
+  Multiply(&engines, options.threads, &Engine::threads);
+  Multiply(&engines, options.prefill_chunks, &Engine::prefill_chunk_tokens);
+  Multiply(&engines, options.drafts, &Engine::max_draft_tokens);
+  Multiply(&engines, options.contexts, &Engine::context_tokens);
+  return engines;
+}
+
+// Every engine with every test of one kind. `measure` gives a test's record.
+template <class Test>
+void MeasureAll(
+    const Options& options, const std::vector<Test>& tests, int32_t sessions,
+    const std::function<Record(const Subject&, const Test&, float, const Options&)>& measure,
+    Output* output) {
+  int64_t needed = 0;
+  for (const Test& test : tests) needed = std::max(needed, test.context_tokens());
+  const bool shows = options.progress || chat::IsTerminal(chat::kStderr);
+  for (EngineSettings& settings : Engines(options)) {
+    dsv4::EngineOptions& open = settings.options;
+    if (open.context_tokens == 0) open.context_tokens = needed;
+    open.max_sessions = sessions;
+    open.cache_tokens = sessions * (open.context_tokens + kBlockTokens);
+    const Subject subject(settings, options, chat::IsTerminal(chat::kStderr));
+    for (const float temperature : options.temperatures) {
+      for (const Test& test : tests) {
+        if (chat::Interrupted()) throw Failure{chat::kInterrupted, ""};
+        if (shows) chat::WriteErr("dsv4-bench: " + settings.model + ": " + test.name() + "\n");
+        output->Write(measure(subject, test, temperature, options));
+      }
+    }
+  }
+}
+
+void Measure(const Options& options, Output* output) {
+  if (options.serve) {
+    const int32_t sessions =
+        *std::max_element(options.concurrencies.begin(), options.concurrencies.end());
+    return MeasureAll<ServingTest>(options, ServingTests(options), sessions, &MeasureServing,
+                                   output);
+  }
+  const std::vector<SpeedTest> tests = SpeedTests(options);
+  if (tests.empty())
+    throw Failure{chat::kUsageError, "nothing to measure: -p and -n are 0, and there is no -pg"};
+  MeasureAll<SpeedTest>(options, tests, kSpeedSessions, &MeasureSpeed, output);
+}
+
+int Run(int argc, char** argv) {
+  const Options options = ParseOptions(argc, argv);
+  if (options.help) return chat::WriteOut(HelpText()), chat::kOk;
+  if (options.version) return chat::WriteOut(std::string(dsv4_build_info()) + "\n"), chat::kOk;
+  Output output(options.format, options.serve);
+  try {
+    Measure(options, &output);
+  } catch (...) {
+    // What is there is whole JSON all the same.
+    output.End();
+    throw;
+  }
+  output.End();
+  return chat::kOk;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  try {
+    chat::InstallSignals();
+    return bench::Run(argc, argv);
+  } catch (...) {
+    const chat::Failure failure = chat::CurrentFailure();
+    if (!failure.message.empty()) chat::WriteErr("dsv4-bench: " + failure.message + "\n");
+    if (failure.exit_code == chat::kUsageError) chat::WriteErr("See dsv4-bench --help.\n");
+    return failure.exit_code;
+  }
+}

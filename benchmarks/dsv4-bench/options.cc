@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// One table of options serves parsing and help; lists are split, and ranges counted out, in one
+// place for all kinds of values.
+#include "benchmarks/dsv4-bench/options.h"
+
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include "examples/dsv4-chat/failure.h"
+
+namespace bench {
+namespace {
+
+using chat::Failure;
+using chat::kUsageError;
+
+// Values of one list: a range that is larger is a slip of the pen.
+constexpr size_t kMaxValues = 1024;
+constexpr int64_t kMaxTokens = int64_t{1} << 40;
+
+struct Option {
+  const char* short_name;  // "" without one
+  const char* long_name;
+  const char* value_name;  // "" when it takes none
+  const char* help;
+  // `name` is the option as the user wrote it.
+  void (*apply)(Options* options, const std::string& name, const std::string& value);
+};
+
+[[noreturn]] void Refuse(const std::string& name, std::string_view value,
+                         const std::string& expected) {
+  throw Failure{kUsageError, name + ": \"" + std::string(value) + "\" is not " + expected};
+}
+
+// `value` as a number from `low` to `high`, all of it.
+template <class T>
+T ParseNumber(const std::string& name, std::string_view value, T low, T high) {
+  T number{};
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  // Written so that NaN fails.
+  if (error != std::errc() || stop != end || !(number >= low && number <= high)) {
+    const bool unlimited = static_cast<double>(high) >= static_cast<double>(kMaxTokens) ||
+                           high == std::numeric_limits<T>::max();
+    const std::string limit = unlimited
+                                  ? " of " + std::to_string(low) + " or more"
+                                  : " from " + std::to_string(low) + " to " + std::to_string(high);
+    Refuse(name, value,
+           (std::numeric_limits<T>::is_integer ? "a whole number" : "a number") + limit);
+  }
+  return number;
+}
+
+std::vector<std::string_view> SplitAtCommas(std::string_view list) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {
+    end = std::min(list.find(',', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+  }
+  return parts;
+}
+
+// One part of a list of whole numbers: "N", or a range "FIRST-LAST", "FIRST-LAST+STEP" or
+// "FIRST-LAST*FACTOR".
+template <class T>
+void ParseRange(const std::string& name, std::string_view part, T low, T high,
+                std::vector<T>* values) {
+  const size_t dash = part.find('-', 1);
+  if (dash == std::string_view::npos || part.empty()) {
+    values->push_back(ParseNumber<T>(name, part, low, high));
+    return;
+  }
+  const size_t sign = part.find_first_of("+*", dash);
+  const T first = ParseNumber<T>(name, part.substr(0, dash), low, high);
+  const T last = ParseNumber<T>(name, part.substr(dash + 1, sign - dash - 1), low, high);
+  if (last < first) Refuse(name, part, "a range upwards");
+  const bool multiply = sign != std::string_view::npos && part[sign] == '*';
+  T step = 1;
+  if (sign != std::string_view::npos)
+    step = ParseNumber<T>(name, part.substr(sign + 1), multiply ? 2 : 1, high);
+  if (multiply && first == 0) Refuse(name, part, "a range that ends: 0 times a factor stays 0");
+  for (T value = first;;) {
+    values->push_back(value);
+    if (values->size() > kMaxValues)
+      Refuse(name, part, "a list of up to " + std::to_string(kMaxValues) + " values");
+    if (multiply ? value > last / step : value > last - step) return;
+    value = multiply ? value * step : value + step;
+  }
+}
+
+template <class T>
+void AddNumbers(const std::string& name, const std::string& list, T low, T high,
+                std::vector<T>* values) {
+  for (const std::string_view part : SplitAtCommas(list)) {
+    if constexpr (std::numeric_limits<T>::is_integer) {
+      ParseRange<T>(name, part, low, high, values);
+    } else {
+      values->push_back(ParseNumber<T>(name, part, low, high));
+    }
+  }
+}
+
+template <class T>
+struct Named {
+  const char* name;
+  T value;
+};
+
+constexpr Named<dsv4_backend> kBackends[] = {
+    {"auto", DSV4_BACKEND_AUTO}, {"cpu", DSV4_BACKEND_CPU}, {"reference", DSV4_BACKEND_REFERENCE}};
+constexpr Named<dsv4_numerics> kNumerics[] = {{"published", DSV4_NUMERICS_PUBLISHED},
+                                              {"fp32", DSV4_NUMERICS_FP32},
+                                              {"exact", DSV4_NUMERICS_EXACT}};
+constexpr Named<dsv4_cache_format> kCacheFormats[] = {{"auto", DSV4_CACHE_AUTO},
+                                                      {"packed", DSV4_CACHE_PACKED},
+                                                      {"bf16", DSV4_CACHE_BF16},
+                                                      {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
+                                                      {"f32", DSV4_CACHE_F32}};
+constexpr Named<Format> kFormats[] = {{"md", Format::kMarkdown},
+                                      {"csv", Format::kCsv},
+                                      {"json", Format::kJson},
+                                      {"jsonl", Format::kJsonLines}};
+
+template <class T, size_t count>
+T ParseName(const std::string& name, std::string_view value, const Named<T> (&known)[count]) {
+  std::string expected;
+  for (size_t i = 0; i < count; ++i) {
+    if (value == known[i].name) return known[i].value;
+    if (i > 0) expected += i + 1 < count ? ", " : " or ";
+    expected += known[i].name;
+  }
+  Refuse(name, value, expected);
+}
+
+template <class T, size_t count>
+void AddNames(const std::string& name, const std::string& list, const Named<T> (&known)[count],
+              std::vector<T>* values) {
+  for (const std::string_view part : SplitAtCommas(list))
+    values->push_back(ParseName(name, part, known));
+}
+
+template <class T, size_t count>
+const char* NameOf(T value, const Named<T> (&known)[count]) {
+  for (const Named<T>& named : known) {
+    if (named.value == value) return named.name;
+  }
+  return "unknown";
+}
+
+constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr float kMaxFloat = std::numeric_limits<float>::max();
+
+const Option kOptions[] = {
+    {"-m", "--model", "DIR", "model folder (required; several times: one after the other)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       if (v.empty()) Refuse(name, v, "a folder");
+       o->models.push_back(v);
+     }},
+    {"-p", "--n-prompt", "N,...", "prompts of N tokens: ppN (default 512; 0 for none)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->prompts);
+     }},
+    {"-n", "--n-gen", "N,...", "N tokens generated: tgN (default 128; 0 for none)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->generations);
+     }},
+    {"-pg", "--prompt-gen", "P,N", "P tokens of prompt, then N generated: ppP+tgN",
+     [](Options* o, const std::string& name, const std::string& v) {
+       const std::vector<std::string_view> parts = SplitAtCommas(v);
+       if (parts.size() != 2) Refuse(name, v, "two numbers, as in 512,128");
+       o->prompts_with_generation.emplace_back(ParseNumber<int64_t>(name, parts[0], 1, kMaxTokens),
+                                               ParseNumber<int64_t>(name, parts[1], 1, kMaxTokens));
+     }},
+    {"-d", "--n-depth", "N,...", "context before the test, @ dN (default 0)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->depths);
+     }},
+    {"-r", "--repetitions", "N", "of each test (default 5)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->repetitions = ParseNumber<int32_t>(name, v, 1, 1000000);
+     }},
+    {"-f", "--file", "FILE", "make prompts of this text, over and over (default: random tokens)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       if (v.empty()) Refuse(name, v, "a file");
+       o->text_file = v;
+     }},
+    {"", "--no-warmup", "", "do not run a test once, short, before it is measured",
+     [](Options* o, const std::string&, const std::string&) { o->warmup = false; }},
+    {"", "--serve", "", "answer requests of -p prompt and -n generated tokens, several at a time",
+     [](Options* o, const std::string&, const std::string&) { o->serve = true; }},
+    {"", "--max-concurrency", "N,...", "of --serve: sessions at a time (default 4)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int32_t>(name, v, 1, 1024, &o->concurrencies);
+     }},
+    {"", "--num-prompts", "N", "of --serve: requests in all (default 32)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->requests = ParseNumber<int32_t>(name, v, 1, 1000000);
+     }},
+    {"", "--backend", "B,...", "auto, cpu or reference",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNames(name, v, kBackends, &o->backends);
+     }},
+    {"", "--numerics", "N,...", "published, fp32 or exact",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNames(name, v, kNumerics, &o->numerics);
+     }},
+    {"", "--cache-format", "F,...", "auto, packed, bf16, fp8_per_tensor or f32",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNames(name, v, kCacheFormats, &o->cache_formats);
+     }},
+    {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->threads);
+     }},
+    {"-c", "--context", "N,...", "tokens of context (default 0: what the tests need)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->contexts);
+     }},
+    {"", "--prefill-chunk", "N,...", "tokens of prompt in a step (default 0: the library's)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->prefill_chunks);
+     }},
+    {"", "--draft", "N,...", "draft N tokens ahead, up to 7 (default 0: none)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<int32_t>(name, v, 0, 7, &o->drafts);
+     }},
+    {"", "--temp", "X,...", "temperature (default 0: the most likely token)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       AddNumbers<float>(name, v, 0, kMaxFloat, &o->temperatures);
+     }},
+    {"", "--top-k", "K", "sample from the K most likely tokens (default 0: all)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->top_k = ParseNumber<int32_t>(name, v, 0, kMaxInt32);
+     }},
+    {"", "--top-p", "P", "sample from the most likely tokens that reach P (default 1)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->top_p = ParseNumber<float>(name, v, std::numeric_limits<float>::min(), 1);
+     }},
+    {"", "--min-p", "P", "drop tokens below P times the most likely one (default 0)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->min_p = ParseNumber<float>(name, v, 0, 1);
+     }},
+    {"", "--seed", "N", "of the sampling and of random tokens (default 0)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max());
+     }},
+    {"-o", "--output", "md|csv|json|jsonl", "form of the records (default md)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->format = ParseName(name, v, kFormats);
+     }},
+    {"", "--progress", "", "tell of each test on standard error, terminal or not",
+     [](Options* o, const std::string&, const std::string&) { o->progress = true; }},
+    {"-h", "--help", "", "print this and end",
+     [](Options* o, const std::string&, const std::string&) { o->help = true; }},
+    {"", "--version", "", "print version and build, and end",
+     [](Options* o, const std::string&, const std::string&) { o->version = true; }},
+};
+
+constexpr char kHelpNotes[] =
+    "\nLists are values and ranges with commas between them: 512,1024 or 0-4096+1024 or\n"
+    "2048-1048576*2. Every combination of the lists is measured. -m, -pg and lists may be given\n"
+    "several times.\n"
+    "\n"
+    "On standard output come the records alone; docs/benchmarks.md says what their fields mean.\n"
+    "\n"
+    "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "
+    "130 interrupted.\n";
+
+// The option that `argument` names, and the value written in the same argument: --name=VALUE.
+const Option* FindOption(const std::string& argument, std::string* name,
+                         std::optional<std::string>* value) {
+  const size_t name_end = argument.starts_with("--") ? argument.find('=') : std::string::npos;
+  *name = argument.substr(0, name_end);
+  for (const Option& option : kOptions) {
+    if (*name != option.long_name && *name != option.short_name) continue;
+    if (name_end != std::string::npos) *value = argument.substr(name_end + 1);
+    return &option;
+  }
+  return nullptr;
+}
+
+template <class T>
+void Default(std::vector<T>* values, T value) {
+  if (values->empty()) values->push_back(value);
+}
+
+// Lists that were not given, and what contradicts itself.
+void Settle(Options* o) {
+  if (o->models.empty()) throw Failure{kUsageError, "no model: name its folder with -m DIR"};
+  const bool only_both =
+      !o->prompts_with_generation.empty() && o->prompts.empty() && o->generations.empty();
+  if (!only_both) {
+    Default<int64_t>(&o->prompts, 512);
+    Default<int64_t>(&o->generations, 128);
+  }
+  if (o->serve) {
+    if (!o->prompts_with_generation.empty() || !o->depths.empty())
+      throw Failure{kUsageError, "--serve takes lengths by -p and -n, and no -pg or -d"};
+    for (const std::vector<int64_t>* lengths : {&o->prompts, &o->generations}) {
+      for (const int64_t length : *lengths) {
+        if (length == 0) throw Failure{kUsageError, "--serve: -p and -n must be above 0"};
+      }
+    }
+  } else if (!o->concurrencies.empty()) {
+    throw Failure{kUsageError, "--max-concurrency needs --serve"};
+  }
+  Default<int64_t>(&o->depths, 0);
+  Default<int32_t>(&o->concurrencies, 4);
+  Default<dsv4_backend>(&o->backends, DSV4_BACKEND_AUTO);
+  Default<dsv4_numerics>(&o->numerics, DSV4_NUMERICS_PUBLISHED);
+  Default<dsv4_cache_format>(&o->cache_formats, DSV4_CACHE_AUTO);
+  for (std::vector<int32_t>* list : {&o->threads, &o->prefill_chunks, &o->drafts})
+    Default<int32_t>(list, 0);
+  Default<int64_t>(&o->contexts, 0);
+  Default<float>(&o->temperatures, 0);
+}
+
+}  // namespace
+
+Options ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.size() < 2 || argument[0] != '-')
+      throw Failure{kUsageError, "unexpected argument \"" + argument + "\""};
+    std::string name;
+    std::optional<std::string> value;
+    const Option* option = FindOption(argument, &name, &value);
+    if (option == nullptr) throw Failure{kUsageError, "unknown option " + name};
+    const bool takes_value = option->value_name[0] != '\0';
+    if (!takes_value && value)
+      throw Failure{kUsageError, name + " takes no value, but has \"" + *value + "\""};
+    if (takes_value && !value) {
+      if (i + 1 == argc) throw Failure{kUsageError, name + " needs a value: " + option->value_name};
+      value = argv[++i];
+    }
+    option->apply(&options, name, value.value_or(""));
+  }
+  if (!options.help && !options.version) Settle(&options);
+  return options;
+}
+
+std::string HelpText() {
+  std::string text =
+      "usage: dsv4-bench -m DIR [options]\n"
+      "Measures how fast the model in DIR reads prompts and generates tokens.\n\n";
+  for (const Option& option : kOptions) {
+    std::string names = option.short_name;
+    if (!names.empty()) names += ", ";
+    names += option.long_name;
+    if (option.value_name[0] != '\0') names += std::string(" ") + option.value_name;
+    char line[160];
+    std::snprintf(line, sizeof line, "  %-31s %s\n", names.c_str(), option.help);
+    text += line;
+  }
+  return text + kHelpNotes;
+}
+
+const char* BackendName(dsv4_backend backend) { return NameOf(backend, kBackends); }
+const char* NumericsName(dsv4_numerics numerics) { return NameOf(numerics, kNumerics); }
+const char* CacheFormatName(dsv4_cache_format format) { return NameOf(format, kCacheFormats); }
+
+}  // namespace bench

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of dsv4-bench. Where an option takes a list, every combination is measured.
+#pragma once
+
+#include <dsv4/engine.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+enum class Format { kMarkdown, kCsv, kJson, kJsonLines };
+
+struct Options {
+  std::vector<std::string> models;  // folders
+  // Tests: prompts alone, generation alone, both; each at every depth.
+  std::vector<int64_t> prompts, generations, depths;
+  std::vector<std::pair<int64_t, int64_t>> prompts_with_generation;
+  int32_t repetitions = 5;
+  bool warmup = true;
+  std::string text_file;  // what prompts are made of; empty: random tokens
+
+  // Sessions at the same time, each with every prompt and generation length.
+  bool serve = false;
+  std::vector<int32_t> concurrencies;
+  int32_t requests = 32;
+
+  std::vector<dsv4_backend> backends;
+  std::vector<dsv4_numerics> numerics;
+  std::vector<dsv4_cache_format> cache_formats;
+  std::vector<int32_t> threads, prefill_chunks, drafts;
+  std::vector<int64_t> contexts;  // 0: what the tests need
+  std::vector<float> temperatures;
+  int32_t top_k = 0;
+  float top_p = 1, min_p = 0;
+  uint64_t seed = 0;
+
+  Format format = Format::kMarkdown;
+  bool progress = false;  // on standard error, also where that is no terminal
+  bool help = false, version = false;
+};
+
+// Throws a chat::Failure that names the option and the value. Looks at nothing outside the
+// arguments.
+Options ParseOptions(int argc, const char* const* argv);
+
+std::string HelpText();
+
+// The words of the command line for values of the library; "unknown" for others.
+const char* BackendName(dsv4_backend backend);
+const char* NumericsName(dsv4_numerics numerics);
+const char* CacheFormatName(dsv4_cache_format format);
+
+}  // namespace bench

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/dsv4-bench/subject.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/files.h"
+#include "examples/dsv4-chat/progress_bar.h"
+
+namespace bench {
+namespace {
+
+using chat::Failure;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kTokenizedTokens = 4096;  // of random prompts
+constexpr int kTokenizerRuns = 5;
+constexpr int32_t kFirstRandomToken = 3;  // past those that begin, end and pad
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// "dsv4 VERSION (COMMIT), ...": <dsv4/abi.h> promises this much.
+std::string BuildCommit() {
+  const std::string build = dsv4_build_info();
+  const size_t begin = build.find('(') + 1;
+  return build.substr(begin, build.find(')') - begin);
+}
+
+std::string UtcTime() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  char text[32];
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+}  // namespace
+
+void Speculation::Add(const dsv4::SessionStats& stats) {
+  drafted += stats.drafted_tokens;
+  accepted += stats.accepted_tokens;
+  steps += stats.draft_steps;
+  stopped = stopped || stats.draft_stop != DSV4_DRAFT_STOP_NONE;
+}
+
+void Speculation::AddTo(Record* record, int32_t draft_tokens) const {
+  const auto drafts = static_cast<double>(drafted), taken = static_cast<double>(accepted);
+  record->Integer("draft_tokens", draft_tokens);
+  if (steps == 0) {
+    record->Missing("acceptance_rate");
+    record->Missing("acceptance_length");
+  } else {
+    record->Real("acceptance_rate", drafted == 0 ? 0 : taken / drafts);
+    record->Real("acceptance_length", taken / static_cast<double>(steps) + 1);
+  }
+  record->Integer("drafted_tokens", drafted);
+  record->Integer("accepted_tokens", accepted);
+  record->Text("draft_stop", stopped ? "few_accepted" : "none");
+}
+
+Subject::Subject(EngineSettings settings, const Options& options, bool show_progress)
+    : settings_(std::move(settings)), options_(&options) {
+  Open(show_progress);
+  info_ = engine_->info();
+  identity_ = engine_->identity();
+  if (info_.has_tokenizer != 0) tokenizer_ = engine_->tokenizer();
+  ReadText();
+}
+
+void Subject::Open(bool show_progress) {
+  chat::ProgressBar bar("loading " + settings_.model, show_progress);
+  settings_.options.progress = bar.Callback();
+  const Clock::time_point start = Clock::now();
+  engine_.emplace(settings_.model, settings_.options);
+  open_seconds_ = SecondsSince(start);
+}
+
+void Subject::ReadText() {
+  if (options_->text_file.empty()) {
+    if (tokenizer_) TimeTokenizer(tokenizer_->Decode(Prompt(0, kTokenizedTokens)));
+    return;
+  }
+  const std::string text = chat::ReadWholeFile(options_->text_file);
+  if (text.empty()) throw Failure{chat::kUsageError, options_->text_file + ": is empty"};
+  if (!tokenizer_) {
+    throw Failure{chat::kModelError,
+                  settings_.model + ": has no tokenizer.json, which --file needs"};
+  }
+  text_ = TimeTokenizer(text);
+}
+
+// The fastest run: what disturbs only adds.
+std::vector<int32_t> Subject::TimeTokenizer(const std::string& text) {
+  std::vector<int32_t> tokens;
+  for (int run = 0; run < kTokenizerRuns; ++run) {
+    const Clock::time_point start = Clock::now();
+    tokens = tokenizer_->Encode(text);
+    const double seconds = SecondsSince(start);
+    tokenize_seconds_ = run == 0 ? seconds : std::min(tokenize_seconds_, seconds);
+  }
+  tokenized_tokens_ = static_cast<int64_t>(tokens.size());
+  return tokens;
+}
+
+dsv4::Session Subject::OpenSession(float temperature) const {
+  dsv4::SessionOptions open;
+  open.sampling.emplace();
+  open.sampling->temperature = temperature;
+  open.sampling->top_k = options_->top_k;
+  open.sampling->top_p = options_->top_p;
+  open.sampling->min_p = options_->min_p;
+  open.sampling->seed = options_->seed;
+  open.sampling->draft_tokens = settings_.options.max_draft_tokens;
+  open.cache_salt = ++salt_;
+  return dsv4::Session(*engine_, open);
+}
+
+std::vector<int32_t> Subject::Prompt(uint64_t stream, int64_t count) const {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  if (!text_.empty()) {
+    size_t at = static_cast<size_t>(stream * static_cast<uint64_t>(count) % text_.size());
+    for (int32_t& token : tokens) {
+      token = text_[at];
+      at = (at + 1) % text_.size();
+    }
+    return tokens;
+  }
+  std::mt19937_64 random(options_->seed + stream);
+  const int32_t vocab = tokenizer_ ? tokenizer_->vocab_size() : 0;
+  const int32_t end = vocab > 0 ? std::min(vocab, info_.vocab_size) : info_.vocab_size;
+  const int32_t first = end > kFirstRandomToken ? kFirstRandomToken : 0;
+  for (int32_t& token : tokens)
+    token = first + static_cast<int32_t>(random() % static_cast<uint64_t>(end - first));
+  return tokens;
+}
+
+void Subject::AddTo(Record* record, float temperature) const {
+  record->Text("test_time", UtcTime());
+  record->Text("build_commit", BuildCommit());
+  record->Text("build_info", dsv4_build_info());
+  record->Text("device", identity_.device);
+  record->Text("backend", BackendName(info_.backend));
+  record->Text("numerics", NumericsName(info_.numerics));
+  record->Integer("n_threads", info_.threads);
+  record->Text("model", settings_.model);
+  record->Integer("model_size", static_cast<int64_t>(info_.weight_bytes));
+  record->Text("checkpoint_fingerprint", identity_.fingerprint);
+  record->Text("weight_format", identity_.weight_format);
+  record->Text("cache_format", CacheFormatName(info_.cache_format));
+  record->Integer("context_tokens", info_.context_tokens);
+  record->Integer("prefill_chunk_tokens", info_.prefill_chunk_tokens);
+  record->Text("prompt_source", options_->text_file.empty() ? "random" : options_->text_file);
+  record->Real("temperature", temperature);
+  record->Integer("top_k", options_->top_k);
+  record->Real("top_p", options_->top_p);
+  record->Real("min_p", options_->min_p);
+  record->Text("seed", std::to_string(options_->seed));
+  record->Real("open_seconds", open_seconds_);
+  record->Integer("tokenize_tokens", tokenized_tokens_);
+  if (tokenized_tokens_ > 0) {
+    record->Real("tokenize_tps", static_cast<double>(tokenized_tokens_) / tokenize_seconds_);
+  } else {
+    record->Missing("tokenize_tps");
+  }
+}
+
+}  // namespace bench

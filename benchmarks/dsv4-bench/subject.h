@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured: an engine opened in one way, with the prompts that it is given and what every
+// record says of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <dsv4/dsv4.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "benchmarks/dsv4-bench/options.h"
+#include "benchmarks/dsv4-bench/record.h"
+
+namespace bench {
+
+// A model's folder and one combination of the options that it is opened with.
+struct EngineSettings {
+  std::string model = {};
+  dsv4::EngineOptions options = {};
+};
+
+// Tokens that a timed section chose, and of what drafts.
+struct Speculation {
+  int64_t drafted = 0, accepted = 0, steps = 0;
+  bool stopped = false;  // a session drafted no more: too few were accepted
+
+  void Add(const dsv4::SessionStats& stats);
+  void AddTo(Record* record, int32_t draft_tokens) const;
+};
+
+// Throws chat::Failure and dsv4::Error. Its const functions are concurrent.
+class Subject {
+ public:
+  Subject(EngineSettings settings, const Options& options, bool show_progress);
+
+  const dsv4::EngineInfo& info() const { return info_; }
+
+  // An empty session that shares nothing with any other.
+  dsv4::Session OpenSession(float temperature) const;
+
+  // `count` tokens of prompt: of the text, over and over, beginning `stream` times `count` tokens
+  // into it; or random ones, others for each stream.
+  std::vector<int32_t> Prompt(uint64_t stream, int64_t count) const;
+
+  // Build, device, model, formats, options: what all records begin with.
+  void AddTo(Record* record, float temperature) const;
+
+ private:
+  void Open(bool show_progress);
+  void ReadText();
+  // Returns the text's tokens.
+  std::vector<int32_t> TimeTokenizer(const std::string& text);
+
+  EngineSettings settings_;
+  const Options* options_;
+  std::optional<dsv4::Engine> engine_;
+  dsv4::EngineInfo info_;
+  dsv4::EngineIdentity identity_;
+  double open_seconds_ = 0;
+  std::optional<dsv4::TokenizerView> tokenizer_;  // where the model has one
+  std::vector<int32_t> text_;                     // empty: prompts are random
+  int64_t tokenized_tokens_ = 0;
+  double tokenize_seconds_ = 0;
+  mutable std::atomic<uint64_t> salt_{0};
+};
+
+}  // namespace bench
