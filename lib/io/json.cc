@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/json_instructions.h"
 #include "simdjson.h"
 
 namespace dsv4 {
@@ -61,6 +62,7 @@ class JsonReader {
 
   absl::StatusOr<JsonValue> Read() {
     if (!padded_.data()) return OutOfHostMemory(source_, ": no memory to read it");
+    ChooseJsonInstructions();
     if (const auto error = parser_.iterate(padded_).get(document_)) return OpenError(error);
     ondemand::array roots;
     if (const auto error = document_.get_array().get(roots)) return WalkError(error);

@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/json_instructions.h"
 #include "simdjson.h"
 
 namespace dsv4 {
@@ -140,6 +141,7 @@ absl::StatusOr<std::vector<TensorEntry>> ParseSafetensors(absl::Span<const uint8
   }
   const absl::Span<const uint8_t> data = rest.subspan(header_bytes);
 
+  ChooseJsonInstructions();
   simdjson::dom::parser parser;
   element root;
   if (const auto error = parser.parse(rest.data(), header_bytes).get(root)) {
