@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tools/install_dependencies.sh [--programs | PACKAGE...]
 # The one list of Debian packages that the project needs: with --programs those to build the library
-# and its programs, without also those to test them; or others on request. Installs what is missing with apt-get when it may (root, or sudo without a password), and otherwise
-# says exactly what to install and fails. Says nothing when all is there; everything it prints goes to
-# stderr.
+# and its programs, without also those to test them; or others on request. Installs what is missing
+# with apt-get when it may (root, or sudo without a password), and otherwise says exactly what to
+# install and fails. Says nothing when all is there; everything it prints goes to stderr.
 set -eu
 exec >&2 </dev/null
 
@@ -15,6 +15,7 @@ programs='
 tests='
   catch2 libbenchmark-dev
   dpkg-dev file
+  cargo rustc golang-go
 '
 case ${1-} in
   '') packages="$programs $tests" ;;

@@ -27,11 +27,11 @@ mkdir -p "$place"
 cd "$place"
 # The prefix makes no difference to what is compiled: the tree takes the files that are built already.
 attempt cmake.log cmake -G Ninja -S "$source" -B tree -DCMAKE_INSTALL_PREFIX=/usr \
-  -DDSV4_BUILD_TESTS=OFF "$@"
+  -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF "$@"
 (
   cd "$build"
-  cp -d --parents capi/libdsv4.* */dsv4-chat/dsv4-chat */verify/dsv4-verify "$place/tree"
-  [ ! -f benchmarks/dsv4-bench/dsv4-bench ] || cp --parents benchmarks/dsv4-bench/dsv4-bench "$place/tree"
+  cp -d --parents capi/libdsv4.* */dsv4-bench/dsv4-bench */dsv4-chat/dsv4-chat */verify/dsv4-verify \
+    "$place/tree"
 )
 # Installing removes the run path of this build, which the programs have.
 find tree -name cmake_install.cmake -exec sed -i "s,OLD_RPATH \"$place/tree/,OLD_RPATH \"$build/," {} +
@@ -68,7 +68,7 @@ depends() {  # PACKAGE PATTERN...: its Depends has an entry for each
 depends $runtime 'libabsl[0-9]+ ' 'libc6 ' 'libhwy1 ' 'libpcre2-8-0 ' 'libsimdjson[0-9]+ ' 'libstdc\+\+6 '
 depends libdsv4-dev "$runtime \\(= $version-1\\)" 'libabsl-dev' 'libhwy-dev' 'libpcre2-dev' 'libsimdjson-dev'
 depends dsv4-chat "$runtime " 'libc6 '
-depends dsv4-tools 'libc6 '
+depends dsv4-tools "$runtime " 'libc6 '
 case $(for package in $runtime libdsv4-dev dsv4-chat dsv4-tools; do field $package Depends; done) in
   *cuda* | *nvidia* | *nccl*) fail 'a package depends on CUDA, a driver or NCCL' ;;
 esac
@@ -102,6 +102,7 @@ for answer in "$(./client "$source/models/dsv4-tiny" "$question")" \
     *) fail "the answer is '$answer'" ;;
   esac
 done
+"$root/bin/dsv4-bench" --help >/dev/null || fail "dsv4-bench --help exits with $?"
 "$root/bin/dsv4-verify" hash "$source/models/dsv4-tiny" >hash.log 2>&1 || fail "dsv4-verify: $(cat hash.log)"
 
 [ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }

@@ -26,9 +26,9 @@ abi=$(sed -n 's/^#define DSV4_ABI_VERSION \([0-9]*\)u$/\1/p' "$source/include/ds
 version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLists.txt")
 {
   (cd "$source" && find include -type f)
+  echo bin/dsv4-bench
   echo bin/dsv4-chat
   echo bin/dsv4-verify
-  [ ! -f "$build/benchmarks/dsv4-bench/dsv4-bench" ] || echo bin/dsv4-bench
   for file in cmake/dsv4/dsv4Config.cmake cmake/dsv4/dsv4ConfigVersion.cmake \
     cmake/dsv4/dsv4StaticTargets-release.cmake cmake/dsv4/dsv4StaticTargets.cmake \
     cmake/dsv4/dsv4Targets-release.cmake cmake/dsv4/dsv4Targets.cmake \
