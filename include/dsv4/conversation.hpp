@@ -30,6 +30,7 @@ class EventRange;
 // were not taken. Threads and errors: <dsv4/conversation.h>.
 class Conversation {
  public:
+  // Begins on `messages`, perhaps none.
   explicit Conversation(const Engine& engine, Span<const Message> messages = {},
                         const ChatOptions& options = {}, const SessionOptions& session = {}) {
     const detail::MessageViews views(messages);
@@ -63,11 +64,14 @@ class Conversation {
     return fork;
   }
 
+  // What comes after the assistant's last turn.
   void Append(const Message& message) { Append(Span<const Message>(&message, 1)); }
+  // The same of several messages.
   void Append(Span<const Message> messages) {
     const detail::MessageViews views(messages);
     Change(dsv4_session_append_messages, views.data(), views.size());
   }
+  // The same of a JSON array.
   void AppendJson(std::string_view json) {
     Change(dsv4_session_append_json, json.data(), json.size());
   }
@@ -124,6 +128,7 @@ class Conversation {
   // How the turn ended; DSV4_FINISH_NONE while it goes on.
   dsv4_finish finish() const noexcept { return finish_; }
 
+  // How many messages there are, the assistant's among them.
   std::size_t message_count() const {
     std::size_t count = 0;
     detail::Call(dsv4_session_message_count, session_.get(), &count);
@@ -141,6 +146,7 @@ class Conversation {
   // For prefill, cancel, statistics, sampling and the like. Its Sync, Rewind, Step and StepAll
   // would pull the timeline away from the messages.
   Session& session() noexcept { return session_; }
+  // The same to read.
   const Session& session() const noexcept { return session_; }
 
  private:
@@ -204,6 +210,7 @@ class EventRange {
     std::optional<Event> event_;
   };
 
+  // Of a conversation that outlives it.
   explicit EventRange(Conversation* conversation) noexcept : conversation_(conversation) {}
   iterator begin() const { return iterator(conversation_); }
   iterator end() const noexcept { return {}; }

@@ -48,6 +48,7 @@ typedef int32_t dsv4_progress_unit;
 typedef int32_t (*dsv4_progress_fn)(void* user, dsv4_progress_phase phase, uint64_t done,
                                     uint64_t total, dsv4_progress_unit unit);
 
+/* How an engine is opened; 0 in every field is the default. */
 typedef struct dsv4_engine_options {
   uint32_t struct_size;
   dsv4_backend backend;

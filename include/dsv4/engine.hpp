@@ -133,12 +133,14 @@ class Engine {
     handle_.reset(engine);
   }
 
+  // The effective configuration and the memory it takes.
   EngineInfo info() const {
     EngineInfo info = DSV4_ENGINE_INFO_INIT;
     detail::Call(dsv4_engine_get_info, handle_.get(), &info);
     return info;
   }
 
+  // The device and the checkpoint.
   EngineIdentity identity() const {
     dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
     detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
@@ -159,6 +161,7 @@ class Engine {
     return detail::SamplingOf(sampling);
   }
 
+  // The C handle.
   dsv4_engine* get() const noexcept { return handle_.get(); }
 
  private:

@@ -20,13 +20,15 @@ namespace dsv4 {
 // A failed call. what() is one line that names what is at fault.
 class Error : public std::runtime_error {
  public:
+  // `code` is not DSV4_OK.
   Error(dsv4_status code, const std::string& message, const std::string& argument = {})
       : std::runtime_error(message),
         code_(code),
         argument_(std::make_shared<const std::string>(argument)) {}
 
-  // A DSV4_ERR_ value, and its name: "NOT_FOUND".
+  // A DSV4_ERR_ value.
   dsv4_status code() const noexcept { return code_; }
+  // Its name: "NOT_FOUND".
   const char* name() const noexcept { return dsv4_status_name(code_); }
 
   // The argument or field at fault as the C function calls it, "" when there is none.
@@ -42,6 +44,7 @@ template <class T>
 class Span {
  public:
   constexpr Span() noexcept = default;
+  // Of `size` elements at `data`.
   constexpr Span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
   // Of whatever has data() and size().
   template <class C, class = std::enable_if_t<
@@ -52,8 +55,11 @@ class Span {
   constexpr Span(std::initializer_list<std::remove_const_t<T>> list) noexcept
       : Span(list.begin(), list.size()) {}
 
+  // The elements, as in any container.
   constexpr T* data() const noexcept { return data_; }
+  // How many they are.
   constexpr std::size_t size() const noexcept { return size_; }
+  // Whether there are none.
   constexpr bool empty() const noexcept { return size_ == 0; }
   constexpr T* begin() const noexcept { return data_; }
   constexpr T* end() const noexcept { return data_ + size_; }

@@ -20,6 +20,7 @@ using LogCallback = std::function<void(dsv4_log_level level, const std::string& 
 // log is silent. Of several, the one made last.
 class Log {
  public:
+  // From here on.
   explicit Log(LogCallback callback, dsv4_log_level level = DSV4_LOG_INFO)
       : callback_(std::move(callback)) {
     dsv4_log_set_callback(&Forward, this, level);

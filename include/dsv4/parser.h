@@ -15,6 +15,7 @@ DSV4_BEGIN_DECLS
 
 typedef struct dsv4_parser dsv4_parser;
 
+/* What a parser has to know of the prompt. */
 typedef struct dsv4_parser_options {
   uint32_t struct_size;
   dsv4_thinking_mode thinking; /* as the prompt was rendered */

@@ -74,6 +74,7 @@ class Parser {
   // What is held, and END. The parser is then as new.
   std::vector<Event> Finish() { return Collect(dsv4_parser_finish); }
 
+  // The C handle.
   dsv4_parser* get() const noexcept { return handle_.get(); }
 
  private:

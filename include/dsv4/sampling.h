@@ -12,6 +12,7 @@
 
 DSV4_BEGIN_DECLS
 
+/* Sampling parameters; 0 in every field is greedy and without a limit. */
 typedef struct dsv4_sampling {
   uint32_t struct_size;
   float temperature; /* >= 0; 0 = greedy: the most likely token */

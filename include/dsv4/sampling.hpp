@@ -14,6 +14,7 @@
 
 namespace dsv4 {
 
+// What is added to the logits of a token.
 struct TokenBias {
   int32_t token;
   float bias;

@@ -14,6 +14,7 @@ DSV4_BEGIN_DECLS
 
 typedef struct dsv4_session dsv4_session;
 
+/* How a session is opened. */
 typedef struct dsv4_session_options {
   uint32_t struct_size;
   uint32_t reserved;             /* 0 */
@@ -65,6 +66,7 @@ typedef int32_t (*dsv4_token_mask_fn)(void* user, const int32_t* tokens, size_t 
 DSV4_API dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_token_mask_fn mask,
                                                  void* user, dsv4_error** error) DSV4_NOEXCEPT;
 
+/* What a sync keeps besides key/value rows. */
 typedef struct dsv4_sync_options {
   uint32_t struct_size;
   int32_t log_probs_count; /* this many of the most likely tokens at each position too; 0 to 20 */
@@ -85,6 +87,7 @@ typedef int32_t dsv4_reuse_limit;
 #define DSV4_REUSE_NOT_CACHED ((dsv4_reuse_limit)4)       /* never seen, or evicted since */
 #define DSV4_REUSE_INCOMPLETE_BLOCK ((dsv4_reuse_limit)5) /* fewer than 256 tokens follow */
 
+/* What a sync found and left to do. */
 typedef struct dsv4_sync_result {
   uint32_t struct_size;
   uint32_t reserved;      /* 0 */
@@ -138,6 +141,7 @@ typedef int32_t dsv4_finish;
 #define DSV4_FINISH_CANCELLED ((dsv4_finish)5)
 #define DSV4_FINISH_ERROR ((dsv4_finish)6)
 
+/* What a step gave. */
 typedef struct dsv4_step_result {
   uint32_t struct_size;
   int32_t token; /* the token that this step added; -1: none (dsv4_engine_step, or a failure) */
@@ -254,9 +258,12 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
 DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
                                        dsv4_progress_fn progress, void* progress_user,
                                        dsv4_error** error) DSV4_NOEXCEPT;
+
+/* The same of `size` bytes of memory, as dsv4_session_save_memory wrote them. */
 DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
                                               size_t size, dsv4_error** error) DSV4_NOEXCEPT;
 
+/* What a session holds, and what it has done since its last sync. */
 typedef struct dsv4_session_stats {
   uint32_t struct_size;
   uint32_t reserved;        /* 0 */
@@ -283,6 +290,7 @@ typedef struct dsv4_session_stats {
 #define DSV4_SESSION_STATS_INIT \
   { sizeof(dsv4_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
+/* What the session holds and has done. Threads as dsv4_session_tokens. */
 DSV4_API dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_stats* stats,
                                             dsv4_error** error) DSV4_NOEXCEPT;
 

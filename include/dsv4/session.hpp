@@ -19,6 +19,7 @@
 
 namespace dsv4 {
 
+// How a session is opened: dsv4_session_options.
 struct SessionOptions {
   std::optional<Sampling> sampling = {};  // none: the model's defaults
   uint64_t cache_salt = 0;                // sessions share prefixes with those of the same salt
@@ -46,11 +47,13 @@ struct StepOutcome {
   std::exception_ptr failure = nullptr;  // an Error, or what the session's token mask has thrown
 };
 
+// A token and its natural log-probability.
 struct TokenLogProb {
   int32_t token;
   float log_prob;
 };
 
+// Natural log-probabilities at one position.
 struct LogProbs {
   float log_prob = 0;                  // of the timeline's token
   std::vector<TokenLogProb> top = {};  // the most likely tokens, most likely first
@@ -59,11 +62,16 @@ struct LogProbs {
 // The tokens that may come next, all at first.
 class AllowedTokens {
  public:
+  // Of words as dsv4_token_mask_fn has them.
   explicit AllowedTokens(Span<uint32_t> words) : words_(words) {}
 
+  // Whether it may come.
   bool allows(int32_t token) const noexcept { return (word(token) & bit(token)) != 0; }
+  // It may come.
   void Allow(int32_t token) noexcept { word(token) |= bit(token); }
+  // It must not come.
   void Forbid(int32_t token) noexcept { word(token) &= ~bit(token); }
+  // None may come, but for those that are allowed afterwards.
   void ForbidAll() noexcept {
     for (uint32_t& word : words_) word = 0;
   }
@@ -208,11 +216,13 @@ class Session {
     return result;
   }
 
+  // To a file, which appears when it is whole.
   void Save(const std::string& path, const Progress& progress = nullptr) const {
     detail::ProgressCall call(progress);
     detail::CallBack(call.thrown, dsv4_session_save, handle_.get(), path.c_str(), call.function(),
                      call.user());
   }
+  // The same to memory.
   std::vector<uint8_t> SaveMemory() const {
     return detail::ReadAll<std::vector<uint8_t>>(
         0, [&](uint8_t* data, std::size_t capacity, std::size_t* needed) {
@@ -226,16 +236,19 @@ class Session {
     detail::CallBack(call.thrown, dsv4_session_load, handle_.get(), path.c_str(), call.function(),
                      call.user());
   }
+  // The same from memory.
   void LoadMemory(Span<const uint8_t> data) {
     detail::Call(dsv4_session_load_memory, handle_.get(), data.data(), data.size());
   }
 
+  // What the session holds and has done.
   SessionStats stats() const {
     SessionStats stats = DSV4_SESSION_STATS_INIT;
     detail::Call(dsv4_session_get_stats, handle_.get(), &stats);
     return stats;
   }
 
+  // The C handle.
   dsv4_session* get() const noexcept { return handle_.get(); }
 
  private:

@@ -21,10 +21,8 @@ DSV4_API dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** toke
 DSV4_API void dsv4_tokenizer_close(dsv4_tokenizer* tokenizer) DSV4_NOEXCEPT;
 
 /* Flags of dsv4_tokenizer_encode. */
-#define DSV4_ENCODE_PLAIN 0u /* no added token is ever produced: for text from users */
-#define DSV4_ENCODE_ADDED_TOKENS                                  \
-  1u /* markers in the text become their ids: for trusted prompts \
-      */
+#define DSV4_ENCODE_PLAIN 0u        /* no added token is ever produced: for text from users */
+#define DSV4_ENCODE_ADDED_TOKENS 1u /* markers become their ids: for trusted prompts */
 
 /* Encodes `length` bytes of UTF-8. Writes up to `capacity` ids to `ids` (may be NULL when capacity
  * is 0) and the number needed to *count. Fewer written than needed is not an error: call again with

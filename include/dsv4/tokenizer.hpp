@@ -20,6 +20,7 @@ namespace dsv4 {
 // several threads at once.
 class TokenizerView {
  public:
+  // Of a tokenizer that C opened.
   explicit TokenizerView(const dsv4_tokenizer* tokenizer) noexcept : tokenizer_(tokenizer) {}
 
   // `flags`: DSV4_ENCODE_PLAIN for text from users, DSV4_ENCODE_ADDED_TOKENS for trusted prompts.
@@ -31,6 +32,7 @@ class TokenizerView {
         });
   }
 
+  // The text of tokens; an incomplete character as U+FFFD.
   std::string Decode(Span<const int32_t> ids) const {
     return detail::ReadAll<std::string>(
         ids.size() * 8, [&](char* text, std::size_t capacity, std::size_t* length) {
@@ -47,6 +49,7 @@ class TokenizerView {
   // One more than the highest token id.
   int32_t vocab_size() const noexcept { return dsv4_tokenizer_vocab_size(tokenizer_); }
 
+  // The C handle.
   const dsv4_tokenizer* get() const noexcept { return tokenizer_; }
 
  protected:
