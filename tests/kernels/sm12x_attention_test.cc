@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend's attention operators against the reference in published numerics, in batches of
+// several sequences with shuffled blocks and padding; and the row rule, bit for bit: a row alone,
+// in chunks and in a batch. index_score_topk is in sm12x_index_test.cc.
+#include <cmath>
+
+#include "tests/kernels/cuda_step.h"
+
+namespace dsv4::test {
+namespace {
+
+// Around every border: windows of 128, blocks of 64 and 256, groups of 4 and 128, 512 groups. As
+// one step, more than 64 rows; its splits are fewer.
+const std::vector<Piece> kBatch = {
+    {0, 0, 1},    {1, 0, 6},   {2, 3, 1},   {3, 2, 9},     {4, 60, 8},   {5, 126, 5},
+    {6, 250, 10}, {7, 383, 1}, {8, 129, 1}, {9, 120, 140}, {10, 509, 6}, {11, 2045, 8},
+};
+const std::vector<std::vector<Piece>> kSplits = {
+    {{9, 120, 7}},
+    {{9, 127, 1}, {5, 126, 5}},
+    {{9, 128, 64}},
+    {{9, 192, 65}},
+    {{9, 257, 3}, {0, 0, 1}},
+    {{11, 2045, 2}, {10, 510, 1}},
+    {{11, 2047, 3}, {6, 251, 5}},
+    {{11, 2050, 3}},
+};
+// Where nothing of it may show.
+const Layout kPlain{};
+const Layout kPadded{.seed = 2, .padding_rows = 3, .padding_sequences = 2};
+// Blocks that lie beyond 2^31 bytes from block 0.
+const Layout kFar{.seed = 3, .first_block = 2200, .gap_bytes = int64_t{1} << 20, .blocks = 100};
+
+using Run = std::function<Rows(On, const std::vector<Piece>&, const Layout&)>;
+
+void RequireRowRule(const Run& run) {
+  const Rows whole = run(On::kCuda, kBatch, kPlain);
+  RequireSame(run(On::kCuda, kBatch, kPadded), whole);
+  RequireSame(run(On::kCuda, kBatch, kFar), whole);
+  for (const std::vector<Piece>& pieces : kSplits) {
+    for (const Layout& layout : {kPlain, kPadded}) {
+      for (const auto& [key, row] : run(On::kCuda, pieces, layout)) {
+        INFO("sequence " << key.first << ", position or group " << key.second);
+        REQUIRE(SameBits(row, whole.at(key)));
+      }
+    }
+  }
+}
+
+std::vector<uint16_t> NormWeights(uint64_t kind, int64_t count) {
+  std::vector<uint16_t> norm;
+  for (int64_t i = 0; i < count; ++i) norm.push_back(FloatToBf16(1 + Value(kind, 0, 0, i) / 4));
+  return norm;
+}
+
+Rows RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads,
+                   bool compressed, RowFormat format) {
+  CudaStep step(on, pieces, layout);
+  CudaTensor q(step, 11, heads * 512), kv(step, 12, 512);
+  CudaArray<uint16_t> norm(step, NormWeights(13, 512));
+  CudaPool window(step, 64, 512, format);
+  QkvPrepareParams p;
+  p.step = step.Rows();
+  p.heads = heads;
+  p.q = q.data();
+  p.kv = kv.data();
+  p.kv_norm = norm.data();
+  p.eps = 1e-6f;
+  p.compressed_rope = compressed;
+  p.window = window.For(step);
+  LaunchStep(step, kSm12xQkvPrepare, p);
+  window.Finish();
+  Rows out;
+  q.Read(out);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const SequenceRows& s = step.host(i);
+    for (int64_t at = s.first_position; at < s.first_position + s.rows; ++at) {
+      window.Read(s.window_blocks, at, out[{pieces[i].sequence, at}]);
+      window.Erase(s.window_blocks, at);
+    }
+  }
+  REQUIRE(window.AllPoison());
+  return out;
+}
+
+TEST_CASE("sm12x qkv_prepare equals the reference and keeps the row rule") {
+  for (const bool compressed : {false, true}) {
+    for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+      RequireClose(RunQkvPrepare(On::kCuda, kBatch, kPlain, 4, compressed, format),
+                   RunQkvPrepare(On::kReference, kBatch, kPlain, 4, compressed, format), 0.9999,
+                   0.07);
+    }
+  }
+  RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+    return RunQkvPrepare(on, pieces, layout, 3, true, RowFormat::kPacked);
+  });
+}
+
+Rows RunIndexQuery(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads) {
+  CudaStep step(on, pieces, layout);
+  CudaTensor q(step, 21, heads * 128);
+  IndexQueryParams p;
+  p.step = step.Rows();
+  p.heads = heads;
+  p.q = q.data();
+  LaunchStep(step, kSm12xIndexQuery, p);
+  Rows out;
+  q.Read(out);
+  return out;
+}
+
+TEST_CASE("sm12x index_query equals the reference and keeps the row rule") {
+  RequireClose(RunIndexQuery(On::kCuda, kBatch, kPlain, 8),
+               RunIndexQuery(On::kReference, kBatch, kPlain, 8), 0.9999, 0.5);
+  RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+    return RunIndexQuery(on, pieces, layout, 3);
+  });
+}
+
+// Positions at and around the ends of groups, where the tests save states inside steps.
+constexpr int64_t kSavePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63,  64,  126,
+                                      127, 128, 129, 130, 255, 256, 257, 259, 260, 261, 299};
+
+// Runs `steps` one after the other, each step's last states the next one's old states; gives the
+// rows of all groups (key: sequence, group), the last states (key: sequence, -1) and those saved
+// after kSavePositions (key: sequence, -1 - position).
+struct CompressedRows {
+  Rows rows, states;
+};
+
+CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps, int ratio,
+                             bool index_keys, Layout layout,
+                             RowFormat format = RowFormat::kPacked) {
+  constexpr int64_t kOffset = 48;  // floats
+  CompressKvParams p;
+  p.ratio = ratio;
+  p.index_keys = index_keys;
+  p.eps = 1e-6f;
+  p.state_offset_bytes = kOffset * 4;
+  const int64_t dim = p.dim(), width = p.width();
+  const int64_t floats = CompressorStateFloats(ratio, dim), slot = kOffset + floats;
+  std::vector<float> ape_values;
+  for (int64_t i = 0; i < ratio * width; ++i) ape_values.push_back(Value(31, 0, 0, i));
+  CompressedRows out;
+  std::map<int, std::vector<float>> states;
+  for (const std::vector<Piece>& pieces : steps) {
+    ++layout.seed;
+    CudaStep step(on, pieces, layout);
+    CudaPool pool(step, kGroupBlockTokens / ratio, dim,
+                  index_keys ? IndexKeyFormat(format) : format);
+    CudaArray<float> ape(step, ape_values);
+    CudaArray<uint16_t> norm(step, NormWeights(32, dim));
+    p.ape = ape.data();
+    p.norm = norm.data();
+    std::vector<float> k_values, z_values;
+    for (int64_t r = 0; r < step.rows(); ++r) {
+      for (int64_t i = 0; i < width; ++i) {
+        const bool padding = r >= step.real_rows();
+        const float z = padding ? NAN : Value(34, step.sequence(r), step.position(r), i);
+        const float k = padding ? NAN : Value(33, step.sequence(r), step.position(r), i);
+        k_values.push_back(k + 0.01f * z);  // not bf16 numbers
+        z_values.push_back(3 * z);
+      }
+    }
+    CudaArray<float> k(step, k_values), z(step, z_values);
+    p.k = k.data();
+    p.z = z.data();
+    // All states of the step lie one after the other: of each sequence, the old one and its saves.
+    std::vector<std::vector<int64_t>> save_rows;
+    std::vector<float> memory;
+    constexpr uint32_t kPoisonWord = 0xfdfdfdfdu;
+    const auto poison = std::bit_cast<float>(kPoisonWord);
+    for (const Piece& piece : pieces) {
+      std::vector<int64_t>& rows = save_rows.emplace_back();
+      for (const int64_t position : kSavePositions) {
+        const int64_t row = position - piece.first;
+        if (row > 0 && row < piece.rows) rows.push_back(row);
+      }
+      rows.push_back(piece.rows);
+      const size_t begin = memory.size();
+      memory.resize(begin + (1 + rows.size()) * static_cast<size_t>(slot), poison);
+      const std::vector<float>& old = states[piece.sequence];
+      std::copy(old.begin(), old.end(), memory.begin() + static_cast<int64_t>(begin) + kOffset);
+    }
+    const std::vector<float> before = memory;
+    CudaArray<float> state_memory(step, memory);
+    auto* next = reinterpret_cast<std::byte*>(state_memory.data());
+    const auto take = [&] { return std::exchange(next, next + slot * 4); };
+    std::deque<std::vector<StateSave>> all_saves;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const std::byte* in = take();
+      std::vector<StateSave>& saves = all_saves.emplace_back();
+      for (const int64_t row : save_rows[i]) saves.push_back({static_cast<int32_t>(row), take()});
+      if (on == On::kReference) {
+        step.host(i).state_in = in;
+        step.host(i).saves = saves.data();
+        step.host(i).save_count = static_cast<int32_t>(saves.size());
+      } else {
+        step.device_states().push_back({in, saves});
+      }
+    }
+    p.step = step.Rows();
+    p.rows = pool.For(step);
+    LaunchStep(step, kSm12xCompressKv, p);
+    pool.Finish();
+    const std::vector<float>& after = state_memory.Finish();
+    int64_t at = 0;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const SequenceRows& s = step.host(i);
+      const int64_t end = s.first_position + s.rows;
+      for (int64_t g = s.first_position / ratio; g < VisibleGroups(end - 1, ratio); ++g) {
+        pool.Read(s.group_blocks, g, out.rows[{pieces[i].sequence, g}]);
+        pool.Erase(s.group_blocks, g);
+      }
+      // The old state, and what lies before a state, stays as it was.
+      REQUIRE(std::memcmp(after.data() + at, before.data() + at, static_cast<size_t>(slot) * 4) ==
+              0);
+      at += slot;
+      for (const int64_t row : save_rows[i]) {
+        REQUIRE(std::memcmp(after.data() + at, before.data() + at, kOffset * 4) == 0);
+        const std::vector<float> values(after.begin() + at + kOffset, after.begin() + at + slot);
+        at += slot;
+        const int64_t position = s.first_position + row;
+        if (std::count(std::begin(kSavePositions), std::end(kSavePositions), position) != 0) {
+          out.states[{pieces[i].sequence, -1 - position}] = values;
+        }
+        out.states[{pieces[i].sequence, -1}] = states[pieces[i].sequence] = values;
+      }
+    }
+    REQUIRE(pool.AllPoison());
+  }
+  return out;
+}
+
+void RequireSameRows(const CompressedRows& got, const CompressedRows& want) {
+  RequireSame(got.rows, want.rows);
+  RequireSame(got.states, want.states);
+}
+
+TEST_CASE("sm12x compress_kv equals the reference; chunks and saves change no bit") {
+  const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
+  const std::vector<std::vector<Piece>> chunks = {
+      {{0, 0, 1}, {1, 0, 1}},
+      {{0, 1, 2}, {2, 0, 2}},
+      {{0, 3, 1}, {4, 0, 7}},
+      {{0, 4, 3}},
+      {{0, 7, 57}},
+      {{3, 0, 127}, {0, 64, 62}, {2, 2, 1}},
+      {{0, 126, 1}, {3, 127, 1}},
+      {{0, 127, 1}},
+      {{0, 128, 129}, {4, 7, 254}},
+      {{0, 257, 43}},
+  };
+  std::vector<std::vector<Piece>> decode;
+  for (int64_t t = 0; t < 140; ++t) {
+    auto& step = decode.emplace_back();
+    for (const Piece& piece : whole) {
+      if (t < piece.rows) step.push_back({piece.sequence, t, 1});
+    }
+  }
+  decode.push_back({{0, 140, 160}, {4, 140, 121}});
+  for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
+    INFO("ratio " << ratio << ", index keys " << index_keys);
+    const CompressedRows one = RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPlain);
+    for (const auto& [key, row] : one.states) {
+      for (const float v : row) REQUIRE(std::isfinite(v));
+    }
+    RequireSameRows(RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPadded), one);
+    RequireSameRows(RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kFar), one);
+    RequireSameRows(RunCompressKv(On::kCuda, chunks, ratio, index_keys, kPadded), one);
+    RequireSameRows(RunCompressKv(On::kCuda, decode, ratio, index_keys, kPlain), one);
+    for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+      const CompressedRows got =
+          RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPlain, format);
+      const CompressedRows want =
+          RunCompressKv(On::kReference, {whole}, ratio, index_keys, kPlain, format);
+      RequireClose(got.rows, want.rows, 0.999, index_keys ? 0.5 : 0.07);
+      RequireClose(got.states, want.states, 0.9, 2e-6);
+    }
+  }
+}
+
+std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
+  const int64_t visible = VisibleGroups(position, 4);
+  std::vector<std::pair<uint64_t, int32_t>> order;
+  for (int32_t g = 0; g < visible; ++g) {
+    order.emplace_back(Hash(static_cast<uint64_t>(sequence * 100000 + position * 977 + g)), g);
+  }
+  std::sort(order.begin(), order.end());
+  order.resize(std::min(order.size(), static_cast<size_t>(topk)));
+  std::vector<int32_t> out;
+  for (const auto& [hash, g] : order) out.push_back(g);
+  std::sort(out.begin(), out.end());
+  out.resize(static_cast<size_t>(topk), -1);
+  return out;
+}
+
+struct Attention {
+  int ratio = 0, heads = 4, topk = 24;
+  bool in_place = false;
+  float sink_shift = 0, q_scale = 1;
+  int64_t window_begin = 0;
+  RowFormat format = RowFormat::kPacked;
+};
+
+Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& layout,
+                        const Attention& how) {
+  CudaStep step(on, pieces, layout);
+  CudaPool window(step, 64, 512, how.format);
+  CudaPool groups(step, how.ratio == 0 ? 1 : kGroupBlockTokens / how.ratio, 512, how.format);
+  std::vector<int32_t> selections;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    SequenceRows& s = step.host(i);
+    const int64_t end = s.first_position + s.rows;
+    window.Fill(s.window_blocks, 41, pieces[i].sequence,
+                std::max(how.window_begin, s.first_position - 127), end);
+    s.window_begin = how.window_begin;
+    if (how.ratio != 0) {
+      groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, how.ratio));
+    }
+    for (int64_t t = s.first_position; t < end; ++t) {
+      for (const int32_t g : TestSelection(pieces[i].sequence, t, how.topk))
+        selections.push_back(g);
+    }
+  }
+  // What padding rows have there must not be looked at.
+  selections.resize(static_cast<size_t>(step.rows() * how.topk), 0x7d7d7d7d);
+  CudaTensor q(step, 43, how.heads * 512), o(step, 0, how.heads * 512);
+  std::vector<float> sinks;
+  for (int h = 0; h < how.heads; ++h) sinks.push_back(Value(44, 0, 0, h) + how.sink_shift);
+  CudaArray<float> sink(step, sinks);
+  CudaArray<int32_t> selected(step, selections);
+  SparseAttentionParams p;
+  p.step = step.Rows();
+  p.heads = how.heads;
+  p.ratio = how.ratio;
+  p.q = q.data();
+  p.window = window.For(step);
+  if (how.ratio != 0) p.groups = groups.For(step);
+  if (how.ratio == 4) p.selected = selected.data();
+  p.topk = how.topk;
+  p.sink = sink.data();
+  p.softmax_scale = how.q_scale / std::sqrt(512.0f);
+  p.o = how.in_place ? q.data() : o.data();
+  LaunchStep(step, kSm12xSparseAttention, p);
+  Rows out;
+  (how.in_place ? q : o).Read(out);
+  return out;
+}
+
+TEST_CASE("sm12x sparse_attention equals the reference") {
+  for (const int ratio : {0, 4, 128}) {
+    for (const int heads : {1, 4, 16, 20}) {
+      INFO("ratio " << ratio << ", heads " << heads);
+      const Attention how{.ratio = ratio, .heads = heads};
+      const Rows got = RunSparseAttention(On::kCuda, kBatch, kPlain, how);
+      RequireClose(got, RunSparseAttention(On::kReference, kBatch, kPlain, how), 0.9998, 0.01);
+      Attention other = how;
+      other.in_place = true;
+      other.format = RowFormat::kBf16;
+      RequireSame(RunSparseAttention(On::kCuda, kBatch, kPadded, other), got);
+    }
+  }
+  // A sink far above and far below all scores; scores that leave few rows any weight.
+  for (const auto& [shift, scale] : {std::pair{60.0f, 1.0f}, {-1000.0f, 1.0f}, {0.0f, 12.0f}}) {
+    INFO("sink " << shift << ", scale " << scale);
+    const Attention how{.ratio = 4, .sink_shift = shift, .q_scale = scale};
+    RequireClose(RunSparseAttention(On::kCuda, kBatch, kPlain, how),
+                 RunSparseAttention(On::kReference, kBatch, kPlain, how), 0.9998, 0.01);
+  }
+}
+
+TEST_CASE("sm12x sparse_attention keeps the row rule, few rows and many") {
+  for (const int ratio : {0, 4, 128}) {
+    for (const int heads : {5, 64}) {
+      INFO("ratio " << ratio << ", heads " << heads);
+      RequireRowRule([&](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+        return RunSparseAttention(on, pieces, layout,
+                                  {.ratio = ratio, .heads = heads, .topk = 512});
+      });
+    }
+  }
+}
+
+TEST_CASE("sm12x sparse_attention sees no window row below its sequence's first") {
+  const std::vector<Piece> late = {{0, 1, 6}, {1, 100, 80}, {2, 1, 1}},
+                           few = {{0, 1, 6}, {2, 1, 1}};
+  const Attention how{.window_begin = 1};
+  for (const std::vector<Piece>& pieces : {late, few}) {
+    const Rows got = RunSparseAttention(On::kCuda, pieces, kPlain, how);
+    RequireClose(got, RunSparseAttention(On::kReference, pieces, kPlain, how), 0.9998, 0.01);
+    const Rows all = RunSparseAttention(On::kCuda, pieces, kPlain, Attention{});
+    REQUIRE_FALSE(SameBits(got.at({2, 1}), all.at({2, 1})));
+    if (pieces.size() < 3) continue;
+    // A window that the first row does not reach into is the same with and without that row.
+    REQUIRE(SameBits(got.at({1, 128}), all.at({1, 128})));
+    REQUIRE_FALSE(SameBits(got.at({1, 127}), all.at({1, 127})));
+  }
+}
+
+// The rounding of P to parts, the order of sums and the exponentials leave less than this.
+TEST_CASE("sm12x sparse_attention seldom rounds apart from exact sums") {
+  const std::vector<Piece> pieces = {{0, 2046, 20}, {1, 700, 10}};
+  const Attention how{.ratio = 4, .heads = 16, .topk = 512};
+  const Rows got = RunSparseAttention(On::kCuda, pieces, kPlain, how);
+  const Rows want = RunSparseAttention(On::kReference, pieces, kPlain, how);
+  RequireClose(got, want, 0.9995, 0.01);
+}
+
+}  // namespace
+}  // namespace dsv4::test

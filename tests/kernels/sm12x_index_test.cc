@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend's index_score_topk: the highest scores by sums in double, exactly the lowest of
+// equals, at lengths around every border of its plan up to a context of a million tokens; and the
+// row rule.
+#include <cmath>
+#include <limits>
+
+#include "lib/tensor/quant_format.h"
+#include "tests/kernels/cuda_step.h"
+
+namespace dsv4::test {
+namespace {
+
+// The keys of one row's groups in memory of their own: random codes and scales, or `kinds`
+// different keys over and over.
+struct Keys {
+  Keys(int64_t groups, uint64_t seed, int kinds) {
+    const int64_t blocks = (groups + 63) / 64;
+    pool = RowPool::Of(nullptr, RowFormat::kIndexFp4, 128, 64);
+    memory.resize(static_cast<size_t>(blocks * pool.block_stride_bytes));
+    pool.base = reinterpret_cast<std::byte*>(memory.data());
+    for (int32_t b = 0; b < blocks; ++b) table.push_back(b);
+    std::mt19937_64 random(seed);
+    std::shuffle(table.begin(), table.end(), random);
+    for (int64_t g = 0; g < blocks * 64; ++g) {
+      const uint64_t kind =
+          kinds > 0 ? Hash(seed + static_cast<uint64_t>(g)) % kinds : static_cast<uint64_t>(g);
+      auto* data = reinterpret_cast<uint8_t*>(pool.Row(table[g / 64], g % 64));
+      auto* scales = reinterpret_cast<uint8_t*>(pool.Scales(table[g / 64], g % 64));
+      for (uint64_t i = 0; i < 8; ++i) {
+        const uint64_t bits = Hash(seed * 77 + kind * 8 + i);
+        std::memcpy(data + 8 * i, &bits, 8);
+        if (i < 4) scales[i] = static_cast<uint8_t>(124 + bits % 5);
+      }
+    }
+  }
+  std::vector<unsigned char> memory;
+  std::vector<int32_t> table;
+  RowPool pool;
+};
+
+// A step of rows at positions first .. first + rows - 1 of one sequence.
+struct IndexStep {
+  int heads, topk;
+  int64_t first;
+  int32_t rows;
+  int64_t max_position;
+  uint64_t seed = 1;
+  int kinds = 0;
+};
+
+struct IndexRun {
+  std::vector<std::vector<double>> scores;  // of each row
+  std::vector<int32_t> selected;            // [rows, topk]
+};
+
+IndexRun RunIndex(const IndexStep& how, const Keys& keys, bool truth) {
+  std::vector<uint16_t> q, weights;
+  std::vector<int64_t> positions;
+  for (int32_t r = 0; r < how.rows; ++r) {
+    positions.push_back(how.first + r);
+    // As index_query leaves them: e2m1 times powers of two.
+    for (int64_t i = 0; i < int64_t{how.heads} * 128; ++i) {
+      const uint64_t h =
+          Hash(how.seed * 1000003 + static_cast<uint64_t>(positions.back() * 16384 + i));
+      q.push_back(FloatToBf16(E2M1ToFloat(static_cast<uint8_t>(h & 15)) *
+                              std::ldexp(1.0f, static_cast<int>(i / 32 % 4) - 2)));
+    }
+    for (int h = 0; h < how.heads; ++h) {
+      weights.push_back(FloatToBf16(Value(53, 0, positions.back(), h)));
+    }
+  }
+  SequenceRows s;
+  s.rows = how.rows;
+  s.first_position = how.first;
+  DeviceCopy<int32_t> table(keys.table), sequence_of(std::vector<int32_t>(positions.size(), 0));
+  DeviceCopy<int64_t> device_positions(positions);
+  s.group_blocks = table.data();
+  DeviceCopy<SequenceRows> sequences(std::vector<SequenceRows>{s});
+  DeviceCopy<unsigned char> memory(keys.memory);
+  DeviceCopy<uint16_t> device_q(q), device_weights(weights);
+  DeviceCopy<int32_t> selected(int64_t{how.rows} * how.topk);
+  StepRows step;
+  step.rows = how.rows;
+  step.sequence_count = 1;
+  step.sequences = sequences.data();
+  step.sequence_of = sequence_of.data();
+  step.positions = device_positions.data();
+  step.max_position = how.max_position;
+  IndexScoreTopkParams p;
+  p.step = &step;
+  p.heads = how.heads;
+  p.topk = how.topk;
+  p.q = device_q.data();
+  p.weights = device_weights.data();
+  p.weight_scale = 0.03125f;
+  p.keys = keys.pool;
+  p.keys.base = reinterpret_cast<std::byte*>(memory.data());
+  p.selected = selected.data();
+  ReplayOnCuda(kSm12xIndexScoreTopk, p);
+  REQUIRE(selected.Intact());
+  IndexRun out;
+  out.selected = selected.Download();
+  if (!truth) return out;
+  for (int32_t r = 0; r < how.rows; ++r) {
+    std::vector<double>& scores = out.scores.emplace_back();
+    float key[128];
+    for (int64_t g = 0; g < VisibleGroups(positions[static_cast<size_t>(r)], 4); ++g) {
+      reference::LoadRow(keys.pool, keys.table[static_cast<size_t>(g / 64)], g % 64, key);
+      double score = 0;
+      for (int h = 0; h < how.heads; ++h) {
+        const size_t row = static_cast<size_t>(r) * static_cast<size_t>(how.heads) + h;
+        double dot = 0;
+        for (size_t e = 0; e < 128; ++e) dot += double{Bf16ToFloat(q[row * 128 + e])} * key[e];
+        score += double{Bf16ToFloat(weights[row]) * 0.03125f} * std::max(0.0, dot);
+      }
+      scores.push_back(score);
+    }
+  }
+  return out;
+}
+
+// Ascending, in range, -1 behind; and no group that is left out scores higher than one that is in,
+// but by less than f32 sums can tell.
+void RequireTop(const std::vector<double>& scores, int topk, const int32_t* got) {
+  const auto visible = static_cast<int64_t>(scores.size());
+  const int64_t count = std::min<int64_t>(visible, topk);
+  double lowest = std::numeric_limits<double>::infinity(), magnitude = 0;
+  std::vector<bool> chosen(scores.size());
+  for (int64_t i = 0; i < topk; ++i) {
+    INFO("place " << i << ": " << got[i]);
+    if (i >= count) {
+      REQUIRE(got[i] == -1);
+      continue;
+    }
+    REQUIRE((got[i] >= 0 && got[i] < visible && (i == 0 || got[i] > got[i - 1])));
+    chosen[static_cast<size_t>(got[i])] = true;
+    lowest = std::min(lowest, scores[static_cast<size_t>(got[i])]);
+  }
+  for (const double s : scores) magnitude = std::max(magnitude, std::abs(s));
+  for (size_t g = 0; g < scores.size(); ++g) {
+    if (!chosen[g] && !(scores[g] <= lowest + 2e-6 * magnitude)) {
+      INFO("group " << g << " of score " << scores[g] << ", lowest selected " << lowest);
+      REQUIRE(false);
+    }
+  }
+}
+
+void RequireTop(const IndexStep& how, const IndexRun& run) {
+  for (int32_t r = 0; r < how.rows; ++r) {
+    INFO("position " << how.first + r << ", heads " << how.heads << ", topk " << how.topk);
+    RequireTop(run.scores[static_cast<size_t>(r)], how.topk,
+               run.selected.data() + int64_t{r} * how.topk);
+  }
+}
+
+TEST_CASE("sm12x index_score_topk selects the highest scores") {
+  const Keys keys(6000, 1, 0);
+  for (const int heads : {1, 8, 11, 64, 128}) {
+    for (const int topk : {1, 64, 512}) {
+      // Nothing visible, less than topk, as much, one more.
+      for (const IndexStep& how :
+           {IndexStep{heads, topk, 0, 9, 24000}, IndexStep{heads, topk, 4 * topk - 3, 12, 24000},
+            IndexStep{heads, topk, 5000, 2, 24000}}) {
+        RequireTop(how, RunIndex(how, keys, true));
+      }
+    }
+  }
+  // Around 4,096 groups, where more keys go to a thread.
+  const IndexStep border{4, 512, 4 * 4096 - 4, 12, 24000};
+  RequireTop(border, RunIndex(border, keys, true));
+}
+
+TEST_CASE("sm12x index_score_topk selects from slices of a long context") {
+  const int64_t groups = 262144;
+  const Keys keys(groups, 2, 0);
+  for (const int64_t visible :
+       {int64_t{16383}, int64_t{16384}, int64_t{16385}, int64_t{40000}, groups}) {
+    const IndexStep how{2, 512, 4 * visible - 1, 1, 4 * groups};
+    RequireTop(how, RunIndex(how, keys, true));
+  }
+}
+
+// All scores are exact: small integers times powers of two, one head.
+TEST_CASE("sm12x index_score_topk selects the lowest of equal scores") {
+  for (const int64_t visible : {700, 5000, 40000}) {
+    for (const int kinds : {1, 3, 40}) {
+      const Keys keys(visible, 3, kinds);
+      const IndexStep how{1, 512, 4 * visible - 1, 1, 4 * visible + 4, 5, kinds};
+      const IndexRun run = RunIndex(how, keys, true);
+      const std::vector<double>& scores = run.scores[0];
+      std::vector<int32_t> want(scores.size());
+      for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<int32_t>(i);
+      std::stable_sort(want.begin(), want.end(), [&](int32_t a, int32_t b) {
+        return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+      });
+      want.resize(512);
+      std::sort(want.begin(), want.end());
+      INFO(visible << " groups of " << kinds << " kinds");
+      REQUIRE(run.selected == want);
+    }
+  }
+}
+
+TEST_CASE("sm12x index_score_topk keeps the row rule") {
+  const Keys keys(6000, 4, 0);
+  const IndexStep whole{64, 512, 20000, 192, 24000};
+  const IndexRun all = RunIndex(whole, keys, false);
+  for (const auto& [first, rows] : {std::pair{20000, 1}, {20001, 3}, {20100, 65}, {20191, 1}}) {
+    // Another bound of positions, and with it another plan.
+    for (const int64_t max_position : {24000, 100000, 1048576}) {
+      const IndexRun part = RunIndex({64, 512, first, rows, max_position}, keys, false);
+      const auto begin = all.selected.begin() + (first - 20000) * 512;
+      REQUIRE(part.selected == std::vector<int32_t>(begin, begin + rows * 512));
+    }
+  }
+}
+
+// A step of several sequences with padding: the same groups as each sequence alone has.
+TEST_CASE("sm12x index_score_topk keeps sequences apart") {
+  const auto run = [](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+    CudaStep step(on, pieces, layout);
+    CudaPool keys(step, 64, 128, RowFormat::kIndexFp4);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const SequenceRows& s = step.host(i);
+      keys.Fill(s.group_blocks, 51, pieces[i].sequence, 0,
+                VisibleGroups(s.first_position + s.rows - 1, 4));
+    }
+    constexpr int kHeads = 8, kTopk = 24;
+    CudaTensor q(step, 52, kHeads * 128), weights(step, 53, kHeads);
+    CudaArray<int32_t> selected(
+        step, std::vector<int32_t>(static_cast<size_t>(step.rows() * kTopk), -77));
+    IndexScoreTopkParams p;
+    p.step = step.Rows();
+    p.heads = kHeads;
+    p.topk = kTopk;
+    p.q = q.data();
+    p.weights = weights.data();
+    p.weight_scale = 0.03f;
+    p.keys = keys.For(step);
+    p.selected = selected.data();
+    LaunchStep(step, kSm12xIndexScoreTopk, p);
+    const std::vector<int32_t>& values = selected.Finish();
+    Rows out;
+    for (int64_t r = 0; r < step.real_rows(); ++r) {
+      std::vector<float>& row = out[{step.sequence(r), step.position(r)}];
+      row.assign(values.begin() + r * kTopk, values.begin() + (r + 1) * kTopk);
+    }
+    return out;
+  };
+  const std::vector<Piece> pieces = {
+      {0, 0, 7}, {1, 250, 10}, {2, 2047, 6}, {3, 95, 9}, {4, 511, 1}};
+  const Rows got = run(On::kCuda, pieces, {.seed = 1, .padding_rows = 5, .padding_sequences = 1});
+  // Scores of full f32 sums order these few groups as double sums do.
+  RequireSame(got, run(On::kReference, pieces, {.seed = 2}));
+  for (const Piece& piece : pieces) {
+    for (const auto& [key, row] :
+         run(On::kCuda, {piece},
+             {.seed = 3, .first_block = 2200, .gap_bytes = 1 << 20, .blocks = 64})) {
+      REQUIRE(SameBits(row, got.at(key)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dsv4::test

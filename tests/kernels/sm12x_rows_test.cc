@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend's rope_table and copy_rows.
+#include <cmath>
+
+#include "kernels/op/dense.h"
+#include "tests/kernels/cuda_step.h"
+
+namespace dsv4::test {
+namespace {
+
+TEST_CASE("sm12x rope_table is cos and sin of the f32 angle, correctly rounded") {
+  std::vector<int64_t> positions = {0,   1,   2,   3,     4,     5,       127,
+                                    128, 255, 999, 16383, 65535, 1048575, 1048574};
+  for (uint64_t i = 0; i < 500; ++i) positions.push_back(static_cast<int64_t>(Hash(i) % 1048576));
+  const auto rows = static_cast<int32_t>(positions.size());
+  DeviceCopy<int64_t> device_positions(positions);
+  std::vector<DeviceCopy<float>> tables;
+  for (int i = 0; i < 4; ++i) tables.emplace_back(int64_t{rows} * 64);
+  RopeTableParams p;
+  p.rows = rows;
+  p.positions = device_positions.data();
+  FillRopeFrequencies(10000, 0, 0, 0, 0, p.frequencies.window);
+  FillRopeFrequencies(160000, 16, 65536, 32, 1, p.frequencies.compressed);
+  p.out = {tables[0].data(), tables[1].data(), tables[2].data(), tables[3].data()};
+  ReplayOnCuda(kSm12xRopeTable, p);
+  std::vector<std::vector<float>> values;
+  for (const auto& table : tables) {
+    REQUIRE(table.Intact());
+    values.push_back(table.Download());
+  }
+  const auto check = [&](size_t table, int64_t row, int64_t position, const float* frequencies) {
+    for (int64_t i = 0; i < 32; ++i) {
+      const double angle = static_cast<double>(static_cast<float>(position) * frequencies[i]);
+      INFO("table " << table << ", position " << position << ", pair " << i);
+      const float* out = values[table].data() + row * 64;
+      REQUIRE(out[i] == static_cast<float>(std::cos(angle)));
+      REQUIRE(out[32 + i] == static_cast<float>(std::sin(angle)));
+    }
+  };
+  const auto untouched = [&](size_t table, int64_t row) {
+    for (int64_t i = 0; i < 64; ++i) {
+      REQUIRE(std::bit_cast<uint32_t>(values[table][static_cast<size_t>(row * 64 + i)]) ==
+              0xfdfdfdfdu);
+    }
+  };
+  for (int32_t r = 0; r < rows; ++r) {
+    const int64_t t = positions[static_cast<size_t>(r)];
+    check(0, r, t, p.frequencies.window);
+    check(1, r, t, p.frequencies.compressed);
+    if (t % 4 == 3) {
+      check(2, r, t - 3, p.frequencies.compressed);
+    } else {
+      untouched(2, r);
+    }
+    if (t % 128 == 127) {
+      check(3, r, t - 127, p.frequencies.compressed);
+    } else {
+      untouched(3, r);
+    }
+  }
+}
+
+TEST_CASE("sm12x copy_rows copies rows of any length and alignment") {
+  for (const int64_t bytes : {1, 2, 15, 16, 17, 4096, 4100, 100003}) {
+    for (const int64_t offset : {0, 1, 2, 16}) {
+      constexpr int64_t kRows = 5;
+      const int64_t stride = (bytes + 47) / 16 * 16;
+      std::vector<unsigned char> values(static_cast<size_t>(kRows * stride));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned char>(Hash(i));
+      DeviceCopy<unsigned char> source(values), target(kRows * stride);
+      std::vector<const std::byte*> from;
+      std::vector<std::byte*> to;
+      for (int64_t r = 0; r < kRows; ++r) {
+        from.push_back(reinterpret_cast<const std::byte*>(source.data()) +
+                       (kRows - 1 - r) * stride + offset);
+        to.push_back(reinterpret_cast<std::byte*>(target.data()) + r * stride + offset);
+      }
+      DeviceCopy<const std::byte*> device_from(from);
+      DeviceCopy<std::byte*> device_to(to);
+      CopyRowsParams p;
+      p.rows = kRows;
+      p.row_bytes = bytes;
+      p.from = device_from.data();
+      p.to = device_to.data();
+      ReplayOnCuda(kSm12xCopyRows, p);
+      REQUIRE(target.Intact());
+      std::vector<unsigned char> want(values.size(), kCudaPoison);
+      for (int64_t r = 0; r < kRows; ++r) {
+        std::copy_n(values.begin() + (kRows - 1 - r) * stride + offset, bytes,
+                    want.begin() + r * stride + offset);
+      }
+      INFO(bytes << " bytes at offset " << offset);
+      REQUIRE(target.Download() == want);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dsv4::test
