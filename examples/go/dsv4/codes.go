@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dsv4
+
+// #include <dsv4/dsv4.h>
+import "C"
+
+// Code is what kind of failure an Error is: errors.Is(err, dsv4.NotFound).
+type Code int32
+
+const (
+	OK                Code = C.DSV4_OK
+	InvalidArgument   Code = C.DSV4_ERR_INVALID_ARGUMENT
+	NotFound          Code = C.DSV4_ERR_NOT_FOUND
+	IO                Code = C.DSV4_ERR_IO
+	Corrupt           Code = C.DSV4_ERR_CORRUPT
+	Unsupported       Code = C.DSV4_ERR_UNSUPPORTED
+	OutOfHostMemory   Code = C.DSV4_ERR_OUT_OF_HOST_MEMORY
+	OutOfDeviceMemory Code = C.DSV4_ERR_OUT_OF_DEVICE_MEMORY
+	ContextFull       Code = C.DSV4_ERR_CONTEXT_FULL
+	OutOfBlocks       Code = C.DSV4_ERR_OUT_OF_BLOCKS
+	Cancelled         Code = C.DSV4_ERR_CANCELLED
+	Busy              Code = C.DSV4_ERR_BUSY
+	DeviceLost        Code = C.DSV4_ERR_DEVICE_LOST
+	VersionMismatch   Code = C.DSV4_ERR_VERSION_MISMATCH
+	Internal          Code = C.DSV4_ERR_INTERNAL
+)
+
+// Error returns the code's name, as in "NOT_FOUND".
+func (c Code) Error() string { return C.GoString(C.dsv4_status_name(C.dsv4_status(c))) }
+
+// Backend is what computes.
+type Backend int32
+
+const (
+	BackendAuto      Backend = C.DSV4_BACKEND_AUTO
+	BackendCPU       Backend = C.DSV4_BACKEND_CPU
+	BackendReference Backend = C.DSV4_BACKEND_REFERENCE
+)
+
+// Numerics is where results are rounded.
+type Numerics int32
+
+const (
+	NumericsPublished Numerics = C.DSV4_NUMERICS_PUBLISHED
+	NumericsFP32      Numerics = C.DSV4_NUMERICS_FP32
+	NumericsExact     Numerics = C.DSV4_NUMERICS_EXACT
+)
+
+// CacheFormat is how rows of the cache are stored.
+type CacheFormat int32
+
+const (
+	CacheAuto         CacheFormat = C.DSV4_CACHE_AUTO
+	CachePacked       CacheFormat = C.DSV4_CACHE_PACKED
+	CacheBF16         CacheFormat = C.DSV4_CACHE_BF16
+	CacheFP8PerTensor CacheFormat = C.DSV4_CACHE_FP8_PER_TENSOR
+	CacheF32          CacheFormat = C.DSV4_CACHE_F32
+)
+
+// ProgressPhase is what a Progress is of.
+type ProgressPhase int32
+
+const (
+	ProgressLoad    ProgressPhase = C.DSV4_PROGRESS_LOAD
+	ProgressPrefill ProgressPhase = C.DSV4_PROGRESS_PREFILL
+	ProgressSave    ProgressPhase = C.DSV4_PROGRESS_SAVE
+	ProgressRestore ProgressPhase = C.DSV4_PROGRESS_RESTORE
+)
+
+// ProgressUnit is what a Progress counts.
+type ProgressUnit int32
+
+const (
+	UnitBytes  ProgressUnit = C.DSV4_UNIT_BYTES
+	UnitTokens ProgressUnit = C.DSV4_UNIT_TOKENS
+)
+
+// LogLevel is how much a line of the log matters.
+type LogLevel int32
+
+const (
+	LogError   LogLevel = C.DSV4_LOG_ERROR
+	LogWarning LogLevel = C.DSV4_LOG_WARNING
+	LogInfo    LogLevel = C.DSV4_LOG_INFO
+)
+
+// Role is who speaks.
+type Role int32
+
+const (
+	RoleSystem         Role = C.DSV4_ROLE_SYSTEM
+	RoleUser           Role = C.DSV4_ROLE_USER
+	RoleAssistant      Role = C.DSV4_ROLE_ASSISTANT
+	RoleTool           Role = C.DSV4_ROLE_TOOL
+	RoleLatestReminder Role = C.DSV4_ROLE_LATEST_REMINDER
+	RoleDeveloper      Role = C.DSV4_ROLE_DEVELOPER
+)
+
+// ThinkingMode is whether the model reasons before it answers.
+type ThinkingMode int32
+
+const (
+	ThinkingOff  ThinkingMode = C.DSV4_THINKING_OFF
+	ThinkingHigh ThinkingMode = C.DSV4_THINKING_HIGH
+	ThinkingMax  ThinkingMode = C.DSV4_THINKING_MAX
+)
+
+// EventType is what a piece of a completion is.
+type EventType int32
+
+const (
+	EventReasoning         EventType = C.DSV4_PARSER_REASONING
+	EventText              EventType = C.DSV4_PARSER_TEXT
+	EventToolCallStart     EventType = C.DSV4_PARSER_TOOL_CALL_START
+	EventToolCallArguments EventType = C.DSV4_PARSER_TOOL_CALL_ARGUMENTS
+	EventToolCallEnd       EventType = C.DSV4_PARSER_TOOL_CALL_END
+	EventMalformed         EventType = C.DSV4_PARSER_MALFORMED
+	EventEnd               EventType = C.DSV4_PARSER_END
+)
+
+// Finish is why a turn ended; FinishNone while it goes on.
+type Finish int32
+
+const (
+	FinishNone        Finish = C.DSV4_FINISH_NONE
+	FinishStop        Finish = C.DSV4_FINISH_STOP
+	FinishLength      Finish = C.DSV4_FINISH_LENGTH
+	FinishContextFull Finish = C.DSV4_FINISH_CONTEXT_FULL
+	FinishToolCall    Finish = C.DSV4_FINISH_TOOL_CALL // of conversations
+	FinishCancelled   Finish = C.DSV4_FINISH_CANCELLED // of steps that failed, which are an Error here
+	FinishError       Finish = C.DSV4_FINISH_ERROR
+)
+
+// ReuseLimit is why a sync reused no more tokens.
+type ReuseLimit int32
+
+const (
+	ReuseAll             ReuseLimit = C.DSV4_REUSE_ALL
+	ReuseLastToken       ReuseLimit = C.DSV4_REUSE_LAST_TOKEN
+	ReuseDifferent       ReuseLimit = C.DSV4_REUSE_DIFFERENT
+	ReuseNoRestorePoint  ReuseLimit = C.DSV4_REUSE_NO_RESTORE_POINT
+	ReuseNotCached       ReuseLimit = C.DSV4_REUSE_NOT_CACHED
+	ReuseIncompleteBlock ReuseLimit = C.DSV4_REUSE_INCOMPLETE_BLOCK
+)
+
+// DraftStop is why a session drafts no more.
+type DraftStop int32
+
+const (
+	DraftStopNone        DraftStop = C.DSV4_DRAFT_STOP_NONE
+	DraftStopFewAccepted DraftStop = C.DSV4_DRAFT_STOP_FEW_ACCEPTED
+)

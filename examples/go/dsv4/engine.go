@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dsv4
+
+// #include <dsv4/dsv4.h>
+import "C"
+
+import (
+	"context"
+	"unsafe"
+)
+
+// EngineOptions is how a model is opened. 0 is the library's default, which Engine.Info tells.
+type EngineOptions struct {
+	Backend            Backend
+	Numerics           Numerics
+	Devices            []int32 // indices of the backend's devices; empty: its first
+	ContextTokens      int64   // longest session
+	CacheTokens        int64   // compressed rows of all sessions together
+	MaxSessions        int32   // open at a time
+	PrefillChunkTokens int32
+	Threads            int32
+	CacheFormat        CacheFormat
+	MaxDraftTokens     int32        // most that sessions may ask for
+	Progress           ProgressFunc // is told of the bytes loaded
+}
+
+func (o *EngineOptions) c(memory *arena) *C.dsv4_engine_options {
+	c := (*C.dsv4_engine_options)(memory.zeroed(C.sizeof_dsv4_engine_options))
+	c.struct_size = C.sizeof_dsv4_engine_options
+	if o == nil {
+		return c
+	}
+	c.backend = C.dsv4_backend(o.Backend)
+	c.numerics = C.dsv4_numerics(o.Numerics)
+	c.device_count = C.uint32_t(len(o.Devices))
+	c.devices = (*C.int32_t)(unsafe.Pointer(array(memory, o.Devices)))
+	c.context_tokens = C.int64_t(o.ContextTokens)
+	c.cache_tokens = C.int64_t(o.CacheTokens)
+	c.max_sessions = C.int32_t(o.MaxSessions)
+	c.prefill_chunk_tokens = C.int32_t(o.PrefillChunkTokens)
+	c.threads = C.int32_t(o.Threads)
+	c.cache_format = C.dsv4_cache_format(o.CacheFormat)
+	c.max_draft_tokens = C.int32_t(o.MaxDraftTokens)
+	return c
+}
+
+// EngineInfo is the effective configuration of an engine and its memory.
+type EngineInfo struct {
+	Backend            Backend
+	Numerics           Numerics
+	Threads            int32
+	ContextTokens      int64
+	CacheTokens        int64
+	MaxSessions        int32
+	PrefillChunkTokens int32
+	VocabSize          int32
+	HasTokenizer       bool
+	HasMTP             bool
+	BOSToken           int32
+	EOSToken           int32
+	Layers             int32
+	WeightBytes        uint64
+	CacheBytes         uint64
+	WorkspaceBytes     uint64
+	CacheFormat        CacheFormat
+	MaxDraftTokens     int32
+	CacheWindowBytes   uint64
+	CacheGroupBytes    uint64
+	CacheIndexBytes    uint64
+	CacheStateBytes    uint64
+}
+
+func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
+	return EngineInfo{
+		Backend:            Backend(c.backend),
+		Numerics:           Numerics(c.numerics),
+		Threads:            int32(c.threads),
+		ContextTokens:      int64(c.context_tokens),
+		CacheTokens:        int64(c.cache_tokens),
+		MaxSessions:        int32(c.max_sessions),
+		PrefillChunkTokens: int32(c.prefill_chunk_tokens),
+		VocabSize:          int32(c.vocab_size),
+		HasTokenizer:       c.has_tokenizer != 0,
+		HasMTP:             c.has_mtp != 0,
+		BOSToken:           int32(c.bos_token),
+		EOSToken:           int32(c.eos_token),
+		Layers:             int32(c.layers),
+		WeightBytes:        uint64(c.weight_bytes),
+		CacheBytes:         uint64(c.cache_bytes),
+		WorkspaceBytes:     uint64(c.workspace_bytes),
+		CacheFormat:        CacheFormat(c.cache_format),
+		MaxDraftTokens:     int32(c.max_draft_tokens),
+		CacheWindowBytes:   uint64(c.cache_window_bytes),
+		CacheGroupBytes:    uint64(c.cache_group_bytes),
+		CacheIndexBytes:    uint64(c.cache_index_bytes),
+		CacheStateBytes:    uint64(c.cache_state_bytes),
+	}
+}
+
+// EngineIdentity is what an engine's results were made on and of.
+type EngineIdentity struct {
+	Device       string
+	WeightFormat string
+	Fingerprint  string // tells checkpoints apart; saved sessions carry it
+}
+
+// Engine is one model in memory.
+type Engine struct {
+	handle
+	c *C.dsv4_engine
+}
+
+// Open opens the model folder path. options may be nil.
+func Open(ctx context.Context, path string, options *EngineOptions) (*Engine, error) {
+	if err := checkABI(); err != nil {
+		return nil, err
+	}
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return nil, err
+	}
+	cOptions := options.c(&memory)
+	var function ProgressFunc
+	if options != nil {
+		function = options.Progress
+	}
+	engine := &Engine{}
+	err = withProgress(ctx, function, func(progress C.dsv4_progress_fn, user unsafe.Pointer) error {
+		cOptions.progress, cOptions.progress_user = progress, user
+		return check(func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_engine_open(cPath, cOptions, &engine.c, failure)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	engine.handle = handle{what: "engine", free: func() { C.dsv4_engine_close(engine.c) }}
+	return engine, nil
+}
+
+// Plan returns what Open would say, and the exact bytes it would take, without loading weights.
+func Plan(path string, options *EngineOptions) (EngineInfo, error) {
+	if err := checkABI(); err != nil {
+		return EngineInfo{}, err
+	}
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return EngineInfo{}, err
+	}
+	info := C.dsv4_engine_info{struct_size: C.sizeof_dsv4_engine_info}
+	err = check(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_plan(cPath, options.c(&memory), &info, failure)
+	})
+	return newEngineInfo(&info), err
+}
+
+// Inspect describes a model folder as a JSON object, from the headers of its files.
+func Inspect(path string) (string, error) {
+	if err := checkABI(); err != nil {
+		return "", err
+	}
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return "", err
+	}
+	return fillText(4096, func(json *C.char, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_inspect(cPath, json, capacity, needed, failure)
+	})
+}
+
+// Close frees the engine; sessions keep what they need. Its tokenizer is closed with it.
+func (e *Engine) Close() { e.close(nil) }
+
+// use makes a call that other calls may run beside.
+func (e *Engine) use(call func(failure **C.dsv4_error) C.dsv4_status) error {
+	if err := e.acquire(false); err != nil {
+		return err
+	}
+	defer e.release()
+	return check(call)
+}
+
+// Info returns the effective configuration.
+func (e *Engine) Info() (EngineInfo, error) {
+	info := C.dsv4_engine_info{struct_size: C.sizeof_dsv4_engine_info}
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_get_info(e.c, &info, failure)
+	})
+	return newEngineInfo(&info), err
+}
+
+// Identity returns device, weight format and the checkpoint's fingerprint.
+func (e *Engine) Identity() (EngineIdentity, error) {
+	if err := e.acquire(false); err != nil {
+		return EngineIdentity{}, err
+	}
+	defer e.release()
+	identity := C.dsv4_engine_identity{struct_size: C.sizeof_dsv4_engine_identity}
+	err := check(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_get_identity(e.c, &identity, failure)
+	})
+	if err != nil {
+		return EngineIdentity{}, err
+	}
+	return EngineIdentity{
+		Device:       C.GoString(identity.device),
+		WeightFormat: C.GoString(identity.weight_format),
+		Fingerprint:  C.GoString(identity.fingerprint),
+	}, nil
+}
+
+// Sampling returns the model's own sampling parameters.
+func (e *Engine) Sampling() (Sampling, error) {
+	c := C.dsv4_sampling{struct_size: C.sizeof_dsv4_sampling}
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_sampling_init(e.c, &c, failure)
+	})
+	if err != nil {
+		return Sampling{}, err
+	}
+	return newSampling(&c), nil
+}
+
+// Tokenizer returns the engine's tokenizer, which is closed with the engine.
+func (e *Engine) Tokenizer() (*Tokenizer, error) {
+	var c *C.dsv4_tokenizer
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_tokenizer(e.c, &c, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Tokenizer{handle: &e.handle, c: c}, nil
+}
+
+// NewSession opens an empty session. options may be nil.
+func (e *Engine) NewSession(options *SessionOptions) (*Session, error) {
+	var memory arena
+	defer memory.free()
+	cOptions := options.c(&memory)
+	var session *C.dsv4_session
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_open(e.c, cOptions, &session, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newSession(session), nil
+}
+
+// NewConversation opens a session that knows its messages, perhaps none yet. Both options may be nil.
+func (e *Engine) NewConversation(messages []Message, options *SessionOptions,
+	chat *ChatOptions) (*Conversation, error) {
+	var memory arena
+	defer memory.free()
+	cMessages, count := memory.messages(messages)
+	cOptions, cChat := options.c(&memory), chat.c(&memory)
+	var session *C.dsv4_session
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_open_messages(e.c, cOptions, cMessages, count, cChat, &session, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Conversation{session: newSession(session)}, nil
+}
+
+// NewConversationJSON takes the messages as JSON in the form of OpenAI's chat API.
+func (e *Engine) NewConversationJSON(messages string, options *SessionOptions,
+	chat *ChatOptions) (*Conversation, error) {
+	var memory arena
+	defer memory.free()
+	json, length := memory.text(messages)
+	cOptions, cChat := options.c(&memory), chat.c(&memory)
+	var session *C.dsv4_session
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_open_json(e.c, cOptions, json, C.size_t(length), cChat, &session,
+			failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Conversation{session: newSession(session)}, nil
+}
+
+// StepResult is what Engine.Step did with one session.
+type StepResult struct {
+	Step Step
+	Err  error
+}
+
+// Step steps several sessions of this engine in one pass. Where a prompt is still pending the token
+// is -1: call again. A session's failure is its own; the error returned is of the call itself.
+func (e *Engine) Step(ctx context.Context, sessions ...*Session) ([]StepResult, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, cancelled(err)
+	}
+	if err := e.acquire(false); err != nil {
+		return nil, err
+	}
+	defer e.release()
+	var memory arena
+	defer memory.free()
+	count := len(sessions)
+	pointers := make([]*C.dsv4_session, count)
+	results := make([]*C.dsv4_step_result, count)
+	for i, session := range sessions {
+		if err := session.acquire(true); err != nil {
+			return nil, err
+		}
+		defer session.release()
+		pointers[i] = session.c
+		results[i] = (*C.dsv4_step_result)(memory.zeroed(C.sizeof_dsv4_step_result))
+		results[i].struct_size = C.sizeof_dsv4_step_result
+	}
+	statuses := make([]C.dsv4_status, count)
+	failures := make([]*C.dsv4_error, count)
+	cPointers, cResults := array(&memory, pointers), array(&memory, results)
+	unwatch := watch(ctx, pointers...)
+	err := check(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_step(e.c, cPointers, C.size_t(count), cResults, pointer(statuses),
+			pointer(failures), failure)
+	})
+	unwatch()
+	outcomes := make([]StepResult, count)
+	for i, session := range sessions {
+		var own error
+		if err == nil && statuses[i] != C.DSV4_OK {
+			own = takeError(statuses[i], failures[i])
+		}
+		// Of each session, also when another one's mask has panicked.
+		defer func(i int, session *Session) {
+			outcomes[i].Err = session.outcome(ctx, own)
+		}(i, session)
+		if err == nil && own == nil {
+			outcomes[i].Step = newStep(results[i])
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return outcomes, nil
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dsv4
+
+// #include <dsv4/dsv4.h>
+import "C"
+
+import (
+	"context"
+	"errors"
+	"time"
+	"unsafe"
+)
+
+// SessionOptions is how a session is opened.
+type SessionOptions struct {
+	Sampling  *Sampling // nil: the model's own
+	CacheSalt uint64    // the session shares prefixes with sessions of the same salt alone
+}
+
+func (o *SessionOptions) c(memory *arena) *C.dsv4_session_options {
+	c := (*C.dsv4_session_options)(memory.zeroed(C.sizeof_dsv4_session_options))
+	c.struct_size = C.sizeof_dsv4_session_options
+	if o != nil {
+		c.cache_salt = C.uint64_t(o.CacheSalt)
+		if o.Sampling != nil {
+			c.sampling = o.Sampling.c(memory)
+		}
+	}
+	return c
+}
+
+// SyncOptions is how Session.Sync is to keep log-probabilities of the prompt.
+type SyncOptions struct {
+	LogProbsCount int32 // how many of the most likely tokens at each position
+	LogProbsBegin int64 // from this position on; 0: none
+}
+
+// SyncResult is what a sync kept.
+type SyncResult struct {
+	CommonTokens      int64
+	ReusedTokens      int64
+	PendingTokens     int64 // left to prefill
+	PrefixCacheTokens int64
+	LimitPosition     int64
+	Limit             ReuseLimit
+}
+
+// Step is what one step added.
+type Step struct {
+	Token  int32 // -1: none yet, of Engine.Step alone
+	Finish Finish
+	Text   string // what became complete with this token
+}
+
+func newStep(c *C.dsv4_step_result) Step {
+	return Step{int32(c.token), Finish(c.finish), goText(c.text, C.uint64_t(c.text_length))}
+}
+
+// LogProbs are natural log-probabilities at one position.
+type LogProbs struct {
+	Token float32
+	Top   []TokenLogProb // the most likely tokens, most likely first
+}
+
+// TokenLogProb is one of LogProbs.Top.
+type TokenLogProb struct {
+	Token   int32
+	LogProb float32
+}
+
+// Stats is what a session holds, and what it did since the last sync.
+type Stats struct {
+	ContextTokens     int64
+	UsedTokens        int64
+	PromptTokens      int64
+	CachedTokens      int64
+	PrefilledTokens   int64
+	GeneratedTokens   int64
+	PrefillTime       time.Duration
+	DecodeTime        time.Duration
+	CacheBytes        uint64
+	PrefixCacheTokens int64
+	DraftedTokens     int64
+	AcceptedTokens    int64
+	DraftSteps        int64
+	AcceptanceLength  float64
+	FirstAcceptance   float64
+	DraftStop         DraftStop
+}
+
+// Session is one mutable timeline of tokens.
+type Session struct {
+	handle
+	c    *C.dsv4_session
+	mask userData // of *tokenMask
+}
+
+func newSession(c *C.dsv4_session) *Session {
+	session := &Session{c: c}
+	session.handle = handle{what: "session", free: func() {
+		C.dsv4_session_close(c)
+		session.mask.delete()
+	}}
+	return session
+}
+
+// Close frees the session; a call that runs is cancelled.
+func (s *Session) Close() { s.close(func() { C.dsv4_session_cancel(s.c) }) }
+
+// Cancel ends what another goroutine computes on the session. Harmless when nothing runs.
+func (s *Session) Cancel() { s.whileOpen(func() { C.dsv4_session_cancel(s.c) }) }
+
+// watch cancels the sessions when ctx ends, until the function that it returns has been called.
+func watch(ctx context.Context, sessions ...*C.dsv4_session) (unwatch func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	over, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+		}
+		for {
+			for _, session := range sessions {
+				C.dsv4_session_cancel(session)
+			}
+			// It does not count when the call has not begun yet.
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-gone
+	}
+}
+
+// outcome is that of a call on the session: see callback.outcome. A context that ended is a cause, too.
+func (s *Session) outcome(ctx context.Context, err error) error {
+	if s.mask.cell != nil {
+		err = s.mask.cell.Value().(*tokenMask).outcome(err)
+	}
+	var failure *Error
+	if errors.As(err, &failure) && failure.Code == Cancelled && failure.Cause == nil {
+		failure.Cause = ctx.Err()
+	}
+	return err
+}
+
+// compute makes a call that excludes others and that ctx can cancel; then copies its result.
+func (s *Session) compute(ctx context.Context, call func(failure **C.dsv4_error) C.dsv4_status,
+	copied func()) error {
+	if err := ctx.Err(); err != nil {
+		return cancelled(err)
+	}
+	if err := s.acquire(true); err != nil {
+		return err
+	}
+	defer s.release()
+	unwatch := watch(ctx, s.c)
+	err := check(call)
+	unwatch()
+	if err = s.outcome(ctx, err); err == nil {
+		copied()
+	}
+	return err
+}
+
+// change makes a call that excludes others and computes nothing.
+func (s *Session) change(call func(failure **C.dsv4_error) C.dsv4_status) error {
+	return s.compute(context.Background(), call, func() {})
+}
+
+// read makes a call that other readers may run beside; then copies its result.
+func (s *Session) read(call func(failure **C.dsv4_error) C.dsv4_status, copied func()) error {
+	if err := s.acquire(false); err != nil {
+		return err
+	}
+	defer s.release()
+	if err := check(call); err != nil {
+		return err
+	}
+	copied()
+	return nil
+}
+
+// Fork returns another session that goes on like this one, token mask included.
+func (s *Session) Fork() (*Session, error) {
+	var c *C.dsv4_session
+	var mask TokenMaskFunc
+	err := s.change(func(failure **C.dsv4_error) C.dsv4_status {
+		if s.mask.cell != nil {
+			mask = s.mask.cell.Value().(*tokenMask).function
+		}
+		return C.dsv4_session_fork(s.c, &c, failure)
+	})
+	if err != nil {
+		return nil, err
+	}
+	fork := newSession(c)
+	if mask == nil {
+		return fork, nil
+	}
+	// User data of its own: the two may be closed in any order.
+	if err := fork.SetTokenMask(mask); err != nil {
+		fork.Close()
+		return nil, err
+	}
+	return fork, nil
+}
+
+// SetSampling replaces the sampling parameters from the next token on.
+func (s *Session) SetSampling(sampling Sampling) error {
+	var memory arena
+	defer memory.free()
+	c := sampling.c(&memory)
+	return s.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_set_sampling(s.c, c, failure)
+	})
+}
+
+// Sampling returns the parameters in effect.
+func (s *Session) Sampling() (sampling Sampling, err error) {
+	c := C.dsv4_sampling{struct_size: C.sizeof_dsv4_sampling}
+	err = s.read(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_get_sampling(s.c, &c, failure)
+	}, func() { sampling = newSampling(&c) })
+	return sampling, err
+}
+
+// SetTokenMask calls mask for each token to come, and each draft; nil allows all tokens again. A fork
+// calls the same function, perhaps at the same time.
+func (s *Session) SetTokenMask(mask TokenMaskFunc) error {
+	var user userData
+	function := C.dsv4_token_mask_fn(nil)
+	if mask != nil {
+		user, function = newUserData(&tokenMask{function: mask}), tokenMaskFn
+	}
+	return s.change(func(failure **C.dsv4_error) C.dsv4_status {
+		status := C.dsv4_session_set_token_mask(s.c, function, user.pointer(), failure)
+		if status == C.DSV4_OK {
+			s.mask, user = user, s.mask
+		}
+		user.delete()
+		return status
+	})
+}
+
+// Sync makes the timeline equal to the whole list; rows of what is known already are kept. It computes
+// nothing. options may be nil.
+func (s *Session) Sync(tokens []int32, options *SyncOptions) (SyncResult, error) {
+	cOptions := C.dsv4_sync_options{struct_size: C.sizeof_dsv4_sync_options}
+	if options != nil {
+		cOptions.log_probs_count = C.int32_t(options.LogProbsCount)
+		cOptions.log_probs_begin = C.int64_t(options.LogProbsBegin)
+	}
+	result := C.dsv4_sync_result{struct_size: C.sizeof_dsv4_sync_result}
+	err := s.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_sync(s.c, ids(tokens), C.size_t(len(tokens)), &cOptions, &result,
+			failure)
+	})
+	return SyncResult{
+		CommonTokens:      int64(result.common_tokens),
+		ReusedTokens:      int64(result.reused_tokens),
+		PendingTokens:     int64(result.pending_tokens),
+		PrefixCacheTokens: int64(result.prefix_cache_tokens),
+		LimitPosition:     int64(result.limit_position),
+		Limit:             ReuseLimit(result.limit),
+	}, err
+}
+
+// Rewind goes back to the first position tokens; returns how many are to be computed again.
+func (s *Session) Rewind(position int64) (pending int64, err error) {
+	var c C.int64_t
+	err = s.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_rewind(s.c, C.int64_t(position), &c, failure)
+	})
+	return int64(c), err
+}
+
+// Prefill computes up to maxTokens pending tokens, 0: all. Returns how many are left. progress may be
+// nil.
+func (s *Session) Prefill(ctx context.Context, maxTokens int64, progress ProgressFunc) (int64, error) {
+	var pending C.int64_t
+	err := withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {
+		return s.compute(ctx, func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_session_prefill(s.c, C.int64_t(maxTokens), function, user, &pending, failure)
+		}, func() {})
+	})
+	return int64(pending), err
+}
+
+// Step computes what is pending, chooses one token and appends it.
+func (s *Session) Step(ctx context.Context) (step Step, err error) {
+	result := C.dsv4_step_result{struct_size: C.sizeof_dsv4_step_result}
+	err = s.compute(ctx, func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_step(s.c, &result, failure)
+	}, func() { step = newStep(&result) })
+	return step, err
+}
+
+// Tokens returns the timeline.
+func (s *Session) Tokens() (tokens []int32, err error) {
+	var c *C.int32_t
+	var count C.size_t
+	err = s.read(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_tokens(s.c, &c, &count, failure)
+	}, func() {
+		tokens = append(tokens, unsafe.Slice((*int32)(unsafe.Pointer(c)), int(count))...)
+	})
+	return tokens, err
+}
+
+// LogProbs are at hand for the last token when Sampling.LogProbs was set, and for the prompt as the
+// last sync asked.
+func (s *Session) LogProbs(position int64) (LogProbs, error) {
+	var logProb C.float
+	var tokens [20]C.int32_t
+	var values [len(tokens)]C.float
+	var count C.size_t
+	var result LogProbs
+	err := s.read(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_log_probs(s.c, C.int64_t(position), &logProb, &tokens[0], &values[0],
+			C.size_t(len(tokens)), &count, failure)
+	}, func() {
+		result.Token = float32(logProb)
+		for i := 0; i < int(count) && i < len(tokens); i++ {
+			result.Top = append(result.Top, TokenLogProb{int32(tokens[i]), float32(values[i])})
+		}
+	})
+	return result, err
+}
+
+// Stats returns the session's statistics.
+func (s *Session) Stats() (Stats, error) {
+	c := C.dsv4_session_stats{struct_size: C.sizeof_dsv4_session_stats}
+	err := s.read(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_get_stats(s.c, &c, failure)
+	}, func() {})
+	seconds := func(value C.double) time.Duration {
+		return time.Duration(float64(value) * float64(time.Second))
+	}
+	return Stats{
+		ContextTokens:     int64(c.context_tokens),
+		UsedTokens:        int64(c.used_tokens),
+		PromptTokens:      int64(c.prompt_tokens),
+		CachedTokens:      int64(c.cached_tokens),
+		PrefilledTokens:   int64(c.prefilled_tokens),
+		GeneratedTokens:   int64(c.generated_tokens),
+		PrefillTime:       seconds(c.prefill_seconds),
+		DecodeTime:        seconds(c.decode_seconds),
+		CacheBytes:        uint64(c.cache_bytes),
+		PrefixCacheTokens: int64(c.prefix_cache_tokens),
+		DraftedTokens:     int64(c.drafted_tokens),
+		AcceptedTokens:    int64(c.accepted_tokens),
+		DraftSteps:        int64(c.draft_steps),
+		AcceptanceLength:  float64(c.acceptance_length),
+		FirstAcceptance:   float64(c.first_acceptance),
+		DraftStop:         DraftStop(c.draft_stop),
+	}, err
+}
+
+// Save writes timeline, rows, states and logits to a file, which appears when it is whole. progress
+// may be nil.
+func (s *Session) Save(ctx context.Context, path string, progress ProgressFunc) error {
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return err
+	}
+	return withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {
+		return s.read(func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_session_save(s.c, cPath, function, user, failure)
+		}, func() {})
+	})
+}
+
+// SaveToMemory returns the same content.
+func (s *Session) SaveToMemory() ([]byte, error) {
+	if err := s.acquire(false); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	return fill(0, func(data *byte, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_save_memory(s.c, (*C.uint8_t)(data), capacity, needed, failure)
+	})
+}
+
+// Load makes the session the one that was saved; sampling, mask and salt stay. That of a conversation
+// keeps its messages, and takes what their prompt has in common with what was saved. progress may be
+// nil.
+func (s *Session) Load(ctx context.Context, path string, progress ProgressFunc) error {
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return err
+	}
+	return withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {
+		return s.change(func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_session_load(s.c, cPath, function, user, failure)
+		})
+	})
+}
+
+// LoadFromMemory is Load of what SaveToMemory returned.
+func (s *Session) LoadFromMemory(saved []byte) error {
+	return s.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_load_memory(s.c, (*C.uint8_t)(pointer(saved)), C.size_t(len(saved)),
+			failure)
+	})
+}

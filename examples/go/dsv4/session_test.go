@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dsv4
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestStepsSpellTheAnswer(t *testing.T) {
+	engine := open(t)
+	tokens := prompt(t, engine)
+	session := openSession(t, engine)
+	synced := must(session.Sync(tokens, nil))(t)
+	expect(t, synced.PendingTokens, int64(len(tokens)))
+	text, finish := "", FinishNone
+	for finish == FinishNone {
+		step := must(session.Step(background))(t)
+		text, finish = text+step.Text, step.Finish
+	}
+	expect(t, text, answered)
+	expect(t, finish, FinishStop)
+	timeline := must(session.Tokens())(t)
+	expect(t, equal(timeline[:len(tokens)], tokens), true)
+	stats := must(session.Stats())(t)
+	expect(t, stats.PromptTokens, int64(len(tokens)))
+	expect(t, stats.UsedTokens, int64(len(timeline)))
+	expect(t, stats.PrefillTime > 0, true)
+
+	// The same prompt again: all but the last token is at hand.
+	synced = must(session.Sync(tokens, nil))(t)
+	expect(t, synced.ReusedTokens, int64(len(tokens)-1))
+	expect(t, synced.Limit, ReuseLastToken)
+}
+
+func TestRewoundAndForkedSessionsGoOnAlike(t *testing.T) {
+	engine := open(t)
+	tokens := prompt(t, engine)
+	session := openSession(t, engine)
+	must(session.Sync(tokens, nil))(t)
+	expected := goOn(t, session, 5)
+	expect(t, must(session.Rewind(int64(len(tokens))))(t) > 0, true)
+	fork := must(session.Fork())(t)
+	defer fork.Close()
+	expect(t, equal(goOn(t, session, 5), expected), true)
+	session.Close()
+	expect(t, equal(goOn(t, fork, 5), expected), true)
+	_, err := fork.Rewind(-1)
+	expectCode(t, err, InvalidArgument)
+}
+
+func TestSamplingIsTakenAndTold(t *testing.T) {
+	engine := open(t)
+	tokens := prompt(t, engine)
+	sampling := must(engine.Sampling())(t)
+	sampling.Temperature, sampling.TopK, sampling.Seed, sampling.MaxTokens = 0.5, 7, 3, 3
+	sampling.Bias = []TokenBias{{10, -1.5}, {11, 2}}
+	sampling.BannedTokens = []int32{12}
+	sampling.StopStrings = []string{"one", "two"}
+	session := must(engine.NewSession(&SessionOptions{Sampling: &sampling, CacheSalt: 9}))(t)
+	defer session.Close()
+	told := must(session.Sampling())(t)
+	expect(t, told.Temperature, 0.5)
+	expect(t, told.TopK, 7)
+	expect(t, told.Seed, 3)
+	expect(t, len(told.Bias) == 2 && told.Bias[0] == sampling.Bias[0] && told.Bias[1] == sampling.Bias[1], true)
+	expect(t, equal(told.BannedTokens, sampling.BannedTokens), true)
+	expect(t, len(told.StopStrings) == 2 && told.StopStrings[1] == "two", true)
+	must(session.Sync(tokens, nil))(t)
+	expect(t, len(goOn(t, session, 10)), 3)
+
+	err := session.SetSampling(Sampling{TopP: 2})
+	expect(t, expectCode(t, err, InvalidArgument).Argument, "sampling.top_p")
+
+	// A stop string ends the text before it.
+	succeed(t, session.SetSampling(Sampling{StopStrings: []string{"France"}}))
+	must(session.Sync(tokens, nil))(t)
+	text, finish := "", FinishNone
+	for finish == FinishNone {
+		step := must(session.Step(background))(t)
+		text, finish = text+step.Text, step.Finish
+	}
+	expect(t, text, "The capital of ")
+}
+
+func TestLogProbsAreOfTheLikeliest(t *testing.T) {
+	engine := open(t)
+	tokens := prompt(t, engine)
+	session := must(engine.NewSession(&SessionOptions{Sampling: &Sampling{LogProbs: 3}}))(t)
+	defer session.Close()
+	must(session.Sync(tokens, &SyncOptions{LogProbsCount: 1, LogProbsBegin: 1}))(t)
+	step := must(session.Step(background))(t)
+	last := must(session.LogProbs(int64(len(tokens))))(t)
+	expect(t, len(last.Top), 3)
+	expect(t, last.Top[0], TokenLogProb{step.Token, last.Token})
+	expect(t, last.Top[0].LogProb >= last.Top[1].LogProb && last.Top[1].LogProb >= last.Top[2].LogProb, true)
+	expect(t, len(must(session.LogProbs(2))(t).Top), 1)
+	_, err := session.LogProbs(9999)
+	expectCode(t, err, NotFound)
+}
+
+func TestSavedSessionsGoOn(t *testing.T) {
+	engine := open(t)
+	file := filepath.Join(t.TempDir(), "saved")
+	session := openSession(t, engine)
+	must(session.Sync(prompt(t, engine), nil))(t)
+	must(session.Step(background))(t)
+	var last Progress
+	succeed(t, session.Save(background, file, func(progress Progress) error {
+		last = progress
+		return nil
+	}))
+	expect(t, last, Progress{ProgressSave, last.Total, last.Total, UnitBytes})
+	memory := must(session.SaveToMemory())(t)
+	expect(t, bytes.Equal(memory, must(os.ReadFile(file))(t)), true)
+	expected := goOn(t, session, 5)
+
+	other := openSession(t, open(t))
+	succeed(t, other.Load(background, file, nil))
+	expect(t, equal(goOn(t, other, 5), expected), true)
+	succeed(t, other.LoadFromMemory(memory))
+	expect(t, equal(goOn(t, other, 5), expected), true)
+
+	// Cancelled and damaged: the session stays as it was.
+	before := must(other.Tokens())(t)
+	reason := errors.New("enough")
+	err := other.Load(background, file, func(progress Progress) error {
+		last = progress
+		return reason
+	})
+	expect(t, last.Phase, ProgressRestore)
+	expectCode(t, err, Cancelled)
+	expect(t, errors.Is(err, reason), true)
+	memory[len(memory)/2] ^= 1
+	expectCode(t, other.LoadFromMemory(memory), Corrupt)
+	expectCode(t, other.Load(background, "/nowhere/at/all", nil), NotFound)
+	expect(t, equal(must(other.Tokens())(t), before), true)
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dsv4
+
+import (
+	"strings"
+	"testing"
+)
+
+const endMarker = "<｜end▁of▁sentence｜>"
+
+func openTokenizer(t *testing.T) *Tokenizer {
+	t.Helper()
+	tokenizer := must(OpenTokenizer(model))(t)
+	t.Cleanup(tokenizer.Close)
+	return tokenizer
+}
+
+func TestTextSurvivesTheTokenizer(t *testing.T) {
+	tokenizer := openTokenizer(t)
+	for _, text := range []string{"", "Hello, world!", "Émile zählt 1234567 — 数字 🙂\n\t  x"} {
+		expect(t, must(tokenizer.Decode(must(tokenizer.Encode(text))(t)))(t), text)
+	}
+	_, err := tokenizer.Decode([]int32{tokenizer.VocabSize()})
+	expect(t, strings.HasPrefix(expectCode(t, err, InvalidArgument).Argument, "ids"), true)
+}
+
+func TestUsersForgeNoControlToken(t *testing.T) {
+	tokenizer := openTokenizer(t)
+	id, ok := tokenizer.AddedToken(endMarker)
+	expect(t, ok, true)
+	expect(t, equal(must(tokenizer.EncodeWithAddedTokens(endMarker))(t), []int32{id}), true)
+	for _, tokens := range [][]int32{
+		must(tokenizer.Encode(endMarker))(t),
+		must(tokenizer.Render(user(endMarker), nil))(t),
+	} {
+		for _, token := range tokens {
+			expect(t, token != id, true)
+		}
+	}
+	_, ok = tokenizer.AddedToken("no such token")
+	expect(t, ok, false)
+}
+
+func TestStructsAndJSONGiveTheSamePrompt(t *testing.T) {
+	tokenizer := openTokenizer(t)
+	tools := `[{"type": "function", "function": {"name": "weather", "description": "d",
+		"parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]`
+	messages := []Message{
+		{Role: RoleSystem, Content: "Be brief.", Tools: tools},
+		{Role: RoleUser, Content: question},
+		{Role: RoleAssistant, Content: "Let me see.", Reasoning: "Easy.", ToolCalls: []ToolCall{
+			{ID: "call_1", Name: "weather", Arguments: `{"city": "Paris"}`},
+		}},
+		{Role: RoleTool, ToolCallID: "call_1", Content: "sunny"},
+	}
+	json := `[{"role": "system", "content": "Be brief.", "tools": ` + tools + `},
+		{"role": "user", "content": "` + question + `"},
+		{"role": "assistant", "content": "Let me see.", "reasoning_content": "Easy.",
+		 "tool_calls": [{"id": "call_1", "type": "function", "function":
+			{"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}]},
+		{"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]`
+	for _, thinking := range []ThinkingMode{ThinkingOff, ThinkingHigh, ThinkingMax} {
+		options := &ChatOptions{Thinking: thinking, KeepReasoning: true}
+		text := must(RenderText(messages, options))(t)
+		expect(t, must(RenderTextJSON(json, options))(t), text)
+		expect(t, strings.Contains(text, "sunny") && strings.Contains(text, question), true)
+		ids := must(tokenizer.Render(messages, options))(t)
+		expect(t, equal(must(tokenizer.RenderJSON(json, options))(t), ids), true)
+	}
+
+	// The prompt of a context and what follows it is that of all.
+	head := must(tokenizer.Render(messages[:2], nil))(t)
+	tail := must(tokenizer.Render(messages[2:], &ChatOptions{Context: messages[:2]}))(t)
+	whole := must(tokenizer.Render(messages, nil))(t)
+	expect(t, equal(append(head, tail...), whole), true)
+
+	_, err := RenderText([]Message{{Role: 99}}, nil)
+	expect(t, expectCode(t, err, InvalidArgument).Argument, "messages[0].role")
+	_, err = RenderTextJSON("[", nil)
+	expectCode(t, err, Corrupt)
+}
+
+const completion = "Hm.</think>Hi\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n" +
+	"<｜DSML｜parameter name=\"a\" string=\"true\">é</｜DSML｜parameter>\n" +
+	"</｜DSML｜invoke>\n</｜DSML｜tool_calls>" + endMarker
+
+// joined makes one of pieces of one kind, as cuts decide how many there are.
+func joined(events []Event) (all []Event) {
+	for _, event := range events {
+		if last := len(all) - 1; last >= 0 && all[last].Type == event.Type &&
+			event.Type != EventToolCallStart {
+			all[last].Text += event.Text
+		} else {
+			all = append(all, event)
+		}
+	}
+	return all
+}
+
+func expectEvents(t *testing.T, events []Event) {
+	t.Helper()
+	expected := []Event{
+		{Type: EventReasoning, Call: -1, Text: "Hm."},
+		{Type: EventText, Call: -1, Text: "Hi"},
+		{Type: EventToolCallStart, Call: 0, Text: "f", ID: "id0"},
+		{Type: EventToolCallArguments, Call: 0, Text: `{"a": "é"}`},
+		{Type: EventToolCallEnd, Call: 0},
+		{Type: EventEnd, Call: -1, Stopped: true},
+	}
+	events = joined(events)
+	expect(t, len(events), len(expected))
+	for i := range events {
+		expect(t, events[i], expected[i])
+	}
+}
+
+func TestCompletionsAreParsedHoweverTheyAreCut(t *testing.T) {
+	parser := must(NewParser(&ParserOptions{Thinking: ThinkingHigh, IDPrefix: "id"}))(t)
+	defer parser.Close()
+	for cut := 0; cut <= len(completion); cut++ {
+		events := must(parser.Feed([]byte(completion[:cut])))(t)
+		events = append(events, must(parser.Feed([]byte(completion[cut:])))(t)...)
+		expectEvents(t, append(events, must(parser.Finish())(t)...))
+	}
+	tokenizer := openTokenizer(t)
+	ids := must(tokenizer.EncodeWithAddedTokens(completion))(t)
+	events := must(parser.FeedTokens(tokenizer, ids))(t)
+	expectEvents(t, append(events, must(parser.Finish())(t)...))
+
+	json := must(ParseCompletion(completion, ThinkingHigh))(t)
+	expect(t, strings.Contains(json, `"reasoning_content": "Hm."`), true)
+	_, err := ParseCompletion("no end", ThinkingOff)
+	expectCode(t, err, Corrupt)
+	_, err = parser.FeedTokens(tokenizer, []int32{-1})
+	expectCode(t, err, InvalidArgument)
+	_, err = NewParser(&ParserOptions{IDPrefix: "\x00"})
+	expect(t, expectCode(t, err, InvalidArgument).Argument, "id_prefix")
+}

@@ -1,0 +1,3 @@
+module dsv4/examples/go
+
+go 1.19
