@@ -49,7 +49,7 @@ BEGIN {
   external = "^(absl|google|hwy|benchmark|catch2)/|^(simdjson|pcre2)\\.h$"
   posix = "^<(arpa|netinet|sys)/"
   # C and POSIX headers; a C++ standard header is a single word without an ending.
-  c_header = "^<(assert|complex|ctype|dirent|errno|fcntl|fenv|float|inttypes|langinfo|limits|locale|math|" \
+  c_header = "^<(assert|complex|ctype|dirent|dlfcn|errno|fcntl|fenv|float|inttypes|langinfo|limits|locale|math|" \
              "poll|pthread|pty|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|" \
              "strings|termios|tgmath|time|unistd|wchar|wctype)\\.h>$"
   # What dsv4-chat links besides dsv4: its line editor and a reader of JSON.
