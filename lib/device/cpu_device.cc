@@ -34,7 +34,7 @@ inline void CpuRelax() {
 std::string CpuDevice::name() const {
 #if defined(__x86_64__)
   constexpr unsigned kFirstPart = 0x80000002, kParts = 3;
-  if (__get_cpuid_max(0x80000000, nullptr) >= kFirstPart + kParts - 1) {
+  if (static_cast<unsigned>(__get_cpuid_max(0x80000000, nullptr)) >= kFirstPart + kParts - 1) {
     unsigned registers[kParts][4];
     for (unsigned part = 0; part < kParts; ++part) {
       unsigned* words = registers[part];
