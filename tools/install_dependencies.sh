@@ -14,7 +14,7 @@ programs='
 '
 tests='
   catch2 libbenchmark-dev
-  dpkg-dev file doxygen
+  abigail-tools dpkg-dev file doxygen
   cargo rustc golang-go
 '
 case ${1-} in
