@@ -26,17 +26,17 @@ struct FfnWorkspace {
 struct FfnRows {
   int32_t expert;        // -1: the shared expert
   int count;             // rows
-  const int32_t* pairs;  // [count] in shared memory; null with the shared expert
+  const int32_t* pairs;  // [count] in shared memory, of a routed expert
   int first_row;         // of the shared expert's
 
   __device__ __forceinline__ int64_t Row(const ExpertFfnParams& p, int i) const {
-    return pairs == nullptr ? first_row + i : pairs[i] / p.experts_per_token;
+    return expert < 0 ? first_row + i : pairs[i] / p.experts_per_token;
   }
   __device__ __forceinline__ int64_t Slot(const ExpertFfnParams& p, int i) const {
-    return pairs == nullptr ? int64_t{p.rows} * p.experts_per_token + first_row + i : pairs[i];
+    return expert < 0 ? int64_t{p.rows} * p.experts_per_token + first_row + i : pairs[i];
   }
   __device__ __forceinline__ float Weight(const ExpertFfnParams& p, int i) const {
-    return pairs == nullptr ? 1.0f : p.weights[pairs[i]];
+    return expert < 0 ? 1.0f : p.weights[pairs[i]];
   }
 };
 
@@ -68,9 +68,9 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
                                             bool grouped, bool with_shared, int32_t* list,
                                             int32_t* counts) {
   const int job = static_cast<int>(blockIdx.y) - (with_shared ? 1 : 0);
-  if (job < 0) return {-1, p.rows, nullptr, 0};
+  if (job < 0) return {-1, p.rows, list, 0};
   if (grouped) {
-    if (job >= *work.groups.count) return {};
+    if (job >= *work.groups.count) return {0, 0, list, 0};
     const RowGroup group = work.groups.groups[job];
     for (int i = threadIdx.x; i < group.count; i += kSplitThreads) {
       list[i] = work.groups.pair_of[group.first + i];
@@ -79,10 +79,10 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
     return {group.expert, group.count, list, 0};
   }
   const int32_t expert = p.experts[job];
-  if (expert < 0 || expert >= p.expert_count) return {};
+  if (expert < 0 || expert >= p.expert_count) return {0, 0, list, 0};
   const int count = ListPairs(p.rows * p.experts_per_token, list, counts,
                               [&](int pair) { return p.experts[pair] == expert; });
-  if (list[0] != job) return {};
+  if (list[0] != job) return {0, 0, list, 0};
   return {expert, count, list, 0};
 }
 
@@ -92,24 +92,33 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
                                         const FfnRows& rows, const SplitPlan& plan,
                                         const typename Chains::Weight& w1,
                                         const typename Chains::Weight& w3, float* products) {
-  const int warp = threadIdx.x / 32, split = warp % plan.splits;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
   const int tile_floats = plan.chains * 2 * kProductFloats;
   const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.inter / kTileRows;
   const int64_t tile = first_tile + warp / plan.splits;
-  SplitProducts<Chains, 2, 4 / Chains::kVectors, false>(
-      {w1, w3}, tile, tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.hidden,
+  SplitProducts<Chains, 2, 8 / Chains::kVectors, false>(
+      {typename Chains::Cursor(w1, tile, lane), typename Chains::Cursor(w3, tile, lane)},
+      tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.hidden,
       products + warp / plan.splits * tile_floats, [](int) {},
       [&](int row) { return InputRow(p, rows.Row(p, row)); },
       [&](int base) {
+        // Each sum takes the place of its first product.
+        constexpr int kOutputs = kTileRows * kSplitRows;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
-          const int slot = i / (kTileRows * kSplitRows);
-          const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
+        for (int i = threadIdx.x; i < plan.tiles() * 2 * kOutputs; i += kSplitThreads) {
+          const int matrix = i / kOutputs % 2, row = i / kTileRows % kSplitRows;
+          float* from = products + i / (2 * kOutputs) * tile_floats;
+          from[matrix * kProductFloats + row * kProductStride + i % kTileRows] =
+              SplitSum<2>(from, plan.chains, matrix, row, i % kTileRows);
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int i = threadIdx.x; i < plan.tiles() * kOutputs; i += kSplitThreads) {
+          const int slot = i / kOutputs, row = i / kTileRows % kSplitRows;
           if (base + row >= rows.count || first_tile + slot >= tiles) continue;
-          const float* from = products + slot * tile_floats;
-          StoreHidden(p, work, rows, base + row, (first_tile + slot) * kTileRows + tile_row,
-                      SplitSum<2>(from, plan.chains, 0, row, tile_row),
-                      SplitSum<2>(from, plan.chains, 1, row, tile_row));
+          const float* sums = products + slot * tile_floats + row * kProductStride + i % kTileRows;
+          StoreHidden(p, work, rows, base + row, (first_tile + slot) * kTileRows + i % kTileRows,
+                      sums[0], sums[kProductFloats]);
         }
       });
 }
@@ -141,7 +150,7 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
                                           const FfnRows& rows, const SplitPlan& plan,
                                           const typename Chains::Weight& w2, float* products,
                                           std::byte* staged) {
-  const int warp = threadIdx.x / 32, split = warp % plan.splits;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
   const int tile_floats = plan.chains * kProductFloats;
   const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.hidden / kTileRows;
   const int64_t tile = first_tile + warp / plan.splits;
@@ -163,8 +172,8 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
   };
   int pass = 0;
   SplitProducts<Chains, 1, 16 / Chains::kVectors, true>(
-      {w2}, tile, tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.inter,
-      products + warp / plan.splits * tile_floats,
+      {typename Chains::Cursor(w2, tile, lane)}, tile < tiles, plan.First(split),
+      plan.First(split + 1), rows.count, p.inter, products + warp / plan.splits * tile_floats,
       [&](int base) {
         pass = base;
         quantise(base);
@@ -208,9 +217,9 @@ __device__ __forceinline__ FfnRows TiledJob(const ExpertFfnParams& p, const FfnW
                                             int32_t* list) {
   if constexpr (kShared) {
     const int first = static_cast<int>(blockIdx.y) * kTiledRows;
-    return {-1, min(p.rows - first, kTiledRows), nullptr, first};
+    return {-1, min(p.rows - first, kTiledRows), list, first};
   } else {
-    if (static_cast<int>(blockIdx.y) >= *work.groups.count) return {};
+    if (static_cast<int>(blockIdx.y) >= *work.groups.count) return {0, 0, list, 0};
     const RowGroup group = work.groups.groups[blockIdx.y];
     if (threadIdx.x < group.count)
       list[threadIdx.x] = work.groups.pair_of[group.first + threadIdx.x];
@@ -232,10 +241,13 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   const FfnRows rows = TiledJob<kShared>(p, work, list);
   if (rows.count == 0) return;
   const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
+  const int lane = threadIdx.x % 32;
   const auto run = [&](const auto& w1, const auto& w3) {
-    TiledProducts<TiledChains<kShared>, 2>(
-        {w1, w3}, tile, tile * kTileRows < p.inter, rows.count, p.hidden, shared,
-        [&](int row) { return InputRow(p, rows.Row(p, row)); },
+    using Chains = TiledChains<kShared>;
+    TiledProducts<Chains, 2>(
+        {typename Chains::Cursor(w1, tile, lane), typename Chains::Cursor(w3, tile, lane)},
+        static_cast<int>(p.hidden / kChain), tile * kTileRows < p.inter, rows.count, p.hidden,
+        shared, [&](int row) { return InputRow(p, rows.Row(p, row)); },
         [&](int row, int tile_row, const float(&value)[2]) {
           StoreHidden(p, work, rows, row, tile * kTileRows + tile_row, value[0], value[1]);
         });
@@ -258,8 +270,10 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   if (rows.count == 0) return;
   const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
   const auto run = [&](const auto& w2) {
-    TiledProducts<TiledChains<kShared>, 1>(
-        {w2}, tile, tile * kTileRows < p.hidden, rows.count, p.inter, shared,
+    using Chains = TiledChains<kShared>;
+    TiledProducts<Chains, 1>(
+        {typename Chains::Cursor(w2, tile, threadIdx.x % 32)}, static_cast<int>(p.inter / kChain),
+        tile * kTileRows < p.hidden, rows.count, p.inter, shared,
         [&](int row) {
           return reinterpret_cast<const std::byte*>(work.quantised) +
                  rows.Slot(p, row) * QuantizedRowBytes(p.inter);

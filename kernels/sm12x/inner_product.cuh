@@ -39,15 +39,21 @@ struct Fp8Chains {
     uint32_t scale;
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
-  template <bool kOnce>
-  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
-                                              Raw* raw) {
-    const int64_t chains = w.k / kChain;
-    const uint8_t* from = w.data + (tile * chains + chain) * kFp8ChainBytes + lane * 16;
+  struct Cursor {
+    const uint8_t* data;
+    const uint8_t* scale;
+    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
+        : data(w.data + tile * kTileRows * w.k + lane * 16),
+          scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kChain)) {}
+    template <bool kOnce>
+    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) raw->data[i] = LoadWeight<kOnce>(from + i * 512);
-    raw->scale = __ldg(w.scale + tile * kTileRows / kFp8Block * chains + chain);
-  }
+      for (int i = 0; i < kVectors; ++i) {
+        raw->data[i] = LoadWeight<kOnce>(data + int64_t{chain} * kFp8ChainBytes + i * 512);
+      }
+      raw->scale = __ldg(scale + chain);
+    }
+  };
 };
 
 struct Fp4Chains {
@@ -60,16 +66,22 @@ struct Fp4Chains {
     uint32_t scale;
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
-  template <bool kOnce>
-  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
-                                              Raw* raw) {
-    const int64_t index = tile * (w.k / kChain) + chain;
-    const uint8_t* from = w.data + index * kFp4ChainBytes + lane * 16;
+  struct Cursor {
+    const uint8_t* data;
+    const uint32_t* scale;
+    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
+        : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
+          scale(reinterpret_cast<const uint32_t*>(w.scale) + tile * kTileRows * (w.k / kChain) +
+                Fp4ScaleRow(lane)) {}
+    template <bool kOnce>
+    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) raw->data[i] = LoadWeight<kOnce>(from + i * 512);
-    raw->scale =
-        __ldg(reinterpret_cast<const uint32_t*>(w.scale) + index * kTileRows + Fp4ScaleRow(lane));
-  }
+      for (int i = 0; i < kVectors; ++i) {
+        raw->data[i] = LoadWeight<kOnce>(data + int64_t{chain} * kFp4ChainBytes + i * 512);
+      }
+      raw->scale = __ldg(scale + chain * kTileRows);
+    }
+  };
 };
 
 struct Bf16Chains {
@@ -78,14 +90,18 @@ struct Bf16Chains {
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 8, kBWords = 16, kChainBytes = 256;
   using Raw = Bf16Operand;
-  template <bool kOnce>
-  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
-                                              Raw* raw) {
-    const std::byte* from = reinterpret_cast<const std::byte*>(w.data) +
-                            (tile * (w.k / kChain) + chain) * kBf16ChainBytes + lane * 16;
+  struct Cursor {
+    const std::byte* data;
+    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
+        : data(reinterpret_cast<const std::byte*>(w.data + tile * kTileRows * w.k) + lane * 16) {}
+    template <bool kOnce>
+    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) raw->a[i] = LoadWeight<kOnce>(from + i * 512);
-  }
+      for (int i = 0; i < kVectors; ++i) {
+        raw->a[i] = LoadWeight<kOnce>(data + int64_t{chain} * kBf16ChainBytes + i * 512);
+      }
+    }
+  };
 };
 
 // An fp8 weight with activations that are not quantised.
@@ -97,11 +113,7 @@ struct Fp8WidenedChains {
   struct Raw : Fp8Chains::Raw {
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
-  template <bool kOnce>
-  static __device__ __forceinline__ void Load(const Weight& w, int64_t tile, int chain, int lane,
-                                              Raw* raw) {
-    Fp8Chains::Load<kOnce>(w, tile, chain, lane, raw);
-  }
+  using Cursor = Fp8Chains::Cursor;
 };
 
 template <class Raw>
@@ -169,18 +181,18 @@ constexpr bool SplitFits(int64_t k, int matrices) {
   return SplitPlanOf(k).shared_bytes(matrices) <= kDefaultSharedBytes - 4096;
 }
 
-// The chain products of one tile of each of kMatrices weights with `count` rows of activations,
-// eight rows a pass. A block calls it with all its threads. For each pass calls `prepare(base)`,
-// with the weights under way; `row_of(row)` for the memory of activation row `row`, with scales
-// `scale_bytes` behind it where quantised; writes products[(chain * kMatrices + matrix) *
-// kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile; then, between
-// barriers, `finish(base)`. kHeld chains of each matrix are held in registers; `live` warps have a
-// tile.
+// The chain products of one tile, `w`, of each of kMatrices weights with `count` rows of
+// activations, eight rows a pass. A block calls it with all its threads. For each pass calls
+// `prepare(base)`, with the weights under way; `row_of(row)` for the memory of activation row
+// `row`, with scales `scale_bytes` behind it where quantised; writes products[(chain * kMatrices +
+// matrix) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile; then,
+// between barriers, `finish(base)`. kHeld chains of each matrix are held in registers; `live` warps
+// have a tile.
 template <class Chains, int kMatrices, int kHeld, bool kInSharedMemory, class Prepare, class RowOf,
           class Finish>
-__device__ __forceinline__ void SplitProducts(const typename Chains::Weight (&w)[kMatrices],
-                                              int64_t tile, bool live, int first, int end,
-                                              int count, int64_t scale_bytes, float* products,
+__device__ __forceinline__ void SplitProducts(const typename Chains::Cursor (&w)[kMatrices],
+                                              bool live, int first, int end, int count,
+                                              int64_t scale_bytes, float* products,
                                               Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   if (!live) end = first;
@@ -190,8 +202,7 @@ __device__ __forceinline__ void SplitProducts(const typename Chains::Weight (&w)
     for (int i = 0; i < kHeld; ++i) {
       if (group + i < end) {
 #pragma unroll
-        for (int m = 0; m < kMatrices; ++m)
-          Chains::template Load<true>(w[m], tile, group + i, lane, &held[i][m]);
+        for (int m = 0; m < kMatrices; ++m) w[m].template Load<true>(group + i, &held[i][m]);
       }
     }
   };
@@ -269,20 +280,19 @@ constexpr bool TiledFits(int64_t k) {
   return TiledSharedBytes<Chains>(k) <= kDefaultSharedBytes - 1024;
 }
 
-// The sums of a tile of each of kMatrices weights with kTiledRows rows, `count` of which are live.
-// A block calls it with all kTiledThreads. `row_of` as for SplitProducts; called with rows below
-// `count` only. Calls store(row, tile_row, sums) for each output of live warps and rows, `sums` an
-// array with a value of each matrix. `shared` has TiledSharedBytes at a 16-byte boundary.
+// The sums of a tile, `w`, of `chains` chains of each of kMatrices weights with kTiledRows rows,
+// `count` of which are live. A block calls it with all kTiledThreads. `row_of` as for
+// SplitProducts; called with rows below `count` only. Calls store(row, tile_row, sums) for each
+// output of live warps and rows, `sums` an array with a value of each matrix. `shared` has
+// TiledSharedBytes at a 16-byte boundary.
 template <class Chains, int kMatrices, class RowOf, class Store>
-__device__ __forceinline__ void TiledProducts(const typename Chains::Weight (&w)[kMatrices],
-                                              int64_t tile, bool live, int count,
-                                              int64_t scale_bytes, std::byte* shared,
-                                              RowOf&& row_of, Store&& store) {
+__device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)[kMatrices],
+                                              int chains, bool live, int count, int64_t scale_bytes,
+                                              std::byte* shared, RowOf&& row_of, Store&& store) {
   using Stages = TiledStages<Chains>;
   constexpr int kStages = Stages::kCount;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int first_col = threadIdx.x / 32 / kTiledWarpsM * (kTiledCols * 8);
-  const int chains = static_cast<int>(w[0].k / kChain);
   const int scale_stride = (chains + 3) / 4 * 4;
   uint8_t* scales = reinterpret_cast<uint8_t*>(shared + kStages * Stages::kBytes);
 
@@ -314,7 +324,7 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Weight (&w)
   typename Chains::Raw next[kMatrices];
   if (live) {
 #pragma unroll
-    for (int m = 0; m < kMatrices; ++m) Chains::template Load<false>(w[m], tile, 0, lane, &next[m]);
+    for (int m = 0; m < kMatrices; ++m) w[m].template Load<false>(0, &next[m]);
   }
   for (int chain = 0; chain < chains; ++chain) {
     WaitForCopies<kStages - 2>();
@@ -325,7 +335,7 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Weight (&w)
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) {
       const auto operand = WidenedOf(next[m]);
-      if (chain + 1 < chains) Chains::template Load<false>(w[m], tile, chain + 1, lane, &next[m]);
+      if (chain + 1 < chains) w[m].template Load<false>(chain + 1, &next[m]);
 #pragma unroll
       for (int c = 0; c < kTiledCols; ++c) {
         const int col = first_col + c * 8;

@@ -77,9 +77,9 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   const std::byte* x = GroupOf(job, tile);
   const auto& part = PartOf(job, &tile);
   SplitProducts<Chains, 1, kHeldChains<Chains>, false>(
-      {part.w}, tile, live, plan.First(split), plan.First(split + 1), job.rows, job.scale_bytes,
-      products + warp / plan.splits * tile_floats, [](int) {},
-      [&](int row) { return x + row * job.row_bytes; },
+      {typename Chains::Cursor(part.w, tile, threadIdx.x % 32)}, live, plan.First(split),
+      plan.First(split + 1), job.rows, job.scale_bytes, products + warp / plan.splits * tile_floats,
+      [](int) {}, [&](int row) { return x + row * job.row_bytes; },
       [&](int base) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
@@ -106,7 +106,8 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   const auto& part = PartOf(job, &tile);
   const int count = static_cast<int>(min(job.rows - first_row, int64_t{kTiledRows}));
   TiledProducts<Chains, 1>(
-      {part.w}, tile, live, count, job.scale_bytes, shared,
+      {typename Chains::Cursor(part.w, tile, threadIdx.x % 32)},
+      static_cast<int>(part.w.k / kChain), live, count, job.scale_bytes, shared,
       [&](int row) { return x + row * job.row_bytes; },
       [&](int row, int tile_row, const float(&value)[1]) {
         StoreOutput(part, first_row + row, tile * kTileRows + tile_row, value[0]);

@@ -69,27 +69,21 @@ __device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a)[8]
 
 // The four steps of a chain of an e4m3 weight tile that has one scale.
 struct Fp8Operand {
+  uint4 steps[4];
   uint32_t scale;
-#if DSV4_BLOCK_SCALED_MMA
-  uint4 a[4];
-  __device__ __forceinline__ Fp8Operand(const uint4 (&steps)[4], uint32_t scale_code)
-      : scale(scale_code), a{steps[0], steps[1], steps[2], steps[3]} {}
-#else
-  uint32_t a[4][8];
-  __device__ __forceinline__ Fp8Operand(const uint4 (&steps)[4], uint32_t scale_code)
-      : scale(scale_code) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t words[4] = {steps[j].x, steps[j].y, steps[j].z, steps[j].w};
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {  // words 0, 1 are the first half step, 2, 3 the second
-        a[j][w / 2 * 4 + w % 2] = F16x2OfE4M3x2(static_cast<uint16_t>(words[w]));
-        a[j][w / 2 * 4 + w % 2 + 2] = F16x2OfE4M3x2(static_cast<uint16_t>(words[w] >> 16));
-      }
-    }
-  }
-#endif
+  __device__ __forceinline__ Fp8Operand(const uint4 (&codes)[4], uint32_t scale_code)
+      : steps{codes[0], codes[1], codes[2], codes[3]}, scale(scale_code) {}
 };
+
+#if !DSV4_BLOCK_SCALED_MMA
+// Words x, y are of the first half step, z, w of the second.
+__device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint32_t* to) {
+  to[0] = F16x2OfE4M3x2(static_cast<uint16_t>(low));
+  to[1] = F16x2OfE4M3x2(static_cast<uint16_t>(high));
+  to[2] = F16x2OfE4M3x2(static_cast<uint16_t>(low >> 16));
+  to[3] = F16x2OfE4M3x2(static_cast<uint16_t>(high >> 16));
+}
+#endif
 
 // sum = the chain's product: its four steps' in ascending order, in f32. `b`: two words a step.
 __device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const uint32_t (&b)[8],
@@ -102,10 +96,13 @@ __device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const uint32_t
         "f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, "
         "{%11}, {0, 0};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(w.a[j].x), "r"(w.a[j].y), "r"(w.a[j].z), "r"(w.a[j].w), "r"(b[2 * j]),
+        : "r"(w.steps[j].x), "r"(w.steps[j].y), "r"(w.steps[j].z), "r"(w.steps[j].w), "r"(b[2 * j]),
           "r"(b[2 * j + 1]), "r"(w.scale), "r"(act_scale));
 #else
-    MmaWidened(d, w.a[j], b[2 * j], b[2 * j + 1]);
+    uint32_t a[8];
+    WidenE4M3Words(w.steps[j].x, w.steps[j].y, a);
+    WidenE4M3Words(w.steps[j].z, w.steps[j].w, a + 4);
+    MmaWidened(d, a, b[2 * j], b[2 * j + 1]);
 #endif
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[i] = j == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
