@@ -1,13 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: readme_example_test.sh SOURCE_DIR
-# The C program shown in README.md is examples/hello.c, which the tests compile and run, without its
-# licence line and opening comment.
+# The programs in C and C++ that README.md shows are examples/hello.c and examples/hello.cc, which the
+# tests compile and run, without their opening comments.
 set -eu
 cd "$1"
 shown=$(mktemp)
 trap 'rm -f "$shown"' EXIT
-awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$shown"
-[ -s "$shown" ] || { echo "README.md shows no C program"; exit 1; }
-awk 'started || /^#include/ { started = 1; print }' examples/hello.c | diff "$shown" - ||
-  { echo "README.md (left) and examples/hello.c (right) differ"; exit 1; }
+for example in c:hello.c cpp:hello.cc; do
+  language=${example%%:*} file=${example#*:}
+  awk -v fence="\`\`\`$language hello/$file" '$0 == fence { inside = 1; next } /^```$/ { inside = 0 } inside' \
+    README.md >"$shown"
+  [ -s "$shown" ] || { echo "README.md does not show hello/$file"; exit 1; }
+  awk 'started || /^#include/ { started = 1; print }' "examples/$file" | diff "$shown" - ||
+    { echo "README.md (left) and examples/$file (right) differ"; exit 1; }
+done
