@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times the CUDA backend's matrix operators at the model's shapes, one launch behind the other in a
+// replayed graph, on so many copies of the weights that none is found in L2. Prints a CSV line for
+// each operator and number of rows: microseconds, bytes and flops a second, and the share of the
+// floor, which is the bytes of Cost over the bandwidth of a device copy measured in the same run.
+//   bench_sm12x_matrix [text]    only the operators whose name contains the text
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/op/dense.h"
+#include "kernels/op/moe.h"
+#include "kernels/op/pack_weight.h"
+#include "kernels/sm12x/manifest.h"
+#include "kernels/sm12x/packed_layout.h"
+#include "lib/device/cuda_stream.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kBeyondL2 = int64_t{640} << 20;
+constexpr int kReplays = 5;
+
+void Check(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
+  std::exit(1);
+}
+
+// Device memory filled with `byte`; freed with the process.
+template <class T>
+T* Filled(int64_t bytes, int byte) {
+  void* memory = nullptr;
+  Check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
+  Check(cudaMemset(memory, byte, static_cast<size_t>(bytes)), "cudaMemset");
+  return static_cast<T*>(memory);
+}
+template <class T>
+T* Uploaded(const std::vector<T>& host) {
+  T* memory = Filled<T>(static_cast<int64_t>(host.size() * sizeof(T)), 0);
+  Check(cudaMemcpy(memory, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
+  return memory;
+}
+
+// Codes and scales near 1.
+Fp8Weight NewFp8(int64_t n, int64_t k) {
+  const WeightBytes bytes = PackedWeightBytes(WeightFormat::kFp8, n, k);
+  return {Filled<uint8_t>(bytes.data, 0x31), Filled<uint8_t>(bytes.scale, 120), n, k};
+}
+Fp4Weight NewFp4(int64_t n, int64_t k) {
+  const WeightBytes bytes = PackedWeightBytes(WeightFormat::kFp4, n, k);
+  return {Filled<uint8_t>(bytes.data, 0x2a), Filled<uint8_t>(bytes.scale, 120), n, k};
+}
+Bf16Weight NewBf16(int64_t n, int64_t k) {
+  return {Filled<uint16_t>(PackedWeightBytes(WeightFormat::kBf16, n, k).data, 0x3c), n, k};
+}
+
+// Seconds of one call of `replay`, the shortest of several.
+double SecondsOf(cudaStream_t stream, const std::function<void()>& replay) {
+  cudaEvent_t begin, end;
+  Check(cudaEventCreate(&begin), "event");
+  Check(cudaEventCreate(&end), "event");
+  float best = 1e30f;
+  for (int i = 0; i <= kReplays; ++i) {
+    Check(cudaEventRecord(begin, stream), "event");
+    replay();
+    Check(cudaEventRecord(end, stream), "event");
+    Check(cudaEventSynchronize(end), "replay");
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin, end), "event");
+    if (i > 0) best = std::min(best, milliseconds);
+  }
+  return best * 1e-3;
+}
+
+class Bench {
+ public:
+  explicit Bench(std::string only) : only_(std::move(only)) {
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    constexpr int64_t kBytes = int64_t{1} << 30;
+    auto* from = Filled<std::byte>(kBytes, 1);
+    auto* to = Filled<std::byte>(kBytes, 2);
+    const double seconds = SecondsOf(stream_, [&] {
+      Check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+    });
+    bandwidth_ = 2.0 * kBytes / seconds;
+    cudaFree(from);
+    cudaFree(to);
+    std::printf("# device copy %.0f GB/s\noperator,rows,us,GB/s,TFLOP/s,floor_us,percent\n",
+                bandwidth_ * 1e-9);
+  }
+  bool Wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
+
+  // Launches `calls` one behind the other.
+  template <class Params>
+  void Run(const std::string& name, const std::vector<Params>& calls, Cost cost) {
+    const KernelEntry* entry = nullptr;
+    for (const KernelEntry& e : Sm12xManifest()) {
+      if (e.op == Params::kOp) entry = &e;
+    }
+    LaunchContext context;
+    CudaStream stream(stream_);
+    context.stream = &stream;
+    context.workspace = Filled<std::byte>(entry->workspace_bytes(&calls[0], 1) + 64, 0);
+    Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
+    for (const Params& call : calls) entry->launch(context, &call);
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+    Check(cudaStreamEndCapture(stream_, &graph), "capture");
+    Check(cudaGraphInstantiate(&replay, graph, 0), "graph");
+    const double seconds =
+        SecondsOf(stream_, [&] { Check(cudaGraphLaunch(replay, stream_), "graph"); }) /
+        static_cast<double>(calls.size());
+    const double floor = static_cast<double>(cost.bytes) / bandwidth_;
+    std::printf("%s,%d,%.2f,%.0f,%.1f,%.2f,%.1f\n", name.c_str(), calls[0].rows, seconds * 1e6,
+                static_cast<double>(cost.bytes) / seconds * 1e-9,
+                static_cast<double>(cost.flops) / seconds * 1e-12, floor * 1e6,
+                100 * floor / seconds);
+    std::fflush(stdout);
+    cudaGraphExecDestroy(replay);
+    cudaGraphDestroy(graph);
+    cudaFree(context.workspace);
+  }
+
+ private:
+  std::string only_;
+  cudaStream_t stream_ = nullptr;
+  double bandwidth_ = 0;
+};
+
+int64_t Copies(int64_t bytes) { return kBeyondL2 / bytes + 2; }
+
+constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 48, 64, 128, 256, 1024, 4096};
+constexpr int32_t kMostRows = 4096;
+
+void BenchLinears(Bench& bench) {
+  struct Shape {
+    const char* name;
+    bool fp8;
+    int64_t k;
+    std::vector<int64_t> n;
+  };
+  const Shape shapes[] = {{"linear_fp8 wq_a wkv", true, 4096, {1024, 512}},
+                          {"linear_fp8 wq_b", true, 1024, {32768}},
+                          {"linear_fp8 wo_b", true, 8192, {4096}},
+                          {"linear_fp8 index wq_b", true, 1024, {8192}},
+                          {"linear_fp8 4096 4096", true, 4096, {4096}},
+                          {"linear_bf16 C4 compressor", false, 4096, {1024, 1024}},
+                          {"linear_bf16 C128 compressor", false, 4096, {512, 512}},
+                          {"linear_bf16 lm_head", false, 4096, {129280}}};
+  for (const Shape& shape : shapes) {
+    if (!bench.Wants(shape.name)) continue;
+    int64_t bytes = 0, n = 0;
+    for (const int64_t width : shape.n) n += width;
+    bytes = n * shape.k * (shape.fp8 ? 1 : 2);
+    std::vector<LinearFp8Params> fp8(static_cast<size_t>(Copies(bytes)));
+    std::vector<LinearBf16Params> bf16(fp8.size());
+    const int32_t most = n > 100000 ? 256 : kMostRows;
+    auto* x = Filled<std::byte>(most * shape.k * 2, 0x3a);
+    auto* y = Filled<uint16_t>(most * n * 2, 0);
+    for (size_t copy = 0; copy < fp8.size(); ++copy) {
+      fp8[copy].k = bf16[copy].k = shape.k;
+      fp8[copy].x = bf16[copy].x = x;
+      fp8[copy].part_count = bf16[copy].part_count = static_cast<int32_t>(shape.n.size());
+      for (size_t i = 0; i < shape.n.size(); ++i) {
+        if (shape.fp8) {
+          fp8[copy].parts[i] = {NewFp8(shape.n[i], shape.k), y + (i == 0 ? 0 : most * shape.n[0])};
+        } else {
+          bf16[copy].parts[i] = {NewBf16(shape.n[i], shape.k), y + (i == 0 ? 0 : most * shape.n[0]),
+                                 true};
+        }
+      }
+    }
+    for (const int32_t rows : kRowCounts) {
+      if (rows > most) continue;
+      for (auto& p : fp8) p.rows = rows;
+      for (auto& p : bf16) p.rows = rows;
+      if (shape.fp8) {
+        bench.Run(shape.name, fp8, CostOf(fp8[0]));
+      } else {
+        bench.Run(shape.name, bf16, CostOf(bf16[0]));
+      }
+    }
+    cudaFree(x);
+    cudaFree(y);
+    for (auto& p : fp8) {
+      for (auto& part : p.parts) {
+        cudaFree(const_cast<uint8_t*>(part.w.data));
+        cudaFree(const_cast<uint8_t*>(part.w.scale));
+      }
+    }
+    for (auto& p : bf16) {
+      for (auto& part : p.parts) cudaFree(const_cast<uint16_t*>(part.w.data));
+    }
+  }
+}
+
+void BenchOutputGroups(Bench& bench) {
+  if (!bench.Wants("output_groups")) return;
+  OutputGroupsParams p;
+  p.groups = 8;
+  p.rank = 1024;
+  p.group_width = 4096;
+  p.o = Filled<std::byte>(kMostRows * p.groups * p.group_width * 2, 0x3a);
+  p.y = Filled<std::byte>(kMostRows * p.groups * p.rank * 2, 0);
+  std::vector<OutputGroupsParams> calls(static_cast<size_t>(Copies(p.groups * p.rank * 4096)), p);
+  for (auto& call : calls) call.wo_a = NewFp8(p.groups * p.rank, p.group_width);
+  for (const int32_t rows : kRowCounts) {
+    for (auto& call : calls) call.rows = rows;
+    bench.Run("output_groups", calls, CostOf(calls[0]));
+  }
+}
+
+constexpr int32_t kExperts = 256, kChosen = 6;
+constexpr int64_t kHidden = 4096, kInter = 2048;
+
+void BenchGate(Bench& bench) {
+  if (!bench.Wants("moe_gate")) return;
+  MoeGateParams p;
+  p.experts_per_token = kChosen;
+  p.x = Filled<std::byte>(kMostRows * kHidden * 2, 0x3a);
+  p.bias = Filled<float>(kExperts * 4, 0);
+  p.routed_scale = 1.5f;
+  p.experts = Filled<int32_t>(kMostRows * kChosen * 4, 0);
+  p.weights = Filled<float>(kMostRows * kChosen * 4, 0);
+  std::vector<MoeGateParams> calls(static_cast<size_t>(Copies(kExperts * kHidden * 2)), p);
+  for (auto& call : calls) call.gate = NewBf16(kExperts, kHidden);
+  for (const int32_t rows : kRowCounts) {
+    for (auto& call : calls) call.rows = rows;
+    bench.Run("moe_gate", calls, CostOf(calls[0]));
+  }
+}
+
+// Two layers' experts; each call goes to its own experts.
+void BenchExperts(Bench& bench) {
+  if (!bench.Wants("expert_ffn")) return;
+  constexpr int kLayers = 2;
+  ExpertFfnParams layers[kLayers];
+  for (ExpertFfnParams& p : layers) {
+    p.hidden = kHidden;
+    p.inter = kInter;
+    p.expert_count = kExperts;
+    p.experts_per_token = kChosen;
+    std::vector<ExpertWeights> experts;
+    for (int e = 0; e < kExperts; ++e) {
+      experts.push_back(
+          {NewFp4(kInter, kHidden), NewFp4(kInter, kHidden), NewFp4(kHidden, kInter)});
+    }
+    const ExpertWeights* on_device = Uploaded(experts);
+    std::vector<const ExpertWeights*> table;
+    for (int e = 0; e < kExperts; ++e) table.push_back(on_device + e);
+    p.experts_table = Uploaded(table);
+    p.shared_w1 = NewFp8(kInter, kHidden);
+    p.shared_w3 = NewFp8(kInter, kHidden);
+    p.shared_w2 = NewFp8(kHidden, kInter);
+    p.weights = Filled<float>(kMostRows * kChosen * 4, 0x3c);
+    p.limit = 10;
+    p.x = Filled<std::byte>(kMostRows * kHidden * 2, 0x3a);
+    p.y = Filled<std::byte>(kMostRows * kHidden * 2, 0);
+  }
+  for (const int32_t rows : kRowCounts) {
+    std::vector<ExpertFfnParams> calls;
+    Cost cost;
+    uint32_t random = 1;
+    for (int i = 0; i < 12; ++i) {
+      ExpertFfnParams p = layers[i % kLayers];
+      p.rows = rows;
+      std::vector<int32_t> experts;
+      for (int32_t t = 0; t < rows; ++t) {
+        std::array<bool, kExperts> taken{};
+        for (int32_t k = 0; k < kChosen;) {
+          random = random * 1664525u + 1013904223u;
+          const uint32_t e = random >> 24;
+          if (taken[e]) continue;
+          taken[e] = true;
+          experts.push_back(static_cast<int32_t>(e));
+          ++k;
+        }
+      }
+      p.experts = experts.data();
+      const Cost call_cost = CostOf(p);
+      cost.bytes += call_cost.bytes;
+      cost.flops += call_cost.flops;
+      p.experts = Uploaded(experts);
+      calls.push_back(p);
+    }
+    cost.bytes /= static_cast<int64_t>(calls.size());
+    cost.flops /= static_cast<int64_t>(calls.size());
+    bench.Run("expert_ffn", calls, cost);
+  }
+}
+
+}  // namespace
+}  // namespace dsv4
+
+int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("skipped: no CUDA device");
+    return 77;
+  }
+  dsv4::Bench bench(argc > 1 ? argv[1] : "");
+  dsv4::BenchLinears(bench);
+  dsv4::BenchOutputGroups(bench);
+  dsv4::BenchGate(bench);
+  dsv4::BenchExperts(bench);
+  return 0;
+}
