@@ -320,34 +320,44 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)
     }
   }
 
+  // Weights are requested kAhead chains before their use.
+  constexpr int kAhead = kMatrices == 1 ? 2 : 1;
   TwoFloat sums[kMatrices][kTiledCols][4];
-  typename Chains::Raw next[kMatrices];
-  if (live) {
+  typename Chains::Raw ahead[kAhead][kMatrices];
+  const auto load = [&](int chain, typename Chains::Raw(&to)[kMatrices]) {
+    if (!live || chain >= chains) return;
 #pragma unroll
-    for (int m = 0; m < kMatrices; ++m) w[m].template Load<false>(0, &next[m]);
-  }
-  for (int chain = 0; chain < chains; ++chain) {
-    WaitForCopies<kStages - 2>();
-    __syncthreads();
-    stage(chain + kStages - 1);
-    if (!live) continue;
-    const std::byte* acts = shared + chain % kStages * Stages::kBytes;
+    for (int m = 0; m < kMatrices; ++m) w[m].template Load<false>(chain, &to[m]);
+  };
 #pragma unroll
-    for (int m = 0; m < kMatrices; ++m) {
-      const auto operand = WidenedOf(next[m]);
-      if (chain + 1 < chains) w[m].template Load<false>(chain + 1, &next[m]);
+  for (int i = 0; i < kAhead; ++i) load(i, ahead[i]);
+  for (int group = 0; group < chains; group += kAhead) {
 #pragma unroll
-      for (int c = 0; c < kTiledCols; ++c) {
-        const int col = first_col + c * 8;
-        if (col >= count) break;
-        uint32_t b[Chains::kBWords];
-        LoadActs<Chains, true>(acts + (col + g) * Stages::kRowBytes, t, b);
-        uint32_t scale = 0;
-        if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
-        float sum[4];
-        Product<Chains>(operand, b, scale, sum);
+    for (int i = 0; i < kAhead; ++i) {
+      const int chain = group + i;
+      if (chain >= chains) break;
+      WaitForCopies<kStages - 2>();
+      __syncthreads();
+      stage(chain + kStages - 1);
+      if (!live) continue;
+      const std::byte* acts = shared + chain % kStages * Stages::kBytes;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[m][c][i].Add(sum[i]);
+      for (int m = 0; m < kMatrices; ++m) {
+        const auto operand = WidenedOf(ahead[i][m]);
+        if (chain + kAhead < chains) w[m].template Load<false>(chain + kAhead, &ahead[i][m]);
+#pragma unroll
+        for (int c = 0; c < kTiledCols; ++c) {
+          const int col = first_col + c * 8;
+          if (col >= count) break;
+          uint32_t b[Chains::kBWords];
+          LoadActs<Chains, true>(acts + (col + g) * Stages::kRowBytes, t, b);
+          uint32_t scale = 0;
+          if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
+          float sum[4];
+          Product<Chains>(operand, b, scale, sum);
+#pragma unroll
+          for (int v = 0; v < 4; ++v) sums[m][c][v].Add(sum[v]);
+        }
       }
     }
   }

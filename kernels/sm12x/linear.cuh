@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
 }
 
 // Up to here each weight is held while all rows pass.
-inline constexpr int kSplitLinearRows = 16;
+inline constexpr int kSplitLinearRows = 32;
 
 template <class Chains>
 void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
