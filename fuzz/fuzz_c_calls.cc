@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any sequence of calls of the C interface, with right and wrong arguments, on an engine with the
+// bundled model that is opened once. The input is calls, each a byte of which one and the bytes
+// that its arguments are made of; where it ends, arguments are 0. Whatever is called, an error is
+// owned, coded and told, INTERNAL is a finding, timelines stay in their limits, and at the end
+// nothing of the engine is left in use.
+#include <dsv4/dsv4.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr char kModel[] = DSV4_SOURCE_DIR "/models/dsv4-tiny";
+constexpr int64_t kContext = 64;
+constexpr size_t kSessions = 3;  // also the engine's max_sessions
+constexpr int kCalls = 48;       // more of an input are not looked at
+
+void Require(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+struct Target {
+  dsv4_engine* engine = nullptr;
+  const dsv4_tokenizer* tokenizer = nullptr;
+  int32_t vocab = 0;
+  Target() {
+    dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+    dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+    options.context_tokens = kContext;
+    options.cache_tokens = 2 * kContext;
+    options.max_sessions = kSessions;
+    options.prefill_chunk_tokens = 16;
+    options.threads = 1;
+    options.max_draft_tokens = 2;
+    Require(dsv4_engine_open(kModel, &options, &engine, nullptr) == DSV4_OK);
+    Require(dsv4_engine_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
+    Require(dsv4_engine_get_info(engine, &info, nullptr) == DSV4_OK);
+    vocab = info.vocab_size;
+  }
+};
+
+const Target& TheTarget() {
+  static const Target target;  // lives as long as the process
+  return target;
+}
+
+// Arguments out of the input.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : data_(data), end_(data + size) {}
+  bool empty() const { return data_ == end_; }
+  uint8_t Byte() { return empty() ? uint8_t{0} : *data_++; }
+  size_t Below(size_t limit) { return Byte() % limit; }
+  bool Rarely() { return Byte() % 32 == 31; }
+
+  // Numbers at which something may begin or end.
+  int64_t Number() {
+    static constexpr int64_t kNumbers[] = {0,
+                                           1,
+                                           -1,
+                                           2,
+                                           3,
+                                           7,
+                                           8,
+                                           15,
+                                           16,
+                                           17,
+                                           20,
+                                           21,
+                                           31,
+                                           63,
+                                           64,
+                                           65,
+                                           127,
+                                           128,
+                                           129,
+                                           255,
+                                           256,
+                                           2047,
+                                           2048,
+                                           2049,
+                                           4095,
+                                           4096,
+                                           4097,
+                                           INT32_MAX,
+                                           INT32_MIN,
+                                           INT64_MAX,
+                                           INT64_MIN,
+                                           UINT32_MAX,
+                                           int64_t{1} << 40,
+                                           -(int64_t{1} << 40),
+                                           300};
+    const uint8_t which = Byte();
+    return which < 128 ? kNumbers[which % std::size(kNumbers)] : which - 128;
+  }
+  int32_t Number32() { return static_cast<int32_t>(Number()); }
+
+  float Fraction() {
+    static constexpr float kFractions[] = {0, 1, -1, 0.5f, 0.95f, 2, -2, 1e-30f, 1e30f, 100, -100};
+    const uint8_t which = Byte();
+    if (which == 255) return __builtin_nanf("");
+    if (which == 254) return __builtin_inff();
+    return kFractions[which % std::size(kFractions)];
+  }
+
+  uint32_t StructSize(size_t size) {
+    return Rarely() ? static_cast<uint32_t>(Number()) : static_cast<uint32_t>(size);
+  }
+
+  std::string Text() {
+    static const char* const kTexts[] = {
+        "",
+        "Hi",
+        "What is 2 + 3?",
+        "</think>",
+        "\xff",
+        "caf\xc3\xa9",
+        "[",
+        "{}",
+        "[]",
+        "{\"a\": 1}",
+        "[{\"role\": \"user\", \"content\": \"What is 2 + 3?\"}]",
+        "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": "
+        "\"Yes\"}]",
+        "[{\"role\": \"tool\", \"content\": \"5\", \"tool_call_id\": \"call_1_0\"}]",
+        "<\xef\xbd\x9c"
+        "DSML\xef\xbd\x9ctool_calls>"};
+    const uint8_t which = Byte();
+    if (which < 200) return kTexts[which % std::size(kTexts)];
+    const size_t length = std::min<size_t>(Byte(), static_cast<size_t>(end_ - data_));
+    std::string text(reinterpret_cast<const char*>(data_), length);
+    data_ += length;
+    return text;
+  }
+
+  std::vector<int32_t> Tokens(size_t most) {
+    std::vector<int32_t> tokens(Below(most + 1));
+    for (int32_t& token : tokens) {
+      token = Rarely() ? Number32() : static_cast<int32_t>((Byte() * 7 + 3) % TheTarget().vocab);
+    }
+    return tokens;
+  }
+
+ private:
+  const uint8_t* data_;
+  const uint8_t* end_;
+};
+
+bool IsOneOf(dsv4_finish finish) {
+  return finish >= DSV4_FINISH_NONE && finish <= DSV4_FINISH_ERROR;
+}
+
+void CheckText(const char* text, uint64_t length) {
+  Require(text != nullptr && (length == 0 || std::memchr(text, '\0', length) == nullptr));
+}
+
+// The calls of one input.
+class Run {
+ public:
+  // Begins with a session on tokens and one on messages.
+  Run(const uint8_t* data, size_t size) : in_(data, size) {
+    static constexpr char kMessages[] = "[{\"role\": \"user\", \"content\": \"What is 2 + 3?\"}]";
+    static constexpr int32_t kPrompt[] = {10, 17, 24, 31, 38, 45, 52, 59, 66, 73};
+    dsv4_engine* engine = TheTarget().engine;
+    Require(dsv4_session_open(engine, nullptr, &sessions_[0], nullptr) == DSV4_OK);
+    Require(dsv4_session_sync(sessions_[0], kPrompt, std::size(kPrompt), nullptr, nullptr,
+                              nullptr) == DSV4_OK);
+    Require(dsv4_session_open_json(engine, nullptr, kMessages, std::size(kMessages) - 1, nullptr,
+                                   &sessions_[1], nullptr) == DSV4_OK);
+  }
+  ~Run() {
+    for (dsv4_session* session : sessions_) dsv4_session_close(session);
+    dsv4_parser_close(parser_);
+    CheckNothingInUse();
+  }
+
+  void CallAll() {
+    using Call = void (Run::*)();
+    static constexpr Call kAll[] = {
+        &Run::Open,         &Run::OpenMessages, &Run::Close,     &Run::Fork,      &Run::Sync,
+        &Run::Prefill,      &Run::Step,         &Run::Step,      &Run::StepAll,   &Run::StepEvents,
+        &Run::StepEvents,   &Run::EndTurn,      &Run::Append,    &Run::Truncate,  &Run::SetOptions,
+        &Run::ReadMessages, &Run::Rewind,       &Run::Cancel,    &Run::Mask,      &Run::SetSampling,
+        &Run::ReadSession,  &Run::Save,         &Run::Load,      &Run::LoadFile,  &Run::Tokenize,
+        &Run::Render,       &Run::ParseWhole,   &Run::ParseOpen, &Run::ParseFeed, &Run::ParseFinish,
+        &Run::Plan,         &Run::ReadEngine};
+    for (int i = 0; i < kCalls && !in_.empty(); ++i) {
+      (this->*kAll[in_.Below(std::size(kAll))])();
+      CheckTimelines();
+    }
+  }
+
+ private:
+  // A session that may be none.
+  dsv4_session*& Session() { return sessions_[in_.Below(kSessions)]; }
+
+  // What holds of any call's result.
+  dsv4_status Check(dsv4_status status) {
+    Require(std::strcmp(dsv4_status_name(status), "UNKNOWN") != 0);
+    Require(status != DSV4_ERR_INTERNAL && status != DSV4_ERR_DEVICE_LOST);
+    Require((error_ == nullptr) == (status == DSV4_OK) && dsv4_error_code(error_) == status);
+    const std::string message = dsv4_error_message(error_);
+    Require(message.empty() == (status == DSV4_OK));
+    Require(message.find('\n') == std::string::npos);
+    Require(dsv4_error_argument(error_) != nullptr);
+    dsv4_error_free(error_);
+    error_ = nullptr;
+    return status;
+  }
+  // That of a call which gives a handle.
+  void CheckOpened(dsv4_status status, dsv4_session* opened, dsv4_session** slot) {
+    Require((opened != nullptr) == (Check(status) == DSV4_OK));
+    if (opened == nullptr) return;
+    dsv4_session_close(*slot);
+    *slot = opened;
+  }
+  void CheckStep(dsv4_status status, const dsv4_step_result& step) {
+    if (Check(status) == DSV4_OK) {
+      Require(step.token >= -1 && step.token < TheTarget().vocab && IsOneOf(step.finish));
+      CheckText(step.text, step.text_length);
+    }
+  }
+  void CheckTimelines() {
+    for (const dsv4_session* session : sessions_) {
+      if (session == nullptr) continue;
+      const int32_t* tokens = nullptr;
+      size_t count = 0;
+      Require(dsv4_session_tokens(session, &tokens, &count, nullptr) == DSV4_OK);
+      Require(count <= kContext);
+      Require(std::all_of(tokens, tokens + count,
+                          [](int32_t token) { return token >= 0 && token < TheTarget().vocab; }));
+    }
+  }
+  static void CheckNothingInUse() {
+    std::array<dsv4_session*, kSessions> sessions{};
+    for (dsv4_session*& session : sessions) {
+      Require(dsv4_session_open(TheTarget().engine, nullptr, &session, nullptr) == DSV4_OK);
+    }
+    for (dsv4_session* session : sessions) dsv4_session_close(session);
+  }
+
+  // Callbacks. They may try to enter their session again, which is refused.
+  static int32_t OnProgress(void* user, dsv4_progress_phase, uint64_t done, uint64_t total,
+                            dsv4_progress_unit) {
+    Run* run = static_cast<Run*>(user);
+    Require(done <= total);
+    run->TryToEnter();
+    return run->cancels_ ? 1 : 0;
+  }
+  static void OnEvent(void* user, const dsv4_parser_event* event) {
+    Require(event->type >= DSV4_PARSER_REASONING && event->type <= DSV4_PARSER_END);
+    Require(event->text != nullptr && event->id != nullptr && event->reason != nullptr);
+    static_cast<Run*>(user)->TryToEnter();
+  }
+  static int32_t OnMask(void* user, const int32_t*, size_t count, int64_t prompt_tokens,
+                        uint32_t* allowed, size_t words) {
+    Run* run = static_cast<Run*>(user);
+    Require(static_cast<int64_t>(count) >= prompt_tokens && prompt_tokens >= 0);
+    // A function of the position alone, as is asked for.
+    if (run->mask_ == 0) std::fill_n(allowed, words, 0u);
+    if (run->mask_ == 1) allowed[count % words] = 0;
+    if (run->mask_ == 2) std::fill_n(allowed, words - 1, 0u);
+    return run->mask_ == 3 ? 1 : 0;
+  }
+  void TryToEnter() {
+    if (inside_ == nullptr) return;
+    const dsv4_status status = dsv4_session_rewind(inside_, 0, nullptr, nullptr);
+    Require(status == DSV4_ERR_BUSY);
+    if (cancels_) dsv4_session_cancel(inside_);
+  }
+
+  dsv4_sampling Sampling() {
+    dsv4_sampling out = DSV4_SAMPLING_INIT;
+    out.struct_size = in_.StructSize(sizeof out);
+    const uint8_t fields = in_.Byte();
+    if (fields & 1) out.temperature = in_.Fraction();
+    if (fields & 1) out.top_p = in_.Fraction();
+    if (fields & 1) out.top_k = in_.Number32();
+    if (fields & 2) out.min_p = in_.Fraction();
+    if (fields & 2) out.repetition_penalty = in_.Fraction();
+    if (fields & 2) out.presence_penalty = in_.Fraction();
+    if (fields & 2) out.frequency_penalty = in_.Fraction();
+    if (fields & 4) out.seed = static_cast<uint64_t>(in_.Number());
+    if (fields & 4) out.max_tokens = in_.Number();
+    if (fields & 4) out.max_thinking_tokens = in_.Number();
+    if (fields & 8) out.log_probs = in_.Number32();
+    if (fields & 8) out.draft_tokens = in_.Number32();
+    if (fields & 16) {
+      tokens_ = in_.Tokens(4);
+      biases_.assign(tokens_.size(), in_.Fraction());
+      out.bias_tokens = out.banned_tokens = out.stop_tokens = tokens_.data();
+      out.biases = biases_.data();
+      out.bias_count = tokens_.size();
+      if (fields & 32) out.banned_count = tokens_.size();
+      if (fields & 64) out.stop_token_count = tokens_.size();
+    }
+    if (fields & 128) {
+      text_ = in_.Text();
+      string_ = text_.data();
+      length_ = text_.size();
+      out.stop_strings = &string_;
+      out.stop_string_lengths = &length_;
+      out.stop_string_count = 1;
+      if (in_.Rarely()) out.forced_count = 1;  // of no array
+    }
+    return out;
+  }
+  dsv4_session_options SessionOptions(const dsv4_sampling* sampling) {
+    dsv4_session_options options = DSV4_SESSION_OPTIONS_INIT;
+    options.struct_size = in_.StructSize(sizeof options);
+    options.sampling = in_.Byte() & 1 ? sampling : nullptr;
+    options.cache_salt = in_.Byte() & 1;
+    options.reserved = in_.Rarely();
+    return options;
+  }
+  dsv4_chat_options ChatOptions() {
+    dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+    options.struct_size = in_.StructSize(sizeof options);
+    options.thinking = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
+    options.keep_reasoning = in_.Rarely() ? in_.Number32() : in_.Byte() & 1;
+    options.omit_begin = in_.Byte() & 1;
+    return options;
+  }
+  dsv4_message Message(std::string* content, std::string* other) {
+    dsv4_message message = DSV4_MESSAGE_INIT;
+    message.struct_size = in_.StructSize(sizeof message);
+    message.role = in_.Rarely() ? in_.Number32() : static_cast<dsv4_role>(1 + in_.Below(6));
+    *content = in_.Text();
+    message.content = content->data();
+    message.content_length = content->size();
+    const uint8_t fields = in_.Byte();
+    *other = fields == 0 ? "" : in_.Text();
+    if (fields & 1) message.reasoning = other->data(), message.reasoning_length = other->size();
+    if (fields & 2) message.tools = other->data(), message.tools_length = other->size();
+    if (fields & 4) message.task = other->data(), message.task_length = other->size();
+    if (fields & 8) message.tool_call_id = other->data();
+    if (fields & 8) message.tool_call_id_length = other->size();
+    if (fields & 16) message.wo_eos = in_.Byte() & 1;
+    if (fields & 32) message.tool_call_count = 1;  // of no array
+    return message;
+  }
+
+  void Open() {
+    const dsv4_sampling sampling = Sampling();
+    const dsv4_session_options options = SessionOptions(&sampling);
+    dsv4_session* opened = nullptr;
+    dsv4_engine* engine = in_.Rarely() ? nullptr : TheTarget().engine;
+    dsv4_session*& slot = Session();
+    const dsv4_status status = dsv4_session_open(engine, &options, &opened, &error_);
+    CheckOpened(status, opened, &slot);
+  }
+  void OpenMessages() {
+    const dsv4_sampling sampling = Sampling();
+    const dsv4_session_options options = SessionOptions(&sampling);
+    const dsv4_chat_options chat = ChatOptions();
+    dsv4_session* opened = nullptr;
+    dsv4_session*& slot = Session();
+    if (in_.Byte() & 1) {
+      const std::string json = in_.Text();
+      const dsv4_status status = dsv4_session_open_json(TheTarget().engine, &options, json.data(),
+                                                        json.size(), &chat, &opened, &error_);
+      return CheckOpened(status, opened, &slot);
+    }
+    std::string content, other;
+    const dsv4_message message = Message(&content, &other);
+    const dsv4_message* const messages[] = {&message, nullptr};
+    const dsv4_status status = dsv4_session_open_messages(
+        TheTarget().engine, &options, messages, in_.Rarely() ? 2 : 1, &chat, &opened, &error_);
+    CheckOpened(status, opened, &slot);
+  }
+  void Close() {
+    dsv4_session*& session = Session();
+    dsv4_session_close(session);
+    session = nullptr;
+  }
+  void Fork() {
+    dsv4_session* fork = nullptr;
+    dsv4_session* from = Session();
+    dsv4_session*& slot = Session();
+    const dsv4_status status = dsv4_session_fork(from, &fork, &error_);
+    CheckOpened(status, fork, &slot);
+  }
+  void Sync() {
+    dsv4_session* session = Session();
+    const std::vector<int32_t> tokens = in_.Tokens(70);
+    dsv4_sync_options options = DSV4_SYNC_OPTIONS_INIT;
+    dsv4_sync_result result = DSV4_SYNC_RESULT_INIT;
+    options.struct_size = in_.StructSize(sizeof options);
+    if (in_.Byte() & 1) {
+      options.log_probs_begin = in_.Number();
+      options.log_probs_count = in_.Number32();
+    }
+    result.struct_size = std::min<uint32_t>(in_.StructSize(sizeof result), sizeof result);
+    Check(dsv4_session_sync(session, in_.Rarely() ? nullptr : tokens.data(), tokens.size(),
+                            &options, &result, &error_));
+  }
+  void Prefill() {
+    inside_ = Session();
+    cancels_ = in_.Rarely();
+    int64_t pending = 0;
+    const int64_t most = in_.Number();
+    const dsv4_progress_fn progress = in_.Byte() & 1 ? OnProgress : nullptr;
+    Check(dsv4_session_prefill(inside_, most, progress, this, &pending, &error_));
+    Require(pending >= 0 && pending <= kContext);
+    inside_ = nullptr;
+  }
+  void Step() {
+    dsv4_session* session = Session();
+    dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+    step.text = "";
+    CheckStep(dsv4_session_step(session, in_.Rarely() ? nullptr : &step, &error_), step);
+  }
+  void StepAll() {
+    std::array<dsv4_step_result, kSessions> steps;
+    std::array<dsv4_step_result*, kSessions> results{};
+    std::array<dsv4_session*, kSessions> sessions{};
+    std::array<dsv4_status, kSessions> statuses{};
+    std::array<dsv4_error*, kSessions> errors{};
+    const size_t count = in_.Below(kSessions + 1);
+    for (size_t i = 0; i < count; ++i) {
+      steps[i] = DSV4_STEP_RESULT_INIT;
+      results[i] = in_.Rarely() ? nullptr : &steps[i];
+      sessions[i] = in_.Rarely() ? Session() : sessions_[i];
+    }
+    const dsv4_status status =
+        Check(dsv4_engine_step(TheTarget().engine, sessions.data(), count, results.data(),
+                               statuses.data(), errors.data(), &error_));
+    for (size_t i = 0; i < count; ++i) {
+      if (status != DSV4_OK) {
+        Require(statuses[i] == status && errors[i] == nullptr);
+        continue;
+      }
+      error_ = errors[i];
+      CheckStep(statuses[i], steps[i]);
+    }
+  }
+  void StepEvents() {
+    dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+    step.text = "";
+    inside_ = Session();
+    const uint8_t how = in_.Byte();
+    cancels_ = how % 8 == 7;
+    CheckStep(dsv4_session_step_events(inside_, how % 32 == 30 ? nullptr : OnEvent, this,
+                                       how % 16 == 14 ? nullptr : &step, &error_),
+              step);
+    inside_ = nullptr;
+  }
+  void EndTurn() {
+    inside_ = Session();
+    Check(dsv4_session_end_turn(inside_, in_.Byte() & 1 ? OnEvent : nullptr, this, &error_));
+    inside_ = nullptr;
+  }
+  void Append() {
+    dsv4_session* session = Session();
+    if (in_.Byte() & 1) {
+      const std::string json = in_.Text();
+      Check(dsv4_session_append_json(session, json.data(), json.size(), &error_));
+      return;
+    }
+    std::string content, other;
+    const dsv4_message message = Message(&content, &other);
+    const dsv4_message* const messages[] = {&message};
+    Check(dsv4_session_append_messages(session, messages, in_.Rarely() ? 0 : 1, &error_));
+  }
+  void Truncate() {
+    dsv4_session* session = Session();
+    Check(dsv4_session_truncate_messages(session, static_cast<size_t>(in_.Number()), &error_));
+  }
+  void SetOptions() {
+    dsv4_session* session = Session();
+    const dsv4_chat_options options = ChatOptions();
+    Check(dsv4_session_set_chat_options(session, &options, &error_));
+  }
+  void ReadMessages() {
+    size_t count = 0, needed = 0;
+    char json[64];
+    const dsv4_session* session = Session();
+    Check(dsv4_session_message_count(session, &count, &error_));
+    Check(dsv4_session_reply_json(session, json, in_.Below(sizeof json), &needed, &error_));
+  }
+  void Rewind() {
+    dsv4_session* session = Session();
+    int64_t pending = 0;
+    Check(dsv4_session_rewind(session, in_.Number(), &pending, &error_));
+    Require(pending >= 0 && pending <= kContext);
+  }
+  void Cancel() { dsv4_session_cancel(Session()); }
+  void Mask() {
+    dsv4_session* session = Session();
+    mask_ = in_.Below(8);
+    Check(dsv4_session_set_token_mask(session, mask_ != 7 ? OnMask : nullptr, this, &error_));
+  }
+  void SetSampling() {
+    dsv4_session* session = Session();
+    const dsv4_sampling sampling = Sampling();
+    Check(dsv4_session_set_sampling(session, in_.Rarely() ? nullptr : &sampling, &error_));
+  }
+  void ReadSession() {
+    dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    float log_prob = 0, top_log_probs[4];
+    int32_t top_tokens[4];
+    size_t top_count = 0;
+    const dsv4_session* session = Session();
+    if (Check(dsv4_session_get_stats(session, &stats, &error_)) == DSV4_OK) {
+      Require(stats.used_tokens <= stats.context_tokens && stats.context_tokens == kContext);
+      Require(stats.cached_tokens <= stats.prompt_tokens);
+    }
+    if (Check(dsv4_session_get_sampling(session, &sampling, &error_)) == DSV4_OK) {
+      // What is in effect is valid.
+      Require(sampling.top_p > 0 && sampling.top_p <= 1 && sampling.temperature >= 0);
+    }
+    const size_t capacity = in_.Below(5);
+    const int64_t position = in_.Number();
+    if (Check(dsv4_session_log_probs(session, position, &log_prob, top_tokens, top_log_probs,
+                                     capacity, &top_count, &error_)) == DSV4_OK) {
+      Require(log_prob <= 0 && top_count <= 20);
+    }
+  }
+  void Save() {
+    size_t needed = 0;
+    const dsv4_session* session = Session();
+    if (Check(dsv4_session_save_memory(session, nullptr, 0, &needed, &error_)) != DSV4_OK) return;
+    image_.resize(needed - (in_.Rarely() ? 1 : 0));
+    Check(dsv4_session_save_memory(session, image_.data(), image_.size(), &needed, &error_));
+    if (in_.Rarely() && !image_.empty())
+      image_[static_cast<size_t>(in_.Byte()) % image_.size()] ^= 1;
+  }
+  void Load() { Check(dsv4_session_load_memory(Session(), image_.data(), image_.size(), &error_)); }
+  void LoadFile() {
+    static const char* const kPaths[] = {"/nonexistent/file", "/", "", DSV4_SOURCE_DIR "/LICENSE"};
+    dsv4_session* session = Session();
+    const size_t which = in_.Below(5);
+    const bool loads = in_.Byte() & 1;
+    cancels_ = in_.Rarely();
+    if (loads) {
+      const char* path = which < std::size(kPaths) ? kPaths[which] : nullptr;
+      Check(dsv4_session_load(session, path, OnProgress, this, &error_));
+    } else {
+      const char* path = which < 3 ? kPaths[which] : nullptr;  // none that could be written
+      Check(dsv4_session_save(session, path, OnProgress, this, &error_));
+    }
+  }
+
+  void Tokenize() {
+    const std::string text = in_.Text();
+    const std::vector<int32_t> some = in_.Tokens(8);
+    int32_t ids[16];
+    char bytes[16];
+    size_t count = 0;
+    const dsv4_tokenizer* tokenizer = in_.Rarely() ? nullptr : TheTarget().tokenizer;
+    const uint32_t flags = in_.Byte() % 16 < 12 ? 0 : static_cast<uint32_t>(in_.Number());
+    const size_t capacity = in_.Below(17);
+    Check(dsv4_tokenizer_encode(tokenizer, text.data(), text.size(), flags, ids, capacity, &count,
+                                &error_));
+    Check(dsv4_tokenizer_decode(tokenizer, some.data(), some.size(), bytes, capacity, &count,
+                                &error_));
+    dsv4_tokenizer_added_token(tokenizer, text.c_str());
+  }
+  void Render() {
+    const dsv4_chat_options options = ChatOptions();
+    std::string content, other;
+    const dsv4_message message = Message(&content, &other);
+    const dsv4_message* const messages[] = {&message};
+    int32_t ids[16];
+    char text[16];
+    size_t needed = 0;
+    const size_t capacity = in_.Below(17);
+    Check(dsv4_chat_render_messages(TheTarget().tokenizer, messages, 1, &options, ids, capacity,
+                                    &needed, &error_));
+    Check(dsv4_chat_render_text(messages, 1, &options, text, capacity, &needed, &error_));
+    Check(dsv4_chat_render_json(TheTarget().tokenizer, content.data(), content.size(), &options,
+                                ids, capacity, &needed, &error_));
+    Check(dsv4_chat_render_text_json(content.data(), content.size(), &options, text, capacity,
+                                     &needed, &error_));
+  }
+  void ParseWhole() {
+    const std::string text = in_.Text();
+    char json[64];
+    size_t needed = 0;
+    const dsv4_thinking_mode thinking =
+        in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
+    const size_t capacity = in_.Below(sizeof json + 1);
+    Check(dsv4_chat_parse(text.data(), text.size(), thinking, json, capacity, &needed, &error_));
+  }
+  void ParseOpen() {
+    dsv4_parser_options options = DSV4_PARSER_OPTIONS_INIT;
+    options.struct_size = in_.StructSize(sizeof options);
+    options.thinking = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
+    const std::string prefix = in_.Text();
+    if (in_.Byte() & 1) options.id_prefix = prefix.c_str();
+    dsv4_parser* opened = nullptr;
+    const dsv4_status status = dsv4_parser_open(&options, &opened, &error_);
+    Require((opened != nullptr) == (Check(status) == DSV4_OK));
+    if (opened == nullptr) return;
+    dsv4_parser_close(parser_);
+    parser_ = opened;
+  }
+  void ParseFeed() {
+    if (in_.Byte() & 1) {
+      const std::string text = in_.Text();
+      Check(dsv4_parser_feed(parser_, text.data(), text.size(), OnEvent, this, &error_));
+    } else {
+      const std::vector<int32_t> ids = in_.Tokens(8);
+      Check(dsv4_parser_feed_tokens(parser_, TheTarget().tokenizer, ids.data(), ids.size(), OnEvent,
+                                    this, &error_));
+    }
+  }
+  void ParseFinish() {
+    Check(dsv4_parser_finish(parser_, in_.Rarely() ? nullptr : OnEvent, this, &error_));
+  }
+
+  void Plan() {
+    dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+    dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+    options.struct_size = in_.StructSize(sizeof options);
+    const uint8_t fields = in_.Byte();
+    if (fields & 1) options.backend = in_.Number32();
+    if (fields & 2) options.numerics = in_.Number32();
+    if (fields & 4) options.context_tokens = in_.Number();
+    if (fields & 8) options.cache_tokens = in_.Number();
+    if (fields & 16) options.max_sessions = in_.Number32();
+    if (fields & 32) options.prefill_chunk_tokens = in_.Number32();
+    if (fields & 64) options.threads = in_.Number32();
+    if (fields & 64) options.cache_format = in_.Number32();
+    if (fields & 128) options.max_draft_tokens = in_.Number32();
+    if (fields & 128) options.device_count = static_cast<uint32_t>(in_.Number());
+    Check(dsv4_plan(in_.Rarely() ? "/nonexistent" : kModel, &options, &info, &error_));
+  }
+  void ReadEngine() {
+    dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+    dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT;
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    const dsv4_engine* engine = in_.Rarely() ? nullptr : TheTarget().engine;
+    info.struct_size = std::min<uint32_t>(in_.StructSize(sizeof info), sizeof info);
+    Check(dsv4_engine_get_info(engine, &info, &error_));
+    Check(dsv4_engine_get_identity(engine, &identity, &error_));
+    Check(dsv4_sampling_init(engine, &sampling, &error_));
+  }
+
+  Input in_;
+  std::array<dsv4_session*, kSessions> sessions_{};
+  dsv4_parser* parser_ = nullptr;
+  dsv4_error* error_ = nullptr;
+  dsv4_session* inside_ = nullptr;  // that a callback may try to enter
+  bool cancels_ = false;            // that callback cancels
+  size_t mask_ = 0;
+  std::vector<uint8_t> image_;
+  // What parameters point to, during a call.
+  std::vector<int32_t> tokens_;
+  std::vector<float> biases_;
+  std::string text_;
+  const char* string_ = nullptr;
+  uint64_t length_ = 0;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Run(data, size).CallAll();
+  return 0;
+}
