@@ -106,6 +106,8 @@ foreach(program dsv4-chat dsv4-bench dsv4-verify)
   endif()
   if(program STREQUAL dsv4-chat)
     install(TARGETS ${program} RUNTIME COMPONENT chat)
+    install(FILES ${PROJECT_SOURCE_DIR}/examples/dsv4-chat/dsv4-chat.1
+            DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT chat)
   else()
     install(TARGETS ${program} RUNTIME COMPONENT tools)
   endif()

@@ -54,7 +54,8 @@ second=model-00002-of-00002.safetensors
 # The command line.
 refused 2 'unknown option --frobnicate' -m "$model" --frobnicate -p Hi
 refused 2 'unknown option -x' -m "$model" -x
-refused 2 'unknown option --tem' -m "$model" --tem=1 -p Hi
+refused 2 'unknown option --tem: did you mean --temp?' -m "$model" --tem=1 -p Hi
+refused 2 'unknown option --max: did you mean --max-tokens?' -m "$model" --max=1 -p Hi
 refused 2 'unexpected argument "Hello"|-p' -m "$model" Hello
 refused 2 'no model|-m' -p Hi
 refused 2 '-m|folder' -m '' -p Hi
@@ -75,6 +76,21 @@ refused 2 '--draft|"8"|from 0 to 7' -m "$model" --draft 8 -p Hi
 refused 2 '--think-budget|"0"|from 1' -m "$model" --think-budget 0 -p Hi
 refused 2 '--think|"low"|off, high or max' -m "$model" --think=low -p Hi
 refused 2 '--color|"green"' -m "$model" --color green -p Hi
+refused 2 '--numerics|"fp64"|published, fp32 or exact' -m "$model" --numerics fp64 -p Hi
+refused 2 '--cache-format|"fp4"|packed' -m "$model" --cache-format fp4 -p Hi
+refused 2 '--presence-penalty|"3"|-2 to 2' -m "$model" --presence-penalty 3 -p Hi
+refused 2 '--stop|""' -m "$model" --stop '' -p Hi
+refused 2 '--device|"-1"' -m "$model" --device=-1 -p Hi
+refused 3 'numerics|cpu' -m "$model" --backend cpu --numerics exact -p Hi
+refused 3 'cache_format' -m "$model" --cache-format f32 -p Hi
+refused 2 'device cpu:7' -m "$model" --device 7 -p Hi
+refused 2 '--raw|without -s' -m "$model" --raw -s system -p Hi
+refused 2 '--raw|without --think' -m "$model" --raw --think -p Hi
+refused 2 'nowhere|No such file' -m "$model" -f nowhere
+refused 2 'nowhere.json|No such file' -m "$model" --load nowhere -p Hi
+refused 3 'nowhere' -m nowhere --inspect
+refused 3 'nowhere' -m nowhere --plan
+refused 2 'context_tokens|16385' -m "$model" -c 16385 --plan
 refused 2 'context_tokens|16385|16384' -m "$model" -c 16385 -p Hi
 
 # The tools.

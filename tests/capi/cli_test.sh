@@ -48,7 +48,7 @@ run -p "$question" --no-stats </dev/null
 expect 'nothing on stderr without statistics' test ! -s err
 expect 'no escape sequence anywhere' cmp -s out paris
 
-run -p "$question" --color=always </dev/null
+NO_COLOR=1 run -p "$question" --color=always </dev/null
 expect 'colour when asked for' grep -q "$(printf '\033')" err
 expect 'none on stdout' cmp -s out paris
 
@@ -56,6 +56,42 @@ echo "$question" | run
 expect 'a piped question' cmp -s out paris
 echo "of France?" | run -p 'What is the capital'
 expect 'a piped end of the question' grep -q capital out
+echo 'of France?' >file
+run -p 'What is the capital' -f file </dev/null
+expect 'the end of the question in a file' grep -q capital out
+echo "$question" >file
+run -f file </dev/null
+expect 'a question in a file' cmp -s out paris
+# The three in their order, as the conversation that is kept shows them.
+echo three | run -p one -f file -n 1 --save kept
+expect 'prompt, file and input in one message' \
+  grep -qF '"content": "one\n'"$question"'\nthree"' kept.json
+expect 'a kept conversation is its owner'"'"'s alone' test "$(stat -c %a kept kept.json | tr '\n' ' ')" = '600 600 '
+run --load kept -p "$question" --save kept </dev/null
+expect 'what was kept is not computed again' grep -Eq '\([1-9][0-9]* cached' err
+expect 'and is kept with what follows' grep -q 'capital of France.*capital of France' kept.json
+
+# Without the form of a conversation, its markers written out.
+run --raw --no-stats -p "<｜User｜>$question<｜Assistant｜></think>" </dev/null
+expect 'raw text' cmp -s out paris
+run --raw -p 'one two' -n 3 </dev/null
+expect 'three tokens of raw text' grep -q 'generated 3,' err
+
+# What the options of the choice do.
+run -p "$question" --stop ' is' --no-stats </dev/null
+expect 'a stop string' test "$(cat out)" = 'The capital of France'
+run -p "$question" --presence-penalty 2 --frequency-penalty 2 --repetition-penalty 100 --temp 0 </dev/null
+expect 'another answer by penalties' sh -c '! cmp -s out paris'
+
+# The engine as it was asked for.
+run --plan --json --backend reference --numerics exact --cache-format fp8_per_tensor --threads 1 --chunk 64 \
+  --draft 2 -c 1024 --device 0 </dev/null
+for text in '"backend": "reference"' '"numerics": "exact"' '"cache_format": "fp8_per_tensor"' \
+  '"threads": 1' '"context_tokens": 1024' '"prefill_chunk_tokens": 64' '"max_draft_tokens": 2'; do
+  expect "$text in the plan" grep -qF "$text" out
+done
+run -p "$question" -v --no-stats </dev/null
+expect 'what the library logs' grep -q 'opened on backend' err
 printf '%s' "$question" | run -p ''
 expect 'a piped question beside an empty one' cmp -s out paris
 run -p "$question" <&-
@@ -145,10 +181,6 @@ expect 'another text from another seed' sh -c '! cmp -s half1 story6'
 status=0
 "$chat" --help >out 2>err || status=$?
 expect '--help on stdout' grep -q 'usage: dsv4-chat -m DIR' out
-for option in --prompt --system --max-tokens --context --temp --top-k --top-p --min-p --seed --think \
-  --draft --tools --think-budget --hide-thinking --json --backend --threads --stats --no-stats --color --help --version; do
-  expect "$option in the help" grep -q -- "$option" out
-done
 expect 'exit code 0 of --help' test "$status" -eq 0
 "$chat" --version >out 2>err
 expect '--version' grep -q '^dsv4 [0-9]*\.[0-9]*\.[0-9]* (' out
@@ -165,6 +197,14 @@ status=0
 "$chat" -m "$model" -p "$question" --no-stats >/dev/full 2>err </dev/null || status=$?
 expect 'exit code 1 for a full disk' test "$status" -eq 1
 expect 'which it reports' grep -q 'standard output' err
+
+# Little memory: not what sanitizers work in.
+if ! grep -q __asan_init "$chat" && ! grep -q __tsan_init "$chat"; then
+  status=0
+  (ulimit -v 55000 && exec "$chat" -m "$model" -p "$question") >out 2>err </dev/null || status=$?
+  expect 'exit code 4 without memory' test "$status" -eq 4
+  expect 'one line about it' test "$(wc -l <err)" -eq 1
+fi
 
 # Ctrl-C while it answers. The reference backend is slow enough to be caught in the middle; the
 # background job of a script ignores SIGINT unless dsv4-chat installs its own handler.

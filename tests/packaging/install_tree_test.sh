@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: install_tree_test.sh SOURCE_DIR BUILD_DIR PLACE LIBDIR
+# usage: install_tree_test.sh SOURCE_DIR BUILD_DIR PLACE LIBDIR CUDA
 # `cmake --install` with DESTDIR: exactly the files that belong there, headers as in the tree, nothing
 # that points at where it was built, and a library that exports and needs what it should. Leaves the
-# tree, moved away from where it was installed, in PLACE/moved.
+# tree, moved away from where it was installed, in PLACE/moved. CUDA: whether that is built, ON or OFF.
 set -eu
 export LC_ALL=C
-source=$1 build=$2 place=$3 libdir=$4
+source=$1 build=$2 place=$3 libdir=$4 cuda=$5
 failures=0
 
 fail() {
@@ -37,14 +37,20 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   done
   echo share/doc/dsv4/LICENSE
   echo share/doc/dsv4/NOTICE
+  echo share/man/man1/dsv4-chat.1
 } | sort >"$place/expected"
 find . ! -type d | sed 's,^\./,,' | sort >"$place/installed"
 diff "$place/expected" "$place/installed" || fail 'not the files (<) that belong there'
 diff -r "$source/include" include || fail 'the headers differ from those of the tree'
 
-# Nothing tells where it was built, or where it was meant to be.
+# Nothing tells where it was built, or where it was meant to be; but lines for profilers name sources.
+lineinfo=
+if grep -q '^DSV4_CUDA_LINEINFO:BOOL=ON' "$build/CMakeCache.txt" && [ "$cuda" = ON ]; then
+  lineinfo=$source
+fi
 for path in "$source" "$build" "$place" /opt/dsv4; do
-  found=$(grep -rlF -- "$path" . || true)
+  found=
+  [ "$path" = "$lineinfo" ] || found=$(grep -rlF -- "$path" . || true)
   [ -z "$found" ] || fail "the path $path is in $found"
 done
 
