@@ -26,11 +26,17 @@ if(DSV4_WERROR)
   list(APPEND warnings -Werror)
   list(APPEND cuda_warnings -Werror=all-warnings)
 endif()
+# They are paths of the machine that builds: packages go without.
+option(DSV4_CUDA_LINEINFO "Name source files and lines in CUDA images, for profilers" ON)
+set(cuda_lineinfo)
+if(DSV4_CUDA_LINEINFO)
+  set(cuda_lineinfo -lineinfo)
+endif()
 # No contraction: a fused multiply-add happens where the code says so, so that results are the same on
 # every compiler and instruction set of one kernel variant.
 target_compile_options(dsv4_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings};-ffp-contract=off>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings};-Xcompiler=-fvisibility=hidden;-fmad=false;--expt-relaxed-constexpr;-lineinfo>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings};-Xcompiler=-fvisibility=hidden;-fmad=false;--expt-relaxed-constexpr;${cuda_lineinfo}>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in its own std::string concatenation (GCC bug 105651).
   target_compile_options(dsv4_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
