@@ -144,21 +144,21 @@ __device__ __forceinline__ const float* RopeOf(const AttendArgs& args, int64_t t
   return (args.p.ratio == 0 ? rope.window : rope.compressed) + t * kKvRopeElements;
 }
 
-// The rows that a query sees, in the contract's order.
+// The rows that a query sees, in the contract's order. Little state: it lives in registers beside
+// the output's sums.
 struct VisibleRows {
-  const SequenceRows* sequence;
-  const int32_t* selected;  // of the query; ratio 4
-  int64_t first_position;   // of its window
+  int sequence;
+  int first_position;  // of its window
   int window, count;
 
   __device__ __forceinline__ VisibleRows(const AttendArgs& args, int64_t t) {
     const SparseAttentionParams& p = args.p;
-    sequence = args.step.sequences + args.step.sequence_of[t];
+    sequence = args.step.sequence_of[t];
     const int64_t position = args.step.positions[t];
-    const int64_t oldest = position + 1 - kWindowTokens, begin = sequence->window_begin;
-    first_position = oldest > begin ? oldest : begin;
-    window = static_cast<int>(position + 1 - first_position);
-    selected = p.selected + t * p.topk;
+    const int64_t oldest = position + 1 - kWindowTokens;
+    const int64_t begin = args.step.sequences[sequence].window_begin;
+    first_position = static_cast<int>(oldest > begin ? oldest : begin);
+    window = static_cast<int>(position) + 1 - first_position;
     int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(position, p.ratio);
     if (p.ratio == kCsaRatio && groups > p.topk) groups = p.topk;
     count = window + static_cast<int>(groups);
@@ -166,20 +166,21 @@ struct VisibleRows {
   __device__ __forceinline__ int chunks() const { return (count + kChunk - 1) / kChunk; }
 
   // The data of row n, and its scales where the format has them; false where there is none.
-  __device__ __forceinline__ bool Find(const SparseAttentionParams& p, int n, const std::byte** row,
-                                       const std::byte** scales) const {
+  __device__ __forceinline__ bool Find(const AttendArgs& args, int64_t t, int n,
+                                       const std::byte** row, const std::byte** scales) const {
     if (n >= count) return false;
-    const bool in_window = n < window;
-    int64_t at = first_position + n;
-    if (!in_window) {
-      at = p.ratio == kCsaRatio ? selected[n - window] : n - window;
+    const SparseAttentionParams& p = args.p;
+    const bool in_window = n < window, csa = p.ratio == kCsaRatio;
+    int at = in_window ? first_position + n : n - window;
+    if (!in_window && csa) {
+      at = p.selected[t * p.topk + at];
       if (at < 0) return false;
     }
-    const int64_t per_block =
-        in_window ? kWindowBlockTokens
-                  : kGroupBlockTokens / (p.ratio == kCsaRatio ? kCsaRatio : kHcaRatio);
-    const int32_t* blocks = in_window ? sequence->window_blocks : sequence->group_blocks;
-    const int32_t block = blocks[at / per_block];
+    const int per_block = static_cast<int>(in_window ? kWindowBlockTokens
+                                           : csa     ? kGroupBlockTokens / kCsaRatio
+                                                     : kGroupBlockTokens / kHcaRatio);
+    const SequenceRows& rows = args.step.sequences[sequence];
+    const int32_t block = (in_window ? rows.window_blocks : rows.group_blocks)[at / per_block];
     const RowPool& pool = in_window ? p.window : p.groups;
     *row = pool.Row(block, at % per_block);
     *scales = pool.Scales(block, at % per_block);
@@ -190,6 +191,8 @@ struct VisibleRows {
 struct AttendShared {
   uint4 rows[kWarps][kChunk][8];            // a warp's slice of the rows, bf16, swizzled
   float scores[kWarps][kHeadTile][kChunk];  // segments; then P and the maxima; swizzled
+  // What all chunks so far come to, before an even and before an odd chunk.
+  Running running[2][kHeadTile];
 };
 
 // Where the column of a head lies in `scores`: so that a warp's fragments touch all banks.
@@ -348,8 +351,8 @@ __device__ __forceinline__ ChunkWeights MakeWeights(unsigned mask, TwoFloat scal
     rest[0] -= Bf16Low(parts[part]);
     rest[1] -= Bf16High(parts[part]);
   }
-  *reinterpret_cast<uint2*>(&scores[0][head][at]) = make_uint2(parts[0], parts[1]);
-  scores[1][head][at] = __uint_as_float(parts[2]);
+  *reinterpret_cast<uint2*>(&scores[0][head][at]) = make_uint2(parts[1], parts[2]);
+  scores[1][head][at] = __uint_as_float(parts[0]);
   if (column == 0) scores[2][head][at] = maximum;
   TwoFloat sum{weight[0], 0};
   sum.Add(weight[1]);
@@ -366,9 +369,10 @@ __device__ __forceinline__ ChunkWeights MakeWeights(unsigned mask, TwoFloat scal
   return {maximum, sum};
 }
 
-// P in fragments: the high and middle parts of the two K = 16 steps.
+// The high part of P in fragments of the two K = 16 steps. The others are fetched for each use:
+// there are no registers to keep them in.
 struct WeightFragments {
-  uint32_t part[2][2][4];
+  uint32_t high[2][4];
   float maximum[2];  // of rows g and g + 8
 
   __device__ __forceinline__ WeightFragments(const float (&scores)[kWarps][kHeadTile][kChunk],
@@ -377,15 +381,13 @@ struct WeightFragments {
     for (int step = 0; step < 2; ++step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const uint2 upper =
-            *reinterpret_cast<const uint2*>(&scores[0][Head(lane, i)][At(lane, step, i)]);
-        part[0][step][i] = upper.x;
-        part[1][step][i] = upper.y;
+        high[step][i] = __float_as_uint(scores[1][Head(lane, i)][At(lane, step, i)]);
       }
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; ++i) {
       maximum[i] = scores[2][Head(lane, i)][ScoreColumn(Head(lane, i), 0)];
+    }
   }
   // Where register i of a step lies.
   static __device__ __forceinline__ int Head(int lane, int i) { return lane / 4 + i % 2 * 8; }
@@ -395,37 +397,37 @@ struct WeightFragments {
 };
 
 // The warp's slice of P . rows for its elements 16 j .. 16 j + 15: two tiles of 8. Small parts
-// first.
+// first. `rest`: the middle and low parts.
 __device__ __forceinline__ void SumRows(const WeightFragments& p,
-                                        const float (&low)[kHeadTile][kChunk],
+                                        const float (&rest)[kHeadTile][kChunk],
                                         const uint4 (&rows)[kChunk][8], int j, int lane,
                                         float (&sums)[2][4]) {
-  uint32_t b[2][4];
+  uint32_t b[2][4], middle[2][4], low[2][4];
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
     const int n = step * 16 + lane / 8 % 2 * 8 + lane % 8;
     LoadTransposedMatrices(b[step], &rows[n][(2 * j + lane / 16) ^ (n & 7)]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint2 v = *reinterpret_cast<const uint2*>(
+          &rest[WeightFragments::Head(lane, i)][WeightFragments::At(lane, step, i)]);
+      middle[step][i] = v.x;
+      low[step][i] = v.y;
+    }
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums[0][i] = sums[1][i] = 0;
-  const auto add = [&](const uint32_t(&a)[4], int step) {
-    MmaBf16(sums[0], a[0], a[1], a[2], a[3], b[step][0], b[step][1]);
-    MmaBf16(sums[1], a[0], a[1], a[2], a[3], b[step][2], b[step][3]);
-  };
+  const auto add = [&](const uint32_t(&a)[2][4]) {
 #pragma unroll
-  for (int step = 0; step < 2; ++step) {
-    uint32_t a[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      a[i] =
-          __float_as_uint(low[WeightFragments::Head(lane, i)][WeightFragments::At(lane, step, i)]);
+    for (int step = 0; step < 2; ++step) {
+      const uint32_t(&x)[4] = a[step];
+      MmaBf16(sums[0], x[0], x[1], x[2], x[3], b[step][0], b[step][1]);
+      MmaBf16(sums[1], x[0], x[1], x[2], x[3], b[step][2], b[step][3]);
     }
-    add(a, step);
-  }
-  add(p.part[1][0], 0);
-  add(p.part[1][1], 1);
-  add(p.part[0][0], 0);
-  add(p.part[0][1], 1);
+  };
+  add(low);
+  add(middle);
+  add(p.high);
 }
 
 // Block (chunk, head tile, row): kSplit writes the sums of chunks blockIdx.x, + gridDim.x, ... to
@@ -433,9 +435,10 @@ __device__ __forceinline__ void SumRows(const WeightFragments& p,
 template <bool kPacked, bool kSplit>
 __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
     sparse_attention_kernel(const __grid_constant__ AttendArgs args) {
-  __shared__ __align__(128) AttendShared shared;
+  extern __shared__ __align__(128) unsigned char dynamic_memory[];
+  AttendShared& shared = *reinterpret_cast<AttendShared*>(dynamic_memory);
   const SparseAttentionParams& p = args.p;
-  const int64_t t = kSplit ? blockIdx.z : blockIdx.y;
+  const int t = static_cast<int>(kSplit ? blockIdx.z : blockIdx.y);
   const int first_head = static_cast<int>(kSplit ? blockIdx.y : blockIdx.x) * kHeadTile;
   if (args.step.sequence_of[t] < 0) return;
   const VisibleRows visible(args, t);
@@ -444,21 +447,20 @@ __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, quad = lane % 4;
 
-  const auto* queries = static_cast<const uint16_t*>(p.q) + t * p.heads * kKvRowElements;
-  Running by_thread;  // of head threadIdx.x / 16
-  Running by_row[2];  // of rows g and g + 8 of the fragments: maxima only
+  if (!kSplit && threadIdx.x < kHeadTile) shared.running[0][threadIdx.x] = Running();
   float o[kSplit ? 1 : 8][4] = {};
   const int stride = kSplit ? static_cast<int>(gridDim.x) : 1;
   for (int chunk = kSplit ? static_cast<int>(blockIdx.x) : 0; chunk < chunks; chunk += stride) {
     const std::byte *row = nullptr, *scales = nullptr;
-    const bool present = visible.Find(p, chunk * kChunk + lane, &row, &scales);
+    const bool present = visible.Find(args, t, chunk * kChunk + lane, &row, &scales);
     const unsigned mask = __ballot_sync(kAllLanes, present);
     FetchSlice<kPacked>(row, scales, mask, warp, lane, shared.rows[warp]);
     __syncwarp();
     float sums[4][4];
     {
       uint32_t q[4][4];
-      LoadQueries(queries, first_head, p.heads, warp, lane, q);
+      LoadQueries(static_cast<const uint16_t*>(p.q) + int64_t{t} * p.heads * kKvRowElements,
+                  first_head, p.heads, warp, lane, q);
       ScoreSlice(q, shared.rows[warp], lane, sums);
     }
     __syncthreads();  // nobody reads the last chunk's P any more
@@ -486,7 +488,7 @@ __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float out[2][4];
-        SumRows(fragments, shared.scores[1], shared.rows[warp], j, lane, out);
+        SumRows(fragments, shared.scores[0], shared.rows[warp], j, lane, out);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (first_head + g + 8 * i >= p.heads) continue;
@@ -497,13 +499,21 @@ __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
         }
       }
     } else {
-      by_thread.Add(weights.sum, by_thread.Raise(weights.maximum));
-      const float2 factors[2] = {by_row[0].Raise(fragments.maximum[0]),
-                                 by_row[1].Raise(fragments.maximum[1])};
+      if (threadIdx.x % 16 == 0) {
+        Running running = shared.running[chunk % 2][threadIdx.x / 16];
+        running.Add(weights.sum, running.Raise(weights.maximum));
+        shared.running[(chunk + 1) % 2][threadIdx.x / 16] = running;
+      }
+      float2 factors[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        Running running = shared.running[chunk % 2][g + 8 * i];
+        factors[i] = running.Raise(fragments.maximum[i]);
+      }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float out[2][4];
-        SumRows(fragments, shared.scores[1], shared.rows[warp], j, lane, out);
+        SumRows(fragments, shared.scores[0], shared.rows[warp], j, lane, out);
 #pragma unroll
         for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
@@ -512,25 +522,22 @@ __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
             sum = Folded(sum, out[tile][i], factors[i / 2]);
           }
         }
+        __syncwarp();  // one step at a time: more of them under way take registers that are not
+                       // there
       }
     }
     __syncwarp();  // before the slice is overwritten
   }
   if constexpr (!kSplit) {
     __syncthreads();
-    if (threadIdx.x % 16 == 0) {
-      reinterpret_cast<TwoFloat*>(shared.scores)[threadIdx.x / 16] = by_thread.weights;
-    }
-    __syncthreads();
     const float* rope = RopeOf(args, t);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int head = first_head + g + 8 * i;
       if (head >= p.heads) continue;
-      by_row[i].weights = reinterpret_cast<const TwoFloat*>(shared.scores)[g + 8 * i];
-      const Divisor divisor(by_row[i], p.sink[head]);
+      const Divisor divisor(shared.running[chunks % 2][g + 8 * i], p.sink[head]);
       auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
-                                             (t * p.heads + head) * kKvRowElements);
+                                             (int64_t{t} * p.heads + head) * kKvRowElements);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const int pair = warp * (kSlice / 2) + j * 4 + quad;
@@ -605,6 +612,12 @@ absl::Status SupportsSparseAttention(const SparseAttentionParams& p) {
   return absl::OkStatus();
 }
 
+// More than the 48 KB that a kernel has without asking.
+void AllowShared(void (*kernel)(AttendArgs)) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(sizeof(AttendShared)));
+}
+
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& params) {
   cudaStream_t stream = CudaStreamOf(context);
   const int64_t rows = params.step->rows, tiles = HeadTiles(params), chunks = MaxChunks(params);
@@ -618,7 +631,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
     const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(rows));
     const auto kernel =
         packed ? sparse_attention_kernel<true, false> : sparse_attention_kernel<false, false>;
-    kernel<<<grid, kThreads, 0, stream>>>(args);
+    AllowShared(kernel);
+    kernel<<<grid, kThreads, sizeof(AttendShared), stream>>>(args);
     return;
   }
   const int64_t partials = rows * chunks * params.heads;
@@ -631,7 +645,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
                   static_cast<unsigned>(rows));
   const auto kernel =
       packed ? sparse_attention_kernel<true, true> : sparse_attention_kernel<false, true>;
-  kernel<<<grid, kThreads, 0, stream>>>(args);
+  AllowShared(kernel);
+  kernel<<<grid, kThreads, sizeof(AttendShared), stream>>>(args);
   const dim3 combine_grid(static_cast<unsigned>(params.heads), static_cast<unsigned>(rows));
   combine_chunks_kernel<<<combine_grid, kCombineThreads, 0, stream>>>(args);
 }
