@@ -65,7 +65,9 @@ TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows
   for (const Case& c : {Case{5, 128, 5}, Case{37, 256, 4}, Case{256, 4096, 6}, Case{384, 512, 8}}) {
     INFO(c.experts << " experts");
     const Bf16Rows x(41, kRows, c.hidden);
-    const Bf16Storage stored(42, c.experts, c.hidden);
+    Bf16Storage stored(42, c.experts, c.hidden);
+    // Logits near 1: the scores of very negative ones have the relative error of the logits' noise.
+    for (uint16_t& w : stored.data) w = FloatToBf16(Bf16ToFloat(w) / 64);
     const CudaBf16 weight(stored);
     const std::vector<float> bias = RandomFloats(43, c.experts, 0.5f);
     const DeviceCopy<float> cuda_bias(bias);
@@ -262,7 +264,8 @@ void CheckFfn(const Layer& layer, int32_t k, float limit, int32_t rows, bool cro
     if (distance <= 1e-3 * 1e-3 * norm) continue;
     FAIL("row " << t << " is " << std::sqrt(distance / norm) << " away");
   }
-  INFO(apart << " of " << all.size() << " elements are apart");
+  WARN("RATE ffn " << layer.hidden << ": " << apart << " of " << all.size()
+                   << " elements are apart");
   REQUIRE(apart <= 2 + all.size() / 50);
   for (const int32_t m : row_counts) {
     INFO("the last " << m << " rows");
