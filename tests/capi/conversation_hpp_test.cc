@@ -66,6 +66,21 @@ TEST_CASE("hpp: a turn's events may be left and taken up again") {
   CHECK(text + rest == TextOf(whole));
 }
 
+TEST_CASE("hpp: a fork has the events that were not taken") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Conversation chat(engine, {{DSV4_ROLE_USER, kQuestion}});
+  for (int i = 0; i < 6; ++i) chat.Step();
+  const std::optional<dsv4::Event> first = chat.Poll();
+  REQUIRE(first.has_value());
+  dsv4::Conversation fork = chat.Fork();
+  const std::optional<dsv4::Event> second = chat.Poll(), forked = fork.Poll();
+  REQUIRE(forked.has_value());
+  CHECK_FALSE(second->text.empty());
+  CHECK(forked->text == second->text);
+  CHECK(first->text + second->text + TextOf(chat) == kAnswer);
+  CHECK(first->text + second->text + TextOf(fork) == kAnswer);
+}
+
 TEST_CASE("hpp: what a turn left behind does not reach the next one") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Conversation chat(engine);

@@ -242,6 +242,10 @@ TEST_CASE("hpp: a token mask decides, cancels and throws; a fork has it too") {
   CHECK(outcomes[1].result.token == engine.tokenizer().Encode(kAnswer)[0]);
 
   // Everything goes on where it was.
+  throws = false;
+  goes_on = true;
+  CHECK(session.Step().token == 777);
+  CHECK(fork.Step().token == 777);
   session.SetTokenMask(nullptr);
   session.Rewind(prompt_tokens);
   CHECK(Generate(session) == kAnswer);
@@ -310,6 +314,7 @@ TEST_CASE("hpp: sessions are saved and loaded") {
   CHECK_THROWS_AS(session.Save(path, surprise), Surprise);
   dsv4::Session from_file(engine);
   CHECK_THROWS_AS(from_file.Load(path, surprise), Surprise);
+  CHECK(from_file.tokens().empty());
   from_file.Load(path, note);
   CHECK(phases.front() == DSV4_PROGRESS_SAVE);
   CHECK(phases.back() == DSV4_PROGRESS_RESTORE);
