@@ -6,6 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "hwy/targets.h"
+#ifdef DSV4_HAVE_CUDA
+#include "lib/device/cuda_images.h"
+#endif
 
 namespace {
 
@@ -16,6 +19,12 @@ const char* InstructionSet() {
   return hwy::TargetName(usable & -usable);
 }
 
+#ifdef DSV4_HAVE_CUDA
+std::string Cuda() { return absl::StrCat(", cuda (compute capability ", dsv4::kCudaImages, ")"); }
+#else
+std::string Cuda() { return ""; }
+#endif
+
 }  // namespace
 
 uint32_t dsv4_abi_version() noexcept { return DSV4_ABI_VERSION; }
@@ -25,6 +34,6 @@ const char* dsv4_version() noexcept { return DSV4_VERSION; }
 const char* dsv4_build_info() noexcept {
   static const std::string info =
       absl::StrCat("dsv4 " DSV4_VERSION " (" DSV4_COMMIT "), GCC " __VERSION__ ", backends: cpu (",
-                   InstructionSet(), "), reference");
+                   InstructionSet(), "), reference", Cuda());
   return info.c_str();
 }

@@ -17,13 +17,16 @@
 namespace dsv4::capi {
 namespace {
 
-absl::StatusOr<Backend> BackendFrom(dsv4_backend value) {
+absl::StatusOr<Backend> BackendFrom(dsv4_backend value, int32_t device) {
   switch (value) {
     case DSV4_BACKEND_AUTO:
+      return BestBackend(device);
     case DSV4_BACKEND_CPU:
       return Backend::kCpu;
     case DSV4_BACKEND_REFERENCE:
       return Backend::kReference;
+    case DSV4_BACKEND_CUDA:
+      return Backend::kCuda;
     default:
       return InvalidValue("options.backend", " is ", value, "; expected a DSV4_BACKEND_ value");
   }
@@ -43,7 +46,15 @@ absl::StatusOr<Numerics> NumericsFrom(dsv4_numerics value) {
 }
 
 dsv4_backend BackendTo(Backend backend) {
-  return backend == Backend::kCpu ? DSV4_BACKEND_CPU : DSV4_BACKEND_REFERENCE;
+  switch (backend) {
+    case Backend::kReference:
+      return DSV4_BACKEND_REFERENCE;
+    case Backend::kCpu:
+      return DSV4_BACKEND_CPU;
+    case Backend::kCuda:
+      return DSV4_BACKEND_CUDA;
+  }
+  return DSV4_BACKEND_AUTO;
 }
 
 dsv4_numerics NumericsTo(Numerics numerics) {
@@ -87,9 +98,11 @@ dsv4_cache_format CacheFormatTo(RowFormat format) {
 
 absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   EngineOptions options;
-  if (given == nullptr) return options;
+  if (given == nullptr) {
+    options.backend = BestBackend(0);
+    return options;
+  }
   DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
-  DSV4_ASSIGN_OR_RETURN(options.backend, BackendFrom(in.backend));
   DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
   DSV4_ASSIGN_OR_RETURN(options.cache_format, CacheFormatFrom(in.cache_format));
@@ -99,6 +112,8 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
         "options.device_count");
   DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
   options.devices.assign(in.devices, in.devices + in.device_count);
+  DSV4_ASSIGN_OR_RETURN(options.backend,
+                        BackendFrom(in.backend, options.devices.empty() ? 0 : options.devices[0]));
   options.context_tokens = in.context_tokens;
   options.cache_tokens = in.cache_tokens;
   options.max_sessions = in.max_sessions;

@@ -47,6 +47,10 @@ dsv4_status CodeOf(const absl::Status& status) {
       return DSV4_ERR_BUSY;
     case absl::StatusCode::kAlreadyExists:
       return DSV4_ERR_VERSION_MISMATCH;
+    case absl::StatusCode::kPermissionDenied:
+      return DSV4_ERR_OUT_OF_DEVICE_MEMORY;
+    case absl::StatusCode::kUnauthenticated:
+      return DSV4_ERR_DEVICE_LOST;
     default:
       return DSV4_ERR_INTERNAL;
   }

@@ -110,8 +110,10 @@ struct Named {
   T value;
 };
 
-constexpr Named<dsv4_backend> kBackends[] = {
-    {"auto", DSV4_BACKEND_AUTO}, {"cpu", DSV4_BACKEND_CPU}, {"reference", DSV4_BACKEND_REFERENCE}};
+constexpr Named<dsv4_backend> kBackends[] = {{"auto", DSV4_BACKEND_AUTO},
+                                             {"cpu", DSV4_BACKEND_CPU},
+                                             {"cuda", DSV4_BACKEND_CUDA},
+                                             {"reference", DSV4_BACKEND_REFERENCE}};
 constexpr Named<dsv4_numerics> kNumerics[] = {{"published", DSV4_NUMERICS_PUBLISHED},
                                               {"fp32", DSV4_NUMERICS_FP32},
                                               {"exact", DSV4_NUMERICS_EXACT}};
@@ -200,7 +202,7 @@ const Option kOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->requests = ParseNumber<int32_t>(name, v, 1, 1000000);
      }},
-    {"", "--backend", "B,...", "auto, cpu or reference",
+    {"", "--backend", "B,...", "auto, cpu, cuda or reference",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNames(name, v, kBackends, &o->backends);
      }},

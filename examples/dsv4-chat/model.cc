@@ -36,6 +36,8 @@ std::string NameOf(dsv4_backend backend) {
       return "cpu";
     case DSV4_BACKEND_REFERENCE:
       return "reference";
+    case DSV4_BACKEND_CUDA:
+      return "cuda";
     default:
       return "backend " + std::to_string(backend);
   }

@@ -171,11 +171,13 @@ const Option kEngineOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->context = ParseCount<int64_t>(name, v);
      }},
-    {"", "--backend", Takes::kValue, "auto|cpu|reference", "where the model runs (default: auto)",
+    {"", "--backend", Takes::kValue, "auto|cpu|cuda|reference",
+     "where the model runs (default: auto)",
      [](Options* o, const std::string& name, const std::string& v) {
-       o->backend = Choose<dsv4_backend>(name, v, "auto, cpu or reference",
+       o->backend = Choose<dsv4_backend>(name, v, "auto, cpu, cuda or reference",
                                          {{"auto", DSV4_BACKEND_AUTO},
                                           {"cpu", DSV4_BACKEND_CPU},
+                                          {"cuda", DSV4_BACKEND_CUDA},
                                           {"reference", DSV4_BACKEND_REFERENCE}});
      }},
     {"", "--device", Takes::kValue, "N", "the backend's device (default: 0)",

@@ -21,7 +21,7 @@ void FreePinned(std::byte* data, int64_t) { cudaFreeHost(data); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
+absl::Status CudaDevice::Check(int32_t index) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess || count == 0) {
@@ -41,6 +41,13 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
                        properties.major, ".", properties.minor, "; this build has kernels for ",
                        kCudaImages);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
+  cudaDeviceProp properties;
+  DSV4_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index),
+                                  absl::StrCat("cuda:", index), "asking for its properties"));
   std::unique_ptr<CudaDevice> device(new CudaDevice(index, properties.name));
   DSV4_RETURN_IF_ERROR(device->OpenStream());
   return device;
@@ -50,7 +57,7 @@ absl::Status CudaDevice::OpenStream() {
   const DeviceScope scope(this);
   cudaStream_t stream = nullptr;
   DSV4_RETURN_IF_ERROR(
-      Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+      CheckCall(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
   stream_ = std::make_unique<CudaStream>(stream);
   DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
                                                "staging of transfers"));
@@ -58,7 +65,7 @@ absl::Status CudaDevice::OpenStream() {
     slots_[i].data = staging_.data() + kSlotBytes * static_cast<int64_t>(i);
     cudaEvent_t event = nullptr;
     DSV4_RETURN_IF_ERROR(
-        Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
+        CheckCall(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
     slots_[i].event = event;
   }
   return absl::OkStatus();
@@ -75,7 +82,7 @@ CudaDevice::~CudaDevice() {
   }
 }
 
-absl::Status CudaDevice::Check(int result, absl::string_view what) {
+absl::Status CudaDevice::CheckCall(int result, absl::string_view what) {
   if (!lost_.ok()) return lost_;
   lost_ = CudaStatus(static_cast<cudaError_t>(result), absl::StrCat("cuda:", index_), what);
   return lost_;
@@ -104,11 +111,11 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
     return OutOfDeviceMemory("cuda:", index_, ": cannot allocate ", bytes, " bytes for the ",
                              purpose);
   }
-  DSV4_RETURN_IF_ERROR(Check(result, "allocating memory"));
+  DSV4_RETURN_IF_ERROR(CheckCall(result, "allocating memory"));
   Buffer buffer(static_cast<std::byte*>(data), bytes, FreeDevice);
-  DSV4_RETURN_IF_ERROR(Check(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes),
-                                             static_cast<cudaStream_t>(stream_->handle())),
-                             "clearing memory"));
+  DSV4_RETURN_IF_ERROR(CheckCall(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes),
+                                                 static_cast<cudaStream_t>(stream_->handle())),
+                                 "clearing memory"));
   return buffer;
 }
 
@@ -136,12 +143,12 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
     const Slot& slot = slots_[next_slot_];
     next_slot_ = (next_slot_ + 1) % slots_.size();
     const auto event = static_cast<cudaEvent_t>(slot.event);
-    DSV4_RETURN_IF_ERROR(Check(cudaEventSynchronize(event), "waiting for a transfer"));
+    DSV4_RETURN_IF_ERROR(CheckCall(cudaEventSynchronize(event), "waiting for a transfer"));
     std::memcpy(slot.data, from + begin, part);
     DSV4_RETURN_IF_ERROR(
-        Check(cudaMemcpyAsync(to + begin, slot.data, part, cudaMemcpyHostToDevice, stream),
-              "copying to the device"));
-    DSV4_RETURN_IF_ERROR(Check(cudaEventRecord(event, stream), "recording an event"));
+        CheckCall(cudaMemcpyAsync(to + begin, slot.data, part, cudaMemcpyHostToDevice, stream),
+                  "copying to the device"));
+    DSV4_RETURN_IF_ERROR(CheckCall(cudaEventRecord(event, stream), "recording an event"));
   }
   return lost_;
 }
@@ -151,27 +158,27 @@ absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t 
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
-  DSV4_RETURN_IF_ERROR(
-      Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
-            "copying from the device"));
-  return Check(cudaStreamSynchronize(stream), "waiting for the device");
+  DSV4_RETURN_IF_ERROR(CheckCall(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
+      "copying from the device"));
+  return CheckCall(cudaStreamSynchronize(stream), "waiting for the device");
 }
 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  return Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
-                               static_cast<cudaStream_t>(stream_->handle())),
-               "copying on the device");
+  return CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                                   static_cast<cudaStream_t>(stream_->handle())),
+                   "copying on the device");
 }
 
 absl::Status CudaDevice::Finish() {
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  DSV4_RETURN_IF_ERROR(Check(cudaGetLastError(), "launching a kernel"));
-  return Check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle())),
-               "waiting for the device");
+  DSV4_RETURN_IF_ERROR(CheckCall(cudaGetLastError(), "launching a kernel"));
+  return CheckCall(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle())),
+                   "waiting for the device");
 }
 
 }  // namespace dsv4

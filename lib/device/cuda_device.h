@@ -16,7 +16,9 @@ namespace dsv4 {
 
 class CudaDevice final : public Device {
  public:
-  // See Device::Open. Refuses a device that none of the build's images runs on.
+  // See Device::Check. Refuses a device that none of the build's images runs on.
+  static absl::Status Check(int32_t index);
+  // REQUIRES: Check.
   static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index);
   ~CudaDevice() override;
 
@@ -42,7 +44,7 @@ class CudaDevice final : public Device {
   CudaDevice(int32_t index, std::string name) : index_(index), name_(std::move(name)) {}
   absl::Status OpenStream();
   // The status of a call's result, remembered when it is an error.
-  absl::Status Check(int result, absl::string_view what);
+  absl::Status CheckCall(int result, absl::string_view what);
 
   const int32_t index_;
   const std::string name_;

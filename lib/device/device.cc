@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/base/status_macros.h"
 #include "lib/device/cpu_device.h"
 #ifdef DSV4_HAVE_CUDA
 #include "lib/device/cuda_device.h"
@@ -23,10 +24,10 @@ int UsableCores() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
+absl::Status Device::Check(const DeviceOptions& options) {
   if (options.kind == DeviceKind::kCuda) {
 #ifdef DSV4_HAVE_CUDA
-    return CudaDevice::Open(options.index);
+    return CudaDevice::Check(options.index);
 #else
     return Unsupported("this build has no CUDA backend (DSV4_CUDA=OFF)");
 #endif
@@ -36,6 +37,14 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& option
   if (options.threads < 0 || options.threads > kMaxCpuThreads) {
     return InvalidValue("threads", " ", options.threads, " is not in 0..", kMaxCpuThreads);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
+  DSV4_RETURN_IF_ERROR(Check(options));
+#ifdef DSV4_HAVE_CUDA
+  if (options.kind == DeviceKind::kCuda) return CudaDevice::Open(options.index);
+#endif
   return std::make_unique<CpuDevice>(options.threads == 0 ? UsableCores() : options.threads);
 }
 

@@ -27,6 +27,9 @@ class Device {
   // the reason, where this build, this machine or the device cannot run it.
   static absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options);
 
+  // What Open would refuse of these options, without taking anything of the device.
+  static absl::Status Check(const DeviceOptions& options);
+
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // by its maker
   virtual Stream& stream() = 0;

@@ -74,6 +74,13 @@ bool PlansMtp(const EngineOptions& options) { return options.mtp || options.max_
 
 }  // namespace
 
+Backend BestBackend(int32_t index) {
+  const absl::Status usable = Device::Check({.kind = DeviceKind::kCuda, .index = index});
+  if (usable.ok()) return Backend::kCuda;
+  Log(LogLevel::kInfo, "backend cpu: ", std::string(usable.message()));
+  return Backend::kCpu;
+}
+
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                                                      const EngineOptions& options) {
   std::shared_ptr<Engine> engine(new Engine);

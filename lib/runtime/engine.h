@@ -47,6 +47,10 @@ struct EngineOptions {
   std::function<bool(int64_t, int64_t)> progress{};
 };
 
+// The backend for published numerics on this machine: CUDA where device `index` can run it, else
+// the CPU; then the log says why.
+Backend BestBackend(int32_t index);
+
 struct EngineInfo {
   Backend backend;
   Numerics numerics;

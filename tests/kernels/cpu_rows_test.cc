@@ -113,12 +113,14 @@ TEST_CASE("copy_rows moves rows from anywhere to anywhere") {
   RequireCopies<float>();
   CopyRowsParams p;
   std::byte byte{};
-  const std::byte* from[] = {&byte, nullptr};
+  const std::byte* from[] = {&byte, &byte};
   std::byte* to[] = {&byte, &byte};
   p.rows = 2;
   p.row_bytes = 1;
   p.from = from;
   p.to = to;
+  REQUIRE_OK(Validate(p));
+  p.from = nullptr;
   REQUIRE_FAILS(Validate(p), absl::StatusCode::kInvalidArgument, "copy_rows");
 }
 
