@@ -34,7 +34,7 @@ std::string JsonOf(const dsv4::Message& message) {
   return object.text();
 }
 
-std::string MessagesFile(const std::string& path) { return path + ".json"; }
+std::string MessagesFile(const std::string& path) { return path + ".messages.json"; }
 
 }  // namespace
 
@@ -195,6 +195,8 @@ void Conversation::Set(const std::string& assignment) {
 }
 
 void Conversation::Save(const std::string& path) {
+  if (FileExists(path) != FileExists(MessagesFile(path)))
+    throw Failure{kUsageError, path + ": something else than a conversation is there"};
   ProgressBar bar("saving", screen_->shows_progress());
   // The next question drops the reasoning: the rows from there on would not serve it.
   std::optional<dsv4::Conversation> shorter;

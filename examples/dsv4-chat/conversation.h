@@ -43,7 +43,8 @@ class Conversation {
   // "temp=0.5": see SetSampling in options.h.
   void Set(const std::string& assignment);
 
-  // Keeps the conversation in two files: what was computed in `path`, the messages in `path`.json.
+  // Keeps the conversation in two files: what was computed in `path`, and the messages in
+  // `path`.messages.json. Another conversation there is replaced; anything else throws.
   void Save(const std::string& path);
   // Goes on with the conversation that was saved there. When it throws, nothing has changed.
   void Load(const std::string& path);

@@ -50,6 +50,8 @@ std::string ReadWholeFile(const std::string& path) {
   }
 }
 
+bool FileExists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
 void ReplaceFile(const std::string& path, std::string_view text) {
   std::string temporary = path + ".XXXXXX";
   const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));

@@ -22,7 +22,7 @@ constexpr char kHelp[] =
     "/system [TEXT]       set the system message; alone: remove it\n"
     "/think off|high|max  answer at once, or reason first; alone: high\n"
     "/read FILE           send the text of FILE as a message\n"
-    "/save FILE           keep the conversation in FILE and FILE.json\n"
+    "/save FILE           keep the conversation, for /load\n"
     "/load FILE           go on with the conversation that was kept there\n"
     "/set NAME=VALUE      choose tokens otherwise: temp=0.5; names as in --help\n"
     "/regen               answer the last question again\n"
@@ -165,7 +165,7 @@ class Loop {
 
   void Save(const std::string& file) {
     conversation_->Save(file);
-    screen_->Notice("kept in " + file + " and " + file + ".json");
+    screen_->Notice("kept in " + file + " and " + file + ".messages.json");
   }
 
   void Load(const std::string& file) {

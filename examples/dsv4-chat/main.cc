@@ -49,7 +49,10 @@ int Answer(const Options& options, const std::string& prompt, Conversation* conv
 int Talk(const Options& options, const std::optional<std::string>& prompt, Screen* screen,
          TurnOutput* output) {
   Conversation conversation(options, screen, output);
-  if (!options.load_file.empty()) conversation.Load(options.load_file);
+  if (!options.load_file.empty()) {
+    conversation.Load(options.load_file);
+    if (options.thinking != DSV4_THINKING_OFF) conversation.set_thinking(options.thinking);
+  }
   const int code = prompt ? Answer(options, *prompt, &conversation, screen)
                           : RunInteractive(options, &conversation, screen);
   ClearInterrupt();
@@ -57,18 +60,23 @@ int Talk(const Options& options, const std::optional<std::string>& prompt, Scree
   return code;
 }
 
-// What goes together with no other option that means something.
+// Options that leave no meaning to others.
 void CheckTogether(const Options& options) {
-  if (!options.raw) return;
-  const auto refuse = [](const char* other) {
-    throw Failure{kUsageError,
-                  std::string("--raw knows no conversation: it goes without ") + other};
+  const auto refuse = [](const std::string& why, const char* other) {
+    throw Failure{kUsageError, why + ": it goes without " + other};
   };
-  if (!options.system.empty()) refuse("-s");
-  if (!options.tools.empty()) refuse("--tools");
-  if (options.thinking != DSV4_THINKING_OFF) refuse("--think");
-  if (!options.load_file.empty()) refuse("--load");
-  if (!options.save_file.empty()) refuse("--save");
+  if (!options.load_file.empty()) {
+    const std::string why = "--load has them of its own";
+    if (!options.system.empty()) refuse(why, "-s");
+    if (!options.tools.empty()) refuse(why, "--tools");
+  }
+  if (!options.raw) return;
+  const std::string why = "--raw knows no conversation";
+  if (!options.system.empty()) refuse(why, "-s");
+  if (!options.tools.empty()) refuse(why, "--tools");
+  if (options.thinking != DSV4_THINKING_OFF) refuse(why, "--think");
+  if (!options.load_file.empty()) refuse(why, "--load");
+  if (!options.save_file.empty()) refuse(why, "--save");
 }
 
 int Run(int argc, char** argv) {

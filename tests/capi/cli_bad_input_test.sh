@@ -84,10 +84,11 @@ refused 2 '--device|"-1"' -m "$model" --device=-1 -p Hi
 refused 3 'numerics|cpu' -m "$model" --backend cpu --numerics exact -p Hi
 refused 3 'cache_format' -m "$model" --cache-format f32 -p Hi
 refused 2 'device cpu:7' -m "$model" --device 7 -p Hi
+refused 2 '--load|without --tools' -m "$model" --load file --tools file -p Hi
 refused 2 '--raw|without -s' -m "$model" --raw -s system -p Hi
 refused 2 '--raw|without --think' -m "$model" --raw --think -p Hi
 refused 2 'nowhere|No such file' -m "$model" -f nowhere
-refused 2 'nowhere.json|No such file' -m "$model" --load nowhere -p Hi
+refused 2 'nowhere.messages.json|No such file' -m "$model" --load nowhere -p Hi
 refused 3 'nowhere' -m nowhere --inspect
 refused 3 'nowhere' -m nowhere --plan
 refused 2 'context_tokens|16385' -m "$model" -c 16385 --plan

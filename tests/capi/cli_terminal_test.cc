@@ -36,7 +36,7 @@ class Talk {
   // The messages so far, as JSON.
   std::string Messages() {
     Say("/save " + (home_ / "messages"));
-    return ReadFile(home_ / "messages.json");
+    return ReadFile(home_ / "messages.messages.json");
   }
 
   int Quit() {
@@ -179,7 +179,7 @@ TEST_CASE("lines are kept for later runs, unless they are not to be") {
   chat.Await("\n> ");
   chat.Type("/save " + (home / "kept") + "\n");
   chat.Await("kept in");
-  const std::string messages = ReadFile(home / "kept.json");
+  const std::string messages = ReadFile(home / "kept.messages.json");
   CAPTURE(messages, chat.shown());
   REQUIRE(Contains(messages, "\"gr\u00fcn eins plus\""));
   REQUIRE(Contains(messages, "zwei"));
@@ -297,19 +297,23 @@ TEST_CASE("a conversation goes on in another process") {
   REQUIRE_FALSE(Contains(messages, "Italy"));
 
   // What is refused changes nothing.
-  REQUIRE(Contains(talk.Say("/load " + (folder / "nowhere")), "nowhere.json: No such file"));
-  WriteFile(folder / "broken.json", "{\"dsv4_chat\": 1");
+  REQUIRE(
+      Contains(talk.Say("/load " + (folder / "nowhere")), "nowhere.messages.json: No such file"));
+  WriteFile(folder / "broken.messages.json", "{\"dsv4_chat\": 1");
   REQUIRE(Contains(talk.Say("/load " + (folder / "broken")),
-                   "broken.json: is no conversation that was saved here"));
-  WriteFile(folder / "newer.json", "{\"dsv4_chat\": 2}");
+                   "broken.messages.json: is no conversation that was saved here"));
+  WriteFile(folder / "newer.messages.json", "{\"dsv4_chat\": 2}");
   REQUIRE(Contains(talk.Say("/load " + (folder / "newer")), "another version"));
-  WriteFile(folder / "damaged.json", ReadFile(kept + ".json"));
+  WriteFile(folder / "damaged.messages.json", ReadFile(kept + ".messages.json"));
   REQUIRE(Contains(talk.Say("/load " + (folder / "damaged")), "damaged"));
   std::string rows = ReadFile(kept);
   rows[rows.size() / 2] ^= 1;
   WriteFile(folder / "damaged", rows);
   REQUIRE(Contains(talk.Say("/load " + (folder / "damaged")), "its checksum does not match"));
   REQUIRE(Contains(talk.Say("/save /nonexistent/file"), "/nonexistent/file"));
+  WriteFile(folder / "notes", "mine");
+  REQUIRE(Contains(talk.Say("/save " + (folder / "notes")), "something else than a conversation"));
+  REQUIRE(ReadFile(folder / "notes") == "mine");
   REQUIRE(talk.Messages() == messages);
   REQUIRE(Contains(talk.Say("What is the capital of Russia?"), "Moscow"));
 }

@@ -65,11 +65,11 @@ expect 'a question in a file' cmp -s out paris
 # The three in their order, as the conversation that is kept shows them.
 echo three | run -p one -f file -n 1 --save kept
 expect 'prompt, file and input in one message' \
-  grep -qF '"content": "one\n'"$question"'\nthree"' kept.json
-expect 'a kept conversation is its owner'"'"'s alone' test "$(stat -c %a kept kept.json | tr '\n' ' ')" = '600 600 '
+  grep -qF '"content": "one\n'"$question"'\nthree"' kept.messages.json
+expect 'a kept conversation is its owner'"'"'s alone' test "$(stat -c %a kept kept.messages.json | tr '\n' ' ')" = '600 600 '
 run --load kept -p "$question" --save kept </dev/null
 expect 'what was kept is not computed again' grep -Eq '\([1-9][0-9]* cached' err
-expect 'and is kept with what follows' grep -q 'capital of France.*capital of France' kept.json
+expect 'and is kept with what follows' grep -q 'capital of France.*capital of France' kept.messages.json
 
 # Without the form of a conversation, its markers written out.
 run --raw --no-stats -p "<｜User｜>$question<｜Assistant｜></think>" </dev/null
@@ -186,11 +186,14 @@ expect 'exit code 0 of --help' test "$status" -eq 0
 expect '--version' grep -q '^dsv4 [0-9]*\.[0-9]*\.[0-9]* (' out
 
 # A reader that went away ends the program quietly.
-{
-  sleep 0.2
-  "$chat" -m "$model" -p "$question" --no-stats 2>err </dev/null && status=0 || status=$?
-  echo "$status" >code
-} | true
+mkfifo pipe
+: <pipe &
+exec 9>pipe
+wait
+status=0
+"$chat" -m "$model" -p "$question" --no-stats 2>err >&9 </dev/null || status=$?
+exec 9>&-
+echo "$status" >code
 expect 'exit code 1 for a broken pipe' grep -qx 1 code
 expect 'no word about a broken pipe' test ! -s err
 status=0
