@@ -13,6 +13,7 @@ int main(void) {
   /* The initialisers set the size and nothing else. */
   const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   const dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  const dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT;
   const dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   const dsv4_session_options session_options = DSV4_SESSION_OPTIONS_INIT;
   const dsv4_sync_options sync_options = DSV4_SYNC_OPTIONS_INIT;
@@ -33,6 +34,7 @@ int main(void) {
   } while (0)
   EXPECT_INIT(options);
   EXPECT_INIT(info);
+  EXPECT_INIT(identity);
   EXPECT_INIT(sampling);
   EXPECT_INIT(session_options);
   EXPECT_INIT(sync_options);
