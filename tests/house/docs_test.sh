@@ -19,7 +19,7 @@ for document in $documents; do
   for link in $(grep -o '](\([^)#]*\)' "$document" | sed 's/^](//' | grep -v '^[a-z]*:' || true); do
     [ -e "$folder/$link" ] || missing "$document" "$link"
   done
-  for path in $(grep -oE '`(benchmarks|capi|cmake|docs|examples|include|kernels|lib|models|tests|tools)/[A-Za-z0-9_./-]+`' \
+  for path in $(grep -oE '`(benchmarks|capi|cmake|docs|examples|fuzz|include|kernels|lib|models|tests|tools)/[A-Za-z0-9_./-]+`' \
     "$document" | tr -d '`'); do
     [ -e "$path" ] || missing "$document" "$path"
   done
