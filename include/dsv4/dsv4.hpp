@@ -5,9 +5,9 @@
 //
 // Handles are moved, not copied; a handle that was moved from may be assigned to and destroyed.
 // Constants (DSV4_ROLE_USER, ...), dsv4_version() and dsv4_build_info() are used as C has them, and
-// get() gives the C handle of anything. Contracts are those of the C functions: each class names
-// the C header that states them. A failed call throws an Error and otherwise changes nothing unless
-// the C function says so.
+// get() gives the C handle of anything. Contracts are those of the C functions, in the C header of
+// the same name: who owns what, threads, errors and what is kept after them. A failed call throws
+// an Error.
 //
 // Callbacks may throw: the call that they were given to is cancelled, and throws it.
 #ifndef DSV4_DSV4_HPP_
