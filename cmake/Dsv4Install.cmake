@@ -38,7 +38,7 @@ foreach(other ${others})
     list(APPEND requires simdjson)
   elseif(other STREQUAL PkgConfig::PCRE2)
     list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(PkgConfig)"
-                "pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)")
+                "dsv4_find_module(PCRE2 libpcre2-8)")
     list(APPEND requires libpcre2-8)
   elseif(other STREQUAL Threads::Threads)
     list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(Threads)")
@@ -115,6 +115,7 @@ endforeach()
 
 # Licence and notices go with the component that every other one needs.
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE TYPE DOC COMPONENT runtime)
-if(BUILD_SHARED_LIBS)
+# A project that this one is a part of makes its own packages.
+if(BUILD_SHARED_LIBS AND PROJECT_IS_TOP_LEVEL)
   include(Dsv4Package)
 endif()
