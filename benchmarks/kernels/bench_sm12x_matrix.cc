@@ -1,53 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the CUDA backend's matrix operators at the model's shapes, one launch behind the other in a
-// replayed graph, on so many copies of the weights that none is found in L2. Prints a CSV line for
-// each operator and number of rows: microseconds, bytes and flops a second, and the share of the
-// floor, which is the bytes of Cost over the bandwidth of a device copy measured in the same run.
+// Times the CUDA backend's matrix operators at the model's shapes, on so many copies of the weights
+// that none is found in L2 (sm12x_bench.h).
 //   bench_sm12x_matrix [text]    only the operators whose name contains the text
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <string>
 #include <vector>
 
+#include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/op/dense.h"
 #include "kernels/op/moe.h"
 #include "kernels/op/pack_weight.h"
-#include "kernels/sm12x/manifest.h"
 #include "kernels/sm12x/packed_layout.h"
-#include "lib/device/cuda_stream.h"
 
 namespace dsv4 {
 namespace {
 
 constexpr int64_t kBeyondL2 = int64_t{640} << 20;
-constexpr int kReplays = 5;
-
-void Check(cudaError_t result, const char* what) {
-  if (result == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-  std::exit(1);
-}
-
-// Device memory filled with `byte`; freed with the process.
-template <class T>
-T* Filled(int64_t bytes, int byte) {
-  void* memory = nullptr;
-  Check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
-  Check(cudaMemset(memory, byte, static_cast<size_t>(bytes)), "cudaMemset");
-  return static_cast<T*>(memory);
-}
-template <class T>
-T* Uploaded(const std::vector<T>& host) {
-  T* memory = Filled<T>(static_cast<int64_t>(host.size() * sizeof(T)), 0);
-  Check(cudaMemcpy(memory, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
-  return memory;
-}
 
 // Codes and scales near 1.
 Fp8Weight NewFp8(int64_t n, int64_t k) {
@@ -61,79 +29,6 @@ Fp4Weight NewFp4(int64_t n, int64_t k) {
 Bf16Weight NewBf16(int64_t n, int64_t k) {
   return {Filled<uint16_t>(PackedWeightBytes(WeightFormat::kBf16, n, k).data, 0x3c), n, k};
 }
-
-// Seconds of one call of `replay`, the shortest of several.
-double SecondsOf(cudaStream_t stream, const std::function<void()>& replay) {
-  cudaEvent_t begin, end;
-  Check(cudaEventCreate(&begin), "event");
-  Check(cudaEventCreate(&end), "event");
-  float best = 1e30f;
-  for (int i = 0; i <= kReplays; ++i) {
-    Check(cudaEventRecord(begin, stream), "event");
-    replay();
-    Check(cudaEventRecord(end, stream), "event");
-    Check(cudaEventSynchronize(end), "replay");
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin, end), "event");
-    if (i > 0) best = std::min(best, milliseconds);
-  }
-  return best * 1e-3;
-}
-
-class Bench {
- public:
-  explicit Bench(std::string only) : only_(std::move(only)) {
-    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
-    constexpr int64_t kBytes = int64_t{1} << 30;
-    auto* from = Filled<std::byte>(kBytes, 1);
-    auto* to = Filled<std::byte>(kBytes, 2);
-    const double seconds = SecondsOf(stream_, [&] {
-      Check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, stream_), "copy");
-    });
-    bandwidth_ = 2.0 * kBytes / seconds;
-    cudaFree(from);
-    cudaFree(to);
-    std::printf("# device copy %.0f GB/s\noperator,rows,us,GB/s,TFLOP/s,floor_us,percent\n",
-                bandwidth_ * 1e-9);
-  }
-  bool Wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
-
-  // Launches `calls` one behind the other.
-  template <class Params>
-  void Run(const std::string& name, const std::vector<Params>& calls, Cost cost) {
-    const KernelEntry* entry = nullptr;
-    for (const KernelEntry& e : Sm12xManifest()) {
-      if (e.op == Params::kOp) entry = &e;
-    }
-    LaunchContext context;
-    CudaStream stream(stream_);
-    context.stream = &stream;
-    context.workspace = Filled<std::byte>(entry->workspace_bytes(&calls[0], 1) + 64, 0);
-    Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
-    for (const Params& call : calls) entry->launch(context, &call);
-    cudaGraph_t graph;
-    cudaGraphExec_t replay;
-    Check(cudaStreamEndCapture(stream_, &graph), "capture");
-    Check(cudaGraphInstantiate(&replay, graph, 0), "graph");
-    const double seconds =
-        SecondsOf(stream_, [&] { Check(cudaGraphLaunch(replay, stream_), "graph"); }) /
-        static_cast<double>(calls.size());
-    const double floor = static_cast<double>(cost.bytes) / bandwidth_;
-    std::printf("%s,%d,%.2f,%.0f,%.1f,%.2f,%.1f\n", name.c_str(), calls[0].rows, seconds * 1e6,
-                static_cast<double>(cost.bytes) / seconds * 1e-9,
-                static_cast<double>(cost.flops) / seconds * 1e-12, floor * 1e6,
-                100 * floor / seconds);
-    std::fflush(stdout);
-    cudaGraphExecDestroy(replay);
-    cudaGraphDestroy(graph);
-    cudaFree(context.workspace);
-  }
-
- private:
-  std::string only_;
-  cudaStream_t stream_ = nullptr;
-  double bandwidth_ = 0;
-};
 
 int64_t Copies(int64_t bytes) { return kBeyondL2 / bytes + 2; }
 
@@ -183,9 +78,9 @@ void BenchLinears(Bench& bench) {
       for (auto& p : fp8) p.rows = rows;
       for (auto& p : bf16) p.rows = rows;
       if (shape.fp8) {
-        bench.Run(shape.name, fp8, CostOf(fp8[0]));
+        bench.Run(shape.name, rows, fp8, CostOf(fp8[0]));
       } else {
-        bench.Run(shape.name, bf16, CostOf(bf16[0]));
+        bench.Run(shape.name, rows, bf16, CostOf(bf16[0]));
       }
     }
     cudaFree(x);
@@ -214,7 +109,7 @@ void BenchOutputGroups(Bench& bench) {
   for (auto& call : calls) call.wo_a = NewFp8(p.groups * p.rank, p.group_width);
   for (const int32_t rows : kRowCounts) {
     for (auto& call : calls) call.rows = rows;
-    bench.Run("output_groups", calls, CostOf(calls[0]));
+    bench.Run("output_groups", rows, calls, CostOf(calls[0]));
   }
 }
 
@@ -234,7 +129,7 @@ void BenchGate(Bench& bench) {
   for (auto& call : calls) call.gate = NewBf16(kExperts, kHidden);
   for (const int32_t rows : kRowCounts) {
     for (auto& call : calls) call.rows = rows;
-    bench.Run("moe_gate", calls, CostOf(calls[0]));
+    bench.Run("moe_gate", rows, calls, CostOf(calls[0]));
   }
 }
 
@@ -293,7 +188,7 @@ void BenchExperts(Bench& bench) {
     }
     cost.bytes /= static_cast<int64_t>(calls.size());
     cost.flops /= static_cast<int64_t>(calls.size());
-    bench.Run("expert_ffn", calls, cost);
+    bench.Run("expert_ffn", rows, calls, cost);
   }
 }
 
