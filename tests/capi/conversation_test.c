@@ -237,6 +237,37 @@ static void test_ending_and_options(dsv4_engine* engine) {
   dsv4_session_close(session);
 }
 
+/* A saved session on messages goes on in another one with the same messages. */
+static void test_saved(dsv4_engine* engine) {
+  static const char kAll[] =
+      "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}, "
+      "{\"role\": \"assistant\", \"content\": \"The capital of France is Paris.\"}]";
+  Turn turn;
+  dsv4_session* session = open_json(engine, kQuestion, DSV4_THINKING_OFF);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  size_t size = 0;
+  EXPECT_OK(dsv4_session_save_memory(session, NULL, 0, &size, &error));
+  uint8_t* image = malloc(size);
+  EXPECT(image != NULL);
+  EXPECT_OK(dsv4_session_save_memory(session, image, size, &size, &error));
+  dsv4_session_stats saved = DSV4_SESSION_STATS_INIT, stats = DSV4_SESSION_STATS_INIT;
+  EXPECT_OK(dsv4_session_get_stats(session, &saved, &error));
+  dsv4_session_close(session);
+
+  session = open_json(engine, kAll, DSV4_THINKING_OFF);
+  EXPECT_FAILS(dsv4_session_load_memory(session, image, size - 1, &error), DSV4_ERR_CORRUPT, "");
+  EXPECT_OK(dsv4_session_load_memory(session, image, size, &error));
+  EXPECT(message_count(session) == 2);
+  EXPECT_OK(dsv4_session_append_json(session, kSum, strlen(kSum), &error));
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  /* All but the token that ended the turn, which was never computed. */
+  EXPECT(stats.cached_tokens == saved.used_tokens - 1 && stats.prompt_tokens > saved.used_tokens);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strcmp(turn.text, "91 + 49 = 140") == 0);
+  dsv4_session_close(session);
+  free(image);
+}
+
 static void test_arguments(dsv4_engine* engine) {
   static const char kSystem[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"}]";
   static const char kWizard[] = "[{\"role\": \"wizard\", \"content\": \"\"}]";
@@ -333,6 +364,7 @@ int main(void) {
   test_turns(engine);
   test_calls(engine);
   test_ending_and_options(engine);
+  test_saved(engine);
   test_arguments(engine);
 
   /* A session outlives its engine's handle. */
