@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 
 	"dsv4/examples/go/dsv4"
 )
@@ -56,9 +57,11 @@ func chat(model string, questions []string) error {
 	lines := bufio.NewScanner(os.Stdin)
 	fmt.Fprint(os.Stderr, "> ")
 	for lines.Scan() {
-		// A stopped answer stays in the conversation as far as it got.
-		if err := ask(lines.Text()); err != nil && !errors.Is(err, context.Canceled) {
-			return err
+		if strings.TrimSpace(lines.Text()) != "" {
+			// A stopped answer stays in the conversation as far as it got.
+			if err := ask(lines.Text()); err != nil && !errors.Is(err, context.Canceled) {
+				return err
+			}
 		}
 		fmt.Fprint(os.Stderr, "> ")
 	}

@@ -36,6 +36,7 @@ const (
 	BackendAuto      Backend = C.DSV4_BACKEND_AUTO
 	BackendCPU       Backend = C.DSV4_BACKEND_CPU
 	BackendReference Backend = C.DSV4_BACKEND_REFERENCE
+	BackendCUDA      Backend = C.DSV4_BACKEND_CUDA
 )
 
 // Numerics is where results are rounded.

@@ -29,11 +29,14 @@ fn chat(model: &str, question: Option<&str>) -> Result<(), Box<dyn Error>> {
     let mut lines = io::stdin().lock().lines();
     loop {
         eprint!("> ");
-        match lines.next() {
+        let line = match lines.next() {
             None => break,
-            Some(line) => conversation.append(&[Message::user(line?)])?,
+            Some(line) => line?,
+        };
+        if !line.trim().is_empty() {
+            conversation.append(&[Message::user(line)])?;
+            answer(&mut conversation)?;
         }
-        answer(&mut conversation)?;
     }
     eprintln!();
     Ok(())

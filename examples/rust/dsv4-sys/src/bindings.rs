@@ -30,6 +30,7 @@ pub const DSV4_THINKING_MAX: dsv4_thinking_mode = 2;
 pub const DSV4_BACKEND_AUTO: dsv4_backend = 0;
 pub const DSV4_BACKEND_CPU: dsv4_backend = 1;
 pub const DSV4_BACKEND_REFERENCE: dsv4_backend = 2;
+pub const DSV4_BACKEND_CUDA: dsv4_backend = 3;
 pub const DSV4_NUMERICS_PUBLISHED: dsv4_numerics = 0;
 pub const DSV4_NUMERICS_FP32: dsv4_numerics = 1;
 pub const DSV4_NUMERICS_EXACT: dsv4_numerics = 2;

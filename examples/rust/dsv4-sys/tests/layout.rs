@@ -71,6 +71,7 @@ fn layouts_constants_and_functions_are_those_of_the_c_compiler() {
         DSV4_BACKEND_AUTO
         DSV4_BACKEND_CPU
         DSV4_BACKEND_REFERENCE
+        DSV4_BACKEND_CUDA
         DSV4_NUMERICS_PUBLISHED
         DSV4_NUMERICS_FP32
         DSV4_NUMERICS_EXACT

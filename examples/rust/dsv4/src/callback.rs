@@ -11,18 +11,19 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
 thread_local! {
     // Callbacks run on the thread of the call that they were given to, so it finds their panic here.
-    static PANIC: RefCell<Option<Box<dyn Any + Send>>> = RefCell::new(None);
+    static PANIC: RefCell<Option<Box<dyn Any + Send>>> = const { RefCell::new(None) };
 }
 
 /// Runs a closure below C. `None` after a panic, its own or one that still has to leave C.
 pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Option<T> {
-    if PANIC.with(|panic| panic.borrow().is_some()) {
+    // Where a thread ends there may be no place for a panic any more: it is then dropped.
+    if PANIC.try_with(|panic| panic.borrow().is_some()).unwrap_or(false) {
         return None;
     }
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(value) => Some(value),
         Err(payload) => {
-            PANIC.with(|panic| *panic.borrow_mut() = Some(payload));
+            let _ = PANIC.try_with(|panic| *panic.borrow_mut() = Some(payload));
             None
         }
     }
@@ -30,7 +31,7 @@ pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Option<T> {
 
 /// Above C: lets a caught panic go on.
 pub(crate) fn resume_panic() {
-    if let Some(payload) = PANIC.with(|panic| panic.borrow_mut().take()) {
+    if let Ok(Some(payload)) = PANIC.try_with(|panic| panic.borrow_mut().take()) {
         resume_unwind(payload);
     }
 }

@@ -58,6 +58,7 @@ codes! {
         AUTO = DSV4_BACKEND_AUTO,
         CPU = DSV4_BACKEND_CPU,
         REFERENCE = DSV4_BACKEND_REFERENCE,
+        CUDA = DSV4_BACKEND_CUDA,
     }
 
     /// Where results are rounded.

@@ -15,7 +15,7 @@ type LogFn = Box<dyn Fn(LogLevel, &str) + Send + Sync>;
 static CURRENT: Mutex<Option<Box<LogFn>>> = Mutex::new(None);
 
 thread_local! {
-    static LOGGING: Cell<bool> = Cell::new(false);
+    static LOGGING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Gives the process's messages up to `level` to `log`, on whatever thread logs. A panic in `log` is
@@ -56,9 +56,9 @@ unsafe extern "C" fn write(user: *mut c_void, level: sys::dsv4_log_level, text: 
     // The call that logs is none that could take a panic up again.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let text = memory::string(text);
-        let before = LOGGING.with(|logging| logging.replace(true));
+        let before = LOGGING.try_with(|logging| logging.replace(true)).unwrap_or(false);
         let result = catch_unwind(AssertUnwindSafe(|| log(LogLevel(level), &text)));
-        LOGGING.with(|logging| logging.set(before));
+        let _ = LOGGING.try_with(|logging| logging.set(before));
         drop(result);
     }));
 }
