@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# After read_headers.awk: Rust. With `-v part=bindings` the declarations, with `-v part=layout` a test
-# that holds the listing of the ABI as rustc sees it against the C compiler's (see emit_c.awk).
+# After read_headers.awk: Rust. With `-v part=bindings` the declarations, with `-v part=layout` what the
+# test of their layout lists (see emit_c.awk).
 
 BEGIN {
   rust["void"] = "c_void"
@@ -15,25 +15,22 @@ BEGIN {
   }
 }
 
-# The type of a value. Pointers are read from the right: the const before a `*` is of what it points to.
+# Pointers are read from the right: the const before a `*` is of what it points to.
 function rust_type(type,    inner) {
   if (type ~ /\*$/) {
     inner = substr(type, 1, length(type) - 1)
-    if (sub(/ const$/, "", inner) || inner ~ /\*const$/) {
-      sub(/const$/, "", inner)
+    if (inner ~ /\* ?const$/) {
+      sub(/ ?const$/, "", inner)
       return "*const " rust_type(inner)
     }
     if (inner !~ /\*/ && sub(/^const /, "", inner)) return "*const " rust_type(inner)
     return "*mut " rust_type(inner)
   }
-  if (type ~ /^const [^*]*$/) sub(/^const /, "", type)
+  sub(/^const /, "", type)
   if (type in rust) return rust[type]
   if (type ~ /^dsv4_[a-z0-9_]+$/) return type
   fail("type " type)
 }
-
-# The type of a value of callback type, which may be NULL.
-function value_type(type) { return rust_type(type) }
 
 # Words that Rust keeps for itself.
 function rust_name(name) { return name ~ /^(type|match|move|ref|use|in|fn|mod)$/ ? "r#" name : name }
@@ -41,12 +38,12 @@ function rust_name(name) { return name ~ /^(type|match|move|ref|use|in|fn|mod)$/
 function arguments_of(name,    text, i) {
   for (i = 1; i <= argument_count[name]; i++)
     text = text (i > 1 ? ", " : "") rust_name(argument_name[name, i]) ": " \
-           value_type(argument_type[name, i])
+           rust_type(argument_type[name, i])
   return text
 }
 
 function returns(name) {
-  return result_of[name] == "void" ? "" : " -> " value_type(result_of[name])
+  return result_of[name] == "void" ? "" : " -> " rust_type(result_of[name])
 }
 
 END {
@@ -88,7 +85,7 @@ function emit_bindings(    s, i, name) {
     print "#[derive(Clone, Copy)]"
     printf "pub struct %s {\n", name
     for (i = 1; i <= field_count[name]; i++)
-      printf "    pub %s: %s,\n", rust_name(field_name[name, i]), value_type(field_type[name, i])
+      printf "    pub %s: %s,\n", rust_name(field_name[name, i]), rust_type(field_type[name, i])
     print "}"
     printf "sized!(%s);\n", name
   }
@@ -100,67 +97,19 @@ function emit_bindings(    s, i, name) {
 }
 
 function emit_layout(    s, i, name) {
-  print "// Written from the C headers by tests/bindings/generate.sh. The listing is the one that a C program"
-  print "// prints, whose path DSV4_ABI_LISTING gives (tests/bindings/rust_test.sh)."
+  print "// Written from the C headers by tests/bindings/generate.sh; an expression for main.rs to include."
   print ""
-  print "use dsv4_sys::*;"
-  print "use std::fmt::Write;"
-  print "use std::mem::{align_of, size_of, MaybeUninit};"
-  print ""
-  print "fn size_of_target<T>(_: *const T) -> usize {"
-  print "    size_of::<T>()"
-  print "}"
-  print ""
-  print "macro_rules! listing {"
-  print "    ($($name:ident { $($field:ident),* })* ; $($constant:ident)* ; $($function:ident)*) => {{"
-  print "        let mut out = String::new();"
-  print "        $("
-  print "            let value = MaybeUninit::<$name>::uninit();"
-  print "            let base = value.as_ptr();"
-  print "            let (size, align) = (size_of::<$name>(), align_of::<$name>());"
-  print "            writeln!(out, \"struct {} {} {}\", stringify!($name), size, align).unwrap();"
-  print "            $("
-  print "                // Safety: an address within `value`; nothing is read."
-  print "                let field = unsafe { std::ptr::addr_of!((*base).$field) };"
-  print "                let offset = field as usize - base as usize;"
-  print "                let name = stringify!($field).trim_start_matches(\"r#\");"
-  print "                let size = size_of_target(field);"
-  print "                writeln!(out, \"field {}.{} {} {}\", stringify!($name), name, offset, size).unwrap();"
-  print "            )*"
-  print "        )*"
-  print "        $(writeln!(out, \"constant {} {}\", stringify!($constant), $constant).unwrap();)*"
-  print "        $("
-  print "            // Naming it makes the linker find it."
-  print "            assert_ne!($function as *const () as usize, 0);"
-  print "            writeln!(out, \"function {}\", stringify!($function)).unwrap();"
-  print "        )*"
-  print "        out"
-  print "    }};"
-  print "}"
-  print ""
-  print "#[test]"
-  print "#[ignore = \"needs DSV4_ABI_LISTING\"]"
-  print "fn layouts_constants_and_functions_are_those_of_the_c_compiler() {"
-  print "    let path = std::env::var_os(\"DSV4_ABI_LISTING\").expect(\"DSV4_ABI_LISTING\");"
-  print "    let expected = std::fs::read_to_string(path).unwrap();"
-  print "    let listing = listing! {"
+  print "listing! {"
   for (s = 1; s <= struct_count; s++) {
     name = structs[s]
-    printf "        %s {", name
+    printf "    %s {", name
     for (i = 1; i <= field_count[name]; i++)
       printf "%s %s", (i > 1 ? "," : ""), rust_name(field_name[name, i])
     print " }"
   }
-  print "        ;"
-  for (i = 1; i <= constant_count; i++) print "        " constants[i]
-  print "        ;"
-  for (i = 1; i <= function_count; i++) print "        " functions[i]
-  print "    };"
-  print "    let (mine, its): (Vec<_>, Vec<_>) = (listing.lines().collect(), expected.lines().collect());"
-  print "    for (mine, its) in mine.iter().zip(&its) {"
-  print "        assert_eq!(mine, its);"
-  print "    }"
-  print "    assert_eq!(mine.len(), its.len());"
-  print "    assert!(mine.len() > 200);"
+  print "    ;"
+  for (i = 1; i <= constant_count; i++) print "    " constants[i]
+  print "    ;"
+  for (i = 1; i <= function_count; i++) print "    " functions[i]
   print "}"
 }

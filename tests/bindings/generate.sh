@@ -18,6 +18,6 @@ generate() {
 }
 
 generate rust bindings examples/rust/dsv4-sys/src/bindings.rs
-generate rust layout examples/rust/dsv4-sys/tests/layout.rs
+generate rust layout examples/rust/dsv4-sys/tests/layout/table.rs
 generate go '' examples/go/dsv4/internal/abi/listing.go
 [ $# -eq 0 ] || generate c '' listing.c

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Written from the C headers by tests/bindings/generate.sh; an expression for main.rs to include.
+
+listing! {
+    dsv4_tool_call { struct_size, reserved, id, id_length, name, name_length, arguments, arguments_length }
+    dsv4_message { struct_size, role, content, content_length, reasoning, reasoning_length, tool_calls, tool_call_count, tool_call_id, tool_call_id_length, tools, tools_length, response_format, response_format_length, task, task_length, wo_eos, reserved }
+    dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, context, context_length, context_messages, context_message_count }
+    dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens }
+    dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes }
+    dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint }
+    dsv4_parser_options { struct_size, thinking, id_prefix }
+    dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
+    dsv4_sampling { struct_size, temperature, top_k, top_p, min_p, repetition_penalty, seed, max_tokens, presence_penalty, frequency_penalty, bias_tokens, biases, bias_count, banned_tokens, banned_count, forced_tokens, forced_count, max_thinking_tokens, stop_tokens, stop_token_count, stop_strings, stop_string_lengths, stop_string_count, log_probs, draft_tokens }
+    dsv4_session_options { struct_size, reserved, sampling, cache_salt }
+    dsv4_sync_options { struct_size, log_probs_count, log_probs_begin }
+    dsv4_sync_result { struct_size, reserved, common_tokens, reused_tokens, pending_tokens, prefix_cache_tokens, limit_position, limit, reserved2 }
+    dsv4_step_result { struct_size, token, finish, text_length, text }
+    dsv4_session_stats { struct_size, reserved, context_tokens, used_tokens, prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens, prefill_seconds, decode_seconds, cache_bytes, prefix_cache_tokens, drafted_tokens, accepted_tokens, draft_steps, acceptance_length, first_acceptance, draft_stop, reserved2 }
+    ;
+    DSV4_ABI_VERSION
+    DSV4_ROLE_SYSTEM
+    DSV4_ROLE_USER
+    DSV4_ROLE_ASSISTANT
+    DSV4_ROLE_TOOL
+    DSV4_ROLE_LATEST_REMINDER
+    DSV4_ROLE_DEVELOPER
+    DSV4_THINKING_OFF
+    DSV4_THINKING_HIGH
+    DSV4_THINKING_MAX
+    DSV4_BACKEND_AUTO
+    DSV4_BACKEND_CPU
+    DSV4_BACKEND_REFERENCE
+    DSV4_BACKEND_CUDA
+    DSV4_NUMERICS_PUBLISHED
+    DSV4_NUMERICS_FP32
+    DSV4_NUMERICS_EXACT
+    DSV4_CACHE_AUTO
+    DSV4_CACHE_PACKED
+    DSV4_CACHE_BF16
+    DSV4_CACHE_FP8_PER_TENSOR
+    DSV4_CACHE_F32
+    DSV4_PROGRESS_LOAD
+    DSV4_PROGRESS_PREFILL
+    DSV4_PROGRESS_SAVE
+    DSV4_PROGRESS_RESTORE
+    DSV4_UNIT_BYTES
+    DSV4_UNIT_TOKENS
+    DSV4_OK
+    DSV4_ERR_INVALID_ARGUMENT
+    DSV4_ERR_NOT_FOUND
+    DSV4_ERR_IO
+    DSV4_ERR_CORRUPT
+    DSV4_ERR_UNSUPPORTED
+    DSV4_ERR_OUT_OF_HOST_MEMORY
+    DSV4_ERR_OUT_OF_DEVICE_MEMORY
+    DSV4_ERR_CONTEXT_FULL
+    DSV4_ERR_OUT_OF_BLOCKS
+    DSV4_ERR_CANCELLED
+    DSV4_ERR_BUSY
+    DSV4_ERR_DEVICE_LOST
+    DSV4_ERR_VERSION_MISMATCH
+    DSV4_ERR_INTERNAL
+    DSV4_LOG_ERROR
+    DSV4_LOG_WARNING
+    DSV4_LOG_INFO
+    DSV4_PARSER_REASONING
+    DSV4_PARSER_TEXT
+    DSV4_PARSER_TOOL_CALL_START
+    DSV4_PARSER_TOOL_CALL_ARGUMENTS
+    DSV4_PARSER_TOOL_CALL_END
+    DSV4_PARSER_MALFORMED
+    DSV4_PARSER_END
+    DSV4_REUSE_ALL
+    DSV4_REUSE_LAST_TOKEN
+    DSV4_REUSE_DIFFERENT
+    DSV4_REUSE_NO_RESTORE_POINT
+    DSV4_REUSE_NOT_CACHED
+    DSV4_REUSE_INCOMPLETE_BLOCK
+    DSV4_FINISH_NONE
+    DSV4_FINISH_STOP
+    DSV4_FINISH_LENGTH
+    DSV4_FINISH_CONTEXT_FULL
+    DSV4_FINISH_TOOL_CALL
+    DSV4_FINISH_CANCELLED
+    DSV4_FINISH_ERROR
+    DSV4_DRAFT_STOP_NONE
+    DSV4_DRAFT_STOP_FEW_ACCEPTED
+    DSV4_ENCODE_PLAIN
+    DSV4_ENCODE_ADDED_TOKENS
+    ;
+    dsv4_abi_version
+    dsv4_version
+    dsv4_build_info
+    dsv4_chat_render
+    dsv4_chat_render_messages
+    dsv4_chat_render_text
+    dsv4_chat_render_json
+    dsv4_chat_render_text_json
+    dsv4_chat_parse
+    dsv4_session_open_messages
+    dsv4_session_open_json
+    dsv4_session_append_messages
+    dsv4_session_append_json
+    dsv4_session_step_events
+    dsv4_session_end_turn
+    dsv4_session_message_count
+    dsv4_session_truncate_messages
+    dsv4_session_set_chat_options
+    dsv4_session_reply_json
+    dsv4_engine_open
+    dsv4_engine_close
+    dsv4_engine_get_info
+    dsv4_engine_get_identity
+    dsv4_plan
+    dsv4_inspect
+    dsv4_engine_tokenizer
+    dsv4_error_code
+    dsv4_error_message
+    dsv4_error_argument
+    dsv4_error_free
+    dsv4_status_name
+    dsv4_log_set_callback
+    dsv4_parser_open
+    dsv4_parser_close
+    dsv4_parser_feed
+    dsv4_parser_feed_tokens
+    dsv4_parser_finish
+    dsv4_sampling_init
+    dsv4_session_open
+    dsv4_session_close
+    dsv4_session_fork
+    dsv4_session_set_sampling
+    dsv4_session_get_sampling
+    dsv4_session_set_token_mask
+    dsv4_session_sync
+    dsv4_session_rewind
+    dsv4_session_prefill
+    dsv4_session_step
+    dsv4_engine_step
+    dsv4_session_cancel
+    dsv4_session_tokens
+    dsv4_session_log_probs
+    dsv4_session_save
+    dsv4_session_save_memory
+    dsv4_session_load
+    dsv4_session_load_memory
+    dsv4_session_get_stats
+    dsv4_tokenizer_open
+    dsv4_tokenizer_close
+    dsv4_tokenizer_encode
+    dsv4_tokenizer_decode
+    dsv4_tokenizer_added_token
+    dsv4_tokenizer_vocab_size
+}
