@@ -433,7 +433,7 @@ __device__ __forceinline__ void SumRows(const WeightFragments& p,
 // Block (chunk, head tile, row): kSplit writes the sums of chunks blockIdx.x, + gridDim.x, ... to
 // the workspace; otherwise one block adds all chunks and writes the output.
 template <bool kPacked, bool kSplit>
-__global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
+__global__ void __launch_bounds__(kThreads, 2)
     sparse_attention_kernel(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) unsigned char dynamic_memory[];
   AttendShared& shared = *reinterpret_cast<AttendShared*>(dynamic_memory);
@@ -444,13 +444,14 @@ __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
   const VisibleRows visible(args, t);
   const int chunks = visible.chunks();
   if (kSplit && static_cast<int>(blockIdx.x) >= chunks) return;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int g = lane / 4, quad = lane % 4;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
 
   if (!kSplit && threadIdx.x < kHeadTile) shared.running[0][threadIdx.x] = Running();
   float o[kSplit ? 1 : 8][4] = {};
   const int stride = kSplit ? static_cast<int>(gridDim.x) : 1;
   for (int chunk = kSplit ? static_cast<int>(blockIdx.x) : 0; chunk < chunks; chunk += stride) {
+    const int lane = FreshLane();
+    const int g = lane / 4, quad = lane % 4;
     const std::byte *row = nullptr, *scales = nullptr;
     const bool present = visible.Find(args, t, chunk * kChunk + lane, &row, &scales);
     const unsigned mask = __ballot_sync(kAllLanes, present);
@@ -530,6 +531,7 @@ __global__ void __launch_bounds__(kThreads, kSplit ? 1 : 2)
   }
   if constexpr (!kSplit) {
     __syncthreads();
+    const int g = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
     const float* rope = RopeOf(args, t);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

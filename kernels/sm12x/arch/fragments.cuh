@@ -26,6 +26,14 @@ __device__ __forceinline__ void LoadTransposedMatrices(uint32_t (&out)[4], const
                : "memory");
 }
 
+// The lane, as the compiler cannot know it: what is made of it in a loop is not made ahead of the
+// loop and kept in registers that the loop wants for itself.
+__device__ __forceinline__ int FreshLane() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // The products of two pairs, subnormal numbers included.
 __device__ __forceinline__ uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {
   uint32_t out;
