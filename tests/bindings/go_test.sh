@@ -14,6 +14,8 @@ export GOFLAGS='-mod=readonly -buildvcs=false' CGO_ENABLED=1
 export CC="$cc" PKG_CONFIG_PATH="$pkg_config" LD_LIBRARY_PATH="$libraries"
 minor=$(go version | sed 's/^go version go1\.\([0-9]*\).*/\1/')
 [ "$minor" -ge 19 ] || skip "go 1.$minor is older than 1.19"
+# Go's cache knows flags, but neither headers nor libraries.
+export CGO_CFLAGS="-g -O1 -DDSV4_HEADERS=$(cat "$source"/include/dsv4/*.h | cksum | cut -d ' ' -f 1)"
 files_of "$source/examples/go" >"$build/before"
 write_listing
 
@@ -21,7 +23,7 @@ cd "$source/examples/go"
 race=-race
 [ -f "$(go env GOROOT)/src/runtime/race/race_$(go env GOOS)_$(go env GOARCH).syso" ] ||
   ls "$(go env GOROOT)"/src/runtime/race/internal/*/race_linux.syso >/dev/null 2>&1 || race=
-go test $race ./...
+go test $race -count=1 ./...
 go build -o "$build/chat" ./chat
 expect_chat "$build/chat"
 
