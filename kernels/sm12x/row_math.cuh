@@ -82,18 +82,23 @@ __device__ __forceinline__ void Hadamard(float (&x)[4], int lane) {
   for (int i = 0; i < 4; ++i) x[i] = RoundBf16(Scaled(x[i], kFactor));
 }
 
-// The largest magnitude over eight neighbouring lanes.
+// The largest magnitude over eight neighbouring lanes; a NaN is the largest.
 template <int kCount>
 __device__ __forceinline__ float LargestOfRun(const float (&x)[kCount]) {
-  float largest = 0;
+  uint32_t largest = 0;  // magnitudes have the order of their bits
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) largest = fmaxf(largest, fabsf(x[i]));
+  for (int i = 0; i < kCount; ++i) largest = max(largest, __float_as_uint(x[i]) & 0x7fffffffu);
 #pragma unroll
   for (int offset = 4; offset > 0; offset /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
+    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, offset));
   }
-  return largest;
+  return __uint_as_float(largest);
 }
+
+// The scale of a run that holds a NaN or an infinity: what comes from it must not look sound again.
+inline constexpr uint32_t kBrokenScale = 255;
+
+__device__ __forceinline__ bool IsFinite(float x) { return fabsf(x) < INFINITY; }
 
 // The code of e2m1 nearest to `value`, ties to even; the largest magnitude beyond 6 and for NaN.
 __device__ __forceinline__ uint32_t EncodeE2M1(float value) {
@@ -118,9 +123,10 @@ __device__ __forceinline__ float DecodeE2M1(uint32_t code) {
 
 // fp4_act_quant of a row of 128: codes, and the ue8m0 scale of the lane's run of 32.
 __device__ __forceinline__ uint32_t QuantizeFp4(const float (&x)[4], uint32_t (&codes)[4]) {
-  const float largest = fmaxf(LargestOfRun(x), 6 * 0x1p-126f);
-  const uint32_t bits = __float_as_uint(__fdiv_rn(largest, 6.0f));
-  const uint32_t scale = (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1 : 0);
+  const float largest = LargestOfRun(x);
+  const uint32_t bits = __float_as_uint(__fdiv_rn(fmaxf(largest, 6 * 0x1p-126f), 6.0f));
+  const uint32_t scale =
+      IsFinite(largest) ? (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1 : 0) : kBrokenScale;
   const float inverse = __uint_as_float((254 - scale) << 23);
 #pragma unroll
   for (int i = 0; i < 4; ++i) codes[i] = EncodeE2M1(__fmul_rn(x[i], inverse));
@@ -142,7 +148,8 @@ __device__ __forceinline__ void StoreKvHalf(const float (&x)[8], int half, const
                                             int32_t block, int64_t slot, int lane) {
   const int column = half * 256 + lane * 8;
   const bool quantised = column < kKvRowElements - kKvRopeElements;
-  const uint32_t scale = QuantScale(LargestOfRun(x));
+  const float largest = LargestOfRun(x);
+  const uint32_t scale = IsFinite(largest) ? QuantScale(largest) : kBrokenScale;
   const float inverse = InverseQuantScale(scale);
   uint16_t codes[4];
 #pragma unroll

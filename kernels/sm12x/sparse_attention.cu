@@ -212,9 +212,10 @@ __device__ __forceinline__ void FetchSlice(const std::byte* row, const std::byte
   };
   if (kPacked && warp < kWarps - 1) {
     // 64 codes of e4m3: 16 a lane, eight rows at a time.
-    const float scale_of_row =
+    // As two bf16. A broken run's is infinite, and so is what comes of it.
+    const uint32_t scale_of_row =
         (mask >> lane & 1) != 0
-            ? __uint_as_float(max(static_cast<uint32_t>(scales[warp]) << 23, 0x00400000u))
+            ? max(static_cast<uint32_t>(scales[warp]) * 0x00800080u, 0x00400040u)
             : 0;
     uint4 codes[4];
 #pragma unroll
@@ -229,17 +230,13 @@ __device__ __forceinline__ void FetchSlice(const std::byte* row, const std::byte
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int n = i * 8 + lane / 4;
-      const float scale = __shfl_sync(kAllLanes, scale_of_row, n);
+      const uint32_t scale = __shfl_sync(kAllLanes, scale_of_row, n);
       const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
       uint32_t wide[8];
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const float2 pair =
-              FloatsOfF16x2(F16x2OfE4M3x2(static_cast<uint16_t>(words[w] >> (16 * h))));
-          wide[2 * w + h] = PackBf16(pair.x * scale, pair.y * scale);
-        }
+        wide[2 * w] = MultiplyBf16x2(Fp8WidenedOperand::Widen(words[w], 0x1404), scale);
+        wide[2 * w + 1] = MultiplyBf16x2(Fp8WidenedOperand::Widen(words[w], 0x3424), scale);
       }
       const int piece = lane % 4 * 2;
       out[n][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
