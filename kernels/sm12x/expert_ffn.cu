@@ -63,12 +63,12 @@ int64_t Workspace(const ExpertFfnParams& p, int) { return Plan(p, nullptr).bytes
 unsigned Ceil(int64_t a, int64_t b) { return static_cast<unsigned>(CeilDiv(a, b)); }
 
 int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
-  return plan.shared_bytes(1) + kSplitRows * StagedRowBytes(inter);
+  return plan.shared_bytes<Fp8Chains, 1>() + kSplitRows * StagedRowBytes(inter);
 }
 
 bool SplitFitsBoth(const ExpertFfnParams& p) {
   // Beside the list of pairs.
-  return SplitPlanOf(p.hidden).shared_bytes(2) <= kDefaultSharedBytes - 4096 &&
+  return SplitPlanOf(p.hidden).shared_bytes<Fp8Chains, 2>() <= kDefaultSharedBytes - 4096 &&
          DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kDefaultSharedBytes - 4096;
 }
 
@@ -77,7 +77,8 @@ void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspa
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
   const unsigned blocks_y = static_cast<unsigned>(jobs + (with_shared ? 1 : 0));
   expert_up_split_kernel<<<dim3(Ceil(p.inter / kTileRows, up.tiles()), blocks_y), kSplitThreads,
-                           up.shared_bytes(2), stream>>>(p, work, up, grouped, with_shared);
+                           up.shared_bytes<Fp8Chains, 2>(), stream>>>(p, work, up, grouped,
+                                                                      with_shared);
   expert_down_split_kernel<<<dim3(Ceil(p.hidden / kTileRows, down.tiles()), blocks_y),
                              kSplitThreads, DownSharedBytes(down, p.inter), stream>>>(
       p, work, down, grouped, with_shared);

@@ -93,7 +93,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
                                         const typename Chains::Weight& w1,
                                         const typename Chains::Weight& w3, float* products) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
-  const int tile_floats = plan.chains * 2 * kProductFloats;
+  const int64_t tile_floats = plan.tile_floats<Chains, 2>();
   const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.inter / kTileRows;
   const int64_t tile = first_tile + warp / plan.splits;
   SplitProducts<Chains, 2, 8 / Chains::kVectors, false>(
@@ -108,8 +108,8 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
         for (int i = threadIdx.x; i < plan.tiles() * 2 * kOutputs; i += kSplitThreads) {
           const int matrix = i / kOutputs % 2, row = i / kTileRows % kSplitRows;
           float* from = products + i / (2 * kOutputs) * tile_floats;
-          from[matrix * kProductFloats + row * kProductStride + i % kTileRows] =
-              SplitSum<2>(from, plan.chains, matrix, row, i % kTileRows);
+          from[matrix * kProductFloats<Chains> + row * kProductStride + i % kTileRows] =
+              SplitSum<Chains, 2>(from, plan.chains, matrix, row, i % kTileRows);
         }
         __syncthreads();
 #pragma unroll 1
@@ -118,7 +118,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
           if (base + row >= rows.count || first_tile + slot >= tiles) continue;
           const float* sums = products + slot * tile_floats + row * kProductStride + i % kTileRows;
           StoreHidden(p, work, rows, base + row, (first_tile + slot) * kTileRows + i % kTileRows,
-                      sums[0], sums[kProductFloats]);
+                      sums[0], sums[kProductFloats<Chains>]);
         }
       });
 }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
                                           const typename Chains::Weight& w2, float* products,
                                           std::byte* staged) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
-  const int tile_floats = plan.chains * kProductFloats;
+  const int64_t tile_floats = plan.tile_floats<Chains, 1>();
   const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.hidden / kTileRows;
   const int64_t tile = first_tile + warp / plan.splits;
   const int64_t staged_bytes = StagedRowBytes(p.inter);
@@ -185,9 +185,10 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
           const int slot = i / (kTileRows * kSplitRows);
           const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
           if (base + row >= rows.count || first_tile + slot >= tiles) continue;
-          StoreBf16(work.outputs + rows.Slot(p, base + row) * p.hidden +
-                        (first_tile + slot) * kTileRows + tile_row,
-                    SplitSum<1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
+          StoreBf16(
+              work.outputs + rows.Slot(p, base + row) * p.hidden + (first_tile + slot) * kTileRows +
+                  tile_row,
+              SplitSum<Chains, 1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
         }
       });
 }
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
                              bool with_shared) {
   extern __shared__ __align__(16) float products[];
   __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
-  std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes(1);
+  std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
   const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
   if (rows.count == 0) return;
   if (rows.expert < 0) {

@@ -2,9 +2,10 @@
 // y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the one order of additions of all
 // matrix operators, and two ways to go through it that agree bit for bit.
 //
-// Order: the product of a chain (128 elements of K) is the f32 sum of its four steps; the chains'
-// products are added in ascending order in a TwoFloat, so that what is rounded afterwards has no
-// noise of its own to speak of (docs/adr/0009).
+// Order: the product of a chain (128 elements of K) is the sum of its four steps, in f32 where both
+// factors have few bits, so that the sums are mostly exact, else a TwoFloat; the chains' products
+// are added in ascending order in a TwoFloat, so that what is rounded afterwards has hardly any
+// noise of its own (docs/adr/0009).
 //
 // SplitProducts, for few rows: the warps of a block share out K. A warp holds its part of a tile in
 // registers, all of it requested before any is used, and takes eight rows after the other past it.
@@ -12,6 +13,8 @@
 // TiledProducts, for many: a warp goes along K with one tile (or one of each matrix) and several
 // eights of rows, which the block stages in shared memory.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
@@ -32,6 +35,7 @@ __device__ __forceinline__ uint4 LoadWeight(const void* from) {
 struct Fp8Chains {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
+  using Sum = float;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
   struct Raw {
@@ -59,6 +63,7 @@ struct Fp8Chains {
 struct Fp4Chains {
   using Weight = Fp4Weight;
   using Operand = Fp4Operand;
+  using Sum = float;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
   struct Raw {
@@ -87,6 +92,7 @@ struct Fp4Chains {
 struct Bf16Chains {
   using Weight = Bf16Weight;
   using Operand = Bf16Operand;
+  using Sum = TwoFloat;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 8, kBWords = 16, kChainBytes = 256;
   using Raw = Bf16Operand;
@@ -108,6 +114,7 @@ struct Bf16Chains {
 struct Fp8WidenedChains {
   using Weight = Fp8Weight;
   using Operand = Fp8WidenedOperand;
+  using Sum = TwoFloat;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 4, kBWords = 16, kChainBytes = 256;
   struct Raw : Fp8Chains::Raw {
@@ -141,7 +148,7 @@ __device__ __forceinline__ void LoadActs(const std::byte* chain_of_row, int t,
 
 template <class Chains, class Operand>
 __device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Chains::kBWords],
-                                        uint32_t act_scale, float (&sum)[4]) {
+                                        uint32_t act_scale, typename Chains::Sum (&sum)[4]) {
   if constexpr (Chains::kQuantised) {
     ChainProduct(w, b, act_scale, sum);
   } else {
@@ -156,15 +163,25 @@ inline constexpr int kSplitThreads = kSplitWarps * 32;
 inline constexpr int kSplitRows = 8;  // activation rows of one pass
 // Products of a chain in shared memory: eight rows of 16, padded against bank conflicts.
 inline constexpr int kProductStride = 20;
-inline constexpr int kProductFloats = kSplitRows * kProductStride;
+inline constexpr int kProductPlane = kSplitRows * kProductStride;
+// The lower parts of TwoFloats behind the upper.
+template <class Chains>
+inline constexpr int kProductFloats =
+    kProductPlane* int{sizeof(typename Chains::Sum) / sizeof(float)};
 
 // How the warps of a block share out a weight of `chains` chains: `splits` warps a tile.
 struct SplitPlan {
   int chains, splits;
   constexpr int tiles() const { return kSplitWarps / splits; }  // of a block
   constexpr int First(int split) const { return chains * split / splits; }
-  constexpr int64_t shared_bytes(int matrices) const {
-    return int64_t{tiles()} * chains * matrices * kProductFloats * int64_t{sizeof(float)};
+  // Floats of a tile's products of kMatrices weights.
+  template <class Chains, int kMatrices>
+  constexpr int64_t tile_floats() const {
+    return int64_t{chains} * kMatrices * kProductFloats<Chains>;
+  }
+  template <class Chains, int kMatrices>
+  constexpr int64_t shared_bytes() const {
+    return tiles() * tile_floats<Chains, kMatrices>() * int64_t{sizeof(float)};
   }
 };
 // A warp gets about four chains of K, or all that there is to share out.
@@ -177,8 +194,15 @@ constexpr SplitPlan SplitPlanOf(int64_t k) {
 
 // The shared-memory limit of a block that asks for no more than the default.
 inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
-constexpr bool SplitFits(int64_t k, int matrices) {
-  return SplitPlanOf(k).shared_bytes(matrices) <= kDefaultSharedBytes - 4096;
+template <class Chains, int kMatrices>
+constexpr bool SplitFits(int64_t k) {
+  return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kDefaultSharedBytes - 4096;
+}
+
+__device__ __forceinline__ void StoreProduct(float value, float* to) { *to = value; }
+__device__ __forceinline__ void StoreProduct(TwoFloat value, float* to) {
+  to[0] = value.hi;
+  to[kProductPlane] = value.lo;
 }
 
 // The chain products of one tile, `w`, of each of kMatrices weights with `count` rows of
@@ -223,14 +247,14 @@ __device__ __forceinline__ void SplitProducts(const typename Chains::Cursor (&w)
         }
 #pragma unroll
         for (int m = 0; m < kMatrices; ++m) {
-          float sum[4];
+          typename Chains::Sum sum[4];
           Product<Chains>(WidenedOf(held[i][m]), b, scale, sum);
-          float* to =
-              products + (chain * kMatrices + m) * kProductFloats + 2 * t * kProductStride + g;
-          to[0] = sum[0];
-          to[kProductStride] = sum[1];
-          to[8] = sum[2];
-          to[kProductStride + 8] = sum[3];
+          float* to = products + (chain * kMatrices + m) * kProductFloats<Chains> +
+                      2 * t * kProductStride + g;
+          StoreProduct(sum[0], to);
+          StoreProduct(sum[1], to + kProductStride);
+          StoreProduct(sum[2], to + 8);
+          StoreProduct(sum[3], to + kProductStride + 8);
         }
       }
     }
@@ -242,13 +266,19 @@ __device__ __forceinline__ void SplitProducts(const typename Chains::Cursor (&w)
 
 // The sum of the products that SplitProducts left of one matrix for row `row` of its pass and row
 // `tile_row` of the tile.
-template <int kMatrices>
+template <class Chains, int kMatrices>
 __device__ __forceinline__ float SplitSum(const float* products, int chains, int matrix, int row,
                                           int tile_row) {
-  const float* from = products + matrix * kProductFloats + row * kProductStride + tile_row;
+  const float* from = products + matrix * kProductFloats<Chains> + row * kProductStride + tile_row;
   TwoFloat sum;
 #pragma unroll 4
-  for (int c = 0; c < chains; ++c) sum.Add(from[c * (kMatrices * kProductFloats)]);
+  for (int c = 0; c < chains; ++c, from += kMatrices * kProductFloats<Chains>) {
+    if constexpr (std::is_same_v<typename Chains::Sum, float>) {
+      sum.Add(*from);
+    } else {
+      sum.Add(TwoFloat{from[0], from[kProductPlane]});
+    }
+  }
   return sum.Rounded();
 }
 
@@ -321,7 +351,7 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)
   }
 
   // Weights are requested kAhead chains before their use.
-  constexpr int kAhead = kMatrices == 1 ? 2 : 1;
+  constexpr int kAhead = kMatrices * Chains::kVectors <= 4 ? 2 : 1;
   TwoFloat sums[kMatrices][kTiledCols][4];
   typename Chains::Raw ahead[kAhead][kMatrices];
   const auto load = [&](int chain, typename Chains::Raw(&to)[kMatrices]) {
@@ -353,7 +383,7 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)
           LoadActs<Chains, true>(acts + (col + g) * Stages::kRowBytes, t, b);
           uint32_t scale = 0;
           if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
-          float sum[4];
+          typename Chains::Sum sum[4];
           Product<Chains>(operand, b, scale, sum);
 #pragma unroll
           for (int v = 0; v < 4; ++v) sums[m][c][v].Add(sum[v]);

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
                         const __grid_constant__ SplitPlan plan, int64_t tiles) {
   extern __shared__ __align__(16) float products[];
   const int warp = threadIdx.x / 32, split = warp % plan.splits;
-  const int tile_floats = plan.chains * kProductFloats;
+  const int64_t tile_floats = plan.tile_floats<Chains, 1>();
   int64_t tile = int64_t{blockIdx.x} * plan.tiles() + warp / plan.splits;
   const bool live = tile < tiles;
   if (!live) tile = tiles - 1;
@@ -88,8 +88,9 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
           int64_t of = int64_t{blockIdx.x} * plan.tiles() + slot;
           if (base + row >= job.rows || of >= tiles) continue;
           const auto& part_of = PartOf(job, &of);
-          StoreOutput(part_of, base + row, of * kTileRows + tile_row,
-                      SplitSum<1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
+          StoreOutput(
+              part_of, base + row, of * kTileRows + tile_row,
+              SplitSum<Chains, 1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
         }
       });
 }
@@ -122,11 +123,11 @@ void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
   int64_t tiles = 0;
   for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
   const int64_t k = job.parts[0].w.k;
-  if (job.rows <= kSplitLinearRows && SplitFits(k, 1)) {
+  if (job.rows <= kSplitLinearRows && SplitFits<Chains, 1>(k)) {
     const SplitPlan plan = SplitPlanOf(k);
     const auto blocks = static_cast<unsigned>((tiles + plan.tiles() - 1) / plan.tiles());
     linear_split_kernel<Chains>
-        <<<blocks, kSplitThreads, plan.shared_bytes(1), stream>>>(job, plan, tiles);
+        <<<blocks, kSplitThreads, plan.shared_bytes<Chains, 1>(), stream>>>(job, plan, tiles);
     return;
   }
   const dim3 blocks(static_cast<unsigned>((tiles + kTiledWarpsM - 1) / kTiledWarpsM),

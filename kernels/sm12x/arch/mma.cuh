@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/sm12x/arch/fp8.cuh"
+#include "kernels/sm12x/two_float.cuh"
 
 namespace dsv4::sm12x {
 
@@ -195,23 +196,60 @@ __device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const uint32_t
 #endif
 }
 
-// The four steps of a chain of a bf16 weight tile, two half steps each. `b`: two words a half step.
+// The four steps of a chain of a bf16 weight tile, two half steps each.
 struct Bf16Operand {
   uint4 a[8];
 };
 
-__device__ __forceinline__ void ChainProduct(const Bf16Operand& w, const uint32_t (&b)[16],
-                                             float (&sum)[4]) {
+// The upper four of the eight bits that two bf16 numbers have each, and the lower.
+__device__ __forceinline__ uint32_t UpperBits(uint32_t pair) { return pair & 0xfff0fff0u; }
+__device__ __forceinline__ uint32_t LowerBits(uint32_t pair) {
+  uint32_t out;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(pair), "r"(UpperBits(pair)));
+  return out;
+}
+
+// sum = the chain's product. The tensor cores cut the sum of a step's products off below about
+// 2^-24 of the largest: products of all 16 bits would carry that noise into every output. So
+// factors are split: products of upper bits mostly sum up exactly, and the noise of the others is
+// 2^-4 of theirs. kSplitWeights: not needed where the weights have no more than four bits. `b`: two
+// words a half step.
+template <bool kSplitWeights>
+__device__ __forceinline__ void SplitChainProduct(const Bf16Operand& w, const uint32_t (&b)[16],
+                                                  TwoFloat (&sum)[4]) {
+  float minor[4] = {};
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    float d[4] = {};
+    float major[4] = {};
 #pragma unroll
     for (int h = 2 * j; h < 2 * j + 2; ++h) {
-      MmaBf16(d, w.a[h].x, w.a[h].y, w.a[h].z, w.a[h].w, b[2 * h], b[2 * h + 1]);
+      const uint4 a = w.a[h];
+      const uint32_t upper0 = UpperBits(b[2 * h]), upper1 = UpperBits(b[2 * h + 1]);
+      if constexpr (kSplitWeights) {
+        MmaBf16(major, UpperBits(a.x), UpperBits(a.y), UpperBits(a.z), UpperBits(a.w), upper0,
+                upper1);
+        MmaBf16(minor, LowerBits(a.x), LowerBits(a.y), LowerBits(a.z), LowerBits(a.w), upper0,
+                upper1);
+      } else {
+        MmaBf16(major, a.x, a.y, a.z, a.w, upper0, upper1);
+      }
+      MmaBf16(minor, a.x, a.y, a.z, a.w, LowerBits(b[2 * h]), LowerBits(b[2 * h + 1]));
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[i] = j == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
+    for (int i = 0; i < 4; ++i) {
+      if (j == 0) {
+        sum[i] = {major[i], 0.0f};
+      } else {
+        sum[i].Add(major[i]);
+      }
+    }
   }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i].Add(minor[i]);
+}
+__device__ __forceinline__ void ChainProduct(const Bf16Operand& w, const uint32_t (&b)[16],
+                                             TwoFloat (&sum)[4]) {
+  SplitChainProduct<true>(w, b, sum);
 }
 
 // The same of an e4m3 tile with one scale, widened to bf16, for activations that are not quantised.
@@ -242,11 +280,11 @@ struct Fp8WidenedOperand {
 };
 
 __device__ __forceinline__ void ChainProduct(const Fp8WidenedOperand& w, const uint32_t (&b)[16],
-                                             float (&sum)[4]) {
-  ChainProduct(w.widened, b, sum);
+                                             TwoFloat (&sum)[4]) {
+  SplitChainProduct<false>(w.widened, b, sum);
   const float value = ScaleValue(w.scale);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] *= value;
+  for (int i = 0; i < 4; ++i) sum[i] = {sum[i].hi * value, sum[i].lo * value};
 }
 
 }  // namespace dsv4::sm12x
