@@ -124,13 +124,25 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   return checkpoint;
 }
 
+std::unique_ptr<Checkpoint> Checkpoint::FromMemory(std::vector<TensorEntry> tensors,
+                                                   std::vector<std::vector<uint8_t>> memory) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
+  checkpoint->folder_ = "memory";
+  checkpoint->memory_ = std::move(memory);
+  for (TensorEntry& entry : tensors) {
+    checkpoint->total_bytes_ += entry.bytes;
+    checkpoint->tensors_.insert_or_assign(entry.name, entry);
+  }
+  return checkpoint;
+}
+
 const TensorEntry* Checkpoint::Find(absl::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
 absl::string_view Checkpoint::FileOf(const TensorEntry& entry) const {
-  return files_[entry.file].path();
+  return files_.empty() ? folder_ : files_[entry.file].path();
 }
 
 ContentHash Checkpoint::Fingerprint() const {

@@ -26,10 +26,15 @@ class Checkpoint {
   // it).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& folder);
 
+  // Tensors that no file holds, whose data `memory` owns: for measurements of models that are not
+  // at hand. Views may overlap.
+  static std::unique_ptr<Checkpoint> FromMemory(std::vector<TensorEntry> tensors,
+                                                std::vector<std::vector<uint8_t>> memory);
+
   // The tensor of this runtime name (a `model.` prefix in the files is stripped); null when absent.
   const TensorEntry* Find(absl::string_view name) const;
 
-  // File that holds the tensor, for messages.
+  // File that holds the tensor, for messages; "memory" where none does.
   absl::string_view FileOf(const TensorEntry& entry) const;
 
   // Tells checkpoints apart without reading all of them: the hash of every shard's header and of
@@ -49,6 +54,7 @@ class Checkpoint {
   absl::Status AddShard(const std::string& path);
   std::string folder_;
   std::vector<MappedFile> files_;
+  std::vector<std::vector<uint8_t>> memory_;
   absl::flat_hash_map<std::string, TensorEntry> tensors_;
   int64_t total_bytes_ = 0;
 };

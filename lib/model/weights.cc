@@ -592,6 +592,53 @@ absl::Status WeightsLoader::ResolveAll() {
   return absl::OkStatus();
 }
 
+std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
+  Weights scratch;
+  std::vector<TensorEntry> tensors;
+  const auto add = [&](std::string name, DType dtype, std::vector<int64_t> shape) {
+    int64_t bytes = DTypeBytes(dtype);
+    for (const int64_t extent : shape) bytes *= extent;
+    tensors.push_back(
+        {.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .bytes = bytes});
+  };
+  const auto add_rows = [&](const Table& table) {
+    for (const Row& row : table.rows()) {
+      const int64_t n = row.n, k = row.k;
+      if (std::holds_alternative<const float**>(row.slot)) {
+        add(row.name, DType::kF32, k == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{n, k});
+      } else if (std::holds_alternative<const uint16_t**>(row.slot)) {
+        add(row.name, DType::kBF16, {n});
+      } else if (std::holds_alternative<Bf16Weight*>(row.slot)) {
+        add(row.name, DType::kBF16, {n, k});
+      } else if (std::holds_alternative<const int32_t**>(row.slot)) {
+        add(row.name, DType::kI64, {n, k});
+      } else if (std::holds_alternative<Fp8Weight*>(row.slot)) {
+        add(row.name + ".weight", DType::kF8E4M3, {n, k});
+        add(row.name + ".scale", DType::kF8E8M0, {CeilDiv(n, kFp8Block), CeilDiv(k, kFp8Block)});
+      } else {
+        add(row.name + ".weight", DType::kI8, {n, k / 2});
+        add(row.name + ".scale", DType::kF8E8M0, {n, k / kFp4Run});
+      }
+    }
+  };
+  Table main(config);
+  main.AddMain(&scratch);
+  add_rows(main);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    BlockWeights block;
+    Table table(config);
+    table.AddLayer(layer, &block);
+    add_rows(table);
+  }
+  if (config.num_nextn_predict_layers > 0) {
+    MtpWeights mtp;
+    Table table(config);
+    table.AddMtp(&mtp);
+    add_rows(table);
+  }
+  return tensors;
+}
+
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
     const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target) {

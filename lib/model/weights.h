@@ -110,6 +110,9 @@ class Weights {
                                                            std::unique_ptr<Checkpoint> checkpoint,
                                                            const WeightTarget& target = {});
 
+  // Name, dtype, shape and bytes of every tensor that Load looks for.
+  static std::vector<TensorEntry> TensorsOf(const ModelConfig& config);
+
   Bf16Weight embed;                // [vocab, D]
   Bf16Weight head;                 // [vocab, D]
   const uint16_t* norm = nullptr;  // [D] bf16

@@ -9,6 +9,7 @@
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/mapped_file.h"
+#include "lib/model/synthetic.h"
 #include "lib/sampling/params.h"
 
 namespace dsv4 {
@@ -66,6 +67,13 @@ absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
                          " is not a format of rows");
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
+                                                           const ModelConfig& config,
+                                                           const EngineOptions& options) {
+  if (options.synthetic_layers > 0) return SyntheticCheckpoint(config);
+  return Checkpoint::Open(folder);
+}
+
 ContentHash HashOfText(absl::string_view text) {
   return HashOf({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
@@ -86,7 +94,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   std::shared_ptr<Engine> engine(new Engine);
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, engine->config_, options));
   DSV4_RETURN_IF_ERROR(engine->OpenDevice(options));
   DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
                                                         options.progress, engine->Target()));
@@ -99,7 +108,8 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   Engine engine;
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, engine.config_, options));
   DSV4_RETURN_IF_ERROR(engine.OpenDevice(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_,
                         Weights::Describe(engine.config_, std::move(checkpoint), engine.Target()));
@@ -122,6 +132,11 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
   if (!config.ok()) return FaultOfFile(config.status());
   config_ = *std::move(config);
+  if (options.synthetic_layers > config_.num_hidden_layers) {
+    return InvalidArgument(options.synthetic_layers, " synthetic layers; ", config_path, " has ",
+                           config_.num_hidden_layers);
+  }
+  if (options.synthetic_layers > 0) config_ = FirstLayers(config_, options.synthetic_layers);
   config_hash_ = HashOfText(config_json);
   const std::string generation_path = folder + "/generation_config.json";
   absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);

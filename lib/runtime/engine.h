@@ -43,6 +43,9 @@ struct EngineOptions {
   bool mtp = false;             // plan rows and buffers for the MTP block
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
+  // For measurements: random weights for this many of the layers that config.json describes, the
+  // only file that is read.
+  int64_t synthetic_layers = 0;
   // (done bytes, total bytes) of loading; false cancels.
   std::function<bool(int64_t, int64_t)> progress{};
 };
@@ -100,6 +103,7 @@ class Engine {
   // For verification: the forward pass and a batch for it. Not while a session computes.
   Model& model() { return *model_; }
   StepBatch& batch() { return *batch_; }
+  Device& device() { return *device_; }
   // Benchmarks: observe every launch. Not while a step runs.
   void set_recorder(LaunchRecorder* recorder) { dispatch_->set_recorder(recorder); }
 

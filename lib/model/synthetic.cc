@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/synthetic.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "lib/model/weights.h"
+#include "lib/tensor/dtype.h"
+
+namespace dsv4 {
+namespace {
+
+// Elements of a dtype: random where the values matter to nobody, powers of two where they keep sums
+// near 1. One-dimensional bf16 tensors are norms, whose weights are 1.
+std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
+  std::mt19937_64 random(static_cast<uint64_t>(dtype));
+  std::vector<uint8_t> memory(static_cast<size_t>(bytes));
+  const auto fill = [&](auto element) {
+    using T = decltype(element(uint64_t{}));
+    for (size_t at = 0; at + sizeof(T) <= memory.size(); at += sizeof(T)) {
+      const T value = element(random());
+      std::memcpy(memory.data() + at, &value, sizeof value);
+    }
+  };
+  switch (dtype) {
+    case DType::kF8E4M3:  // magnitudes below 2
+      fill([](uint64_t bits) { return bits & 0xbfbfbfbfbfbfbfbfu; });
+      break;
+    case DType::kI8:  // two e2m1 codes
+      fill([](uint64_t bits) { return bits; });
+      break;
+    case DType::kF8E8M0:  // 2^-8
+      fill([](uint64_t) { return uint8_t{119}; });
+      break;
+    case DType::kBF16:  // magnitudes of 2^-8 to 2^-6, signs random
+      fill([norm](uint64_t bits) {
+        return norm ? uint16_t{0x3f80} : static_cast<uint16_t>((bits & 0x80ff) | 0x3b80);
+      });
+      break;
+    case DType::kF32:
+      fill([](uint64_t bits) {
+        return static_cast<float>(static_cast<int32_t>(bits & 0xffff) - 0x8000) * 0x1p-20f;
+      });
+      break;
+    case DType::kI64:
+      fill([experts](uint64_t bits) {
+        return static_cast<int64_t>(bits % static_cast<uint64_t>(experts));
+      });
+      break;
+    default:
+      break;
+  }
+  return memory;
+}
+
+}  // namespace
+
+ModelConfig FirstLayers(const ModelConfig& config, int64_t layers) {
+  ModelConfig first = config;
+  const auto begin = first.compress_ratios.begin();
+  first.compress_ratios.erase(begin + layers, begin + config.num_hidden_layers);
+  first.num_hidden_layers = layers;
+  first.num_hash_layers = std::min(first.num_hash_layers, layers);
+  return first;
+}
+
+std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config) {
+  std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
+  const auto pool_of = [](const TensorEntry& entry) {
+    return std::pair(entry.dtype, entry.dtype == DType::kBF16 && entry.shape.size() == 1);
+  };
+  std::map<std::pair<DType, bool>, int64_t> bytes;
+  for (const TensorEntry& entry : tensors) {
+    int64_t& largest = bytes[pool_of(entry)];
+    largest = std::max(largest, entry.bytes);
+  }
+  std::vector<std::vector<uint8_t>> memory;
+  std::map<std::pair<DType, bool>, const uint8_t*> data;
+  for (const auto& [pool, largest] : bytes) {
+    memory.push_back(Elements(pool.first, pool.second, largest, config.n_routed_experts));
+    data[pool] = memory.back().data();
+  }
+  for (TensorEntry& entry : tensors) entry.data = data[pool_of(entry)];
+  return Checkpoint::FromMemory(std::move(tensors), std::move(memory));
+}
+
+}  // namespace dsv4

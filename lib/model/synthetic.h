@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint of random weights, for measurements at the sizes of a model that is not at hand.
+#pragma once
+
+#include <memory>
+
+#include "lib/io/checkpoint.h"
+#include "lib/model/config.h"
+
+namespace dsv4 {
+
+// The first `layers` main layers of a configuration, and its MTP block. REQUIRES: 1 <= layers <=
+// num_hidden_layers.
+ModelConfig FirstLayers(const ModelConfig& config, int64_t layers);
+
+// Every tensor of `config`, of numbers that keep activations of modest size. Tensors of one dtype
+// are views of the same memory, so that it takes little more than the largest of them.
+std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config);
+
+}  // namespace dsv4
