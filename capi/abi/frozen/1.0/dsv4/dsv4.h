@@ -8,24 +8,37 @@
  * in any order.
  *
  * Threads. A parameter that is a pointer to a const handle may be used by several threads at once;
- * a non-const handle needs exclusive use (a session detects misuse: BUSY), except dsv4_engine* in
- * dsv4_session_open and dsv4_engine_step, which is concurrent, and dsv4_session* in
- * dsv4_session_cancel. Every handle may move between threads. Callbacks run on the thread of the
- * call that was given them (a token mask's on that of the call that steps), and must not call back
- * into their session, but to cancel it.
+ * a non-const handle needs exclusive use (sessions and parsers detect misuse: BUSY). Exceptions are
+ * dsv4_engine* in the functions that open sessions and in dsv4_engine_step, which are concurrent,
+ * and dsv4_session* in dsv4_session_cancel, which any thread may call at any time. Every handle may
+ * move between threads. Different engines, sessions, tokenizers and parsers never need a lock of
+ * the host's. Calls of several sessions of one engine that run at the same time are computed
+ * together. The worker threads of an engine end with it; there are no others.
+ *
+ * Callbacks run on the thread of the call that was given them (a token mask's on that of the call
+ * that steps, the log's on any that logs) and must not call back into their session, but to cancel
+ * it. They must return: no exception and no longjmp may leave them.
  *
  * Lifetimes. What the library allocates, only the library frees. Pointers that a function hands out
- * are views; each says how long it lives. Arguments are read during the call only.
+ * are views; each says how long it lives. Arguments are read during the call only, with one
+ * exception that says so: the user pointer of a token mask. A session keeps what it needs of its
+ * engine; views of an engine end with its handle.
  *
  * Errors. Every fallible function returns a dsv4_status, 0 = OK, and fills the optional last
  * argument with an owned error: see <dsv4/error.h>. A failed call changes nothing unless its
- * comment says so.
+ * comment says so. Options and values that this library does not know are errors, never ignored.
+ * What is in effect can be read back: dsv4_engine_get_info, dsv4_session_get_sampling.
  *
- * The library never prints, exits, installs signal handlers, reads the environment or throws.
+ * The library never prints, exits, installs signal handlers, throws, or reads the environment, the
+ * locale or the working folder (but for relative paths that it is given).
  *
- * Determinism. The same build on the same processor with the same options and seed gives the same
- * tokens, whatever else runs and whatever the number of threads. Another instruction set, backend
- * or build may round differently.
+ * Determinism. The same tokens come of the same build, device, model, options, sampling parameters
+ * and seed, bit for bit. What else runs does not matter: other sessions and their batches, the
+ * number of threads, in what pieces a prompt is computed, and what of it comes from the prefix
+ * cache, a fork, a rewind or a saved session. What does matter: another build or compiler; another
+ * device or instruction set, and with them another backend; other numerics; a cache format of
+ * FP32 or EXACT numerics (PACKED and BF16 give the same bits). Drafts keep greedy text, but sampled
+ * text is another one of the same distribution. A cancelled or failed call changes no later token.
  */
 #ifndef DSV4_DSV4_H_
 #define DSV4_DSV4_H_

@@ -16,6 +16,7 @@ typedef int32_t dsv4_backend;
 #define DSV4_BACKEND_AUTO ((dsv4_backend)0)      /* the best here; dsv4_engine_info tells */
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
+#define DSV4_BACKEND_CUDA ((dsv4_backend)3) /* a GPU; UNSUPPORTED, with the reason, without one */
 
 typedef int32_t dsv4_numerics;
 #define DSV4_NUMERICS_PUBLISHED ((dsv4_numerics)0) /* rounds where the published model rounds */
