@@ -51,6 +51,7 @@ static int32_t step(dsv4_session* session) {
 static void open_model(const char* path, Model* model) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  options.backend = DSV4_BACKEND_CPU; /* a GPU's driver keeps threads and memory */
   options.context_tokens = 128;
   options.cache_tokens = 128 * kThreads;
   options.max_sessions = kThreads;
