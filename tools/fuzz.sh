@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tools/fuzz.sh SECONDS [NAME...]
 # Builds the fuzz targets in build-fuzz with clang, AddressSanitizer, UndefinedBehaviorSanitizer and
-# libFuzzer, and runs each (or those named, as in "json") for SECONDS on its corpus, as many at a time
-# as there are cores. What it finds stays in build-fuzz/findings. Exits 77, with the reason, where
-# clang or its runtime is missing and cannot be installed.
+# libFuzzer, and runs all (or those named, as in "json") on their corpora, as many at a time as there are
+# cores, each as long as makes it about SECONDS together. What it finds stays in build-fuzz/findings.
+# Exits 77, with the reason, where clang or its runtime is missing and cannot be installed.
 set -eu
 cd -P "$(dirname "$0")/.."
 case ${1-} in
@@ -37,7 +37,7 @@ home=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $build/CMakeCache.txt 2>/de
 if [ "$home" != "$PWD" ] || [ ! -f $build/build.ninja ]; then
   cmake --fresh -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-14 \
     -DCMAKE_CXX_COMPILER=clang++-14 "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1" -DDSV4_FUZZ=ON \
-    -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF >&2
+    -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF -DDSV4_BUILD_PROGRAMS=OFF -DDSV4_CUDA=OFF >&2
 fi
 ninja -C $build fuzzers >&2
 mkdir -p $build/findings
@@ -61,8 +61,10 @@ fuzz() {
 }
 
 [ $# -gt 0 ] || set -- $(cd fuzz && ls fuzz_*.cc | sed 's/^fuzz_//; s/\.cc$//')
-# As many at a time as there are cores. POSIX sh waits for a known child only.
 jobs=$(nproc)
+rounds=$((($# + jobs - 1) / jobs))
+seconds=$(((seconds + rounds - 1) / rounds))
+# POSIX sh waits for a known child only.
 status=0
 running=
 for name; do
