@@ -76,12 +76,12 @@ void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspa
                  int64_t jobs, bool grouped, bool with_shared) {
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
   const unsigned blocks_y = static_cast<unsigned>(jobs + (with_shared ? 1 : 0));
-  expert_up_split_kernel<<<dim3(Ceil(p.inter / kTileRows, up.tiles()), blocks_y), kSplitThreads,
-                           up.shared_bytes<Fp8Chains, 2>(), stream>>>(p, work, up, grouped,
-                                                                      with_shared);
-  expert_down_split_kernel<<<dim3(Ceil(p.hidden / kTileRows, down.tiles()), blocks_y),
-                             kSplitThreads, DownSharedBytes(down, p.inter), stream>>>(
-      p, work, down, grouped, with_shared);
+  LaunchOverlapped(stream, dim3(Ceil(p.inter / kTileRows, up.tiles()), blocks_y), kSplitThreads,
+                   up.shared_bytes<Fp8Chains, 2>(), expert_up_split_kernel, p, work, up, grouped,
+                   with_shared);
+  LaunchOverlapped(stream, dim3(Ceil(p.hidden / kTileRows, down.tiles()), blocks_y), kSplitThreads,
+                   DownSharedBytes(down, p.inter), expert_down_split_kernel, p, work, down, grouped,
+                   with_shared);
 }
 
 // Slots [first, first + count) are the launch's.
@@ -90,13 +90,12 @@ void LaunchTiled(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspa
                  int64_t groups, int64_t first, int64_t count) {
   using Chains = TiledChains<kShared>;
   const auto blocks_y = static_cast<unsigned>(groups);
-  expert_up_tiled_kernel<kShared><<<dim3(Ceil(p.inter, kTiledWeightRows), blocks_y), kTiledThreads,
-                                    TiledSharedBytes<Chains>(p.hidden), stream>>>(p, work);
+  LaunchOverlapped(stream, dim3(Ceil(p.inter, kTiledWeightRows), blocks_y), kTiledThreads,
+                   TiledSharedBytes<Chains>(p.hidden), expert_up_tiled_kernel<kShared>, p, work);
   LaunchQuantize(stream, work.hidden + first * p.inter, count, p.inter,
                  work.quantised + first * QuantizedRowBytes(p.inter));
-  expert_down_tiled_kernel<kShared>
-      <<<dim3(Ceil(p.hidden, kTiledWeightRows), blocks_y), kTiledThreads,
-         TiledSharedBytes<Chains>(p.inter), stream>>>(p, work);
+  LaunchOverlapped(stream, dim3(Ceil(p.hidden, kTiledWeightRows), blocks_y), kTiledThreads,
+                   TiledSharedBytes<Chains>(p.inter), expert_down_tiled_kernel<kShared>, p, work);
 }
 
 void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
@@ -106,9 +105,9 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const bool grouped = !split || p.rows > kUngroupedRows || plan.pairs > kListedPairs;
   const bool shared_apart = !split || p.rows > kSplitSharedRows;
   if (grouped) {
-    group_rows_kernel<<<static_cast<unsigned>(p.expert_count), kGroupThreads,
-                        p.expert_count * sizeof(int32_t), stream>>>(
-        p.experts, static_cast<int>(plan.pairs), p.expert_count, plan.work.groups);
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
+                     p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
+                     p.experts, static_cast<int>(plan.pairs), p.expert_count, plan.work.groups);
   }
   const int64_t groups = MaxRowGroups(plan.pairs, p.expert_count);
   if (shared_apart) {
@@ -120,8 +119,8 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   } else {
     LaunchTiled<false>(stream, p, plan.work, groups, 0, plan.pairs);
   }
-  sum_experts_kernel<<<dim3(Ceil(p.hidden, kSumThreads * 8), static_cast<unsigned>(p.rows)),
-                       kSumThreads, 0, stream>>>(p, plan.work);
+  LaunchOverlapped(stream, dim3(Ceil(p.hidden, kSumThreads * 8), static_cast<unsigned>(p.rows)),
+                   kSumThreads, 0, sum_experts_kernel, p, plan.work);
 }
 
 }  // namespace

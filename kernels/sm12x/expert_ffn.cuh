@@ -96,7 +96,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
   const int64_t tile_floats = plan.tile_floats<Chains, 2>();
   const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.inter / kTileRows;
   const int64_t tile = first_tile + warp / plan.splits;
-  SplitProducts<Chains, 2, 8 / Chains::kVectors, false>(
+  SplitProducts<Chains, 2, 8 / Chains::kVectors>(
       {typename Chains::Cursor(w1, tile, lane), typename Chains::Cursor(w3, tile, lane)},
       tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.hidden,
       products + warp / plan.splits * tile_floats, [](int) {},
@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
                            const __grid_constant__ SplitPlan plan, bool grouped, bool with_shared) {
   extern __shared__ __align__(16) float products[];
   __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
+  BeginAfterPredecessors();
   const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
   if (rows.count == 0) return;
   if (rows.expert < 0) {
@@ -171,10 +172,11 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
     __syncthreads();
   };
   int pass = 0;
-  SplitProducts<Chains, 1, 16 / Chains::kVectors, true>(
+  SplitProducts<Chains, 1, 16 / Chains::kVectors>(
       {typename Chains::Cursor(w2, tile, lane)}, tile < tiles, plan.First(split),
       plan.First(split + 1), rows.count, p.inter, products + warp / plan.splits * tile_floats,
       [&](int base) {
+        if (base == 0) BeginAfterPredecessors();
         pass = base;
         quantise(base);
       },
@@ -201,8 +203,12 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   extern __shared__ __align__(16) float products[];
   __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
+  // Which rows are whose was written before the first half started.
   const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
-  if (rows.count == 0) return;
+  if (rows.count == 0) {
+    BeginAfterPredecessors();
+    return;
+  }
   if (rows.expert < 0) {
     SplitDown<Fp8Chains>(p, work, rows, plan, p.shared_w2, products, staged);
   } else {
@@ -239,6 +245,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
                            const __grid_constant__ FfnWorkspace work) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ int32_t list[kTiledRows];
+  BeginAfterPredecessors();
   const FfnRows rows = TiledJob<kShared>(p, work, list);
   if (rows.count == 0) return;
   const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
@@ -267,6 +274,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
                              const __grid_constant__ FfnWorkspace work) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ int32_t list[kTiledRows];
+  BeginAfterPredecessors();
   const FfnRows rows = TiledJob<kShared>(p, work, list);
   if (rows.count == 0) return;
   const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
@@ -299,6 +307,7 @@ inline constexpr int kSumThreads = 128;
 static __global__ void __launch_bounds__(kSumThreads)
     sum_experts_kernel(const __grid_constant__ ExpertFfnParams p,
                        const __grid_constant__ FfnWorkspace work) {
+  BeginAfterPredecessors();
   const int64_t row = blockIdx.y;
   const int64_t column = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * 8;
   if (column >= p.hidden) return;

@@ -3,9 +3,9 @@
 // expert in ascending order, always the same way; experts outside [0, E) get none.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
+
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4::sm12x {
 
@@ -62,10 +62,10 @@ __device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t*
 
 // One block an expert; each finds its own place among the others.
 static __global__ void __launch_bounds__(kGroupThreads)
-    group_rows_kernel(const int32_t* __restrict__ experts, int pair_count, int expert_count,
-                      RowGroups out) {
+    group_rows_kernel(const int32_t* experts, int pair_count, int expert_count, RowGroups out) {
   extern __shared__ int32_t histogram[];  // [expert_count]
   __shared__ int32_t begin, group_begin, group_total, counts[kGroupThreads / 32];
+  BeginAfterPredecessors();
   const int me = static_cast<int>(blockIdx.x);
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) histogram[e] = 0;
   if (threadIdx.x == 0) begin = group_begin = group_total = 0;

@@ -131,14 +131,14 @@ __device__ __forceinline__ const Bf16Operand& WidenedOf(const Bf16Operand& raw) 
 
 // The fragments of one lane from chain `chain` of its activation row. Lanes 0 .. 3 of a row read
 // 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
-template <class Chains, bool kInSharedMemory>
+template <class Chains>
 __device__ __forceinline__ void LoadActs(const std::byte* chain_of_row, int t,
                                          uint32_t (&b)[Chains::kBWords]) {
   constexpr int kStep = Chains::kQuantised ? 16 : 64, kLane = Chains::kQuantised ? 32 : 16;
 #pragma unroll
   for (int i = 0; i < Chains::kBWords / 4; ++i) {
     const std::byte* from = chain_of_row + t * kLane + i * kStep;
-    const uint4 v = kInSharedMemory ? *reinterpret_cast<const uint4*>(from) : LoadAgain(from);
+    const uint4 v = *reinterpret_cast<const uint4*>(from);
     b[4 * i] = v.x;
     b[4 * i + 1] = v.y;
     b[4 * i + 2] = v.z;
@@ -212,8 +212,7 @@ __device__ __forceinline__ void StoreProduct(TwoFloat value, float* to) {
 // matrix) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile; then,
 // between barriers, `finish(base)`. kHeld chains of each matrix are held in registers; `live` warps
 // have a tile.
-template <class Chains, int kMatrices, int kHeld, bool kInSharedMemory, class Prepare, class RowOf,
-          class Finish>
+template <class Chains, int kMatrices, int kHeld, class Prepare, class RowOf, class Finish>
 __device__ __forceinline__ void SplitProducts(const typename Chains::Cursor (&w)[kMatrices],
                                               bool live, int first, int end, int count,
                                               int64_t scale_bytes, float* products,
@@ -241,7 +240,7 @@ __device__ __forceinline__ void SplitProducts(const typename Chains::Cursor (&w)
         const int chain = group + i;
         if (chain >= end) break;
         uint32_t b[Chains::kBWords], scale = 0;
-        LoadActs<Chains, kInSharedMemory>(row + chain * Chains::kChainBytes, t, b);
+        LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
         if constexpr (Chains::kQuantised) {
           scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
         }
@@ -380,7 +379,7 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)
           const int col = first_col + c * 8;
           if (col >= count) break;
           uint32_t b[Chains::kBWords];
-          LoadActs<Chains, true>(acts + (col + g) * Stages::kRowBytes, t, b);
+          LoadActs<Chains>(acts + (col + g) * Stages::kRowBytes, t, b);
           uint32_t scale = 0;
           if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
           typename Chains::Sum sum[4];

@@ -3,12 +3,11 @@
 // output_groups launch, with the choice between few and many rows. Both give the same bits.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/inner_product.cuh"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4::sm12x {
 
@@ -76,10 +75,13 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   if (!live) tile = tiles - 1;
   const std::byte* x = GroupOf(job, tile);
   const auto& part = PartOf(job, &tile);
-  SplitProducts<Chains, 1, kHeldChains<Chains>, false>(
+  SplitProducts<Chains, 1, kHeldChains<Chains>>(
       {typename Chains::Cursor(part.w, tile, threadIdx.x % 32)}, live, plan.First(split),
       plan.First(split + 1), job.rows, job.scale_bytes, products + warp / plan.splits * tile_floats,
-      [](int) {}, [&](int row) { return x + row * job.row_bytes; },
+      [](int base) {
+        if (base == 0) BeginAfterPredecessors();
+      },
+      [&](int row) { return x + row * job.row_bytes; },
       [&](int base) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
@@ -99,6 +101,7 @@ template <class Chains>
 __global__ void __launch_bounds__(kTiledThreads, 1)
     linear_tiled_kernel(const __grid_constant__ LinearJob<Chains> job, int64_t tiles) {
   extern __shared__ __align__(16) std::byte shared[];
+  BeginAfterPredecessors();
   const int64_t first_row = int64_t{blockIdx.y} * kTiledRows;
   int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
   const bool live = tile < tiles;
@@ -126,14 +129,14 @@ void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
   if (job.rows <= kSplitLinearRows && SplitFits<Chains, 1>(k)) {
     const SplitPlan plan = SplitPlanOf(k);
     const auto blocks = static_cast<unsigned>((tiles + plan.tiles() - 1) / plan.tiles());
-    linear_split_kernel<Chains>
-        <<<blocks, kSplitThreads, plan.shared_bytes<Chains, 1>(), stream>>>(job, plan, tiles);
+    LaunchOverlapped(stream, dim3(blocks), kSplitThreads, plan.shared_bytes<Chains, 1>(),
+                     linear_split_kernel<Chains>, job, plan, tiles);
     return;
   }
   const dim3 blocks(static_cast<unsigned>((tiles + kTiledWarpsM - 1) / kTiledWarpsM),
                     static_cast<unsigned>((job.rows + kTiledRows - 1) / kTiledRows));
-  linear_tiled_kernel<Chains>
-      <<<blocks, kTiledThreads, TiledSharedBytes<Chains>(k), stream>>>(job, tiles);
+  LaunchOverlapped(stream, blocks, kTiledThreads, TiledSharedBytes<Chains>(k),
+                   linear_tiled_kernel<Chains>, job, tiles);
 }
 
 }  // namespace dsv4::sm12x

@@ -49,9 +49,10 @@ __device__ __forceinline__ Best BestOfWarp(Best best) {
 }
 
 // One warp a row.
-__global__ void __launch_bounds__(32) select_experts_kernel(const __grid_constant__ MoeGateParams p,
-                                                            const float* __restrict__ all_logits) {
+__global__ void __launch_bounds__(32)
+    select_experts_kernel(const __grid_constant__ MoeGateParams p, const float* all_logits) {
   extern __shared__ float sums[];
+  sm12x::BeginAfterPredecessors();
   const int64_t row = blockIdx.x;
   const int32_t experts = static_cast<int32_t>(p.gate.n), k = p.experts_per_token;
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
@@ -101,8 +102,9 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
   job.part_count = 1;
   job.parts[0] = {p.gate, context.workspace, false};
   sm12x::LaunchLinear(stream, job);
-  select_experts_kernel<<<static_cast<unsigned>(p.rows), 32, p.gate.n * sizeof(float), stream>>>(
-      p, reinterpret_cast<const float*>(context.workspace));
+  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), 32,
+                          p.gate.n * static_cast<int64_t>(sizeof(float)), select_experts_kernel, p,
+                          reinterpret_cast<const float*>(context.workspace));
 }
 
 }  // namespace

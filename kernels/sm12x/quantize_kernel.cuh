@@ -3,9 +3,8 @@
 // not meet a whole run in one block.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "kernels/sm12x/bf16.cuh"
+#include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/quantized_rows.cuh"
 
 namespace dsv4::sm12x {
@@ -14,7 +13,8 @@ inline constexpr int kQuantizeThreads = 256;
 
 // x [rows, dim] bf16, to quantised rows of `dim`. A thread takes eight elements.
 static __global__ void __launch_bounds__(kQuantizeThreads)
-    quantize_kernel(const uint16_t* __restrict__ x, int64_t dim, uint8_t* __restrict__ out) {
+    quantize_kernel(const uint16_t* x, int64_t dim, uint8_t* out) {
+  BeginAfterPredecessors();
   const int64_t row = blockIdx.y;
   const int64_t column = (int64_t{blockIdx.x} * kQuantizeThreads + threadIdx.x) * 8;
   const bool active = column < dim;
@@ -30,8 +30,8 @@ inline void LaunchQuantize(cudaStream_t stream, const uint16_t* x, int64_t rows,
   for (int64_t first = 0; first < rows; first += kMaxRows) {
     const dim3 blocks(static_cast<unsigned>((dim + kColumns - 1) / kColumns),
                       static_cast<unsigned>(rows - first < kMaxRows ? rows - first : kMaxRows));
-    quantize_kernel<<<blocks, kQuantizeThreads, 0, stream>>>(x + first * dim, dim,
-                                                             out + first * QuantizedRowBytes(dim));
+    LaunchOverlapped(stream, blocks, kQuantizeThreads, 0, quantize_kernel, x + first * dim, dim,
+                     out + first * QuantizedRowBytes(dim));
   }
 }
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches whose start overlaps the end of the kernel before: blocks begin as soon as
+// multiprocessors are free, and ask for weights, which no kernel writes, while the rest of the
+// stream's work runs out.
+//
+// A kernel launched this way calls BeginAfterPredecessors in every thread, before it reads what
+// other kernels write and before it writes anything; it must not read the former through restrict
+// pointers or __ldg, which may be moved ahead. What the kernel before the last wrote may be read
+// without waiting where the last was launched this way, too.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "kernels/sm12x/arch/grid.cuh"
+
+namespace dsv4::sm12x {
+
+__device__ __forceinline__ void BeginAfterPredecessors() {
+  WaitForPredecessors();
+  LetSuccessorStart();
+}
+
+template <class... Params, class... Args>
+void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
+                      void (*kernel)(Params...), Args&&... args) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  // A failed launch stays with the stream's error state, as one by <<<>>> does.
+  (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+}  // namespace dsv4::sm12x
