@@ -4,22 +4,25 @@
 // at most 128 heads. Roofline: 68 bytes and 256 H flops a group and row: latency at short contexts,
 // then tensor cores. Plan: rows that see no more groups than topk are not scored. Else three
 // kernels, for as many rows at a time as the workspace has scores for:
-// - scores: blocks of 8 warps share a row's groups; a warp takes 32, which are the rows of two
-//   m16n8k16 tiles, heads their columns. A lane loads 16 bytes of a key, one run of 32 elements,
-//   and makes its fragments of them in registers; queries lie in shared memory in fragment order.
-//   The order of K within a run is what the nibbles give without moving; queries are permuted
-//   alike.
+// - scores: a warp takes 32 groups, which are the rows of two m16n8k16 tiles, heads their columns.
+// A
+//   lane loads 16 bytes of a key, one run of 32 elements, and makes its fragments of them in
+//   registers, for four neighbouring rows of the step where there are many; queries lie in shared
+//   memory in fragment order (16 KB a row). The order of K within a run is what the nibbles give
+//   without moving; queries are permuted alike.
 // - slices: where a row sees more than 16,384 groups, a block selects the best topk of each slice
 // of
 //   so many.
 // - selection: a block selects from the row's groups, or from the slices' best.
-// A selection holds its keys in registers, 16 a thread, and finds the topk-th highest bit by bit,
-// counting; what is above it goes out in ascending order, then as many of its equals as there is
-// room for, lowest first: whatever the order of events, the same result.
-// Edge cases: padding rows; NaN scores come last; -0 equals 0.
+// A selection holds its keys in registers, 16 a thread. It counts them in bins, finds the bin of
+// the topk-th highest and ranks its few keys; where scores are too much alike for that, it finds it
+// bit by bit. What is above it goes out in ascending order, with as many of its equals as there is
+// room for, lowest first: whatever the order of events, the same result. Edge cases: padding rows;
+// NaN scores come last; -0 equals 0.
 #include <algorithm>
 
 #include "kernels/op/attention.h"
+#include "kernels/sm12x/arch/dependent_launch.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -31,10 +34,10 @@ namespace {
 using namespace sm12x;  // NOLINT: the device code of this file
 
 constexpr int kMaxHeads = 128;
-constexpr int kScoreWarps = 8;
+constexpr int kSharedRowHeads = 64;  // more of four rows do not fit in shared memory
 constexpr int kWarpGroups = 32;
-constexpr int kBlockGroups = kScoreWarps * kWarpGroups;
-constexpr int64_t kScoreBlocks = 376;  // that share a row at most
+constexpr int64_t kScoreWarps = 3008;  // that share a row at most
+constexpr int64_t kFewRows = 64;       // up to so many, each has blocks of its own
 constexpr int64_t kGroupsPerBlock = kGroupBlockTokens / kCsaRatio;
 constexpr int kSelectThreads = 1024;
 constexpr int kSelectItems = 16;
@@ -44,8 +47,8 @@ constexpr int64_t kScoreBytes = int64_t{64} << 20;
 struct TopkArgs {
   IndexScoreTopkParams p;
   StepRows step;
-  int64_t first_row;  // of these rows of the step
-  float* scores;      // [rows, score_stride]
+  int64_t first_row, end_row;  // these rows of the step
+  float* scores;               // [rows, score_stride]
   int64_t score_stride;
   uint2* best;  // [rows, slices, topk]: ordered score, group; 0, 0 behind the last
   int slices;
@@ -81,9 +84,11 @@ __device__ __forceinline__ void WidenKey(uint4 codes, uint32_t scale, uint32_t (
 
 // Queries in fragment order: [tile of 8 heads][two steps][lane]. Element 8 w + k of a run meets
 // element 8 w + k + 4, as WidenKey pairs them.
+using QueryTile = uint4[4][32];
+
 __device__ __forceinline__ void StageQueries(const uint16_t* q, int heads, int tiles,
-                                             uint4 (*staged)[4][32]) {
-  for (int i = static_cast<int>(threadIdx.x); i < tiles * 128; i += kScoreWarps * 32) {
+                                             QueryTile* staged) {
+  for (int i = static_cast<int>(threadIdx.x); i < tiles * 128; i += static_cast<int>(blockDim.x)) {
     const int head = i / 16, piece = i % 16;  // eight elements: word w of run t
     const int t = piece / 4, w = piece % 4;
     uint4 v = make_uint4(0, 0, 0, 0);
@@ -94,50 +99,36 @@ __device__ __forceinline__ void StageQueries(const uint16_t* q, int heads, int t
   }
 }
 
-// Block (blocks that share a row, row).
-__global__ void __launch_bounds__(kScoreWarps * 32)
-    index_score_kernel(const __grid_constant__ TopkArgs args) {
-  __shared__ uint4 queries[kMaxHeads / 8][4][32];
-  __shared__ float2 head_weights[kMaxHeads / 2];
-  const IndexScoreTopkParams& p = args.p;
-  const int64_t t = args.first_row + blockIdx.y;
-  const int64_t visible = VisibleOf(args, t);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kBlockGroups;
-  if (visible <= p.topk || first >= visible) return;
-  const int tiles = (p.heads + 7) / 8;
-  StageQueries(static_cast<const uint16_t*>(p.q) + t * p.heads * kIndexKeyElements, p.heads, tiles,
-               queries);
-  for (int h = static_cast<int>(threadIdx.x); h < tiles * 8; h += kScoreWarps * 32) {
-    const float weight =
-        h < p.heads ? Bf16(static_cast<const uint16_t*>(p.weights)[t * p.heads + h]) : 0;
-    reinterpret_cast<float*>(head_weights)[h] = h < p.heads ? __fmul_rn(weight, p.weight_scale) : 0;
-  }
-  __syncthreads();
+// 32 keys, the rows g, g + 8, g + 16, g + 24 of a warp's two MMA tiles; zeros from `visible` on.
+struct KeyFragments {
+  uint32_t keys[4][8][2];
 
-  const int32_t* blocks = args.step.sequences[args.step.sequence_of[t]].group_blocks;
-  float* scores = args.scores + blockIdx.y * args.score_stride;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int g = lane / 4, quad = lane % 4;
-  for (int64_t begin = first + warp * kWarpGroups; begin < visible;
-       begin += static_cast<int64_t>(gridDim.x) * kBlockGroups) {
+  __device__ __forceinline__ KeyFragments(const RowPool& pool, const int32_t* blocks, int64_t begin,
+                                          int64_t visible, int lane) {
+    const int g = lane / 4, quad = lane % 4;
     // 32 groups lie in one block.
     const int32_t block = blocks[begin / kGroupsPerBlock];
     uint4 codes[4];
     uint32_t scales[4];
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {  // group begin + 8 r + g
+    for (int r = 0; r < 4; ++r) {
       const int64_t slot = begin % kGroupsPerBlock + r * 8 + g;
       codes[r] = make_uint4(0, 0, 0, 0);
       scales[r] = 127;
       if (begin + r * 8 + g < visible) {
-        codes[r] = *reinterpret_cast<const uint4*>(p.keys.Row(block, slot) + quad * 16);
-        scales[r] = static_cast<uint32_t>(p.keys.Scales(block, slot)[quad]);
+        codes[r] = *reinterpret_cast<const uint4*>(pool.Row(block, slot) + quad * 16);
+        scales[r] = static_cast<uint32_t>(pool.Scales(block, slot)[quad]);
       }
     }
-    uint32_t keys[4][8][2];
 #pragma unroll
     for (int r = 0; r < 4; ++r) WidenKey(codes[r], scales[r], keys[r]);
-    float sums[4] = {};
+  }
+
+  // sums[r] = the score of key 8 r + g; every lane of a quad gets it.
+  __device__ __forceinline__ void Score(const QueryTile* queries, const float2* weights, int tiles,
+                                        int lane, float (&sums)[4]) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) sums[r] = 0;
     for (int tile = 0; tile < tiles; ++tile) {
       float dots[2][4] = {};
 #pragma unroll
@@ -152,7 +143,7 @@ __global__ void __launch_bounds__(kScoreWarps * 32)
                   high[2 * w + 1][1], b.z, b.w);
         }
       }
-      const float2 weight = head_weights[tile * 4 + quad];
+      const float2 weight = weights[tile * 4 + lane % 4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         // A NaN must stay one: fmaxf would make it 0.
@@ -165,8 +156,78 @@ __global__ void __launch_bounds__(kScoreWarps * 32)
     for (int r = 0; r < 4; ++r) {
       sums[r] = __fadd_rn(sums[r], __shfl_xor_sync(kAllLanes, sums[r], 1));
       sums[r] = __fadd_rn(sums[r], __shfl_xor_sync(kAllLanes, sums[r], 2));
-      const int64_t group = begin + r * 8 + g;
-      if (quad == 0 && group < visible) scores[group] = sums[r];
+    }
+  }
+};
+
+// Shared memory of a block for kRows rows: their queries, then their weights.
+constexpr int ScoreSharedBytes(int rows, int tiles) {
+  return rows * tiles * static_cast<int>(sizeof(QueryTile) + 8 * sizeof(float));
+}
+
+// Block (blocks that share kRows neighbouring rows, these rows): keys are widened once for all rows
+// of one sequence.
+template <int kRows, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
+    index_score_kernel(const __grid_constant__ TopkArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic_memory[];
+  __shared__ int64_t visible[kRows];
+  __shared__ int32_t sequence[kRows];
+  AllowSecondary();
+  const IndexScoreTopkParams& p = args.p;
+  const int64_t first_row = args.first_row + int64_t{blockIdx.y} * kRows;
+  const int rows = static_cast<int>(min(args.end_row - first_row, int64_t{kRows}));
+  const int tiles = (p.heads + 7) / 8;
+  auto* queries = reinterpret_cast<QueryTile*>(dynamic_memory);
+  auto* weights = reinterpret_cast<float*>(queries + kRows * tiles);
+  int64_t most = 0;  // groups that any of the rows must have scored
+  for (int r = 0; r < rows; ++r) {
+    const int64_t groups = VisibleOf(args, first_row + r);
+    if (groups > p.topk && groups > most) most = groups;
+    if (threadIdx.x == 0) {
+      visible[r] = groups > p.topk ? groups : 0;
+      sequence[r] = args.step.sequence_of[first_row + r];
+    }
+  }
+  constexpr int kBlockGroups = kWarps * kWarpGroups;
+  const int64_t first = int64_t{blockIdx.x} * kBlockGroups;
+  if (first >= most) return;
+  for (int r = 0; r < rows; ++r) {
+    const int64_t t = first_row + r;
+    StageQueries(static_cast<const uint16_t*>(p.q) + t * p.heads * kIndexKeyElements, p.heads,
+                 tiles, queries + r * tiles);
+    for (int h = static_cast<int>(threadIdx.x); h < tiles * 8; h += kWarps * 32) {
+      weights[r * tiles * 8 + h] =
+          h < p.heads ? __fmul_rn(Bf16(static_cast<const uint16_t*>(p.weights)[t * p.heads + h]),
+                                  p.weight_scale)
+                      : 0;
+    }
+  }
+  __syncthreads();
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int run = 0, end; run < rows; run = end) {
+    int64_t groups = visible[run];
+    for (end = run + 1; end < rows && sequence[end] == sequence[run]; ++end) {
+      groups = max(groups, visible[end]);
+    }
+    if (groups == 0) continue;
+    const int32_t* blocks = args.step.sequences[sequence[run]].group_blocks;
+    for (int64_t begin = first + warp * kWarpGroups; begin < groups;
+         begin += int64_t{gridDim.x} * kBlockGroups) {
+      const KeyFragments keys(p.keys, blocks, begin, groups, lane);
+      for (int r = run; r < end; ++r) {
+        if (begin >= visible[r]) continue;
+        float sums[4];
+        keys.Score(queries + r * tiles, reinterpret_cast<const float2*>(weights) + r * tiles * 4,
+                   tiles, lane, sums);
+        float* scores = args.scores + (first_row - args.first_row + r) * args.score_stride;
+        // Lane 4 g + r writes key 8 r + g.
+        const int own = lane % 4;
+        const float sum = own == 0 ? sums[0] : own == 1 ? sums[1] : own == 2 ? sums[2] : sums[3];
+        const int64_t group = begin + own * 8 + lane / 4;
+        if (group < visible[r]) scores[group] = sum;
+      }
     }
   }
 }
@@ -177,9 +238,11 @@ __device__ __forceinline__ uint32_t OrderedScore(float score) {
   const uint32_t bits = __float_as_uint(__fadd_rn(score, 0.0f));
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
+__device__ __forceinline__ float ScoreOf(uint32_t ordered) {
+  return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered ^ 0x80000000u : ~ordered);
+}
 
-// Sums over the block, of up to 1024 threads; `scratch` is free to be used again after the next
-// barrier.
+// Sums over the block; `scratch` is free to be used again after the next barrier.
 __device__ __forceinline__ uint32_t BlockTotal(uint32_t value, uint32_t* scratch) {
   const uint32_t warp_total = __reduce_add_sync(kAllLanes, value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = warp_total;
@@ -187,74 +250,173 @@ __device__ __forceinline__ uint32_t BlockTotal(uint32_t value, uint32_t* scratch
   return __reduce_add_sync(kAllLanes, scratch[threadIdx.x % 32]);
 }
 
-// The best `count` of the block's keys, kItems a thread in ascending order of their groups; a key
-// of 0 is none. Calls emit(place, key, item) for each, places 0, 1, ... in ascending order of
-// groups. REQUIRES: at least `count` keys.
-template <int kItems, class Emit>
-__device__ __forceinline__ void SelectBest(const uint32_t (&keys)[kItems], uint32_t count,
-                                           Emit&& emit) {
-  __shared__ uint32_t totals[2][32];
+// The sum over the threads before this one, and over all: `total`. `scratch` as above.
+__device__ __forceinline__ uint32_t BlockBefore(uint32_t value, uint32_t* scratch,
+                                                uint32_t* total) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  uint32_t up_to = value;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const uint32_t other = __shfl_up_sync(kAllLanes, up_to, offset);
+    if (lane >= offset) up_to += other;
+  }
+  if (lane == 31) scratch[warp] = up_to;
+  __syncthreads();
+  const uint32_t of_warp = scratch[lane];
+  *total = __reduce_add_sync(kAllLanes, of_warp);
+  return up_to - value + __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0);
+}
+
+// What is selected: keys above `limit`, and the first `equals` of those that equal it.
+struct Selection {
+  uint32_t limit, equals;
+};
+
+constexpr int kBins = 2 * kSelectThreads;
+constexpr uint32_t kMostCandidates = 1024;
+
+struct SelectShared {
+  uint32_t totals[2][32];
+  uint32_t bins[kBins];
+  uint32_t candidates[kMostCandidates];
+  uint32_t candidate_count, bin, above;  // the bin with the last key, and the keys in higher ones
+  Selection found;
+};
+
+// The selection of the best `count` keys, bit by bit: 32 rounds over all of them.
+template <int kItems>
+__device__ __forceinline__ Selection FindByBits(const uint32_t (&keys)[kItems], uint32_t count,
+                                                SelectShared& shared) {
   uint32_t bound = 0;  // the largest so far with `count` keys at or above it
-  bool exact = false;  // there are no more than these
-  for (int bit = 31; bit >= 0 && !exact; --bit) {
+  for (int bit = 31; bit >= 0; --bit) {
     const uint32_t candidate = bound | 1u << bit;
     uint32_t at_or_above = 0;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) at_or_above += keys[i] >= candidate ? 1 : 0;
-    at_or_above = BlockTotal(at_or_above, totals[bit % 2]);
+    at_or_above = BlockTotal(at_or_above, shared.totals[bit % 2]);
     if (at_or_above >= count) bound = candidate;
-    exact = at_or_above == count;
+    if (at_or_above == count) return {bound - 1, 0};
   }
-  // Keys above `limit` are in; of those equal to it the first `equals`.
-  const uint32_t limit = exact ? bound - 1 : bound;
+  uint32_t above = 0;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) above += keys[i] > bound ? 1 : 0;
+  __syncthreads();
+  return {bound, count - BlockTotal(above, shared.totals[0])};
+}
+
+// The same by bins of equal width between the lowest and the highest score: one of them has the
+// last key, and few others to compare with it. `applies` tells whether that is so; the same in
+// every thread.
+template <int kItems>
+__device__ __forceinline__ Selection FindByBins(const uint32_t (&keys)[kItems], uint32_t count,
+                                                SelectShared& shared, bool* applies) {
+  const int thread = static_cast<int>(threadIdx.x);
+  uint32_t lowest = 0xffffffffu, highest = 0;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    highest = max(highest, keys[i]);
+    lowest = min(lowest, keys[i] == 0 ? 0xffffffffu : keys[i]);
+  }
+  lowest = __reduce_min_sync(kAllLanes, lowest);
+  highest = __reduce_max_sync(kAllLanes, highest);
+  if (thread % 32 == 0) {
+    shared.totals[0][thread / 32] = lowest;
+    shared.totals[1][thread / 32] = highest;
+  }
+  shared.bins[thread] = shared.bins[thread + kSelectThreads] = 0;
+  if (thread == 0) shared.candidate_count = 0;
+  __syncthreads();
+  const float low = ScoreOf(__reduce_min_sync(kAllLanes, shared.totals[0][thread % 32]));
+  const float high = ScoreOf(__reduce_max_sync(kAllLanes, shared.totals[1][thread % 32]));
+  const float width = __fdiv_rn(static_cast<float>(kBins - 1), __fsub_rn(high, low));
+  *applies = width > 0 && width < INFINITY;  // not for equal scores or infinite ones
+  if (!*applies) return {};
+  // Never falls as the key rises.
+  const auto bin_of = [&](uint32_t key) {
+    return min(static_cast<int>(__fmul_rn(__fsub_rn(ScoreOf(key), low), width)), kBins - 1);
+  };
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    if (keys[i] != 0) atomicAdd(&shared.bins[bin_of(keys[i])], 1);
+  }
+  __syncthreads();
+  // Two bins a thread, from the highest down.
+  const int upper = kBins - 1 - 2 * thread;
+  const uint32_t in_upper = shared.bins[upper], in_both = in_upper + shared.bins[upper - 1];
+  uint32_t total;
+  const uint32_t before = BlockBefore(in_both, shared.totals[0], &total);
+  if (before < count && count <= before + in_both) {
+    const bool in_first = count <= before + in_upper;
+    shared.bin = in_first ? upper : upper - 1;
+    shared.above = in_first ? before : before + in_upper;
+  }
+  __syncthreads();
+  const auto bin = static_cast<int>(shared.bin);
+  *applies = shared.bins[bin] <= kMostCandidates;
+  if (!*applies) return {};
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    if (keys[i] != 0 && bin_of(keys[i]) == bin) {
+      shared.candidates[atomicAdd(&shared.candidate_count, 1)] = keys[i];
+    }
+  }
+  __syncthreads();
+  const uint32_t candidates = shared.candidate_count, wanted = count - shared.above;
+  if (static_cast<uint32_t>(thread) < candidates) {
+    const uint32_t own = shared.candidates[thread];
+    uint32_t above = 0, equal = 0;
+    for (uint32_t i = 0; i < candidates; ++i) {
+      above += shared.candidates[i] > own ? 1 : 0;
+      equal += shared.candidates[i] == own ? 1 : 0;
+    }
+    // Threads with equal keys write the same.
+    if (above < wanted && wanted <= above + equal) shared.found = {own, wanted - above};
+  }
+  __syncthreads();
+  return shared.found;
+}
+
+// The best `count` of the block's keys, kItems a thread in ascending order of their groups; a key
+// of 0 is none. Calls emit(place, key, item) for each, places 0, 1, ... in ascending order of
+// groups. REQUIRES: at least `count` keys, `count` > 0.
+template <int kItems, class Emit>
+__device__ __forceinline__ void SelectBest(const uint32_t (&keys)[kItems], uint32_t count,
+                                           SelectShared& shared, Emit&& emit) {
+  bool applies;
+  Selection selection = FindByBins(keys, count, shared, &applies);
+  __syncthreads();
+  if (!applies) {
+    selection = FindByBits(keys, count, shared);
+    __syncthreads();
+  }
   uint32_t above = 0, equal = 0;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    above += keys[i] > limit ? 1 : 0;
-    equal += keys[i] == limit ? 1 : 0;
+    above += keys[i] > selection.limit ? 1 : 0;
+    equal += keys[i] == selection.limit ? 1 : 0;
   }
   // Both counts in one number: there are at most 16,384 of each.
-  const uint32_t own = above << 16 | equal;
-  uint32_t before = own;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const uint32_t other = __shfl_up_sync(kAllLanes, before, offset);
-    if (lane >= offset) before += other;
-  }
-  __syncthreads();
-  if (lane == 31) totals[0][warp] = before;
-  __syncthreads();
-  const uint32_t total = totals[0][lane];
-  before += __reduce_add_sync(kAllLanes, lane < warp ? total : 0) - own;
-  const uint32_t equals = exact ? 0 : count - (__reduce_add_sync(kAllLanes, total) >> 16);
+  uint32_t total;
+  const uint32_t before = BlockBefore(above << 16 | equal, shared.totals[0], &total);
   uint32_t above_before = before >> 16, equal_before = before & 0xffffu;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    const bool is_above = keys[i] > limit, is_equal = keys[i] == limit;
-    if (is_above || (is_equal && equal_before < equals)) {
-      emit(above_before + min(equal_before, equals), keys[i], i);
+    const bool is_above = keys[i] > selection.limit, is_equal = keys[i] == selection.limit;
+    if (is_above || (is_equal && equal_before < selection.equals)) {
+      emit(above_before + min(equal_before, selection.equals), keys[i], i);
     }
     above_before += is_above ? 1 : 0;
     equal_before += is_equal ? 1 : 0;
   }
 }
 
-// Block (slice, row): the best of 16,384 groups.
-__global__ void __launch_bounds__(kSelectThreads)
-    select_slices_kernel(const __grid_constant__ TopkArgs args) {
-  const int64_t visible = VisibleOf(args, args.first_row + blockIdx.y);
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kSlice;
-  if (visible <= kSlice || visible <= args.p.topk || begin >= visible) return;
-  const auto groups = static_cast<int>(min(visible - begin, static_cast<int64_t>(kSlice)));
-  const int count = min(groups, args.p.topk);
-  const float* scores = args.scores + blockIdx.y * args.score_stride + begin;
-  uint2* best =
-      args.best + (static_cast<int64_t>(blockIdx.y) * args.slices + blockIdx.x) * args.p.topk;
-  uint32_t keys[kSelectItems];
-  const int own = static_cast<int>(threadIdx.x) * kSelectItems;
+// The keys of a thread from `groups` scores.
+template <int kItems>
+__device__ __forceinline__ void LoadKeys(const float* scores, int groups,
+                                         uint32_t (&keys)[kItems]) {
+  const int own = static_cast<int>(threadIdx.x) * kItems;
 #pragma unroll
-  for (int i = 0; i < kSelectItems; i += 4) {
+  for (int i = 0; i < kItems; i += 4) {
     float4 v = make_float4(0, 0, 0, 0);
     if (own + i < groups) v = *reinterpret_cast<const float4*>(scores + own + i);
     keys[i] = own + i < groups ? OrderedScore(v.x) : 0;
@@ -262,35 +424,51 @@ __global__ void __launch_bounds__(kSelectThreads)
     keys[i + 2] = own + i + 2 < groups ? OrderedScore(v.z) : 0;
     keys[i + 3] = own + i + 3 < groups ? OrderedScore(v.w) : 0;
   }
-  SelectBest(keys, static_cast<uint32_t>(count), [&](uint32_t place, uint32_t key, int item) {
-    best[place] = make_uint2(key, static_cast<uint32_t>(begin) + own + item);
+}
+
+// Block (slice, row): the best of 16,384 groups.
+__global__ void __launch_bounds__(kSelectThreads)
+    select_slices_kernel(const __grid_constant__ TopkArgs args) {
+  __shared__ SelectShared shared;
+  AllowSecondary();
+  const int64_t visible = VisibleOf(args, args.first_row + blockIdx.y);
+  WaitForPrimary();
+  const int64_t begin = int64_t{blockIdx.x} * kSlice;
+  if (visible <= kSlice || visible <= args.p.topk || begin >= visible) return;
+  const auto groups = static_cast<int>(min(visible - begin, int64_t{kSlice}));
+  const int count = min(groups, args.p.topk);
+  uint32_t keys[kSelectItems];
+  LoadKeys(args.scores + blockIdx.y * args.score_stride + begin, groups, keys);
+  uint2* best = args.best + (int64_t{blockIdx.y} * args.slices + blockIdx.x) * args.p.topk;
+  const uint32_t own = static_cast<uint32_t>(begin) + threadIdx.x * kSelectItems;
+  SelectBest(keys, static_cast<uint32_t>(count), shared, [&](uint32_t place, uint32_t key, int i) {
+    best[place] = make_uint2(key, own + static_cast<uint32_t>(i));
   });
   for (int i = count + static_cast<int>(threadIdx.x); i < args.p.topk; i += kSelectThreads) {
     best[i] = make_uint2(0, 0);
   }
 }
 
-// Selects from `groups` scores, fewer than kItems * 1024.
+// Selects from `groups` scores, at most kItems * 1024.
 template <int kItems>
 __device__ __forceinline__ void SelectFromScores(const float* scores, int groups, int count,
-                                                 int32_t* selected) {
+                                                 SelectShared& shared, int32_t* selected) {
   uint32_t keys[kItems];
+  LoadKeys(scores, groups, keys);
   const int own = static_cast<int>(threadIdx.x) * kItems;
-#pragma unroll
-  for (int i = 0; i < kItems; ++i) {
-    keys[i] = own + i < groups ? OrderedScore(scores[own + i]) : 0;
-  }
-  SelectBest(keys, static_cast<uint32_t>(count),
-             [&](uint32_t place, uint32_t, int item) { selected[place] = own + item; });
+  SelectBest(keys, static_cast<uint32_t>(count), shared,
+             [&](uint32_t place, uint32_t, int i) { selected[place] = own + i; });
 }
 
 // Block (row).
 __global__ void __launch_bounds__(kSelectThreads)
     select_groups_kernel(const __grid_constant__ TopkArgs args) {
+  __shared__ SelectShared shared;
   const int64_t t = args.first_row + blockIdx.x;
   const int64_t visible = VisibleOf(args, t);
   const int topk = args.p.topk;
   int32_t* selected = args.p.selected + t * topk;
+  WaitForPrimary();
   if (visible <= topk) {
     for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) {
       selected[i] = i < visible ? i : -1;
@@ -299,19 +477,19 @@ __global__ void __launch_bounds__(kSelectThreads)
   }
   const float* scores = args.scores + blockIdx.x * args.score_stride;
   if (visible <= 4 * kSelectThreads) {
-    SelectFromScores<4>(scores, static_cast<int>(visible), topk, selected);
+    SelectFromScores<4>(scores, static_cast<int>(visible), topk, shared, selected);
   } else if (visible <= kSlice) {
-    SelectFromScores<kSelectItems>(scores, static_cast<int>(visible), topk, selected);
+    SelectFromScores<kSelectItems>(scores, static_cast<int>(visible), topk, shared, selected);
   } else {
-    const uint2* best = args.best + static_cast<int64_t>(blockIdx.x) * args.slices * topk;
-    const int slices = static_cast<int>((visible + kSlice - 1) / kSlice),
-              candidates = slices * topk;
+    const uint2* best = args.best + int64_t{blockIdx.x} * args.slices * topk;
+    const int slices = static_cast<int>((visible + kSlice - 1) / kSlice);
+    const int candidates = slices * topk;
     uint32_t keys[kSelectItems];
     const int own = static_cast<int>(threadIdx.x) * kSelectItems;
 #pragma unroll
     for (int i = 0; i < kSelectItems; ++i) keys[i] = own + i < candidates ? best[own + i].x : 0;
-    SelectBest(keys, static_cast<uint32_t>(topk), [&](uint32_t place, uint32_t, int item) {
-      selected[place] = static_cast<int32_t>(best[own + item].y);
+    SelectBest(keys, static_cast<uint32_t>(topk), shared, [&](uint32_t place, uint32_t, int i) {
+      selected[place] = static_cast<int32_t>(best[own + i].y);
     });
   }
 }
@@ -345,31 +523,50 @@ absl::Status SupportsIndexScoreTopk(const IndexScoreTopkParams& p) {
   return absl::OkStatus();
 }
 
+// Enqueues the scores of rows [first_row, end_row).
+template <int kRows, int kWarps>
+void LaunchScores(const TopkArgs& args, int64_t max_groups, cudaStream_t stream) {
+  const int64_t row_blocks = (args.end_row - args.first_row + kRows - 1) / kRows;
+  const int64_t blocks = std::min((max_groups + kWarps * kWarpGroups - 1) / (kWarps * kWarpGroups),
+                                  std::max<int64_t>(kScoreWarps / (kWarps * row_blocks), 1));
+  const int bytes = ScoreSharedBytes(kRows, (args.p.heads + 7) / 8);
+  const auto kernel = index_score_kernel<kRows, kWarps>;
+  // More than the 48 KB that a kernel has without asking.
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(row_blocks));
+  kernel<<<grid, kWarps * 32, static_cast<size_t>(bytes), stream>>>(args);
+}
+
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& params) {
   cudaStream_t stream = CudaStreamOf(context);
   const TopkPlan plan(params);
+  const int64_t rows = params.step->rows;
   TopkArgs args{.p = params,
                 .step = *params.step,
                 .first_row = 0,
+                .end_row = 0,
                 .scores = reinterpret_cast<float*>(context.workspace),
                 .score_stride = plan.score_stride,
                 .best = nullptr,
                 .slices = static_cast<int>(plan.slices)};
   args.best = reinterpret_cast<uint2*>(args.scores + plan.rows * plan.score_stride);
-  for (; args.first_row < params.step->rows; args.first_row += plan.rows) {
-    const int64_t rows = std::min(plan.rows, params.step->rows - args.first_row);
-    const auto row_blocks = static_cast<unsigned>(rows);
-    if (plan.row_bytes > 0) {
-      const int64_t blocks = std::min((plan.max_groups + kBlockGroups - 1) / kBlockGroups,
-                                      std::max<int64_t>(kScoreBlocks / rows, 1));
-      const dim3 grid(static_cast<unsigned>(blocks), row_blocks);
-      index_score_kernel<<<grid, kScoreWarps * 32, 0, stream>>>(args);
-      if (plan.slices > 1) {
-        const dim3 slices(static_cast<unsigned>(plan.slices), row_blocks);
-        select_slices_kernel<<<slices, kSelectThreads, 0, stream>>>(args);
-      }
+  for (; args.first_row < rows; args.first_row = args.end_row) {
+    args.end_row = std::min(rows, args.first_row + plan.rows);
+    const auto row_blocks = static_cast<unsigned>(args.end_row - args.first_row);
+    if (plan.row_bytes == 0) {
+      select_groups_kernel<<<row_blocks, kSelectThreads, 0, stream>>>(args);
+      continue;
     }
-    select_groups_kernel<<<row_blocks, kSelectThreads, 0, stream>>>(args);
+    if (rows <= kFewRows || params.heads > kSharedRowHeads) {
+      LaunchScores<1, 8>(args, plan.max_groups, stream);
+    } else {
+      LaunchScores<4, 16>(args, plan.max_groups, stream);
+    }
+    if (plan.slices > 1) {
+      const dim3 slices(static_cast<unsigned>(plan.slices), row_blocks);
+      LaunchSecondary(select_slices_kernel, slices, kSelectThreads, stream, args);
+    }
+    LaunchSecondary(select_groups_kernel, dim3(row_blocks), kSelectThreads, stream, args);
   }
 }
 
