@@ -280,9 +280,9 @@ __device__ __forceinline__ void StoreScores(const float (&sums)[4][4], int slice
   }
 }
 
+// The maximum of a thread's head, and P of its two columns.
 struct ChunkWeights {
-  float maximum;
-  TwoFloat sum;
+  float maximum, first, second;
 };
 
 // Scores to P, two columns a thread: head thread / 16, in place. REQUIRES: threads 0 .. 255, in
@@ -328,8 +328,13 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int thread, unsigned mask, T
   *reinterpret_cast<uint2*>(&scores[0][head][at]) = make_uint2(parts[1], parts[2]);
   scores[1][head][at] = __uint_as_float(parts[0]);
   if (column == 0) scores[2][head][at] = maximum;
-  TwoFloat sum{weight[0], 0};
-  sum.Add(weight[1]);
+  return {maximum, weight[0], weight[1]};
+}
+
+// The sum of P over a head's 16 threads, in each of them; always in the same order.
+__device__ __forceinline__ TwoFloat SumOfWeights(int thread, const ChunkWeights& weights) {
+  TwoFloat sum{weights.first, 0};
+  sum.Add(weights.second);
 #pragma unroll
   for (int offset = 8; offset > 0; offset /= 2) {
     TwoFloat other;
@@ -340,7 +345,7 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int thread, unsigned mask, T
     first.Add(upper ? sum : other);
     sum = first;
   }
-  return {maximum, sum};
+  return sum;
 }
 
 // The high part of P in fragments of the two K = 16 steps. The others are fetched for each use:

@@ -80,9 +80,10 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     __syncthreads();
     const WeightFragments fragments(shared.scores, lane);
     const int64_t at = (t * args.partials.chunks + chunk) * p.heads + first_head;
+    const TwoFloat sum = SumOfWeights(thread, weights);
     if (thread % 16 == 0 && first_head + thread / 16 < p.heads) {
       args.partials.maximum[at + thread / 16] = weights.maximum;
-      args.partials.weights[at + thread / 16] = weights.sum;
+      args.partials.weights[at + thread / 16] = sum;
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -169,13 +170,14 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     __syncthreads();
     const int thread = static_cast<int>(threadIdx.x) % kTileThreads;
     const ChunkWeights weights = MakeWeights(thread, mask, args.scale, scores);
-    if (thread % 16 == 0) {
-      Running running = shared.running[chunk % 2][tile][thread / 16];
-      running.Add(weights.sum, running.Raise(weights.maximum));
-      shared.running[(chunk + 1) % 2][tile][thread / 16] = running;
-    }
     if (chunk + 1 < chunks) next_mask = fetch(chunk + 1, lane);
     __syncthreads();
+    const TwoFloat sum = SumOfWeights(thread, weights);
+    if (thread % 16 == 0) {
+      Running running = shared.running[chunk % 2][tile][thread / 16];
+      running.Add(sum, running.Raise(weights.maximum));
+      shared.running[(chunk + 1) % 2][tile][thread / 16] = running;
+    }
     const WeightFragments fragments(scores, lane);
     float2 factors[2];
 #pragma unroll
@@ -197,6 +199,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
       __syncwarp();  // one step at a time: more under way take registers that are not there
     }
   }
+  __syncthreads();
   const int lane = FreshLane();
   const float* rope = RopeOf(args, t);
 #pragma unroll
@@ -220,6 +223,9 @@ constexpr int kCombineThreads = kKvRowElements / 4;
 __global__ void __launch_bounds__(kCombineThreads)
     combine_chunks_kernel(const __grid_constant__ AttendArgs args) {
   constexpr int kBatch = 20;  // chunks under way: those of 128 window rows and 512 groups
+  __shared__ float maxima[kBatch];
+  __shared__ TwoFloat weights[kBatch];
+  __shared__ float2 factors[kBatch];
   const SparseAttentionParams& p = args.p;
   const int64_t t = blockIdx.y, head = blockIdx.x;
   const bool padding = args.step.sequence_of[t] < 0;
@@ -232,25 +238,36 @@ __global__ void __launch_bounds__(kCombineThreads)
   Running running;
   float4 o = make_float4(0, 0, 0, 0);
   for (int begin = 0; begin < chunks; begin += kBatch) {
+    const int batch = min(chunks - begin, kBatch);
     float4 out[kBatch];
-    float maxima[kBatch];
-    TwoFloat weights[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (begin + i >= chunks) continue;
-      const int64_t at = first + static_cast<int64_t>(begin + i) * p.heads;
-      out[i] = sums[at * (kKvRowElements / 4)];
-      maxima[i] = args.partials.maximum[at];
-      weights[i] = args.partials.weights[at];
+      if (i < batch) {
+        out[i] = sums[(first + static_cast<int64_t>(begin + i) * p.heads) * (kKvRowElements / 4)];
+      }
     }
+    if (threadIdx.x < batch) {
+      const int64_t at = first + static_cast<int64_t>(begin + threadIdx.x) * p.heads;
+      maxima[threadIdx.x] = args.partials.maximum[at];
+      weights[threadIdx.x] = args.partials.weights[at];
+    }
+    __syncthreads();
+    if (threadIdx.x < batch) {
+      Running before = running;  // as this chunk finds it
+      for (int i = 0; i < threadIdx.x; ++i) before.maximum = fmaxf(before.maximum, maxima[i]);
+      factors[threadIdx.x] = before.Raise(maxima[threadIdx.x]);
+    }
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (begin + i >= chunks) continue;
-      const float2 factors = running.Raise(maxima[i]);
-      running.Add(weights[i], factors);
-      o = make_float4(Folded(o.x, out[i].x, factors), Folded(o.y, out[i].y, factors),
-                      Folded(o.z, out[i].z, factors), Folded(o.w, out[i].w, factors));
+      if (i >= batch) continue;
+      const float2 factor = factors[i];
+      running.maximum = fmaxf(running.maximum, maxima[i]);
+      running.Add(weights[i], factor);
+      o = make_float4(Folded(o.x, out[i].x, factor), Folded(o.y, out[i].y, factor),
+                      Folded(o.z, out[i].z, factor), Folded(o.w, out[i].w, factor));
     }
+    __syncthreads();
   }
   const Divisor divisor(running, sink);
   const float* rope = RopeOf(args, t);
