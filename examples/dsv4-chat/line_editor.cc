@@ -57,6 +57,10 @@ void MakeFolders(const std::string& path) {
     mkdir(path.substr(0, end).c_str(), 0700);
 }
 
+// What a line break in pasted text is shown as; libedit has lines of one line.
+constexpr wchar_t kPastedBreak = L'\u23ce';
+constexpr std::string_view kPastedBreakUtf8 = "\u23ce";
+
 // Bytes that follow the first one of a UTF-8 character; -1 for no first byte.
 int FollowingBytes(int first) {
   return first < 0x80   ? 0
@@ -97,6 +101,7 @@ struct LineEditor::Editor {
     if (!file.empty()) ::history(history, &event, H_LOAD, file.c_str());
   }
   ~Editor() {
+    if (asked) WriteErr("\x1b[?2004l");
     if (edit != nullptr) el_end(edit);
     if (history != nullptr) history_end(history);
     if (out != nullptr) fclose(out);
@@ -113,6 +118,8 @@ struct LineEditor::Editor {
   // Called by libedit: 1 with a character, 0 at the end, -1 on Ctrl-C. No exception may pass it.
   static int ReadCharacter(EditLine* edit, wchar_t* character) {
     Editor* self = Of(edit);
+    // Behind the first prompt: pasted text is to come marked as such.
+    if (!std::exchange(self->asked, true)) WriteErr("\x1b[?2004h");
     try {
       return self->Decode(character);
     } catch (...) {
@@ -123,6 +130,12 @@ struct LineEditor::Editor {
 
   int Decode(wchar_t* character) {
     int byte = NextByte();
+    // What the terminal puts around pasted text.
+    while (byte == '\x1b' && (input->Skip("[200~") || input->Skip("[201~"))) {
+      pasting = !pasting;
+      byte = NextByte();
+    }
+    if (pasting && (byte == '\r' || byte == '\n')) return *character = kPastedBreak, 1;
     int following = FollowingBytes(byte);
     if (byte < 0) return byte == Input::kEnd ? 0 : -1;
     uint32_t code = following <= 0 ? static_cast<uint32_t>(byte)
@@ -171,6 +184,7 @@ struct LineEditor::Editor {
   FILE* out = nullptr;
   EditLine* edit = nullptr;
   History* history = nullptr;
+  bool asked = false, pasting = false;
   std::exception_ptr failure;
 };
 
@@ -191,6 +205,8 @@ LineEditor::Result LineEditor::Read(const std::string& prompt, std::string* line
   line->assign(text);
   if (line->ends_with('\n')) line->pop_back();
   editor_->Remember(*line);
+  for (size_t at = 0; (at = line->find(kPastedBreakUtf8, at)) != std::string::npos; ++at)
+    line->replace(at, kPastedBreakUtf8.size(), "\n");
   return Result::kLine;
 }
 

@@ -157,6 +157,12 @@ int Input::ReadByte() {
   return static_cast<unsigned char>(buffer_[begin_++]);
 }
 
+bool Input::Skip(std::string_view bytes) {
+  if (!std::string_view(buffer_ + begin_, end_ - begin_).starts_with(bytes)) return false;
+  begin_ += bytes.size();
+  return true;
+}
+
 int TerminalColumns() {
   winsize size{};
   return ioctl(kStderr, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;

@@ -51,6 +51,8 @@ class Input {
   // 0 to 255; kEnd, also when standard input is closed; kSignal when Ctrl-C or TakeRedraw() is to
   // be looked at. Throws a Failure.
   int ReadByte();
+  // Takes `bytes` if they are what was read ahead.
+  bool Skip(std::string_view bytes);
 
  private:
   char buffer_[4096];

@@ -131,16 +131,18 @@ TEST_CASE("lines are edited by characters, whatever their bytes and columns") {
   REQUIRE(talk.Quit() == 0);
 }
 
-TEST_CASE("a message of several lines stands between quotes") {
+TEST_CASE("a message of several lines stands between quotes, or is pasted") {
   Talk talk({"-n", "1"});
   talk.Say("\"\"\"first", "... ");
   talk.Say("/second", "... ");
   talk.Say("\"third\"\"\"\"");
   talk.Say("\"\"\"/all in one\"\"\"");
+  talk.Say("This: \x1b[200~one\rtwo\nthree\x1b[201~!");
   const std::string messages = talk.Messages();
   CAPTURE(messages);
   REQUIRE(Contains(messages, "\"content\": \"first\\n/second\\n\\\"third\\\"\""));
   REQUIRE(Contains(messages, "\"content\": \"\\n/all in one\""));
+  REQUIRE(Contains(messages, "\"content\": \"This: one\\ntwo\\nthree!\""));
   REQUIRE(talk.Quit() == 0);
 }
 
@@ -222,8 +224,7 @@ TEST_CASE("Ctrl-C stops an answer, and at the prompt the program") {
        {"Write a short story about Ralf and a ring.", "Another one."}) {
     program.Type(question + "\n");
     program.Await("reading [");
-    program.Await("\x1b[K");
-    program.Await("\x1b[K");  // the bar is wiped: the answer begins
+    program.Await("\r\x1b[K");  // the bar is wiped: the answer begins
     program.Type(kControlC);
     program.Await("(stopped");
     program.Await("\n> ");
