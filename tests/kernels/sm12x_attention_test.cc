@@ -96,6 +96,44 @@ TEST_CASE("sm12x qkv_prepare equals the reference and keeps the row rule") {
   });
 }
 
+// What came from a broken activation must not look sound again.
+TEST_CASE("sm12x attention over a row with a NaN or an infinity gives no sound number") {
+  for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+    for (const uint16_t broken : {0x7fc0, 0xffc0, 0x7f80, 0xff80}) {
+      CudaStep step(On::kCuda, {{0, 130, 1}}, kPlain);
+      CudaPool window(step, 64, 512, format);
+      const SequenceRows& s = step.host(0);
+      window.Fill(s.window_blocks, 41, 0, 3, 130);
+      CudaTensor q(step, 11, 512);
+      std::vector<uint16_t> row(512, FloatToBf16(1));
+      row[77] = broken;
+      DeviceCopy<uint16_t> kv(row);
+      CudaArray<uint16_t> norm(step, NormWeights(13, 512));
+      QkvPrepareParams p;
+      p.step = step.Rows();
+      p.heads = 1;
+      p.q = q.data();
+      p.kv = kv.data();
+      p.kv_norm = norm.data();
+      p.eps = 1e-6f;
+      p.window = window.For(step);
+      ReplayOnCuda(kSm12xQkvPrepare, p);
+      DeviceCopy<float> sink(std::vector<float>{0.0f});
+      SparseAttentionParams attend;
+      attend.step = p.step;
+      attend.heads = 1;
+      attend.q = attend.o = q.data();
+      attend.window = p.window;
+      attend.sink = sink.data();
+      attend.softmax_scale = 0.04f;
+      ReplayOnCuda(kSm12xSparseAttention, attend);
+      Rows out;
+      q.Read(out);
+      for (const float v : out.at({0, 130})) REQUIRE_FALSE(std::isfinite(v));
+    }
+  }
+}
+
 Rows RunIndexQuery(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads) {
   CudaStep step(on, pieces, layout);
   CudaTensor q(step, 21, heads * 128);
