@@ -18,7 +18,7 @@ struct StateSave {
 
 struct SequenceRows {
   int32_t first_row = 0;
-  int32_t rows = 0;  // >= 1
+  int32_t rows = 0;  // >= 1; 0: padding of a step that a graph runs
   int64_t first_position = 0;
   const int32_t* window_blocks = nullptr;  // entry p / 64: block with the window row of position p
   const int32_t* group_blocks = nullptr;   // entry p / 256: block with the groups that end at p
@@ -49,7 +49,7 @@ struct StepRows {
   const SequenceRows* sequences = nullptr;  // [B], in row order
   // The same on the host, with pointers of the host's, where a device has memory of its own.
   const SequenceRows* host_sequences = nullptr;
-  const int32_t* sequence_of = nullptr;  // [T]
+  const int32_t* sequence_of = nullptr;  // [T]; -1: padding, which no sequence's memory is for
   const int64_t* positions = nullptr;    // [T]
   int64_t max_position = 0;  // exclusive bound of every position of the engine, for workspaces
   RopeTables rope{};

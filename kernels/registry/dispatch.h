@@ -66,6 +66,7 @@ class Dispatch {
     return backend_ == Backend::kReference ? DType::kF32 : DType::kBF16;
   }
   void set_recorder(LaunchRecorder* recorder) { recorder_ = recorder; }
+  bool recording() const { return recorder_ != nullptr; }
 
  private:
   absl::Status PrepareOp(Op op, const void* largest);

@@ -16,6 +16,18 @@ namespace {
 
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
 
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  // A failure stays CUDA's last error, which Finish reads.
+  void Launch() override { cudaGraphLaunch(graph_, stream_); }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+};
+
 void FreeDevice(std::byte* data, int64_t) { cudaFree(data); }
 void FreePinned(std::byte* data, int64_t) { cudaFreeHost(data); }
 
@@ -86,6 +98,27 @@ absl::Status CudaDevice::CheckCall(int result, absl::string_view what) {
   if (!lost_.ok()) return lost_;
   lost_ = CudaStatus(static_cast<cudaError_t>(result), absl::StrCat("cuda:", index_), what);
   return lost_;
+}
+
+absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
+    absl::FunctionRef<absl::Status()> enqueue) {
+  const DeviceScope scope(this);
+  const auto stream = static_cast<cudaStream_t>(stream_->handle());
+  DSV4_RETURN_IF_ERROR(Finish());
+  DSV4_RETURN_IF_ERROR(
+      CheckCall(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording"));
+  const absl::Status enqueued = enqueue();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+  cudaGraphExec_t executable = nullptr;
+  absl::Status status = enqueued;
+  if (status.ok()) status = CheckCall(ended, "recording");
+  if (status.ok()) {
+    status = CheckCall(cudaGraphInstantiate(&executable, graph, 0), "making a graph");
+  }
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  DSV4_RETURN_IF_ERROR(status);
+  return std::make_unique<CudaGraph>(executable, stream);
 }
 
 // Failures show in the calls that follow.

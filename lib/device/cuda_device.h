@@ -32,6 +32,7 @@ class CudaDevice final : public Device {
   absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Finish() override;
+  absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   int Enter() override;
   void Leave(int before) override;
 

@@ -6,12 +6,21 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/device/buffer.h"
 #include "lib/device/stream.h"
 
 namespace dsv4 {
+
+// Work that was recorded once and can be launched again and again, on the same memory.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  // In stream order. Errors show in Device::Finish.
+  virtual void Launch() = 0;
+};
 
 enum class DeviceKind : int32_t { kCpu, kCuda };
 
@@ -48,6 +57,12 @@ class Device {
   virtual absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Records what `enqueue` launches on the stream, without running it; null where the device has no
+  // such thing, and `enqueue` is not called then.
+  virtual absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) {
+    static_cast<void>(enqueue);
+    return nullptr;
+  }
   // Makes the device the calling thread's current one, where there is such a thing, and back; Leave
   // takes what Enter gave. For DeviceScope.
   virtual int Enter() { return 0; }

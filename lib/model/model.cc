@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/model.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "kernels/op/dense.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -57,6 +60,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   model->mtp_positions_.resize(rows);
   model->copy_from_.resize(rows);
   model->copy_to_.resize(rows);
+  DSV4_RETURN_IF_ERROR(model->RecordSteps());
   return model;
 }
 
@@ -80,11 +84,17 @@ absl::Status Model::Plan() {
 
 absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
   const DeviceScope scope(parts_.device);
-  return SetStep(step, tokens, step.positions);
+  return StartStep(step, tokens, step.positions);
 }
 
-absl::Status Model::SetStep(const StepRows& step, const int32_t* tokens,
-                            const int64_t* rope_positions) {
+absl::Status Model::StartStep(const StepRows& step, const int32_t* tokens,
+                              const int64_t* rope_positions) {
+  DSV4_RETURN_IF_ERROR(SetStep(step, step.rows, step.sequence_count, tokens, &rope_positions));
+  return ComputeRope(rope_positions);
+}
+
+absl::Status Model::SetStep(const StepRows& step, int32_t rows, int32_t sequences,
+                            const int32_t* tokens, const int64_t** rope_positions) {
   if (step.rows < 1 || step.rows > limits_.rows || step.sequence_count > limits_.sequences) {
     return InvalidArgument("a step of ", step.rows, " rows and ", step.sequence_count,
                            " sequences; the limits are ", limits_.rows, " and ", limits_.sequences);
@@ -93,11 +103,45 @@ absl::Status Model::SetStep(const StepRows& step, const int32_t* tokens,
   context_.step.rope = context_.act.rope;
   context_.step.max_position = limits_.positions;
   context_.tokens = tokens;
-  DSV4_RETURN_IF_ERROR(upload_.Step(&context_.step, &context_.tokens, &rope_positions));
-  return context_.Run(RopeTableParams{.rows = step.rows,
+  return upload_.Step(rows, sequences, &context_.step, &context_.tokens, rope_positions);
+}
+
+absl::Status Model::ComputeRope(const int64_t* rope_positions) {
+  return context_.Run(RopeTableParams{.rows = context_.step.rows,
                                       .positions = rope_positions,
                                       .frequencies = frequencies_,
                                       .out = context_.act.rope});
+}
+
+// For up to kRecordedRows rows: powers of two and what lies half way between them.
+absl::Status Model::RecordSteps() {
+  if (!parts_.graphs || parts_.device->host_memory()) return absl::OkStatus();
+  constexpr int32_t kRecordedRows = 64;
+  for (int32_t rows = 1; rows <= std::min(kRecordedRows, limits_.rows);) {
+    RecordedStep recorded{rows, std::min(rows, limits_.sequences), nullptr};
+    // A step of padding alone: what it leaves in the device's memory is nobody's.
+    StepRows padding;
+    const int32_t* tokens = nullptr;
+    const int64_t* rope_positions = nullptr;
+    padding.max_position = limits_.positions;
+    padding.rope = context_.act.rope;
+    DSV4_RETURN_IF_ERROR(
+        upload_.Step(rows, recorded.sequences, &padding, &tokens, &rope_positions));
+    context_.step = padding;
+    context_.tokens = tokens;
+    DSV4_ASSIGN_OR_RETURN(recorded.forward, parts_.device->Record([&]() -> absl::Status {
+      DSV4_RETURN_IF_ERROR(ComputeRope(rope_positions));
+      DSV4_RETURN_IF_ERROR(Embed());
+      for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
+        DSV4_RETURN_IF_ERROR(RunLayer(layer));
+      }
+      return absl::OkStatus();
+    }));
+    if (recorded.forward == nullptr) return absl::OkStatus();
+    recorded_.push_back(std::move(recorded));
+    rows = rows < 4 ? rows + 1 : (rows & (rows - 1)) == 0 ? rows + rows / 2 : rows / 3 * 4;
+  }
+  return parts_.device->Finish();
 }
 
 absl::Status Model::Embed() {
@@ -118,12 +162,28 @@ absl::Status Model::RunLayer(int64_t layer) {
 absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
                             const std::function<bool()>* stop) {
   const DeviceScope scope(parts_.device);
-  DSV4_RETURN_IF_ERROR(Begin(step, tokens));
+  const auto stopped = [&](int64_t layer) {
+    if (stop == nullptr || !(*stop)()) return absl::OkStatus();
+    return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
+  };
+  if (context_.tap == nullptr && !parts_.dispatch->recording()) {
+    const auto recorded =
+        std::find_if(recorded_.begin(), recorded_.end(), [&](const RecordedStep& candidate) {
+          return candidate.rows >= step.rows && candidate.sequences >= step.sequence_count;
+        });
+    if (recorded != recorded_.end()) {
+      DSV4_RETURN_IF_ERROR(stopped(0));
+      const int64_t* rope_positions = step.positions;
+      DSV4_RETURN_IF_ERROR(
+          SetStep(step, recorded->rows, recorded->sequences, tokens, &rope_positions));
+      recorded->forward->Launch();
+      return absl::OkStatus();
+    }
+  }
+  DSV4_RETURN_IF_ERROR(StartStep(step, tokens, step.positions));
   DSV4_RETURN_IF_ERROR(Embed());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
-    if (stop != nullptr && (*stop)()) {
-      return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
-    }
+    DSV4_RETURN_IF_ERROR(stopped(layer));
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
   }
   return absl::OkStatus();
@@ -187,7 +247,8 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
     copy_from_[row] = sources[row];
     copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) + row * streams_row_bytes();
   }
-  DSV4_RETURN_IF_ERROR(SetStep(step, tokens, mtp_positions_.data()));
+  const DeviceScope scope(parts_.device);
+  DSV4_RETURN_IF_ERROR(StartStep(step, tokens, mtp_positions_.data()));
   DSV4_RETURN_IF_ERROR(CopyStreams(step.rows));
   return RunMtp();
 }

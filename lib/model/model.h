@@ -30,6 +30,7 @@ class Model {
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
     bool mtp = false;             // plan for the MTP block; its rows are the cache's last layer
     uint64_t omitted_points = 0;  // see LaunchContext
+    bool graphs = true;           // record steps of few rows where the device can
   };
 
   // Prepares every operator for the largest step and allocates the activations. Unsupported names
@@ -92,8 +93,15 @@ class Model {
   // Bytes of the activations and of what a step uploads; with `memory` not null, places both there.
   // REQUIRES: Plan.
   int64_t PlaceMemory(std::byte* memory);
-  // Sets the rows of the step and computes the rope tables of `rope_positions`.
-  absl::Status SetStep(const StepRows& step, const int32_t* tokens, const int64_t* rope_positions);
+  // Sets the rows of the step, padded to `rows` and `sequences`; *rope_positions becomes the
+  // device's.
+  absl::Status SetStep(const StepRows& step, int32_t rows, int32_t sequences, const int32_t* tokens,
+                       const int64_t** rope_positions);
+  absl::Status ComputeRope(const int64_t* rope_positions);
+  // The same without padding, and the rope tables.
+  absl::Status StartStep(const StepRows& step, const int32_t* tokens,
+                         const int64_t* rope_positions);
+  absl::Status RecordSteps();
   absl::Status CopyStreams(int32_t rows);  // copy_from_ -> copy_to_
   absl::Status RunMtp();
   absl::StatusOr<const float*> HeadLogits(const HyperConnectionWeights& hc, const uint16_t* norm,
@@ -106,6 +114,12 @@ class Model {
   RopeFrequencies frequencies_;
   Buffer memory_;
   StepUpload upload_;
+  // Steps of few rows, recorded for each number of rows that they are padded to; ascending.
+  struct RecordedStep {
+    int32_t rows = 0, sequences = 0;
+    std::unique_ptr<Graph> forward;
+  };
+  std::vector<RecordedStep> recorded_;
   Buffer host_logits_;  // where the device's memory is not the host's
   std::vector<std::byte> tap_memory_;
   // For ForwardMtp and SaveStreams, of limits_.rows.

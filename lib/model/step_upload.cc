@@ -47,53 +47,66 @@ void StepUpload::Place(Device* device, const StepLimits& limits, std::byte* memo
   pointers_ = image_ + ImageBytes(limits);
   rows_ = pointers_ + PointerBytes(limits);
   host_.reserve(static_cast<size_t>(ImageBytes(limits)));
-  sequences_.reserve(static_cast<size_t>(limits.sequences));
+  host_sequences_.reserve(static_cast<size_t>(limits.sequences));
   list_.reserve(2 * static_cast<size_t>(limits.rows));
 }
 
-// Where on the device the elements will be.
 template <class T>
-T* StepUpload::Append(const T* from, int64_t count) {
-  const size_t at = host_.size(), bytes = static_cast<size_t>(count) * sizeof(T);
-  host_.resize(static_cast<size_t>(RoundUp<int64_t>(static_cast<int64_t>(at + bytes), kAlignment)));
-  std::memcpy(host_.data() + at, from, bytes);
-  return reinterpret_cast<T*>(image_ + at);
+size_t StepUpload::Append(const T* from, int64_t count) {
+  const size_t place = host_.size(), bytes = static_cast<size_t>(count) * sizeof(T);
+  host_.resize(static_cast<size_t>(RoundUp(static_cast<int64_t>(place + bytes), kAlignment)));
+  if (from != nullptr) std::memcpy(host_.data() + place, from, bytes);
+  return place;
 }
 
-absl::Status StepUpload::SendImage() {
-  return device_->Upload(image_, host_.data(), static_cast<int64_t>(host_.size()));
+// Kernels index a table by the whole position: the part of it that they read is sent.
+SequenceRows StepUpload::AppendTables(SequenceRows rows) {
+  const int64_t end = rows.first_position + rows.rows;
+  const int64_t first_window =
+      std::max(rows.window_begin, rows.first_position - (kWindowTokens - 1));
+  const int64_t window_entry = std::max<int64_t>(first_window, 0) / kWindowBlockTokens;
+  const int64_t window_entries = CeilDiv(end, kWindowBlockTokens) - window_entry;
+  rows.window_blocks =
+      DeviceOf<int32_t>(Append(rows.window_blocks + window_entry, window_entries)) - window_entry;
+  if (rows.group_blocks != nullptr) {
+    rows.group_blocks =
+        DeviceOf<int32_t>(Append(rows.group_blocks, CeilDiv(end, kGroupBlockTokens)));
+  }
+  if (rows.saves != nullptr) {
+    rows.saves = DeviceOf<StateSave>(Append(rows.saves, rows.save_count));
+  }
+  return rows;
 }
 
-absl::Status StepUpload::Step(StepRows* step, const int32_t** tokens,
-                              const int64_t** rope_positions) {
+absl::Status StepUpload::Step(int32_t rows, int32_t sequences, StepRows* step,
+                              const int32_t** tokens, const int64_t** rope_positions) {
   if (device_ == nullptr) return absl::OkStatus();
   host_.clear();
-  sequences_.clear();
-  const int64_t* const positions = step->positions;
-  for (int32_t i = 0; i < step->sequence_count; ++i) {
-    SequenceRows rows = step->sequences[i];
-    const int64_t end = rows.first_position + rows.rows;
-    // Kernels index a table by the whole position: the part of it that they read is sent.
-    const int64_t first_window =
-        std::max(rows.window_begin, rows.first_position - (kWindowTokens - 1));
-    const int64_t window_entry = std::max<int64_t>(first_window, 0) / kWindowBlockTokens;
-    rows.window_blocks =
-        Append(rows.window_blocks + window_entry, CeilDiv(end, kWindowBlockTokens) - window_entry) -
-        window_entry;
-    if (rows.group_blocks != nullptr) {
-      rows.group_blocks = Append(rows.group_blocks, CeilDiv(end, kGroupBlockTokens));
-    }
-    if (rows.saves != nullptr) rows.saves = Append(rows.saves, rows.save_count);
-    sequences_.push_back(rows);
+  const auto padded = [&](const auto* from, auto padding) {
+    using T = decltype(padding);
+    const size_t place = Append<T>(nullptr, rows);
+    T* to = reinterpret_cast<T*>(host_.data() + place);
+    std::fill(std::copy_n(from, step->rows, to), to + rows, padding);
+    return DeviceOf<T>(place);
+  };
+  StepRows out{.rows = rows, .sequence_count = sequences, .max_position = step->max_position};
+  out.rope = step->rope;
+  out.sequence_of = padded(step->sequence_of, int32_t{-1});
+  out.positions = padded(step->positions, int64_t{0});
+  *rope_positions = padded(*rope_positions, int64_t{0});
+  *tokens = padded(*tokens, int32_t{0});
+  const size_t list = Append<SequenceRows>(nullptr, sequences);
+  out.sequences = DeviceOf<SequenceRows>(list);
+  host_sequences_.assign(step->sequences, step->sequences + step->sequence_count);
+  host_sequences_.resize(static_cast<size_t>(sequences));
+  out.host_sequences = host_sequences_.data();
+  for (size_t i = 0; i < host_sequences_.size(); ++i) {
+    const SequenceRows& host = host_sequences_[i];
+    const SequenceRows device = host.rows > 0 ? AppendTables(host) : SequenceRows{};
+    std::memcpy(host_.data() + list + i * sizeof device, &device, sizeof device);
   }
-  step->host_sequences = step->sequences;
-  step->sequences = Append(sequences_.data(), step->sequence_count);
-  step->sequence_of = Append(step->sequence_of, step->rows);
-  step->positions = Append(positions, step->rows);
-  *rope_positions =
-      *rope_positions == positions ? step->positions : Append(*rope_positions, step->rows);
-  *tokens = Append(*tokens, step->rows);
-  return SendImage();
+  *step = out;
+  return device_->Upload(image_, host_.data(), static_cast<int64_t>(host_.size()));
 }
 
 absl::Status StepUpload::Pointers(int32_t count, const std::byte* const** from,

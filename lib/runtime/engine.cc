@@ -271,7 +271,8 @@ Model::Parts Engine::ModelParts(const EngineOptions& options,
           .device = device_.get(),
           .layers = layers,
           .mtp = PlansMtp(options),
-          .omitted_points = options.omitted_points};
+          .omitted_points = options.omitted_points,
+          .graphs = options.graphs};
 }
 
 // Cache and activations: what takes memory besides the weights.

@@ -46,6 +46,7 @@ struct EngineOptions {
   // For measurements: random weights for this many of the layers that config.json describes, the
   // only file that is read.
   int64_t synthetic_layers = 0;
+  bool graphs = true;  // whether a device records steps of few rows
   // (done bytes, total bytes) of loading; false cancels.
   std::function<bool(int64_t, int64_t)> progress{};
 };
