@@ -75,13 +75,18 @@ bool SplitFitsBoth(const ExpertFfnParams& p) {
 void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
                  int64_t jobs, bool grouped, bool with_shared) {
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
-  const unsigned blocks_y = static_cast<unsigned>(jobs + (with_shared ? 1 : 0));
-  LaunchOverlapped(stream, dim3(Ceil(p.inter / kTileRows, up.tiles()), blocks_y), kSplitThreads,
-                   up.shared_bytes<Fp8Chains, 2>(), expert_up_split_kernel, p, work, up, grouped,
-                   with_shared);
-  LaunchOverlapped(stream, dim3(Ceil(p.hidden / kTileRows, down.tiles()), blocks_y), kSplitThreads,
-                   DownSharedBytes(down, p.inter), expert_down_split_kernel, p, work, down, grouped,
-                   with_shared);
+  const int64_t all_jobs = jobs + (with_shared ? 1 : 0);
+  const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes,
+                          auto* kernel) {
+    const int64_t sets = CeilDiv<int64_t>(width / kTileRows, split.tiles());
+    const int steps = SplitSteps(sets * all_jobs);
+    const dim3 blocks(Ceil(sets, with_shared ? SharedSteps(steps) : steps),
+                      static_cast<unsigned>(all_jobs));
+    LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
+                     grouped, with_shared);
+  };
+  launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), expert_up_split_kernel);
+  launch(down, p.hidden, DownSharedBytes(down, p.inter), expert_down_split_kernel);
 }
 
 // Slots [first, first + count) are the launch's.

@@ -62,13 +62,18 @@ inline constexpr int kListedPairs = 512;
 // Rows up to which the shared expert goes with the routed ones.
 inline constexpr int kSplitSharedRows = 16;
 
+// The shared expert's weights have twice the bytes: its blocks take half the tiles.
+constexpr int SharedSteps(int steps) { return (steps + 1) / 2; }
+
 // The rows of job blockIdx.y: job 0 is the shared expert if `with_shared`; then each group, or
 // without groups each pair that is the first of its expert. count 0: nothing to do.
 __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnWorkspace& work,
+                                            const SplitPlan& plan, int steps, int64_t tiles,
                                             bool grouped, bool with_shared, int32_t* list,
                                             int32_t* counts) {
   const int job = static_cast<int>(blockIdx.y) - (with_shared ? 1 : 0);
   if (job < 0) return {-1, p.rows, list, 0};
+  if (int64_t{blockIdx.x} * steps * plan.tiles() >= tiles) return {0, 0, list, 0};
   if (grouped) {
     if (job >= *work.groups.count) return {0, 0, list, 0};
     const RowGroup group = work.groups.groups[job];
@@ -89,24 +94,27 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
 // gate and up of this block's tiles of I, and the hidden values.
 template <class Chains>
 __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorkspace& work,
-                                        const FfnRows& rows, const SplitPlan& plan,
+                                        const FfnRows& rows, const SplitPlan& plan, int steps,
                                         const typename Chains::Weight& w1,
                                         const typename Chains::Weight& w3, float* products) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
-  const int64_t tile_floats = plan.tile_floats<Chains, 2>();
-  const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.inter / kTileRows;
-  const int64_t tile = first_tile + warp / plan.splits;
-  SplitProducts<Chains, 2, 8 / Chains::kVectors>(
-      {typename Chains::Cursor(w1, tile, lane), typename Chains::Cursor(w3, tile, lane)},
-      tile < tiles, plan.First(split), plan.First(split + 1), rows.count, p.hidden,
-      products + warp / plan.splits * tile_floats, [](int) {},
-      [&](int row) { return InputRow(p, rows.Row(p, row)); },
-      [&](int base) {
+  const int64_t tile_floats = plan.tile_floats<Chains, 2>(), tiles = p.inter / kTileRows;
+  const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
+  const int64_t own_tile = first_tile + warp / plan.splits;
+  SplitProducts<Chains, 2, 4 / Chains::kVectors>(
+      steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split), plan.First(split + 1),
+      rows.count, p.hidden, products + warp / plan.splits * tile_floats,
+      [&](int step, int matrix) {
+        return typename Chains::Cursor(matrix == 0 ? w1 : w3, own_tile + step * plan.tiles(), lane);
+      },
+      [](int, int) {}, [&](int row) { return InputRow(p, rows.Row(p, row)); },
+      [&](int step, int base) {
         // Each sum takes the place of its first product.
         constexpr int kOutputs = kTileRows * kSplitRows;
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * 2 * kOutputs; i += kSplitThreads) {
           const int matrix = i / kOutputs % 2, row = i / kTileRows % kSplitRows;
+          if (base + row >= rows.count) continue;
           float* from = products + i / (2 * kOutputs) * tile_floats;
           from[matrix * kProductFloats<Chains> + row * kProductStride + i % kTileRows] =
               SplitSum<Chains, 2>(from, plan.chains, matrix, row, i % kTileRows);
@@ -115,10 +123,11 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * kOutputs; i += kSplitThreads) {
           const int slot = i / kOutputs, row = i / kTileRows % kSplitRows;
-          if (base + row >= rows.count || first_tile + slot >= tiles) continue;
+          const int64_t tile = first_tile + step * plan.tiles() + slot;
+          if (base + row >= rows.count || tile >= tiles) continue;
           const float* sums = products + slot * tile_floats + row * kProductStride + i % kTileRows;
-          StoreHidden(p, work, rows, base + row, (first_tile + slot) * kTileRows + i % kTileRows,
-                      sums[0], sums[kProductFloats<Chains>]);
+          StoreHidden(p, work, rows, base + row, tile * kTileRows + i % kTileRows, sums[0],
+                      sums[kProductFloats<Chains>]);
         }
       });
 }
@@ -126,17 +135,19 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work,
-                           const __grid_constant__ SplitPlan plan, bool grouped, bool with_shared) {
+                           const __grid_constant__ SplitPlan plan, int steps, bool grouped,
+                           bool with_shared) {
   extern __shared__ __align__(16) float products[];
   __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
   BeginAfterPredecessors();
-  const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
+  const FfnRows rows =
+      SplitJob(p, work, plan, steps, p.inter / kTileRows, grouped, with_shared, list, counts);
   if (rows.count == 0) return;
   if (rows.expert < 0) {
-    SplitUp<Fp8Chains>(p, work, rows, plan, p.shared_w1, p.shared_w3, products);
+    SplitUp<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w1, p.shared_w3, products);
   } else {
     const ExpertWeights& expert = *p.experts_table[rows.expert];
-    SplitUp<Fp4Chains>(p, work, rows, plan, expert.w1, expert.w3, products);
+    SplitUp<Fp4Chains>(p, work, rows, plan, steps, expert.w1, expert.w3, products);
   }
 }
 
@@ -148,19 +159,19 @@ constexpr int64_t StagedRowBytes(int64_t inter) { return (QuantizedRowBytes(inte
 // `staged`.
 template <class Chains>
 __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWorkspace& work,
-                                          const FfnRows& rows, const SplitPlan& plan,
+                                          const FfnRows& rows, const SplitPlan& plan, int steps,
                                           const typename Chains::Weight& w2, float* products,
                                           std::byte* staged) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
-  const int64_t tile_floats = plan.tile_floats<Chains, 1>();
-  const int64_t first_tile = int64_t{blockIdx.x} * plan.tiles(), tiles = p.hidden / kTileRows;
-  const int64_t tile = first_tile + warp / plan.splits;
+  const int64_t tile_floats = plan.tile_floats<Chains, 1>(), tiles = p.hidden / kTileRows;
+  const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
+  const int64_t own_tile = first_tile + warp / plan.splits;
   const int64_t staged_bytes = StagedRowBytes(p.inter);
   const auto quantise = [&](int base) {
     const int row_groups = static_cast<int>(p.inter / 8);
     const int count = min(rows.count - base, kSplitRows) * row_groups;
     for (int begin = threadIdx.x / 32 * 32; begin < count; begin += kSplitThreads) {
-      const int i = begin + threadIdx.x % 32;
+      const int i = begin + lane;
       const bool active = i < count;
       const int row = active ? i / row_groups : 0;
       const int64_t column = active ? i % row_groups * 8 : 0;
@@ -172,24 +183,28 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
     __syncthreads();
   };
   int pass = 0;
-  SplitProducts<Chains, 1, 16 / Chains::kVectors>(
-      {typename Chains::Cursor(w2, tile, lane)}, tile < tiles, plan.First(split),
-      plan.First(split + 1), rows.count, p.inter, products + warp / plan.splits * tile_floats,
-      [&](int base) {
-        if (base == 0) BeginAfterPredecessors();
+  SplitProducts<Chains, 1, 8 / Chains::kVectors>(
+      steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split), plan.First(split + 1),
+      rows.count, p.inter, products + warp / plan.splits * tile_floats,
+      [&](int step, int) {
+        return typename Chains::Cursor(w2, own_tile + step * plan.tiles(), lane);
+      },
+      [&](int step, int base) {
+        if (step == 0 && base == 0) BeginAfterPredecessors();
+        if (step > 0 && rows.count <= kSplitRows) return;  // they are still there
         pass = base;
         quantise(base);
       },
       [&](int row) -> const std::byte* { return staged + (row - pass) * staged_bytes; },
-      [&](int base) {
+      [&](int step, int base) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
           const int slot = i / (kTileRows * kSplitRows);
           const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
-          if (base + row >= rows.count || first_tile + slot >= tiles) continue;
+          const int64_t tile = first_tile + step * plan.tiles() + slot;
+          if (base + row >= rows.count || tile >= tiles) continue;
           StoreBf16(
-              work.outputs + rows.Slot(p, base + row) * p.hidden + (first_tile + slot) * kTileRows +
-                  tile_row,
+              work.outputs + rows.Slot(p, base + row) * p.hidden + tile * kTileRows + tile_row,
               SplitSum<Chains, 1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
         }
       });
@@ -198,21 +213,23 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_down_split_kernel(const __grid_constant__ ExpertFfnParams p,
                              const __grid_constant__ FfnWorkspace work,
-                             const __grid_constant__ SplitPlan plan, bool grouped,
+                             const __grid_constant__ SplitPlan plan, int steps, bool grouped,
                              bool with_shared) {
   extern __shared__ __align__(16) float products[];
   __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
   // Which rows are whose was written before the first half started.
-  const FfnRows rows = SplitJob(p, work, grouped, with_shared, list, counts);
+  const FfnRows rows =
+      SplitJob(p, work, plan, steps, p.hidden / kTileRows, grouped, with_shared, list, counts);
   if (rows.count == 0) {
     BeginAfterPredecessors();
     return;
   }
   if (rows.expert < 0) {
-    SplitDown<Fp8Chains>(p, work, rows, plan, p.shared_w2, products, staged);
+    SplitDown<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w2, products, staged);
   } else {
-    SplitDown<Fp4Chains>(p, work, rows, plan, p.experts_table[rows.expert]->w2, products, staged);
+    SplitDown<Fp4Chains>(p, work, rows, plan, steps, p.experts_table[rows.expert]->w2, products,
+                         staged);
   }
 }
 

@@ -7,11 +7,11 @@
 // are added in ascending order in a TwoFloat, so that what is rounded afterwards has hardly any
 // noise of its own (docs/adr/0009).
 //
-// SplitProducts, for few rows: the warps of a block share out K. A warp holds its part of a tile in
-// registers, all of it requested before any is used, and takes eight rows after the other past it.
-// Activations come as fragments from L1 or shared memory; chain products meet in shared memory.
-// TiledProducts, for many: a warp goes along K with one tile (or one of each matrix) and several
-// eights of rows, which the block stages in shared memory.
+// SplitProducts, for few rows: the warps of a block share out K. A warp streams its part of one
+// tile after the other through registers, far ahead of its use, and takes eight rows after the
+// other past it. Activations come as fragments from L1 or shared memory; chain products meet in
+// shared memory. TiledProducts, for many: a warp goes along K with one tile (or one of each matrix)
+// and several eights of rows, which the block stages in shared memory.
 #pragma once
 
 #include <type_traits>
@@ -46,6 +46,7 @@ struct Fp8Chains {
   struct Cursor {
     const uint8_t* data;
     const uint8_t* scale;
+    Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k + lane * 16),
           scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kChain)) {}
@@ -74,6 +75,7 @@ struct Fp4Chains {
   struct Cursor {
     const uint8_t* data;
     const uint32_t* scale;
+    Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
           scale(reinterpret_cast<const uint32_t*>(w.scale) + tile * kTileRows * (w.k / kChain) +
@@ -98,6 +100,7 @@ struct Bf16Chains {
   using Raw = Bf16Operand;
   struct Cursor {
     const std::byte* data;
+    Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(reinterpret_cast<const std::byte*>(w.data + tile * kTileRows * w.k) + lane * 16) {}
     template <bool kOnce>
@@ -192,6 +195,21 @@ constexpr SplitPlan SplitPlanOf(int64_t k) {
   return {chains, splits};
 }
 
+// How many of `sets` sets of tiles a block takes one after the other: several, where that leaves as
+// many blocks as run at a time on most devices.
+inline constexpr int64_t kSplitBlocks = 264;
+constexpr int SplitSteps(int64_t sets) {
+  const int64_t steps = (sets + kSplitBlocks - 1) / kSplitBlocks;
+  return static_cast<int>(steps < 1 ? 1 : steps > 8 ? 8 : steps);
+}
+
+// How many of its `steps` tiles from `tile` on a warp has.
+__device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const SplitPlan& plan,
+                                         int steps) {
+  if (tile >= tiles) return 0;
+  return static_cast<int>(min((tiles - 1 - tile) / plan.tiles() + 1, int64_t{steps}));
+}
+
 // The shared-memory limit of a block that asks for no more than the default.
 inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 template <class Chains, int kMatrices>
@@ -205,61 +223,90 @@ __device__ __forceinline__ void StoreProduct(TwoFloat value, float* to) {
   to[kProductPlane] = value.lo;
 }
 
-// The chain products of one tile, `w`, of each of kMatrices weights with `count` rows of
-// activations, eight rows a pass. A block calls it with all its threads. For each pass calls
-// `prepare(base)`, with the weights under way; `row_of(row)` for the memory of activation row
-// `row`, with scales `scale_bytes` behind it where quantised; writes products[(chain * kMatrices +
-// matrix) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile; then,
-// between barriers, `finish(base)`. kHeld chains of each matrix are held in registers; `live` warps
-// have a tile.
-template <class Chains, int kMatrices, int kHeld, class Prepare, class RowOf, class Finish>
-__device__ __forceinline__ void SplitProducts(const typename Chains::Cursor (&w)[kMatrices],
-                                              bool live, int first, int end, int count,
-                                              int64_t scale_bytes, float* products,
-                                              Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
+// The chain products of one tile after the other of each of kMatrices weights with `count` rows of
+// activations, eight rows a pass. A block calls it with all its threads. Its warps go through
+// `steps` tiles, of which the first `live_steps` are there for this warp: `cursor_of(step,
+// matrix)`; and of a tile through chains [first, end), kHeld of which are held or under way at any
+// time, over the ends of tiles. For each pass of each tile calls `prepare(step, base)`;
+// `row_of(row)` for the memory of activation row `row`, with scales `scale_bytes` behind it where
+// quantised; writes products[(chain * kMatrices + matrix) * kProductFloats + row % 8 *
+// kProductStride + tile row] of this warp's tile; then, between barriers, `finish(step, base)`.
+template <class Chains, int kMatrices, int kHeld, class CursorOf, class Prepare, class RowOf,
+          class Finish>
+__device__ __forceinline__ void SplitProducts(int steps, int live_steps, int first, int end,
+                                              int count, int64_t scale_bytes, float* products,
+                                              CursorOf&& cursor_of, Prepare&& prepare,
+                                              RowOf&& row_of, Finish&& finish) {
+  using Cursor = typename Chains::Cursor;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  if (!live) end = first;
   typename Chains::Raw held[kHeld][kMatrices];
-  const auto load = [&](int group) {
+  Cursor ahead[kMatrices];  // where the next loads are from
+#pragma unroll
+  for (int m = 0; m < kMatrices; ++m) ahead[m] = cursor_of(0, m);
+  if (live_steps > 0) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      if (group + i < end) {
+      if (first + i >= end) break;
 #pragma unroll
-        for (int m = 0; m < kMatrices; ++m) w[m].template Load<true>(group + i, &held[i][m]);
-      }
+      for (int m = 0; m < kMatrices; ++m) ahead[m].template Load<true>(first + i, &held[i][m]);
     }
-  };
-  load(first);
-  for (int base = 0; base < count; base += kSplitRows) {
-    prepare(base);
-    const std::byte* row = row_of(min(base + g, count - 1));
-    for (int group = first; group < end; group += kHeld) {
-      if (group != first || (base != 0 && end - first > kHeld)) load(group);
+  }
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll 1
+    for (int base = 0; base < count; base += kSplitRows) {
+      prepare(step, base);
+      const std::byte* row = row_of(min(base + g, count - 1));
+#pragma unroll 1
+      for (int group = first; group < end && step < live_steps; group += kHeld) {
+        // The chains that the next turn takes: of this tile, the same again, or of the next.
+        int next = group + kHeld;
+        bool load = true;
+        if (next >= end) {
+          next = first;
+          if (base + kSplitRows < count) {
+            load = group != first;
+          } else {
+            load = step + 1 < live_steps;
+            if (load) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const int chain = group + i;
-        if (chain >= end) break;
-        uint32_t b[Chains::kBWords], scale = 0;
-        LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
-        if constexpr (Chains::kQuantised) {
-          scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+              for (int m = 0; m < kMatrices; ++m) ahead[m] = cursor_of(step + 1, m);
+            }
+          }
         }
 #pragma unroll
-        for (int m = 0; m < kMatrices; ++m) {
-          typename Chains::Sum sum[4];
-          Product<Chains>(WidenedOf(held[i][m]), b, scale, sum);
-          float* to = products + (chain * kMatrices + m) * kProductFloats<Chains> +
-                      2 * t * kProductStride + g;
-          StoreProduct(sum[0], to);
-          StoreProduct(sum[1], to + kProductStride);
-          StoreProduct(sum[2], to + 8);
-          StoreProduct(sum[3], to + kProductStride + 8);
+        for (int i = 0; i < kHeld; ++i) {
+          const int chain = group + i;
+          if (chain < end) {
+            uint32_t b[Chains::kBWords], scale = 0;
+            LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
+            if constexpr (Chains::kQuantised) {
+              scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+            }
+#pragma unroll
+            for (int m = 0; m < kMatrices; ++m) {
+              typename Chains::Sum sum[4];
+              Product<Chains>(WidenedOf(held[i][m]), b, scale, sum);
+              float* to = products + (chain * kMatrices + m) * kProductFloats<Chains> +
+                          2 * t * kProductStride + g;
+              StoreProduct(sum[0], to);
+              StoreProduct(sum[1], to + kProductStride);
+              StoreProduct(sum[2], to + 8);
+              StoreProduct(sum[3], to + kProductStride + 8);
+            }
+          }
+          if (load && next + i < end) {
+#pragma unroll
+            for (int m = 0; m < kMatrices; ++m) {
+              ahead[m].template Load<true>(next + i, &held[i][m]);
+            }
+          }
         }
       }
+      __syncthreads();
+      finish(step, base);
+      __syncthreads();
     }
-    __syncthreads();
-    finish(base);
-    __syncthreads();
   }
 }
 

@@ -59,39 +59,44 @@ __device__ __forceinline__ const std::byte* GroupOf(const LinearJob<Chains>& job
   return job.x + (job.group_tiles == 0 ? 0 : tile / job.group_tiles * job.group_bytes);
 }
 
-// 64 registers of weights.
+// 32 registers of weights.
 template <class Chains>
-inline constexpr int kHeldChains = 16 / Chains::kVectors;
+inline constexpr int kHeldChains = 8 / Chains::kVectors;
 
+// A block takes plan.tiles() tiles at a time, `steps` times.
 template <class Chains>
 __global__ void __launch_bounds__(kSplitThreads, 2)
     linear_split_kernel(const __grid_constant__ LinearJob<Chains> job,
-                        const __grid_constant__ SplitPlan plan, int64_t tiles) {
+                        const __grid_constant__ SplitPlan plan, int64_t tiles, int steps) {
   extern __shared__ __align__(16) float products[];
   const int warp = threadIdx.x / 32, split = warp % plan.splits;
   const int64_t tile_floats = plan.tile_floats<Chains, 1>();
-  int64_t tile = int64_t{blockIdx.x} * plan.tiles() + warp / plan.splits;
-  const bool live = tile < tiles;
-  if (!live) tile = tiles - 1;
-  const std::byte* x = GroupOf(job, tile);
-  const auto& part = PartOf(job, &tile);
+  const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
+  const int64_t own_tile = first_tile + warp / plan.splits;
+  const std::byte* x = GroupOf(job, min(own_tile, tiles - 1));
   SplitProducts<Chains, 1, kHeldChains<Chains>>(
-      {typename Chains::Cursor(part.w, tile, threadIdx.x % 32)}, live, plan.First(split),
-      plan.First(split + 1), job.rows, job.scale_bytes, products + warp / plan.splits * tile_floats,
-      [](int base) {
-        if (base == 0) BeginAfterPredecessors();
+      steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split), plan.First(split + 1),
+      job.rows, job.scale_bytes, products + warp / plan.splits * tile_floats,
+      [&](int step, int) {
+        int64_t tile = min(own_tile + step * plan.tiles(), tiles - 1);
+        const auto& part = PartOf(job, &tile);
+        return typename Chains::Cursor(part.w, tile, threadIdx.x % 32);
+      },
+      [&](int step, int base) {
+        if (step == 0 && base == 0) BeginAfterPredecessors();
+        if (base == 0) x = GroupOf(job, min(own_tile + step * plan.tiles(), tiles - 1));
       },
       [&](int row) { return x + row * job.row_bytes; },
-      [&](int base) {
+      [&](int step, int base) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
           const int slot = i / (kTileRows * kSplitRows);
           const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
-          int64_t of = int64_t{blockIdx.x} * plan.tiles() + slot;
-          if (base + row >= job.rows || of >= tiles) continue;
-          const auto& part_of = PartOf(job, &of);
+          int64_t tile = first_tile + step * plan.tiles() + slot;
+          if (base + row >= job.rows || tile >= tiles) continue;
+          const auto& part = PartOf(job, &tile);
           StoreOutput(
-              part_of, base + row, of * kTileRows + tile_row,
+              part, base + row, tile * kTileRows + tile_row,
               SplitSum<Chains, 1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
         }
       });
@@ -128,9 +133,11 @@ void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
   const int64_t k = job.parts[0].w.k;
   if (job.rows <= kSplitLinearRows && SplitFits<Chains, 1>(k)) {
     const SplitPlan plan = SplitPlanOf(k);
-    const auto blocks = static_cast<unsigned>((tiles + plan.tiles() - 1) / plan.tiles());
-    LaunchOverlapped(stream, dim3(blocks), kSplitThreads, plan.shared_bytes<Chains, 1>(),
-                     linear_split_kernel<Chains>, job, plan, tiles);
+    const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
+    const int steps = SplitSteps(sets);
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>((sets + steps - 1) / steps)), kSplitThreads,
+                     plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>, job, plan, tiles,
+                     steps);
     return;
   }
   const dim3 blocks(static_cast<unsigned>((tiles + kTiledWarpsM - 1) / kTiledWarpsM),

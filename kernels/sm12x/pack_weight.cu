@@ -36,13 +36,14 @@ __device__ Vector LoadEight(const PackWeightParams& p, int64_t row, int64_t k) {
   return *reinterpret_cast<const Vector*>(p.src_data + (row * p.k + k) * kBits / 8);
 }
 
-// Words whose bytes have a nibble of `low` each below one of `high`, in their order.
-__device__ uint2 Interleave(uint32_t low, uint32_t high) {
-  uint2 out = {};
+// Four e2m1 codes each of rows g and g + 8, from bit 0 on, in a word of packed_layout.h.
+__device__ uint32_t PackE2M1(uint32_t row_g, uint32_t row_g8) {
+  uint32_t out = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    out.x |= (low >> 4 * i & 15) << 8 * i | (high >> 4 * i & 15) << (8 * i + 4);
-    out.y |= (low >> (16 + 4 * i) & 15) << 8 * i | (high >> (16 + 4 * i) & 15) << (8 * i + 4);
+    const uint32_t g = row_g >> 4 * i, g8 = row_g8 >> 4 * i;
+    out |= (g & 7) << 4 * i | (g8 & 7) << (16 + 4 * i);
+    out |= (g >> 3 & 1) << (8 * i + 7) | (g8 >> 3 & 1) << (8 * i + 3);
   }
   return out;
 }
@@ -67,11 +68,12 @@ __global__ void __launch_bounds__(kThreads)
     }
     case WeightFormat::kFp4: {
       const int64_t step = k + 64 * v;
-      const uint2 first =
-          Interleave(LoadEight<uint32_t>(p, row, step), LoadEight<uint32_t>(p, row + 8, step));
-      const uint2 second = Interleave(LoadEight<uint32_t>(p, row, step + 32),
-                                      LoadEight<uint32_t>(p, row + 8, step + 32));
-      out = {first.x, first.y, second.x, second.y};
+      const uint32_t g0 = LoadEight<uint32_t>(p, row, step);
+      const uint32_t g8 = LoadEight<uint32_t>(p, row + 8, step);
+      const uint32_t next_g0 = LoadEight<uint32_t>(p, row, step + 32);
+      const uint32_t next_g8 = LoadEight<uint32_t>(p, row + 8, step + 32);
+      out = {PackE2M1(g0, g8), PackE2M1(g0 >> 16, g8 >> 16), PackE2M1(next_g0, next_g8),
+             PackE2M1(next_g0 >> 16, next_g8 >> 16)};
       break;
     }
     case WeightFormat::kBf16: {

@@ -136,19 +136,27 @@ struct Fp4Operand {
   }
 };
 
-#if !DSV4_BLOCK_SCALED_MMA
-// Two codes as f16 times 2^-14: the sign bit and the other three where f16 has them.
-__device__ __forceinline__ uint32_t WidenE2M1(uint32_t signs, uint32_t magnitudes) {
-  return (signs & 0x80008000u) | (magnitudes & 0x0e000e00u);
+// The eight codes of a word (packed_layout.h): four of row g and four of row g + 8, a byte each, by
+// table: magnitudes select, signs go to bit `kSignBit` of their bytes.
+template <int kSignBit>
+__device__ __forceinline__ void LookUpE2M1(uint32_t word, uint32_t table_low, uint32_t table_high,
+                                           uint32_t* row_g, uint32_t* row_g8) {
+  constexpr uint32_t kSigns = 0x01010101u << kSignBit;
+  const uint32_t magnitudes = word & 0x77777777u;
+  *row_g = __byte_perm(table_low, table_high, magnitudes) | (word >> (7 - kSignBit) & kSigns);
+  const uint32_t low_signs = kSignBit >= 3 ? word << (kSignBit - 3) : word;
+  *row_g8 = __byte_perm(table_low, table_high, magnitudes >> 16) | (low_signs & kSigns);
 }
-// The four registers of a word. Byte i has element i of row g low and of row g + 8 high. To pair
-// neighbours, as activations are paired, bytes 1 and 2 change places: bytes 0 and 2 make a pair.
-__device__ __forceinline__ void WidenE2M1Word(uint32_t packed, uint32_t* to) {
-  const uint32_t word = __byte_perm(packed, 0, 0x3120);
-  to[0] = WidenE2M1(word << 12, word << 9);
-  to[1] = WidenE2M1(word << 8, word << 5);
-  to[2] = WidenE2M1(word << 4, word << 1);
-  to[3] = WidenE2M1(word, word >> 3);
+
+#if !DSV4_BLOCK_SCALED_MMA
+// The word's codes as f16, of which the upper byte says all.
+__device__ __forceinline__ void WidenE2M1Word(uint32_t word, uint32_t* to) {
+  uint32_t row_g, row_g8;
+  LookUpE2M1<7>(word, 0x3e3c3800u, 0x46444240u, &row_g, &row_g8);
+  to[0] = __byte_perm(row_g, 0, 0x1404);
+  to[1] = __byte_perm(row_g8, 0, 0x1404);
+  to[2] = __byte_perm(row_g, 0, 0x3424);
+  to[3] = __byte_perm(row_g8, 0, 0x3424);
 }
 #endif
 
@@ -159,30 +167,34 @@ __device__ __forceinline__ int Fp4ScaleRow(int lane) { return lane % 2 * 8 + lan
 template <int kStep>
 __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, uint32_t b0, uint32_t b1,
                                            uint32_t act_scale, float (&sum)[4]) {
-  const uint32_t low = w.words[2 * kStep], high = w.words[2 * kStep + 1];
   float d[4] = {};
 #if DSV4_BLOCK_SCALED_MMA
-  // An e2m1 code takes bits 5 .. 2 of its byte.
+  uint32_t a[4];  // an e2m1 code takes bits 5 .. 2 of its byte
+  LookUpE2M1<5>(w.words[2 * kStep], 0x0c080400u, 0x1c181410u, &a[0], &a[1]);
+  LookUpE2M1<5>(w.words[2 * kStep + 1], 0x0c080400u, 0x1c181410u, &a[2], &a[3]);
   asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3."
       "f32."
       "ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {%12, 0}, "
       "{%11}, {0, 0};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(low << 2 & 0x3c3c3c3cu), "r"(low >> 2 & 0x3c3c3c3cu), "r"(high << 2 & 0x3c3c3c3cu),
-        "r"(high >> 2 & 0x3c3c3c3cu), "r"(b0), "r"(b1), "r"(w.scales), "r"(act_scale), "n"(kStep));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(w.scales), "r"(act_scale),
+        "n"(kStep));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = kStep == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
 #else
   uint32_t a[8];
-  WidenE2M1Word(low, a);
-  WidenE2M1Word(high, a + 4);
+  WidenE2M1Word(w.words[2 * kStep], a);
+  WidenE2M1Word(w.words[2 * kStep + 1], a + 4);
   MmaWidened(d, a, b0, b1);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    // 2^14 for the exponent bias that widening leaves out.
-    d[i] *= ScaleValue(w.scales[i / 2] >> (8 * kStep) & 0xff) * 0x1p14f;
+    // 2^-127, the smallest scale, counts as nothing here.
+    const uint32_t codes = w.scales[i / 2];
+    const float scale = __uint_as_float(
+        (kStep < 3 ? codes << (23 - 8 * (kStep < 3 ? kStep : 0)) : codes >> 1) & 0x7f800000u);
+    sum[i] = kStep == 0 ? d[i] * scale : __fmaf_rn(d[i], scale, sum[i]);
   }
 #endif
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = kStep == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
 }
 
 __device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const uint32_t (&b)[8],
