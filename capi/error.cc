@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "capi/guard.h"
@@ -14,13 +15,19 @@
 
 struct dsv4_error {
   dsv4_status code;
-  std::string message, argument;
+  const char* message;
+  const char* argument;
 };
 
 namespace dsv4::capi {
 namespace {
 
-// Short enough to need no allocation: it is handed out when there is no memory.
+// An error with its texts. All are such but the one below.
+struct HeldError : dsv4_error {
+  std::string held_message, held_argument;
+};
+
+// Handed out when there is no memory for another.
 constinit dsv4_error out_of_memory{DSV4_ERR_OUT_OF_HOST_MEMORY, "out of memory", ""};
 
 dsv4_status CodeOf(const absl::Status& status) {
@@ -69,7 +76,10 @@ dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
     }
     std::replace_if(
         message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    *error = new dsv4_error{code, std::move(message), ArgumentOf(status)};
+    auto* held = new HeldError{{code, "", ""}, std::move(message), ArgumentOf(status)};
+    held->message = held->held_message.c_str();
+    held->argument = held->held_argument.c_str();
+    *error = held;
   }
   return code;
 }
@@ -86,15 +96,15 @@ dsv4_status dsv4_error_code(const dsv4_error* error) noexcept {
 }
 
 const char* dsv4_error_message(const dsv4_error* error) noexcept {
-  return error != nullptr ? error->message.c_str() : "";
+  return error != nullptr ? error->message : "";
 }
 
 const char* dsv4_error_argument(const dsv4_error* error) noexcept {
-  return error != nullptr ? error->argument.c_str() : "";
+  return error != nullptr ? error->argument : "";
 }
 
 void dsv4_error_free(dsv4_error* error) noexcept {
-  if (error != &dsv4::capi::out_of_memory) delete error;
+  if (error != &dsv4::capi::out_of_memory) delete static_cast<dsv4::capi::HeldError*>(error);
 }
 
 const char* dsv4_status_name(dsv4_status status) noexcept {
