@@ -23,7 +23,6 @@ namespace {
 using chat::Failure;
 
 constexpr int64_t kBlockTokens = 256;  // what a session holds is rounded up to this
-constexpr int32_t kSpeedSessions = 2;  // the one measured, and a fork of it
 
 std::vector<SpeedTest> SpeedTests(const Options& options) {
   std::vector<SpeedTest> tests;
@@ -89,7 +88,8 @@ std::vector<EngineSettings> Engines(const Options& options) {
   return engines;
 }
 
-// Every engine with every test of one kind. `measure` gives a test's record.
+// Every engine with every test of one kind: `sessions` at a time, and a fork of one. `measure`
+// gives a test's record.
 template <class Test>
 void MeasureAll(
     const Options& options, const std::vector<Test>& tests, int32_t sessions,
@@ -101,8 +101,8 @@ void MeasureAll(
   for (EngineSettings& settings : Engines(options)) {
     dsv4::EngineOptions& open = settings.options;
     if (open.context_tokens == 0) open.context_tokens = needed;
-    open.max_sessions = sessions;
-    open.cache_tokens = sessions * (open.context_tokens + kBlockTokens);
+    open.max_sessions = sessions + 1;
+    open.cache_tokens = sessions * (open.context_tokens + kBlockTokens) + kBlockTokens;
     const Subject subject(settings, options, chat::IsTerminal(chat::kStderr));
     for (const float temperature : options.temperatures) {
       for (const Test& test : tests) {
@@ -124,7 +124,7 @@ void Measure(const Options& options, Output* output) {
   const std::vector<SpeedTest> tests = SpeedTests(options);
   if (tests.empty())
     throw Failure{chat::kUsageError, "nothing to measure: -p and -n are 0, and there is no -pg"};
-  MeasureAll<SpeedTest>(options, tests, kSpeedSessions, &MeasureSpeed, output);
+  MeasureAll<SpeedTest>(options, tests, 1, &MeasureSpeed, output);
 }
 
 int Run(int argc, char** argv) {
