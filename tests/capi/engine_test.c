@@ -52,7 +52,7 @@ static void test_arguments(void) {
   } while (0)
 
 static void test_options(void) {
-  EXPECT_REFUSED(backend, 3, DSV4_ERR_INVALID_ARGUMENT, "options.backend is 3");
+  EXPECT_REFUSED(backend, 9, DSV4_ERR_INVALID_ARGUMENT, "options.backend is 9");
   EXPECT_REFUSED(backend, -1, DSV4_ERR_INVALID_ARGUMENT, "options.backend is -1");
   EXPECT_REFUSED(numerics, 7, DSV4_ERR_INVALID_ARGUMENT, "options.numerics is 7");
   EXPECT_REFUSED(numerics, DSV4_NUMERICS_EXACT, DSV4_ERR_UNSUPPORTED, "reference");
