@@ -137,26 +137,33 @@ struct VisibleRows {
   }
   __device__ __forceinline__ int chunks() const { return (count + kChunk - 1) / kChunk; }
 
-  // The data of row n, and its scales where the format has them; false where there is none.
-  __device__ __forceinline__ bool Find(const AttendArgs& args, int64_t t, int n,
-                                       const std::byte** row, const std::byte** scales) const {
-    if (n >= count) return false;
-    const SparseAttentionParams& p = args.p;
-    const bool in_window = n < window, csa = p.ratio == kCsaRatio;
-    int at = in_window ? first_position + n : n - window;
-    if (!in_window && csa) {
-      at = p.selected[t * p.topk + at];
-      if (at < 0) return false;
-    }
-    const int per_block = static_cast<int>(in_window ? kWindowBlockTokens
-                                           : csa     ? kGroupBlockTokens / kCsaRatio
-                                                     : kGroupBlockTokens / kHcaRatio);
+  // Three steps from a row's number to its place, each with a load of its own that a pipeline can
+  // wait for. Step one: the position or group of row n; -1 where there is none.
+  __device__ __forceinline__ int IndexOf(const AttendArgs& args, int64_t t, int n) const {
+    if (n >= count) return -1;
+    if (n < window) return first_position + n;
+    n -= window;
+    return args.p.ratio == kCsaRatio ? args.p.selected[t * args.p.topk + n] : n;
+  }
+  // Step two: its block; `index` may be -1.
+  __device__ __forceinline__ int BlockOf(const AttendArgs& args, int n, int index) const {
+    if (index < 0) return 0;
     const SequenceRows& rows = args.step.sequences[sequence];
-    const int32_t block = (in_window ? rows.window_blocks : rows.group_blocks)[at / per_block];
-    const RowPool& pool = in_window ? p.window : p.groups;
-    *row = pool.Row(block, at % per_block);
-    *scales = pool.Scales(block, at % per_block);
-    return true;
+    return (n < window ? rows.window_blocks : rows.group_blocks)[index / PerBlock(args, n)];
+  }
+  // Step three: its data, and its scales where the format has them.
+  __device__ __forceinline__ void Locate(const AttendArgs& args, int n, int index, int block,
+                                         const std::byte** row, const std::byte** scales) const {
+    const RowPool& pool = n < window ? args.p.window : args.p.groups;
+    *row = pool.Row(block, index % PerBlock(args, n));
+    *scales = pool.Scales(block, index % PerBlock(args, n));
+  }
+
+ private:
+  __device__ __forceinline__ int PerBlock(const AttendArgs& args, int n) const {
+    return static_cast<int>(n < window                  ? kWindowBlockTokens
+                            : args.p.ratio == kCsaRatio ? kGroupBlockTokens / kCsaRatio
+                                                        : kGroupBlockTokens / kHcaRatio);
   }
 };
 

@@ -60,9 +60,10 @@ __global__ void __launch_bounds__(kTileThreads, 2)
        chunk += static_cast<int>(gridDim.x)) {
     const int lane = FreshLane();
     const int g = lane / 4, quad = lane % 4;
-    const std::byte *row = nullptr, *scales = nullptr;
-    const bool present = visible.Find(args, t, chunk * kChunk + lane, &row, &scales);
-    const unsigned mask = __ballot_sync(kAllLanes, present);
+    const int n = chunk * kChunk + lane, index = visible.IndexOf(args, t, n);
+    const std::byte *row, *scales;
+    visible.Locate(args, n, index, visible.BlockOf(args, n, index), &row, &scales);
+    const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
     FetchedSlice<kPacked, kChunk> fetched;
     fetched.Load(row, scales, mask, 0, slice, lane);
     uint32_t q[4][4];
@@ -128,15 +129,29 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   SliceRows& rows = shared.rows[slice];
   ChunkScores& scores = shared.scores[tile];
 
+  // Rows come in a pipeline of four stages: index, block and data, each loaded while the chunk
+  // before it is summed, then the sums.
   FetchedSlice<kPacked, kFetchRows> fetched;
-  const auto fetch = [&](int chunk, int lane) {
-    const std::byte *row = nullptr, *scales = nullptr;
-    const bool present = visible.Find(args, t, chunk * kChunk + lane, &row, &scales);
-    const unsigned mask = __ballot_sync(kAllLanes, present);
+  int index, block, later_index;  // of the next chunk's row `lane`; of the one behind it
+  const auto fetch = [&](int chunk, int lane) {  // the data of a chunk; ready the two behind it
+    const int n = chunk * kChunk + lane;
+    const std::byte *row, *scales;
+    visible.Locate(args, n, index, block, &row, &scales);
+    const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
     fetched.Load(row, scales, mask, tile * kFetchRows, slice, lane);
+    index = later_index;
+    block = visible.BlockOf(args, n + kChunk, index);
+    later_index = visible.IndexOf(args, t, n + 2 * kChunk);
     return mask;
   };
-  unsigned next_mask = fetch(0, FreshLane());
+  unsigned next_mask;
+  {
+    const int lane = FreshLane();
+    index = visible.IndexOf(args, t, lane);
+    later_index = visible.IndexOf(args, t, lane + kChunk);
+    block = visible.BlockOf(args, lane, index);
+    next_mask = fetch(0, lane);
+  }
   {
     const int lane = FreshLane();
     uint32_t q[4][4];
