@@ -212,9 +212,14 @@ fi
 # Ctrl-C while it answers. The reference backend is slow enough to be caught in the middle; the
 # background job of a script ignores SIGINT unless dsv4-chat installs its own handler.
 long=$(awk 'BEGIN { for (i = 0; i < 3000; i++) printf "word " }')
-"$chat" -m "$model" -p "$long" --backend reference >out 2>err </dev/null &
+: >err
+"$chat" -m "$model" -p "$long" --backend reference -v >out 2>err </dev/null &
 pid=$!
-sleep 1
+tries=0
+until grep -q 'opened on backend' err || [ "$tries" -ge 300 ]; do
+  tries=$((tries + 1))
+  sleep 0.1
+done
 kill -INT "$pid"
 status=0
 wait "$pid" || status=$?
