@@ -15,13 +15,13 @@ namespace {
 using sm12x::kStreamCount;
 
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
-    hc_head_mix_kernel(const __grid_constant__ HcHeadParams p, float* partial) {
+    hc_head_mix_kernel(const __grid_constant__ HcHeadParams p, sm12x::TwoFloat* partial) {
   sm12x::MixChunk<kStreamCount>(static_cast<const uint16_t*>(p.streams), p.row_of, p.rows,
                                 kStreamCount * p.hidden, p.fn, partial);
 }
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
-    hc_head_kernel(const __grid_constant__ HcHeadParams p, const float* partial) {
+    hc_head_kernel(const __grid_constant__ HcHeadParams p, const sm12x::TwoFloat* partial) {
   extern __shared__ __align__(16) uint16_t x[];
   __shared__ float pre[kStreamCount];
   __shared__ sm12x::TwoFloat scratch[sm12x::kNormThreads / 32];
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   if (threadIdx.x < kStreamCount) {
     const int i = threadIdx.x;
     const float m = sm12x::MixedOutput<kStreamCount>(
-        partial + row * chunks * sm12x::MixPartialFloats(kStreamCount), chunks, p.norm_eps);
+        partial + row * chunks * sm12x::MixPartials(kStreamCount), chunks, p.norm_eps);
     pre[i] = static_cast<float>(
         sm12x::Sigmoid(static_cast<double>(m) * p.scale[0] + p.base[i]) + p.hc_eps);
   }
@@ -55,7 +55,7 @@ int64_t HcHeadWorkspace(const HcHeadParams& p, int) {
 }
 
 void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
-  float* partial = reinterpret_cast<float*>(context.workspace);
+  auto* const partial = reinterpret_cast<sm12x::TwoFloat*>(context.workspace);
   const dim3 mix_grid(static_cast<unsigned>(kStreamCount * params.hidden / sm12x::kMixChunk),
                       static_cast<unsigned>((params.rows + sm12x::kMixRowTile - 1) /
                                             sm12x::kMixRowTile));

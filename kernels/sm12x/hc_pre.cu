@@ -22,7 +22,7 @@ using sm12x::kStreamCount;
 constexpr int kMixes = 24;
 
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
-    hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, float* partial) {
+    hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, sm12x::TwoFloat* partial) {
   sm12x::MixChunk<kMixes>(static_cast<const uint16_t*>(p.streams), nullptr, p.rows,
                           kStreamCount * p.hidden, p.fn, partial);
 }
@@ -54,52 +54,56 @@ __device__ void Sinkhorn(const float (&k)[16], int iterations, float eps, float 
   }
 }
 
-// Lane o of the first warp: pre, post or the softmax of comb's logits, in double, since an error of
-// theirs scales a whole row; then one lane the factors, and 16 lanes the result.
+// The first warp. Lanes 0 to 7: pre and post; lanes 16 to 31: an element of comb each, its softmax,
+// and after one lane has found the factors of all column normalisations but the last, this last one
+// with the row normalisation before it. In double, since an error of theirs scales a whole row.
 __device__ void MixingWeights(const HcPreParams& p, int64_t row, const float* m, float* pre) {
   __shared__ float softmax[16], factors[8];
-  const int o = threadIdx.x, kind = o < 4 ? 0 : o < 8 ? 1 : 2;
+  const int lane = threadIdx.x, o = lane < 16 ? lane : lane - 8;
+  const int kind = o < 4 ? 0 : o < 8 ? 1 : 2;
   const auto logit = [&](int at) {
     return static_cast<double>(m[at]) * p.scale[kind] + p.base[at];
   };
+  const auto row_sum = [](double x) {  // over the four lanes of a row of comb
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+  };
+  const auto column_sum = [](double x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 4);
+    return x + __shfl_xor_sync(0xffffffffu, x, 8);
+  };
   double weight = 0;
-  if (o < 8) {
-    weight = sm12x::Sigmoid(logit(o));
-    if (o < 4) {
-      pre[o] = static_cast<float>(weight + p.hc_eps);
-    } else {
-      p.post[row * kStreamCount + o - 4] = static_cast<float>(2 * weight);
-    }
-  } else if (o < kMixes) {
-    const int first = o / 4 * 4;  // of its row of comb
+  if (lane < 4) {
+    pre[o] = static_cast<float>(sm12x::Sigmoid(logit(o)) + p.hc_eps);
+  } else if (lane < 8) {
+    p.post[row * kStreamCount + o - 4] = static_cast<float>(2 * sm12x::Sigmoid(logit(o)));
+  } else if (lane >= 16) {
+    const int first = o / 4 * 4;  // of its row
     double top = logit(first);
     for (int j = 1; j < 4; ++j) top = fmax(top, logit(first + j));
     weight = exp(logit(o) - top);
   }
-  double sum = weight + __shfl_xor_sync(0xffffffffu, weight, 1);
-  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  if (o >= 8 && o < kMixes) {
-    weight = weight / sum + p.hc_eps;
-    softmax[o - 8] = static_cast<float>(weight);
-  }
+  weight = weight / row_sum(weight) + p.hc_eps;  // lanes 0 to 15 have nothing to say
+  const int i = lane - 16;
+  if (i >= 0) softmax[i] = static_cast<float>(weight);
   __syncwarp();
-  if (o == 0) {
+  if (lane == 0) {
     float k[16], u[4], v[4];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) k[i] = softmax[i];
-    Sinkhorn(k, p.sinkhorn_iters, p.hc_eps, u, v);
+    for (int j = 0; j < 16; ++j) k[j] = softmax[j];
+    Sinkhorn(k, p.sinkhorn_iters - 1, p.hc_eps, u, v);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) factors[i] = u[i], factors[4 + i] = v[i];
+    for (int j = 0; j < 4; ++j) factors[j] = u[j], factors[4 + j] = v[j];
   }
   __syncwarp();
-  if (o >= 8 && o < kMixes) {
-    const int i = o - 8;
-    p.comb[row * 16 + i] = static_cast<float>(weight * factors[i / 4] * factors[4 + i % 4]);
-  }
+  if (i >= 0) weight *= static_cast<double>(factors[i / 4]) * factors[4 + i % 4];
+  if (p.sinkhorn_iters > 1) weight /= row_sum(weight) + p.hc_eps;
+  weight /= column_sum(weight) + p.hc_eps;
+  if (i >= 0) p.comb[row * 16 + i] = static_cast<float>(weight);
 }
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
-    hc_pre_kernel(const __grid_constant__ HcPreParams p, const float* partial) {
+    hc_pre_kernel(const __grid_constant__ HcPreParams p, const sm12x::TwoFloat* partial) {
   extern __shared__ __align__(16) uint16_t x[];
   __shared__ float m[kMixes], pre[kStreamCount];
   __shared__ sm12x::TwoFloat scratch[sm12x::kNormThreads / 32];
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   const int64_t chunks = kStreamCount * dim / sm12x::kMixChunk;
   if (threadIdx.x < kMixes) {
     m[threadIdx.x] = sm12x::MixedOutput<kMixes>(
-        partial + row * chunks * sm12x::MixPartialFloats(kMixes), chunks, p.norm_eps);
+        partial + row * chunks * sm12x::MixPartials(kMixes), chunks, p.norm_eps);
   }
   __syncthreads();
   if (threadIdx.x < 32) MixingWeights(p, row, m, pre);
@@ -132,7 +136,7 @@ int64_t HcPreWorkspace(const HcPreParams& p, int) {
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
-  float* partial = reinterpret_cast<float*>(context.workspace);
+  auto* const partial = reinterpret_cast<sm12x::TwoFloat*>(context.workspace);
   const dim3 mix_grid(static_cast<unsigned>(kStreamCount * params.hidden / sm12x::kMixChunk),
                       static_cast<unsigned>((params.rows + sm12x::kMixRowTile - 1) /
                                             sm12x::kMixRowTile));

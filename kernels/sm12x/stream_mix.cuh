@@ -2,9 +2,9 @@
 // What hc_pre and hc_head share: the products of a small f32 matrix with the flattened streams of a
 // row, split over blocks, and the weighted sum of a row's streams.
 //
-// A product is cut into chunks of 256 columns. A lane sums 8 columns in one f32 chain, the lanes of a
-// warp are added in f32 (together about 2^-24 of a chunk), and chunks in TwoFloats, in their order:
-// whatever else is in the call, a row's bits are the same.
+// A product is cut into chunks of 256 columns: 8 in a lane, then the lanes of a warp, then the chunks
+// in their order, all in TwoFloats, since an error of a mixing number moves all roundings of its row.
+// Whatever else is in the call, a row's bits are the same.
 #pragma once
 
 #include "kernels/sm12x/bf16.cuh"
@@ -18,19 +18,19 @@ inline constexpr int kMixWarps = 8;     // of a block
 inline constexpr int kMixRowTile = 16;  // rows that a block takes with fn in its registers
 inline constexpr int kStreamCount = 4;
 
-// Floats of the partial sums of one row and chunk: the outputs, then the sum of squares.
-constexpr int MixPartialFloats(int outputs) { return outputs + 1; }
+// Partial sums of one row and chunk: of the outputs, then of the squares.
+constexpr int MixPartials(int outputs) { return outputs + 1; }
 
-// Bytes of partial sums for `rows`: [rows, width / 256, outputs + 1] f32.
+// Bytes of partial sums for `rows`: [rows, width / 256, outputs + 1] TwoFloats.
 constexpr int64_t MixWorkspaceBytes(int64_t rows, int64_t width, int outputs) {
-  return rows * (width / kMixChunk) * MixPartialFloats(outputs) * 4;
+  return rows * (width / kMixChunk) * MixPartials(outputs) * static_cast<int64_t>(sizeof(TwoFloat));
 }
 
 // Block (chunk, row tile): partial[row, chunk, o] = fn[o, chunk] . streams[row, chunk]. Warp w has
 // the outputs w, w + 8, ...; the last warp also the squares. kOutputs <= 8 * kPerWarp.
 template <int kOutputs>
 __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t* row_of, int rows,
-                                         int64_t width, const float* fn, float* partial) {
+                                         int64_t width, const float* fn, TwoFloat* partial) {
   constexpr int kPerWarp = (kOutputs + kMixWarps - 1) / kMixWarps;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kMixChunk + lane * 8;
@@ -50,20 +50,17 @@ __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t*
     const int64_t source = row_of == nullptr ? row : row_of[row];
     float x[8];
     LoadBf16x8(streams + source * width + column, x);
-    float* out = partial + (row * static_cast<int64_t>(gridDim.x) + blockIdx.x) *
-                               MixPartialFloats(kOutputs);
+    TwoFloat* out = partial + (row * static_cast<int64_t>(gridDim.x) + blockIdx.x) *
+                               MixPartials(kOutputs);
 #pragma unroll
     for (int i = 0; i <= kPerWarp; ++i) {
       const bool squares = i == kPerWarp;
       const int o = squares ? kOutputs : warp + i * kMixWarps;
       if (squares ? warp != kMixWarps - 1 : o >= kOutputs) continue;
-      float sum = 0;
+      TwoFloat sum;
 #pragma unroll
-      for (int c = 0; c < 8; ++c) sum = fmaf(squares ? x[c] : weight[i][c], x[c], sum);
-#pragma unroll
-      for (int offset = 16; offset > 0; offset /= 2) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-      }
+      for (int c = 0; c < 8; ++c) sum.AddProduct(squares ? x[c] : weight[i][c], x[c]);
+      sum = WarpSum(sum);
       if (lane == 0) out[o] = sum;
     }
   }
@@ -72,8 +69,8 @@ __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t*
 // m[o] of one row, o = threadIdx.x < kOutputs: the chunks' sum times rsqrt(mean square + eps).
 // Returns it in thread o; the other threads get nothing.
 template <int kOutputs>
-__device__ __forceinline__ float MixedOutput(const float* partial, int64_t chunks, float eps) {
-  const int stride = MixPartialFloats(kOutputs);
+__device__ __forceinline__ float MixedOutput(const TwoFloat* partial, int64_t chunks, float eps) {
+  const int stride = MixPartials(kOutputs);
   TwoFloat sum, squares;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     sum.Add(partial[chunk * stride + threadIdx.x]);
