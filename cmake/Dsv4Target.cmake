@@ -27,7 +27,7 @@ if(DSV4_WERROR)
   list(APPEND cuda_warnings -Werror=all-warnings)
 endif()
 # They are paths of the machine that builds: packages go without.
-option(DSV4_CUDA_LINEINFO "Name source files and lines in CUDA images, for profilers" ON)
+option(DSV4_CUDA_LINEINFO "Name source files and lines in CUDA images, for profilers" OFF)
 set(cuda_lineinfo)
 if(DSV4_CUDA_LINEINFO)
   set(cuda_lineinfo -lineinfo)
