@@ -84,8 +84,11 @@ bool PlansMtp(const EngineOptions& options) { return options.mtp || options.max_
 
 Backend BestBackend(int32_t index) {
   const absl::Status usable = Device::Check({.kind = DeviceKind::kCuda, .index = index});
-  if (usable.ok()) return Backend::kCuda;
-  Log(LogLevel::kInfo, "backend cpu: ", std::string(usable.message()));
+  if (usable.ok()) {
+    Log(LogLevel::kInfo, "backend cpu: device cuda:", index, " is usable, by backend cuda");
+  } else {
+    Log(LogLevel::kInfo, "backend cpu: ", std::string(usable.message()));
+  }
   return Backend::kCpu;
 }
 

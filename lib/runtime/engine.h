@@ -51,8 +51,8 @@ struct EngineOptions {
   std::function<bool(int64_t, int64_t)> progress{};
 };
 
-// The backend for published numerics on this machine: CUDA where device `index` can run it, else
-// the CPU; then the log says why.
+// The backend of those who name none: the CPU, as long as the CUDA backend has not been run on the
+// GPUs that it is written for. The log says whether device `index` could run it.
 Backend BestBackend(int32_t index);
 
 struct EngineInfo {
