@@ -116,8 +116,8 @@ __device__ __forceinline__ const float* RopeOf(const AttendArgs& args, int64_t t
   return (args.p.ratio == 0 ? rope.window : rope.compressed) + t * kKvRopeElements;
 }
 
-// The rows that a query sees, in the contract's order. Little state: it lives in registers beside
-// the output's sums.
+// The rows that a query sees, in the contract's order; none for padding. Little state: it lives in
+// registers beside the output's sums.
 struct VisibleRows {
   int sequence;
   int first_position;  // of its window
@@ -126,6 +126,10 @@ struct VisibleRows {
   __device__ __forceinline__ VisibleRows(const AttendArgs& args, int64_t t) {
     const SparseAttentionParams& p = args.p;
     sequence = args.step.sequence_of[t];
+    if (sequence < 0) {
+      sequence = first_position = window = count = 0;
+      return;
+    }
     const int64_t position = args.step.positions[t];
     const int64_t oldest = position + 1 - kWindowTokens;
     const int64_t begin = args.step.sequences[sequence].window_begin;

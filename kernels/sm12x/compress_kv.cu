@@ -14,6 +14,7 @@
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4 {
@@ -154,6 +155,7 @@ __global__ void __launch_bounds__(kDim, 1)
     compress_kv_kernel(const __grid_constant__ CompressKvParams p,
                        const __grid_constant__ StepRows step) {
   __shared__ __align__(16) uint16_t pooled_row[kDim];
+  BeginAfterPredecessors();
   const int64_t t = blockIdx.x;
   const int32_t index = step.sequence_of[t];
   if (index < 0) return;
@@ -246,13 +248,14 @@ __global__ void __launch_bounds__(kDim, 1)
 }
 
 void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& params) {
-  const auto rows = static_cast<unsigned>(params.step->rows);
+  const dim3 rows(static_cast<unsigned>(params.step->rows));
   cudaStream_t stream = CudaStreamOf(context);
   if (params.index_keys) {
-    compress_kv_kernel<kIndexKeyElements>
-        <<<rows, kIndexKeyElements, 0, stream>>>(params, *params.step);
+    LaunchOverlapped(stream, rows, kIndexKeyElements, 0, compress_kv_kernel<kIndexKeyElements>,
+                     params, *params.step);
   } else {
-    compress_kv_kernel<kKvRowElements><<<rows, kKvRowElements, 0, stream>>>(params, *params.step);
+    LaunchOverlapped(stream, rows, kKvRowElements, 0, compress_kv_kernel<kKvRowElements>, params,
+                     *params.step);
   }
 }
 

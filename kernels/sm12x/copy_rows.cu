@@ -8,6 +8,7 @@
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
 namespace {
@@ -17,6 +18,7 @@ constexpr int64_t kBlocksOfRow = 64;  // at most
 
 __global__ void __launch_bounds__(kThreads)
     copy_rows_kernel(const __grid_constant__ CopyRowsParams p) {
+  sm12x::BeginAfterPredecessors();
   for (int64_t row = blockIdx.y; row < p.rows; row += gridDim.y) {
     const std::byte* from = p.from[row];
     std::byte* to = p.to[row];
@@ -39,7 +41,7 @@ void LaunchCopyRows(const LaunchContext& context, const CopyRowsParams& params) 
                                         : blocks < kBlocksOfRow ? blocks
                                                                 : kBlocksOfRow),
                   static_cast<unsigned>(params.rows < 65535 ? params.rows : 65535));
-  copy_rows_kernel<<<grid, kThreads, 0, CudaStreamOf(context)>>>(params);
+  sm12x::LaunchOverlapped(CudaStreamOf(context), grid, kThreads, 0, copy_rows_kernel, params);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@
 #include <algorithm>
 
 #include "kernels/op/attention.h"
-#include "kernels/sm12x/arch/dependent_launch.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4 {
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
   extern __shared__ __align__(16) unsigned char dynamic_memory[];
   __shared__ int64_t visible[kRows];
   __shared__ int32_t sequence[kRows];
-  AllowSecondary();
+  BeginAfterPredecessors();
   const IndexScoreTopkParams& p = args.p;
   const int64_t first_row = args.first_row + int64_t{blockIdx.y} * kRows;
   const int rows = static_cast<int>(min(args.end_row - first_row, int64_t{kRows}));
@@ -430,9 +430,8 @@ __device__ __forceinline__ void LoadKeys(const float* scores, int groups,
 __global__ void __launch_bounds__(kSelectThreads)
     select_slices_kernel(const __grid_constant__ TopkArgs args) {
   __shared__ SelectShared shared;
-  AllowSecondary();
+  BeginAfterPredecessors();
   const int64_t visible = VisibleOf(args, args.first_row + blockIdx.y);
-  WaitForPrimary();
   const int64_t begin = int64_t{blockIdx.x} * kSlice;
   if (visible <= kSlice || visible <= args.p.topk || begin >= visible) return;
   const auto groups = static_cast<int>(min(visible - begin, int64_t{kSlice}));
@@ -464,11 +463,11 @@ __device__ __forceinline__ void SelectFromScores(const float* scores, int groups
 __global__ void __launch_bounds__(kSelectThreads)
     select_groups_kernel(const __grid_constant__ TopkArgs args) {
   __shared__ SelectShared shared;
+  BeginAfterPredecessors();
   const int64_t t = args.first_row + blockIdx.x;
   const int64_t visible = VisibleOf(args, t);
   const int topk = args.p.topk;
   int32_t* selected = args.p.selected + t * topk;
-  WaitForPrimary();
   if (visible <= topk) {
     for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) {
       selected[i] = i < visible ? i : -1;
@@ -531,10 +530,8 @@ void LaunchScores(const TopkArgs& args, int64_t max_groups, cudaStream_t stream)
                                   std::max<int64_t>(kScoreWarps / (kWarps * row_blocks), 1));
   const int bytes = ScoreSharedBytes(kRows, (args.p.heads + 7) / 8);
   const auto kernel = index_score_kernel<kRows, kWarps>;
-  // More than the 48 KB that a kernel has without asking.
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(row_blocks));
-  kernel<<<grid, kWarps * 32, static_cast<size_t>(bytes), stream>>>(args);
+  LaunchOverlapped(stream, grid, kWarps * 32, bytes, kernel, args);
 }
 
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& params) {
@@ -554,7 +551,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
     args.end_row = std::min(rows, args.first_row + plan.rows);
     const auto row_blocks = static_cast<unsigned>(args.end_row - args.first_row);
     if (plan.row_bytes == 0) {
-      select_groups_kernel<<<row_blocks, kSelectThreads, 0, stream>>>(args);
+      LaunchOverlapped(stream, dim3(row_blocks), kSelectThreads, 0, select_groups_kernel, args);
       continue;
     }
     if (rows <= kFewRows || params.heads > kSharedRowHeads) {
@@ -564,9 +561,9 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
     }
     if (plan.slices > 1) {
       const dim3 slices(static_cast<unsigned>(plan.slices), row_blocks);
-      LaunchSecondary(select_slices_kernel, slices, kSelectThreads, stream, args);
+      LaunchOverlapped(stream, slices, kSelectThreads, 0, select_slices_kernel, args);
     }
-    LaunchSecondary(select_groups_kernel, dim3(row_blocks), kSelectThreads, stream, args);
+    LaunchOverlapped(stream, dim3(row_blocks), kSelectThreads, 0, select_groups_kernel, args);
   }
 }
 

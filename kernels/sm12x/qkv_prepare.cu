@@ -7,6 +7,7 @@
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4 {
@@ -19,6 +20,7 @@ constexpr int kWarps = 4;
 __global__ void __launch_bounds__(kWarps * 32)
     qkv_prepare_kernel(const __grid_constant__ QkvPrepareParams p,
                        const __grid_constant__ StepRows step) {
+  BeginAfterPredecessors();
   const int lane = threadIdx.x % 32;
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t t = unit / (p.heads + 1);
@@ -58,7 +60,8 @@ __global__ void __launch_bounds__(kWarps * 32)
 void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& params) {
   const int64_t units = int64_t{params.step->rows} * (params.heads + 1);
   const auto blocks = static_cast<unsigned>((units + kWarps - 1) / kWarps);
-  qkv_prepare_kernel<<<blocks, kWarps * 32, 0, CudaStreamOf(context)>>>(params, *params.step);
+  LaunchOverlapped(CudaStreamOf(context), dim3(blocks), kWarps * 32, 0, qkv_prepare_kernel, params,
+                   *params.step);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "kernels/op/rope.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
 namespace {
@@ -17,6 +18,7 @@ constexpr int kTables = 4;
 
 __global__ void __launch_bounds__(kTables * 32)
     rope_table_kernel(const __grid_constant__ RopeTableParams p) {
+  sm12x::BeginAfterPredecessors();
   const int64_t row = blockIdx.x;
   const int table = threadIdx.x / 32, pair = threadIdx.x % 32;
   int64_t position = p.positions[row];
@@ -39,7 +41,8 @@ __global__ void __launch_bounds__(kTables * 32)
 }
 
 void LaunchRopeTable(const LaunchContext& context, const RopeTableParams& params) {
-  rope_table_kernel<<<params.rows, kTables * 32, 0, CudaStreamOf(context)>>>(params);
+  sm12x::LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(params.rows)),
+                          kTables * 32, 0, rope_table_kernel, params);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/sm12x/arch/dependent_launch.cuh"
 #include "kernels/sm12x/attention_chunk.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
 namespace {
@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   __shared__ __align__(128) ChunkShared shared;
   const SparseAttentionParams& p = args.p;
   const int t = static_cast<int>(blockIdx.z);
-  AllowSecondary();
   const int first_head = static_cast<int>(blockIdx.y) * kHeadTile;
-  if (args.step.sequence_of[t] < 0) return;
+  // What no kernel writes may be read ahead of the predecessors' end.
   const VisibleRows visible(args, t);
+  BeginAfterPredecessors();
   const int slice = static_cast<int>(threadIdx.x) / 32;
   SliceRows& rows = shared.rows[slice];
   for (int chunk = static_cast<int>(blockIdx.x); chunk < visible.chunks();
@@ -120,9 +120,10 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   QueryShared& shared = *reinterpret_cast<QueryShared*>(dynamic_memory);
   const SparseAttentionParams& p = args.p;
   const int t = static_cast<int>(blockIdx.y);
-  if (args.step.sequence_of[t] < 0) return;
   const VisibleRows visible(args, t);
+  BeginAfterPredecessors();
   const int chunks = visible.chunks();
+  if (chunks == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int slice = warp % kSlices, tile = warp / kSlices;
   const int first_head = (static_cast<int>(blockIdx.x) * kTiles + tile) * kHeadTile;
@@ -243,11 +244,10 @@ __global__ void __launch_bounds__(kCombineThreads)
   __shared__ float2 factors[kBatch];
   const SparseAttentionParams& p = args.p;
   const int64_t t = blockIdx.y, head = blockIdx.x;
-  const bool padding = args.step.sequence_of[t] < 0;
-  const int chunks = padding ? 0 : VisibleRows(args, t).chunks();
+  const int chunks = VisibleRows(args, t).chunks();
   const float sink = p.sink[head];
-  WaitForPrimary();
-  if (padding) return;
+  BeginAfterPredecessors();
+  if (chunks == 0) return;
   const int64_t first = t * args.partials.chunks * p.heads + head;
   const auto* sums = reinterpret_cast<const float4*>(args.partials.o) + threadIdx.x;
   Running running;
@@ -340,10 +340,7 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
     const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles),
                     static_cast<unsigned>(rows));
     const auto kernel = packed ? attend_query_kernel<true> : attend_query_kernel<false>;
-    // More than the 48 KB that a kernel has without asking.
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(sizeof(QueryShared)));
-    kernel<<<grid, kTiles * kTileThreads, sizeof(QueryShared), stream>>>(args);
+    LaunchOverlapped(stream, grid, kTiles * kTileThreads, sizeof(QueryShared), kernel, args);
     return;
   }
   const int64_t partials = rows * chunks * params.heads;
@@ -355,9 +352,9 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(tiles),
                   static_cast<unsigned>(rows));
   const auto kernel = packed ? attend_chunks_kernel<true> : attend_chunks_kernel<false>;
-  kernel<<<grid, kTileThreads, 0, stream>>>(args);
+  LaunchOverlapped(stream, grid, kTileThreads, 0, kernel, args);
   const dim3 combine_grid(static_cast<unsigned>(params.heads), static_cast<unsigned>(rows));
-  LaunchSecondary(combine_chunks_kernel, combine_grid, kCombineThreads, stream, args);
+  LaunchOverlapped(stream, combine_grid, kCombineThreads, 0, combine_chunks_kernel, args);
 }
 
 }  // namespace
