@@ -110,8 +110,11 @@ class Input {
     return kFractions[which % std::size(kFractions)];
   }
 
+  // Never more than the struct that is there, unless it is too much for any.
   uint32_t StructSize(size_t size) {
-    return Rarely() ? static_cast<uint32_t>(Number()) : static_cast<uint32_t>(size);
+    if (!Rarely()) return static_cast<uint32_t>(size);
+    const auto given = static_cast<uint32_t>(Number());
+    return given > 4096 ? given : std::min(given, static_cast<uint32_t>(size));
   }
 
   std::string Text() {
