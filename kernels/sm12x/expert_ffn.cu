@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// expert_ffn: y = sum of the row's K routed MXFP4 experts, in their order, and the shared FP8
-// expert; an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight). Contract:
-// kernels/op/moe.h; x quantised rows, weights packed (packed_layout.h). An expert outside [0, E) is
-// none: a row that is padding may have such. Roofline: each distinct expert's 3 D I (1/2 + 1/32)
-// bytes, the shared expert's 3 D I, and 6 D I (K + 1) flops a row: bound by memory up to hundreds
-// of rows. Plan: inner_product.cuh's. Up to 48 rows a block takes an expert's tile of w1 and w3
-// (then of w2) and holds it while all the expert's rows pass; up to 8 rows each block finds its
-// rows itself. More rows are grouped by expert, 64 to a block. The hidden values go through memory
-// as bf16 and are quantised where they are read (few rows) or by a kernel of their own; outputs of
-// experts go through memory as the bf16 numbers that they are rounded to, and are summed last. Edge
-// cases: experts without rows are not read; a row may name an expert twice.
+// expert_ffn: y = sum of the row's K routed MXFP4 experts, in their order, and the shared FP8 one;
+//   an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
+// Contract: kernels/op/moe.h; x quantised rows, weights packed (packed_layout.h); D and I up to
+//   16384. An expert outside [0, E) is none: a row that is padding may have such.
+// Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes, the shared expert's 3 D I, and
+//   6 D I (K + 1) flops a row: bound by memory up to hundreds of rows.
+// Plan: inner_product.cuh's. Experts with up to 16 rows stream their tiles of w1 and w3, then of
+//   w2, past eight rows at a time; up to 8 rows of the call each block finds its rows itself,
+//   beyond they are grouped by expert first. Experts with more rows take 128 to a block. Hidden
+//   values go through memory as bf16 and are quantised where they are read (few rows) or by a
+//   kernel of their own; outputs of experts go through memory as the bf16 numbers that they are
+//   rounded to, and are summed last.
+// Edge cases: experts without rows are not read; a row may name an expert twice.
 #include "kernels/sm12x/expert_ffn.cuh"
 
 #include <algorithm>
@@ -25,16 +27,26 @@ namespace {
 using namespace sm12x;
 
 constexpr int kUngroupedRows = 8;
-constexpr int kSplitExpertRows = 48;
-static_assert(kSplitExpertRows <= kGroupRows);
+constexpr int kSmallRows = 16;  // of an expert whose weights stream past its rows
+static_assert(kSmallRows <= kListedPairs && kUngroupedRows <= kSmallRows);
+
+constexpr int64_t kMaxExperts = 8192;
+
+int32_t SmallRows(const ExpertFfnParams& p);
 
 // Parts of the workspace, each at a multiple of 64 bytes.
 struct Plan {
-  explicit Plan(const ExpertFfnParams& p, std::byte* base)
-      : pairs(int64_t{p.rows} * p.experts_per_token), slots(pairs + p.rows) {
-    work.groups.count = Take<int32_t>(base, 1);
+  Plan(const ExpertFfnParams& p, std::byte* base)
+      : pairs(int64_t{p.rows} * p.experts_per_token),
+        slots(pairs + p.rows),
+        small_rows(SmallRows(p)),
+        small_groups(small_rows > 0 ? MaxSmallGroups(pairs, p.expert_count) : 0),
+        large_groups(pairs > small_rows ? MaxLargeGroups(pairs, p.expert_count, small_rows) : 0) {
+    work.groups.small_rows = small_rows;
+    work.groups.counts = Take<int32_t>(base, 2);
     work.groups.pair_of = Take<int32_t>(base, pairs);
-    work.groups.groups = Take<RowGroup>(base, MaxRowGroups(pairs, p.expert_count));
+    work.groups.small = Take<RowGroup>(base, small_groups);
+    work.groups.large = Take<RowGroup>(base, large_groups);
     work.hidden = Take<uint16_t>(base, slots * p.inter);
     work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
     work.outputs = Take<uint16_t>(base, slots * p.hidden);
@@ -46,16 +58,20 @@ struct Plan {
     return at;
   }
   int64_t pairs, slots;
+  int32_t small_rows;
+  int64_t small_groups, large_groups;  // at most
   int64_t bytes = 0;
   FfnWorkspace work{};
 };
 
 absl::Status Supports(const ExpertFfnParams& p) {
-  if (!TiledFits<Fp8Chains>(std::max(p.hidden, p.inter))) {
+  if (!ExpertShape<true>::Fits(std::max(p.hidden, p.inter)) ||
+      !ExpertShape<false>::Fits(std::max(p.hidden, p.inter))) {
     return Unsupported("hidden ", p.hidden, ", inter ", p.inter, ": too large");
   }
-  return p.expert_count <= 8192 ? absl::OkStatus()
-                                : Unsupported(p.expert_count, " experts, at most 8192");
+  return p.expert_count <= kMaxExperts
+             ? absl::OkStatus()
+             : Unsupported(p.expert_count, " experts, at most ", kMaxExperts);
 }
 
 int64_t Workspace(const ExpertFfnParams& p, int) { return Plan(p, nullptr).bytes; }
@@ -66,10 +82,12 @@ int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
   return plan.shared_bytes<Fp8Chains, 1>() + kSplitRows * StagedRowBytes(inter);
 }
 
-bool SplitFitsBoth(const ExpertFfnParams& p) {
-  // Beside the list of pairs.
-  return SplitPlanOf(p.hidden).shared_bytes<Fp8Chains, 2>() <= kDefaultSharedBytes - 4096 &&
-         DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kDefaultSharedBytes - 4096;
+// Rows up to which an expert is small: all are, where few rows are all there are.
+int32_t SmallRows(const ExpertFfnParams& p) {
+  const bool fits = SplitFits<Fp8Chains, 2>(p.hidden) &&
+                    DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
+  if (!fits) return 0;
+  return p.rows <= kSmallRows ? p.rows * p.experts_per_token : kSmallRows;
 }
 
 void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
@@ -89,43 +107,53 @@ void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspa
   launch(down, p.hidden, DownSharedBytes(down, p.inter), expert_down_split_kernel);
 }
 
-// Slots [first, first + count) are the launch's.
+// `weight_rows`: of a block.
 template <bool kShared>
 void LaunchTiled(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
-                 int64_t groups, int64_t first, int64_t count) {
-  using Chains = TiledChains<kShared>;
-  const auto blocks_y = static_cast<unsigned>(groups);
-  LaunchOverlapped(stream, dim3(Ceil(p.inter, kTiledWeightRows), blocks_y), kTiledThreads,
-                   TiledSharedBytes<Chains>(p.hidden), expert_up_tiled_kernel<kShared>, p, work);
-  LaunchQuantize(stream, work.hidden + first * p.inter, count, p.inter,
-                 work.quantised + first * QuantizedRowBytes(p.inter));
-  LaunchOverlapped(stream, dim3(Ceil(p.hidden, kTiledWeightRows), blocks_y), kTiledThreads,
-                   TiledSharedBytes<Chains>(p.inter), expert_down_tiled_kernel<kShared>, p, work);
+                 int64_t groups, int64_t width, int64_t weight_rows, int64_t k,
+                 void (*kernel)(ExpertFfnParams, FfnWorkspace)) {
+  using Shape = ExpertShape<kShared>;
+  LaunchOverlapped(stream, dim3(Ceil(width, weight_rows), static_cast<unsigned>(groups)),
+                   Shape::kThreads, Shape::SharedBytes(k), kernel, p, work);
+}
+template <bool kShared>
+void LaunchTiledUp(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
+                   int64_t groups) {
+  LaunchTiled<kShared>(stream, p, work, groups, p.inter, ExpertShape<kShared>::kWeightRows / 2,
+                       p.hidden, expert_up_tiled_kernel<kShared>);
+}
+template <bool kShared>
+void LaunchTiledDown(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
+                     int64_t groups) {
+  LaunchTiled<kShared>(stream, p, work, groups, p.hidden, ExpertShape<kShared>::kWeightRows,
+                       p.inter, expert_down_tiled_kernel<kShared>);
 }
 
 void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
   const Plan plan(p, context.workspace);
-  const bool split = p.rows <= kSplitExpertRows && SplitFitsBoth(p);
+  const FfnWorkspace& work = plan.work;
+  const bool split = plan.small_rows > 0;
   const bool grouped = !split || p.rows > kUngroupedRows || plan.pairs > kListedPairs;
   const bool shared_apart = !split || p.rows > kSplitSharedRows;
+  const int64_t shared_groups = shared_apart ? CeilDiv<int64_t>(p.rows, kGroupRows) : 0;
   if (grouped) {
     LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
                      p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
-                     p.experts, static_cast<int>(plan.pairs), p.expert_count, plan.work.groups);
+                     p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
   }
-  const int64_t groups = MaxRowGroups(plan.pairs, p.expert_count);
-  if (shared_apart) {
-    LaunchTiled<true>(stream, p, plan.work, CeilDiv<int64_t>(p.rows, kTiledRows), plan.pairs,
-                      p.rows);
-  }
+  if (shared_groups > 0) LaunchTiledUp<true>(stream, p, work, shared_groups);
+  if (plan.large_groups > 0) LaunchTiledUp<false>(stream, p, work, plan.large_groups);
   if (split) {
-    LaunchSplit(stream, p, plan.work, grouped ? groups : plan.pairs, grouped, !shared_apart);
-  } else {
-    LaunchTiled<false>(stream, p, plan.work, groups, 0, plan.pairs);
+    LaunchSplit(stream, p, work, grouped ? plan.small_groups : plan.pairs, grouped, !shared_apart);
   }
+  if (shared_groups > 0 || plan.large_groups > 0) {
+    LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);
+  }
+  if (shared_groups > 0) LaunchTiledDown<true>(stream, p, work, shared_groups);
+  if (plan.large_groups > 0) LaunchTiledDown<false>(stream, p, work, plan.large_groups);
   LaunchOverlapped(stream, dim3(Ceil(p.hidden, kSumThreads * 8), static_cast<unsigned>(p.rows)),
-                   kSumThreads, 0, sum_experts_kernel, p, plan.work);
+                   kSumThreads, 0, sum_experts_kernel, p, work);
 }
 
 }  // namespace

@@ -75,8 +75,8 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
   if (job < 0) return {-1, p.rows, list, 0};
   if (int64_t{blockIdx.x} * steps * plan.tiles() >= tiles) return {0, 0, list, 0};
   if (grouped) {
-    if (job >= *work.groups.count) return {0, 0, list, 0};
-    const RowGroup group = work.groups.groups[job];
+    if (job >= work.groups.counts[0]) return {0, 0, list, 0};
+    const RowGroup group = work.groups.small[job];
     for (int i = threadIdx.x; i < group.count; i += kSplitThreads) {
       list[i] = work.groups.pair_of[group.first + i];
     }
@@ -235,46 +235,54 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
 
 // ---- many rows ----
 
-// The rows of the block's group, or of its 64 of the shared expert's.
+// The rows of the block's large group, or its kGroupRows of the shared expert's.
 template <bool kShared>
 __device__ __forceinline__ FfnRows TiledJob(const ExpertFfnParams& p, const FfnWorkspace& work,
                                             int32_t* list) {
   if constexpr (kShared) {
-    const int first = static_cast<int>(blockIdx.y) * kTiledRows;
-    return {-1, min(p.rows - first, kTiledRows), list, first};
+    const int first = static_cast<int>(blockIdx.y) * kGroupRows;
+    return {-1, min(p.rows - first, kGroupRows), list, first};
   } else {
-    if (static_cast<int>(blockIdx.y) >= *work.groups.count) return {0, 0, list, 0};
-    const RowGroup group = work.groups.groups[blockIdx.y];
-    if (threadIdx.x < group.count)
+    if (static_cast<int>(blockIdx.y) >= work.groups.counts[1]) return {0, 0, list, 0};
+    const RowGroup group = work.groups.large[blockIdx.y];
+    if (threadIdx.x < group.count) {
       list[threadIdx.x] = work.groups.pair_of[group.first + threadIdx.x];
+    }
     __syncthreads();
     return {group.expert, group.count, list, 0};
   }
 }
-static_assert(kGroupRows == kTiledRows);
 
 template <bool kShared>
 using TiledChains = std::conditional_t<kShared, Fp8Chains, Fp4Chains>;
-
 template <bool kShared>
-__global__ void __launch_bounds__(kTiledThreads, 1)
+using ExpertShape = TiledShape<TiledChains<kShared>>;
+static_assert(ExpertShape<false>::kRows == kGroupRows && ExpertShape<true>::kRows == kGroupRows);
+
+// The first half of the warps along tiles takes tiles of w1, the second the same of w3.
+template <bool kShared>
+__global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
     expert_up_tiled_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work) {
+  using Chains = TiledChains<kShared>;
+  constexpr int kWarpsM = ExpertShape<kShared>::kWarpsM, kHalf = kWarpsM / 2;
   extern __shared__ __align__(16) std::byte shared[];
-  __shared__ int32_t list[kTiledRows];
+  __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
   const FfnRows rows = TiledJob<kShared>(p, work, list);
   if (rows.count == 0) return;
-  const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
-  const int lane = threadIdx.x % 32;
+  const int64_t tiles = p.inter / kTileRows, first_tile = int64_t{blockIdx.x} * kHalf;
+  const int64_t tile = first_tile + threadIdx.x / 32 % kHalf;
   const auto run = [&](const auto& w1, const auto& w3) {
-    using Chains = TiledChains<kShared>;
-    TiledProducts<Chains, 2>(
-        {typename Chains::Cursor(w1, tile, lane), typename Chains::Cursor(w3, tile, lane)},
-        static_cast<int>(p.hidden / kChain), tile * kTileRows < p.inter, rows.count, p.hidden,
-        shared, [&](int row) { return InputRow(p, rows.Row(p, row)); },
-        [&](int row, int tile_row, const float(&value)[2]) {
-          StoreHidden(p, work, rows, row, tile * kTileRows + tile_row, value[0], value[1]);
+    TiledProducts<Chains, true>(
+        static_cast<int>(p.hidden / kChain), tile < tiles, rows.count, p.hidden, shared,
+        [&](int warp, int lane) {
+          return typename Chains::Cursor(warp < kHalf ? w1 : w3,
+                                         min(first_tile + warp % kHalf, tiles - 1), lane);
+        },
+        [&](int row) { return InputRow(p, rows.Row(p, row)); },
+        [&](int row, int tile_row, float gate, float up) {
+          StoreHidden(p, work, rows, row, tile * kTileRows + tile_row, gate, up);
         });
   };
   if constexpr (kShared) {
@@ -286,27 +294,31 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
 }
 
 template <bool kShared>
-__global__ void __launch_bounds__(kTiledThreads, 1)
+__global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
     expert_down_tiled_kernel(const __grid_constant__ ExpertFfnParams p,
                              const __grid_constant__ FfnWorkspace work) {
+  using Chains = TiledChains<kShared>;
+  constexpr int kWarpsM = ExpertShape<kShared>::kWarpsM;
   extern __shared__ __align__(16) std::byte shared[];
-  __shared__ int32_t list[kTiledRows];
+  __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
   const FfnRows rows = TiledJob<kShared>(p, work, list);
   if (rows.count == 0) return;
-  const int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
+  const int64_t tiles = p.hidden / kTileRows, first_tile = int64_t{blockIdx.x} * kWarpsM;
+  const int64_t tile = first_tile + threadIdx.x / 32 % kWarpsM;
   const auto run = [&](const auto& w2) {
-    using Chains = TiledChains<kShared>;
-    TiledProducts<Chains, 1>(
-        {typename Chains::Cursor(w2, tile, threadIdx.x % 32)}, static_cast<int>(p.inter / kChain),
-        tile * kTileRows < p.hidden, rows.count, p.inter, shared,
+    TiledProducts<Chains, false>(
+        static_cast<int>(p.inter / kChain), tile < tiles, rows.count, p.inter, shared,
+        [&](int warp, int lane) {
+          return typename Chains::Cursor(w2, min(first_tile + warp, tiles - 1), lane);
+        },
         [&](int row) {
           return reinterpret_cast<const std::byte*>(work.quantised) +
                  rows.Slot(p, row) * QuantizedRowBytes(p.inter);
         },
-        [&](int row, int tile_row, const float(&value)[1]) {
+        [&](int row, int tile_row, float value, float) {
           StoreBf16(work.outputs + rows.Slot(p, row) * p.hidden + tile * kTileRows + tile_row,
-                    value[0]);
+                    value);
         });
   };
   if constexpr (kShared) {

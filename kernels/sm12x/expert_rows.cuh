@@ -10,21 +10,28 @@
 namespace dsv4::sm12x {
 
 inline constexpr int kGroupThreads = 256;
-inline constexpr int kGroupRows = 64;  // pairs of one RowGroup at most
+inline constexpr int kGroupRows = 128;  // pairs of one RowGroup at most
 
 // Pairs [first, first + count) of the sorted list, all of one expert.
 struct RowGroup {
   int32_t expert, first, count;
 };
 
-// The groups of all pairs of a launch, in device memory.
+// The groups of all pairs of a launch, in device memory: those of experts with at most `small_rows`
+// pairs apart from the others.
 struct RowGroups {
-  int32_t* count;    // groups
+  int32_t small_rows;
+  int32_t* counts;   // [2]: small and large groups
   int32_t* pair_of;  // [pairs]: pairs sorted by expert
-  RowGroup* groups;  // [MaxRowGroups]
+  RowGroup* small;   // [MaxSmallGroups]
+  RowGroup* large;   // [MaxLargeGroups]
 };
-constexpr int64_t MaxRowGroups(int64_t pairs, int64_t expert_count) {
+constexpr int64_t MaxSmallGroups(int64_t pairs, int64_t expert_count) {
   return pairs / kGroupRows + (pairs < expert_count ? pairs : expert_count);
+}
+constexpr int64_t MaxLargeGroups(int64_t pairs, int64_t expert_count, int64_t small_rows) {
+  const int64_t experts = pairs / (small_rows + 1);
+  return pairs / kGroupRows + (experts < expert_count ? experts : expert_count);
 }
 
 // Places the pairs of one expert for which `matches(pair)` holds: list[0 ..) in ascending order,
@@ -64,37 +71,35 @@ __device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t*
 static __global__ void __launch_bounds__(kGroupThreads)
     group_rows_kernel(const int32_t* experts, int pair_count, int expert_count, RowGroups out) {
   extern __shared__ int32_t histogram[];  // [expert_count]
-  __shared__ int32_t begin, group_begin, group_total, counts[kGroupThreads / 32];
+  __shared__ int32_t begin, before[2], total[2], counts[kGroupThreads / 32];
   BeginAfterPredecessors();
   const int me = static_cast<int>(blockIdx.x);
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) histogram[e] = 0;
-  if (threadIdx.x == 0) begin = group_begin = group_total = 0;
+  if (threadIdx.x == 0) begin = before[0] = before[1] = total[0] = total[1] = 0;
   __syncthreads();
   for (int pair = threadIdx.x; pair < pair_count; pair += kGroupThreads) {
     const int32_t e = experts[pair];
     if (e >= 0 && e < expert_count) atomicAdd(&histogram[e], 1);
   }
   __syncthreads();
-  int32_t pairs_before = 0, groups_before = 0, groups = 0;
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) {
-    const int32_t count = histogram[e], e_groups = (count + kGroupRows - 1) / kGroupRows;
+    const int32_t count = histogram[e], kind = count > out.small_rows;
+    const int32_t groups = (count + kGroupRows - 1) / kGroupRows;
     if (e < me) {
-      pairs_before += count;
-      groups_before += e_groups;
+      atomicAdd(&begin, count);
+      atomicAdd(&before[kind], groups);
     }
-    groups += e_groups;
+    atomicAdd(&total[kind], groups);
   }
-  atomicAdd(&begin, pairs_before);
-  atomicAdd(&group_begin, groups_before);
-  atomicAdd(&group_total, groups);
   __syncthreads();
-  if (me == 0 && threadIdx.x == 0) *out.count = group_total;
+  if (me == 0 && threadIdx.x < 2) out.counts[threadIdx.x] = total[threadIdx.x];
   if (histogram[me] == 0) return;
   const int count = ListPairs(pair_count, out.pair_of + begin, counts,
                               [&](int pair) { return experts[pair] == me; });
+  const int kind = count > out.small_rows;
+  RowGroup* const groups = (kind == 0 ? out.small : out.large) + before[kind];
   for (int i = threadIdx.x; i * kGroupRows < count; i += kGroupThreads) {
-    out.groups[group_begin + i] = {me, begin + i * kGroupRows,
-                                   min(count - i * kGroupRows, kGroupRows)};
+    groups[i] = {me, begin + i * kGroupRows, min(count - i * kGroupRows, kGroupRows)};
   }
 }
 

@@ -24,12 +24,6 @@
 
 namespace dsv4::sm12x {
 
-// 16 bytes of a weight that this launch reads kOnce, or several blocks soon after each other.
-template <bool kOnce>
-__device__ __forceinline__ uint4 LoadWeight(const void* from) {
-  return kOnce ? LoadOnce(from) : LoadAgain(from);
-}
-
 // How a weight format is read: its packed chains, the operand that MMAs want, and the activations
 // it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain.
 struct Fp8Chains {
@@ -50,13 +44,13 @@ struct Fp8Chains {
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k + lane * 16),
           scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kChain)) {}
-    template <bool kOnce>
+    __device__ __forceinline__ uint32_t Scale(int chain) const { return __ldg(scale + chain); }
     __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadWeight<kOnce>(data + int64_t{chain} * kFp8ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp8ChainBytes + i * 512);
       }
-      raw->scale = __ldg(scale + chain);
+      raw->scale = Scale(chain);
     }
   };
 };
@@ -80,13 +74,15 @@ struct Fp4Chains {
         : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
           scale(reinterpret_cast<const uint32_t*>(w.scale) + tile * kTileRows * (w.k / kChain) +
                 Fp4ScaleRow(lane)) {}
-    template <bool kOnce>
+    __device__ __forceinline__ uint32_t Scale(int chain) const {
+      return __ldg(scale + chain * kTileRows);
+    }
     __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadWeight<kOnce>(data + int64_t{chain} * kFp4ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp4ChainBytes + i * 512);
       }
-      raw->scale = __ldg(scale + chain * kTileRows);
+      raw->scale = Scale(chain);
     }
   };
 };
@@ -97,17 +93,21 @@ struct Bf16Chains {
   using Sum = TwoFloat;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 8, kBWords = 16, kChainBytes = 256;
-  using Raw = Bf16Operand;
+  struct Raw {
+    uint4 data[kVectors];
+    uint32_t scale;  // none
+    __device__ __forceinline__ Operand Widened() const { return {data}; }
+  };
   struct Cursor {
     const std::byte* data;
     Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(reinterpret_cast<const std::byte*>(w.data + tile * kTileRows * w.k) + lane * 16) {}
-    template <bool kOnce>
+    __device__ __forceinline__ uint32_t Scale(int) const { return 0; }
     __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->a[i] = LoadWeight<kOnce>(data + int64_t{chain} * kBf16ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{chain} * kBf16ChainBytes + i * 512);
       }
     }
   };
@@ -125,12 +125,6 @@ struct Fp8WidenedChains {
   };
   using Cursor = Fp8Chains::Cursor;
 };
-
-template <class Raw>
-__device__ __forceinline__ auto WidenedOf(const Raw& raw) {
-  return raw.Widened();
-}
-__device__ __forceinline__ const Bf16Operand& WidenedOf(const Bf16Operand& raw) { return raw; }
 
 // The fragments of one lane from chain `chain` of its activation row. Lanes 0 .. 3 of a row read
 // 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
@@ -210,11 +204,11 @@ __device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const Spli
   return static_cast<int>(min((tiles - 1 - tile) / plan.tiles() + 1, int64_t{steps}));
 }
 
-// The shared-memory limit of a block that asks for no more than the default.
-inline constexpr int64_t kDefaultSharedBytes = 48 * 1024;
+// Shared memory of a block of SM12x.
+inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
 template <class Chains, int kMatrices>
 constexpr bool SplitFits(int64_t k) {
-  return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kDefaultSharedBytes - 4096;
+  return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kMaxSharedBytes - 4096;
 }
 
 __device__ __forceinline__ void StoreProduct(float value, float* to) { *to = value; }
@@ -248,7 +242,7 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
     for (int i = 0; i < kHeld; ++i) {
       if (first + i >= end) break;
 #pragma unroll
-      for (int m = 0; m < kMatrices; ++m) ahead[m].template Load<true>(first + i, &held[i][m]);
+      for (int m = 0; m < kMatrices; ++m) ahead[m].Load(first + i, &held[i][m]);
     }
   }
 #pragma unroll 1
@@ -286,7 +280,7 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
 #pragma unroll
             for (int m = 0; m < kMatrices; ++m) {
               typename Chains::Sum sum[4];
-              Product<Chains>(WidenedOf(held[i][m]), b, scale, sum);
+              Product<Chains>(held[i][m].Widened(), b, scale, sum);
               float* to = products + (chain * kMatrices + m) * kProductFloats<Chains> +
                           2 * t * kProductStride + g;
               StoreProduct(sum[0], to);
@@ -298,7 +292,7 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
           if (load && next + i < end) {
 #pragma unroll
             for (int m = 0; m < kMatrices; ++m) {
-              ahead[m].template Load<true>(next + i, &held[i][m]);
+              ahead[m].Load(next + i, &held[i][m]);
             }
           }
         }
@@ -331,57 +325,83 @@ __device__ __forceinline__ float SplitSum(const float* products, int chains, int
 // ---- many rows ----
 
 // A block's shape: kWarpsM warps along the weight's tiles, kWarpsN along rows of activations, each
-// with kCols eights of them.
-inline constexpr int kTiledWarpsM = 4, kTiledWarpsN = 2, kTiledCols = 4;
-inline constexpr int kTiledThreads = kTiledWarpsM * kTiledWarpsN * 32;
-inline constexpr int kTiledRows = kTiledWarpsN * kTiledCols * 8;   // 64
-inline constexpr int kTiledWeightRows = kTiledWarpsM * kTileRows;  // 64
-
+// with kCols eights of them; stages of one chain of both in shared memory, as many as fit.
 template <class Chains>
-struct TiledStages {
+struct TiledShape {
+  static constexpr int kWarpsM = 4, kWarpsN = Chains::kQuantised ? 4 : 2, kCols = 4;
+  static constexpr int kThreads = kWarpsM * kWarpsN * 32;
+  static constexpr int kRows = kWarpsN * kCols * 8;
+  static constexpr int kWeightRows = kWarpsM * kTileRows;
   // A row's chain and padding that spreads the lanes' 16-byte reads over all banks.
   static constexpr int kRowBytes = Chains::kChainBytes + (Chains::kQuantised ? 16 : 64);
-  static constexpr int kBytes = kTiledRows * kRowBytes;
-  static constexpr int kCount = Chains::kQuantised ? 3 : 2;
+  static constexpr int kTileBytes = Chains::kVectors * 512;
+  static constexpr int kActBytes = kRows * kRowBytes;
+  static constexpr int kStageBytes = kActBytes + kWarpsM * kTileBytes;
+  static constexpr int kStages = kStageBytes * 4 <= 90 * 1024   ? 4
+                                 : kStageBytes * 3 <= 90 * 1024 ? 3
+                                                                : 2;
+  // Stages, then the activations' scales of all chains, [row][chain].
+  static constexpr int64_t SharedBytes(int64_t k) {
+    return kStageBytes * kStages + (Chains::kQuantised ? (k / kChain + 3) / 4 * 4 * kRows : 0);
+  }
+  static constexpr bool Fits(int64_t k) { return SharedBytes(k) <= kMaxSharedBytes - 1024; }
 };
-// Stages, then the scales of all chains, [row][chain].
-template <class Chains>
-constexpr int64_t TiledSharedBytes(int64_t k) {
-  using Stages = TiledStages<Chains>;
-  return Stages::kBytes * Stages::kCount +
-         (Chains::kQuantised ? (k / kChain + 3) / 4 * 4 * kTiledRows : 0);
-}
-template <class Chains>
-constexpr bool TiledFits(int64_t k) {
-  return TiledSharedBytes<Chains>(k) <= kDefaultSharedBytes - 1024;
-}
 
-// The sums of a tile, `w`, of `chains` chains of each of kMatrices weights with kTiledRows rows,
-// `count` of which are live. A block calls it with all kTiledThreads. `row_of` as for
-// SplitProducts; called with rows below `count` only. Calls store(row, tile_row, sums) for each
-// output of live warps and rows, `sums` an array with a value of each matrix. `shared` has
-// TiledSharedBytes at a 16-byte boundary.
-template <class Chains, int kMatrices, class RowOf, class Store>
-__device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)[kMatrices],
-                                              int chains, bool live, int count, int64_t scale_bytes,
-                                              std::byte* shared, RowOf&& row_of, Store&& store) {
-  using Stages = TiledStages<Chains>;
-  constexpr int kStages = Stages::kCount;
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int first_col = threadIdx.x / 32 / kTiledWarpsM * (kTiledCols * 8);
+// The sums of kWarpsM tiles of `chains` chains with kRows rows, `count` of which are live. A block
+// of Shape::kThreads calls it. `cursor_of(warp, lane)` is a lane's into the tile of warp `warp` of
+// kWarpsM, or into any tile where that one is not there; `live`: whether this warp's is. `row_of`
+// as for SplitProducts; called with rows below `count` only. Calls store(row, tile_row, sum, other)
+// for each output of live warps and rows; kPaired: of the first half of kWarpsM alone, with `other`
+// the sum of the same output of the tile of warp + kWarpsM / 2. `shared` has Shape::SharedBytes at
+// a 16-byte boundary.
+template <class Chains, bool kPaired, class CursorOf, class RowOf, class Store>
+__device__ __forceinline__ void TiledProducts(int chains, bool live, int count, int64_t scale_bytes,
+                                              std::byte* shared, CursorOf&& cursor_of,
+                                              RowOf&& row_of, Store&& store) {
+  using Shape = TiledShape<Chains>;
+  constexpr int kStages = Shape::kStages, kCols = Shape::kCols;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp_m = warp % Shape::kWarpsM, first_col = warp / Shape::kWarpsM * (kCols * 8);
   const int scale_stride = (chains + 3) / 4 * 4;
-  uint8_t* scales = reinterpret_cast<uint8_t*>(shared + kStages * Stages::kBytes);
+  uint8_t* scales = reinterpret_cast<uint8_t*>(shared + kStages * Shape::kStageBytes);
 
-  const auto stage = [&](int chain) {
-    constexpr int kPieces = Chains::kChainBytes / 16;
-    if (chain < chains) {
-      std::byte* to = shared + chain % kStages * Stages::kBytes;
+  // What this thread copies of each stage: pieces of 16 bytes.
+  constexpr int kRowPieces = Chains::kChainBytes / 16;
+  constexpr int kActPieces = Shape::kRows * kRowPieces / Shape::kThreads;
+  constexpr int kAllWeightPieces = Shape::kWarpsM * Shape::kTileBytes / 16;
+  constexpr int kWeightPieces = (kAllWeightPieces + Shape::kThreads - 1) / Shape::kThreads;
+  const std::byte* act_from[kActPieces];
+  const std::byte* weight_from[kWeightPieces];
 #pragma unroll
-      for (int i = threadIdx.x; i < kTiledRows * kPieces; i += kTiledThreads) {
-        const int row = i / kPieces, piece = i % kPieces;
-        CopyAsync16(
-            to + row * Stages::kRowBytes + piece * 16,
-            row_of(min(row, count - 1)) + int64_t{chain} * Chains::kChainBytes + piece * 16);
+  for (int i = 0; i < kActPieces; ++i) {
+    const int piece = i * Shape::kThreads + threadIdx.x;
+    act_from[i] = row_of(min(piece / kRowPieces, count - 1)) + piece % kRowPieces * 16;
+  }
+#pragma unroll
+  for (int i = 0; i < kWeightPieces; ++i) {
+    const int piece = i * Shape::kThreads + threadIdx.x;
+    const int tile = piece / (Chains::kVectors * 32), vector = piece / 32 % Chains::kVectors;
+    if (piece < kAllWeightPieces) {
+      weight_from[i] =
+          reinterpret_cast<const std::byte*>(cursor_of(tile, lane).data) + vector * 512;
+    }
+  }
+  const auto stage = [&](int chain) {
+    if (chain < chains) {
+      std::byte* to = shared + chain % kStages * Shape::kStageBytes;
+#pragma unroll
+      for (int i = 0; i < kActPieces; ++i) {
+        const int piece = i * Shape::kThreads + threadIdx.x;
+        CopyAsync16(to + piece / kRowPieces * Shape::kRowBytes + piece % kRowPieces * 16,
+                    act_from[i] + int64_t{chain} * Chains::kChainBytes);
+      }
+#pragma unroll
+      for (int i = 0; i < kWeightPieces; ++i) {
+        const int piece = i * Shape::kThreads + threadIdx.x;
+        if (piece < kAllWeightPieces) {
+          CopyAsync16(to + Shape::kActBytes + piece * 16,
+                      weight_from[i] + int64_t{chain} * Shape::kTileBytes);
+        }
       }
     }
     CommitCopies();
@@ -389,67 +409,73 @@ __device__ __forceinline__ void TiledProducts(const typename Chains::Cursor (&w)
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) stage(s);
   if constexpr (Chains::kQuantised) {
-    for (int i = threadIdx.x; i < kTiledRows * chains; i += kTiledThreads) {
+    for (int i = threadIdx.x; i < Shape::kRows * chains; i += Shape::kThreads) {
       const int row = i / chains, chain = i % chains;
       scales[row * scale_stride + chain] =
           *reinterpret_cast<const uint8_t*>(row_of(min(row, count - 1)) + scale_bytes + chain);
     }
   }
 
-  // Weights are requested kAhead chains before their use.
-  constexpr int kAhead = kMatrices * Chains::kVectors <= 4 ? 2 : 1;
-  TwoFloat sums[kMatrices][kTiledCols][4];
-  typename Chains::Raw ahead[kAhead][kMatrices];
-  const auto load = [&](int chain, typename Chains::Raw(&to)[kMatrices]) {
-    if (!live || chain >= chains) return;
+  const bool busy = live && first_col < count;
+  const typename Chains::Cursor cursor = cursor_of(warp_m, lane);
+  uint32_t weight_scale = cursor.Scale(0);  // of the next chain
+  TwoFloat sums[kCols][4];
+  for (int chain = 0; chain < chains; ++chain) {
+    WaitForCopies<kStages - 2>();
+    __syncthreads();
+    stage(chain + kStages - 1);
+    if (!busy) continue;
+    const std::byte* acts = shared + chain % kStages * Shape::kStageBytes;
+    const std::byte* tile = acts + Shape::kActBytes + warp_m * Shape::kTileBytes + lane * 16;
+    typename Chains::Raw raw;
 #pragma unroll
-    for (int m = 0; m < kMatrices; ++m) w[m].template Load<false>(chain, &to[m]);
-  };
+    for (int v = 0; v < Chains::kVectors; ++v) {
+      raw.data[v] = *reinterpret_cast<const uint4*>(tile + v * 512);
+    }
+    raw.scale = weight_scale;
+    if (chain + 1 < chains) weight_scale = cursor.Scale(chain + 1);
+    const auto operand = raw.Widened();
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(i, ahead[i]);
-  for (int group = 0; group < chains; group += kAhead) {
+    for (int c = 0; c < kCols; ++c) {
+      const int col = first_col + c * 8;
+      if (col >= count) break;
+      uint32_t b[Chains::kBWords];
+      LoadActs<Chains>(acts + (col + g) * Shape::kRowBytes, t, b);
+      uint32_t scale = 0;
+      if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
+      typename Chains::Sum sum[4];
+      Product<Chains>(operand, b, scale, sum);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int chain = group + i;
-      if (chain >= chains) break;
-      WaitForCopies<kStages - 2>();
-      __syncthreads();
-      stage(chain + kStages - 1);
-      if (!live) continue;
-      const std::byte* acts = shared + chain % kStages * Stages::kBytes;
-#pragma unroll
-      for (int m = 0; m < kMatrices; ++m) {
-        const auto operand = WidenedOf(ahead[i][m]);
-        if (chain + kAhead < chains) w[m].template Load<false>(chain + kAhead, &ahead[i][m]);
-#pragma unroll
-        for (int c = 0; c < kTiledCols; ++c) {
-          const int col = first_col + c * 8;
-          if (col >= count) break;
-          uint32_t b[Chains::kBWords];
-          LoadActs<Chains>(acts + (col + g) * Stages::kRowBytes, t, b);
-          uint32_t scale = 0;
-          if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
-          typename Chains::Sum sum[4];
-          Product<Chains>(operand, b, scale, sum);
-#pragma unroll
-          for (int v = 0; v < 4; ++v) sums[m][c][v].Add(sum[v]);
-        }
-      }
+      for (int v = 0; v < 4; ++v) sums[c][v].Add(sum[v]);
     }
   }
   WaitForCopies<0>();
-  if (!live) return;
+
+  // Sums of the second half of the tiles, [tile][row][tile row], where the stages were.
+  constexpr int kStride = kProductStride, kHalf = Shape::kWarpsM / 2;
+  float* others = reinterpret_cast<float*>(shared) + warp_m % kHalf * (Shape::kRows * kStride);
+  static_assert(!kPaired || kHalf * Shape::kRows * kStride * int{sizeof(float)} <=
+                                kStages * Shape::kStageBytes);
+  const bool second = warp_m >= kHalf;
+  if constexpr (kPaired) {
+    __syncthreads();
+    if (busy && second) {
 #pragma unroll
-  for (int c = 0; c < kTiledCols; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = first_col + c * 8 + 2 * t + i % 2;
-      if (row >= count) continue;
-      float values[kMatrices];
-#pragma unroll
-      for (int m = 0; m < kMatrices; ++m) values[m] = sums[m][c][i].Rounded();
-      store(row, g + i / 2 * 8, values);
+      for (int i = 0; i < kCols * 4; ++i) {
+        const int row = first_col + i / 4 * 8 + 2 * t + i % 2;
+        others[row * kStride + g + i / 2 % 2 * 8] = sums[i / 4][i % 4].Rounded();
+      }
     }
+    __syncthreads();
+    if (second) return;
+  }
+  if (!busy) return;
+#pragma unroll
+  for (int i = 0; i < kCols * 4; ++i) {
+    const int row = first_col + i / 4 * 8 + 2 * t + i % 2, tile_row = g + i / 2 % 2 * 8;
+    if (row >= count) continue;
+    store(row, tile_row, sums[i / 4][i % 4].Rounded(),
+          kPaired ? others[row * kStride + tile_row] : 0.0f);
   }
 }
 

@@ -103,23 +103,28 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
 }
 
 template <class Chains>
-__global__ void __launch_bounds__(kTiledThreads, 1)
+__global__ void __launch_bounds__(TiledShape<Chains>::kThreads, 1)
     linear_tiled_kernel(const __grid_constant__ LinearJob<Chains> job, int64_t tiles) {
+  using Shape = TiledShape<Chains>;
   extern __shared__ __align__(16) std::byte shared[];
   BeginAfterPredecessors();
-  const int64_t first_row = int64_t{blockIdx.y} * kTiledRows;
-  int64_t tile = int64_t{blockIdx.x} * kTiledWarpsM + threadIdx.x / 32 % kTiledWarpsM;
+  const int64_t first_row = int64_t{blockIdx.y} * Shape::kRows;
+  const int64_t first_tile = int64_t{blockIdx.x} * Shape::kWarpsM;
+  int64_t tile = first_tile + threadIdx.x / 32 % Shape::kWarpsM;
   const bool live = tile < tiles;
-  if (!live) tile = tiles - 1;
-  const std::byte* x = GroupOf(job, tile) + first_row * job.row_bytes;
+  const std::byte* x = GroupOf(job, first_tile) + first_row * job.row_bytes;
   const auto& part = PartOf(job, &tile);
-  const int count = static_cast<int>(min(job.rows - first_row, int64_t{kTiledRows}));
-  TiledProducts<Chains, 1>(
-      {typename Chains::Cursor(part.w, tile, threadIdx.x % 32)},
-      static_cast<int>(part.w.k / kChain), live, count, job.scale_bytes, shared,
+  TiledProducts<Chains, false>(
+      static_cast<int>(part.w.k / kChain), live,
+      static_cast<int>(min(job.rows - first_row, int64_t{Shape::kRows})), job.scale_bytes, shared,
+      [&](int warp, int lane) {
+        int64_t of = min(first_tile + warp, tiles - 1);
+        const auto& part_of = PartOf(job, &of);
+        return typename Chains::Cursor(part_of.w, of, lane);
+      },
       [&](int row) { return x + row * job.row_bytes; },
-      [&](int row, int tile_row, const float(&value)[1]) {
-        StoreOutput(part, first_row + row, tile * kTileRows + tile_row, value[0]);
+      [&](int row, int tile_row, float value, float) {
+        StoreOutput(part, first_row + row, tile * kTileRows + tile_row, value);
       });
 }
 
@@ -140,9 +145,10 @@ void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
                      steps);
     return;
   }
-  const dim3 blocks(static_cast<unsigned>((tiles + kTiledWarpsM - 1) / kTiledWarpsM),
-                    static_cast<unsigned>((job.rows + kTiledRows - 1) / kTiledRows));
-  LaunchOverlapped(stream, blocks, kTiledThreads, TiledSharedBytes<Chains>(k),
+  using Shape = TiledShape<Chains>;
+  const dim3 blocks(static_cast<unsigned>((tiles + Shape::kWarpsM - 1) / Shape::kWarpsM),
+                    static_cast<unsigned>((job.rows + Shape::kRows - 1) / Shape::kRows));
+  LaunchOverlapped(stream, blocks, Shape::kThreads, Shape::SharedBytes(k),
                    linear_tiled_kernel<Chains>, job, tiles);
 }
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear_fp8: y = x w^T of e4m3 weights with a scale for each 128 x 128 and quantised rows, up to
-// three weights in one launch. Contract: kernels/op/dense.h; x are quantised rows, weights packed
-// (packed_layout.h); k at most 32768. Roofline: n k (1 + 1 / 16384) bytes of weights a call and 2 n
-// k flops a row: bound by memory up to about a hundred rows. Plan: inner_product.h's: up to 16 rows
-// a tile of 16 weight rows is shared by the warps of a block along K, 64 KB of weights a block
-// under way at once; beyond, 64 x 64 outputs a block. Edge cases: n need not be a multiple of 16
-// (packed weights are padded with zeros); rows past the last repeat it and are not stored.
+//   three weights in one launch.
+// Contract: kernels/op/dense.h; x are quantised rows, weights packed (packed_layout.h); k at most
+//   16384.
+// Roofline: n k (1 + 1 / 16384) bytes of weights a call and 2 n k flops a row: bound by memory up
+// to
+//   about a hundred rows.
+// Plan: inner_product.cuh's: up to 32 rows the warps of a block share a tile of 16 weight rows
+// along
+//   K, 32 KB of weights a block under way at any time; beyond, 64 x 128 outputs a block.
+// Edge cases: n need not be a multiple of 16 (packed weights are padded with zeros); rows past the
+//   last repeat it and are not stored.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -17,8 +22,8 @@ namespace {
 using sm12x::Fp8Chains;
 
 absl::Status Supports(const LinearFp8Params& p) {
-  return sm12x::TiledFits<Fp8Chains>(p.k) ? absl::OkStatus()
-                                          : Unsupported("k ", p.k, " is too large");
+  return sm12x::TiledShape<Fp8Chains>::Fits(p.k) ? absl::OkStatus()
+                                                 : Unsupported("k ", p.k, " is too large");
 }
 
 void Launch(const LaunchContext& context, const LinearFp8Params& p) {

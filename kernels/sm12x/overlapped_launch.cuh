@@ -35,6 +35,11 @@ void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t sha
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
+  constexpr int64_t kDefaultSharedBytes = 48 * 1024;
+  if (shared_bytes > kDefaultSharedBytes) {
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes));
+  }
   // A failed launch stays with the stream's error state, as one by <<<>>> does.
   (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }

@@ -17,15 +17,6 @@ __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   return v;
 }
 
-// 16 bytes that other warps or blocks read, too.
-__device__ __forceinline__ uint4 LoadAgain(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
-
 // Copies 16 bytes of global memory to shared memory in the background, past L1.
 __device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(

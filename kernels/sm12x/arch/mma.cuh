@@ -211,6 +211,11 @@ __device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const uint32_t
 // The four steps of a chain of a bf16 weight tile, two half steps each.
 struct Bf16Operand {
   uint4 a[8];
+  Bf16Operand() = default;
+  __device__ __forceinline__ Bf16Operand(const uint4 (&vectors)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) a[i] = vectors[i];
+  }
 };
 
 // The upper four of the eight bits that two bf16 numbers have each, and the lower.
