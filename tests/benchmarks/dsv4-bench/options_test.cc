@@ -52,8 +52,8 @@ TEST_CASE("lists are values and ranges, and several lists are one") {
   REQUIRE(Parse({"--temp", "0,0.5"}).temperatures == std::vector<float>{0, 0.5f});
   REQUIRE(Parse({"--cache-format", "packed,bf16"}).cache_formats ==
           std::vector<dsv4_cache_format>{DSV4_CACHE_PACKED, DSV4_CACHE_BF16});
-  REQUIRE(Parse({"--backend", "cpu,reference"}).backends ==
-          std::vector<dsv4_backend>{DSV4_BACKEND_CPU, DSV4_BACKEND_REFERENCE});
+  REQUIRE(Parse({"--backend", "cpu,reference,cuda"}).backends ==
+          std::vector<dsv4_backend>{DSV4_BACKEND_CPU, DSV4_BACKEND_REFERENCE, DSV4_BACKEND_CUDA});
   REQUIRE(Parse({"--numerics", "exact"}).numerics ==
           std::vector<dsv4_numerics>{DSV4_NUMERICS_EXACT});
   REQUIRE(Parse({"-o", "jsonl"}).format == Format::kJsonLines);
@@ -95,7 +95,8 @@ TEST_CASE("what is wrong is named, with its value and what is expected") {
   REQUIRE(Refusal({"--draft", "8"}) == "--draft: \"8\" is not a whole number from 0 to 7");
   REQUIRE(Refusal({"--temp", "nan"}).find("--temp: \"nan\" is not a number") == 0);
   REQUIRE(Refusal({"-o", "xml"}) == "-o: \"xml\" is not md, csv, json or jsonl");
-  REQUIRE(Refusal({"--backend", "gpu"}).find("--backend: \"gpu\" is not auto, cpu") == 0);
+  REQUIRE(Refusal({"--backend", "gpu"}) ==
+          "--backend: \"gpu\" is not auto, cpu, cuda or reference");
   REQUIRE(Refusal({"--max-concurrency", "2"}) == "--max-concurrency needs --serve");
   REQUIRE(Refusal({"--serve", "-d", "4"}) ==
           "--serve takes lengths by -p and -n, and no -pg or -d");
