@@ -254,11 +254,7 @@ __device__ __forceinline__ void SplitChainProduct(const Bf16Operand& w, const ui
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (j == 0) {
-        sum[i] = {major[i], 0.0f};
-      } else {
-        sum[i].Add(major[i]);
-      }
+      sum[i] = {j == 0 ? major[i] : __fadd_rn(sum[i].hi, major[i]), 0.0f};
     }
   }
 #pragma unroll
