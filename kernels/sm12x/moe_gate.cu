@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; their
-// weights. Contract: kernels/op/moe.h; the gate packed (packed_layout.h). Roofline: 2 E D bytes of
-// weights a call: 2 MB at 256 x 4096, latency at few rows. Plan: the products as linear_bf16 in f32
-// to the workspace; then a warp a row, which keeps score + bias in shared memory and takes the
-// largest K times, each lane guarding the best of its own. Edge cases: equal sums go to the lowest
-// expert; a NaN counts as the smallest, so that the experts of any row, padding too, are experts.
-// Scores that become weights are computed in double.
+// moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
+// Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
+// Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
+// Plan: the products as linear_bf16 in f32 to the workspace; then a warp a row, which keeps
+//   score + bias in registers and takes the largest K times.
+// Edge cases: equal sums go to the lowest expert; a NaN counts as the smallest, so that the experts
+//   of any row, padding too, are experts. Scores that become weights are computed in double.
 #include "kernels/op/moe.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -15,7 +15,7 @@ namespace dsv4 {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
-constexpr int64_t kMaxExperts = 8192;
+constexpr int64_t kMaxExperts = 1024;
 
 __device__ __forceinline__ float Score(float x) {
   return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
@@ -25,33 +25,16 @@ __device__ __forceinline__ float AccurateScore(float logit) {
   return static_cast<float>(sqrt(fmax(x, 0.0) + log1p(exp(-fabs(x)))));
 }
 
-// The best of this lane's entries of `sums`; taken entries are NaN.
-struct Best {
-  float value;
-  int32_t expert;  // INT32_MAX: none
-};
-__device__ __forceinline__ Best BestOfLane(const float* sums, int32_t count) {
-  Best best = {-INFINITY, INT32_MAX};
-  for (int32_t e = static_cast<int32_t>(threadIdx.x); e < count; e += 32) {
-    const float value = sums[e];
-    if (value > best.value || (value == best.value && best.expert == INT32_MAX)) best = {value, e};
-  }
-  return best;
-}
-__device__ __forceinline__ Best BestOfWarp(Best best) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const float value = __shfl_xor_sync(kAllLanes, best.value, offset);
-    const int32_t expert = __shfl_xor_sync(kAllLanes, best.expert, offset);
-    if (value > best.value || (value == best.value && expert < best.expert)) best = {value, expert};
-  }
-  return best;
+// Ordered as the floats are, and above 0; a NaN as -inf.
+__device__ __forceinline__ uint32_t OrderedKey(float value) {
+  const uint32_t bits = __float_as_uint(isnan(value) ? -INFINITY : value);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// One warp a row.
+// One warp a row; lane l takes experts l + 32 i, i < kPerLane.
+template <int kPerLane>
 __global__ void __launch_bounds__(32)
     select_experts_kernel(const __grid_constant__ MoeGateParams p, const float* all_logits) {
-  extern __shared__ float sums[];
   sm12x::BeginAfterPredecessors();
   const int64_t row = blockIdx.x;
   const int32_t experts = static_cast<int32_t>(p.gate.n), k = p.experts_per_token;
@@ -61,17 +44,28 @@ __global__ void __launch_bounds__(32)
   if (p.tid2eid != nullptr) {
     if (lane < k) chosen = p.tid2eid[int64_t{p.tokens[row]} * k + lane];
   } else {
-    for (int32_t e = lane; e < experts; e += 32) {
-      const float sum = Score(logits[e]) + p.bias[e];
-      sums[e] = isnan(sum) ? -INFINITY : sum;
+    uint32_t keys[kPerLane];  // 0: taken, or none
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int32_t e = lane + 32 * i;
+      keys[i] = e < experts ? OrderedKey(Score(logits[e]) + p.bias[e]) : 0;
     }
-    Best own = BestOfLane(sums, experts);
-    for (int32_t i = 0; i < k; ++i) {
-      const Best best = BestOfWarp(own);
-      if (lane == i) chosen = best.expert;
-      if (best.expert == own.expert) {
-        sums[best.expert] = NAN;
-        own = BestOfLane(sums, experts);
+    for (int32_t place = 0; place < k; ++place) {
+      uint32_t own = 0;
+      int32_t expert = INT32_MAX;
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        if (keys[i] > own) {
+          own = keys[i];
+          expert = lane + 32 * i;
+        }
+      }
+      const uint32_t best = __reduce_max_sync(kAllLanes, own);
+      const int32_t winner = __reduce_min_sync(kAllLanes, own == best ? expert : INT32_MAX);
+      if (lane == place) chosen = winner;
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        if (lane + 32 * i == winner) keys[i] = 0;
       }
     }
   }
@@ -102,8 +96,8 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
   job.part_count = 1;
   job.parts[0] = {p.gate, context.workspace, false};
   sm12x::LaunchLinear(stream, job);
-  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), 32,
-                          p.gate.n * static_cast<int64_t>(sizeof(float)), select_experts_kernel, p,
+  const auto select = p.gate.n <= 256 ? select_experts_kernel<8> : select_experts_kernel<32>;
+  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), 32, 0, select, p,
                           reinterpret_cast<const float*>(context.workspace));
 }
 
