@@ -169,7 +169,9 @@ inline constexpr int kProductFloats =
 // How the warps of a block share out a weight of `chains` chains: `splits` warps a tile.
 struct SplitPlan {
   int chains, splits;
-  constexpr int tiles() const { return kSplitWarps / splits; }  // of a block
+  int warps = kSplitWarps;
+  constexpr int threads() const { return warps * 32; }
+  constexpr int tiles() const { return warps / splits; }  // of a block
   constexpr int First(int split) const { return chains * split / splits; }
   // Floats of a tile's products of kMatrices weights.
   template <class Chains, int kMatrices>
@@ -187,6 +189,17 @@ constexpr SplitPlan SplitPlanOf(int64_t k) {
   int splits = 1;
   while (splits < kSplitWarps && splits * 4 < chains) splits *= 2;
   return {chains, splits};
+}
+// The same for a launch of `tiles` tiles: so few that they leave multiprocessors idle have twice
+// the warps each.
+inline constexpr int kMaxSplitWarps = 16;
+constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles) {
+  constexpr int64_t kFewTiles = 128;
+  SplitPlan plan = SplitPlanOf(k);
+  if (plan.splits == kSplitWarps && tiles <= kFewTiles) {
+    plan.splits = plan.warps = kMaxSplitWarps;
+  }
+  return plan;
 }
 
 // How many of `sets` sets of tiles a block takes one after the other: several, where that leaves as

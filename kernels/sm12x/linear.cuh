@@ -65,7 +65,7 @@ inline constexpr int kHeldChains = 8 / Chains::kVectors;
 
 // A block takes plan.tiles() tiles at a time, `steps` times.
 template <class Chains>
-__global__ void __launch_bounds__(kSplitThreads, 2)
+__global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
     linear_split_kernel(const __grid_constant__ LinearJob<Chains> job,
                         const __grid_constant__ SplitPlan plan, int64_t tiles, int steps) {
   extern __shared__ __align__(16) float products[];
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
       [&](int row) { return x + row * job.row_bytes; },
       [&](int step, int base) {
 #pragma unroll 1
-        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += kSplitThreads) {
+        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += plan.threads()) {
           const int slot = i / (kTileRows * kSplitRows);
           const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
           int64_t tile = first_tile + step * plan.tiles() + slot;
@@ -137,12 +137,12 @@ void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
   for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
   const int64_t k = job.parts[0].w.k;
   if (job.rows <= kSplitLinearRows && SplitFits<Chains, 1>(k)) {
-    const SplitPlan plan = SplitPlanOf(k);
+    const SplitPlan plan = SplitPlanOf(k, tiles);
     const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
     const int steps = SplitSteps(sets);
-    LaunchOverlapped(stream, dim3(static_cast<unsigned>((sets + steps - 1) / steps)), kSplitThreads,
-                     plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>, job, plan, tiles,
-                     steps);
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>((sets + steps - 1) / steps)),
+                     plan.threads(), plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>,
+                     job, plan, tiles, steps);
     return;
   }
   using Shape = TiledShape<Chains>;
