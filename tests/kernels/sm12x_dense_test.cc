@@ -190,8 +190,8 @@ TEST_CASE("sm12x output_groups equals the reference and keeps the row rule") {
       if (std::abs(got[i] - expected[i]) <= 0.13f * std::abs(expected[i]) + 1e-6f) continue;
       FAIL("element " << i << ": " << got[i] << ", expected " << expected[i]);
     }
-    WARN("RATE output_groups " << apart << " of " << got.size() << " elements are apart");
-    REQUIRE(apart <= 2 + got.size() / 2000);
+    INFO(apart << " of " << got.size() << " elements are apart");
+    REQUIRE(apart <= 2 + got.size() / 10000);
 
     const int64_t stride = sm12x::QuantizedRowBytes(out);
     for (const int32_t rows : kRowCounts) {

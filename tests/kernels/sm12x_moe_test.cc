@@ -264,9 +264,8 @@ void CheckFfn(const Layer& layer, int32_t k, float limit, int32_t rows, bool cro
     if (distance <= 1e-3 * 1e-3 * norm) continue;
     FAIL("row " << t << " is " << std::sqrt(distance / norm) << " away");
   }
-  WARN("RATE ffn " << layer.hidden << ": " << apart << " of " << all.size()
-                   << " elements are apart");
-  REQUIRE(apart <= 2 + all.size() / 50);
+  INFO(apart << " of " << all.size() << " elements are apart");
+  REQUIRE(apart <= 2 + all.size() / 1000);
   for (const int32_t m : row_counts) {
     INFO("the last " << m << " rows");
     const int64_t first = rows - m;
