@@ -248,8 +248,10 @@ TEST_CASE("sm12x index_score_topk keeps sequences apart") {
     }
     return out;
   };
-  const std::vector<Piece> pieces = {
-      {0, 0, 7}, {1, 250, 10}, {2, 2047, 6}, {3, 95, 9}, {4, 511, 1}};
+  std::vector<Piece> pieces = {{0, 0, 7}, {1, 250, 10}, {2, 2047, 6}, {3, 95, 9}, {4, 511, 1}};
+  // Few rows a sequence, and more than 64 in all: four neighbours that share a block are seldom of
+  // one sequence.
+  for (int i = 5; i < 30; ++i) pieces.push_back({i, 37 * i % 500, 1 + i % 4});
   const Rows got = run(On::kCuda, pieces, {.seed = 1, .padding_rows = 5, .padding_sequences = 1});
   // Scores of full f32 sums order these few groups as double sums do.
   RequireSame(got, run(On::kReference, pieces, {.seed = 2}));
