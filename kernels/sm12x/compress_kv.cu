@@ -111,47 +111,26 @@ __device__ __forceinline__ void StoreOrClear(bool present, const Pool& pool, flo
 // One element's way through the rows of one sequence; `offset` of it in k, z and ape: part B of
 // ratio 4 lies behind part A.
 struct Column {
-  static constexpr int kBatch = 4;
   const float *k, *z;  // of the sequence's first row
   const float* ape;
   int64_t width;
   int ratio;
   int64_t first_position;
 
-  // Rows [begin, end), at most kBatch of them.
-  struct Entries {
-    float k[kBatch], score[kBatch];
-  };
-  __device__ __forceinline__ Entries Load(int64_t begin, int64_t end, int offset) const {
-    Entries out;
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (begin + i >= end) continue;
-      const int64_t at = (begin + i) * width + offset;
-      const int64_t entry = (first_position + begin + i) % ratio;
-      out.k[i] = k[at];
-      out.score[i] = __fadd_rn(z[at], ape[entry * width + offset]);
-    }
-    return out;
-  }
-
-  // Adds rows [begin, end), all of one group; the next ones are on their way meanwhile.
+  // Adds rows [begin, end), all of one group.
   __device__ __forceinline__ void AddRows(int64_t begin, int64_t end, int offset,
                                           Pool* pool) const {
-    Entries entries = Load(begin, end, offset);
-    for (int64_t i = begin; i < end; i += kBatch) {
-      const Entries next = Load(i + kBatch, end, offset);
-#pragma unroll
-      for (int n = 0; n < kBatch; ++n) {
-        if (i + n < end) pool->Add(entries.k[n], entries.score[n]);
-      }
-      entries = next;
+#pragma unroll 2
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t entry = (first_position + i) % ratio;
+      const int64_t at = i * width + offset;
+      pool->Add(k[at], __fadd_rn(z[at], ape[entry * width + offset]));
     }
   }
 };
 
 template <int kDim>
-__global__ void __launch_bounds__(kDim, 1)
+__global__ void __launch_bounds__(kDim)
     compress_kv_kernel(const __grid_constant__ CompressKvParams p,
                        const __grid_constant__ StepRows step) {
   __shared__ __align__(16) uint16_t pooled_row[kDim];
