@@ -88,7 +88,7 @@ endfunction()
 # with the reason where there is none.
 function(dsv4_cuda_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
-  dsv4_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/kernels/cuda_main.cc ${ARG_SOURCES}
+  dsv4_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/kernels/cuda_required.cc ${ARG_SOURCES}
             DEPS dsv4_sm12x dsv4_reference ${ARG_DEPS} LABELS gpu TIMEOUT 600)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tools/fuzz.sh SECONDS [NAME...]
 # Builds the fuzz targets in build-fuzz with clang, AddressSanitizer, UndefinedBehaviorSanitizer and
-# libFuzzer, and runs all (or those named, as in "json") on their corpora, as many at a time as there are
-# cores, each as long as makes it about SECONDS together. What it finds stays in build-fuzz/findings.
-# Exits 77, with the reason, where clang or its runtime is missing and cannot be installed.
+# libFuzzer, and runs each (or those named, as in "json") for SECONDS on its corpus, as many at a time
+# as there are cores. What it finds stays in build-fuzz/findings. Exits 77, with the reason, where
+# clang or its runtime is missing and cannot be installed.
 set -eu
 cd -P "$(dirname "$0")/.."
 case ${1-} in
@@ -65,8 +65,6 @@ fuzz() {
 
 [ $# -gt 0 ] || set -- $(cd fuzz && ls fuzz_*.cc | sed 's/^fuzz_//; s/\.cc$//')
 jobs=$(nproc)
-rounds=$((($# + jobs - 1) / jobs))
-seconds=$(((seconds + rounds - 1) / rounds))
 # POSIX sh waits for a known child only.
 status=0
 running=
