@@ -198,8 +198,8 @@ LineEditor::Result LineEditor::Read(const std::string& prompt, std::string* line
   if (editor_ == nullptr) return ReadPlain(prompt, line);
   editor_->prompt = Visible(prompt);
   int length = 0;
-  // Before the prompt shows, not behind it as el_gets does: the terminal would take a Ctrl-D that is
-  // typed in between for itself, and lose it.
+  // Before the prompt shows, not behind it as el_gets does: the terminal would take a Ctrl-D that
+  // is typed in between for itself, and lose it.
   el_set(editor_->edit, EL_PREP_TERM, 1);
   const char* text = el_gets(editor_->edit, &length);
   if (editor_->failure) std::rethrow_exception(std::exchange(editor_->failure, nullptr));
