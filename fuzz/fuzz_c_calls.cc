@@ -137,7 +137,8 @@ class Input {
         "DSML\xef\xbd\x9ctool_calls>"};
     const uint8_t which = Byte();
     if (which < 200) return kTexts[which % std::size(kTexts)];
-    const size_t length = std::min<size_t>(Byte(), static_cast<size_t>(end_ - data_));
+    const size_t asked = Byte();  // before it is asked how much there is
+    const size_t length = std::min(asked, static_cast<size_t>(end_ - data_));
     std::string text(reinterpret_cast<const char*>(data_), length);
     data_ += length;
     return text;
