@@ -404,9 +404,12 @@ __device__ __forceinline__ void TiledProducts(int chains, bool live, int count, 
       std::byte* to = shared + chain % kStages * Shape::kStageBytes;
 #pragma unroll
       for (int i = 0; i < kActPieces; ++i) {
-        const int piece = i * Shape::kThreads + threadIdx.x;
-        CopyAsync16(to + piece / kRowPieces * Shape::kRowBytes + piece % kRowPieces * 16,
-                    act_from[i] + int64_t{chain} * Chains::kChainBytes);
+        // Rows that are not there would all be copies of one: a crowd at one place of L2.
+        const int piece = i * Shape::kThreads + threadIdx.x, row = piece / kRowPieces;
+        if (row < count) {
+          CopyAsync16(to + row * Shape::kRowBytes + piece % kRowPieces * 16,
+                      act_from[i] + int64_t{chain} * Chains::kChainBytes);
+        }
       }
 #pragma unroll
       for (int i = 0; i < kWeightPieces; ++i) {
@@ -422,10 +425,10 @@ __device__ __forceinline__ void TiledProducts(int chains, bool live, int count, 
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) stage(s);
   if constexpr (Chains::kQuantised) {
-    for (int i = threadIdx.x; i < Shape::kRows * chains; i += Shape::kThreads) {
+    for (int i = threadIdx.x; i < count * chains; i += Shape::kThreads) {
       const int row = i / chains, chain = i % chains;
       scales[row * scale_stride + chain] =
-          *reinterpret_cast<const uint8_t*>(row_of(min(row, count - 1)) + scale_bytes + chain);
+          *reinterpret_cast<const uint8_t*>(row_of(row) + scale_bytes + chain);
     }
   }
 
