@@ -190,6 +190,7 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
 /* Ends the dsv4_session_prefill or step that another thread is in on this session, as CANCELLED,
  * after at most one layer of what is being computed (a pass takes up to prefill_chunk_tokens rows
  * of prompts, and of each session a token and its drafts); a pass whose layers are done completes.
+ * On backend CUDA layers are handed to the device ahead of time: a pass that has begun completes.
  * What was computed before is kept, and the session goes on from there with the tokens it would
  * have had. A pass that other sessions share is computed again without this one.
  *

@@ -13,7 +13,7 @@ DSV4_BEGIN_DECLS
 typedef struct dsv4_engine dsv4_engine;
 
 typedef int32_t dsv4_backend;
-#define DSV4_BACKEND_AUTO ((dsv4_backend)0)      /* the best here; dsv4_engine_info tells */
+#define DSV4_BACKEND_AUTO ((dsv4_backend)0)      /* CPU for now; dsv4_engine_info tells */
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
 #define DSV4_BACKEND_CUDA ((dsv4_backend)3) /* a GPU; UNSUPPORTED, with the reason, without one */
@@ -88,7 +88,7 @@ typedef struct dsv4_engine_info {
   int32_t bos_token;
   int32_t eos_token;
   int32_t layers;
-  uint64_t weight_bytes;    /* mapped from the checkpoint, or copied out of it */
+  uint64_t weight_bytes;    /* mapped from the checkpoint, or copied from it */
   uint64_t cache_bytes;     /* KV block pools and compressor states: the sum of those below */
   uint64_t workspace_bytes; /* activations and scratch */
   dsv4_cache_format cache_format;
