@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/model/synthetic.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/status_test_macros.h"
@@ -453,6 +454,36 @@ TEST_CASE("progress counts the bytes in use, and false cancels") {
 
   REQUIRE_FAILS(LoadFolder(test::BundledModel(), config, [](int64_t, int64_t) { return false; }),
                 Code::kCancelled, "loading was cancelled after");
+}
+
+TEST_CASE("the tensors that a configuration asks for are those of the bundled model") {
+  const ModelConfig config = Config(test::BundledFile("config.json"));
+  const auto checkpoint = Checkpoint::Open(test::BundledModel());
+  REQUIRE_OK(checkpoint);
+  const std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
+  CHECK(tensors.size() == (*checkpoint)->tensors().size());
+  for (const TensorEntry& tensor : tensors) {
+    INFO(tensor.name);
+    const TensorEntry* stored = (*checkpoint)->Find(tensor.name);
+    REQUIRE(stored != nullptr);
+    CHECK(stored->dtype == tensor.dtype);
+    CHECK(stored->shape == tensor.shape);
+    CHECK(stored->bytes == tensor.bytes);
+  }
+}
+
+TEST_CASE("synthetic weights load, of as many layers as are asked for") {
+  const ModelConfig whole = Config(test::BundledFile("config.json"));
+  const ModelConfig config = FirstLayers(whole, 4);
+  const Loaded loaded = Weights::Load(config, SyntheticCheckpoint(config), nullptr);
+  REQUIRE_OK(loaded);
+  REQUIRE((*loaded)->layers.size() == 4);
+  for (size_t layer = 0; layer < 4; ++layer) {
+    CHECK((*loaded)->layers[layer].compress_ratio == whole.compress_ratios[layer]);
+  }
+  REQUIRE((*loaded)->mtp != nullptr);
+  CHECK((*loaded)->mtp->block.compress_ratio == whole.compress_ratios.back());
+  CHECK((*loaded)->norm[0] == 0x3f80);  // 1
 }
 
 }  // namespace
