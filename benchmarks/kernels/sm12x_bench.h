@@ -86,7 +86,10 @@ class Bench {
     LaunchContext context;
     CudaStream stream(stream_);
     context.stream = &stream;
-    context.workspace = Filled<std::byte>(entry->workspace_bytes(&calls[0], 1) + 64, 0);
+    Check(cudaDeviceGetAttribute(&context.multiprocessors, cudaDevAttrMultiProcessorCount, 0),
+          "device");
+    context.workspace =
+        Filled<std::byte>(entry->workspace_bytes(&calls[0], context.multiprocessors) + 64, 0);
     Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
     for (const Params& call : calls) entry->launch(context, &call);
     cudaGraph_t graph;

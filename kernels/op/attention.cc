@@ -142,6 +142,11 @@ Cost CostOf(const IndexScoreTopkParams& p) {
   return cost;
 }
 
+CallDims DimsOf(const IndexScoreTopkParams& p) {
+  const StepRows step = p.step == nullptr ? StepRows{} : *p.step;
+  return {{"rows", step.rows}, {"context", step.max_position}};
+}
+
 absl::Status Validate(const SparseAttentionParams& p) {
   DSV4_RETURN_IF_ERROR(CheckStep("sparse_attention", p.step));
   DSV4_RETURN_IF_ERROR(Expect(p.ratio == 0 || p.ratio == kCsaRatio || p.ratio == kHcaRatio,
@@ -170,6 +175,14 @@ Cost CostOf(const SparseAttentionParams& p) {
     }
   }
   return cost;
+}
+
+CallDims DimsOf(const SparseAttentionParams& p) {
+  const StepRows step = p.step == nullptr ? StepRows{} : *p.step;
+  return {{"rows", step.rows},
+          {"ratio", p.ratio},
+          {"context", step.max_position},
+          {"selected", p.topk}};
 }
 
 }  // namespace dsv4

@@ -124,5 +124,8 @@ Cost CostOf(const CompressKvParams& params);
 Cost CostOf(const IndexQueryParams& params);
 Cost CostOf(const IndexScoreTopkParams& params);
 Cost CostOf(const SparseAttentionParams& params);
+// `context`: the step's bound of positions. `selected`: topk.
+CallDims DimsOf(const IndexScoreTopkParams& params);   // rows, context
+CallDims DimsOf(const SparseAttentionParams& params);  // rows, ratio, context, selected
 
 }  // namespace dsv4

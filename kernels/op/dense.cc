@@ -13,6 +13,13 @@ int64_t Fp8Bytes(const Fp8Weight& w) {
   return w.n * w.k + CeilDiv(w.n, kFp8Block) * CeilDiv(w.k, kFp8Block);
 }
 
+template <class Params>
+CallDims DimsOfParts(const Params& p) {
+  int64_t n = 0;
+  for (int i = 0; i < p.part_count; ++i) n += p.parts[i].w.n;
+  return {{"rows", p.rows}, {"n", n}, {"k", p.k}};
+}
+
 }  // namespace
 
 absl::Status Validate(const EmbedRowsParams& p) {
@@ -70,6 +77,8 @@ Cost CostOf(const LinearFp8Params& p) {
   return cost;
 }
 
+CallDims DimsOf(const LinearFp8Params& p) { return DimsOfParts(p); }
+
 absl::Status Validate(const LinearBf16Params& p) {
   DSV4_RETURN_IF_ERROR(Expect(
       p.rows >= 1 && p.k >= 1 && p.k % kFp8Block == 0 && p.x != nullptr && p.part_count >= 1 &&
@@ -95,6 +104,8 @@ Cost CostOf(const LinearBf16Params& p) {
   }
   return cost;
 }
+
+CallDims DimsOf(const LinearBf16Params& p) { return DimsOfParts(p); }
 
 absl::Status Validate(const OutputGroupsParams& p) {
   return Expect(p.rows >= 1 && p.groups >= 1 && p.rank >= 1 && p.rank % kFp8Block == 0 &&

@@ -101,5 +101,7 @@ Cost CostOf(const RmsNormParams& params);
 Cost CostOf(const LinearFp8Params& params);
 Cost CostOf(const LinearBf16Params& params);
 Cost CostOf(const OutputGroupsParams& params);
+CallDims DimsOf(const LinearFp8Params& params);   // rows, n of all parts, k
+CallDims DimsOf(const LinearBf16Params& params);  // the same
 
 }  // namespace dsv4

@@ -16,10 +16,14 @@
 // other rows of the call, block ids or the thread count. Every backend keeps it bit for bit.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "lib/base/error.h"
 #include "lib/device/stream.h"
 #include "lib/tensor/dtype.h"
@@ -91,12 +95,50 @@ const char* PointName(Point point);  // "round_linear", ...
 constexpr bool IsQuantiser(Point point) { return point >= Point::kQuantLinearInput; }
 constexpr uint64_t PointBit(Point point) { return uint64_t{1} << static_cast<int32_t>(point); }
 
+// Values of a kernel entry's knobs, in the order of its knob names. They never change bits.
+inline constexpr int kMaxKnobs = 4;
+struct KernelConfig {
+  std::array<int32_t, kMaxKnobs> values{};
+  bool operator==(const KernelConfig&) const = default;
+};
+
 struct LaunchContext {
   Stream* stream = nullptr;
   Numerics numerics = Numerics::kPublished;
   uint64_t omitted_points = 0;     // PointBit set; reference backend only, 0 outside tests
   std::byte* workspace = nullptr;  // 64-byte aligned; at least the entry's workspace_bytes
+  // Of the entry that is launched; null = its first. With multiprocessors, Dispatch's to fill in.
+  const KernelConfig* config = nullptr;
+  int32_t multiprocessors = 1;  // of the device, for the sizes of grids; cuda only
 };
+
+// A call's named dimensions, by which tuning tables tell calls apart.
+struct CallDim {
+  const char* name = "";
+  int64_t value = 0;
+};
+class CallDims {
+ public:
+  static constexpr size_t kMost = 4;
+  CallDims(std::initializer_list<CallDim> dims) : count_(dims.size()) {
+    std::copy(dims.begin(), dims.end(), dims_.begin());
+  }
+  absl::Span<const CallDim> all() const { return {dims_.data(), count_}; }
+
+ private:
+  std::array<CallDim, kMost> dims_;
+  size_t count_;
+};
+
+// Of an operator that names no others beside its contract. Pointers may be null.
+template <class Params>
+CallDims DimsOf(const Params& params) {
+  if constexpr (requires { params.step; }) {
+    return {{"rows", params.step == nullptr ? 0 : params.step->rows}};
+  } else {
+    return {{"rows", params.rows}};
+  }
+}
 
 // Where a tensor-parallel rank's partial sum is added over the ranks. With one rank it names the
 // place and nothing happens.

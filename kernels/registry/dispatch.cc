@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
+#include "lib/base/status_macros.h"
 
 namespace dsv4 {
 
@@ -22,8 +24,11 @@ const char* BackendName(Backend backend) {
 }
 
 Dispatch::Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numerics numerics,
-                   int threads)
-    : backend_(backend), numerics_(numerics), threads_(threads) {
+                   DeviceTraits traits, std::vector<TuningTable> tables)
+    : backend_(backend),
+      numerics_(numerics),
+      traits_(std::move(traits)),
+      tables_(std::move(tables)) {
   for (const Manifest& manifest : manifests) {
     for (const KernelEntry& entry : manifest) {
       if (entry.backend == backend) candidates_.push_back(&entry);
@@ -31,22 +36,31 @@ Dispatch::Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numeri
   }
 }
 
+absl::Status Dispatch::ExpectRunnable(const KernelEntry& entry, const void* largest) const {
+  if ((entry.numerics & NumericsBit(numerics_)) == 0) {
+    return Unsupported("does not run these numerics (the reference backend runs all)");
+  }
+  DSV4_RETURN_IF_ERROR(ExpectTraits(entry.needs, traits_));
+  return entry.supports(largest);
+}
+
 absl::Status Dispatch::PrepareOp(Op op, const void* largest) {
-  const KernelEntry*& chosen = chosen_[static_cast<size_t>(op)];
+  Choice& choice = chosen_[static_cast<size_t>(op)];
   std::string reasons;
   for (const KernelEntry* entry : candidates_) {
-    if (entry->op != op || (chosen != nullptr && entry != chosen)) continue;
-    absl::Status supported =
-        (entry->numerics & NumericsBit(numerics_)) != 0
-            ? entry->supports(largest)
-            : Unsupported("does not run these numerics (the reference backend runs all)");
-    if (supported.ok()) {
-      chosen = entry;
-      workspace_bytes_ = std::max(workspace_bytes_,
-                                  RoundUp<int64_t>(entry->workspace_bytes(largest, threads_), 64));
+    if (entry->op != op || (choice.entry != nullptr && entry != choice.entry)) continue;
+    const absl::Status runnable = ExpectRunnable(*entry, largest);
+    if (runnable.ok()) {
+      choice.entry = entry;
+      for (const TuningTable& table : tables_) {
+        if (table.entry == entry) choice.table = &table;
+      }
+      workspace_bytes_ =
+          std::max(workspace_bytes_,
+                   RoundUp<int64_t>(entry->workspace_bytes(largest, traits_.multiprocessors), 64));
       return absl::OkStatus();
     }
-    absl::StrAppend(&reasons, "; ", entry->name, ": ", std::string(supported.message()));
+    absl::StrAppend(&reasons, "; ", entry->name, ": ", std::string(runnable.message()));
   }
   return Unsupported("no ", BackendName(backend_), " kernel for operator ", OpName(op),
                      reasons.empty() ? std::string("; none is registered") : reasons);

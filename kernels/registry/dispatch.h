@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses one kernel per operator for an engine, and launches it. The choice is made once, when the
-// engine opens: an operator that no entry supports is refused by name then, with every candidate's
-// reason, never at the first request.
+// Chooses one kernel per operator for an engine, and launches it with the config that the device's
+// tuning table has for calls of that shape. The choice is made once, when the engine opens: an
+// operator that no entry supports is refused by name then, with every candidate's reason, never at
+// the first request.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/registry/kernel_entry.h"
+#include "kernels/registry/tuning_table.h"
 
 namespace dsv4 {
 
@@ -22,9 +24,11 @@ class LaunchRecorder {
 
 class Dispatch {
  public:
-  // Entries of `manifests` are considered in their order; those of other backends or without
-  // `numerics` are passed over.
-  Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numerics numerics, int threads);
+  // Entries of `manifests` are considered in their order; those of other backends are passed over,
+  // and those without `numerics` or not for the device are refused. `tables`: of the device, at
+  // most one for an entry; entries without one run their first config.
+  Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numerics numerics,
+           DeviceTraits traits, std::vector<TuningTable> tables = {});
 
   // Chooses the entry of Params::kOp for calls of at most the shape of `largest` (pointers may be
   // null). Called once per operator and shape before Run; a later call with another shape only adds
@@ -44,20 +48,24 @@ class Dispatch {
     absl::Status status = Validate(params);
     if (!status.ok()) [[unlikely]]
       return status;
-    const KernelEntry* entry = chosen_[static_cast<size_t>(Params::kOp)];
-    if (entry == nullptr) [[unlikely]]
+    const Choice& choice = chosen_[static_cast<size_t>(Params::kOp)];
+    if (choice.entry == nullptr) [[unlikely]]
       return NotPrepared(Params::kOp);
+    LaunchContext launch = context;
+    launch.multiprocessors = traits_.multiprocessors;
+    launch.config = choice.table == nullptr ? nullptr : &choice.table->For(DimsOf(params));
     if (recorder_ == nullptr) [[likely]] {
-      entry->launch(context, &params);
+      choice.entry->launch(launch, &params);
     } else {
-      const double seconds = LaunchTimed(*entry, context, &params);
-      recorder_->Launched(*entry, CostOf(params), seconds);
+      const double seconds = LaunchTimed(*choice.entry, launch, &params);
+      recorder_->Launched(*choice.entry, CostOf(params), seconds);
     }
     return absl::OkStatus();
   }
 
-  // The chosen entry; null before Prepare.
-  const KernelEntry* chosen(Op op) const { return chosen_[static_cast<size_t>(op)]; }
+  // The chosen entry and its table; null before Prepare, and where there is none.
+  const KernelEntry* chosen(Op op) const { return chosen_[static_cast<size_t>(op)].entry; }
+  const TuningTable* table(Op op) const { return chosen_[static_cast<size_t>(op)].table; }
 
   Backend backend() const { return backend_; }
   Numerics numerics() const { return numerics_; }
@@ -69,16 +77,22 @@ class Dispatch {
   bool recording() const { return recorder_ != nullptr; }
 
  private:
+  struct Choice {
+    const KernelEntry* entry = nullptr;
+    const TuningTable* table = nullptr;
+  };
+  absl::Status ExpectRunnable(const KernelEntry& entry, const void* largest) const;
   absl::Status PrepareOp(Op op, const void* largest);
   static absl::Status NotPrepared(Op op);
   static double LaunchTimed(const KernelEntry& entry, const LaunchContext& context,
                             const void* params);
 
   std::vector<const KernelEntry*> candidates_;
-  std::array<const KernelEntry*, static_cast<size_t>(Op::kCount)> chosen_{};
+  std::array<Choice, static_cast<size_t>(Op::kCount)> chosen_{};
   Backend backend_;
   Numerics numerics_;
-  int threads_;
+  DeviceTraits traits_;
+  std::vector<TuningTable> tables_;
   int64_t workspace_bytes_ = 0;
   LaunchRecorder* recorder_ = nullptr;
 };

@@ -241,7 +241,7 @@ void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& para
 }  // namespace
 
 constinit const KernelEntry kSm12xCompressKv =
-    MakeEntry<CompressKvParams, &LaunchCompressKv, &SupportsSm12xRows<CompressKvParams>>(
-        "sm12x.compress_kv", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<CompressKvParams, &LaunchCompressKv, &SupportsSm12xRows<CompressKvParams>>(
+        "sm12x.compress_kv", 1);
 
 }  // namespace dsv4

@@ -46,7 +46,7 @@ void LaunchCopyRows(const LaunchContext& context, const CopyRowsParams& params) 
 
 }  // namespace
 
-constinit const KernelEntry kSm12xCopyRows = MakeEntry<CopyRowsParams, &LaunchCopyRows>(
-    "sm12x.copy_rows", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xCopyRows =
+    MakeSm12xEntry<CopyRowsParams, &LaunchCopyRows>("sm12x.copy_rows", 1);
 
 }  // namespace dsv4

@@ -34,7 +34,7 @@ void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params
 
 }  // namespace
 
-constinit const KernelEntry kSm12xEmbedRows = MakeEntry<EmbedRowsParams, &LaunchEmbedRows>(
-    "sm12x.embed_rows", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xEmbedRows =
+    MakeSm12xEntry<EmbedRowsParams, &LaunchEmbedRows>("sm12x.embed_rows", 1);
 
 }  // namespace dsv4

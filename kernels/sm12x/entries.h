@@ -11,6 +11,24 @@ namespace dsv4 {
 inline constexpr RowFormat kSm12xRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16};
 inline constexpr RowFormat kSm12xIndexKeyFormats[] = {RowFormat::kIndexFp4};
 
+// Devices that the kernels are written for: a block of theirs stays within what SM12x has. Where
+// the block-scaled MMA is missing, its twin in arch/ runs.
+inline constexpr DeviceNeeds kSm12xNeeds = {
+    .compute_capability_min = 90,
+    .compute_capability_max = 129,
+    .features = kAsyncCopy | kFp8Conversion | kDependentLaunch,
+    .shared_bytes = 99 * 1024,
+};
+
+// MakeEntry for this backend.
+template <class Params, void (*Launch)(const LaunchContext&, const Params&),
+          absl::Status (*Supports)(const Params&) = &SupportsAll<Params>,
+          int64_t (*Workspace)(const Params&, int) = &NoWorkspace<Params>>
+constexpr KernelEntry MakeSm12xEntry(const char* name, int32_t rev, const KernelKnobs& knobs = {}) {
+  return MakeEntry<Params, Launch, Supports, Workspace>(
+      name, Backend::kCuda, NumericsBit(Numerics::kPublished), rev, kSm12xNeeds, knobs);
+}
+
 template <class Params>
 absl::Status SupportsSm12xRows(const Params& params) {
   return ExpectRowFormats({kSm12xRowFormats, kSm12xIndexKeyFormats}, params);

@@ -159,7 +159,6 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xExpertFfn =
-    MakeEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>(
-        "sm12x.expert_ffn", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>("sm12x.expert_ffn", 1);
 
 }  // namespace dsv4

@@ -32,12 +32,12 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
     const int i = threadIdx.x;
     const float m = sm12x::MixedOutput<kStreamCount>(
         partial + row * chunks * sm12x::MixPartials(kStreamCount), chunks, p.norm_eps);
-    pre[i] = static_cast<float>(
-        sm12x::Sigmoid(static_cast<double>(m) * p.scale[0] + p.base[i]) + p.hc_eps);
+    pre[i] = static_cast<float>(sm12x::Sigmoid(static_cast<double>(m) * p.scale[0] + p.base[i]) +
+                                p.hc_eps);
   }
   __syncthreads();
-  sm12x::SumStreams(static_cast<const uint16_t*>(p.streams) + source * kStreamCount * dim, pre,
-                    dim, x);
+  sm12x::SumStreams(static_cast<const uint16_t*>(p.streams) + source * kStreamCount * dim, pre, dim,
+                    x);
   __syncthreads();
   sm12x::NormalizeRow(x, dim, p.norm, p.norm_eps, static_cast<uint16_t*>(p.normed) + row * dim,
                       nullptr, scratch);
@@ -56,9 +56,9 @@ int64_t HcHeadWorkspace(const HcHeadParams& p, int) {
 
 void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
   auto* const partial = reinterpret_cast<sm12x::TwoFloat*>(context.workspace);
-  const dim3 mix_grid(static_cast<unsigned>(kStreamCount * params.hidden / sm12x::kMixChunk),
-                      static_cast<unsigned>((params.rows + sm12x::kMixRowTile - 1) /
-                                            sm12x::kMixRowTile));
+  const dim3 mix_grid(
+      static_cast<unsigned>(kStreamCount * params.hidden / sm12x::kMixChunk),
+      static_cast<unsigned>((params.rows + sm12x::kMixRowTile - 1) / sm12x::kMixRowTile));
   const cudaStream_t stream = CudaStreamOf(context);
   hc_head_mix_kernel<<<mix_grid, sm12x::kMixWarps * 32, 0, stream>>>(params, partial);
   hc_head_kernel<<<params.rows, sm12x::kNormThreads, static_cast<size_t>(params.hidden) * 2,
@@ -68,7 +68,7 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
 }  // namespace
 
 constinit const KernelEntry kSm12xHcHead =
-    MakeEntry<HcHeadParams, &LaunchHcHead, &SupportsHcHead, &HcHeadWorkspace>(
-        "sm12x.hc_head", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<HcHeadParams, &LaunchHcHead, &SupportsHcHead, &HcHeadWorkspace>("sm12x.hc_head",
+                                                                                   1);
 
 }  // namespace dsv4

@@ -17,8 +17,7 @@ namespace {
 
 constexpr int kThreads = 128, kStreamCount = 4, kColumns = 8;
 
-__global__ void __launch_bounds__(kThreads)
-    hc_post_kernel(const __grid_constant__ HcPostParams p) {
+__global__ void __launch_bounds__(kThreads) hc_post_kernel(const __grid_constant__ HcPostParams p) {
   const int64_t row = blockIdx.x, dim = p.hidden;
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColumns;
   if (column >= dim) return;
@@ -88,10 +87,9 @@ void LaunchMtpCombine(const LaunchContext& context, const MtpCombineParams& para
 }  // namespace
 
 constinit const KernelEntry kSm12xHcPost =
-    MakeEntry<HcPostParams, &LaunchHcPost, &SupportsColumns<HcPostParams>>(
-        "sm12x.hc_post", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<HcPostParams, &LaunchHcPost, &SupportsColumns<HcPostParams>>("sm12x.hc_post", 1);
 constinit const KernelEntry kSm12xMtpCombine =
-    MakeEntry<MtpCombineParams, &LaunchMtpCombine, &SupportsColumns<MtpCombineParams>>(
-        "sm12x.mtp_combine", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<MtpCombineParams, &LaunchMtpCombine, &SupportsColumns<MtpCombineParams>>(
+        "sm12x.mtp_combine", 1);
 
 }  // namespace dsv4

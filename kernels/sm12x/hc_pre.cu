@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   const int64_t row = blockIdx.x, dim = p.hidden;
   const int64_t chunks = kStreamCount * dim / sm12x::kMixChunk;
   if (threadIdx.x < kMixes) {
-    m[threadIdx.x] = sm12x::MixedOutput<kMixes>(
-        partial + row * chunks * sm12x::MixPartials(kMixes), chunks, p.norm_eps);
+    m[threadIdx.x] = sm12x::MixedOutput<kMixes>(partial + row * chunks * sm12x::MixPartials(kMixes),
+                                                chunks, p.norm_eps);
   }
   __syncthreads();
   if (threadIdx.x < 32) MixingWeights(p, row, m, pre);
@@ -137,9 +137,9 @@ int64_t HcPreWorkspace(const HcPreParams& p, int) {
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
   auto* const partial = reinterpret_cast<sm12x::TwoFloat*>(context.workspace);
-  const dim3 mix_grid(static_cast<unsigned>(kStreamCount * params.hidden / sm12x::kMixChunk),
-                      static_cast<unsigned>((params.rows + sm12x::kMixRowTile - 1) /
-                                            sm12x::kMixRowTile));
+  const dim3 mix_grid(
+      static_cast<unsigned>(kStreamCount * params.hidden / sm12x::kMixChunk),
+      static_cast<unsigned>((params.rows + sm12x::kMixRowTile - 1) / sm12x::kMixRowTile));
   const cudaStream_t stream = CudaStreamOf(context);
   hc_pre_mix_kernel<<<mix_grid, sm12x::kMixWarps * 32, 0, stream>>>(params, partial);
   hc_pre_kernel<<<params.rows, sm12x::kNormThreads, static_cast<size_t>(params.hidden) * 2,
@@ -149,7 +149,6 @@ void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
 }  // namespace
 
 constinit const KernelEntry kSm12xHcPre =
-    MakeEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>(
-        "sm12x.hc_pre", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 1);
 
 }  // namespace dsv4

@@ -46,7 +46,7 @@ void LaunchIndexQuery(const LaunchContext& context, const IndexQueryParams& para
 
 }  // namespace
 
-constinit const KernelEntry kSm12xIndexQuery = MakeEntry<IndexQueryParams, &LaunchIndexQuery>(
-    "sm12x.index_query", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xIndexQuery =
+    MakeSm12xEntry<IndexQueryParams, &LaunchIndexQuery>("sm12x.index_query", 1);
 
 }  // namespace dsv4

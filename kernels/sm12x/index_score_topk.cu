@@ -570,8 +570,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
 }  // namespace
 
 constinit const KernelEntry kSm12xIndexScoreTopk =
-    MakeEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsIndexScoreTopk,
-              &WorkspaceIndexScoreTopk>("sm12x.index_score_topk", Backend::kCuda,
-                                        NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsIndexScoreTopk,
+                   &WorkspaceIndexScoreTopk>("sm12x.index_score_topk", 1);
 
 }  // namespace dsv4

@@ -26,7 +26,7 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearBf16 = MakeEntry<LinearBf16Params, &Launch>(
-    "sm12x.linear_bf16", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xLinearBf16 =
+    MakeSm12xEntry<LinearBf16Params, &Launch>("sm12x.linear_bf16", 1);
 
 }  // namespace dsv4

@@ -39,7 +39,7 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearFp8 = MakeEntry<LinearFp8Params, &Launch, &Supports>(
-    "sm12x.linear_fp8", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xLinearFp8 =
+    MakeSm12xEntry<LinearFp8Params, &Launch, &Supports>("sm12x.linear_fp8", 1);
 
 }  // namespace dsv4

@@ -104,7 +104,6 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xMoeGate =
-    MakeEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", Backend::kCuda,
-                                                             NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", 1);
 
 }  // namespace dsv4

@@ -38,7 +38,7 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xOutputGroups =
-    MakeEntry<OutputGroupsParams, &Launch, &SupportsAll<OutputGroupsParams>, &Workspace>(
-        "sm12x.output_groups", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<OutputGroupsParams, &Launch, &SupportsAll<OutputGroupsParams>, &Workspace>(
+        "sm12x.output_groups", 1);
 
 }  // namespace dsv4

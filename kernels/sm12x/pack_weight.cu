@@ -127,7 +127,7 @@ void Launch(const LaunchContext& context, const PackWeightParams& p) {
 
 }  // namespace
 
-constinit const KernelEntry kSm12xPackWeight = MakeEntry<PackWeightParams, &Launch>(
-    "sm12x.pack_weight", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xPackWeight =
+    MakeSm12xEntry<PackWeightParams, &Launch>("sm12x.pack_weight", 1);
 
 }  // namespace dsv4

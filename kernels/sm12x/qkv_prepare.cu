@@ -67,7 +67,7 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
 }  // namespace
 
 constinit const KernelEntry kSm12xQkvPrepare =
-    MakeEntry<QkvPrepareParams, &LaunchQkvPrepare, &SupportsSm12xRows<QkvPrepareParams>>(
-        "sm12x.qkv_prepare", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<QkvPrepareParams, &LaunchQkvPrepare, &SupportsSm12xRows<QkvPrepareParams>>(
+        "sm12x.qkv_prepare", 1);
 
 }  // namespace dsv4

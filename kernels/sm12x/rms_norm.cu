@@ -26,8 +26,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
 }
 
 absl::Status SupportsRmsNorm(const RmsNormParams& p) {
-  return p.dim % 8 == 0 ? absl::OkStatus()
-                        : Unsupported("dim ", p.dim, " is not a multiple of 8");
+  return p.dim % 8 == 0 ? absl::OkStatus() : Unsupported("dim ", p.dim, " is not a multiple of 8");
 }
 
 void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
@@ -37,7 +36,6 @@ void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
 }  // namespace
 
 constinit const KernelEntry kSm12xRmsNorm =
-    MakeEntry<RmsNormParams, &LaunchRmsNorm, &SupportsRmsNorm>(
-        "sm12x.rms_norm", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<RmsNormParams, &LaunchRmsNorm, &SupportsRmsNorm>("sm12x.rms_norm", 1);
 
 }  // namespace dsv4

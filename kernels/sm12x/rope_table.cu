@@ -47,7 +47,7 @@ void LaunchRopeTable(const LaunchContext& context, const RopeTableParams& params
 
 }  // namespace
 
-constinit const KernelEntry kSm12xRopeTable = MakeEntry<RopeTableParams, &LaunchRopeTable>(
-    "sm12x.rope_table", Backend::kCuda, NumericsBit(Numerics::kPublished), 1);
+constinit const KernelEntry kSm12xRopeTable =
+    MakeSm12xEntry<RopeTableParams, &LaunchRopeTable>("sm12x.rope_table", 1);
 
 }  // namespace dsv4

@@ -360,8 +360,7 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
 }  // namespace
 
 constinit const KernelEntry kSm12xSparseAttention =
-    MakeEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsSparseAttention,
-              &WorkspaceSparseAttention>("sm12x.sparse_attention", Backend::kCuda,
-                                         NumericsBit(Numerics::kPublished), 1);
+    MakeSm12xEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsSparseAttention,
+                   &WorkspaceSparseAttention>("sm12x.sparse_attention", 1);
 
 }  // namespace dsv4

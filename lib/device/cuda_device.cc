@@ -60,7 +60,13 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
   cudaDeviceProp properties;
   DSV4_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index),
                                   absl::StrCat("cuda:", index), "asking for its properties"));
-  std::unique_ptr<CudaDevice> device(new CudaDevice(index, properties.name));
+  const int32_t capability = properties.major * 10 + properties.minor;
+  std::unique_ptr<CudaDevice> device(new CudaDevice(
+      index, {.name = properties.name,
+              .compute_capability = capability,
+              .multiprocessors = properties.multiProcessorCount,
+              .features = FeaturesOf(capability),
+              .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin)}));
   DSV4_RETURN_IF_ERROR(device->OpenStream());
   return device;
 }

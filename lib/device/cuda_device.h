@@ -22,9 +22,10 @@ class CudaDevice final : public Device {
   static absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index);
   ~CudaDevice() override;
 
-  std::string name() const override { return name_; }
+  std::string name() const override { return traits_.name; }
   Stream& stream() override { return *stream_; }
   int threads() const override { return 1; }
+  DeviceTraits traits() const override { return traits_; }
   absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override;
   absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) override;
   bool host_memory() const override { return false; }
@@ -42,13 +43,13 @@ class CudaDevice final : public Device {
     std::byte* data = nullptr;
     void* event = nullptr;  // cudaEvent_t
   };
-  CudaDevice(int32_t index, std::string name) : index_(index), name_(std::move(name)) {}
+  CudaDevice(int32_t index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {}
   absl::Status OpenStream();
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
 
   const int32_t index_;
-  const std::string name_;
+  const DeviceTraits traits_;
   std::unique_ptr<CudaStream> stream_;
   std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
   absl::Status lost_;

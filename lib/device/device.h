@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lib/device/buffer.h"
+#include "lib/device/device_traits.h"
 #include "lib/device/stream.h"
 
 namespace dsv4 {
@@ -43,6 +44,8 @@ class Device {
   virtual std::string name() const = 0;  // by its maker
   virtual Stream& stream() = 0;
   virtual int threads() const = 0;
+  // By which kernels are chosen.
+  virtual DeviceTraits traits() const { return {.name = name(), .multiprocessors = threads()}; }
 
   // Memory that the device's kernels work on; zero-filled. OutOfHostMemory or OutOfDeviceMemory
   // name `purpose` and the size.

@@ -222,7 +222,7 @@ absl::Status Engine::OpenDevice(const EngineOptions& options) {
   device_name_ = device_->name();
   info_.threads = device_->threads();
   dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
-                                         device_->threads());
+                                         device_->traits());
   return absl::OkStatus();
 }
 

@@ -26,6 +26,7 @@ class CapturedLaunch {
     CudaStream stream(stream_);
     LaunchContext context;
     context.stream = &stream;
+    context.multiprocessors = CudaMultiprocessors();
     context.workspace = workspace_.data();
     INFO(entry.name);
     REQUIRE_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
@@ -69,7 +70,7 @@ class CapturedLaunch {
  private:
   template <class Params>
   static int64_t Bytes(const KernelEntry& entry, const Params& params) {
-    return entry.workspace_bytes(&params, 1);
+    return entry.workspace_bytes(&params, CudaMultiprocessors());
   }
 
   const char* name_;

@@ -21,10 +21,11 @@ void ForEachCudaEntry(const Params& params, Check check) {
     found = true;
     INFO(entry.name);
     REQUIRE_OK(entry.supports(&params));
-    DeviceCopy<unsigned char> workspace(entry.workspace_bytes(&params, 1));
+    DeviceCopy<unsigned char> workspace(entry.workspace_bytes(&params, CudaMultiprocessors()));
     CudaStream stream(nullptr);
     LaunchContext context;
     context.stream = &stream;
+    context.multiprocessors = CudaMultiprocessors();
     context.workspace = reinterpret_cast<std::byte*>(workspace.data());
     entry.launch(context, &params);
     REQUIRE_CUDA(cudaGetLastError());

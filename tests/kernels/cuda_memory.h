@@ -19,6 +19,12 @@ inline bool HasCudaDevice() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
+inline int32_t CudaMultiprocessors() {
+  int count = 0;
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0);
+  return count;
+}
+
 #define REQUIRE_CUDA(expression)                                 \
   do {                                                           \
     const cudaError_t cuda_error = (expression);                 \
