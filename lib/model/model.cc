@@ -118,7 +118,7 @@ absl::Status Model::RecordSteps() {
   if (!parts_.graphs || parts_.device->host_memory()) return absl::OkStatus();
   constexpr int32_t kRecordedRows = 64;
   for (int32_t rows = 1; rows <= std::min(kRecordedRows, limits_.rows);) {
-    RecordedStep recorded{rows, std::min(rows, limits_.sequences), nullptr};
+    RecordedStep recorded{rows, std::min(rows, limits_.sequences), nullptr, nullptr};
     // A step of padding alone: what it leaves in the device's memory is nobody's.
     StepRows padding;
     const int32_t* tokens = nullptr;
@@ -138,10 +138,29 @@ absl::Status Model::RecordSteps() {
       return absl::OkStatus();
     }));
     if (recorded.forward == nullptr) return absl::OkStatus();
+    if (parts_.mtp) {
+      SetMtpSources({}, rows);
+      CopyRowsParams sources;
+      DSV4_RETURN_IF_ERROR(UploadCopies(rows, &sources));
+      DSV4_ASSIGN_OR_RETURN(recorded.mtp, parts_.device->Record([&]() -> absl::Status {
+        DSV4_RETURN_IF_ERROR(ComputeRope(rope_positions));
+        DSV4_RETURN_IF_ERROR(context_.Run(sources));
+        return RunMtp();
+      }));
+    }
     recorded_.push_back(std::move(recorded));
     rows = rows < 4 ? rows + 1 : (rows & (rows - 1)) == 0 ? rows + rows / 2 : rows / 3 * 4;
   }
   return parts_.device->Finish();
+}
+
+const Model::RecordedStep* Model::Recorded(const StepRows& step) const {
+  if (context_.tap != nullptr || parts_.dispatch->recording()) return nullptr;
+  const auto recorded =
+      std::find_if(recorded_.begin(), recorded_.end(), [&](const RecordedStep& candidate) {
+        return candidate.rows >= step.rows && candidate.sequences >= step.sequence_count;
+      });
+  return recorded != recorded_.end() ? &*recorded : nullptr;
 }
 
 absl::Status Model::Embed() {
@@ -166,19 +185,13 @@ absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
     if (stop == nullptr || !(*stop)()) return absl::OkStatus();
     return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
   };
-  if (context_.tap == nullptr && !parts_.dispatch->recording()) {
-    const auto recorded =
-        std::find_if(recorded_.begin(), recorded_.end(), [&](const RecordedStep& candidate) {
-          return candidate.rows >= step.rows && candidate.sequences >= step.sequence_count;
-        });
-    if (recorded != recorded_.end()) {
-      DSV4_RETURN_IF_ERROR(stopped(0));
-      const int64_t* rope_positions = step.positions;
-      DSV4_RETURN_IF_ERROR(
-          SetStep(step, recorded->rows, recorded->sequences, tokens, &rope_positions));
-      recorded->forward->Launch();
-      return absl::OkStatus();
-    }
+  if (const RecordedStep* recorded = Recorded(step)) {
+    DSV4_RETURN_IF_ERROR(stopped(0));
+    const int64_t* rope_positions = step.positions;
+    DSV4_RETURN_IF_ERROR(
+        SetStep(step, recorded->rows, recorded->sequences, tokens, &rope_positions));
+    recorded->forward->Launch();
+    return absl::OkStatus();
   }
   DSV4_RETURN_IF_ERROR(StartStep(step, tokens, step.positions));
   DSV4_RETURN_IF_ERROR(Embed());
@@ -213,13 +226,20 @@ absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::
   return CopyStreams(static_cast<int32_t>(rows.size()));
 }
 
+absl::Status Model::UploadCopies(int32_t rows, CopyRowsParams* copies) {
+  *copies = {.rows = rows,
+             .row_bytes = streams_row_bytes(),
+             .from = copy_from_.data(),
+             .to = copy_to_.data()};
+  if (context_.planning) return absl::OkStatus();
+  return upload_.Pointers(rows, &copies->from, &copies->to);
+}
+
 absl::Status Model::CopyStreams(int32_t rows) {
   const DeviceScope scope(parts_.device);
-  const std::byte* const* from = copy_from_.data();
-  std::byte* const* to = copy_to_.data();
-  if (!context_.planning) DSV4_RETURN_IF_ERROR(upload_.Pointers(rows, &from, &to));
-  return context_.Run(
-      CopyRowsParams{.rows = rows, .row_bytes = streams_row_bytes(), .from = from, .to = to});
+  CopyRowsParams copies;
+  DSV4_RETURN_IF_ERROR(UploadCopies(rows, &copies));
+  return context_.Run(copies);
 }
 
 absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
@@ -244,13 +264,31 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
       return InvalidArgument("MTP slot ", step.positions[row], "; the first is 1");
     }
     mtp_positions_[row] = step.positions[row] - 1;
-    copy_from_[row] = sources[row];
-    copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) + row * streams_row_bytes();
   }
   const DeviceScope scope(parts_.device);
+  if (const RecordedStep* recorded = Recorded(step)) {
+    const int64_t* rope_positions = mtp_positions_.data();
+    DSV4_RETURN_IF_ERROR(
+        SetStep(step, recorded->rows, recorded->sequences, tokens, &rope_positions));
+    SetMtpSources(sources, recorded->rows);
+    CopyRowsParams copies;
+    DSV4_RETURN_IF_ERROR(UploadCopies(recorded->rows, &copies));
+    recorded->mtp->Launch();
+    return absl::OkStatus();
+  }
   DSV4_RETURN_IF_ERROR(StartStep(step, tokens, mtp_positions_.data()));
+  SetMtpSources(sources, step.rows);
   DSV4_RETURN_IF_ERROR(CopyStreams(step.rows));
   return RunMtp();
+}
+
+// Rows of padding are copied onto themselves.
+void Model::SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows) {
+  for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
+    copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) +
+                    static_cast<int64_t>(row) * streams_row_bytes();
+    copy_from_[row] = row < sources.size() ? sources[row] : copy_to_[row];
+  }
 }
 
 absl::Status Model::RunMtp() {

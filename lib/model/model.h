@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/op/dense.h"
 #include "kernels/op/rope.h"
 #include "lib/device/device.h"
 #include "lib/kv/kv_cache.h"
@@ -102,7 +103,11 @@ class Model {
   absl::Status StartStep(const StepRows& step, const int32_t* tokens,
                          const int64_t* rope_positions);
   absl::Status RecordSteps();
-  absl::Status CopyStreams(int32_t rows);  // copy_from_ -> copy_to_
+  // copy_from_ -> copy_to_; its call, with the pointers brought to the device.
+  absl::Status CopyStreams(int32_t rows);
+  absl::Status UploadCopies(int32_t rows, CopyRowsParams* copies);
+  // Has `rows` rows copied to where the MTP block reads them.
+  void SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows);
   absl::Status RunMtp();
   absl::StatusOr<const float*> HeadLogits(const HyperConnectionWeights& hc, const uint16_t* norm,
                                           absl::Span<const int32_t> row_of);
@@ -117,8 +122,10 @@ class Model {
   // Steps of few rows, recorded for each number of rows that they are padded to; ascending.
   struct RecordedStep {
     int32_t rows = 0, sequences = 0;
-    std::unique_ptr<Graph> forward;
+    std::unique_ptr<Graph> forward, mtp;  // mtp: ForwardMtp, where it is planned for
   };
+  // The one that `step` fits in; null: none, or something watches what is launched.
+  const RecordedStep* Recorded(const StepRows& step) const;
   std::vector<RecordedStep> recorded_;
   Buffer host_logits_;  // where the device's memory is not the host's
   std::vector<std::byte> tap_memory_;
