@@ -44,8 +44,7 @@ dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8_t* data,
     DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
     return WithReading(session, [&](const dsv4::Session& own) {
       *needed = static_cast<size_t>(own.SaveBytes());
-      if (*needed <= capacity) own.SaveTo({data, *needed});
-      return absl::OkStatus();
+      return *needed <= capacity ? own.SaveTo({data, *needed}) : absl::OkStatus();
     });
   });
 }

@@ -34,7 +34,7 @@ void Require(bool holds) {
 
 Image Saved(const Session& session) {
   Image image(static_cast<size_t>(session.SaveBytes()));
-  session.SaveTo(absl::MakeSpan(image));
+  Require(session.SaveTo(absl::MakeSpan(image)).ok());
   return image;
 }
 

@@ -173,23 +173,88 @@ absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view
   return Buffer(static_cast<std::byte*>(data), bytes, FreePinned);
 }
 
+absl::StatusOr<const CudaDevice::Slot*> CudaDevice::NextSlot() {
+  const Slot& slot = slots_[next_slot_];
+  next_slot_ = (next_slot_ + 1) % slots_.size();
+  DSV4_RETURN_IF_ERROR(CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(slot.event)),
+                                 "waiting for a transfer"));
+  return &slot;
+}
+
+absl::Status CudaDevice::MarkSlot(const Slot& slot) {
+  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(slot.event),
+                                   static_cast<cudaStream_t>(stream_->handle())),
+                   "recording an event");
+}
+
 absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t bytes) {
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  const auto stream = static_cast<cudaStream_t>(stream_->handle());
   for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
     const auto part = static_cast<size_t>(std::min(kSlotBytes, bytes - begin));
-    const Slot& slot = slots_[next_slot_];
-    next_slot_ = (next_slot_ + 1) % slots_.size();
-    const auto event = static_cast<cudaEvent_t>(slot.event);
-    DSV4_RETURN_IF_ERROR(CheckCall(cudaEventSynchronize(event), "waiting for a transfer"));
-    std::memcpy(slot.data, from + begin, part);
+    DSV4_ASSIGN_OR_RETURN(const Slot* slot, NextSlot());
+    std::memcpy(slot->data, from + begin, part);
     DSV4_RETURN_IF_ERROR(
-        CheckCall(cudaMemcpyAsync(to + begin, slot.data, part, cudaMemcpyHostToDevice, stream),
+        CheckCall(cudaMemcpyAsync(to + begin, slot->data, part, cudaMemcpyHostToDevice,
+                                  static_cast<cudaStream_t>(stream_->handle())),
                   "copying to the device"));
-    DSV4_RETURN_IF_ERROR(CheckCall(cudaEventRecord(event, stream), "recording an event"));
+    DSV4_RETURN_IF_ERROR(MarkSlot(*slot));
   }
   return lost_;
+}
+
+// As many pieces as a slot takes wait for the device once. The lock is given up in between: a step
+// goes on while a long session is saved or loaded.
+absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
+  const DeviceScope scope(this);
+  const auto stream = static_cast<cudaStream_t>(stream_->handle());
+  for (size_t next = 0; next < from.size();) {
+    if (from[next].bytes > kSlotBytes) {
+      DSV4_RETURN_IF_ERROR(Download(to, from[next].data, from[next].bytes));
+      to += from[next++].bytes;
+      continue;
+    }
+    std::lock_guard lock(mutex_);
+    DSV4_ASSIGN_OR_RETURN(const Slot* slot, NextSlot());
+    int64_t used = 0;
+    for (; next < from.size() && used + from[next].bytes <= kSlotBytes; ++next) {
+      DSV4_RETURN_IF_ERROR(CheckCall(
+          cudaMemcpyAsync(slot->data + used, from[next].data, static_cast<size_t>(from[next].bytes),
+                          cudaMemcpyDeviceToHost, stream),
+          "copying from the device"));
+      used += from[next].bytes;
+    }
+    DSV4_RETURN_IF_ERROR(CheckCall(cudaStreamSynchronize(stream), "waiting for the device"));
+    std::memcpy(to, slot->data, static_cast<size_t>(used));
+    to += used;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) {
+  const DeviceScope scope(this);
+  const auto stream = static_cast<cudaStream_t>(stream_->handle());
+  for (size_t next = 0; next < to.size();) {
+    if (to[next].bytes > kSlotBytes) {
+      DSV4_RETURN_IF_ERROR(Upload(to[next].data, from, to[next].bytes));
+      from += to[next++].bytes;
+      continue;
+    }
+    std::lock_guard lock(mutex_);
+    DSV4_ASSIGN_OR_RETURN(const Slot* slot, NextSlot());
+    int64_t used = 0;
+    for (; next < to.size() && used + to[next].bytes <= kSlotBytes; ++next) {
+      const auto bytes = static_cast<size_t>(to[next].bytes);
+      std::memcpy(slot->data + used, from + used, bytes);
+      DSV4_RETURN_IF_ERROR(CheckCall(
+          cudaMemcpyAsync(to[next].data, slot->data + used, bytes, cudaMemcpyHostToDevice, stream),
+          "copying to the device"));
+      used += to[next].bytes;
+    }
+    DSV4_RETURN_IF_ERROR(MarkSlot(*slot));
+    from += used;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t bytes) {

@@ -32,6 +32,8 @@ class CudaDevice final : public Device {
   absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from) override;
+  absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) override;
   absl::Status Finish() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   int Enter() override;
@@ -45,6 +47,9 @@ class CudaDevice final : public Device {
   };
   CudaDevice(int32_t index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {}
   absl::Status OpenStream();
+  // The next slot, once its last transfer is done, and the mark after a transfer from it.
+  absl::StatusOr<const Slot*> NextSlot();
+  absl::Status MarkSlot(const Slot& slot);
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
 

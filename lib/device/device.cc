@@ -40,6 +40,22 @@ absl::Status Device::Check(const DeviceOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status Device::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
+  for (const MemoryPiece& piece : from) {
+    DSV4_RETURN_IF_ERROR(Download(to, piece.data, piece.bytes));
+    to += piece.bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Device::Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) {
+  for (const MemoryPiece& piece : to) {
+    DSV4_RETURN_IF_ERROR(Upload(piece.data, from, piece.bytes));
+    from += piece.bytes;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
   DSV4_RETURN_IF_ERROR(Check(options));
 #ifdef DSV4_HAVE_CUDA

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lib/device/buffer.h"
 #include "lib/device/device_traits.h"
 #include "lib/device/stream.h"
@@ -21,6 +22,11 @@ class Graph {
   virtual ~Graph() = default;
   // In stream order. Errors show in Device::Finish.
   virtual void Launch() = 0;
+};
+
+struct MemoryPiece {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
 };
 
 enum class DeviceKind : int32_t { kCpu, kCuda };
@@ -60,6 +66,9 @@ class Device {
   virtual absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Download and Upload of many pieces, which lie one after another in `to` and `from`.
+  virtual absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from);
+  virtual absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from);
   // Records what `enqueue` launches on the stream, without running it; null where the device has no
   // such thing, and `enqueue` is not called then.
   virtual absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) {

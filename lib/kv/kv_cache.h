@@ -103,10 +103,9 @@ class KvCache {
   absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states);
   // Takes one restore point that its sequence was not promised. False when there is none.
   bool DropSparePoint();
-  // The memory's device, for what moves in and out of images. A copy that fails does so for good:
-  // the next step says it.
+  // The memory's device, for what moves in and out of images.
   Device& device() const { return *device_; }
-  // Copies all layers' rows of a block.
+  // Copies all layers' rows of a block. A copy that fails does so for good: the next step says it.
   void CopyWindowBlock(int32_t from, int32_t to);
   void CopyGroupBlock(int32_t from, int32_t to);
   // A sequence is known from its opening to its closing; OutOfBlocks beyond max_sequences.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sequence as bytes: for each layer its window rows in reach, then its compressed rows and index
-// keys (the data of all rows of a kind, each followed by its scales), then the state slot.
+// keys (the data of all rows of a kind, each followed by its scales), then the state slot. Rows of
+// a device with memory of its own move many blocks at a time.
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "lib/base/checked_math.h"
@@ -13,27 +15,98 @@
 namespace dsv4 {
 namespace {
 
-// Calls part(block table index, slot, pool) for each row of an image, in its order.
-template <class WindowRow, class GroupRow>
-void ForEachRow(const KvCache& cache, int64_t length, WindowRow&& window_row,
-                GroupRow&& group_row) {
+constexpr int64_t kBatchBytes = int64_t{4} << 20;  // more than a block of one layer
+
+// Rows of one layer and kind that lie in one block, one after another.
+struct RowRun {
+  RowPool pool;
+  int32_t block = kNoBlock;
+  int64_t first = 0, count = 0;  // slots
+  std::byte* data() const { return pool.Row(block, first); }
+  std::byte* scales() const { return pool.Scales(block, first); }
+  int64_t data_bytes() const { return count * pool.row_bytes; }
+  int64_t scale_bytes() const { return count * RowScaleBytes(pool.format); }
+  int64_t bytes() const { return data_bytes() + scale_bytes(); }
+};
+
+// Calls visit(run) for all rows of an image of `length` tokens, in its order, until one fails.
+template <class Visit>
+absl::Status ForEachRun(const KvCache& cache, int64_t length, absl::Span<const int32_t> windows,
+                        absl::Span<const int32_t> groups, Visit&& visit) {
   const KvCacheShape& shape = cache.shape();
   const int64_t layers = static_cast<int64_t>(shape.compress_ratios.size());
+  const auto visit_rows = [&](const RowPool& pool, absl::Span<const int32_t> table, int64_t begin,
+                              int64_t end) -> absl::Status {
+    while (begin < end) {
+      RowRun run{.pool = pool,
+                 .block = table[static_cast<size_t>(begin / pool.rows_per_block)],
+                 .first = begin % pool.rows_per_block};
+      run.count = std::min(end - begin, pool.rows_per_block - run.first);
+      DSV4_RETURN_IF_ERROR(visit(run));
+      begin += run.count;
+    }
+    return absl::OkStatus();
+  };
   for (int64_t i = 0; i < layers; ++i) {
     const LayerCache& layer = cache.layer(i);
     const int64_t first_slot = i >= layers - shape.mtp_layers ? 1 : 0;
-    for (int64_t p = std::max(first_slot, FirstWindowRow(length)); p < length; ++p) {
-      window_row(layer.window, p / kWindowBlockTokens, p % kWindowBlockTokens);
-    }
+    DSV4_RETURN_IF_ERROR(
+        visit_rows(layer.window, windows, std::max(first_slot, FirstWindowRow(length)), length));
     for (const RowPool& pool : {layer.groups, layer.index_keys}) {
       if (pool.row_bytes == 0) continue;
-      const int64_t groups = length / shape.compress_ratios[static_cast<size_t>(i)];
-      for (int64_t g = 0; g < groups; ++g) {
-        group_row(pool, g / pool.rows_per_block, g % pool.rows_per_block);
+      const int64_t ratio = shape.compress_ratios[static_cast<size_t>(i)];
+      DSV4_RETURN_IF_ERROR(visit_rows(pool, groups, 0, length / ratio));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Runs on their way between the cache and an image. What the host cannot read where it is goes
+// through memory of the batch: each run's data, then its scales.
+class RunBatch {
+ public:
+  explicit RunBatch(const Device& device) : direct_(device.host_memory()) {}
+
+  bool HasRoomFor(const RowRun& run) const { return bytes_ + run.bytes() <= kBatchBytes; }
+  void Add(const RowRun& run) {
+    runs_.push_back(run);
+    bytes_ += run.bytes();
+    if (direct_) return;
+    pieces_.push_back({run.data(), run.data_bytes()});
+    pieces_.push_back({run.scales(), run.scale_bytes()});
+    memory_.resize(static_cast<size_t>(std::max<int64_t>(bytes_, memory_.size())));
+  }
+  void Clear() {
+    runs_.clear();
+    pieces_.clear();
+    bytes_ = 0;
+  }
+  std::byte* memory() { return memory_.data(); }
+  absl::Span<const MemoryPiece> pieces() const { return pieces_; }
+
+  // Calls visit(data, data bytes, scales, scale bytes) for each row, in order.
+  template <class Visit>
+  void ForEachRow(Visit&& visit) {
+    std::byte* next = memory_.data();
+    for (const RowRun& run : runs_) {
+      std::byte* data = direct_ ? run.data() : next;
+      std::byte* scales = direct_ ? run.scales() : next + run.data_bytes();
+      next += direct_ ? 0 : run.bytes();
+      const int64_t data_bytes = run.pool.row_bytes, scale_bytes = RowScaleBytes(run.pool.format);
+      for (int64_t row = 0; row < run.count; ++row) {
+        visit(data + row * data_bytes, static_cast<size_t>(data_bytes), scales + row * scale_bytes,
+              static_cast<size_t>(scale_bytes));
       }
     }
   }
-}
+
+ private:
+  const bool direct_;
+  int64_t bytes_ = 0;
+  std::vector<RowRun> runs_;
+  std::vector<MemoryPiece> pieces_;
+  std::vector<std::byte> memory_;
+};
 
 }  // namespace
 
@@ -81,21 +154,30 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) co
   return status;
 }
 
-void KvSequence::WriteImage(absl::Span<std::byte> image) const {
-  if (length_ == 0) return;
+absl::Status KvSequence::WriteImage(absl::Span<std::byte> image) const {
+  if (length_ == 0) return absl::OkStatus();
+  Device& device = cache_->device();
   std::byte* to = image.data();
-  const auto write = [&](const std::byte* from, int64_t bytes) {
-    cache_->device().Download(to, from, bytes).IgnoreError();
-    to += bytes;
+  RunBatch batch(device);
+  const auto write = [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(device.Gather(batch.memory(), batch.pieces()));
+    batch.ForEachRow(
+        [&](const std::byte* data, size_t data_bytes, const std::byte* scales, size_t scale_bytes) {
+          std::memcpy(to, data, data_bytes);
+          std::memcpy(to + data_bytes, scales, scale_bytes);
+          to += data_bytes + scale_bytes;
+        });
+    batch.Clear();
+    return absl::OkStatus();
   };
-  const auto row_of = [&](const std::vector<int32_t>& table) {
-    return [&](const RowPool& pool, int64_t entry, int64_t slot) {
-      write(pool.Row(table[entry], slot), pool.row_bytes);
-      write(pool.Scales(table[entry], slot), RowScaleBytes(pool.format));
-    };
-  };
-  ForEachRow(*cache_, length_, row_of(window_blocks_), row_of(group_blocks_));
-  write(cache_->state(state_), cache_->state_bytes());
+  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, length_, window_blocks_, group_blocks_,
+                                  [&](const RowRun& run) -> absl::Status {
+                                    if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(write());
+                                    batch.Add(run);
+                                    return absl::OkStatus();
+                                  }));
+  DSV4_RETURN_IF_ERROR(write());
+  return device.Download(to, cache_->state(state_), cache_->state_bytes());
 }
 
 absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> image) {
@@ -128,20 +210,28 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
   length_ = length;
   publishes_ = false;
 
+  Device& device = cache_->device();
   const std::byte* from = image.data();
-  const auto read = [&](std::byte* to, int64_t bytes) {
-    cache_->device().Upload(to, from, bytes).IgnoreError();
-    from += bytes;
+  RunBatch batch(device);
+  const auto read = [&]() -> absl::Status {
+    batch.ForEachRow(
+        [&](std::byte* data, size_t data_bytes, std::byte* scales, size_t scale_bytes) {
+          std::memcpy(data, from, data_bytes);
+          std::memcpy(scales, from + data_bytes, scale_bytes);
+          from += data_bytes + scale_bytes;
+        });
+    DSV4_RETURN_IF_ERROR(device.Scatter(batch.pieces(), batch.memory()));
+    batch.Clear();
+    return absl::OkStatus();
   };
-  const auto row_of = [&](const std::vector<int32_t>& table) {
-    return [&](const RowPool& pool, int64_t entry, int64_t slot) {
-      read(pool.Row(table[entry], slot), pool.row_bytes);
-      read(pool.Scales(table[entry], slot), RowScaleBytes(pool.format));
-    };
-  };
-  ForEachRow(*cache_, length, row_of(window_blocks_), row_of(group_blocks_));
-  read(cache_->state(state_), cache_->state_bytes());
-  return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, length, window_blocks_, group_blocks_,
+                                  [&](const RowRun& run) -> absl::Status {
+                                    if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(read());
+                                    batch.Add(run);
+                                    return absl::OkStatus();
+                                  }));
+  DSV4_RETURN_IF_ERROR(read());
+  return device.Upload(cache_->state(state_), from, cache_->state_bytes());
 }
 
 }  // namespace dsv4

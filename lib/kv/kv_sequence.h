@@ -4,7 +4,7 @@
 //
 // A step goes Reserve, Rows, forward pass and stream saves, Commit, MtpRows and MTP passes,
 // Publish. Until Commit the sequence is as it was. A block with more than one holder is never
-// written: Reserve copies it first. Nothing but Open and Fork allocates.
+// written: Reserve copies it first. Nothing but Open, Fork and images allocates.
 //
 // MTP layers lie one slot later than the others: slot s holds the row made of token s and the
 // streams of token s - 1 (slot 0 has none). So a block depends on nothing behind its end. Slots
@@ -107,10 +107,11 @@ class KvSequence {
   // The rows in reach, index keys, current states and streams as bytes, for this cache's shape.
   int64_t ImageBytes() const { return ImageBytes(length_); }
   int64_t ImageBytes(int64_t length) const;
-  void WriteImage(absl::Span<std::byte> image) const;  // REQUIRES: ImageBytes() long
+  // REQUIRES: ImageBytes() long. DeviceLost.
+  absl::Status WriteImage(absl::Span<std::byte> image) const;
   // Becomes the sequence whose image it is. Corrupt when the length does not fit, ContextFull,
-  // OutOfBlocks: the sequence is as before. What it computes is not published to the prefix cache
-  // until it is rewound to 0 or adopts a prefix: the image's rows are somebody's word.
+  // OutOfBlocks: the sequence is as before. DeviceLost. What it computes is not published to the
+  // prefix cache until it is rewound to 0 or adopts a prefix: the image's rows are somebody's word.
   absl::Status ReadImage(int64_t length, absl::Span<const std::byte> image);
 
   // Of the blocks in its tables and its state, shared ones included; restore points not.

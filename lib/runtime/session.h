@@ -110,10 +110,10 @@ class Session {
   // same logits, bit for bit. Sampling parameters, the mask and restore points are not part of it;
   // nor are drafts: with these a sampled continuation is another one of the same distribution.
   int64_t SaveBytes() const;
-  // REQUIRES: SaveBytes() long.
-  void SaveTo(absl::Span<uint8_t> image) const;
+  // REQUIRES: SaveBytes() long. DeviceLost.
+  absl::Status SaveTo(absl::Span<uint8_t> image) const;
   // Over what is at `path`, which stays as it was when this fails. `progress`, here and below, may
-  // be empty. Errors: see ReplacedFile; Cancelled.
+  // be empty. Errors: see ReplacedFile; Cancelled, DeviceLost.
   absl::Status SaveFile(const std::string& path, const Progress& progress = {}) const;
   // Becomes the session that was saved; `source` names the image in messages. Errors: those of
   // ParseSessionImage and KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.

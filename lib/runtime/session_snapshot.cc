@@ -66,22 +66,23 @@ absl::Status Timeline::Restore(const SessionCounts& counts, std::vector<int32_t>
 
 int64_t Session::SaveBytes() const { return SessionImageBytes(timeline_.Counts()); }
 
-void Session::SaveTo(absl::Span<uint8_t> image) const {
+absl::Status Session::SaveTo(absl::Span<uint8_t> image) const {
   const SessionCounts counts = timeline_.Counts();
   const SessionSections<uint8_t> sections = SectionsOf(counts, image);
   const absl::Span<const int32_t> tokens = timeline_.all_tokens();
   const absl::Span<const float> logits = timeline_.kept_logits();
   if (!tokens.empty()) std::memcpy(sections.tokens.data(), tokens.data(), sections.tokens.size());
   if (!logits.empty()) std::memcpy(sections.logits.data(), logits.data(), sections.logits.size());
-  timeline_.kv().WriteImage(
-      {reinterpret_cast<std::byte*>(sections.cache.data()), sections.cache.size()});
+  DSV4_RETURN_IF_ERROR(timeline_.kv().WriteImage(
+      {reinterpret_cast<std::byte*>(sections.cache.data()), sections.cache.size()}));
   SealSessionImage(engine_->identity(), counts, image);
+  return absl::OkStatus();
 }
 
 absl::Status Session::SaveFile(const std::string& path, const Progress& progress) const {
   const int64_t bytes = SaveBytes();
   DSV4_ASSIGN_OR_RETURN(ReplacedFile file, ReplacedFile::Create(path, bytes));
-  SaveTo(file.bytes());
+  DSV4_RETURN_IF_ERROR(SaveTo(file.bytes()));
   for (int64_t begin = 0; progress && begin < bytes; begin += kImagePartBytes) {
     const int64_t end = std::min(begin + kImagePartBytes, bytes);
     DSV4_RETURN_IF_ERROR(file.Flush(begin, end));

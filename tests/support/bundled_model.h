@@ -17,8 +17,15 @@ namespace dsv4::test {
 
 inline const std::string kBundledModel = DSV4_SOURCE_DIR "/models/dsv4-tiny";
 
+// Of executables that run the tests of the cpu backend on another one: what stands for `options`.
+__attribute__((weak)) EngineOptions OnTestedBackend(const EngineOptions& options);
+
+inline EngineOptions Tested(const EngineOptions& options) {
+  return OnTestedBackend == nullptr ? options : OnTestedBackend(options);
+}
+
 inline std::shared_ptr<Engine> OpenBundled(const EngineOptions& options) {
-  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, Tested(options));
   REQUIRE_OK(engine);
   return *std::move(engine);
 }

@@ -41,16 +41,16 @@ std::shared_ptr<Engine> OpenMixed(Backend backend) {
     return oracle.ok() && WriteOracleCheckpoint(*oracle, folder.path()).ok();
   }();
   REQUIRE(written);
-  const auto engine =
-      Engine::Open(folder.path(),
-                   {.backend = backend,
+  const auto engine = Engine::Open(
+      folder.path(),
+      test::Tested({.backend = backend,
                     .numerics = backend == Backend::kCpu ? Numerics::kPublished : Numerics::kExact,
                     .context_tokens = 1024,
                     .cache_tokens = 8192,
                     .max_sessions = 6,
                     .prefill_chunk_tokens = 100,
                     .threads = 2,
-                    .max_draft_tokens = 7});
+                    .max_draft_tokens = 7}));
   REQUIRE_OK(engine);
   return *engine;
 }
@@ -114,7 +114,7 @@ TEST_CASE("drafts and company change no logit of the mixed case") {
   }
 }
 
-TEST_CASE("drafts change no logit of the mixed case under exact numerics") {
+TEST_CASE("drafts change no logit of the mixed case under exact numerics", "[reference]") {
   CompareDrafts(Backend::kReference, {AnyTokens(125, 3), AnyTokens(9, 4)}, {3});
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("the mixed case rewound, forked and loaded anywhere goes on as straigh
     REQUIRE_OK(travelled->Rewind(position));
     const std::unique_ptr<Session> fork = travelled->Fork().value();
     std::vector<uint8_t> image(static_cast<size_t>(travelled->SaveBytes()));
-    travelled->SaveTo(absl::MakeSpan(image));
+    REQUIRE_OK(travelled->SaveTo(absl::MakeSpan(image)));
     const std::unique_ptr<Session> loaded = OpenColdSession(engine, sampling);
     REQUIRE_OK(loaded->Load(image, "image"));
     for (Session* each : {travelled.get(), fork.get(), loaded.get()}) {
@@ -162,7 +162,7 @@ TEST_CASE("a wrong bit in a row changes logits of the mixed case") {
   REQUIRE_OK(session->Sync(prompt));
   REQUIRE_OK(session->Prefill(0, nullptr));
   std::vector<uint8_t> image(static_cast<size_t>(session->SaveBytes()));
-  session->SaveTo(absl::MakeSpan(image));
+  REQUIRE_OK(session->SaveTo(absl::MakeSpan(image)));
   const SessionCounts counts = session->timeline().Counts();
   // The sign of one number of a window row, under a checksum that says it is right.
   SectionsOf(counts, absl::MakeSpan(image)).cache[40] ^= 0x80;

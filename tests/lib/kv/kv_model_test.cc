@@ -253,7 +253,7 @@ class World {
   void Save(Actor& actor) {
     saved_.text = actor.session.text;
     saved_.image.assign(static_cast<size_t>(actor.session.kv.ImageBytes()), std::byte{0});
-    actor.session.kv.WriteImage(absl::MakeSpan(saved_.image));
+    REQUIRE_OK(actor.session.kv.WriteImage(absl::MakeSpan(saved_.image)));
   }
 
   void Restore(Actor& actor) {
@@ -270,7 +270,7 @@ class World {
     actor.from_image = true;
     ++restored;
     std::vector<std::byte> again(saved_.image.size());
-    actor.session.kv.WriteImage(absl::MakeSpan(again));
+    REQUIRE_OK(actor.session.kv.WriteImage(absl::MakeSpan(again)));
     REQUIRE(again == saved_.image);
   }
 

@@ -281,7 +281,7 @@ TEST_CASE("an image is refused before anything changes, or is the sequence again
   FakeSession session = f.Open();
   ExtendTo(session, Tokens(length, 1));
   std::vector<std::byte> image(static_cast<size_t>(session.kv.ImageBytes()));
-  session.kv.WriteImage(absl::MakeSpan(image));
+  REQUIRE_OK(session.kv.WriteImage(absl::MakeSpan(image)));
   if (length == 300) {
     // Rows of 584 bytes: 127 and 75 + 2, and of 127 MTP slots; keys of 68.
     REQUIRE(session.kv.ImageBytes() ==
@@ -312,7 +312,7 @@ TEST_CASE("an image that does not fit is refused and changes nothing") {
   FakeSession session = f.Open(), other = f.Open();
   ExtendTo(session, Tokens(1024, 1));
   std::vector<std::byte> image(static_cast<size_t>(session.kv.ImageBytes()));
-  session.kv.WriteImage(absl::MakeSpan(image));
+  REQUIRE_OK(session.kv.WriteImage(absl::MakeSpan(image)));
   ExtendTo(other, Tokens(300, 2));
   REQUIRE_FAILS(other.kv.ReadImage(1024, image), absl::StatusCode::kAborted, "4 compressed-row");
   REQUIRE(other.Mismatches() == 0);
@@ -329,7 +329,7 @@ TEST_CASE("rows out of an image are not published to others") {
     FakeSession liar = f.Open(1);  // another salt: its rows are not in the way
     ExtendTo(liar, Tokens(300, 9));
     forged.resize(static_cast<size_t>(liar.kv.ImageBytes()));
-    liar.kv.WriteImage(absl::MakeSpan(forged));
+    REQUIRE_OK(liar.kv.WriteImage(absl::MakeSpan(forged)));
   }
   FakeSession session = f.Open();
   REQUIRE_OK(session.kv.ReadImage(300, forged));

@@ -333,7 +333,7 @@ TEST_CASE("a conversation goes on from a saved session") {
   REQUIRE(first.log.Joined(Kind::kText).substr(0, 5) == "Paris");
   chat.Ask({User("And now?")});
   std::vector<uint8_t> image(static_cast<size_t>(chat.session().SaveBytes()));
-  chat.session().SaveTo(absl::MakeSpan(image));
+  REQUIRE_OK(chat.session().SaveTo(absl::MakeSpan(image)));
   const std::vector<int32_t> saved = chat.Tokens();
   const absl::Span<const ChatMessage> messages = chat->messages();
 

@@ -28,7 +28,7 @@ constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
 
 std::vector<uint8_t> Saved(const Session& session) {
   std::vector<uint8_t> image(static_cast<size_t>(session.SaveBytes()));
-  session.SaveTo(absl::MakeSpan(image));
+  REQUIRE_OK(session.SaveTo(absl::MakeSpan(image)));
   return image;
 }
 
@@ -168,7 +168,7 @@ int64_t TokensInFile(const std::string& path) {
   return parsed.ok() ? parsed->counts.tokens : -1;
 }
 
-TEST_CASE("killed while saving, a session file is the old one or the new one") {
+TEST_CASE("killed while saving, a session file is the old one or the new one", "[forks]") {
   const TempFolder folder;
   const std::string path = folder.path() + "/session";
   int64_t old_tokens = 0;
@@ -227,7 +227,8 @@ TEST_CASE("a plan has the bytes of the engine that is opened") {
         .cache_tokens = 4000,
         .max_sessions = 9,
         .prefill_chunk_tokens = 33}}) {
-    const absl::StatusOr<EnginePlan> plan = Engine::Plan(test::kBundledModel, options);
+    const absl::StatusOr<EnginePlan> plan =
+        Engine::Plan(test::kBundledModel, test::Tested(options));
     REQUIRE_OK(plan);
     const std::shared_ptr<Engine> engine = OpenBundled(options);
     REQUIRE(plan->info.weight_bytes == engine->info().weight_bytes);

@@ -196,7 +196,7 @@ class Soak {
 
   void SaveAndLoad(Slot& slot, std::mt19937& random) {
     std::vector<uint8_t> image(static_cast<size_t>(slot.session->SaveBytes()));
-    slot.session->SaveTo(absl::MakeSpan(image));
+    REQUIRE_OK(slot.session->SaveTo(absl::MakeSpan(image)));
     Slot& other = slots_[random() % kSlots];
     std::unique_lock lock(other.mutex, std::defer_lock);
     if (&other == &slot || !lock.try_lock() || other.session == nullptr) return;
