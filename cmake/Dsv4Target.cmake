@@ -61,17 +61,17 @@ function(dsv4_library name)
   endif()
 endfunction()
 
-# dsv4_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [TIMEOUT s]): one Catch2
-# executable `NAME_test` and its ctest entry. Tests labelled `threads` are what ThreadSanitizer is for:
+# dsv4_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [TIMEOUT s] [ARGS arg ...]):
+# one Catch2 executable `NAME_test` and its ctest entry. Tests labelled `threads` are what ThreadSanitizer is for:
 # the target `thread_tests` builds them alone.
 if(DSV4_BUILD_TESTS)
   add_custom_target(thread_tests)
 endif()
 function(dsv4_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ARGS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE dsv4_flags dsv4_test_support ${ARG_DEPS})
-  add_test(NAME ${name} COMMAND ${name}_test)
+  add_test(NAME ${name} COMMAND ${name}_test ${ARG_ARGS})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -87,8 +87,8 @@ endfunction()
 # dsv4_cuda_test(NAME ...): a dsv4_test of the CUDA backend's kernels. It needs a device, and is skipped
 # with the reason where there is none.
 function(dsv4_cuda_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;ARGS" ${ARGN})
   dsv4_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/kernels/cuda_required.cc ${ARG_SOURCES}
-            DEPS dsv4_sm12x dsv4_reference ${ARG_DEPS} LABELS gpu TIMEOUT 600)
+            DEPS dsv4_sm12x dsv4_reference ${ARG_DEPS} LABELS gpu TIMEOUT 600 ARGS ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
