@@ -4,6 +4,7 @@ find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(hwy REQUIRED)
+find_package(Protobuf REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 # Only its header: lib/io/content_hash.cc compiles the functions in.

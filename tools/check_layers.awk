@@ -15,10 +15,11 @@ BEGIN {
 
   allow("kernels/op", base)
   allow("kernels/registry", base " kernels/op")
+  allow("kernels/tuning", base " lib/io kernels/op kernels/registry")
   allow("kernels/reference", base " kernels/op kernels/registry")
   allow("kernels/cpu", base " kernels/op kernels/registry")
   allow("kernels/sm12x", base " kernels/op kernels/registry")
-  allow("kernels/builtin", base " kernels/op kernels/registry kernels/reference kernels/cpu kernels/sm12x")
+  allow("kernels/builtin", base " kernels/op kernels/registry kernels/tuning kernels/reference kernels/cpu kernels/sm12x")
 
   # What block owners and kernels share: the bytes of a row, and a sequence's rows in a step.
   allow("lib/kv", base " lib/io kernels/op/kv_layout.h kernels/op/step_rows.h")
@@ -28,7 +29,8 @@ BEGIN {
   allow("lib/model", base " lib/io lib/kv lib/sampling lib/text " operators)
   allow("lib/runtime", base " lib/io lib/kv lib/sampling lib/text lib/model " operators)
   # The engine alone names the list of backends.
-  allow("lib/runtime/engine.cc", allowed["lib/runtime"] " kernels/builtin.h")
+  allow("lib/runtime/engine.h", allowed["lib/runtime"] " kernels/tuning/tuning_file.h")
+  allow("lib/runtime/engine.cc", allowed["lib/runtime"] " kernels/builtin.h kernels/tuning/tuning_file.h")
 
   allow("include", "")
   allow("capi", "include lib/base lib/tensor lib/device lib/io lib/text lib/sampling lib/model lib/runtime")
@@ -131,7 +133,7 @@ function check_include(path, number, line, layer,    target, surface) {
     if (surface || layer == "include") report(path, number, layer " may not include " target)
   } else if (target ~ /^dsv4\//) {
     report(path, number, "public headers are included as <" target ">")
-  } else if (target !~ /\.pb\.h$|^lib\/device\/cuda_images\.h$/ && !exists(target)) {
+  } else if (target !~ /\.pb\.h$/ && !exists(target) && !exists(target ".in")) {
     report(path, number, "include \"" target "\" is not spelled from the root, or does not exist")
   } else if (surface && index(target, folder_of(path) "/") == 1) {
     return  # a program's own header

@@ -171,6 +171,7 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   if (PlansMtp(options) && config_.num_nextn_predict_layers == 0) {
     return InvalidArgument(config_path, ": num_nextn_predict_layers is 0: there is no MTP block");
   }
+  DSV4_RETURN_IF_ERROR(ReadTuning(options));
   info_.backend = options.backend;
   info_.numerics = options.numerics;
   DSV4_ASSIGN_OR_RETURN(info_.cache_format, CacheFormat(options));
@@ -213,6 +214,21 @@ absl::Status Engine::LoadTokenizer(const std::string& folder) {
   return absl::OkStatus();
 }
 
+absl::Status Engine::ReadTuning(const EngineOptions& options) {
+  if (options.tuning_dir.empty()) return absl::OkStatus();
+  if (options.backend != Backend::kCuda) {
+    return WithArgument(
+        Unsupported("option tuning_dir = ", options.tuning_dir, ": kernels of backend ",
+                    BackendName(options.backend), " have nothing to tune; those of cuda have"),
+        "tuning_dir");
+  }
+  absl::StatusOr<std::vector<TuningFile>> files =
+      ReadTuningDirectory(options.tuning_dir, BuiltinManifests());
+  if (!files.ok()) return WithArgument(files.status(), "tuning_dir");
+  tuning_files_ = *std::move(files);
+  return absl::OkStatus();
+}
+
 absl::Status Engine::OpenDevice(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(device_,
                         Device::Open({.kind = options.backend == Backend::kCuda ? DeviceKind::kCuda
@@ -221,8 +237,12 @@ absl::Status Engine::OpenDevice(const EngineOptions& options) {
                                       .threads = options.threads}));
   device_name_ = device_->name();
   info_.threads = device_->threads();
+  const DeviceTraits traits = device_->traits();
+  DSV4_ASSIGN_OR_RETURN(
+      std::vector<TuningTable> tables,
+      TablesOf(traits, std::exchange(tuning_files_, {}), BuiltinTuningFiles(), BuiltinManifests()));
   dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
-                                         device_->traits());
+                                         traits, std::move(tables));
   return absl::OkStatus();
 }
 

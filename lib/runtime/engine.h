@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/registry/dispatch.h"
+#include "kernels/tuning/tuning_file.h"
 #include "lib/device/device.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/config.h"
@@ -39,6 +40,9 @@ struct EngineOptions {
   int32_t prefill_chunk_tokens = 0;  // 0 = 256
   int32_t threads = 0;               // 0 = one per usable core
   int32_t max_draft_tokens = 0;      // 0..7: drafts that sessions may ask for; plans the MTP block
+  // Directory of tuning files that take the place of this build's for the same kernels; empty:
+  // none. Unsupported on a backend whose kernels have no knobs.
+  std::string tuning_dir{};
   // For verification, not part of the public interface:
   bool mtp = false;             // plan rows and buffers for the MTP block
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
@@ -112,6 +116,7 @@ class Engine {
   Engine() = default;
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
   absl::Status LoadTokenizer(const std::string& folder);
+  absl::Status ReadTuning(const EngineOptions& options);
   absl::Status OpenDevice(const EngineOptions& options);
   WeightTarget Target() const { return {device_.get(), dispatch_.get()}; }
   absl::Status DescribeWeights(const EngineOptions& options);
@@ -132,6 +137,7 @@ class Engine {
   std::vector<int32_t> eos_tokens_;
   int32_t token_limit_ = 0;
   std::vector<int32_t> token_gaps_;
+  std::vector<TuningFile> tuning_files_;  // of the option, until the device is known
   std::unique_ptr<Device> device_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<const Tokenizer> tokenizer_;

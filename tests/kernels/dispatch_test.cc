@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernel a device gets, with which config, and what is said where it gets none.
+#include "kernels/registry/dispatch.h"
+
+#include <string>
+
+#include "tests/kernels/made_up_kernels.h"
+#include "tests/support/catch.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4::test {
+namespace {
+
+LinearFp8Params Linear(int32_t rows, int64_t k = 4096) {
+  static uint8_t weight;
+  static uint16_t x, y;
+  LinearFp8Params params;
+  params.rows = rows;
+  params.k = k;
+  params.x = &x;
+  params.part_count = 2;
+  params.parts[0] = {{&weight, &weight, 1024, k}, &y};
+  params.parts[1] = {{&weight, &weight, 512, k}, &y};
+  return params;
+}
+
+Launched Run(const Dispatch& dispatch, int32_t rows) {
+  CpuStream stream(1);
+  LaunchContext context;
+  context.stream = &stream;
+  REQUIRE_OK(dispatch.Run(context, Linear(rows)));
+  return last_launch;
+}
+
+// Rows 1..8 run the third config, 9..64 at n up to 2048 the second, all else the first.
+TuningTable Table() {
+  TuningTable table{.entry = &kMadeUpEntries[0], .fallback = kMadeUpConfigs[0]};
+  table.buckets.push_back({{{{1, 8}}}, kMadeUpConfigs[2]});
+  table.buckets.push_back({{{{9, 64}, {1, 2048}}}, kMadeUpConfigs[1]});
+  return table;
+}
+
+TEST_CASE("the first entry that fits the device is chosen, and knows its multiprocessors") {
+  for (const auto& [capability, multiprocessors] :
+       {std::pair{120, 188}, {120, 170}, {121, 48}, {90, 132}}) {
+    Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished,
+                      MadeUpDevice(capability, multiprocessors));
+    REQUIRE_OK(dispatch.Prepare(Linear(64)));
+    const Launched launched = Run(dispatch, 3);
+    REQUIRE(std::string(launched.entry) == (capability == 90 ? "sm12x.any" : "sm12x.wide"));
+    REQUIRE(launched.multiprocessors == multiprocessors);
+    REQUIRE(*launched.config == kMadeUpConfigs[0]);
+    // 4 blocks of 64 bytes for each multiprocessor: what the largest config needs.
+    REQUIRE(dispatch.workspace_bytes() == (capability == 90 ? 0 : multiprocessors * 256));
+  }
+}
+
+TEST_CASE("the table's config runs, by the call's dimensions") {
+  Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 170),
+                    {Table()});
+  REQUIRE_OK(dispatch.Prepare(Linear(64)));
+  for (const auto& [rows, config] : {std::pair{1, 2}, {8, 2}, {9, 1}, {64, 1}, {65, 0}}) {
+    INFO(rows << " rows");
+    REQUIRE(*Run(dispatch, rows).config == kMadeUpConfigs[config]);
+  }
+  // n of all parts is 1536: beyond the second bucket when that ends before it.
+  TuningTable narrow = Table();
+  narrow.buckets[1].when[1] = {1, 1535};
+  Dispatch other(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 170),
+                 {narrow});
+  REQUIRE_OK(other.Prepare(Linear(64)));
+  REQUIRE(*Run(other, 9).config == kMadeUpConfigs[0]);
+  // The table of an entry that is not chosen is not asked.
+  Dispatch twin(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(90, 132),
+                {Table()});
+  REQUIRE_OK(twin.Prepare(Linear(64)));
+  REQUIRE(*Run(twin, 1).config == kMadeUpConfigs[0]);
+}
+
+// What is said of the first entry when the second is out of reach, too.
+std::string Refusal(DeviceTraits device, const LinearFp8Params& params) {
+  const Manifest first[] = {Manifest(kMadeUpEntries, 1)};
+  Dispatch dispatch(first, Backend::kCuda, Numerics::kPublished, std::move(device));
+  const absl::Status status = dispatch.Prepare(params);
+  REQUIRE(absl::IsUnimplemented(status));
+  return std::string(status.message());
+}
+
+TEST_CASE("a refusal names the operator, every candidate and its reason") {
+  const std::string begin = "no cuda kernel for operator linear_fp8; sm12x.wide: ";
+  REQUIRE(Refusal(MadeUpDevice(100, 148), Linear(1)) ==
+          begin + "is for compute capability 12.0 to 12.1, not 10.0");
+  REQUIRE(Refusal(MadeUpDevice(130, 148), Linear(1)) ==
+          begin + "is for compute capability 12.0 to 12.1, not 13.0");
+  DeviceTraits device = MadeUpDevice(120, 188);
+  device.features &= ~kBlockScaledMma;
+  REQUIRE(Refusal(device, Linear(1)) == begin + "needs block_scaled_mma");
+  device = MadeUpDevice(120, 188);
+  device.shared_bytes = 65536;
+  REQUIRE(Refusal(device, Linear(1)) ==
+          begin + "needs 101376 bytes of shared memory a block; the device has 65536");
+  REQUIRE(Refusal(MadeUpDevice(120, 188), Linear(1, 8192)) == begin + "k 8192 is more than 4096");
+
+  Dispatch both(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(80, 108));
+  REQUIRE_FAILS(both.Prepare(Linear(1)), absl::StatusCode::kUnimplemented,
+                "sm12x.wide: is for compute capability 12.0 to 12.1, not 8.0; sm12x.any: ");
+  Dispatch exact(kMadeUpManifests, Backend::kCuda, Numerics::kExact, MadeUpDevice(120, 188));
+  REQUIRE_FAILS(exact.Prepare(Linear(1)), absl::StatusCode::kUnimplemented,
+                "sm12x.wide: does not run these numerics");
+  REQUIRE_FAILS(exact.Prepare(CopyRowsParams{}), absl::StatusCode::kUnimplemented,
+                "no cuda kernel for operator copy_rows; none is registered");
+}
+
+TEST_CASE("a later shape that the chosen entry refuses does not change the choice") {
+  Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 188));
+  REQUIRE_OK(dispatch.Prepare(Linear(1)));
+  REQUIRE_FAILS(dispatch.Prepare(Linear(1, 8192)), absl::StatusCode::kUnimplemented, "k 8192");
+  REQUIRE(std::string(Run(dispatch, 1).entry) == "sm12x.wide");
+}
+
+TEST_CASE("a device's features follow its compute capability") {
+  REQUIRE(FeaturesOf(0) == 0);
+  REQUIRE(FeaturesOf(80) == kAsyncCopy);
+  REQUIRE(FeaturesOf(90) == (kAsyncCopy | kFp8Conversion | kDependentLaunch));
+  REQUIRE(FeaturesOf(100) == (kAsyncCopy | kFp8Conversion | kDependentLaunch));
+  REQUIRE(FeaturesOf(121) == (kAsyncCopy | kFp8Conversion | kDependentLaunch | kBlockScaledMma));
+}
+
+}  // namespace
+}  // namespace dsv4::test
