@@ -132,7 +132,8 @@ inline void StoreSums(const __m512d (&acc)[kRows][kCols], int n, float* out, int
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
-    for (int j = 0; j < kCols && j < n; j += 4) {
+    for (int j = 0; j < kCols; j += 4) {
+      if (j >= n) break;
       const __m128 sums = SumFour(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
       const int left = n - j < 4 ? n - j : 4;
       _mm_mask_storeu_ps(out + i * ld + j, static_cast<__mmask8>((1 << left) - 1), sums);
