@@ -1,20 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefill and decode of a whole model at chosen context lengths and numbers of sessions, against
+// Prefill and decode of a whole model at chosen lengths of context and numbers of sessions, against
 // the bandwidth that this device has for copies, measured in the same run. With --synthetic-layers
 // N the weights are random and MODEL_DIR needs a config.json alone: benchmarks/e2e/flash has the
-// one of DeepSeek V4 Flash. The floor of a step of one session is the time to read each weight that
-// it needs once; experts are counted as routed, without overlap. usage: bench_decode [--backend
-// cpu|cuda] [--synthetic-layers N] [--contexts N,...]
-//                     [--sessions N,...] [--chunk N] MODEL_DIR
+// one of DeepSeek V4 Flash.
+//
+// The floor of a step is the time to read each weight that it needs once: all but the embedding and
+// the MTP block, and of the experts as many as T tokens choose on average, E (1 - (1 - K / E)^T).
+// Rows of the cache come on top and are not counted. "sm120" is the same share modelled for a
+// device of 1792 GB/s with the same launches: what the step takes beyond its floor stays as long.
+//
+// One session's prompt is computed per context; the sessions that are measured load its saved form,
+// each into memory of its own, and go on with tokens of their own, so that their routing differs.
+// With --operators, tables of where the time goes, each launch timed alone.
+//
+// usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] [--contexts N,...]
+//                     [--sessions N,...] [--prefills N,...] [--chunk N] [--steps N]
+//                     [--temperature T] [--operators] MODEL_DIR
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "benchmarks/e2e/operator_times.h"
 #include "lib/model/synthetic.h"
 #include "lib/model/weights.h"
 #include "lib/runtime/engine.h"
@@ -23,7 +36,8 @@
 namespace dsv4 {
 namespace {
 
-constexpr int kWarmSteps = 8, kSteps = 32;
+constexpr int kWarmSteps = 8, kRecordedSteps = 4;
+constexpr int64_t kOwnTokens = 16;          // of a session, at the end of its context
 constexpr double kSm120Bandwidth = 1792e9;  // RTX PRO 6000, RTX 5090: bytes a second, by the vendor
 
 using Clock = std::chrono::steady_clock;
@@ -49,20 +63,23 @@ struct Options {
   EngineOptions engine;
   std::vector<int64_t> contexts = {2048};
   std::vector<int64_t> sessions = {1};
+  std::vector<int64_t> prefills;
+  int64_t steps = 32;
+  float temperature = 1;
+  bool operators = false;
 };
 
-// Bytes of weights that one token reads: all but the embedding and the MTP block, of the routed
-// experts K of E.
-double ActiveBytes(const ModelConfig& config) {
+// Bytes of weights that a step of so many tokens reads.
+double FloorBytes(const ModelConfig& config, int64_t tokens) {
+  const double chosen = static_cast<double>(config.num_experts_per_tok) /
+                        static_cast<double>(config.n_routed_experts);
+  const double read_experts = 1 - std::pow(1 - chosen, static_cast<double>(tokens));
   double bytes = 0;
   for (const TensorEntry& entry : Weights::TensorsOf(config)) {
     if (entry.name.rfind("mtp.", 0) == 0 || entry.name == "embed.weight") continue;
     if (entry.name.find("tid2eid") != std::string::npos) continue;
     const bool routed = entry.name.find("ffn.experts.") != std::string::npos;
-    const double share = routed ? static_cast<double>(config.num_experts_per_tok) /
-                                      static_cast<double>(config.n_routed_experts)
-                                : 1;
-    bytes += share * static_cast<double>(entry.bytes);
+    bytes += (routed ? read_experts : 1) * static_cast<double>(entry.bytes);
   }
   return bytes;
 }
@@ -91,60 +108,162 @@ std::vector<int32_t> Prompt(int64_t tokens, int64_t vocab, uint64_t seed) {
   return prompt;
 }
 
-void Run(Options options) {
-  const int64_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
-  const int64_t most = *std::max_element(options.sessions.begin(), options.sessions.end());
-  options.engine.context_tokens = longest + kWarmSteps + kSteps + 2;
-  options.engine.cache_tokens = options.engine.context_tokens * most;
-  options.engine.max_sessions = static_cast<int32_t>(most);
-  const Clock::time_point opening = Clock::now();
-  const std::shared_ptr<Engine> engine = Must(Engine::Open(options.folder, options.engine));
-  const ModelConfig& config = engine->config();
-  const double active = ActiveBytes(config);
-  Must(engine->device().Finish());
-  const double open_seconds = SecondsSince(opening);
-  const double bandwidth = CopyBandwidth(engine->device());
-  std::printf(
-      "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB\n",
-      engine->device_name().c_str(), static_cast<long long>(config.num_hidden_layers), open_seconds,
-      static_cast<double>(engine->info().weight_bytes) * 1e-9,
-      static_cast<double>(engine->info().cache_bytes) * 1e-9,
-      static_cast<double>(engine->info().workspace_bytes) * 1e-9);
-  std::printf("a token reads %.3f GB; copies %.0f GB/s; floor %.3f ms, at %.0f GB/s %.3f ms\n",
-              active * 1e-9, bandwidth * 1e-9, active / bandwidth * 1e3, kSm120Bandwidth * 1e-9,
-              active / kSm120Bandwidth * 1e3);
-  std::printf("%9s %9s %12s %12s %12s %14s\n", "context", "sessions", "prefill t/s", "step ms",
-              "tokens/s", "of the floor");
-  for (const int64_t context : options.contexts) {
-    for (const int64_t count : options.sessions) {
-      std::vector<std::unique_ptr<Session>> sessions;
-      for (int64_t i = 0; i < count; ++i) {
-        sessions.push_back(Must(Session::Open(engine, {})));
-        Must(sessions.back()->SetSampling(
-            {.temperature = 0, .banned_tokens = {static_cast<int32_t>(config.eos_token_id)}}));
-        Must(sessions.back()->Sync(
-            Prompt(context, config.vocab_size, static_cast<uint64_t>(i + 1 + context))));
+class Benchmark {
+ public:
+  explicit Benchmark(const Options& options) : options_(options) {
+    const auto largest = [](const std::vector<int64_t>& values) {
+      return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+    };
+    const int64_t context =
+        std::max(largest(options.contexts) + kWarmSteps + kRecordedSteps + options.steps + 2,
+                 largest(options.prefills) + 2);
+    const int64_t sessions = largest(options.sessions);
+    EngineOptions open = options.engine;
+    open.context_tokens = context;
+    open.cache_tokens = context * sessions;
+    open.max_sessions = static_cast<int32_t>(sessions);
+    const Clock::time_point start = Clock::now();
+    engine_ = Must(Engine::Open(options.folder, open));
+    Must(engine_->device().Finish());
+    open_seconds_ = SecondsSince(start);
+    bandwidth_ = CopyBandwidth(engine_->device());
+  }
+
+  void Run() {
+    PrintTitle();
+    for (const int64_t tokens : options_.prefills) MeasurePrefill(tokens);
+    std::printf("%9s %9s %10s %11s %10s %8s %8s %8s %9s\n", "context", "sessions", "step ms",
+                "tokens/s", "floor ms", "of it", "sm120", "longer", "distinct");
+    // Of each number of sessions at the first context.
+    std::vector<double> first;
+    for (const int64_t context : options_.contexts) {
+      const std::vector<uint8_t> image = Computed(context);
+      for (size_t i = 0; i < options_.sessions.size(); ++i) {
+        const double step =
+            MeasureDecode(context, options_.sessions[i], image, i < first.size() ? first[i] : 0);
+        if (i == first.size()) first.push_back(step);
       }
-      const Clock::time_point prefilling = Clock::now();
-      for (const auto& session : sessions) Must(session->Prefill(0, nullptr));
-      const double prefill = SecondsSince(prefilling);
-      std::vector<Session*> steps;
-      for (const auto& session : sessions) steps.push_back(session.get());
-      std::vector<absl::StatusOr<StepResult>> results(steps.size());
-      double seconds = 0;
-      for (int step = 0; step < kWarmSteps + kSteps; ++step) {
-        const Clock::time_point start = Clock::now();
-        Must(Session::StepAll(steps, absl::MakeSpan(results)));
-        for (const auto& result : results) Must(result.status());
-        if (step >= kWarmSteps) seconds += SecondsSince(start);
-      }
-      const double step = seconds / kSteps;
-      std::printf("%9lld %9lld %12.0f %12.3f %12.1f %13.1f%%\n", static_cast<long long>(context),
-                  static_cast<long long>(count), static_cast<double>(context * count) / prefill,
-                  step * 1e3, static_cast<double>(count) / step, 100 * active / bandwidth / step);
     }
   }
-}
+
+ private:
+  void PrintTitle() const {
+    const EngineInfo& info = engine_->info();
+    const double bytes = FloorBytes(engine_->config(), 1);
+    std::printf(
+        "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB\n",
+        engine_->device_name().c_str(), static_cast<long long>(engine_->config().num_hidden_layers),
+        open_seconds_, static_cast<double>(info.weight_bytes) * 1e-9,
+        static_cast<double>(info.cache_bytes) * 1e-9,
+        static_cast<double>(info.workspace_bytes) * 1e-9);
+    std::printf("a token reads %.3f GB; copies %.0f GB/s; floor %.3f ms, at %.0f GB/s %.3f ms\n",
+                bytes * 1e-9, bandwidth_ * 1e-9, bytes / bandwidth_ * 1e3, kSm120Bandwidth * 1e-9,
+                bytes / kSm120Bandwidth * 1e3);
+  }
+
+  // That shares nothing with any other.
+  std::unique_ptr<Session> NewSession() {
+    std::unique_ptr<Session> session = Must(Session::Open(engine_, {}, ++salt_));
+    Must(session->SetSampling(
+        {.temperature = options_.temperature,
+         .seed = salt_,
+         .banned_tokens = {static_cast<int32_t>(engine_->config().eos_token_id)}}));
+    return session;
+  }
+
+  std::vector<int32_t> Tokens(int64_t count, uint64_t seed) const {
+    return Prompt(count, engine_->config().vocab_size, seed);
+  }
+
+  double PrefillSeconds(const std::vector<int32_t>& tokens) {
+    const std::unique_ptr<Session> session = NewSession();
+    Must(session->Sync(tokens));
+    const Clock::time_point start = Clock::now();
+    Must(session->Prefill(0, nullptr));
+    return SecondsSince(start);
+  }
+
+  void MeasurePrefill(int64_t count) {
+    const std::vector<int32_t> tokens = Tokens(count, static_cast<uint64_t>(count));
+    // What runs for the first time is loaded then.
+    PrefillSeconds(
+        {tokens.begin(),
+         tokens.begin() + std::min<int64_t>(count, engine_->info().prefill_chunk_tokens)});
+    const double seconds = PrefillSeconds(tokens);
+    std::printf("prefill of %lld tokens: %.1f ms, %.0f tokens/s\n", static_cast<long long>(count),
+                seconds * 1e3, static_cast<double>(count) / seconds);
+    if (!options_.operators) return;
+    OperatorTimes times(&engine_->device());
+    engine_->set_recorder(&times);
+    PrefillSeconds(tokens);
+    engine_->set_recorder(nullptr);
+    times.Print(1);
+  }
+
+  // The saved form of a session that has computed all of a context but kOwnTokens.
+  std::vector<uint8_t> Computed(int64_t context) {
+    const std::unique_ptr<Session> session = NewSession();
+    Must(session->Sync(Tokens(context - kOwnTokens, 0)));
+    Must(session->Prefill(0, nullptr));
+    std::vector<uint8_t> image(static_cast<size_t>(session->SaveBytes()));
+    Must(session->SaveTo(absl::MakeSpan(image)));
+    return image;
+  }
+
+  double MeasureDecode(int64_t context, int64_t count, absl::Span<const uint8_t> image,
+                       double first) {
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<Session*> steps;
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<int32_t> tokens = Tokens(context - kOwnTokens, 0);
+      const std::vector<int32_t> own = Tokens(kOwnTokens, static_cast<uint64_t>(i + 1));
+      tokens.insert(tokens.end(), own.begin(), own.end());
+      sessions.push_back(NewSession());
+      Must(sessions.back()->Load(image, "the computed context"));
+      Must(sessions.back()->Sync(tokens));
+      Must(sessions.back()->Prefill(0, nullptr));
+      steps.push_back(sessions.back().get());
+    }
+    std::vector<absl::StatusOr<StepResult>> results(steps.size());
+    int64_t distinct = 0;
+    const auto step_all = [&] {
+      const Clock::time_point start = Clock::now();
+      Must(Session::StepAll(steps, absl::MakeSpan(results)));
+      const double seconds = SecondsSince(start);
+      std::set<int32_t> tokens;
+      for (const auto& result : results) tokens.insert(Must(result).token);
+      distinct += static_cast<int64_t>(tokens.size());
+      return seconds;
+    };
+    for (int i = 0; i < kWarmSteps; ++i) step_all();
+    distinct = 0;
+    double seconds = 0;
+    for (int64_t i = 0; i < options_.steps; ++i) seconds += step_all();
+    const double step = seconds / static_cast<double>(options_.steps);
+    const double bytes = FloorBytes(engine_->config(), count), floor = bytes / bandwidth_;
+    const double sm120_floor = bytes / kSm120Bandwidth;
+    std::printf("%9lld %9lld %10.3f %11.1f %10.3f %7.1f%% %7.1f%% %8.3f %9.1f\n",
+                static_cast<long long>(context), static_cast<long long>(count), step * 1e3,
+                static_cast<double>(count) / step, floor * 1e3, 100 * floor / step,
+                100 * sm120_floor / (sm120_floor + std::max(step - floor, 0.0)),
+                first == 0 ? 1 : step / first,
+                static_cast<double>(distinct) / static_cast<double>(options_.steps));
+    if (options_.operators) {
+      OperatorTimes times(&engine_->device());
+      engine_->set_recorder(&times);
+      for (int i = 0; i < kRecordedSteps; ++i) step_all();
+      engine_->set_recorder(nullptr);
+      times.Print(kRecordedSteps);
+    }
+    std::fflush(stdout);
+    return step;
+  }
+
+  const Options& options_;
+  std::shared_ptr<Engine> engine_;
+  double open_seconds_ = 0, bandwidth_ = 0;
+  uint64_t salt_ = 0;
+};
 
 std::vector<int64_t> Numbers(const char* text) {
   std::vector<int64_t> numbers;
@@ -161,6 +280,10 @@ bool Parse(int argc, char** argv, Options* options) {
   options->engine.prefill_chunk_tokens = 4096;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
+    if (argument == "--operators") {
+      options->operators = true;
+      continue;
+    }
     if (argument[0] != '-') {
       if (!options->folder.empty()) return false;
       options->folder = argument;
@@ -173,6 +296,12 @@ bool Parse(int argc, char** argv, Options* options) {
       options->engine.backend = name == "cpu" ? Backend::kCpu : Backend::kCuda;
       continue;
     }
+    if (argument == "--temperature") {
+      char* end = nullptr;
+      options->temperature = std::strtof(argv[i], &end);
+      if (end == argv[i] || *end != '\0' || !(options->temperature >= 0)) return false;
+      continue;
+    }
     const std::vector<int64_t> numbers = Numbers(argv[i]);
     if (numbers.empty()) return false;
     if (argument == "--synthetic-layers") {
@@ -181,13 +310,18 @@ bool Parse(int argc, char** argv, Options* options) {
       options->contexts = numbers;
     } else if (argument == "--sessions") {
       options->sessions = numbers;
+    } else if (argument == "--prefills") {
+      options->prefills = numbers;
+    } else if (argument == "--steps") {
+      options->steps = numbers[0];
     } else if (argument == "--chunk") {
       options->engine.prefill_chunk_tokens = static_cast<int32_t>(numbers[0]);
     } else {
       return false;
     }
   }
-  return !options->folder.empty();
+  return !options->folder.empty() &&
+         *std::min_element(options->contexts.begin(), options->contexts.end()) > kOwnTokens;
 }
 
 }  // namespace
@@ -196,12 +330,13 @@ bool Parse(int argc, char** argv, Options* options) {
 int main(int argc, char** argv) {
   dsv4::Options options;
   if (!dsv4::Parse(argc, argv, &options)) {
-    std::fprintf(
-        stderr,
-        "usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] [--contexts N,...]\n"
-        "                    [--sessions N,...] [--chunk N] MODEL_DIR\n");
+    std::fprintf(stderr,
+                 "usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] "
+                 "[--contexts N,...] [--sessions N,...]\n"
+                 "                    [--prefills N,...] [--chunk N] [--steps N] "
+                 "[--temperature T] [--operators] MODEL_DIR\n");
     return 2;
   }
-  dsv4::Run(options);
+  dsv4::Benchmark(options).Run();
   return 0;
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "benchmarks/ceiling.h"
+#include "benchmarks/e2e/operator_times.h"
 #include "lib/device/cpu_device.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
@@ -38,41 +39,6 @@ constexpr double kCallSeconds = 0.3e-6;  // of an operator call, in the decode f
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Adds up what was launched.
-class Totals final : public LaunchRecorder {
- public:
-  struct Row {
-    int64_t calls = 0;
-    Cost cost;
-    double seconds = 0;
-  };
-  void Launched(const KernelEntry& entry, const Cost& cost, double seconds) override {
-    for (Row* row : {&rows[static_cast<size_t>(entry.op)], &all}) {
-      ++row->calls;
-      row->cost.bytes += cost.bytes;
-      row->cost.flops += cost.flops;
-      row->seconds += seconds;
-    }
-  }
-  std::array<Row, static_cast<size_t>(Op::kCount)> rows{};
-  Row all;
-};
-
-void PrintOperators(const Totals& totals, double fma_flops, double read_bytes, int64_t steps) {
-  std::printf("  %-18s %7s %10s %8s %9s %7s\n", "operator", "calls", "us", "GFLOP/s", "GB/s",
-              "share");
-  for (size_t op = 0; op < totals.rows.size(); ++op) {
-    const Totals::Row& row = totals.rows[op];
-    if (row.calls == 0) continue;
-    std::printf("  %-18s %7.1f %10.1f %8.1f %9.1f %6.1f%%\n", OpName(static_cast<Op>(op)),
-                static_cast<double>(row.calls) / steps, row.seconds * 1e6 / steps,
-                row.cost.flops / row.seconds * 1e-9, row.cost.bytes / row.seconds * 1e-9,
-                100 * row.seconds / totals.all.seconds);
-  }
-  std::printf("  FMA peak %.1f GFLOP/s, read rate %.1f GB/s\n", fma_flops * 1e-9,
-              read_bytes * 1e-9);
 }
 
 template <class T>
@@ -109,16 +75,18 @@ class Subject {
     prompt_ = PromptTokens(engine_->config().vocab_size);
     // The costs of one prefill and of one decode step, and the time of each operator.
     Prefill();
-    engine_->set_recorder(&prefill_totals_);
+    prefill_times_.emplace(&engine_->device());
+    engine_->set_recorder(&*prefill_times_);
     Prefill();
     Must(session_->Step());
-    engine_->set_recorder(&decode_totals_);
+    decode_times_.emplace(&engine_->device());
+    engine_->set_recorder(&*decode_times_);
     for (int step = 0; step < kDecodeSteps; ++step) Must(session_->Step());
     engine_->set_recorder(nullptr);
   }
 
   int32_t threads() const { return engine_->info().threads; }
-  int64_t step_bytes() const { return decode_totals_.all.cost.bytes / kDecodeSteps; }
+  int64_t step_bytes() const { return decode_times_->all().cost.bytes / kDecodeSteps; }
   const std::vector<double>& prefill_seconds() const { return prefill_seconds_; }
   const std::vector<double>& decode_seconds() const { return decode_seconds_; }
   const char* cache_format() const { return RowFormatName(engine_->info().cache_format); }
@@ -135,9 +103,9 @@ class Subject {
 
   void Print(double fma_flops, double read_bytes, bool operators) const {
     const double prefill_time = Median(prefill_seconds_), decode_time = Median(decode_seconds_);
-    const double prefill_flops = static_cast<double>(prefill_totals_.all.cost.flops);
-    const double step_flops = static_cast<double>(decode_totals_.all.cost.flops) / kDecodeSteps;
-    const double calls = static_cast<double>(decode_totals_.all.calls) / kDecodeSteps;
+    const double prefill_flops = static_cast<double>(prefill_times_->all().cost.flops);
+    const double step_flops = static_cast<double>(decode_times_->all().cost.flops) / kDecodeSteps;
+    const double calls = static_cast<double>(decode_times_->all().calls) / kDecodeSteps;
     const double floor = step_bytes() / read_bytes + step_flops / fma_flops + calls * kCallSeconds;
     std::printf(
         "open %.1f ms, %d threads, cache %s, FMA peak %.1f GFLOP/s, read rate %.1f GB/s over "
@@ -155,9 +123,9 @@ class Subject {
         step_bytes() * 1e-6, step_flops * 1e-6, calls, decode_time / floor);
     if (operators) {
       std::printf("prefill, per prompt:\n");
-      PrintOperators(prefill_totals_, fma_flops, read_bytes, 1);
+      prefill_times_->Print(1);
       std::printf("decode, per step:\n");
-      PrintOperators(decode_totals_, fma_flops, read_bytes, kDecodeSteps);
+      decode_times_->Print(kDecodeSteps);
     }
   }
 
@@ -175,7 +143,7 @@ class Subject {
   uint64_t salt_ = 0;
   double open_seconds_ = 0;
   std::vector<int32_t> prompt_;
-  Totals prefill_totals_, decode_totals_;
+  std::optional<OperatorTimes> prefill_times_, decode_times_;
   std::vector<double> prefill_seconds_, decode_seconds_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/op/moe.h"
 
-#include <algorithm>
+#include <cmath>
 
 #include "lib/base/checked_math.h"
 #include "lib/base/status_macros.h"
@@ -9,14 +9,9 @@
 namespace dsv4 {
 namespace {
 
-int64_t DistinctExperts(const ExpertFfnParams& p) {
-  const int64_t slots = int64_t{p.rows} * p.experts_per_token;
-  if (p.experts == nullptr) return std::min<int64_t>(p.expert_count, slots);
-  int64_t distinct = 0;
-  for (int32_t e = 0; e < p.expert_count; ++e) {
-    distinct += std::find(p.experts, p.experts + slots, e) != p.experts + slots;
-  }
-  return distinct;
+double DistinctExperts(const ExpertFfnParams& p) {
+  const double experts = p.expert_count;
+  return experts * (1 - std::pow(1 - p.experts_per_token / experts, p.rows));
 }
 
 }  // namespace
@@ -59,9 +54,9 @@ Cost CostOf(const ExpertFfnParams& p) {
   const int64_t shared_bytes =
       weights + 3 * CeilDiv(p.hidden, kFp8Block) * CeilDiv(p.inter, kFp8Block);
   const int64_t expert_bytes = weights / 2 + weights / kFp4Run;
-  return {
-      .bytes = DistinctExperts(p) * expert_bytes + shared_bytes + rows * p.hidden * 2 * kActBytes,
-      .flops = 2 * rows * weights * (p.experts_per_token + 1)};
+  return {.bytes = std::llround(DistinctExperts(p) * static_cast<double>(expert_bytes)) +
+                   shared_bytes + rows * p.hidden * 2 * kActBytes,
+          .flops = 2 * rows * weights * (p.experts_per_token + 1)};
 }
 
 }  // namespace dsv4

@@ -52,7 +52,8 @@ struct ExpertFfnParams {
 absl::Status Validate(const MoeGateParams& params);
 absl::Status Validate(const ExpertFfnParams& params);
 Cost CostOf(const MoeGateParams& params);
-// Counts each distinct expert's weights once when `experts` is not null, else min(E, T K) of them.
+// Counts each expert's weights once, of as many experts as T rows choose on average when they
+// choose alike: E (1 - (1 - K / E)^T). What they did choose may lie where the host cannot read.
 Cost CostOf(const ExpertFfnParams& params);
 
 }  // namespace dsv4

@@ -2,7 +2,6 @@
 #include "kernels/registry/dispatch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "lib/base/checked_math.h"
@@ -68,13 +67,6 @@ absl::Status Dispatch::PrepareOp(Op op, const void* largest) {
 
 absl::Status Dispatch::NotPrepared(Op op) {
   return Internal("operator ", OpName(op), " was not prepared");
-}
-
-double Dispatch::LaunchTimed(const KernelEntry& entry, const LaunchContext& context,
-                             const void* params) {
-  const auto start = std::chrono::steady_clock::now();
-  entry.launch(context, params);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace dsv4

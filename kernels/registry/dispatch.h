@@ -9,17 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/registry/kernel_entry.h"
 #include "kernels/registry/tuning_table.h"
 
 namespace dsv4 {
 
-// What a recorder learns of a launch. For benchmarks: cost against time.
+// Observes launches. For benchmarks: cost against time.
 class LaunchRecorder {
  public:
   virtual ~LaunchRecorder() = default;
-  virtual void Launched(const KernelEntry& entry, const Cost& cost, double seconds) = 0;
+  // Calls `launch` once, which enqueues the kernels and need not wait for them: Device::SecondsOf
+  // says how long they run.
+  virtual void Record(const KernelEntry& entry, const Cost& cost,
+                      absl::FunctionRef<void()> launch) = 0;
 };
 
 class Dispatch {
@@ -57,8 +61,8 @@ class Dispatch {
     if (recorder_ == nullptr) [[likely]] {
       choice.entry->launch(launch, &params);
     } else {
-      const double seconds = LaunchTimed(*choice.entry, launch, &params);
-      recorder_->Launched(*choice.entry, CostOf(params), seconds);
+      recorder_->Record(*choice.entry, CostOf(params),
+                        [&] { choice.entry->launch(launch, &params); });
     }
     return absl::OkStatus();
   }
@@ -84,8 +88,6 @@ class Dispatch {
   absl::Status ExpectRunnable(const KernelEntry& entry, const void* largest) const;
   absl::Status PrepareOp(Op op, const void* largest);
   static absl::Status NotPrepared(Op op);
-  static double LaunchTimed(const KernelEntry& entry, const LaunchContext& context,
-                            const void* params);
 
   std::vector<const KernelEntry*> candidates_;
   std::array<Choice, static_cast<size_t>(Op::kCount)> chosen_{};

@@ -4,6 +4,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,7 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
+constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
 class CudaGraph final : public Graph {
  public:
@@ -125,6 +128,36 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
   if (graph != nullptr) cudaGraphDestroy(graph);
   DSV4_RETURN_IF_ERROR(status);
   return std::make_unique<CudaGraph>(executable, stream);
+}
+
+// The stream is held until all is enqueued, so that the device does not wait for the host between
+// the two events; no longer than kLongestHold, as a kernel's first launch may wait for the device.
+double CudaDevice::SecondsOf(absl::FunctionRef<void()> enqueue) {
+  const DeviceScope scope(this);
+  const auto stream = static_cast<cudaStream_t>(stream_->handle());
+  cudaEvent_t begin = nullptr, end = nullptr;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  std::atomic<bool> enqueued = false;
+  cudaLaunchHostFunc(
+      stream,
+      [](void* flag) {
+        const auto limit = std::chrono::steady_clock::now() + kLongestHold;
+        while (!static_cast<std::atomic<bool>*>(flag)->load(std::memory_order_relaxed) &&
+               std::chrono::steady_clock::now() < limit) {
+        }
+      },
+      &enqueued);
+  cudaEventRecord(begin, stream);
+  enqueue();
+  cudaEventRecord(end, stream);
+  enqueued.store(true, std::memory_order_relaxed);
+  cudaStreamSynchronize(stream);
+  float milliseconds = 0;
+  cudaEventElapsedTime(&milliseconds, begin, end);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return milliseconds * 1e-3;
 }
 
 // Failures show in the calls that follow.

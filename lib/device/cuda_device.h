@@ -36,6 +36,7 @@ class CudaDevice final : public Device {
   absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) override;
   absl::Status Finish() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
+  double SecondsOf(absl::FunctionRef<void()> enqueue) override;
   int Enter() override;
   void Leave(int before) override;
 

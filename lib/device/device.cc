@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -62,6 +63,12 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& option
   if (options.kind == DeviceKind::kCuda) return CudaDevice::Open(options.index);
 #endif
   return std::make_unique<CpuDevice>(options.threads == 0 ? UsableCores() : options.threads);
+}
+
+double Device::SecondsOf(absl::FunctionRef<void()> enqueue) {
+  const auto start = std::chrono::steady_clock::now();
+  enqueue();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace dsv4
