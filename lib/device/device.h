@@ -76,8 +76,8 @@ class Device {
     return nullptr;
   }
   // Seconds that the kernels which `enqueue` launches take to run, with nothing else on the device
-  // and without the time that launching takes. For benchmarks. Where the device is lost, Finish says
-  // so.
+  // and without the time that launching takes. For benchmarks. Where the device is lost, Finish
+  // says so.
   virtual double SecondsOf(absl::FunctionRef<void()> enqueue);
   // Makes the device the calling thread's current one, where there is such a thing, and back; Leave
   // takes what Enter gave. For DeviceScope.
