@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the CUDA backend's attention operators at the model's shapes (sm12x_bench.h): decode rows
-// of as many sequences at several contexts, and a prefill chunk of 4,096 tokens. Caches are warm:
+// The CUDA backend's attention operators at the model's shapes (sm12x_bench.h): decode rows of as
+// many sequences at several contexts, and a prefill chunk of 4,096 tokens. Caches are warm:
 // sequences share one another's blocks.
-//   bench_sm12x_attention [text]    only the operators whose name contains the text
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -115,7 +114,7 @@ class AttentionBench {
       rope.positions = step.device.positions;
       rope.out = step.device.rope;
       if (bench_.Wants("rope_table")) {
-        bench_.Run("rope_table", rows, std::vector<RopeTableParams>(kCalls, rope), CostOf(rope));
+        bench_.Run("rope_table", std::vector<RopeTableParams>(kCalls, rope), CostOf(rope));
       }
       QkvPrepareParams qkv;
       qkv.heads = kHeads;
@@ -173,8 +172,7 @@ class AttentionBench {
     const Cost cost = CostOf(params);
     params.step = &step_->device;
     const int calls = step_->host.rows > 64 ? 2 : kCalls;
-    bench_.Run(name, step_->host.rows, std::vector<Params>(static_cast<size_t>(calls), params),
-               cost);
+    bench_.Run(name, std::vector<Params>(static_cast<size_t>(calls), params), cost);
   }
 
   static constexpr int64_t kMostRows = 4096;
@@ -193,19 +191,13 @@ class AttentionBench {
 };
 
 }  // namespace
-}  // namespace dsv4
 
-int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::puts("skipped: no CUDA device");
-    return 77;
-  }
-  dsv4::Bench bench(argc > 1 ? argv[1] : "");
-  dsv4::AttentionBench attention(bench);
+void BenchAttentionOperators(Bench& bench) {
+  AttentionBench attention(bench);
   for (const int32_t rows : {1, 8, 64}) {
     for (const int64_t context : {2048, 32768, 131072}) attention.Run(rows, context, false);
   }
   for (const int64_t context : {4096, 32768, 131072}) attention.Run(4096, context, true);
-  return 0;
 }
+
+}  // namespace dsv4

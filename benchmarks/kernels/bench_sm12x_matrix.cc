@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the CUDA backend's matrix operators at the model's shapes, on so many copies of the weights
-// that none is found in L2 (sm12x_bench.h).
-//   bench_sm12x_matrix [text]    only the operators whose name contains the text
+// The CUDA backend's matrix operators at the model's shapes, on so many copies of the weights that
+// none is found in L2 (sm12x_bench.h).
 #include <array>
 #include <cstdio>
 #include <vector>
@@ -78,9 +77,9 @@ void BenchLinears(Bench& bench) {
       for (auto& p : fp8) p.rows = rows;
       for (auto& p : bf16) p.rows = rows;
       if (shape.fp8) {
-        bench.Run(shape.name, rows, fp8, CostOf(fp8[0]));
+        bench.Run(shape.name, fp8, CostOf(fp8[0]));
       } else {
-        bench.Run(shape.name, rows, bf16, CostOf(bf16[0]));
+        bench.Run(shape.name, bf16, CostOf(bf16[0]));
       }
     }
     cudaFree(x);
@@ -109,7 +108,7 @@ void BenchOutputGroups(Bench& bench) {
   for (auto& call : calls) call.wo_a = NewFp8(p.groups * p.rank, p.group_width);
   for (const int32_t rows : kRowCounts) {
     for (auto& call : calls) call.rows = rows;
-    bench.Run("output_groups", rows, calls, CostOf(calls[0]));
+    bench.Run("output_groups", calls, CostOf(calls[0]));
   }
 }
 
@@ -129,7 +128,7 @@ void BenchGate(Bench& bench) {
   for (auto& call : calls) call.gate = NewBf16(kExperts, kHidden);
   for (const int32_t rows : kRowCounts) {
     for (auto& call : calls) call.rows = rows;
-    bench.Run("moe_gate", rows, calls, CostOf(calls[0]));
+    bench.Run("moe_gate", calls, CostOf(calls[0]));
   }
 }
 
@@ -188,23 +187,17 @@ void BenchExperts(Bench& bench) {
     }
     cost.bytes /= static_cast<int64_t>(calls.size());
     cost.flops /= static_cast<int64_t>(calls.size());
-    bench.Run("expert_ffn", rows, calls, cost);
+    bench.Run("expert_ffn", calls, cost);
   }
 }
 
 }  // namespace
-}  // namespace dsv4
 
-int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::puts("skipped: no CUDA device");
-    return 77;
-  }
-  dsv4::Bench bench(argc > 1 ? argv[1] : "");
-  dsv4::BenchLinears(bench);
-  dsv4::BenchOutputGroups(bench);
-  dsv4::BenchGate(bench);
-  dsv4::BenchExperts(bench);
-  return 0;
+void BenchMatrixOperators(Bench& bench) {
+  BenchLinears(bench);
+  BenchOutputGroups(bench);
+  BenchGate(bench);
+  BenchExperts(bench);
 }
+
+}  // namespace dsv4

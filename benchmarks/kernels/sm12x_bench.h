@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times operators of the CUDA backend by replayed graphs of launches one behind the other. Prints a
-// CSV line for each: microseconds of a launch, bytes and flops a second, and the share of the
-// floor, which is the bytes of Cost over the bandwidth of a device copy measured in the same run.
+// Times operators of the CUDA backend by replayed graphs of launches one behind the other, at
+// shapes that bench_sm12x_*.cc set up; for the programs of that name, and for tools/tune.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,81 +38,104 @@ T* Uploaded(const std::vector<T>& host) {
   return memory;
 }
 
-// Seconds of one call of `replay`, the shortest of several.
-inline double SecondsOf(cudaStream_t stream, const std::function<void()>& replay) {
+// Seconds of each of `count` calls of `replay`, after one that is not counted; ascending.
+inline std::vector<double> SecondsOf(cudaStream_t stream, int count,
+                                     const std::function<void()>& replay) {
   cudaEvent_t begin, end;
   Check(cudaEventCreate(&begin), "event");
   Check(cudaEventCreate(&end), "event");
-  constexpr int kReplays = 5;
-  float best = 1e30f;
-  for (int i = 0; i <= kReplays; ++i) {
+  std::vector<double> seconds;
+  for (int i = 0; i <= count; ++i) {
     Check(cudaEventRecord(begin, stream), "event");
     replay();
     Check(cudaEventRecord(end, stream), "event");
     Check(cudaEventSynchronize(end), "replay");
     float milliseconds = 0;
     Check(cudaEventElapsedTime(&milliseconds, begin, end), "event");
-    if (i > 0) best = std::min(best, milliseconds);
+    if (i > 0) seconds.push_back(milliseconds * 1e-3);
   }
-  return best * 1e-3;
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
 }
 
+// One operator at one shape: launches of it one behind the other, so many that what they read of
+// weights is not in L2. `calls` are Params with device pointers, `dims` and `cost` those of one.
+struct BenchCase {
+  std::string name;  // begins with the operator's
+  Op op;
+  std::vector<const void*> calls;
+  CallDims dims;
+  Cost cost;
+};
+
+// What takes the cases. Those that are not wanted are not even set up.
 class Bench {
  public:
-  explicit Bench(std::string only) : only_(std::move(only)) {
+  Bench() {
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    Check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, 0), "device");
     constexpr int64_t kBytes = int64_t{1} << 30;
     auto* from = Filled<std::byte>(kBytes, 1);
     auto* to = Filled<std::byte>(kBytes, 2);
-    const double seconds = SecondsOf(stream_, [&] {
-      Check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, stream_), "copy");
-    });
-    bandwidth_ = 2.0 * kBytes / seconds;
+    copy_bandwidth_ =
+        2.0 * kBytes / SecondsOf(stream_, 5, [&] {
+          Check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+        })[0];
     cudaFree(from);
     cudaFree(to);
-    std::printf("# device copy %.0f GB/s\noperator,rows,us,GB/s,TFLOP/s,floor_us,percent\n",
-                bandwidth_ * 1e-9);
   }
-  bool Wants(const std::string& name) const { return name.find(only_) != std::string::npos; }
+  virtual ~Bench() = default;
+  virtual bool Wants(const std::string& name) const = 0;
 
-  // Launches `calls` one behind the other.
   template <class Params>
-  void Run(const std::string& name, int32_t rows, const std::vector<Params>& calls, Cost cost) {
-    const KernelEntry* entry = nullptr;
-    for (const KernelEntry& e : Sm12xManifest()) {
-      if (e.op == Params::kOp) entry = &e;
-    }
-    LaunchContext context;
+  void Run(const std::string& name, const std::vector<Params>& calls, Cost cost) {
+    BenchCase one{name, Params::kOp, {}, DimsOf(calls[0]), cost};
+    for (const Params& call : calls) one.calls.push_back(&call);
+    Take(one);
+  }
+
+  // Bytes a second of a device copy: what is read and what is written.
+  double copy_bandwidth() const { return copy_bandwidth_; }
+
+ protected:
+  virtual void Take(const BenchCase& one) = 0;
+
+  // Seconds of a launch in each of `replays` replays of the case; ascending. `config`: null for the
+  // entry's first.
+  std::vector<double> Replay(const KernelEntry& entry, const KernelConfig* config,
+                             const BenchCase& one, int replays) {
     CudaStream stream(stream_);
+    LaunchContext context;
     context.stream = &stream;
-    Check(cudaDeviceGetAttribute(&context.multiprocessors, cudaDevAttrMultiProcessorCount, 0),
-          "device");
+    context.multiprocessors = multiprocessors_;
+    context.config = config;
     context.workspace =
-        Filled<std::byte>(entry->workspace_bytes(&calls[0], context.multiprocessors) + 64, 0);
+        Filled<std::byte>(entry.workspace_bytes(one.calls[0], multiprocessors_) + 64, 0);
     Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "capture");
-    for (const Params& call : calls) entry->launch(context, &call);
+    for (const void* call : one.calls) entry.launch(context, call);
     cudaGraph_t graph;
     cudaGraphExec_t replay;
     Check(cudaStreamEndCapture(stream_, &graph), "capture");
     Check(cudaGraphInstantiate(&replay, graph, 0), "graph");
-    const double seconds =
-        SecondsOf(stream_, [&] { Check(cudaGraphLaunch(replay, stream_), "graph"); }) /
-        static_cast<double>(calls.size());
-    const double floor = static_cast<double>(cost.bytes) / bandwidth_;
-    std::printf("%s,%d,%.2f,%.0f,%.1f,%.2f,%.1f\n", name.c_str(), rows, seconds * 1e6,
-                static_cast<double>(cost.bytes) / seconds * 1e-9,
-                static_cast<double>(cost.flops) / seconds * 1e-12, floor * 1e6,
-                100 * floor / seconds);
-    std::fflush(stdout);
+    std::vector<double> seconds =
+        SecondsOf(stream_, replays, [&] { Check(cudaGraphLaunch(replay, stream_), "graph"); });
+    for (double& s : seconds) s /= static_cast<double>(one.calls.size());
     cudaGraphExecDestroy(replay);
     cudaGraphDestroy(graph);
     cudaFree(context.workspace);
+    return seconds;
   }
 
  private:
-  std::string only_;
   cudaStream_t stream_ = nullptr;
-  double bandwidth_ = 0;
+  int32_t multiprocessors_ = 0;
+  double copy_bandwidth_ = 0;
 };
+
+// Hand their operators' cases at the model's shapes to `bench`.
+void BenchMatrixOperators(Bench& bench);
+void BenchAttentionOperators(Bench& bench);
 
 }  // namespace dsv4
