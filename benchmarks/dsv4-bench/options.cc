@@ -162,6 +162,10 @@ const Option kOptions[] = {
        if (v.empty()) Refuse(name, v, "a folder");
        o->models.push_back(v);
      }},
+    {"", "--synthetic-layers", "N", "random weights for N of its layers: DIR needs no others",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->synthetic_layers = ParseNumber<int32_t>(name, v, 1, kMaxInt32);
+     }},
     {"-p", "--n-prompt", "N,...", "prompts of N tokens: ppN (default 512; 0 for none)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->prompts);

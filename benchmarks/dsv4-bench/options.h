@@ -18,6 +18,8 @@ struct Options {
   // Tests: prompts alone, generation alone, both; each at every depth.
   std::vector<int64_t> prompts, generations, depths;
   std::vector<std::pair<int64_t, int64_t>> prompts_with_generation;
+  // 0: the model's own weights; else random ones for this many of its layers.
+  int32_t synthetic_layers = 0;
   int32_t repetitions = 5;
   bool warmup = true;
   std::string text_file;  // what prompts are made of; empty: random tokens

@@ -67,6 +67,7 @@ void Speculation::AddTo(Record* record, int32_t draft_tokens) const {
 
 Subject::Subject(EngineSettings settings, const Options& options, bool show_progress)
     : settings_(std::move(settings)), options_(&options) {
+  if (options.synthetic_layers > 0) synthetic_.emplace(settings_.model, options.synthetic_layers);
   Open(show_progress);
   info_ = engine_->info();
   identity_ = engine_->identity();
@@ -78,7 +79,7 @@ void Subject::Open(bool show_progress) {
   chat::ProgressBar bar("loading " + settings_.model, show_progress);
   settings_.options.progress = bar.Callback();
   const Clock::time_point start = Clock::now();
-  engine_.emplace(settings_.model, settings_.options);
+  engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
   open_seconds_ = SecondsSince(start);
 }
 
@@ -152,7 +153,9 @@ void Subject::AddTo(Record* record, float temperature) const {
   record->Text("model", settings_.model);
   record->Integer("model_size", static_cast<int64_t>(info_.weight_bytes));
   record->Text("checkpoint_fingerprint", identity_.fingerprint);
-  record->Text("weight_format", identity_.weight_format);
+  const std::string random = synthetic_ ? "random " : "";
+  record->Text("weight_format", random + identity_.weight_format);
+  record->Integer("synthetic_layers", options_->synthetic_layers);
   record->Text("cache_format", CacheFormatName(info_.cache_format));
   record->Integer("context_tokens", info_.context_tokens);
   record->Integer("prefill_chunk_tokens", info_.prefill_chunk_tokens);

@@ -12,6 +12,7 @@
 
 #include "benchmarks/dsv4-bench/options.h"
 #include "benchmarks/dsv4-bench/record.h"
+#include "benchmarks/dsv4-bench/synthetic_folder.h"
 
 namespace bench {
 
@@ -55,6 +56,7 @@ class Subject {
 
   EngineSettings settings_;
   const Options* options_;
+  std::optional<SyntheticFolder> synthetic_;
   std::optional<dsv4::Engine> engine_;
   dsv4::EngineInfo info_;
   dsv4::EngineIdentity identity_;

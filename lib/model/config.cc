@@ -297,6 +297,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   c.vocab_size = f.Int("vocab_size", 1, kMaxVocab);
   c.bos_token_id = f.Int("bos_token_id", 0, c.vocab_size - 1);
   c.eos_token_id = f.Int("eos_token_id", 0, c.vocab_size - 1);
+  if (f.Optional("dsv4_synthetic_layers")) {
+    c.synthetic_layers = f.Int("dsv4_synthetic_layers", 1, c.num_hidden_layers);
+  }
   if (const std::optional<Fields> quantization = f.Object("quantization_config")) {
     CheckQuantization(*quantization);
   }

@@ -51,6 +51,9 @@ struct ModelConfig {
   int64_t num_nextn_predict_layers = 0;  // 0 or 1
   int64_t vocab_size = 0;
   int64_t bos_token_id = 0, eos_token_id = 0;
+  // A key of our own, dsv4_synthetic_layers, of folders without weights: for measurements, this
+  // many layers get random ones. 0 = the folder has weights.
+  int64_t synthetic_layers = 0;
 };
 
 // Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument,

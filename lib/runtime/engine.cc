@@ -68,9 +68,8 @@ absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
-                                                           const ModelConfig& config,
-                                                           const EngineOptions& options) {
-  if (options.synthetic_layers > 0) return SyntheticCheckpoint(config);
+                                                           const ModelConfig& config) {
+  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config);
   return Checkpoint::Open(folder);
 }
 
@@ -98,7 +97,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine->config_, options));
+                        OpenCheckpoint(folder, engine->config_));
   DSV4_RETURN_IF_ERROR(engine->OpenDevice(options));
   DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
                                                         options.progress, engine->Target()));
@@ -112,7 +111,7 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine.config_, options));
+                        OpenCheckpoint(folder, engine.config_));
   DSV4_RETURN_IF_ERROR(engine.OpenDevice(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_,
                         Weights::Describe(engine.config_, std::move(checkpoint), engine.Target()));
@@ -139,7 +138,8 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
     return InvalidArgument(options.synthetic_layers, " synthetic layers; ", config_path, " has ",
                            config_.num_hidden_layers);
   }
-  if (options.synthetic_layers > 0) config_ = FirstLayers(config_, options.synthetic_layers);
+  if (options.synthetic_layers > 0) config_.synthetic_layers = options.synthetic_layers;
+  if (config_.synthetic_layers > 0) config_ = FirstLayers(config_, config_.synthetic_layers);
   config_hash_ = HashOfText(config_json);
   const std::string generation_path = folder + "/generation_config.json";
   absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);

@@ -47,8 +47,8 @@ struct EngineOptions {
   bool mtp = false;             // plan rows and buffers for the MTP block
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
-  // For measurements: random weights for this many of the layers that config.json describes, the
-  // only file that is read.
+  // For measurements: random weights for this many of the layers that config.json describes, and no
+  // others are read. 0 = ModelConfig::synthetic_layers.
   int64_t synthetic_layers = 0;
   bool graphs = true;  // whether a device records steps of few rows
   // (done bytes, total bytes) of loading; false cancels.

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -108,6 +109,7 @@ void RequireIdentified(const JsonValue& record) {
   REQUIRE(TextOf(record, "checkpoint_fingerprint") == kFingerprint);
   REQUIRE(TextOf(record, "model") == kModel);
   REQUIRE(TextOf(record, "weight_format") == "fp8+fp4");
+  REQUIRE(NumberOf(record, "synthetic_layers") == 0);
   REQUIRE_FALSE(TextOf(record, "device").empty());
   REQUIRE_FALSE(TextOf(record, "build_commit").empty());
   REQUIRE(TextOf(record, "build_info").find("(" + TextOf(record, "build_commit") + ")") !=
@@ -210,6 +212,45 @@ TEST_CASE("CSV: one head, and rows as wide; the fields of ds4-bench are among th
   REQUIRE(rows[1]["checkpoint_fingerprint"] == kFingerprint);
   // It holds commas, so it must have been quoted.
   REQUIRE(rows[1]["build_info"].find(", backends: ") != std::string::npos);
+}
+
+TEST_CASE("random weights for some layers of a folder that has a configuration alone") {
+  namespace fs = std::filesystem;
+  char folder[] = "/tmp/dsv4-bench-model-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  const fs::path model = fs::path(folder) / "model", temporary = fs::path(folder) / "tmp";
+  fs::create_directory(model);
+  fs::create_directory(temporary);
+  fs::copy_file(kModel + "/config.json", model / "config.json");
+  REQUIRE(setenv("TMPDIR", temporary.c_str(), 1) == 0);
+  const auto run = [&](const char* layers) {
+    return Run("-m " + model.string() + " -p 16 -n 4 -r 1 -t 1 -o jsonl " + layers);
+  };
+  const Outcome one = run("--synthetic-layers 1"), three = run("--synthetic-layers 3");
+  const Outcome none = run(""), too_many = run("--synthetic-layers 7");
+  unsetenv("TMPDIR");
+  REQUIRE(fs::is_empty(temporary));
+  fs::remove_all(folder);
+
+  REQUIRE(one.exit_code == 0);
+  REQUIRE(three.exit_code == 0);
+  const std::vector<std::string> lines = Split(three.out, '\n');
+  REQUIRE(lines.size() == 2);
+  for (const std::string& line : lines) {
+    const JsonValue record = Json(line);
+    REQUIRE(TextOf(record, "model") == model.string());
+    REQUIRE(TextOf(record, "weight_format") == "random fp8+fp4");
+    REQUIRE(NumberOf(record, "synthetic_layers") == 3);
+    REQUIRE(NumberOf(record, "avg_ts") > 0);
+    // The bundled model has 6 layers of about the same size, and an embedding and a head.
+    const double size = NumberOf(Json(Split(one.out, '\n')[0]), "model_size");
+    REQUIRE(NumberOf(record, "model_size") > size);
+    REQUIRE(NumberOf(record, "model_size") < 3 * size);
+  }
+  REQUIRE(none.exit_code == 3);
+  REQUIRE(too_many.exit_code == 3);
+  REQUIRE(too_many.err.find("dsv4_synthetic_layers is 7; expected an integer from 1 to 6") !=
+          std::string::npos);
 }
 
 TEST_CASE("Markdown: a table of rows as wide as its head") {

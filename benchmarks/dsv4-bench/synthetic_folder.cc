@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "benchmarks/dsv4-bench/synthetic_folder.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/files.h"
+
+namespace bench {
+namespace {
+
+namespace fs = std::filesystem;
+using chat::Failure;
+
+// `config` with the key that asks for random weights.
+std::string SyntheticConfig(std::string config, const std::string& path, int32_t layers) {
+  const size_t brace = config.find('{');
+  if (brace == std::string::npos) throw Failure{chat::kModelError, path + ": is no JSON object"};
+  return config.insert(brace + 1, "\"dsv4_synthetic_layers\": " + std::to_string(layers) + ", ");
+}
+
+std::string NewFolder() {
+  std::error_code error;
+  std::string path = (fs::temp_directory_path(error) / "dsv4-bench-XXXXXX").string();
+  if (error || mkdtemp(path.data()) == nullptr)
+    throw Failure{chat::kRunTimeError, path + ": cannot make a folder"};
+  return path;
+}
+
+}  // namespace
+
+SyntheticFolder::SyntheticFolder(const std::string& model, int32_t layers) {
+  const std::string from = model + "/config.json";
+  const std::string config = SyntheticConfig(chat::ReadWholeFile(from), from, layers);
+  path_ = NewFolder();
+  try {
+    chat::ReplaceFile(path_ + "/config.json", config);
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+      const fs::path file = fs::absolute(model) / name;
+      if (fs::exists(file)) fs::create_symlink(file, fs::path(path_) / name);
+    }
+  } catch (...) {
+    fs::remove_all(path_);
+    throw;
+  }
+}
+
+SyntheticFolder::~SyntheticFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace bench
