@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// dsv4-tune: writes the tuning tables of kernels/sm12x/tuning.
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "kernels/sm12x/manifest.h"
+#include "kernels/tuning/read_message.h"
+#include "kernels/tuning/tuning_file.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/replaced_file.h"
+#include "tools/tune/measure.h"
+#include "tools/tune/tables.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr char kHelp[] =
+    R"(usage: dsv4-tune [--operators A,B,...] [--commit REVISION] OUT_DIR
+       dsv4-tune --model DEVICE MEASURED_DIR OUT_DIR
+
+Measures all configs of the CUDA kernels that have knobs on device 0, at the model's shapes, by
+graph replay with weights beyond L2, and writes OUT_DIR/OPERATOR.json for each. Takes a minute.
+  --operators A,B  only these
+  --commit REV     what was built, for the files' provenance; default: unknown
+--model writes the tables of a device that is not at hand: the choices that were measured on another
+one, without times, and says so in them.
+  DEVICE           rtx-pro-6000, rtx-5090 or gb10
+
+Exit codes: 0 written, 1 failed, 2 usage.
+)";
+
+struct Options {
+  std::vector<std::string> operators, folders;
+  std::string commit = "unknown", model;
+};
+
+absl::Status Write(const std::string& folder, const tuning::File& file) {
+  const std::string path = absl::StrCat(folder, "/", file.operator_(), ".json");
+  const std::string text = TextOf(file);
+  // What the library would refuse is not left for it to find.
+  const Manifest manifests[] = {Sm12xManifest()};
+  DSV4_RETURN_IF_ERROR(ReadTuningFile(text, path, manifests).status());
+  DSV4_ASSIGN_OR_RETURN(ReplacedFile written,
+                        ReplacedFile::Create(path, static_cast<int64_t>(text.size())));
+  std::copy(text.begin(), text.end(), written.bytes().begin());
+  DSV4_RETURN_IF_ERROR(written.Commit());
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  std::printf("%s\n", path.c_str());
+  return absl::OkStatus();
+}
+
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
+absl::Status Measure(const Options& options) {
+  DSV4_ASSIGN_OR_RETURN(const Measured measured, MeasureConfigs(options.operators));
+  const TuningOrigin origin{measured.device, measured.cuda, options.commit, Today()};
+  for (const auto& [entry, timings] : measured.timings) {
+    DSV4_RETURN_IF_ERROR(Write(options.folders[0], MakeTable(*entry, timings, origin)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model(const Options& options) {
+  const ModelledDevice* device = nullptr;
+  for (const ModelledDevice& known : ModelledDevices()) {
+    if (options.model == known.option) device = &known;
+  }
+  if (device == nullptr) return InvalidArgument("--model ", options.model, ": no such device");
+  constexpr int64_t kMaxBytes = 1 << 20;
+  for (const auto& item : std::filesystem::directory_iterator(options.folders[0])) {
+    const std::string path = item.path().string();
+    if (item.path().extension() != ".json") continue;
+    DSV4_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMaxBytes));
+    DSV4_ASSIGN_OR_RETURN(const JsonValue document, ParseJson(json, path, kMaxBytes));
+    tuning::File file;
+    DSV4_RETURN_IF_ERROR(ReadMessage(document, path, &file));
+    if (file.provenance().basis() != tuning::Provenance::measured) {
+      return InvalidArgument(path, ": provenance.basis is not measured");
+    }
+    DSV4_RETURN_IF_ERROR(Write(options.folders[1], ModelTable(file, *device)));
+  }
+  return absl::OkStatus();
+}
+
+// False where the arguments are not those of the usage.
+bool Parse(const std::vector<std::string>& arguments, Options* options) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = arguments[i];
+    if (name.empty() || name[0] != '-') {
+      options->folders.push_back(name);
+      continue;
+    }
+    if (i + 1 == arguments.size()) return false;
+    const std::string& value = arguments[++i];
+    if (name == "--operators") {
+      options->operators = absl::StrSplit(value, ',');
+    } else if (name == "--commit") {
+      options->commit = value;
+    } else if (name == "--model") {
+      options->model = value;
+    } else {
+      return false;
+    }
+  }
+  return options->folders.size() == (options->model.empty() ? 1 : 2);
+}
+
+}  // namespace
+}  // namespace dsv4
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() == 1 && (arguments[0] == "--help" || arguments[0] == "-h")) {
+    std::fputs(dsv4::kHelp, stdout);
+    return 0;
+  }
+  dsv4::Options options;
+  if (!dsv4::Parse(arguments, &options)) {
+    std::fputs(dsv4::kHelp, stderr);
+    return 2;
+  }
+  std::error_code error;
+  std::filesystem::create_directories(options.folders.back(), error);
+  const absl::Status status = options.model.empty() ? dsv4::Measure(options) : dsv4::Model(options);
+  if (!status.ok()) {
+    std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}
