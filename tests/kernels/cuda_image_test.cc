@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reader of device code, on kernels whose code is known; and what the SM12x images of the
+// kernels must hold whatever compiler made them.
+#include "tests/kernels/cuda_image.h"
+
+#include <algorithm>
+
+#include "tests/kernels/sm12x_objects.h"
+#include "tests/support/catch.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4::test {
+namespace {
+
+CudaImage ImageFor(const std::string& object, int32_t architecture) {
+  absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(object);
+  REQUIRE_OK(images);
+  const auto found = std::find_if(images->begin(), images->end(), [&](const CudaImage& image) {
+    return image.architecture == architecture;
+  });
+  INFO(object << " for " << architecture);
+  REQUIRE(found != images->end());
+  return *found;
+}
+
+CudaKernel KernelNamed(const CudaImage& image, const std::string& name) {
+  for (const CudaKernel& kernel : image.kernels) {
+    if (kernel.name == name) return kernel;
+  }
+  FAIL("no kernel " << name);
+  return {};
+}
+
+std::string Sm12xObject(const std::string& name) {
+  for (const std::string object : kSm12xObjects) {
+    if (object.substr(object.rfind('/') + 1) == name) return object;
+  }
+  FAIL("no object " << name);
+  return {};
+}
+
+// Whether the image multiplies matrices, and by block-scaled MMA alone.
+bool MultipliesBlockScaled(const CudaImage& image) {
+  int64_t scaled = 0, other = 0;
+  for (const CudaKernel& kernel : image.kernels) {
+    scaled += kernel.scaled_mma;
+    other += kernel.other_mma;
+  }
+  return scaled > 0 && other == 0;
+}
+
+TEST_CASE("device code tells registers, stack, shared memory and instructions") {
+  const CudaImage image = ImageFor(kSampleObject, 120);
+  REQUIRE(image.kernels.size() == 5);
+  const CudaKernel scaled = KernelNamed(image, "sample_mma<true>");
+  CHECK(scaled.scaled_mma == 1);
+  CHECK(scaled.other_mma == 0);
+  CHECK(scaled.local == 0);
+  CHECK(scaled.stack_bytes == 0);
+  CHECK(scaled.shared_bytes == 0);
+  const CudaKernel unscaled = KernelNamed(image, "sample_mma<false>");
+  CHECK(unscaled.scaled_mma == 0);
+  CHECK(unscaled.other_mma == 1);
+  const CudaKernel shared = KernelNamed(image, "sample_shared");
+  CHECK(shared.shared_bytes == 400);
+  CHECK(shared.registers < 32);
+  CHECK(shared.scaled_mma + shared.other_mma + shared.local + shared.stack_bytes == 0);
+  const CudaKernel many = KernelNamed(image, "sample_values<false>");
+  CHECK(many.registers > 160);
+  CHECK(many.registers <= 255);
+  CHECK(many.stack_bytes == 0);
+  CHECK(many.local == 0);
+  // 96 values or more must lie elsewhere.
+  const CudaKernel few = KernelNamed(image, "sample_values<true>");
+  CHECK(few.registers <= 64);
+  CHECK(few.stack_bytes >= 96 * 4);
+  CHECK(few.local >= 2 * 96 / 4);
+  CHECK_FALSE(MultipliesBlockScaled(image));
+}
+
+TEST_CASE("images are told apart by their architecture") {
+  const CudaImage image = ImageFor(kSampleObject, 90);
+  for (const char* name : {"sample_mma<true>", "sample_mma<false>"}) {
+    CHECK(KernelNamed(image, name).scaled_mma == 0);
+    CHECK(KernelNamed(image, name).other_mma == 1);
+  }
+  CHECK_FALSE(MultipliesBlockScaled(image));
+}
+
+TEST_CASE("what is no object with device code is refused") {
+  const absl::StatusOr<std::vector<CudaImage>> none = ReadCudaImages("/proc/self/exe");
+  REQUIRE_FAILS(none, absl::StatusCode::kDataLoss, "no device code");
+  const absl::StatusOr<std::vector<CudaImage>> text = ReadCudaImages(__FILE__);
+  REQUIRE_FAILS(text, absl::StatusCode::kDataLoss, "damaged");
+}
+
+TEST_CASE("experts and FP8 linears run on block-scaled MMA alone on SM12x") {
+  for (const char* name : {"expert_ffn.cu.o", "linear_fp8.cu.o"}) {
+    INFO(name);
+    CHECK(MultipliesBlockScaled(ImageFor(Sm12xObject(name), 120)));
+  }
+}
+
+}  // namespace
+}  // namespace dsv4::test
