@@ -120,6 +120,7 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.prefill_chunk_tokens = in.prefill_chunk_tokens;
   options.threads = in.threads;
   options.max_draft_tokens = in.max_draft_tokens;
+  if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   options.progress = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
   return options;
 }

@@ -36,9 +36,9 @@ static_assert(Holds({FIELD(Options, struct_size, 0), FIELD(Options, backend, 4),
                      FIELD(Options, prefill_chunk_tokens, 44), FIELD(Options, threads, 48),
                      FIELD(Options, reserved, 52), FIELD(Options, progress, 56),
                      FIELD(Options, progress_user, 64), FIELD(Options, cache_format, 72),
-                     FIELD(Options, max_draft_tokens, 76)},
+                     FIELD(Options, max_draft_tokens, 76), FIELD(Options, tuning_dir, 80)},
                     sizeof(Options)) &&
-              sizeof(Options) == 80);
+              sizeof(Options) == 88);
 
 using Info = dsv4_engine_info;
 static_assert(Holds({FIELD(Info, struct_size, 0),

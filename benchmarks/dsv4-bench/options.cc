@@ -218,6 +218,8 @@ const Option kOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        AddNames(name, v, kCacheFormats, &o->cache_formats);
      }},
+    {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
+     [](Options* o, const std::string&, const std::string& v) { o->tuning_dir = v; }},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->threads);

@@ -33,6 +33,7 @@ struct Options {
   std::vector<dsv4_numerics> numerics;
   std::vector<dsv4_cache_format> cache_formats;
   std::vector<int32_t> threads, prefill_chunks, drafts;
+  std::string tuning_dir;         // empty: the library's own tables
   std::vector<int64_t> contexts;  // 0: what the tests need
   std::vector<float> temperatures;
   int32_t top_k = 0;

@@ -78,6 +78,7 @@ Subject::Subject(EngineSettings settings, const Options& options, bool show_prog
 void Subject::Open(bool show_progress) {
   chat::ProgressBar bar("loading " + settings_.model, show_progress);
   settings_.options.progress = bar.Callback();
+  settings_.options.tuning_dir = options_->tuning_dir;
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
   open_seconds_ = SecondsSince(start);

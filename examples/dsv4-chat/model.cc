@@ -27,6 +27,7 @@ dsv4::EngineOptions EngineOptionsOf(const Options& options) {
   out.threads = options.threads;
   out.cache_format = options.cache_format;
   out.max_draft_tokens = options.sampling.drafts;
+  out.tuning_dir = options.tuning_dir;
   return out;
 }
 

@@ -211,6 +211,8 @@ const Option kEngineOptions[] = {
                                       {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
                                       {"f32", DSV4_CACHE_F32}});
      }},
+    {"", "--tuning", Takes::kValue, "DIR", "tuning tables to use instead of the library's (cuda)",
+     [](Options* o, const std::string&, const std::string& v) { o->tuning_dir = v; }},
 };
 
 const Option kOutputOptions[] = {

@@ -41,6 +41,7 @@ struct EngineOptions {
   Progress progress = nullptr;
   dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
   int32_t max_draft_tokens = 0;
+  std::string tuning_dir = {};
 };
 
 // The effective configuration and the planned memory.
@@ -94,6 +95,7 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.progress_user = progress->user();
   out.cache_format = in.cache_format;
   out.max_draft_tokens = in.max_draft_tokens;
+  out.tuning_dir = in.tuning_dir.c_str();
   return out;
 }
 

@@ -83,6 +83,7 @@ refused 2 '--stop|""' -m "$model" --stop '' -p Hi
 refused 2 '--device|"-1"' -m "$model" --device=-1 -p Hi
 refused 3 'numerics|cpu' -m "$model" --backend cpu --numerics exact -p Hi
 refused 3 'cache_format' -m "$model" --cache-format f32 -p Hi
+refused 3 'tuning_dir = tables|backend cpu' -m "$model" --backend cpu --tuning tables -p Hi
 refused 2 'device cpu:7' -m "$model" --device 7 -p Hi
 refused 2 '--load|without --tools' -m "$model" --load file --tools file -p Hi
 refused 2 '--raw|without -s' -m "$model" --raw -s system -p Hi

@@ -19,7 +19,7 @@ static_assert(kMoveOnly<dsv4::Engine> && kMoveOnly<dsv4::Tokenizer> && kMoveOnly
 static_assert(std::is_nothrow_copy_constructible_v<dsv4::Error>);
 
 // The C++ structs have a member for each field of these. Where a size changes, so must they.
-static_assert(sizeof(dsv4_engine_options) == 80 && sizeof(dsv4_engine_identity) == 32);
+static_assert(sizeof(dsv4_engine_options) == 88 && sizeof(dsv4_engine_identity) == 32);
 static_assert(sizeof(dsv4_sampling) == 160 && sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
 static_assert(sizeof(dsv4_message) == 128 && sizeof(dsv4_tool_call) == 56);
@@ -53,6 +53,8 @@ TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {
     CHECK(found.max_draft_tokens == 2);
     CHECK(found.vocab_size == 2048);
   }
+  options.tuning_dir = "tables";
+  CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("tuning_dir = tables"));
   CHECK(plan.weight_bytes == info.weight_bytes);
   CHECK(plan.cache_bytes == info.cache_bytes);
   CHECK(plan.workspace_bytes == info.workspace_bytes);

@@ -74,6 +74,8 @@ static void test_options(void) {
                  "option cache_format = fp8_per_tensor with published numerics");
   EXPECT_REFUSED(max_draft_tokens, 8, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
   EXPECT_REFUSED(max_draft_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
+  EXPECT_REFUSED(tuning_dir, "tables", DSV4_ERR_UNSUPPORTED,
+                 "option tuning_dir = tables: kernels of backend cpu have nothing to tune");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
   EXPECT_REFUSED(struct_size, 72 - 1, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 71");
   EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");
@@ -122,7 +124,7 @@ static void test_longer_structs(void) {
   engine = NULL;
   options.later[1] = 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
-               "options sets a field at byte 88");
+               "options sets a field at byte 96");
   EXPECT(engine == NULL);
 }
 

@@ -22,15 +22,21 @@ type EngineOptions struct {
 	Threads            int32
 	CacheFormat        CacheFormat
 	MaxDraftTokens     int32        // most that sessions may ask for
+	TuningDir          string       // of tuning files to use instead of the library's own
 	Progress           ProgressFunc // is told of the bytes loaded
 }
 
-func (o *EngineOptions) c(memory *arena) *C.dsv4_engine_options {
+func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 	c := (*C.dsv4_engine_options)(memory.zeroed(C.sizeof_dsv4_engine_options))
 	c.struct_size = C.sizeof_dsv4_engine_options
 	if o == nil {
-		return c
+		return c, nil
 	}
+	directory, err := memory.cString("tuning_dir", o.TuningDir)
+	if err != nil {
+		return nil, err
+	}
+	c.tuning_dir = directory
 	c.backend = C.dsv4_backend(o.Backend)
 	c.numerics = C.dsv4_numerics(o.Numerics)
 	c.device_count = C.uint32_t(len(o.Devices))
@@ -42,7 +48,7 @@ func (o *EngineOptions) c(memory *arena) *C.dsv4_engine_options {
 	c.threads = C.int32_t(o.Threads)
 	c.cache_format = C.dsv4_cache_format(o.CacheFormat)
 	c.max_draft_tokens = C.int32_t(o.MaxDraftTokens)
-	return c
+	return c, nil
 }
 
 // EngineInfo is the effective configuration of an engine and its memory.
@@ -122,7 +128,10 @@ func Open(ctx context.Context, path string, options *EngineOptions) (*Engine, er
 	if err != nil {
 		return nil, err
 	}
-	cOptions := options.c(&memory)
+	cOptions, err := options.c(&memory)
+	if err != nil {
+		return nil, err
+	}
 	var function ProgressFunc
 	if options != nil {
 		function = options.Progress
@@ -152,9 +161,13 @@ func Plan(path string, options *EngineOptions) (EngineInfo, error) {
 	if err != nil {
 		return EngineInfo{}, err
 	}
+	cOptions, err := options.c(&memory)
+	if err != nil {
+		return EngineInfo{}, err
+	}
 	info := C.dsv4_engine_info{struct_size: C.sizeof_dsv4_engine_info}
 	err = check(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_plan(cPath, options.c(&memory), &info, failure)
+		return C.dsv4_plan(cPath, cOptions, &info, failure)
 	})
 	return newEngineInfo(&info), err
 }

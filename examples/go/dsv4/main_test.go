@@ -140,6 +140,10 @@ func TestRefusedOptionIsNamed(t *testing.T) {
 	expect(t, expectCode(t, err, InvalidArgument).Argument, "options.threads")
 	_, planned := Plan(model, &EngineOptions{Threads: -1})
 	expect(t, planned.Error(), err.Error())
+	_, err = Open(background, model, &EngineOptions{Backend: BackendCPU, TuningDir: "tables"})
+	expect(t, expectCode(t, err, Unsupported).Argument, "options.tuning_dir")
+	_, err = Open(background, model, &EngineOptions{TuningDir: "ta\x00bles"})
+	expect(t, expectCode(t, err, InvalidArgument).Argument, "tuning_dir")
 	_, err = Open(background, "models\x00tiny", nil)
 	expect(t, expectCode(t, err, InvalidArgument).Argument, "path")
 }

@@ -50,6 +50,7 @@ TEST_CASE("lists are values and ranges, and several lists are one") {
   REQUIRE(Parse({"-d", "3-20*2"}).depths == Tokens{3, 6, 12});
   REQUIRE(Parse({"--n-depth=7"}).depths == Tokens{7});
   REQUIRE(Parse({"--temp", "0,0.5"}).temperatures == std::vector<float>{0, 0.5f});
+  REQUIRE(Parse({"--tuning", "tables"}).tuning_dir == "tables");
   REQUIRE(Parse({"--cache-format", "packed,bf16"}).cache_formats ==
           std::vector<dsv4_cache_format>{DSV4_CACHE_PACKED, DSV4_CACHE_BF16});
   REQUIRE(Parse({"--backend", "cpu,reference,cuda"}).backends ==
@@ -107,33 +108,20 @@ TEST_CASE("what is wrong is named, with its value and what is expected") {
 
 TEST_CASE("every option is in the help") {
   const std::string help = HelpText();
-  for (const char* option : {"-m,",
-                             "-p,",
-                             "-n,",
-                             "-pg,",
-                             "-d,",
-                             "-r,",
-                             "-f,",
-                             "--no-warmup",
-                             "--serve",
-                             "--max-concurrency",
-                             "--num-prompts",
-                             "--backend",
-                             "--numerics",
-                             "--cache-format",
-                             "-t,",
-                             "-c,",
-                             "--prefill-chunk",
-                             "--draft",
-                             "--temp",
-                             "--top-k",
-                             "--top-p",
-                             "--min-p",
-                             "--seed",
-                             "-o,",
-                             "--progress",
-                             "-h,",
-                             "--version"}) {
+  for (const char* option : {"-m,",           "-p,",
+                             "-n,",           "-pg,",
+                             "-d,",           "-r,",
+                             "-f,",           "--no-warmup",
+                             "--serve",       "--max-concurrency",
+                             "--num-prompts", "--backend",
+                             "--numerics",    "--cache-format",
+                             "--tuning",      "-t,",
+                             "-c,",           "--prefill-chunk",
+                             "--draft",       "--temp",
+                             "--top-k",       "--top-p",
+                             "--min-p",       "--seed",
+                             "-o,",           "--progress",
+                             "-h,",           "--version"}) {
     INFO(option);
     REQUIRE(help.find(std::string("\n  ") + option) != std::string::npos);
   }

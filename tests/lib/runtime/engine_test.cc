@@ -48,6 +48,13 @@ TEST_CASE("options outside their range, or not for this build, are refused by na
   refused({.devices = {1}}, kInvalid, "cpu:1");
   refused({.devices = {0, 1}}, kUnsupported, "2 devices");
   refused({.numerics = Numerics::kExact}, kUnsupported, "reference");
+  refused({.tuning_dir = "tables"}, kUnsupported, "tuning_dir = tables: kernels of backend cpu");
+  refused({.backend = Backend::kReference, .tuning_dir = "tables"}, kUnsupported, "tuning_dir");
+  // Before the device is looked for, which this machine need not have.
+  refused({.backend = Backend::kCuda, .tuning_dir = "/nowhere/tables"}, absl::StatusCode::kNotFound,
+          "/nowhere/tables: no such directory of tuning files");
+  refused({.backend = Backend::kCuda, .tuning_dir = kBundledModel}, absl::StatusCode::kDataLoss,
+          ".json: \"");
 }
 
 TEST_CASE("each numerics has its formats of cache rows; others are refused by name") {

@@ -202,6 +202,7 @@ pub struct dsv4_engine_options {
     pub progress_user: *mut c_void,
     pub cache_format: dsv4_cache_format,
     pub max_draft_tokens: i32,
+    pub tuning_dir: *const c_char,
 }
 sized!(dsv4_engine_options);
 

@@ -11,7 +11,8 @@ use crate::session::{Session, SessionOptions, Step};
 use crate::tokenizer::Tokenizer;
 use dsv4_sys as sys;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -33,15 +34,21 @@ pub struct EngineOptions {
     pub cache_format: CacheFormat,
     /// Most that sessions may ask for.
     pub max_draft_tokens: i32,
+    /// Directory of tuning files to use instead of the library's own.
+    pub tuning_dir: Option<PathBuf>,
 }
 
 impl EngineOptions {
     /// Calls `use_it` with the struct of C, which borrows from `self` and `progress`.
-    fn with_c<T>(
+    fn with_c(
         &self,
         mut progress: Option<ProgressFn<'_>>,
-        use_it: impl FnOnce(*const sys::dsv4_engine_options) -> T,
-    ) -> T {
+        use_it: impl FnOnce(*const sys::dsv4_engine_options) -> Result<()>,
+    ) -> Result<()> {
+        let tuning_dir = match &self.tuning_dir {
+            Some(path) => Some(memory::c_string("tuning_dir", path.as_os_str().as_bytes())?),
+            None => None,
+        };
         let (progress, progress_user) = callback::progress(&mut progress);
         use_it(&sys::dsv4_engine_options {
             backend: self.backend.0,
@@ -57,6 +64,7 @@ impl EngineOptions {
             progress_user,
             cache_format: self.cache_format.0,
             max_draft_tokens: self.max_draft_tokens,
+            tuning_dir: tuning_dir.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
             ..Default::default()
         })
     }

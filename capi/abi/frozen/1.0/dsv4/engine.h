@@ -68,9 +68,14 @@ typedef struct dsv4_engine_options {
   /* Most drafts a step that sessions may ask for (dsv4_sampling.draft_tokens), 0 to 7. Above 0 the
    * MTP block is planned with its rows and buffers; a checkpoint without one is NOT_FOUND. */
   int32_t max_draft_tokens;
+  /* Directory of tuning files that take the place of the library's own for the same kernels, as
+   * dsv4-tune writes them; NULL or "" for none. One that is not there is NOT_FOUND, a file that
+   * breaks the schema CORRUPT, by name and key; UNSUPPORTED but with the CUDA backend. It changes
+   * how fast results come, never what they are. */
+  const char* tuning_dir;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT \
-  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0 }
+  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL }
 
 /* The effective configuration and the planned memory. */
 typedef struct dsv4_engine_info {

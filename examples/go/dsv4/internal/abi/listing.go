@@ -86,6 +86,7 @@ func Listing() string {
 		field("dsv4_engine_options.progress_user", unsafe.Offsetof(v.progress_user), unsafe.Sizeof(v.progress_user))
 		field("dsv4_engine_options.cache_format", unsafe.Offsetof(v.cache_format), unsafe.Sizeof(v.cache_format))
 		field("dsv4_engine_options.max_draft_tokens", unsafe.Offsetof(v.max_draft_tokens), unsafe.Sizeof(v.max_draft_tokens))
+		field("dsv4_engine_options.tuning_dir", unsafe.Offsetof(v.tuning_dir), unsafe.Sizeof(v.tuning_dir))
 	}
 	{
 		var v C.dsv4_engine_info

@@ -27,6 +27,20 @@ fn a_path_with_a_nul_is_refused() {
 }
 
 #[test]
+fn a_tuning_directory_reaches_the_library() {
+    let with = |dir: &str| EngineOptions {
+        backend: Backend::CPU,
+        tuning_dir: Some(dir.into()),
+        ..Default::default()
+    };
+    let error = Engine::plan(model(), &with("tables")).err().unwrap();
+    assert_eq!(error.code(), Code::UNSUPPORTED);
+    assert_eq!(error.argument(), "options.tuning_dir");
+    let error = Engine::plan(model(), &with("ta\0bles")).err().unwrap();
+    assert_eq!(error.argument(), "tuning_dir");
+}
+
+#[test]
 fn the_plan_is_what_is_opened() {
     let options = EngineOptions {
         backend: Backend::CPU,
