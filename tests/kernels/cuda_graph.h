@@ -8,6 +8,7 @@
 
 #include "kernels/registry/kernel_entry.h"
 #include "lib/device/cuda_stream.h"
+#include "tests/kernels/cuda_config.h"
 #include "tests/kernels/cuda_memory.h"
 #include "tests/support/status_test_macros.h"
 
@@ -27,6 +28,7 @@ class CapturedLaunch {
     LaunchContext context;
     context.stream = &stream;
     context.multiprocessors = CudaMultiprocessors();
+    context.config = TestConfigOf(entry);
     context.workspace = workspace_.data();
     INFO(entry.name);
     REQUIRE_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));

@@ -6,6 +6,7 @@
 #include "kernels/registry/kernel_entry.h"
 #include "kernels/sm12x/manifest.h"
 #include "lib/device/cuda_stream.h"
+#include "tests/kernels/cuda_config.h"
 #include "tests/kernels/cuda_memory.h"
 #include "tests/support/status_test_macros.h"
 
@@ -26,6 +27,7 @@ void ForEachCudaEntry(const Params& params, Check check) {
     LaunchContext context;
     context.stream = &stream;
     context.multiprocessors = CudaMultiprocessors();
+    context.config = TestConfigOf(entry);
     context.workspace = reinterpret_cast<std::byte*>(workspace.data());
     entry.launch(context, &params);
     REQUIRE_CUDA(cudaGetLastError());
