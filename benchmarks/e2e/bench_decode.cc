@@ -131,6 +131,10 @@ class Benchmark {
 
   void Run() {
     PrintTitle();
+    if (options_.operators) {
+      std::printf("of each launch below, %.1f us are those of an empty one\n",
+                  engine_->device().SecondsOf([] {}) * 1e6);
+    }
     for (const int64_t tokens : options_.prefills) MeasurePrefill(tokens);
     std::printf("%9s %9s %10s %11s %10s %8s %8s %8s %9s\n", "context", "sessions", "step ms",
                 "tokens/s", "floor ms", "of it", "sm120", "longer", "distinct");

@@ -137,5 +137,6 @@ class Bench {
 // Hand their operators' cases at the model's shapes to `bench`.
 void BenchMatrixOperators(Bench& bench);
 void BenchAttentionOperators(Bench& bench);
+void BenchStreamsOperators(Bench& bench);
 
 }  // namespace dsv4
