@@ -191,6 +191,19 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
   return buffer;
 }
 
+// A GPU that shares the host's memory gets what the page cache holds, too, which CUDA does not
+// count.
+std::optional<int64_t> CudaDevice::FreeBytes() {
+  const DeviceScope scope(this);
+  int integrated = 0;
+  size_t free = 0, total = 0;
+  if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, index_) != cudaSuccess ||
+      integrated != 0 || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(free);
+}
+
 absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view purpose) {
   if (bytes <= 0) return Buffer();
   const DeviceScope scope(this);

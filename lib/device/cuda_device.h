@@ -28,6 +28,7 @@ class CudaDevice final : public Device {
   DeviceTraits traits() const override { return traits_; }
   absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override;
   absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) override;
+  std::optional<int64_t> FreeBytes() override;
   bool host_memory() const override { return false; }
   absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -58,6 +59,8 @@ class Device {
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) = 0;
   // Host memory that transfers go fastest to.
   virtual absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) = 0;
+  // Bytes that Allocate has left to give; none where only trying tells.
+  virtual std::optional<int64_t> FreeBytes() { return std::nullopt; }
   // Whether Allocate gives host memory, so that there is nothing to transfer.
   virtual bool host_memory() const = 0;
 

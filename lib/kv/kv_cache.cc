@@ -114,9 +114,11 @@ KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, Device* device)
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
                                                          Device& device) {
   DSV4_ASSIGN_OR_RETURN(KvPlan plan, PlanKvCache(shape));
+  // Before the host's tables, which grow with it.
+  DSV4_ASSIGN_OR_RETURN(Buffer allocated, device.Allocate(plan.bytes.total(), "key/value cache"));
   std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan), &device));
+  cache->memory_ = std::move(allocated);
   const KvCacheBytes& bytes = cache->plan_.bytes;
-  DSV4_ASSIGN_OR_RETURN(cache->memory_, device.Allocate(bytes.total(), "key/value cache"));
   std::byte* const memory = cache->memory_.data();
   for (LayerCache& layer : cache->plan_.layers) {
     for (RowPool* pool : {&layer.window, &layer.groups, &layer.index_keys}) {

@@ -282,12 +282,12 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
   return RunMtp();
 }
 
-// Rows of padding are copied onto themselves.
+// Rows of padding are anything.
 void Model::SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows) {
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) +
                     static_cast<int64_t>(row) * streams_row_bytes();
-    copy_from_[row] = row < sources.size() ? sources[row] : copy_to_[row];
+    copy_from_[row] = row < sources.size() ? sources[row] : StreamsOfRow(static_cast<int32_t>(row));
   }
 }
 

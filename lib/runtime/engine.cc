@@ -99,6 +99,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                         OpenCheckpoint(folder, engine->config_));
   DSV4_RETURN_IF_ERROR(engine->OpenDevice(options));
+  DSV4_RETURN_IF_ERROR(engine->ExpectRoom(folder, options));
   DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
                                                         options.progress, engine->Target()));
   DSV4_RETURN_IF_ERROR(engine->DescribeWeights(options));
@@ -115,13 +116,8 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   DSV4_RETURN_IF_ERROR(engine.OpenDevice(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_,
                         Weights::Describe(engine.config_, std::move(checkpoint), engine.Target()));
-  DSV4_RETURN_IF_ERROR(engine.DescribeWeights(options));
   EnginePlan plan;
-  DSV4_ASSIGN_OR_RETURN(plan.cache, PlanKvCache(engine.CacheShape(options)));
-  DSV4_ASSIGN_OR_RETURN(
-      engine.info_.workspace_bytes,
-      Model::PlanBytes(engine.ModelParts(options, plan.cache.layers), engine.Limits(options)));
-  engine.info_.cache_bytes = plan.cache.bytes.total();
+  DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
   plan.info = engine.info_;
   plan.config = engine.config_;
   return plan;
@@ -296,6 +292,30 @@ Model::Parts Engine::ModelParts(const EngineOptions& options,
           .mtp = PlansMtp(options),
           .omitted_points = options.omitted_points,
           .graphs = options.graphs};
+}
+
+absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
+  DSV4_RETURN_IF_ERROR(DescribeWeights(options));
+  DSV4_ASSIGN_OR_RETURN(KvPlan cache, PlanKvCache(CacheShape(options)));
+  DSV4_ASSIGN_OR_RETURN(info_.workspace_bytes,
+                        Model::PlanBytes(ModelParts(options, cache.layers), Limits(options)));
+  info_.cache_bytes = cache.bytes.total();
+  return cache;
+}
+
+// Reading the weights of a plan that does not fit would take minutes.
+absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
+  const std::optional<int64_t> free = device_->FreeBytes();
+  if (!free) return absl::OkStatus();
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, config_, options));
+  DSV4_ASSIGN_OR_RETURN(weights_, Weights::Describe(config_, std::move(checkpoint), Target()));
+  DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
+  const int64_t bytes = info_.weight_bytes + info_.cache_bytes + info_.workspace_bytes;
+  if (bytes <= *free) return absl::OkStatus();
+  return OutOfDeviceMemory(device_name_, " has ", *free, " bytes free; the plan takes ", bytes,
+                           ": weights ", info_.weight_bytes, ", key/value cache ",
+                           info_.cache_bytes, ", workspace ", info_.workspace_bytes);
 }
 
 // Cache and activations: what takes memory besides the weights.

@@ -79,7 +79,8 @@ struct EnginePlan {
 
 class Engine {
  public:
-  // Opens a model folder. Errors name the file, key, tensor or option.
+  // Opens a model folder. Errors name the file, key, tensor or option. OutOfDeviceMemory before a
+  // weight is read where the device says that it has no room.
   static absl::StatusOr<std::shared_ptr<Engine>> Open(const std::string& folder,
                                                       const EngineOptions& options);
   // The same checks and refusals but those of the weights' values, from the files' headers alone:
@@ -120,6 +121,9 @@ class Engine {
   absl::Status OpenDevice(const EngineOptions& options);
   WeightTarget Target() const { return {device_.get(), dispatch_.get()}; }
   absl::Status DescribeWeights(const EngineOptions& options);
+  // Fills info's bytes from described weights.
+  absl::StatusOr<KvPlan> PlanMemory(const EngineOptions& options);
+  absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
   KvCacheShape CacheShape(const EngineOptions& options) const;
   StepLimits Limits(const EngineOptions& options) const;
   Model::Parts ModelParts(const EngineOptions& options, absl::Span<const LayerCache> layers) const;
