@@ -307,8 +307,7 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
 absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
   const std::optional<int64_t> free = device_->FreeBytes();
   if (!free) return absl::OkStatus();
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, config_, options));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, config_));
   DSV4_ASSIGN_OR_RETURN(weights_, Weights::Describe(config_, std::move(checkpoint), Target()));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
   const int64_t bytes = info_.weight_bytes + info_.cache_bytes + info_.workspace_bytes;
