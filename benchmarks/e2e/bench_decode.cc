@@ -136,8 +136,8 @@ class Benchmark {
                   engine_->device().SecondsOf([] {}) * 1e6);
     }
     for (const int64_t tokens : options_.prefills) MeasurePrefill(tokens);
-    std::printf("%9s %9s %10s %11s %10s %8s %8s %8s %9s\n", "context", "sessions", "step ms",
-                "tokens/s", "floor ms", "of it", "sm120", "longer", "distinct");
+    std::printf("%9s %9s %9s %9s %10s %9s %8s %8s %7s %9s\n", "context", "sessions", "step ms",
+                "graph ms", "tokens/s", "floor ms", "of it", "sm120", "longer", "distinct");
     // Of each number of sessions at the first context.
     std::vector<double> first;
     for (const int64_t context : options_.contexts) {
@@ -241,13 +241,15 @@ class Benchmark {
     };
     for (int i = 0; i < kWarmSteps; ++i) step_all();
     distinct = 0;
-    double seconds = 0;
+    double seconds = 0, graph_seconds = -engine_->device().GraphSeconds();
     for (int64_t i = 0; i < options_.steps; ++i) seconds += step_all();
+    graph_seconds += engine_->device().GraphSeconds();
     const double step = seconds / static_cast<double>(options_.steps);
     const double bytes = FloorBytes(engine_->config(), count), floor = bytes / bandwidth_;
     const double sm120_floor = bytes / kSm120Bandwidth;
-    std::printf("%9lld %9lld %10.3f %11.1f %10.3f %7.1f%% %7.1f%% %8.3f %9.1f\n",
+    std::printf("%9lld %9lld %9.3f %9.3f %10.1f %9.3f %7.1f%% %7.1f%% %7.3f %9.1f\n",
                 static_cast<long long>(context), static_cast<long long>(count), step * 1e3,
+                graph_seconds / static_cast<double>(options_.steps) * 1e3,
                 static_cast<double>(count) / step, floor * 1e3, 100 * floor / step,
                 100 * sm120_floor / (sm120_floor + std::max(step - floor, 0.0)),
                 first == 0 ? 1 : step / first,

@@ -19,16 +19,67 @@ namespace {
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
 constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
+}  // namespace
+
+// Counts how long graphs run, once it is asked to.
+class GraphClock {
+ public:
+  ~GraphClock() {
+    if (begin_ == nullptr) return;
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+
+  // A failure stays CUDA's last error, which Finish reads.
+  void Launch(cudaGraphExec_t graph, cudaStream_t stream) {
+    if (begin_ == nullptr) {
+      cudaGraphLaunch(graph, stream);
+      return;
+    }
+    Collect();
+    cudaEventRecord(begin_, stream);
+    cudaGraphLaunch(graph, stream);
+    cudaEventRecord(end_, stream);
+    running_ = true;
+  }
+
+  double Seconds() {
+    if (begin_ == nullptr) {
+      cudaEventCreate(&begin_);
+      cudaEventCreate(&end_);
+    }
+    Collect();
+    return seconds_;
+  }
+
+ private:
+  void Collect() {
+    if (!running_) return;
+    float milliseconds = 0;
+    cudaEventSynchronize(end_);
+    cudaEventElapsedTime(&milliseconds, begin_, end_);
+    seconds_ += milliseconds * 1e-3;
+    running_ = false;
+  }
+
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  bool running_ = false;
+  double seconds_ = 0;
+};
+
+namespace {
+
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream, std::shared_ptr<GraphClock> clock)
+      : graph_(graph), stream_(stream), clock_(std::move(clock)) {}
   ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
-  // A failure stays CUDA's last error, which Finish reads.
-  void Launch() override { cudaGraphLaunch(graph_, stream_); }
+  void Launch() override { clock_->Launch(graph_, stream_); }
 
  private:
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
+  std::shared_ptr<GraphClock> clock_;
 };
 
 void FreeDevice(std::byte* data, int64_t) { cudaFree(data); }
@@ -80,6 +131,7 @@ absl::Status CudaDevice::OpenStream() {
   DSV4_RETURN_IF_ERROR(
       CheckCall(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
   stream_ = std::make_unique<CudaStream>(stream);
+  graph_clock_ = std::make_shared<GraphClock>();
   DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
                                                "staging of transfers"));
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -127,7 +179,7 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
   }
   if (graph != nullptr) cudaGraphDestroy(graph);
   DSV4_RETURN_IF_ERROR(status);
-  return std::make_unique<CudaGraph>(executable, stream);
+  return std::make_unique<CudaGraph>(executable, stream, graph_clock_);
 }
 
 // The stream is held until all is enqueued, so that the device does not wait for the host between
@@ -158,6 +210,11 @@ double CudaDevice::SecondsOf(absl::FunctionRef<void()> enqueue) {
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   return milliseconds * 1e-3;
+}
+
+double CudaDevice::GraphSeconds() {
+  const DeviceScope scope(this);
+  return graph_clock_->Seconds();
 }
 
 // Failures show in the calls that follow.

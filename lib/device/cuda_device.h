@@ -14,6 +14,8 @@
 
 namespace dsv4 {
 
+class GraphClock;
+
 class CudaDevice final : public Device {
  public:
   // See Device::Check. Refuses a device that none of the build's images runs on.
@@ -38,6 +40,7 @@ class CudaDevice final : public Device {
   absl::Status Finish() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   double SecondsOf(absl::FunctionRef<void()> enqueue) override;
+  double GraphSeconds() override;
   int Enter() override;
   void Leave(int before) override;
 
@@ -58,6 +61,7 @@ class CudaDevice final : public Device {
   const int32_t index_;
   const DeviceTraits traits_;
   std::unique_ptr<CudaStream> stream_;
+  std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
   std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
   absl::Status lost_;
   Buffer staging_;
