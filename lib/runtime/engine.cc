@@ -237,6 +237,11 @@ absl::Status Engine::OpenDevice(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(
       std::vector<TuningTable> tables,
       TablesOf(traits, std::exchange(tuning_files_, {}), BuiltinTuningFiles(), BuiltinManifests()));
+  if (options.backend == Backend::kCuda) {
+    Log(LogLevel::kInfo, "tuning tables of ", tables.size(), " kernels for ", device_name_, ", ",
+        ComputeCapabilityName(traits.compute_capability), " with ", traits.multiprocessors,
+        " multiprocessors");
+  }
   dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
                                          traits, std::move(tables));
   return absl::OkStatus();

@@ -55,7 +55,7 @@ TEST_CASE("knobs of every entry are named, and no config is there twice") {
       const KernelKnobs& knobs = entry.knobs;
       REQUIRE(knobs.names.size() <= static_cast<size_t>(kMaxKnobs));
       REQUIRE(knobs.names.empty() == knobs.configs.empty());
-      REQUIRE(entry.dims(nullptr).all()[0].name == std::string("rows"));
+      REQUIRE_FALSE(entry.dims(nullptr).all().empty());
       for (size_t i = 0; i < knobs.configs.size(); ++i) {
         for (size_t j = 0; j < i; ++j) REQUIRE_FALSE(knobs.configs[i] == knobs.configs[j]);
         for (size_t k = knobs.names.size(); k < knobs.configs[i].values.size(); ++k) {

@@ -68,6 +68,7 @@ absl::StatusOr<Measured> MeasureConfigs(const std::vector<std::string>& operator
   MeasuringBench bench(entries);
   BenchMatrixOperators(bench);
   BenchAttentionOperators(bench);
+  BenchStreamsOperators(bench);
   for (const KernelEntry* entry : entries) {
     if (bench.timings.count(entry) == 0) {
       return NotFound("the benchmarks have no case for ", entry->name);
