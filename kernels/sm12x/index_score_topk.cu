@@ -36,13 +36,17 @@ using namespace sm12x;  // NOLINT: the device code of this file
 constexpr int kMaxHeads = 128;
 constexpr int kSharedRowHeads = 64;  // more of four rows do not fit in shared memory
 constexpr int kWarpGroups = 32;
-constexpr int64_t kScoreWarps = 3008;  // that share a row at most
-constexpr int64_t kFewRows = 64;       // up to so many, each has blocks of its own
 constexpr int64_t kGroupsPerBlock = kGroupBlockTokens / kCsaRatio;
 constexpr int kSelectThreads = 1024;
 constexpr int kSelectItems = 16;
 constexpr int kSlice = kSelectThreads * kSelectItems;  // groups
 constexpr int64_t kScoreBytes = int64_t{64} << 20;
+
+// Warps that share a row at most, for each multiprocessor; up to how many rows each has blocks of
+// its own.
+enum Knob { kScoreWarps, kFewRows };
+constexpr const char* kKnobs[] = {"score_warps_per_multiprocessor", "few_rows"};
+constexpr KernelConfig kConfigs[] = {{{24, 64}}, {{16, 64}}, {{40, 64}}, {{24, 16}}, {{24, 4}}};
 
 struct TopkArgs {
   IndexScoreTopkParams p;
@@ -524,10 +528,10 @@ absl::Status SupportsIndexScoreTopk(const IndexScoreTopkParams& p) {
 
 // Enqueues the scores of rows [first_row, end_row).
 template <int kRows, int kWarps>
-void LaunchScores(const TopkArgs& args, int64_t max_groups, cudaStream_t stream) {
+void LaunchScores(const TopkArgs& args, int64_t max_groups, int64_t warps, cudaStream_t stream) {
   const int64_t row_blocks = (args.end_row - args.first_row + kRows - 1) / kRows;
   const int64_t blocks = std::min((max_groups + kWarps * kWarpGroups - 1) / (kWarps * kWarpGroups),
-                                  std::max<int64_t>(kScoreWarps / (kWarps * row_blocks), 1));
+                                  std::max<int64_t>(warps / (kWarps * row_blocks), 1));
   const int bytes = ScoreSharedBytes(kRows, (args.p.heads + 7) / 8);
   const auto kernel = index_score_kernel<kRows, kWarps>;
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(row_blocks));
@@ -537,6 +541,8 @@ void LaunchScores(const TopkArgs& args, int64_t max_groups, cudaStream_t stream)
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& params) {
   cudaStream_t stream = CudaStreamOf(context);
   const TopkPlan plan(params);
+  const KernelConfig& config = ConfigOf(context, kConfigs);
+  const int64_t warps = int64_t{config.values[kScoreWarps]} * context.multiprocessors;
   const int64_t rows = params.step->rows;
   TopkArgs args{.p = params,
                 .step = *params.step,
@@ -554,10 +560,10 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
       LaunchOverlapped(stream, dim3(row_blocks), kSelectThreads, 0, select_groups_kernel, args);
       continue;
     }
-    if (rows <= kFewRows || params.heads > kSharedRowHeads) {
-      LaunchScores<1, 8>(args, plan.max_groups, stream);
+    if (rows <= config.values[kFewRows] || params.heads > kSharedRowHeads) {
+      LaunchScores<1, 8>(args, plan.max_groups, warps, stream);
     } else {
-      LaunchScores<4, 16>(args, plan.max_groups, stream);
+      LaunchScores<4, 16>(args, plan.max_groups, warps, stream);
     }
     if (plan.slices > 1) {
       const dim3 slices(static_cast<unsigned>(plan.slices), row_blocks);
@@ -571,6 +577,6 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
 
 constinit const KernelEntry kSm12xIndexScoreTopk =
     MakeSm12xEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &SupportsIndexScoreTopk,
-                   &WorkspaceIndexScoreTopk>("sm12x.index_score_topk", 1);
+                   &WorkspaceIndexScoreTopk>("sm12x.index_score_topk", 1, {kKnobs, kConfigs});
 
 }  // namespace dsv4
