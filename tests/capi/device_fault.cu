@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/capi/device_fault.h"
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 namespace {
