@@ -38,259 +38,352 @@ constexpr int64_t kSplitUnits = 64;  // most (row, head tile) pairs with a block
 constexpr int64_t kSplitBytes = int64_t{256} << 20;
 constexpr int64_t kSplitBlocks = 768;
 
+// Which tile of the block's, thread and warp of the tile, and lane a thread is. Made anew for each
+// use in the loop over chunks, so that nothing of it is kept in registers.
+struct TileThread {
+  int tile, in_tile, warp, lane;
+  __device__ __forceinline__ explicit TileThread(int chunk) {
+    const int thread = FreshThread(chunk);
+    tile = thread / kTileThreads;
+    in_tile = thread % kTileThreads;
+    warp = in_tile / 32;
+    lane = thread % 32;
+  }
+};
+
 struct ChunkShared {
-  SliceRows rows[kSlices];
-  ChunkScores scores;
+  ChunkRows rows;
+  union {
+    QueryTile queries;  // until the scores are made
+    struct {
+      ChunkScores scores;
+      ChunkParts parts;
+    };
+  };
 };
 
 // Block (chunk, head tile, row): the sums of chunks blockIdx.x, + gridDim.x, ... to the workspace.
 template <bool kPacked>
 __global__ void __launch_bounds__(kTileThreads, 2)
     attend_chunks_kernel(const __grid_constant__ AttendArgs args) {
-  __shared__ __align__(128) ChunkShared shared;
+  __shared__ __align__(128) unsigned char memory[sizeof(ChunkShared)];
+  ChunkShared& shared = *reinterpret_cast<ChunkShared*>(memory);
   const SparseAttentionParams& p = args.p;
   const int t = static_cast<int>(blockIdx.z);
   const int first_head = static_cast<int>(blockIdx.y) * kHeadTile;
-  // What no kernel writes may be read ahead of the predecessors' end.
+  int chunk = static_cast<int>(blockIdx.x);
   const VisibleRows visible(args, t);
-  BeginAfterPredecessors();
-  const int slice = static_cast<int>(threadIdx.x) / 32;
-  SliceRows& rows = shared.rows[slice];
-  for (int chunk = static_cast<int>(blockIdx.x); chunk < visible.chunks();
-       chunk += static_cast<int>(gridDim.x)) {
-    const int lane = FreshLane();
-    const int g = lane / 4, quad = lane % 4;
-    const int n = chunk * kChunk + lane, index = visible.IndexOf(args, t, n);
+  FetchedSlice<kPacked, kChunk, false> fetched;
+  unsigned mask = 0;  // of the rows fetched
+  // Fetches the rows that there are; `early`, those that are there before the predecessors end:
+  // where they lie is known, and earlier steps wrote them.
+  const auto fetch = [&](bool early) {
+    const TileThread at(0);
+    const int n = chunk * kChunk + at.lane;
+    int index = -1;
+    if ((mask >> at.lane & 1) == 0 && (!early || visible.KnownEarly(args, n))) {
+      index = visible.IndexOf(args, t, n);
+    }
+    if (early && index >= 0 && !visible.WrittenEarly(args, n, index)) index = -1;
+    const unsigned more = __ballot_sync(kAllLanes, index >= 0);
+    if (more == 0) return;
     const std::byte *row, *scales;
     visible.Locate(args, n, index, visible.BlockOf(args, n, index), &row, &scales);
-    const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
-    FetchedSlice<kPacked, kChunk> fetched;
-    fetched.Load(row, scales, mask, 0, slice, lane);
-    uint32_t q[4][4];
-    LoadQueries(static_cast<const uint16_t*>(p.q) + int64_t{t} * p.heads * kKvRowElements,
-                first_head, p.heads, slice, lane, q);
-    fetched.Store(0, slice, lane, rows);
-    __syncwarp();
-    float sums[4][4];
-    ScoreSlice(q, rows, lane, sums);
-    __syncthreads();  // nobody reads the last chunk's P any more
-    StoreScores(sums, slice, lane, shared.scores);
-    __syncthreads();
-    const int thread = static_cast<int>(threadIdx.x);
-    const ChunkWeights weights = MakeWeights(thread, mask, args.scale, shared.scores);
-    __syncthreads();
-    const WeightFragments fragments(shared.scores, lane);
-    const int64_t at = (t * args.partials.chunks + chunk) * p.heads + first_head;
-    const TwoFloat sum = SumOfWeights(thread, weights);
-    if (thread % 16 == 0 && first_head + thread / 16 < p.heads) {
-      args.partials.maximum[at + thread / 16] = weights.maximum;
-      args.partials.weights[at + thread / 16] = sum;
+    fetched.Load(row, scales, more, 0, at.warp, at.lane);
+    mask |= more;
+  };
+  fetched.Clear();
+  fetch(true);
+  BeginAfterPredecessors();
+  if (chunk >= visible.chunks()) return;
+  while (true) {
+    {
+      const TileThread at(0);
+      FetchedQueries queries;
+      queries.Load(args, t, first_head, at.in_tile);
+      fetch(false);
+      queries.Store(at.in_tile, shared.queries);
+      fetched.Store(0, at.warp, at.lane, shared.rows);
     }
+    __syncthreads();
+    {
+      const TileThread at(0);
+      TwoFloat sums[4];
+      ScoreRows<false>(shared.queries, shared.rows, at.warp, at.lane, args.all_lanes, sums);
+      __syncthreads();  // nobody reads the queries any more
+      StoreScores(sums, at.warp, at.lane, shared.scores);
+    }
+    __syncthreads();
+    const ChunkWeights weights =
+        MakeWeights(TileThread(0).in_tile, mask, args.scale, shared.scores);
+    StoreParts(TileThread(0).in_tile, weights, 1.0f, shared.parts);
+    __syncthreads();
+    const int64_t first = (t * args.partials.chunks + chunk) * p.heads + first_head;
+    const PartFragments<true> parts(shared.parts, TileThread(0).lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      float out[2][4];
-      SumRows(fragments, shared.scores[0], rows, j, lane, out);
+      const TileThread at(0);
+      SumPair sums[2][2];
+      SumRows(parts, shared.rows, at.warp, j, at.lane, sums);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (first_head + g + 8 * i >= p.heads) continue;
-        float* to = args.partials.o + (at + g + 8 * i) * kKvRowElements + slice * kSlice + j * 16 +
-                    2 * quad;
-        *reinterpret_cast<float2*>(to) = make_float2(out[0][2 * i], out[0][2 * i + 1]);
-        *reinterpret_cast<float2*>(to + 8) = make_float2(out[1][2 * i], out[1][2 * i + 1]);
+        const int head = at.lane / 4 + 8 * i;
+        if (first_head + head >= p.heads) continue;
+        const int64_t to =
+            (first + head) * (kKvRowElements / 4) + PartialOf(at.warp, j, at.lane % 4);
+        reinterpret_cast<float4*>(args.partials.o)[to] = make_float4(
+            sums[0][i].hi[0], sums[0][i].hi[1], sums[1][i].hi[0], sums[1][i].hi[1]);
+        reinterpret_cast<uint2*>(args.partials.o_low)[to] =
+            make_uint2(sums[0][i].lo, sums[1][i].lo);
       }
     }
-    __syncwarp();  // before the slice is overwritten
+    {
+      const TileThread at(0);
+      const TwoFloat sum = SumOfWeights(weights);
+      const int head = at.in_tile / 16;
+      if (at.lane % 16 == 0 && first_head + head < p.heads) {
+        args.partials.maximum[first + head] = weights.maximum;
+        args.partials.weights[first + head] = sum;
+      }
+    }
+    chunk += static_cast<int>(gridDim.x);
+    if (chunk >= visible.chunks()) return;
+    fetched.Clear();
+    mask = 0;
+    __syncthreads();  // nobody reads the rows and P any more
   }
 }
 
+// Rows of a chunk that a tile's warps fetch: packed ones come by shared memory, behind one another
+// with the scores, since they are fetched when those are used up.
+constexpr int kFetchRows = kChunk / kTiles;
+template <bool kPacked>
+using FetchedRows = FetchedSlice<kPacked, kFetchRows, kPacked>;
+
 struct QueryShared {
-  SliceRows rows[kSlices];
-  ChunkScores scores[kTiles];
-  uint4 queries[kTiles][kSlices][4][32];  // fragments, a K = 16 step a lane
+  ChunkRows rows;
+  QueryTile queries[kTiles];
+  union {
+    ChunkScores scores;
+    uint4 stage[FetchedRows<true>::kStageVectors];
+  } tiles[kTiles];
+  ChunkParts parts[kTiles];
+  float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it
   // What all chunks so far come to, before an even and before an odd chunk.
   Running running[2][kTiles][kHeadTile];
+  VisibleRows visible;
+  unsigned mask[kTiles];  // the chunk's rows that there are
 };
 
 // Block (pair of head tiles, row): the output of one query.
 template <bool kPacked>
 __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     attend_query_kernel(const __grid_constant__ AttendArgs args) {
-  constexpr int kFetchRows = kChunk / kTiles;
   extern __shared__ __align__(128) unsigned char dynamic_memory[];
   QueryShared& shared = *reinterpret_cast<QueryShared*>(dynamic_memory);
   const SparseAttentionParams& p = args.p;
   const int t = static_cast<int>(blockIdx.y);
-  const VisibleRows visible(args, t);
-  BeginAfterPredecessors();
-  const int chunks = visible.chunks();
-  if (chunks == 0) return;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int slice = warp % kSlices, tile = warp / kSlices;
-  const int first_head = (static_cast<int>(blockIdx.x) * kTiles + tile) * kHeadTile;
-  SliceRows& rows = shared.rows[slice];
-  ChunkScores& scores = shared.scores[tile];
-
-  // Rows come in a pipeline of four stages: index, block and data, each loaded while the chunk
-  // before it is summed, then the sums.
-  FetchedSlice<kPacked, kFetchRows> fetched;
-  int index, block, later_index;  // of the next chunk's row `lane`; of the one behind it
-  const auto fetch = [&](int chunk, int lane) {  // the data of a chunk; ready the two behind it
-    const int n = chunk * kChunk + lane;
-    const std::byte *row, *scales;
-    visible.Locate(args, n, index, block, &row, &scales);
-    const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
-    fetched.Load(row, scales, mask, tile * kFetchRows, slice, lane);
-    index = later_index;
-    block = visible.BlockOf(args, n + kChunk, index);
-    later_index = visible.IndexOf(args, t, n + 2 * kChunk);
-    return mask;
-  };
-  unsigned next_mask;
+  const int first_head = static_cast<int>(blockIdx.x) * kTiles * kHeadTile;
   {
-    const int lane = FreshLane();
-    index = visible.IndexOf(args, t, lane);
-    later_index = visible.IndexOf(args, t, lane + kChunk);
-    block = visible.BlockOf(args, lane, index);
-    next_mask = fetch(0, lane);
-  }
-  {
-    const int lane = FreshLane();
-    uint32_t q[4][4];
-    LoadQueries(static_cast<const uint16_t*>(p.q) + int64_t{t} * p.heads * kKvRowElements,
-                first_head, p.heads, slice, lane, q);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      shared.queries[tile][slice][step][lane] =
-          make_uint4(q[step][0], q[step][1], q[step][2], q[step][3]);
-    }
+    const VisibleRows visible(args, t);
+    BeginAfterPredecessors();
+    if (visible.chunks() == 0) return;
+    if (threadIdx.x == 0) shared.visible = visible;
   }
   if (threadIdx.x < kTiles * kHeadTile) (&shared.running[0][0][0])[threadIdx.x] = Running();
-  float o[8][4] = {};
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const int lane = FreshLane();
-    const unsigned mask = next_mask;
+  __syncthreads();
+
+  FetchedRows<kPacked> fetched;
+  int index = shared.visible.IndexOf(args, t, TileThread(0).lane);  // of the next chunk's row `lane`
+  const auto fetch = [&](int chunk) {
+    const TileThread at(chunk);
+    const int n = chunk * kChunk + at.lane;
+    const std::byte *row, *scales;
+    shared.visible.Locate(args, n, index, shared.visible.BlockOf(args, n, index), &row, &scales);
+    const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
+    if (at.in_tile == 0) shared.mask[at.tile] = mask;
+    fetched.Clear();
+    fetched.Load(row, scales, mask, at.tile * kFetchRows, at.warp, at.lane,
+                 shared.tiles[at.tile].stage);
+    index = shared.visible.IndexOf(args, t, n + kChunk);
+  };
+  fetch(0);
+  {
+    const TileThread at(0);
+    FetchedQueries queries;
+    queries.Load(args, t, first_head + at.tile * kHeadTile, at.in_tile);
+    queries.Store(at.in_tile, shared.queries[at.tile]);
+  }
+  SumPair o[8][2] = {};
+  int chunk = 0;
+  while (true) {
     __syncthreads();  // nobody reads the last chunk's rows and P any more
-    fetched.Store(tile * kFetchRows, slice, lane, rows);
+    {
+      const TileThread at(chunk);
+      fetched.Store(at.tile * kFetchRows, at.warp, at.lane, shared.rows,
+                    shared.tiles[at.tile].stage);
+    }
     __syncthreads();
     {
-      uint32_t q[4][4];
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        const uint4 v = shared.queries[tile][slice][step][lane];
-        q[step][0] = v.x, q[step][1] = v.y, q[step][2] = v.z, q[step][3] = v.w;
+      const TileThread at(chunk);
+      TwoFloat sums[4];
+      ScoreRows<true>(shared.queries[at.tile], shared.rows, at.warp, at.lane, args.all_lanes, sums);
+      StoreScores(sums, at.warp, at.lane, shared.tiles[at.tile].scores);
+      WaitAtBarrier(1 + at.tile, kTileThreads);
+    }
+    {
+      const TileThread at(chunk);
+      const ChunkWeights weights =
+          MakeWeights(at.in_tile, shared.mask[at.tile], args.scale, shared.tiles[at.tile].scores);
+      Running running = shared.running[chunk % 2][at.tile][at.in_tile / 16];
+      const float2 factors = running.Raise(weights.maximum);
+      StoreParts(at.in_tile, weights, factors.y, shared.parts[at.tile]);
+      const TwoFloat sum = SumOfWeights(weights);
+      if (at.in_tile % 16 == 0) {
+        running.Add(sum, factors);
+        shared.running[(chunk + 1) % 2][at.tile][at.in_tile / 16] = running;
+        shared.rescale[at.tile][at.in_tile / 16] = factors.x;
       }
-      float sums[4][4];
-      ScoreSlice(q, rows, lane, sums);
-      StoreScores(sums, slice, lane, scores);
+      WaitAtBarrier(1 + at.tile, kTileThreads);
     }
-    __syncthreads();
-    const int thread = static_cast<int>(threadIdx.x) % kTileThreads;
-    const ChunkWeights weights = MakeWeights(thread, mask, args.scale, scores);
-    if (chunk + 1 < chunks) next_mask = fetch(chunk + 1, lane);
-    __syncthreads();
-    const TwoFloat sum = SumOfWeights(thread, weights);
-    if (thread % 16 == 0) {
-      Running running = shared.running[chunk % 2][tile][thread / 16];
-      running.Add(sum, running.Raise(weights.maximum));
-      shared.running[(chunk + 1) % 2][tile][thread / 16] = running;
-    }
-    const WeightFragments fragments(scores, lane);
-    float2 factors[2];
+    const bool last = chunk + 1 == shared.visible.chunks();
+    if (kPacked && !last) fetch(chunk + 1);
+    {
+      const TileThread at(chunk);
+      const float* rescale = &shared.rescale[at.tile][at.lane / 4];
+      const float factors[2] = {rescale[0], rescale[8]};
+      if (__any_sync(kAllLanes, factors[0] != 1.0f || factors[1] != 1.0f)) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      Running running = shared.running[chunk % 2][tile][lane / 4 + 8 * i];
-      factors[i] = running.Raise(fragments.maximum[i]);
+        for (int j = 0; j < 8; ++j) {
+          o[j][0].Scale(factors[0]);
+          o[j][1].Scale(factors[1]);
+        }
+      }
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      float out[2][4];
-      SumRows(fragments, scores[0], rows, j, FreshLane(), out);
+      const TileThread at(chunk);
+      SumPair sums[2][2];
+      const PartFragments<false> parts(shared.parts[at.tile], at.lane);
+      SumRows(parts, shared.rows, at.warp, j, at.lane, sums);
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          o[2 * j + n][i] = Folded(o[2 * j + n][i], out[n][i], factors[i / 2]);
-        }
+      for (int half = 0; half < 2; ++half) {
+        o[2 * j + half][0].Add(sums[half][0]);
+        o[2 * j + half][1].Add(sums[half][1]);
       }
-      __syncwarp();  // one step at a time: more under way take registers that are not there
+      HoldBackLoads(args.all_lanes);  // one step at a time: there are no registers for more
     }
+    ++chunk;
+    if (last) break;
+    if (!kPacked) fetch(chunk);
   }
   __syncthreads();
-  const int lane = FreshLane();
+  const TileThread at(chunk);
   const float* rope = RopeOf(args, t);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int row = lane / 4 + 8 * i, head = first_head + row;
+    const int row = at.lane / 4 + 8 * i, head = first_head + at.tile * kHeadTile + row;
     if (head >= p.heads) continue;
-    const Divisor divisor(shared.running[chunks % 2][tile][row], p.sink[head]);
+    const Divisor divisor(shared.running[chunk % 2][at.tile][row], p.sink[head]);
     auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                            (int64_t{t} * p.heads + head) * kKvRowElements);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const int pair = slice * (kSlice / 2) + j * 4 + lane % 4;
-      to[pair] = FinishPair(o[j][2 * i], o[j][2 * i + 1], pair, divisor, rope);
+      const int pair = PieceOf(at.warp, j / 2, j % 2) * 4 + at.lane % 4;
+      to[pair] = FinishPair(o[j][i], divisor, RopePair(rope, pair));
     }
   }
 }
 
-constexpr int kCombineThreads = kKvRowElements / 4;
+constexpr int kSumThreads = 128;  // of combine_chunks_kernel: a pair of elements each
+constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
+constexpr int kCombineThreads = kSumThreads + 32;  // one more warp adds the weights
 
-// Block (head, row): adds the chunks of one head in order.
+// Block (part of the elements, head, row): adds the chunks of one head in order.
 __global__ void __launch_bounds__(kCombineThreads)
     combine_chunks_kernel(const __grid_constant__ AttendArgs args) {
   constexpr int kBatch = 20;  // chunks under way: those of 128 window rows and 512 groups
-  __shared__ float maxima[kBatch];
-  __shared__ TwoFloat weights[kBatch];
-  __shared__ float2 factors[kBatch];
+  constexpr int kUnrolled = 4;
+  __shared__ Divisor shared_divisor;
   const SparseAttentionParams& p = args.p;
-  const int64_t t = blockIdx.y, head = blockIdx.x;
+  const int64_t t = blockIdx.z, head = blockIdx.y;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool adds_weights = threadIdx.x >= kSumThreads;
   const int chunks = VisibleRows(args, t).chunks();
+  // Two neighbouring pairs of the workspace are those of a lane's two pieces.
+  const int at = static_cast<int>(blockIdx.x * kSumThreads + threadIdx.x) % (kKvRowElements / 2);
+  const int place = at / 2, quad = place % 4, j = place / 4 % 4, warp = place / 16;
+  const int pair = PieceOf(warp, j, at % 2) * 4 + quad;
   const float sink = p.sink[head];
+  const RopePair rope(RopeOf(args, t), pair);
   BeginAfterPredecessors();
   if (chunks == 0) return;
   const int64_t first = t * args.partials.chunks * p.heads + head;
-  const auto* sums = reinterpret_cast<const float4*>(args.partials.o) + threadIdx.x;
+  const auto* o_hi = reinterpret_cast<const float2*>(args.partials.o) +
+                     first * (kKvRowElements / 2) + at;
+  const auto* o_low = reinterpret_cast<const uint32_t*>(args.partials.o_low) +
+                      first * (kKvRowElements / 2) + at;
+  const int stride = p.heads * (kKvRowElements / 2);
   Running running;
-  float4 o = make_float4(0, 0, 0, 0);
+  SumPair o = {};
   for (int begin = 0; begin < chunks; begin += kBatch) {
     const int batch = min(chunks - begin, kBatch);
-    float4 out[kBatch];
+    // Lane i knows chunk i.
+    float maximum = kNoRows;
+    TwoFloat weights;
+    if (lane < batch) {
+      const int64_t from = first + static_cast<int64_t>(begin + lane) * p.heads;
+      maximum = args.partials.maximum[from];
+      if (adds_weights) weights = args.partials.weights[from];
+    }
+    SumPair sums[kBatch] = {};
+    if (!adds_weights) {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (i < batch) {
-        out[i] = sums[(first + static_cast<int64_t>(begin + i) * p.heads) * (kKvRowElements / 4)];
+      for (int i = 0; i < kBatch; ++i) {
+        if (i >= batch) continue;
+        const float2 hi = o_hi[i * stride];
+        sums[i] = {{hi.x, hi.y}, o_low[i * stride]};
+      }
+      o_hi += kBatch * stride;
+      o_low += kBatch * stride;
+    }
+    float top = maximum;  // of the chunks up to lane's
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const float other = __shfl_up_sync(kAllLanes, top, offset);
+      if (lane >= offset) top = fmaxf(top, other);
+    }
+    const float above = __shfl_up_sync(kAllLanes, top, 1);
+    Running before;  // as lane's chunk finds it
+    before.maximum = lane > 0 ? fmaxf(running.maximum, above) : running.maximum;
+    const float2 factors = before.Raise(maximum);
+    running.maximum = fmaxf(running.maximum, __shfl_sync(kAllLanes, top, 31));
+#pragma unroll
+    for (int four = 0; four < kBatch; four += kUnrolled) {
+      if (four >= batch) break;
+      // Chunks beyond the last are zeros.
+#pragma unroll
+      for (int i = four; i < four + kUnrolled; ++i) {
+        const float2 factor = make_float2(__shfl_sync(kAllLanes, factors.x, i),
+                                          __shfl_sync(kAllLanes, factors.y, i));
+        if (adds_weights) {
+          running.Add(TwoFloat{__shfl_sync(kAllLanes, weights.hi, i),
+                               __shfl_sync(kAllLanes, weights.lo, i)},
+                      factor);
+        } else {
+          sums[i].Scale(factor.y);
+          o.Scale(factor.x);
+          o.Add(sums[i]);
+        }
       }
     }
-    if (threadIdx.x < batch) {
-      const int64_t at = first + static_cast<int64_t>(begin + threadIdx.x) * p.heads;
-      maxima[threadIdx.x] = args.partials.maximum[at];
-      weights[threadIdx.x] = args.partials.weights[at];
-    }
-    __syncthreads();
-    if (threadIdx.x < batch) {
-      Running before = running;  // as this chunk finds it
-      for (int i = 0; i < threadIdx.x; ++i) before.maximum = fmaxf(before.maximum, maxima[i]);
-      factors[threadIdx.x] = before.Raise(maxima[threadIdx.x]);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (i >= batch) continue;
-      const float2 factor = factors[i];
-      running.maximum = fmaxf(running.maximum, maxima[i]);
-      running.Add(weights[i], factor);
-      o = make_float4(Folded(o.x, out[i].x, factor), Folded(o.y, out[i].y, factor),
-                      Folded(o.z, out[i].z, factor), Folded(o.w, out[i].w, factor));
-    }
-    __syncthreads();
   }
-  const Divisor divisor(running, sink);
-  const float* rope = RopeOf(args, t);
-  const int pair = static_cast<int>(threadIdx.x) * 2;
+  if (threadIdx.x == kSumThreads) shared_divisor = Divisor(running, sink);
+  __syncthreads();
+  if (adds_weights) return;
   auto* to =
-      reinterpret_cast<uint2*>(static_cast<uint16_t*>(p.o) + (t * p.heads + head) * kKvRowElements);
-  to[threadIdx.x] = make_uint2(FinishPair(o.x, o.y, pair, divisor, rope),
-                               FinishPair(o.z, o.w, pair + 1, divisor, rope));
+      reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) + (t * p.heads + head) * kKvRowElements);
+  to[pair] = FinishPair(o, shared_divisor, rope);
 }
 
 int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile - 1) / kHeadTile; }
@@ -306,7 +399,7 @@ int64_t MaxChunks(const SparseAttentionParams& p) {
 }
 
 int64_t SplitRowBytes(const SparseAttentionParams& p) {
-  return MaxChunks(p) * p.heads * (kKvRowElements * 4 + 4 + 8) + 64;
+  return MaxChunks(p) * p.heads * (kKvRowElements * (4 + 2) + 4 + 8) + 64;
 }
 
 // The most rows of a step that get a block for each chunk.
@@ -333,7 +426,7 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   const bool packed = params.window.format == RowFormat::kPacked;
   constexpr double kLog2E = 1.4426950408889634074;
   const double scale = double{params.softmax_scale} * kLog2E;
-  AttendArgs args{.p = params, .step = *params.step, .scale = {}, .partials = {}};
+  AttendArgs args{.p = params, .step = *params.step, .scale = {}, .partials = {}, .all_lanes = kAllLanes};
   args.scale.hi = static_cast<float>(scale);
   args.scale.lo = static_cast<float>(scale - args.scale.hi);
   if (rows > SplitRows(params)) {
@@ -345,7 +438,9 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   }
   const int64_t partials = rows * chunks * params.heads;
   args.partials.o = reinterpret_cast<float*>(context.workspace);
-  args.partials.weights = reinterpret_cast<TwoFloat*>(args.partials.o + partials * kKvRowElements);
+  args.partials.o_low = reinterpret_cast<uint16_t*>(args.partials.o + partials * kKvRowElements);
+  args.partials.weights =
+      reinterpret_cast<TwoFloat*>(args.partials.o_low + partials * kKvRowElements);
   args.partials.maximum = reinterpret_cast<float*>(args.partials.weights + partials);
   args.partials.chunks = chunks;
   const int64_t splits = std::min(chunks, std::max<int64_t>(1, kSplitBlocks / (rows * tiles)));
@@ -353,7 +448,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
                   static_cast<unsigned>(rows));
   const auto kernel = packed ? attend_chunks_kernel<true> : attend_chunks_kernel<false>;
   LaunchOverlapped(stream, grid, kTileThreads, 0, kernel, args);
-  const dim3 combine_grid(static_cast<unsigned>(params.heads), static_cast<unsigned>(rows));
+  const dim3 combine_grid(kCombineBlocks, static_cast<unsigned>(params.heads),
+                          static_cast<unsigned>(rows));
   LaunchOverlapped(stream, combine_grid, kCombineThreads, 0, combine_chunks_kernel, args);
 }
 

@@ -206,7 +206,15 @@ TEST_CASE("sm12x index_score_topk keeps the row rule") {
   const Keys keys(6000, 4, 0);
   const IndexStep whole{64, 512, 20000, 192, 24000};
   const IndexRun all = RunIndex(whole, keys, false);
-  for (const auto& [first, rows] : {std::pair{20000, 1}, {20001, 3}, {20100, 65}, {20191, 1}}) {
+  for (const auto& [first, rows] : {std::pair{20000, 1},
+                                    {20001, 3},
+                                    {20004, 2},
+                                    {20006, 6},
+                                    {20012, 8},
+                                    {20020, 48},
+                                    {20036, 64},
+                                    {20100, 65},
+                                    {20191, 1}}) {
     // Another bound of positions, and with it another plan.
     for (const int64_t max_position : {24000, 100000, 1048576}) {
       const IndexRun part = RunIndex({64, 512, first, rows, max_position}, keys, false);

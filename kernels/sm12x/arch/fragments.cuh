@@ -26,12 +26,12 @@ __device__ __forceinline__ void LoadTransposedMatrices(uint32_t (&out)[4], const
                : "memory");
 }
 
-// The lane, as the compiler cannot know it: what is made of it in a loop is not made ahead of the
-// loop and kept in registers that the loop wants for itself.
-__device__ __forceinline__ int FreshLane() {
-  int lane;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return lane;
+// threadIdx.x, as the compiler cannot know it in a loop over `count`, which is below 2^30: what is
+// made of it is not made ahead of the loop and kept in registers that the loop wants for itself.
+__device__ __forceinline__ int FreshThread(int count) {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread + (count >> 30);
 }
 
 // The products of two pairs, subnormal numbers included.
@@ -39,6 +39,31 @@ __device__ __forceinline__ uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {
   uint32_t out;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
+}
+
+// The sums of two pairs.
+__device__ __forceinline__ uint32_t AddBf16x2(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+
+// A barrier of the warp that stays one in the machine's code, as the compiler cannot know `all`, the
+// mask of all lanes: no load is moved across it, and so no registers are taken for what lies behind.
+__device__ __forceinline__ void HoldBackLoads(unsigned all) {
+  asm volatile("bar.warp.sync %0;" ::"r"(all) : "memory");
+}
+
+// Their differences.
+__device__ __forceinline__ uint32_t SubtractBf16x2(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+
+// Waits for the `threads` threads of the block that name barrier `id`, 1 to 15.
+__device__ __forceinline__ void WaitAtBarrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // The two halves of an f16x2, exactly.
