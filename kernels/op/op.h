@@ -50,6 +50,7 @@ enum class Op : int32_t {
   kMtpCombine,
   kCopyRows,
   kPackWeight,
+  kTokenCandidates,
   kCount,
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/op/hyper_connection.h"
 #include "kernels/op/moe.h"
 #include "kernels/op/rope.h"
+#include "kernels/op/token_candidates.h"
 
 namespace dsv4::reference {
 
@@ -29,6 +30,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& params);
 void LaunchMoeGate(const LaunchContext& context, const MoeGateParams& params);
 void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params);
+void LaunchTokenCandidates(const LaunchContext& context, const TokenCandidatesParams& params);
 
 int64_t LinearFp8Workspace(const LinearFp8Params& params, int threads);
 int64_t LinearBf16Workspace(const LinearBf16Params& params, int threads);

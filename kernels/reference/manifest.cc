@@ -56,6 +56,7 @@ constexpr KernelEntry kEntries[] = {
     Entry<ExpertFfnParams, &LaunchExpertFfn, &ExpertFfnWorkspace>("reference.expert_ffn"),
     Entry<MtpCombineParams, &LaunchMtpCombine>("reference.mtp_combine"),
     Entry<CopyRowsParams, &LaunchCopyRows>("reference.copy_rows"),
+    Entry<TokenCandidatesParams, &LaunchTokenCandidates>("reference.token_candidates"),
 };
 // All but pack_weight: it reads weights as they are stored.
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Op::kCount) - 1);

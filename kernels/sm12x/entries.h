@@ -41,6 +41,7 @@ extern const KernelEntry kSm12xOutputGroups;
 extern const KernelEntry kSm12xMoeGate;
 extern const KernelEntry kSm12xExpertFfn;
 
+extern const KernelEntry kSm12xTokenCandidates;
 extern const KernelEntry kSm12xRopeTable;
 extern const KernelEntry kSm12xEmbedRows;
 extern const KernelEntry kSm12xCopyRows;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// token_candidates of the CUDA backend against the reference: the same lists, whatever their order.
+#include <algorithm>
+#include <random>
+
+#include "kernels/reference/launch.h"
+#include "tests/kernels/cuda_launch.h"
+#include "tests/support/odd_logits.h"
+
+namespace dsv4 {
+namespace {
+
+CandidateRule AnyRule(std::mt19937& random) {
+  const float temperatures[] = {1e-30f, 0.01f, 0.6f, 1, 2, 1e30f};
+  return {.kind = static_cast<CandidateRule::Kind>(random() % 5),
+          .temperature = temperatures[random() % 6],
+          .top_k = 1 + static_cast<int32_t>(random() % 1200),
+          .top_p = static_cast<float>(1 + random() % 1000) / 1001,
+          .min_p = static_cast<float>(1 + random() % 100) / 100,
+          .uniform = random() % 10 == 0 ? 0 : static_cast<double>(random()) * 0x1p-32};
+}
+
+void Sort(CandidateList* list) {
+  std::sort(list->tokens, list->tokens + std::max(list->count, 0),
+            [](const TokenLogit& a, const TokenLogit& b) { return a.token < b.token; });
+}
+
+void Compare(int64_t vocab, int32_t rows, int32_t queries, std::mt19937& random,
+             bool largest_only = false) {
+  std::vector<float> logits;
+  for (int32_t row = 0; row < rows; ++row) {
+    const std::vector<float> one = test::OddLogits(vocab, random);
+    logits.insert(logits.end(), one.begin(), one.end());
+  }
+  const std::vector<uint32_t> masks[] = {test::AnyMask(vocab, random),
+                                         test::AnyMask(vocab, random)};
+  const test::DeviceCopy<uint32_t> device_masks[] = {test::DeviceCopy<uint32_t>(masks[0]),
+                                                     test::DeviceCopy<uint32_t>(masks[1])};
+  std::vector<CandidateQuery> host(static_cast<size_t>(queries)), device;
+  for (CandidateQuery& query : host) {
+    const uint32_t mask = random() % 2;
+    query = {.rule = AnyRule(random),
+             .row = static_cast<int32_t>(random() % static_cast<uint32_t>(rows)),
+             .allowed = masks[mask].data()};
+    if (largest_only) query.rule.kind = CandidateRule::kLargest;
+    device.push_back(query);
+    device.back().allowed = device_masks[mask].data();
+  }
+  std::vector<CandidateList> expected(host.size());
+  reference::LaunchTokenCandidates({}, {.rows = queries,
+                                        .vocab = vocab,
+                                        .queries = host.data(),
+                                        .logits = logits.data(),
+                                        .lists = expected.data()});
+  const test::DeviceCopy<float> device_logits(logits);
+  const test::DeviceCopy<CandidateQuery> device_queries(device);
+  const test::DeviceCopy<CandidateList> lists(queries);
+  test::LaunchCuda(TokenCandidatesParams{.rows = queries,
+                                         .vocab = vocab,
+                                         .queries = device_queries.data(),
+                                         .logits = device_logits.data(),
+                                         .lists = lists.data(),
+                                         .largest_only = largest_only});
+  REQUIRE(lists.Intact());
+  std::vector<CandidateList> actual = lists.Download();
+  for (size_t q = 0; q < host.size(); ++q) {
+    const CandidateRule& rule = host[q].rule;
+    CAPTURE(vocab, q, rule.kind, rule.temperature, rule.top_k, rule.top_p, rule.min_p,
+            rule.uniform);
+    REQUIRE(actual[q].count == expected[q].count);
+    if (rule.kind == CandidateRule::kDraw || rule.kind == CandidateRule::kMostMass) {
+      REQUIRE(actual[q].mass == expected[q].mass);
+    }
+    Sort(&actual[q]);
+    for (int32_t i = 0; i < expected[q].count; ++i) {
+      REQUIRE(actual[q].tokens[i].token == expected[q].tokens[i].token);
+      REQUIRE(actual[q].tokens[i].logit == expected[q].tokens[i].logit);
+    }
+  }
+}
+
+TEST_CASE("sm12x token_candidates lists what the reference lists") {
+  std::mt19937 random(3);
+  for (const int64_t vocab : {1, 2, 31, 32, 33, 500, 1023, 1025, 2048, 9000}) {
+    for (int round = 0; round < 10; ++round) Compare(vocab, 3, 40, random);
+    Compare(vocab, 3, 40, random, true);
+  }
+}
+
+TEST_CASE("sm12x token_candidates of the published vocabulary") {
+  std::mt19937 random(4);
+  for (int round = 0; round < 6; ++round) Compare(129280, 8, 100, random);
+  Compare(129280, 8, 64, random, true);
+}
+
+}  // namespace
+}  // namespace dsv4
