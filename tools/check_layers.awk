@@ -21,9 +21,10 @@ BEGIN {
   allow("kernels/sm12x", base " kernels/op kernels/registry")
   allow("kernels/builtin", base " kernels/op kernels/registry kernels/tuning kernels/reference kernels/cpu kernels/sm12x")
 
-  # What block owners and kernels share: the bytes of a row, and a sequence's rows in a step.
+  # What block owners and kernels share: the bytes of a row, and a sequence's rows in a step. What the
+  # sampler shares with them: the weights of tokens, and lists of those that are left to choose from.
   allow("lib/kv", base " lib/io kernels/op/kv_layout.h kernels/op/step_rows.h")
-  allow("lib/sampling", base " lib/io")
+  allow("lib/sampling", base " lib/io kernels/op/token_candidates.h kernels/op/token_weight.h")
   allow("lib/text", base " lib/io")
   operators = "kernels/op kernels/registry/dispatch.h"
   allow("lib/model", base " lib/io lib/kv lib/sampling lib/text " operators)

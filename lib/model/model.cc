@@ -27,36 +27,37 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.tap_memory = &tap_memory_;
 }
 
-int64_t Model::PlaceMemory(std::byte* memory) {
+int64_t Model::PlaceMemory(std::byte* memory, std::byte** questions) {
   const int64_t activations =
       PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
                       parts_.dispatch->workspace_bytes(), memory, &context_.act);
+  const int64_t upload = StepUpload::DeviceBytes(*parts_.device, limits_);
   if (memory != nullptr) upload_.Place(parts_.device, limits_, memory + activations);
-  return activations + StepUpload::DeviceBytes(*parts_.device, limits_);
+  if (questions != nullptr) *questions = memory + activations + upload;
+  return activations + upload +
+         LogitRows::DeviceBytes(*parts_.device, limits_.logit_rows, parts_.config->vocab_size);
 }
 
 absl::StatusOr<int64_t> Model::PlanBytes(const Parts& parts, const StepLimits& limits) {
   Model model(parts, limits);
   DSV4_RETURN_IF_ERROR(model.Plan());
-  return model.PlaceMemory(nullptr);
+  return model.PlaceMemory(nullptr, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const StepLimits& limits) {
   std::unique_ptr<Model> model(new Model(parts, limits));
   DSV4_RETURN_IF_ERROR(model->Plan());
-  DSV4_ASSIGN_OR_RETURN(model->memory_,
-                        parts.device->Allocate(model->PlaceMemory(nullptr), "activations"));
-  model->PlaceMemory(model->memory_.data());
+  DSV4_ASSIGN_OR_RETURN(
+      model->memory_, parts.device->Allocate(model->PlaceMemory(nullptr, nullptr), "activations"));
+  std::byte* questions = nullptr;
+  model->PlaceMemory(model->memory_.data(), &questions);
   ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
   context.step.rope = context.act.rope;
   const auto rows = static_cast<size_t>(limits.rows);
-  if (!parts.device->host_memory()) {
-    DSV4_ASSIGN_OR_RETURN(
-        model->host_logits_,
-        parts.device->AllocateHost(
-            limits.logit_rows * parts.config->vocab_size * DTypeBytes(DType::kF32), "logits"));
-  }
+  DSV4_RETURN_IF_ERROR(model->logits_.Place(parts.device, limits.logit_rows,
+                                            parts.config->vocab_size, context.act.logits, questions,
+                                            parts.with_text));
   model->mtp_positions_.resize(rows);
   model->copy_from_.resize(rows);
   model->copy_to_.resize(rows);
@@ -76,6 +77,8 @@ absl::Status Model::Plan() {
   const Weights& weights = *parts_.weights;
   DSV4_RETURN_IF_ERROR(
       RunHead(context_, weights.hc_head, weights.norm, weights.head, limits_.logit_rows, nullptr));
+  DSV4_RETURN_IF_ERROR(LogitRows::Prepare(*parts_.device, parts_.dispatch, limits_.logit_rows,
+                                          parts_.config->vocab_size));
   DSV4_RETURN_IF_ERROR(CopyStreams(limits_.rows));
   if (parts_.mtp) DSV4_RETURN_IF_ERROR(RunMtp());
   context_.planning = false;
@@ -297,18 +300,33 @@ absl::Status Model::RunMtp() {
                      parts_.layers[static_cast<size_t>(mtp_layer())]);
 }
 
+absl::Status Model::ComputeLogits(absl::Span<const int32_t> row_of) {
+  return LaunchHead(parts_.weights->hc_head, parts_.weights->norm, row_of);
+}
+
+absl::Status Model::ComputeMtpLogits(absl::Span<const int32_t> row_of) {
+  if (!parts_.mtp) return Internal("the MTP block was not planned for");
+  return LaunchHead(parts_.weights->mtp->hc_head, parts_.weights->mtp->norm, row_of);
+}
+
 absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {
-  return HeadLogits(parts_.weights->hc_head, parts_.weights->norm, row_of);
+  DSV4_RETURN_IF_ERROR(ComputeLogits(row_of));
+  return FetchLogits(row_of.size());
 }
 
 absl::StatusOr<const float*> Model::MtpLogits(absl::Span<const int32_t> row_of) {
-  if (!parts_.mtp) return Internal("the MTP block was not planned for");
-  return HeadLogits(parts_.weights->mtp->hc_head, parts_.weights->mtp->norm, row_of);
+  DSV4_RETURN_IF_ERROR(ComputeMtpLogits(row_of));
+  return FetchLogits(row_of.size());
 }
 
-absl::StatusOr<const float*> Model::HeadLogits(const HyperConnectionWeights& hc,
-                                               const uint16_t* norm,
-                                               absl::Span<const int32_t> row_of) {
+absl::StatusOr<const float*> Model::FetchLogits(size_t rows) {
+  DSV4_RETURN_IF_ERROR(logits_.Fetch(0, static_cast<int32_t>(rows)));
+  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> first, logits_.Row(0));
+  return first.data();
+}
+
+absl::Status Model::LaunchHead(const HyperConnectionWeights& hc, const uint16_t* norm,
+                               absl::Span<const int32_t> row_of) {
   const int32_t rows = static_cast<int32_t>(row_of.size());
   if (rows < 1 || rows > limits_.logit_rows) {
     return InvalidArgument("logits of ", rows, " rows; the limit is ", limits_.logit_rows);
@@ -316,13 +334,8 @@ absl::StatusOr<const float*> Model::HeadLogits(const HyperConnectionWeights& hc,
   const DeviceScope scope(parts_.device);
   const int32_t* chosen = row_of.data();
   DSV4_RETURN_IF_ERROR(upload_.Rows(rows, &chosen));
-  DSV4_RETURN_IF_ERROR(RunHead(context_, hc, norm, parts_.weights->head, rows, chosen));
-  if (parts_.device->host_memory()) return context_.act.logits;
-  auto* const logits = reinterpret_cast<float*>(host_logits_.data());
-  DSV4_RETURN_IF_ERROR(parts_.device->Download(
-      host_logits_.data(), reinterpret_cast<const std::byte*>(context_.act.logits),
-      rows * parts_.config->vocab_size * DTypeBytes(DType::kF32)));
-  return logits;
+  logits_.Begin(rows);
+  return RunHead(context_, hc, norm, parts_.weights->head, rows, chosen);
 }
 
 }  // namespace dsv4

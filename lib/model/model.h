@@ -16,6 +16,7 @@
 #include "lib/device/device.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/forward_context.h"
+#include "lib/model/logit_rows.h"
 #include "lib/model/step_upload.h"
 #include "lib/model/weights.h"
 
@@ -32,6 +33,8 @@ class Model {
     bool mtp = false;             // plan for the MTP block; its rows are the cache's last layer
     uint64_t omitted_points = 0;  // see LaunchContext
     bool graphs = true;           // record steps of few rows where the device can
+    // Mask of tokens that may be chosen unless a question says otherwise; empty: all. Read once.
+    absl::Span<const uint32_t> with_text{};
   };
 
   // Prepares every operator for the largest step and allocates the activations. Unsupported names
@@ -55,6 +58,13 @@ class Model {
   // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab] in host
   // memory.
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
+  // The same without bringing them to the host: they are logits()' rows.
+  absl::Status ComputeLogits(absl::Span<const int32_t> row_of);
+  LogitRows& logits() { return logits_; }
+  // Of the logits computed last; see LogitRows.
+  absl::Status FindCandidates(absl::Span<const LogitRows::Question> questions) {
+    return logits_.Answer(*parts_.dispatch, context_.launch, questions);
+  }
 
   // Begin, Embed and all layers. `stop`, if any, is asked before each layer; true ends the step
   // with Cancelled: rows that it had computed are garbage behind the sequences' ends.
@@ -77,6 +87,7 @@ class Model {
                           absl::Span<const std::byte* const> sources);
   // Logits of rows of the last ForwardMtp: a guess of token s + 1.
   absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
+  absl::Status ComputeMtpLogits(absl::Span<const int32_t> row_of);
 
   // The residual streams of the step's rows: [T, 4, D], f32 or bf16 (activation_dtype). For
   // verification.
@@ -91,9 +102,9 @@ class Model {
  private:
   Model(const Parts& parts, const StepLimits& limits);
   absl::Status Plan();
-  // Bytes of the activations and of what a step uploads; with `memory` not null, places both there.
-  // REQUIRES: Plan.
-  int64_t PlaceMemory(std::byte* memory);
+  // Bytes of the activations and of what a step uploads; with `memory` not null, places both there
+  // but the questions about logits, whose place *questions receives. REQUIRES: Plan.
+  int64_t PlaceMemory(std::byte* memory, std::byte** questions);
   // Sets the rows of the step, padded to `rows` and `sequences`; *rope_positions becomes the
   // device's.
   absl::Status SetStep(const StepRows& step, int32_t rows, int32_t sequences, const int32_t* tokens,
@@ -109,8 +120,9 @@ class Model {
   // Has `rows` rows copied to where the MTP block reads them.
   void SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows);
   absl::Status RunMtp();
-  absl::StatusOr<const float*> HeadLogits(const HyperConnectionWeights& hc, const uint16_t* norm,
-                                          absl::Span<const int32_t> row_of);
+  absl::Status LaunchHead(const HyperConnectionWeights& hc, const uint16_t* norm,
+                          absl::Span<const int32_t> row_of);
+  absl::StatusOr<const float*> FetchLogits(size_t rows);
   int64_t mtp_layer() const { return parts_.config->num_hidden_layers; }
 
   Parts parts_;
@@ -127,7 +139,7 @@ class Model {
   // The one that `step` fits in; null: none, or something watches what is launched.
   const RecordedStep* Recorded(const StepRows& step) const;
   std::vector<RecordedStep> recorded_;
-  Buffer host_logits_;  // where the device's memory is not the host's
+  LogitRows logits_;
   std::vector<std::byte> tap_memory_;
   // For ForwardMtp and SaveStreams, of limits_.rows.
   std::vector<int64_t> mtp_positions_;

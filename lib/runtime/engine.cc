@@ -11,6 +11,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
 #include "lib/sampling/params.h"
+#include "lib/sampling/sampler.h"
 
 namespace dsv4 {
 namespace {
@@ -206,6 +207,7 @@ absl::Status Engine::LoadTokenizer(const std::string& folder) {
   for (int32_t token = 0; token < token_limit_; ++token) {
     if (!tokenizer_->HasToken(token)) token_gaps_.push_back(token);
   }
+  with_text_ = MaskOfText(config_.vocab_size, token_limit_, token_gaps_);
   info_.has_tokenizer = true;
   return absl::OkStatus();
 }
@@ -296,7 +298,8 @@ Model::Parts Engine::ModelParts(const EngineOptions& options,
           .layers = layers,
           .mtp = PlansMtp(options),
           .omitted_points = options.omitted_points,
-          .graphs = options.graphs};
+          .graphs = options.graphs,
+          .with_text = with_text_};
 }
 
 absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {

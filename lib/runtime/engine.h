@@ -142,6 +142,7 @@ class Engine {
   int32_t token_limit_ = 0;
   std::vector<int32_t> token_gaps_;
   std::vector<TuningFile> tuning_files_;  // of the option, until the device is known
+  std::vector<uint32_t> with_text_;       // mask; empty: all tokens
   std::unique_ptr<Device> device_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<const Tokenizer> tokenizer_;

@@ -23,6 +23,7 @@ StepRunner::StepRunner(Model* model, const KvCache& cache, int64_t vocab)
       }) {
   const auto rows = static_cast<size_t>(model->limits().rows);
   rows_.reserve(rows);
+  questions_.reserve(static_cast<size_t>(model->limits().logit_rows));
   saves_.reserve(rows);
   sources_.reserve(rows);
 }
@@ -108,26 +109,57 @@ absl::Status StepRunner::SaveStreams() {
 
 absl::Status StepRunner::Choose(ForEach for_each) {
   rows_.clear();
+  questions_.clear();
   for (StepItem& item : items_) {
     if (!item.in_step) continue;
     const int32_t last = item.first_row + item.row_count - 1;
     const int32_t first = item.choose ? item.first_row : last;
     if (!item.choose && !item.timeline->LogitsWanted()) continue;
     item.logits_row = static_cast<int32_t>(rows_.size());
-    for (int32_t row = first; row <= last; ++row) rows_.push_back(row);
+    for (int32_t row = first; row <= last; ++row) {
+      Want(row, *item.timeline,
+           item.choose ? item.timeline->Rule(row - first) : std::optional<CandidateRule>());
+    }
   }
   if (rows_.empty()) return absl::OkStatus();
-  DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(rows_));
+  DSV4_RETURN_IF_ERROR(model_->ComputeLogits(rows_));
+  DSV4_RETURN_IF_ERROR(FetchWanted());
+  LogitRows* const logits = &model_->logits();
   for_each([&](StepItem& item) {
     if (!item.in_step || item.logits_row < 0) return;
-    const absl::Span<const float> first = RowOf(logits, item.logits_row);
     if (item.choose) {
-      item.status = item.timeline->Choose(first.data());
+      item.status = item.timeline->Choose(logits, item.logits_row);
+    } else if (const auto row = logits->Row(item.logits_row); row.ok()) {
+      item.timeline->TakeLogits(*row);
     } else {
-      item.timeline->TakeLogits(first);
+      item.status = row.status();
     }
   });
   return absl::OkStatus();
+}
+
+void StepRunner::Want(int32_t row, const Timeline& timeline,
+                      const std::optional<CandidateRule>& rule) {
+  if (rule) {
+    questions_.push_back({.row = static_cast<int32_t>(rows_.size()),
+                          .rule = *rule,
+                          .allowed = timeline.chooser().choosable()});
+  }
+  rows_.push_back(row);
+}
+
+// One transfer for rows that follow each other.
+absl::Status StepRunner::FetchWanted() {
+  DSV4_RETURN_IF_ERROR(model_->FindCandidates(questions_));
+  const auto fetch = [&](int32_t first, int32_t end) {
+    return first < end ? model_->logits().Fetch(first, end - first) : absl::OkStatus();
+  };
+  int32_t first = 0;
+  for (const LogitRows::Question& question : questions_) {
+    DSV4_RETURN_IF_ERROR(fetch(first, question.row));
+    first = question.row + 1;
+  }
+  return fetch(first, static_cast<int32_t>(rows_.size()));
 }
 
 // In slices of what the head computes at once.
@@ -181,15 +213,19 @@ absl::Status StepRunner::Draft(ForEach for_each) {
   }
   for (int64_t draft = 0;; ++draft) {
     rows_.clear();
+    questions_.clear();
     for (StepItem& item : items_) {
       if (!item.drafting) continue;
       item.logits_row = static_cast<int32_t>(rows_.size());
-      rows_.push_back(item.draft_row);
+      Want(item.draft_row, *item.timeline, item.timeline->DraftRule());
     }
     if (rows_.empty()) break;
-    DSV4_ASSIGN_OR_RETURN(const float* logits, model_->MtpLogits(rows_));
+    DSV4_RETURN_IF_ERROR(model_->ComputeMtpLogits(rows_));
+    DSV4_RETURN_IF_ERROR(FetchWanted());
+    LogitRows* const logits = &model_->logits();
     for_each([&](StepItem& item) {
-      if (item.drafting) item.drafting = item.timeline->Draft(RowOf(logits, item.logits_row));
+      if (!item.drafting) return;
+      item.drafting = item.timeline->Draft(TokenLogits(logits, item.logits_row));
     });
     mtp_batch_.Clear();
     sources_.clear();

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -58,6 +59,10 @@ class StepRunner {
   absl::Status FillMtpSlots();
   absl::Status Draft(ForEach for_each);
   void RemoveCancelled();
+  // A row is wanted, by `timeline` with `rule` where that is enough. All of rows_: the candidates,
+  // and the logits of the rows that no rule is for.
+  void Want(int32_t row, const Timeline& timeline, const std::optional<CandidateRule>& rule);
+  absl::Status FetchWanted();
   absl::Span<const float> RowOf(const float* logits, int32_t row) const;
 
   Model* model_;
@@ -65,9 +70,10 @@ class StepRunner {
   const size_t vocab_;
   StepBatch batch_, mtp_batch_;
   absl::Span<StepItem> items_;
-  std::vector<int32_t> rows_;              // whose logits or streams are wanted
-  std::vector<std::byte*> saves_;          // where streams go
-  std::vector<const std::byte*> sources_;  // of the rows of the MTP pass
+  std::vector<int32_t> rows_;                   // whose logits or streams are wanted
+  std::vector<LogitRows::Question> questions_;  // about their logits
+  std::vector<std::byte*> saves_;               // where streams go
+  std::vector<const std::byte*> sources_;       // of the rows of the MTP pass
   const absl::FunctionRef<void()>* between_layers_ = nullptr;
   const std::function<bool()> stop_;  // asked between layers
 };

@@ -122,7 +122,7 @@ bool Timeline::Ends(int32_t token) const {
   return holds(engine_->eos_tokens()) || holds(chooser_.params().stop_tokens);
 }
 
-absl::Status Timeline::ChooseOne(absl::Span<const float> logits, int32_t draft, bool* accepted) {
+absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted) {
   DSV4_RETURN_IF_ERROR(chooser_.Shape(logits, tokens_, &distribution_));
   const uint64_t seed = chooser_.params().seed, position = tokens_.size();
   int32_t token;
@@ -135,9 +135,11 @@ absl::Status Timeline::ChooseOne(absl::Span<const float> logits, int32_t draft, 
     token = verdict.token;
     *accepted = verdict.accepted;
   }
-  if (logits_tap_) logits_tap_(size(), logits);
-  if (const int32_t count = chooser_.params().log_probs; count > 0) {
-    LogProbsOf(size()) = LogProbsAt(logits, token, count);
+  const int32_t log_probs = chooser_.params().log_probs;
+  if (logits_tap_ || log_probs > 0) {
+    DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
+    if (logits_tap_) logits_tap_(size(), all);
+    if (log_probs > 0) LogProbsOf(size()) = LogProbsAt(all, token, log_probs);
   }
   chooser_.Push(token);
   tokens_.push_back(token);
@@ -146,7 +148,7 @@ absl::Status Timeline::ChooseOne(absl::Span<const float> logits, int32_t draft, 
 
 absl::Status Timeline::ChooseFromLogits() {
   speculation_.Clear();
-  DSV4_RETURN_IF_ERROR(ChooseOne(logits_, -1, nullptr));
+  DSV4_RETURN_IF_ERROR(ChooseOne(TokenLogits(absl::MakeConstSpan(logits_)), -1, nullptr));
   has_logits_ = false;
   return absl::OkStatus();
 }
@@ -198,17 +200,28 @@ void Timeline::TakeLogits(absl::Span<const float> logits) {
   has_logits_ = true;
 }
 
-absl::Status Timeline::Choose(const float* logits) {
+// The row after the drafts is drawn from once, at a position that is known.
+std::optional<CandidateRule> Timeline::Rule(int32_t row) const {
+  const SamplingParams& params = chooser_.params();
+  if (params.log_probs > 0) return std::nullopt;
+  if (row < static_cast<int32_t>(speculation_.drafts().size())) {
+    return chooser_.Rule(std::nullopt);
+  }
+  return chooser_.Rule(Uniform(params.seed, tokens_.size() + static_cast<size_t>(row)));
+}
+
+absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
   const int32_t drafts = static_cast<int32_t>(speculation_.drafts().size());
   has_logits_ = false;
   for (int32_t row = 0;; ++row) {
-    const absl::Span<const float> row_logits(logits + row * vocab_, static_cast<size_t>(vocab_));
+    const TokenLogits row_logits(logits, first + row);
     bool accepted = false;
     const absl::Status status = ChooseOne(row_logits, row < drafts ? row : -1, &accepted);
     kept_rows_ = row + 1;
     if (!status.ok()) {
-      TakeLogits(row_logits);
       speculation_.Clear();
+      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, row_logits.All());
+      TakeLogits(all);
       return chosen_ > 0 ? absl::OkStatus() : status;
     }
     ++chosen_;
@@ -278,7 +291,7 @@ absl::Span<const int32_t> Timeline::mtp_tokens() const {
                                               static_cast<size_t>(end - first));
 }
 
-bool Timeline::Draft(absl::Span<const float> logits) {
+bool Timeline::Draft(const TokenLogits& logits) {
   Distribution* distribution = speculation_.next_distribution();
   // No draft is a way out where none can be chosen: the step that comes to it reports why.
   if (!chooser_.Shape(logits, tokens_, distribution).ok()) return false;

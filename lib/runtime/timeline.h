@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "lib/kv/kv_sequence.h"
+#include "lib/model/logit_rows.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/speculation.h"
@@ -122,9 +124,11 @@ class Timeline {
   // Of the added rows. Keeps the last row's logits when the timeline ends there.
   bool LogitsWanted() const { return !chooses_ && kv_.length() + rows_ == size(); }
   void TakeLogits(absl::Span<const float> logits);
-  // Verifies the drafts and chooses the tokens after them: `logits` [rows, vocab] of the rows
-  // added. An error means that nothing was chosen; the first row's logits are then at hand.
-  absl::Status Choose(const float* logits);
+  // What of the logits of row `row` of those added is enough for Choose; none: all.
+  std::optional<CandidateRule> Rule(int32_t row) const;
+  // Verifies the drafts and chooses the tokens after them: `logits` of the rows added begin at row
+  // `first`. An error means that nothing was chosen; the first row's logits are then at hand.
+  absl::Status Choose(LogitRows* logits, int32_t first);
   // Rows [first, first + count) of those added have logits that TakePromptLogProbs is to be given.
   int32_t first_prompt_log_prob_row() const;
   int32_t prompt_log_prob_rows() const;
@@ -136,8 +140,10 @@ class Timeline {
   int64_t first_mtp_slot() const;
   absl::Span<const int32_t> mtp_tokens() const;  // of those slots
   int64_t new_length() const { return kv_.length() + kept_rows_; }
-  // Chooses a draft from the MTP block's `logits` of the slot before it. False: no further ones.
-  bool Draft(absl::Span<const float> logits);
+  // Chooses a draft from the MTP block's `logits` of the slot before it, of which those of
+  // DraftRule are enough. False: no further ones.
+  std::optional<CandidateRule> DraftRule() const { return chooser_.Rule(std::nullopt); }
+  bool Draft(const TokenLogits& logits);
   absl::Span<const int32_t> last_draft() const {
     return absl::MakeConstSpan(tokens_).subspan(tokens_.size() - 1);
   }
@@ -160,7 +166,7 @@ class Timeline {
     return log_probs_[static_cast<size_t>(position) % log_probs_.size()];
   }
   // Chooses the next token, or decides on draft `draft` (-1: none) for it.
-  absl::Status ChooseOne(absl::Span<const float> logits, int32_t draft, bool* accepted);
+  absl::Status ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted);
   absl::Status Reserve(StepBatch* batch, int64_t rows);
   int32_t DraftsToWant() const;
   void Propose();

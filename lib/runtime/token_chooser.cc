@@ -44,7 +44,13 @@ int32_t TokenChooser::Forced() const {
   return budget > 0 && reasoning_ == kOpen && outputs_ >= budget ? think_end_ : -1;
 }
 
-absl::Status TokenChooser::Shape(absl::Span<const float> logits, absl::Span<const int32_t> timeline,
+// A mask is the caller's answer to a timeline that is not known before the token is chosen.
+std::optional<CandidateRule> TokenChooser::Rule(std::optional<double> uniform) const {
+  if (mask_.fn != nullptr) return std::nullopt;
+  return sampler_.Rule(uniform);
+}
+
+absl::Status TokenChooser::Shape(const TokenLogits& logits, absl::Span<const int32_t> timeline,
                                  Distribution* out) {
   TokenRules rules{.forced = Forced()};
   if (mask_.fn != nullptr) {
@@ -55,7 +61,11 @@ absl::Status TokenChooser::Shape(absl::Span<const float> logits, absl::Span<cons
     }
     rules.allowed = allowed_;
   }
-  return sampler_.Shape(logits, history_, rules, out);
+  if (const CandidateList* list = logits.candidates()) {
+    return sampler_.ShapeListed(*list, rules, out);
+  }
+  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
+  return sampler_.Shape(all, history_, rules, out);
 }
 
 }  // namespace dsv4

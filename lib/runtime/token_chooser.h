@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "lib/model/logit_rows.h"
 #include "lib/runtime/engine.h"
 #include "lib/sampling/distribution.h"
 #include "lib/sampling/sampler.h"
@@ -43,9 +45,13 @@ class TokenChooser {
   void Pop(int32_t token);
   int64_t outputs() const { return outputs_; }
 
+  // What of the next row's logits is enough for Shape; see Sampler.
+  std::optional<CandidateRule> Rule(std::optional<double> uniform) const;
+  absl::Span<const uint32_t> choosable() const { return sampler_.choosable(); }
+
   // What may follow `timeline`, which is the prompt and the output pushed. Errors:
-  // Sampler::Shape's, and Cancelled by the mask.
-  absl::Status Shape(absl::Span<const float> logits, absl::Span<const int32_t> timeline,
+  // Sampler::Shape's, Cancelled by the mask, DeviceLost.
+  absl::Status Shape(const TokenLogits& logits, absl::Span<const int32_t> timeline,
                      Distribution* out);
 
  private:

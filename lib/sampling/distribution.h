@@ -10,7 +10,8 @@
 
 namespace dsv4 {
 
-// In proportion to its weight; all weights of a distribution have one scale.
+// In proportion to its weight; all weights of a distribution have one scale. The sampler's are
+// TokenWeight's, whose sums are exact in any order.
 struct Candidate {
   int32_t token;
   float weight;

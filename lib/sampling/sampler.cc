@@ -50,16 +50,21 @@ bool IsEmpty(absl::Span<const uint32_t> mask) {
 
 }  // namespace
 
+std::vector<uint32_t> MaskOfText(int64_t vocab, int32_t token_limit,
+                                 absl::Span<const int32_t> gaps) {
+  std::vector<uint32_t> mask(static_cast<size_t>(TokenMaskWords(vocab)));
+  for (int32_t token = 0; token < token_limit; ++token)
+    mask[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
+  for (const int32_t gap : gaps) Remove(gap, &mask);
+  return mask;
+}
+
 Sampler::Sampler(int64_t vocab, int32_t token_limit, absl::Span<const int32_t> gaps)
     : vocab_(vocab),
-      with_text_(static_cast<size_t>(TokenMaskWords(vocab))),
+      with_text_(MaskOfText(vocab, token_limit, gaps)),
+      choosable_(with_text_),
       adjusted_(static_cast<size_t>(vocab)),
-      bin_measure_(kSelectionBins) {
-  for (int32_t token = 0; token < token_limit; ++token)
-    with_text_[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
-  for (const int32_t gap : gaps) Remove(gap, &with_text_);
-  choosable_ = with_text_;
-}
+      bin_measure_(kSelectionBins) {}
 
 absl::Status Sampler::SetParams(const SamplingParams& params) {
   DSV4_RETURN_IF_ERROR(ValidateSampling(params, vocab_));
@@ -84,11 +89,17 @@ int32_t Sampler::ForcedToken(int64_t outputs) const {
   return params_.forced_tokens[static_cast<size_t>(outputs)];
 }
 
+bool Sampler::adjusts() const {
+  return (params_.repetition_penalty != 0 && params_.repetition_penalty != 1) ||
+         params_.presence_penalty != 0 || params_.frequency_penalty != 0 ||
+         !params_.logit_bias.empty();
+}
+
 absl::Span<const float> Sampler::Adjust(absl::Span<const float> logits,
                                         const TokenHistory& history) {
+  if (!adjusts()) return logits;
   const bool repetition = params_.repetition_penalty != 0 && params_.repetition_penalty != 1;
   const bool counted = params_.presence_penalty != 0 || params_.frequency_penalty != 0;
-  if (!repetition && !counted && params_.logit_bias.empty()) return logits;
   std::copy(logits.begin(), logits.end(), adjusted_.begin());
   if (repetition || counted) {
     for (const int32_t token : history.tokens()) {
@@ -121,25 +132,84 @@ absl::Status Sampler::NothingToChoose(const TokenRules& rules) const {
       "text");
 }
 
-absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& history,
-                            const TokenRules& rules, Distribution* out) {
+absl::Status Sampler::CheckRules(const TokenRules& rules) const {
   if (!rules.allowed.empty() && rules.allowed.size() != choosable_.size())
     return InvalidArgument("the mask of allowed tokens has ", rules.allowed.size(),
                            " words; expected ", choosable_.size());
+  if (rules.forced < 0) return absl::OkStatus();
+  if (!Contains(choosable_, rules.forced))
+    return InvalidArgument("token ", rules.forced, " is forced, but is banned or has no text");
+  if (!rules.allowed.empty() && !Contains(rules.allowed, rules.forced))
+    return InvalidArgument("token ", rules.forced,
+                           " is forced, but the mask of allowed tokens forbids it");
+  return absl::OkStatus();
+}
+
+absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& history,
+                            const TokenRules& rules, Distribution* out) {
+  DSV4_RETURN_IF_ERROR(CheckRules(rules));
   if (rules.forced >= 0) {
-    if (!Contains(choosable_, rules.forced))
-      return InvalidArgument("token ", rules.forced, " is forced, but is banned or has no text");
-    if (!rules.allowed.empty() && !Contains(rules.allowed, rules.forced))
-      return InvalidArgument("token ", rules.forced,
-                             " is forced, but the mask of allowed tokens forbids it");
     out->SetPoint(rules.forced);
     return absl::OkStatus();
   }
-
   logits = Adjust(logits, history);
   const bool found = params_.temperature == 0 ? ShapePoint(logits, rules.allowed, out)
                                               : ShapeSampled(logits, rules.allowed, out);
   return found ? absl::OkStatus() : NothingToChoose(rules);
+}
+
+std::optional<CandidateRule> Sampler::Rule(std::optional<double> uniform) const {
+  if (adjusts()) return std::nullopt;
+  CandidateRule rule{.temperature = params_.temperature,
+                     .top_k = params_.top_k,
+                     .top_p = params_.top_p,
+                     .min_p = params_.min_p,
+                     .uniform = uniform.value_or(0)};
+  if (params_.temperature == 0) {
+    rule.kind = CandidateRule::kLargest;
+  } else if (params_.top_k > 0) {
+    rule.kind = CandidateRule::kMostLikely;
+    if (params_.top_k > kMostCandidates) return std::nullopt;
+  } else if (params_.top_p > 0 && params_.top_p < 1) {
+    rule.kind = CandidateRule::kMostMass;
+  } else if (params_.min_p > 0) {
+    rule.kind = CandidateRule::kLeastWeight;
+  } else if (uniform.has_value()) {
+    rule.kind = CandidateRule::kDraw;
+  } else {
+    return std::nullopt;
+  }
+  return rule;
+}
+
+absl::Status Sampler::ShapeListed(const CandidateList& list, const TokenRules& rules,
+                                  Distribution* out) {
+  DSV4_RETURN_IF_ERROR(CheckRules(rules));
+  if (rules.forced >= 0) {
+    out->SetPoint(rules.forced);
+    return absl::OkStatus();
+  }
+  if (list.count == 0) return NothingToChoose(rules);
+  const absl::Span<const TokenLogit> listed(list.tokens, static_cast<size_t>(list.count));
+  const bool whole =
+      params_.top_k == 0 && (params_.top_p == 0 || params_.top_p == 1) && params_.min_p == 0;
+  if (params_.temperature == 0 || whole) {
+    out->SetPoint(listed[0].token);
+    return absl::OkStatus();
+  }
+  out->Assign([&](std::vector<Candidate>* candidates) {
+    candidates->clear();
+    float best_logit = -std::numeric_limits<float>::infinity();
+    for (const TokenLogit& one : listed) {
+      candidates->push_back({one.token, one.logit});
+      best_logit = std::max(best_logit, one.logit);
+    }
+    std::sort(candidates->begin(), candidates->end(),
+              [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+    ShapeCandidates(best_logit, params_.top_k > 0 ? std::nullopt : std::make_optional(list.mass),
+                    candidates);
+  });
+  return absl::OkStatus();
 }
 
 bool Sampler::ShapePoint(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
@@ -160,7 +230,6 @@ bool Sampler::ShapePoint(absl::Span<const float> logits, absl::Span<const uint32
 
 bool Sampler::ShapeSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
                            Distribution* out) {
-  const absl::Span<double> bins = absl::MakeSpan(bin_measure_);
   out->Assign([&](std::vector<Candidate>* candidates) {
     candidates->clear();
     float best_logit = -std::numeric_limits<float>::infinity();
@@ -170,23 +239,31 @@ bool Sampler::ShapeSampled(absl::Span<const float> logits, absl::Span<const uint
       candidates->push_back({token, logit});
       best_logit = std::max(best_logit, logit);
     });
-    if (params_.top_k > 0) KeepLargest(params_.top_k, candidates, bins);
-    // The most likely one has weight 1; those without any cannot be drawn.
-    double mass = 0;
-    size_t kept = 0;
-    for (Candidate candidate : *candidates) {
-      candidate.weight = std::exp((candidate.weight - best_logit) / params_.temperature);
-      if (candidate.weight == 0) continue;
-      mass += candidate.weight;
-      (*candidates)[kept++] = candidate;
-    }
-    candidates->resize(kept);
-    if (params_.top_p > 0 && params_.top_p < 1)
-      KeepMass(static_cast<double>(params_.top_p) * mass, candidates, bins);
-    if (params_.min_p > 0)
-      std::erase_if(*candidates, [&](const Candidate& c) { return c.weight < params_.min_p; });
+    ShapeCandidates(best_logit, std::nullopt, candidates);
   });
   return !out->candidates().empty();
+}
+
+void Sampler::ShapeCandidates(float best_logit, std::optional<double> mass,
+                              std::vector<Candidate>* candidates) {
+  const absl::Span<double> bins = absl::MakeSpan(bin_measure_);
+  if (params_.top_k > 0) KeepLargest(params_.top_k, candidates, bins);
+  // The most likely one has weight 1; those without any cannot be drawn.
+  double own_mass = 0;
+  size_t kept = 0;
+  for (Candidate candidate : *candidates) {
+    candidate.weight = TokenWeight((candidate.weight - best_logit) / params_.temperature);
+    own_mass += candidate.weight;
+    (*candidates)[kept] = candidate;
+    kept += candidate.weight > 0;  // a branch here would be a coin's toss
+  }
+  candidates->resize(kept);
+  if (params_.top_p > 0 && params_.top_p < 1) {
+    KeepMass(double{params_.top_p} * mass.value_or(own_mass), candidates, bins);
+  }
+  if (params_.min_p > 0) {
+    std::erase_if(*candidates, [&](const Candidate& c) { return c.weight < params_.min_p; });
+  }
 }
 
 }  // namespace dsv4

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/op/token_candidates.h"
 #include "lib/sampling/distribution.h"
 #include "lib/sampling/params.h"
 #include "lib/sampling/token_history.h"
@@ -16,6 +18,10 @@ namespace dsv4 {
 
 // 32 tokens a word: token t is bit t % 32 of word t / 32.
 inline constexpr int64_t TokenMaskWords(int64_t vocab) { return (vocab + 31) / 32; }
+
+// The mask of tokens that have text: ids below `token_limit` but `gaps`, which lie below it.
+std::vector<uint32_t> MaskOfText(int64_t vocab, int32_t token_limit,
+                                 absl::Span<const int32_t> gaps);
 
 // What holds at one position only.
 struct TokenRules {
@@ -39,12 +45,25 @@ class Sampler {
   // The token that params().forced_tokens demands after `outputs` tokens of output, or -1.
   int32_t ForcedToken(int64_t outputs) const;
 
+  // Which candidates of a row of logits are enough for ShapeListed; none where all are needed. At
+  // positions without a mask of TokenRules. `uniform`: the number that Draw will be given, where
+  // the distribution is for nothing else.
+  std::optional<CandidateRule> Rule(std::optional<double> uniform) const;
+  // Tokens with text that are not banned; empty: all with text.
+  absl::Span<const uint32_t> choosable() const {
+    return params_.banned_tokens.empty() ? absl::Span<const uint32_t>() : choosable_;
+  }
+  // Shape of the row whose candidates, by the parameters' Rule among the tokens that may come, are
+  // `list`. Where the rule was kDraw, the token drawn is certain.
+  absl::Status ShapeListed(const CandidateList& list, const TokenRules& rules, Distribution* out);
+
   // Shapes logits [vocab] to *out, in this order: penalties (repetition, then frequency and
   // presence), bias, bans and `rules`, temperature, top-k, top-p (of what top-k left), min-p. At
-  // temperature 0 it is the argmax alone. Ties go to the lowest id. A forced token is certain,
-  // whatever its logit. Logits that are not finite are never chosen. REQUIRES: *out has room for
-  // vocab. InvalidArgument when bans and rules leave no token, and for a mask of a wrong size;
-  // Internal when no logit of those left is finite. *out is unspecified after an error.
+  // temperature 0 it is the argmax alone. Ties go to the lowest id. What is less likely than 2^-33
+  // of the most likely one has no chance. A forced token is certain, whatever its logit. Logits
+  // that are not finite are never chosen. REQUIRES: *out has room for vocab. InvalidArgument when
+  // bans and rules leave no token, and for a mask of a wrong size; Internal when no logit of those
+  // left is finite. *out is unspecified after an error.
   absl::Status Shape(absl::Span<const float> logits, const TokenHistory& history,
                      const TokenRules& rules, Distribution* out);
 
@@ -56,6 +75,12 @@ class Sampler {
                   Distribution* out) const;
   bool ShapeSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
                     Distribution* out);
+  // Temperature and what follows it, of candidates in token order whose weights are still logits;
+  // the mass of all tokens is their own where it is not given.
+  void ShapeCandidates(float best_logit, std::optional<double> mass,
+                       std::vector<Candidate>* candidates);
+  absl::Status CheckRules(const TokenRules& rules) const;
+  bool adjusts() const;  // penalties or bias change logits
   absl::Status NothingToChoose(const TokenRules& rules) const;
 
   int64_t vocab_;

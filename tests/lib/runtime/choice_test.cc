@@ -276,5 +276,37 @@ TEST_CASE(
   }
 }
 
+bool AllowAll(void*, absl::Span<const int32_t>, int64_t, absl::Span<uint32_t>) { return true; }
+
+// A mask that is asked for every token has all logits looked at; without it, a device that lists
+// candidates need not show more of them.
+TEST_CASE("tokens are the same from candidates and from all logits") {
+  const std::shared_ptr<Engine> engine = OpenEngine();
+  const SamplingParams kinds[] = {{},
+                                  {.temperature = 1},
+                                  {.temperature = 1.5f, .top_k = 40},
+                                  {.temperature = 1, .top_k = 5, .top_p = 0.8f},
+                                  {.temperature = 1, .top_p = 0.95f},
+                                  {.temperature = 2, .top_p = 0.6f, .min_p = 0.05f},
+                                  {.temperature = 0.7f, .min_p = 0.1f},
+                                  {.temperature = 5, .top_p = 0.99f}};
+  for (SamplingParams sampling : kinds) {
+    for (const int32_t drafts : {0, 3}) {
+      CAPTURE(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, drafts);
+      sampling.seed = 5;
+      sampling.draft_tokens = drafts;
+      sampling.banned_tokens = drafts > 0 ? engine->eos_tokens() : std::vector<int32_t>();
+      std::vector<std::vector<int32_t>> tokens;
+      for (const bool masked : {false, true}) {
+        const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
+        if (masked) session->SetTokenMask({.fn = AllowAll, .user = nullptr});
+        REQUIRE_OK(session->Sync(AnyTokens(60, 3)));
+        tokens.push_back(Speak(*session, 40).tokens);
+      }
+      REQUIRE(tokens[0] == tokens[1]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dsv4

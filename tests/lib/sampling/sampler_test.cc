@@ -194,9 +194,9 @@ TEST_CASE("extreme temperatures and logits") {
   REQUIRE(Sample({1.0f, 2.0f, 1.9999f}, params) == 1);
   params.temperature = std::numeric_limits<float>::denorm_min();
   REQUIRE(Sample({-3e38f, 3e38f}, params) == 1);
-  // What the others have is too little for a float: they are no candidates.
+  // e^-20 of the most likely one is more than 2^-32 of it, e^-200 is less.
   Chooser chooser(3, {.temperature = 0.01f});
-  REQUIRE_OK(chooser.Shape({1, 3, 2.5f}));
+  REQUIRE_OK(chooser.Shape({1, 3, 2.8f}));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{1, 2});
   params.temperature = 1e30f;
   REQUIRE(Counts({-100.0f, 100.0f}, params, 200).size() == 2);
