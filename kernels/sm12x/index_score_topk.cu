@@ -46,7 +46,7 @@ constexpr int64_t kScoreBytes = int64_t{64} << 20;
 // its own.
 enum Knob { kScoreWarps, kFewRows };
 constexpr const char* kKnobs[] = {"score_warps_per_multiprocessor", "few_rows"};
-constexpr KernelConfig kConfigs[] = {{{16, 64}}, {{8, 64}}, {{12, 64}}, {{24, 64}}, {{16, 16}}};
+constexpr KernelConfig kConfigs[] = {{{16, 64}}, {{8, 64}}, {{24, 64}}, {{32, 64}}, {{16, 16}}};
 
 struct TopkArgs {
   IndexScoreTopkParams p;

@@ -33,10 +33,16 @@ namespace {
 using namespace sm12x;  // NOLINT: the device code of this file
 
 constexpr int kTileThreads = kSlices * 32;
-constexpr int kTiles = 2;            // of a block for many queries
-constexpr int64_t kSplitUnits = 64;  // most (row, head tile) pairs with a block for each chunk
+constexpr int kTiles = 2;  // of a block for many queries
 constexpr int64_t kSplitBytes = int64_t{256} << 20;
-constexpr int64_t kSplitBlocks = 768;
+
+// Most (row, head tile) pairs of a step whose chunks are shared out over blocks; over how many, for
+// each multiprocessor.
+enum Knob { kSplitUnits, kSplitBlocks };
+constexpr const char* kKnobs[] = {"split_units", "split_blocks_per_multiprocessor"};
+constexpr KernelConfig kConfigs[] = {{{64, 6}},  {{64, 3}}, {{64, 4}},
+                                     {{64, 12}}, {{32, 6}}, {{16, 6}}};
+constexpr int64_t kMostSplitUnits = 64;  // of any config
 
 // Which tile of the block's, thread and warp of the tile, and lane a thread is. Made anew for each
 // use in the loop over chunks, so that nothing of it is kept in registers.
@@ -131,8 +137,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
         if (first_head + head >= p.heads) continue;
         const int64_t to =
             (first + head) * (kKvRowElements / 4) + PartialOf(at.warp, j, at.lane % 4);
-        reinterpret_cast<float4*>(args.partials.o)[to] = make_float4(
-            sums[0][i].hi[0], sums[0][i].hi[1], sums[1][i].hi[0], sums[1][i].hi[1]);
+        reinterpret_cast<float4*>(args.partials.o)[to] =
+            make_float4(sums[0][i].hi[0], sums[0][i].hi[1], sums[1][i].hi[0], sums[1][i].hi[1]);
         reinterpret_cast<uint2*>(args.partials.o_low)[to] =
             make_uint2(sums[0][i].lo, sums[1][i].lo);
       }
@@ -182,7 +188,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   extern __shared__ __align__(128) unsigned char dynamic_memory[];
   QueryShared& shared = *reinterpret_cast<QueryShared*>(dynamic_memory);
   const SparseAttentionParams& p = args.p;
-  const int t = static_cast<int>(blockIdx.y);
+  const auto t = static_cast<int>(blockIdx.y);
   const int first_head = static_cast<int>(blockIdx.x) * kTiles * kHeadTile;
   {
     const VisibleRows visible(args, t);
@@ -194,7 +200,8 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   __syncthreads();
 
   FetchedRows<kPacked> fetched;
-  int index = shared.visible.IndexOf(args, t, TileThread(0).lane);  // of the next chunk's row `lane`
+  int index =
+      shared.visible.IndexOf(args, t, TileThread(0).lane);  // of the next chunk's row `lane`
   const auto fetch = [&](int chunk) {
     const TileThread at(chunk);
     const int n = chunk * kChunk + at.lane;
@@ -246,8 +253,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
       }
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
-    const bool last = chunk + 1 == shared.visible.chunks();
-    if (kPacked && !last) fetch(chunk + 1);
+    if (kPacked && chunk + 1 < shared.visible.chunks()) fetch(chunk + 1);
     {
       const TileThread at(chunk);
       const float* rescale = &shared.rescale[at.tile][at.lane / 4];
@@ -274,7 +280,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
       HoldBackLoads(args.all_lanes);  // one step at a time: there are no registers for more
     }
     ++chunk;
-    if (last) break;
+    if (chunk == shared.visible.chunks()) break;
     if (!kPacked) fetch(chunk);
   }
   __syncthreads();
@@ -297,7 +303,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
 
 constexpr int kSumThreads = 128;  // of combine_chunks_kernel: a pair of elements each
 constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
-constexpr int kCombineThreads = kSumThreads + 32;  // one more warp adds the weights
+constexpr int kCombineThreads = kSumThreads + 32;                 // one more warp adds the weights
 
 // Block (part of the elements, head, row): adds the chunks of one head in order.
 __global__ void __launch_bounds__(kCombineThreads)
@@ -319,10 +325,10 @@ __global__ void __launch_bounds__(kCombineThreads)
   BeginAfterPredecessors();
   if (chunks == 0) return;
   const int64_t first = t * args.partials.chunks * p.heads + head;
-  const auto* o_hi = reinterpret_cast<const float2*>(args.partials.o) +
-                     first * (kKvRowElements / 2) + at;
-  const auto* o_low = reinterpret_cast<const uint32_t*>(args.partials.o_low) +
-                      first * (kKvRowElements / 2) + at;
+  const auto* o_hi =
+      reinterpret_cast<const float2*>(args.partials.o) + first * (kKvRowElements / 2) + at;
+  const auto* o_low =
+      reinterpret_cast<const uint32_t*>(args.partials.o_low) + first * (kKvRowElements / 2) + at;
   const int stride = p.heads * (kKvRowElements / 2);
   Running running;
   SumPair o = {};
@@ -361,11 +367,11 @@ __global__ void __launch_bounds__(kCombineThreads)
 #pragma unroll
     for (int four = 0; four < kBatch; four += kUnrolled) {
       if (four >= batch) break;
-      // Chunks beyond the last are zeros.
+        // Chunks beyond the last are zeros.
 #pragma unroll
       for (int i = four; i < four + kUnrolled; ++i) {
-        const float2 factor = make_float2(__shfl_sync(kAllLanes, factors.x, i),
-                                          __shfl_sync(kAllLanes, factors.y, i));
+        const float2 factor =
+            make_float2(__shfl_sync(kAllLanes, factors.x, i), __shfl_sync(kAllLanes, factors.y, i));
         if (adds_weights) {
           running.Add(TwoFloat{__shfl_sync(kAllLanes, weights.hi, i),
                                __shfl_sync(kAllLanes, weights.lo, i)},
@@ -381,8 +387,8 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (threadIdx.x == kSumThreads) shared_divisor = Divisor(running, sink);
   __syncthreads();
   if (adds_weights) return;
-  auto* to =
-      reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) + (t * p.heads + head) * kKvRowElements);
+  auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
+                                         (t * p.heads + head) * kKvRowElements);
   to[pair] = FinishPair(o, shared_divisor, rope);
 }
 
@@ -402,13 +408,13 @@ int64_t SplitRowBytes(const SparseAttentionParams& p) {
   return MaxChunks(p) * p.heads * (kKvRowElements * (4 + 2) + 4 + 8) + 64;
 }
 
-// The most rows of a step that get a block for each chunk.
-int64_t SplitRows(const SparseAttentionParams& p) {
-  return std::min(kSplitUnits / HeadTiles(p), kSplitBytes / SplitRowBytes(p));
+// The most rows of a step whose chunks are shared out.
+int64_t SplitRows(const SparseAttentionParams& p, int64_t units) {
+  return std::min(units / HeadTiles(p), kSplitBytes / SplitRowBytes(p));
 }
 
 int64_t WorkspaceSparseAttention(const SparseAttentionParams& p, int) {
-  return std::min<int64_t>(p.step->rows, SplitRows(p)) * SplitRowBytes(p);
+  return std::min<int64_t>(p.step->rows, SplitRows(p, kMostSplitUnits)) * SplitRowBytes(p);
 }
 
 absl::Status SupportsSparseAttention(const SparseAttentionParams& p) {
@@ -422,14 +428,16 @@ absl::Status SupportsSparseAttention(const SparseAttentionParams& p) {
 
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& params) {
   cudaStream_t stream = CudaStreamOf(context);
+  const KernelConfig& config = ConfigOf(context, kConfigs);
   const int64_t rows = params.step->rows, tiles = HeadTiles(params), chunks = MaxChunks(params);
   const bool packed = params.window.format == RowFormat::kPacked;
   constexpr double kLog2E = 1.4426950408889634074;
   const double scale = double{params.softmax_scale} * kLog2E;
-  AttendArgs args{.p = params, .step = *params.step, .scale = {}, .partials = {}, .all_lanes = kAllLanes};
+  AttendArgs args{
+      .p = params, .step = *params.step, .scale = {}, .partials = {}, .all_lanes = kAllLanes};
   args.scale.hi = static_cast<float>(scale);
   args.scale.lo = static_cast<float>(scale - args.scale.hi);
-  if (rows > SplitRows(params)) {
+  if (rows > SplitRows(params, config.values[kSplitUnits])) {
     const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles),
                     static_cast<unsigned>(rows));
     const auto kernel = packed ? attend_query_kernel<true> : attend_query_kernel<false>;
@@ -443,7 +451,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
       reinterpret_cast<TwoFloat*>(args.partials.o_low + partials * kKvRowElements);
   args.partials.maximum = reinterpret_cast<float*>(args.partials.weights + partials);
   args.partials.chunks = chunks;
-  const int64_t splits = std::min(chunks, std::max<int64_t>(1, kSplitBlocks / (rows * tiles)));
+  const int64_t blocks = int64_t{config.values[kSplitBlocks]} * context.multiprocessors;
+  const int64_t splits = std::min(chunks, std::max<int64_t>(1, blocks / (rows * tiles)));
   const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(tiles),
                   static_cast<unsigned>(rows));
   const auto kernel = packed ? attend_chunks_kernel<true> : attend_chunks_kernel<false>;
@@ -457,6 +466,6 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
 
 constinit const KernelEntry kSm12xSparseAttention =
     MakeSm12xEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsSparseAttention,
-                   &WorkspaceSparseAttention>("sm12x.sparse_attention", 1);
+                   &WorkspaceSparseAttention>("sm12x.sparse_attention", 1, {kKnobs, kConfigs});
 
 }  // namespace dsv4
