@@ -39,35 +39,33 @@ __device__ __forceinline__ float PowerOfTwo(float x) {
   return x < -126.0f ? 0.0f : __int_as_float((static_cast<int>(x) + 127) << 23);
 }
 
-// 2^(x - maximum), not much above 1, to about 2^-29; 0 below 2^-100. `x` is normalised, `maximum` a
+// 2^(x - maximum), not much above 1, to about 2^-31; 0 below 2^-100. `x` is normalised, `maximum` a
 // whole number.
 __device__ __forceinline__ TwoFloat Exp2(TwoFloat x, float maximum) {
   const float n = rintf(x.hi), exponent = __fsub_rn(n, maximum);
   if (exponent < -100.0f) return {0, 0};
   const float whole = __fsub_rn(x.hi, n);
   const float f = __fadd_rn(whole, x.lo), rest = __fsub_rn(x.lo, __fsub_rn(f, whole));
-  // 2^f = 1 + ln2 f + f^2 q(f): all but the first two terms are small.
+  // 2^f = 1 + a f + b f^2 + f^3 q(f): the first three terms as pairs.
   float q = 1.32154867e-6f;
   q = __fmaf_rn(q, f, 1.52527338e-5f);
   q = __fmaf_rn(q, f, 1.54035304e-4f);
   q = __fmaf_rn(q, f, 1.33335581e-3f);
   q = __fmaf_rn(q, f, 9.61812911e-3f);
   q = __fmaf_rn(q, f, 5.55041087e-2f);
-  q = __fmaf_rn(q, f, 2.40226507e-1f);
-  const float tail = __fmul_rn(__fmul_rn(f, f), q);
-  constexpr double kLn2 = 0.69314718055994530942;
-  constexpr auto kHigh = static_cast<float>(kLn2);
-  constexpr auto kLow = static_cast<float>(kLn2 - kHigh);
-  const float linear = __fmul_rn(f, kHigh);
-  float low = __fmaf_rn(f, kHigh, -linear);
-  low = __fmaf_rn(f, kLow, low);
-  const float part = __fadd_rn(linear, tail);
-  low += __fsub_rn(tail, __fsub_rn(part, linear));
-  const float sum = __fadd_rn(1.0f, part);
-  low += __fsub_rn(part, __fsub_rn(sum, 1.0f));
-  low = __fmaf_rn(__fmul_rn(rest, kHigh), sum, low);
+  constexpr double kA = 0.69314718055994530942, kB = 0.24022650695910071233;
+  constexpr auto kHighA = static_cast<float>(kA), kHighB = static_cast<float>(kB);
+  constexpr TwoFloat a{kHighA, static_cast<float>(kA - kHighA)};
+  constexpr TwoFloat b{kHighB, static_cast<float>(kB - kHighB)};
+  const TwoFloat linear = Product({f, 0}, a);
+  const TwoFloat square{__fmul_rn(f, f), __fmaf_rn(f, f, -__fmul_rn(f, f))};
+  TwoFloat sum = Product(square, b);
+  sum.Add(__fmul_rn(__fmul_rn(square.hi, f), q));
+  sum.Add(linear);
+  sum.Add(1.0f);
+  sum.lo = __fmaf_rn(__fmul_rn(rest, kHighA), sum.hi, sum.lo);
   const float power = __int_as_float((static_cast<int>(exponent) + 127) << 23);
-  return {__fmul_rn(sum, power), __fmul_rn(low, power)};
+  return {__fmul_rn(sum.hi, power), __fmul_rn(sum.lo, power)};
 }
 
 // The same, 0 below 2^-60: such sums are nothing beside the others, and those that are left stay
@@ -221,6 +219,12 @@ struct VisibleRows {
     const SequenceRows& rows = args.step.sequences[sequence];
     return (n < window ? rows.window_blocks : rows.group_blocks)[index >> BlockShift(args, n)];
   }
+  // Block i of those that selected groups lie in; 0 where there is none.
+  __device__ __forceinline__ int SelectableBlock(const AttendArgs& args, int i) const {
+    const int groups = (first_position + window) / kCsaRatio;
+    if (args.p.ratio != kCsaRatio || i << 6 >= groups) return 0;
+    return args.step.sequences[sequence].group_blocks[i];
+  }
   // Step three: its data, and its scales where the format has them.
   __device__ __forceinline__ void Locate(const AttendArgs& args, int n, int index, int block,
                                          const std::byte** row, const std::byte** scales) const {
@@ -244,8 +248,9 @@ using ChunkRows = uint4[kChunk][kPieces];
 using QueryTile = uint4[kHeadTile][kPieces];
 // Its scores as pairs of f32, one from each half of the sums.
 using ChunkScores = float2[2][kHeadTile][kChunk];
-// P as three bf16 parts, in fragments of two K = 16 steps.
-using ChunkParts = uint32_t[3][2][32][4];
+// P as four bf16 parts, in fragments of two K = 16 steps.
+inline constexpr int kParts = 4;
+using ChunkParts = uint32_t[kParts][2][32][4];
 
 // Where the column of a head lies in ChunkScores: so that a warp's fragments touch all banks.
 __device__ __forceinline__ int ScoreColumn(int head, int column) {
@@ -253,8 +258,8 @@ __device__ __forceinline__ int ScoreColumn(int head, int column) {
 }
 
 // kRows of one slice of a chunk's rows, beginning at `first`, on their way to ChunkRows: in
-// registers, or, kStaged, in shared memory, where a lane reads what it copied. Lane n knows row n of
-// the chunk.
+// registers, or, kStaged, in shared memory, where a lane reads what it copied. Lane n knows row n
+// of the chunk.
 template <bool kPacked, int kRows, bool kStaged>
 struct FetchedSlice {
   uint4 values[kStaged ? 1 : kRows / 4];
@@ -403,7 +408,7 @@ __device__ __forceinline__ void ScoreRows(const QueryTile& queries, const ChunkR
   const int n = warp / 2 * 8 + lane % 8;
 #pragma unroll
   for (int chain = 0; chain < kChains; ++chain) {
-    if (kFewRegisters && chain == kChains / 2) HoldBackLoads(all);
+    if (kFewRegisters && chain % 2 == 1) HoldBackLoads(all);
     float major[4] = {}, minor[4] = {};
 #pragma unroll
     for (int i = 2 * chain; i < 2 * chain + 2; ++i) {
@@ -489,29 +494,29 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int thread, unsigned mask, T
 }
 
 // P to its parts, times `factor`, a power of two. The first part counts steps of 2^-10, so that
-// its products with the rows mostly sum up exactly; the last is what the others leave, to 2^-27.
+// its products with the rows mostly sum up exactly; the last is what the others leave, to 2^-36.
 __device__ __forceinline__ void StoreParts(int thread, const ChunkWeights& weights, float factor,
                                            ChunkParts& parts) {
   constexpr float kStep = 12288.0f;  // 1.5 2^13: floats there are 2^-10 apart
   const int head = thread / 16, quad = thread % 4;
   const int step = thread % 16 / 8, i = head / 8 + thread % 8 / 4 * 2;
   const uint32_t scale = PackBf16(factor, factor);
-  float rest[2];
+  const TwoFloat(&weight)[2] = weights.weight;
+  float rest[2] = {weight[0].hi, weight[1].hi};
+  uint32_t part = PackBf16(__fsub_rn(__fadd_rn(rest[0], kStep), kStep),
+                           __fsub_rn(__fadd_rn(rest[1], kStep), kStep));
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    rest[c] = __fsub_rn(__fadd_rn(weights.weight[c].hi, kStep), kStep);
+  for (int n = 0; n < kParts; ++n) {
+    parts[n][step][head % 8 * 4 + quad][i] = MultiplyBf16x2(part, scale);
+    rest[0] = __fsub_rn(rest[0], Bf16Low(part));
+    rest[1] = __fsub_rn(rest[1], Bf16High(part));
+    // What is left of f32 by now has room for the low half.
+    if (n == 1) {
+      rest[0] = __fadd_rn(rest[0], weight[0].lo);
+      rest[1] = __fadd_rn(rest[1], weight[1].lo);
+    }
+    part = PackBf16(rest[0], rest[1]);
   }
-  uint32_t part = PackBf16(rest[0], rest[1]);
-  uint32_t* to = &parts[0][step][head % 8 * 4 + quad][i];
-  constexpr int kPart = sizeof(parts[0]) / sizeof(uint32_t);
-  to[0] = MultiplyBf16x2(part, scale);
-  rest[0] = __fsub_rn(weights.weight[0].hi, Bf16Low(part));
-  rest[1] = __fsub_rn(weights.weight[1].hi, Bf16High(part));
-  part = PackBf16(rest[0], rest[1]);
-  to[kPart] = MultiplyBf16x2(part, scale);
-  rest[0] = __fadd_rn(__fsub_rn(rest[0], Bf16Low(part)), weights.weight[0].lo);
-  rest[1] = __fadd_rn(__fsub_rn(rest[1], Bf16High(part)), weights.weight[1].lo);
-  to[2 * kPart] = MultiplyBf16x2(PackBf16(rest[0], rest[1]), scale);
 }
 
 // The sum of P over a head's 16 threads, in each of them; always in the same order.
@@ -542,7 +547,7 @@ __device__ __forceinline__ int PartialOf(int warp, int j, int quad) {
 // P in fragments: in registers, or, where there are none to keep it in, fetched for each use.
 template <bool kKept>
 struct PartFragments {
-  uint4 values[kKept ? 3 : 1][2];
+  uint4 values[kKept ? kParts : 1][2];
   const ChunkParts& parts;
   int lane;
 
@@ -550,7 +555,7 @@ struct PartFragments {
       : parts(parts), lane(lane) {
     if constexpr (kKept) {
 #pragma unroll
-      for (int i = 0; i < 6; ++i) values[i / 2][i % 2] = Load(i / 2, i % 2);
+      for (int i = 0; i < 2 * kParts; ++i) values[i / 2][i % 2] = Load(i / 2, i % 2);
     }
   }
   __device__ __forceinline__ uint4 operator()(int part, int step) const {
@@ -576,7 +581,7 @@ __device__ __forceinline__ void SumRows(const PartFragments<kKept>& parts, const
     const int n = step * 16 + lane % 16;
     LoadTransposedMatrices(b, &rows[n][8 * (2 * j + lane / 16) + (warp ^ (n & 7))]);
 #pragma unroll
-    for (int part = 2; part >= 0; --part) {
+    for (int part = kParts - 1; part >= 0; --part) {
       const uint4 a = parts(part, step);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {

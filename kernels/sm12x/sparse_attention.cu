@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of its
 // tail. Contract: kernels/op/attention.h; both pools packed or both bf16. Roofline: 584 bytes a row
-// of the cache and 2048 H of a query; 4 x 512 flops a head and row, of which P . V is done three
-// times. Latency at one query, tensor cores at many. Plan (attention_chunk.cuh): 16 heads of one
-// query are the M of m16n8k16; its rows come in chunks of
-// 32. Each has eight slices of 64 elements, and a slice of a tile of heads is one warp's: it widens
-// that slice of the rows to bf16 in shared memory (exact), multiplies it by its slice of the
-// queries for one segment of the scores' sums, and later by P for its slice of the output. The
-// segments are added in order, in pairs of f32; in their place in shared memory comes P as three
-// bf16 parts, 24 bits together. Maxima are rounded up to whole powers of two, so that rescaling is
-// exact. Few queries: a block of 8 warps for each tile of heads and chunk; chunks' sums go to the
-// workspace, and a second kernel adds them in order. 48 KB: rows 32, scores 16. Many: a block of 16
-// warps, two tiles of heads, goes through all chunks of a query, with the same additions in the
-// same order, and so the same bits. The rows of a slice are fetched by both its warps, those of the
-// next chunk while this one is summed. 97 KB: rows 32, scores 32, queries 32. Accuracy: scores to
-// about 2^-24 of |q| |row| / 8, exponentials to 2^-24, P . V in f32 chains of six products. Edge
-// cases: -1 in the selection is a row of weight 0; heads beyond H are computed from zeros and
-// dropped; padding rows are skipped.
-// Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
-// b12x's kernels for SM120.
+// of the cache and 2048 H of a query; 4 x 512 flops a head and row, of which q . row is done twice
+// and P . V four times. Latency at one query; at many, instructions (a third of them add sums in
+// pairs of f32), then tensor cores.
+// Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
+// of 32, which warps widen to bf16 in shared memory (exact). A warp makes the scores of 8 rows from
+// half of the elements, then P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima
+// are rounded up to whole powers of two, so that rescaling is exact. Few queries: a block of 8
+// warps for each tile of heads and chunk; chunks' sums go to the workspace, and a second kernel
+// adds them in order. 48 KB: rows 32, then queries or scores and P 16. Many: a block of 16 warps,
+// two tiles of heads, goes through all chunks of a query, with the same additions in the same
+// order, and so the same bits. Rows of the next chunk are on their way while this one is summed. 92
+// KB: rows 32, queries 32, scores or codes 18, P 8. Accuracy: outputs to about 2^-30 of their
+// head's rms, so that bf16 rounds a few in a million apart from exact sums. Tensor cores cut sums
+// off below 2^-24 of the largest: hence factors of so few bits that most sums are exact, apart from
+// small rests; scores, exponentials and sums are pairs. Edge cases: -1 in the selection is a row of
+// weight 0; heads beyond H are computed from zeros and dropped; padding rows are skipped. Credit:
+// slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and b12x's
+// kernels for SM120.
 #include <algorithm>
 #include <cmath>
 
@@ -79,8 +79,12 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int first_head = static_cast<int>(blockIdx.y) * kHeadTile;
   int chunk = static_cast<int>(blockIdx.x);
   const VisibleRows visible(args, t);
+  // The first blocks wait, so that the grid does not end before its predecessors.
+  if (chunk > 0 && chunk >= visible.chunks()) return;
   FetchedSlice<kPacked, kChunk, false> fetched;
   unsigned mask = 0;  // of the rows fetched
+  // The block of 64 selected groups, loaded before it is known which are selected.
+  const int near_block = visible.SelectableBlock(args, static_cast<int>(threadIdx.x) % 32);
   // Fetches the rows that there are; `early`, those that are there before the predecessors end:
   // where they lie is known, and earlier steps wrote them.
   const auto fetch = [&](bool early) {
@@ -93,8 +97,12 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     if (early && index >= 0 && !visible.WrittenEarly(args, n, index)) index = -1;
     const unsigned more = __ballot_sync(kAllLanes, index >= 0);
     if (more == 0) return;
+    int block = __shfl_sync(kAllLanes, near_block, index >> 6 & 31);
+    if (p.ratio != kCsaRatio || n < visible.window || index >> 6 > 31) {
+      block = visible.BlockOf(args, n, index);
+    }
     const std::byte *row, *scales;
-    visible.Locate(args, n, index, visible.BlockOf(args, n, index), &row, &scales);
+    visible.Locate(args, n, index, block, &row, &scales);
     fetched.Load(row, scales, more, 0, at.warp, at.lane);
     mask |= more;
   };

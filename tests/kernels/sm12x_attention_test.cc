@@ -457,7 +457,7 @@ void RequireSeldomApart(const char* what, const Rows& got, const Rows& want) {
     for (size_t i = 0; i < row.size(); ++i) apart += row[i] != other[i];
   }
   WARN(what << ": " << apart << " of " << count << " values differ from the reference's");
-  REQUIRE(static_cast<double>(apart) <= 2e-5 * static_cast<double>(count));
+  REQUIRE(static_cast<double>(apart) <= 1e-5 * static_cast<double>(count));
 }
 
 TEST_CASE("sm12x attention operators seldom round apart from exact sums") {
