@@ -2,20 +2,82 @@
 // moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
 // Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
-// Plan: the products as linear_bf16 in f32 to the workspace; then a warp a row, which keeps
-//   score + bias in registers and takes the largest K times.
+// Plan: gate_products_kernel, a block per tile of 16 experts and 512 elements of K, asks for its
+//   weights before the rows are there, and takes eight rows after the other past them.
+//   select_experts_kernel, a block a row, adds their sums up in ascending order (TwoFloats all the
+//   way: a row's bits do not depend on the others); then one warp keeps score + bias in registers
+//   and takes the largest K times.
+// Measured on an H200, 256 x 4096, not in L2: 4.1 us at a row, 7.1 at 64, 313 at 4096.
 // Edge cases: equal sums go to the lowest expert; a NaN counts as the smallest, so that the experts
 //   of any row, padding too, are experts. Scores that become weights are computed in double.
 #include "kernels/op/moe.h"
+
+#include <algorithm>
+
 #include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/inner_product.cuh"
 #include "kernels/sm12x/launch.h"
-#include "kernels/sm12x/linear.cuh"
+#include "kernels/sm12x/overlapped_launch.cuh"
+#include "lib/base/checked_math.h"
 
 namespace dsv4 {
 namespace {
 
+using sm12x::kTileRows;
+using sm12x::TwoFloat;
+using Chains = sm12x::Bf16Chains;
+
 constexpr uint32_t kAllLanes = 0xffffffffu;
 constexpr int64_t kMaxExperts = 1024;
+constexpr int kWarps = 4;     // a block of gate_products_kernel: so many chains of K
+constexpr int kPassRows = 8;  // that it takes at a time
+constexpr int kSelectThreads = 256;
+
+struct GateShape {
+  int tiles, groups, chains;  // of experts; of chains; of K
+  constexpr int64_t SumsOfRow() const { return int64_t{groups} * tiles * kTileRows; }
+};
+constexpr GateShape ShapeOf(const MoeGateParams& p) {
+  const auto chains = static_cast<int>(p.gate.k / sm12x::kChain);
+  return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), CeilDiv(chains, kWarps), chains};
+}
+
+// Block (tile, group, some rows): group_sums[row][group][expert].
+__global__ void __launch_bounds__(kWarps * 32)
+    gate_products_kernel(const __grid_constant__ MoeGateParams p, GateShape shape,
+                         TwoFloat* group_sums) {
+  __shared__ TwoFloat products[kWarps][kPassRows][kTileRows + 2];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int chain = blockIdx.y * kWarps + warp;
+  const bool live = chain < shape.chains;
+  Chains::Raw raw{};
+  if (live) Chains::Cursor(p.gate, blockIdx.x, lane).Load(chain, &raw);
+  sm12x::BeginAfterPredecessors();
+  const std::byte* x = static_cast<const std::byte*>(p.x) + int64_t{chain} * Chains::kChainBytes;
+  const int64_t row_bytes = p.gate.k * kActBytes;
+  for (int first = blockIdx.z * kPassRows; first < p.rows; first += gridDim.z * kPassRows) {
+    if (live) {
+      uint32_t b[Chains::kBWords];
+      sm12x::LoadActs<Chains>(x + min(first + g, p.rows - 1) * row_bytes, t, b);
+      TwoFloat sum[4];
+      sm12x::ChainProduct(raw.Widened(), b, sum);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) products[warp][2 * t + i % 2][g + i / 2 * 8] = sum[i];
+    }
+    __syncthreads();
+    const int row = threadIdx.x / kTileRows, expert = threadIdx.x % kTileRows;
+    if (first + row < p.rows) {
+      TwoFloat sum;
+      for (int w = 0; w < min(kWarps, shape.chains - static_cast<int>(blockIdx.y) * kWarps); ++w) {
+        sum.Add(products[w][row][expert]);
+      }
+      group_sums[(first + row) * shape.SumsOfRow() +
+                 (int64_t{blockIdx.y} * shape.tiles + blockIdx.x) * kTileRows + expert] = sum;
+    }
+    __syncthreads();
+  }
+}
+static_assert(kWarps * 32 == kPassRows * kTileRows);
 
 __device__ __forceinline__ float Score(float x) {
   return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
@@ -31,15 +93,39 @@ __device__ __forceinline__ uint32_t OrderedKey(float value) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// One warp a row; lane l takes experts l + 32 i, i < kPerLane.
+// One block a row; lane l of its first warp takes experts l + 32 i, i < kPerLane.
 template <int kPerLane>
-__global__ void __launch_bounds__(32)
-    select_experts_kernel(const __grid_constant__ MoeGateParams p, const float* all_logits) {
-  sm12x::BeginAfterPredecessors();
+__global__ void __launch_bounds__(kSelectThreads)
+    select_experts_kernel(const __grid_constant__ MoeGateParams p, GateShape shape,
+                          const TwoFloat* group_sums) {
+  __shared__ float logits[kPerLane * 32];
+  __shared__ uint32_t ordered[kPerLane * 32];
   const int64_t row = blockIdx.x;
   const int32_t experts = static_cast<int32_t>(p.gate.n), k = p.experts_per_token;
+  constexpr int kPerThread = (kPerLane * 32 + kSelectThreads - 1) / kSelectThreads;
+  float bias[kPerThread];
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int e = threadIdx.x + i * kSelectThreads;
+    bias[i] = p.tid2eid == nullptr && e < experts ? p.bias[e] : 0.0f;
+  }
+  sm12x::BeginAfterPredecessors();
+  const TwoFloat* sums = group_sums + row * shape.SumsOfRow();
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int e = threadIdx.x + i * kSelectThreads;
+    if (e >= experts) continue;
+    TwoFloat sum;
+#pragma unroll 8
+    for (int group = 0; group < shape.groups; ++group) {
+      sum.Add(sums[int64_t{group} * shape.tiles * kTileRows + e]);
+    }
+    logits[e] = sum.Rounded();
+    ordered[e] = OrderedKey(Score(logits[e]) + bias[i]);
+  }
+  __syncthreads();
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
-  const float* logits = all_logits + row * experts;
+  if (lane >= 32) return;
   int32_t chosen = 0;  // lane i's: the i-th
   if (p.tid2eid != nullptr) {
     if (lane < k) chosen = p.tid2eid[int64_t{p.tokens[row]} * k + lane];
@@ -48,7 +134,7 @@ __global__ void __launch_bounds__(32)
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int32_t e = lane + 32 * i;
-      keys[i] = e < experts ? OrderedKey(Score(logits[e]) + p.bias[e]) : 0;
+      keys[i] = e < experts ? ordered[e] : 0;
     }
     for (int32_t place = 0; place < k; ++place) {
       uint32_t own = 0;
@@ -84,26 +170,28 @@ absl::Status Supports(const MoeGateParams& p) {
 }
 
 int64_t Workspace(const MoeGateParams& p, int) {
-  return p.rows * p.gate.n * static_cast<int64_t>(sizeof(float));
+  return p.rows * ShapeOf(p).SumsOfRow() * static_cast<int64_t>(sizeof(TwoFloat));
 }
 
 void Launch(const LaunchContext& context, const MoeGateParams& p) {
+  constexpr int kBlocks = 6;  // of a multiprocessor, while there are rows for them
   const cudaStream_t stream = CudaStreamOf(context);
-  sm12x::LinearJob<sm12x::Bf16Chains> job;
-  job.rows = p.rows;
-  job.x = static_cast<const std::byte*>(p.x);
-  job.row_bytes = p.gate.k * kActBytes;
-  job.part_count = 1;
-  job.parts[0] = {p.gate, context.workspace, false};
-  sm12x::LaunchLinear(stream, job);
+  const GateShape shape = ShapeOf(p);
+  auto* const group_sums = reinterpret_cast<TwoFloat*>(context.workspace);
+  const int turns = std::min(CeilDiv(p.rows, kPassRows), CeilDiv(context.multiprocessors * kBlocks,
+                                                                 shape.tiles * shape.groups));
+  const dim3 blocks(static_cast<unsigned>(shape.tiles), static_cast<unsigned>(shape.groups),
+                    static_cast<unsigned>(turns));
+  sm12x::LaunchOverlapped(stream, blocks, kWarps * 32, 0, gate_products_kernel, p, shape,
+                          group_sums);
   const auto select = p.gate.n <= 256 ? select_experts_kernel<8> : select_experts_kernel<32>;
-  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), 32, 0, select, p,
-                          reinterpret_cast<const float*>(context.workspace));
+  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), kSelectThreads, 0, select, p,
+                          shape, group_sums);
 }
 
 }  // namespace
 
 constinit const KernelEntry kSm12xMoeGate =
-    MakeSm12xEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", 1);
+    MakeSm12xEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", 2);
 
 }  // namespace dsv4

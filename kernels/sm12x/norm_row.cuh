@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RMSNorm of one row by one block, and the row's quantised form: what rms_norm, hc_pre and hc_head
-// end with. A thread holds eight neighbouring elements of each stripe of 8 * blockDim.x.
+// end with. A thread holds eight neighbouring elements of each stripe of 8 * kNormThreads.
 #pragma once
 
 #include "kernels/sm12x/bf16.cuh"
@@ -11,12 +11,17 @@ namespace dsv4::sm12x {
 
 inline constexpr int kNormThreads = 256;
 
-// The sum over the block, in every thread. `scratch` is shared memory of a TwoFloat per warp, free
-// to be used again after the next __syncthreads.
+// A barrier of the first kNormThreads threads of a block, which may have others.
+__device__ __forceinline__ void SyncNormThreads() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kNormThreads) : "memory");
+}
+
+// The sum over the first kNormThreads threads, in each of them. `scratch` is shared memory of a
+// TwoFloat per warp, free to be used again after the next barrier.
 __device__ __forceinline__ TwoFloat BlockSum(TwoFloat value, TwoFloat* scratch) {
   value = WarpSum(value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
+  SyncNormThreads();
   TwoFloat sum = scratch[0];
   for (int warp = 1; warp < kNormThreads / 32; ++warp) sum.Add(scratch[warp]);
   return sum;
@@ -44,8 +49,8 @@ __device__ __forceinline__ void Normalize(float (&x)[8], TwoFloat inverse, const
 }
 
 // RMSNorm of row `x` [dim] bf16, which may be in shared memory, to `normed` (may be x) and
-// `quantized`; both may be null. dim is a multiple of 8, of 128 with quantized. REQUIRES:
-// kNormThreads threads; `scratch` as for BlockSum.
+// `quantized`; both may be null. dim is a multiple of 8, of 128 with quantized. The first
+// kNormThreads threads of a block call it; `scratch` as for BlockSum.
 __device__ __forceinline__ void NormalizeRow(const uint16_t* x, int64_t dim, const uint16_t* weight,
                                              float eps, uint16_t* normed, uint8_t* quantized,
                                              TwoFloat* scratch) {

@@ -5,9 +5,11 @@
 // Plan: a block of 256 threads a row; the second pass finds the row in L1.
 // Edge cases: none; padding rows are rows.
 #include "kernels/op/dense.h"
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/norm_row.cuh"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
 namespace {
@@ -16,6 +18,8 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
   __shared__ sm12x::TwoFloat scratch[sm12x::kNormThreads / 32];
   const int64_t row = blockIdx.x;
+  sm12x::PrefetchLines(p.weight, p.dim * 2, sm12x::kNormThreads);
+  sm12x::BeginAfterPredecessors();
   sm12x::NormalizeRow(
       static_cast<const uint16_t*>(p.x) + row * p.dim, p.dim, p.weight, p.eps,
       p.normed == nullptr ? nullptr : static_cast<uint16_t*>(p.normed) + row * p.dim,
@@ -30,7 +34,8 @@ absl::Status SupportsRmsNorm(const RmsNormParams& p) {
 }
 
 void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
-  rms_norm_kernel<<<params.rows, sm12x::kNormThreads, 0, CudaStreamOf(context)>>>(params);
+  sm12x::LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(params.rows)),
+                          sm12x::kNormThreads, 0, rms_norm_kernel, params);
 }
 
 }  // namespace

@@ -2,95 +2,223 @@
 // What hc_pre and hc_head share: the products of a small f32 matrix with the flattened streams of a
 // row, split over blocks, and the weighted sum of a row's streams.
 //
-// A product is cut into chunks of 256 columns: 8 in a lane, then the lanes of a warp, then the chunks
-// in their order, all in TwoFloats, since an error of a mixing number moves all roundings of its row.
-// Whatever else is in the call, a row's bits are the same.
+// A product is cut into chunks of 256 columns, a block's, and these into parts of 32, a warp's,
+// which the tensor cores add up; from there on all sums are TwoFloats: parts, then chunks, always
+// in the same order, since an error of a mixing number moves all roundings of its row. Whatever
+// else is in the call, a row's bits are the same.
 #pragma once
 
+#include <algorithm>
+
+#include "kernels/sm12x/arch/memory.cuh"
+#include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/norm_row.cuh"
+#include "kernels/sm12x/overlapped_launch.cuh"
 #include "kernels/sm12x/two_float.cuh"
 
 namespace dsv4::sm12x {
 
-inline constexpr int kMixChunk = 256;   // columns
-inline constexpr int kMixWarps = 8;     // of a block
-inline constexpr int kMixRowTile = 16;  // rows that a block takes with fn in its registers
+inline constexpr int kMixPart = 32;                     // columns
+inline constexpr int kMixWarps = 8;                     // of a block
+inline constexpr int kMixChunk = kMixWarps * kMixPart;  // columns
+inline constexpr int kMixRows = 16;                     // that a block takes at a time
 inline constexpr int kStreamCount = 4;
 
-// Partial sums of one row and chunk: of the outputs, then of the squares.
-constexpr int MixPartials(int outputs) { return outputs + 1; }
+// Sums of one row and chunk: of the outputs, then of the squares.
+constexpr int MixSums(int outputs) { return outputs + 1; }
 
-// Bytes of partial sums for `rows`: [rows, width / 256, outputs + 1] TwoFloats.
-constexpr int64_t MixWorkspaceBytes(int64_t rows, int64_t width, int outputs) {
-  return rows * (width / kMixChunk) * MixPartials(outputs) * static_cast<int64_t>(sizeof(TwoFloat));
+// Bytes of the chunks' sums of a row: [width / 256, outputs + 1] TwoFloats, a multiple of 16.
+constexpr int64_t MixRowBytes(int64_t width, int outputs) {
+  return width / kMixChunk * MixSums(outputs) * static_cast<int64_t>(sizeof(TwoFloat));
 }
 
-// Block (chunk, row tile): partial[row, chunk, o] = fn[o, chunk] . streams[row, chunk]. Warp w has
-// the outputs w, w + 8, ...; the last warp also the squares. kOutputs <= 8 * kPerWarp.
+// Two f32 numbers as the sums of three bf16 numbers each, exactly but for the smallest.
+__device__ __forceinline__ void SplitF32(float low, float high, uint32_t (&piece)[3]) {
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    piece[i] = PackBf16(low, high);
+    low -= Bf16Low(piece[i]);
+    high -= Bf16High(piece[i]);
+  }
+}
+
+// Block (chunk, some rows): chunk_sums[row][chunk][o] = fn[o, chunk] . streams[row, chunk], and the
+// sum of squares. A warp holds its part of fn; rows are the M side of its products. Weights are
+// split in three and activations in two, so that what the tensor cores cut off of a sum
+// (arch/mma.cuh) is mostly nothing: products of 12 bits are summed up apart by their size.
 template <int kOutputs>
 __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t* row_of, int rows,
-                                         int64_t width, const float* fn, TwoFloat* partial) {
-  constexpr int kPerWarp = (kOutputs + kMixWarps - 1) / kMixWarps;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kMixChunk + lane * 8;
-  float weight[kPerWarp][8];
+                                         int64_t width, const float* fn, TwoFloat* chunk_sums) {
+  constexpr int kTiles = (kOutputs + 7) / 8, kStride = (MixSums(kOutputs) + 1) / 2 * 2;
+  __shared__ __align__(16) TwoFloat parts[kMixWarps][kMixRows][kStride];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kMixChunk + warp * kMixPart + t * 8;
+
+  float4 stored[kTiles][2] = {};
 #pragma unroll
-  for (int i = 0; i < kPerWarp; ++i) {
-    const int o = warp + i * kMixWarps;
-    if (o >= kOutputs) continue;
-    const float4* from = reinterpret_cast<const float4*>(fn + o * width + column);
-    const float4 a = from[0], b = from[1];
-    weight[i][0] = a.x, weight[i][1] = a.y, weight[i][2] = a.z, weight[i][3] = a.w;
-    weight[i][4] = b.x, weight[i][5] = b.y, weight[i][6] = b.z, weight[i][7] = b.w;
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (tile * 8 + g >= kOutputs) continue;
+    const float* from = fn + (tile * 8 + g) * width + column;
+    stored[tile][0] = *reinterpret_cast<const float4*>(from);
+    stored[tile][1] = *reinterpret_cast<const float4*>(from + 4);
   }
-  const int first = blockIdx.y * kMixRowTile;
-  const int last = min(first + kMixRowTile, rows);
-  for (int row = first; row < last; ++row) {
-    const int64_t source = row_of == nullptr ? row : row_of[row];
-    float x[8];
-    LoadBf16x8(streams + source * width + column, x);
-    TwoFloat* out = partial + (row * static_cast<int64_t>(gridDim.x) + blockIdx.x) *
-                               MixPartials(kOutputs);
+  BeginAfterPredecessors();
+
+  uint4 next[2];  // of rows g and g + 8: elements 8 t .. 8 t + 7 of the part
+  const auto load = [&](int first) {
 #pragma unroll
-    for (int i = 0; i <= kPerWarp; ++i) {
-      const bool squares = i == kPerWarp;
-      const int o = squares ? kOutputs : warp + i * kMixWarps;
-      if (squares ? warp != kMixWarps - 1 : o >= kOutputs) continue;
-      TwoFloat sum;
+    for (int h = 0; h < 2; ++h) {
+      const int row = first + g + 8 * h;
+      next[h] = make_uint4(0, 0, 0, 0);
+      if (row >= rows) continue;
+      const int64_t source = row_of == nullptr ? row : row_of[row];
+      next[h] = *reinterpret_cast<const uint4*>(streams + source * width + column);
+    }
+  };
+  int first = blockIdx.y * kMixRows;
+  load(first);
+  uint32_t weight[kTiles][4][3];
 #pragma unroll
-      for (int c = 0; c < 8; ++c) sum.AddProduct(squares ? x[c] : weight[i][c], x[c]);
-      sum = WarpSum(sum);
-      if (lane == 0) out[o] = sum;
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float4 v = stored[tile][i];
+      SplitF32(v.x, v.y, weight[tile][2 * i]);
+      SplitF32(v.z, v.w, weight[tile][2 * i + 1]);
     }
   }
-}
 
-// m[o] of one row, o = threadIdx.x < kOutputs: the chunks' sum times rsqrt(mean square + eps).
-// Returns it in thread o; the other threads get nothing.
-template <int kOutputs>
-__device__ __forceinline__ float MixedOutput(const TwoFloat* partial, int64_t chunks, float eps) {
-  const int stride = MixPartials(kOutputs);
-  TwoFloat sum, squares;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    sum.Add(partial[chunk * stride + threadIdx.x]);
-    squares.Add(partial[chunk * stride + kOutputs]);
+  for (; first < rows; first += gridDim.y * kMixRows) {
+    const uint32_t x[2][4] = {{next[0].x, next[0].y, next[0].z, next[0].w},
+                              {next[1].x, next[1].y, next[1].z, next[1].w}};
+    load(first + gridDim.y * kMixRows);
+    float major[kTiles][4] = {}, middle[kTiles][4] = {}, minor[kTiles][4] = {};
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {
+      const uint32_t a[4] = {x[0][s], x[1][s], x[0][s + 1], x[1][s + 1]};
+      uint32_t upper[4], lower[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) upper[i] = UpperBits(a[i]), lower[i] = LowerBits(a[i]);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const uint32_t(&b0)[3] = weight[tile][s], (&b1)[3] = weight[tile][s + 1];
+        MmaBf16(major[tile], upper[0], upper[1], upper[2], upper[3], b0[0], b1[0]);
+        MmaBf16(middle[tile], lower[0], lower[1], lower[2], lower[3], b0[0], b1[0]);
+        MmaBf16(minor[tile], a[0], a[1], a[2], a[3], b0[1], b1[1]);
+        MmaBf16(minor[tile], a[0], a[1], a[2], a[3], b0[2], b1[2]);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      TwoFloat squares;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float low = Bf16Low(x[h][i]), high = Bf16High(x[h][i]);
+        squares.Add(__fmul_rn(low, low));
+        squares.Add(__fmul_rn(high, high));
+      }
+#pragma unroll
+      for (int offset = 1; offset < 4; offset *= 2) {
+        squares.Add(TwoFloat{__shfl_xor_sync(0xffffffffu, squares.hi, offset),
+                             __shfl_xor_sync(0xffffffffu, squares.lo, offset)});
+      }
+      TwoFloat* to = parts[warp][g + 8 * h];
+      if (t == 0) to[kOutputs] = squares;
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int o = tile * 8 + 2 * t;
+        if (o >= kOutputs) continue;
+        *reinterpret_cast<float4*>(to + o) =
+            make_float4(major[tile][2 * h], middle[tile][2 * h] + minor[tile][2 * h],
+                        major[tile][2 * h + 1], middle[tile][2 * h + 1] + minor[tile][2 * h + 1]);
+      }
+    }
+    __syncthreads();
+    constexpr int kSums = MixSums(kOutputs);
+    for (int i = threadIdx.x; i < min(rows - first, kMixRows) * kSums; i += kMixWarps * 32) {
+      const int row = i / kSums, o = i % kSums;
+      TwoFloat sum;
+#pragma unroll
+      for (int w = 0; w < kMixWarps; ++w) {
+        const TwoFloat part = parts[w][row][o];
+        sum.Add(part.hi);
+        sum.Add(part.lo);
+      }
+      chunk_sums[(static_cast<int64_t>(first + row) * gridDim.x + blockIdx.x) * kSums + o] = sum;
+    }
+    __syncthreads();
   }
-  const TwoFloat inverse = InverseRms(squares, chunks * kMixChunk, eps);
-  return Product(sum, inverse).Rounded();
 }
 
-// x[:] = bf16(sum_h pre[h] streams[h, :]) by the whole block.
+// A block for each chunk, and as many times as fill the device while there are rows for it.
+inline dim3 MixGrid(const LaunchContext& context, int64_t width, int rows) {
+  constexpr int kBlocks = 2;  // of a multiprocessor
+  const int chunks = static_cast<int>(width / kMixChunk);
+  const int most = (context.multiprocessors * kBlocks + chunks - 1) / chunks;
+  return dim3(static_cast<unsigned>(chunks),
+              static_cast<unsigned>(std::clamp((rows + kMixRows - 1) / kMixRows, 1, most)));
+}
+
+// Shared memory of a block that ends a row: its streams, the first of which becomes x, and the sums
+// of its chunks.
+constexpr int64_t RowSharedBytes(int64_t dim, int outputs) {
+  return kStreamCount * dim * kActBytes + MixRowBytes(kStreamCount * dim, outputs);
+}
+// So that it stays below 99 KB.
+inline constexpr int64_t kMostHidden = 8192;
+
+// Copies `bytes`, a multiple of 16, to shared memory in the background, by `threads` threads.
+__device__ __forceinline__ void CopyAllAsync(void* to_shared, const void* from, int64_t bytes,
+                                             int threads) {
+  for (int64_t i = threadIdx.x * 16; i < bytes; i += threads * 16) {
+    CopyAsync16(static_cast<std::byte*>(to_shared) + i, static_cast<const std::byte*>(from) + i);
+  }
+}
+
+// The chunks' sums of a row, [chunks][kOutputs + 1] in shared memory, to sums[kOutputs + 1]; by
+// kWarps warps.
+template <int kOutputs, int kWarps>
+__device__ __forceinline__ void SumChunks(const TwoFloat* chunk_sums, int chunks, TwoFloat* sums) {
+  constexpr int kSums = MixSums(kOutputs), kPerWarp = (kSums + kWarps - 1) / kWarps;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  TwoFloat sum[kPerWarp];
+  for (int c = lane; c < chunks; c += 32) {
+#pragma unroll
+    for (int i = 0; i < kPerWarp; ++i) {
+      sum[i].Add(chunk_sums[c * kSums + min(warp + i * kWarps, kSums - 1)]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPerWarp; ++i) {
+    sum[i] = WarpSum(sum[i]);
+    if (lane == 0 && warp + i * kWarps < kSums) sums[warp + i * kWarps] = sum[i];
+  }
+}
+
+// A mixing number: its sum times rsqrt(mean square + eps).
+__device__ __forceinline__ float MixingNumber(TwoFloat sum, TwoFloat squares, int64_t width,
+                                              float eps) {
+  return Product(sum, InverseRms(squares, width, eps)).Rounded();
+}
+
+// x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads; x may be a stream.
 __device__ __forceinline__ void SumStreams(const uint16_t* streams, const float* pre, int64_t dim,
                                            uint16_t* x) {
-  for (int64_t column = threadIdx.x * 8; column < dim; column += blockDim.x * 8) {
+  for (int64_t column = threadIdx.x * 8; column < dim; column += kNormThreads * 8) {
     TwoFloat sum[8];
 #pragma unroll
     for (int h = 0; h < kStreamCount; ++h) {
       float v[8];
       LoadBf16x8(streams + h * dim + column, v);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum[i].AddProduct(pre[h], v[i]);
+      for (int i = 0; i < 8; ++i) {
+        if (h == 0) {
+          sum[i] = ExactProduct(pre[h], v[i]);
+        } else {
+          sum[i].AddProduct(pre[h], v[i]);
+        }
+      }
     }
     float out[8];
 #pragma unroll

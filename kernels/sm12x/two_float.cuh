@@ -32,6 +32,12 @@ struct TwoFloat {
   __device__ __forceinline__ float Rounded() const { return hi + lo; }
 };
 
+// a * b.
+__device__ __forceinline__ TwoFloat ExactProduct(float a, float b) {
+  const float product = __fmul_rn(a, b);
+  return {product, __fmaf_rn(a, b, -product)};
+}
+
 __device__ __forceinline__ TwoFloat Product(TwoFloat a, TwoFloat b) {
   const float product = __fmul_rn(a.hi, b.hi);
   const float error = __fmaf_rn(a.hi, b.hi, -product);

@@ -14,7 +14,7 @@
 namespace dsv4::test {
 namespace {
 
-constexpr int32_t kRowCounts[] = {1, 2, 3, 6, 8, 16, 17, 48, 65};
+constexpr int32_t kRowCounts[] = {1, 2, 3, 6, 8, 16, 17, 48, 64, 65, 192};
 constexpr int64_t kWidths[] = {128, 384, 1024, 4096};
 
 // bf16 rows of very different magnitudes, as bits and as floats.
@@ -32,15 +32,18 @@ struct Acts {
 };
 
 // Both round the same sums to bf16, one of about 48 bits, the other of 53: hardly ever apart, and
-// then by one step, or two where two roundings follow each other.
-void RequireSameRounding(const std::vector<uint16_t>& got, const std::vector<float>& expected) {
+// then by one step, or two where two roundings follow each other; or by `noise`: an ulp of a mixing
+// number, where streams cancel each other.
+void RequireSameRounding(const std::vector<uint16_t>& got, const std::vector<float>& expected,
+                         float noise = 0) {
   REQUIRE(got.size() == expected.size());
   size_t apart = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const uint16_t want = FloatToBf16(expected[i]);
     if (got[i] == want) continue;
     INFO("element " << i << ": " << Bf16ToFloat(got[i]) << ", expected " << expected[i]);
-    REQUIRE(std::abs(int{got[i]} - int{want}) <= 2);
+    REQUIRE((std::abs(int{got[i]} - int{want}) <= 2 ||
+             std::abs(Bf16ToFloat(got[i]) - expected[i]) <= noise));
     ++apart;
   }
   INFO(apart << " of " << got.size() << " elements are a step apart");
@@ -136,7 +139,7 @@ HcPreResult HcPreOnDevice(const Acts& streams, int64_t first, int32_t rows, int6
 
 TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
   for (const int64_t dim : kWidths) {
-    constexpr int32_t kRows = 65;
+    constexpr int32_t kRows = 192;
     const Acts streams(73, kRows, 4 * dim);
     const HcWeights w(24, 4 * dim);
     const std::vector<uint16_t> norm = RandomNorm(74, dim);
@@ -160,7 +163,7 @@ TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
                  kPublished);
     const HcPreResult whole = HcPreOnDevice(streams, 0, kRows, dim, w, norm);
     INFO("hidden " << dim);
-    RequireSameRounding(whole.normed, normed);
+    RequireSameRounding(whole.normed, normed, 2e-7f);
     RequireSameQuantized(Dequantized(whole.quantized, kRows, dim), quantized);
     RequireClose(whole.post, post);
     RequireClose(whole.comb, comb);

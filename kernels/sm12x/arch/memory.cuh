@@ -17,6 +17,14 @@ __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   return v;
 }
 
+// Asks for lines of L2 that hold `bytes` from `from` on, by `threads` threads.
+__device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, int threads) {
+  constexpr int kLine = 128;
+  for (int64_t i = threadIdx.x * kLine; i < bytes; i += threads * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + i));
+  }
+}
+
 // Copies 16 bytes of global memory to shared memory in the background, past L1.
 __device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
