@@ -45,10 +45,12 @@ void BenchLinears(Bench& bench) {
                           {"linear_fp8 wq_b", true, 1024, {32768}},
                           {"linear_fp8 wo_b", true, 8192, {4096}},
                           {"linear_fp8 index wq_b", true, 1024, {8192}},
-                          {"linear_fp8 4096 4096", true, 4096, {4096}},
                           {"linear_bf16 C4 compressor", false, 4096, {1024, 1024}},
                           {"linear_bf16 C128 compressor", false, 4096, {512, 512}},
-                          {"linear_bf16 lm_head", false, 4096, {129280}}};
+                          {"linear_bf16 lm_head", false, 4096, {129280}},
+                          {"linear_fp8 wq_b TP2", true, 1024, {16384}},
+                          {"linear_fp8 wo_b TP2", true, 4096, {4096}},
+                          {"linear_bf16 lm_head TP2", false, 4096, {64640}}};
   for (const Shape& shape : shapes) {
     if (!bench.Wants(shape.name)) continue;
     int64_t bytes = 0, n = 0;
@@ -56,7 +58,7 @@ void BenchLinears(Bench& bench) {
     bytes = n * shape.k * (shape.fp8 ? 1 : 2);
     std::vector<LinearFp8Params> fp8(static_cast<size_t>(Copies(bytes)));
     std::vector<LinearBf16Params> bf16(fp8.size());
-    const int32_t most = n > 100000 ? 256 : kMostRows;
+    const int32_t most = n > 60000 ? 256 : kMostRows;
     auto* x = Filled<std::byte>(most * shape.k * 2, 0x3a);
     auto* y = Filled<uint16_t>(most * n * 2, 0);
     for (size_t copy = 0; copy < fp8.size(); ++copy) {
@@ -96,10 +98,10 @@ void BenchLinears(Bench& bench) {
   }
 }
 
-void BenchOutputGroups(Bench& bench) {
-  if (!bench.Wants("output_groups")) return;
+void BenchOutputGroups(Bench& bench, const char* name, int64_t groups) {
+  if (!bench.Wants(name)) return;
   OutputGroupsParams p;
-  p.groups = 8;
+  p.groups = groups;
   p.rank = 1024;
   p.group_width = 4096;
   p.o = Filled<std::byte>(kMostRows * p.groups * p.group_width * 2, 0x3a);
@@ -113,7 +115,7 @@ void BenchOutputGroups(Bench& bench) {
 }
 
 constexpr int32_t kExperts = 256, kChosen = 6;
-constexpr int64_t kHidden = 4096, kInter = 2048;
+constexpr int64_t kHidden = 4096;
 
 void BenchGate(Bench& bench) {
   if (!bench.Wants("moe_gate")) return;
@@ -133,27 +135,26 @@ void BenchGate(Bench& bench) {
 }
 
 // Two layers' experts; each call goes to its own experts.
-void BenchExperts(Bench& bench) {
-  if (!bench.Wants("expert_ffn")) return;
+void BenchExperts(Bench& bench, const char* name, int64_t inter) {
+  if (!bench.Wants(name)) return;
   constexpr int kLayers = 2;
   ExpertFfnParams layers[kLayers];
   for (ExpertFfnParams& p : layers) {
     p.hidden = kHidden;
-    p.inter = kInter;
+    p.inter = inter;
     p.expert_count = kExperts;
     p.experts_per_token = kChosen;
     std::vector<ExpertWeights> experts;
     for (int e = 0; e < kExperts; ++e) {
-      experts.push_back(
-          {NewFp4(kInter, kHidden), NewFp4(kInter, kHidden), NewFp4(kHidden, kInter)});
+      experts.push_back({NewFp4(inter, kHidden), NewFp4(inter, kHidden), NewFp4(kHidden, inter)});
     }
     const ExpertWeights* on_device = Uploaded(experts);
     std::vector<const ExpertWeights*> table;
     for (int e = 0; e < kExperts; ++e) table.push_back(on_device + e);
     p.experts_table = Uploaded(table);
-    p.shared_w1 = NewFp8(kInter, kHidden);
-    p.shared_w3 = NewFp8(kInter, kHidden);
-    p.shared_w2 = NewFp8(kHidden, kInter);
+    p.shared_w1 = NewFp8(inter, kHidden);
+    p.shared_w3 = NewFp8(inter, kHidden);
+    p.shared_w2 = NewFp8(kHidden, inter);
     p.weights = Filled<float>(kMostRows * kChosen * 4, 0x3c);
     p.limit = 10;
     p.x = Filled<std::byte>(kMostRows * kHidden * 2, 0x3a);
@@ -195,9 +196,11 @@ void BenchExperts(Bench& bench) {
 
 void BenchMatrixOperators(Bench& bench) {
   BenchLinears(bench);
-  BenchOutputGroups(bench);
+  BenchOutputGroups(bench, "output_groups", 8);
+  BenchOutputGroups(bench, "output_groups TP2", 4);
   BenchGate(bench);
-  BenchExperts(bench);
+  BenchExperts(bench, "expert_ffn", 2048);
+  BenchExperts(bench, "expert_ffn TP2", 1024);
 }
 
 }  // namespace dsv4

@@ -5,14 +5,19 @@
 //   16384. An expert outside [0, E) is none: a row that is padding may have such.
 // Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes, the shared expert's 3 D I, and
 //   6 D I (K + 1) flops a row: bound by memory up to hundreds of rows.
-// Plan: inner_product.cuh's. Experts with up to 16 rows stream their tiles of w1 and w3, then of
-//   w2, past eight rows at a time; up to 8 rows of the call each block finds its rows itself,
-//   beyond they are grouped by expert first. Experts with more rows take 128 to a block. Hidden
-//   values go through memory as bf16 and are quantised where they are read (few rows) or by a
-//   kernel of their own; outputs of experts go through memory as the bf16 numbers that they are
-//   rounded to, and are summed last.
+// Plan: up to 8 rows two kernels whose blocks have equal shares of all weights
+//   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first: experts with up to 16 rows
+//   stream their tiles of w1 and w3, then of w2, past eight rows at a time (SplitProducts); experts
+//   with more take 128 to a block (TiledProducts). Hidden values go through memory as bf16 and are
+//   quantised where they are read or by a kernel of their own; outputs of experts go through memory
+//   as the bf16 numbers that they are rounded to, and are summed last.
+// Measured (H200 by the twin, 2026-11-21, weights beyond L2): one row 43 us for 105 MB (58 % of the
+//   bandwidth of a copy), 8 rows 248 us (59 %), 64 rows 1.14 ms (56 %), 4096 rows 14.6 ms (99
+//   TFLOP/s). What bounds it there is neither memory nor the tensor cores, but issue: widening e2m1
+//   to f16 takes 9 instructions for eight codes, and a chain about 130 a kilobyte of weights. With
+//   block-scaled MMA a step takes three for eight codes, one MMA for two and no scaling.
 // Edge cases: experts without rows are not read; a row may name an expert twice.
-#include "kernels/sm12x/expert_ffn.cuh"
+#include "kernels/sm12x/expert_few_rows.cuh"
 
 #include <algorithm>
 
@@ -26,9 +31,7 @@ namespace {
 
 using namespace sm12x;
 
-constexpr int kUngroupedRows = 8;
 constexpr int kSmallRows = 16;  // of an expert whose weights stream past its rows
-static_assert(kSmallRows <= kListedPairs && kUngroupedRows <= kSmallRows);
 
 constexpr int64_t kMaxExperts = 8192;
 
@@ -90,8 +93,33 @@ int32_t SmallRows(const ExpertFfnParams& p) {
   return p.rows <= kSmallRows ? p.rows * p.experts_per_token : kSmallRows;
 }
 
+// Two launches, or false where they don't fit.
+template <bool kOneRow>
+bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
+                   const FfnWorkspace& work) {
+  constexpr int64_t kStaticBytes = 8192;
+  const int64_t up_bytes = FewUpBytes<kOneRow>(p.hidden);
+  const int64_t down_bytes = FewDownBytes<kOneRow>(p.inter);
+  if (!FewRowsFit(p.rows, p.experts_per_token) ||
+      std::max(up_bytes, down_bytes) > kMaxSharedBytes - kStaticBytes) {
+    return false;
+  }
+  const cudaStream_t stream = CudaStreamOf(context);
+  const int64_t shares = (int64_t{p.rows} * p.experts_per_token + 2) * (p.inter / kTileRows);
+  const int64_t blocks = std::min<int64_t>(shares, kFewBlocks * context.multiprocessors);
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), kFewThreads, up_bytes,
+                   expert_up_few_kernel<kOneRow>, p, work, FewPlanOf(p.hidden));
+  if (!kOneRow) {
+    LaunchQuantize(stream, work.hidden, int64_t{p.rows} * (p.experts_per_token + 1), p.inter,
+                   work.quantised);
+  }
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.hidden / kTileRows)), kFewThreads,
+                   down_bytes, expert_down_few_kernel<kOneRow>, p, work, FewPlanOf(p.inter));
+  return true;
+}
+
 void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
-                 int64_t jobs, bool grouped, bool with_shared) {
+                 int64_t jobs, bool with_shared) {
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
   const int64_t all_jobs = jobs + (with_shared ? 1 : 0);
   const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes,
@@ -101,7 +129,7 @@ void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspa
     const dim3 blocks(Ceil(sets, with_shared ? SharedSteps(steps) : steps),
                       static_cast<unsigned>(all_jobs));
     LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
-                     grouped, with_shared);
+                     with_shared);
   };
   launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), expert_up_split_kernel);
   launch(down, p.hidden, DownSharedBytes(down, p.inter), expert_down_split_kernel);
@@ -133,19 +161,20 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
   const Plan plan(p, context.workspace);
   const FfnWorkspace& work = plan.work;
+  if (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
+                  : LaunchFewRows<false>(context, p, work)) {
+    return;
+  }
   const bool split = plan.small_rows > 0;
-  const bool grouped = !split || p.rows > kUngroupedRows || plan.pairs > kListedPairs;
   const bool shared_apart = !split || p.rows > kSplitSharedRows;
   const int64_t shared_groups = shared_apart ? CeilDiv<int64_t>(p.rows, kGroupRows) : 0;
-  if (grouped) {
-    LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
-                     p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
-                     p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
-  }
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
+                   p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
+                   p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
   if (shared_groups > 0) LaunchTiledUp<true>(stream, p, work, shared_groups);
   if (plan.large_groups > 0) LaunchTiledUp<false>(stream, p, work, plan.large_groups);
   if (split) {
-    LaunchSplit(stream, p, work, grouped ? plan.small_groups : plan.pairs, grouped, !shared_apart);
+    LaunchSplit(stream, p, work, plan.small_groups, !shared_apart);
   }
   if (shared_groups > 0 || plan.large_groups > 0) {
     LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);

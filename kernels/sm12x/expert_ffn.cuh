@@ -57,38 +57,27 @@ __device__ __forceinline__ void StoreHidden(const ExpertFfnParams& p, const FfnW
 
 // ---- few rows ----
 
-// Pairs of a launch without groups: each block looks for its rows itself.
-inline constexpr int kListedPairs = 512;
 // Rows up to which the shared expert goes with the routed ones.
 inline constexpr int kSplitSharedRows = 16;
 
 // The shared expert's weights have twice the bytes: its blocks take half the tiles.
 constexpr int SharedSteps(int steps) { return (steps + 1) / 2; }
 
-// The rows of job blockIdx.y: job 0 is the shared expert if `with_shared`; then each group, or
-// without groups each pair that is the first of its expert. count 0: nothing to do.
+// The rows of job blockIdx.y: job 0 is the shared expert if `with_shared`; then each small group.
+// count 0: nothing to do.
 __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnWorkspace& work,
                                             const SplitPlan& plan, int steps, int64_t tiles,
-                                            bool grouped, bool with_shared, int32_t* list,
-                                            int32_t* counts) {
+                                            bool with_shared, int32_t* list) {
   const int job = static_cast<int>(blockIdx.y) - (with_shared ? 1 : 0);
   if (job < 0) return {-1, p.rows, list, 0};
   if (int64_t{blockIdx.x} * steps * plan.tiles() >= tiles) return {0, 0, list, 0};
-  if (grouped) {
-    if (job >= work.groups.counts[0]) return {0, 0, list, 0};
-    const RowGroup group = work.groups.small[job];
-    for (int i = threadIdx.x; i < group.count; i += kSplitThreads) {
-      list[i] = work.groups.pair_of[group.first + i];
-    }
-    __syncthreads();
-    return {group.expert, group.count, list, 0};
+  if (job >= work.groups.counts[0]) return {0, 0, list, 0};
+  const RowGroup group = work.groups.small[job];
+  for (int i = threadIdx.x; i < group.count; i += kSplitThreads) {
+    list[i] = work.groups.pair_of[group.first + i];
   }
-  const int32_t expert = p.experts[job];
-  if (expert < 0 || expert >= p.expert_count) return {0, 0, list, 0};
-  const int count = ListPairs(p.rows * p.experts_per_token, list, counts,
-                              [&](int pair) { return p.experts[pair] == expert; });
-  if (list[0] != job) return {0, 0, list, 0};
-  return {expert, count, list, 0};
+  __syncthreads();
+  return {group.expert, group.count, list, 0};
 }
 
 // gate and up of this block's tiles of I, and the hidden values.
@@ -97,13 +86,13 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
                                         const FfnRows& rows, const SplitPlan& plan, int steps,
                                         const typename Chains::Weight& w1,
                                         const typename Chains::Weight& w3, float* products) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = plan.Split(warp);
   const int64_t tile_floats = plan.tile_floats<Chains, 2>(), tiles = p.inter / kTileRows;
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
-  const int64_t own_tile = first_tile + warp / plan.splits;
-  SplitProducts<Chains, 2, 4 / Chains::kVectors>(
-      steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split), plan.First(split + 1),
-      rows.count, p.hidden, products + warp / plan.splits * tile_floats,
+  const int64_t own_tile = first_tile + plan.Slot(warp);
+  SplitProducts<Chains, 2, 4 / Chains::kVectors, false>(
+      plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
+      plan.First(split + 1), rows.count, p.hidden, products + plan.Slot(warp) * tile_floats,
       [&](int step, int matrix) {
         return typename Chains::Cursor(matrix == 0 ? w1 : w3, own_tile + step * plan.tiles(), lane);
       },
@@ -117,7 +106,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
           if (base + row >= rows.count) continue;
           float* from = products + i / (2 * kOutputs) * tile_floats;
           from[matrix * kProductFloats<Chains> + row * kProductStride + i % kTileRows] =
-              SplitSum<Chains, 2>(from, plan.chains, matrix, row, i % kTileRows);
+              SplitSum<Chains, 2>(from, plan, matrix, row, i % kTileRows);
         }
         __syncthreads();
 #pragma unroll 1
@@ -135,13 +124,11 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work,
-                           const __grid_constant__ SplitPlan plan, int steps, bool grouped,
-                           bool with_shared) {
+                           const __grid_constant__ SplitPlan plan, int steps, bool with_shared) {
   extern __shared__ __align__(16) float products[];
-  __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
+  __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
-  const FfnRows rows =
-      SplitJob(p, work, plan, steps, p.inter / kTileRows, grouped, with_shared, list, counts);
+  const FfnRows rows = SplitJob(p, work, plan, steps, p.inter / kTileRows, with_shared, list);
   if (rows.count == 0) return;
   if (rows.expert < 0) {
     SplitUp<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w1, p.shared_w3, products);
@@ -162,10 +149,10 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
                                           const FfnRows& rows, const SplitPlan& plan, int steps,
                                           const typename Chains::Weight& w2, float* products,
                                           std::byte* staged) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = warp % plan.splits;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = plan.Split(warp);
   const int64_t tile_floats = plan.tile_floats<Chains, 1>(), tiles = p.hidden / kTileRows;
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
-  const int64_t own_tile = first_tile + warp / plan.splits;
+  const int64_t own_tile = first_tile + plan.Slot(warp);
   const int64_t staged_bytes = StagedRowBytes(p.inter);
   const auto quantise = [&](int base) {
     const int row_groups = static_cast<int>(p.inter / 8);
@@ -183,9 +170,9 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
     __syncthreads();
   };
   int pass = 0;
-  SplitProducts<Chains, 1, 8 / Chains::kVectors>(
-      steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split), plan.First(split + 1),
-      rows.count, p.inter, products + warp / plan.splits * tile_floats,
+  SplitProducts<Chains, 1, 8 / Chains::kVectors, false>(
+      plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
+      plan.First(split + 1), rows.count, p.inter, products + plan.Slot(warp) * tile_floats,
       [&](int step, int) {
         return typename Chains::Cursor(w2, own_tile + step * plan.tiles(), lane);
       },
@@ -205,7 +192,7 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
           if (base + row >= rows.count || tile >= tiles) continue;
           StoreBf16(
               work.outputs + rows.Slot(p, base + row) * p.hidden + tile * kTileRows + tile_row,
-              SplitSum<Chains, 1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
+              SplitSum<Chains, 1>(products + slot * tile_floats, plan, 0, row, tile_row));
         }
       });
 }
@@ -213,14 +200,12 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_down_split_kernel(const __grid_constant__ ExpertFfnParams p,
                              const __grid_constant__ FfnWorkspace work,
-                             const __grid_constant__ SplitPlan plan, int steps, bool grouped,
-                             bool with_shared) {
+                             const __grid_constant__ SplitPlan plan, int steps, bool with_shared) {
   extern __shared__ __align__(16) float products[];
-  __shared__ int32_t list[kListedPairs], counts[kSplitWarps];
+  __shared__ int32_t list[kGroupRows];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
   // Which rows are whose was written before the first half started.
-  const FfnRows rows =
-      SplitJob(p, work, plan, steps, p.hidden / kTileRows, grouped, with_shared, list, counts);
+  const FfnRows rows = SplitJob(p, work, plan, steps, p.hidden / kTileRows, with_shared, list);
   if (rows.count == 0) {
     BeginAfterPredecessors();
     return;

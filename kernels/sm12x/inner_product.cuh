@@ -25,7 +25,8 @@
 namespace dsv4::sm12x {
 
 // How a weight format is read: its packed chains, the operand that MMAs want, and the activations
-// it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain.
+// it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain. A cursor is a
+// lane's into a tile; lane 0's asks for chains to be brought to L2.
 struct Fp8Chains {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
@@ -45,6 +46,9 @@ struct Fp8Chains {
         : data(w.data + tile * kTileRows * w.k + lane * 16),
           scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kChain)) {}
     __device__ __forceinline__ uint32_t Scale(int chain) const { return __ldg(scale + chain); }
+    __device__ __forceinline__ void Prefetch(int chain, int count) const {
+      PrefetchBulk(data + int64_t{chain} * kFp8ChainBytes, count * kFp8ChainBytes);
+    }
     __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
@@ -63,7 +67,7 @@ struct Fp4Chains {
   static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
   struct Raw {
     uint4 data[kVectors];
-    uint32_t scale;
+    Fp4Scales scale;
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
   struct Cursor {
@@ -73,9 +77,12 @@ struct Fp4Chains {
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
           scale(reinterpret_cast<const uint32_t*>(w.scale) + tile * kTileRows * (w.k / kChain) +
-                Fp4ScaleRow(lane)) {}
-    __device__ __forceinline__ uint32_t Scale(int chain) const {
-      return __ldg(scale + chain * kTileRows);
+                Fp4ScaleWord(lane)) {}
+    __device__ __forceinline__ Fp4Scales Scale(int chain) const {
+      return __ldg(reinterpret_cast<const Fp4Scales*>(scale + chain * kTileRows));
+    }
+    __device__ __forceinline__ void Prefetch(int chain, int count) const {
+      PrefetchBulk(data + int64_t{chain} * kFp4ChainBytes, count * kFp4ChainBytes);
     }
     __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
@@ -104,6 +111,9 @@ struct Bf16Chains {
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(reinterpret_cast<const std::byte*>(w.data + tile * kTileRows * w.k) + lane * 16) {}
     __device__ __forceinline__ uint32_t Scale(int) const { return 0; }
+    __device__ __forceinline__ void Prefetch(int chain, int count) const {
+      PrefetchBulk(data + int64_t{chain} * kBf16ChainBytes, count * kBf16ChainBytes);
+    }
     __device__ __forceinline__ void Load(int chain, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
@@ -147,7 +157,7 @@ template <class Chains, class Operand>
 __device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Chains::kBWords],
                                         uint32_t act_scale, typename Chains::Sum (&sum)[4]) {
   if constexpr (Chains::kQuantised) {
-    ChainProduct(w, b, act_scale, sum);
+    ChainProduct<false>(w, Ready(b), act_scale, sum);
   } else {
     ChainProduct(w, b, sum);
   }
@@ -157,7 +167,7 @@ __device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Ch
 
 inline constexpr int kSplitWarps = 8;
 inline constexpr int kSplitThreads = kSplitWarps * 32;
-inline constexpr int kSplitRows = 8;  // activation rows of one pass
+inline constexpr int kSplitRows = 8;  // activation rows of one product
 // Products of a chain in shared memory: eight rows of 16, padded against bank conflicts.
 inline constexpr int kProductStride = 20;
 inline constexpr int kProductPlane = kSplitRows * kProductStride;
@@ -166,17 +176,22 @@ template <class Chains>
 inline constexpr int kProductFloats =
     kProductPlane* int{sizeof(typename Chains::Sum) / sizeof(float)};
 
-// How the warps of a block share out a weight of `chains` chains: `splits` warps a tile.
+// How the warps of a block share out a weight of `chains` chains: 2^shift warps a tile.
 struct SplitPlan {
-  int chains, splits;
+  int chains, shift;
   int warps = kSplitWarps;
+  int cols = 1;        // eights of activation rows of one pass
+  bool ahead = false;  // whether each warp asks for all of its first tile at once
   constexpr int threads() const { return warps * 32; }
-  constexpr int tiles() const { return warps / splits; }  // of a block
-  constexpr int First(int split) const { return chains * split / splits; }
+  constexpr int tiles() const { return warps >> shift; }  // of a block
+  constexpr int Slot(int warp) const { return warp >> shift; }
+  constexpr int Split(int warp) const { return warp & ((1 << shift) - 1); }
+  constexpr int First(int split) const { return chains * split >> shift; }
+  constexpr int rows() const { return cols * kSplitRows; }  // of one pass
   // Floats of a tile's products of kMatrices weights.
   template <class Chains, int kMatrices>
   constexpr int64_t tile_floats() const {
-    return int64_t{chains} * kMatrices * kProductFloats<Chains>;
+    return int64_t{chains} * kMatrices * cols * kProductFloats<Chains>;
   }
   template <class Chains, int kMatrices>
   constexpr int64_t shared_bytes() const {
@@ -186,19 +201,30 @@ struct SplitPlan {
 // A warp gets about four chains of K, or all that there is to share out.
 constexpr SplitPlan SplitPlanOf(int64_t k) {
   const int chains = static_cast<int>(k / kChain);
-  int splits = 1;
-  while (splits < kSplitWarps && splits * 4 < chains) splits *= 2;
-  return {chains, splits};
+  int shift = 0;
+  while (1 << shift < kSplitWarps && 4 << shift < chains) ++shift;
+  return {chains, shift};
 }
-// The same for a launch of `tiles` tiles: so few that they leave multiprocessors idle have twice
-// the warps each.
+// Shared memory of a block of SM12x.
+inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
+// The same for a launch of `tiles` tiles and `rows` rows: so few tiles that they leave
+// multiprocessors idle have twice the warps each, and as many rows pass each weight as there is
+// shared memory for their products.
 inline constexpr int kMaxSplitWarps = 16;
-constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles) {
+template <class Chains>
+constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles, int64_t rows) {
   constexpr int64_t kFewTiles = 128;
   SplitPlan plan = SplitPlanOf(k);
-  if (plan.splits == kSplitWarps && tiles <= kFewTiles) {
-    plan.splits = plan.warps = kMaxSplitWarps;
+  if (1 << plan.shift == kSplitWarps && tiles <= kFewTiles) {
+    ++plan.shift;
+    plan.warps = kMaxSplitWarps;
   }
+  const int64_t wanted = (rows + kSplitRows - 1) / kSplitRows;
+  const int64_t fit = (kMaxSharedBytes - 4096) / plan.shared_bytes<Chains, 1>();
+  plan.cols = static_cast<int>(fit < 1 ? 1 : wanted < fit ? wanted : fit);
+  // A weight so small that its launch is over when the memory has got up to speed.
+  constexpr int64_t kSmallBytes = 10 << 20;
+  plan.ahead = tiles * plan.chains * Chains::kVectors * 512 <= kSmallBytes;
   return plan;
 }
 
@@ -213,15 +239,19 @@ constexpr int SplitSteps(int64_t sets) {
 // How many of its `steps` tiles from `tile` on a warp has.
 __device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const SplitPlan& plan,
                                          int steps) {
-  if (tile >= tiles) return 0;
-  return static_cast<int>(min((tiles - 1 - tile) / plan.tiles() + 1, int64_t{steps}));
+  int live = 0;
+  while (live < steps && tile + live * plan.tiles() < tiles) ++live;
+  return live;
 }
 
-// Shared memory of a block of SM12x.
-inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
 template <class Chains, int kMatrices>
 constexpr bool SplitFits(int64_t k) {
   return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kMaxSharedBytes - 4096;
+}
+
+// The same value, which the compiler does not know any longer.
+__device__ __forceinline__ void Forget(uint4* v) {
+  asm volatile("" : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w));
 }
 
 __device__ __forceinline__ void StoreProduct(float value, float* to) { *to = value; }
@@ -231,25 +261,30 @@ __device__ __forceinline__ void StoreProduct(TwoFloat value, float* to) {
 }
 
 // The chain products of one tile after the other of each of kMatrices weights with `count` rows of
-// activations, eight rows a pass. A block calls it with all its threads. Its warps go through
+// activations, plan.rows() a pass. A block calls it with all its threads. Its warps go through
 // `steps` tiles, of which the first `live_steps` are there for this warp: `cursor_of(step,
 // matrix)`; and of a tile through chains [first, end), kHeld of which are held or under way at any
-// time, over the ends of tiles. For each pass of each tile calls `prepare(step, base)`;
-// `row_of(row)` for the memory of activation row `row`, with scales `scale_bytes` behind it where
-// quantised; writes products[(chain * kMatrices + matrix) * kProductFloats + row % 8 *
-// kProductStride + tile row] of this warp's tile; then, between barriers, `finish(step, base)`.
-template <class Chains, int kMatrices, int kHeld, class CursorOf, class Prepare, class RowOf,
-          class Finish>
-__device__ __forceinline__ void SplitProducts(int steps, int live_steps, int first, int end,
-                                              int count, int64_t scale_bytes, float* products,
-                                              CursorOf&& cursor_of, Prepare&& prepare,
-                                              RowOf&& row_of, Finish&& finish) {
+// time, over the ends of tiles. kManyCols: plan.cols may be above 1. For each pass of each tile
+// calls `prepare(step, base)`; `row_of(row)` for the memory of activation row `row`, with scales
+// `scale_bytes` behind it where quantised; writes products[((chain * kMatrices + matrix) * cols +
+// col) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile, col: of the
+// row's eight; then, between barriers, `finish(step, base)`.
+template <class Chains, int kMatrices, int kHeld, bool kManyCols, class CursorOf, class Prepare,
+          class RowOf, class Finish>
+__device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, int live_steps,
+                                              int first, int end, int count, int64_t scale_bytes,
+                                              float* products, CursorOf&& cursor_of,
+                                              Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
   using Cursor = typename Chains::Cursor;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   typename Chains::Raw held[kHeld][kMatrices];
   Cursor ahead[kMatrices];  // where the next loads are from
 #pragma unroll
   for (int m = 0; m < kMatrices; ++m) ahead[m] = cursor_of(0, m);
+  if (plan.ahead && live_steps > 0 && first < end && lane == 0) {
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) ahead[m].Prefetch(first, end - first);
+  }
   if (live_steps > 0) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
@@ -261,7 +296,7 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
 #pragma unroll 1
-    for (int base = 0; base < count; base += kSplitRows) {
+    for (int base = 0; base < count; base += plan.rows()) {
       prepare(step, base);
       const std::byte* row = row_of(min(base + g, count - 1));
 #pragma unroll 1
@@ -271,7 +306,7 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
         bool load = true;
         if (next >= end) {
           next = first;
-          if (base + kSplitRows < count) {
+          if (base + plan.rows() < count) {
             load = group != first;
           } else {
             load = step + 1 < live_steps;
@@ -285,21 +320,36 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
         for (int i = 0; i < kHeld; ++i) {
           const int chain = group + i;
           if (chain < end) {
-            uint32_t b[Chains::kBWords], scale = 0;
-            LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
-            if constexpr (Chains::kQuantised) {
-              scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
-            }
+            const int cols =
+                kManyCols ? min(plan.cols, (count - base + kSplitRows - 1) / kSplitRows) : 1;
+#pragma unroll 1
+            for (int c = 0; c < cols; ++c) {
+              if constexpr (kManyCols) {
+                row = row_of(min(base + c * kSplitRows + g, count - 1));
+                // What operands are made into is made again: there are no registers to keep it.
 #pragma unroll
-            for (int m = 0; m < kMatrices; ++m) {
-              typename Chains::Sum sum[4];
-              Product<Chains>(held[i][m].Widened(), b, scale, sum);
-              float* to = products + (chain * kMatrices + m) * kProductFloats<Chains> +
-                          2 * t * kProductStride + g;
-              StoreProduct(sum[0], to);
-              StoreProduct(sum[1], to + kProductStride);
-              StoreProduct(sum[2], to + 8);
-              StoreProduct(sum[3], to + kProductStride + 8);
+                for (int m = 0; m < kMatrices; ++m) {
+#pragma unroll
+                  for (int v = 0; v < Chains::kVectors; ++v) Forget(&held[i][m].data[v]);
+                }
+              }
+              uint32_t b[Chains::kBWords], scale = 0;
+              LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
+              if constexpr (Chains::kQuantised) {
+                scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+              }
+#pragma unroll
+              for (int m = 0; m < kMatrices; ++m) {
+                typename Chains::Sum sum[4];
+                Product<Chains>(held[i][m].Widened(), b, scale, sum);
+                float* to = products +
+                            ((chain * kMatrices + m) * plan.cols + c) * kProductFloats<Chains> +
+                            2 * t * kProductStride + g;
+                StoreProduct(sum[0], to);
+                StoreProduct(sum[1], to + kProductStride);
+                StoreProduct(sum[2], to + 8);
+                StoreProduct(sum[3], to + kProductStride + 8);
+              }
             }
           }
           if (load && next + i < end) {
@@ -320,12 +370,13 @@ __device__ __forceinline__ void SplitProducts(int steps, int live_steps, int fir
 // The sum of the products that SplitProducts left of one matrix for row `row` of its pass and row
 // `tile_row` of the tile.
 template <class Chains, int kMatrices>
-__device__ __forceinline__ float SplitSum(const float* products, int chains, int matrix, int row,
-                                          int tile_row) {
-  const float* from = products + matrix * kProductFloats<Chains> + row * kProductStride + tile_row;
+__device__ __forceinline__ float SplitSum(const float* products, const SplitPlan& plan, int matrix,
+                                          int row, int tile_row) {
+  const float* from = products + (matrix * plan.cols + row / kSplitRows) * kProductFloats<Chains> +
+                      row % kSplitRows * kProductStride + tile_row;
   TwoFloat sum;
 #pragma unroll 4
-  for (int c = 0; c < chains; ++c, from += kMatrices * kProductFloats<Chains>) {
+  for (int c = 0; c < plan.chains; ++c, from += kMatrices * plan.cols * kProductFloats<Chains>) {
     if constexpr (std::is_same_v<typename Chains::Sum, float>) {
       sum.Add(*from);
     } else {
@@ -434,7 +485,7 @@ __device__ __forceinline__ void TiledProducts(int chains, bool live, int count, 
 
   const bool busy = live && first_col < count;
   const typename Chains::Cursor cursor = cursor_of(warp_m, lane);
-  uint32_t weight_scale = cursor.Scale(0);  // of the next chain
+  auto weight_scale = cursor.Scale(0);  // of the next chain
   TwoFloat sums[kCols][4];
   for (int chain = 0; chain < chains; ++chain) {
     WaitForCopies<kStages - 2>();

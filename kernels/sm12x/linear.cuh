@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
     linear_split_kernel(const __grid_constant__ LinearJob<Chains> job,
                         const __grid_constant__ SplitPlan plan, int64_t tiles, int steps) {
   extern __shared__ __align__(16) float products[];
-  const int warp = threadIdx.x / 32, split = warp % plan.splits;
+  const int warp = threadIdx.x / 32, split = plan.Split(warp);
   const int64_t tile_floats = plan.tile_floats<Chains, 1>();
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
-  const int64_t own_tile = first_tile + warp / plan.splits;
+  const int64_t own_tile = first_tile + plan.Slot(warp);
   const std::byte* x = GroupOf(job, min(own_tile, tiles - 1));
-  SplitProducts<Chains, 1, kHeldChains<Chains>>(
-      steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split), plan.First(split + 1),
-      job.rows, job.scale_bytes, products + warp / plan.splits * tile_floats,
+  SplitProducts<Chains, 1, kHeldChains<Chains>, true>(
+      plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
+      plan.First(split + 1), job.rows, job.scale_bytes, products + plan.Slot(warp) * tile_floats,
       [&](int step, int) {
         int64_t tile = min(own_tile + step * plan.tiles(), tiles - 1);
         const auto& part = PartOf(job, &tile);
@@ -88,16 +88,16 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
       },
       [&](int row) { return x + row * job.row_bytes; },
       [&](int step, int base) {
+        const int rows = min(job.rows - base, plan.rows());
 #pragma unroll 1
-        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * kSplitRows; i += plan.threads()) {
-          const int slot = i / (kTileRows * kSplitRows);
-          const int row = i / kTileRows % kSplitRows, tile_row = i % kTileRows;
+        for (int i = threadIdx.x; i < plan.tiles() * kTileRows * rows; i += plan.threads()) {
+          const int tile_row = i % kTileRows, slot = i / kTileRows % plan.tiles();
+          const int row = i / kTileRows / plan.tiles();
           int64_t tile = first_tile + step * plan.tiles() + slot;
-          if (base + row >= job.rows || tile >= tiles) continue;
+          if (tile >= tiles) continue;
           const auto& part = PartOf(job, &tile);
-          StoreOutput(
-              part, base + row, tile * kTileRows + tile_row,
-              SplitSum<Chains, 1>(products + slot * tile_floats, plan.chains, 0, row, tile_row));
+          StoreOutput(part, base + row, tile * kTileRows + tile_row,
+                      SplitSum<Chains, 1>(products + slot * tile_floats, plan, 0, row, tile_row));
         }
       });
 }
@@ -128,16 +128,21 @@ __global__ void __launch_bounds__(TiledShape<Chains>::kThreads, 1)
       });
 }
 
-// Up to here each weight is held while all rows pass.
-inline constexpr int kSplitLinearRows = 32;
+// Rows up to which each weight is held while rows pass: more where tiles of many rows would leave
+// multiprocessors idle.
+inline constexpr int kSplitLinearRows = 32, kSplitNarrowRows = 128;
+inline constexpr int64_t kNarrowBlocks = 96;
 
 template <class Chains>
 void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
   int64_t tiles = 0;
   for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
+  using Shape = TiledShape<Chains>;
   const int64_t k = job.parts[0].w.k;
-  if (job.rows <= kSplitLinearRows && SplitFits<Chains, 1>(k)) {
-    const SplitPlan plan = SplitPlanOf(k, tiles);
+  const int64_t tile_blocks = (tiles + Shape::kWarpsM - 1) / Shape::kWarpsM;
+  const int split_rows = tile_blocks < kNarrowBlocks ? kSplitNarrowRows : kSplitLinearRows;
+  if (job.rows <= split_rows && SplitFits<Chains, 1>(k)) {
+    const SplitPlan plan = SplitPlanOf<Chains>(k, tiles, job.rows);
     const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
     const int steps = SplitSteps(sets);
     LaunchOverlapped(stream, dim3(static_cast<unsigned>((sets + steps - 1) / steps)),
@@ -145,8 +150,7 @@ void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
                      job, plan, tiles, steps);
     return;
   }
-  using Shape = TiledShape<Chains>;
-  const dim3 blocks(static_cast<unsigned>((tiles + Shape::kWarpsM - 1) / Shape::kWarpsM),
+  const dim3 blocks(static_cast<unsigned>(tile_blocks),
                     static_cast<unsigned>((job.rows + Shape::kRows - 1) / Shape::kRows));
   LaunchOverlapped(stream, blocks, Shape::kThreads, Shape::SharedBytes(k),
                    linear_tiled_kernel<Chains>, job, tiles);

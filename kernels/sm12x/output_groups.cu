@@ -6,7 +6,11 @@
 // Plan: the input is not quantised and the weight means its bf16 values, so it is widened to bf16
 // (exact) and multiplied as linear_bf16 does; groups are parts of the weight with their own columns
 // of o. The products go to the workspace as bf16, and a warp quantises two runs of 128 of them at a
-// time. Edge cases: those of linear_fp8.
+// time.
+// Measured (H200, 2026-11-21, weights beyond L2): 17 us at one row for 33.6 MB, of which the second
+// kernel has 2.5; 17.5 us at 8 rows, 59 us at 64, 75 TFLOP/s at 4096. Widening bounds it, five
+// instructions for two codes, on SM12x as well.
+// Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"

@@ -6,6 +6,7 @@
 // Edge cases: rows past n, up to a multiple of 16, become zeros.
 #include "kernels/op/pack_weight.h"
 
+#include "kernels/sm12x/arch/e2m1_words.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/packed_layout.h"
@@ -36,18 +37,6 @@ __device__ Vector LoadEight(const PackWeightParams& p, int64_t row, int64_t k) {
   return *reinterpret_cast<const Vector*>(p.src_data + (row * p.k + k) * kBits / 8);
 }
 
-// Four e2m1 codes each of rows g and g + 8, from bit 0 on, in a word of packed_layout.h.
-__device__ uint32_t PackE2M1(uint32_t row_g, uint32_t row_g8) {
-  uint32_t out = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t g = row_g >> 4 * i, g8 = row_g8 >> 4 * i;
-    out |= (g & 7) << 4 * i | (g8 & 7) << (16 + 4 * i);
-    out |= (g >> 3 & 1) << (8 * i + 7) | (g8 >> 3 & 1) << (8 * i + 3);
-  }
-  return out;
-}
-
 __global__ void __launch_bounds__(kThreads)
     pack_weight_kernel(const __grid_constant__ PackWeightParams p, int64_t vectors) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -72,8 +61,8 @@ __global__ void __launch_bounds__(kThreads)
       const uint32_t g8 = LoadEight<uint32_t>(p, row + 8, step);
       const uint32_t next_g0 = LoadEight<uint32_t>(p, row, step + 32);
       const uint32_t next_g8 = LoadEight<uint32_t>(p, row + 8, step + 32);
-      out = {PackE2M1(g0, g8), PackE2M1(g0 >> 16, g8 >> 16), PackE2M1(next_g0, next_g8),
-             PackE2M1(next_g0 >> 16, next_g8 >> 16)};
+      out = {sm12x::PackE2M1(g0, g8), sm12x::PackE2M1(g0 >> 16, g8 >> 16),
+             sm12x::PackE2M1(next_g0, next_g8), sm12x::PackE2M1(next_g0 >> 16, next_g8 >> 16)};
       break;
     }
     case WeightFormat::kBf16: {
@@ -98,8 +87,9 @@ __global__ void __launch_bounds__(kThreads)
     p.dst_scale[p.row_begin / kFp8Block * chains + index] = p.src_scale[index];
     return;
   }
+  const int64_t place = index % sm12x::kTileRows;
   const int64_t row =
-      index / sm12x::kTileRows / chains * sm12x::kTileRows + index % sm12x::kTileRows;
+      index / sm12x::kTileRows / chains * sm12x::kTileRows + place % 2 * 8 + place / 2;
   const int64_t chain = index / sm12x::kTileRows % chains;
   const uint8_t* from = p.src_scale + (row * chains + chain) * 4;
   uint32_t scales = 0x7f7f7f7fu;  // of 1

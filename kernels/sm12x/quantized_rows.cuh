@@ -13,10 +13,10 @@ namespace dsv4::sm12x {
 inline constexpr int kQuantRun = kChain;
 
 // ue8m0 of act_quant's scale for a run whose largest magnitude is `amax` (model.md section 3): the
-// power of two at or above max(amax, 1e-4) / 448.
+// power of two at or above max(amax, 1e-4) / 448; 448 is 1.75 times 2^8.
 __device__ __forceinline__ uint32_t QuantScale(float amax) {
-  const uint32_t bits = __float_as_uint(__fdiv_rn(fmaxf(amax, 1e-4f), 448.0f));
-  return (bits >> 23) + ((bits & 0x7fffffu) != 0 ? 1 : 0);
+  constexpr uint32_t kAbove = 0x7fffff - 0x600000;  // carries where the mantissa is above 1.75
+  return ((__float_as_uint(fmaxf(amax, 1e-4f)) + kAbove) >> 23) - 8;
 }
 
 // 2^(127 - scale), what a value is multiplied by before it is rounded to e4m3. Exact: scales of
@@ -25,10 +25,13 @@ __device__ __forceinline__ float InverseQuantScale(uint32_t scale) {
   return __uint_as_float((254 - scale) << 23);
 }
 
-// Writes eight elements at `column` of a quantised row where `active`. Whole warps call it: 16
-// lanes share a run of 128 elements; column is a multiple of 8.
-__device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active, int64_t column,
-                                               int64_t dim, uint8_t* row) {
+// Codes of eight elements, and the scale of their run.
+struct QuantizedEight {
+  uint32_t low, high;
+  uint32_t scale;
+};
+// Whole warps call it: 16 lanes share a run of 128 elements, eight each.
+__device__ __forceinline__ QuantizedEight Quantized(const float (&x)[8]) {
   float amax = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) amax = fmaxf(amax, fabsf(x[i]));
@@ -36,7 +39,6 @@ __device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active,
   for (int offset = 8; offset > 0; offset /= 2) {
     amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, offset));
   }
-  if (!active) return;
   const uint32_t scale = QuantScale(amax);
   const float inverse = InverseQuantScale(scale);
   uint32_t codes[2];
@@ -45,8 +47,17 @@ __device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active,
     codes[i] = E4M3x2(x[4 * i] * inverse, x[4 * i + 1] * inverse) |
                static_cast<uint32_t>(E4M3x2(x[4 * i + 2] * inverse, x[4 * i + 3] * inverse)) << 16;
   }
-  *reinterpret_cast<uint2*>(row + QuantizedOffset(column)) = make_uint2(codes[0], codes[1]);
-  if (threadIdx.x % 16 == 0) row[dim + column / kQuantRun] = static_cast<uint8_t>(scale);
+  return {codes[0], codes[1], scale};
+}
+
+// Writes eight elements at `column`, a multiple of 8, of a quantised row where `active`. Whole
+// warps call it, as for Quantized.
+__device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active, int64_t column,
+                                               int64_t dim, uint8_t* row) {
+  const QuantizedEight q = Quantized(x);
+  if (!active) return;
+  *reinterpret_cast<uint2*>(row + QuantizedOffset(column)) = make_uint2(q.low, q.high);
+  if (threadIdx.x % 16 == 0) row[dim + column / kQuantRun] = static_cast<uint8_t>(q.scale);
 }
 
 }  // namespace dsv4::sm12x

@@ -25,6 +25,16 @@ __device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, i
   }
 }
 
+// Asks L2 for the line of `at`.
+__device__ __forceinline__ void PrefetchLine(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
+// Asks L2 for `bytes`, a multiple of 16 above 0, from a multiple of 16 on.
+__device__ __forceinline__ void PrefetchBulk(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // Copies 16 bytes of global memory to shared memory in the background, past L1.
 __device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(

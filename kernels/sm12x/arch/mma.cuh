@@ -9,16 +9,12 @@
 
 #include <cstdint>
 
+#include "kernels/sm12x/arch/e2m1_words.cuh"
 #include "kernels/sm12x/arch/fp8.cuh"
+#include "kernels/sm12x/arch/target.cuh"
 #include "kernels/sm12x/two_float.cuh"
 
 namespace dsv4::sm12x {
-
-#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1200
-#define DSV4_BLOCK_SCALED_MMA 1
-#else
-#define DSV4_BLOCK_SCALED_MMA 0
-#endif
 
 // The value of a ue8m0 scale.
 __device__ __forceinline__ float ScaleValue(uint32_t scale) {
@@ -34,8 +30,35 @@ __device__ __forceinline__ void MmaBf16(float (&d)[4], uint32_t a0, uint32_t a1,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// A chain's e4m3 activations of a lane, two words of codes a step, as products want them: on SM12x
+// as they are, else as f16. A step's eight are kReadyWords words.
+inline constexpr int kReadyWords = DSV4_BLOCK_SCALED_MMA ? 2 : 4;
+struct ReadyActs {
+  uint32_t words[4 * kReadyWords];
+};
+__device__ __forceinline__ void MakeReady(uint32_t low, uint32_t high, uint32_t* to) {
+#if DSV4_BLOCK_SCALED_MMA
+  to[0] = low;
+  to[1] = high;
+#else
+  to[0] = F16x2OfE4M3x2(static_cast<uint16_t>(low));
+  to[1] = F16x2OfE4M3x2(static_cast<uint16_t>(low >> 16));
+  to[2] = F16x2OfE4M3x2(static_cast<uint16_t>(high));
+  to[3] = F16x2OfE4M3x2(static_cast<uint16_t>(high >> 16));
+#endif
+}
+__device__ __forceinline__ ReadyActs Ready(const uint32_t (&codes)[8]) {
+  ReadyActs out;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    MakeReady(codes[2 * j], codes[2 * j + 1], out.words + j * kReadyWords);
+  }
+  return out;
+}
+
 // In the products below, `act_scale` is the ue8m0 scale of the chain of activation row lane / 4,
-// and all lanes of the warp take part.
+// and all lanes of the warp take part. kOneRow: it is row 0's in every lane, and only column 0, of
+// lanes 4 g, is wanted.
 
 #if !DSV4_BLOCK_SCALED_MMA
 __device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
@@ -47,24 +70,29 @@ __device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, 
 }
 
 // sum times the scales of this lane's columns, which lanes 8 t and 8 t + 4 hold.
+template <bool kOneRow>
 __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, float (&sum)[4]) {
-  const int lane = threadIdx.x % 4 * 8;
-  const float even = factor * ScaleValue(__shfl_sync(0xffffffffu, act_scale, lane));
-  const float odd = factor * ScaleValue(__shfl_sync(0xffffffffu, act_scale, lane + 4));
-  sum[0] *= even;
-  sum[1] *= odd;
-  sum[2] *= even;
-  sum[3] *= odd;
+  if constexpr (kOneRow) {
+    factor *= ScaleValue(act_scale);
+    sum[0] *= factor;
+    sum[2] *= factor;
+  } else {
+    const int lane = threadIdx.x % 4 * 8;
+    const float even = factor * ScaleValue(__shfl_sync(0xffffffffu, act_scale, lane));
+    const float odd = factor * ScaleValue(__shfl_sync(0xffffffffu, act_scale, lane + 4));
+    sum[0] *= even;
+    sum[1] *= odd;
+    sum[2] *= even;
+    sum[3] *= odd;
+  }
 }
 
-// d = a b over K = 32, unscaled; a as WidenE4M3 and WidenE2M1 order it.
-__device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a)[8], uint32_t b0,
-                                           uint32_t b1) {
+// d = a b over K = 32, unscaled, of the widened words of both half steps.
+__device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a0)[4],
+                                           const uint32_t (&a1)[4], const uint32_t* b) {
   d[0] = d[1] = d[2] = d[3] = 0;
-  MmaF16(d, a[0], a[1], a[2], a[3], F16x2OfE4M3x2(static_cast<uint16_t>(b0)),
-         F16x2OfE4M3x2(static_cast<uint16_t>(b0 >> 16)));
-  MmaF16(d, a[4], a[5], a[6], a[7], F16x2OfE4M3x2(static_cast<uint16_t>(b1)),
-         F16x2OfE4M3x2(static_cast<uint16_t>(b1 >> 16)));
+  MmaF16(d, a0[0], a0[1], a0[2], a0[3], b[0], b[1]);
+  MmaF16(d, a1[0], a1[1], a1[2], a1[3], b[2], b[3]);
 }
 #endif
 
@@ -77,8 +105,7 @@ struct Fp8Operand {
 };
 
 #if !DSV4_BLOCK_SCALED_MMA
-// Words x, y are of the first half step, z, w of the second.
-__device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint32_t* to) {
+__device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint32_t (&to)[4]) {
   to[0] = F16x2OfE4M3x2(static_cast<uint16_t>(low));
   to[1] = F16x2OfE4M3x2(static_cast<uint16_t>(high));
   to[2] = F16x2OfE4M3x2(static_cast<uint16_t>(low >> 16));
@@ -86,110 +113,84 @@ __device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint
 }
 #endif
 
-// sum = the chain's product: its four steps' in ascending order, in f32. `b`: two words a step.
-__device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const uint32_t (&b)[8],
+// sum = the chain's product: its four steps' in ascending order, in f32.
+template <bool kOneRow>
+__device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float d[4] = {};
+    const uint32_t* b = acts.words + j * kReadyWords;
 #if DSV4_BLOCK_SCALED_MMA
     asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3."
         "f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, "
         "{%11}, {0, 0};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(w.steps[j].x), "r"(w.steps[j].y), "r"(w.steps[j].z), "r"(w.steps[j].w), "r"(b[2 * j]),
-          "r"(b[2 * j + 1]), "r"(w.scale), "r"(act_scale));
+        : "r"(w.steps[j].x), "r"(w.steps[j].y), "r"(w.steps[j].z), "r"(w.steps[j].w), "r"(b[0]),
+          "r"(b[1]), "r"(w.scale), "r"(act_scale));
 #else
-    uint32_t a[8];
-    WidenE4M3Words(w.steps[j].x, w.steps[j].y, a);
-    WidenE4M3Words(w.steps[j].z, w.steps[j].w, a + 4);
-    MmaWidened(d, a, b[2 * j], b[2 * j + 1]);
+    uint32_t a[2][4];
+    WidenE4M3Words(w.steps[j].x, w.steps[j].y, a[0]);
+    WidenE4M3Words(w.steps[j].z, w.steps[j].w, a[1]);
+    MmaWidened(d, a[0], a[1], b);
 #endif
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[i] = j == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
   }
 #if !DSV4_BLOCK_SCALED_MMA
-  ScaleColumns(act_scale, ScaleValue(w.scale), sum);
+  ScaleColumns<kOneRow>(act_scale, ScaleValue(w.scale), sum);
 #endif
 }
 
-// The four steps of a chain of an e2m1 weight tile, two words a step. `scale_codes`: of the row
-// Fp4ScaleRow(lane), a byte a step.
+// The scales that a lane holds of a chain of an e2m1 tile, a byte a step: on SM12x those of row g
+// or g + 8, else of both.
+#if DSV4_BLOCK_SCALED_MMA
+using Fp4Scales = uint32_t;
+__device__ __forceinline__ int Fp4ScaleWord(int lane) { return lane / 4 * 2 + lane % 2; }
+#else
+using Fp4Scales = uint2;
+__device__ __forceinline__ int Fp4ScaleWord(int lane) { return lane / 4 * 2; }
+#endif
+
+// The four steps of a chain of an e2m1 weight tile, two words a step. `scales`: the chain's from
+// word Fp4ScaleWord(lane).
 struct Fp4Operand {
   uint32_t words[8];
-#if DSV4_BLOCK_SCALED_MMA
-  uint32_t scales;
-#else
-  uint32_t scales[2];  // of rows g and g + 8
-#endif
-  __device__ __forceinline__ Fp4Operand(const uint4 (&steps)[2], uint32_t scale_codes)
+  Fp4Scales scales;
+  __device__ __forceinline__ Fp4Operand(const uint4 (&steps)[2], Fp4Scales scale_codes)
       : words{steps[0].x, steps[0].y, steps[0].z, steps[0].w,
-              steps[1].x, steps[1].y, steps[1].z, steps[1].w} {
-#if DSV4_BLOCK_SCALED_MMA
-    scales = scale_codes;
-#else
-    const uint32_t other = __shfl_xor_sync(0xffffffffu, scale_codes, 1);
-    const bool odd = (threadIdx.x & 1) != 0;
-    scales[0] = odd ? other : scale_codes;
-    scales[1] = odd ? scale_codes : other;
-#endif
-  }
+              steps[1].x, steps[1].y, steps[1].z, steps[1].w},
+        scales(scale_codes) {}
 };
-
-// The eight codes of a word (packed_layout.h): four of row g and four of row g + 8, a byte each, by
-// table: magnitudes select, signs go to bit `kSignBit` of their bytes.
-template <int kSignBit>
-__device__ __forceinline__ void LookUpE2M1(uint32_t word, uint32_t table_low, uint32_t table_high,
-                                           uint32_t* row_g, uint32_t* row_g8) {
-  constexpr uint32_t kSigns = 0x01010101u << kSignBit;
-  const uint32_t magnitudes = word & 0x77777777u;
-  *row_g = __byte_perm(table_low, table_high, magnitudes) | (word >> (7 - kSignBit) & kSigns);
-  const uint32_t low_signs = kSignBit >= 3 ? word << (kSignBit - 3) : word;
-  *row_g8 = __byte_perm(table_low, table_high, magnitudes >> 16) | (low_signs & kSigns);
-}
-
-#if !DSV4_BLOCK_SCALED_MMA
-// The word's codes as f16, of which the upper byte says all.
-__device__ __forceinline__ void WidenE2M1Word(uint32_t word, uint32_t* to) {
-  uint32_t row_g, row_g8;
-  LookUpE2M1<7>(word, 0x3e3c3800u, 0x46444240u, &row_g, &row_g8);
-  to[0] = __byte_perm(row_g, 0, 0x1404);
-  to[1] = __byte_perm(row_g8, 0, 0x1404);
-  to[2] = __byte_perm(row_g, 0, 0x3424);
-  to[3] = __byte_perm(row_g8, 0, 0x3424);
-}
-#endif
-
-// Which row's scales a lane holds.
-__device__ __forceinline__ int Fp4ScaleRow(int lane) { return lane % 2 * 8 + lane / 4; }
 
 // sum = or += the product of step kStep.
 template <int kStep>
-__device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, uint32_t b0, uint32_t b1,
+__device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, const ReadyActs& acts,
                                            uint32_t act_scale, float (&sum)[4]) {
   float d[4] = {};
+  const uint32_t* b = acts.words + kStep * kReadyWords;
 #if DSV4_BLOCK_SCALED_MMA
-  uint32_t a[4];  // an e2m1 code takes bits 5 .. 2 of its byte
-  LookUpE2M1<5>(w.words[2 * kStep], 0x0c080400u, 0x1c181410u, &a[0], &a[1]);
-  LookUpE2M1<5>(w.words[2 * kStep + 1], 0x0c080400u, 0x1c181410u, &a[2], &a[3]);
+  uint32_t a[4];
+  word::UnpackBytes(w.words[2 * kStep], &a[0], &a[1]);
+  word::UnpackBytes(w.words[2 * kStep + 1], &a[2], &a[3]);
   asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3."
       "f32."
       "ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {%12, 0}, "
       "{%11}, {0, 0};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(w.scales), "r"(act_scale),
-        "n"(kStep));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(w.scales),
+        "r"(act_scale), "n"(kStep));
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = kStep == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
 #else
-  uint32_t a[8];
-  WidenE2M1Word(w.words[2 * kStep], a);
-  WidenE2M1Word(w.words[2 * kStep + 1], a + 4);
-  MmaWidened(d, a, b0, b1);
+  uint32_t a[2][4];
+  word::UnpackF16(w.words[2 * kStep], a[0]);
+  word::UnpackF16(w.words[2 * kStep + 1], a[1]);
+  MmaWidened(d, a[0], a[1], b);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     // 2^-127, the smallest scale, counts as nothing here.
-    const uint32_t codes = w.scales[i / 2];
+    const uint32_t codes = i < 2 ? w.scales.x : w.scales.y;
     const float scale = __uint_as_float(
         (kStep < 3 ? codes << (23 - 8 * (kStep < 3 ? kStep : 0)) : codes >> 1) & 0x7f800000u);
     sum[i] = kStep == 0 ? d[i] * scale : __fmaf_rn(d[i], scale, sum[i]);
@@ -197,14 +198,15 @@ __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, uint32_t b0, uin
 #endif
 }
 
-__device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const uint32_t (&b)[8],
+template <bool kOneRow>
+__device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
-  AddFp4Step<0>(w, b[0], b[1], act_scale, sum);
-  AddFp4Step<1>(w, b[2], b[3], act_scale, sum);
-  AddFp4Step<2>(w, b[4], b[5], act_scale, sum);
-  AddFp4Step<3>(w, b[6], b[7], act_scale, sum);
+  AddFp4Step<0>(w, acts, act_scale, sum);
+  AddFp4Step<1>(w, acts, act_scale, sum);
+  AddFp4Step<2>(w, acts, act_scale, sum);
+  AddFp4Step<3>(w, acts, act_scale, sum);
 #if !DSV4_BLOCK_SCALED_MMA
-  ScaleColumns(act_scale, 1.0f, sum);
+  ScaleColumns<kOneRow>(act_scale, kE2M1Factor, sum);
 #endif
 }
 

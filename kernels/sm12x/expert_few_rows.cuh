@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+// An expert layer of up to eight rows in two kernels, which expert_ffn.cu launches. All blocks are
+// resident at once and have equal shares of the weights; a warp streams its part of K of one tile
+// after the other, of one expert after the other, through registers and never waits for another
+// warp while a round of row slots lasts (in most steps of one row, all of the kernel): products of
+// chains meet in shared memory at the end of a round.
+//
+// Up: blocks share out all tiles of I of the shared and of the chosen experts. Down: a block has
+// one tile of D of all of them, so that it can add up the row, too; its first weights are on their
+// way while the first half runs out. Sums are in the order of inner_product.cuh.
+#pragma once
+
+#include "kernels/sm12x/expert_ffn.cuh"
+
+namespace dsv4::sm12x {
+
+inline constexpr int kFewRows = 8;
+inline constexpr int kFewPairs = 64;
+inline constexpr int kFewThreads = kSplitThreads;
+inline constexpr int kFewBlocks = 2;           // of a multiprocessor
+inline constexpr int kRoundRows = kSplitRows;  // row slots of a round
+static_assert(kRoundRows == kSplitWarps);      // a warp finishes a row slot
+// Row slots of a round of the first half: of one row, what a block has of tiles.
+template <bool kOneRow>
+inline constexpr int kUpSlots = kOneRow ? 4 : kRoundRows;
+// Of the second half: of one row its experts, else two a warp.
+template <bool kOneRow>
+inline constexpr int kDownSlots = kOneRow ? 8 : 2 * kFewThreads / 32;
+
+constexpr bool FewRowsFit(int64_t rows, int64_t experts_per_token) {
+  return rows <= kFewRows && rows * experts_per_token <= kFewPairs;
+}
+// All warps of a block share K.
+constexpr SplitPlan FewPlanOf(int64_t k) { return {static_cast<int>(k / kChain), /*shift=*/3}; }
+constexpr int64_t FewProductBytes(int64_t k, int matrices, int slots) {
+  return k / kChain * matrices * slots * kProductStride * int64_t{sizeof(float)};
+}
+
+// The chosen experts, each with the pairs it gets; one that gets too many is there again. In shared
+// memory.
+struct FewJobs {
+  int32_t count;
+  int32_t first[kFewPairs + 1];  // of a job's pairs in `pair`
+  int32_t pair[kFewPairs];
+  int32_t expert[kFewPairs];  // of a pair: -1 where it has none
+  struct Packed {
+    const uint8_t *data, *scale;
+  };
+  Packed weights[kFewPairs][2];
+  int32_t keys[kFewPairs];  // while they are listed
+
+  __device__ __forceinline__ int Rows(int job) const { return first[job + 1] - first[job]; }
+  __device__ __forceinline__ Fp4Chains::Cursor Cursor(int job, int matrix, int64_t k,
+                                                      int64_t tile) const {
+    const Packed& w = weights[job][matrix];
+    return {Fp4Weight{w.data, w.scale, 0, k}, tile, static_cast<int>(threadIdx.x % 32)};
+  }
+};
+
+// The weights of an expert that `first` and `second` name.
+struct FewWeights {
+  Fp4Weight ExpertWeights::*first;
+  Fp4Weight ExpertWeights::*second;
+  __device__ __forceinline__ void Read(const ExpertFfnParams& p, int32_t expert,
+                                       FewJobs::Packed (&to)[2]) const {
+    const ExpertWeights& all = *p.experts_table[expert];
+    to[0] = {(all.*first).data, (all.*first).scale};
+    to[1] = {(all.*second).data, (all.*second).scale};
+  }
+};
+
+// Fills `jobs` for one row: a job a pair, so that a block can know its share before there are any.
+// Where a pair has no expert, the job goes through other bytes, as many as it wants, and nobody
+// reads what it makes of them. A block calls it with all threads, and then comes to a barrier.
+__device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWeights& which,
+                                           FewJobs* jobs) {
+  const int i = threadIdx.x;
+  if (i < p.experts_per_token) {
+    const int32_t expert = p.experts[i];
+    const bool valid = expert >= 0 && expert < p.expert_count;
+    if (valid) {
+      which.Read(p, expert, jobs->weights[i]);
+    } else {
+      const FewJobs::Packed other = {p.shared_w1.data, p.shared_w1.data};
+      jobs->weights[i][0] = jobs->weights[i][1] = other;
+    }
+    jobs->expert[i] = valid ? expert : -1;
+    jobs->pair[i] = jobs->first[i] = i;
+  }
+  if (i == 0) jobs->count = p.experts_per_token;
+}
+
+// The same for any rows, with at most kMostRows pairs a job, always in the same order; a pair that
+// has no expert has no job.
+template <int kMostRows>
+__device__ __forceinline__ void ListFewRows(const ExpertFfnParams& p, const FewWeights& which,
+                                            FewJobs* jobs) {
+  const int i = threadIdx.x, pairs = p.rows * p.experts_per_token;
+  const int32_t expert = i < pairs ? p.experts[i] : -1;
+  const bool valid = expert >= 0 && expert < p.expert_count;
+  if (i < kFewPairs) jobs->expert[i] = valid ? expert : -1;
+  __syncthreads();
+  int32_t key = INT32_MAX;
+  if (valid) {
+    int rank = 0;
+    for (int j = 0; j < i; ++j) rank += jobs->expert[j] == expert;
+    key = expert * kFewPairs + rank / kMostRows;
+  }
+  if (i < kFewPairs) jobs->keys[i] = key;
+  __syncthreads();
+  bool leads = valid;
+  if (valid) {
+    int place = 0;
+    for (int j = 0; j < pairs; ++j) {
+      const int32_t other = jobs->keys[j];
+      place += other < key || (other == key && j < i);
+      leads = leads && !(other == key && j < i);
+    }
+    jobs->pair[place] = i;
+    key = place;
+  }
+  const int live = __syncthreads_count(valid);
+  const int count = __syncthreads_count(leads);
+  if (i < kFewPairs) jobs->keys[i] = leads ? key : INT32_MAX;
+  __syncthreads();
+  if (leads) {
+    int job = 0;
+    for (int j = 0; j < pairs; ++j) job += jobs->keys[j] < key;
+    jobs->first[job] = key;
+    which.Read(p, expert, jobs->weights[job]);
+  }
+  if (i == 0) {
+    jobs->count = count;
+    jobs->first[count] = live;
+  }
+  __syncthreads();
+}
+
+// A single row is staged in shared memory as the products want it: kReadyWords for each eight
+// elements, then the scales.
+inline constexpr int kStagedEight = kReadyWords * 4, kStagedChain = kChain / 8 * kStagedEight;
+constexpr int64_t StagedScales(int64_t k) { return k / 8 * kStagedEight; }
+constexpr int64_t OneRowBytes(int64_t k) { return (StagedScales(k) + k / kChain + 15) / 16 * 16; }
+using StagedVector = std::conditional_t<kReadyWords == 4, uint4, uint2>;
+union StagedEight {
+  uint32_t words[kReadyWords];
+  StagedVector vector;
+};
+// Eight codes from element `k` on.
+__device__ __forceinline__ void StageEight(uint32_t low, uint32_t high, int64_t k,
+                                           std::byte* staged) {
+  StagedEight eight;
+  MakeReady(low, high, eight.words);
+  *reinterpret_cast<StagedVector*>(staged + k / 8 * kStagedEight) = eight.vector;
+}
+// A quantised row of `k` elements, by all threads of a block.
+__device__ __forceinline__ void StageQuantized(const std::byte* row, int64_t k, std::byte* staged) {
+  for (int i = threadIdx.x; i < k / 8; i += kFewThreads) {
+    const uint2 codes = *reinterpret_cast<const uint2*>(row + i * 8);
+    const int place = i % 16;  // QuantizedOffset: lane place / 4 of step place % 4
+    StageEight(codes.x, codes.y, i / 16 * kChain + (place % 4 * 4 + place / 4) * 8, staged);
+  }
+  for (int i = threadIdx.x; i < k / kChain; i += kFewThreads) {
+    staged[StagedScales(k) + i] = row[k + i];
+  }
+}
+// A lane's part of a chain.
+__device__ __forceinline__ ReadyActs LoadStaged(const std::byte* chain, int t) {
+  ReadyActs out;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    StagedEight eight;
+    eight.vector = *reinterpret_cast<const StagedVector*>(chain + (4 * j + t) * kStagedEight);
+#pragma unroll
+    for (int i = 0; i < kReadyWords; ++i) out.words[j * kReadyWords + i] = eight.words[i];
+  }
+  return out;
+}
+
+// One warp's stream of chains [first, end) of one segment, a tile, after the other: kHeld chains
+// are held or under way at any time. kOneRow: all segments have one row.
+template <class Chains, int kMatrices, int kHeld, int kSlots, bool kOneRow>
+struct FewStream {
+  using Cursor = typename Chains::Cursor;
+  typename Chains::Raw held[kHeld][kMatrices];
+  Cursor ahead[kMatrices];
+  int first, end, segments;      // to read
+  int load_segment, load_chain;  // what is loaded next
+  int place;                     // of kHeld, of the next to use
+
+  // cursor_of(segment, matrix) for segments [0, count).
+  template <class CursorOf>
+  __device__ __forceinline__ void Begin(const SplitPlan& plan, int count, CursorOf&& cursor_of) {
+    const int warp = threadIdx.x / 32;
+    first = plan.First(warp);
+    end = plan.First(warp + 1);
+    segments = first < end ? count : 0;
+    load_segment = -1;
+    load_chain = end;
+    place = 0;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) Load(i, cursor_of);
+  }
+
+  // The products of segments [begin, until) with `rows_of(segment)` rows each: `row_of(segment,
+  // row, slot)` has scales `scale_bytes` behind it. Row slots count on from `slot`; writes
+  // products[((chain * kMatrices + matrix) * kSlots + slot) * kProductStride + tile row].
+  // Segments have to come one after the other.
+  template <class CursorOf, class RowsOf, class RowOf>
+  __device__ __forceinline__ void Use(int begin, int until, int slot, int64_t scale_bytes,
+                                      float* products, CursorOf&& cursor_of, RowsOf&& rows_of,
+                                      RowOf&& row_of) {
+    if (segments == 0) return;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int segment = begin, chain = first;
+    int rows = 0;
+    const std::byte* row = nullptr;
+    const auto enter = [&] {
+      rows = kOneRow ? 1 : rows_of(segment);
+      row = row_of(segment, min(g, rows - 1), slot);
+    };
+    if (segment < until) enter();
+    while (segment < until) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        if (i == place && segment < until) {
+          ReadyActs acts;
+          if constexpr (kOneRow) {
+            acts = LoadStaged(row + chain * kStagedChain, t);
+          } else {
+            uint32_t b[Chains::kBWords];
+            LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
+            acts = Ready(b);
+          }
+          const uint32_t scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+#pragma unroll
+          for (int m = 0; m < kMatrices; ++m) {
+            float sum[4];
+            ChainProduct<kOneRow>(held[i][m].Widened(), acts, scale, sum);
+            float* to =
+                products + ((chain * kMatrices + m) * kSlots + slot + 2 * t) * kProductStride + g;
+            if (2 * t < rows) {
+              to[0] = sum[0];
+              to[8] = sum[2];
+            }
+            if (!kOneRow && 2 * t + 1 < rows) {
+              to[kProductStride] = sum[1];
+              to[kProductStride + 8] = sum[3];
+            }
+          }
+          Load(i, cursor_of);
+          place = (i + 1) % kHeld;
+          if (++chain == end) {
+            chain = first;
+            slot += rows;
+            if (++segment < until) enter();
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  template <class CursorOf>
+  __device__ __forceinline__ void Load(int i, CursorOf&& cursor_of) {
+    if (load_chain == end) {
+      if (load_segment + 1 >= segments) return;
+      ++load_segment;
+      load_chain = first;
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) ahead[m] = cursor_of(load_segment, m);
+    }
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) ahead[m].Load(load_chain, &held[i][m]);
+    ++load_chain;
+  }
+};
+
+// The sum of a row slot's products of one matrix.
+template <int kMatrices, int kSlots>
+__device__ __forceinline__ float FewSum(const float* products, int chains, int matrix, int slot,
+                                        int tile_row) {
+  const float* from = products + (matrix * kSlots + slot) * kProductStride + tile_row;
+  TwoFloat sum;
+#pragma unroll 8
+  for (int c = 0; c < chains; ++c, from += kMatrices * kSlots * kProductStride) {
+    sum.Add(*from);
+  }
+  return sum.Rounded();
+}
+
+// The end of the segments from `begin` that fit in a round.
+template <int kSlots, class RowsOf>
+__device__ __forceinline__ int RoundEnd(int begin, int until, RowsOf&& rows_of) {
+  int end = begin;
+  for (int slots = 0; end < until && (slots += rows_of(end)) <= kSlots;) ++end;
+  return end;
+}
+// Which segment of round [begin, end) has row slot `slot`, and as which of its rows; else `end`.
+template <class RowsOf>
+__device__ __forceinline__ int SegmentOf(int begin, int end, int slot, int* row, RowsOf&& rows_of) {
+  int segment = begin;
+  while (segment < end && slot >= rows_of(segment)) slot -= rows_of(segment++);
+  *row = slot;
+  return segment;
+}
+
+// Segments [begin, begin + count) of one block's tiles of I: of one kind, tile by tile.
+// `prepare` is called before rows are read.
+template <class Chains, bool kOneRow, class Prepare, class WeightOf, class RowsOf, class SlotOf>
+__device__ __forceinline__ void FewUp(const ExpertFfnParams& p, const SplitPlan& plan, int count,
+                                      float* products, const std::byte* staged, Prepare&& prepare,
+                                      WeightOf&& weight_of, RowsOf&& rows_of, SlotOf&& slot_of) {
+  FewStream<Chains, 2, 4 / Chains::kVectors, kUpSlots<kOneRow>, kOneRow> stream;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  stream.Begin(plan, count, weight_of);
+  prepare();
+  for (int begin = 0; begin < count;) {
+    const int end = RoundEnd<kUpSlots<kOneRow>>(begin, count, rows_of);
+    stream.Use(begin, end, 0, kOneRow ? StagedScales(p.hidden) : p.hidden, products, weight_of,
+               rows_of, [&](int segment, int row, int) {
+                 return kOneRow ? staged : InputRow(p, slot_of(segment, row).row);
+               });
+    __syncthreads();
+    int row;
+    const int segment = SegmentOf(begin, end, warp, &row, rows_of);
+    if (segment < end) {
+      const float value =
+          FewSum<2, kUpSlots<kOneRow>>(products, plan.chains, lane / 16, warp, lane % 16);
+      const float up = __shfl_down_sync(0xffffffffu, value, 16);
+      if (lane < 16) {
+        const auto slot = slot_of(segment, row);
+        StoreBf16(slot.hidden + lane,
+                  GatedProduct(RoundBf16(value), RoundBf16(up), p.limit, slot.weight));
+      }
+    }
+    __syncthreads();
+    begin = end;
+  }
+}
+
+struct FewSlot {
+  int64_t row;
+  uint16_t* hidden;  // of the tile
+  float weight;
+};
+
+template <bool kOneRow>
+__global__ void __launch_bounds__(kFewThreads, kFewBlocks)
+    expert_up_few_kernel(const __grid_constant__ ExpertFfnParams p,
+                         const __grid_constant__ FfnWorkspace work,
+                         const __grid_constant__ SplitPlan plan) {
+  extern __shared__ __align__(16) float products[];
+  __shared__ FewJobs jobs;
+  const int64_t tiles = p.inter / kTileRows;
+  // Nobody writes the shared expert: what one block reads of it in all comes closer meanwhile.
+  if (threadIdx.x < 2) {
+    const Fp8Weight& w = threadIdx.x == 0 ? p.shared_w1 : p.shared_w3;
+    const int64_t vectors = tiles * kTileRows * p.hidden / 16;
+    const int64_t begin = vectors * blockIdx.x / gridDim.x * 16;
+    const int64_t end = vectors * (blockIdx.x + 1) / gridDim.x * 16;
+    if (begin < end) PrefetchBulk(w.data + begin, static_cast<uint32_t>(end - begin));
+  }
+  // Nor where the experts' weights are.
+  if (blockIdx.x + 1 == gridDim.x) {
+    for (int e = threadIdx.x; e < p.expert_count; e += kFewThreads) {
+      const auto* weights = reinterpret_cast<const std::byte*>(p.experts_table[e]);
+      PrefetchLine(weights);
+      PrefetchLine(weights + sizeof(ExpertWeights) - 1);
+    }
+  }
+  std::byte* staged =
+      reinterpret_cast<std::byte*>(products) + FewProductBytes(p.hidden, 2, kUpSlots<kOneRow>);
+  const FewWeights which = {&ExpertWeights::w1, &ExpertWeights::w3};
+  // Before rows are read: of one row, behind the first weights of the shared expert.
+  bool prepared = false;
+  const auto prepare = [&] {
+    if (prepared) return;
+    prepared = true;
+    BeginAfterPredecessors();
+    if constexpr (kOneRow) {
+      ListOneRow(p, which, &jobs);
+      StageQuantized(InputRow(p, 0), p.hidden, staged);
+      __syncthreads();
+    } else {
+      ListFewRows<kRoundRows>(p, which, &jobs);
+    }
+  };
+  if (!kOneRow) prepare();
+  // A tile of the shared expert has the bytes of two.
+  const int64_t shares = ((kOneRow ? p.experts_per_token : jobs.count) + 2) * tiles;
+  const int64_t begin = shares * blockIdx.x / gridDim.x;
+  const int64_t end = shares * (blockIdx.x + 1) / gridDim.x;
+  const int warp_lane = threadIdx.x % 32;
+  const int64_t shared_begin = min((begin + 1) / 2, tiles), shared_end = min((end + 1) / 2, tiles);
+  const int routed_begin = static_cast<int>(max(begin - 2 * tiles, int64_t{0}));
+  const int routed_end = static_cast<int>(max(end - 2 * tiles, int64_t{0}));
+  if (shared_begin < shared_end) {
+    FewUp<Fp8Chains, kOneRow>(
+        p, plan, static_cast<int>(shared_end - shared_begin), products, staged, prepare,
+        [&](int segment, int matrix) {
+          return Fp8Chains::Cursor(matrix == 0 ? p.shared_w1 : p.shared_w3, shared_begin + segment,
+                                   warp_lane);
+        },
+        [&](int) { return kOneRow ? 1 : p.rows; },
+        [&](int segment, int row) -> FewSlot {
+          const int64_t slot = int64_t{p.rows} * p.experts_per_token + row;
+          return {row, work.hidden + slot * p.inter + (shared_begin + segment) * kTileRows, 1.0f};
+        });
+  }
+  if (routed_begin < routed_end) {
+    prepare();
+    const int all = static_cast<int>(tiles), first_job = routed_begin / all;
+    const int first_tile = routed_begin - first_job * all;
+    struct JobTile {
+      int job, tile;
+    };
+    const auto of = [&](int segment) {
+      JobTile at{first_job, first_tile + segment};
+      for (; at.tile >= all; at.tile -= all) ++at.job;
+      return at;
+    };
+    FewUp<Fp4Chains, kOneRow>(
+        p, plan, routed_end - routed_begin, products, staged, [] {},
+        [&](int segment, int matrix) {
+          const JobTile at = of(segment);
+          return jobs.Cursor(at.job, matrix, p.hidden, at.tile);
+        },
+        [&](int segment) { return kOneRow ? 1 : jobs.Rows(of(segment).job); },
+        [&](int segment, int row) -> FewSlot {
+          const JobTile at = of(segment);
+          const int pair = jobs.pair[jobs.first[at.job] + row];
+          return {kOneRow ? 0 : pair / p.experts_per_token,
+                  work.hidden + pair * p.inter + at.tile * kTileRows, p.weights[pair]};
+        });
+  }
+}
+
+template <bool kOneRow>
+constexpr int64_t FewUpBytes(int64_t hidden) {
+  return FewProductBytes(hidden, 2, kUpSlots<kOneRow>) + (kOneRow ? OneRowBytes(hidden) : 0);
+}
+template <bool kOneRow>
+constexpr int64_t FewDownBytes(int64_t inter) {
+  return FewProductBytes(inter, 1, kDownSlots<kOneRow>) +
+         (kOneRow ? kDownSlots<kOneRow> * OneRowBytes(inter) : 0);
+}
+
+template <bool kOneRow>
+__global__ void __launch_bounds__(kFewThreads, kFewBlocks)
+    expert_down_few_kernel(const __grid_constant__ ExpertFfnParams p,
+                           const __grid_constant__ FfnWorkspace work,
+                           const __grid_constant__ SplitPlan plan) {
+  extern __shared__ __align__(16) float products[];
+  __shared__ FewJobs jobs;
+  __shared__ uint16_t outputs[kFewPairs + kFewRows][kTileRows];
+  std::byte* staged =
+      reinterpret_cast<std::byte*>(products) + FewProductBytes(p.inter, 1, kDownSlots<kOneRow>);
+  const int64_t staged_bytes = OneRowBytes(p.inter), quantised_bytes = QuantizedRowBytes(p.inter);
+  const int64_t scale_bytes = kOneRow ? StagedScales(p.inter) : p.inter;
+  const int64_t tile = blockIdx.x;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int pairs = p.rows * p.experts_per_token;
+
+  FewStream<Fp8Chains, 1, 1, kDownSlots<kOneRow>, kOneRow> shared;
+  const auto shared_cursor = [&](int, int) { return Fp8Chains::Cursor(p.shared_w2, tile, lane); };
+  shared.Begin(plan, 1, shared_cursor);
+  // Which rows are whose was written before the first half started.
+  const FewWeights which = {&ExpertWeights::w2, &ExpertWeights::w2};
+  if constexpr (kOneRow) {
+    ListOneRow(p, which, &jobs);
+    __syncthreads();
+  } else {
+    ListFewRows<kRoundRows>(p, which, &jobs);
+  }
+  FewStream<Fp4Chains, 1, 8 / Fp4Chains::kVectors, kDownSlots<kOneRow>, kOneRow> routed;
+  const auto routed_cursor = [&](int job, int) { return jobs.Cursor(job, 0, p.inter, tile); };
+  routed.Begin(plan, jobs.count, routed_cursor);
+  BeginAfterPredecessors();
+
+  // Segment 0 is the shared expert, 1 + j job j.
+  const auto rows_of = [&](int segment) {
+    return kOneRow ? 1 : segment == 0 ? p.rows : jobs.Rows(segment - 1);
+  };
+  const auto hidden_of = [&](int segment, int row) {
+    return segment == 0 ? pairs + row : jobs.pair[jobs.first[segment - 1] + row];
+  };
+  const int segments = jobs.count + 1;
+  for (int begin = 0; begin < segments;) {
+    const int end = RoundEnd<kDownSlots<kOneRow>>(begin, segments, rows_of);
+    if constexpr (kOneRow) {
+      // Segments are slots; a warp quantises two rows.
+      for (int slot = warp; slot < end - begin; slot += kFewThreads / 32) {
+        const uint16_t* from = work.hidden + hidden_of(begin + slot, 0) * p.inter;
+        std::byte* to = staged + slot * staged_bytes;
+#pragma unroll 4
+        for (int64_t base = 0; base < p.inter; base += 256) {
+          const int64_t column = base + lane * 8;
+          const bool active = column < p.inter;
+          float v[8] = {};
+          if (active) LoadBf16x8(from + column, v);
+          const QuantizedEight q = Quantized(v);
+          if (!active) continue;
+          StageEight(q.low, q.high, column, to);
+          if (lane % 16 == 0) to[scale_bytes + column / kQuantRun] = std::byte(q.scale);
+        }
+      }
+      __syncthreads();
+    }
+    const auto row_of = [&](int segment, int row, int slot) -> const std::byte* {
+      if constexpr (kOneRow) return staged + slot * staged_bytes;
+      return reinterpret_cast<const std::byte*>(work.quantised) +
+             hidden_of(segment, row) * quantised_bytes;
+    };
+    int slots = 0;
+    if (begin == 0) {
+      shared.Use(0, 1, 0, scale_bytes, products, shared_cursor, rows_of, row_of);
+      slots = kOneRow ? 1 : p.rows;
+    }
+    routed.Use(
+        max(begin - 1, 0), end - 1, slots, scale_bytes, products, routed_cursor,
+        [&](int job) { return rows_of(job + 1); },
+        [&](int job, int row, int slot) { return row_of(job + 1, row, slot); });
+    __syncthreads();
+    int row;
+    const int slot = warp * 2 + lane / 16;
+    const int segment = SegmentOf(begin, end, slot, &row, rows_of);
+    if (segment < end) {
+      const float value = FewSum<1, kDownSlots<kOneRow>>(products, plan.chains, 0, slot, lane % 16);
+      StoreBf16(&outputs[hidden_of(segment, row)][lane % 16], value);
+    }
+    if (end < segments) __syncthreads();
+    begin = end;
+  }
+  __syncthreads();
+  // y = shared + (routed in their order), f32, rounded.
+  const int row = threadIdx.x / kTileRows, column = threadIdx.x % kTileRows;
+  if (row >= p.rows) return;
+  float sum = 0;
+  for (int i = 0; i < p.experts_per_token; ++i) {
+    const int pair = row * p.experts_per_token + i;
+    if (jobs.expert[pair] >= 0) sum += Bf16(outputs[pair][column]);
+  }
+  StoreBf16(static_cast<uint16_t*>(p.y) + row * p.hidden + tile * kTileRows + column,
+            Bf16(outputs[pairs + row][column]) + sum);
+}
+
+}  // namespace dsv4::sm12x
