@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "kernels/registry/kernel_entry.h"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/inner_product.cuh"
+#include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4::sm12x {
@@ -133,18 +135,30 @@ __global__ void __launch_bounds__(TiledShape<Chains>::kThreads, 1)
 inline constexpr int kSplitLinearRows = 32, kSplitNarrowRows = 128;
 inline constexpr int64_t kNarrowBlocks = 96;
 
+// Knobs of the linears. Up to how many rows each weight is held while they pass, 0 for what is said
+// above; so many blocks for each multiprocessor before one takes several sets of tiles.
+enum LinearKnob { kSplitRowsKnob, kSplitBlocksKnob };
+inline constexpr const char* kLinearKnobs[] = {"split_rows", "split_blocks_per_multiprocessor"};
+inline constexpr KernelConfig kLinearConfigs[] = {{{0, 2}},  {{0, 1}},  {{0, 4}},
+                                                  {{16, 2}}, {{64, 2}}, {{128, 2}}};
+
 template <class Chains>
-void LaunchLinear(cudaStream_t stream, const LinearJob<Chains>& job) {
+void LaunchLinear(const LaunchContext& context, const LinearJob<Chains>& job,
+                  const KernelConfig& config) {
+  const cudaStream_t stream = CudaStreamOf(context);
   int64_t tiles = 0;
   for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
   using Shape = TiledShape<Chains>;
   const int64_t k = job.parts[0].w.k;
   const int64_t tile_blocks = (tiles + Shape::kWarpsM - 1) / Shape::kWarpsM;
-  const int split_rows = tile_blocks < kNarrowBlocks ? kSplitNarrowRows : kSplitLinearRows;
+  const int held_rows = tile_blocks < kNarrowBlocks ? kSplitNarrowRows : kSplitLinearRows;
+  const int split_rows =
+      config.values[kSplitRowsKnob] > 0 ? config.values[kSplitRowsKnob] : held_rows;
   if (job.rows <= split_rows && SplitFits<Chains, 1>(k)) {
     const SplitPlan plan = SplitPlanOf<Chains>(k, tiles, job.rows);
     const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
-    const int steps = SplitSteps(sets);
+    const int steps =
+        SplitSteps(sets, int64_t{config.values[kSplitBlocksKnob]} * context.multiprocessors);
     LaunchOverlapped(stream, dim3(static_cast<unsigned>((sets + steps - 1) / steps)),
                      plan.threads(), plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>,
                      job, plan, tiles, steps);

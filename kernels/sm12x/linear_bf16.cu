@@ -27,12 +27,12 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
   for (int i = 0; i < p.part_count; ++i) {
     job.parts[i] = {p.parts[i].w, p.parts[i].y, p.parts[i].round_output};
   }
-  sm12x::LaunchLinear(CudaStreamOf(context), job);
+  sm12x::LaunchLinear(context, job, ConfigOf(context, sm12x::kLinearConfigs));
 }
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearBf16 =
-    MakeSm12xEntry<LinearBf16Params, &Launch>("sm12x.linear_bf16", 1);
+constinit const KernelEntry kSm12xLinearBf16 = MakeSm12xEntry<LinearBf16Params, &Launch>(
+    "sm12x.linear_bf16", 1, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

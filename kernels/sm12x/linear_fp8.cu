@@ -38,12 +38,12 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
   job.scale_bytes = p.k;
   job.part_count = p.part_count;
   for (int i = 0; i < p.part_count; ++i) job.parts[i] = {p.parts[i].w, p.parts[i].y, true};
-  sm12x::LaunchLinear(CudaStreamOf(context), job);
+  sm12x::LaunchLinear(context, job, ConfigOf(context, sm12x::kLinearConfigs));
 }
 
 }  // namespace
 
-constinit const KernelEntry kSm12xLinearFp8 =
-    MakeSm12xEntry<LinearFp8Params, &Launch, &Supports>("sm12x.linear_fp8", 1);
+constinit const KernelEntry kSm12xLinearFp8 = MakeSm12xEntry<LinearFp8Params, &Launch, &Supports>(
+    "sm12x.linear_fp8", 1, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

@@ -34,7 +34,7 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   job.group_bytes = p.group_width * kActBytes;
   job.part_count = 1;
   job.parts[0] = {p.wo_a, context.workspace, true};
-  sm12x::LaunchLinear(stream, job);
+  sm12x::LaunchLinear(context, job, ConfigOf(context, sm12x::kLinearConfigs));
   sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
                         p.groups * p.rank, static_cast<uint8_t*>(p.y));
 }
@@ -43,6 +43,6 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
 
 constinit const KernelEntry kSm12xOutputGroups =
     MakeSm12xEntry<OutputGroupsParams, &Launch, &SupportsAll<OutputGroupsParams>, &Workspace>(
-        "sm12x.output_groups", 1);
+        "sm12x.output_groups", 1, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4
