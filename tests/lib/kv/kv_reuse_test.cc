@@ -4,6 +4,7 @@
 
 #include "tests/lib/kv/fake_forward.h"
 #include "tests/support/catch.h"
+#include "tests/support/far_device.h"
 #include "tests/support/status_test_macros.h"
 
 namespace dsv4 {
@@ -13,8 +14,11 @@ using test::FakeForward;
 using test::FakeSession;
 
 struct Fixture {
-  explicit Fixture(int64_t context = 4096, int64_t cache_tokens = 4096, int32_t sequences = 3)
-      : cache(KvCache::Create({.compress_ratios = {0, 4, 128, 0},
+  explicit Fixture(int64_t context = 4096, int64_t cache_tokens = 4096, int32_t sequences = 3,
+                   bool far = false)
+      : device(far ? std::unique_ptr<Device>(new test::FarDevice)
+                   : Device::Open({.threads = 1}).value()),
+        cache(KvCache::Create({.compress_ratios = {0, 4, 128, 0},
                                .mtp_layers = 1,
                                .row_format = RowFormat::kPacked,
                                .streams_bytes = 64,
@@ -30,7 +34,7 @@ struct Fixture {
     return {KvSequence::Open(cache.get(), salt).value(), &forward};
   }
 
-  std::unique_ptr<Device> device = Device::Open({.threads = 1}).value();
+  std::unique_ptr<Device> device;
   std::unique_ptr<KvCache> cache;
   FakeForward forward;
 };
@@ -275,9 +279,10 @@ TEST_CASE("a sequence that fills the cache can still go back into its last block
 }
 
 TEST_CASE("an image is refused before anything changes, or is the sequence again") {
-  Fixture f;
+  const bool far = GENERATE(false, true);
+  Fixture f(4096, 4096, 3, far);
   const int64_t length = GENERATE(0, 1, 3, 127, 128, 129, 300, 512);
-  CAPTURE(length);
+  CAPTURE(far, length);
   FakeSession session = f.Open();
   ExtendTo(session, Tokens(length, 1));
   std::vector<std::byte> image(static_cast<size_t>(session.kv.ImageBytes()));

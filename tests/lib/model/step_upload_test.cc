@@ -4,39 +4,14 @@
 
 #include <vector>
 
-#include "lib/device/cpu_device.h"
 #include "tests/support/catch.h"
+#include "tests/support/far_device.h"
 #include "tests/support/status_test_macros.h"
 
 namespace dsv4 {
 namespace {
 
-class FarDevice final : public Device {
- public:
-  std::string name() const override { return "far"; }
-  Stream& stream() override { return cpu_.stream(); }
-  int threads() const override { return 1; }
-  absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override {
-    return cpu_.Allocate(bytes, purpose);
-  }
-  absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) override {
-    return cpu_.Allocate(bytes, purpose);
-  }
-  bool host_memory() const override { return false; }
-  absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override {
-    return cpu_.Copy(to, from, bytes);
-  }
-  absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override {
-    return cpu_.Copy(to, from, bytes);
-  }
-  absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override {
-    return cpu_.Copy(to, from, bytes);
-  }
-  absl::Status Finish() override { return absl::OkStatus(); }
-
- private:
-  CpuDevice cpu_{1};
-};
+using test::FarDevice;
 
 TEST_CASE("a step reaches the device whole, padded, and at the same places every time") {
   FarDevice device;
