@@ -63,9 +63,12 @@ __device__ void Sinkhorn(const float (&k)[16], int iterations, float eps, float 
   }
 }
 
+// Column normalisations in double: what the factors' f32 leaves of an error, these nearly undo.
+constexpr int kDoubleIterations = 3;
+
 // One warp. Lanes 0 to 3: post; lanes 16 to 31: an element of comb each, its softmax, and after one
-// lane has found the factors of all column normalisations but the last, this last one with the row
-// normalisation before it. In double, since an error of theirs scales a whole row.
+// lane has found the factors of the first column normalisations, the last ones with the row
+// normalisations before them. In double, since an error of theirs scales a whole row.
 __device__ void PostAndComb(const HcPreParams& p, int64_t row, const float* m) {
   __shared__ float softmax[16], factors[8];
   const int lane = threadIdx.x % 32, i = lane - 16, o = lane < 4 ? 4 + lane : 8 + max(i, 0);
@@ -92,18 +95,21 @@ __device__ void PostAndComb(const HcPreParams& p, int64_t row, const float* m) {
   weight = weight / row_sum(weight) + p.hc_eps;  // lanes 0 to 15 have nothing to say
   if (i >= 0) softmax[i] = static_cast<float>(weight);
   __syncwarp();
+  const int by_factors = max(p.sinkhorn_iters - kDoubleIterations, 0);
   if (lane == 0) {
     float k[16], u[4], v[4];
 #pragma unroll
     for (int j = 0; j < 16; ++j) k[j] = softmax[j];
-    Sinkhorn(k, p.sinkhorn_iters - 1, p.hc_eps, u, v);
+    Sinkhorn(k, by_factors, p.hc_eps, u, v);
 #pragma unroll
     for (int j = 0; j < 4; ++j) factors[j] = u[j], factors[4 + j] = v[j];
   }
   __syncwarp();
   if (i >= 0) weight *= static_cast<double>(factors[i / 4]) * factors[4 + i % 4];
-  if (p.sinkhorn_iters > 1) weight /= row_sum(weight) + p.hc_eps;
-  weight /= column_sum(weight) + p.hc_eps;
+  for (int iteration = by_factors; iteration < p.sinkhorn_iters; ++iteration) {
+    if (iteration > 0) weight /= row_sum(weight) + p.hc_eps;
+    weight /= column_sum(weight) + p.hc_eps;
+  }
   if (i >= 0) p.comb[row * 16 + i] = static_cast<float>(weight);
 }
 
