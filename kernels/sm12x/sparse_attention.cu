@@ -79,8 +79,6 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int first_head = static_cast<int>(blockIdx.y) * kHeadTile;
   int chunk = static_cast<int>(blockIdx.x);
   const VisibleRows visible(args, t);
-  // The first blocks wait, so that the grid does not end before its predecessors.
-  if (chunk > 0 && chunk >= visible.chunks()) return;
   FetchedSlice<kPacked, kChunk, false> fetched;
   unsigned mask = 0;  // of the rows fetched
   // The block of 64 selected groups, loaded before it is known which are selected.
