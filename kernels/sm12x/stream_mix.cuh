@@ -202,28 +202,57 @@ __device__ __forceinline__ float MixingNumber(TwoFloat sum, TwoFloat squares, in
   return Product(sum, InverseRms(squares, width, eps)).Rounded();
 }
 
+// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a TwoFloat. Plain
+// f32 decides it unless its noise, kCount + 2 roundings of at most 2^-24 of the products' sizes,
+// reaches over a rounding boundary.
+template <int kCount>
+__device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
+                                                 const float (&x)[kCount][2]) {
+  static_assert(kCount <= 5);
+  float low[2], high[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    float sum = __fmaf_rn(weight[0], x[0][c], 0.0f), size = fabsf(sum);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) {
+      sum = __fmaf_rn(weight[i], x[i][c], sum);
+      size = __fmaf_rn(fabsf(weight[i]), fabsf(x[i][c]), size);
+    }
+    low[c] = __fmaf_rn(size, -0x1p-21f, sum);
+    high[c] = __fmaf_rn(size, 0x1p-21f, sum);
+  }
+  const uint32_t sums = PackBf16(low[0], low[1]);
+  if (sums == PackBf16(high[0], high[1])) [[likely]]
+    return sums;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    TwoFloat sum = ExactProduct(weight[0], x[0][c]);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) sum.AddProduct(weight[i], x[i][c]);
+    low[c] = sum.Rounded();
+  }
+  return PackBf16(low[0], low[1]);
+}
+
 // x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads; x may be a stream.
 __device__ __forceinline__ void SumStreams(const uint16_t* streams, const float* pre, int64_t dim,
                                            uint16_t* x) {
+  float weight[kStreamCount];
+#pragma unroll
+  for (int h = 0; h < kStreamCount; ++h) weight[h] = pre[h];
   for (int64_t column = threadIdx.x * 8; column < dim; column += kNormThreads * 8) {
-    TwoFloat sum[8];
+    float v[kStreamCount][8];
 #pragma unroll
-    for (int h = 0; h < kStreamCount; ++h) {
-      float v[8];
-      LoadBf16x8(streams + h * dim + column, v);
+    for (int h = 0; h < kStreamCount; ++h) LoadBf16x8(streams + h * dim + column, v[h]);
+    uint32_t out[4];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (h == 0) {
-          sum[i] = ExactProduct(pre[h], v[i]);
-        } else {
-          sum[i].AddProduct(pre[h], v[i]);
-        }
-      }
+    for (int i = 0; i < 4; ++i) {
+      float pair[kStreamCount][2];
+#pragma unroll
+      for (int h = 0; h < kStreamCount; ++h) pair[h][0] = v[h][2 * i], pair[h][1] = v[h][2 * i + 1];
+      out[i] = WeightedSums(weight, pair);
     }
-    float out[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) out[i] = sum[i].Rounded();
-    StoreBf16x8(out, x + column);
+    *reinterpret_cast<uint4*>(x + column) = make_uint4(out[0], out[1], out[2], out[3]);
   }
 }
 
