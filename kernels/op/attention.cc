@@ -182,7 +182,7 @@ CallDims DimsOf(const SparseAttentionParams& p) {
   return {{"rows", step.rows},
           {"ratio", p.ratio},
           {"context", step.max_position},
-          {"selected", p.topk}};
+          {"selected", p.ratio == kCsaRatio ? p.topk : 0}};
 }
 
 }  // namespace dsv4

@@ -124,7 +124,7 @@ Cost CostOf(const CompressKvParams& params);
 Cost CostOf(const IndexQueryParams& params);
 Cost CostOf(const IndexScoreTopkParams& params);
 Cost CostOf(const SparseAttentionParams& params);
-// `context`: the step's bound of positions. `selected`: topk.
+// `context`: the step's bound of positions. `selected`: topk, 0 where none are chosen.
 CallDims DimsOf(const IndexScoreTopkParams& params);   // rows, context
 CallDims DimsOf(const SparseAttentionParams& params);  // rows, ratio, context, selected
 

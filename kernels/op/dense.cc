@@ -123,4 +123,8 @@ Cost CostOf(const OutputGroupsParams& p) {
       .flops = 2 * int64_t{p.rows} * p.wo_a.n * p.wo_a.k};
 }
 
+CallDims DimsOf(const OutputGroupsParams& p) {
+  return {{"rows", p.rows}, {"n", p.groups * p.rank}, {"k", p.group_width}};
+}
+
 }  // namespace dsv4

@@ -101,7 +101,8 @@ Cost CostOf(const RmsNormParams& params);
 Cost CostOf(const LinearFp8Params& params);
 Cost CostOf(const LinearBf16Params& params);
 Cost CostOf(const OutputGroupsParams& params);
-CallDims DimsOf(const LinearFp8Params& params);   // rows, n of all parts, k
-CallDims DimsOf(const LinearBf16Params& params);  // the same
+CallDims DimsOf(const LinearFp8Params& params);     // rows, n of all parts, k
+CallDims DimsOf(const LinearBf16Params& params);    // the same
+CallDims DimsOf(const OutputGroupsParams& params);  // rows, n of all groups, k of one
 
 }  // namespace dsv4
