@@ -4,6 +4,7 @@
 // of the cache and 2048 H of a query; 4 x 512 flops a head and row, of which q . row is done twice
 // and P . V four times. Latency at one query; at many, instructions (a third of them add sums in
 // pairs of f32), then tensor cores.
+//
 // Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
 // of 32, which warps widen to bf16 in shared memory (exact). A warp makes the scores of 8 rows from
 // half of the elements, then P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima
@@ -12,13 +13,20 @@
 // adds them in order. 48 KB: rows 32, then queries or scores and P 16. Many: a block of 16 warps,
 // two tiles of heads, goes through all chunks of a query, with the same additions in the same
 // order, and so the same bits. Rows of the next chunk are on their way while this one is summed. 92
-// KB: rows 32, queries 32, scores or codes 18, P 8. Accuracy: outputs to about 2^-30 of their
-// head's rms, so that bf16 rounds a few in a million apart from exact sums. Tensor cores cut sums
-// off below 2^-24 of the largest: hence factors of so few bits that most sums are exact, apart from
-// small rests; scores, exponentials and sums are pairs. Edge cases: -1 in the selection is a row of
-// weight 0; heads beyond H are computed from zeros and dropped; padding rows are skipped. Credit:
-// slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and b12x's
-// kernels for SM120.
+// KB: rows 32, queries 32, scores or codes 18, P 8.
+//
+// Accuracy: outputs to about 2^-30 of their head's rms, so that bf16 rounds a few in a million
+// apart from exact sums. Tensor cores cut sums off below 2^-24 of the largest: hence factors of so
+// few bits that most sums are exact, apart from small rests; scores, exponentials and sums are
+// pairs. Edge cases: -1 in the selection is a row of weight 0; heads beyond H are computed from
+// zeros and dropped; padding rows are skipped.
+//
+// Measured on an H200 by the portable twins, 2026-11-21, H = 64: one row at 2K of context 7.3 us at
+// ratio 0, 8.7 at 4, 8.2 at 128, and 13 at 128 and 128K; 4,096 rows of a prefill at ratio 4 6.6 ms,
+// 41 TFLOP/s of the 4 x 512 flops above.
+//
+// Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
+// b12x's kernels for SM120.
 #include <algorithm>
 #include <cmath>
 
