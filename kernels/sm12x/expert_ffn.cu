@@ -12,10 +12,12 @@
 //   quantised where they are read or by a kernel of their own; outputs of experts go through memory
 //   as the bf16 numbers that they are rounded to, and are summed last.
 // Measured (H200 by the twin, 2026-11-21, weights beyond L2): one row 43 us for 105 MB (58 % of the
-//   bandwidth of a copy), 8 rows 248 us (59 %), 64 rows 1.14 ms (56 %), 4096 rows 14.6 ms (99
-//   TFLOP/s). What bounds it there is neither memory nor the tensor cores, but issue: widening e2m1
-//   to f16 takes 9 instructions for eight codes, and a chain about 130 a kilobyte of weights. With
-//   block-scaled MMA a step takes three for eight codes, one MMA for two and no scaling.
+//   bandwidth of a copy), 8 rows 246 us (59 %), 64 rows 1.14 ms (56 %), 4096 rows 14.6 ms (99
+//   TFLOP/s). One row is bound by the starts and ends of two kernels, between which weights stream
+//   at about 80 % of the bandwidth; more rows by instructions (54 % of the issue slots at 8) and
+//   waits for weights (28 % of the warps' time): widening e2m1 to f16 takes 9 instructions for
+//   eight codes, a kilobyte of weights about 130 a warp in all. With block-scaled MMA it is three
+//   for eight codes, one MMA for two and no scaling.
 // Edge cases: experts without rows are not read; a row may name an expert twice.
 #include "kernels/sm12x/expert_few_rows.cuh"
 
@@ -34,6 +36,14 @@ using namespace sm12x;
 constexpr int kSmallRows = 16;  // of an expert whose weights stream past its rows
 
 constexpr int64_t kMaxExperts = 8192;
+
+// Blocks for which the tiles of few rows are shared out.
+enum Knob { kBlocksKnob };
+constexpr const char* kKnobs[] = {"split_blocks_per_multiprocessor"};
+constexpr KernelConfig kConfigs[] = {{{2}}, {{1}}, {{4}}};
+int64_t SplitBlocks(const LaunchContext& context) {
+  return int64_t{ConfigOf(context, kConfigs).values[kBlocksKnob]} * context.multiprocessors;
+}
 
 int32_t SmallRows(const ExpertFfnParams& p);
 
@@ -106,7 +116,7 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
   }
   const cudaStream_t stream = CudaStreamOf(context);
   const int64_t shares = (int64_t{p.rows} * p.experts_per_token + 2) * (p.inter / kTileRows);
-  const int64_t blocks = std::min<int64_t>(shares, kFewBlocks * context.multiprocessors);
+  const int64_t blocks = std::min(shares, SplitBlocks(context));
   LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), kFewThreads, up_bytes,
                    expert_up_few_kernel<kOneRow>, p, work, FewPlanOf(p.hidden));
   if (!kOneRow) {
@@ -118,18 +128,18 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
   return true;
 }
 
-void LaunchSplit(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
+void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work,
                  int64_t jobs, bool with_shared) {
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
   const int64_t all_jobs = jobs + (with_shared ? 1 : 0);
   const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes,
                           auto* kernel) {
     const int64_t sets = CeilDiv<int64_t>(width / kTileRows, split.tiles());
-    const int steps = SplitSteps(sets * all_jobs);
+    const int steps = SplitSteps(sets * all_jobs, SplitBlocks(context));
     const dim3 blocks(Ceil(sets, with_shared ? SharedSteps(steps) : steps),
                       static_cast<unsigned>(all_jobs));
-    LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
-                     with_shared);
+    LaunchOverlapped(CudaStreamOf(context), blocks, kSplitThreads, shared_bytes, kernel, p, work,
+                     split, steps, with_shared);
   };
   launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), expert_up_split_kernel);
   launch(down, p.hidden, DownSharedBytes(down, p.inter), expert_down_split_kernel);
@@ -174,7 +184,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   if (shared_groups > 0) LaunchTiledUp<true>(stream, p, work, shared_groups);
   if (plan.large_groups > 0) LaunchTiledUp<false>(stream, p, work, plan.large_groups);
   if (split) {
-    LaunchSplit(stream, p, work, plan.small_groups, !shared_apart);
+    LaunchSplit(context, p, work, plan.small_groups, !shared_apart);
   }
   if (shared_groups > 0 || plan.large_groups > 0) {
     LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);
@@ -188,6 +198,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xExpertFfn =
-    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>("sm12x.expert_ffn", 1);
+    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>("sm12x.expert_ffn", 1,
+                                                                    {kKnobs, kConfigs});
 
 }  // namespace dsv4

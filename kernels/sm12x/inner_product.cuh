@@ -228,10 +228,9 @@ constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles, int64_t rows) {
   return plan;
 }
 
-// How many of `sets` sets of tiles a block takes one after the other: several, where that leaves as
-// many blocks as run at a time on most devices.
-inline constexpr int64_t kSplitBlocks = 264;
-constexpr int SplitSteps(int64_t sets, int64_t blocks = kSplitBlocks) {
+// How many of `sets` sets of tiles a block takes one after the other: several, where that leaves
+// `blocks` of them.
+constexpr int SplitSteps(int64_t sets, int64_t blocks) {
   const int64_t steps = (sets + blocks - 1) / blocks;
   return static_cast<int>(steps < 1 ? 1 : steps > 8 ? 8 : steps);
 }

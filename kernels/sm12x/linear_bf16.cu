@@ -6,9 +6,9 @@
 //   rows.
 // Plan: inner_product.cuh's, as linear_fp8.
 // Measured (H200, 2026-11-21, weights beyond L2): lm_head 243 us at one row (103 % of the bandwidth
-//   of a copy); compressors 4.9 and 6.3 us at one row, 24 and 26 us at 64; 4096 rows 67 TFLOP/s. Many
-//   rows are bound by MMAs: factors are split in upper and lower bits, three for each (arch/mma.cuh),
-//   on SM12x as well.
+//   of a copy); compressors 4.9 and 6.3 us at one row, 24 and 26 us at 64; 4096 rows 67 TFLOP/s.
+//   Many rows are bound by MMAs: factors are split in upper and lower bits, three for each
+//   (arch/mma.cuh), on SM12x as well.
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"

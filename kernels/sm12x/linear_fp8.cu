@@ -3,16 +3,17 @@
 //   three weights in one launch.
 // Contract: kernels/op/dense.h; x are quantised rows, weights packed (packed_layout.h); k at most
 //   16384.
-// Roofline: n k (1 + 1 / 16384) bytes of weights a call and 2 n k flops a row: bound by memory up to
-//   about a hundred rows.
-// Plan: inner_product.cuh's: up to 32 rows (128 for narrow weights, which have too few tiles to keep
-//   all multiprocessors busy) the warps of a block share a tile of 16 weight rows along K, 32 KB of
-//   weights a block under way at any time; beyond, 64 x 128 outputs a block.
-// Measured (H200 by the twin, 2026-11-21, weights beyond L2): 32768 x 1024: one row 10.8 us (74 % of
-//   the bandwidth of a copy), 8 rows 12.2 us, 64 rows 48 us; 4096 x 8192: 11.5, 11.7 and 53 us; 1536
-//   x 4096: 3.8, 4.1 and 14 us; 4096 rows 117-133 TFLOP/s. Many rows are bound by the twin's issue:
-//   each step of a tile and eight rows is two MMAs, but two conversions of activations for each, and
-//   each chain 28 additions of its TwoFloats; block-scaled MMA needs no conversions and no scaling.
+// Roofline: n k (1 + 1 / 16384) bytes of weights a call and 2 n k flops a row: bound by memory up
+//   to about a hundred rows.
+// Plan: inner_product.cuh's: up to 32 rows (128 for narrow weights, which have too few tiles to
+//   keep all multiprocessors busy) the warps of a block share a tile of 16 weight rows along K,
+//   32 KB of weights a block under way at any time; beyond, 64 x 128 outputs a block.
+// Measured (H200 by the twin, 2026-11-21, weights beyond L2): 32768 x 1024: one row 10.8 us (74 %
+//   of the bandwidth of a copy), 8 rows 12.2 us, 64 rows 48 us; 4096 x 8192: 11.5, 11.7 and 53 us;
+//   1536 x 4096: 3.8, 4.1 and 14 us; 4096 rows 117-133 TFLOP/s. Many rows are bound by the twin's
+//   issue: each step of a tile and eight rows is two MMAs, but two conversions of activations for
+//   each, and each chain 28 additions of its TwoFloats; block-scaled MMA needs no conversions and
+//   no scaling.
 // Edge cases: n need not be a multiple of 16 (packed weights are padded with zeros); rows past the
 //   last repeat it and are not stored.
 #include "kernels/op/dense.h"

@@ -295,7 +295,7 @@ TEST_CASE("sm12x expert_ffn clamps, and takes an expert twice or none") {
   CheckFfn(layer, 2, 0.25f, 9, false, {1, 8});
   const QuantizedRows x(67, 64, 256);
   const ExpertFfnParams p = layer.Params(2, 10.0f);
-  for (const int32_t rows : {1, 12, 64}) {
+  for (const int32_t rows : {1, 8, 12, 64}) {
     INFO(rows << " rows");
     const Gate twice{std::vector<int32_t>(128, 3), std::vector<float>(128, 0.5f)};
     Gate once{std::vector<int32_t>(128, 3), std::vector<float>(128, 0.5f)};
