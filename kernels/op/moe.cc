@@ -59,4 +59,8 @@ Cost CostOf(const ExpertFfnParams& p) {
           .flops = 2 * rows * weights * (p.experts_per_token + 1)};
 }
 
+CallDims DimsOf(const ExpertFfnParams& p) {
+  return {{"rows", p.rows}, {"n", p.inter}, {"k", p.hidden}};
+}
+
 }  // namespace dsv4

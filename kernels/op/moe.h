@@ -55,5 +55,6 @@ Cost CostOf(const MoeGateParams& params);
 // Counts each expert's weights once, of as many experts as T rows choose on average when they
 // choose alike: E (1 - (1 - K / E)^T). What they did choose may lie where the host cannot read.
 Cost CostOf(const ExpertFfnParams& params);
+CallDims DimsOf(const ExpertFfnParams& params);  // rows, n of an expert (its width), k: hidden
 
 }  // namespace dsv4
