@@ -251,8 +251,10 @@ void Sampler::ShapeCandidates(float best_logit, std::optional<double> mass,
   // The most likely one has weight 1; those without any cannot be drawn.
   double own_mass = 0;
   size_t kept = 0;
-  for (Candidate candidate : *candidates) {
+  for (Candidate& candidate : *candidates) {  // a loop of its own is vectorised
     candidate.weight = TokenWeight((candidate.weight - best_logit) / params_.temperature);
+  }
+  for (const Candidate candidate : *candidates) {
     own_mass += candidate.weight;
     (*candidates)[kept] = candidate;
     kept += candidate.weight > 0;  // a branch here would be a coin's toss
