@@ -124,6 +124,12 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   return checkpoint;
 }
 
+bool Checkpoint::LiesIn(const std::string& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(absl::StrCat(folder, "/", kSingleFile), ignored) ||
+         std::filesystem::exists(absl::StrCat(folder, "/", kIndexFile), ignored);
+}
+
 std::unique_ptr<Checkpoint> Checkpoint::FromMemory(std::vector<TensorEntry> tensors,
                                                    std::vector<std::vector<uint8_t>> memory) {
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);

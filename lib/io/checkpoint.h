@@ -26,6 +26,9 @@ class Checkpoint {
   // it).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& folder);
 
+  // Whether `folder` holds model.safetensors or an index of shards.
+  static bool LiesIn(const std::string& folder);
+
   // Tensors that no file holds, whose data `memory` owns: for measurements of models that are not
   // at hand. Views may overlap.
   static std::unique_ptr<Checkpoint> FromMemory(std::vector<TensorEntry> tensors,

@@ -131,6 +131,11 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
   if (!config.ok()) return FaultOfFile(config.status());
   config_ = *std::move(config);
+  // Random weights must not be taken for those that are there.
+  if (config_.synthetic_layers > 0 && Checkpoint::LiesIn(folder)) {
+    return Corrupt(config_path, ": dsv4_synthetic_layers is for folders without weights; ", folder,
+                   " has some");
+  }
   if (options.synthetic_layers > config_.num_hidden_layers) {
     return InvalidArgument(options.synthetic_layers, " synthetic layers; ", config_path, " has ",
                            config_.num_hidden_layers);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/runtime/engine.h"
 
+#include <stdlib.h>
+
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/support/bundled_model.h"
 
@@ -101,6 +105,26 @@ TEST_CASE("each numerics has its formats of cache rows; others are refused by na
 TEST_CASE("a folder that is not a model is refused by the file that is missing") {
   REQUIRE_FAILS(Engine::Open("/nonexistent", {}), absl::StatusCode::kNotFound,
                 "/nonexistent/config.json");
+}
+
+TEST_CASE("random weights do not take the place of those in a folder") {
+  namespace fs = std::filesystem;
+  char folder[] = "/tmp/dsv4-engine-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  const fs::path path(folder);
+  std::ostringstream config;
+  config << std::ifstream(std::string(kBundledModel) + "/config.json").rdbuf();
+  std::string text = config.str();
+  text.insert(text.find('{') + 1, "\"dsv4_synthetic_layers\": 1, ");
+  std::ofstream(path / "config.json") << text;
+  const EngineOptions options{.context_tokens = 512};
+  const auto random = Engine::Open(folder, options);
+  std::ofstream(path / "model.safetensors.index.json") << "{}";
+  const auto refused = Engine::Open(folder, options);
+  fs::remove_all(path);
+  REQUIRE_OK(random);
+  REQUIRE_FAILS(refused, absl::StatusCode::kDataLoss,
+                "config.json: dsv4_synthetic_layers is for folders without weights");
 }
 
 TEST_CASE("loading reports its bytes and can be cancelled") {
