@@ -31,7 +31,7 @@ struct CandidateRule {
 
 struct CandidateQuery {
   CandidateRule rule;
-  int32_t row = 0;  // of the logits
+  int32_t row = 0;  // of the logits; below 0: nothing is asked, and the list is left alone
   const uint32_t* allowed =
       nullptr;  // [vocab / 32 rounded up] token t is bit t % 32 of word t / 32
 };
@@ -72,7 +72,6 @@ struct TokenCandidatesParams {
   const CandidateQuery* queries = nullptr;  // [rows]
   const float* logits = nullptr;            // [rows of the head, vocab]
   CandidateList* lists = nullptr;  // [rows]; may be memory of the host that the device writes
-  bool largest_only = false;       // every rule is kLargest
 };
 
 absl::Status Validate(const TokenCandidatesParams& params);

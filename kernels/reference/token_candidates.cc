@@ -28,6 +28,7 @@ int32_t LastBin(const uint64_t* bins, double unit, double wanted) {
 }
 
 void Answer(const TokenCandidatesParams& params, const CandidateQuery& query, CandidateList* list) {
+  if (query.row < 0) return;
   const CandidateRule& rule = query.rule;
   TokenLogit best{-1, 0};
   ForEachToken(params, query, [&](int32_t token, float logit) {

@@ -3,15 +3,15 @@
 // Contract: kernels/op/token_candidates.h.
 // Roofline: 4 vocab bytes a query from L2, where the head left them: launches and latency.
 // Plan: kBlocks blocks a query, each with a part of the vocabulary in token order, in three
-// kernels: the largest logit; the mass of each part, and of each bin where a rule asks for the most
-// likely ones; the list. Sums are of integers, so that no order shows in them. A batch of kLargest
-// alone goes without the second. Edge cases: rows without a finite logit, or with more candidates
-// than a list takes; any vocab.
-#include <cuda_runtime.h>
-
+// kernels: the largest logit of each part; the mass of each part, and of each bin where a rule asks
+// for the most likely ones; the list. Sums are of integers, so that no order shows in them. Queries
+// are read while the head still runs: no kernel writes them.
+// Edge cases: queries that ask nothing; rows without a finite logit, or with more candidates than a
+// list takes; any vocab.
 #include "kernels/op/token_candidates.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 #include "lib/base/checked_math.h"
 
 namespace dsv4 {
@@ -20,11 +20,11 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocks = 32;  // of a query
 
-// Of a query, while it is answered; begins as zeros.
+// Of a query, while it is answered.
 struct Scratch {
-  uint64_t best;  // KeyOf of the largest logit; 0: no logit is finite
+  uint64_t best[kBlocks];  // of the parts: KeyOf of the largest logit; 0: none is finite
+  uint64_t mass[kBlocks];  // of the parts, in units
   uint32_t count, finished;
-  uint64_t mass[kBlocks];         // of the parts, in units
   uint64_t bins[kCandidateBins];  // tokens of kMostLikely, or units
 };
 
@@ -68,19 +68,44 @@ __device__ uint64_t WarpSum(uint64_t value) {
   return value;
 }
 
+__device__ uint64_t WarpMax(uint64_t value) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    value = max(value, __shfl_xor_sync(~0u, value, lanes));
+  }
+  return value;
+}
+
+// Of all parts, and the mass of those before part `end`; in every thread.
+static_assert(kBlocks == 32, "a lane for each part");
+__device__ uint64_t BestKey(const Scratch& scratch) {
+  return WarpMax(scratch.best[threadIdx.x % 32]);
+}
+__device__ uint64_t MassBefore(const Scratch& scratch, unsigned end) {
+  return WarpSum(threadIdx.x % 32 < end ? scratch.mass[threadIdx.x % 32] : 0);
+}
+
 __global__ void __launch_bounds__(kThreads)
     token_candidates_largest_kernel(const __grid_constant__ TokenCandidatesParams p, Scratch* all) {
+  constexpr int kBinsOfBlock = kCandidateBins / kBlocks;
+  __shared__ uint64_t warp_best[kThreads / 32];
   const Part part(p);
+  sm12x::BeginAfterPredecessors();
+  if (part.query.row < 0) return;
+  Scratch& scratch = all[blockIdx.y];
+  if (threadIdx.x < kBinsOfBlock) scratch.bins[blockIdx.x * kBinsOfBlock + threadIdx.x] = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) scratch.count = scratch.finished = 0;
   uint64_t best = 0;
   for (int32_t token = part.begin + static_cast<int32_t>(threadIdx.x); token < part.end;
        token += kThreads) {
     float logit;
     if (part.Read(token, &logit)) best = max(best, KeyOf(logit, token));
   }
-  for (int lanes = 16; lanes > 0; lanes /= 2) best = max(best, __shfl_xor_sync(~0u, best, lanes));
-  if (threadIdx.x % 32 == 0 && best != 0) {
-    atomicMax(reinterpret_cast<unsigned long long*>(&all[blockIdx.y].best), best);
-  }
+  best = WarpMax(best);
+  if (threadIdx.x % 32 == 0) warp_best[threadIdx.x / 32] = best;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < kThreads / 32; ++warp) best = max(best, warp_best[warp]);
+  scratch.best[blockIdx.x] = best;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -88,10 +113,15 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ unsigned long long bins[kCandidateBins];
   __shared__ uint64_t warp_mass[kThreads / 32];
   const Part part(p);
+  sm12x::BeginAfterPredecessors();
+  if (part.query.row < 0) return;
   Scratch& scratch = all[blockIdx.y];
   const CandidateRule::Kind kind = part.query.rule.kind;
-  if (kind == CandidateRule::kLargest || kind == CandidateRule::kLeastWeight) return;
-  const float best = LogitOf(scratch.best);
+  if (kind == CandidateRule::kLargest || kind == CandidateRule::kLeastWeight) {
+    if (threadIdx.x == 0) scratch.mass[blockIdx.x] = 0;
+    return;
+  }
+  const float best = LogitOf(BestKey(scratch));
   for (int bin = threadIdx.x; bin < kCandidateBins; bin += kThreads) bins[bin] = 0;
   __syncthreads();
   uint64_t mass = 0;
@@ -172,12 +202,9 @@ __device__ int32_t LastBin(const CandidateRule& rule, const Scratch& scratch, ui
 
 // The token of this part at which the mass in token order passes what is wanted, if it is here:
 // every thread sums up tokens that follow each other.
-__device__ void Draw(const Part& part, const Scratch& scratch, float best, CandidateList* list) {
-  uint64_t mass = 0, parts_before = 0;
-  for (int i = 0; i < kBlocks; ++i) {
-    if (i == static_cast<int>(blockIdx.x)) parts_before = mass;
-    mass += scratch.mass[i];
-  }
+__device__ void Draw(const Part& part, const Scratch& scratch, float best, uint64_t mass,
+                     CandidateList* list) {
+  const uint64_t parts_before = MassBefore(scratch, blockIdx.x);
   const double wanted = part.query.rule.uniform * MassOfUnits(mass);
   const auto passes = [&](uint64_t units) { return MassOfUnits(units) > wanted; };
   if (passes(parts_before) || !passes(parts_before + scratch.mass[blockIdx.x])) return;
@@ -205,15 +232,16 @@ __global__ void __launch_bounds__(kThreads)
     token_candidates_list_kernel(const __grid_constant__ TokenCandidatesParams p, Scratch* all) {
   const Part part(p);
   const CandidateRule& rule = part.query.rule;
+  sm12x::BeginAfterPredecessors();
+  if (part.query.row < 0) return;
   Scratch& scratch = all[blockIdx.y];
   CandidateList* const list = &p.lists[blockIdx.y];
-  const uint64_t key = scratch.best;
+  const uint64_t key = BestKey(scratch);
   const float best = LogitOf(key);
   const bool single = rule.kind == CandidateRule::kLargest || rule.kind == CandidateRule::kDraw;
-  uint64_t mass = 0;
-  for (int i = 0; i < kBlocks; ++i) mass += scratch.mass[i];
+  const uint64_t mass = MassBefore(scratch, kBlocks);
   if (key != 0 && rule.kind == CandidateRule::kDraw) {
-    Draw(part, scratch, best, list);
+    Draw(part, scratch, best, mass, list);
   } else if (key != 0 && !single) {
     const int32_t last =
         rule.kind == CandidateRule::kLeastWeight ? 0 : LastBin(rule, scratch, mass);
@@ -260,14 +288,13 @@ void LaunchTokenCandidates(const LaunchContext& context, const TokenCandidatesPa
   if (params.rows == 0) return;
   const cudaStream_t stream = CudaStreamOf(context);
   auto* const scratch = reinterpret_cast<Scratch*>(context.workspace);
-  (void)cudaMemsetAsync(scratch, 0, static_cast<size_t>(TokenCandidatesWorkspace(params, 1)),
-                        stream);
   const dim3 grid(kBlocks, static_cast<unsigned>(params.rows));
-  token_candidates_largest_kernel<<<grid, kThreads, 0, stream>>>(params, scratch);
-  if (!params.largest_only) {
-    token_candidates_mass_kernel<<<grid, kThreads, 0, stream>>>(params, scratch);
-  }
-  token_candidates_list_kernel<<<grid, kThreads, 0, stream>>>(params, scratch);
+  const auto launch = [&](auto* kernel) {
+    sm12x::LaunchOverlapped(stream, grid, kThreads, 0, kernel, params, scratch);
+  };
+  launch(&token_candidates_largest_kernel);
+  launch(&token_candidates_mass_kernel);
+  launch(&token_candidates_list_kernel);
 }
 
 absl::Status SupportsTokenCandidates(const TokenCandidatesParams& params) {

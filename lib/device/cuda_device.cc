@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
@@ -21,15 +22,9 @@ constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
 }  // namespace
 
-// Counts how long graphs run, once it is asked to.
+// Counts how long graphs run, between Start and Stop.
 class GraphClock {
  public:
-  ~GraphClock() {
-    if (begin_ == nullptr) return;
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-
   // A failure stays CUDA's last error, which Finish reads.
   void Launch(cudaGraphExec_t graph, cudaStream_t stream) {
     if (begin_ == nullptr) {
@@ -43,12 +38,16 @@ class GraphClock {
     running_ = true;
   }
 
-  double Seconds() {
-    if (begin_ == nullptr) {
-      cudaEventCreate(&begin_);
-      cudaEventCreate(&end_);
-    }
+  void Start() {
+    seconds_ = 0;
+    cudaEventCreate(&begin_);
+    cudaEventCreate(&end_);
+  }
+
+  double Stop() {
     Collect();
+    cudaEventDestroy(std::exchange(begin_, nullptr));
+    cudaEventDestroy(std::exchange(end_, nullptr));
     return seconds_;
   }
 
@@ -212,9 +211,11 @@ double CudaDevice::SecondsOf(absl::FunctionRef<void()> enqueue) {
   return milliseconds * 1e-3;
 }
 
-double CudaDevice::GraphSeconds() {
+double CudaDevice::GraphSecondsOf(absl::FunctionRef<void()> run) {
   const DeviceScope scope(this);
-  return graph_clock_->Seconds();
+  graph_clock_->Start();
+  run();
+  return graph_clock_->Stop();
 }
 
 // Failures show in the calls that follow.

@@ -40,7 +40,7 @@ class CudaDevice final : public Device {
   absl::Status Finish() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   double SecondsOf(absl::FunctionRef<void()> enqueue) override;
-  double GraphSeconds() override;
+  double GraphSecondsOf(absl::FunctionRef<void()> run) override;
   int Enter() override;
   void Leave(int before) override;
 

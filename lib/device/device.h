@@ -82,9 +82,12 @@ class Device {
   // and without the time that launching takes. For benchmarks. Where the device is lost, Finish
   // says so.
   virtual double SecondsOf(absl::FunctionRef<void()> enqueue);
-  // Seconds that graphs have run on the device since the first call, which begins to count. For
-  // benchmarks; not while a step runs.
-  virtual double GraphSeconds() { return 0; }
+  // Seconds that the graphs which `run` launches take on the device; the steps of `run` are
+  // somewhat longer for it. For benchmarks.
+  virtual double GraphSecondsOf(absl::FunctionRef<void()> run) {
+    run();
+    return 0;
+  }
   // Makes the device the calling thread's current one, where there is such a thing, and back; Leave
   // takes what Enter gave. For DeviceScope.
   virtual int Enter() { return 0; }

@@ -10,39 +10,39 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/op/token_candidates.h"
-#include "kernels/registry/dispatch.h"
 #include "lib/device/device.h"
 
 namespace dsv4 {
 
+// How the token after a row of the head is chosen. `allowed` is laid out as CandidateQuery's;
+// empty: all tokens with text.
+struct LogitQuestion {
+  int32_t row = 0;
+  CandidateRule rule;
+  absl::Span<const uint32_t> allowed{};
+  uint64_t allowed_id = 0;
+};
+
+// What is wanted of the head after a pass.
+struct HeadRows {
+  absl::Span<const int32_t> rows{};             // of the pass: those whose logits are wanted
+  absl::Span<const LogitQuestion> questions{};  // at most one about each of them
+};
+
 class LogitRows {
  public:
-  // How a row's token is chosen. `allowed` is laid out as CandidateQuery's; empty: all tokens with
-  // text. At most one for each row.
-  struct Question {
-    int32_t row = 0;
-    CandidateRule rule;
-    absl::Span<const uint32_t> allowed{};
-  };
+  // `logits` [rows, vocab] is the device's. Pins memory where the host has none of it.
+  absl::Status Place(Device* device, int32_t rows, int64_t vocab, float* logits);
+  // Where the device answers questions: the list of row r at [r]; null where the host has all
+  // logits anyway.
+  CandidateList* lists() { return reinterpret_cast<CandidateList*>(lists_.data()); }
 
-  // Device bytes beside the logits; 0 where they are the host's.
-  static int64_t DeviceBytes(const Device& device, int32_t rows, int64_t vocab);
-  // `logits` [rows, vocab] and `memory` (DeviceBytes, 64-byte aligned) are the device's.
-  // `with_text` is a mask of tokens; empty: all.
-  absl::Status Place(Device* device, int32_t rows, int64_t vocab, float* logits, std::byte* memory,
-                     absl::Span<const uint32_t> with_text);
-  // Chooses the kernel for the most questions.
-  static absl::Status Prepare(const Device& device, Dispatch* dispatch, int32_t rows,
-                              int64_t vocab);
-
-  // The head was launched for `rows` rows: nothing of the last ones is left.
-  void Begin(int32_t rows);
-  // Has the questions answered, and waits for it. Nothing where the host has all logits anyway.
-  absl::Status Answer(const Dispatch& dispatch, const LaunchContext& launch,
-                      absl::Span<const Question> questions);
+  // The head was launched for `head`: nothing of the last rows is left. Answers to its questions
+  // are there once the device has finished.
+  void Begin(const HeadRows& head);
   // The candidates of a row; null where none were asked for, or there are too many.
   const CandidateList* Candidates(int32_t row) const;
-  const CandidateRule& RuleOf(int32_t row) const { return rules_[static_cast<size_t>(row)]; }
+  const CandidateRule& RuleOf(int32_t row) const { return rows_[static_cast<size_t>(row)].rule; }
 
   // Brings rows [first, first + count) to the host, and waits for it.
   absl::Status Fetch(int32_t first, int32_t count);
@@ -50,17 +50,16 @@ class LogitRows {
   absl::StatusOr<absl::Span<const float>> Row(int32_t row);
 
  private:
+  struct State {
+    bool fetched = false, asked = false;
+    CandidateRule rule;
+  };
   Device* device_ = nullptr;  // null: host memory
   int64_t vocab_ = 0;
   float* logits_ = nullptr;
-  Buffer host_logits_;                // pinned
-  Buffer lists_;                      // pinned: the kernel writes them there
-  uint32_t* with_text_ = nullptr;     // the device's
-  std::byte* questions_ = nullptr;    // the device's: queries, then masks
-  std::vector<std::byte> image_;      // of questions_, reserved
-  std::vector<uint8_t> fetched_;      // of each row
-  std::vector<int32_t> question_of_;  // of each row, or -1
-  std::vector<CandidateRule> rules_;  // of each row
+  Buffer host_logits_;  // pinned
+  Buffer lists_;        // pinned: the kernel writes them there
+  std::vector<State> rows_;
 };
 
 // The logits that one token is chosen from: a row of those, or some that the host has.

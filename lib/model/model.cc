@@ -27,37 +27,60 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.tap_memory = &tap_memory_;
 }
 
-int64_t Model::PlaceMemory(std::byte* memory, std::byte** questions) {
-  const int64_t activations =
-      PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
-                      parts_.dispatch->workspace_bytes(), memory, &context_.act);
-  const int64_t upload = StepUpload::DeviceBytes(*parts_.device, limits_);
-  if (memory != nullptr) upload_.Place(parts_.device, limits_, memory + activations);
-  if (questions != nullptr) *questions = memory + activations + upload;
-  return activations + upload +
-         LogitRows::DeviceBytes(*parts_.device, limits_.logit_rows, parts_.config->vocab_size);
+StepLimits Model::RecordedLimits() const {
+  constexpr int32_t kRecordedRows = 64;
+  StepLimits limits = limits_;
+  limits.rows = std::min(limits.rows, kRecordedRows);
+  limits.sequences = std::min(limits.sequences, kRecordedRows);
+  limits.logit_rows = std::min(limits.logit_rows, kRecordedRows);
+  return limits;
+}
+
+absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
+  Device* const device = parts_.device;
+  const int64_t vocab = parts_.config->vocab_size;
+  const StepLimits recorded = RecordedLimits();
+  int64_t bytes = PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
+                                  parts_.dispatch->workspace_bytes(), memory, &context_.act);
+  if (memory != nullptr) {
+    DSV4_RETURN_IF_ERROR(
+        masks_.Place(device, limits_.logit_rows, vocab, memory + bytes, parts_.with_text));
+  }
+  bytes += TokenMasks::DeviceBytes(*device, limits_.logit_rows, vocab);
+  if (memory != nullptr) {
+    DSV4_RETURN_IF_ERROR(upload_.Place(device, limits_, &masks_, memory + bytes));
+  }
+  bytes += StepUpload::DeviceBytes(*device, limits_);
+  if (!parts_.graphs) return bytes;
+  for (const Pass pass : {Pass::kMain, Pass::kMtp}) {
+    if (pass == Pass::kMtp && !parts_.mtp) continue;
+    if (memory != nullptr) {
+      DSV4_RETURN_IF_ERROR(
+          FetchedOf(pass).upload.PlaceFetched(device, recorded, &masks_, memory + bytes));
+    }
+    bytes += StepUpload::DeviceBytes(*device, recorded);
+  }
+  return bytes;
 }
 
 absl::StatusOr<int64_t> Model::PlanBytes(const Parts& parts, const StepLimits& limits) {
   Model model(parts, limits);
   DSV4_RETURN_IF_ERROR(model.Plan());
-  return model.PlaceMemory(nullptr, nullptr);
+  return model.PlaceMemory(nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const StepLimits& limits) {
   std::unique_ptr<Model> model(new Model(parts, limits));
   DSV4_RETURN_IF_ERROR(model->Plan());
-  DSV4_ASSIGN_OR_RETURN(
-      model->memory_, parts.device->Allocate(model->PlaceMemory(nullptr, nullptr), "activations"));
-  std::byte* questions = nullptr;
-  model->PlaceMemory(model->memory_.data(), &questions);
+  DSV4_ASSIGN_OR_RETURN(const int64_t bytes, model->PlaceMemory(nullptr));
+  DSV4_ASSIGN_OR_RETURN(model->memory_, parts.device->Allocate(bytes, "activations"));
+  DSV4_RETURN_IF_ERROR(model->PlaceMemory(model->memory_.data()).status());
   ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
   context.step.rope = context.act.rope;
   const auto rows = static_cast<size_t>(limits.rows);
   DSV4_RETURN_IF_ERROR(model->logits_.Place(parts.device, limits.logit_rows,
-                                            parts.config->vocab_size, context.act.logits, questions,
-                                            parts.with_text));
+                                            parts.config->vocab_size, context.act.logits));
   model->mtp_positions_.resize(rows);
   model->copy_from_.resize(rows);
   model->copy_to_.resize(rows);
@@ -74,12 +97,8 @@ absl::Status Model::Plan() {
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
   }
-  const Weights& weights = *parts_.weights;
-  DSV4_RETURN_IF_ERROR(
-      RunHead(context_, weights.hc_head, weights.norm, weights.head, limits_.logit_rows, nullptr));
-  DSV4_RETURN_IF_ERROR(LogitRows::Prepare(*parts_.device, parts_.dispatch, limits_.logit_rows,
-                                          parts_.config->vocab_size));
-  DSV4_RETURN_IF_ERROR(CopyStreams(limits_.rows));
+  DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kMain, limits_.logit_rows, true));
+  DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(limits_.rows, nullptr, nullptr)));
   if (parts_.mtp) DSV4_RETURN_IF_ERROR(RunMtp());
   context_.planning = false;
   return absl::OkStatus();
@@ -87,81 +106,94 @@ absl::Status Model::Plan() {
 
 absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
   const DeviceScope scope(parts_.device);
-  return StartStep(step, tokens, step.positions);
+  DSV4_RETURN_IF_ERROR(SetPass({.step = step, .tokens = tokens, .rope_positions = step.positions}));
+  return ComputeRope();
 }
 
-absl::Status Model::StartStep(const StepRows& step, const int32_t* tokens,
-                              const int64_t* rope_positions) {
-  DSV4_RETURN_IF_ERROR(SetStep(step, step.rows, step.sequence_count, tokens, &rope_positions));
-  return ComputeRope(rope_positions);
+absl::Status Model::SetPass(const PassInputs& inputs) {
+  return SetPass(&upload_, {inputs.step.rows, inputs.step.sequence_count, 0}, {}, inputs);
 }
 
-absl::Status Model::SetStep(const StepRows& step, int32_t rows, int32_t sequences,
-                            const int32_t* tokens, const int64_t** rope_positions) {
-  if (step.rows < 1 || step.rows > limits_.rows || step.sequence_count > limits_.sequences) {
+absl::Status Model::SetPass(StepUpload* upload, const StepUpload::Shape& shape,
+                            const HeadRows& head, PassInputs inputs) {
+  const StepRows& step = inputs.step;
+  if (shape.rows < 1 || step.rows > limits_.rows || step.sequence_count > limits_.sequences) {
     return InvalidArgument("a step of ", step.rows, " rows and ", step.sequence_count,
                            " sequences; the limits are ", limits_.rows, " and ", limits_.sequences);
   }
-  context_.step = step;
-  context_.step.rope = context_.act.rope;
-  context_.step.max_position = limits_.positions;
-  context_.tokens = tokens;
-  return upload_.Step(rows, sequences, &context_.step, &context_.tokens, rope_positions);
+  inputs.step.rope = context_.act.rope;
+  inputs.step.max_position = limits_.positions;
+  DSV4_RETURN_IF_ERROR(upload->Pass(shape, head, &inputs));
+  inputs_ = inputs;
+  context_.step = inputs_.step;
+  context_.tokens = inputs_.tokens;
+  return absl::OkStatus();
 }
 
-absl::Status Model::ComputeRope(const int64_t* rope_positions) {
+absl::Status Model::ComputeRope() {
   return context_.Run(RopeTableParams{.rows = context_.step.rows,
-                                      .positions = rope_positions,
+                                      .positions = inputs_.rope_positions,
                                       .frequencies = frequencies_,
                                       .out = context_.act.rope});
 }
 
-// For up to kRecordedRows rows: powers of two and what lies half way between them.
+// For powers of two and what lies half way between them.
 absl::Status Model::RecordSteps() {
   if (!parts_.graphs || parts_.device->host_memory()) return absl::OkStatus();
-  constexpr int32_t kRecordedRows = 64;
-  for (int32_t rows = 1; rows <= std::min(kRecordedRows, limits_.rows);) {
-    RecordedStep recorded{rows, std::min(rows, limits_.sequences), nullptr, nullptr};
-    // A step of padding alone: what it leaves in the device's memory is nobody's.
-    StepRows padding;
-    const int32_t* tokens = nullptr;
-    const int64_t* rope_positions = nullptr;
-    padding.max_position = limits_.positions;
-    padding.rope = context_.act.rope;
-    DSV4_RETURN_IF_ERROR(
-        upload_.Step(rows, recorded.sequences, &padding, &tokens, &rope_positions));
-    context_.step = padding;
-    context_.tokens = tokens;
-    DSV4_ASSIGN_OR_RETURN(recorded.forward, parts_.device->Record([&]() -> absl::Status {
-      DSV4_RETURN_IF_ERROR(ComputeRope(rope_positions));
-      DSV4_RETURN_IF_ERROR(Embed());
-      for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
-        DSV4_RETURN_IF_ERROR(RunLayer(layer));
-      }
-      return absl::OkStatus();
-    }));
-    if (recorded.forward == nullptr) return absl::OkStatus();
-    if (parts_.mtp) {
-      SetMtpSources({}, rows);
-      CopyRowsParams sources;
-      DSV4_RETURN_IF_ERROR(UploadCopies(rows, &sources));
-      DSV4_ASSIGN_OR_RETURN(recorded.mtp, parts_.device->Record([&]() -> absl::Status {
-        DSV4_RETURN_IF_ERROR(ComputeRope(rope_positions));
-        DSV4_RETURN_IF_ERROR(context_.Run(sources));
-        return RunMtp();
-      }));
-    }
-    recorded_.push_back(std::move(recorded));
+  for (int32_t rows = 1; rows <= RecordedLimits().rows;) {
+    RecordedStep step;
+    step.shape = {rows, std::min(rows, limits_.sequences), std::min(rows, limits_.logit_rows)};
+    DSV4_RETURN_IF_ERROR(RecordPass(Pass::kMain, step.shape, &step.main));
+    if (step.main.alone == nullptr) return absl::OkStatus();
+    if (parts_.mtp) DSV4_RETURN_IF_ERROR(RecordPass(Pass::kMtp, step.shape, &step.mtp));
+    recorded_.push_back(std::move(step));
     rows = rows < 4 ? rows + 1 : (rows & (rows - 1)) == 0 ? rows + rows / 2 : rows / 3 * 4;
   }
   return parts_.device->Finish();
 }
 
+// Of padding alone: what it leaves in the device's memory is nobody's.
+absl::Status Model::RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded) {
+  PassInputs padding;
+  if (pass == Pass::kMtp) SetMtpSources({}, shape.rows, &padding);
+  StepUpload* const upload = &FetchedOf(pass).upload;
+  DSV4_RETURN_IF_ERROR(SetPass(upload, shape, {}, padding));
+  const auto run = [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(context_.Run(upload->Fetch(shape)));
+    return RunPass(pass);
+  };
+  DSV4_ASSIGN_OR_RETURN(recorded->alone, parts_.device->Record(run));
+  DSV4_ASSIGN_OR_RETURN(recorded->with_head, parts_.device->Record([&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(run());
+    return RunHeadOf(pass, shape.head_rows, true);
+  }));
+  return absl::OkStatus();
+}
+
+absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
+                           const PassInputs& inputs) {
+  FetchedInputs& fetched = FetchedOf(pass);
+  if (fetched.launched) DSV4_RETURN_IF_ERROR(Finish());
+  DSV4_RETURN_IF_ERROR(SetPass(&fetched.upload, step.shape, head, inputs));
+  const RecordedPass& recorded = pass == Pass::kMain ? step.main : step.mtp;
+  (head.rows.empty() ? recorded.alone : recorded.with_head)->Launch();
+  fetched.launched = true;
+  logits_.Begin(head);
+  return absl::OkStatus();
+}
+
+absl::Status Model::Finish() {
+  DSV4_RETURN_IF_ERROR(parts_.device->Finish());
+  for (FetchedInputs& fetched : fetched_) fetched.launched = false;
+  return absl::OkStatus();
+}
+
 const Model::RecordedStep* Model::Recorded(const StepRows& step) const {
-  if (context_.tap != nullptr || parts_.dispatch->recording()) return nullptr;
+  if (step.rows < 1 || context_.tap != nullptr || parts_.dispatch->recording()) return nullptr;
   const auto recorded =
       std::find_if(recorded_.begin(), recorded_.end(), [&](const RecordedStep& candidate) {
-        return candidate.rows >= step.rows && candidate.sequences >= step.sequence_count;
+        return candidate.shape.rows >= step.rows &&
+               candidate.shape.sequences >= step.sequence_count;
       });
   return recorded != recorded_.end() ? &*recorded : nullptr;
 }
@@ -181,28 +213,37 @@ absl::Status Model::RunLayer(int64_t layer) {
                   parts_.layers[static_cast<size_t>(layer)]);
 }
 
-absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
-                            const std::function<bool()>* stop) {
-  const DeviceScope scope(parts_.device);
-  const auto stopped = [&](int64_t layer) {
-    if (stop == nullptr || !(*stop)()) return absl::OkStatus();
-    return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
-  };
-  if (const RecordedStep* recorded = Recorded(step)) {
-    DSV4_RETURN_IF_ERROR(stopped(0));
-    const int64_t* rope_positions = step.positions;
-    DSV4_RETURN_IF_ERROR(
-        SetStep(step, recorded->rows, recorded->sequences, tokens, &rope_positions));
-    recorded->forward->Launch();
-    return absl::OkStatus();
-  }
-  DSV4_RETURN_IF_ERROR(StartStep(step, tokens, step.positions));
+absl::Status Model::Stopped(const std::function<bool()>* stop, int64_t layer) const {
+  if (stop == nullptr || !(*stop)()) return absl::OkStatus();
+  return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
+}
+
+absl::Status Model::RunLayers(const std::function<bool()>* stop) {
+  DSV4_RETURN_IF_ERROR(ComputeRope());
   DSV4_RETURN_IF_ERROR(Embed());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
-    DSV4_RETURN_IF_ERROR(stopped(layer));
+    DSV4_RETURN_IF_ERROR(Stopped(stop, layer));
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
   }
   return absl::OkStatus();
+}
+
+absl::Status Model::RunPass(Pass pass) {
+  return pass == Pass::kMain ? RunLayers(nullptr) : RunMtp();
+}
+
+absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
+                            const std::function<bool()>* stop, const HeadRows& head) {
+  const DeviceScope scope(parts_.device);
+  DSV4_RETURN_IF_ERROR(ExpectHead(head));
+  const PassInputs inputs{.step = step, .tokens = tokens, .rope_positions = step.positions};
+  if (const RecordedStep* recorded = Recorded(step)) {
+    DSV4_RETURN_IF_ERROR(Stopped(stop, 0));
+    return Replay(Pass::kMain, *recorded, head, inputs);
+  }
+  DSV4_RETURN_IF_ERROR(SetPass(inputs));
+  DSV4_RETURN_IF_ERROR(RunLayers(stop));
+  return LaunchHead(Pass::kMain, head);
 }
 
 const std::byte* Model::StreamsOfRow(int32_t row) const {
@@ -229,20 +270,17 @@ absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::
   return CopyStreams(static_cast<int32_t>(rows.size()));
 }
 
-absl::Status Model::UploadCopies(int32_t rows, CopyRowsParams* copies) {
-  *copies = {.rows = rows,
-             .row_bytes = streams_row_bytes(),
-             .from = copy_from_.data(),
-             .to = copy_to_.data()};
-  if (context_.planning) return absl::OkStatus();
-  return upload_.Pointers(rows, &copies->from, &copies->to);
+CopyRowsParams Model::CopyParams(int32_t rows, const std::byte* const* from,
+                                 std::byte* const* to) const {
+  return {.rows = rows, .row_bytes = streams_row_bytes(), .from = from, .to = to};
 }
 
 absl::Status Model::CopyStreams(int32_t rows) {
   const DeviceScope scope(parts_.device);
-  CopyRowsParams copies;
-  DSV4_RETURN_IF_ERROR(UploadCopies(rows, &copies));
-  return context_.Run(copies);
+  const std::byte* const* from = copy_from_.data();
+  std::byte* const* to = copy_to_.data();
+  DSV4_RETURN_IF_ERROR(upload_.Pointers(rows, &from, &to));
+  return context_.Run(CopyParams(rows, from, to));
 }
 
 absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
@@ -256,7 +294,7 @@ absl::Status Model::WriteStreams(absl::Span<const std::byte> from) {
 }
 
 absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
-                               absl::Span<const std::byte* const> sources) {
+                               absl::Span<const std::byte* const> sources, const HeadRows& head) {
   if (!parts_.mtp) return Internal("the MTP block was not planned for");
   if (step.rows > limits_.rows || sources.size() != static_cast<size_t>(step.rows)) {
     return InvalidArgument("an MTP step of ", step.rows, " rows with ", sources.size(),
@@ -269,73 +307,83 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
     mtp_positions_[row] = step.positions[row] - 1;
   }
   const DeviceScope scope(parts_.device);
+  DSV4_RETURN_IF_ERROR(ExpectHead(head));
+  PassInputs inputs{.step = step, .tokens = tokens, .rope_positions = mtp_positions_.data()};
   if (const RecordedStep* recorded = Recorded(step)) {
-    const int64_t* rope_positions = mtp_positions_.data();
-    DSV4_RETURN_IF_ERROR(
-        SetStep(step, recorded->rows, recorded->sequences, tokens, &rope_positions));
-    SetMtpSources(sources, recorded->rows);
-    CopyRowsParams copies;
-    DSV4_RETURN_IF_ERROR(UploadCopies(recorded->rows, &copies));
-    recorded->mtp->Launch();
-    return absl::OkStatus();
+    SetMtpSources(sources, recorded->shape.rows, &inputs);
+    return Replay(Pass::kMtp, *recorded, head, inputs);
   }
-  DSV4_RETURN_IF_ERROR(StartStep(step, tokens, mtp_positions_.data()));
-  SetMtpSources(sources, step.rows);
-  DSV4_RETURN_IF_ERROR(CopyStreams(step.rows));
-  return RunMtp();
+  SetMtpSources(sources, step.rows, &inputs);
+  DSV4_RETURN_IF_ERROR(SetPass(inputs));
+  DSV4_RETURN_IF_ERROR(RunMtp());
+  return LaunchHead(Pass::kMtp, head);
 }
 
 // Rows of padding are anything.
-void Model::SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows) {
+void Model::SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows,
+                          PassInputs* inputs) {
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) +
                     static_cast<int64_t>(row) * streams_row_bytes();
     copy_from_[row] = row < sources.size() ? sources[row] : StreamsOfRow(static_cast<int32_t>(row));
   }
+  inputs->from = copy_from_.data();
+  inputs->to = copy_to_.data();
 }
 
 absl::Status Model::RunMtp() {
   const DeviceScope scope(parts_.device);
+  DSV4_RETURN_IF_ERROR(ComputeRope());
+  DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(context_.step.rows, inputs_.from, inputs_.to)));
   return RunMtpBlock(context_, mtp_layer(), *parts_.weights->mtp, parts_.weights->embed,
                      parts_.layers[static_cast<size_t>(mtp_layer())]);
 }
 
-absl::Status Model::ComputeLogits(absl::Span<const int32_t> row_of) {
-  return LaunchHead(parts_.weights->hc_head, parts_.weights->norm, row_of);
-}
-
-absl::Status Model::ComputeMtpLogits(absl::Span<const int32_t> row_of) {
-  if (!parts_.mtp) return Internal("the MTP block was not planned for");
-  return LaunchHead(parts_.weights->mtp->hc_head, parts_.weights->mtp->norm, row_of);
-}
-
 absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {
-  DSV4_RETURN_IF_ERROR(ComputeLogits(row_of));
-  return FetchLogits(row_of.size());
+  return LaunchAndFetch(Pass::kMain, row_of);
 }
 
 absl::StatusOr<const float*> Model::MtpLogits(absl::Span<const int32_t> row_of) {
-  DSV4_RETURN_IF_ERROR(ComputeMtpLogits(row_of));
-  return FetchLogits(row_of.size());
+  if (!parts_.mtp) return Internal("the MTP block was not planned for");
+  return LaunchAndFetch(Pass::kMtp, row_of);
 }
 
-absl::StatusOr<const float*> Model::FetchLogits(size_t rows) {
-  DSV4_RETURN_IF_ERROR(logits_.Fetch(0, static_cast<int32_t>(rows)));
+absl::StatusOr<const float*> Model::LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of) {
+  const DeviceScope scope(parts_.device);
+  if (row_of.empty()) return InvalidArgument("logits of no rows");
+  const HeadRows head{.rows = row_of};
+  DSV4_RETURN_IF_ERROR(ExpectHead(head));
+  DSV4_RETURN_IF_ERROR(LaunchHead(pass, head));
+  DSV4_RETURN_IF_ERROR(logits_.Fetch(0, static_cast<int32_t>(row_of.size())));
   DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> first, logits_.Row(0));
   return first.data();
 }
 
-absl::Status Model::LaunchHead(const HyperConnectionWeights& hc, const uint16_t* norm,
-                               absl::Span<const int32_t> row_of) {
-  const int32_t rows = static_cast<int32_t>(row_of.size());
-  if (rows < 1 || rows > limits_.logit_rows) {
-    return InvalidArgument("logits of ", rows, " rows; the limit is ", limits_.logit_rows);
-  }
-  const DeviceScope scope(parts_.device);
-  const int32_t* chosen = row_of.data();
-  DSV4_RETURN_IF_ERROR(upload_.Rows(rows, &chosen));
-  logits_.Begin(rows);
-  return RunHead(context_, hc, norm, parts_.weights->head, rows, chosen);
+absl::Status Model::ExpectHead(const HeadRows& head) const {
+  if (static_cast<int64_t>(head.rows.size()) <= limits_.logit_rows) return absl::OkStatus();
+  return InvalidArgument("logits of ", head.rows.size(), " rows; the limit is ",
+                         limits_.logit_rows);
+}
+
+absl::Status Model::LaunchHead(Pass pass, const HeadRows& head) {
+  if (head.rows.empty()) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(upload_.Head(head, &inputs_));
+  logits_.Begin(head);
+  return RunHeadOf(pass, static_cast<int32_t>(head.rows.size()), !head.questions.empty());
+}
+
+absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions) {
+  const Weights& weights = *parts_.weights;
+  const bool main = pass == Pass::kMain;
+  DSV4_RETURN_IF_ERROR(RunHead(context_, main ? weights.hc_head : weights.mtp->hc_head,
+                               main ? weights.norm : weights.mtp->norm, weights.head, rows,
+                               inputs_.head_rows));
+  if (!questions || parts_.device->host_memory()) return absl::OkStatus();
+  return context_.Run(TokenCandidatesParams{.rows = rows,
+                                            .vocab = parts_.config->vocab_size,
+                                            .queries = inputs_.queries,
+                                            .logits = context_.act.logits,
+                                            .lists = logits_.lists()});
 }
 
 }  // namespace dsv4

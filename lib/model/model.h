@@ -58,18 +58,14 @@ class Model {
   // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab] in host
   // memory.
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
-  // The same without bringing them to the host: they are logits()' rows.
-  absl::Status ComputeLogits(absl::Span<const int32_t> row_of);
+  // Those of the head that was launched last.
   LogitRows& logits() { return logits_; }
-  // Of the logits computed last; see LogitRows.
-  absl::Status FindCandidates(absl::Span<const LogitRows::Question> questions) {
-    return logits_.Answer(*parts_.dispatch, context_.launch, questions);
-  }
 
-  // Begin, Embed and all layers. `stop`, if any, is asked before each layer; true ends the step
-  // with Cancelled: rows that it had computed are garbage behind the sequences' ends.
+  // Begin, Embed and all layers, then the main head for the rows of `head`, if any; logits() has
+  // the answers to its questions after Finish. `stop`, if any, is asked before each layer; true
+  // ends the step with Cancelled: rows that it had computed are garbage behind the sequences' ends.
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
-                       const std::function<bool()>* stop = nullptr);
+                       const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
 
   // X, the residual streams of row `row` of the last Forward or ForwardMtp: [4, D] act, until the
   // next one.
@@ -82,12 +78,11 @@ class Model {
   // the slots, tokens[r] is token s, sources[r] is X of token s - 1: StreamsOfRow, or a copy that
   // SaveStreams made. Its RoPE position is s - 1. Afterwards StreamsOfRow is the block's own
   // output, from which the slots s + 1 can be drafted. The main rows' Logits are to be taken before
-  // it.
+  // it. `head`: of the MTP head, as Forward's; its logits are a guess of token s + 1.
   absl::Status ForwardMtp(const StepRows& step, const int32_t* tokens,
-                          absl::Span<const std::byte* const> sources);
-  // Logits of rows of the last ForwardMtp: a guess of token s + 1.
+                          absl::Span<const std::byte* const> sources, const HeadRows& head = {});
+  // Logits of rows of the last ForwardMtp.
   absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
-  absl::Status ComputeMtpLogits(absl::Span<const int32_t> row_of);
 
   // The residual streams of the step's rows: [T, 4, D], f32 or bf16 (activation_dtype). For
   // verification.
@@ -95,34 +90,63 @@ class Model {
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return context_.act_dtype(); }
   // Waits for the device; see Device::Finish.
-  absl::Status Finish() { return parts_.device->Finish(); }
+  absl::Status Finish();
   // Sees values between operators until it is replaced; null = none. For verification.
   void set_tap(const Tap* tap) { context_.tap = tap; }
 
  private:
+  // The main layers with their head, or the MTP block with its own.
+  enum class Pass { kMain, kMtp };
+  // A pass, recorded without its head and with it.
+  struct RecordedPass {
+    std::unique_ptr<Graph> alone, with_head;
+  };
+  // Steps of few rows, recorded for each number of rows that they are padded to.
+  struct RecordedStep {
+    StepUpload::Shape shape;
+    RecordedPass main, mtp;  // mtp: where the block is planned for
+  };
+  // What a recorded pass fetches.
+  struct FetchedInputs {
+    StepUpload upload;
+    bool launched = false;  // and not known to have been fetched
+  };
+
   Model(const Parts& parts, const StepLimits& limits);
   absl::Status Plan();
-  // Bytes of the activations and of what a step uploads; with `memory` not null, places both there
-  // but the questions about logits, whose place *questions receives. REQUIRES: Plan.
-  int64_t PlaceMemory(std::byte* memory, std::byte** questions);
-  // Sets the rows of the step, padded to `rows` and `sequences`; *rope_positions becomes the
-  // device's.
-  absl::Status SetStep(const StepRows& step, int32_t rows, int32_t sequences, const int32_t* tokens,
-                       const int64_t** rope_positions);
-  absl::Status ComputeRope(const int64_t* rope_positions);
-  // The same without padding, and the rope tables.
-  absl::Status StartStep(const StepRows& step, const int32_t* tokens,
-                         const int64_t* rope_positions);
-  absl::Status RecordSteps();
-  // copy_from_ -> copy_to_; its call, with the pointers brought to the device.
-  absl::Status CopyStreams(int32_t rows);
-  absl::Status UploadCopies(int32_t rows, CopyRowsParams* copies);
-  // Has `rows` rows copied to where the MTP block reads them.
-  void SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows);
+  // Bytes of the activations and of what steps upload; with `memory` not null, places all of it
+  // there.
+  absl::StatusOr<int64_t> PlaceMemory(std::byte* memory);
+  // Limits of the steps that are recorded.
+  StepLimits RecordedLimits() const;
+  // Sets the rows of a pass, padded to `shape`.
+  absl::Status SetPass(StepUpload* upload, const StepUpload::Shape& shape, const HeadRows& head,
+                       PassInputs inputs);
+  // The same without padding or head.
+  absl::Status SetPass(const PassInputs& inputs);
+  absl::Status ComputeRope();
+  absl::Status RunLayers(const std::function<bool()>* stop);
   absl::Status RunMtp();
-  absl::Status LaunchHead(const HyperConnectionWeights& hc, const uint16_t* norm,
-                          absl::Span<const int32_t> row_of);
-  absl::StatusOr<const float*> FetchLogits(size_t rows);
+  absl::Status RunPass(Pass pass);
+  absl::Status RecordSteps();
+  absl::Status RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded);
+  absl::Status Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
+                      const PassInputs& inputs);
+  FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
+  // The one that fits; null: none, or something watches what is launched.
+  const RecordedStep* Recorded(const StepRows& step) const;
+  absl::Status Stopped(const std::function<bool()>* stop, int64_t layer) const;
+  // copy_from_ -> copy_to_
+  absl::Status CopyStreams(int32_t rows);
+  // Has `rows` rows copied to where the MTP block reads them.
+  void SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows, PassInputs* inputs);
+  CopyRowsParams CopyParams(int32_t rows, const std::byte* const* from, std::byte* const* to) const;
+  absl::Status ExpectHead(const HeadRows& head) const;
+  // The head of `pass` for `rows` rows of it, and answers to the questions about them.
+  absl::Status RunHeadOf(Pass pass, int32_t rows, bool questions);
+  // The same for rows that the device does not have yet; nothing where there are none.
+  absl::Status LaunchHead(Pass pass, const HeadRows& head);
+  absl::StatusOr<const float*> LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of);
   int64_t mtp_layer() const { return parts_.config->num_hidden_layers; }
 
   Parts parts_;
@@ -130,15 +154,11 @@ class Model {
   ForwardContext context_;
   RopeFrequencies frequencies_;
   Buffer memory_;
+  TokenMasks masks_;
   StepUpload upload_;
-  // Steps of few rows, recorded for each number of rows that they are padded to; ascending.
-  struct RecordedStep {
-    int32_t rows = 0, sequences = 0;
-    std::unique_ptr<Graph> forward, mtp;  // mtp: ForwardMtp, where it is planned for
-  };
-  // The one that `step` fits in; null: none, or something watches what is launched.
-  const RecordedStep* Recorded(const StepRows& step) const;
-  std::vector<RecordedStep> recorded_;
+  FetchedInputs fetched_[2];
+  PassInputs inputs_;                   // of the running pass, the device's
+  std::vector<RecordedStep> recorded_;  // ascending
   LogitRows logits_;
   std::vector<std::byte> tap_memory_;
   // For ForwardMtp and SaveStreams, of limits_.rows.

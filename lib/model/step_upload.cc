@@ -12,51 +12,100 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr CandidateQuery kNoQuery{.rule = {}, .row = -1};
 
 int64_t Bytes(int64_t count, size_t size) {
   return RoundUp<int64_t>(count * static_cast<int64_t>(size), kAlignment);
 }
 
-// The most that one step's image takes: a save or window block for every row and some more for each
+int64_t PointerBytes(const StepLimits& limits) { return 2 * Bytes(limits.rows, sizeof(void*)); }
+
+int64_t HeadBytes(const StepLimits& limits) {
+  return Bytes(limits.logit_rows, sizeof(int32_t)) +
+         Bytes(limits.logit_rows, sizeof(CandidateQuery));
+}
+
+// The most that one pass takes: a save or window block for every row and some more for each
 // sequence, and the group blocks of the longest sequences.
-int64_t ImageBytes(const StepLimits& limits) {
+int64_t PassBytes(const StepLimits& limits) {
   const int64_t rows = limits.rows, sequences = limits.sequences;
   const int64_t window_entries = 4;  // of a sequence, beside those of its rows
   const int64_t group_entries = limits.positions / kGroupBlockTokens + 2;
   return 2 * Bytes(rows, sizeof(int32_t)) + 2 * Bytes(rows, sizeof(int64_t)) +
-         Bytes(sequences, sizeof(SequenceRows)) + Bytes(rows, sizeof(StateSave)) +
-         sequences * kAlignment + Bytes(rows / kWindowBlockTokens, sizeof(int32_t)) +
+         PointerBytes(limits) + HeadBytes(limits) + Bytes(sequences, sizeof(SequenceRows)) +
+         Bytes(rows, sizeof(StateSave)) + sequences * kAlignment +
+         Bytes(rows / kWindowBlockTokens, sizeof(int32_t)) +
          sequences *
              (Bytes(window_entries + 1, sizeof(int32_t)) + Bytes(group_entries, sizeof(int32_t)));
 }
-
-int64_t PointerBytes(const StepLimits& limits) { return Bytes(limits.rows, 2 * sizeof(void*)); }
-int64_t RowBytes(const StepLimits& limits) { return Bytes(limits.logit_rows, sizeof(int32_t)); }
 
 }  // namespace
 
 int64_t StepUpload::DeviceBytes(const Device& device, const StepLimits& limits) {
   if (device.host_memory()) return 0;
-  return ImageBytes(limits) + PointerBytes(limits) + RowBytes(limits);
+  return PointerBytes(limits) + PassBytes(limits) + HeadBytes(limits);
 }
 
-void StepUpload::Place(Device* device, const StepLimits& limits, std::byte* memory) {
-  if (device->host_memory()) return;
+absl::Status StepUpload::Place(Device* device, const StepLimits& limits, TokenMasks* masks,
+                               std::byte* memory) {
+  if (device->host_memory()) return absl::OkStatus();
   device_ = device;
-  image_ = memory;
-  pointers_ = image_ + ImageBytes(limits);
-  rows_ = pointers_ + PointerBytes(limits);
-  host_.reserve(static_cast<size_t>(ImageBytes(limits)));
+  masks_ = masks;
+  pointers_ = memory;
+  pass_ = pointers_ + PointerBytes(limits);
+  head_ = pass_ + PassBytes(limits);
+  memory_.resize(static_cast<size_t>(PassBytes(limits)));
+  host_ = memory_.data();
   host_sequences_.reserve(static_cast<size_t>(limits.sequences));
-  list_.reserve(2 * static_cast<size_t>(limits.rows));
+  return absl::OkStatus();
+}
+
+absl::Status StepUpload::PlaceFetched(Device* device, const StepLimits& limits, TokenMasks* masks,
+                                      std::byte* memory) {
+  DSV4_RETURN_IF_ERROR(Place(device, limits, masks, memory));
+  if (device_ == nullptr) return absl::OkStatus();
+  positions_ = limits.positions;
+  DSV4_ASSIGN_OR_RETURN(pinned_, device->AllocateHost(PassBytes(limits), "inputs of steps"));
+  const std::byte* const image = pinned_.data();
+  fetch_ = {.rows = 1, .row_bytes = PassBytes(limits), .from = &image, .to = &pass_};
+  DSV4_RETURN_IF_ERROR(Pointers(1, &fetch_.from, &fetch_.to));
+  host_ = pinned_.data();
+  return absl::OkStatus();
+}
+
+// All that a pass of the shape may take: the copy is recorded once.
+CopyRowsParams StepUpload::Fetch(const Shape& shape) const {
+  CopyRowsParams fetch = fetch_;
+  fetch.row_bytes = PassBytes({.rows = shape.rows,
+                               .sequences = shape.sequences,
+                               .logit_rows = shape.head_rows,
+                               .positions = positions_});
+  return fetch;
+}
+
+void StepUpload::Begin(std::byte* base) {
+  base_ = base;
+  used_ = 0;
 }
 
 template <class T>
 size_t StepUpload::Append(const T* from, int64_t count) {
-  const size_t place = host_.size(), bytes = static_cast<size_t>(count) * sizeof(T);
-  host_.resize(static_cast<size_t>(RoundUp(static_cast<int64_t>(place + bytes), kAlignment)));
-  if (from != nullptr) std::memcpy(host_.data() + place, from, bytes);
+  const size_t place = used_, bytes = static_cast<size_t>(count) * sizeof(T);
+  used_ = static_cast<size_t>(RoundUp(static_cast<int64_t>(place + bytes), kAlignment));
+  if (from != nullptr) {
+    std::memcpy(host_ + place, from, bytes);
+  } else {
+    std::memset(host_ + place, 0, bytes);
+  }
   return place;
+}
+
+template <class T>
+T* StepUpload::AppendPadded(const T* from, int64_t count, int64_t padded, T padding) {
+  const size_t place = Append<T>(nullptr, padded);
+  T* const to = reinterpret_cast<T*>(host_ + place);
+  std::fill(std::copy_n(from, count, to), to + padded, padding);
+  return DeviceOf<T>(place);
 }
 
 // Kernels index a table by the whole position: the part of it that they read is sent.
@@ -78,55 +127,78 @@ SequenceRows StepUpload::AppendTables(SequenceRows rows) {
   return rows;
 }
 
-absl::Status StepUpload::Step(int32_t rows, int32_t sequences, StepRows* step,
-                              const int32_t** tokens, const int64_t** rope_positions) {
+absl::Status StepUpload::AppendQueries(int32_t rows, absl::Span<const LogitQuestion> questions,
+                                       const CandidateQuery** queries) {
+  const size_t place = Append<CandidateQuery>(nullptr, rows);
+  CandidateQuery* const query = reinterpret_cast<CandidateQuery*>(host_ + place);
+  std::fill_n(query, rows, kNoQuery);
+  masks_->Begin();
+  for (const LogitQuestion& question : questions) {
+    DSV4_ASSIGN_OR_RETURN(const uint32_t* const allowed,
+                          masks_->OnDevice(question.allowed, question.allowed_id));
+    query[question.row] = {.rule = question.rule, .row = question.row, .allowed = allowed};
+  }
+  *queries = DeviceOf<CandidateQuery>(place);
+  return absl::OkStatus();
+}
+
+absl::Status StepUpload::Send() {
+  return device_->Upload(base_, host_, static_cast<int64_t>(used_));
+}
+
+// What has its place for good comes before what varies in size.
+absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs) {
   if (device_ == nullptr) return absl::OkStatus();
-  host_.clear();
-  const auto padded = [&](const auto* from, auto padding) {
-    using T = decltype(padding);
-    const size_t place = Append<T>(nullptr, rows);
-    T* to = reinterpret_cast<T*>(host_.data() + place);
-    std::fill(std::copy_n(from, step->rows, to), to + rows, padding);
-    return DeviceOf<T>(place);
-  };
-  StepRows out{.rows = rows, .sequence_count = sequences, .max_position = step->max_position};
-  out.rope = step->rope;
-  out.sequence_of = padded(step->sequence_of, int32_t{-1});
-  out.positions = padded(step->positions, int64_t{0});
-  *rope_positions = padded(*rope_positions, int64_t{0});
-  *tokens = padded(*tokens, int32_t{0});
-  const size_t list = Append<SequenceRows>(nullptr, sequences);
-  out.sequences = DeviceOf<SequenceRows>(list);
-  host_sequences_.assign(step->sequences, step->sequences + step->sequence_count);
-  host_sequences_.resize(static_cast<size_t>(sequences));
-  out.host_sequences = host_sequences_.data();
+  Begin(pass_);
+  const StepRows& step = inputs->step;
+  const int32_t rows = shape.rows;
+  PassInputs out;
+  out.step = {.rows = rows, .sequence_count = shape.sequences, .max_position = step.max_position};
+  out.step.rope = step.rope;
+  out.step.sequence_of = AppendPadded(step.sequence_of, step.rows, rows, -1);
+  out.step.positions = AppendPadded<int64_t>(step.positions, step.rows, rows, 0);
+  out.rope_positions = AppendPadded<int64_t>(inputs->rope_positions, step.rows, rows, 0);
+  out.tokens = AppendPadded(inputs->tokens, step.rows, rows, 0);
+  if (inputs->from != nullptr) {
+    out.from = DeviceOf<const std::byte*>(Append(inputs->from, rows));
+    out.to = DeviceOf<std::byte*>(Append(inputs->to, rows));
+  }
+  out.head_rows =
+      AppendPadded(head.rows.data(), static_cast<int64_t>(head.rows.size()), shape.head_rows, 0);
+  DSV4_RETURN_IF_ERROR(AppendQueries(shape.head_rows, head.questions, &out.queries));
+  const size_t list = Append<SequenceRows>(nullptr, shape.sequences);
+  out.step.sequences = DeviceOf<SequenceRows>(list);
+  host_sequences_.assign(step.sequences, step.sequences + step.sequence_count);
+  host_sequences_.resize(static_cast<size_t>(shape.sequences));
+  out.step.host_sequences = host_sequences_.data();
   for (size_t i = 0; i < host_sequences_.size(); ++i) {
     const SequenceRows& host = host_sequences_[i];
     const SequenceRows device = host.rows > 0 ? AppendTables(host) : SequenceRows{};
-    std::memcpy(host_.data() + list + i * sizeof device, &device, sizeof device);
+    std::memcpy(host_ + list + i * sizeof device, &device, sizeof device);
   }
-  *step = out;
-  return device_->Upload(image_, host_.data(), static_cast<int64_t>(host_.size()));
+  *inputs = out;
+  return fetched() ? absl::OkStatus() : Send();
+}
+
+absl::Status StepUpload::Head(const HeadRows& head, PassInputs* inputs) {
+  if (device_ == nullptr) {
+    inputs->head_rows = head.rows.data();
+    return absl::OkStatus();
+  }
+  Begin(head_);
+  const auto rows = static_cast<int32_t>(head.rows.size());
+  inputs->head_rows = DeviceOf<int32_t>(Append(head.rows.data(), rows));
+  DSV4_RETURN_IF_ERROR(AppendQueries(rows, head.questions, &inputs->queries));
+  return Send();
 }
 
 absl::Status StepUpload::Pointers(int32_t count, const std::byte* const** from,
                                   std::byte* const** to) {
   if (device_ == nullptr) return absl::OkStatus();
-  list_.assign(*from, *from + count);
-  list_.insert(list_.end(), *to, *to + count);
-  DSV4_RETURN_IF_ERROR(device_->Upload(pointers_, reinterpret_cast<const std::byte*>(list_.data()),
-                                       static_cast<int64_t>(list_.size() * sizeof(void*))));
-  *from = reinterpret_cast<const std::byte* const*>(pointers_);
-  *to = reinterpret_cast<std::byte* const*>(pointers_) + count;
-  return absl::OkStatus();
-}
-
-absl::Status StepUpload::Rows(int32_t count, const int32_t** rows) {
-  if (device_ == nullptr) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(device_->Upload(rows_, reinterpret_cast<const std::byte*>(*rows),
-                                       count * static_cast<int64_t>(sizeof(int32_t))));
-  *rows = reinterpret_cast<const int32_t*>(rows_);
-  return absl::OkStatus();
+  Begin(pointers_);
+  *from = DeviceOf<const std::byte*>(Append(*from, count));
+  *to = DeviceOf<std::byte*>(Append(*to, count));
+  return Send();
 }
 
 }  // namespace dsv4

@@ -1,56 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step's kernels read besides weights, cache and activations: tokens, positions, block
-// tables, saves and pointer lists. On a device with memory of its own they go there in one transfer
-// a step; elsewhere they are read where they are.
+// What the kernels of a pass read besides weights, cache and activations: tokens, positions, block
+// tables, saves, pointer lists, and what is asked about logits. On a device with memory of its own
+// they go there in one piece a pass, which is sent, or which the first kernel of a graph fetches;
+// elsewhere they are read where they are.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/op/dense.h"
 #include "kernels/op/step_rows.h"
+#include "kernels/op/token_candidates.h"
 #include "lib/device/device.h"
 #include "lib/model/activations.h"
+#include "lib/model/logit_rows.h"
+#include "lib/model/token_masks.h"
 
 namespace dsv4 {
 
+// The host's, and once they are brought to the device the device's.
+struct PassInputs {
+  StepRows step;
+  const int32_t* tokens = nullptr;          // [step.rows]
+  const int64_t* rope_positions = nullptr;  // [step.rows]
+  // [step.rows] streams that an MTP pass begins with, and where it has them; null: another pass.
+  const std::byte* const* from = nullptr;
+  std::byte* const* to = nullptr;
+  // [rows of the head] The device's alone.
+  const int32_t* head_rows = nullptr;
+  const CandidateQuery* queries = nullptr;
+};
+
 class StepUpload {
  public:
+  // Rows, sequences and rows of the head that a pass is padded to, at least its own.
+  struct Shape {
+    int32_t rows = 0, sequences = 0, head_rows = 0;
+  };
+
   // Device bytes for steps within `limits`; 0 on a device with host memory.
   static int64_t DeviceBytes(const Device& device, const StepLimits& limits);
-  // `memory`: DeviceBytes, 64-byte aligned.
-  void Place(Device* device, const StepLimits& limits, std::byte* memory);
+  // `memory`: DeviceBytes, 64-byte aligned. `masks`: for as many rows of the head as `limits` has.
+  absl::Status Place(Device* device, const StepLimits& limits, TokenMasks* masks,
+                     std::byte* memory);
+  // The same, for passes that are left in pinned memory, where Fetch finds them.
+  absl::Status PlaceFetched(Device* device, const StepLimits& limits, TokenMasks* masks,
+                            std::byte* memory);
+  // The call that brings a pass of that shape to the device. REQUIRES: PlaceFetched.
+  CopyRowsParams Fetch(const Shape& shape) const;
 
-  // Brings a step to the device, padded to `rows` and `sequences`, at least its own: rows beyond
-  // the step's belong to no sequence (-1), sequences beyond its have no rows. *step, *tokens [rows]
-  // and *rope_positions [rows] become the padded step with pointers of the device: always the same
-  // ones for the same `rows` and `sequences`. Valid until the next call; what the pointers came
-  // from must live as long.
-  absl::Status Step(int32_t rows, int32_t sequences, StepRows* step, const int32_t** tokens,
-                    const int64_t** rope_positions);
+  // Brings a pass to the device, padded to `shape`: rows beyond the step's belong to no sequence
+  // (-1), sequences beyond its have no rows, rows of the head beyond its are row 0, of which
+  // nothing is asked; `from` and `to` are of shape.rows already. *inputs becomes the padded pass
+  // with pointers of the device: always the same ones for the same shape. Valid until the next
+  // call; what the pointers came from must live as long. REQUIRES, after PlaceFetched: the last
+  // pass has been fetched.
+  absl::Status Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs);
+  // The head's rows and queries alone, for the pass brought there last.
+  absl::Status Head(const HeadRows& head, PassInputs* inputs);
   // Two lists of `count` pointers, count at most limits.rows.
   absl::Status Pointers(int32_t count, const std::byte* const** from, std::byte* const** to);
-  // A list of at most limits.logit_rows rows.
-  absl::Status Rows(int32_t count, const int32_t** rows);
 
  private:
-  // The next `count` elements of the image, from `from` where that is not null, else zeros: their
-  // place in host_, from which DeviceOf is the device's.
+  // An image whose place on the device is `base`: elements are added, then all of it is sent.
+  void Begin(std::byte* base);
+  // The next `count` elements, from `from` where that is not null, else zeros: their place in
+  // host_, from which DeviceOf is the device's.
   template <class T>
   size_t Append(const T* from, int64_t count);
+  // The same of `count` elements and padding up to `padded`; the device's place.
+  template <class T>
+  T* AppendPadded(const T* from, int64_t count, int64_t padded, T padding);
   template <class T>
   T* DeviceOf(size_t place) const {
-    return reinterpret_cast<T*>(image_ + place);
+    return reinterpret_cast<T*>(base_ + place);
   }
   SequenceRows AppendTables(SequenceRows rows);
+  // Those of `rows` rows of the head.
+  absl::Status AppendQueries(int32_t rows, absl::Span<const LogitQuestion> questions,
+                             const CandidateQuery** queries);
+  absl::Status Send();
+  bool fetched() const { return fetch_.rows > 0; }
 
   Device* device_ = nullptr;  // null: host memory, nothing to do
-  std::byte* image_ = nullptr;
-  std::byte* pointers_ = nullptr;
-  std::byte* rows_ = nullptr;
-  std::vector<std::byte> host_;               // the image before it is sent; reserved
+  TokenMasks* masks_ = nullptr;
+  std::byte *pass_ = nullptr, *head_ = nullptr, *pointers_ = nullptr;  // the device's
+  std::byte* base_ = nullptr;
+  std::byte* host_ = nullptr;  // the image
+  size_t used_ = 0;            // bytes of it
+  std::vector<std::byte> memory_;
+  Buffer pinned_;  // the image where it is fetched
+  int64_t positions_ = 0;
+  CopyRowsParams fetch_;
   std::vector<SequenceRows> host_sequences_;  // the padded step's, with the host's pointers
-  std::vector<const std::byte*> list_;
 };
 
 }  // namespace dsv4

@@ -24,6 +24,7 @@ StepRunner::StepRunner(Model* model, const KvCache& cache, int64_t vocab)
   const auto rows = static_cast<size_t>(model->limits().rows);
   rows_.reserve(rows);
   questions_.reserve(static_cast<size_t>(model->limits().logit_rows));
+  saved_rows_.reserve(rows);
   saves_.reserve(rows);
   sources_.reserve(rows);
 }
@@ -35,9 +36,10 @@ absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) cons
 void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
                      absl::FunctionRef<void()> between_layers) {
   items_ = items;
+  finished_ = false;
   between_layers_ = &between_layers;
   absl::Status status = Compute(for_each);
-  if (status.ok()) status = model_->Finish();
+  if (status.ok() && !finished_) status = model_->Finish();
   for (StepItem& item : items_) {
     if (!item.in_step) continue;
     if (status.ok()) {
@@ -56,7 +58,6 @@ absl::Status StepRunner::Compute(ForEach for_each) {
   DSV4_RETURN_IF_ERROR(Choose(for_each));
   DSV4_RETURN_IF_ERROR(PromptLogProbs());
   if (streams_offset_bytes_ < 0) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(FillMtpSlots());
   return Draft(for_each);
 }
 
@@ -73,6 +74,7 @@ absl::Status StepRunner::Forward() {
   for (;;) {
     RemoveCancelled();
     batch_.Clear();
+    WantNothing();
     for (StepItem& item : items_) {
       item.in_step = false;
       if (!item.status.ok()) continue;
@@ -82,9 +84,10 @@ absl::Status StepRunner::Forward() {
       item.in_step = true;
       item.first_row = rows.first_row;
       item.row_count = rows.rows;
+      WantLogits(&item);
     }
     if (batch_.empty()) return absl::OkStatus();
-    const absl::Status status = model_->Forward(batch_.rows(), batch_.tokens(), &stop_);
+    const absl::Status status = model_->Forward(batch_.rows(), batch_.tokens(), &stop_, Wanted());
     // Only stop_ makes it so: the step starts over without those that asked.
     if (absl::IsCancelled(status)) continue;
     if (status.ok()) RemoveCancelled();
@@ -95,34 +98,20 @@ absl::Status StepRunner::Forward() {
 // X of each saved state's row, into the state slot.
 absl::Status StepRunner::SaveStreams() {
   if (streams_offset_bytes_ < 0) return absl::OkStatus();
-  rows_.clear();
+  saved_rows_.clear();
   saves_.clear();
   for (int32_t i = 0; i < batch_.sequence_count(); ++i) {
     const SequenceRows& sequence = batch_.sequence(i);
     for (const StateSave& save : absl::MakeConstSpan(sequence.saves, sequence.save_count)) {
-      rows_.push_back(sequence.first_row + save.row - 1);
+      saved_rows_.push_back(sequence.first_row + save.row - 1);
       saves_.push_back(save.state + streams_offset_bytes_);
     }
   }
-  return model_->SaveStreams(rows_, saves_);
+  return model_->SaveStreams(saved_rows_, saves_);
 }
 
 absl::Status StepRunner::Choose(ForEach for_each) {
-  rows_.clear();
-  questions_.clear();
-  for (StepItem& item : items_) {
-    if (!item.in_step) continue;
-    const int32_t last = item.first_row + item.row_count - 1;
-    const int32_t first = item.choose ? item.first_row : last;
-    if (!item.choose && !item.timeline->LogitsWanted()) continue;
-    item.logits_row = static_cast<int32_t>(rows_.size());
-    for (int32_t row = first; row <= last; ++row) {
-      Want(row, *item.timeline,
-           item.choose ? item.timeline->Rule(row - first) : std::optional<CandidateRule>());
-    }
-  }
   if (rows_.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(model_->ComputeLogits(rows_));
   DSV4_RETURN_IF_ERROR(FetchWanted());
   LogitRows* const logits = &model_->logits();
   for_each([&](StepItem& item) {
@@ -138,24 +127,45 @@ absl::Status StepRunner::Choose(ForEach for_each) {
   return absl::OkStatus();
 }
 
+void StepRunner::WantNothing() {
+  rows_.clear();
+  questions_.clear();
+}
+
+void StepRunner::WantLogits(StepItem* item) {
+  item->logits_row = -1;
+  if (!item->choose && !item->timeline->LogitsWanted()) return;
+  item->logits_row = static_cast<int32_t>(rows_.size());
+  const int32_t end = item->first_row + item->row_count;
+  for (int32_t row = item->choose ? item->first_row : end - 1; row < end; ++row) {
+    Want(row, *item->timeline,
+         item->choose ? item->timeline->Rule(row - item->first_row)
+                      : std::optional<CandidateRule>());
+  }
+}
+
 void StepRunner::Want(int32_t row, const Timeline& timeline,
                       const std::optional<CandidateRule>& rule) {
   if (rule) {
     questions_.push_back({.row = static_cast<int32_t>(rows_.size()),
                           .rule = *rule,
-                          .allowed = timeline.chooser().choosable()});
+                          .allowed = timeline.chooser().choosable(),
+                          .allowed_id = timeline.chooser().choosable_id()});
   }
   rows_.push_back(row);
 }
 
 // One transfer for rows that follow each other.
 absl::Status StepRunner::FetchWanted() {
-  DSV4_RETURN_IF_ERROR(model_->FindCandidates(questions_));
   const auto fetch = [&](int32_t first, int32_t end) {
     return first < end ? model_->logits().Fetch(first, end - first) : absl::OkStatus();
   };
+  if (!questions_.empty()) {
+    DSV4_RETURN_IF_ERROR(model_->Finish());
+    finished_ = true;
+  }
   int32_t first = 0;
-  for (const LogitRows::Question& question : questions_) {
+  for (const LogitQuestion& question : questions_) {
     DSV4_RETURN_IF_ERROR(fetch(first, question.row));
     first = question.row + 1;
   }
@@ -170,8 +180,9 @@ absl::Status StepRunner::PromptLogProbs() {
     const int32_t end = first + item.timeline->prompt_log_prob_rows();
     for (int32_t row = first; row < end;) {
       const int32_t count = std::min(end - row, model_->limits().logit_rows);
-      rows_.clear();
+      WantNothing();
       for (int32_t i = 0; i < count; ++i) rows_.push_back(item.first_row + row + i);
+      finished_ = false;
       DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(rows_));
       for (int32_t i = 0; i < count; ++i) {
         item.timeline->TakePromptLogProbs(row + i, RowOf(logits, i));
@@ -182,12 +193,11 @@ absl::Status StepRunner::PromptLogProbs() {
   return absl::OkStatus();
 }
 
-// One pass over what the step's rows and choices have made known: the MTP rows up to each new end,
-// and with drafts wanted the one at it, whose output is the first draft.
-absl::Status StepRunner::FillMtpSlots() {
-  mtp_batch_.Clear();
-  sources_.clear();
+// The rows up to each new end, and with drafts wanted the one at it, whose output is the first
+// draft.
+void StepRunner::AddMtpSlots() {
   for (StepItem& item : items_) {
+    item.drafting = false;
     if (!item.in_step) continue;
     const Timeline& timeline = *item.timeline;
     const absl::Span<const int32_t> tokens = timeline.mtp_tokens();
@@ -201,26 +211,27 @@ absl::Status StepRunner::FillMtpSlots() {
                                               item.first_row + source - begin)));
     }
     item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
+    item.drafting = timeline.drafts_wanted() > 0;
   }
-  if (mtp_batch_.empty()) return absl::OkStatus();
-  return model_->ForwardMtp(mtp_batch_.rows(), mtp_batch_.tokens(), sources_);
 }
 
-// Each pass drafts one token for every item that wants more, from the block's own output.
+// Each pass after the first drafts one token for every item that wants more, from the block's own
+// output.
 absl::Status StepRunner::Draft(ForEach for_each) {
-  for (StepItem& item : items_) {
-    item.drafting = item.in_step && item.timeline->drafts_wanted() > 0;
-  }
-  for (int64_t draft = 0;; ++draft) {
-    rows_.clear();
-    questions_.clear();
+  mtp_batch_.Clear();
+  sources_.clear();
+  AddMtpSlots();
+  for (int64_t draft = 0; !mtp_batch_.empty(); ++draft) {
+    WantNothing();
     for (StepItem& item : items_) {
       if (!item.drafting) continue;
       item.logits_row = static_cast<int32_t>(rows_.size());
       Want(item.draft_row, *item.timeline, item.timeline->DraftRule());
     }
+    finished_ = false;
+    DSV4_RETURN_IF_ERROR(
+        model_->ForwardMtp(mtp_batch_.rows(), mtp_batch_.tokens(), sources_, Wanted()));
     if (rows_.empty()) break;
-    DSV4_RETURN_IF_ERROR(model_->ComputeMtpLogits(rows_));
     DSV4_RETURN_IF_ERROR(FetchWanted());
     LogitRows* const logits = &model_->logits();
     for_each([&](StepItem& item) {
@@ -236,8 +247,6 @@ absl::Status StepRunner::Draft(ForEach for_each) {
       sources_.push_back(model_->StreamsOfRow(item.draft_row));
       item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
     }
-    if (mtp_batch_.empty()) break;
-    DSV4_RETURN_IF_ERROR(model_->ForwardMtp(mtp_batch_.rows(), mtp_batch_.tokens(), sources_));
   }
   for (StepItem& item : items_) {
     if (item.in_step) item.timeline->EndDrafts();

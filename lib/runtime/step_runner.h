@@ -56,13 +56,18 @@ class StepRunner {
   absl::Status SaveStreams();
   absl::Status Choose(ForEach for_each);
   absl::Status PromptLogProbs();
-  absl::Status FillMtpSlots();
   absl::Status Draft(ForEach for_each);
   void RemoveCancelled();
-  // A row is wanted, by `timeline` with `rule` where that is enough. All of rows_: the candidates,
-  // and the logits of the rows that no rule is for.
+  void WantNothing();
+  // The item's rows whose logits are wanted.
+  void WantLogits(StepItem* item);
+  // A row is wanted, by `timeline` with `rule` where that is enough.
   void Want(int32_t row, const Timeline& timeline, const std::optional<CandidateRule>& rule);
+  HeadRows Wanted() const { return {.rows = rows_, .questions = questions_}; }
+  // Waits for the candidates, and for the logits of the rows that no rule is for.
   absl::Status FetchWanted();
+  // Adds what the step's rows and choices have made known to the MTP pass.
+  void AddMtpSlots();
   absl::Span<const float> RowOf(const float* logits, int32_t row) const;
 
   Model* model_;
@@ -70,10 +75,12 @@ class StepRunner {
   const size_t vocab_;
   StepBatch batch_, mtp_batch_;
   absl::Span<StepItem> items_;
-  std::vector<int32_t> rows_;                   // whose logits or streams are wanted
-  std::vector<LogitRows::Question> questions_;  // about their logits
-  std::vector<std::byte*> saves_;               // where streams go
-  std::vector<const std::byte*> sources_;       // of the rows of the MTP pass
+  std::vector<int32_t> rows_;              // whose logits are wanted
+  std::vector<LogitQuestion> questions_;   // about them
+  std::vector<int32_t> saved_rows_;        // whose streams are
+  std::vector<std::byte*> saves_;          // and where they go
+  std::vector<const std::byte*> sources_;  // of the rows of the MTP pass
+  bool finished_ = false;                  // the device has nothing left to do of the step
   const absl::FunctionRef<void()>* between_layers_ = nullptr;
   const std::function<bool()> stop_;  // asked between layers
 };

@@ -48,6 +48,7 @@ class TokenChooser {
   // What of the next row's logits is enough for Shape; see Sampler.
   std::optional<CandidateRule> Rule(std::optional<double> uniform) const;
   absl::Span<const uint32_t> choosable() const { return sampler_.choosable(); }
+  uint64_t choosable_id() const { return sampler_.choosable_id(); }
 
   // What may follow `timeline`, which is the prompt and the output pushed. Errors:
   // Sampler::Shape's, Cancelled by the mask, DeviceLost.

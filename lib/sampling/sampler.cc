@@ -4,6 +4,7 @@
 #include "lib/sampling/sampler.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -81,6 +82,8 @@ absl::Status Sampler::SetParams(const SamplingParams& params) {
   }
   params_ = params;
   choosable_ = std::move(choosable);
+  static std::atomic<uint64_t> last_id{0};
+  choosable_id_ = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
   return absl::OkStatus();
 }
 

@@ -49,10 +49,12 @@ class Sampler {
   // positions without a mask of TokenRules. `uniform`: the number that Draw will be given, where
   // the distribution is for nothing else.
   std::optional<CandidateRule> Rule(std::optional<double> uniform) const;
-  // Tokens with text that are not banned; empty: all with text.
+  // Tokens with text that are not banned; empty: all with text. Its id is another one after each
+  // SetParams, and for each sampler of the process.
   absl::Span<const uint32_t> choosable() const {
     return params_.banned_tokens.empty() ? absl::Span<const uint32_t>() : choosable_;
   }
+  uint64_t choosable_id() const { return choosable_id_; }
   // Shape of the row whose candidates, by the parameters' Rule among the tokens that may come, are
   // `list`. Where the rule was kDraw, the token drawn is certain.
   absl::Status ShapeListed(const CandidateList& list, const TokenRules& rules, Distribution* out);
@@ -86,6 +88,7 @@ class Sampler {
   int64_t vocab_;
   std::vector<uint32_t> with_text_;  // mask
   std::vector<uint32_t> choosable_;  // mask: with text and not banned
+  uint64_t choosable_id_ = 0;
   SamplingParams params_;
   std::vector<float> adjusted_;      // [vocab] scratch
   std::vector<double> bin_measure_;  // scratch of the selections

@@ -8,7 +8,7 @@
 
 namespace dsv4::test {
 
-class FarDevice final : public Device {
+class FarDevice : public Device {
  public:
   std::string name() const override { return "far"; }
   Stream& stream() override { return cpu_.stream(); }

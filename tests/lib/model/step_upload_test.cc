@@ -2,6 +2,7 @@
 // What a step's kernels find on a device with memory of its own, which here is other host memory.
 #include "lib/model/step_upload.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -16,10 +17,15 @@ using test::FarDevice;
 TEST_CASE("a step reaches the device whole, padded, and at the same places every time") {
   FarDevice device;
   const StepLimits limits{.rows = 8, .sequences = 4, .logit_rows = 2, .positions = 2048};
-  auto memory = device.Allocate(StepUpload::DeviceBytes(device, limits), "test");
+  const int64_t vocab = 40;
+  const int64_t mask_bytes = TokenMasks::DeviceBytes(device, 2, vocab);
+  auto memory = device.Allocate(mask_bytes + StepUpload::DeviceBytes(device, limits), "test");
   REQUIRE_OK(memory);
+  TokenMasks masks;
   StepUpload upload;
-  upload.Place(&device, limits, memory->data());
+  const uint32_t with_text[] = {0xfffffff0, 0x7f};
+  REQUIRE_OK(masks.Place(&device, 2, vocab, memory->data(), with_text));
+  REQUIRE_OK(upload.Place(&device, limits, &masks, memory->data() + mask_bytes));
   const std::byte *begin = memory->data(), *end = begin + memory->size_bytes();
   const auto on_device = [&](const void* p) {
     return begin <= static_cast<const std::byte*>(p) && static_cast<const std::byte*>(p) < end;
@@ -35,25 +41,38 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
       {1, 2, 0, first_window.data(), groups.data(), 0, states + 3, first_saves, 2}};
   const int32_t sequence_of[] = {0, 1, 1}, ids[] = {11, 12, 13};
   const int64_t positions[] = {1000, 0, 1};
-  const int64_t* first_positions = nullptr;
-  for (int pass = 0; pass < 2; ++pass) {
-    StepRows step{.rows = 3, .sequence_count = 2, .sequences = sequences};
-    step.sequence_of = sequence_of;
-    step.positions = positions;
-    const int32_t* tokens = ids;
-    const int64_t* rope_positions = positions;
-    REQUIRE_OK(upload.Step(4, 3, &step, &tokens, &rope_positions));
+  // Of the two rows of the head that there may be, one or both are wanted.
+  const int32_t head_rows[] = {2, 0};
+  const uint32_t allowed[] = {0xf0, 0x1};
+  const LogitQuestion questions[] = {
+      {.row = 0, .rule = {.top_k = 7}},
+      {.row = 1, .rule = {.top_k = 8}, .allowed = allowed, .allowed_id = 1}};
+  PassInputs first;
+  for (const size_t wanted : {2, 1}) {
+    PassInputs pass{.step = {.rows = 3,
+                             .sequence_count = 2,
+                             .sequences = sequences,
+                             .sequence_of = sequence_of,
+                             .positions = positions},
+                    .tokens = ids,
+                    .rope_positions = positions};
+    const HeadRows head{.rows = absl::MakeConstSpan(head_rows).subspan(0, wanted),
+                        .questions = absl::MakeConstSpan(questions).subspan(2 - wanted)};
+    REQUIRE_OK(upload.Pass({.rows = 4, .sequences = 3, .head_rows = 2}, head, &pass));
+    const StepRows& step = pass.step;
     REQUIRE(step.rows == 4);
     REQUIRE(step.sequence_count == 3);
     for (const void* p :
-         {static_cast<const void*>(step.sequences), static_cast<const void*>(tokens),
-          static_cast<const void*>(step.positions), static_cast<const void*>(rope_positions)}) {
+         {static_cast<const void*>(step.sequences), static_cast<const void*>(pass.tokens),
+          static_cast<const void*>(step.positions), static_cast<const void*>(pass.rope_positions),
+          static_cast<const void*>(pass.head_rows), static_cast<const void*>(pass.queries)}) {
       REQUIRE(on_device(p));
     }
-    CHECK(std::vector<int32_t>(tokens, tokens + 4) == std::vector<int32_t>{11, 12, 13, 0});
+    CHECK(std::vector<int32_t>(pass.tokens, pass.tokens + 4) ==
+          std::vector<int32_t>{11, 12, 13, 0});
     CHECK(std::vector<int32_t>(step.sequence_of, step.sequence_of + 4) ==
           std::vector<int32_t>{0, 1, 1, -1});
-    CHECK(std::vector<int64_t>(rope_positions, rope_positions + 4) ==
+    CHECK(std::vector<int64_t>(pass.rope_positions, pass.rope_positions + 4) ==
           std::vector<int64_t>{1000, 0, 1, 0});
     const SequenceRows& late = step.sequences[0];
     REQUIRE(on_device(late.window_blocks + 13));
@@ -66,15 +85,29 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
     CHECK(step.sequences[1].saves[1].row == 2);
     CHECK(step.sequences[2].rows == 0);
     CHECK(step.sequence(1).window_blocks == first_window.data());  // the host's
-    if (pass == 0) first_positions = step.positions;
-    CHECK(step.positions == first_positions);
+    CHECK(pass.head_rows[0] == 2);
+    CHECK(pass.head_rows[1] == 0);
+    CHECK(pass.from == nullptr);
+    if (wanted == 1) {
+      CHECK(pass.queries[0].row == -1);
+      CHECK(pass.tokens == first.tokens);
+      CHECK(step.positions == first.step.positions);
+      CHECK(step.sequences == first.step.sequences);
+      CHECK(pass.head_rows == first.head_rows);
+      CHECK(pass.queries == first.queries);
+      continue;
+    }
+    first = pass;
+    CHECK(pass.queries[0].row == 0);
+    CHECK(pass.queries[0].rule.top_k == 7);
+    REQUIRE(on_device(pass.queries[0].allowed));
+    CHECK(std::equal(with_text, with_text + 2, pass.queries[0].allowed));
+    CHECK(pass.queries[1].row == 1);
+    CHECK(pass.queries[1].rule.top_k == 8);
+    REQUIRE(on_device(pass.queries[1].allowed));
+    CHECK(std::equal(allowed, allowed + 2, pass.queries[1].allowed));
   }
 
-  const int32_t chosen[] = {2, 0};
-  const int32_t* rows = chosen;
-  REQUIRE_OK(upload.Rows(2, &rows));
-  REQUIRE(on_device(rows));
-  CHECK(rows[0] == 2);
   const std::byte* const sources[] = {states, states + 1};
   std::byte* const places[] = {states + 2, states + 3};
   const std::byte* const* from = sources;
@@ -83,6 +116,69 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   REQUIRE(on_device(from));
   CHECK(from[1] == states + 1);
   CHECK(to[0] == states + 2);
+
+  // An MTP pass without padding, and a head that nothing is asked of but its second row.
+  PassInputs mtp{.step = {.rows = 3,
+                          .sequence_count = 2,
+                          .sequences = sequences,
+                          .sequence_of = sequence_of,
+                          .positions = positions},
+                 .tokens = ids,
+                 .rope_positions = positions};
+  const std::byte* const mtp_sources[] = {states, states + 1, states + 2};
+  std::byte* const mtp_places[] = {states + 3, states + 2, states};
+  mtp.from = mtp_sources, mtp.to = mtp_places;
+  REQUIRE_OK(upload.Pass({.rows = 3, .sequences = 2, .head_rows = 0}, {}, &mtp));
+  REQUIRE(on_device(mtp.from));
+  CHECK(std::equal(mtp_sources, mtp_sources + 3, mtp.from));
+  CHECK(std::equal(mtp_places, mtp_places + 3, mtp.to));
+  REQUIRE_OK(upload.Head({.rows = head_rows, .questions = {questions + 1, 1}}, &mtp));
+  REQUIRE(on_device(mtp.head_rows));
+  CHECK(std::vector<int32_t>(mtp.head_rows, mtp.head_rows + 2) == std::vector<int32_t>{2, 0});
+  CHECK(mtp.queries[0].row == -1);
+  CHECK(mtp.queries[1].row == 1);
+  CHECK(std::equal(allowed, allowed + 2, mtp.queries[1].allowed));
+  CHECK(std::equal(ids, ids + 3, mtp.tokens));  // still there
+}
+
+TEST_CASE("a pass that is fetched stays in host memory until then") {
+  FarDevice device;
+  const StepLimits limits{.rows = 8, .sequences = 4, .logit_rows = 2, .positions = 2048};
+  const int64_t vocab = 40, mask_bytes = TokenMasks::DeviceBytes(device, 2, vocab);
+  auto memory = device.Allocate(mask_bytes + StepUpload::DeviceBytes(device, limits), "test");
+  REQUIRE_OK(memory);
+  TokenMasks masks;
+  StepUpload upload;
+  REQUIRE_OK(masks.Place(&device, 2, vocab, memory->data(), {}));
+  REQUIRE_OK(upload.PlaceFetched(&device, limits, &masks, memory->data() + mask_bytes));
+
+  const int32_t windows[] = {3, 4}, groups[] = {5}, sequence_of[] = {0, 0}, ids[] = {21, 22};
+  const int64_t positions[] = {63, 64};
+  const SequenceRows sequence{0, 2, 63, windows, groups, 0, nullptr, nullptr, 0};
+  PassInputs pass{.step = {.rows = 2,
+                           .sequence_count = 1,
+                           .sequences = &sequence,
+                           .sequence_of = sequence_of,
+                           .positions = positions},
+                  .tokens = ids,
+                  .rope_positions = positions};
+  const int32_t head_rows[] = {1};
+  const LogitQuestion question{.row = 0, .rule = {.top_k = 3}};
+  const StepUpload::Shape shape{.rows = 4, .sequences = 4, .head_rows = 2};
+  REQUIRE_OK(upload.Pass(shape, {.rows = head_rows, .questions = {&question, 1}}, &pass));
+  CHECK(pass.tokens[0] == 0);
+  const CopyRowsParams fetch = upload.Fetch(shape);
+  REQUIRE(fetch.rows == 1);
+  REQUIRE(fetch.to[0] + fetch.row_bytes <= memory->data() + memory->size_bytes());
+  REQUIRE_OK(device.Copy(fetch.to[0], fetch.from[0], fetch.row_bytes));
+  CHECK(std::vector<int32_t>(pass.tokens, pass.tokens + 4) == std::vector<int32_t>{21, 22, 0, 0});
+  CHECK(pass.step.sequences[0].window_blocks[1] == 4);
+  CHECK(pass.step.sequences[0].group_blocks[0] == 5);
+  CHECK(pass.step.sequences[3].rows == 0);
+  CHECK(pass.head_rows[0] == 1);
+  CHECK(pass.queries[0].rule.top_k == 3);
+  CHECK(pass.queries[0].allowed[0] == ~0u);
+  CHECK(pass.queries[1].row == -1);
 }
 
 }  // namespace
