@@ -6,7 +6,8 @@
 // A kernel launched this way calls BeginAfterPredecessors in every thread, before it reads what
 // other kernels write and before it writes anything; it must not read the former through restrict
 // pointers or __ldg, which may be moved ahead. What the kernel before the last wrote may be read
-// without waiting where the last was launched this way, too.
+// without waiting where the last was launched this way, too, and calls BeginAfterPredecessors; a
+// kernel that is only short may let its successor start before it waits itself.
 #pragma once
 
 #include <cuda_runtime.h>

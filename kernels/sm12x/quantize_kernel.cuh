@@ -14,7 +14,9 @@ inline constexpr int kQuantizeThreads = 256;
 // x [rows, dim] bf16, to quantised rows of `dim`. A thread takes eight elements.
 static __global__ void __launch_bounds__(kQuantizeThreads)
     quantize_kernel(const uint16_t* x, int64_t dim, uint8_t* out) {
-  BeginAfterPredecessors();
+  // First, so that the next kernel's weights come while this one waits and works.
+  LetSuccessorStart();
+  WaitForPredecessors();
   const int64_t row = blockIdx.y;
   const int64_t column = (int64_t{blockIdx.x} * kQuantizeThreads + threadIdx.x) * 8;
   const bool active = column < dim;

@@ -276,20 +276,22 @@ struct Fp8WidenedOperand {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       // A step's words: row g and row g + 8 of the first half step, then of the second. A word's
-      // bytes 0, 1 are the first register of its row, 2, 3 the second.
-      widened.a[2 * j] = {Widen(steps[j].x, 0x1404), Widen(steps[j].y, 0x1404),
-                          Widen(steps[j].x, 0x3424), Widen(steps[j].y, 0x3424)};
-      widened.a[2 * j + 1] = {Widen(steps[j].z, 0x1404), Widen(steps[j].w, 0x1404),
-                              Widen(steps[j].z, 0x3424), Widen(steps[j].w, 0x3424)};
+      // bytes 0, 1 are the first register of its row, 2, 3 the second; each with its sign above it.
+      constexpr uint32_t kFirst = 0x9180, kSecond = 0xb3a2;
+      widened.a[2 * j] = {Widen(steps[j].x, kFirst), Widen(steps[j].y, kFirst),
+                          Widen(steps[j].x, kSecond), Widen(steps[j].y, kSecond)};
+      widened.a[2 * j + 1] = {Widen(steps[j].z, kFirst), Widen(steps[j].w, kFirst),
+                              Widen(steps[j].z, kSecond), Widen(steps[j].w, kSecond)};
     }
   }
-  // Two codes, which `selector` puts in the upper bytes of the halves, as bf16: sign, exponent and
+  // Two codes, which `selector` extends to 16 bits by their signs, as bf16: sign, exponent and
   // mantissa shifted to their places are the value times 2^-120, which the product makes good.
   static __device__ __forceinline__ uint32_t Widen(uint32_t word, uint32_t selector) {
-    const uint32_t codes = __byte_perm(word, 0, selector);
-    const uint32_t small = (codes & 0x80008000u) | (codes >> 4 & 0x07f007f0u);
-    uint32_t out;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(small), "r"(0x7b807b80u));
+    uint32_t codes, out;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(codes) : "r"(word), "r"(selector));
+    asm("mul.rn.bf16x2 %0, %1, %2;"
+        : "=r"(out)
+        : "r"(codes << 4 & 0x87f087f0u), "r"(0x7b807b80u));
     return out;
   }
 };
