@@ -7,6 +7,7 @@
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4 {
 namespace {
@@ -16,6 +17,7 @@ constexpr int kThreads = 256;
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     embed_rows_kernel(const __grid_constant__ EmbedRowsParams p) {
+  sm12x::BeginAfterPredecessors();
   const int64_t row = blockIdx.x;
   const int64_t units = p.embed.k * 2 / static_cast<int64_t>(sizeof(Unit));
   const Unit* from = reinterpret_cast<const Unit*>(p.embed.data) + p.tokens[row] * units;
@@ -29,7 +31,8 @@ __global__ void __launch_bounds__(kThreads)
 void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params) {
   const auto kernel =
       params.embed.k % 8 == 0 ? embed_rows_kernel<uint4> : embed_rows_kernel<uint16_t>;
-  kernel<<<params.rows, kThreads, 0, CudaStreamOf(context)>>>(params);
+  sm12x::LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(params.rows)), kThreads,
+                          0, kernel, params);
 }
 
 }  // namespace
