@@ -6,13 +6,19 @@
 // latency at one row, bandwidth at many.
 // Plan: hc_pre_mix_kernel, a block per 256 columns and some rows, with its part of fn in registers,
 // asked for before the streams are there; hc_pre_kernel, a block a row, adds its sums up. Then
-// eight warps have x to normalise, and one the 20 dependent steps of Sinkhorn, by one lane
-// (shuffles would be half of their time), which the others need not wait for.
-// Measured on an H200, D = 4096, fn not in L2: 8.4 us at a row, 8.9 at 16, 16 at 64, 262 at 4096.
+// eight warps have x to normalise, and one the 39 dependent steps of Sinkhorn, about 150 cycles
+// each, which the others need not wait for. No f64: SM12x has one for 64 f32.
+// Accuracy: post and comb are the nearest floats but for about one in 10^5, whatever the logits.
+// With f32 factors and the last six steps in double, 2.6 % of comb was not where logits spread by
+// 1, and 40 %, by up to 28 ulps, where they spread by 4: steps do not undo what others round off.
+// Measured on an H200, D = 4096, fn not in L2: 6.3 us at a row, 6.8 at 16, 14 at 64, 247 at 4096.
+// Tried without gain: 512 threads (6.7 us), sums of chunks past shared memory, weights of the norm
+// with the streams (6.6), x by two columns a turn.
 // Shared memory: 8 D bytes of streams and 3.2 D of sums.
 // Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"
 #include "kernels/sm12x/entries.h"
+#include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/stream_mix.cuh"
 
@@ -20,115 +26,92 @@ namespace dsv4 {
 namespace {
 
 using sm12x::kStreamCount;
+using sm12x::TwoFloat;
 
 constexpr int kMixes = 24;
 
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
-    hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, sm12x::TwoFloat* chunk_sums) {
+    hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, TwoFloat* chunk_sums) {
   sm12x::MixChunk<kMixes>(static_cast<const uint16_t*>(p.streams), nullptr, p.rows,
                           kStreamCount * p.hidden, p.fn, chunk_sums);
 }
 
-// To about an ulp.
-__device__ __forceinline__ float Reciprocal(float x) {
-  float out;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-  return out;
+// Lane l's sum y = sum_i k[i] x_(l ^ i) + eps y, i < 4, of its x and those of its neighbours; gives
+// 1 / y. What comes of the lower halves of x, which are there last, is added last.
+__device__ __forceinline__ TwoFloat InverseSum(const TwoFloat (&k)[kStreamCount], TwoFloat x,
+                                               float eps, TwoFloat* y) {
+  TwoFloat of[kStreamCount] = {x};
+#pragma unroll
+  for (int i = 1; i < kStreamCount; ++i) of[i].hi = __shfl_xor_sync(0xffffffffu, x.hi, i);
+#pragma unroll
+  for (int i = 1; i < kStreamCount; ++i) of[i].lo = __shfl_xor_sync(0xffffffffu, x.lo, i);
+  TwoFloat sum = sm12x::ExactProduct(eps, y->hi);
+  sum.lo = __fmaf_rn(eps, y->lo, sum.lo);
+  float low = 0;
+#pragma unroll
+  for (int i = 0; i < kStreamCount; ++i) {
+    sum.AddProduct(k[i].hi, of[i].hi);
+    sum.lo = __fmaf_rn(k[i].lo, of[i].hi, sum.lo);
+    low = __fmaf_rn(k[i].hi, of[i].lo, low);
+  }
+  sum.lo += low;
+  *y = sum;
+  return sm12x::Reciprocal(sum);
 }
 
-// Factors u, v of `iterations` column normalisations of k with row normalisations between them: the
-// result is u[h] k[h][j] v[j]. On the factors errors do not pile up, as they would on the matrix:
-// every step sees what the others have left.
-__device__ void Sinkhorn(const float (&k)[16], int iterations, float eps, float (&u)[4],
-                         float (&v)[4]) {
+// One warp, lane 16 i + 4 h + j for element (h, j): softmax of the rows, then Sinkhorn. The element
+// is k u[h] v[j] all the while, whose factors are inverses of sums: where a step makes x = k u v to
+// x / (sum x + eps), it makes y = 1 / u to sum k v + eps y. Lane l has u[l % 4] and
+// v[l % 4].
+__device__ __forceinline__ void Comb(const HcPreParams& p, int64_t row, TwoFloat logit) {
+  const int lane = threadIdx.x % 32, own = lane % 4;
+  float top = logit.hi;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) u[i] = v[i] = 1;
-  for (int i = 0; i < iterations; ++i) {
-    if (i > 0) {
+  for (int i = 1; i < 4; i *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+  logit.Add(-top);
+  const TwoFloat power = sm12x::Exp(logit.Normalized());
+  TwoFloat sum = power;
 #pragma unroll
-      for (int h = 0; h < 4; ++h) {
-        float sum = k[4 * h] * v[0];
+  for (int i = 1; i < 4; ++i) sum.Add(sm12x::OfNeighbour(power, i));
+  TwoFloat weight = Product(power, sm12x::Reciprocal(sum));
+  weight.Add(p.hc_eps);
+  weight = weight.Normalized();
+  TwoFloat of_row[4], of_column[4];
 #pragma unroll
-        for (int j = 1; j < 4; ++j) sum = fmaf(k[4 * h + j], v[j], sum);
-        u[h] *= Reciprocal(fmaf(sum, u[h], eps));
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float sum = k[j] * u[0];
-#pragma unroll
-      for (int h = 1; h < 4; ++h) sum = fmaf(k[4 * h + j], u[h], sum);
-      v[j] *= Reciprocal(fmaf(sum, v[j], eps));
-    }
+  for (int i = 0; i < 4; ++i) {
+    of_row[i] = sm12x::OfLane(weight, 4 * own + (own ^ i));
+    of_column[i] = sm12x::OfLane(weight, 4 * (own ^ i) + own);
   }
-}
-
-// Column normalisations in double: what the factors' f32 leaves of an error, these nearly undo.
-constexpr int kDoubleIterations = 3;
-
-// One warp. Lanes 0 to 3: post; lanes 16 to 31: an element of comb each, its softmax, and after one
-// lane has found the factors of the first column normalisations, the last ones with the row
-// normalisations before them. In double, since an error of theirs scales a whole row.
-__device__ void PostAndComb(const HcPreParams& p, int64_t row, const float* m) {
-  __shared__ float softmax[16], factors[8];
-  const int lane = threadIdx.x % 32, i = lane - 16, o = lane < 4 ? 4 + lane : 8 + max(i, 0);
-  const auto logit = [&](int at) {
-    return static_cast<double>(m[at]) * p.scale[at < 8 ? 1 : 2] + p.base[at];
-  };
-  const auto row_sum = [](double x) {  // over the four lanes of a row of comb
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
-  };
-  const auto column_sum = [](double x) {
-    x += __shfl_xor_sync(0xffffffffu, x, 4);
-    return x + __shfl_xor_sync(0xffffffffu, x, 8);
-  };
-  double weight = 0;
-  if (lane < 4) {
-    p.post[row * kStreamCount + lane] = static_cast<float>(2 * sm12x::Sigmoid(logit(o)));
-  } else if (i >= 0) {
-    const int first = o / 4 * 4;  // of its row
-    double top = logit(first);
-    for (int j = 1; j < 4; ++j) top = fmax(top, logit(first + j));
-    weight = exp(logit(o) - top);
+  TwoFloat rows{1, 0}, columns{1, 0};  // 1 / u, 1 / v
+  TwoFloat u = rows, v = InverseSum(of_column, u, p.hc_eps, &columns);
+  for (int i = 1; i < p.sinkhorn_iters; ++i) {
+    u = InverseSum(of_row, v, p.hc_eps, &rows);
+    v = InverseSum(of_column, u, p.hc_eps, &columns);
   }
-  weight = weight / row_sum(weight) + p.hc_eps;  // lanes 0 to 15 have nothing to say
-  if (i >= 0) softmax[i] = static_cast<float>(weight);
-  __syncwarp();
-  const int by_factors = max(p.sinkhorn_iters - kDoubleIterations, 0);
-  if (lane == 0) {
-    float k[16], u[4], v[4];
-#pragma unroll
-    for (int j = 0; j < 16; ++j) k[j] = softmax[j];
-    Sinkhorn(k, by_factors, p.hc_eps, u, v);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) factors[j] = u[j], factors[4 + j] = v[j];
-  }
-  __syncwarp();
-  if (i >= 0) weight *= static_cast<double>(factors[i / 4]) * factors[4 + i % 4];
-  for (int iteration = by_factors; iteration < p.sinkhorn_iters; ++iteration) {
-    if (iteration > 0) weight /= row_sum(weight) + p.hc_eps;
-    weight /= column_sum(weight) + p.hc_eps;
-  }
-  if (i >= 0) p.comb[row * 16 + i] = static_cast<float>(weight);
+  weight = Product(Product(weight, sm12x::OfLane(u, lane / 4 % 4)), v);
+  if (lane < 16) p.comb[row * 16 + lane] = weight.Rounded();
 }
 
 constexpr int kThreads = sm12x::kNormThreads + 32;
 
 __global__ void __launch_bounds__(kThreads)
-    hc_pre_kernel(const __grid_constant__ HcPreParams p, const sm12x::TwoFloat* chunk_sums) {
+    hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums) {
   extern __shared__ __align__(16) std::byte shared[];
-  __shared__ sm12x::TwoFloat sums[sm12x::MixSums(kMixes)], scratch[sm12x::kNormThreads / 32];
-  __shared__ float pre[kStreamCount], m[kMixes];
+  __shared__ TwoFloat sums[sm12x::MixSums(kMixes)], scratch[sm12x::kNormThreads / 32];
+  __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
-  auto* const row_sums = reinterpret_cast<sm12x::TwoFloat*>(shared + width * kActBytes);
+  auto* const row_sums = reinterpret_cast<TwoFloat*>(shared + width * kActBytes);
   // The streams are not of the kernel before, but older.
   sm12x::CopyAllAsync(streams, static_cast<const uint16_t*>(p.streams) + row * width,
                       width * kActBytes, kThreads);
   sm12x::PrefetchLines(p.norm, dim * 2, kThreads);
-  sm12x::PrefetchLines(p.base, kMixes * 4, kThreads);
-  sm12x::PrefetchLines(p.scale, 12, kThreads);
+  // A mixing number a lane: the last warp's are comb's, the first one's are pre and post. Which it
+  // is comes by a shuffle, so that the compiler sees that warps stay whole.
+  const bool combs =
+      __shfl_sync(0xffffffffu, threadIdx.x, 0) >= static_cast<unsigned>(sm12x::kNormThreads);
+  const int mix = combs ? 2 * kStreamCount + threadIdx.x % 16 : threadIdx.x % (2 * kStreamCount);
+  const float scale = p.scale[min(mix / kStreamCount, 2)], base = p.base[mix];
   sm12x::BeginAfterPredecessors();
   const int64_t row_bytes = sm12x::MixRowBytes(width, kMixes);
   sm12x::CopyAllAsync(row_sums, reinterpret_cast<const std::byte*>(chunk_sums) + row * row_bytes,
@@ -136,28 +119,31 @@ __global__ void __launch_bounds__(kThreads)
   sm12x::CommitCopies();
   sm12x::WaitForCopies<0>();
   __syncthreads();
-  sm12x::SumChunks<kMixes, kThreads / 32>(row_sums, static_cast<int>(width / sm12x::kMixChunk),
-                                          sums);
+  sm12x::SumChunks<kMixes, kThreads>(row_sums, static_cast<int>(width / sm12x::kMixChunk), sums);
   __syncthreads();
-  const int lane = threadIdx.x % 32;
-  if (threadIdx.x >= sm12x::kNormThreads) {
-    if (lane < kMixes) {
-      m[lane] = sm12x::MixingNumber(sums[lane], sums[kMixes], width, p.norm_eps);
-    }
-    __syncwarp();
-    PostAndComb(p, row, m);
+  const auto logit = [&] {
+    const float m = sm12x::MixingNumber(sums[mix], sums[kMixes], width, p.norm_eps);
+    return sm12x::Logit(m, scale, base);
+  };
+  if (combs) {
+    Comb(p, row, logit());
     return;
   }
-  if (threadIdx.x < kStreamCount) {
-    const double logit = sm12x::MixingNumber(sums[lane], sums[kMixes], width, p.norm_eps);
-    pre[lane] = static_cast<float>(sm12x::Sigmoid(logit * p.scale[0] + p.base[lane]) + p.hc_eps);
+  if (threadIdx.x < 2 * kStreamCount) {
+    TwoFloat gate = sm12x::Sigmoid(logit());
+    if (mix < kStreamCount) {
+      gate.Add(p.hc_eps);
+      pre[mix] = gate.Rounded();
+    } else {
+      p.post[row * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
+    }
   }
   sm12x::SyncNormThreads();
-  sm12x::SumStreams(streams, pre, dim, streams);
-  sm12x::SyncNormThreads();
-  sm12x::NormalizeRow(
-      streams, dim, p.norm, p.norm_eps, static_cast<uint16_t*>(p.normed) + row * dim,
-      static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(dim), scratch);
+  const TwoFloat squares = sm12x::SumStreams(streams, pre, dim, p.norm);
+  sm12x::NormalizeRow(streams, squares, dim, streams + dim, p.norm_eps,
+                      static_cast<uint16_t*>(p.normed) + row * dim,
+                      static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(dim),
+                      scratch);
 }
 
 absl::Status SupportsHcPre(const HcPreParams& p) {
@@ -173,7 +159,7 @@ int64_t HcPreWorkspace(const HcPreParams& p, int) {
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
-  auto* const chunk_sums = reinterpret_cast<sm12x::TwoFloat*>(context.workspace);
+  auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
   sm12x::LaunchOverlapped(stream,
                           sm12x::MixGrid(context, kStreamCount * params.hidden, params.rows),
@@ -186,6 +172,6 @@ void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
 }  // namespace
 
 constinit const KernelEntry kSm12xHcPre =
-    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 2);
+    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 3);
 
 }  // namespace dsv4

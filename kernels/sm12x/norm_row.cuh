@@ -35,7 +35,7 @@ __device__ __forceinline__ void AddSquares(const float (&x)[8], TwoFloat* sum) {
 
 // rsqrt(sum / count + eps).
 __device__ __forceinline__ TwoFloat InverseRms(TwoFloat sum, int64_t count, float eps) {
-  TwoFloat mean = Quotient(sum, static_cast<float>(count));
+  TwoFloat mean = Product(sum, Reciprocal({static_cast<float>(count), 0}));
   mean.Add(eps);
   return InverseSqrt(mean);
 }
@@ -48,18 +48,13 @@ __device__ __forceinline__ void Normalize(float (&x)[8], TwoFloat inverse, const
   for (int i = 0; i < 8; ++i) x[i] = RoundBf16(Scaled(__fmul_rn(x[i], w[i]), inverse));
 }
 
-// RMSNorm of row `x` [dim] bf16, which may be in shared memory, to `normed` (may be x) and
-// `quantized`; both may be null. dim is a multiple of 8, of 128 with quantized. The first
-// kNormThreads threads of a block call it; `scratch` as for BlockSum.
-__device__ __forceinline__ void NormalizeRow(const uint16_t* x, int64_t dim, const uint16_t* weight,
-                                             float eps, uint16_t* normed, uint8_t* quantized,
-                                             TwoFloat* scratch) {
-  TwoFloat sum;
-  for (int64_t column = threadIdx.x * 8; column < dim; column += kNormThreads * 8) {
-    float v[8];
-    LoadBf16x8(x + column, v);
-    AddSquares(v, &sum);
-  }
+// RMSNorm of row `x` [dim] bf16 to `normed` (may be x) and `quantized`; both may be null. dim is a
+// multiple of 8, of 128 with quantized. The first kNormThreads threads of a block call it, with the
+// sum of the squares of their elements; `scratch` as for BlockSum. A thread reads its own elements
+// of x and weight alone.
+__device__ __forceinline__ void NormalizeRow(const uint16_t* x, TwoFloat sum, int64_t dim,
+                                             const uint16_t* weight, float eps, uint16_t* normed,
+                                             uint8_t* quantized, TwoFloat* scratch) {
   const TwoFloat inverse = InverseRms(BlockSum(sum, scratch), dim, eps);
   const int64_t warp_column = threadIdx.x / 32 * 256, lane_column = threadIdx.x % 32 * 8;
   for (int64_t begin = warp_column; begin < dim; begin += kNormThreads * 8) {

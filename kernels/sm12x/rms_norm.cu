@@ -20,8 +20,15 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   const int64_t row = blockIdx.x;
   sm12x::PrefetchLines(p.weight, p.dim * 2, sm12x::kNormThreads);
   sm12x::BeginAfterPredecessors();
+  const uint16_t* x = static_cast<const uint16_t*>(p.x) + row * p.dim;
+  sm12x::TwoFloat sum;
+  for (int64_t column = threadIdx.x * 8; column < p.dim; column += sm12x::kNormThreads * 8) {
+    float v[8];
+    sm12x::LoadBf16x8(x + column, v);
+    sm12x::AddSquares(v, &sum);
+  }
   sm12x::NormalizeRow(
-      static_cast<const uint16_t*>(p.x) + row * p.dim, p.dim, p.weight, p.eps,
+      x, sum, p.dim, p.weight, p.eps,
       p.normed == nullptr ? nullptr : static_cast<uint16_t*>(p.normed) + row * p.dim,
       p.quantized == nullptr
           ? nullptr
@@ -41,6 +48,6 @@ void LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
 }  // namespace
 
 constinit const KernelEntry kSm12xRmsNorm =
-    MakeSm12xEntry<RmsNormParams, &LaunchRmsNorm, &SupportsRmsNorm>("sm12x.rms_norm", 1);
+    MakeSm12xEntry<RmsNormParams, &LaunchRmsNorm, &SupportsRmsNorm>("sm12x.rms_norm", 2);
 
 }  // namespace dsv4

@@ -177,29 +177,32 @@ __device__ __forceinline__ void CopyAllAsync(void* to_shared, const void* from, 
 }
 
 // The chunks' sums of a row, [chunks][kOutputs + 1] in shared memory, to sums[kOutputs + 1]; by
-// kWarps warps.
-template <int kOutputs, int kWarps>
+// kThreads threads, eight of them a sum.
+template <int kOutputs, int kThreads>
 __device__ __forceinline__ void SumChunks(const TwoFloat* chunk_sums, int chunks, TwoFloat* sums) {
-  constexpr int kSums = MixSums(kOutputs), kPerWarp = (kSums + kWarps - 1) / kWarps;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  TwoFloat sum[kPerWarp];
-  for (int c = lane; c < chunks; c += 32) {
+  constexpr int kSums = MixSums(kOutputs), kParts = 8;
+  static_assert(kThreads >= kSums * kParts);
+  const int o = threadIdx.x / kParts, part = threadIdx.x % kParts;
+  if (threadIdx.x / 32 * 32 >= kSums * kParts) return;  // whole warps
+  TwoFloat sum;
+#pragma unroll 4
+  for (int c = part; c < chunks; c += kParts) sum.Add(chunk_sums[c * kSums + min(o, kSums - 1)]);
 #pragma unroll
-    for (int i = 0; i < kPerWarp; ++i) {
-      sum[i].Add(chunk_sums[c * kSums + min(warp + i * kWarps, kSums - 1)]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kPerWarp; ++i) {
-    sum[i] = WarpSum(sum[i]);
-    if (lane == 0 && warp + i * kWarps < kSums) sums[warp + i * kWarps] = sum[i];
-  }
+  for (int lanes = 1; lanes < kParts; lanes *= 2) sum.Add(OfNeighbour(sum, lanes));
+  if (part == 0 && o < kSums) sums[o] = sum;
 }
 
 // A mixing number: its sum times rsqrt(mean square + eps).
 __device__ __forceinline__ float MixingNumber(TwoFloat sum, TwoFloat squares, int64_t width,
                                               float eps) {
   return Product(sum, InverseRms(squares, width, eps)).Rounded();
+}
+
+// What sigmoid and softmax take.
+__device__ __forceinline__ TwoFloat Logit(float mixing_number, float scale, float base) {
+  TwoFloat logit = ExactProduct(mixing_number, scale);
+  logit.Add(base);
+  return logit;
 }
 
 // bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a TwoFloat. Plain
@@ -234,12 +237,16 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
   return PackBf16(low[0], low[1]);
 }
 
-// x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads; x may be a stream.
-__device__ __forceinline__ void SumStreams(const uint16_t* streams, const float* pre, int64_t dim,
-                                           uint16_t* x) {
+// x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads, in place of the first stream;
+// the norm's weights come in place of the second. Gives the sum of the squares of the thread's
+// elements, which are all that it may read of x and the weights.
+__device__ __forceinline__ TwoFloat SumStreams(uint16_t* streams, const float* pre, int64_t dim,
+                                               const uint16_t* norm) {
   float weight[kStreamCount];
 #pragma unroll
   for (int h = 0; h < kStreamCount; ++h) weight[h] = pre[h];
+  TwoFloat squares;
+#pragma unroll 1
   for (int64_t column = threadIdx.x * 8; column < dim; column += kNormThreads * 8) {
     float v[kStreamCount][8];
 #pragma unroll
@@ -251,11 +258,16 @@ __device__ __forceinline__ void SumStreams(const uint16_t* streams, const float*
 #pragma unroll
       for (int h = 0; h < kStreamCount; ++h) pair[h][0] = v[h][2 * i], pair[h][1] = v[h][2 * i + 1];
       out[i] = WeightedSums(weight, pair);
+      const float low = Bf16Low(out[i]), high = Bf16High(out[i]);
+      squares.Add(__fmul_rn(low, low));
+      squares.Add(__fmul_rn(high, high));
     }
-    *reinterpret_cast<uint4*>(x + column) = make_uint4(out[0], out[1], out[2], out[3]);
+    *reinterpret_cast<uint4*>(streams + column) = make_uint4(out[0], out[1], out[2], out[3]);
+    CopyAsync16(streams + dim + column, norm + column);
   }
+  CommitCopies();
+  WaitForCopies<0>();
+  return squares;
 }
-
-__device__ __forceinline__ double Sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 }  // namespace dsv4::sm12x

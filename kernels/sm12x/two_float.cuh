@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of about 48 bits in pairs of f32: what is rounded to bf16 must not carry the noise of f32 sums
-// (docs/adr/0009), and SM12x does 64 times as many f32 operations as f64 ones. Error-free sums and
-// products by Knuth and Dekker.
+// Sums of about 48 bits in pairs of f32: what is rounded to bf16 must not carry the noise of f32
+// sums (docs/adr/0009), and SM12x does 64 times as many f32 operations as f64 ones. Error-free sums
+// and products by Knuth and Dekker.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,18 @@ struct TwoFloat {
     Add(product);
     lo += error;
   }
+  __device__ __forceinline__ TwoFloat Normalized() const {
+    const float sum = __fadd_rn(hi, lo);
+    return {sum, __fsub_rn(lo, __fsub_rn(sum, hi))};
+  }
   __device__ __forceinline__ float Rounded() const { return hi + lo; }
 };
+
+// The pair nearest to x.
+constexpr TwoFloat PairOf(double x) {
+  const auto hi = static_cast<float>(x);
+  return {hi, static_cast<float>(x - hi)};
+}
 
 // a * b.
 __device__ __forceinline__ TwoFloat ExactProduct(float a, float b) {
@@ -44,11 +54,12 @@ __device__ __forceinline__ TwoFloat Product(TwoFloat a, TwoFloat b) {
   return {product, error + __fmaf_rn(a.hi, b.lo, __fmul_rn(a.lo, b.hi))};
 }
 
-// a / count, of an integer below 2^24.
-__device__ __forceinline__ TwoFloat Quotient(TwoFloat a, float count) {
-  const float quotient = __fdiv_rn(a.hi, count);
-  const float rest = __fmaf_rn(-quotient, count, a.hi);
-  return {quotient, __fdiv_rn(rest + a.lo, count)};
+// 1 / a: one Newton step of the hardware's, which is good to an ulp.
+__device__ __forceinline__ TwoFloat Reciprocal(TwoFloat a) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a.hi));
+  const float residue = __fmaf_rn(-a.lo, y, __fmaf_rn(-a.hi, y, 1.0f));
+  return {y, __fmul_rn(y, residue)};
 }
 
 // 1 / sqrt(a), a > 0: one Newton step of the f32 one, its residue without cancellation.
@@ -67,13 +78,22 @@ __device__ __forceinline__ float Scaled(float x, TwoFloat scale) {
   return product + __fmaf_rn(x, scale.lo, __fmaf_rn(x, scale.hi, -product));
 }
 
+// The value of lane `lane ^ mask`.
+__device__ __forceinline__ TwoFloat OfNeighbour(TwoFloat value, int mask) {
+  return {__shfl_xor_sync(0xffffffffu, value.hi, mask),
+          __shfl_xor_sync(0xffffffffu, value.lo, mask)};
+}
+
+// The value of lane `lane`.
+__device__ __forceinline__ TwoFloat OfLane(TwoFloat value, int lane) {
+  return {__shfl_sync(0xffffffffu, value.hi, lane), __shfl_sync(0xffffffffu, value.lo, lane)};
+}
+
 // The sum over the lanes of a warp, in every lane; always in the same order.
 __device__ __forceinline__ TwoFloat WarpSum(TwoFloat value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
-    TwoFloat other;
-    other.hi = __shfl_xor_sync(0xffffffffu, value.hi, offset);
-    other.lo = __shfl_xor_sync(0xffffffffu, value.lo, offset);
+    const TwoFloat other = OfNeighbour(value, offset);
     // Both lanes of a pair must see the same sum: the lower one's value comes first.
     const bool upper = (threadIdx.x & offset) != 0;
     TwoFloat first = upper ? other : value;
