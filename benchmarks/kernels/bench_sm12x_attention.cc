@@ -22,8 +22,8 @@ constexpr int64_t kMaxPosition = int64_t{1} << 17;
 // A step with host and device pointers: the first for Cost, the second for launches.
 struct BenchStep {
   // `rows` sequences of one row each at position `context` - 1; or, `prefill`, one of so many rows
-  // that end there.
-  BenchStep(int32_t rows, int64_t context, bool prefill) {
+  // that end there, `apart`: no two neighbouring positions one behind the other.
+  BenchStep(int32_t rows, int64_t context, bool prefill, bool apart = false) {
     const int32_t count = prefill ? 1 : rows;
     for (int64_t i = 0; i < kMaxPosition / kWindowBlockTokens; ++i) {
       blocks.push_back(static_cast<int32_t>(i));
@@ -46,7 +46,7 @@ struct BenchStep {
       sequences.push_back(s);
       for (int32_t r = 0; r < s.rows; ++r) {
         sequence_of.push_back(i);
-        positions.push_back(s.first_position + r);
+        positions.push_back(s.first_position + (apart ? r % 2 * (s.rows / 2) + r / 2 : r));
       }
     }
     device_sequences = sequences;
@@ -148,23 +148,45 @@ class AttentionBench {
     Time("index_score_topk" + at, score);
     for (const int ratio : {0, 4, 128}) {
       if (ratio == 0 && context != 2048) continue;
-      SparseAttentionParams attend;
-      attend.heads = kHeads;
-      attend.ratio = ratio;
-      attend.q = q_;
-      attend.window = window_;
-      attend.groups = ratio == 4 ? groups4_ : groups128_;
-      // As index_score_topk left them.
-      attend.selected = selected_;
-      attend.topk = kTopk;
-      attend.sink = sink_;
-      attend.softmax_scale = 1 / std::sqrt(512.0f);
-      attend.o = o_;
-      Time("sparse_attention " + std::to_string(ratio) + at, attend);
+      Time("sparse_attention " + std::to_string(ratio) + at, Attend(ratio));
+    }
+  }
+
+  // What neighbouring queries' sharing of rows is worth, where there are several tiles of 16 heads
+  // and where there is one.
+  void RunSharing(int64_t context) {
+    for (const bool apart : {false, true}) {
+      const BenchStep step(kMostRows, context, true, apart);
+      step_ = &step;
+      for (const int32_t heads : {kHeads, kHeads / 4}) {
+        for (const int ratio : {0, 128}) {
+          SparseAttentionParams attend = Attend(ratio);
+          attend.heads = heads;
+          Time("sparse_attention " + std::to_string(ratio) + " " + std::to_string(heads) +
+                   " heads " + (apart ? "apart" : "shared"),
+               attend);
+        }
+      }
     }
   }
 
  private:
+  SparseAttentionParams Attend(int ratio) const {
+    SparseAttentionParams attend;
+    attend.heads = kHeads;
+    attend.ratio = ratio;
+    attend.q = q_;
+    attend.window = window_;
+    attend.groups = ratio == 4 ? groups4_ : groups128_;
+    // As index_score_topk left them.
+    attend.selected = selected_;
+    attend.topk = kTopk;
+    attend.sink = sink_;
+    attend.softmax_scale = 1 / std::sqrt(512.0f);
+    attend.o = o_;
+    return attend;
+  }
+
   template <class Params>
   void Time(const std::string& name, Params params) {
     if (!bench_.Wants(name)) return;
@@ -198,6 +220,7 @@ void BenchAttentionOperators(Bench& bench) {
     for (const int64_t context : {2048, 32768, 131072}) attention.Run(rows, context, false);
   }
   for (const int64_t context : {4096, 32768, 131072}) attention.Run(4096, context, true);
+  attention.RunSharing(32768);
 }
 
 }  // namespace dsv4

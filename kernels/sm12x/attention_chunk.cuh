@@ -19,17 +19,16 @@ inline constexpr float kNoRows = -1e30f;  // the maximum of a chunk without rows
 
 // Chunk sums in the workspace, [rows, chunks, H] of each.
 struct Partials {
-  float* o;           // [512] in the order of fragments (PieceOf)
-  uint16_t* o_low;    // [512]: what o rounded off, bf16
-  float* maximum;     // a power of two's exponent
-  TwoFloat* weights;  // sum of P
-  int64_t chunks;     // in a row of the step, at most
+  float4* o;        // [256] pairs of sums in the order of fragments (PieceOf)
+  float4* weights;  // the sum of P, twice
+  float* maximum;   // a power of two's exponent
+  int64_t chunks;   // in a row of the step, at most
 };
 
 struct AttendArgs {
   SparseAttentionParams p;
   StepRows step;
-  TwoFloat scale;  // softmax_scale * log2(e)
+  TwoFloat scale;  // softmax_scale * log2(e) * kPowerSteps
   Partials partials;
   unsigned all_lanes;  // kAllLanes, for HoldBackLoads
 };
@@ -39,43 +38,61 @@ __device__ __forceinline__ float PowerOfTwo(float x) {
   return x < -126.0f ? 0.0f : __int_as_float((static_cast<int>(x) + 127) << 23);
 }
 
-// 2^(x - maximum), not much above 1, to about 2^-31; 0 below 2^-100. `x` is normalised, `maximum` a
-// whole number.
-__device__ __forceinline__ TwoFloat Exp2(TwoFloat x, float maximum) {
-  const float n = rintf(x.hi), exponent = __fsub_rn(n, maximum);
-  if (exponent < -100.0f) return {0, 0};
-  const float whole = __fsub_rn(x.hi, n);
-  const float f = __fadd_rn(whole, x.lo), rest = __fsub_rn(x.lo, __fsub_rn(f, whole));
-  // 2^f = 1 + a f + b f^2 + f^3 q(f): the first three terms as pairs.
-  float q = 1.32154867e-6f;
-  q = __fmaf_rn(q, f, 1.52527338e-5f);
-  q = __fmaf_rn(q, f, 1.54035304e-4f);
-  q = __fmaf_rn(q, f, 1.33335581e-3f);
-  q = __fmaf_rn(q, f, 9.61812911e-3f);
-  q = __fmaf_rn(q, f, 5.55041087e-2f);
-  constexpr double kA = 0.69314718055994530942, kB = 0.24022650695910071233;
-  constexpr auto kHighA = static_cast<float>(kA), kHighB = static_cast<float>(kB);
-  constexpr TwoFloat a{kHighA, static_cast<float>(kA - kHighA)};
-  constexpr TwoFloat b{kHighB, static_cast<float>(kB - kHighB)};
-  const TwoFloat linear = Product({f, 0}, a);
-  const TwoFloat square{__fmul_rn(f, f), __fmaf_rn(f, f, -__fmul_rn(f, f))};
-  TwoFloat sum = Product(square, b);
-  sum.Add(__fmul_rn(__fmul_rn(square.hi, f), q));
-  sum.Add(linear);
-  sum.Add(1.0f);
-  sum.lo = __fmaf_rn(__fmul_rn(rest, kHighA), sum.hi, sum.lo);
-  const float power = __int_as_float((static_cast<int>(exponent) + 127) << 23);
-  return {__fmul_rn(sum.hi, power), __fmul_rn(sum.lo, power)};
+// 2^(i / 32) as pairs of f32.
+inline constexpr int kPowerSteps = 32;
+struct Powers {
+  float2 steps[kPowerSteps];
+};
+constexpr Powers MakePowers() {
+  constexpr double kStep = 1.0218971486541166782;  // 2^(1 / 32)
+  Powers powers{};
+  double power = 1;
+  for (float2& step : powers.steps) {
+    step.x = static_cast<float>(power);
+    step.y = static_cast<float>(power - step.x);
+    power *= kStep;
+  }
+  return powers;
 }
+static __device__ const Powers kPowers = MakePowers();
 
-// The same, 0 below 2^-60: such sums are nothing beside the others, and those that are left stay
-// exact when they are scaled.
+// 2^(x / 32 - maximum), not much above 1, to about 2^-31; 0 below 2^-100. Lane i holds 2^(i / 32),
+// and so all lanes take part in each power.
+class PowerTable {
+ public:
+  __device__ __forceinline__ explicit PowerTable(int lane) : step_(kPowers.steps[lane]) {}
+
+  // `x` is normalised, `maximum` a whole number.
+  __device__ __forceinline__ TwoFloat operator()(TwoFloat x, float maximum) const {
+    const float n = rintf(x.hi), exponent = __fmaf_rn(-kPowerSteps, maximum, n);
+    const float f = __fadd_rn(__fsub_rn(x.hi, n), x.lo);
+    // Whole numbers above 1.5 2^23 are bits of the sum.
+    const uint32_t bits = __float_as_uint(__fadd_rn(exponent, 12582912.0f));
+    const float high = __shfl_sync(kAllLanes, step_.x, static_cast<int>(bits % kPowerSteps));
+    const float low = __shfl_sync(kAllLanes, step_.y, static_cast<int>(bits % kPowerSteps));
+    // 2^(f / 32) - 1, which is below 0.011.
+    float q = 9.17256270e-9f;
+    q = __fmaf_rn(q, f, 1.69385097e-6f);
+    q = __fmaf_rn(q, f, 2.34596198e-4f);
+    q = __fmaf_rn(q, f, 2.16608494e-2f);
+    const float more = __fmaf_rn(high, __fmul_rn(q, f), low);
+    const float sum = __fadd_rn(high, more), rest = __fsub_rn(more, __fsub_rn(sum, high));
+    const float power = __uint_as_float((bits / kPowerSteps << 23) + 0x3f800000u);
+    const bool none = exponent < -100.0f * kPowerSteps;
+    return {none ? 0.0f : __fmul_rn(sum, power), none ? 0.0f : __fmul_rn(rest, power)};
+  }
+
+ private:
+  float2 step_;
+};
+
+// 2^x of a whole x <= 0, 0 below 2^-60: such sums are nothing beside the others, and those that are
+// left stay exact when they are scaled.
 __device__ __forceinline__ float Factor(float x) { return x < -60.0f ? 0.0f : PowerOfTwo(x); }
 
-// What the chunks so far come to: sums relative to 2^maximum.
+// What the chunks' sums so far are relative to: 2^maximum.
 struct Running {
   float maximum = kNoRows;
-  TwoFloat weights;
 
   // Takes in a chunk; the factors of the old and the new sums.
   __device__ __forceinline__ float2 Raise(float chunk_maximum) {
@@ -84,31 +101,32 @@ struct Running {
     maximum = top;
     return factors;
   }
-  __device__ __forceinline__ void Add(TwoFloat chunk_weights, float2 factors) {
-    weights = {weights.hi * factors.x, weights.lo * factors.x};
-    weights.Add(TwoFloat{chunk_weights.hi * factors.y, chunk_weights.lo * factors.y});
-  }
 };
 
-// A pair of a chunk's sums: f32, and what that rounded off as bf16.
+// Sums of two neighbouring elements: of the products that are many bits large, and of all others,
+// with what the first rounds off.
 struct SumPair {
-  float hi[2];
-  uint32_t lo;
+  float hi[2], lo[2];
 
   __device__ __forceinline__ void Scale(float factor) {
-    hi[0] = __fmul_rn(hi[0], factor);
-    hi[1] = __fmul_rn(hi[1], factor);
-    lo = MultiplyBf16x2(lo, PackBf16(factor, factor));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      hi[i] = __fmul_rn(hi[i], factor);
+      lo[i] = __fmul_rn(lo[i], factor);
+    }
   }
   __device__ __forceinline__ void Add(const SumPair& x) {
-    float rest[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float sum = __fadd_rn(hi[i], x.hi[i]), part = __fsub_rn(sum, hi[i]);
-      rest[i] = __fadd_rn(__fsub_rn(hi[i], __fsub_rn(sum, part)), __fsub_rn(x.hi[i], part));
+      const float rest =
+          __fadd_rn(__fsub_rn(hi[i], __fsub_rn(sum, part)), __fsub_rn(x.hi[i], part));
       hi[i] = sum;
+      lo[i] = __fadd_rn(lo[i], __fadd_rn(x.lo[i], rest));
     }
-    lo = AddBf16x2(AddBf16x2(lo, x.lo), PackBf16(rest[0], rest[1]));
+  }
+  __device__ __forceinline__ float4 Stored() const {
+    return make_float4(hi[0], hi[1], lo[0], lo[1]);
   }
 };
 
@@ -118,14 +136,16 @@ struct Divisor {
   TwoFloat denominator;
 
   Divisor() = default;
-  __device__ __forceinline__ Divisor(const Running& running, float sink) {
-    constexpr double kLog2E = 1.4426950408889634074;
-    constexpr auto kHigh = static_cast<float>(kLog2E);
-    const TwoFloat x = Product({sink, 0}, {kHigh, static_cast<float>(kLog2E - kHigh)});
-    const float top = fmaxf(running.maximum, ceilf(x.hi));
-    factor = PowerOfTwo(running.maximum - top);
-    denominator = {running.weights.hi * factor, running.weights.lo * factor};
-    denominator.Add(Exp2(x, top));
+  // `weights`: the sum of P, relative to 2^maximum; its first column is looked at.
+  __device__ __forceinline__ Divisor(const PowerTable& powers, float maximum,
+                                     const SumPair& weights, float sink) {
+    constexpr double kScale = 1.4426950408889634074 * kPowerSteps;
+    constexpr auto kHigh = static_cast<float>(kScale);
+    const TwoFloat x = Product({sink, 0}, {kHigh, static_cast<float>(kScale - kHigh)});
+    const float top = fmaxf(maximum, ceilf(x.hi / kPowerSteps));
+    factor = PowerOfTwo(maximum - top);
+    denominator = {weights.hi[0] * factor, weights.lo[0] * factor};
+    denominator.Add(powers(x, top));
     const float hi = denominator.Rounded();
     denominator = {hi, __fadd_rn(__fsub_rn(denominator.hi, hi), denominator.lo)};
     inverse = __fdiv_rn(1.0f, hi);
@@ -155,8 +175,8 @@ struct RopePair {
 // A pair of a head's output, divided; one of the tail rotated back.
 __device__ __forceinline__ uint32_t FinishPair(const SumPair& sum, const Divisor& divisor,
                                                const RopePair& rope) {
-  float a = divisor.Divide(sum.hi[0], Bf16Low(sum.lo));
-  float b = divisor.Divide(sum.hi[1], Bf16High(sum.lo));
+  float a = divisor.Divide(sum.hi[0], sum.lo[0]);
+  float b = divisor.Divide(sum.hi[1], sum.lo[1]);
   if (rope.rotated) Rotate(&a, &b, rope.cosine, -rope.sine);
   return PackBf16(a, b);
 }
@@ -166,25 +186,29 @@ __device__ __forceinline__ const float* RopeOf(const AttendArgs& args, int64_t t
   return (args.p.ratio == 0 ? rope.window : rope.compressed) + t * kKvRopeElements;
 }
 
-// The rows that a query sees, in the contract's order; none for padding. Little state: it lives in
-// registers beside the output's sums.
+// The rows that a query sees, in chunks: the window by the ring of positions, slot s of it the one
+// with p % 128 == s, and behind the slots that positions so far have filled, in whole chunks, the
+// groups. Two queries one behind the other have the same rows in the same places but for one of the
+// window and, at ratio 128, of groups. None for padding. Little state: it is in shared memory while
+// sums are in registers.
 struct VisibleRows {
+  int row;  // of the step
   int sequence;
-  int first_position;  // of its window
-  int window, count;
+  int position, first_position;  // of the query, of its window
+  int window, count;             // slots, and with them groups
 
-  __device__ __forceinline__ VisibleRows(const AttendArgs& args, int64_t t) {
+  __device__ __forceinline__ VisibleRows(const AttendArgs& args, int t) : row(t) {
     const SparseAttentionParams& p = args.p;
-    const int64_t position = args.step.positions[t];
+    position = static_cast<int>(args.step.positions[t]);
     sequence = args.step.sequence_of[t];
     if (sequence < 0) {
       sequence = first_position = window = count = 0;
       return;
     }
-    const int64_t oldest = position + 1 - kWindowTokens;
+    const int64_t oldest = int64_t{position} + 1 - kWindowTokens;
     const int64_t begin = args.step.sequences[sequence].window_begin;
     first_position = static_cast<int>(oldest > begin ? oldest : begin);
-    window = static_cast<int>(position) + 1 - first_position;
+    window = (min(position + 1, static_cast<int>(kWindowTokens)) + kChunk - 1) / kChunk * kChunk;
     int64_t groups = 0;
     if (p.ratio == kCsaRatio) {
       groups = VisibleGroups(position, kCsaRatio);
@@ -198,11 +222,14 @@ struct VisibleRows {
 
   // Three steps from a row's number to its place, each with a load of its own that a pipeline can
   // wait for. Step one: the position or group of row n; -1 where there is none.
-  __device__ __forceinline__ int IndexOf(const AttendArgs& args, int64_t t, int n) const {
+  __device__ __forceinline__ int IndexOf(const AttendArgs& args, int n) const {
     if (n >= count) return -1;
-    if (n < window) return first_position + n;
+    if (n < window) {
+      const int p = position - ((position - n) & (kWindowTokens - 1));
+      return p < first_position ? -1 : p;
+    }
     n -= window;
-    return args.p.ratio == kCsaRatio ? args.p.selected[t * args.p.topk + n] : n;
+    return args.p.ratio == kCsaRatio ? args.p.selected[int64_t{row} * args.p.topk + n] : n;
   }
   // Whether what step one needs is there before the predecessors end.
   __device__ __forceinline__ bool KnownEarly(const AttendArgs& args, int n) const {
@@ -221,8 +248,7 @@ struct VisibleRows {
   }
   // Block i of those that selected groups lie in; 0 where there is none.
   __device__ __forceinline__ int SelectableBlock(const AttendArgs& args, int i) const {
-    const int groups = (first_position + window) / kCsaRatio;
-    if (args.p.ratio != kCsaRatio || i << 6 >= groups) return 0;
+    if (args.p.ratio != kCsaRatio || i << 6 >= (position + 1) / kCsaRatio || count == 0) return 0;
     return args.step.sequences[sequence].group_blocks[i];
   }
   // Step three: its data, and its scales where the format has them.
@@ -244,30 +270,56 @@ struct VisibleRows {
 };
 
 // A chunk's rows in shared memory, bf16, and a tile's queries: pieces of eight elements, swizzled.
-using ChunkRows = uint4[kChunk][kPieces];
+using ChunkRow = uint4[kPieces];
 using QueryTile = uint4[kHeadTile][kPieces];
-// Its scores as pairs of f32, one from each half of the sums.
-using ChunkScores = float2[2][kHeadTile][kChunk];
-// P as four bf16 parts, in fragments of two K = 16 steps.
-inline constexpr int kParts = 4;
-using ChunkParts = uint32_t[kParts][2][32][4];
 
-// Where the column of a head lies in ChunkScores: so that a warp's fragments touch all banks.
-__device__ __forceinline__ int ScoreColumn(int head, int column) {
-  return column ^ (head & 1) << 3;
+// Where a tile finds the row of a chunk: as it is, but for the one that its query has another of,
+// which lies behind the chunk, swizzled as the one in its place.
+struct RowPlaces {
+  const ChunkRow* rows;
+  int replaced;  // -1: none
+  __device__ __forceinline__ const uint4* operator[](int n) const {
+    return rows[n == replaced ? kChunk : n];
+  }
+};
+
+// What a tile's heads w and w + 8, the two that warp w makes P of, keep of a chunk: scores as pairs
+// of f32, one from each quarter of the sums; then P as bf16 parts in fragments of two K = 16 steps;
+// and room for rows of the next chunk.
+inline constexpr int kParts = 4;
+inline constexpr int kQuarters = 4;
+union HeadPair {
+  float2 scores[2][kQuarters][kChunk];
+  struct {
+    uint32_t parts[2 * kParts][4][4];
+    uint4 codes[2][32];
+    union {
+      uint4 tail[32];         // of the last two
+      uint4 replaced[2][16];  // of the others
+    };
+  };
+};
+static_assert(sizeof(HeadPair) == 2048);
+using HeadPairs = HeadPair[kSlices];
+
+// Where the column of a head pair's scores lies, and where a step's parts: so that a warp's
+// fragments touch all banks.
+__device__ __forceinline__ int ScoreColumn(int pair, int column) {
+  return column ^ (pair & 1) << 3;
+}
+__device__ __forceinline__ int PartStep(int pair, int part, int step) {
+  return (2 * part + step) ^ (pair & 1);
 }
 
-// kRows of one slice of a chunk's rows, beginning at `first`, on their way to ChunkRows: in
-// registers, or, kStaged, in shared memory, where a lane reads what it copied. Lane n knows row n
-// of the chunk.
+// kRows of one slice of a chunk's rows, beginning at `first`, on their way to shared memory: in
+// registers, or, kStaged, in `stage`, where a lane reads what it copied. Lane n knows row n of the
+// chunk. Fewer than all rows are those that a tile fetches for others, too: then also the row
+// `replaced`, unless that is -1.
 template <bool kPacked, int kRows, bool kStaged>
 struct FetchedSlice {
-  uint4 values[kStaged ? 1 : kRows / 4];
+  static constexpr int kReplaced = kRows < kChunk ? 1 : 0;
+  uint4 values[kStaged ? 1 : kRows / 4 + kReplaced];
   uint32_t scale;  // of row `lane`: its ue8m0 code
-
-  // Vectors of staging memory that a warp has, and where they begin.
-  static constexpr int kPlainVectors = (kPacked ? kRows / 8 : kRows / 4) * 32;
-  static constexpr int kStageVectors = (kSlices - 1) * kPlainVectors + kRows / 4 * 32;
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
@@ -277,48 +329,50 @@ struct FetchedSlice {
 
   // The rows in `mask`; leaves the others as they are, or, kStaged, zeros.
   __device__ __forceinline__ void Load(const std::byte* row, const std::byte* scales, unsigned mask,
-                                       int first, int slice, int lane, uint4* stage = nullptr) {
-    const auto load = [&](int i, int n, int offset) {
+                                       int first, int replaced, int slice, int lane,
+                                       HeadPair* stage = nullptr) {
+    // The 16 bytes of row n at `offset` where `wanted`.
+    const auto load = [&](int n, int offset, uint4& to, bool wanted) {
       const auto* from = reinterpret_cast<const std::byte*>(
           __shfl_sync(kAllLanes, reinterpret_cast<uint64_t>(row), n));
       const bool present = (mask >> n & 1) != 0;
       if constexpr (kStaged) {
-        uint4* to = stage + slice * kPlainVectors + i * 32 + lane;
-        if (present) {
-          CopyAsync16(to, from + offset);
-        } else {
-          *to = make_uint4(0, 0, 0, 0);
-        }
-      } else if (present) {
-        values[i] = *reinterpret_cast<const uint4*>(from + offset);
+        if (wanted && present) CopyAsync16(&to, from + offset);
+        if (wanted && !present) to = make_uint4(0, 0, 0, 0);
+      } else if (wanted && present) {
+        to = *reinterpret_cast<const uint4*>(from + offset);
       }
     };
-    if (kPacked && slice < kSlices - 1) {
+    if (HasCodes(slice)) {
       // 64 codes of e4m3: 16 a lane, eight rows at a time.
+      const int offset = slice * kSlice + lane % 4 * 16;
       if ((mask >> lane & 1) != 0) scale = static_cast<uint32_t>(scales[slice]);
 #pragma unroll
       for (int i = 0; i < kRows / 8; ++i) {
-        load(i, first + i * 8 + lane / 4, slice * kSlice + lane % 4 * 16);
+        load(first + i * 8 + lane / 4, offset, Place(i, slice, lane, stage), true);
+      }
+      if (kReplaced != 0 && replaced >= 0) {
+        load(replaced, offset, Replaced(slice, lane, stage), lane < 4);
       }
     } else {
       // 64 bf16: 8 a lane, four rows at a time.
-      const int begin = kPacked ? kKvRowElements - kKvRopeElements : slice * kSlice * 2;
+      const int offset =
+          (kPacked ? kKvRowElements - kKvRopeElements : slice * kSlice * 2) + lane % 8 * 16;
 #pragma unroll
       for (int i = 0; i < kRows / 4; ++i) {
-        load(i, first + i * 4 + lane / 8, begin + lane % 8 * 16);
+        load(first + i * 4 + lane / 8, offset, Place(i, slice, lane, stage), true);
+      }
+      if (kReplaced != 0 && replaced >= 0) {
+        load(replaced, offset, Replaced(slice, lane, stage), lane < 8);
       }
     }
     if constexpr (kStaged) CommitCopies();
   }
 
-  __device__ __forceinline__ void Store(int first, int slice, int lane, ChunkRows& out,
-                                        const uint4* stage = nullptr) const {
+  __device__ __forceinline__ void Store(int first, int replaced, int slice, int lane, ChunkRow* out,
+                                        HeadPair* stage = nullptr) {
     if constexpr (kStaged) WaitForCopies<0>();
-    const auto value = [&](int i) {
-      if constexpr (kStaged) return stage[slice * kPlainVectors + i * 32 + lane];
-      return values[i];
-    };
-    if (kPacked && slice < kSlices - 1) {
+    if (HasCodes(slice)) {
       // Sign, exponent and mantissa of a code, shifted to their places, are the value times 2^-120.
       // What makes that good and applies the scale is one bf16 factor but for large scales. A
       // broken run's scale is infinite, and so is what comes of it.
@@ -327,11 +381,10 @@ struct FetchedSlice {
       const bool more = __any_sync(kAllLanes, scale > kLargest);
       const uint32_t rest =
           (scale == kBrokenScale ? 255 : max(scale, kLargest) - kLargest + 127) * 0x00800080u;
-#pragma unroll
-      for (int i = 0; i < kRows / 8; ++i) {
-        const int n = first + i * 8 + lane / 4;
+      // Row n, to the place of row `to`.
+      const auto store = [&](const uint4& from, int n, int to, bool stores) {
         const uint32_t factor = __shfl_sync(kAllLanes, factors, n);
-        const uint4 v = value(i);
+        const uint4 v = stores ? from : make_uint4(0, 0, 0, 0);
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
         uint32_t wide[8];
 #pragma unroll
@@ -345,17 +398,44 @@ struct FetchedSlice {
 #pragma unroll
           for (uint32_t& w : wide) w = MultiplyBf16x2(w, factor2);
         }
+        if (!stores) return;
         const int piece = slice * 8 + lane % 4 * 2;
-        out[n][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
-        out[n][(piece + 1) ^ (n & 7)] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+        out[to][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
+        out[to][(piece + 1) ^ (n & 7)] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+      };
+#pragma unroll
+      for (int i = 0; i < kRows / 8; ++i) {
+        const int n = first + i * 8 + lane / 4;
+        store(Place(i, slice, lane, stage), n, n, true);
+      }
+      if (kReplaced != 0 && replaced >= 0) {
+        store(Replaced(slice, lane, stage), replaced, kChunk, lane < 4);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kRows / 4; ++i) {
         const int n = first + i * 4 + lane / 8;
-        out[n][(slice * 8 + lane % 8) ^ (n & 7)] = value(i);
+        out[n][(slice * 8 + lane % 8) ^ (n & 7)] = Place(i, slice, lane, stage);
+      }
+      if (kReplaced != 0 && replaced >= 0 && lane < 8) {
+        out[kChunk][(slice * 8 + lane) ^ (replaced & 7)] = Replaced(slice, lane, stage);
       }
     }
+  }
+
+ private:
+  static __device__ __forceinline__ bool HasCodes(int slice) {
+    return kPacked && slice < kSlices - 1;
+  }
+  // The places of a lane's values.
+  __device__ __forceinline__ uint4& Place(int i, int slice, int lane, HeadPair* stage) {
+    if constexpr (!kStaged) return values[i];
+    static_assert(!kStaged || kRows <= 16);
+    return i < 2 ? stage[slice].codes[i][lane] : stage[slice - (i - 2)].tail[lane];
+  }
+  __device__ __forceinline__ uint4& Replaced(int slice, int lane, HeadPair* stage) {
+    if constexpr (!kStaged) return values[kRows / 4];
+    return stage[slice / 2].replaced[slice % 2][lane % 8];
   }
 };
 
@@ -383,75 +463,78 @@ struct FetchedQueries {
   }
 };
 
-// The queries' fragment of K = 16 step 4 `four` + `step`, which is below 4.
-__device__ __forceinline__ void LoadQueries(const QueryTile& queries, int four, int step, int lane,
-                                            uint32_t (&q)[4]) {
-  const int head = lane % 16;
-  LoadMatrices(q, &queries[head][8 * four + ((2 * step + lane / 16) ^ (head & 7))]);
-}
-
-// What a pair of queries is in steps of 2^-5; of 2^-4 from 2 on, and so forth. The rest is exact.
+// What a pair of queries is in steps of 2^-4; of 2^-3 from 4 on, and so forth. The rest is exact.
 __device__ __forceinline__ uint32_t CoarseQueries(uint32_t pair) {
-  constexpr uint32_t kSix = 0x40c040c0;  // from 4 to 8, bf16 numbers are 2^-5 apart
-  return SubtractBf16x2(AddBf16x2(pair, kSix), kSix);
+  constexpr uint32_t kTwelve = 0x41404140;  // from 8 to 16, bf16 numbers are 2^-4 apart
+  return SubtractBf16x2(AddBf16x2(pair, kTwelve), kTwelve);
 }
 
-// The scores of 16 heads and rows 8 (warp / 2) .. + 7, over half of the elements: every other 32,
-// by warp % 2. The tensor cores cut sums off below about 2^-24 of the largest, and what matters is
-// the absolute error, so that factors are split: coarse queries, whose rms is 1, times numbers of
-// four bits, which rows but for the tail are, mostly sum up exactly; the rest is small.
+// Sums of the products that are many bits large, and of all others.
+struct ScoreSums {
+  static constexpr int kTiles = 2;  // of eight rows
+  float major[kTiles][4] = {}, minor[kTiles][4] = {};
+};
+
+// The scores of 16 heads and rows 16 (warp / 4) .. + 15, over a quarter of the elements: every
+// fourth 16, by warp % 4. The tensor cores cut sums off below about 2^-24 of the largest, and what
+// matters is the absolute error, so that factors are split: coarse queries, whose rms is 1, times
+// numbers of four bits, which rows but for the tail are, mostly sum up exactly; the rest is small.
 // kFewRegisters, with `all` as in HoldBackLoads: not too many steps at once.
 template <bool kFewRegisters>
-__device__ __forceinline__ void ScoreRows(const QueryTile& queries, const ChunkRows& rows, int warp,
-                                          int lane, unsigned all, TwoFloat (&sums)[4]) {
-  constexpr int kChains = 4, kTailPairs = kKvRopeElements / 32;
-  const int n = warp / 2 * 8 + lane % 8;
+__device__ __forceinline__ ScoreSums ScoreRows(const QueryTile& queries, const RowPlaces& rows,
+                                               int warp, int lane, unsigned all) {
+  constexpr int kTiles = ScoreSums::kTiles, kSteps = kKvRowElements / 16 / kQuarters;
+  static_assert(kKvRopeElements == 16 * kQuarters, "the tail is the last step of each quarter");
+  const int quarter = warp % kQuarters, head = lane % 16;
+  const uint4* q_row = &queries[head][(2 * quarter + lane / 16) ^ (head & 7)];
+  const uint4* row = &rows[warp / kQuarters * 16 + lane / 16 * 8 + lane % 8]
+                          [(2 * quarter + lane / 8 % 2) ^ (lane % 8)];
+  ScoreSums sums;
 #pragma unroll
-  for (int chain = 0; chain < kChains; ++chain) {
-    if (kFewRegisters && chain % 2 == 1) HoldBackLoads(all);
-    float major[4] = {}, minor[4] = {};
+  for (int step = 0; step < kSteps; ++step) {
+    if (kFewRegisters && step != 0) HoldBackLoads(all);
+    uint32_t b[4], q[4], coarse[4], rest[4];
+    LoadMatrices(b, row + 8 * step);
+    LoadMatrices(q, q_row + 8 * step);
 #pragma unroll
-    for (int i = 2 * chain; i < 2 * chain + 2; ++i) {
-      const bool tail = i >= kKvRowElements / 64 - kTailPairs / 2;
-      uint32_t b[4];
-      LoadMatrices(b, &rows[n][8 * i + ((warp % 2 * 4 + lane / 8) ^ (n & 7))]);
-#pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        uint32_t q[4];
-        LoadQueries(queries, i, warp % 2 * 2 + s, lane, q);
-        uint32_t coarse[4], rest[4];
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          coarse[r] = CoarseQueries(q[r]);
-          rest[r] = SubtractBf16x2(q[r], coarse[r]);
-        }
-        const uint32_t b0 = b[2 * s], b1 = b[2 * s + 1];
-        if (tail) {
-          MmaBf16(minor, coarse[0], coarse[1], coarse[2], coarse[3], LowerBits(b0), LowerBits(b1));
-        }
-        MmaBf16(major, coarse[0], coarse[1], coarse[2], coarse[3], tail ? UpperBits(b0) : b0,
-                tail ? UpperBits(b1) : b1);
-        MmaBf16(minor, rest[0], rest[1], rest[2], rest[3], b0, b1);
-      }
+    for (int r = 0; r < 4; ++r) {
+      coarse[r] = CoarseQueries(q[r]);
+      rest[r] = SubtractBf16x2(q[r], coarse[r]);
     }
+    const bool tail = step == kSteps - 1;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (chain == 0) sums[i] = TwoFloat{};
-      sums[i].Add(major[i]);
-      sums[i].lo += minor[i];
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const uint32_t b0 = b[2 * tile], b1 = b[2 * tile + 1];
+      float(&major)[4] = sums.major[tile], (&minor)[4] = sums.minor[tile];
+      if (tail) {
+        MmaBf16(minor, coarse[0], coarse[1], coarse[2], coarse[3], LowerBits(b0), LowerBits(b1));
+      }
+      MmaBf16(major, coarse[0], coarse[1], coarse[2], coarse[3], tail ? UpperBits(b0) : b0,
+              tail ? UpperBits(b1) : b1);
+      MmaBf16(minor, rest[0], rest[1], rest[2], rest[3], b0, b1);
+    }
+  }
+  return sums;
+}
+
+__device__ __forceinline__ void StoreScores(const ScoreSums& sums, int warp, int lane,
+                                            HeadPairs& pairs) {
+  const int quarter = warp % kQuarters, half = warp / kQuarters, pair = lane / 4;
+#pragma unroll
+  for (int tile = 0; tile < ScoreSums::kTiles; ++tile) {
+    const int column = ScoreColumn(pair, 16 * half + 8 * tile + lane % 4 * 2);
+    const float(&major)[4] = sums.major[tile], (&minor)[4] = sums.minor[tile];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      *reinterpret_cast<float4*>(&pairs[pair].scores[i][quarter][column]) =
+          make_float4(major[2 * i], minor[2 * i], major[2 * i + 1], minor[2 * i + 1]);
     }
   }
 }
 
-__device__ __forceinline__ void StoreScores(const TwoFloat (&sums)[4], int warp, int lane,
-                                            ChunkScores& scores) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int head = lane / 4 + 8 * i, column = warp / 2 * 8 + lane % 4 * 2;
-    *reinterpret_cast<float4*>(&scores[warp % 2][head][ScoreColumn(head, column)]) =
-        make_float4(sums[2 * i].hi, sums[2 * i].lo, sums[2 * i + 1].hi, sums[2 * i + 1].lo);
-  }
-}
+// The head of a thread's weights among its tile's; its first column.
+__device__ __forceinline__ int HeadOf(int warp, int lane) { return warp + lane / 16 * 8; }
+__device__ __forceinline__ int ColumnOf(int lane) { return lane % 16 * 2; }
 
 // The maximum of a thread's head, and P of its two columns relative to it.
 struct ChunkWeights {
@@ -459,17 +542,24 @@ struct ChunkWeights {
   TwoFloat weight[2];
 };
 
-// Scores to P, two columns a thread: head thread / 16. REQUIRES: threads 0 .. 255, in warps of
-// neighbours. Every thread of a head gets its maximum.
-__device__ __forceinline__ ChunkWeights MakeWeights(int thread, unsigned mask, TwoFloat scale,
-                                                    const ChunkScores& scores) {
-  const int head = thread / 16, column = thread % 16 * 2;
-  const int at = ScoreColumn(head, column);
-  const float4 first = *reinterpret_cast<const float4*>(&scores[0][head][at]);
-  const float4 second = *reinterpret_cast<const float4*>(&scores[1][head][at]);
-  TwoFloat x[2] = {{first.x, first.y}, {first.z, first.w}};
-  x[0].Add(TwoFloat{second.x, second.y});
-  x[1].Add(TwoFloat{second.z, second.w});
+// Scores to P, two columns a thread. Every thread of a head gets its maximum.
+__device__ __forceinline__ ChunkWeights MakeWeights(int warp, int lane, unsigned mask,
+                                                    TwoFloat scale, const PowerTable& powers,
+                                                    const HeadPairs& pairs) {
+  const int column = ColumnOf(lane);
+  const float2* scores = &pairs[warp].scores[lane / 16][0][ScoreColumn(warp, column)];
+  TwoFloat x[2];
+#pragma unroll
+  for (int quarter = 0; quarter < kQuarters; ++quarter) {
+    const float4 score = *reinterpret_cast<const float4*>(scores + quarter * kChunk);
+    if (quarter == 0) {
+      x[0] = {score.x, score.y};
+      x[1] = {score.z, score.w};
+    } else {
+      x[0].Add(TwoFloat{score.x, score.y});
+      x[1].Add(TwoFloat{score.z, score.w});
+    }
+  }
   ChunkWeights out;
   out.maximum = -INFINITY;
   bool present[2];
@@ -485,29 +575,31 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int thread, unsigned mask, T
   for (int offset = 8; offset > 0; offset /= 2) {
     out.maximum = fmaxf(out.maximum, __shfl_xor_sync(kAllLanes, out.maximum, offset));
   }
-  out.maximum = out.maximum == -INFINITY ? kNoRows : ceilf(out.maximum);
+  out.maximum = out.maximum == -INFINITY ? kNoRows : ceilf(out.maximum / kPowerSteps);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    out.weight[i] = present[i] ? Exp2(x[i], out.maximum) : TwoFloat{0, 0};
+    const TwoFloat power = powers(x[i], out.maximum);
+    out.weight[i] = present[i] ? power : TwoFloat{0, 0};
   }
   return out;
 }
 
-// P to its parts, times `factor`, a power of two. The first part counts steps of 2^-10, so that
-// its products with the rows mostly sum up exactly; the last is what the others leave, to 2^-36.
-__device__ __forceinline__ void StoreParts(int thread, const ChunkWeights& weights, float factor,
-                                           ChunkParts& parts) {
+// P to its parts, times `factor`, a power of two, where the warp's scores were. The first part
+// counts steps of 2^-10, so that its products with the rows mostly sum up exactly; the last is what
+// the others leave, to 2^-36.
+__device__ __forceinline__ void StoreParts(int warp, int lane, const ChunkWeights& weights,
+                                           float factor, HeadPairs& pairs) {
   constexpr float kStep = 12288.0f;  // 1.5 2^13: floats there are 2^-10 apart
-  const int head = thread / 16, quad = thread % 4;
-  const int step = thread % 16 / 8, i = head / 8 + thread % 8 / 4 * 2;
+  const int step = lane % 16 / 8, i = lane / 16 + lane % 8 / 4 * 2;
   const uint32_t scale = PackBf16(factor, factor);
   const TwoFloat(&weight)[2] = weights.weight;
   float rest[2] = {weight[0].hi, weight[1].hi};
   uint32_t part = PackBf16(__fsub_rn(__fadd_rn(rest[0], kStep), kStep),
                            __fsub_rn(__fadd_rn(rest[1], kStep), kStep));
+  __syncwarp();  // all lanes have read their scores
 #pragma unroll
   for (int n = 0; n < kParts; ++n) {
-    parts[n][step][head % 8 * 4 + quad][i] = MultiplyBf16x2(part, scale);
+    pairs[warp].parts[PartStep(warp, n, step)][lane % 4][i] = MultiplyBf16x2(part, scale);
     rest[0] = __fsub_rn(rest[0], Bf16Low(part));
     rest[1] = __fsub_rn(rest[1], Bf16High(part));
     // What is left of f32 by now has room for the low half.
@@ -519,40 +611,30 @@ __device__ __forceinline__ void StoreParts(int thread, const ChunkWeights& weigh
   }
 }
 
-// The sum of P over a head's 16 threads, in each of them; always in the same order.
-__device__ __forceinline__ TwoFloat SumOfWeights(const ChunkWeights& weights) {
-  TwoFloat sum = weights.weight[0];
-  sum.Add(weights.weight[1]);
-#pragma unroll
-  for (int offset = 8; offset > 0; offset /= 2) {
-    // Rounded the same way whichever of two comes first.
-    const float hi = __shfl_xor_sync(kAllLanes, sum.hi, offset);
-    sum.lo += __shfl_xor_sync(kAllLanes, sum.lo, offset);
-    sum.Add(hi);
-  }
-  return sum;
-}
-
 // The pieces that a warp sums up, two at a time: seven quantised ones and, last, one of the tail,
 // whose numbers have more bits.
 __device__ __forceinline__ int PieceOf(int warp, int j, int half) {
   return 8 * (2 * j + half) + warp;
 }
 
-// Where a lane's four elements of the pieces j of a warp lie in the workspace, in fours.
-__device__ __forceinline__ int PartialOf(int warp, int j, int quad) {
-  return (warp * 4 + j) * 4 + quad;
+// Where a lane's pair of elements of that piece lies in the workspace.
+__device__ __forceinline__ int PartialOf(int warp, int j, int half, int quad) {
+  return ((warp * 4 + j) * 2 + half) * 4 + quad;
 }
 
 // P in fragments: in registers, or, where there are none to keep it in, fetched for each use.
 template <bool kKept>
 struct PartFragments {
   uint4 values[kKept ? kParts : 1][2];
-  const ChunkParts& parts;
-  int lane;
+  const uint4* steps[2];  // of the first part
 
-  __device__ __forceinline__ PartFragments(const ChunkParts& parts, int lane)
-      : parts(parts), lane(lane) {
+  __device__ __forceinline__ PartFragments(const HeadPairs& pairs, int lane) {
+    const int pair = lane / 4;
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      steps[step] =
+          reinterpret_cast<const uint4*>(pairs[pair].parts[PartStep(pair, 0, step)][lane % 4]);
+    }
     if constexpr (kKept) {
 #pragma unroll
       for (int i = 0; i < 2 * kParts; ++i) values[i / 2][i % 2] = Load(i / 2, i % 2);
@@ -564,22 +646,25 @@ struct PartFragments {
   }
 
  private:
-  __device__ __forceinline__ uint4 Load(int part, int step) const {
-    return *reinterpret_cast<const uint4*>(parts[part][step][lane]);
-  }
+  __device__ __forceinline__ uint4 Load(int part, int step) const { return steps[step][8 * part]; }
 };
+
+// What a fragment has of head g, i = 0, or g + 8.
+__device__ __forceinline__ SumPair PairOf(const float (&major)[4], const float (&minor)[4], int i) {
+  return {{major[2 * i], major[2 * i + 1]}, {minor[2 * i], minor[2 * i + 1]}};
+}
 
 // P . rows for the pieces j of a warp: sums[piece][head g or g + 8], a lane's pair of elements. The
 // products of the first part with at most four bits are summed up apart from the others.
 template <bool kKept>
-__device__ __forceinline__ void SumRows(const PartFragments<kKept>& parts, const ChunkRows& rows,
+__device__ __forceinline__ void SumRows(const PartFragments<kKept>& parts, const RowPlaces& rows,
                                         int warp, int j, int lane, SumPair (&sums)[2][2]) {
   float major[2][4] = {}, minor[2][4] = {};
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
     uint32_t b[4];
-    const int n = step * 16 + lane % 16;
-    LoadTransposedMatrices(b, &rows[n][8 * (2 * j + lane / 16) + (warp ^ (n & 7))]);
+    LoadTransposedMatrices(
+        b, &rows[step * 16 + lane % 16][8 * (2 * j + lane / 16) + (warp ^ (lane % 8))]);
 #pragma unroll
     for (int part = kParts - 1; part >= 0; --part) {
       const uint4 a = parts(part, step);
@@ -600,17 +685,25 @@ __device__ __forceinline__ void SumRows(const PartFragments<kKept>& parts, const
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float rest[2];
+    for (int i = 0; i < 2; ++i) sums[half][i] = PairOf(major[half], minor[half], i);
+  }
+}
+
+// The sums of P in the same way, by a row of ones.
+template <bool kKept>
+__device__ __forceinline__ void SumParts(const PartFragments<kKept>& parts, SumPair (&sums)[2]) {
+  constexpr uint32_t kOnes = 0x3f803f80;
+  float major[4] = {}, minor[4] = {};
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const float large = major[half][2 * i + c], small = minor[half][2 * i + c];
-        sums[half][i].hi[c] = __fadd_rn(large, small);
-        rest[c] = __fsub_rn(small, __fsub_rn(sums[half][i].hi[c], large));
-      }
-      sums[half][i].lo = PackBf16(rest[0], rest[1]);
+  for (int step = 0; step < 2; ++step) {
+#pragma unroll
+    for (int part = kParts - 1; part >= 0; --part) {
+      const uint4 a = parts(part, step);
+      MmaBf16(part == 0 ? major : minor, a.x, a.y, a.z, a.w, kOnes, kOnes);
     }
   }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) sums[i] = PairOf(major, minor, i);
 }
 
 }  // namespace dsv4::sm12x

@@ -2,28 +2,33 @@
 // sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of its
 // tail. Contract: kernels/op/attention.h; both pools packed or both bf16. Roofline: 584 bytes a row
 // of the cache and 2048 H of a query; 4 x 512 flops a head and row, of which q . row is done twice
-// and P . V four times. Latency at one query; at many, instructions (a third of them add sums in
-// pairs of f32), then tensor cores.
+// and P . V four times. Latency at one query; at many, instructions (1,250 of a warp for each
+// chunk, of them 108 products and 310 additions of sums in pairs; 56 % of the issue slots, the rest
+// waits for busy pipes and shared memory, 8 % at barriers).
 //
 // Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
-// of 32, which warps widen to bf16 in shared memory (exact). A warp makes the scores of 8 rows from
-// half of the elements, then P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima
-// are rounded up to whole powers of two, so that rescaling is exact. Few queries: a block of 8
-// warps for each tile of heads and chunk; chunks' sums go to the workspace, and a second kernel
-// adds them in order. 48 KB: rows 32, then queries or scores and P 16. Many: a block of 16 warps,
-// two tiles of heads, goes through all chunks of a query, with the same additions in the same
-// order, and so the same bits. Rows of the next chunk are on their way while this one is summed. 92
-// KB: rows 32, queries 32, scores or codes 18, P 8.
+// of 32, the window by slots of a ring, groups behind it (docs/adr/0017), which warps widen to bf16
+// in shared memory (exact). A warp makes the scores of 16 rows from a quarter of the elements, then
+// P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima are rounded up to whole
+// powers of two, so that rescaling is exact. Few queries: a block of 8 warps for each tile of heads
+// and chunk; chunks' sums go to the workspace, and a second kernel adds them in order. 48 KB: rows
+// 32, then queries or scores and P 16. Many: a block of 16 warps, two tiles of 16 heads, goes
+// through all chunks, with the same additions in the same order, and so the same bits. The tiles
+// are of one query, or of two neighbouring ones with the same rows but for one a chunk. Rows of the
+// next chunk are on their way while this one is summed. 98 KB: rows 33, queries 32, scores or P and
+// codes 32.
 //
 // Accuracy: outputs to about 2^-30 of their head's rms, so that bf16 rounds a few in a million
-// apart from exact sums. Tensor cores cut sums off below 2^-24 of the largest: hence factors of so
-// few bits that most sums are exact, apart from small rests; scores, exponentials and sums are
-// pairs. Edge cases: -1 in the selection is a row of weight 0; heads beyond H are computed from
-// zeros and dropped; padding rows are skipped.
+// apart from exact sums: 5.1 of a million by the pieces of the test and its likes, 6.9 with three
+// parts of P, which would be 5 % faster. Tensor cores cut sums off below 2^-24 of the largest:
+// hence factors of so few bits that most sums are exact, apart from small rests; scores,
+// exponentials and sums are pairs. Edge cases: -1 in the selection is a row of weight 0; heads
+// beyond H are computed from zeros and dropped; padding rows are skipped.
 //
-// Measured on an H200 by the portable twins, 2026-11-21, H = 64: one row at 2K of context 7.3 us at
-// ratio 0, 8.7 at 4, 8.2 at 128, and 13 at 128 and 128K; 4,096 rows of a prefill at ratio 4 6.6 ms,
-// 41 TFLOP/s of the 4 x 512 flops above.
+// Measured on an H200 by the portable twins, 2026-11-21, H = 64: one row at 2K of context 7.1 us at
+// ratio 0, 7.8 at 4, 7.7 at 128, and 11.8 at 128 and 128K; 4,096 rows of a prefill at ratio 4 5.4
+// ms, 51 TFLOP/s of the 4 x 512 flops above. H = 16, ratio 128, 32K: neighbouring queries 1.11 ms,
+// others 2.14.
 //
 // Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
 // b12x's kernels for SM120.
@@ -57,28 +62,26 @@ constexpr int64_t kMostSplitUnits = 64;  // of any config
 struct TileThread {
   int tile, in_tile, warp, lane;
   __device__ __forceinline__ explicit TileThread(int chunk) {
-    const int thread = FreshThread(chunk);
-    tile = thread / kTileThreads;
-    in_tile = thread % kTileThreads;
-    warp = in_tile / 32;
-    lane = thread % 32;
+    const auto thread = static_cast<unsigned>(FreshThread(chunk));
+    tile = static_cast<int>(thread / kTileThreads);
+    in_tile = static_cast<int>(thread % kTileThreads);
+    warp = static_cast<int>(thread % kTileThreads / 32);
+    lane = static_cast<int>(thread % 32);
   }
 };
 
 struct ChunkShared {
-  ChunkRows rows;
+  ChunkRow rows[kChunk];
   union {
     QueryTile queries;  // until the scores are made
-    struct {
-      ChunkScores scores;
-      ChunkParts parts;
-    };
+    HeadPairs pairs;
   };
 };
 
 // Block (chunk, head tile, row): the sums of chunks blockIdx.x, + gridDim.x, ... to the workspace.
+// Rows in bf16 take more registers on their way.
 template <bool kPacked>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
     attend_chunks_kernel(const __grid_constant__ AttendArgs args) {
   __shared__ __align__(128) unsigned char memory[sizeof(ChunkShared)];
   ChunkShared& shared = *reinterpret_cast<ChunkShared*>(memory);
@@ -98,7 +101,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     const int n = chunk * kChunk + at.lane;
     int index = -1;
     if ((mask >> at.lane & 1) == 0 && (!early || visible.KnownEarly(args, n))) {
-      index = visible.IndexOf(args, t, n);
+      index = visible.IndexOf(args, n);
     }
     if (early && index >= 0 && !visible.WrittenEarly(args, n, index)) index = -1;
     const unsigned more = __ballot_sync(kAllLanes, index >= 0);
@@ -109,7 +112,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     }
     const std::byte *row, *scales;
     visible.Locate(args, n, index, block, &row, &scales);
-    fetched.Load(row, scales, more, 0, at.warp, at.lane);
+    fetched.Load(row, scales, more, 0, -1, at.warp, at.lane);
     mask |= more;
   };
   fetched.Clear();
@@ -117,53 +120,64 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   BeginAfterPredecessors();
   if (chunk >= visible.chunks()) return;
   while (true) {
+    const PowerTable powers(TileThread(0).lane);
     {
       const TileThread at(0);
       FetchedQueries queries;
       queries.Load(args, t, first_head, at.in_tile);
       fetch(false);
       queries.Store(at.in_tile, shared.queries);
-      fetched.Store(0, at.warp, at.lane, shared.rows);
+      fetched.Store(0, -1, at.warp, at.lane, shared.rows);
     }
     __syncthreads();
+    const RowPlaces rows{shared.rows, -1};
     {
       const TileThread at(0);
-      TwoFloat sums[4];
-      ScoreRows<false>(shared.queries, shared.rows, at.warp, at.lane, args.all_lanes, sums);
+      const ScoreSums sums =
+          ScoreRows<false>(shared.queries, rows, at.warp, at.lane, args.all_lanes);
       __syncthreads();  // nobody reads the queries any more
-      StoreScores(sums, at.warp, at.lane, shared.scores);
+      StoreScores(sums, at.warp, at.lane, shared.pairs);
     }
     __syncthreads();
-    const ChunkWeights weights =
-        MakeWeights(TileThread(0).in_tile, mask, args.scale, shared.scores);
-    StoreParts(TileThread(0).in_tile, weights, 1.0f, shared.parts);
-    __syncthreads();
     const int64_t first = (t * args.partials.chunks + chunk) * p.heads + first_head;
-    const PartFragments<true> parts(shared.parts, TileThread(0).lane);
+    {
+      const TileThread at(0);
+      const ChunkWeights weights =
+          MakeWeights(at.warp, at.lane, mask, args.scale, powers, shared.pairs);
+      StoreParts(at.warp, at.lane, weights, 1.0f, shared.pairs);
+      const int head = HeadOf(at.warp, at.lane);
+      if (at.lane % 16 == 0 && first_head + head < p.heads) {
+        args.partials.maximum[first + head] = weights.maximum;
+      }
+    }
+    __syncthreads();
+    const PartFragments<true> parts(shared.pairs, TileThread(0).lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const TileThread at(0);
       SumPair sums[2][2];
-      SumRows(parts, shared.rows, at.warp, j, at.lane, sums);
+      SumRows(parts, rows, at.warp, j, at.lane, sums);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int head = at.lane / 4 + 8 * i;
         if (first_head + head >= p.heads) continue;
-        const int64_t to =
-            (first + head) * (kKvRowElements / 4) + PartialOf(at.warp, j, at.lane % 4);
-        reinterpret_cast<float4*>(args.partials.o)[to] =
-            make_float4(sums[0][i].hi[0], sums[0][i].hi[1], sums[1][i].hi[0], sums[1][i].hi[1]);
-        reinterpret_cast<uint2*>(args.partials.o_low)[to] =
-            make_uint2(sums[0][i].lo, sums[1][i].lo);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          args.partials
+              .o[(first + head) * (kKvRowElements / 2) + PartialOf(at.warp, j, half, at.lane % 4)] =
+              sums[half][i].Stored();
+        }
       }
     }
-    {
+    if (TileThread(0).warp == 0) {
       const TileThread at(0);
-      const TwoFloat sum = SumOfWeights(weights);
-      const int head = at.in_tile / 16;
-      if (at.lane % 16 == 0 && first_head + head < p.heads) {
-        args.partials.maximum[first + head] = weights.maximum;
-        args.partials.weights[first + head] = sum;
+      SumPair sums[2];
+      SumParts(parts, sums);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int head = at.lane / 4 + 8 * i;
+        if (at.lane % 4 != 0 || first_head + head >= p.heads) continue;
+        args.partials.weights[first + head] = sums[i].Stored();
       }
     }
     chunk += static_cast<int>(gridDim.x);
@@ -181,93 +195,121 @@ template <bool kPacked>
 using FetchedRows = FetchedSlice<kPacked, kFetchRows, kPacked>;
 
 struct QueryShared {
-  ChunkRows rows;
+  ChunkRow rows[kChunk + 1];
   QueryTile queries[kTiles];
+  HeadPairs pairs[kTiles];
+  SumPair weights[kTiles][kHeadTile];  // of all chunks so far, as the output's sums in registers
   union {
-    ChunkScores scores;
-    uint4 stage[FetchedRows<true>::kStageVectors];
-  } tiles[kTiles];
-  ChunkParts parts[kTiles];
-  float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it
-  // What all chunks so far come to, before an even and before an odd chunk.
-  Running running[2][kTiles][kHeadTile];
-  VisibleRows visible;
-  unsigned mask[kTiles];  // the chunk's rows that there are
+    float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it
+    Divisor divisors[kTiles][kHeadTile];
+  };
+  VisibleRows visible[kTiles];
+  unsigned mask[kTiles];    // the chunk's rows that there are
+  int replaced[2][kTiles];  // of an even and of an odd chunk, as in RowPlaces
+};
+static_assert(sizeof(QueryShared) <= 99 * 1024);
+
+// What the two tiles of a block are, of a pair of neighbouring rows of the step and a pair of head
+// tiles: where the rows' queries see the same rows of the cache but for a few, both rows of one
+// head tile, else both head tiles of one row.
+struct BlockTiles {
+  bool works;           // whether there is anything in them
+  int row, first_head;  // of the thread's tile
+  __device__ __forceinline__ BlockTiles(const AttendArgs& args, int tile) {
+    const StepRows& step = args.step;
+    const int first = static_cast<int>(blockIdx.y) * 2, side = static_cast<int>(blockIdx.x) % 2;
+    bool shares = args.p.ratio != kCsaRatio && first + 1 < step.rows;
+    if (shares) {
+      const int sequence = step.sequence_of[first];
+      shares = sequence >= 0 && sequence == step.sequence_of[first + 1] &&
+               step.positions[first] + 1 == step.positions[first + 1];
+    }
+    row = first + (shares ? tile : side);
+    first_head = (static_cast<int>(blockIdx.x) / 2 * kTiles + (shares ? side : tile)) * kHeadTile;
+    works = row < step.rows && (!shares || first_head < args.p.heads);
+  }
 };
 
-// Block (pair of head tiles, row): the output of one query.
+// Block (pair of head tiles and half of the work on it, pair of rows): the outputs of two tiles.
 template <bool kPacked>
 __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     attend_query_kernel(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) unsigned char dynamic_memory[];
   QueryShared& shared = *reinterpret_cast<QueryShared*>(dynamic_memory);
   const SparseAttentionParams& p = args.p;
-  const auto t = static_cast<int>(blockIdx.y);
-  const int first_head = static_cast<int>(blockIdx.x) * kTiles * kHeadTile;
   {
-    const VisibleRows visible(args, t);
+    const TileThread at(0);
+    const BlockTiles tiles(args, at.tile);
+    const VisibleRows visible(args, tiles.works ? tiles.row : 0);
     BeginAfterPredecessors();
-    if (visible.chunks() == 0) return;
-    if (threadIdx.x == 0) shared.visible = visible;
+    if (!tiles.works || visible.count == 0) return;
+    if (at.in_tile == 0) shared.visible[at.tile] = visible;
+    if (at.in_tile < kHeadTile) shared.weights[at.tile][at.in_tile] = SumPair{};
+    FetchedQueries queries;
+    queries.Load(args, tiles.row, tiles.first_head, at.in_tile);
+    queries.Store(at.in_tile, shared.queries[at.tile]);
   }
-  if (threadIdx.x < kTiles * kHeadTile) (&shared.running[0][0][0])[threadIdx.x] = Running();
   __syncthreads();
 
   FetchedRows<kPacked> fetched;
-  int index =
-      shared.visible.IndexOf(args, t, TileThread(0).lane);  // of the next chunk's row `lane`
+  // Of the next chunk's row `lane`.
+  int index = shared.visible[TileThread(0).tile].IndexOf(args, TileThread(0).lane);
   const auto fetch = [&](int chunk) {
     const TileThread at(chunk);
     const int n = chunk * kChunk + at.lane;
+    const VisibleRows& visible = shared.visible[at.tile];
     const std::byte *row, *scales;
-    shared.visible.Locate(args, n, index, shared.visible.BlockOf(args, n, index), &row, &scales);
+    visible.Locate(args, n, index, visible.BlockOf(args, n, index), &row, &scales);
     const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
-    if (at.in_tile == 0) shared.mask[at.tile] = mask;
+    // The other tile's rows are the same but for one at most. Of two of that, the one that is not
+    // in its tile's half of the chunk goes to a place of its own.
+    int replaced = -1;
+    if (p.ratio != kCsaRatio) {
+      const int other = shared.visible[1 - at.tile].IndexOf(args, n);
+      const unsigned differ = __ballot_sync(kAllLanes, index != other);
+      if (differ != 0 && (differ >> at.tile * kFetchRows) % (1u << kFetchRows) == 0) {
+        replaced = __ffs(static_cast<int>(differ)) - 1;
+      }
+    }
+    if (at.in_tile == 0) {
+      shared.mask[at.tile] = mask;
+      shared.replaced[chunk % 2][at.tile] = replaced;
+    }
     fetched.Clear();
-    fetched.Load(row, scales, mask, at.tile * kFetchRows, at.warp, at.lane,
-                 shared.tiles[at.tile].stage);
-    index = shared.visible.IndexOf(args, t, n + kChunk);
+    fetched.Load(row, scales, mask, at.tile * kFetchRows, replaced, at.warp, at.lane,
+                 shared.pairs[at.tile]);
+    index = visible.IndexOf(args, n + kChunk);
   };
   fetch(0);
-  {
-    const TileThread at(0);
-    FetchedQueries queries;
-    queries.Load(args, t, first_head + at.tile * kHeadTile, at.in_tile);
-    queries.Store(at.in_tile, shared.queries[at.tile]);
-  }
   SumPair o[8][2] = {};
+  Running running;  // of the head that the thread makes P of
   int chunk = 0;
   while (true) {
     __syncthreads();  // nobody reads the last chunk's rows and P any more
     {
       const TileThread at(chunk);
-      fetched.Store(at.tile * kFetchRows, at.warp, at.lane, shared.rows,
-                    shared.tiles[at.tile].stage);
+      fetched.Store(at.tile * kFetchRows, shared.replaced[chunk % 2][at.tile], at.warp, at.lane,
+                    shared.rows, shared.pairs[at.tile]);
     }
     __syncthreads();
     {
       const TileThread at(chunk);
-      TwoFloat sums[4];
-      ScoreRows<true>(shared.queries[at.tile], shared.rows, at.warp, at.lane, args.all_lanes, sums);
-      StoreScores(sums, at.warp, at.lane, shared.tiles[at.tile].scores);
+      const RowPlaces rows{shared.rows, shared.replaced[chunk % 2][at.tile]};
+      const ScoreSums sums =
+          ScoreRows<true>(shared.queries[at.tile], rows, at.warp, at.lane, args.all_lanes);
+      StoreScores(sums, at.warp, at.lane, shared.pairs[at.tile]);
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
     {
       const TileThread at(chunk);
-      const ChunkWeights weights =
-          MakeWeights(at.in_tile, shared.mask[at.tile], args.scale, shared.tiles[at.tile].scores);
-      Running running = shared.running[chunk % 2][at.tile][at.in_tile / 16];
+      const ChunkWeights weights = MakeWeights(at.warp, at.lane, shared.mask[at.tile], args.scale,
+                                               PowerTable(at.lane), shared.pairs[at.tile]);
       const float2 factors = running.Raise(weights.maximum);
-      StoreParts(at.in_tile, weights, factors.y, shared.parts[at.tile]);
-      const TwoFloat sum = SumOfWeights(weights);
-      if (at.in_tile % 16 == 0) {
-        running.Add(sum, factors);
-        shared.running[(chunk + 1) % 2][at.tile][at.in_tile / 16] = running;
-        shared.rescale[at.tile][at.in_tile / 16] = factors.x;
-      }
+      StoreParts(at.warp, at.lane, weights, factors.y, shared.pairs[at.tile]);
+      if (at.lane % 16 == 0) shared.rescale[at.tile][HeadOf(at.warp, at.lane)] = factors.x;
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
-    if (kPacked && chunk + 1 < shared.visible.chunks()) fetch(chunk + 1);
+    if (kPacked && chunk + 1 < shared.visible[kTiles - 1].chunks()) fetch(chunk + 1);
     {
       const TileThread at(chunk);
       const float* rescale = &shared.rescale[at.tile][at.lane / 4];
@@ -279,13 +321,27 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
           o[j][1].Scale(factors[1]);
         }
       }
+      if (at.warp == 0) {
+        SumPair sums[2];
+        SumParts(PartFragments<false>(shared.pairs[at.tile], at.lane), sums);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          SumPair& sum = shared.weights[at.tile][at.lane / 4 + 8 * i];
+          SumPair more = sum;
+          more.Scale(factors[i]);
+          more.Add(sums[i]);
+          __syncwarp();
+          if (at.lane % 4 == 0) sum = more;
+        }
+      }
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const TileThread at(chunk);
+      const RowPlaces rows{shared.rows, shared.replaced[chunk % 2][at.tile]};
       SumPair sums[2][2];
-      const PartFragments<false> parts(shared.parts[at.tile], at.lane);
-      SumRows(parts, shared.rows, at.warp, j, at.lane, sums);
+      const PartFragments<false> parts(shared.pairs[at.tile], at.lane);
+      SumRows(parts, rows, at.warp, j, at.lane, sums);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         o[2 * j + half][0].Add(sums[half][0]);
@@ -294,19 +350,27 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
       HoldBackLoads(args.all_lanes);  // one step at a time: there are no registers for more
     }
     ++chunk;
-    if (chunk == shared.visible.chunks()) break;
+    if (chunk == shared.visible[kTiles - 1].chunks()) break;
     if (!kPacked) fetch(chunk);
   }
-  __syncthreads();
+  __syncthreads();  // the weights are there, and nobody reads the factors any more
   const TileThread at(chunk);
-  const float* rope = RopeOf(args, t);
+  const BlockTiles tiles(args, at.tile);
+  {
+    const int in_tile = HeadOf(at.warp, at.lane), head = tiles.first_head + in_tile;
+    const Divisor divisor(PowerTable(at.lane), running.maximum, shared.weights[at.tile][in_tile],
+                          head < p.heads ? p.sink[head] : 0.0f);
+    if (at.lane % 16 == 0) shared.divisors[at.tile][in_tile] = divisor;
+  }
+  __syncthreads();
+  const float* rope = RopeOf(args, tiles.row);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int row = at.lane / 4 + 8 * i, head = first_head + at.tile * kHeadTile + row;
+    const int row = at.lane / 4 + 8 * i, head = tiles.first_head + row;
     if (head >= p.heads) continue;
-    const Divisor divisor(shared.running[chunk % 2][at.tile][row], p.sink[head]);
+    const Divisor& divisor = shared.divisors[at.tile][row];
     auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
-                                           (int64_t{t} * p.heads + head) * kKvRowElements);
+                                           (int64_t{tiles.row} * p.heads + head) * kKvRowElements);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const int pair = PieceOf(at.warp, j / 2, j % 2) * 4 + at.lane % 4;
@@ -329,44 +393,37 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int64_t t = blockIdx.z, head = blockIdx.y;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool adds_weights = threadIdx.x >= kSumThreads;
-  const int chunks = VisibleRows(args, t).chunks();
-  // Two neighbouring pairs of the workspace are those of a lane's two pieces.
+  const int chunks = VisibleRows(args, static_cast<int>(t)).chunks();
+  // As PartialOf has it.
   const int at = static_cast<int>(blockIdx.x * kSumThreads + threadIdx.x) % (kKvRowElements / 2);
-  const int place = at / 2, quad = place % 4, j = place / 4 % 4, warp = place / 16;
-  const int pair = PieceOf(warp, j, at % 2) * 4 + quad;
+  const int pair = PieceOf(at / 32, at / 8 % 4, at / 4 % 2) * 4 + at % 4;
   const float sink = p.sink[head];
   const RopePair rope(RopeOf(args, t), pair);
+  const PowerTable powers(lane);
+  const int64_t first = t * args.partials.chunks * p.heads + head;
+  // The last warp adds the sums of P as if they were elements.
+  const int stride = adds_weights ? p.heads : p.heads * (kKvRowElements / 2);
+  const float4* from = adds_weights ? args.partials.weights + first
+                                    : args.partials.o + first * (kKvRowElements / 2) + at;
   BeginAfterPredecessors();
   if (chunks == 0) return;
-  const int64_t first = t * args.partials.chunks * p.heads + head;
-  const auto* o_hi =
-      reinterpret_cast<const float2*>(args.partials.o) + first * (kKvRowElements / 2) + at;
-  const auto* o_low =
-      reinterpret_cast<const uint32_t*>(args.partials.o_low) + first * (kKvRowElements / 2) + at;
-  const int stride = p.heads * (kKvRowElements / 2);
   Running running;
-  SumPair o = {};
+  SumPair sum = {};
   for (int begin = 0; begin < chunks; begin += kBatch) {
     const int batch = min(chunks - begin, kBatch);
     // Lane i knows chunk i.
     float maximum = kNoRows;
-    TwoFloat weights;
     if (lane < batch) {
-      const int64_t from = first + static_cast<int64_t>(begin + lane) * p.heads;
-      maximum = args.partials.maximum[from];
-      if (adds_weights) weights = args.partials.weights[from];
+      maximum = args.partials.maximum[first + static_cast<int64_t>(begin + lane) * p.heads];
     }
     SumPair sums[kBatch] = {};
-    if (!adds_weights) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i >= batch) continue;
-        const float2 hi = o_hi[i * stride];
-        sums[i] = {{hi.x, hi.y}, o_low[i * stride]};
-      }
-      o_hi += kBatch * stride;
-      o_low += kBatch * stride;
+    for (int i = 0; i < kBatch; ++i) {
+      if (i >= batch) continue;
+      const float4 sum = from[i * stride];
+      sums[i] = {{sum.x, sum.y}, {sum.z, sum.w}};
     }
+    from += kBatch * stride;
     float top = maximum;  // of the chunks up to lane's
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
@@ -377,6 +434,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     Running before;  // as lane's chunk finds it
     before.maximum = lane > 0 ? fmaxf(running.maximum, above) : running.maximum;
     const float2 factors = before.Raise(maximum);
+    const unsigned rescales = __ballot_sync(kAllLanes, factors.x != 1.0f);
     running.maximum = fmaxf(running.maximum, __shfl_sync(kAllLanes, top, 31));
 #pragma unroll
     for (int four = 0; four < kBatch; four += kUnrolled) {
@@ -384,26 +442,22 @@ __global__ void __launch_bounds__(kCombineThreads)
         // Chunks beyond the last are zeros.
 #pragma unroll
       for (int i = four; i < four + kUnrolled; ++i) {
-        const float2 factor =
-            make_float2(__shfl_sync(kAllLanes, factors.x, i), __shfl_sync(kAllLanes, factors.y, i));
-        if (adds_weights) {
-          running.Add(TwoFloat{__shfl_sync(kAllLanes, weights.hi, i),
-                               __shfl_sync(kAllLanes, weights.lo, i)},
-                      factor);
-        } else {
-          sums[i].Scale(factor.y);
-          o.Scale(factor.x);
-          o.Add(sums[i]);
-        }
+        sums[i].Scale(__shfl_sync(kAllLanes, factors.y, i));
+        const float factor = __shfl_sync(kAllLanes, factors.x, i);
+        if ((rescales >> i & 1) != 0) sum.Scale(factor);
+        sum.Add(sums[i]);
       }
     }
   }
-  if (threadIdx.x == kSumThreads) shared_divisor = Divisor(running, sink);
+  if (adds_weights) {
+    const Divisor divisor(powers, running.maximum, sum, sink);
+    if (lane == 0) shared_divisor = divisor;
+  }
   __syncthreads();
   if (adds_weights) return;
   auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                          (t * p.heads + head) * kKvRowElements);
-  to[pair] = FinishPair(o, shared_divisor, rope);
+  to[pair] = FinishPair(sum, shared_divisor, rope);
 }
 
 int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile - 1) / kHeadTile; }
@@ -419,7 +473,7 @@ int64_t MaxChunks(const SparseAttentionParams& p) {
 }
 
 int64_t SplitRowBytes(const SparseAttentionParams& p) {
-  return MaxChunks(p) * p.heads * (kKvRowElements * (4 + 2) + 4 + 8) + 64;
+  return MaxChunks(p) * p.heads * ((kKvRowElements / 2 + 1) * 16 + 4) + 64;
 }
 
 // The most rows of a step whose chunks are shared out.
@@ -446,23 +500,21 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   const int64_t rows = params.step->rows, tiles = HeadTiles(params), chunks = MaxChunks(params);
   const bool packed = params.window.format == RowFormat::kPacked;
   constexpr double kLog2E = 1.4426950408889634074;
-  const double scale = double{params.softmax_scale} * kLog2E;
+  const double scale = double{params.softmax_scale} * kLog2E * kPowerSteps;
   AttendArgs args{
       .p = params, .step = *params.step, .scale = {}, .partials = {}, .all_lanes = kAllLanes};
   args.scale.hi = static_cast<float>(scale);
   args.scale.lo = static_cast<float>(scale - args.scale.hi);
   if (rows > SplitRows(params, config.values[kSplitUnits])) {
-    const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles),
-                    static_cast<unsigned>(rows));
+    const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles * 2),
+                    static_cast<unsigned>((rows + 1) / 2));
     const auto kernel = packed ? attend_query_kernel<true> : attend_query_kernel<false>;
     LaunchOverlapped(stream, grid, kTiles * kTileThreads, sizeof(QueryShared), kernel, args);
     return;
   }
   const int64_t partials = rows * chunks * params.heads;
-  args.partials.o = reinterpret_cast<float*>(context.workspace);
-  args.partials.o_low = reinterpret_cast<uint16_t*>(args.partials.o + partials * kKvRowElements);
-  args.partials.weights =
-      reinterpret_cast<TwoFloat*>(args.partials.o_low + partials * kKvRowElements);
+  args.partials.o = reinterpret_cast<float4*>(context.workspace);
+  args.partials.weights = args.partials.o + partials * (kKvRowElements / 2);
   args.partials.maximum = reinterpret_cast<float*>(args.partials.weights + partials);
   args.partials.chunks = chunks;
   const int64_t blocks = int64_t{config.values[kSplitBlocks]} * context.multiprocessors;
@@ -480,6 +532,6 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
 
 constinit const KernelEntry kSm12xSparseAttention =
     MakeSm12xEntry<SparseAttentionParams, &LaunchSparseAttention, &SupportsSparseAttention,
-                   &WorkspaceSparseAttention>("sm12x.sparse_attention", 1, {kKnobs, kConfigs});
+                   &WorkspaceSparseAttention>("sm12x.sparse_attention", 2, {kKnobs, kConfigs});
 
 }  // namespace dsv4

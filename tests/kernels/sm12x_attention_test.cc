@@ -26,6 +26,10 @@ const std::vector<std::vector<Piece>> kSplits = {
     {{11, 2045, 2}, {10, 510, 1}},
     {{11, 2047, 3}, {6, 251, 5}},
     {{9, 209, 48}},
+    // Neighbouring rows are at neighbouring positions: other pairs of them than in the whole, and a
+    // pair of two sequences.
+    {{0, 0, 1}, {9, 120, 140}},
+    {{9, 121, 5}, {5, 126, 5}, {11, 2045, 8}, {10, 509, 6}, {6, 250, 10}, {4, 60, 8}},
     {{11, 2045, 8},
      {10, 509, 6},
      {9, 120, 140},
@@ -349,6 +353,7 @@ struct Attention {
   float sink_shift = 0, q_scale = 1;
   int64_t window_begin = 0;
   RowFormat format = RowFormat::kPacked;
+  int64_t broken_position = -1;  // its window row is infinite
 };
 
 Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& layout,
@@ -363,6 +368,11 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
     window.Fill(s.window_blocks, 41, pieces[i].sequence,
                 std::max(how.window_begin, s.first_position - 127), end);
     s.window_begin = how.window_begin;
+    if (how.broken_position >= 0) {
+      const int64_t at = how.broken_position;
+      std::memset(window.host().Scales(s.window_blocks[at / 64], at % 64), 0xff,
+                  static_cast<size_t>(RowScaleBytes(how.format)));
+    }
     if (how.ratio != 0) {
       groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, how.ratio));
     }
@@ -420,7 +430,7 @@ TEST_CASE("sm12x sparse_attention equals the reference") {
 
 TEST_CASE("sm12x sparse_attention keeps the row rule, few rows and many") {
   for (const int ratio : {0, 4, 128}) {
-    for (const int heads : {5, 64}) {
+    for (const int heads : {5, 40, 64}) {
       INFO("ratio " << ratio << ", heads " << heads);
       RequireRowRule([&](On on, const std::vector<Piece>& pieces, const Layout& layout) {
         return RunSparseAttention(on, pieces, layout,
@@ -440,9 +450,34 @@ TEST_CASE("sm12x sparse_attention sees no window row below its sequence's first"
     const Rows all = RunSparseAttention(On::kCuda, pieces, kPlain, Attention{});
     REQUIRE_FALSE(SameBits(got.at({2, 1}), all.at({2, 1})));
     if (pieces.size() < 3) continue;
+    // Rows of the many, which share chunks, are what they are alone.
+    for (const int64_t position : {100, 101, 127, 128, 129, 179}) {
+      const Rows alone = RunSparseAttention(On::kCuda, {{1, position, 1}}, kPlain, how);
+      REQUIRE(SameBits(got.at({1, position}), alone.at({1, position})));
+    }
     // A window that the first row does not reach into is the same with and without that row.
     REQUIRE(SameBits(got.at({1, 128}), all.at({1, 128})));
     REQUIRE_FALSE(SameBits(got.at({1, 127}), all.at({1, 127})));
+  }
+}
+
+// Neighbouring queries share the rows of a chunk: what only one of them sees is not the other's.
+TEST_CASE("sm12x sparse_attention keeps a broken row from queries that do not see it") {
+  constexpr int64_t kFirst = 100, kBroken = 171;
+  const std::vector<Piece> pieces = {{0, kFirst, 240}};
+  for (const int64_t begin : {0, 64}) {
+    const Attention sound{.ratio = 128, .window_begin = begin};
+    Attention broken = sound;
+    broken.broken_position = kBroken;
+    const Rows want = RunSparseAttention(On::kCuda, pieces, kPlain, sound);
+    for (const auto& [key, row] : RunSparseAttention(On::kCuda, pieces, kPlain, broken)) {
+      INFO("position " << key.second);
+      if (key.second < kBroken || key.second >= kBroken + 128) {
+        REQUIRE(SameBits(row, want.at(key)));
+      } else {
+        for (const float v : row) REQUIRE_FALSE(std::isfinite(v));
+      }
+    }
   }
 }
 
