@@ -2,9 +2,9 @@
 // sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of its
 // tail. Contract: kernels/op/attention.h; both pools packed or both bf16. Roofline: 584 bytes a row
 // of the cache and 2048 H of a query; 4 x 512 flops a head and row, of which q . row is done twice
-// and P . V four times. Latency at one query; at many, instructions (1,250 of a warp for each
-// chunk, of them 108 products and 310 additions of sums in pairs; 56 % of the issue slots, the rest
-// waits for busy pipes and shared memory, 8 % at barriers).
+// and P . V four times. Latency at one query; at many, instructions (about 1,250 of a
+// warp for each chunk, of them 100 on tensor cores and 330 additions of sums in pairs; 55 % of the
+// issue slots, the rest waits for busy pipes and shared memory, 8 % at barriers).
 //
 // Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
 // of 32, the window by slots of a ring, groups behind it (docs/adr/0017), which warps widen to bf16
@@ -28,7 +28,7 @@
 // Measured on an H200 by the portable twins, 2026-11-21, H = 64: one row at 2K of context 7.1 us at
 // ratio 0, 7.8 at 4, 7.7 at 128, and 11.8 at 128 and 128K; 4,096 rows of a prefill at ratio 4 5.4
 // ms, 51 TFLOP/s of the 4 x 512 flops above. H = 16, ratio 128, 32K: neighbouring queries 1.11 ms,
-// others 2.14.
+// others 2.13.
 //
 // Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
 // b12x's kernels for SM120.
