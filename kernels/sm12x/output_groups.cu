@@ -8,11 +8,11 @@
 // of o. The products go to the workspace as bf16, and a warp quantises two runs of 128 of them at a
 // time.
 // Measured (H200, 2026-11-21, weights beyond L2): 14.5 us at one row for 33.6 MB, of which the
-// second kernel has about one: the next operator's weights come meanwhile; 15.5 us at 8 rows, 57 us
-// at 64, 81 TFLOP/s at 4096. Few rows are bound by the latencies of a block's start and end and by
-// 400 instructions a kilobyte of weights and warp, many by instructions: widening takes four for
-// two codes, on SM12x as well. Half the MMAs at few rows, by upper and lower bits of a row in
-// columns of one, gained nothing.
+// second kernel has about one: the next operator's weights come meanwhile; 15.4 us at 8 rows, 57 us
+// at 64, 81 TFLOP/s at 4096. Few rows wait for weights (a quarter of the warps' time) and at
+// barriers (a seventh), many are bound by instructions: widening takes four for two codes, on SM12x
+// as well. Half the MMAs at few rows, a row's upper and lower bits in columns of one, gained
+// nothing.
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
