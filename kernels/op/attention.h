@@ -85,9 +85,9 @@ struct IndexScoreTopkParams {
 // over the window rows of positions max(window_begin, t - 127) .. t and the compressed rows: the
 // selected groups (ratio 4), every visible group (ratio 128), none (ratio 0). Rounded
 // (kRoundAttention), then inverse RoPE of the row's position on the last 64 dims
-// (kRoundInverseRope). The maximum includes the sink. A kernel sums the rows in an order that follows
-// from the query's position and groups alone, so that a query's bits do not depend on its company;
-// the reference in the order window (ascending position), then groups (ascending).
+// (kRoundInverseRope). The maximum includes the sink. A kernel sums the rows in an order that
+// follows from the query's position and groups alone, so that a query's bits do not depend on its
+// company; the reference in the order window (ascending position), then groups (ascending).
 struct SparseAttentionParams {
   static constexpr Op kOp = Op::kSparseAttention;
   const StepRows* step = nullptr;
