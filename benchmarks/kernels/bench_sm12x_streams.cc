@@ -31,7 +31,8 @@ void BenchHcPre(Bench& bench) {
   if (!bench.Wants("hc_pre")) return;
   HcPreParams p;
   p.hidden = kHidden;
-  p.streams = Rows(kStreamCount * kHidden);
+  void* const streams = Rows(kStreamCount * kHidden);
+  p.streams = streams;
   p.base = Filled<float>(kMixes * 4, 0);
   p.scale = Filled<float>(3 * 4, 0x3c);
   p.hc_eps = p.norm_eps = 1e-6f;
@@ -45,6 +46,9 @@ void BenchHcPre(Bench& bench) {
   for (HcPreParams& call : calls)
     call.fn = Filled<float>(kMixes * kStreamCount * kHidden * 4, 0x3c);
   RunAll(bench, "hc_pre", calls);
+  const void* y = Rows(kHidden);
+  for (HcPreParams& call : calls) call.update = {y, p.post, p.comb, streams};
+  RunAll(bench, "hc_pre_with_update", calls);
 }
 
 void BenchHcHead(Bench& bench) {

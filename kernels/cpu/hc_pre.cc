@@ -101,6 +101,11 @@ absl::Status SupportsHcPre(const HcPreParams& p) {
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
+  if (params.update.y != nullptr) {
+    const HcPostParams update = UpdateOf(params);
+    kCpuHcPost.launch(context, &update);
+    return LaunchHcPre(context, AfterUpdate(params));
+  }
   const auto rows = HWY_DYNAMIC_DISPATCH(HcPreRows);
   const int64_t threads = static_cast<CpuStream*>(context.stream)->threads();
   const int64_t block = std::clamp<int64_t>((params.rows + threads - 1) / threads, 1, 16);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/op/hyper_connection.h"
 
+#include "lib/base/status_macros.h"
+
 namespace dsv4 {
 absl::Status Validate(const HcPreParams& p) {
+  if (p.update.y != nullptr) DSV4_RETURN_IF_ERROR(Validate(UpdateOf(p)));
   return Expect(p.rows >= 1 && p.hidden >= 128 && p.hidden % 128 == 0 && p.sinkhorn_iters >= 1 &&
                     p.streams != nullptr && p.fn != nullptr && p.base != nullptr &&
                     p.scale != nullptr && p.norm != nullptr && p.normed != nullptr &&
@@ -13,9 +16,15 @@ absl::Status Validate(const HcPreParams& p) {
 
 Cost CostOf(const HcPreParams& p) {
   const int64_t rows = p.rows, width = 4 * p.hidden;
-  return {.bytes = 24 * width * 4 + rows * (width + 2 * p.hidden) * kActBytes + rows * 20 * 4,
-          .flops = rows * (2 * 24 * width + 2 * width + 2 * width + 8 * p.hidden +
-                           int64_t{p.sinkhorn_iters} * 2 * 32)};
+  Cost cost{.bytes = 24 * width * 4 + rows * (width + 2 * p.hidden) * kActBytes + rows * 20 * 4,
+            .flops = rows * (2 * 24 * width + 2 * width + 2 * width + 8 * p.hidden +
+                             int64_t{p.sinkhorn_iters} * 2 * 32)};
+  if (p.update.y != nullptr) {
+    const Cost update = CostOf(UpdateOf(p));
+    cost.bytes += update.bytes - rows * width * kActBytes;  // X need not be read again
+    cost.flops += update.flops;
+  }
+  return cost;
 }
 
 absl::Status Validate(const HcPostParams& p) {

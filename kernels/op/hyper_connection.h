@@ -7,6 +7,15 @@
 
 namespace dsv4 {
 
+// An hc_post in front of an hc_pre, of its streams; fields as of HcPostParams.
+struct HcUpdate {
+  const void* y = nullptr;  // null = none
+  const float* post = nullptr;
+  const float* comb = nullptr;
+  void* out = nullptr;  // may be streams itself
+};
+
+// X = streams or, with an update, what it makes of them, the same bits as hc_post's;
 // m = (fn . flatten(X)) * rsqrt(mean(flatten(X)^2) + norm_eps), all in f32; pre, post, comb from m
 // by sigmoid and Sinkhorn; x = sum_h pre[h] X[h] (kRoundHcPre); normed = RMSNorm(x; norm)
 // (kRoundRmsNorm); quantized = act_quant(normed, 128) round trip (kQuantLinearInput).
@@ -23,8 +32,9 @@ struct HcPreParams {
   const uint16_t* norm = nullptr;  // [D] bf16
   void* normed = nullptr;          // [T, D] act
   void* quantized = nullptr;       // [T, D] act
-  float* post = nullptr;           // [T, 4]
-  float* comb = nullptr;           // [T, 4, 4]: comb[h][j]
+  float* post = nullptr;           // [T, 4]; may be update.post
+  float* comb = nullptr;           // [T, 4, 4]: comb[h][j]; may be update.comb
+  HcUpdate update = {};
 };
 
 // out[t, j, :] = post[t, j] * y[t, :] + sum_h comb[t, h, j] * streams[t, h, :], rounded
@@ -39,6 +49,18 @@ struct HcPostParams {
   const void* streams = nullptr;  // [T, 4, D] act
   void* out = nullptr;            // [T, 4, D] act; may be streams itself
 };
+
+// The hc_post that the update of `p` stands for.
+constexpr HcPostParams UpdateOf(const HcPreParams& p) {
+  return {p.rows, p.hidden, p.update.y, p.update.post, p.update.comb, p.streams, p.update.out};
+}
+
+// The rest of `p` once its update is made.
+constexpr HcPreParams AfterUpdate(HcPreParams p) {
+  p.streams = p.update.out;
+  p.update = {};
+  return p;
+}
 
 // For the chosen rows: pre = sigmoid(m * scale[0] + base) + hc_eps with m as in hc_pre; normed =
 // RMSNorm(sum_h pre[h] X[h] (kRoundHcPre); norm) (kRoundRmsNorm).

@@ -96,6 +96,10 @@ void HyperConnectionWeights(const float* m, const float* scale, const float* bas
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
+  if (params.update.y != nullptr) {
+    LaunchHcPost(context, UpdateOf(params));
+    return LaunchHcPre(context, AfterUpdate(params));
+  }
   const float* streams = static_cast<const float*>(params.streams);
   const int64_t hidden = params.hidden;
   StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {

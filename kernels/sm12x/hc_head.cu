@@ -19,8 +19,7 @@ using sm12x::TwoFloat;
 
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
     hc_head_mix_kernel(const __grid_constant__ HcHeadParams p, TwoFloat* chunk_sums) {
-  sm12x::MixChunk<kStreamCount>(static_cast<const uint16_t*>(p.streams), p.row_of, p.rows,
-                                kStreamCount * p.hidden, p.fn, chunk_sums);
+  sm12x::MixChunk<kStreamCount>(p.streams, p.row_of, p.rows, p.hidden, p.fn, chunk_sums);
 }
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
@@ -75,8 +74,7 @@ int64_t HcHeadWorkspace(const HcHeadParams& p, int) {
 void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
   auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
-  sm12x::LaunchOverlapped(stream,
-                          sm12x::MixGrid(context, kStreamCount * params.hidden, params.rows),
+  sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
                           sm12x::kMixWarps * 32, 0, hc_head_mix_kernel, params, chunk_sums);
   sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), sm12x::kNormThreads,
                           sm12x::RowSharedBytes(params.hidden, kStreamCount), hc_head_kernel,
@@ -87,6 +85,6 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
 
 constinit const KernelEntry kSm12xHcHead =
     MakeSm12xEntry<HcHeadParams, &LaunchHcHead, &SupportsHcHead, &HcHeadWorkspace>("sm12x.hc_head",
-                                                                                   3);
+                                                                                   4);
 
 }  // namespace dsv4

@@ -4,14 +4,17 @@
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
 // Roofline: fn (96 D bytes a quarter, 1.57 MB at D = 4096) once a call and 8 D + 3 D bytes a row:
 // latency at one row, bandwidth at many.
-// Plan: hc_pre_mix_kernel, a block per 256 columns and some rows, with its part of fn in registers,
-// asked for before the streams are there; hc_pre_kernel, a block a row, adds its sums up. Then
-// eight warps have x to normalise, and one the 39 dependent steps of Sinkhorn, about 150 cycles
-// each, which the others need not wait for. No f64: SM12x has one for 64 f32.
+// Plan: hc_pre_mix_kernel, a block per 64 columns of all streams and some rows, with its part of fn
+// in registers, asked for before the streams are there; hc_pre_kernel, a block a row, adds its sums
+// up. Then eight warps have x to normalise, and one the 39 dependent steps of Sinkhorn, about 150
+// cycles each, which the others need not wait for. No f64: SM12x has one for 64 f32. An update of
+// few rows is made by hc_pre_mix_kernel, which has whole columns; that of many by hc_post.
 // Accuracy: post and comb are the nearest floats but for about one in 10^5, whatever the logits.
 // With f32 factors and the last six steps in double, 2.6 % of comb was not where logits spread by
 // 1, and 40 %, by up to 28 ulps, where they spread by 4: steps do not undo what others round off.
-// Measured on an H200, D = 4096, fn not in L2: 6.3 us at a row, 6.8 at 16, 14 at 64, 247 at 4096.
+// Measured on an H200, D = 4096, fn not in L2: 6.4 us at a row, 7.0 at 16, 14 at 64, 258 at 4096;
+// with an update 7.0 us at a row (hc_post and hc_pre: 7.7), 8.0 at 8 (8.9), 9.0 at 16 (9.5); at 32
+// one in the kernel would take 15.7 instead of 10.0.
 // Tried without gain: 512 threads (6.7 us), sums of chunks past shared memory, weights of the norm
 // with the streams (6.6), x by two columns a turn.
 // Shared memory: 8 D bytes of streams and 3.2 D of sums.
@@ -29,11 +32,14 @@ using sm12x::kStreamCount;
 using sm12x::TwoFloat;
 
 constexpr int kMixes = 24;
+// Above, hc_post of its own is faster than blocks that hold fn and make one lot after the other.
+constexpr int kMostRowsUpdated = sm12x::kMixRows;
 
+template <bool kUpdates>
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
     hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, TwoFloat* chunk_sums) {
-  sm12x::MixChunk<kMixes>(static_cast<const uint16_t*>(p.streams), nullptr, p.rows,
-                          kStreamCount * p.hidden, p.fn, chunk_sums);
+  sm12x::MixChunk<kMixes, kUpdates>(p.streams, nullptr, p.rows, p.hidden, p.fn, chunk_sums,
+                                    UpdateOf(p));
 }
 
 // Lane l's sum y = sum_i k[i] x_(l ^ i) + eps y, i < 4, of its x and those of its neighbours; gives
@@ -94,6 +100,8 @@ __device__ __forceinline__ void Comb(const HcPreParams& p, int64_t row, TwoFloat
 
 constexpr int kThreads = sm12x::kNormThreads + 32;
 
+// p: with kUpdates of after the update, which the kernel before has made.
+template <bool kUpdates>
 __global__ void __launch_bounds__(kThreads)
     hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums) {
   extern __shared__ __align__(16) std::byte shared[];
@@ -102,9 +110,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
   auto* const row_sums = reinterpret_cast<TwoFloat*>(shared + width * kActBytes);
-  // The streams are not of the kernel before, but older.
-  sm12x::CopyAllAsync(streams, static_cast<const uint16_t*>(p.streams) + row * width,
-                      width * kActBytes, kThreads);
+  const auto copy_streams = [&] {
+    sm12x::CopyAllAsync(streams, static_cast<const uint16_t*>(p.streams) + row * width,
+                        width * kActBytes, kThreads);
+  };
+  // Without an update streams are not of the kernel before, but older.
+  if (!kUpdates) copy_streams();
   sm12x::PrefetchLines(p.norm, dim * 2, kThreads);
   // A mixing number a lane: the last warp's are comb's, the first one's are pre and post. Which it
   // is comes by a shuffle, so that the compiler sees that warps stay whole.
@@ -117,9 +128,12 @@ __global__ void __launch_bounds__(kThreads)
   sm12x::CopyAllAsync(row_sums, reinterpret_cast<const std::byte*>(chunk_sums) + row * row_bytes,
                       row_bytes, kThreads);
   sm12x::CommitCopies();
-  sm12x::WaitForCopies<0>();
+  if (kUpdates) copy_streams();  // while sums are added up
+  sm12x::CommitCopies();
+  sm12x::WaitForCopies<kUpdates ? 1 : 0>();
   __syncthreads();
   sm12x::SumChunks<kMixes, kThreads>(row_sums, static_cast<int>(width / sm12x::kMixChunk), sums);
+  sm12x::WaitForCopies<0>();
   __syncthreads();
   const auto logit = [&] {
     const float m = sm12x::MixingNumber(sums[mix], sums[kMixes], width, p.norm_eps);
@@ -158,20 +172,29 @@ int64_t HcPreWorkspace(const HcPreParams& p, int) {
   return p.rows * sm12x::MixRowBytes(kStreamCount * p.hidden, kMixes);
 }
 
-void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
+template <bool kUpdates>
+void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
   auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
-  sm12x::LaunchOverlapped(stream,
-                          sm12x::MixGrid(context, kStreamCount * params.hidden, params.rows),
-                          sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel, params, chunk_sums);
-  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads,
-                          sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel, params,
+  sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
+                          sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
                           chunk_sums);
+  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads,
+                          sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel<kUpdates>,
+                          kUpdates ? AfterUpdate(params) : params, chunk_sums);
+}
+
+void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
+  if (params.update.y == nullptr) return LaunchKernels<false>(context, params);
+  if (params.rows <= kMostRowsUpdated) return LaunchKernels<true>(context, params);
+  const HcPostParams update = UpdateOf(params);
+  kSm12xHcPost.launch(context, &update);
+  LaunchKernels<false>(context, AfterUpdate(params));
 }
 
 }  // namespace
 
 constinit const KernelEntry kSm12xHcPre =
-    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 3);
+    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 4);
 
 }  // namespace dsv4

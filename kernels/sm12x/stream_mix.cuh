@@ -2,14 +2,16 @@
 // What hc_pre and hc_head share: the products of a small f32 matrix with the flattened streams of a
 // row, split over blocks, and the weighted sum of a row's streams.
 //
-// A product is cut into chunks of 256 columns, a block's, and these into parts of 32, a warp's,
-// which the tensor cores add up; from there on all sums are TwoFloats: parts, then chunks, always
-// in the same order, since an error of a mixing number moves all roundings of its row. Whatever
-// else is in the call, a row's bits are the same.
+// A product is cut into chunks of 64 columns of all streams, a block's, and these into parts of 32
+// of a stream, a warp's, which the tensor cores add up; from there on all sums are TwoFloats:
+// parts, then chunks, always in the same order, since an error of a mixing number moves all
+// roundings of its row. Whatever else is in the call, a row's bits are the same. A block can make
+// the streams itself, as hc_post does, since it has all of its columns.
 #pragma once
 
 #include <algorithm>
 
+#include "kernels/op/hyper_connection.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/bf16.cuh"
@@ -24,6 +26,7 @@ inline constexpr int kMixWarps = 8;                     // of a block
 inline constexpr int kMixChunk = kMixWarps * kMixPart;  // columns
 inline constexpr int kMixRows = 16;                     // that a block takes at a time
 inline constexpr int kStreamCount = 4;
+inline constexpr int kMixColumns = kMixChunk / kStreamCount;  // of a stream
 
 // Sums of one row and chunk: of the outputs, then of the squares.
 constexpr int MixSums(int outputs) { return outputs + 1; }
@@ -43,17 +46,101 @@ __device__ __forceinline__ void SplitF32(float low, float high, uint32_t (&piece
   }
 }
 
+// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a TwoFloat. Plain
+// f32 decides it unless its noise, kCount + 2 roundings of at most 2^-24 of the products' sizes,
+// reaches over a rounding boundary.
+template <int kCount>
+__device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
+                                                 const float (&x)[kCount][2]) {
+  static_assert(kCount <= 5);
+  float low[2], high[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    float sum = __fmaf_rn(weight[0], x[0][c], 0.0f), size = fabsf(sum);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) {
+      sum = __fmaf_rn(weight[i], x[i][c], sum);
+      size = __fmaf_rn(fabsf(weight[i]), fabsf(x[i][c]), size);
+    }
+    low[c] = __fmaf_rn(size, -0x1p-21f, sum);
+    high[c] = __fmaf_rn(size, 0x1p-21f, sum);
+  }
+  const uint32_t sums = PackBf16(low[0], low[1]);
+  if (sums == PackBf16(high[0], high[1])) [[likely]]
+    return sums;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    TwoFloat sum = ExactProduct(weight[0], x[0][c]);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) sum.AddProduct(weight[i], x[i][c]);
+    low[c] = sum.Rounded();
+  }
+  return PackBf16(low[0], low[1]);
+}
+
+// The rows of streams that a block of hc_pre makes itself, in shared memory: [row][stream][pair of
+// columns], spread so that rows g and g + 1 lie in different banks.
+inline constexpr int kMadePairs = kMixPart;
+inline constexpr int kMadeStride = kStreamCount * kMadePairs + 16;
+
+// made[r] = the columns of the block's chunk of row r < kMixRows of hc_post's out. Streams are read
+// by the time that all threads are back, and out is not written.
+__device__ __forceinline__ void MakeStreams(const HcPostParams& p, uint32_t* made) {
+  constexpr int kRowsAtOnce = kMixWarps / kStreamCount, kTimes = 4, kTerms = 1 + kStreamCount;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int j = warp % kStreamCount, row_of_warp = warp / kStreamCount;
+  const int64_t dim = p.hidden, column = static_cast<int64_t>(blockIdx.x) * kMixColumns + lane * 2;
+#pragma unroll 1
+  for (int begin = row_of_warp; begin < kMixRows; begin += kTimes * kRowsAtOnce) {
+    uint32_t pair[kTimes][kTerms] = {};
+    float weight[kTimes][kTerms] = {};
+#pragma unroll
+    for (int i = 0; i < kTimes; ++i) {
+      const int64_t row = begin + i * kRowsAtOnce;
+      if (row >= p.rows) continue;
+      const auto load = [&](const void* from, int64_t at) {
+        return *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from) + at + column);
+      };
+      pair[i][0] = load(p.y, row * dim);
+      weight[i][0] = p.post[row * kStreamCount + j];
+#pragma unroll
+      for (int h = 0; h < kStreamCount; ++h) {
+        pair[i][1 + h] = load(p.streams, (row * kStreamCount + h) * dim);
+        weight[i][1 + h] = p.comb[(row * kStreamCount + h) * kStreamCount + j];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTimes; ++i) {
+      const int row = begin + i * kRowsAtOnce;
+      if (row >= p.rows) continue;
+      float x[kTerms][2];
+#pragma unroll
+      for (int h = 0; h < kTerms; ++h) {
+        x[h][0] = Bf16Low(pair[i][h]);
+        x[h][1] = Bf16High(pair[i][h]);
+      }
+      made[row * kMadeStride + j * kMadePairs + lane] = WeightedSums(weight[i], x);
+    }
+  }
+}
+
 // Block (chunk, some rows): chunk_sums[row][chunk][o] = fn[o, chunk] . streams[row, chunk], and the
-// sum of squares. A warp holds its part of fn; rows are the M side of its products. Weights are
-// split in three and activations in two, so that what the tensor cores cut off of a sum
-// (arch/mma.cuh) is mostly nothing: products of 12 bits are summed up apart by their size.
-template <int kOutputs>
-__device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t* row_of, int rows,
-                                         int64_t width, const float* fn, TwoFloat* chunk_sums) {
+// sum of squares. With kUpdates the streams are what `update` makes, of up to kMixRows rows; it may
+// be in place. A warp holds its part of fn; rows are the M side of its products. Weights are split
+// in three and activations in two, so that what the tensor cores cut off of a sum (arch/mma.cuh) is
+// mostly nothing: products of 12 bits are summed up apart by their size.
+template <int kOutputs, bool kUpdates = false>
+__device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row_of, int rows,
+                                         int64_t dim, const float* fn, TwoFloat* chunk_sums,
+                                         const HcPostParams& update = {}) {
   constexpr int kTiles = (kOutputs + 7) / 8, kStride = (MixSums(kOutputs) + 1) / 2 * 2;
   __shared__ __align__(16) TwoFloat parts[kMixWarps][kMixRows][kStride];
+  constexpr int kStreamParts = kMixColumns / kMixPart;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kMixChunk + warp * kMixPart + t * 8;
+  const int64_t width = kStreamCount * dim;
+  const int64_t column = warp / kStreamParts * dim +
+                         static_cast<int64_t>(blockIdx.x) * kMixColumns +
+                         warp % kStreamParts * kMixPart + t * 8;
 
   float4 stored[kTiles][2] = {};
 #pragma unroll
@@ -73,11 +160,12 @@ __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t*
       next[h] = make_uint4(0, 0, 0, 0);
       if (row >= rows) continue;
       const int64_t source = row_of == nullptr ? row : row_of[row];
-      next[h] = *reinterpret_cast<const uint4*>(streams + source * width + column);
+      next[h] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(streams) +
+                                                source * width + column);
     }
   };
   int first = blockIdx.y * kMixRows;
-  load(first);
+  if (!kUpdates) load(first);
   uint32_t weight[kTiles][4][3];
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -86,6 +174,22 @@ __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t*
       const float4 v = stored[tile][i];
       SplitF32(v.x, v.y, weight[tile][2 * i]);
       SplitF32(v.z, v.w, weight[tile][2 * i + 1]);
+    }
+  }
+
+  if constexpr (kUpdates) {
+    __shared__ __align__(16) uint32_t made[kMixRows * kMadeStride];
+    MakeStreams(update, made);
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int64_t row = g + 8 * h;
+      next[h] = make_uint4(0, 0, 0, 0);
+      if (row >= rows) continue;
+      next[h] =
+          *reinterpret_cast<const uint4*>(made + row * kMadeStride + (warp * kMixPart + t * 8) / 2);
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(update.out) + row * width + column) =
+          next[h];
     }
   }
 
@@ -152,9 +256,9 @@ __device__ __forceinline__ void MixChunk(const uint16_t* streams, const int32_t*
 }
 
 // A block for each chunk, and as many times as fill the device while there are rows for it.
-inline dim3 MixGrid(const LaunchContext& context, int64_t width, int rows) {
+inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
   constexpr int kBlocks = 2;  // of a multiprocessor
-  const int chunks = static_cast<int>(width / kMixChunk);
+  const int chunks = static_cast<int>(dim / kMixColumns);
   const int most = (context.multiprocessors * kBlocks + chunks - 1) / chunks;
   return dim3(static_cast<unsigned>(chunks),
               static_cast<unsigned>(std::clamp((rows + kMixRows - 1) / kMixRows, 1, most)));
@@ -203,38 +307,6 @@ __device__ __forceinline__ TwoFloat Logit(float mixing_number, float scale, floa
   TwoFloat logit = ExactProduct(mixing_number, scale);
   logit.Add(base);
   return logit;
-}
-
-// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a TwoFloat. Plain
-// f32 decides it unless its noise, kCount + 2 roundings of at most 2^-24 of the products' sizes,
-// reaches over a rounding boundary.
-template <int kCount>
-__device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
-                                                 const float (&x)[kCount][2]) {
-  static_assert(kCount <= 5);
-  float low[2], high[2];
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    float sum = __fmaf_rn(weight[0], x[0][c], 0.0f), size = fabsf(sum);
-#pragma unroll
-    for (int i = 1; i < kCount; ++i) {
-      sum = __fmaf_rn(weight[i], x[i][c], sum);
-      size = __fmaf_rn(fabsf(weight[i]), fabsf(x[i][c]), size);
-    }
-    low[c] = __fmaf_rn(size, -0x1p-21f, sum);
-    high[c] = __fmaf_rn(size, 0x1p-21f, sum);
-  }
-  const uint32_t sums = PackBf16(low[0], low[1]);
-  if (sums == PackBf16(high[0], high[1])) [[likely]]
-    return sums;
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    TwoFloat sum = ExactProduct(weight[0], x[0][c]);
-#pragma unroll
-    for (int i = 1; i < kCount; ++i) sum.AddProduct(weight[i], x[i][c]);
-    low[c] = sum.Rounded();
-  }
-  return PackBf16(low[0], low[1]);
 }
 
 // x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads, in place of the first stream;

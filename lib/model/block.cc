@@ -7,7 +7,8 @@
 namespace dsv4 {
 namespace {
 
-HcPreParams HcPre(const ForwardContext& c, const HyperConnectionWeights& hc, const uint16_t* norm) {
+HcPreParams HcPre(const ForwardContext& c, const HyperConnectionWeights& hc, const uint16_t* norm,
+                  const HcUpdate& update) {
   return {.rows = c.step.rows,
           .hidden = c.config->hidden_size,
           .streams = c.act.streams,
@@ -21,7 +22,8 @@ HcPreParams HcPre(const ForwardContext& c, const HyperConnectionWeights& hc, con
           .normed = c.act.normed,
           .quantized = c.act.quantized,
           .post = c.act.post,
-          .comb = c.act.comb};
+          .comb = c.act.comb,
+          .update = update};
 }
 
 HcPostParams HcPost(const ForwardContext& c) {
@@ -39,12 +41,13 @@ HcPostParams HcPost(const ForwardContext& c) {
 absl::Status RunBlock(const ForwardContext& context, int64_t layer, const BlockWeights& weights,
                       const LayerCache& cache) {
   const int64_t hidden = context.config->hidden_size;
-  DSV4_RETURN_IF_ERROR(context.Run(HcPre(context, weights.hc_attn, weights.attn_norm)));
+  DSV4_RETURN_IF_ERROR(context.Run(HcPre(context, weights.hc_attn, weights.attn_norm, {})));
   DSV4_RETURN_IF_ERROR(RunAttention(context, layer, weights, cache));
   context.Show(layer, "attn_out", context.act.y, context.act_dtype(), hidden);
-  DSV4_RETURN_IF_ERROR(context.Run(HcPost(context)));
 
-  DSV4_RETURN_IF_ERROR(context.Run(HcPre(context, weights.hc_ffn, weights.ffn_norm)));
+  const Activations& act = context.act;
+  const HcUpdate attention{act.y, act.post, act.comb, act.streams};
+  DSV4_RETURN_IF_ERROR(context.Run(HcPre(context, weights.hc_ffn, weights.ffn_norm, attention)));
   DSV4_RETURN_IF_ERROR(RunMoe(context, layer, weights.moe));
   context.Show(layer, "ffn_out", context.act.y, context.act_dtype(), hidden);
   DSV4_RETURN_IF_ERROR(context.Run(HcPost(context)));

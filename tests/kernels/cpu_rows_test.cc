@@ -231,11 +231,17 @@ TEST_CASE("cpu act_quant rounds every bf16 value as the reference does") {
   ForEachTarget([&] { RequireSame(run(uint16_t{}), run(float{})); });
 }
 
+enum class Streams { kGiven, kUpdated, kUpdatedAhead };
+
+// With kUpdated an update is part of the call, in place and with the weights' buffers as a model
+// has them; with kUpdatedAhead it is an hc_post.
 template <class Act>
-Rows RunHcPre(int64_t first, int32_t rows, int64_t dim, int threads) {
+Rows RunHcPre(int64_t first, int32_t rows, int64_t dim, int threads,
+              Streams form = Streams::kGiven) {
   Guarded<Act> streams = Tensor<Act>(63, rows, 4 * dim, first), normed(rows * dim),
-               quantized(rows * dim);
-  Guarded<float> post(rows * 4), comb(rows * 16);
+               quantized(rows * dim), y = Tensor<Act>(74, rows, dim, first);
+  Guarded<float> post = Tensor<float>(75, rows, 4, first),
+                 comb = Tensor<float>(76, rows, 16, first);
   std::vector<float> fn, base, scale = {0.7f, 1.3f, 2.0f};
   for (int64_t i = 0; i < 24 * 4 * dim; ++i)
     fn.push_back(Value(64, 0, 0, i) * 1.7f / std::sqrt(4.0f * static_cast<float>(dim)));
@@ -255,8 +261,16 @@ Rows RunHcPre(int64_t first, int32_t rows, int64_t dim, int threads) {
   p.quantized = quantized.data();
   p.post = post.data();
   p.comb = comb.data();
+  if (form != Streams::kGiven) {
+    p.update = {y.data(), post.data(), comb.data(), streams.data()};
+    if (form == Streams::kUpdatedAhead) {
+      Launch<Act>(UpdateOf(p), threads);
+      p = AfterUpdate(p);
+    }
+  }
   Launch<Act>(p, threads);
   Rows out;
+  Read(streams, rows, 4 * dim, first, out);
   Read(normed, rows, dim, first, out);
   Read(quantized, rows, dim, first, out);
   Read(post, rows, 4, first, out);
@@ -273,6 +287,17 @@ TEST_CASE("cpu hc_pre equals the reference and keeps the row rule") {
       return RunHcPre<uint16_t>(first, rows, 384, threads);
     });
   });
+}
+
+TEST_CASE("hc_pre with an update is hc_post and hc_pre") {
+  for (const int32_t rows : {1, 2, 16, 17, 65}) {
+    INFO(rows << " rows");
+    const Rows got = RunHcPre<uint16_t>(0, rows, 256, 2, Streams::kUpdated);
+    REQUIRE((got == RunHcPre<uint16_t>(0, rows, 256, 2, Streams::kUpdatedAhead)));
+    REQUIRE((got != RunHcPre<uint16_t>(0, rows, 256, 2)));
+    REQUIRE((RunHcPre<float>(0, rows, 256, 2, Streams::kUpdated) ==
+             RunHcPre<float>(0, rows, 256, 2, Streams::kUpdatedAhead)));
+  }
 }
 
 template <class Act>

@@ -234,6 +234,64 @@ TEST_CASE("sm12x hc_pre gives the nearest floats to the reference's weights") {
   }
 }
 
+// Rows of both the kernel that makes the update itself and the one that leaves it to hc_post.
+TEST_CASE("sm12x hc_pre with an update is hc_post and hc_pre, bit for bit") {
+  for (const int64_t dim : kWidths) {
+    const HcWeights w(24, 4 * dim);
+    const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
+    const auto norm = OnDevice(RandomNorm(74, dim));
+    for (const int32_t rows : {1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 65}) {
+      const Acts streams(93, rows, 4 * dim), ys(94, rows, dim);
+      const auto y = OnDevice(ys.bits);
+      const auto run = [&](bool ahead, bool in_place) {
+        auto x = OnDevice(streams.bits);
+        auto post = OnDevice(RandomFloats(95, rows * 4)),
+             comb = OnDevice(RandomFloats(96, rows * 16));
+        DeviceCopy<uint16_t> out(rows * 4 * dim), normed(rows * dim);
+        DeviceCopy<uint8_t> quantized(rows * sm12x::QuantizedRowBytes(dim));
+        HcPreParams p{
+            .rows = rows,
+            .hidden = dim,
+            .streams = x.data(),
+            .fn = fn.data(),
+            .base = base.data(),
+            .scale = scale.data(),
+            .hc_eps = 1e-6f,
+            .norm_eps = 1e-6f,
+            .sinkhorn_iters = 20,
+            .norm = norm.data(),
+            .normed = normed.data(),
+            .quantized = quantized.data(),
+            .post = post.data(),
+            .comb = comb.data(),
+            .update = {y.data(), post.data(), comb.data(), in_place ? x.data() : out.data()}};
+        if (ahead) {
+          LaunchCuda(UpdateOf(p));
+          p = AfterUpdate(p);
+        }
+        LaunchCuda(p);
+        for (const bool intact : {x.Intact(), out.Intact(), normed.Intact(), quantized.Intact(),
+                                  post.Intact(), comb.Intact()}) {
+          REQUIRE(intact);
+        }
+        return std::make_pair(
+            in_place ? x.Download() : out.Download(),
+            HcPreResult{normed.Download(), quantized.Download(), post.Download(), comb.Download()});
+      };
+      const auto [made, expected] = run(true, false);
+      for (const bool in_place : {false, true}) {
+        const auto [got_made, got] = run(false, in_place);
+        INFO("hidden " << dim << ", " << rows << " rows, in place " << in_place);
+        REQUIRE(got_made == made);
+        REQUIRE(got.normed == expected.normed);
+        REQUIRE(got.quantized == expected.quantized);
+        REQUIRE(got.post == expected.post);
+        REQUIRE(got.comb == expected.comb);
+      }
+    }
+  }
+}
+
 TEST_CASE("sm12x hc_head equals the reference, of chosen rows") {
   for (const int64_t dim : kWidths) {
     constexpr int32_t kRows = 9;
