@@ -12,9 +12,9 @@
 // Accuracy: post and comb are the nearest floats but for about one in 10^5, whatever the logits.
 // With f32 factors and the last six steps in double, 2.6 % of comb was not where logits spread by
 // 1, and 40 %, by up to 28 ulps, where they spread by 4: steps do not undo what others round off.
-// Measured on an H200, D = 4096, fn not in L2: 6.4 us at a row, 7.0 at 16, 14 at 64, 258 at 4096;
-// with an update 7.0 us at a row (hc_post and hc_pre: 7.7), 8.0 at 8 (8.9), 9.0 at 16 (9.5); at 32
-// one in the kernel would take 15.7 instead of 10.0.
+// Measured on an H200, D = 4096, fn not in L2: 6.3 us at a row, 6.9 at 16, 14 at 64, 254 at 4096;
+// with an update 6.9 us at a row (hc_post and hc_pre: 7.6), 7.9 at 8, 8.9 at 16; at 32 one in the
+// kernel would take 15.7 instead of 10.2.
 // Tried without gain: 512 threads (6.7 us), sums of chunks past shared memory, weights of the norm
 // with the streams (6.6), x by two columns a turn.
 // Shared memory: 8 D bytes of streams and 3.2 D of sums.
@@ -111,8 +111,9 @@ __global__ void __launch_bounds__(kThreads)
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
   auto* const row_sums = reinterpret_cast<TwoFloat*>(shared + width * kActBytes);
   const auto copy_streams = [&] {
+    if (threadIdx.x >= static_cast<unsigned>(sm12x::kNormThreads)) return;
     sm12x::CopyAllAsync(streams, static_cast<const uint16_t*>(p.streams) + row * width,
-                        width * kActBytes, kThreads);
+                        width * kActBytes, sm12x::kNormThreads);
   };
   // Without an update streams are not of the kernel before, but older.
   if (!kUpdates) copy_streams();
@@ -128,12 +129,11 @@ __global__ void __launch_bounds__(kThreads)
   sm12x::CopyAllAsync(row_sums, reinterpret_cast<const std::byte*>(chunk_sums) + row * row_bytes,
                       row_bytes, kThreads);
   sm12x::CommitCopies();
-  if (kUpdates) copy_streams();  // while sums are added up
+  if (kUpdates) copy_streams();  // on its way till x is made
   sm12x::CommitCopies();
   sm12x::WaitForCopies<kUpdates ? 1 : 0>();
   __syncthreads();
   sm12x::SumChunks<kMixes, kThreads>(row_sums, static_cast<int>(width / sm12x::kMixChunk), sums);
-  sm12x::WaitForCopies<0>();
   __syncthreads();
   const auto logit = [&] {
     const float m = sm12x::MixingNumber(sums[mix], sums[kMixes], width, p.norm_eps);
@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(kThreads)
       p.post[row * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
     }
   }
+  sm12x::WaitForCopies<0>();
   sm12x::SyncNormThreads();
   const TwoFloat squares = sm12x::SumStreams(streams, pre, dim, p.norm);
   sm12x::NormalizeRow(streams, squares, dim, streams + dim, p.norm_eps,

@@ -92,8 +92,8 @@ __device__ __forceinline__ void MakeStreams(const HcPostParams& p, uint32_t* mad
   const int64_t dim = p.hidden, column = static_cast<int64_t>(blockIdx.x) * kMixColumns + lane * 2;
 #pragma unroll 1
   for (int begin = row_of_warp; begin < kMixRows; begin += kTimes * kRowsAtOnce) {
-    uint32_t pair[kTimes][kTerms] = {};
-    float weight[kTimes][kTerms] = {};
+    uint32_t pair[kTimes][kTerms];
+    float weight[kTimes][kTerms];
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) {
       const int64_t row = begin + i * kRowsAtOnce;
