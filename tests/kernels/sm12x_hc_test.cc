@@ -150,36 +150,47 @@ HcPreResult HcPreOnDevice(const std::vector<uint16_t>& streams, int64_t first, i
   return {normed.Download(), quantized.Download(), post.Download(), comb.Download()};
 }
 
+struct HcPreValues {
+  std::vector<float> normed, quantized, post, comb;
+};
+
+HcPreValues HcPreOfReference(const std::vector<float>& streams, int32_t rows, int64_t dim,
+                             const HcWeights& w, const std::vector<uint16_t>& norm) {
+  const auto count = static_cast<size_t>(rows), width = static_cast<size_t>(rows * dim);
+  HcPreValues out{std::vector<float>(width), std::vector<float>(width),
+                  std::vector<float>(count * 4), std::vector<float>(count * 16)};
+  LaunchKernel(ReferenceManifest(),
+               HcPreParams{.rows = rows,
+                           .hidden = dim,
+                           .streams = streams.data(),
+                           .fn = w.fn.data(),
+                           .base = w.base.data(),
+                           .scale = w.scale.data(),
+                           .hc_eps = 1e-6f,
+                           .norm_eps = 1e-6f,
+                           .sinkhorn_iters = 20,
+                           .norm = norm.data(),
+                           .normed = out.normed.data(),
+                           .quantized = out.quantized.data(),
+                           .post = out.post.data(),
+                           .comb = out.comb.data()},
+               kPublished);
+  return out;
+}
+
 TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
   for (const int64_t dim : kWidths) {
     constexpr int32_t kRows = 192;
     const Acts streams(73, kRows, 4 * dim);
     const HcWeights w(24, 4 * dim);
     const std::vector<uint16_t> norm = RandomNorm(74, dim);
-    std::vector<float> normed(kRows * dim), quantized(kRows * dim), post(kRows * 4),
-        comb(kRows * 16);
-    LaunchKernel(ReferenceManifest(),
-                 HcPreParams{.rows = kRows,
-                             .hidden = dim,
-                             .streams = streams.values.data(),
-                             .fn = w.fn.data(),
-                             .base = w.base.data(),
-                             .scale = w.scale.data(),
-                             .hc_eps = 1e-6f,
-                             .norm_eps = 1e-6f,
-                             .sinkhorn_iters = 20,
-                             .norm = norm.data(),
-                             .normed = normed.data(),
-                             .quantized = quantized.data(),
-                             .post = post.data(),
-                             .comb = comb.data()},
-                 kPublished);
+    const HcPreValues expected = HcPreOfReference(streams.values, kRows, dim, w, norm);
     const HcPreResult whole = HcPreOnDevice(streams.bits, 0, kRows, dim, w, norm);
     INFO("hidden " << dim);
-    RequireSameRounding(whole.normed, normed, 2e-7f);
-    RequireSameQuantized(Dequantized(whole.quantized, kRows, dim), quantized);
-    RequireClose(whole.post, post);
-    RequireClose(whole.comb, comb);
+    RequireSameRounding(whole.normed, expected.normed, 2e-7f);
+    RequireSameQuantized(Dequantized(whole.quantized, kRows, dim), expected.quantized);
+    RequireClose(whole.post, expected.post);
+    RequireClose(whole.comb, expected.comb);
     for (const int32_t rows : kRowCounts) {
       const int64_t first = kRows - rows;
       const HcPreResult part = HcPreOnDevice(streams.bits, first, rows, dim, w, norm);
@@ -207,30 +218,13 @@ TEST_CASE("sm12x hc_pre gives the nearest floats to the reference's weights") {
   HcWeights w(24, 4 * kDim);
   for (float& value : w.fn) value = std::round(value * 320) / 16;  // up to 1
   const std::vector<uint16_t> norm = RandomNorm(92, kDim);
-  std::vector<float> normed(kRows * kDim), quantized(kRows * kDim), post(kRows * 4),
-      comb(kRows * 16);
   for (const float spread : {0.02f, 0.1f, 0.4f, 1.6f}) {  // logits of 0.3 to 20
     w.scale = {spread, spread, spread};
-    LaunchKernel(ReferenceManifest(),
-                 HcPreParams{.rows = kRows,
-                             .hidden = kDim,
-                             .streams = values.data(),
-                             .fn = w.fn.data(),
-                             .base = w.base.data(),
-                             .scale = w.scale.data(),
-                             .hc_eps = 1e-6f,
-                             .norm_eps = 1e-6f,
-                             .sinkhorn_iters = 20,
-                             .norm = norm.data(),
-                             .normed = normed.data(),
-                             .quantized = quantized.data(),
-                             .post = post.data(),
-                             .comb = comb.data()},
-                 kPublished);
+    const HcPreValues expected = HcPreOfReference(values, kRows, kDim, w, norm);
     const HcPreResult got = HcPreOnDevice(bits, 0, kRows, kDim, w, norm);
     INFO("spread " << spread);
-    RequireNearlyAllEqual(got.post, post);
-    RequireNearlyAllEqual(got.comb, comb);
+    RequireNearlyAllEqual(got.post, expected.post);
+    RequireNearlyAllEqual(got.comb, expected.comb);
   }
 }
 
