@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of sparse_attention: which of them a query sees, how a chunk of them and a tile of
+// queries lie in shared memory, and their way there. What becomes of them: attention_chunk.cuh.
+#pragma once
+
+#include "kernels/op/attention.h"
+#include "kernels/sm12x/arch/memory.cuh"
+#include "kernels/sm12x/row_math.cuh"
+
+namespace dsv4::sm12x {
+
+inline constexpr int kHeadTile = 16;
+inline constexpr int kChunk = 32;  // rows
+inline constexpr int kSlices = 8;  // of a row, and warps of a tile of heads
+inline constexpr int kSlice = 64;  // elements
+inline constexpr int kPieces = kKvRowElements / 8;
+
+// Chunk sums in the workspace, [rows, chunks, H] of each.
+struct Partials {
+  float4* o;        // [256] pairs of sums in the order of fragments (PieceOf)
+  float4* weights;  // the sum of P, twice
+  float* maximum;   // a power of two's exponent
+  int64_t chunks;   // in a row of the step, at most
+};
+
+struct AttendArgs {
+  SparseAttentionParams p;
+  StepRows step;
+  TwoFloat scale;  // softmax_scale * log2(e) * kPowerSteps
+  Partials partials;
+  unsigned all_lanes;  // kAllLanes, for HoldBackLoads
+};
+
+// The rows that a query sees, in chunks: the window by the ring of positions, slot s of it the one
+// with p % 128 == s, and behind the slots that positions so far have filled, in whole chunks, the
+// groups. Two queries one behind the other have the same rows in the same places but for one of the
+// window and, at ratio 128, of groups. None for padding. Little state: it is in shared memory while
+// sums are in registers.
+struct VisibleRows {
+  int row;  // of the step
+  int sequence;
+  int position, first_position;  // of the query, of its window
+  int window, count;             // slots, and with them groups
+
+  __device__ __forceinline__ VisibleRows(const AttendArgs& args, int t) : row(t) {
+    const SparseAttentionParams& p = args.p;
+    position = static_cast<int>(args.step.positions[t]);
+    sequence = args.step.sequence_of[t];
+    if (sequence < 0) {
+      sequence = first_position = window = count = 0;
+      return;
+    }
+    const int64_t oldest = int64_t{position} + 1 - kWindowTokens;
+    const int64_t begin = args.step.sequences[sequence].window_begin;
+    first_position = static_cast<int>(oldest > begin ? oldest : begin);
+    window = (min(position + 1, static_cast<int>(kWindowTokens)) + kChunk - 1) / kChunk * kChunk;
+    int64_t groups = 0;
+    if (p.ratio == kCsaRatio) {
+      groups = VisibleGroups(position, kCsaRatio);
+      if (groups > p.topk) groups = p.topk;
+    } else if (p.ratio == kHcaRatio) {
+      groups = VisibleGroups(position, kHcaRatio);
+    }
+    count = window + static_cast<int>(groups);
+  }
+  __device__ __forceinline__ int chunks() const { return (count + kChunk - 1) / kChunk; }
+
+  // Three steps from a row's number to its place, each with a load of its own that a pipeline can
+  // wait for. Step one: the position or group of row n; -1 where there is none.
+  __device__ __forceinline__ int IndexOf(const AttendArgs& args, int n) const {
+    if (n >= count) return -1;
+    if (n < window) {
+      const int p = position - ((position - n) & (kWindowTokens - 1));
+      return p < first_position ? -1 : p;
+    }
+    n -= window;
+    return args.p.ratio == kCsaRatio ? args.p.selected[int64_t{row} * args.p.topk + n] : n;
+  }
+  // Whether what step one needs is there before the predecessors end.
+  __device__ __forceinline__ bool KnownEarly(const AttendArgs& args, int n) const {
+    return n < window || args.p.ratio != kCsaRatio;
+  }
+  // Whether an earlier step wrote the row, so that it, too, is there.
+  __device__ __forceinline__ bool WrittenEarly(const AttendArgs& args, int n, int index) const {
+    const int64_t first = args.step.sequences[sequence].first_position;
+    return n < window ? index < first : (int64_t{index} + 1) * kHcaRatio <= first;
+  }
+  // Step two: its block; `index` may be -1.
+  __device__ __forceinline__ int BlockOf(const AttendArgs& args, int n, int index) const {
+    if (index < 0) return 0;
+    const SequenceRows& rows = args.step.sequences[sequence];
+    return (n < window ? rows.window_blocks : rows.group_blocks)[index >> BlockShift(args, n)];
+  }
+  // Block i of those that selected groups lie in; 0 where there is none.
+  __device__ __forceinline__ int SelectableBlock(const AttendArgs& args, int i) const {
+    if (args.p.ratio != kCsaRatio || i << 6 >= (position + 1) / kCsaRatio || count == 0) return 0;
+    return args.step.sequences[sequence].group_blocks[i];
+  }
+  // Step three: its data, and its scales where the format has them.
+  __device__ __forceinline__ void Locate(const AttendArgs& args, int n, int index, int block,
+                                         const std::byte** row, const std::byte** scales) const {
+    const RowPool& pool = n < window ? args.p.window : args.p.groups;
+    const int slot = index & ((1 << BlockShift(args, n)) - 1);
+    *row = pool.Row(block, slot);
+    *scales = pool.Scales(block, slot);
+  }
+
+ private:
+  // The binary logarithm of a block's rows.
+  __device__ __forceinline__ int BlockShift(const AttendArgs& args, int n) const {
+    static_assert(kWindowBlockTokens == 64 && kGroupBlockTokens / kCsaRatio == 64 &&
+                  kGroupBlockTokens / kHcaRatio == 2);
+    return n < window || args.p.ratio == kCsaRatio ? 6 : 1;
+  }
+};
+
+// A chunk's rows in shared memory, bf16, and a tile's queries: pieces of eight elements, swizzled.
+using ChunkRow = uint4[kPieces];
+using QueryTile = uint4[kHeadTile][kPieces];
+
+// Where a tile finds the row of a chunk: as it is, but for the one that its query has another of,
+// which lies behind the chunk, swizzled as the one in its place.
+struct RowPlaces {
+  const ChunkRow* rows;
+  int replaced;  // -1: none
+  __device__ __forceinline__ const uint4* operator[](int n) const {
+    return rows[n == replaced ? kChunk : n];
+  }
+};
+
+// What a tile's heads w and w + 8, the two that warp w makes P of, keep of a chunk: scores as pairs
+// of f32, one from each quarter of the sums; then P as bf16 parts in fragments of two K = 16 steps;
+// and room for rows of the next chunk.
+inline constexpr int kParts = 4;
+inline constexpr int kQuarters = 4;
+union HeadPair {
+  float2 scores[2][kQuarters][kChunk];
+  struct {
+    uint32_t parts[2 * kParts][4][4];
+    uint4 codes[2][32];
+    union {
+      uint4 tail[32];         // of the last two
+      uint4 replaced[2][16];  // of the others
+    };
+  };
+};
+static_assert(sizeof(HeadPair) == 2048);
+using HeadPairs = HeadPair[kSlices];
+
+// kRows of one slice of a chunk's rows, beginning at `first`, on their way to shared memory: in
+// registers, or, kStaged, in `stage`, where a lane reads what it copied. Lane n knows row n of the
+// chunk. Fewer than all rows are those that a tile fetches for others, too: then also the row
+// `replaced`, unless that is -1.
+template <bool kPacked, int kRows, bool kStaged>
+struct FetchedSlice {
+  static constexpr int kReplaced = kRows < kChunk ? 1 : 0;
+  uint4 values[kStaged ? 1 : kRows / 4 + kReplaced];
+  uint32_t scale;  // of row `lane`: its ue8m0 code
+
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (uint4& value : values) value = make_uint4(0, 0, 0, 0);
+    scale = 0;
+  }
+
+  // The rows in `mask`; leaves the others as they are, or, kStaged, zeros.
+  __device__ __forceinline__ void Load(const std::byte* row, const std::byte* scales, unsigned mask,
+                                       int first, int replaced, int slice, int lane,
+                                       HeadPair* stage = nullptr) {
+    // The 16 bytes of row n at `offset` where `wanted`.
+    const auto load = [&](int n, int offset, uint4& to, bool wanted) {
+      const auto* from = reinterpret_cast<const std::byte*>(
+          __shfl_sync(kAllLanes, reinterpret_cast<uint64_t>(row), n));
+      const bool present = (mask >> n & 1) != 0;
+      if constexpr (kStaged) {
+        if (wanted && present) CopyAsync16(&to, from + offset);
+        if (wanted && !present) to = make_uint4(0, 0, 0, 0);
+      } else if (wanted && present) {
+        to = *reinterpret_cast<const uint4*>(from + offset);
+      }
+    };
+    if (HasCodes(slice)) {
+      // 64 codes of e4m3: 16 a lane, eight rows at a time.
+      const int offset = slice * kSlice + lane % 4 * 16;
+      if ((mask >> lane & 1) != 0) scale = static_cast<uint32_t>(scales[slice]);
+#pragma unroll
+      for (int i = 0; i < kRows / 8; ++i) {
+        load(first + i * 8 + lane / 4, offset, Place(i, slice, lane, stage), true);
+      }
+      if (kReplaced != 0 && replaced >= 0) {
+        load(replaced, offset, Replaced(slice, lane, stage), lane < 4);
+      }
+    } else {
+      // 64 bf16: 8 a lane, four rows at a time.
+      const int offset =
+          (kPacked ? kKvRowElements - kKvRopeElements : slice * kSlice * 2) + lane % 8 * 16;
+#pragma unroll
+      for (int i = 0; i < kRows / 4; ++i) {
+        load(first + i * 4 + lane / 8, offset, Place(i, slice, lane, stage), true);
+      }
+      if (kReplaced != 0 && replaced >= 0) {
+        load(replaced, offset, Replaced(slice, lane, stage), lane < 8);
+      }
+    }
+    if constexpr (kStaged) CommitCopies();
+  }
+
+  __device__ __forceinline__ void Store(int first, int replaced, int slice, int lane, ChunkRow* out,
+                                        HeadPair* stage = nullptr) {
+    if constexpr (kStaged) WaitForCopies<0>();
+    if (HasCodes(slice)) {
+      // Sign, exponent and mantissa of a code, shifted to their places, are the value times 2^-120.
+      // What makes that good and applies the scale is one bf16 factor but for large scales. A
+      // broken run's scale is infinite, and so is what comes of it.
+      constexpr uint32_t kLargest = 134;
+      const uint32_t factors = (min(scale, kLargest) + 120) * 0x00800080u;
+      const bool more = __any_sync(kAllLanes, scale > kLargest);
+      const uint32_t rest =
+          (scale == kBrokenScale ? 255 : max(scale, kLargest) - kLargest + 127) * 0x00800080u;
+      // Row n, to the place of row `to`.
+      const auto store = [&](const uint4& from, int n, int to, bool stores) {
+        const uint32_t factor = __shfl_sync(kAllLanes, factors, n);
+        const uint4 v = stores ? from : make_uint4(0, 0, 0, 0);
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        uint32_t wide[8];
+#pragma unroll
+        for (int w = 0; w < 8; ++w) {
+          const uint32_t codes = __byte_perm(words[w / 2], 0, w % 2 == 0 ? 0x1404 : 0x3424);
+          const uint32_t small = (codes & 0x80008000u) | (codes >> 4 & 0x07f007f0u);
+          wide[w] = MultiplyBf16x2(small, factor);
+        }
+        if (more) {
+          const uint32_t factor2 = __shfl_sync(kAllLanes, rest, n);
+#pragma unroll
+          for (uint32_t& w : wide) w = MultiplyBf16x2(w, factor2);
+        }
+        if (!stores) return;
+        const int piece = slice * 8 + lane % 4 * 2;
+        out[to][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
+        out[to][(piece + 1) ^ (n & 7)] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+      };
+#pragma unroll
+      for (int i = 0; i < kRows / 8; ++i) {
+        const int n = first + i * 8 + lane / 4;
+        store(Place(i, slice, lane, stage), n, n, true);
+      }
+      if (kReplaced != 0 && replaced >= 0) {
+        store(Replaced(slice, lane, stage), replaced, kChunk, lane < 4);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRows / 4; ++i) {
+        const int n = first + i * 4 + lane / 8;
+        out[n][(slice * 8 + lane % 8) ^ (n & 7)] = Place(i, slice, lane, stage);
+      }
+      if (kReplaced != 0 && replaced >= 0 && lane < 8) {
+        out[kChunk][(slice * 8 + lane) ^ (replaced & 7)] = Replaced(slice, lane, stage);
+      }
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ bool HasCodes(int slice) {
+    return kPacked && slice < kSlices - 1;
+  }
+  // The places of a lane's values.
+  __device__ __forceinline__ uint4& Place(int i, int slice, int lane, HeadPair* stage) {
+    if constexpr (!kStaged) return values[i];
+    static_assert(!kStaged || kRows <= 16);
+    return i < 2 ? stage[slice].codes[i][lane] : stage[slice - (i - 2)].tail[lane];
+  }
+  __device__ __forceinline__ uint4& Replaced(int slice, int lane, HeadPair* stage) {
+    if constexpr (!kStaged) return values[kRows / 4];
+    return stage[slice / 2].replaced[slice % 2][lane % 8];
+  }
+};
+
+// A tile's queries on their way to shared memory, by 256 threads; zeros for heads beyond `heads`.
+struct FetchedQueries {
+  static constexpr int kVectors = kHeadTile * kPieces / (kSlices * 32);
+  uint4 values[kVectors];
+
+  __device__ __forceinline__ void Load(const AttendArgs& args, int64_t t, int first_head,
+                                       int thread) {
+    const auto* from =
+        static_cast<const uint4*>(args.p.q) + (t * args.p.heads + first_head) * kPieces;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = thread + i * kSlices * 32;
+      values[i] = first_head + at / kPieces < args.p.heads ? from[at] : make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ __forceinline__ void Store(int thread, QueryTile& out) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = thread + i * kSlices * 32, head = at / kPieces;
+      out[head][at % kPieces ^ (head & 7)] = values[i];
+    }
+  }
+};
+
+}  // namespace dsv4::sm12x
