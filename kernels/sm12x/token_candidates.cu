@@ -5,7 +5,7 @@
 // Plan: kBlocks blocks a query, each with a part of the vocabulary in token order, in three
 // kernels: the largest logit of each part; the mass of each part, and of each bin where a rule asks
 // for the most likely ones; the list. Sums are of integers, so that no order shows in them. Queries
-// are read while the head still runs: no kernel writes them.
+// are read while the head still runs: they were there before it began.
 // Edge cases: queries that ask nothing; rows without a finite logit, or with more candidates than a
 // list takes; any vocab.
 #include "kernels/op/token_candidates.h"

@@ -121,6 +121,20 @@ struct HcPreResult {
   std::vector<float> post, comb;
 };
 
+// Of weights in the memory of who launches it; streams and outputs are the caller's to add.
+HcPreParams HcPreOf(int32_t rows, int64_t dim, const float* fn, const float* base,
+                    const float* scale, const uint16_t* norm) {
+  return {.rows = rows,
+          .hidden = dim,
+          .fn = fn,
+          .base = base,
+          .scale = scale,
+          .hc_eps = 1e-6f,
+          .norm_eps = 1e-6f,
+          .sinkhorn_iters = 20,
+          .norm = norm};
+}
+
 HcPreResult HcPreOnDevice(const std::vector<uint16_t>& streams, int64_t first, int32_t rows,
                           int64_t dim, const HcWeights& w, const std::vector<uint16_t>& norm) {
   const std::vector<uint16_t> part(streams.begin() + first * 4 * dim,
@@ -130,20 +144,11 @@ HcPreResult HcPreOnDevice(const std::vector<uint16_t>& streams, int64_t first, i
   DeviceCopy<uint16_t> normed(rows * dim);
   DeviceCopy<uint8_t> quantized(rows * sm12x::QuantizedRowBytes(dim));
   DeviceCopy<float> post(rows * 4), comb(rows * 16);
-  LaunchCuda(HcPreParams{.rows = rows,
-                         .hidden = dim,
-                         .streams = x.data(),
-                         .fn = fn.data(),
-                         .base = base.data(),
-                         .scale = scale.data(),
-                         .hc_eps = 1e-6f,
-                         .norm_eps = 1e-6f,
-                         .sinkhorn_iters = 20,
-                         .norm = norms.data(),
-                         .normed = normed.data(),
-                         .quantized = quantized.data(),
-                         .post = post.data(),
-                         .comb = comb.data()});
+  HcPreParams p = HcPreOf(rows, dim, fn.data(), base.data(), scale.data(), norms.data());
+  p.streams = x.data();
+  p.normed = normed.data(), p.quantized = quantized.data();
+  p.post = post.data(), p.comb = comb.data();
+  LaunchCuda(p);
   for (const bool intact : {normed.Intact(), quantized.Intact(), post.Intact(), comb.Intact()}) {
     REQUIRE(intact);
   }
@@ -159,22 +164,11 @@ HcPreValues HcPreOfReference(const std::vector<float>& streams, int32_t rows, in
   const auto count = static_cast<size_t>(rows), width = static_cast<size_t>(rows * dim);
   HcPreValues out{std::vector<float>(width), std::vector<float>(width),
                   std::vector<float>(count * 4), std::vector<float>(count * 16)};
-  LaunchKernel(ReferenceManifest(),
-               HcPreParams{.rows = rows,
-                           .hidden = dim,
-                           .streams = streams.data(),
-                           .fn = w.fn.data(),
-                           .base = w.base.data(),
-                           .scale = w.scale.data(),
-                           .hc_eps = 1e-6f,
-                           .norm_eps = 1e-6f,
-                           .sinkhorn_iters = 20,
-                           .norm = norm.data(),
-                           .normed = out.normed.data(),
-                           .quantized = out.quantized.data(),
-                           .post = out.post.data(),
-                           .comb = out.comb.data()},
-               kPublished);
+  HcPreParams p = HcPreOf(rows, dim, w.fn.data(), w.base.data(), w.scale.data(), norm.data());
+  p.streams = streams.data();
+  p.normed = out.normed.data(), p.quantized = out.quantized.data();
+  p.post = out.post.data(), p.comb = out.comb.data();
+  LaunchKernel(ReferenceManifest(), p, kPublished);
   return out;
 }
 
@@ -243,22 +237,11 @@ TEST_CASE("sm12x hc_pre with an update is hc_post and hc_pre, bit for bit") {
              comb = OnDevice(RandomFloats(96, rows * 16));
         DeviceCopy<uint16_t> out(rows * 4 * dim), normed(rows * dim);
         DeviceCopy<uint8_t> quantized(rows * sm12x::QuantizedRowBytes(dim));
-        HcPreParams p{
-            .rows = rows,
-            .hidden = dim,
-            .streams = x.data(),
-            .fn = fn.data(),
-            .base = base.data(),
-            .scale = scale.data(),
-            .hc_eps = 1e-6f,
-            .norm_eps = 1e-6f,
-            .sinkhorn_iters = 20,
-            .norm = norm.data(),
-            .normed = normed.data(),
-            .quantized = quantized.data(),
-            .post = post.data(),
-            .comb = comb.data(),
-            .update = {y.data(), post.data(), comb.data(), in_place ? x.data() : out.data()}};
+        HcPreParams p = HcPreOf(rows, dim, fn.data(), base.data(), scale.data(), norm.data());
+        p.streams = x.data();
+        p.normed = normed.data(), p.quantized = quantized.data();
+        p.post = post.data(), p.comb = comb.data();
+        p.update = {y.data(), post.data(), comb.data(), in_place ? x.data() : out.data()};
         if (ahead) {
           LaunchCuda(UpdateOf(p));
           p = AfterUpdate(p);

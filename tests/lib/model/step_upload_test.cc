@@ -47,15 +47,16 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   const LogitQuestion questions[] = {
       {.row = 0, .rule = {.top_k = 7}},
       {.row = 1, .rule = {.top_k = 8}, .allowed = allowed, .allowed_id = 1}};
+  const PassInputs inputs{.step = {.rows = 3,
+                                   .sequence_count = 2,
+                                   .sequences = sequences,
+                                   .sequence_of = sequence_of,
+                                   .positions = positions},
+                          .tokens = ids,
+                          .rope_positions = positions};
   PassInputs first;
   for (const size_t wanted : {2, 1}) {
-    PassInputs pass{.step = {.rows = 3,
-                             .sequence_count = 2,
-                             .sequences = sequences,
-                             .sequence_of = sequence_of,
-                             .positions = positions},
-                    .tokens = ids,
-                    .rope_positions = positions};
+    PassInputs pass = inputs;
     const HeadRows head{.rows = absl::MakeConstSpan(head_rows).subspan(0, wanted),
                         .questions = absl::MakeConstSpan(questions).subspan(2 - wanted)};
     REQUIRE_OK(upload.Pass({.rows = 4, .sequences = 3, .head_rows = 2}, head, &pass));
@@ -118,13 +119,7 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   CHECK(to[0] == states + 2);
 
   // An MTP pass without padding, and a head that nothing is asked of but its second row.
-  PassInputs mtp{.step = {.rows = 3,
-                          .sequence_count = 2,
-                          .sequences = sequences,
-                          .sequence_of = sequence_of,
-                          .positions = positions},
-                 .tokens = ids,
-                 .rope_positions = positions};
+  PassInputs mtp = inputs;
   const std::byte* const mtp_sources[] = {states, states + 1, states + 2};
   std::byte* const mtp_places[] = {states + 3, states + 2, states};
   mtp.from = mtp_sources, mtp.to = mtp_places;
