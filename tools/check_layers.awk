@@ -58,6 +58,7 @@ BEGIN {
   # What dsv4-chat links besides dsv4: its line editor and a reader of JSON.
   chat_header = "^<(histedit|simdjson)\\.h>$"
   max_lines = 800
+  library_code = "^(lib|kernels|capi)/"
 
   # A call of something that a library may not do, after comments and strings are gone. Members of
   # that name (x.exit(), x->signal()) are something else.
@@ -132,6 +133,8 @@ function check_include(path, number, line, layer,    target, surface) {
     report(path, number, "include \"" target "\" is not spelled from the root")
   } else if (target ~ external) {
     if (surface || layer == "include") report(path, number, layer " may not include " target)
+    if (path ~ library_code && target ~ /^absl\/container\/(flat|node)_hash/)
+      report(path, number, "library code takes the hash tables of lib/base/hash_table.h")
   } else if (target ~ /^dsv4\//) {
     report(path, number, "public headers are included as <" target ">")
   } else if (target !~ /\.pb\.h$/ && !exists(target) && !exists(target ".in")) {
@@ -180,7 +183,7 @@ function check(path,    name, layer, number, line, code, is_code, is_library_cod
   if (path ~ /(^|\/)_*(utils?|common|helpers?|misc)(\/|\.|$)/ || name ~ /_(utils?|helpers?|new|v2)\./)
     report(path, 1, "the name says nothing about what it holds")
   is_code = name ~ /\.(h|hpp|cc|c|cu|cuh)$/
-  is_library_code = is_code && path ~ /^(lib|kernels|capi)\//
+  is_library_code = is_code && path ~ library_code
   layer = layer_of(path)
   if (is_code && layer == "") report(path, 1, "folder is not in the table of layers")
   in_comment = 0

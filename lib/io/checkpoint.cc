@@ -7,12 +7,12 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/strip.h"
 #include "lib/base/error.h"
+#include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
-#include "simdjson.h"
+#include "lib/io/simdjson_use.h"
 
 namespace dsv4 {
 namespace {
@@ -34,17 +34,15 @@ struct ShardMap {
 absl::StatusOr<ShardMap> ReadIndex(const std::string& path) {
   DSV4_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
   simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (const auto error = parser.parse(text).get(root)) {
-    return Corrupt(path, ": not valid JSON: ", simdjson::error_message(error));
-  }
+  DSV4_ASSIGN_OR_RETURN(const simdjson::dom::element root,
+                        ParseDom(parser, text, absl::StrCat(path, ":")));
   simdjson::dom::object weight_map;
   if (root["weight_map"].get(weight_map)) {
     return Corrupt(path, ": has no object \"weight_map\"");
   }
   ShardMap map;
-  absl::flat_hash_map<absl::string_view, int32_t> index_of_file;
-  absl::flat_hash_set<absl::string_view> names;
+  HashMap<absl::string_view, int32_t> index_of_file;
+  HashSet<absl::string_view> names;
   for (const auto [key, value] : weight_map) {
     const absl::string_view tensor(key.data(), key.size());
     std::string_view text_value;

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/hash_table.h"
 #include "lib/io/content_hash.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
@@ -48,7 +48,7 @@ class Checkpoint {
   // The hash of all bytes of all shards. Reads everything.
   ContentHash FullHash() const;
 
-  const absl::flat_hash_map<std::string, TensorEntry>& tensors() const { return tensors_; }
+  const StringMap<TensorEntry>& tensors() const { return tensors_; }
   const std::string& folder() const { return folder_; }
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
 
@@ -58,7 +58,7 @@ class Checkpoint {
   std::string folder_;
   std::vector<MappedFile> files_;
   std::vector<std::vector<uint8_t>> memory_;
-  absl::flat_hash_map<std::string, TensorEntry> tensors_;
+  StringMap<TensorEntry> tensors_;
   int64_t total_bytes_ = 0;
 };
 

@@ -4,15 +4,15 @@
 #include "lib/io/json.h"
 
 #include <algorithm>
+#include <memory_resource>
 #include <string_view>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "lib/base/error.h"
+#include "lib/base/hash_table.h"
 #include "lib/base/status_macros.h"
-#include "lib/io/json_instructions.h"
-#include "simdjson.h"
+#include "lib/io/simdjson_use.h"
 
 namespace dsv4 {
 namespace {
@@ -61,7 +61,7 @@ class JsonReader {
   }
 
   absl::StatusOr<JsonValue> Read() {
-    if (!padded_.data()) return OutOfHostMemory(source_, ": no memory to read it");
+    if (!padded_.data()) return NoMemory();
     ChooseJsonInstructions();
     if (const auto error = parser_.iterate(padded_).get(document_)) return OpenError(error);
     ondemand::array roots;
@@ -90,8 +90,11 @@ class JsonReader {
                    at - line + 1, ": ", reason);
   }
 
+  absl::Status NoMemory() const { return OutOfHostMemory(source_, ": no memory to read it"); }
+
   // An error of simdjson's first pass over the whole text, which knows no place.
   absl::Status OpenError(simdjson::error_code error) const {
+    if (error == simdjson::MEMALLOC) return NoMemory();
     if (error == simdjson::UTF8_ERROR) {
       const char* end = padded_.data() + padded_.size();
       for (const char* line = padded_.data(); line < end;) {
@@ -163,7 +166,8 @@ class JsonReader {
     if (const auto error = value.get_object().get(object)) return WalkError(error);
     auto& members = out->data_.emplace<std::vector<JsonMember>>();
     // Keys are views into the parser's string buffer, which lives as long as the document.
-    absl::flat_hash_map<absl::string_view, size_t> places;
+    std::pmr::monotonic_buffer_resource memory;
+    PooledHashMap<absl::string_view, size_t> places(&memory);
     for (auto field : object) {
       ondemand::field member;
       if (const auto error = std::move(field).get(member)) return WalkError(error);

@@ -5,14 +5,13 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
+#include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
-#include "lib/io/json_instructions.h"
-#include "simdjson.h"
+#include "lib/io/simdjson_use.h"
 
 namespace dsv4 {
 namespace {
@@ -141,18 +140,16 @@ absl::StatusOr<std::vector<TensorEntry>> ParseSafetensors(absl::Span<const uint8
   }
   const absl::Span<const uint8_t> data = rest.subspan(header_bytes);
 
-  ChooseJsonInstructions();
   simdjson::dom::parser parser;
-  element root;
-  if (const auto error = parser.parse(rest.data(), header_bytes).get(root)) {
-    return Corrupt(source, ": the header is not valid JSON: ", simdjson::error_message(error));
-  }
+  const absl::string_view text(reinterpret_cast<const char*>(rest.data()), header_bytes);
+  DSV4_ASSIGN_OR_RETURN(const element root,
+                        ParseDom(parser, text, absl::StrCat(source, ": the header is")));
   simdjson::dom::object header;
   if (root.get(header)) return Corrupt(source, ": the header is not a JSON object");
 
   std::vector<Described> tensors;
   tensors.reserve(header.size());
-  absl::flat_hash_set<absl::string_view> names;
+  HashSet<absl::string_view> names;
   for (const auto [key, value] : header) {
     const absl::string_view name(key.data(), key.size());
     if (!names.insert(name).second) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/io/json_instructions.h"
+#include "lib/io/simdjson_use.h"
 
 #include <algorithm>
 
-#include "simdjson.h"
+#include "lib/base/error.h"
 
 namespace dsv4 {
 
@@ -18,6 +18,16 @@ void ChooseJsonInstructions() {
     return true;
   }();
   (void)chosen;
+}
+
+absl::StatusOr<simdjson::dom::element> ParseDom(simdjson::dom::parser& parser,
+                                                absl::string_view text, absl::string_view what) {
+  ChooseJsonInstructions();
+  simdjson::dom::element root;
+  const simdjson::error_code error = parser.parse(text.data(), text.size()).get(root);
+  if (error == simdjson::MEMALLOC) return OutOfHostMemory(what, " not read: no memory to parse it");
+  if (error) return Corrupt(what, " not valid JSON: ", simdjson::error_message(error));
+  return root;
 }
 
 }  // namespace dsv4

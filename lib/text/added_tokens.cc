@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/text/tokenizer_json.h"
@@ -62,7 +63,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonValue& root, absl::s
   AddedTokens result;
   if (!root.Find("added_tokens")) return result;
   DSV4_ASSIGN_OR_RETURN(const std::vector<JsonValue>* items, ArrayAt(root, "added_tokens", where));
-  absl::flat_hash_set<absl::string_view> seen;
+  HashSet<absl::string_view> seen;
   for (size_t i = 0; i < items->size(); ++i) {
     const JsonValue& item = (*items)[i];
     const std::string place = absl::StrCat(where, ": added_tokens[", i, "]");

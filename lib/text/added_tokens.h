@@ -8,12 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/hash_table.h"
 #include "lib/io/json.h"
 
 namespace dsv4 {
@@ -35,8 +34,8 @@ class TokenTrie {
   Match LongestAt(absl::string_view text) const;
 
  private:
-  absl::flat_hash_map<uint64_t, uint32_t> edges_;  // node << 8 | byte -> node; 0 is the root
-  std::vector<int32_t> ids_ = {-1};                // by node; -1 where no token ends
+  HashMap<uint64_t, uint32_t> edges_;  // node << 8 | byte -> node; 0 is the root
+  std::vector<int32_t> ids_ = {-1};    // by node; -1 where no token ends
 };
 
 class AddedTokens {
@@ -58,7 +57,7 @@ class AddedTokens {
 
  private:
   std::vector<AddedToken> tokens_;
-  absl::flat_hash_set<int32_t> special_ids_;
+  HashSet<int32_t> special_ids_;
   // Tokens with `normalized: false` are cut out first. Nothing is normalised in this family, so the
   // two differ only where tokens of both kinds overlap.
   TokenTrie raw_;

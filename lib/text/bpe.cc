@@ -2,7 +2,9 @@
 #include "lib/text/bpe.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
+#include <tuple>
 
 #include "absl/strings/numbers.h"
 #include "lib/base/error.h"
@@ -13,10 +15,6 @@
 
 namespace dsv4 {
 namespace {
-
-constexpr uint64_t PairKey(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
 
 struct MergeParts {
   absl::string_view left;
@@ -61,7 +59,12 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const Vocabulary& voca
   }
 
   DSV4_ASSIGN_OR_RETURN(const std::vector<JsonValue>* merges, ArrayAt(model, "merges", where));
-  bpe.merges_.reserve(merges->size());
+  struct Read {
+    int32_t left, right;
+    Merge merge;
+  };
+  std::vector<Read> read;
+  read.reserve(merges->size());
   std::string whole;
   for (size_t rank = 0; rank < merges->size(); ++rank) {
     DSV4_ASSIGN_OR_RETURN(const MergeParts parts, PartsOf((*merges)[rank], rank, where));
@@ -78,9 +81,21 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const Vocabulary& voca
       }
       ids[i] = *id;
     }
-    // A repeated merge counts with its last rank, as in the HF library.
-    bpe.merges_[PairKey(ids[0], ids[1])] = {static_cast<uint32_t>(rank), ids[2]};
+    read.push_back({ids[0], ids[1], {static_cast<uint32_t>(rank), ids[2]}});
   }
+  std::sort(read.begin(), read.end(), [](const Read& a, const Read& b) {
+    return std::tie(a.left, a.right, a.merge.rank) < std::tie(b.left, b.right, b.merge.rank);
+  });
+  bpe.merges_begin_.assign(vocabulary.tokens().size() + 1, 0);
+  for (size_t i = 0; i < read.size(); ++i) {
+    const auto& [left, right, merge] = read[i];
+    // A repeated merge counts with its last rank, as in the HF library.
+    if (i + 1 < read.size() && read[i + 1].left == left && read[i + 1].right == right) continue;
+    ++bpe.merges_begin_[left + 1];
+    bpe.merge_rights_.push_back(right);
+    bpe.merges_.push_back(merge);
+  }
+  std::partial_sum(bpe.merges_begin_.begin(), bpe.merges_begin_.end(), bpe.merges_begin_.begin());
 
   DSV4_ASSIGN_OR_RETURN(const bool ignore_merges, BoolAt(model, "ignore_merges", false, where));
   if (ignore_merges) {
@@ -95,9 +110,19 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const Vocabulary& voca
 void Bpe::PushCandidate(int32_t left, int32_t right, Scratch& scratch) const {
   const int32_t left_id = scratch.symbols[left].id;
   const int32_t right_id = scratch.symbols[right].id;
-  const auto merge = merges_.find(PairKey(left_id, right_id));
-  if (merge == merges_.end()) return;
-  scratch.heap.push_back({merge->second.rank, left, left_id, right_id, merge->second.id});
+  const uint32_t begin = merges_begin_[left_id];
+  uint32_t count = merges_begin_[left_id + 1] - begin;
+  if (count == 0) return;
+  // Binary search without branches: which way it goes cannot be foreseen.
+  const int32_t* place = merge_rights_.data() + begin;
+  while (count > 1) {
+    const uint32_t half = count / 2;
+    place += place[half] <= right_id ? half : 0;
+    count -= half;
+  }
+  if (*place != right_id) return;
+  const Merge& merge = merges_[place - merge_rights_.data()];
+  scratch.heap.push_back({merge.rank, left, left_id, right_id, merge.id});
 }
 
 void Bpe::Encode(absl::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {

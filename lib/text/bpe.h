@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/hash_table.h"
 #include "lib/io/json.h"
 #include "lib/text/vocabulary.h"
 
@@ -56,8 +56,11 @@ class Bpe {
   void PushCandidate(int32_t left, int32_t right, Scratch& scratch) const;
 
   std::array<int32_t, 256> byte_ids_{};
-  absl::flat_hash_map<uint64_t, Merge> merges_;  // by both ids, the left one in the high half
-  absl::flat_hash_map<std::string, int32_t> whole_words_;  // with ignore_merges: all tokens
+  // Sorted by left and right: those of left token i from merges_begin_[i] to merges_begin_[i + 1].
+  std::vector<uint32_t> merges_begin_;
+  std::vector<int32_t> merge_rights_;
+  std::vector<Merge> merges_;
+  StringMap<int32_t> whole_words_;  // with ignore_merges: all tokens
 };
 
 }  // namespace dsv4

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/hash_table.h"
 
 namespace dsv4 {
 namespace {
@@ -33,7 +33,7 @@ void AppendTurns(absl::Span<const ChatMessage> messages, absl::string_view list,
 // calls of the last assistant turn with calls before it. A result of an unknown call goes with the
 // first call's; of calls with one id the last counts.
 void SortToolResults(absl::Span<ChatTurn> turns) {
-  absl::flat_hash_map<absl::string_view, size_t> order;
+  HashMap<absl::string_view, size_t> order;
   for (ChatTurn& turn : turns) {
     if (turn.HasRole("assistant") && !turn.message->tool_calls.empty()) {
       const std::vector<ToolCall>& calls = turn.message->tool_calls;

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lib/base/error.h"
+#include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/text/completion_markup.h"
@@ -73,7 +73,7 @@ class Reader {
 // Reads the parameters of one call, the first of which has just begun, up to and with the marker
 // that ends the call, or to the end of the completion where that comes right after a parameter.
 absl::Status ReadParameters(Reader& reader, std::string& arguments) {
-  absl::flat_hash_set<absl::string_view> keys;
+  HashSet<absl::string_view> keys;
   while (true) {
     if (!reader.Consume(markup::kKeyStart)) return reader.Expected("a parameter's name");
     const size_t key_at = reader.position();

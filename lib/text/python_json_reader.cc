@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "lib/base/error.h"
+#include "lib/base/hash_table.h"
 #include "lib/base/status_macros.h"
 #include "lib/text/python_json.h"
 #include "lib/text/unicode.h"
@@ -96,7 +96,7 @@ class OpenContainer {
   bool is_object_;
   std::vector<JsonValue> items_;
   std::vector<JsonMember> members_;
-  absl::flat_hash_map<std::string, size_t> places_;  // by key, once there are more than searched
+  StringMap<size_t> places_;  // by key, once there are more than searched
   std::string key_;
 };
 

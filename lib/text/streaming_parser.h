@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/hash_table.h"
 #include "lib/text/chat_message.h"
 #include "lib/text/completion_markup.h"
 
@@ -159,7 +159,7 @@ class StreamingParser {
   bool value_open_;  // within a string of its arguments
   bool value_repaired_;
   bool call_repaired_;
-  absl::flat_hash_set<std::string> keys_;  // of the open call
+  StringSet keys_;        // of the open call
   bool markup_reported_;  // tool markup out of place has been reported since the last call
   absl::string_view text_complaint_;  // to be reported before content, if any comes
 };

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lib/base/hash_table.h"
 #include "lib/text/added_tokens.h"
 #include "lib/text/bpe.h"
 #include "lib/text/pre_tokenizer.h"
@@ -80,7 +80,7 @@ class Tokenizer {
   Tokenizer(AddedTokens added, PreTokenizer pre_tokenizer, Bpe bpe);
 
   AddedTokens added_;
-  absl::flat_hash_map<std::string, int32_t> added_ids_;  // by content
+  StringMap<int32_t> added_ids_;  // by content
   PreTokenizer pre_tokenizer_;
   Bpe bpe_;
   std::vector<std::string> token_bytes_;  // by id; empty for a gap

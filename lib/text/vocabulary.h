@@ -3,13 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <memory_resource>
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/hash_table.h"
 #include "lib/io/json.h"
 
 namespace dsv4 {
@@ -30,7 +32,9 @@ class Vocabulary {
   const std::vector<absl::string_view>& tokens() const { return tokens_; }
 
  private:
-  absl::flat_hash_map<absl::string_view, int32_t> ids_;
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> memory_ =
+      std::make_unique<std::pmr::monotonic_buffer_resource>();
+  PooledHashMap<absl::string_view, int32_t> ids_{memory_.get()};
   std::vector<absl::string_view> tokens_;
 };
 

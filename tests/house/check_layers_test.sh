@@ -146,6 +146,8 @@ write include/dsv4/abi.h '// not ASCII: é'
 planted include/dsv4/abi.h:2 'ASCII'
 
 # Manners of library code.
+write lib/io/json.h '#include "absl/container/flat_hash_map.h"'
+planted lib/io/json.h:2 'hash tables of lib/base/hash_table.h'
 write lib/io/json.h 'inline void f() { std::abort(); }'
 planted lib/io/json.h:2 'may not call'
 write kernels/cpu/linear.cc '' 'int g() { return getenv("N") != nullptr; }'
