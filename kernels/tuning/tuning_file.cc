@@ -6,6 +6,7 @@
 #include <map>
 #include <system_error>
 
+#include "google/protobuf/arena.h"
 #include "kernels/tuning/read_message.h"
 #include "kernels/tuning/tuning.pb.h"
 #include "lib/base/error.h"
@@ -200,9 +201,12 @@ bool IsCurrent(const TuningFile& file) {
 absl::StatusOr<TuningFile> ReadTuningFile(absl::string_view json, const std::string& source,
                                           absl::Span<const Manifest> manifests) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue document, ParseJson(json, source, kMaxBytes));
-  tuning::File file;
-  DSV4_RETURN_IF_ERROR(ReadMessage(document, source, &file));
-  return FileReader(source, file).Read(manifests);
+  // On an arena, which runs no destructors of messages: a map's does not survive memory that ran
+  // out while it was filled.
+  google::protobuf::Arena arena;
+  auto* file = google::protobuf::Arena::CreateMessage<tuning::File>(&arena);
+  DSV4_RETURN_IF_ERROR(ReadMessage(document, source, file));
+  return FileReader(source, *file).Read(manifests);
 }
 
 absl::StatusOr<std::vector<TuningFile>> ReadTuningDirectory(const std::string& directory,
