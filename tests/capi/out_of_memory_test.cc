@@ -221,6 +221,20 @@ void TestText(const dsv4_tokenizer* tokenizer) {
       },
       Nothing);
   Exhaust(
+      "dsv4_chat_render_messages",
+      [&] {
+        return dsv4_chat_render_messages(tokenizer, kMessages, 1, nullptr, ids.data(), 0, &count,
+                                         &error);
+      },
+      Nothing);
+  Exhaust(
+      "dsv4_chat_render_text",
+      [&] {
+        return dsv4_chat_render_text(kMessages, 1, nullptr, text.data(), text.size(), &count,
+                                     &error);
+      },
+      Nothing);
+  Exhaust(
       "dsv4_chat_parse",
       [&] {
         return dsv4_chat_parse(kCompletion, sizeof kCompletion - 1, DSV4_THINKING_HIGH, text.data(),
