@@ -60,6 +60,31 @@ TEST_CASE("the merge of lowest rank comes first, and of equal ones the leftmost"
   CHECK(Encode(pairs, "aaaaa") == Ids{256, 256, 'a'});
 }
 
+TEST_CASE("a merge that is listed again has its last rank") {
+  CHECK(Encode(Make({"ab", "bc"}, R"(["a b", "b c"])"), "abc") == Ids{256, 'c'});
+  CHECK(Encode(Make({"ab", "bc"}, R"(["a b", "b c", "a b"])"), "abc") == Ids{'a', 257});
+}
+
+TEST_CASE("of many merges of one left token each is found, and none between them") {
+  for (int count = 1; count <= 9; ++count) {
+    std::vector<std::string> tokens;
+    std::string merges;
+    for (int i = count - 1; i >= 0; --i) {  // b, d, f, ...
+      const std::string right(1, static_cast<char>('b' + 2 * i));
+      tokens.push_back("m" + right);
+      merges += (merges.empty() ? "[\"m " : ", \"m ") + right + "\"";
+    }
+    const auto bpe = Make(tokens, merges + "]");
+    CAPTURE(count);
+    for (char c = 'a'; c <= 'z'; ++c) {
+      const int place = (c - 'b') / 2;
+      const bool merged = c >= 'b' && (c - 'b') % 2 == 0 && place < count;
+      CHECK(Encode(bpe, std::string("m") + c) ==
+            (merged ? Ids{256 + count - 1 - place} : Ids{'m', c}));
+    }
+  }
+}
+
 TEST_CASE("a merge that another has overtaken is dropped") {
   // Both "ab" and "bc" are candidates at first; "bc" takes the b.
   const auto bpe = Make({"ab", "bc", "bcd", "xab"}, R"(["b c", "bc d", "a b", "x ab"])");
