@@ -200,7 +200,8 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   }
   if (shared_groups > 0) LaunchTiledDown<true>(stream, p, work, shared_groups);
   if (plan.large_groups > 0) LaunchTiledDown<false>(stream, p, work, plan.large_groups);
-  LaunchOverlapped(stream, dim3(Ceil(p.hidden, kSumThreads * 8), static_cast<unsigned>(p.rows)),
+  // Rows along x: of y, a grid has no more than 65,535.
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Ceil(p.hidden, kSumThreads * 8)),
                    kSumThreads, 0, sum_experts_kernel, p, work);
 }
 

@@ -322,8 +322,8 @@ static __global__ void __launch_bounds__(kSumThreads)
     sum_experts_kernel(const __grid_constant__ ExpertFfnParams p,
                        const __grid_constant__ FfnWorkspace work) {
   BeginAfterPredecessors();
-  const int64_t row = blockIdx.y;
-  const int64_t column = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) * 8;
+  const int64_t row = blockIdx.x;
+  const int64_t column = (int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * 8;
   if (column >= p.hidden) return;
   const int k = p.experts_per_token;
   float sum[8] = {};
