@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// dsv4-verify's rules on the cuda backend: the oracle's cases, and the gates of the bundled model.
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tools/verify/command_line.h"
+#include "tools/verify/gates_command.h"
+#include "tools/verify/oracle_command.h"
+
+namespace dsv4 {
+namespace {
+
+int Run(int (*command)(absl::Span<char* const>), std::vector<std::string> arguments) {
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  return command(pointers);
+}
+
+TEST_CASE("the cuda backend computes the oracle's cases") {
+  const std::string oracle = DSV4_SOURCE_DIR "/tests/oracle";
+  for (const std::string name : {"odd", "mixed", "pro", "wide"}) {
+    CAPTURE(name);
+    CHECK(Run(RunOracleCommand,
+              {"--mode", "published", "--backend", "cuda", oracle + "/cases/" + name + ".json",
+               oracle + "/expected/" + name + ".published.safetensors"}) == kExitPassed);
+  }
+}
+
+TEST_CASE("the cuda backend passes the bundled model's gates") {
+  CHECK(Run(RunGatesCommand, {"--backend", "cuda", DSV4_SOURCE_DIR "/models/dsv4-tiny"}) ==
+        kExitPassed);
+}
+
+}  // namespace
+}  // namespace dsv4
