@@ -178,7 +178,10 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
   }
   if (graph != nullptr) cudaGraphDestroy(graph);
   DSV4_RETURN_IF_ERROR(status);
-  return std::make_unique<CudaGraph>(executable, stream, graph_clock_);
+  std::unique_ptr<Graph> recorded = std::make_unique<CudaGraph>(executable, stream, graph_clock_);
+  // Else the first launch would.
+  DSV4_RETURN_IF_ERROR(CheckCall(cudaGraphUpload(executable, stream), "bringing a graph there"));
+  return recorded;
 }
 
 // The stream is held until all is enqueued, so that the device does not wait for the host between
