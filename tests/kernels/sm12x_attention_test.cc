@@ -170,8 +170,9 @@ TEST_CASE("sm12x index_query equals the reference and keeps the row rule") {
 }
 
 // Positions at and around the ends of groups, where the tests save states inside steps.
-constexpr int64_t kSavePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63,  64,  126,
-                                      127, 128, 129, 130, 255, 256, 257, 259, 260, 261, 299};
+constexpr int64_t kSavePositions[] = {1,   2,   3,   4,    5,    7,    8,    9,    63,  64,  126,
+                                      127, 128, 129, 130,  255,  256,  257,  259,  260, 261, 299,
+                                      511, 512, 513, 2047, 2048, 2049, 2050, 2051, 2052};
 
 // Runs `steps` one after the other, each step's last states the next one's old states; gives the
 // rows of all groups (key: sequence, group), the last states (key: sequence, -1) and those saved
@@ -288,6 +289,21 @@ void RequireSameRows(const CompressedRows& got, const CompressedRows& want) {
   RequireSame(got.rows, want.rows);
   RequireSame(got.states, want.states);
 }
+void RequireCloseRows(const CompressedRows& got, const CompressedRows& want, bool index_keys) {
+  RequireClose(got.rows, want.rows, 0.999, index_keys ? 0.5 : 0.07);
+  RequireClose(got.states, want.states, 0.9, 2e-6);
+}
+
+// One sequence in steps that end at these positions.
+std::vector<std::vector<Piece>> StepsTo(const std::vector<int64_t>& ends) {
+  std::vector<std::vector<Piece>> steps;
+  int64_t first = 0;
+  for (const int64_t end : ends) {
+    steps.push_back({{5, first, static_cast<int32_t>(end - first)}});
+    first = end;
+  }
+  return steps;
+}
 
 TEST_CASE("sm12x compress_kv equals the reference; chunks and saves change no bit") {
   const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
@@ -326,8 +342,27 @@ TEST_CASE("sm12x compress_kv equals the reference; chunks and saves change no bi
           RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPlain, format);
       const CompressedRows want =
           RunCompressKv(On::kReference, {whole}, ratio, index_keys, kPlain, format);
-      RequireClose(got.rows, want.rows, 0.999, index_keys ? 0.5 : 0.07);
-      RequireClose(got.states, want.states, 0.9, 2e-6);
+      RequireCloseRows(got, want, index_keys);
+    }
+  }
+}
+
+TEST_CASE("sm12x compress_kv changes no bit where long chunks and decode steps end") {
+  for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
+    INFO("ratio " << ratio << ", index keys " << index_keys);
+    const auto run = [&, ratio = ratio, index_keys = index_keys](
+                         On on, const std::vector<int64_t>& ends, const Layout& layout) {
+      return RunCompressKv(on, StepsTo(ends), ratio, index_keys, layout);
+    };
+    const CompressedRows one = run(On::kCuda, {2056}, kPlain);
+    RequireCloseRows(one, run(On::kReference, {2056}, kPlain), index_keys);
+    // Single rows around each border, then chunks to and from each of them.
+    for (const std::vector<int64_t>& ends :
+         {std::vector<int64_t>{126, 127, 128, 129,  130,  254,  255,  256,  257,  258,  510,  511,
+                               512, 513, 514, 2046, 2047, 2048, 2049, 2050, 2051, 2052, 2053, 2056},
+          {128, 255, 257, 512, 2047, 2049, 2051, 2056},
+          {127, 129, 256, 511, 513, 2048, 2050, 2052, 2056}}) {
+      RequireSameRows(run(On::kCuda, ends, kPadded), one);
     }
   }
 }

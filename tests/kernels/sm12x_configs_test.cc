@@ -38,7 +38,7 @@ void RequireConfigsAgree(const KernelEntry& entry, const std::function<Bytes()>&
   });
 }
 
-constexpr int32_t kRowCounts[] = {1, 2, 7, 8, 9, 17, 33, 64, 65, 192};
+constexpr int32_t kRowCounts[] = {1, 2, 3, 6, 7, 8, 9, 17, 33, 48, 64, 65, 192};
 
 TEST_CASE("configs of linear_fp8 agree") {
   for (const auto& [k, widths] :
@@ -173,6 +173,7 @@ TEST_CASE("configs of expert_ffn agree") {
 const std::vector<std::vector<Piece>> kSteps = {
     {{0, 2047, 1}},
     {{0, 2050, 3}, {1, 130, 1}, {2, 3, 1}},
+    {{0, 2020, 48}},
     {{0, 1000, 65}},
     {{0, 700, 1}, {1, 513, 6}, {2, 0, 1}, {3, 200, 140}},
 };

@@ -191,6 +191,8 @@ TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
       INFO(rows << " rows");
       REQUIRE(
           std::equal(part.normed.begin(), part.normed.end(), whole.normed.begin() + first * dim));
+      REQUIRE(std::equal(part.quantized.begin(), part.quantized.end(),
+                         whole.quantized.begin() + first * sm12x::QuantizedRowBytes(dim)));
       REQUIRE(std::equal(part.comb.begin(), part.comb.end(), whole.comb.begin() + first * 16));
       REQUIRE(std::equal(part.post.begin(), part.post.end(), whole.post.begin() + first * 4));
     }
@@ -228,7 +230,7 @@ TEST_CASE("sm12x hc_pre with an update is hc_post and hc_pre, bit for bit") {
     const HcWeights w(24, 4 * dim);
     const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
     const auto norm = OnDevice(RandomNorm(74, dim));
-    for (const int32_t rows : {1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 65}) {
+    for (const int32_t rows : {1, 2, 3, 6, 7, 8, 9, 15, 16, 17, 33, 48, 64, 65, 192}) {
       const Acts streams(93, rows, 4 * dim), ys(94, rows, dim);
       const auto y = OnDevice(ys.bits);
       const auto run = [&](bool ahead, bool in_place) {
@@ -269,17 +271,14 @@ TEST_CASE("sm12x hc_pre with an update is hc_post and hc_pre, bit for bit") {
   }
 }
 
-TEST_CASE("sm12x hc_head equals the reference, of chosen rows") {
+TEST_CASE("sm12x hc_head equals the reference and keeps the row rule, of chosen rows too") {
   for (const int64_t dim : kWidths) {
-    constexpr int32_t kRows = 9;
-    const std::vector<int32_t> chosen = {8, 0, 3, 3, 5};
-    const auto count = static_cast<int32_t>(chosen.size());
+    constexpr int32_t kRows = 192;
     const Acts streams(75, kRows, 4 * dim);
     const HcWeights w(4, 4 * dim);
     const std::vector<uint16_t> norm = RandomNorm(76, dim);
-    std::vector<float> expected(static_cast<size_t>(count * dim));
-    HcHeadParams p{.rows = count,
-                   .row_of = chosen.data(),
+    std::vector<float> expected(static_cast<size_t>(kRows * dim));
+    HcHeadParams p{.rows = kRows,
                    .hidden = dim,
                    .streams = streams.values.data(),
                    .fn = w.fn.data(),
@@ -292,20 +291,37 @@ TEST_CASE("sm12x hc_head equals the reference, of chosen rows") {
     LaunchKernel(ReferenceManifest(), p, kPublished);
     const auto x = OnDevice(streams.bits), norms = OnDevice(norm);
     const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
-    const auto rows = OnDevice(chosen);
-    DeviceCopy<uint16_t> normed(count * dim);
-    p.row_of = rows.data();
     p.streams = x.data();
     p.fn = fn.data();
     p.base = base.data();
     p.scale = scale.data();
     p.norm = norms.data();
-    p.normed = normed.data();
-    LaunchCuda(p);
-    REQUIRE(normed.Intact());
-    RequireSameRounding(normed.Download(), expected);
-    p.row_of = nullptr;
-    LaunchCuda(p);
+    const auto run = [&](int32_t rows, const int32_t* row_of) {
+      DeviceCopy<uint16_t> normed(rows * dim);
+      p.rows = rows;
+      p.row_of = row_of;
+      p.normed = normed.data();
+      LaunchCuda(p);
+      REQUIRE(normed.Intact());
+      return normed.Download();
+    };
+    INFO("hidden " << dim);
+    const std::vector<uint16_t> whole = run(kRows, nullptr);
+    RequireSameRounding(whole, expected, 2e-7f);
+    for (const int32_t rows : kRowCounts) {
+      INFO(rows << " rows");
+      const std::vector<uint16_t> part = run(rows, nullptr);
+      REQUIRE(std::equal(part.begin(), part.end(), whole.begin()));
+      std::vector<int32_t> chosen;  // in another order, some of them twice
+      std::vector<uint16_t> want;
+      for (int32_t r = 0; r < rows; ++r) {
+        chosen.push_back((rows + r * r) % kRows);
+        const auto row = whole.begin() + chosen.back() * dim;
+        want.insert(want.end(), row, row + dim);
+      }
+      const auto row_of = OnDevice(chosen);
+      REQUIRE(run(rows, row_of.data()) == want);
+    }
   }
 }
 
@@ -342,24 +358,31 @@ TEST_CASE("sm12x hc_post equals the reference, in place too") {
   }
 }
 
-TEST_CASE("sm12x mtp_combine equals the reference") {
-  constexpr int64_t kDim = 1024;
-  constexpr int32_t kRows = 6;
-  const Acts e(81, kRows, kDim), h(82, kRows, 4 * kDim);
-  std::vector<float> expected(h.values.size());
-  MtpCombineParams p{.rows = kRows,
-                     .hidden = kDim,
-                     .e = e.values.data(),
-                     .h = h.values.data(),
-                     .streams = expected.data()};
-  LaunchKernel(ReferenceManifest(), p, kPublished);
-  const auto es = OnDevice(e.bits), hs = OnDevice(h.bits);
-  p.e = es.data();
-  p.h = hs.data();
-  p.streams = hs.data();
-  LaunchCuda(p);
-  REQUIRE(hs.Intact());
-  RequireSameRounding(hs.Download(), expected);
+TEST_CASE("sm12x mtp_combine equals the reference, in place too") {
+  for (const int64_t dim : kWidths) {
+    for (const int32_t rows : kRowCounts) {
+      const Acts e(81, rows, dim), h(82, rows, 4 * dim);
+      std::vector<float> expected(h.values.size());
+      MtpCombineParams p{.rows = rows,
+                         .hidden = dim,
+                         .e = e.values.data(),
+                         .h = h.values.data(),
+                         .streams = expected.data()};
+      LaunchKernel(ReferenceManifest(), p, kPublished);
+      const auto es = OnDevice(e.bits), hs = OnDevice(h.bits);
+      DeviceCopy<uint16_t> streams(rows * 4 * dim);
+      p.e = es.data();
+      p.h = hs.data();
+      p.streams = streams.data();
+      LaunchCuda(p);
+      REQUIRE(streams.Intact());
+      RequireSameRounding(streams.Download(), expected);
+      p.streams = hs.data();
+      LaunchCuda(p);
+      REQUIRE(hs.Intact());
+      REQUIRE(hs.Download() == streams.Download());
+    }
+  }
 }
 
 TEST_CASE("sm12x rms_norm equals the reference, with either output left out") {
@@ -396,24 +419,28 @@ TEST_CASE("sm12x rms_norm equals the reference, with either output left out") {
 }
 
 TEST_CASE("sm12x embed_rows copies bits") {
-  for (const int64_t dim : {8, 136, 4096}) {
+  for (const int64_t dim : {8, 9, 136, 4096}) {
     const Acts embed(85, 50, dim);
-    const std::vector<int32_t> tokens = {0, 49, 7, 7, 13};
     const auto table = OnDevice(embed.bits);
-    const auto chosen = OnDevice(tokens);
-    for (const int copies : {1, 4}) {
-      DeviceCopy<uint16_t> out(5 * copies * dim);
-      LaunchCuda(EmbedRowsParams{.rows = 5,
-                                 .copies = copies,
-                                 .tokens = chosen.data(),
-                                 .embed = {table.data(), 50, dim},
-                                 .out = out.data()});
-      REQUIRE(out.Intact());
-      const std::vector<uint16_t> got = out.Download();
-      for (size_t i = 0; i < got.size(); ++i) {
-        const auto at = static_cast<int64_t>(i);
-        const int64_t token = tokens[static_cast<size_t>(at / (copies * dim))];
-        REQUIRE(got[i] == embed.bits[static_cast<size_t>(token * dim + at % dim)]);
+    for (const int32_t rows : kRowCounts) {
+      std::vector<int32_t> tokens;
+      for (int32_t r = 0; r < rows; ++r) tokens.push_back((49 + 31 * r) % 50);
+      const auto chosen = OnDevice(tokens);
+      for (const int copies : {1, 4}) {
+        INFO("hidden " << dim << ", " << rows << " rows, " << copies << " copies");
+        DeviceCopy<uint16_t> out(rows * copies * dim);
+        LaunchCuda(EmbedRowsParams{.rows = rows,
+                                   .copies = copies,
+                                   .tokens = chosen.data(),
+                                   .embed = {table.data(), 50, dim},
+                                   .out = out.data()});
+        REQUIRE(out.Intact());
+        std::vector<uint16_t> want;
+        for (const int32_t token : tokens) {
+          const auto row = embed.bits.begin() + token * dim;
+          for (int copy = 0; copy < copies; ++copy) want.insert(want.end(), row, row + dim);
+        }
+        REQUIRE(out.Download() == want);
       }
     }
   }

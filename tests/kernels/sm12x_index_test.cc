@@ -161,14 +161,17 @@ TEST_CASE("sm12x index_score_topk selects the highest scores") {
       // Nothing visible, less than topk, as much, one more.
       for (const IndexStep& how :
            {IndexStep{heads, topk, 0, 9, 24000}, IndexStep{heads, topk, 4 * topk - 3, 12, 24000},
+            IndexStep{heads, topk, 126, 4, 24000}, IndexStep{heads, topk, 510, 6, 24000},
             IndexStep{heads, topk, 5000, 2, 24000}}) {
         RequireTop(how, RunIndex(how, keys, true));
       }
     }
   }
-  // Around 4,096 groups, where more keys go to a thread.
-  const IndexStep border{4, 512, 4 * 4096 - 4, 12, 24000};
-  RequireTop(border, RunIndex(border, keys, true));
+  // Around 4,096 groups, where more keys go to a thread; many rows, on both sides of topk groups.
+  for (const IndexStep& how :
+       {IndexStep{4, 512, 4 * 4096 - 4, 12, 24000}, IndexStep{4, 512, 1950, 192, 24000}}) {
+    RequireTop(how, RunIndex(how, keys, true));
+  }
 }
 
 TEST_CASE("sm12x index_score_topk selects from slices of a long context") {

@@ -57,14 +57,15 @@ void RequireSameGate(const Gate& got, const Gate& expected) {
 }
 
 TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows") {
-  constexpr int32_t kRows = 96;
+  constexpr int32_t kRows = 192;
   struct Case {
     int64_t experts, hidden;
     int32_t k;
   };
   for (const Case& c : {Case{5, 128, 5}, Case{37, 256, 4}, Case{256, 4096, 6}, Case{384, 512, 8}}) {
     INFO(c.experts << " experts");
-    const Bf16Rows x(41, kRows, c.hidden);
+    // No row's best experts are closer than 7e-6 of their scores, so that no noise changes places.
+    const Bf16Rows x(47, kRows, c.hidden);
     Bf16Storage stored(42, c.experts, c.hidden);
     // Logits near 1: the scores of very negative ones have the relative error of the logits' noise.
     for (uint16_t& w : stored.data) w = FloatToBf16(Bf16ToFloat(w) / 64);
@@ -94,7 +95,7 @@ TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows
       }
       const Gate all = GateOnCuda(p, x.bits, kRows, tokens);
       RequireSameGate(all, GateOfReference(truth, x.values.data(), kRows, tokens));
-      for (const int32_t rows : {1, 2, 8, 16, 17, 33, 64}) {
+      for (const int32_t rows : {1, 2, 3, 6, 8, 16, 17, 33, 48, 64, 65}) {
         INFO(rows << " rows");
         const int64_t first = kRows - rows;
         const Gate part =
@@ -288,6 +289,18 @@ TEST_CASE("sm12x expert_ffn holds at the model's widths") {
   CheckFfn(layer, 2, 10.0f, 12, true, {1, 2, 8});
   const Layer wide(65, 7168, 256, 2);  // more than the kernels for few rows hold
   CheckFfn(wide, 2, 10.0f, 9, false, {1, 8});
+}
+
+TEST_CASE("sm12x expert_ffn keeps the row rule with more rows than a grid is high") {
+  constexpr int32_t kRows = 65537;
+  const Layer layer(70, 256, 128, 4);
+  const QuantizedRows x(71, kRows, layer.hidden);
+  const Gate gate = RandomGate(72, kRows, 4, 2, false);
+  const ExpertFfnParams p = layer.Params(2, 10.0f);
+  const std::vector<uint16_t> all = FfnOnCuda(layer, p, x, gate, 0, kRows);
+  for (const int64_t first : {0, kRows / 2, kRows - 9}) {
+    RequireSameBits(FfnOnCuda(layer, p, x, gate, first, 9), all, first * layer.hidden);
+  }
 }
 
 TEST_CASE("sm12x expert_ffn clamps, and takes an expert twice or none") {

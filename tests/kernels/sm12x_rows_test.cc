@@ -8,10 +8,7 @@
 namespace dsv4::test {
 namespace {
 
-TEST_CASE("sm12x rope_table is cos and sin of the f32 angle, correctly rounded") {
-  std::vector<int64_t> positions = {0,   1,   2,   3,     4,     5,       127,
-                                    128, 255, 999, 16383, 65535, 1048575, 1048574};
-  for (uint64_t i = 0; i < 500; ++i) positions.push_back(static_cast<int64_t>(Hash(i) % 1048576));
+void CheckRopeTable(const std::vector<int64_t>& positions) {
   const auto rows = static_cast<int32_t>(positions.size());
   DeviceCopy<int64_t> device_positions(positions);
   std::vector<DeviceCopy<float>> tables;
@@ -60,37 +57,50 @@ TEST_CASE("sm12x rope_table is cos and sin of the f32 angle, correctly rounded")
   }
 }
 
+TEST_CASE("sm12x rope_table is cos and sin of the f32 angle, correctly rounded") {
+  std::vector<int64_t> positions = {127,  128,  129,  255,  256,   257,   511,     512,    513,
+                                    2047, 2048, 2049, 2050, 2051,  2052,  0,       1,      2,
+                                    3,    4,    5,    999,  16383, 65535, 1048575, 1048574};
+  for (uint64_t i = 0; i < 500; ++i) positions.push_back(static_cast<int64_t>(Hash(i) % 1048576));
+  CheckRopeTable(positions);
+  for (const int32_t rows : {1, 2, 3, 6, 8, 48, 64, 65, 192}) {
+    INFO(rows << " rows");
+    CheckRopeTable({positions.begin(), positions.begin() + rows});
+  }
+}
+
 TEST_CASE("sm12x copy_rows copies rows of any length and alignment") {
-  for (const int64_t bytes : {1, 2, 15, 16, 17, 4096, 4100, 100003}) {
+  for (const int64_t bytes : {1, 2, 15, 16, 17, 4096, 4100, 33003}) {
     for (const int64_t offset : {0, 1, 2, 16}) {
-      constexpr int64_t kRows = 5;
-      const int64_t stride = (bytes + 47) / 16 * 16;
-      std::vector<unsigned char> values(static_cast<size_t>(kRows * stride));
-      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned char>(Hash(i));
-      DeviceCopy<unsigned char> source(values), target(kRows * stride);
-      std::vector<const std::byte*> from;
-      std::vector<std::byte*> to;
-      for (int64_t r = 0; r < kRows; ++r) {
-        from.push_back(reinterpret_cast<const std::byte*>(source.data()) +
-                       (kRows - 1 - r) * stride + offset);
-        to.push_back(reinterpret_cast<std::byte*>(target.data()) + r * stride + offset);
+      for (const int64_t rows : {1, 2, 3, 6, 8, 48, 64, 65, 192}) {
+        INFO(rows << " rows of " << bytes << " bytes at offset " << offset);
+        const int64_t stride = (bytes + 47) / 16 * 16;
+        std::vector<unsigned char> values(static_cast<size_t>(rows * stride));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<unsigned char>(Hash(i));
+        DeviceCopy<unsigned char> source(values), target(rows * stride);
+        std::vector<const std::byte*> from;
+        std::vector<std::byte*> to;
+        for (int64_t r = 0; r < rows; ++r) {
+          from.push_back(reinterpret_cast<const std::byte*>(source.data()) +
+                         (rows - 1 - r) * stride + offset);
+          to.push_back(reinterpret_cast<std::byte*>(target.data()) + r * stride + offset);
+        }
+        DeviceCopy<const std::byte*> device_from(from);
+        DeviceCopy<std::byte*> device_to(to);
+        CopyRowsParams p;
+        p.rows = static_cast<int32_t>(rows);
+        p.row_bytes = bytes;
+        p.from = device_from.data();
+        p.to = device_to.data();
+        ReplayOnCuda(kSm12xCopyRows, p);
+        REQUIRE(target.Intact());
+        std::vector<unsigned char> want(values.size(), kCudaPoison);
+        for (int64_t r = 0; r < rows; ++r) {
+          std::copy_n(values.begin() + (rows - 1 - r) * stride + offset, bytes,
+                      want.begin() + r * stride + offset);
+        }
+        REQUIRE(target.Download() == want);
       }
-      DeviceCopy<const std::byte*> device_from(from);
-      DeviceCopy<std::byte*> device_to(to);
-      CopyRowsParams p;
-      p.rows = kRows;
-      p.row_bytes = bytes;
-      p.from = device_from.data();
-      p.to = device_to.data();
-      ReplayOnCuda(kSm12xCopyRows, p);
-      REQUIRE(target.Intact());
-      std::vector<unsigned char> want(values.size(), kCudaPoison);
-      for (int64_t r = 0; r < kRows; ++r) {
-        std::copy_n(values.begin() + (kRows - 1 - r) * stride + offset, bytes,
-                    want.begin() + r * stride + offset);
-      }
-      INFO(bytes << " bytes at offset " << offset);
-      REQUIRE(target.Download() == want);
     }
   }
 }
