@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend's attention operators at the model's shapes (sm12x_bench.h): decode rows of as
-// many sequences at several contexts, and a prefill chunk of 4,096 tokens. Caches are warm:
-// sequences share one another's blocks.
+// many sequences at several contexts, and a prefill chunk of 4,096 tokens. Each sequence has rows
+// and states of its own, and launches go from one sequence to the next: what comes round again has
+// left L2. At 128K of context there are 256 sequences, so that 512 launches of one row read each of
+// them twice, of ratio 4 other groups each time.
+#include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <random>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "benchmarks/kernels/sm12x_bench.h"
@@ -15,80 +19,130 @@
 namespace dsv4 {
 namespace {
 
-constexpr int kCalls = 20;  // of a graph
+constexpr size_t kCalls = 20;  // of a graph, where nothing of a sequence's is read
 constexpr int32_t kHeads = 64, kIndexHeads = 64, kTopk = 512;
 constexpr int64_t kMaxPosition = int64_t{1} << 17;
+// Of the cache, 6.2 GB with the window rows; as many sequences as have room in it, up to a limit.
+constexpr int64_t kGroupBlocks = 256 * kMaxPosition / kGroupBlockTokens;
+constexpr int64_t kMostSequences = 4096, kWindowBlocks = 3 * kMostSequences;
+constexpr int64_t kDecodeRows = 512;  // of all launches of a graph together, at least
 
-// A step with host and device pointers: the first for Cost, the second for launches.
-struct BenchStep {
+// Steps of one shape, a launch of a graph each.
+struct BenchSteps {
   // `rows` sequences of one row each at position `context` - 1; or, `prefill`, one of so many rows
   // that end there, `apart`: no two neighbouring positions one behind the other.
-  BenchStep(int32_t rows, int64_t context, bool prefill, bool apart = false) {
-    const int32_t count = prefill ? 1 : rows;
-    for (int64_t i = 0; i < kMaxPosition / kWindowBlockTokens; ++i) {
-      blocks.push_back(static_cast<int32_t>(i));
-    }
-    const int32_t* device_blocks = Uploaded(blocks);
+  BenchSteps(int32_t rows, int64_t context, bool prefill, bool apart = false) {
+    const int32_t count = prefill ? 1 : rows, rows_each = rows / count;
+    const int64_t windows = context / kWindowBlockTokens, groups = context / kGroupBlockTokens;
+    const int64_t room = std::min(kMostSequences, kGroupBlocks / groups);
+    const int64_t launches = prefill ? 2 : std::max(room, kDecodeRows) / rows;
+    const int64_t known = std::min(room, launches * count);
+
+    // Of a sequence's window the blocks that a step can reach are its own.
+    const int64_t live = (rows_each + kWindowTokens) / kWindowBlockTokens + 1;
+    std::vector<int32_t> window_blocks, group_blocks;
+    std::vector<StateSave> saves;
     constexpr int64_t kStateBytes = 3 * 3 * 512 * 4;
-    auto* states = Filled<std::byte>(2 * rows * kStateBytes, 0x3a);
-    std::vector<SequenceRows> device_sequences;
-    saves.resize(static_cast<size_t>(count));
-    for (int32_t i = 0; i < count; ++i) {
-      SequenceRows s;
-      s.first_row = i;
-      s.rows = prefill ? rows : 1;
-      s.first_position = context - s.rows;
-      s.window_blocks = s.group_blocks = blocks.data();
-      s.state_in = states + 2 * i * kStateBytes;
-      saves[i] = {s.rows, states + (2 * i + 1) * kStateBytes};
-      s.saves = &saves[i];
-      s.save_count = 1;
-      sequences.push_back(s);
-      for (int32_t r = 0; r < s.rows; ++r) {
-        sequence_of.push_back(i);
-        positions.push_back(s.first_position + (apart ? r % 2 * (s.rows / 2) + r / 2 : r));
+    auto* states = Filled<std::byte>(2 * known * kStateBytes, 0x3a);
+    for (int64_t s = 0; s < known; ++s) {
+      for (int64_t i = 0; i < windows; ++i) {
+        window_blocks.push_back(static_cast<int32_t>(s * live + i % live));
+      }
+      for (int64_t i = 0; i < groups; ++i) {
+        group_blocks.push_back(static_cast<int32_t>(s * groups + i));
+      }
+      saves.push_back({rows_each, states + (2 * s + 1) * kStateBytes});
+    }
+    const int32_t* device_windows = Uploaded(window_blocks);
+    const int32_t* device_groups = Uploaded(group_blocks);
+    const StateSave* device_saves = Uploaded(saves);
+    for (int64_t i = 0; i < launches * count; ++i) {
+      const int64_t s = i % known;
+      SequenceRows sequence;
+      sequence.first_row = static_cast<int32_t>(i % count);
+      sequence.rows = rows_each;
+      sequence.first_position = context - rows_each;
+      sequence.window_blocks = device_windows + s * windows;
+      sequence.group_blocks = device_groups + s * groups;
+      sequence.state_in = states + 2 * s * kStateBytes;
+      sequence.saves = device_saves + s;
+      sequence.save_count = 1;
+      sequences.push_back(sequence);
+    }
+
+    std::vector<int32_t> sequence_of;
+    std::vector<int64_t> positions;
+    for (int32_t r = 0; r < rows; ++r) {
+      const int32_t row = r % rows_each;
+      sequence_of.push_back(r / rows_each);
+      positions.push_back(context - rows_each +
+                          (apart ? row % 2 * (rows_each / 2) + row / 2 : row));
+    }
+    StepRows step;
+    step.rows = rows;
+    step.sequence_count = count;
+    step.max_position = kMaxPosition;
+    step.sequence_of = Uploaded(sequence_of);
+    step.positions = Uploaded(positions);
+    auto* tables = Filled<float>(int64_t{rows} * 64 * 4 * 4, 0x3c);
+    step.rope = {tables, tables + rows * 64, tables + 2 * rows * 64, tables + 3 * rows * 64};
+    const SequenceRows* device_sequences = Uploaded(sequences);
+    for (int64_t i = 0; i < launches; ++i) {
+      step.sequences = device_sequences + i * count;
+      step.host_sequences = sequences.data() + i * count;  // for Cost
+      steps.push_back(step);
+    }
+    selected = Uploaded(Selections(positions, launches));
+  }
+  BenchSteps(const BenchSteps&) = delete;
+
+  const int32_t* SelectedOf(size_t launch) const {
+    return selected + static_cast<int64_t>(launch) * steps[0].rows * kTopk;
+  }
+
+  std::vector<SequenceRows> sequences;
+  std::vector<StepRows> steps;
+
+ private:
+  // Of each row of each launch: one group of each kTopk-th part of those that it sees, or all.
+  static std::vector<int32_t> Selections(const std::vector<int64_t>& positions, int64_t launches) {
+    std::mt19937 random(3);
+    std::vector<int32_t> selections;
+    for (int64_t i = 0; i < launches; ++i) {
+      for (const int64_t position : positions) {
+        const int64_t visible = VisibleGroups(position, kCsaRatio);
+        for (int64_t k = 0; k < kTopk; ++k) {
+          const int64_t first = k * visible / kTopk, end = (k + 1) * visible / kTopk;
+          int64_t group = first + random() % std::max<int64_t>(end - first, 1);
+          if (visible <= kTopk) group = k < visible ? k : -1;
+          selections.push_back(static_cast<int32_t>(group));
+        }
       }
     }
-    device_sequences = sequences;
-    const StateSave* device_saves = Uploaded(saves);
-    for (int32_t i = 0; i < count; ++i) {
-      device_sequences[i].window_blocks = device_sequences[i].group_blocks = device_blocks;
-      device_sequences[i].saves = device_saves + i;
-    }
-    host.rows = rows;
-    host.sequence_count = count;
-    host.max_position = kMaxPosition;
-    host.sequences = sequences.data();
-    host.sequence_of = sequence_of.data();
-    host.positions = positions.data();
-    device = host;
-    device.sequences = Uploaded(device_sequences);
-    device.sequence_of = Uploaded(sequence_of);
-    device.positions = Uploaded(positions);
-    auto* tables = Filled<float>(int64_t{rows} * 64 * 4 * 4, 0x3c);
-    device.rope = {tables, tables + rows * 64, tables + 2 * rows * 64, tables + 3 * rows * 64};
+    return selections;
   }
-  BenchStep(const BenchStep&) = delete;
 
-  StepRows host, device;
-  std::vector<int32_t> blocks, sequence_of;
-  std::vector<int64_t> positions;
-  std::vector<SequenceRows> sequences;
-  std::vector<StateSave> saves;
+  const int32_t* selected = nullptr;
 };
 
-RowPool NewPool(RowFormat format, int64_t elements, int64_t slots) {
+// Random rows, the same for each so many blocks.
+RowPool NewPool(RowFormat format, int64_t elements, int64_t slots, int64_t blocks) {
+  constexpr int64_t kRandomBlocks = 1024;
   RowPool pool = RowPool::Of(nullptr, format, elements, slots);
-  const int64_t blocks = kMaxPosition / (slots == 64 && elements == 512 ? 64 : 256) + 1;
-  std::vector<unsigned char> bytes(static_cast<size_t>(blocks * pool.block_stride_bytes));
+  std::vector<unsigned char> bytes(static_cast<size_t>(kRandomBlocks * pool.block_stride_bytes));
   std::mt19937 random(1);
   for (unsigned char& b : bytes) b = static_cast<unsigned char>(random() & 0xb7);
   pool.base = reinterpret_cast<std::byte*>(bytes.data());
-  for (int64_t b = 0; b < blocks; ++b) {
+  for (int64_t b = 0; b < kRandomBlocks; ++b) {
     std::memset(pool.Scales(static_cast<int32_t>(b), 0), 127,
                 static_cast<size_t>(slots * RowScaleBytes(format)));
   }
-  pool.base = reinterpret_cast<std::byte*>(Uploaded(bytes));
+  pool.base = Filled<std::byte>(blocks * pool.block_stride_bytes, 0);
+  for (int64_t b = 0; b < blocks; b += kRandomBlocks) {
+    Check(cudaMemcpy(pool.base + b * pool.block_stride_bytes, bytes.data(), bytes.size(),
+                     cudaMemcpyHostToDevice),
+          "upload");
+  }
   return pool;
 }
 
@@ -105,28 +159,34 @@ class AttentionBench {
   explicit AttentionBench(Bench& bench) : bench_(bench) {}
 
   void Run(int32_t rows, int64_t context, bool prefill) {
-    const BenchStep step(rows, context, prefill);
-    step_ = &step;
+    const BenchSteps steps(rows, context, prefill);
+    steps_ = &steps;
     const std::string at = " " + std::to_string(context / 1024) + "K";
+    // Of a rank of two there are cases at the shortest contexts alone.
+    std::vector<std::pair<int32_t, const char*>> ranks = {{kHeads, ""}};
+    if (context <= kMostRows) ranks.push_back({kHeads / 2, " TP2"});
     if (context == 2048 || prefill) {
+      const StepRows& step = steps.steps[0];
       RopeTableParams rope;
       rope.rows = rows;
-      rope.positions = step.device.positions;
-      rope.out = step.device.rope;
+      rope.positions = step.positions;
+      rope.out = step.rope;
       if (bench_.Wants("rope_table")) {
         bench_.Run("rope_table", std::vector<RopeTableParams>(kCalls, rope), CostOf(rope));
       }
       QkvPrepareParams qkv;
-      qkv.heads = kHeads;
       qkv.q = q_;
       qkv.kv = kv_;
       qkv.kv_norm = static_cast<const uint16_t*>(kv_);
       qkv.window = window_;
-      Time("qkv_prepare", qkv);
+      for (const auto& [heads, rank] : ranks) {
+        qkv.heads = heads;
+        Time(std::string("qkv_prepare") + rank, qkv, kCalls);
+      }
       IndexQueryParams query;
       query.heads = kIndexHeads;
       query.q = index_q_;
-      Time("index_query", query);
+      Time("index_query", query, kCalls);
       for (const auto& [ratio, keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
         CompressKvParams compress;
         compress.ratio = ratio;
@@ -146,9 +206,11 @@ class AttentionBench {
     score.keys = keys_;
     score.selected = selected_;
     Time("index_score_topk" + at, score);
-    for (const int ratio : {0, 4, 128}) {
-      if (ratio == 0 && context != 2048) continue;
-      Time("sparse_attention " + std::to_string(ratio) + at, Attend(ratio));
+    for (const auto& [heads, rank] : ranks) {
+      for (const int ratio : {0, 4, 128}) {
+        if (ratio == 0 && context > kMostRows) continue;
+        Time("sparse_attention " + std::to_string(ratio) + at + rank, Attend(ratio, heads));
+      }
     }
   }
 
@@ -156,30 +218,26 @@ class AttentionBench {
   // and where there is one.
   void RunSharing(int64_t context) {
     for (const bool apart : {false, true}) {
-      const BenchStep step(kMostRows, context, true, apart);
-      step_ = &step;
+      const BenchSteps steps(kMostRows, context, true, apart);
+      steps_ = &steps;
       for (const int32_t heads : {kHeads, kHeads / 4}) {
         for (const int ratio : {0, 128}) {
-          SparseAttentionParams attend = Attend(ratio);
-          attend.heads = heads;
           Time("sparse_attention " + std::to_string(ratio) + " " + std::to_string(heads) +
                    " heads " + (apart ? "apart" : "shared"),
-               attend);
+               Attend(ratio, heads));
         }
       }
     }
   }
 
  private:
-  SparseAttentionParams Attend(int ratio) const {
+  SparseAttentionParams Attend(int ratio, int32_t heads) const {
     SparseAttentionParams attend;
-    attend.heads = kHeads;
+    attend.heads = heads;
     attend.ratio = ratio;
     attend.q = q_;
     attend.window = window_;
     attend.groups = ratio == 4 ? groups4_ : groups128_;
-    // As index_score_topk left them.
-    attend.selected = selected_;
     attend.topk = kTopk;
     attend.sink = sink_;
     attend.softmax_scale = 1 / std::sqrt(512.0f);
@@ -187,29 +245,33 @@ class AttentionBench {
     return attend;
   }
 
+  // A launch for each step, or so many of them at most.
   template <class Params>
-  void Time(const std::string& name, Params params) {
+  void Time(const std::string& name, const Params& params, size_t most = kMostSequences) {
     if (!bench_.Wants(name)) return;
-    params.step = &step_->host;
-    const Cost cost = CostOf(params);
-    params.step = &step_->device;
-    const int calls = step_->host.rows > 64 ? 2 : kCalls;
-    bench_.Run(name, std::vector<Params>(static_cast<size_t>(calls), params), cost);
+    std::vector<Params> calls(std::min(steps_->steps.size(), most), params);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      calls[i].step = &steps_->steps[i];
+      if constexpr (std::is_same_v<Params, SparseAttentionParams>) {
+        calls[i].selected = steps_->SelectedOf(i);
+      }
+    }
+    bench_.Run(name, calls, CostOf(calls[0]));
   }
 
   static constexpr int64_t kMostRows = 4096;
   Bench& bench_;
-  const BenchStep* step_ = nullptr;
+  const BenchSteps* steps_ = nullptr;
   void* q_ = NewActs(kMostRows * kHeads * 512);
   void* o_ = NewActs(kMostRows * kHeads * 512);
   void* kv_ = NewActs(kMostRows * 1024 * 2);
   void* index_q_ = NewActs(kMostRows * kIndexHeads * 128);
   float* sink_ = Filled<float>(kHeads * 4, 0);
   int32_t* selected_ = Filled<int32_t>(kMostRows * kTopk * 4, 0xff);
-  RowPool window_ = NewPool(RowFormat::kPacked, 512, 64);
-  RowPool groups4_ = NewPool(RowFormat::kPacked, 512, 64);
-  RowPool groups128_ = NewPool(RowFormat::kPacked, 512, 2);
-  RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64);
+  RowPool window_ = NewPool(RowFormat::kPacked, 512, 64, kWindowBlocks);
+  RowPool groups4_ = NewPool(RowFormat::kPacked, 512, 64, kGroupBlocks);
+  RowPool groups128_ = NewPool(RowFormat::kPacked, 512, 2, kGroupBlocks);
+  RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64, kGroupBlocks);
 };
 
 }  // namespace

@@ -2,10 +2,11 @@
 // The CUDA backend's matrix operators at the model's shapes, on so many copies of the weights that
 // none is found in L2 (sm12x_bench.h).
 #include <array>
-#include <cstdio>
+#include <numeric>
 #include <vector>
 
 #include "benchmarks/kernels/sm12x_bench.h"
+#include "benchmarks/kernels/sm12x_linears.h"
 #include "kernels/op/dense.h"
 #include "kernels/op/moe.h"
 #include "kernels/op/pack_weight.h"
@@ -13,8 +14,6 @@
 
 namespace dsv4 {
 namespace {
-
-constexpr int64_t kBeyondL2 = int64_t{640} << 20;
 
 // Codes and scales near 1.
 Fp8Weight NewFp8(int64_t n, int64_t k) {
@@ -29,56 +28,40 @@ Bf16Weight NewBf16(int64_t n, int64_t k) {
   return {Filled<uint16_t>(PackedWeightBytes(WeightFormat::kBf16, n, k).data, 0x3c), n, k};
 }
 
-int64_t Copies(int64_t bytes) { return kBeyondL2 / bytes + 2; }
-
 constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 48, 64, 128, 256, 1024, 4096};
 constexpr int32_t kMostRows = 4096;
 
 void BenchLinears(Bench& bench) {
-  struct Shape {
-    const char* name;
-    bool fp8;
-    int64_t k;
-    std::vector<int64_t> n;
-  };
-  const Shape shapes[] = {{"linear_fp8 wq_a wkv", true, 4096, {1024, 512}},
-                          {"linear_fp8 wq_b", true, 1024, {32768}},
-                          {"linear_fp8 wo_b", true, 8192, {4096}},
-                          {"linear_fp8 index wq_b", true, 1024, {8192}},
-                          {"linear_bf16 C4 compressor", false, 4096, {1024, 1024}},
-                          {"linear_bf16 C128 compressor", false, 4096, {512, 512}},
-                          {"linear_bf16 lm_head", false, 4096, {129280}},
-                          {"linear_fp8 wq_b TP2", true, 1024, {16384}},
-                          {"linear_fp8 wo_b TP2", true, 4096, {4096}},
-                          {"linear_bf16 lm_head TP2", false, 4096, {64640}}};
-  for (const Shape& shape : shapes) {
+  for (const LinearShape& shape : kLinearShapes) {
     if (!bench.Wants(shape.name)) continue;
-    int64_t bytes = 0, n = 0;
-    for (const int64_t width : shape.n) n += width;
-    bytes = n * shape.k * (shape.fp8 ? 1 : 2);
-    std::vector<LinearFp8Params> fp8(static_cast<size_t>(Copies(bytes)));
+    const bool is_fp8 = shape.op == Op::kLinearFp8;
+    const int64_t n = std::accumulate(shape.n.begin(), shape.n.end(), int64_t{0});
+    std::vector<LinearFp8Params> fp8(CopiesBeyondL2(n * shape.k * (is_fp8 ? 1 : 2)));
     std::vector<LinearBf16Params> bf16(fp8.size());
     const int32_t most = n > 60000 ? 256 : kMostRows;
     auto* x = Filled<std::byte>(most * shape.k * 2, 0x3a);
-    auto* y = Filled<uint16_t>(most * n * 2, 0);
+    auto* y = Filled<float>(most * n * 4, 0);
     for (size_t copy = 0; copy < fp8.size(); ++copy) {
       fp8[copy].k = bf16[copy].k = shape.k;
       fp8[copy].x = bf16[copy].x = x;
-      fp8[copy].part_count = bf16[copy].part_count = static_cast<int32_t>(shape.n.size());
-      for (size_t i = 0; i < shape.n.size(); ++i) {
-        if (shape.fp8) {
-          fp8[copy].parts[i] = {NewFp8(shape.n[i], shape.k), y + (i == 0 ? 0 : most * shape.n[0])};
+      float* to = y;
+      for (size_t i = 0; i < shape.n.size() && shape.n[i] > 0; ++i) {
+        const int64_t width = shape.n[i];
+        fp8[copy].part_count = bf16[copy].part_count = static_cast<int32_t>(i + 1);
+        if (is_fp8) {
+          fp8[copy].parts[i] = {NewFp8(width, shape.k), to};
         } else {
-          bf16[copy].parts[i] = {NewBf16(shape.n[i], shape.k), y + (i == 0 ? 0 : most * shape.n[0]),
-                                 true};
+          // Compressors and logits stay in f32.
+          bf16[copy].parts[i] = {NewBf16(width, shape.k), to, width == kIndexerHeads};
         }
+        to += most * width;
       }
     }
     for (const int32_t rows : kRowCounts) {
       if (rows > most) continue;
       for (auto& p : fp8) p.rows = rows;
       for (auto& p : bf16) p.rows = rows;
-      if (shape.fp8) {
+      if (is_fp8) {
         bench.Run(shape.name, fp8, CostOf(fp8[0]));
       } else {
         bench.Run(shape.name, bf16, CostOf(bf16[0]));
@@ -106,11 +89,11 @@ void BenchOutputGroups(Bench& bench, const char* name, int64_t groups) {
   p.group_width = 4096;
   p.o = Filled<std::byte>(kMostRows * p.groups * p.group_width * 2, 0x3a);
   p.y = Filled<std::byte>(kMostRows * p.groups * p.rank * 2, 0);
-  std::vector<OutputGroupsParams> calls(static_cast<size_t>(Copies(p.groups * p.rank * 4096)), p);
+  std::vector<OutputGroupsParams> calls(CopiesBeyondL2(p.groups * p.rank * p.group_width), p);
   for (auto& call : calls) call.wo_a = NewFp8(p.groups * p.rank, p.group_width);
   for (const int32_t rows : kRowCounts) {
     for (auto& call : calls) call.rows = rows;
-    bench.Run("output_groups", calls, CostOf(calls[0]));
+    bench.Run(name, calls, CostOf(calls[0]));
   }
 }
 
@@ -126,7 +109,7 @@ void BenchGate(Bench& bench) {
   p.routed_scale = 1.5f;
   p.experts = Filled<int32_t>(kMostRows * kChosen * 4, 0);
   p.weights = Filled<float>(kMostRows * kChosen * 4, 0);
-  std::vector<MoeGateParams> calls(static_cast<size_t>(Copies(kExperts * kHidden * 2)), p);
+  std::vector<MoeGateParams> calls(CopiesBeyondL2(kExperts * kHidden * 2), p);
   for (auto& call : calls) call.gate = NewBf16(kExperts, kHidden);
   for (const int32_t rows : kRowCounts) {
     for (auto& call : calls) call.rows = rows;
@@ -188,7 +171,7 @@ void BenchExperts(Bench& bench, const char* name, int64_t inter) {
     }
     cost.bytes /= static_cast<int64_t>(calls.size());
     cost.flops /= static_cast<int64_t>(calls.size());
-    bench.Run("expert_ffn", calls, cost);
+    bench.Run(name, calls, cost);
   }
 }
 

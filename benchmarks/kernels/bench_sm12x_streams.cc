@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend's operators on residual streams and rows at the model's shapes:
+// The CUDA backend's operators on residual streams, rows and logits at the model's shapes:
 // hyper-connections with weights that are not in L2, and the small ones beside them, on activations
-// that are (sm12x_bench.h).
+// that are (sm12x_bench.h). Rows of the embedding are found there, too, where there are few.
+#include <cmath>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/op/dense.h"
 #include "kernels/op/hyper_connection.h"
+#include "kernels/op/token_candidates.h"
 
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kHidden = 4096, kStreamCount = 4, kMixes = 24;
+constexpr int64_t kHidden = 4096, kStreamCount = 4, kMixes = 24, kVocab = 129280;
 constexpr int32_t kMostRows = 4096;
 constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 1024, kMostRows};
-constexpr size_t kCalls = 64;  // 100 MB of hc_fn
+constexpr int32_t kFewRowCounts[] = {1, 8, 64};
+constexpr size_t kCalls = 64;
 
 void* Rows(int64_t elements) { return Filled<std::byte>(kMostRows * elements * 2, 0x3a); }
 uint16_t* NormWeight() { return Filled<uint16_t>(kHidden * 2, 0x3f); }
 
 template <class Params>
-void RunAll(Bench& bench, const char* name, std::vector<Params>& calls) {
-  for (const int32_t rows : kRowCounts) {
+void RunAll(Bench& bench, const char* name, std::vector<Params>& calls,
+            absl::Span<const int32_t> row_counts = kRowCounts) {
+  for (const int32_t rows : row_counts) {
     for (Params& call : calls) call.rows = rows;
     bench.Run(name, calls, CostOf(calls[0]));
   }
@@ -42,9 +47,9 @@ void BenchHcPre(Bench& bench) {
   p.quantized = Rows(kHidden);
   p.post = Filled<float>(kMostRows * kStreamCount * 4, 0);
   p.comb = Filled<float>(kMostRows * kStreamCount * kStreamCount * 4, 0);
-  std::vector<HcPreParams> calls(kCalls, p);
-  for (HcPreParams& call : calls)
-    call.fn = Filled<float>(kMixes * kStreamCount * kHidden * 4, 0x3c);
+  constexpr int64_t kFnBytes = kMixes * kStreamCount * kHidden * 4;
+  std::vector<HcPreParams> calls(CopiesBeyondL2(kFnBytes), p);
+  for (HcPreParams& call : calls) call.fn = Filled<float>(kFnBytes, 0x3c);
   RunAll(bench, "hc_pre", calls);
   const void* y = Rows(kHidden);
   for (HcPreParams& call : calls) call.update = {y, p.post, p.comb, streams};
@@ -61,9 +66,9 @@ void BenchHcHead(Bench& bench) {
   p.hc_eps = p.norm_eps = 1e-6f;
   p.norm = NormWeight();
   p.normed = Rows(kHidden);
-  std::vector<HcHeadParams> calls(kCalls, p);
-  for (HcHeadParams& call : calls)
-    call.fn = Filled<float>(kStreamCount * kStreamCount * kHidden * 4, 0x3c);
+  constexpr int64_t kFnBytes = kStreamCount * kStreamCount * kHidden * 4;
+  std::vector<HcHeadParams> calls(CopiesBeyondL2(kFnBytes), p);
+  for (HcHeadParams& call : calls) call.fn = Filled<float>(kFnBytes, 0x3c);
   RunAll(bench, "hc_head", calls);
 }
 
@@ -107,7 +112,6 @@ void BenchRmsNorm(Bench& bench) {
 
 void BenchEmbedRows(Bench& bench) {
   if (!bench.Wants("embed_rows")) return;
-  constexpr int64_t kVocab = 129280;
   EmbedRowsParams p;
   p.copies = static_cast<int32_t>(kStreamCount);
   std::vector<int32_t> tokens;
@@ -119,6 +123,54 @@ void BenchEmbedRows(Bench& bench) {
   RunAll(bench, "embed_rows", calls);
 }
 
+// Streams that the MTP block goes on from.
+void BenchCopyRows(Bench& bench) {
+  if (!bench.Wants("copy_rows")) return;
+  CopyRowsParams p;
+  p.row_bytes = kStreamCount * kHidden * 2;
+  auto* from = static_cast<std::byte*>(Rows(kStreamCount * kHidden));
+  auto* to = static_cast<std::byte*>(Rows(kStreamCount * kHidden));
+  std::vector<const std::byte*> sources;
+  std::vector<std::byte*> targets;
+  for (int64_t i = 0; i < kMostRows; ++i) {
+    sources.push_back(from + i * p.row_bytes);
+    targets.push_back(to + i * p.row_bytes);
+  }
+  p.from = Uploaded(sources);
+  p.to = Uploaded(targets);
+  std::vector<CopyRowsParams> calls(kCalls, p);
+  RunAll(bench, "copy_rows", calls, kFewRowCounts);
+}
+
+// The largest logit, and those of 0.95 of the mass, some 220 of logits that fall off as in texts.
+void BenchTokenCandidates(Bench& bench) {
+  constexpr int32_t kMostQueries = 64;
+  for (const auto& [name, rule] : {
+           std::pair{"token_candidates largest", CandidateRule{}},
+           {"token_candidates top_p",
+            CandidateRule{.kind = CandidateRule::kMostMass, .top_p = 0.95f}},
+       }) {
+    if (!bench.Wants(name)) continue;
+    std::vector<float> logits(static_cast<size_t>(kMostQueries * kVocab));
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = -1.5f * std::log(static_cast<float>(1 + i * 7919 % kVocab));
+    }
+    const uint32_t* allowed = Filled<uint32_t>((kVocab + 31) / 32 * 4, 0xff);
+    std::vector<CandidateQuery> queries;
+    for (int32_t i = 0; i < kMostQueries; ++i) queries.push_back({rule, i, allowed});
+    TokenCandidatesParams p;
+    p.vocab = kVocab;
+    p.queries = Uploaded(queries);
+    p.logits = Uploaded(logits);
+    // The host's memory, as in the engine.
+    void* lists = nullptr;
+    Check(cudaMallocHost(&lists, kMostQueries * sizeof(CandidateList)), "cudaMallocHost");
+    p.lists = static_cast<CandidateList*>(lists);
+    std::vector<TokenCandidatesParams> calls(kCalls, p);
+    RunAll(bench, name, calls, kFewRowCounts);
+  }
+}
+
 }  // namespace
 
 void BenchStreamsOperators(Bench& bench) {
@@ -128,6 +180,8 @@ void BenchStreamsOperators(Bench& bench) {
   BenchMtpCombine(bench);
   BenchRmsNorm(bench);
   BenchEmbedRows(bench);
+  BenchCopyRows(bench);
+  BenchTokenCandidates(bench);
 }
 
 }  // namespace dsv4

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times operators of the CUDA backend by replayed graphs of launches one behind the other, at
 // shapes that bench_sm12x_*.cc set up; for the programs of that name, and for tools/tune.
+// As in the engine, weights and cached rows are not in L2: each launch has others than those before
+// it. Activations are, where they fit: the kernel before has just written them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,6 +40,12 @@ T* Uploaded(const std::vector<T>& host) {
   return memory;
 }
 
+// So many copies of `bytes` that none is found in L2, of which a device has up to 128 MB.
+inline size_t CopiesBeyondL2(int64_t bytes) {
+  constexpr int64_t kBeyondL2 = int64_t{640} << 20;
+  return static_cast<size_t>(kBeyondL2 / bytes + 2);
+}
+
 // Seconds of each of `count` calls of `replay`, after one that is not counted; ascending.
 inline std::vector<double> SecondsOf(cudaStream_t stream, int count,
                                      const std::function<void()>& replay) {
@@ -60,8 +68,8 @@ inline std::vector<double> SecondsOf(cudaStream_t stream, int count,
   return seconds;
 }
 
-// One operator at one shape: launches of it one behind the other, so many that what they read of
-// weights is not in L2. `calls` are Params with device pointers, `dims` and `cost` those of one.
+// One operator at one shape: launches of it one behind the other. `calls` are Params with device
+// pointers, `dims` and `cost` those of one.
 struct BenchCase {
   std::string name;  // begins with the operator's
   Op op;
@@ -133,6 +141,13 @@ class Bench {
   int32_t multiprocessors_ = 0;
   double copy_bandwidth_ = 0;
 };
+
+// What the kernels' MMAs (kernels/sm12x/arch/mma.cuh) come to on operands in registers, with all
+// multiprocessors busy: flops a second.
+struct MmaCeilings {
+  double fp8 = 0, bf16 = 0;
+};
+MmaCeilings MeasureMmaCeilings();
 
 // Hand their operators' cases at the model's shapes to `bench`.
 void BenchMatrixOperators(Bench& bench);

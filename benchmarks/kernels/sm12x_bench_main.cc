@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs bench_sm12x_*: print a CSV line for each case: microseconds of a launch, the
-// shortest of several replays; bytes and flops a second; and the share of the floor, which is the
-// bytes of Cost over the bandwidth of a device copy measured in the same run. DSV4_BENCH is the
-// function that sets up the cases.
+// The programs bench_sm12x_*: print a CSV line for each case, run with the config that the engine
+// would choose: microseconds of a launch, the shortest of several replays; bytes and flops a
+// second; the share of the floor, which is the bytes of Cost over the bandwidth of a device copy;
+// and where the operator multiplies by MMA, the flops of Cost a second in percent of what MMAs of
+// its type come to. Both ceilings are measured in the same run. DSV4_BENCH is the function that
+// sets up the cases.
 //   bench_sm12x_X [text]    only the operators whose name contains the text
 #include "benchmarks/kernels/sm12x_bench.h"
+#include "kernels/builtin.h"
+#include "lib/base/status_macros.h"
+#include "lib/device/device.h"
 
 namespace dsv4 {
 namespace {
 
 class PrintingBench final : public Bench {
  public:
-  explicit PrintingBench(std::string only) : only_(std::move(only)) {
-    std::printf("# device copy %.0f GB/s\noperator,rows,us,GB/s,TFLOP/s,floor_us,percent\n",
-                copy_bandwidth() * 1e-9);
+  PrintingBench(std::string only, std::vector<TuningTable> tables)
+      : only_(std::move(only)), tables_(std::move(tables)) {
+    std::printf("# device copy %.0f GB/s, fp8 MMA %.0f TFLOP/s, bf16 MMA %.0f TFLOP/s\n",
+                copy_bandwidth() * 1e-9, ceilings_.fp8 * 1e-12, ceilings_.bf16 * 1e-12);
+    std::puts("operator,rows,us,GB/s,TFLOP/s,floor_us,percent,percent_compute");
   }
   bool Wants(const std::string& name) const override {
     return name.find(only_) != std::string::npos;
@@ -25,19 +32,53 @@ class PrintingBench final : public Bench {
     for (const KernelEntry& e : Sm12xManifest()) {
       if (e.op == one.op) entry = &e;
     }
+    const KernelConfig* config = nullptr;
+    for (const TuningTable& table : tables_) {
+      if (table.entry == entry) config = &table.For(one.dims);
+    }
     constexpr int kReplays = 5;
-    const double seconds = Replay(*entry, nullptr, one, kReplays)[0];
+    const double seconds = Replay(*entry, config, one, kReplays)[0];
     const double floor = static_cast<double>(one.cost.bytes) / copy_bandwidth();
-    std::printf("%s,%d,%.2f,%.0f,%.1f,%.2f,%.1f\n", one.name.c_str(),
+    const double flops = static_cast<double>(one.cost.flops) / seconds;
+    std::printf("%s,%d,%.2f,%.0f,%.1f,%.2f,%.1f,", one.name.c_str(),
                 static_cast<int>(one.dims.all()[0].value), seconds * 1e6,
-                static_cast<double>(one.cost.bytes) / seconds * 1e-9,
-                static_cast<double>(one.cost.flops) / seconds * 1e-12, floor * 1e6,
+                static_cast<double>(one.cost.bytes) / seconds * 1e-9, flops * 1e-12, floor * 1e6,
                 100 * floor / seconds);
+    if (const double ceiling = CeilingOf(one.op); ceiling > 0) {
+      std::printf("%.1f", 100 * flops / ceiling);
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
 
+  // Of the MMAs that may bound an operator; 0 where none do.
+  double CeilingOf(Op op) const {
+    switch (op) {
+      case Op::kLinearFp8:
+      case Op::kExpertFfn:
+        return ceilings_.fp8;
+      case Op::kLinearBf16:
+      case Op::kOutputGroups:
+      case Op::kMoeGate:
+      case Op::kIndexScoreTopk:
+      case Op::kSparseAttention:
+        return ceilings_.bf16;
+      default:
+        return 0;
+    }
+  }
+
   const std::string only_;
+  const std::vector<TuningTable> tables_;
+  const MmaCeilings ceilings_ = MeasureMmaCeilings();
 };
+
+// As Engine::OpenDevice has them.
+absl::StatusOr<std::vector<TuningTable>> BuiltinTables() {
+  DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                        Device::Open({.kind = DeviceKind::kCuda}));
+  return TablesOf(device->traits(), {}, BuiltinTuningFiles(), BuiltinManifests());
+}
 
 }  // namespace
 }  // namespace dsv4
@@ -48,7 +89,12 @@ int main(int argc, char** argv) {
     std::puts("skipped: no CUDA device");
     return 77;
   }
-  dsv4::PrintingBench bench(argc > 1 ? argv[1] : "");
+  absl::StatusOr<std::vector<dsv4::TuningTable>> tables = dsv4::BuiltinTables();
+  if (!tables.ok()) {
+    std::fprintf(stderr, "error: %s\n", std::string(tables.status().message()).c_str());
+    return 1;
+  }
+  dsv4::PrintingBench bench(argc > 1 ? argv[1] : "", *std::move(tables));
   dsv4::DSV4_BENCH(bench);
   return 0;
 }

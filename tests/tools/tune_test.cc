@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dsv4-tune writes of given times: the library reads it, and finds the fastest config.
+// What dsv4-tune writes of given times: the library reads it, and finds the fastest config. What it
+// measures: the linears that the model launches.
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "benchmarks/kernels/sm12x_linears.h"
 #include "kernels/tuning/tuning_file.h"
+#include "lib/io/mapped_file.h"
+#include "lib/model/model.h"
+#include "lib/model/synthetic.h"
 #include "tests/kernels/made_up_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
@@ -63,6 +72,74 @@ TEST_CASE("a modelled table has the measured choices, no times, and says on what
     REQUIRE(read->compute_capability == device.compute_capability);
     REQUIRE(read->multiprocessors == device.multiprocessors);
     REQUIRE(read->table.For({{"rows", 1}, {"n", 1536}, {"k", 4096}}) == kMadeUpConfigs[1]);
+  }
+}
+
+std::set<std::tuple<Op, int64_t, int64_t>> linears;  // that were prepared: operator, n and k
+
+template <class Params>
+absl::Status NoteLinear(const void* params) {
+  const CallDims dims = DimsOf(*static_cast<const Params*>(params));
+  linears.emplace(Params::kOp, dims.all()[1].value, dims.all()[2].value);
+  return absl::OkStatus();
+}
+
+TEST_CASE("there is a case for every linear that the model launches at Flash's sizes") {
+  const std::string path = DSV4_SOURCE_DIR "/benchmarks/e2e/flash/config.json";
+  const auto json = ReadFile(path, 1 << 20);
+  REQUIRE_OK(json);
+  const auto flash = ParseModelConfig(*json, path);
+  REQUIRE_OK(flash);
+  const ModelConfig config = FirstLayers(*flash, 4);
+  REQUIRE(config.compress_ratios == std::vector<int32_t>{0, 0, 4, 128, 0});
+
+  std::vector<KernelEntry> entries;
+  for (int32_t op = 0; op < static_cast<int32_t>(Op::kCount); ++op) {
+    entries.push_back({.name = "any",
+                       .op = static_cast<Op>(op),
+                       .backend = Backend::kCpu,
+                       .numerics = kPublishedBit,
+                       .supports = [](const void*) { return absl::OkStatus(); },
+                       .workspace_bytes = [](const void*, int) { return int64_t{0}; },
+                       .launch = nullptr,
+                       .dims = nullptr,
+                       .rev = 1});
+  }
+  entries[static_cast<size_t>(Op::kLinearFp8)].supports = &NoteLinear<LinearFp8Params>;
+  entries[static_cast<size_t>(Op::kLinearBf16)].supports = &NoteLinear<LinearBf16Params>;
+  const Manifest manifests[] = {entries};
+  Dispatch dispatch(manifests, Backend::kCpu, Numerics::kPublished, {});
+  const auto device = Device::Open({.threads = 1});
+  REQUIRE_OK(device);
+  const auto weights =
+      Weights::Describe(config, Checkpoint::FromMemory(Weights::TensorsOf(config), {}));
+  REQUIRE_OK(weights);
+  const auto cache = PlanKvCache({.compress_ratios = config.compress_ratios,
+                                  .mtp_layers = 1,
+                                  .context_tokens = 4096,
+                                  .cache_tokens = 4096,
+                                  .max_sequences = 1,
+                                  .max_step_tokens = 1});
+  REQUIRE_OK(cache);
+  REQUIRE_OK(Model::PlanBytes({.config = &config,
+                               .weights = weights->get(),
+                               .dispatch = &dispatch,
+                               .device = device->get(),
+                               .layers = cache->layers,
+                               .mtp = true},
+                              {.rows = 1, .sequences = 1, .logit_rows = 1, .positions = 4096}));
+
+  // Down, up with and without the indexer, out, and the MTP block's; of bf16 those of both kinds of
+  // compressor, and the head.
+  REQUIRE(linears.size() == 8);
+  for (const auto& [op, n, k] : linears) {
+    INFO(OpName(op) << ", n " << n << ", k " << k);
+    bool found = false;
+    for (const LinearShape& shape : kLinearShapes) {
+      const int64_t width = std::accumulate(shape.n.begin(), shape.n.end(), int64_t{0});
+      found = found || (shape.op == op && width == n && shape.k == k);
+    }
+    REQUIRE(found);
   }
 }
 

@@ -25,7 +25,8 @@ constexpr char kHelp[] =
        dsv4-tune --model DEVICE MEASURED_DIR OUT_DIR
 
 Measures all configs of the CUDA kernels that have knobs on device 0, at the model's shapes, by
-graph replay with weights beyond L2, and writes OUT_DIR/OPERATOR.json for each. Takes a minute.
+graph replay with weights and cached rows beyond L2, and writes OUT_DIR/OPERATOR.json for each.
+Takes minutes, and 21 GB of the device's memory.
   --operators A,B  only these
   --commit REV     what was built, for the files' provenance; default: unknown
 --model writes the tables of a device that is not at hand: the choices that were measured on another

@@ -26,9 +26,9 @@ struct TuningOrigin {
 // The table of an entry with knobs, from timings of at least one case. A bucket of `rows` or
 // `context` reaches down to the next smaller one that was measured, the largest up to any; other
 // dimensions are those of the case, so that other shapes run the default, which is what does best
-// over all cases. Cases of the same dimensions, such as two positions in one longest context, share
-// a bucket: its config is best for them together, its times are their means. Of configs within a
-// hundredth of the best, the first.
+// over all cases. Cases of the same dimensions, such as two positions in one longest context or two
+// numbers of heads, share a bucket: its config is best for them together, its times are their
+// means. Of configs within a hundredth of the best, the first.
 tuning::File MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
                        const TuningOrigin& origin);
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ceilings of the kernels' MMAs, of which this file has nothing but loops. fp8 is a linear's
+// chain of four steps without what brings operands to it: there are two or three additions and the
+// like for each MMA of the twin, and four for a block-scaled one, fewer than the cycles it takes.
+#include "benchmarks/kernels/sm12x_bench.h"
+#include "kernels/sm12x/arch/mma.cuh"
+
+namespace dsv4 {
+namespace {
+
+using namespace sm12x;  // NOLINT: the device code of this file
+
+// A block on each multiprocessor, four warps on each of its tensor cores, each with work that does
+// not wait for its other work.
+constexpr int kThreads = 512, kRounds = 16384;
+constexpr int kChains = 2, kSums = 8;
+constexpr int64_t kFp8Flops = kChains * 2 * 16 * 8 * 128, kBf16Flops = kSums * 2 * 16 * 8 * 16;
+
+// `none` is 0, as the compiler cannot know: each round's products differ from the last one's.
+__global__ void __launch_bounds__(kThreads, 1)
+    fp8_mma_kernel(uint32_t word, uint32_t none, float* out) {
+  const uint4 four = make_uint4(word, word, word, word);
+  const uint4 steps[4] = {four, four, four, four};
+  const Fp8Operand w(steps, 120);
+  ReadyActs acts[kChains];
+  float sums[kChains][4];
+#pragma unroll
+  for (int i = 0; i < kChains; ++i) {
+    const uint32_t own = word ^ static_cast<uint32_t>(i);
+    const uint32_t codes[8] = {own, own, own, own, own, own, own, own};
+    acts[i] = Ready(codes);
+  }
+#pragma unroll 1
+  for (int round = 0; round < kRounds; ++round) {
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) {
+      ChainProduct<true>(w, acts[i], 120, sums[i]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        acts[i].words[j * kReadyWords] ^= __float_as_uint(sums[i][j]) & none;
+      }
+    }
+  }
+  out[blockIdx.x * kThreads + threadIdx.x] = sums[0][0] + sums[1][0];
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    bf16_mma_kernel(uint32_t word, uint32_t, float* out) {
+  float sums[kSums][4] = {};
+#pragma unroll 1
+  for (int round = 0; round < kRounds; ++round) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      MmaBf16(sums[i], word ^ static_cast<uint32_t>(i), word, word, word, word, word);
+    }
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sum += sums[i][0];
+  out[blockIdx.x * kThreads + threadIdx.x] = sum;
+}
+
+// `flops` of a warp in a round.
+double FlopsASecond(void (*kernel)(uint32_t, uint32_t, float*), uint32_t word, int64_t flops) {
+  int blocks = 0;
+  Check(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, 0), "device");
+  auto* out = Filled<float>(int64_t{blocks} * kThreads * 4, 0);
+  const double seconds = SecondsOf(nullptr, 5, [&] {
+    kernel<<<blocks, kThreads>>>(word, 0, out);
+    Check(cudaGetLastError(), "MMAs");
+  })[0];
+  cudaFree(out);
+  return static_cast<double>(flops * blocks * (kThreads / 32) * kRounds) / seconds;
+}
+
+}  // namespace
+
+MmaCeilings MeasureMmaCeilings() {
+  return {.fp8 = FlopsASecond(fp8_mma_kernel, 0x31313131, kFp8Flops),
+          .bf16 = FlopsASecond(bf16_mma_kernel, 0x3f803f80, kBf16Flops)};
+}
+
+}  // namespace dsv4
