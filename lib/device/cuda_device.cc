@@ -179,8 +179,8 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
   if (graph != nullptr) cudaGraphDestroy(graph);
   DSV4_RETURN_IF_ERROR(status);
   std::unique_ptr<Graph> recorded = std::make_unique<CudaGraph>(executable, stream, graph_clock_);
-  // Else the first launch would.
-  DSV4_RETURN_IF_ERROR(CheckCall(cudaGraphUpload(executable, stream), "bringing a graph there"));
+  // Else its first launch would send it.
+  DSV4_RETURN_IF_ERROR(CheckCall(cudaGraphUpload(executable, stream), "sending a graph"));
   return recorded;
 }
 
