@@ -28,11 +28,11 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
 }
 
 StepLimits Model::RecordedLimits() const {
-  constexpr int32_t kRecordedRows = 64;
+  constexpr int32_t kShortPrompt = 64;
   StepLimits limits = limits_;
-  limits.rows = std::min(limits.rows, kRecordedRows);
-  limits.sequences = std::min(limits.sequences, kRecordedRows);
-  limits.logit_rows = std::min(limits.logit_rows, kRecordedRows);
+  limits.rows = std::min(limits.rows, std::max(kShortPrompt, limits.decode_rows));
+  limits.sequences = std::min(limits.sequences, limits.rows);
+  limits.logit_rows = std::min(limits.logit_rows, limits.rows);
   return limits;
 }
 
@@ -137,27 +137,61 @@ absl::Status Model::ComputeRope() {
                                       .out = context_.act.rope});
 }
 
-// For powers of two and what lies half way between them.
+// Powers of two, and what lies half way between them.
+int32_t Model::NextRecordedRows(int32_t rows) {
+  if (rows < 4) return rows + 1;
+  int32_t power = 4;
+  while (power <= rows / 2) power *= 2;
+  return rows < power / 2 * 3 ? power / 2 * 3 : power * 2;
+}
+
+StepUpload::Shape Model::ShapeOf(int32_t rows) const {
+  return {rows, std::min(rows, limits_.sequences), std::min(rows, limits_.logit_rows)};
+}
+
 absl::Status Model::RecordSteps() {
-  if (!parts_.graphs || parts_.device->host_memory()) return absl::OkStatus();
-  for (int32_t rows = 1; rows <= RecordedLimits().rows;) {
+  if (parts_.device->host_memory()) return absl::OkStatus();
+  const int32_t recorded_rows = parts_.graphs ? RecordedLimits().rows : 0;
+  for (int32_t rows = 0; rows < limits_.rows;) {
+    const int32_t largest = rows < recorded_rows ? recorded_rows : limits_.rows;
+    rows = std::min(NextRecordedRows(rows), largest);
+    if (rows > recorded_rows) {
+      DSV4_RETURN_IF_ERROR(LoadKernels(ShapeOf(rows)));
+      continue;
+    }
     RecordedStep step;
-    step.shape = {rows, std::min(rows, limits_.sequences), std::min(rows, limits_.logit_rows)};
+    step.shape = ShapeOf(rows);
     DSV4_RETURN_IF_ERROR(RecordPass(Pass::kMain, step.shape, &step.main));
     if (step.main.alone == nullptr) return absl::OkStatus();
     if (parts_.mtp) DSV4_RETURN_IF_ERROR(RecordPass(Pass::kMtp, step.shape, &step.mtp));
     recorded_.push_back(std::move(step));
-    rows = rows < 4 ? rows + 1 : (rows & (rows - 1)) == 0 ? rows + rows / 2 : rows / 3 * 4;
   }
   return parts_.device->Finish();
 }
 
-// Of padding alone: what it leaves in the device's memory is nobody's.
-absl::Status Model::RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded) {
+absl::Status Model::SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape) {
   PassInputs padding;
   if (pass == Pass::kMtp) SetMtpSources({}, shape.rows, &padding);
+  return SetPass(upload, shape, {}, padding);
+}
+
+// CUDA loads a kernel when it is first used, for which it allocates and may wait for the device.
+absl::Status Model::LoadKernels(const StepUpload::Shape& shape) {
+  for (const Pass pass : {Pass::kMain, Pass::kMtp}) {
+    if (pass == Pass::kMtp && !parts_.mtp) continue;
+    DSV4_RETURN_IF_ERROR(SetPadding(pass, &upload_, shape));
+    const auto run = [&]() -> absl::Status {
+      DSV4_RETURN_IF_ERROR(RunPass(pass));
+      return RunHeadOf(pass, shape.head_rows, true);
+    };
+    DSV4_RETURN_IF_ERROR(parts_.device->Record(run).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded) {
   StepUpload* const upload = &FetchedOf(pass).upload;
-  DSV4_RETURN_IF_ERROR(SetPass(upload, shape, {}, padding));
+  DSV4_RETURN_IF_ERROR(SetPadding(pass, upload, shape));
   const auto run = [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(context_.Run(upload->Fetch(shape)));
     return RunPass(pass);

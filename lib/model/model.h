@@ -128,8 +128,16 @@ class Model {
   absl::Status RunLayers(const std::function<bool()>* stop);
   absl::Status RunMtp();
   absl::Status RunPass(Pass pass);
+  // The least number of rows above `rows` that a step is recorded for, limits aside.
+  static int32_t NextRecordedRows(int32_t rows);
+  StepUpload::Shape ShapeOf(int32_t rows) const;
+  // Records the steps up to RecordedLimits, and has the kernels of larger ones loaded.
   absl::Status RecordSteps();
   absl::Status RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded);
+  // Those of passes of that shape, with a head, by recordings that are dropped.
+  absl::Status LoadKernels(const StepUpload::Shape& shape);
+  // Sets a pass of padding alone: what it would leave in the device's memory is nobody's.
+  absl::Status SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape);
   absl::Status Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
                       const PassInputs& inputs);
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }

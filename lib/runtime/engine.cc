@@ -291,7 +291,8 @@ StepLimits Engine::Limits(const EngineOptions& options) const {
   return {.rows = info_.prefill_chunk_tokens + decode_rows + mtp_rows,
           .sequences = info_.max_sessions,
           .logit_rows = std::max(options.logit_rows, decode_rows),
-          .positions = info_.context_tokens};
+          .positions = info_.context_tokens,
+          .decode_rows = decode_rows + mtp_rows};
 }
 
 Model::Parts Engine::ModelParts(const EngineOptions& options,
