@@ -3,58 +3,103 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "absl/base/config.h"
 #include "kernels/reference/numerics.h"
 #include "lib/base/checked_math.h"
 #include "lib/tensor/dtype.h"
 
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace dsv4::reference {
 namespace {
 
-// kRows accumulators at a time: what the registers of an instruction set hold.
-template <int kRows>
-[[gnu::always_inline]] inline void AddProductsOf(const float* a, int64_t a_stride, const float* b,
-                                                 int64_t b_stride, int64_t k, double* total,
-                                                 int64_t total_stride) {
-  typedef float Lanes __attribute__((vector_size(kTileLanes * sizeof(float))));
-  typedef double WideLanes __attribute__((vector_size(kTileLanes * sizeof(double))));
-  WideLanes sum[kRows] = {};
-  for (int64_t i = 0; i < k; ++i) {
-    Lanes narrow;
-    std::memcpy(&narrow, b + i * b_stride, sizeof narrow);
-    const WideLanes x = __builtin_convertvector(narrow, WideLanes);
-    for (int r = 0; r < kRows; ++r) sum[r] += double{a[r * a_stride + i]} * x;
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int64_t l = 0; l < kTileLanes; ++l) total[r * total_stride + l] += sum[r][l];
+// Tests under AddressSanitizer would spend most of their time in the core's checks, so that its
+// memory is looked at once a call.
+#define DSV4_NOT_INSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
+
+template <class T>
+void ExpectAddressable([[maybe_unused]] T* first, [[maybe_unused]] int64_t count) {
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER)
+  void* const memory = const_cast<std::remove_const_t<T>*>(first);
+  const void* const bad = __asan_region_is_poisoned(memory, static_cast<size_t>(count) * sizeof(T));
+  // Whose report it is.
+  if (bad != nullptr) static_cast<void>(*static_cast<const volatile char*>(bad));
+#endif
+}
+
+// What a register of an instruction set holds.
+struct Vector128 {
+  static constexpr int64_t kLanes = 2;
+  typedef double Wide __attribute__((vector_size(16)));
+  typedef float Narrow __attribute__((vector_size(8)));
+};
+struct Vector256 {
+  static constexpr int64_t kLanes = 4;
+  typedef double Wide __attribute__((vector_size(32)));
+  typedef float Narrow __attribute__((vector_size(16)));
+};
+struct Vector512 {
+  static constexpr int64_t kLanes = 8;
+  typedef double Wide __attribute__((vector_size(64)));
+  typedef float Narrow __attribute__((vector_size(32)));
+};
+
+// In blocks of kRows rows and two registers of lanes: sums that stay in registers.
+template <int kRows, class Vector>
+[[gnu::always_inline]] DSV4_NOT_INSTRUMENTED inline void AddProductsIn(
+    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, double* total,
+    int64_t total_stride) {
+  constexpr int64_t kVectors = 2, kLanes = Vector::kLanes;
+  for (int64_t row = 0; row < kTileRows; row += kRows) {
+    for (int64_t lane = 0; lane < kTileLanes; lane += kVectors * kLanes) {
+      typename Vector::Wide sum[kRows][kVectors] = {};
+      for (int64_t i = 0; i < k; ++i) {
+        typename Vector::Wide x[kVectors];
+        for (int64_t v = 0; v < kVectors; ++v) {
+          typename Vector::Narrow narrow;
+          std::memcpy(&narrow, b + i * b_stride + lane + v * kLanes, sizeof narrow);
+          x[v] = __builtin_convertvector(narrow, typename Vector::Wide);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const double weight = a[(row + r) * a_stride + i];
+          for (int64_t v = 0; v < kVectors; ++v) sum[r][v] += weight * x[v];
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        double* const out = total + (row + r) * total_stride + lane;
+        for (int64_t v = 0; v < kVectors; ++v) {
+          for (int64_t l = 0; l < kLanes; ++l) out[v * kLanes + l] += sum[r][v][l];
+        }
+      }
+    }
   }
 }
 
 using AddProductsFn = void (*)(const float*, int64_t, const float*, int64_t, int64_t, double*,
                                int64_t);
 
-void AddProductsPortable(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
-                         int64_t k, double* total, int64_t total_stride) {
-  for (int r = 0; r < kTileRows; r += 2) {
-    AddProductsOf<2>(a + r * a_stride, a_stride, b, b_stride, k, total + r * total_stride,
-                     total_stride);
-  }
+DSV4_NOT_INSTRUMENTED void AddProductsPortable(const float* a, int64_t a_stride, const float* b,
+                                               int64_t b_stride, int64_t k, double* total,
+                                               int64_t total_stride) {
+  AddProductsIn<4, Vector128>(a, a_stride, b, b_stride, k, total, total_stride);
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void AddProductsAvx2(const float* a, int64_t a_stride, const float* b,
-                                             int64_t b_stride, int64_t k, double* total,
-                                             int64_t total_stride) {
-  for (int r = 0; r < kTileRows; r += 4) {
-    AddProductsOf<4>(a + r * a_stride, a_stride, b, b_stride, k, total + r * total_stride,
-                     total_stride);
-  }
+[[gnu::target("avx2")]] DSV4_NOT_INSTRUMENTED void AddProductsAvx2(const float* a, int64_t a_stride,
+                                                                   const float* b, int64_t b_stride,
+                                                                   int64_t k, double* total,
+                                                                   int64_t total_stride) {
+  AddProductsIn<4, Vector256>(a, a_stride, b, b_stride, k, total, total_stride);
 }
 
-[[gnu::target("avx512f")]] void AddProductsAvx512(const float* a, int64_t a_stride, const float* b,
-                                                  int64_t b_stride, int64_t k, double* total,
-                                                  int64_t total_stride) {
-  AddProductsOf<kTileRows>(a, a_stride, b, b_stride, k, total, total_stride);
+[[gnu::target("avx512f")]] DSV4_NOT_INSTRUMENTED void AddProductsAvx512(
+    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, double* total,
+    int64_t total_stride) {
+  AddProductsIn<kTileRows, Vector512>(a, a_stride, b, b_stride, k, total, total_stride);
 }
 #endif
 
@@ -70,6 +115,15 @@ AddProductsFn ChooseAddProducts() {
 
 void AddProducts(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k,
                  double* total, int64_t total_stride) {
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    ExpectAddressable(a + r * a_stride, k);
+    ExpectAddressable(total + r * total_stride, kTileLanes);
+  }
+  if (b_stride == kTileLanes) {
+    ExpectAddressable(b, k * kTileLanes);
+  } else {
+    for (int64_t i = 0; i < k; ++i) ExpectAddressable(b + i * b_stride, kTileLanes);
+  }
   static const AddProductsFn chosen = ChooseAddProducts();
   chosen(a, a_stride, b, b_stride, k, total, total_stride);
 }
