@@ -25,7 +25,7 @@ void ExpectStepsToTakeNothing(bool graphs) {
                                    .graphs = graphs});
   for (const int64_t length : {1200, 300, 200, 100, 70, 40, 5}) {
     CAPTURE(length);
-    const auto session = OpenColdSession(engine);
+    const auto session = OpenColdSession(engine, {.banned_tokens = engine->eos_tokens()});
     REQUIRE_OK(session->Sync(AnyTokens(length, 1)));
     const int64_t free = FreeBytes();
     bool ok = false;
@@ -64,7 +64,8 @@ TEST_CASE("steps of many sessions that verify drafts replay graphs, too") {
   std::vector<std::unique_ptr<Session>> owned;
   std::vector<Session*> sessions;
   for (size_t i = 0; i < kSessions; ++i) {
-    owned.push_back(OpenColdSession(engine, {.draft_tokens = 3}));
+    owned.push_back(
+        OpenColdSession(engine, {.banned_tokens = engine->eos_tokens(), .draft_tokens = 3}));
     sessions.push_back(owned.back().get());
     REQUIRE_OK(
         sessions[i]->Sync(AnyTokens(20 + static_cast<int64_t>(i), static_cast<uint32_t>(i))));
