@@ -195,7 +195,8 @@ struct EvenTokens {
   }
 };
 
-TEST_CASE("a mask holds for every token, in the thread of the call, and drafts obey it") {
+TEST_CASE("a mask holds for every token, in the thread of the call, and drafts obey it",
+          "[threads]") {
   const std::shared_ptr<Engine> engine = OpenEngine();
   std::vector<std::vector<int32_t>> expected;
   for (const int32_t drafts : {0, 3}) {
@@ -244,8 +245,8 @@ TEST_CASE("a mask holds for every token, in the thread of the call, and drafts o
   }
 }
 
-TEST_CASE(
-    "sampled tokens do not depend on what runs beside, drafts included; a fork goes on alike") {
+TEST_CASE("sampled tokens do not depend on what runs beside, drafts included; a fork goes on alike",
+          "[threads]") {
   const std::shared_ptr<Engine> engine = OpenEngine();
   for (const int32_t drafts : {0, 3}) {
     CAPTURE(drafts);
