@@ -19,7 +19,11 @@ namespace {
 
 // Tests under AddressSanitizer would spend most of their time in the core's checks, so that its
 // memory is looked at once a call.
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER)
 #define DSV4_NOT_INSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
+#else
+#define DSV4_NOT_INSTRUMENTED
+#endif
 
 template <class T>
 void ExpectAddressable([[maybe_unused]] T* first, [[maybe_unused]] int64_t count) {

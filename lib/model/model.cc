@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/model/block.h"
+#include "lib/model/step_sizes.h"
 
 namespace dsv4 {
 
@@ -137,14 +138,6 @@ absl::Status Model::ComputeRope() {
                                       .out = context_.act.rope});
 }
 
-// Powers of two, and what lies half way between them.
-int32_t Model::NextRecordedRows(int32_t rows) {
-  if (rows < 4) return rows + 1;
-  int32_t power = 4;
-  while (power <= rows / 2) power *= 2;
-  return rows < power / 2 * 3 ? power / 2 * 3 : power * 2;
-}
-
 StepUpload::Shape Model::ShapeOf(int32_t rows) const {
   return {rows, std::min(rows, limits_.sequences), std::min(rows, limits_.logit_rows)};
 }
@@ -154,7 +147,7 @@ absl::Status Model::RecordSteps() {
   const int32_t recorded_rows = parts_.graphs ? RecordedLimits().rows : 0;
   for (int32_t rows = 0; rows < limits_.rows;) {
     const int32_t largest = rows < recorded_rows ? recorded_rows : limits_.rows;
-    rows = std::min(NextRecordedRows(rows), largest);
+    rows = std::min(NextStepSize(rows), largest);
     if (rows > recorded_rows) {
       DSV4_RETURN_IF_ERROR(LoadKernels(ShapeOf(rows)));
       continue;

@@ -128,8 +128,6 @@ class Model {
   absl::Status RunLayers(const std::function<bool()>* stop);
   absl::Status RunMtp();
   absl::Status RunPass(Pass pass);
-  // The least number of rows above `rows` that a step is recorded for, limits aside.
-  static int32_t NextRecordedRows(int32_t rows);
   StepUpload::Shape ShapeOf(int32_t rows) const;
   // Records the steps up to RecordedLimits, and has the kernels of larger ones loaded.
   absl::Status RecordSteps();
