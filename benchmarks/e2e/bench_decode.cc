@@ -15,7 +15,7 @@
 //
 // usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] [--contexts N,...]
 //                     [--sessions N,...] [--prefills N,...] [--chunk N] [--steps N]
-//                     [--temperature T] [--operators] MODEL_DIR
+//                     [--temperature T] [--operators] [--no-graphs] [--tuning DIR] MODEL_DIR
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -122,10 +123,19 @@ class Benchmark {
     open.context_tokens = context;
     open.cache_tokens = context * sessions;
     open.max_sessions = static_cast<int32_t>(sessions);
+    // Opened before, so that what CUDA takes for any program does not count.
+    const bool cuda = open.backend == Backend::kCuda;
+    const auto device = Must(Device::Open({.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
+    const std::optional<int64_t> free_before = device->FreeBytes();
     const Clock::time_point start = Clock::now();
     engine_ = Must(Engine::Open(options.folder, open));
     Must(engine_->device().Finish());
     open_seconds_ = SecondsSince(start);
+    const EngineInfo& info = engine_->info();
+    if (free_before) {
+      unplanned_bytes_ = *free_before - *engine_->device().FreeBytes() - info.weight_bytes -
+                         info.cache_bytes - info.workspace_bytes;
+    }
     bandwidth_ = CopyBandwidth(engine_->device());
   }
 
@@ -160,6 +170,10 @@ class Benchmark {
         open_seconds_, static_cast<double>(info.weight_bytes) * 1e-9,
         static_cast<double>(info.cache_bytes) * 1e-9,
         static_cast<double>(info.workspace_bytes) * 1e-9);
+    if (unplanned_bytes_) {
+      std::printf("beside its plan, kernels and graphs took %.3f GB of the device\n",
+                  static_cast<double>(*unplanned_bytes_) * 1e-9);
+    }
     std::printf("a token reads %.3f GB; copies %.0f GB/s; floor %.3f ms, at %.0f GB/s %.3f ms\n",
                 bytes * 1e-9, bandwidth_ * 1e-9, bytes / bandwidth_ * 1e3, kSm120Bandwidth * 1e-9,
                 bytes / kSm120Bandwidth * 1e3);
@@ -270,6 +284,7 @@ class Benchmark {
   const Options& options_;
   std::shared_ptr<Engine> engine_;
   double open_seconds_ = 0, bandwidth_ = 0;
+  std::optional<int64_t> unplanned_bytes_;  // of the device's memory
   uint64_t salt_ = 0;
 };
 
@@ -292,6 +307,10 @@ bool Parse(int argc, char** argv, Options* options) {
       options->operators = true;
       continue;
     }
+    if (argument == "--no-graphs") {
+      options->engine.graphs = false;
+      continue;
+    }
     if (argument[0] != '-') {
       if (!options->folder.empty()) return false;
       options->folder = argument;
@@ -302,6 +321,10 @@ bool Parse(int argc, char** argv, Options* options) {
       const std::string name = argv[i];
       if (name != "cpu" && name != "cuda") return false;
       options->engine.backend = name == "cpu" ? Backend::kCpu : Backend::kCuda;
+      continue;
+    }
+    if (argument == "--tuning") {
+      options->engine.tuning_dir = argv[i];
       continue;
     }
     if (argument == "--temperature") {
@@ -342,7 +365,8 @@ int main(int argc, char** argv) {
                  "usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] "
                  "[--contexts N,...] [--sessions N,...]\n"
                  "                    [--prefills N,...] [--chunk N] [--steps N] "
-                 "[--temperature T] [--operators] MODEL_DIR\n");
+                 "[--temperature T] [--operators]\n"
+                 "                    [--no-graphs] [--tuning DIR] MODEL_DIR\n");
     return 2;
   }
   dsv4::Benchmark(options).Run();

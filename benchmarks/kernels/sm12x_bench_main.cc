@@ -5,7 +5,9 @@
 // and where the operator multiplies by MMA, the flops of Cost a second in percent of what MMAs of
 // its type come to. Both ceilings are measured in the same run. DSV4_BENCH is the function that
 // sets up the cases.
-//   bench_sm12x_X [text]    only the operators whose name contains the text
+//   bench_sm12x_X [--tuning DIR] [text]
+//     --tuning DIR  the tables of a folder instead of this build's for the same kernels
+//     text          only the operators whose name contains it
 #include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/builtin.h"
 #include "lib/base/status_macros.h"
@@ -73,11 +75,15 @@ class PrintingBench final : public Bench {
   const MmaCeilings ceilings_ = MeasureMmaCeilings();
 };
 
-// As Engine::OpenDevice has them.
-absl::StatusOr<std::vector<TuningTable>> BuiltinTables() {
+// As Engine::OpenDevice has them. An empty folder: none.
+absl::StatusOr<std::vector<TuningTable>> Tables(const std::string& folder) {
   DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                         Device::Open({.kind = DeviceKind::kCuda}));
-  return TablesOf(device->traits(), {}, BuiltinTuningFiles(), BuiltinManifests());
+  std::vector<TuningFile> files;
+  if (!folder.empty()) {
+    DSV4_ASSIGN_OR_RETURN(files, ReadTuningDirectory(folder, BuiltinManifests()));
+  }
+  return TablesOf(device->traits(), files, BuiltinTuningFiles(), BuiltinManifests());
 }
 
 }  // namespace
@@ -89,12 +95,24 @@ int main(int argc, char** argv) {
     std::puts("skipped: no CUDA device");
     return 77;
   }
-  absl::StatusOr<std::vector<dsv4::TuningTable>> tables = dsv4::BuiltinTables();
+  std::string folder, only;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--tuning" && i + 1 < argc) {
+      folder = argv[++i];
+    } else if (argument[0] != '-' && only.empty()) {
+      only = argument;
+    } else {
+      std::fprintf(stderr, "usage: %s [--tuning DIR] [text]\n", argv[0]);
+      return 2;
+    }
+  }
+  absl::StatusOr<std::vector<dsv4::TuningTable>> tables = dsv4::Tables(folder);
   if (!tables.ok()) {
     std::fprintf(stderr, "error: %s\n", std::string(tables.status().message()).c_str());
     return 1;
   }
-  dsv4::PrintingBench bench(argc > 1 ? argv[1] : "", *std::move(tables));
+  dsv4::PrintingBench bench(only, *std::move(tables));
   dsv4::DSV4_BENCH(bench);
   return 0;
 }
