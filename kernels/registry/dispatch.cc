@@ -43,7 +43,7 @@ absl::Status Dispatch::ExpectRunnable(const KernelEntry& entry, const void* larg
   return entry.supports(largest);
 }
 
-absl::Status Dispatch::PrepareOp(Op op, const void* largest) {
+absl::Status Dispatch::PrepareOp(Op op, const void* largest, StreamRole stream) {
   Choice& choice = chosen_[static_cast<size_t>(op)];
   std::string reasons;
   for (const KernelEntry* entry : candidates_) {
@@ -54,9 +54,9 @@ absl::Status Dispatch::PrepareOp(Op op, const void* largest) {
       for (const TuningTable& table : tables_) {
         if (table.entry == entry) choice.table = &table;
       }
-      workspace_bytes_ =
-          std::max(workspace_bytes_,
-                   RoundUp<int64_t>(entry->workspace_bytes(largest, traits_.multiprocessors), 64));
+      int64_t& bytes = workspace_bytes_[static_cast<size_t>(stream)];
+      bytes = std::max(
+          bytes, RoundUp<int64_t>(entry->workspace_bytes(largest, traits_.multiprocessors), 64));
       return absl::OkStatus();
     }
     absl::StrAppend(&reasons, "; ", entry->name, ": ", std::string(runnable.message()));

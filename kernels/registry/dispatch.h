@@ -26,6 +26,9 @@ class LaunchRecorder {
                       absl::FunctionRef<void()> launch) = 0;
 };
 
+// Which of a device's streams: kernels that run at the same time need workspaces of their own.
+enum class StreamRole { kMain, kSide };
+
 class Dispatch {
  public:
   // Entries of `manifests` are considered in their order; those of other backends are passed over,
@@ -38,15 +41,18 @@ class Dispatch {
   // null). Called once per operator and shape before Run; a later call with another shape only adds
   // to the requirements. Unsupported names the operator and each candidate's reason.
   template <class Params>
-  absl::Status Prepare(const Params& largest) {
-    return PrepareOp(Params::kOp, &largest);
+  absl::Status Prepare(const Params& largest, StreamRole stream = StreamRole::kMain) {
+    return PrepareOp(Params::kOp, &largest, stream);
   }
 
-  // Bytes of workspace that the largest prepared call needs.
-  int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Bytes of workspace that the largest call prepared for the stream needs.
+  int64_t workspace_bytes(StreamRole stream = StreamRole::kMain) const {
+    return workspace_bytes_[static_cast<size_t>(stream)];
+  }
 
   // Runs the chosen entry. REQUIRES: Prepare succeeded with a shape at least this large, and
-  // context.workspace has workspace_bytes(). Error: a call that breaks its contract.
+  // context.workspace has workspace_bytes() of the stream. Error: a call that breaks
+  // its contract.
   template <class Params>
   absl::Status Run(const LaunchContext& context, const Params& params) const {
     absl::Status status = Validate(params);
@@ -86,7 +92,7 @@ class Dispatch {
     const TuningTable* table = nullptr;
   };
   absl::Status ExpectRunnable(const KernelEntry& entry, const void* largest) const;
-  absl::Status PrepareOp(Op op, const void* largest);
+  absl::Status PrepareOp(Op op, const void* largest, StreamRole stream);
   static absl::Status NotPrepared(Op op);
 
   std::vector<const KernelEntry*> candidates_;
@@ -95,7 +101,7 @@ class Dispatch {
   Numerics numerics_;
   DeviceTraits traits_;
   std::vector<TuningTable> tables_;
-  int64_t workspace_bytes_ = 0;
+  std::array<int64_t, 2> workspace_bytes_{};
   LaunchRecorder* recorder_ = nullptr;
 };
 

@@ -126,33 +126,59 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
 
 absl::Status CudaDevice::OpenStream() {
   const DeviceScope scope(this);
-  cudaStream_t stream = nullptr;
-  DSV4_RETURN_IF_ERROR(
-      CheckCall(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
-  stream_ = std::make_unique<CudaStream>(stream);
+  for (std::unique_ptr<CudaStream>* made : {&stream_, &side_stream_}) {
+    cudaStream_t stream = nullptr;
+    DSV4_RETURN_IF_ERROR(
+        CheckCall(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+    *made = std::make_unique<CudaStream>(stream);
+  }
+  DSV4_ASSIGN_OR_RETURN(forked_, NewEvent());
+  DSV4_ASSIGN_OR_RETURN(joined_, NewEvent());
   graph_clock_ = std::make_shared<GraphClock>();
   DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
                                                "staging of transfers"));
   for (size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].data = staging_.data() + kSlotBytes * static_cast<int64_t>(i);
-    cudaEvent_t event = nullptr;
-    DSV4_RETURN_IF_ERROR(
-        CheckCall(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
-    slots_[i].event = event;
+    DSV4_ASSIGN_OR_RETURN(slots_[i].event, NewEvent());
   }
   return absl::OkStatus();
 }
 
+absl::StatusOr<void*> CudaDevice::NewEvent() {
+  cudaEvent_t event = nullptr;
+  DSV4_RETURN_IF_ERROR(
+      CheckCall(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
+  return event;
+}
+
 CudaDevice::~CudaDevice() {
   const DeviceScope scope(this);
+  for (const std::unique_ptr<CudaStream>* stream : {&stream_, &side_stream_}) {
+    if (*stream == nullptr) continue;
+    cudaStreamSynchronize(static_cast<cudaStream_t>((*stream)->handle()));
+    cudaStreamDestroy(static_cast<cudaStream_t>((*stream)->handle()));
+  }
+  for (void* event : {forked_, joined_}) {
+    if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  }
   for (const Slot& slot : slots_) {
     if (slot.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(slot.event));
   }
-  if (stream_ != nullptr) {
-    cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle()));
-    cudaStreamDestroy(static_cast<cudaStream_t>(stream_->handle()));
-  }
 }
+
+absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaStream& to) {
+  std::lock_guard lock(mutex_);
+  const DeviceScope scope(this);
+  DSV4_RETURN_IF_ERROR(CheckCall(
+      cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(from.handle())),
+      "recording an event"));
+  return CheckCall(cudaStreamWaitEvent(static_cast<cudaStream_t>(to.handle()),
+                                       static_cast<cudaEvent_t>(event), 0),
+                   "ordering streams");
+}
+
+absl::Status CudaDevice::Fork() { return Order(*stream_, forked_, *side_stream_); }
+absl::Status CudaDevice::Join() { return Order(*side_stream_, joined_, *stream_); }
 
 absl::Status CudaDevice::CheckCall(int result, absl::string_view what) {
   if (!lost_.ok()) return lost_;

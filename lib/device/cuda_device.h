@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device: one stream, memory, transfers through pinned staging memory. Every call makes the
-// device current for its own duration alone. A failed call or kernel is remembered, and every later
-// call returns it: CUDA gives no way back from such an error within a process.
+// A CUDA device: its two streams, memory, transfers through pinned staging memory. Every call makes
+// the device current for its own duration alone. A failed call or kernel is remembered, and every
+// later call returns it: CUDA gives no way back from such an error within a process.
 #pragma once
 
 #include <array>
@@ -26,6 +26,9 @@ class CudaDevice final : public Device {
 
   std::string name() const override { return traits_.name; }
   Stream& stream() override { return *stream_; }
+  Stream* side_stream() override { return side_stream_.get(); }
+  absl::Status Fork() override;
+  absl::Status Join() override;
   int threads() const override { return 1; }
   DeviceTraits traits() const override { return traits_; }
   absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) override;
@@ -52,16 +55,20 @@ class CudaDevice final : public Device {
   };
   CudaDevice(int32_t index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {}
   absl::Status OpenStream();
+  absl::StatusOr<void*> NewEvent();  // a cudaEvent_t
   // The next slot, once its last transfer is done, and the mark after a transfer from it.
   absl::StatusOr<const Slot*> NextSlot();
   absl::Status MarkSlot(const Slot& slot);
+  // What `to` is given from here on follows what `from` was given until here.
+  absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
 
   const int32_t index_;
   const DeviceTraits traits_;
-  std::unique_ptr<CudaStream> stream_;
-  std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
+  std::unique_ptr<CudaStream> stream_, side_stream_;
+  void *forked_ = nullptr, *joined_ = nullptr;  // cudaEvent_t
+  std::shared_ptr<GraphClock> graph_clock_;     // graphs' too
   std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
   absl::Status lost_;
   Buffer staging_;

@@ -50,6 +50,12 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // by its maker
   virtual Stream& stream() = 0;
+  // A second stream, whose kernels run beside those of the first; null where there is none. What it
+  // is given after Fork follows all that stream() was given before Fork; what stream() is given
+  // after Join follows both. Nothing else waits for it: each Fork has its Join.
+  virtual Stream* side_stream() { return nullptr; }
+  virtual absl::Status Fork() { return absl::OkStatus(); }
+  virtual absl::Status Join() { return absl::OkStatus(); }
   virtual int threads() const = 0;
   // By which kernels are chosen.
   virtual DeviceTraits traits() const { return {.name = name(), .multiprocessors = threads()}; }

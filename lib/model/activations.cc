@@ -9,7 +9,8 @@
 namespace dsv4 {
 
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DType act, bool mtp,
-                        int64_t workspace_bytes, std::byte* memory, Activations* out) {
+                        int64_t workspace_bytes, int64_t beside_bytes, std::byte* memory,
+                        Activations* out) {
   int64_t end = 0;
   const auto place = [&](auto*& pointer, int64_t rows, int64_t width, DType dtype) {
     using T = std::remove_reference_t<decltype(pointer)>;
@@ -56,6 +57,7 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DTy
     place(out->mtp_quantized, t, kStreams * d, act);
   }
   place(out->workspace, workspace_bytes, 1, DType::kU8);
+  place(out->beside, beside_bytes, 1, DType::kU8);
   return end;
 }
 

@@ -51,11 +51,13 @@ struct Activations {
   void* mtp_e = nullptr;            // [T, D] act: embedding, then e_proj's output
   void* mtp_quantized = nullptr;    // [T, 4, D] act: normed streams or embedding, quantised
   std::byte* workspace = nullptr;   // of the operators
+  std::byte* beside = nullptr;      // the same, of those on the device's second stream
 };
 
-// Bytes of all buffers with `workspace_bytes` of operator workspace. With `memory` not null, also
+// Bytes of all buffers with so many of the operators' workspaces. With `memory` not null, also
 // points *out into it (64-byte aligned parts).
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DType act, bool mtp,
-                        int64_t workspace_bytes, std::byte* memory, Activations* out);
+                        int64_t workspace_bytes, int64_t beside_bytes, std::byte* memory,
+                        Activations* out);
 
 }  // namespace dsv4

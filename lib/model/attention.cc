@@ -85,10 +85,8 @@ SparseAttentionParams Attend(const ForwardContext& c, const BlockWeights& w,
           .o = c.act.q};
 }
 
-}  // namespace
-
-absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWeights& w,
-                          const LayerCache& cache) {
+// Queries, index queries too, and the window's rows.
+absl::Status RunQueries(const ForwardContext& c, const BlockWeights& w, const LayerCache& cache) {
   const ModelConfig& config = *c.config;
   const AttentionWeights& attn = w.attn;
   const float eps = static_cast<float>(config.rms_norm_eps);
@@ -120,14 +118,30 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
                              .eps = eps,
                              .compressed_rope = w.compress_ratio != 0,
                              .window = cache.window}));
-  if (w.compress_ratio != 0) {
-    DSV4_RETURN_IF_ERROR(ProjectForCompressors(c, w));
-    DSV4_RETURN_IF_ERROR(c.Run(Compress(c, w, cache)));
-  }
-  if (csa) {
-    DSV4_RETURN_IF_ERROR(c.Run(CompressIndexKeys(c, w, cache)));
-    DSV4_RETURN_IF_ERROR(c.Run(IndexQueryParams{
-        .step = &c.step, .heads = static_cast<int32_t>(config.index_n_heads), .q = c.act.index_q}));
+  if (!csa) return absl::OkStatus();
+  return c.Run(IndexQueryParams{
+      .step = &c.step, .heads = static_cast<int32_t>(config.index_n_heads), .q = c.act.index_q});
+}
+
+// The rows of groups that end in the step, and their index keys.
+absl::Status RunCompressors(const ForwardContext& c, const BlockWeights& w,
+                            const LayerCache& cache) {
+  DSV4_RETURN_IF_ERROR(ProjectForCompressors(c, w));
+  DSV4_RETURN_IF_ERROR(c.Run(Compress(c, w, cache)));
+  return w.compress_ratio == kCsaRatio ? c.Run(CompressIndexKeys(c, w, cache)) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWeights& w,
+                          const LayerCache& cache) {
+  const ModelConfig& config = *c.config;
+  const AttentionWeights& attn = w.attn;
+  const int32_t rows = c.step.rows;
+  const auto queries = [&](const ForwardContext& on) { return RunQueries(on, w, cache); };
+  const auto compressors = [&](const ForwardContext& on) { return RunCompressors(on, w, cache); };
+  DSV4_RETURN_IF_ERROR(w.compress_ratio == 0 ? queries(c) : c.RunBeside(queries, compressors));
+  if (w.compress_ratio == kCsaRatio) {
     DSV4_RETURN_IF_ERROR(c.Run(ScoreTopk(c, cache)));
     c.Show(layer, "index_topk", c.act.selected, DType::kI32, config.index_topk);
   }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/op/step_rows.h"
@@ -26,7 +27,9 @@ struct ForwardContext {
   const ModelConfig* config = nullptr;
   Dispatch* dispatch = nullptr;
   bool planning = false;
+  StreamRole planned_stream = StreamRole::kMain;
   LaunchContext launch;
+  LaunchContext side;  // of the device's second stream; no stream where there is none
   Activations act;
   StepRows step;
   const int32_t* tokens = nullptr;  // [T]
@@ -36,8 +39,14 @@ struct ForwardContext {
 
   template <class Params>
   absl::Status Run(const Params& params) const {
-    return planning ? dispatch->Prepare(params) : dispatch->Run(launch, params);
+    return planning ? dispatch->Prepare(params, planned_stream) : dispatch->Run(launch, params);
   }
+
+  // Runs `first` and `second`, none of which needs or overwrites what the other one writes. In
+  // steps of few rows they run at the same time, where the device has a second stream: each of
+  // their kernels leaves most of it idle. `first` gets this context; they use no tap.
+  absl::Status RunBeside(absl::FunctionRef<absl::Status(const ForwardContext&)> first,
+                         absl::FunctionRef<absl::Status(const ForwardContext&)> second) const;
 
   void Show(int64_t layer, absl::string_view what, const void* data, DType dtype,
             int64_t width) const {

@@ -24,6 +24,8 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.launch = {.stream = &parts.device->stream(),
                      .numerics = parts.dispatch->numerics(),
                      .omitted_points = parts.omitted_points};
+  context_.side = context_.launch;
+  context_.side.stream = parts.device->side_stream();
   context_.device = parts.device;
   context_.tap_memory = &tap_memory_;
 }
@@ -41,8 +43,9 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   Device* const device = parts_.device;
   const int64_t vocab = parts_.config->vocab_size;
   const StepLimits recorded = RecordedLimits();
-  int64_t bytes = PlanActivations(*parts_.config, limits_, context_.act_dtype(), parts_.mtp,
-                                  parts_.dispatch->workspace_bytes(), memory, &context_.act);
+  int64_t bytes = PlanActivations(
+      *parts_.config, limits_, context_.act_dtype(), parts_.mtp, parts_.dispatch->workspace_bytes(),
+      parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
   if (memory != nullptr) {
     DSV4_RETURN_IF_ERROR(
         masks_.Place(device, limits_.logit_rows, vocab, memory + bytes, parts_.with_text));
@@ -78,6 +81,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   DSV4_RETURN_IF_ERROR(model->PlaceMemory(model->memory_.data()).status());
   ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
+  context.side.workspace = context.act.beside;
   context.step.rope = context.act.rope;
   const auto rows = static_cast<size_t>(limits.rows);
   DSV4_RETURN_IF_ERROR(model->logits_.Place(parts.device, limits.logit_rows,
