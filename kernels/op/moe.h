@@ -12,16 +12,18 @@ inline constexpr int32_t kMaxExpertsPerToken = 32;
 
 // s = sqrt(softplus(gate . x)) in f32. Experts: tid2eid[token] where the layer is hash-routed, else
 // the top K of s + bias (ties: the lowest expert; bias only selects), by descending s + bias.
-// weights = s[experts] / sum(s[experts]) * routed_scale.
+// weights = s[experts] / sum(s[experts]) * routed_scale. A row of padding (sequence_of -1), of
+// which only backends with recorded steps get any, has experts -1 and weights 0.
 struct MoeGateParams {
   static constexpr Op kOp = Op::kMoeGate;
-  int32_t rows = 0;                  // T
-  int32_t experts_per_token = 0;     // K
-  Bf16Weight gate{};                 // [E, D]
-  const void* x = nullptr;           // [T, D] act, not quantised
-  const int32_t* tokens = nullptr;   // [T], hash-routed layers
-  const int32_t* tid2eid = nullptr;  // [vocab, K]; null = scored
-  const float* bias = nullptr;       // [E], scored layers
+  int32_t rows = 0;                      // T
+  int32_t experts_per_token = 0;         // K
+  Bf16Weight gate{};                     // [E, D]
+  const void* x = nullptr;               // [T, D] act, not quantised
+  const int32_t* tokens = nullptr;       // [T], hash-routed layers
+  const int32_t* sequence_of = nullptr;  // [T], see StepRows; null: no row is padding
+  const int32_t* tid2eid = nullptr;      // [vocab, K]; null = scored
+  const float* bias = nullptr;           // [E], scored layers
   float routed_scale = 0;
   int32_t* experts = nullptr;  // [T, K]
   float* weights = nullptr;    // [T, K]
@@ -31,7 +33,8 @@ struct MoeGateParams {
 // linears' outputs rounded (kRoundLinear), the product rounded (kRoundSwiglu) before act_quant 128
 // (kQuantExpertHidden), each expert's output rounded (kRoundExpertOutput); y = sum over the row's K
 // experts in their order, in f32, plus the shared expert (weight 1, FP8), rounded
-// (kRoundFfnOutput). The clamp holds for the shared expert too; limit 0 = none.
+// (kRoundFfnOutput). The clamp holds for the shared expert too; limit 0 = none. Expert -1, of a row
+// of padding, is none.
 struct ExpertFfnParams {
   static constexpr Op kOp = Op::kExpertFfn;
   int32_t rows = 0;                                     // T

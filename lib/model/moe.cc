@@ -16,6 +16,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                           .gate = w.gate,
                           .x = c.act.normed,
                           .tokens = c.tokens,
+                          .sequence_of = c.step.sequence_of,
                           .tid2eid = w.tid2eid,
                           .bias = w.bias,
                           .routed_scale = static_cast<float>(config.routed_scaling_factor),

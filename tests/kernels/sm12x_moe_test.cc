@@ -19,14 +19,16 @@ struct Gate {
 };
 
 Gate GateOnCuda(MoeGateParams p, const std::vector<uint16_t>& x, int32_t rows,
-                const std::vector<int32_t>& tokens) {
+                const std::vector<int32_t>& tokens, const std::vector<int32_t>& sequence_of = {}) {
   const DeviceCopy<uint16_t> input(x);
   const DeviceCopy<int32_t> token_rows(tokens);
   DeviceCopy<int32_t> experts(rows * p.experts_per_token);
   DeviceCopy<float> weights(rows * p.experts_per_token);
   p.rows = rows;
   p.x = input.data();
+  const DeviceCopy<int32_t> sequences(sequence_of);
   if (p.tid2eid != nullptr) p.tokens = token_rows.data();
+  if (!sequence_of.empty()) p.sequence_of = sequences.data();
   p.experts = experts.data();
   p.weights = weights.data();
   LaunchCuda(p);
@@ -103,6 +105,17 @@ TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows
         RequireSameBits(part.experts, all.experts, first * c.k);
         RequireSameBits(part.weights, all.weights, first * c.k);
       }
+      Gate padded = all;
+      std::vector<int32_t> sequence_of;
+      for (int32_t row = 0; row < kRows; ++row) {
+        sequence_of.push_back(row % 7 == 3 ? -1 : row / 50);
+        if (row % 7 != 3) continue;
+        std::fill_n(padded.experts.begin() + int64_t{row} * c.k, c.k, -1);
+        std::fill_n(padded.weights.begin() + int64_t{row} * c.k, c.k, 0.0f);
+      }
+      const Gate got = GateOnCuda(p, x.bits, kRows, tokens, sequence_of);
+      RequireSameBits(got.experts, padded.experts, 0);
+      RequireSameBits(got.weights, padded.weights, 0);
     }
   }
 }
