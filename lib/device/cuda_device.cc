@@ -186,6 +186,13 @@ absl::Status CudaDevice::CheckCall(int result, absl::string_view what) {
   return lost_;
 }
 
+// Graphs lie in memory of the device that CUDA takes for them.
+absl::Status CudaDevice::CheckGraph(int result, absl::string_view what) {
+  if (result != cudaErrorMemoryAllocation) return CheckCall(result, absl::StrCat(what, " a graph"));
+  cudaGetLastError();  // not sticky
+  return OutOfDeviceMemory("cuda:", index_, ": no memory is left for ", what, " a step's graph");
+}
+
 absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
     absl::FunctionRef<absl::Status()> enqueue) {
   const DeviceScope scope(this);
@@ -199,14 +206,12 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
   cudaGraphExec_t executable = nullptr;
   absl::Status status = enqueued;
   if (status.ok()) status = CheckCall(ended, "recording");
-  if (status.ok()) {
-    status = CheckCall(cudaGraphInstantiate(&executable, graph, 0), "making a graph");
-  }
+  if (status.ok()) status = CheckGraph(cudaGraphInstantiate(&executable, graph, 0), "making");
   if (graph != nullptr) cudaGraphDestroy(graph);
   DSV4_RETURN_IF_ERROR(status);
   std::unique_ptr<Graph> recorded = std::make_unique<CudaGraph>(executable, stream, graph_clock_);
   // Else its first launch would send it.
-  DSV4_RETURN_IF_ERROR(CheckCall(cudaGraphUpload(executable, stream), "sending a graph"));
+  DSV4_RETURN_IF_ERROR(CheckGraph(cudaGraphUpload(executable, stream), "sending"));
   return recorded;
 }
 

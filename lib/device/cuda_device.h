@@ -63,6 +63,8 @@ class CudaDevice final : public Device {
   absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
+  // The same of a call that `what`s, as in "making", a graph; OutOfDeviceMemory for want of it.
+  absl::Status CheckGraph(int result, absl::string_view what);
 
   const int32_t index_;
   const DeviceTraits traits_;
