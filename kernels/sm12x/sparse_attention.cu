@@ -25,10 +25,10 @@
 // exponentials and sums are pairs. Edge cases: -1 in the selection is a row of weight 0; heads
 // beyond H are computed from zeros and dropped; padding rows are skipped.
 //
-// Measured on an H200 by the portable twins, 2026-11-21, H = 64: one row at 2K of context 7.1 us at
-// ratio 0, 7.8 at 4, 7.7 at 128 (8.4 in one run of six), and 11.8 at 128 and 128K; 4,096 rows of a
-// prefill at ratio 4 5.5 ms, 50 TFLOP/s of the 4 x 512 flops above. H = 16, ratio 128, 32K:
-// neighbouring queries 1.11 ms, others 2.12.
+// Measured on an H200 by the portable twins, 2026-11-22, H = 64, cached rows beyond L2: one row at 2K
+// of context 7.9 us at ratio 0, 8.4 at 4, 8.7 at 128 (with rows in L2 7.1, 7.8 and 7.7), and 11.6 at
+// 128 and 128K; 4,096 rows of a prefill at ratio 4 5.5 ms, 50 TFLOP/s of the 4 x 512 flops above.
+// H = 16, ratio 128, 32K: neighbouring queries 1.11 ms, others 2.13.
 //
 // Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
 // b12x's kernels for SM120.
