@@ -50,9 +50,9 @@ class Dispatch {
     return workspace_bytes_[static_cast<size_t>(stream)];
   }
 
-  // Runs the chosen entry. REQUIRES: Prepare succeeded with a shape at least this large, and
-  // context.workspace has workspace_bytes() of the stream. Error: a call that breaks
-  // its contract.
+  // Runs the chosen entry. REQUIRES: Prepare succeeded with a shape at least this large for the
+  // stream, and context.workspace has its workspace_bytes(). Error: a call that breaks its
+  // contract.
   template <class Params>
   absl::Status Run(const LaunchContext& context, const Params& params) const {
     absl::Status status = Validate(params);

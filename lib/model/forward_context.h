@@ -42,7 +42,7 @@ struct ForwardContext {
     return planning ? dispatch->Prepare(params, planned_stream) : dispatch->Run(launch, params);
   }
 
-  // Runs `first` and `second`, none of which needs or overwrites what the other one writes. In
+  // Runs `first` and `second`, neither of which needs or overwrites what the other one writes. In
   // steps of few rows they run at the same time, where the device has a second stream: each of
   // their kernels leaves most of it idle. `first` gets this context; they use no tap.
   absl::Status RunBeside(absl::FunctionRef<absl::Status(const ForwardContext&)> first,
