@@ -51,7 +51,11 @@ TEST_CASE("the first entry that fits the device is chosen, and knows its multipr
     REQUIRE(launched.multiprocessors == multiprocessors);
     REQUIRE(*launched.config == kMadeUpConfigs[0]);
     // 4 blocks of 64 bytes for each multiprocessor: what the largest config needs.
-    REQUIRE(dispatch.workspace_bytes() == (capability == 90 ? 0 : multiprocessors * 256));
+    const int64_t bytes = capability == 90 ? 0 : multiprocessors * 256;
+    REQUIRE(dispatch.workspace_bytes() == bytes);
+    REQUIRE(dispatch.workspace_bytes(StreamRole::kSide) == 0);
+    REQUIRE_OK(dispatch.Prepare(Linear(64), StreamRole::kSide));
+    REQUIRE(dispatch.workspace_bytes(StreamRole::kSide) == bytes);
   }
 }
 
