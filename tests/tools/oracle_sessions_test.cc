@@ -10,6 +10,7 @@
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/shard.h"
 #include "tools/verify/oracle_case.h"
 #include "tools/verify/oracle_checkpoint.h"
 
@@ -123,7 +124,9 @@ TEST_CASE("the mixed case rewound, forked and loaded anywhere goes on as straigh
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
   const SamplingParams sampling = Drafting(*engine, 0);
   const std::unique_ptr<Session> travelled = OpenColdSession(engine, sampling);
+  test::Shard shard;
   for (const int64_t position : kPositions) {
+    if (!shard.HasNext()) continue;
     CAPTURE(position);
     const RecordedRun straight = RunAlone(engine, Prefix(tokens, position), kTokens, sampling);
     REQUIRE_OK(travelled->Sync(tokens));

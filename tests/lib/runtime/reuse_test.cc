@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is not computed again must be what computing it would give: rewinds, forks, shared prefixes.
 #include "tests/lib/runtime/recorded_run.h"
+#include "tests/support/shard.h"
 
 namespace dsv4 {
 namespace {
@@ -37,10 +38,12 @@ RecordedRun ContinueFrom(Session& session) {
 TEST_CASE("a session rewound or forked at any position goes on as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
+  test::Shard shard;
   for (const int32_t drafts : {0, 3}) {
     const SamplingParams sampling{.draft_tokens = drafts};
     const std::unique_ptr<Session> forked = OpenColdSession(engine, sampling);
     for (const int64_t position : kPositions) {
+      if (!shard.HasNext()) continue;
       CAPTURE(drafts, position);
       const RecordedRun straight = RunAlone(engine, Prefix(tokens, position), kTokens);
       // Back from the end of the tokens and some of the model's own.
@@ -88,6 +91,7 @@ TEST_CASE("a session forked and rewound in the middle of a prefill goes on as a 
 TEST_CASE("a session rewound or forked after a rejected draft goes on as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   SamplingParams sampling{.banned_tokens = engine->eos_tokens(), .draft_tokens = 3};
+  test::Shard shard;
   for (const int64_t length : {120, 126, 254}) {
     const std::vector<int32_t> tokens = AnyTokens(length, 3);
     const RecordedRun straight = RunAlone(engine, tokens, 20, sampling);
@@ -102,6 +106,7 @@ TEST_CASE("a session rewound or forked after a rejected draft goes on as a strai
     };
     for (int64_t steps = 2; steps < 8; ++steps) {
       for (int64_t back = 0; back < 4; ++back) {
+        if (!shard.HasNext()) continue;
         CAPTURE(length, steps, back);
         const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
         session->timeline().set_proposer(propose);
