@@ -21,6 +21,12 @@ class Shard {
     REQUIRE(first_ >= 0);
     REQUIRE(first_ < step_);
   }
+  ~Shard() {
+    if (cases_ <= first_) WARN("shard " << first_ << " has none of the " << cases_ << " cases");
+  }
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
   // Called once for each case of a test: whether this shard has it.
   bool HasNext() { return cases_++ % step_ == first_; }
 

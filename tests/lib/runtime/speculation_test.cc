@@ -193,7 +193,8 @@ TEST_CASE("a full pool ends a session with drafts where it ends one without") {
   for (const int32_t drafts : {0, 3, 7}) {
     const std::unique_ptr<Session> session =
         OpenColdSession(engine, {.banned_tokens = engine->eos_tokens(), .draft_tokens = drafts});
-    REQUIRE_OK(session->Sync(AnyTokens(730, 3)));
+    // So near to the pool's end that fewer than 64 drafts come, and none are given up before it.
+    REQUIRE_OK(session->Sync(AnyTokens(760, 3)));
     absl::StatusOr<StepResult> step;
     do {
       step = session->Step();
@@ -201,6 +202,8 @@ TEST_CASE("a full pool ends a session with drafts where it ends one without") {
     REQUIRE_FAILS(step, absl::StatusCode::kAborted, "blocks");
     tokens.emplace_back(session->tokens().begin(), session->tokens().end());
     REQUIRE(tokens.back() == tokens.front());
+    REQUIRE((session->stats().speculation.drafted > 0) == (drafts > 0));
+    REQUIRE(session->stats().speculation.fall_back.empty());
   }
 }
 
