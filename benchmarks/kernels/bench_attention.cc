@@ -207,6 +207,8 @@ void QkvPrepare(benchmark::State& state, Shape shape) {
   p.kv_norm = memory.Random<uint16_t>(512);
   p.eps = 1e-6f;
   p.window = step.Pool(memory, 64, 512);
+  p.index_heads = shape.index_heads;
+  p.index_q = memory.Random<uint16_t>(step.step.rows * p.index_heads * 128);
   Measure(state, memory, kCpuQkvPrepare, p);
 }
 
@@ -224,16 +226,6 @@ void CompressKv(benchmark::State& state, Shape, int ratio, bool index_keys) {
   p.eps = 1e-6f;
   p.rows = step.Pool(memory, 256 / ratio, p.dim());
   Measure(state, memory, kCpuCompressKv, p);
-}
-
-void IndexQuery(benchmark::State& state, Shape shape) {
-  Memory memory;
-  BenchStep step(memory, static_cast<int32_t>(state.range(0)));
-  IndexQueryParams p;
-  p.step = &step.step;
-  p.heads = shape.index_heads;
-  p.q = memory.Random<uint16_t>(step.step.rows * p.heads * 128);
-  Measure(state, memory, kCpuIndexQuery, p);
 }
 
 void IndexScoreTopk(benchmark::State& state, Shape shape) {
@@ -296,7 +288,6 @@ DSV4_BENCH(QkvPrepare);
 BENCHMARK_CAPTURE(CompressKv, csa, kTiny, 4, false)->Apply(Sizes);
 BENCHMARK_CAPTURE(CompressKv, index, kTiny, 4, true)->Apply(Sizes);
 BENCHMARK_CAPTURE(CompressKv, hca, kTiny, 128, false)->Apply(Sizes);
-DSV4_BENCH(IndexQuery);
 DSV4_BENCH(IndexScoreTopk);
 BENCHMARK_CAPTURE(SparseAttention, tiny_window, kTiny, 0)->Apply(Sizes);
 BENCHMARK_CAPTURE(SparseAttention, tiny_csa, kTiny, 4)->Apply(Sizes);

@@ -183,10 +183,10 @@ class AttentionBench {
         qkv.heads = heads;
         Time(std::string("qkv_prepare") + rank, qkv, kCalls);
       }
-      IndexQueryParams query;
-      query.heads = kIndexHeads;
-      query.q = index_q_;
-      Time("index_query", query, kCalls);
+      qkv.heads = kHeads;
+      qkv.index_heads = kIndexHeads;
+      qkv.index_q = index_q_;
+      Time("qkv_prepare 4", qkv, kCalls);
       for (const auto& [ratio, keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
         CompressKvParams compress;
         compress.ratio = ratio;

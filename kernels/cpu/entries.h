@@ -32,7 +32,6 @@ extern const KernelEntry kCpuMtpCombine;
 extern const KernelEntry kCpuRmsNorm;
 extern const KernelEntry kCpuQkvPrepare;
 extern const KernelEntry kCpuCompressKv;
-extern const KernelEntry kCpuIndexQuery;
 extern const KernelEntry kCpuIndexScoreTopk;
 extern const KernelEntry kCpuSparseAttention;
 

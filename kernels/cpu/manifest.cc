@@ -7,10 +7,10 @@ namespace dsv4 {
 
 Manifest CpuManifest() {
   static const KernelEntry entries[] = {
-      kCpuLinearFp8,      kCpuLinearBf16,      kCpuOutputGroups, kCpuMoeGate,    kCpuExpertFfn,
-      kCpuRopeTable,      kCpuEmbedRows,       kCpuHcPre,        kCpuHcPost,     kCpuHcHead,
-      kCpuMtpCombine,     kCpuRmsNorm,         kCpuQkvPrepare,   kCpuCompressKv, kCpuIndexQuery,
-      kCpuIndexScoreTopk, kCpuSparseAttention, kCpuCopyRows,
+      kCpuLinearFp8,       kCpuLinearBf16, kCpuOutputGroups, kCpuMoeGate,    kCpuExpertFfn,
+      kCpuRopeTable,       kCpuEmbedRows,  kCpuHcPre,        kCpuHcPost,     kCpuHcHead,
+      kCpuMtpCombine,      kCpuRmsNorm,    kCpuQkvPrepare,   kCpuCompressKv, kCpuIndexScoreTopk,
+      kCpuSparseAttention, kCpuCopyRows,
   };
   return entries;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // qkv_prepare: norm and RoPE of the query heads in place; norm, RoPE and quantiser of the window
-// row, written where it lives. One pass over each row.
+// row, written where it lives; RoPE, Hadamard rotation and fp4 round trip of the index heads. One
+// pass over each row.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/qkv_prepare.cc"
 #include "hwy/foreach_target.h"
@@ -35,6 +36,12 @@ void QkvPrepareRows(const QkvPrepareParams& p, int64_t begin, int64_t end) {
       NormHead(q, p.eps);
       RopeRow(q + kPlain, table);
     }
+    for (int64_t h = 0; h < p.index_heads; ++h) {
+      uint16_t* q = static_cast<uint16_t*>(p.index_q) + (r * p.index_heads + h) * kIndexKeyElements;
+      RopeRow(q + kIndexKeyElements - kKvRopeElements, step.rope.compressed + r * kKvRopeElements);
+      HadamardRow(q);
+      Fp4ActQuant(q, kIndexKeyElements);
+    }
     const int64_t position = step.positions[r];
     const SequenceRows& sequence = step.sequences[step.sequence_of[r]];
     alignas(64) uint16_t row[kKvRowElements];
@@ -58,7 +65,8 @@ HWY_EXPORT(QkvPrepareRows);
 
 void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& params) {
   const auto rows = HWY_DYNAMIC_DISPATCH(QkvPrepareRows);
-  ForRowBlocks(context, params.step->rows, BlockRows((params.heads + 1) * kKvRowElements * 4),
+  const int64_t cost = (params.heads + 1) * kKvRowElements * 4 + int64_t{params.index_heads} * 1024;
+  ForRowBlocks(context, params.step->rows, BlockRows(cost),
                [&](int64_t begin, int64_t end, int) { rows(params, begin, end); });
 }
 

@@ -76,14 +76,16 @@ absl::Status ExpectRowFormats(const BackendRowFormats& formats, const SparseAtte
 absl::Status Validate(const QkvPrepareParams& p) {
   DSV4_RETURN_IF_ERROR(CheckStep("qkv_prepare", p.step));
   return Expect(p.heads >= 1 && p.q != nullptr && p.kv != nullptr && p.kv_norm != nullptr &&
-                    p.window.base != nullptr,
-                "qkv_prepare: heads ", p.heads, " or a null pointer");
+                    p.window.base != nullptr && (p.index_q != nullptr) == (p.index_heads >= 1),
+                "qkv_prepare: heads ", p.heads, ", index heads ", p.index_heads,
+                " or a null pointer");
 }
 
 Cost CostOf(const QkvPrepareParams& p) {
-  const int64_t rows = p.step->rows;
-  return {.bytes = rows * (kKvRowElements * kActBytes * (2 * p.heads + 1) + RowBytes(p.window)),
-          .flops = rows * kKvRowElements * (p.heads + 1) * 4};
+  const int64_t rows = p.step->rows, index_values = rows * p.index_heads * kIndexKeyElements;
+  return {.bytes = rows * (kKvRowElements * kActBytes * (2 * p.heads + 1) + RowBytes(p.window)) +
+                   index_values * 2 * kActBytes,
+          .flops = rows * kKvRowElements * (p.heads + 1) * 4 + index_values * 12};
 }
 
 absl::Status Validate(const CompressKvParams& p) {
@@ -105,17 +107,6 @@ Cost CostOf(const CompressKvParams& p) {
   return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + saves) * state +
                    (rows / p.ratio) * RowBytes(p.rows),
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
-}
-
-absl::Status Validate(const IndexQueryParams& p) {
-  DSV4_RETURN_IF_ERROR(CheckStep("index_query", p.step));
-  return Expect(p.heads >= 1 && p.q != nullptr, "index_query: heads ", p.heads,
-                " or a null pointer");
-}
-
-Cost CostOf(const IndexQueryParams& p) {
-  const int64_t values = int64_t{p.step->rows} * p.heads * kIndexKeyElements;
-  return {.bytes = values * 2 * kActBytes, .flops = values * 12};
 }
 
 absl::Status Validate(const IndexScoreTopkParams& p) {

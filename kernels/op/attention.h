@@ -19,7 +19,9 @@ namespace dsv4 {
 // q: per head q * rsqrt(mean(q^2) + eps) (kRoundQNorm), RoPE on the last 64 dims (kRoundRope), in
 // place. kv: RMSNorm(kv; kv_norm) (kRoundRmsNorm), RoPE (kRoundRope), act_quant 64 round trip of
 // the first 448 (kQuantWindowRow), written to the row of its position. Rows of -1 blocks do not
-// occur.
+// occur. index_q, where there is one: RoPE on the last 64 of 128 dims with step.rope.compressed
+// (kRoundRope), Hadamard of size 128 times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip
+// (kQuantIndexQuery), in place.
 struct QkvPrepareParams {
   static constexpr Op kOp = Op::kQkvPrepare;
   const StepRows* step = nullptr;
@@ -30,6 +32,8 @@ struct QkvPrepareParams {
   float eps = 0;
   bool compressed_rope = false;  // step.rope.compressed instead of .window
   RowPool window{};              // rows of 512
+  int32_t index_heads = 0;
+  void* index_q = nullptr;  // [T, index_heads, 128] act, in and out; null = none
 };
 
 // The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the
@@ -55,15 +59,6 @@ struct CompressKvParams {
                                    // group_blocks[g * ratio / 256], slot g % (256 / ratio)
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
   int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
-};
-
-// q: RoPE on the last 64 of 128 dims with step.rope.compressed (kRoundRope), Hadamard of size 128
-// times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip (kQuantIndexQuery), in place.
-struct IndexQueryParams {
-  static constexpr Op kOp = Op::kIndexQuery;
-  const StepRows* step = nullptr;
-  int32_t heads = 0;  // index heads
-  void* q = nullptr;  // [T, heads, 128] act, in and out
 };
 
 // score(g) = sum_h (weights[h] * weight_scale) * max(0, q[h] . key[g]) in f32 for every group
@@ -117,12 +112,10 @@ absl::Status ExpectRowFormats(const BackendRowFormats& formats,
 
 absl::Status Validate(const QkvPrepareParams& params);
 absl::Status Validate(const CompressKvParams& params);
-absl::Status Validate(const IndexQueryParams& params);
 absl::Status Validate(const IndexScoreTopkParams& params);
 absl::Status Validate(const SparseAttentionParams& params);
 Cost CostOf(const QkvPrepareParams& params);
 Cost CostOf(const CompressKvParams& params);
-Cost CostOf(const IndexQueryParams& params);
 Cost CostOf(const IndexScoreTopkParams& params);
 Cost CostOf(const SparseAttentionParams& params);
 // `context`: the step's bound of positions. `selected`: topk, 0 where none are chosen.

@@ -41,7 +41,6 @@ enum class Op : int32_t {
   kLinearBf16,
   kQkvPrepare,
   kCompressKv,
-  kIndexQuery,
   kIndexScoreTopk,
   kSparseAttention,
   kOutputGroups,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// index_query and index_score_topk.
+// index_score_topk.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -79,21 +79,6 @@ void Score(const IndexScoreTopkParams& params, int64_t t, int64_t visible, const
 }
 
 }  // namespace
-
-void LaunchIndexQuery(const LaunchContext& context, const IndexQueryParams& params) {
-  const StepRows& step = *params.step;
-  constexpr int64_t kPlain = kIndexKeyElements - kKvRopeElements;
-  StreamOf(context).ParallelFor(step.rows, [&](int64_t t, int) {
-    for (int64_t h = 0; h < params.heads; ++h) {
-      float* q = static_cast<float*>(params.q) + (t * params.heads + h) * kIndexKeyElements;
-      ApplyRope(q + kPlain, step.rope.compressed + t * kKvRopeElements);
-      Round(context, Point::kRoundRope, q + kPlain, kKvRopeElements);
-      Hadamard128(q);
-      Round(context, Point::kRoundHadamard, q, kIndexKeyElements);
-      Fp4ActQuant(context, Point::kQuantIndexQuery, q, kIndexKeyElements);
-    }
-  });
-}
 
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& params) {
   const StepRows& step = *params.step;

@@ -25,7 +25,6 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params);
 void LaunchMtpCombine(const LaunchContext& context, const MtpCombineParams& params);
 void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& params);
 void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& params);
-void LaunchIndexQuery(const LaunchContext& context, const IndexQueryParams& params);
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& params);
 void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& params);
 void LaunchMoeGate(const LaunchContext& context, const MoeGateParams& params);

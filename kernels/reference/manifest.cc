@@ -45,7 +45,6 @@ constexpr KernelEntry kEntries[] = {
     Entry<LinearBf16Params, &LaunchLinearBf16, &LinearBf16Workspace>("reference.linear_bf16"),
     RowEntry<QkvPrepareParams, &LaunchQkvPrepare>("reference.qkv_prepare"),
     RowEntry<CompressKvParams, &LaunchCompressKv, &CompressKvWorkspace>("reference.compress_kv"),
-    Entry<IndexQueryParams, &LaunchIndexQuery>("reference.index_query"),
     RowEntry<IndexScoreTopkParams, &LaunchIndexScoreTopk, &IndexScoreTopkWorkspace>(
         "reference.index_score_topk"),
     RowEntry<SparseAttentionParams, &LaunchSparseAttention, &SparseAttentionWorkspace>(

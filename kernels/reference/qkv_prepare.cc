@@ -14,6 +14,15 @@ void RotateTail(const LaunchContext& context, const float* table, float* row) {
   Round(context, Point::kRoundRope, row + kPlainElements, kKvRopeElements);
 }
 
+void PrepareIndexHead(const LaunchContext& context, const float* table, float* q) {
+  constexpr int64_t kPlain = kIndexKeyElements - kKvRopeElements;
+  ApplyRope(q + kPlain, table);
+  Round(context, Point::kRoundRope, q + kPlain, kKvRopeElements);
+  Hadamard128(q);
+  Round(context, Point::kRoundHadamard, q, kIndexKeyElements);
+  Fp4ActQuant(context, Point::kQuantIndexQuery, q, kIndexKeyElements);
+}
+
 }  // namespace
 
 void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& params) {
@@ -29,6 +38,11 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
       }
       Round(context, Point::kRoundQNorm, q, kKvRowElements);
       RotateTail(context, table, q);
+    }
+    for (int64_t h = 0; h < params.index_heads; ++h) {
+      PrepareIndexHead(
+          context, step.rope.compressed + t * kKvRopeElements,
+          static_cast<float*>(params.index_q) + (t * params.index_heads + h) * kIndexKeyElements);
     }
     const SequenceRows& sequence = step.sequences[step.sequence_of[t]];
     const int64_t position = step.positions[t];

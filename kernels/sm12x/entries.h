@@ -52,7 +52,6 @@ extern const KernelEntry kSm12xMtpCombine;
 extern const KernelEntry kSm12xRmsNorm;
 extern const KernelEntry kSm12xQkvPrepare;
 extern const KernelEntry kSm12xCompressKv;
-extern const KernelEntry kSm12xIndexQuery;
 extern const KernelEntry kSm12xIndexScoreTopk;
 extern const KernelEntry kSm12xSparseAttention;
 

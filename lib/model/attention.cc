@@ -109,18 +109,16 @@ absl::Status RunQueries(const ForwardContext& c, const BlockWeights& w, const La
   up.parts[0] = {.w = attn.wq_b, .y = c.act.q};
   if (csa) up.parts[up.part_count++] = {.w = attn.indexer.wq_b, .y = c.act.index_q};
   DSV4_RETURN_IF_ERROR(c.Run(up));
-  DSV4_RETURN_IF_ERROR(
-      c.Run(QkvPrepareParams{.step = &c.step,
-                             .heads = static_cast<int32_t>(config.num_attention_heads),
-                             .q = c.act.q,
-                             .kv = c.act.kv,
-                             .kv_norm = attn.kv_norm,
-                             .eps = eps,
-                             .compressed_rope = w.compress_ratio != 0,
-                             .window = cache.window}));
-  if (!csa) return absl::OkStatus();
-  return c.Run(IndexQueryParams{
-      .step = &c.step, .heads = static_cast<int32_t>(config.index_n_heads), .q = c.act.index_q});
+  return c.Run(QkvPrepareParams{.step = &c.step,
+                                .heads = static_cast<int32_t>(config.num_attention_heads),
+                                .q = c.act.q,
+                                .kv = c.act.kv,
+                                .kv_norm = attn.kv_norm,
+                                .eps = eps,
+                                .compressed_rope = w.compress_ratio != 0,
+                                .window = cache.window,
+                                .index_heads = csa ? static_cast<int32_t>(config.index_n_heads) : 0,
+                                .index_q = csa ? c.act.index_q : nullptr});
 }
 
 // The rows of groups that end in the step, and their index keys.

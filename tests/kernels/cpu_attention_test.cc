@@ -37,12 +37,14 @@ void RequireRowRule(const Run& run) {
   }
 }
 
+// Index heads after the others' elements and before the window's row, if `index_heads` > 0.
 template <class Act>
-Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed, int threads,
-                   uint64_t seed, RowFormat format = kDefaultRows<Act>) {
+Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, int index_heads, bool compressed,
+                   int threads, uint64_t seed, RowFormat format = kDefaultRows<Act>) {
   TestStep step(pieces, seed);
   Guarded<Act> q = StepTensor<Act>(step, 11, heads * 512);
   Guarded<Act> kv = StepTensor<Act>(step, 12, 512);
+  Guarded<Act> index_q = StepTensor<Act>(step, 21, index_heads * 128);
   std::vector<uint16_t> norm(512);
   for (int i = 0; i < 512; ++i)
     norm[static_cast<size_t>(i)] = FloatToBf16(1 + Value(13, 0, 0, i) / 4);
@@ -56,9 +58,12 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed,
   p.eps = 1e-6f;
   p.compressed_rope = compressed;
   p.window = window.pool();
+  p.index_heads = index_heads;
+  p.index_q = index_heads > 0 ? index_q.data() : nullptr;
   Launch<Act>(p, threads);
   Rows out;
   ReadTensor(step, q, heads * 512, out);
+  ReadTensor(step, index_q, index_heads * 128, out);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const SequenceRows& s = step.sequences_[i];
     for (int64_t at = s.first_position; at < s.first_position + s.rows; ++at) {
@@ -73,36 +78,15 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, bool compressed,
 TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   ForEachTarget([] {
     for (const bool compressed : {false, true}) {
-      const Rows want = RunQkvPrepare<float>(kBatch, 4, compressed, 1, 2);
+      const int index_heads = compressed ? 8 : 0;
+      const Rows want = RunQkvPrepare<float>(kBatch, 4, index_heads, compressed, 1, 2);
       for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
-        RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, compressed, 2, 1, format), want);
+        RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, index_heads, compressed, 2, 1, format),
+                    want);
       }
     }
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
-      return RunQkvPrepare<uint16_t>(pieces, 3, true, threads, seed);
-    });
-  });
-}
-
-template <class Act>
-Rows RunIndexQuery(const std::vector<Piece>& pieces, int heads, int threads, uint64_t seed) {
-  TestStep step(pieces, seed);
-  Guarded<Act> q = StepTensor<Act>(step, 21, heads * 128);
-  IndexQueryParams p;
-  p.step = &step.step_;
-  p.heads = heads;
-  p.q = q.data();
-  Launch<Act>(p, threads);
-  Rows out;
-  ReadTensor(step, q, heads * 128, out);
-  return out;
-}
-
-TEST_CASE("cpu index_query equals the reference and keeps the row rule") {
-  ForEachTarget([] {
-    RequireSame(RunIndexQuery<uint16_t>(kBatch, 8, 2, 1), RunIndexQuery<float>(kBatch, 8, 1, 2));
-    RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
-      return RunIndexQuery<uint16_t>(pieces, 3, threads, seed);
+      return RunQkvPrepare<uint16_t>(pieces, 3, 3, true, threads, seed);
     });
   });
 }

@@ -252,7 +252,6 @@ void Launch(const Params& params, int threads = 1) {
         {Op::kRmsNorm, &kCpuRmsNorm},
         {Op::kQkvPrepare, &kCpuQkvPrepare},
         {Op::kCompressKv, &kCpuCompressKv},
-        {Op::kIndexQuery, &kCpuIndexQuery},
         {Op::kIndexScoreTopk, &kCpuIndexScoreTopk},
         {Op::kSparseAttention, &kCpuSparseAttention}};
     LaunchKernel(Manifest(entries.at(Params::kOp), 1), params,

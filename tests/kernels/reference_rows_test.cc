@@ -356,12 +356,14 @@ std::vector<test::StepRow> ChosenRows(const Rows& chosen) {
 OperatorCase QkvPrepare() {
   return {"qkv_prepare",
           static_cast<int>(kStepRows.size()),
-          {Point::kRoundQNorm, Point::kRoundRope, Point::kRoundRmsNorm, Point::kQuantWindowRow},
+          {Point::kRoundQNorm, Point::kRoundRope, Point::kRoundRmsNorm, Point::kQuantWindowRow,
+           Point::kRoundHadamard, Point::kQuantIndexQuery},
           [](const LaunchOptions& options, const Rows& chosen) {
             TestStep step(ChosenRows(chosen), kMaxPosition, chosen.size());
             Floats q = Gather(options, RandomFloats(70, 10 * 3 * 512), 3 * 512, chosen);
             const Floats kv = Gather(options, RandomFloats(71, 10 * 512), 512, chosen);
             const std::vector<uint16_t> norm = RandomNorm(72, 512);
+            Floats index_q = Gather(options, RandomFloats(73, 10 * 5 * 128), 5 * 128, chosen);
             QkvPrepareParams params;
             params.step = &step.rows();
             params.heads = 3;
@@ -371,29 +373,15 @@ OperatorCase QkvPrepare() {
             params.eps = 1e-6f;
             params.compressed_rope = true;
             params.window = step.MakeWindowPool();
+            params.index_heads = 5;
+            params.index_q = index_q.data();
             LaunchKernel(ReferenceManifest(), params, options);
             Floats rows;
             for (int64_t t = 0; t < step.rows().rows; ++t) {
               const float* row = step.WindowRow(params.window, t, step.rows().positions[t]);
               rows.insert(rows.end(), row, row + 512);
             }
-            return JoinRows(chosen.size(), {&q, &rows});
-          }};
-}
-
-OperatorCase IndexQuery() {
-  return {"index_query",
-          static_cast<int>(kStepRows.size()),
-          {Point::kRoundRope, Point::kRoundHadamard, Point::kQuantIndexQuery},
-          [](const LaunchOptions& options, const Rows& chosen) {
-            TestStep step(ChosenRows(chosen), kMaxPosition, chosen.size());
-            Floats q = Gather(options, RandomFloats(73, 10 * 5 * 128), 5 * 128, chosen);
-            IndexQueryParams params;
-            params.step = &step.rows();
-            params.heads = 5;
-            params.q = q.data();
-            LaunchKernel(ReferenceManifest(), params, options);
-            return q;
+            return JoinRows(chosen.size(), {&q, &rows, &index_q});
           }};
 }
 
@@ -471,7 +459,6 @@ std::vector<OperatorCase> AllCases() {
           MoeGate(),
           ExpertFfn(),
           QkvPrepare(),
-          IndexQuery(),
           IndexScoreTopk(),
           SparseAttention<0>(),
           SparseAttention<4>(),

@@ -2,6 +2,7 @@
 // The CUDA backend's attention operators against the reference in published numerics, in batches of
 // several sequences with shuffled blocks and padding; and the row rule, bit for bit: a row alone,
 // in chunks and in a batch. index_score_topk is in sm12x_index_test.cc.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/kernels/cuda_step.h"
@@ -67,11 +68,17 @@ std::vector<uint16_t> NormWeights(uint64_t kind, int64_t count) {
   return norm;
 }
 
-Rows RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads,
-                   bool compressed, RowFormat format) {
+struct Prepared {
+  Rows rows;     // queries, then the window's row
+  Rows index_q;  // empty where there are none
+};
+
+Prepared RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads,
+                       int index_heads, bool compressed, RowFormat format) {
   CudaStep step(on, pieces, layout);
   CudaTensor q(step, 11, heads * 512), kv(step, 12, 512);
   CudaArray<uint16_t> norm(step, NormWeights(13, 512));
+  CudaTensor index_q(step, 21, std::max(index_heads, 1) * 128);
   CudaPool window(step, 64, 512, format);
   QkvPrepareParams p;
   p.step = step.Rows();
@@ -82,9 +89,13 @@ Rows RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& layout
   p.eps = 1e-6f;
   p.compressed_rope = compressed;
   p.window = window.For(step);
+  p.index_heads = index_heads;
+  p.index_q = index_heads > 0 ? index_q.data() : nullptr;
   LaunchStep(step, kSm12xQkvPrepare, p);
   window.Finish();
-  Rows out;
+  Prepared prepared;
+  if (index_heads > 0) index_q.Read(prepared.index_q);
+  Rows& out = prepared.rows;
   q.Read(out);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const SequenceRows& s = step.host(i);
@@ -94,19 +105,29 @@ Rows RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& layout
     }
   }
   REQUIRE(window.AllPoison());
-  return out;
+  return prepared;
+}
+
+Rows RunIndexQueries(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads) {
+  return RunQkvPrepare(on, pieces, layout, 1, heads, true, RowFormat::kPacked).index_q;
 }
 
 TEST_CASE("sm12x qkv_prepare equals the reference and keeps the row rule") {
   for (const bool compressed : {false, true}) {
     for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
-      RequireClose(RunQkvPrepare(On::kCuda, kBatch, kPlain, 4, compressed, format),
-                   RunQkvPrepare(On::kReference, kBatch, kPlain, 4, compressed, format), 0.9999,
-                   0.07);
+      const auto run = [&](On on) {
+        return RunQkvPrepare(on, kBatch, kPlain, 4, compressed ? 8 : 0, compressed, format);
+      };
+      const Prepared got = run(On::kCuda), want = run(On::kReference);
+      RequireClose(got.rows, want.rows, 0.9999, 0.07);
+      if (compressed) RequireClose(got.index_q, want.index_q, 0.9999, 0.5);
     }
   }
   RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
-    return RunQkvPrepare(on, pieces, layout, 3, true, RowFormat::kPacked);
+    return RunQkvPrepare(on, pieces, layout, 3, 3, true, RowFormat::kPacked).rows;
+  });
+  RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+    return RunIndexQueries(on, pieces, layout, 3);
   });
 }
 
@@ -146,27 +167,6 @@ TEST_CASE("sm12x attention over a row with a NaN or an infinity gives no sound n
       for (const float v : out.at({0, 130})) REQUIRE_FALSE(std::isfinite(v));
     }
   }
-}
-
-Rows RunIndexQuery(On on, const std::vector<Piece>& pieces, const Layout& layout, int heads) {
-  CudaStep step(on, pieces, layout);
-  CudaTensor q(step, 21, heads * 128);
-  IndexQueryParams p;
-  p.step = step.Rows();
-  p.heads = heads;
-  p.q = q.data();
-  LaunchStep(step, kSm12xIndexQuery, p);
-  Rows out;
-  q.Read(out);
-  return out;
-}
-
-TEST_CASE("sm12x index_query equals the reference and keeps the row rule") {
-  RequireClose(RunIndexQuery(On::kCuda, kBatch, kPlain, 8),
-               RunIndexQuery(On::kReference, kBatch, kPlain, 8), 0.9999, 0.5);
-  RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
-    return RunIndexQuery(on, pieces, layout, 3);
-  });
 }
 
 // Positions at and around the ends of groups, where the tests save states inside steps.
@@ -546,10 +546,10 @@ TEST_CASE("sm12x attention operators seldom round apart from exact sums") {
     return RunSparseAttention(on, p, layout, {.ratio = 4, .heads = 16, .topk = 512, .q_scale = 5});
   });
   compare("qkv_prepare", [](On on, const std::vector<Piece>& p, const Layout& layout) {
-    return RunQkvPrepare(on, p, layout, 16, true, RowFormat::kPacked);
+    return RunQkvPrepare(on, p, layout, 16, 0, true, RowFormat::kPacked).rows;
   });
-  compare("index_query", [](On on, const std::vector<Piece>& p, const Layout& layout) {
-    return RunIndexQuery(on, p, layout, 64);
+  compare("index queries", [](On on, const std::vector<Piece>& p, const Layout& layout) {
+    return RunIndexQueries(on, p, layout, 64);
   });
   for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
     INFO("ratio " << ratio << ", index keys " << index_keys);
@@ -575,11 +575,11 @@ TEST_CASE("sm12x attention operators on few shapes", "[few]") {
         });
       }
       compare(0.9999, 0.07, [&](On on, const std::vector<Piece>& p, const Layout& layout) {
-        return RunQkvPrepare(on, p, layout, 2, true, format);
+        return RunQkvPrepare(on, p, layout, 2, 3, true, format).rows;
       });
     }
     compare(0.9999, 0.5, [](On on, const std::vector<Piece>& p, const Layout& layout) {
-      return RunIndexQuery(on, p, layout, 3);
+      return RunIndexQueries(on, p, layout, 3);
     });
   }
   for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {

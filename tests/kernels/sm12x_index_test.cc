@@ -59,7 +59,7 @@ IndexRun RunIndex(const IndexStep& how, const Keys& keys, bool truth) {
   std::vector<int64_t> positions;
   for (int32_t r = 0; r < how.rows; ++r) {
     positions.push_back(how.first + r);
-    // As index_query leaves them: e2m1 times powers of two.
+    // As qkv_prepare leaves them: e2m1 times powers of two.
     for (int64_t i = 0; i < int64_t{how.heads} * 128; ++i) {
       const uint64_t h =
           Hash(how.seed * 1000003 + static_cast<uint64_t>(positions.back() * 16384 + i));
