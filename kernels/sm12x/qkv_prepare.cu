@@ -47,8 +47,7 @@ __device__ __forceinline__ void PrepareHead(uint16_t* q, float eps, const float*
   StoreBf16x8(x[1], q + 256 + lane * 8);
 }
 
-__device__ __forceinline__ void PrepareIndexHead(uint2* q, const float* rope) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void PrepareIndexHead(uint2* q, const float* rope, int lane) {
   const uint2 in = q[lane];
   float x[4] = {Bf16Low(in.x), Bf16High(in.x), Bf16Low(in.y), Bf16High(in.y)};
   RotateTail(x, rope, lane);
@@ -89,7 +88,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     uint16_t* const q = static_cast<uint16_t*>(p.index_q);
     PrepareIndexHead(
         reinterpret_cast<uint2*>(q + (t * p.index_heads + part - 1) * kIndexKeyElements),
-        compressed);
+        compressed, lane);
   } else if (sequence >= 0) {
     const uint16_t* const kv = static_cast<const uint16_t*>(p.kv) + t * kKvRowElements;
     float x[2][8];
@@ -110,6 +109,6 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
 
 constinit const KernelEntry kSm12xQkvPrepare =
     MakeSm12xEntry<QkvPrepareParams, &LaunchQkvPrepare, &SupportsSm12xRows<QkvPrepareParams>>(
-        "sm12x.qkv_prepare", 2);
+        "sm12x.qkv_prepare", 1);
 
 }  // namespace dsv4

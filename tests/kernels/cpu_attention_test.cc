@@ -37,7 +37,7 @@ void RequireRowRule(const Run& run) {
   }
 }
 
-// Index heads after the others' elements and before the window's row, if `index_heads` > 0.
+// A row's elements: query heads, index heads, the window's row.
 template <class Act>
 Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, int index_heads, bool compressed,
                    int threads, uint64_t seed, RowFormat format = kDefaultRows<Act>) {
@@ -59,7 +59,7 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, int index_heads,
   p.compressed_rope = compressed;
   p.window = window.pool();
   p.index_heads = index_heads;
-  p.index_q = index_heads > 0 ? index_q.data() : nullptr;
+  p.index_q = index_q.data();
   Launch<Act>(p, threads);
   Rows out;
   ReadTensor(step, q, heads * 512, out);
@@ -78,11 +78,9 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, int index_heads,
 TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   ForEachTarget([] {
     for (const bool compressed : {false, true}) {
-      const int index_heads = compressed ? 8 : 0;
-      const Rows want = RunQkvPrepare<float>(kBatch, 4, index_heads, compressed, 1, 2);
+      const Rows want = RunQkvPrepare<float>(kBatch, 4, 8, compressed, 1, 2);
       for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
-        RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, index_heads, compressed, 2, 1, format),
-                    want);
+        RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, 8, compressed, 2, 1, format), want);
       }
     }
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
