@@ -60,8 +60,9 @@ void StorePacked(const float* row, std::byte* data, std::byte* scales) {
 }
 
 void LoadPacked(const std::byte* data, const std::byte* scales, float* out) {
+  const float* decoded = E4M3Table();
   for (int64_t i = 0; i < kPlainElements; ++i) {
-    out[i] = E4M3Table()[static_cast<uint8_t>(data[i])] *
+    out[i] = decoded[static_cast<uint8_t>(data[i])] *
              E8M0ToFloat(static_cast<uint8_t>(scales[i / kKvQuantRun]));
   }
   LoadBf16(data + kPlainElements, kKvRopeElements, out + kPlainElements);
@@ -122,11 +123,11 @@ void LoadRow(const RowPool& pool, int32_t block, int64_t slot, float* row) {
       return;
     case RowFormat::kPacked:
       return LoadPacked(data, pool.Scales(block, slot), row);
-    case RowFormat::kFp8PerTensor:
-      for (int64_t i = 0; i < kKvRowElements; ++i) {
-        row[i] = E4M3Table()[static_cast<uint8_t>(data[i])];
-      }
+    case RowFormat::kFp8PerTensor: {
+      const float* decoded = E4M3Table();
+      for (int64_t i = 0; i < kKvRowElements; ++i) row[i] = decoded[static_cast<uint8_t>(data[i])];
       return;
+    }
     case RowFormat::kIndexFp4:
       return LoadIndexFp4(data, pool.Scales(block, slot), row);
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one product core of the reference backend and the matrix product built on it. Sums run over k
-// in ascending order, in double, without fused multiply-add: an output's bits depend on its two
-// vectors alone, on every instruction set, and what is rounded to bf16 is right but for ties.
+// in ascending order, in double, which holds the product of two floats exactly: an output's bits
+// depend on its two vectors alone, on every instruction set, and what is rounded to bf16 is right
+// but for ties.
 #pragma once
 
 #include <cstdint>
