@@ -65,6 +65,20 @@ function(dsv4_library name)
   endif()
 endfunction()
 
+# dsv4_test_options(TARGET): compiling its sources takes longer than running them. Executables get the option that
+# libraries have: precompiled headers are for equal ones.
+function(dsv4_test_options target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-fPIC> $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
+# dsv4_test_sources(TARGET): a target whose sources are tests.
+function(dsv4_test_sources target)
+  target_link_libraries(${target} PRIVATE dsv4_flags dsv4_test_support)
+  dsv4_test_options(${target})
+  target_precompile_headers(${target} REUSE_FROM dsv4_test_support)
+endfunction()
+
 # dsv4_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [TIMEOUT s] [ARGS arg ...]):
 # one Catch2 executable `NAME_test` and its ctest entry. Tests labelled `threads` are what ThreadSanitizer is for:
 # the target `thread_tests` builds them alone.
@@ -74,9 +88,8 @@ endif()
 function(dsv4_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ARGS" ${ARGN})
   add_executable(${name}_test ${ARG_SOURCES})
-  target_link_libraries(${name}_test PRIVATE dsv4_flags dsv4_test_support ${ARG_DEPS})
-  # Compiling takes longer than running them.
-  target_compile_options(${name}_test PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  target_link_libraries(${name}_test PRIVATE ${ARG_DEPS})
+  dsv4_test_sources(${name}_test)
   add_test(NAME ${name} COMMAND ${name}_test ${ARG_ARGS})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
