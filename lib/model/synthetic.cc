@@ -19,11 +19,12 @@ namespace {
 std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
   std::mt19937_64 random(static_cast<uint64_t>(dtype));
   std::vector<uint8_t> memory(static_cast<size_t>(bytes));
-  const auto fill = [&](auto element) {
-    using T = decltype(element(uint64_t{}));
-    for (size_t at = 0; at + sizeof(T) <= memory.size(); at += sizeof(T)) {
-      const T value = element(random());
-      std::memcpy(memory.data() + at, &value, sizeof value);
+  // Of values, or of eight bytes of them.
+  const auto fill = [&](auto values) {
+    using T = decltype(values(uint64_t{}));
+    for (size_t at = 0; at < memory.size(); at += sizeof(T)) {
+      const T value = values(random());
+      std::memcpy(memory.data() + at, &value, std::min(sizeof value, memory.size() - at));
     }
   };
   switch (dtype) {
@@ -34,11 +35,12 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
       fill([](uint64_t bits) { return bits; });
       break;
     case DType::kF8E8M0:  // 2^-8
-      fill([](uint64_t) { return uint8_t{119}; });
+      std::memset(memory.data(), 119, memory.size());
       break;
     case DType::kBF16:  // magnitudes of 2^-8 to 2^-6, signs random
       fill([norm](uint64_t bits) {
-        return norm ? uint16_t{0x3f80} : static_cast<uint16_t>((bits & 0x80ff) | 0x3b80);
+        return norm ? uint64_t{0x3f803f803f803f80}
+                    : (bits & 0x80ff80ff80ff80ff) | 0x3b803b803b803b80;
       });
       break;
     case DType::kF32:

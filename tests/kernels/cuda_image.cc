@@ -169,7 +169,8 @@ absl::StatusOr<CudaImage> ReadImage(Bytes file, const std::string& path) {
       if (code == nullptr || register_count == registers.end() || stack == stacks.end())
         return Corrupt(path, ": kernel ", name, " without code or attributes");
       const Section* shared = find(".nv.shared." + name);
-      CudaKernel kernel{.name = ReadableName(name),
+      CudaKernel kernel{.symbol = name,
+                        .name = ReadableName(name),
                         .registers = register_count->second,
                         .stack_bytes = stack->second,
                         .shared_bytes = shared == nullptr

@@ -13,6 +13,7 @@
 namespace dsv4::test {
 
 struct CudaKernel {
+  std::string symbol;
   std::string name;  // without return type, parameters and this project's namespaces
   int64_t registers = 0;
   int64_t stack_bytes = 0;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What engines of DeepSeek V4 Flash's width launch on the GPUs of SM12x, those take: so many blocks
+// and threads, registers, and bytes of shared memory, static and dynamic. It takes none of these
+// GPUs to tell (tests/support/made_up_gpu.h); one of SM90 would not, as it has more.
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "lib/io/mapped_file.h"
+#include "tests/kernels/cuda_image.h"
+#include "tests/kernels/sm12x_objects.h"
+#include "tests/support/bundled_model.h"
+#include "tests/support/made_up_gpu.h"
+#include "tests/support/tuning_tables.h"
+
+namespace dsv4::test {
+namespace {
+
+// "CUDA C++ Programming Guide", technical specifications of compute capability 12.x. A warp's
+// registers come in steps of 256.
+constexpr int64_t kMostThreads = 1024, kMostRegisters = 65536, kMostSharedBytes = 99 * 1024;
+constexpr int64_t kMostBlocks[] = {2147483647, 65535, 65535};
+constexpr int64_t kWarp = 32, kRegisterStep = 256;
+
+// The GPUs that there are tuning tables for.
+const MadeUpGpu kGpus[] = {
+    {.name = "RTX PRO 6000", .multiprocessors = 188, .bytes = int64_t{96} << 30},
+    {.name = "RTX 5090", .multiprocessors = 170, .bytes = int64_t{32} << 30},
+    {.name = "GB10",
+     .compute_capability = 121,
+     .multiprocessors = 48,
+     .integrated = true,
+     .bytes = int64_t{119} << 30}};
+
+// By symbol.
+const std::map<std::string, CudaKernel>& Kernels() {
+  static const std::map<std::string, CudaKernel> kernels = [] {
+    std::map<std::string, CudaKernel> by_symbol;
+    for (const std::string object : kSm12xObjects) {
+      if (object.find(".cu.") == std::string::npos) continue;
+      const absl::StatusOr<std::vector<CudaImage>> images = ReadCudaImages(object);
+      REQUIRE_OK(images);
+      for (const CudaImage& image : *images) {
+        if (image.architecture != 120) continue;
+        for (const CudaKernel& kernel : image.kernels) by_symbol.emplace(kernel.symbol, kernel);
+      }
+    }
+    return by_symbol;
+  }();
+  return kernels;
+}
+
+// Why a GPU of SM12x would not take the launch; empty: it would.
+std::string Refusal(const MadeUpLaunch& launch, const CudaKernel& kernel) {
+  for (int i = 0; i < 3; ++i) {
+    if (launch.blocks[i] < 1 || launch.blocks[i] > kMostBlocks[i])
+      return absl::StrCat(launch.blocks[i], " blocks along axis ", i);
+  }
+  if (launch.threads < 1 || launch.threads > kMostThreads)
+    return absl::StrCat(launch.threads, " threads");
+  const int64_t warps = (launch.threads + kWarp - 1) / kWarp;
+  const int64_t of_warp = (kernel.registers * kWarp + kRegisterStep - 1) / kRegisterStep;
+  if (warps * of_warp * kRegisterStep > kMostRegisters)
+    return absl::StrCat(launch.threads, " threads of ", kernel.registers, " registers");
+  if (launch.shared_bytes > launch.most_shared_bytes)
+    return absl::StrCat(launch.shared_bytes, " bytes of dynamic shared memory, where ",
+                        launch.most_shared_bytes, " are allowed");
+  if (kernel.shared_bytes + launch.shared_bytes > kMostSharedBytes)
+    return absl::StrCat(kernel.shared_bytes, " + ", launch.shared_bytes, " bytes of shared memory");
+  return "";
+}
+
+// Checks all launches since the last call and adds their kernels' names.
+void ExpectTaken(std::set<std::string>* names) {
+  for (const MadeUpLaunch& launch : TakeMadeUpLaunches()) {
+    const auto found = Kernels().find(launch.symbol);
+    if (found == Kernels().end()) FAIL(launch.symbol << " is not in the images");
+    const std::string refusal = Refusal(launch, found->second);
+    if (!refusal.empty()) FAIL(found->second.name << ": " << refusal);
+    names->insert(found->second.name);
+  }
+}
+
+// Flash's config.json with two layers, which have each what some of its layers have: the router by
+// token and the one by score, both compressors; the MTP block attends without any.
+std::string FlashConfig() {
+  const absl::StatusOr<std::string> flash =
+      ReadFile(DSV4_SOURCE_DIR "/benchmarks/e2e/flash/config.json", 1 << 20);
+  REQUIRE_OK(flash);
+  std::string config = EditedJson(*flash, "num_hidden_layers", "2");
+  config = EditedJson(config, "num_hash_layers", "1");
+  return EditedJson(config, "compress_ratios", "[4, 128, 0]");
+}
+
+// Of fewer experts and tokens, on which no launch's needs depend.
+std::string SmallerFlashConfig() {
+  return EditedJson(EditedJson(FlashConfig(), "n_routed_experts", "16"), "vocab_size", "2048");
+}
+
+// Opens an engine, which records the steps of few rows, and computes prompts of many lengths.
+void ExpectEngineTaken(const std::string& config, EngineOptions options,
+                       std::set<std::string>* names) {
+  const TempFolder folder;
+  folder.Write("config.json", config);
+  options.backend = Backend::kCuda;
+  options.context_tokens = 131072;
+  options.prefill_chunk_tokens = 4096;
+  options.synthetic_layers = 2;
+  const auto engine = Engine::Open(folder.path(), options);
+  REQUIRE_OK(engine);
+  ExpectTaken(names);
+  for (const int64_t length : {1,  2,   3,   5,   8,   9,    16,   17,   33,    48,    64,
+                               65, 129, 192, 257, 512, 1024, 2050, 4096, 10000, 131072}) {
+    INFO("a prompt of " << length << " tokens");
+    const auto session = OpenColdSession(*engine);
+    REQUIRE_OK(session->Sync(AnyTokens(length, 1)));
+    REQUIRE_OK(session->Prefill(0, nullptr));
+    ExpectTaken(names);
+  }
+}
+
+TEST_CASE("GPUs of SM12x take what engines launch on them") {
+  std::set<std::string> names;
+  for (const MadeUpGpu& gpu : kGpus) {
+    INFO(gpu.name);
+    SetMadeUpGpu(gpu);
+    ExpectEngineTaken(FlashConfig(), {.max_sessions = 64, .max_draft_tokens = 7}, &names);
+    ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
+  }
+  // Those of rows that are no multiple of 16 bytes and of more than 256 experts.
+  const std::set<std::string> others = {"embed_rows_kernel<unsigned short>",
+                                        "select_experts_kernel<32>"};
+  for (const auto& [symbol, kernel] : Kernels()) {
+    INFO(kernel.name);
+    CHECK(names.count(kernel.name) + others.count(kernel.name) == 1);
+  }
+}
+
+// Tables of a user may have any config anywhere.
+TEST_CASE("with any config, too") {
+  for (const MadeUpGpu& gpu : kGpus) {
+    SetMadeUpGpu(gpu);
+    for (size_t index = 0; index < TuningTables::Configs(); ++index) {
+      INFO(gpu.name << ", config " << index);
+      const TuningTables tables({.name = gpu.name,
+                                 .compute_capability = gpu.compute_capability,
+                                 .multiprocessors = gpu.multiprocessors},
+                                index);
+      std::set<std::string> names;
+      ExpectEngineTaken(SmallerFlashConfig(), {.tuning_dir = tables.path()}, &names);
+      REQUIRE_FALSE(names.empty());
+    }
+  }
+}
+
+TEST_CASE("launches that a GPU of SM12x would not take are found") {
+  const CudaKernel kernel{.symbol = "", .name = "", .registers = 64, .shared_bytes = 1024};
+  const MadeUpLaunch most{.symbol = "",
+                          .blocks = {kMostBlocks[0], kMostBlocks[1], kMostBlocks[2]},
+                          .threads = kMostThreads,
+                          .shared_bytes = 98 * 1024,
+                          .most_shared_bytes = 98 * 1024};
+  REQUIRE(Refusal(most, kernel) == "");
+  MadeUpLaunch launch = most;
+  launch.blocks[1] = 0;
+  REQUIRE(Refusal(launch, kernel) == "0 blocks along axis 1");
+  launch.blocks[1] = 65536;
+  REQUIRE(Refusal(launch, kernel) == "65536 blocks along axis 1");
+  launch = most;
+  launch.threads = 1025;
+  REQUIRE(Refusal(launch, kernel) == "1025 threads");
+  launch = most;
+  launch.shared_bytes = 98 * 1024 + 1;
+  REQUIRE(Refusal(launch, kernel) ==
+          "100353 bytes of dynamic shared memory, where 100352 are allowed");
+  launch.most_shared_bytes = launch.shared_bytes;
+  REQUIRE(Refusal(launch, kernel) == "1024 + 100353 bytes of shared memory");
+  CudaKernel large = kernel;
+  large.registers = 65;
+  REQUIRE(Refusal(most, large) == "1024 threads of 65 registers");
+}
+
+}  // namespace
+}  // namespace dsv4::test

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU that fails at any of its calls, or has no memory left for any allocation: the call of the
+// library that meets it says so, a lost GPU's every later one, too, and nothing is left behind. The
+// GPU is made up (tests/support/made_up_gpu.h).
+#include "absl/strings/match.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "tests/support/bundled_model.h"
+#include "tests/support/made_up_gpu.h"
+
+namespace dsv4::test {
+namespace {
+
+// Of pinned memory, so that steps find candidates there.
+constexpr int32_t kPinned = 2;
+
+// `status` of calls of the library, which is of a failure if a call of theirs failed: no result
+// comes of that.
+absl::Status Told(const absl::Status& status) {
+  REQUIRE(status.ok() == !UseOfMadeUpGpu().failed);
+  return status;
+}
+
+absl::Status Open(std::shared_ptr<Engine>* engine) {
+  DSV4_ASSIGN_OR_RETURN(*engine, Engine::Open(kBundledModel, {.backend = Backend::kCuda,
+                                                              .context_tokens = 1024,
+                                                              .cache_tokens = 2048,
+                                                              .max_sessions = 3,
+                                                              .prefill_chunk_tokens = 64,
+                                                              .max_draft_tokens = 2}));
+  return absl::OkStatus();
+}
+
+absl::Status Steps(Session* session) {
+  for (int i = 0; i < 3; ++i) DSV4_RETURN_IF_ERROR(Told(session->Step().status()));
+  return absl::OkStatus();
+}
+
+// A prompt in chunks and steps with drafts; the session saved and loaded by one whose penalties
+// want whole rows of logits.
+absl::Status Use(const std::shared_ptr<Engine>& engine) {
+  DSV4_ASSIGN_OR_RETURN(const auto first, Session::Open(engine, {.draft_tokens = 2}));
+  DSV4_RETURN_IF_ERROR(first->Sync(AnyTokens(300, 1)).status());
+  DSV4_RETURN_IF_ERROR(Told(first->Prefill(0, nullptr).status()));
+  DSV4_RETURN_IF_ERROR(Steps(first.get()));
+  std::vector<uint8_t> image(static_cast<size_t>(first->SaveBytes()));
+  DSV4_RETURN_IF_ERROR(Told(first->SaveTo(absl::MakeSpan(image))));
+  DSV4_ASSIGN_OR_RETURN(const auto second, Session::Open(engine, {.frequency_penalty = 1}));
+  DSV4_RETURN_IF_ERROR(second->Load(image, "an image"));
+  return Steps(second.get());
+}
+
+// A failing GPU's engine is opened, if it can be, and used twice.
+void ExpectLost(int64_t failing_call) {
+  INFO("call " << failing_call << " fails");
+  SetMadeUpGpu({.pinned = kPinned, .failing_call = failing_call});
+  std::shared_ptr<Engine> engine, second;
+  const absl::Status opened = Told(Open(&engine));
+  if (opened.ok()) {
+    REQUIRE_FAILS(Use(engine), DeviceLost().code(), "cuda:0: ");
+    REQUIRE_FAILS(Use(engine), DeviceLost().code(), "cuda:0: ");
+  } else {
+    REQUIRE_FAILS(opened, DeviceLost().code(), "cuda:0: ");
+  }
+  REQUIRE_FAILS(Open(&second), DeviceLost().code(), "cuda:0: ");
+  engine.reset();
+  REQUIRE(UseOfMadeUpGpu().left == 0);
+}
+
+TEST_CASE("a GPU that fails at any call is lost from there on") {
+  SetMadeUpGpu({.pinned = kPinned});
+  std::shared_ptr<Engine> engine;
+  REQUIRE_OK(Open(&engine));
+  const int64_t of_open = UseOfMadeUpGpu().calls;
+  REQUIRE_OK(Use(engine));
+  const int64_t of_all = UseOfMadeUpGpu().calls;
+  REQUIRE(UseOfMadeUpGpu().left > 0);
+  engine.reset();
+  REQUIRE(UseOfMadeUpGpu().left == 0);
+  // An engine's calls are its weights' and graphs', each like the last.
+  for (int64_t call = 0; call < of_open; call += call < 50 ? 1 : 97) ExpectLost(call);
+  for (int64_t call = of_open; call < of_all; ++call) ExpectLost(call);
+}
+
+TEST_CASE("a GPU without memory for any allocation is told of") {
+  // Of an integrated one no engine asks how much is free.
+  const MadeUpGpu gpu{.integrated = true, .pinned = kPinned};
+  SetMadeUpGpu(gpu);
+  std::shared_ptr<Engine> engine;
+  REQUIRE_OK(Open(&engine));
+  const int64_t of_open = UseOfMadeUpGpu().allocations;
+  REQUIRE_OK(Use(engine));
+  REQUIRE(UseOfMadeUpGpu().allocations == of_open);
+  engine.reset();
+  for (int64_t allocation = 0; allocation < of_open; ++allocation) {
+    INFO("allocation " << allocation << " of " << of_open);
+    MadeUpGpu full = gpu;
+    full.failing_allocation = allocation;
+    SetMadeUpGpu(full);
+    const absl::Status opened = Open(&engine);
+    const absl::StatusCode expected = absl::StrContains(opened.message(), ": cannot pin ")
+                                          ? OutOfHostMemory().code()
+                                          : OutOfDeviceMemory().code();
+    REQUIRE_FAILS(opened, expected, "cuda:0: cannot ");
+    REQUIRE(UseOfMadeUpGpu().left == 0);
+  }
+  // The next one finds memory.
+  SetMadeUpGpu(gpu);
+  REQUIRE_OK(Open(&engine));
+  REQUIRE_OK(Use(engine));
+}
+
+}  // namespace
+}  // namespace dsv4::test

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/made_up_gpu.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace dsv4::test {
+namespace {
+
+constexpr int64_t kDefaultSharedBytes = 48 * 1024;
+
+struct State {
+  std::mutex mutex;
+  MadeUpGpu gpu;
+  MadeUpUse use;
+  cudaError_t failure = cudaSuccess;
+  int64_t bytes = 0;
+  std::map<const void*, int64_t> allocations;        // bytes
+  std::map<const void*, std::string> symbols;        // of kernels
+  std::map<const void*, int64_t> most_shared_bytes;  // of kernels that were allowed more
+  std::vector<MadeUpLaunch> launches;
+};
+
+// Kernels are registered before main.
+State& TheState() {
+  static State* const state = new State;
+  return *state;
+}
+
+// What a call that may fail returns where nothing else is wrong.
+cudaError_t Call() {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  if (state.use.calls++ == state.gpu.failing_call) {
+    state.failure = cudaErrorIllegalAddress;
+    state.use.failed = true;
+  }
+  return state.failure;
+}
+
+// Handles are there or not; nothing else is ever asked of them.
+template <class T>
+cudaError_t Make(T* handle) {
+  const cudaError_t result = Call();
+  if (result != cudaSuccess) return result;
+  static char thing;
+  *handle = reinterpret_cast<T>(&thing);
+  const std::lock_guard lock(TheState().mutex);
+  ++TheState().use.left;
+  return cudaSuccess;
+}
+
+cudaError_t Destroy() {
+  const std::lock_guard lock(TheState().mutex);
+  --TheState().use.left;
+  return TheState().failure;
+}
+
+cudaError_t Allocate(void** memory, size_t bytes) {
+  const cudaError_t result = Call();
+  if (result != cudaSuccess) return result;
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const auto count = static_cast<int64_t>(bytes);
+  const bool fails =
+      state.gpu.failing_allocation >= 0 && state.use.allocations >= state.gpu.failing_allocation;
+  ++state.use.allocations;
+  if (fails || state.bytes + count > state.gpu.bytes) return cudaErrorMemoryAllocation;
+  // Pages are taken when they are touched, which few are.
+  void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return cudaErrorMemoryAllocation;
+  *memory = pages;
+  state.allocations[pages] = count;
+  state.bytes += count;
+  ++state.use.left;
+  return cudaSuccess;
+}
+
+cudaError_t Free(void* memory) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const auto found = state.allocations.find(memory);
+  if (found == state.allocations.end()) return cudaErrorInvalidValue;
+  munmap(memory, static_cast<size_t>(found->second));
+  state.bytes -= found->second;
+  state.allocations.erase(found);
+  --state.use.left;
+  return state.failure;
+}
+
+cudaError_t Launch(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
+  const cudaError_t result = Call();
+  if (result != cudaSuccess) return result;
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const auto most = state.most_shared_bytes.find(kernel);
+  state.launches.push_back({.symbol = state.symbols.at(kernel),
+                            .blocks = {blocks.x, blocks.y, blocks.z},
+                            .threads = int64_t{threads.x} * threads.y * threads.z,
+                            .shared_bytes = static_cast<int64_t>(shared_bytes),
+                            .most_shared_bytes = most == state.most_shared_bytes.end()
+                                                     ? kDefaultSharedBytes
+                                                     : most->second});
+  return cudaSuccess;
+}
+
+// Of <<<>>>, between the two calls that it becomes.
+struct Pushed {
+  dim3 blocks, threads;
+  size_t shared_bytes;
+  cudaStream_t stream;
+};
+thread_local Pushed pushed;
+
+}  // namespace
+
+void SetMadeUpGpu(const MadeUpGpu& gpu) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.gpu = gpu;
+  state.use = {.left = state.use.left};
+  state.failure = cudaSuccess;
+  state.launches.clear();
+}
+
+MadeUpUse UseOfMadeUpGpu() {
+  const std::lock_guard lock(TheState().mutex);
+  return TheState().use;
+}
+
+std::vector<MadeUpLaunch> TakeMadeUpLaunches() {
+  const std::lock_guard lock(TheState().mutex);
+  return std::exchange(TheState().launches, {});
+}
+
+}  // namespace dsv4::test
+
+using namespace dsv4::test;  // NOLINT: below are C's functions
+
+extern "C" {
+
+// What nvcc makes kernels and their launches call.
+void** __cudaRegisterFatBinary(void* binary) { return static_cast<void**>(binary); }
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+void __cudaRegisterFunction(void**, const char* kernel, char*, const char* symbol, int, uint3*,
+                            uint3*, dim3*, dim3*, int*) {
+  TheState().symbols[kernel] = symbol;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* kernel) {
+  *handle = static_cast<cudaKernel_t>(const_cast<void*>(kernel));
+  return cudaSuccess;
+}
+unsigned __cudaPushCallConfiguration(dim3 blocks, dim3 threads, size_t shared_bytes,
+                                     cudaStream_t stream) {
+  pushed = {blocks, threads, shared_bytes, stream};
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* blocks, dim3* threads, size_t* shared_bytes,
+                                       void* stream) {
+  *blocks = pushed.blocks;
+  *threads = pushed.threads;
+  *shared_bytes = pushed.shared_bytes;
+  *static_cast<cudaStream_t*>(stream) = pushed.stream;
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void**,
+                               size_t shared_bytes, cudaStream_t) {
+  return Launch(kernel, blocks, threads, shared_bytes);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+  return Launch(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes);
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
+  {
+    const std::lock_guard lock(TheState().mutex);
+    TheState().most_shared_bytes[kernel] = value;
+  }
+  return Call();
+}
+
+// These two work on when a kernel has faulted.
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return Call(); }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  const MadeUpGpu& gpu = TheState().gpu;
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "%s", gpu.name.c_str());
+  properties->major = gpu.compute_capability / 10;
+  properties->minor = gpu.compute_capability % 10;
+  properties->multiProcessorCount = gpu.multiprocessors;
+  properties->sharedMemPerBlockOptin = 99 * 1024;
+  return Call();
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute != cudaDevAttrIntegrated) return cudaErrorInvalidValue;
+  *value = TheState().gpu.integrated;
+  return Call();
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  {
+    const std::lock_guard lock(TheState().mutex);
+    *free = static_cast<size_t>(TheState().gpu.bytes - TheState().bytes);
+    *total = static_cast<size_t>(TheState().gpu.bytes);
+  }
+  return Call();
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) { return Allocate(memory, bytes); }
+cudaError_t cudaFree(void* memory) { return Free(memory); }
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  const cudaError_t result = Allocate(memory, bytes);
+  const int32_t value = TheState().gpu.pinned;
+  if (result == cudaSuccess && value != 0)
+    std::fill_n(static_cast<int32_t*>(*memory), bytes / sizeof value, value);
+  return result;
+}
+cudaError_t cudaFreeHost(void* memory) { return Free(memory); }
+cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return Call(); }
+cudaError_t cudaMemcpyAsync(void* to, const void*, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  if (kind == cudaMemcpyDeviceToHost) std::memset(to, 0, bytes);
+  return Call();
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return Make(stream); }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return Destroy(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return Call(); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return Call(); }
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) {
+  const cudaError_t result = Call();
+  if (result == cudaSuccess) f(data);
+  return result;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return Make(event); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return Make(event); }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return Destroy(); }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return Call(); }
+cudaError_t cudaEventQuery(cudaEvent_t) { return Call(); }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return Call(); }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 0;
+  return Call();
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return Call(); }
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) { return Make(graph); }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t, unsigned long long) {
+  return Make(made);
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return Call(); }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return Call(); }
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return Destroy(); }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return Destroy(); }
+
+cudaError_t cudaGetLastError() { return TheState().failure; }
+const char* cudaGetErrorName(cudaError_t) { return "made up"; }
+const char* cudaGetErrorString(cudaError_t) { return "made up"; }
+
+}  // extern "C"

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU that is not there. An executable that links made_up_gpu.cc has, instead of the CUDA
+// runtime, functions of the same names that need no device: memory is the host's and reads as
+// zeros, copies to it and kernels leave no trace but their launches. So what the host does for a
+// GPU can be tested on a machine without one, for GPUs that no machine at hand has, and with
+// failures at any of its calls.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dsv4::test {
+
+struct MadeUpGpu {
+  std::string name = "made up";
+  int32_t compute_capability = 120;  // 10 * major + minor
+  int32_t multiprocessors = 188;
+  bool integrated = false;  // in the host's memory
+  int64_t bytes = int64_t{96} << 30;
+  // Each 32 bits of new pinned memory: what kernels write there. 2 makes all lists of candidates
+  // (kernels/op/token_candidates.h) ones of token 2.
+  int32_t pinned = 0;
+  // The call, counted from 0, from which on all fail, as they do once a kernel has faulted; and the
+  // allocation from which on there is no memory. Below 0: none.
+  int64_t failing_call = -1, failing_allocation = -1;
+};
+
+// The one GPU from here on, as new. Not while anything of the one before is left.
+void SetMadeUpGpu(const MadeUpGpu& gpu);
+
+struct MadeUpUse {
+  int64_t calls = 0;        // that may fail
+  int64_t allocations = 0;  // of the GPU's memory and pinned
+  int64_t left = 0;         // allocations, streams, events and graphs that are still there
+  bool failed = false;      // a call did
+};
+MadeUpUse UseOfMadeUpGpu();
+
+struct MadeUpLaunch {
+  std::string symbol;  // of the kernel's machine code
+  int64_t blocks[3] = {};
+  int64_t threads = 0;            // of a block
+  int64_t shared_bytes = 0;       // dynamic ones
+  int64_t most_shared_bytes = 0;  // that the kernel was allowed by then
+};
+
+// Those since the last call, on any thread. Graphs' replays are none.
+std::vector<MadeUpLaunch> TakeMadeUpLaunches();
+
+}  // namespace dsv4::test
