@@ -2,6 +2,7 @@
 #include "kernels/reference/matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -17,8 +18,8 @@
 namespace dsv4::reference {
 namespace {
 
-// Tests under AddressSanitizer would spend most of their time in the core's checks, so that its
-// memory is looked at once a call.
+// Tests under AddressSanitizer would spend most of their time in the checks of what follows, so
+// that its memory is looked at once a call.
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER)
 #define DSV4_NOT_INSTRUMENTED __attribute__((no_sanitize("address", "undefined")))
 #else
@@ -55,14 +56,16 @@ struct Vector512 {
 // Columns of `a` at a time, widened for all lanes: what level 1 of the caches holds.
 constexpr int64_t kWidened = 256;
 
-// In blocks of kRows rows and two registers of lanes: sums that stay in registers. The file is
+// In blocks of kRows rows and kVectors registers of lanes: sums that stay in registers. The file is
 // compiled with contraction: as the products are exact in double, a fused multiply-add rounds what
 // a multiplication and an addition do.
-template <int kRows, class Vector>
-[[gnu::always_inline]] DSV4_NOT_INSTRUMENTED inline void AddProductsIn(
-    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, double* total,
-    int64_t total_stride) {
-  constexpr int64_t kVectors = 2, kLanes = Vector::kLanes;
+template <int kRows, int kVectors, class Vector>
+[[gnu::always_inline]] DSV4_NOT_INSTRUMENTED inline void AddBlocks(const float* a, int64_t a_stride,
+                                                                   const float* b, int64_t b_stride,
+                                                                   int64_t k, int64_t lanes,
+                                                                   double* total,
+                                                                   int64_t total_stride) {
+  constexpr int64_t kLanes = Vector::kLanes;
   typedef typename Vector::Wide Wide;
   Wide sums[kTileRows][kTileLanes / kLanes] = {};
   double weights[kTileRows][kWidened];
@@ -72,7 +75,7 @@ template <int kRows, class Vector>
       for (int64_t i = 0; i < count; ++i) weights[r][i] = a[r * a_stride + begin + i];
     }
     for (int64_t row = 0; row < kTileRows; row += kRows) {
-      for (int64_t first = 0; first < kTileLanes / kLanes; first += kVectors) {
+      for (int64_t first = 0; first * kLanes < lanes; first += kVectors) {
         Wide sum[kRows][kVectors];
         for (int r = 0; r < kRows; ++r) {
           for (int64_t v = 0; v < kVectors; ++v) sum[r][v] = sums[row + r][first + v];
@@ -95,32 +98,36 @@ template <int kRows, class Vector>
     }
   }
   for (int64_t r = 0; r < kTileRows; ++r) {
-    for (int64_t l = 0; l < kTileLanes; ++l) {
+    for (int64_t l = 0; l < lanes; ++l) {
       total[r * total_stride + l] += sums[r][l / kLanes][l % kLanes];
     }
   }
 }
 
-using AddProductsFn = void (*)(const float*, int64_t, const float*, int64_t, int64_t, double*,
-                               int64_t);
+using AddProductsFn = void (*)(const float*, int64_t, const float*, int64_t, int64_t, int64_t,
+                               double*, int64_t);
 
 DSV4_NOT_INSTRUMENTED void AddProductsPortable(const float* a, int64_t a_stride, const float* b,
-                                               int64_t b_stride, int64_t k, double* total,
-                                               int64_t total_stride) {
-  AddProductsIn<4, Vector128>(a, a_stride, b, b_stride, k, total, total_stride);
+                                               int64_t b_stride, int64_t k, int64_t lanes,
+                                               double* total, int64_t total_stride) {
+  AddBlocks<4, 2, Vector128>(a, a_stride, b, b_stride, k, lanes, total, total_stride);
 }
 
 #if defined(__x86_64__)
 [[gnu::target("avx2,fma")]] DSV4_NOT_INSTRUMENTED void AddProductsAvx2(
-    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, double* total,
-    int64_t total_stride) {
-  AddProductsIn<4, Vector256>(a, a_stride, b, b_stride, k, total, total_stride);
+    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, int64_t lanes,
+    double* total, int64_t total_stride) {
+  AddBlocks<4, 2, Vector256>(a, a_stride, b, b_stride, k, lanes, total, total_stride);
 }
 
 [[gnu::target("avx512f")]] DSV4_NOT_INSTRUMENTED void AddProductsAvx512(
-    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, double* total,
-    int64_t total_stride) {
-  AddProductsIn<kTileRows, Vector512>(a, a_stride, b, b_stride, k, total, total_stride);
+    const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k, int64_t lanes,
+    double* total, int64_t total_stride) {
+  if (lanes <= Vector512::kLanes) {
+    AddBlocks<kTileRows, 1, Vector512>(a, a_stride, b, b_stride, k, lanes, total, total_stride);
+  } else {
+    AddBlocks<kTileRows, 2, Vector512>(a, a_stride, b, b_stride, k, lanes, total, total_stride);
+  }
 }
 #endif
 
@@ -135,10 +142,10 @@ AddProductsFn ChooseAddProducts() {
 }  // namespace
 
 void AddProducts(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k,
-                 double* total, int64_t total_stride) {
+                 double* total, int64_t total_stride, int64_t lanes) {
   for (int64_t r = 0; r < kTileRows; ++r) {
     ExpectAddressable(a + r * a_stride, k);
-    ExpectAddressable(total + r * total_stride, kTileLanes);
+    ExpectAddressable(total + r * total_stride, lanes);
   }
   if (b_stride == kTileLanes) {
     ExpectAddressable(b, k * kTileLanes);
@@ -146,7 +153,7 @@ void AddProducts(const float* a, int64_t a_stride, const float* b, int64_t b_str
     for (int64_t i = 0; i < k; ++i) ExpectAddressable(b + i * b_stride, kTileLanes);
   }
   static const AddProductsFn chosen = ChooseAddProducts();
-  chosen(a, a_stride, b, b_stride, k, total, total_stride);
+  chosen(a, a_stride, b, b_stride, k, lanes, total, total_stride);
 }
 
 void TransposeTile(const float* const* rows, int64_t row_count, int64_t k, float* out) {
@@ -191,8 +198,9 @@ void Matmul(const LaunchContext& context, const MatmulParams& params,
       std::fill(w + count * k, w + kTileRows * k, 0.0f);
       for (int64_t tile = 0; tile < tiles; ++tile) {
         double total[kTileRows * kTileLanes] = {};
-        AddProducts(w, k, transposed + tile * kTileLanes * k, kTileLanes, k, total, kTileLanes);
         const int64_t tile_rows = std::min(rows - tile * kTileLanes, kTileLanes);
+        AddProducts(w, k, transposed + tile * kTileLanes * k, kTileLanes, k, total, kTileLanes,
+                    tile_rows);
         for (int64_t l = 0; l < tile_rows; ++l) {
           float* y = params.y + (first + tile * kTileLanes + l) * params.y_stride + n;
           for (int64_t r = 0; r < count; ++r) y[r] = static_cast<float>(total[r * kTileLanes + l]);
@@ -202,10 +210,24 @@ void Matmul(const LaunchContext& context, const MatmulParams& params,
   }
 }
 
-void LoadRow(const Fp8Weight& weight, int64_t n, float* out) {
+namespace {
+
+constexpr auto kDecodedE2M1 = [] {
+  std::array<float, 16> decoded{};
+  for (uint8_t code = 0; code < 16; ++code) decoded[code] = E2M1ToFloat(code);
+  return decoded;
+}();
+
+}  // namespace
+
+DSV4_NOT_INSTRUMENTED void LoadRow(const Fp8Weight& weight, int64_t n, float* out) {
   const float* decoded = E4M3Table();
   const uint8_t* row = weight.data + n * weight.k;
-  const uint8_t* scales = weight.scale + n / kFp8Block * CeilDiv(weight.k, kFp8Block);
+  const int64_t runs = CeilDiv(weight.k, kFp8Block);
+  const uint8_t* scales = weight.scale + n / kFp8Block * runs;
+  ExpectAddressable(row, weight.k);
+  ExpectAddressable(scales, runs);
+  ExpectAddressable(out, weight.k);
   for (int64_t begin = 0; begin < weight.k; begin += kFp8Block) {
     const float scale = E8M0ToFloat(scales[begin / kFp8Block]);
     const int64_t end = std::min(begin + kFp8Block, weight.k);
@@ -213,13 +235,16 @@ void LoadRow(const Fp8Weight& weight, int64_t n, float* out) {
   }
 }
 
-void LoadRow(const Fp4Weight& weight, int64_t n, float* out) {
+DSV4_NOT_INSTRUMENTED void LoadRow(const Fp4Weight& weight, int64_t n, float* out) {
   const uint8_t* row = weight.data + n * (weight.k / 2);
   const uint8_t* scales = weight.scale + n * (weight.k / kFp4Run);
+  ExpectAddressable(row, weight.k / 2);
+  ExpectAddressable(scales, weight.k / kFp4Run);
+  ExpectAddressable(out, weight.k);
   for (int64_t begin = 0; begin < weight.k; begin += kFp4Run) {
     const float scale = E8M0ToFloat(scales[begin / kFp4Run]);
     float scaled[16];
-    for (uint8_t bits = 0; bits < 16; ++bits) scaled[bits] = E2M1ToFloat(bits) * scale;
+    for (int code = 0; code < 16; ++code) scaled[code] = kDecodedE2M1[code] * scale;
     for (int64_t i = begin; i < begin + kFp4Run; i += 2) {
       out[i] = scaled[row[i / 2] & 15];
       out[i + 1] = scaled[row[i / 2] >> 4];

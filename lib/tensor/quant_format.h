@@ -25,7 +25,7 @@ inline float E4M3ToFloat(uint8_t bits) {
 }
 
 // e2m1: the low four bits; sign, then 0, .5, 1, 1.5, 2, 3, 4, 6.
-inline float E2M1ToFloat(uint8_t bits) {
+constexpr float E2M1ToFloat(uint8_t bits) {
   constexpr float kMagnitude[8] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
   return bits & 8 ? -kMagnitude[bits & 7] : kMagnitude[bits & 7];
 }
