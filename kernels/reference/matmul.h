@@ -17,9 +17,8 @@ inline constexpr int64_t kTileRows = 8;    // rows of `a` of one AddProducts
 inline constexpr int64_t kTileLanes = 16;  // columns of `b`
 
 // total[r * total_stride + l] += sum_i a[r * a_stride + i] * b[i * b_stride + l], for 8 rows r,
-// `lanes`
-// <= 16 lanes l and i < k. Reads 16 lanes of b: callers pad with readable memory, and ignore what
-// comes of padding.
+// lanes l < `lanes` <= 16 and i < k. Reads 16 lanes of b: callers pad with readable memory and
+// ignore what comes of the padding.
 void AddProducts(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k,
                  double* total, int64_t total_stride, int64_t lanes = kTileLanes);
 
