@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/log.h"
 #include "lib/io/mapped_file.h"
 #include "tests/kernels/cuda_image.h"
 #include "tests/kernels/sm12x_objects.h"
@@ -137,6 +138,8 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
   }
 }
 
+void Keep(void* user, LogLevel, const char* line) { *static_cast<std::string*>(user) += line; }
+
 // Tables of a user may have any config anywhere.
 TEST_CASE("with any config, too") {
   for (const MadeUpGpu& gpu : kGpus) {
@@ -148,7 +151,13 @@ TEST_CASE("with any config, too") {
                                  .multiprocessors = gpu.multiprocessors},
                                 index);
       std::set<std::string> names;
+      std::string log;
+      SetLogCallback(&Keep, &log, LogLevel::kInfo);
       ExpectEngineTaken(SmallerFlashConfig(), {.tuning_dir = tables.path()}, &names);
+      SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
+      REQUIRE(log.find(absl::StrCat("tuning tables of ", tables.count(), " kernels")) !=
+              std::string::npos);
+      REQUIRE(log.find("not used") == std::string::npos);
       REQUIRE_FALSE(names.empty());
     }
   }

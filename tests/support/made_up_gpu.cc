@@ -128,6 +128,7 @@ void SetMadeUpGpu(const MadeUpGpu& gpu) {
   state.gpu = gpu;
   state.use = {.left = state.use.left};
   state.failure = cudaSuccess;
+  state.most_shared_bytes.clear();
   state.launches.clear();
 }
 
