@@ -2,18 +2,15 @@
 // index_score_topk: score(g) = sum_h w[h] max(0, q[h] . key[g]) of all visible groups, and the
 // groups with the topk highest scores, ascending. Contract: kernels/op/attention.h; keys index_fp4,
 // at most 128 heads. Roofline: 68 bytes and 256 H flops a group and row: latency at short contexts,
-// then tensor cores. Plan: rows that see no more groups than topk are not scored. Else three
+// then tensor cores. Plan: rows that see no more groups than topk are not scored. Else two
 // kernels, for as many rows at a time as the workspace has scores for:
-// - scores: a warp takes 32 groups, which are the rows of two m16n8k16 tiles, heads their columns.
-// A
-//   lane loads 16 bytes of a key, one run of 32 elements, and makes its fragments of them in
-//   registers, for four neighbouring rows of the step where there are many; queries lie in shared
-//   memory in fragment order (16 KB a row). The order of K within a run is what the nibbles give
-//   without moving; queries are permuted alike.
-// - slices: where a row sees more than 16,384 groups, a block selects the best topk of each slice
-// of
-//   so many.
-// - selection: a block selects from the row's groups, or from the slices' best.
+// - scores: a warp takes 32 groups: rows of two m16n8k16 tiles, whose columns are heads. A lane
+//   loads 16 bytes of a key, one run of 32 elements, and makes its fragments of them in registers,
+//   for four neighbouring rows of the step where there are many; queries lie in shared memory in
+//   fragment order (16 KB a row). The order of K within a run is what the nibbles give without
+//   moving; queries are permuted alike.
+// - selection: a block selects from the row's groups. Where the row sees more than 16,384, there is
+//   a block for each slice of so many, and the last to be done selects from the best of all.
 // A selection holds its keys in registers, 16 a thread. It counts them in bins, finds the bin of
 // the topk-th highest and ranks its few keys; where scores are too much alike for that, it finds it
 // bit by bit. What is above it goes out in ascending order, with as many of its equals as there is
@@ -54,8 +51,9 @@ struct TopkArgs {
   int64_t first_row, end_row;  // these rows of the step
   float* scores;               // [rows, score_stride]
   int64_t score_stride;
-  uint2* best;  // [rows, slices, topk]: ordered score, group; 0, 0 behind the last
-  int slices;
+  uint2* best;            // [rows, slices, topk]: ordered score, group; 0, 0 behind the last
+  uint32_t* slices_done;  // [rows]
+  int slices;             // of the longest row; more than one have `best` and `slices_done`
 };
 
 __device__ __forceinline__ int64_t VisibleOf(const TopkArgs& args, int64_t t) {
@@ -192,6 +190,9 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
       visible[r] = groups > p.topk ? groups : 0;
       sequence[r] = args.step.sequence_of[first_row + r];
     }
+  }
+  if (args.slices > 1 && blockIdx.x == 0 && threadIdx.x < static_cast<unsigned>(rows)) {
+    args.slices_done[first_row - args.first_row + threadIdx.x] = 0;
   }
   constexpr int kBlockGroups = kWarps * kWarpGroups;
   const int64_t first = int64_t{blockIdx.x} * kBlockGroups;
@@ -430,28 +431,6 @@ __device__ __forceinline__ void LoadKeys(const float* scores, int groups,
   }
 }
 
-// Block (slice, row): the best of 16,384 groups.
-__global__ void __launch_bounds__(kSelectThreads)
-    select_slices_kernel(const __grid_constant__ TopkArgs args) {
-  __shared__ SelectShared shared;
-  BeginAfterPredecessors();
-  const int64_t visible = VisibleOf(args, args.first_row + blockIdx.y);
-  const int64_t begin = int64_t{blockIdx.x} * kSlice;
-  if (visible <= kSlice || visible <= args.p.topk || begin >= visible) return;
-  const auto groups = static_cast<int>(min(visible - begin, int64_t{kSlice}));
-  const int count = min(groups, args.p.topk);
-  uint32_t keys[kSelectItems];
-  LoadKeys(args.scores + blockIdx.y * args.score_stride + begin, groups, keys);
-  uint2* best = args.best + (int64_t{blockIdx.y} * args.slices + blockIdx.x) * args.p.topk;
-  const uint32_t own = static_cast<uint32_t>(begin) + threadIdx.x * kSelectItems;
-  SelectBest(keys, static_cast<uint32_t>(count), shared, [&](uint32_t place, uint32_t key, int i) {
-    best[place] = make_uint2(key, own + static_cast<uint32_t>(i));
-  });
-  for (int i = count + static_cast<int>(threadIdx.x); i < args.p.topk; i += kSelectThreads) {
-    best[i] = make_uint2(0, 0);
-  }
-}
-
 // Selects from `groups` scores, at most kItems * 1024.
 template <int kItems>
 __device__ __forceinline__ void SelectFromScores(const float* scores, int groups, int count,
@@ -463,37 +442,66 @@ __device__ __forceinline__ void SelectFromScores(const float* scores, int groups
              [&](uint32_t place, uint32_t, int i) { selected[place] = own + i; });
 }
 
-// Block (row).
+// The same from more than kSlice scores, by a block for each slice of so many.
+__device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int groups,
+                                                 SelectShared& shared) {
+  __shared__ bool last;
+  const int begin = static_cast<int>(blockIdx.y) * kSlice;
+  if (begin >= groups) return;
+  const int topk = args.p.topk, row = static_cast<int>(blockIdx.x);
+  const int own = static_cast<int>(threadIdx.x) * kSelectItems;
+  uint2* best = args.best + int64_t{row} * args.slices * topk;
+  uint32_t keys[kSelectItems];
+  LoadKeys(args.scores + row * args.score_stride + begin, min(groups - begin, kSlice), keys);
+  const int count = min(groups - begin, topk);
+  SelectBest(keys, static_cast<uint32_t>(count), shared, [&](uint32_t place, uint32_t key, int i) {
+    best[blockIdx.y * topk + place] = make_uint2(key, static_cast<uint32_t>(begin + own + i));
+  });
+  for (int i = count + static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) {
+    best[blockIdx.y * topk + i] = make_uint2(0, 0);
+  }
+  __threadfence();
+  __syncthreads();
+  const auto slices = static_cast<uint32_t>((groups + kSlice - 1) / kSlice);
+  if (threadIdx.x == 0) last = atomicAdd(&args.slices_done[row], 1u) == slices - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+#pragma unroll
+  for (int i = 0; i < kSelectItems; ++i) {
+    keys[i] = own + i < static_cast<int>(slices) * topk ? __ldcg(&best[own + i]).x : 0;
+  }
+  int32_t* selected = args.p.selected + (args.first_row + row) * topk;
+  SelectBest(keys, static_cast<uint32_t>(topk), shared, [&](uint32_t place, uint32_t, int i) {
+    selected[place] = static_cast<int32_t>(__ldcg(&best[own + i]).y);
+  });
+}
+
+// Block (row, slice).
 __global__ void __launch_bounds__(kSelectThreads)
     select_groups_kernel(const __grid_constant__ TopkArgs args) {
   __shared__ SelectShared shared;
   BeginAfterPredecessors();
-  const int64_t t = args.first_row + blockIdx.x;
+  const int64_t row = blockIdx.x, t = args.first_row + row;
   const int64_t visible = VisibleOf(args, t);
   const int topk = args.p.topk;
   int32_t* selected = args.p.selected + t * topk;
+  if (visible > topk && visible > kSlice) {
+    SelectFromSlices(args, static_cast<int>(visible), shared);
+    return;
+  }
+  if (blockIdx.y != 0) return;
   if (visible <= topk) {
     for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) {
       selected[i] = i < visible ? i : -1;
     }
     return;
   }
-  const float* scores = args.scores + blockIdx.x * args.score_stride;
+  const float* scores = args.scores + row * args.score_stride;
   if (visible <= 4 * kSelectThreads) {
     SelectFromScores<4>(scores, static_cast<int>(visible), topk, shared, selected);
-  } else if (visible <= kSlice) {
-    SelectFromScores<kSelectItems>(scores, static_cast<int>(visible), topk, shared, selected);
   } else {
-    const uint2* best = args.best + int64_t{blockIdx.x} * args.slices * topk;
-    const int slices = static_cast<int>((visible + kSlice - 1) / kSlice);
-    const int candidates = slices * topk;
-    uint32_t keys[kSelectItems];
-    const int own = static_cast<int>(threadIdx.x) * kSelectItems;
-#pragma unroll
-    for (int i = 0; i < kSelectItems; ++i) keys[i] = own + i < candidates ? best[own + i].x : 0;
-    SelectBest(keys, static_cast<uint32_t>(topk), shared, [&](uint32_t place, uint32_t, int i) {
-      selected[place] = static_cast<int32_t>(best[own + i].y);
-    });
+    SelectFromScores<kSelectItems>(scores, static_cast<int>(visible), topk, shared, selected);
   }
 }
 
@@ -502,8 +510,9 @@ struct TopkPlan {
       : max_groups(VisibleGroups(p.step->max_position, kCsaRatio)),
         slices((max_groups + kSlice - 1) / kSlice),
         score_stride((max_groups + kSlice - 1) / kSlice * kSlice),
-        row_bytes(max_groups <= p.topk ? 0
-                                       : score_stride * 4 + (slices > 1 ? slices * p.topk * 8 : 0)),
+        row_bytes(max_groups <= p.topk
+                      ? 0
+                      : score_stride * 4 + (slices > 1 ? slices * p.topk * 8 + 4 : 0)),
         rows(row_bytes == 0 ? p.step->rows
                             : std::clamp<int64_t>(kScoreBytes / row_bytes, 1, p.step->rows)) {}
   int64_t max_groups, slices, score_stride, row_bytes;
@@ -551,8 +560,10 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
                 .scores = reinterpret_cast<float*>(context.workspace),
                 .score_stride = plan.score_stride,
                 .best = nullptr,
+                .slices_done = nullptr,
                 .slices = static_cast<int>(plan.slices)};
   args.best = reinterpret_cast<uint2*>(args.scores + plan.rows * plan.score_stride);
+  args.slices_done = reinterpret_cast<uint32_t*>(args.best + plan.rows * plan.slices * params.topk);
   for (; args.first_row < rows; args.first_row = args.end_row) {
     args.end_row = std::min(rows, args.first_row + plan.rows);
     const auto row_blocks = static_cast<unsigned>(args.end_row - args.first_row);
@@ -565,11 +576,8 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
     } else {
       LaunchScores<4, 16>(args, plan.max_groups, warps, stream);
     }
-    if (plan.slices > 1) {
-      const dim3 slices(static_cast<unsigned>(plan.slices), row_blocks);
-      LaunchOverlapped(stream, slices, kSelectThreads, 0, select_slices_kernel, args);
-    }
-    LaunchOverlapped(stream, dim3(row_blocks), kSelectThreads, 0, select_groups_kernel, args);
+    const dim3 slices(row_blocks, static_cast<unsigned>(plan.slices));
+    LaunchOverlapped(stream, slices, kSelectThreads, 0, select_groups_kernel, args);
   }
 }
 
