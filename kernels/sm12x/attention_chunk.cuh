@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/sm12x/arch/mma.cuh"
+#include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/attention_rows.cuh"
 
 namespace dsv4::sm12x {
@@ -109,7 +110,7 @@ struct SumPair {
 
 // Divides a head's sums: bf16(sum * factor / denominator), the sink in the denominator.
 struct Divisor {
-  float factor, inverse;
+  float factor = 0, inverse = 0;
   TwoFloat denominator;
 
   Divisor() = default;
@@ -155,7 +156,7 @@ __device__ __forceinline__ uint32_t FinishPair(const SumPair& sum, const Divisor
   float a = divisor.Divide(sum.hi[0], sum.lo[0]);
   float b = divisor.Divide(sum.hi[1], sum.lo[1]);
   if (rope.rotated) Rotate(&a, &b, rope.cosine, -rope.sine);
-  return PackBf16(a, b);
+  return Bf16x2(a, b);
 }
 
 __device__ __forceinline__ const float* RopeOf(const AttendArgs& args, int64_t t) {
@@ -300,11 +301,11 @@ __device__ __forceinline__ void StoreParts(int warp, int lane, const ChunkWeight
                                            float factor, HeadPairs& pairs) {
   constexpr float kStep = 12288.0f;  // 1.5 2^13: floats there are 2^-10 apart
   const int step = lane % 16 / 8, i = lane / 16 + lane % 8 / 4 * 2;
-  const uint32_t scale = PackBf16(factor, factor);
+  const uint32_t scale = Bf16x2(factor, factor);
   const TwoFloat(&weight)[2] = weights.weight;
   float rest[2] = {weight[0].hi, weight[1].hi};
-  uint32_t part = PackBf16(__fsub_rn(__fadd_rn(rest[0], kStep), kStep),
-                           __fsub_rn(__fadd_rn(rest[1], kStep), kStep));
+  uint32_t part = Bf16x2(__fsub_rn(__fadd_rn(rest[0], kStep), kStep),
+                         __fsub_rn(__fadd_rn(rest[1], kStep), kStep));
   __syncwarp();  // all lanes have read their scores
 #pragma unroll
   for (int n = 0; n < kParts; ++n) {
@@ -316,7 +317,7 @@ __device__ __forceinline__ void StoreParts(int warp, int lane, const ChunkWeight
       rest[0] = __fadd_rn(rest[0], weight[0].lo);
       rest[1] = __fadd_rn(rest[1], weight[1].lo);
     }
-    part = PackBf16(rest[0], rest[1]);
+    part = Bf16x2(rest[0], rest[1]);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/arch/memory.cuh"
+#include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/row_math.cuh"
 
 namespace dsv4::sm12x {
@@ -89,7 +90,8 @@ struct VisibleRows {
   __device__ __forceinline__ int BlockOf(const AttendArgs& args, int n, int index) const {
     if (index < 0) return 0;
     const SequenceRows& rows = args.step.sequences[sequence];
-    return (n < window ? rows.window_blocks : rows.group_blocks)[index >> BlockShift(args, n)];
+    const int32_t* blocks = n < window ? rows.window_blocks : rows.group_blocks;
+    return blocks[index >> BlockShift(args, n)];
   }
   // Block i of those that selected groups lie in; 0 where there is none.
   __device__ __forceinline__ int SelectableBlock(const AttendArgs& args, int i) const {

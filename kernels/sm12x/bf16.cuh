@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm12x/arch/numbers.cuh"
+
 namespace dsv4::sm12x {
 
 __device__ __forceinline__ float Bf16(uint16_t bits) {
@@ -14,13 +16,7 @@ __device__ __forceinline__ float Bf16High(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 
-// Two values rounded to nearest even, `low` in the low half.
-__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  uint32_t out;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
-  return out;
-}
-__device__ __forceinline__ float RoundBf16(float value) { return Bf16Low(PackBf16(value, 0)); }
+__device__ __forceinline__ float RoundBf16(float value) { return Bf16Low(Bf16x2(value, 0)); }
 
 // Eight values at a 16-byte boundary.
 __device__ __forceinline__ void LoadBf16x8(const uint16_t* from, float (&out)[8]) {
@@ -34,10 +30,10 @@ __device__ __forceinline__ void LoadBf16x8(const uint16_t* from, float (&out)[8]
 }
 __device__ __forceinline__ void StoreBf16x8(const float (&value)[8], uint16_t* to) {
   uint4 v;
-  v.x = PackBf16(value[0], value[1]);
-  v.y = PackBf16(value[2], value[3]);
-  v.z = PackBf16(value[4], value[5]);
-  v.w = PackBf16(value[6], value[7]);
+  v.x = Bf16x2(value[0], value[1]);
+  v.y = Bf16x2(value[2], value[3]);
+  v.z = Bf16x2(value[4], value[5]);
+  v.w = Bf16x2(value[6], value[7]);
   *reinterpret_cast<uint4*>(to) = v;
 }
 

@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kDim)
   if (!ends) return;
 
   const float pooled = has_previous ? part_b.FinishWith(previous) : part_b.Finish();
-  pooled_row[threadIdx.x] = static_cast<uint16_t>(PackBf16(pooled, 0));
+  pooled_row[threadIdx.x] = static_cast<uint16_t>(Bf16x2(pooled, 0));
   __syncthreads();
   if (threadIdx.x >= 32) return;
   const int lane = static_cast<int>(threadIdx.x);

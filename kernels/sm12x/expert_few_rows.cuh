@@ -10,6 +10,7 @@
 // way while the first half runs out. Sums are in the order of inner_product.cuh.
 #pragma once
 
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/expert_ffn.cuh"
 
 namespace dsv4::sm12x {
@@ -350,7 +351,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     expert_up_few_kernel(const __grid_constant__ ExpertFfnParams p,
                          const __grid_constant__ FfnWorkspace work,
                          const __grid_constant__ SplitPlan plan) {
-  extern __shared__ __align__(16) float products[];
+  auto* const products = DynamicShared<float>();
   __shared__ FewJobs jobs;
   const int64_t tiles = p.inter / kTileRows;
   // Nobody writes the shared expert: what one block reads of it in all comes closer meanwhile.
@@ -451,7 +452,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     expert_down_few_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work,
                            const __grid_constant__ SplitPlan plan) {
-  extern __shared__ __align__(16) float products[];
+  auto* const products = DynamicShared<float>();
   __shared__ FewJobs jobs;
   __shared__ uint16_t outputs[kFewPairs + kFewRows][kTileRows];
   std::byte* staged =

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/op/moe.h"
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/expert_rows.cuh"
 #include "kernels/sm12x/inner_product.cuh"
@@ -45,7 +46,7 @@ __device__ __forceinline__ const std::byte* InputRow(const ExpertFfnParams& p, i
 }
 
 __device__ __forceinline__ void StoreBf16(uint16_t* to, float value) {
-  *to = static_cast<uint16_t>(PackBf16(value, 0));
+  *to = static_cast<uint16_t>(Bf16x2(value, 0));
 }
 
 __device__ __forceinline__ void StoreHidden(const ExpertFfnParams& p, const FfnWorkspace& work,
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work,
                            const __grid_constant__ SplitPlan plan, int steps, bool with_shared) {
-  extern __shared__ __align__(16) float products[];
+  auto* const products = DynamicShared<float>();
   __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
   const FfnRows rows = SplitJob(p, work, plan, steps, p.inter / kTileRows, with_shared, list);
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_down_split_kernel(const __grid_constant__ ExpertFfnParams p,
                              const __grid_constant__ FfnWorkspace work,
                              const __grid_constant__ SplitPlan plan, int steps, bool with_shared) {
-  extern __shared__ __align__(16) float products[];
+  auto* const products = DynamicShared<float>();
   __shared__ int32_t list[kGroupRows];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
   // Which rows are whose was written before the first half started.
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
                            const __grid_constant__ FfnWorkspace work) {
   using Chains = TiledChains<kShared>;
   constexpr int kWarpsM = ExpertShape<kShared>::kWarpsM, kHalf = kWarpsM / 2;
-  extern __shared__ __align__(16) std::byte shared[];
+  auto* const shared = DynamicShared<std::byte>();
   __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
   const FfnRows rows = TiledJob<kShared>(p, work, list);
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
                              const __grid_constant__ FfnWorkspace work) {
   using Chains = TiledChains<kShared>;
   constexpr int kWarpsM = ExpertShape<kShared>::kWarpsM;
-  extern __shared__ __align__(16) std::byte shared[];
+  auto* const shared = DynamicShared<std::byte>();
   __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
   const FfnRows rows = TiledJob<kShared>(p, work, list);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/overlapped_launch.cuh"
 
 namespace dsv4::sm12x {
@@ -70,7 +71,7 @@ __device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t*
 // One block an expert; each finds its own place among the others.
 static __global__ void __launch_bounds__(kGroupThreads)
     group_rows_kernel(const int32_t* experts, int pair_count, int expert_count, RowGroups out) {
-  extern __shared__ int32_t histogram[];  // [expert_count]
+  auto* const histogram = DynamicShared<int32_t>();  // [expert_count]
   __shared__ int32_t begin, before[2], total[2], counts[kGroupThreads / 32];
   BeginAfterPredecessors();
   const int me = static_cast<int>(blockIdx.x);

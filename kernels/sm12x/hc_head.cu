@@ -6,6 +6,7 @@
 // Measured on an H200, D = 4096, fn not in L2: 4.8 us at a row, 9.7 at 64.
 // Edge cases: row_of null is the first rows.
 #include "kernels/op/hyper_connection.h"
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
 __global__ void __launch_bounds__(sm12x::kNormThreads)
     hc_head_kernel(const __grid_constant__ HcHeadParams p, const TwoFloat* chunk_sums) {
   constexpr int kThreads = sm12x::kNormThreads;
-  extern __shared__ __align__(16) std::byte shared[];
+  auto* const shared = sm12x::DynamicShared<std::byte>();
   __shared__ TwoFloat sums[sm12x::MixSums(kStreamCount)], scratch[kThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;

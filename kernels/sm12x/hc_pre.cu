@@ -22,6 +22,7 @@
 // Shared memory: 8 D bytes of streams and 3.2 D of sums.
 // Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
@@ -106,7 +107,7 @@ constexpr int kThreads = sm12x::kNormThreads + 32;
 template <bool kUpdates>
 __global__ void __launch_bounds__(kThreads)
     hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums) {
-  extern __shared__ __align__(16) std::byte shared[];
+  auto* const shared = sm12x::DynamicShared<std::byte>();
   __shared__ TwoFloat sums[sm12x::MixSums(kMixes)], scratch[sm12x::kNormThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;

@@ -19,6 +19,7 @@
 #include <algorithm>
 
 #include "kernels/op/attention.h"
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -172,7 +173,7 @@ constexpr int ScoreSharedBytes(int rows, int tiles) {
 template <int kRows, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
     index_score_kernel(const __grid_constant__ TopkArgs args) {
-  extern __shared__ __align__(16) unsigned char dynamic_memory[];
+  auto* const dynamic_memory = DynamicShared<unsigned char>();
   __shared__ int64_t visible[kRows];
   __shared__ int32_t sequence[kRows];
   BeginAfterPredecessors();

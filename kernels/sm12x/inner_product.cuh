@@ -18,6 +18,7 @@
 
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
+#include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/packed_layout.h"
 #include "kernels/sm12x/two_float.cuh"
 #include "lib/tensor/quant_format.h"
@@ -246,11 +247,6 @@ __device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const Spli
 template <class Chains, int kMatrices>
 constexpr bool SplitFits(int64_t k) {
   return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kMaxSharedBytes - 4096;
-}
-
-// The same value, which the compiler does not know any longer.
-__device__ __forceinline__ void Forget(uint4* v) {
-  asm volatile("" : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w));
 }
 
 __device__ __forceinline__ void StoreProduct(float value, float* to) { *to = value; }

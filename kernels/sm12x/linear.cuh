@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/registry/kernel_entry.h"
+#include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/inner_product.cuh"
 #include "kernels/sm12x/launch.h"
@@ -50,7 +51,7 @@ __device__ __forceinline__ void StoreOutput(const Part& part, int64_t row, int64
   if (n >= part.w.n) return;
   const int64_t at = row * part.w.n + n;
   if (part.bf16) {
-    static_cast<uint16_t*>(part.y)[at] = static_cast<uint16_t>(PackBf16(value, 0));
+    static_cast<uint16_t*>(part.y)[at] = static_cast<uint16_t>(Bf16x2(value, 0));
   } else {
     static_cast<float*>(part.y)[at] = value;
   }
@@ -70,7 +71,7 @@ template <class Chains>
 __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
     linear_split_kernel(const __grid_constant__ LinearJob<Chains> job,
                         const __grid_constant__ SplitPlan plan, int64_t tiles, int steps) {
-  extern __shared__ __align__(16) float products[];
+  auto* const products = DynamicShared<float>();
   const int warp = threadIdx.x / 32, split = plan.Split(warp);
   const int64_t tile_floats = plan.tile_floats<Chains, 1>();
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
@@ -108,7 +109,7 @@ template <class Chains>
 __global__ void __launch_bounds__(TiledShape<Chains>::kThreads, 1)
     linear_tiled_kernel(const __grid_constant__ LinearJob<Chains> job, int64_t tiles) {
   using Shape = TiledShape<Chains>;
-  extern __shared__ __align__(16) std::byte shared[];
+  auto* const shared = DynamicShared<std::byte>();
   BeginAfterPredecessors();
   const int64_t first_row = int64_t{blockIdx.y} * Shape::kRows;
   const int64_t first_tile = int64_t{blockIdx.x} * Shape::kWarpsM;

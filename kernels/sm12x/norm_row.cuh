@@ -3,6 +3,7 @@
 // end with. A thread holds eight neighbouring elements of each stripe of 8 * kNormThreads.
 #pragma once
 
+#include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/quantized_rows.cuh"
 #include "kernels/sm12x/two_float.cuh"
@@ -12,9 +13,7 @@ namespace dsv4::sm12x {
 inline constexpr int kNormThreads = 256;
 
 // A barrier of the first kNormThreads threads of a block, which may have others.
-__device__ __forceinline__ void SyncNormThreads() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kNormThreads) : "memory");
-}
+__device__ __forceinline__ void SyncNormThreads() { WaitAtBarrier(1, kNormThreads); }
 
 // The sum over the first kNormThreads threads, in each of them. `scratch` is shared memory of a
 // TwoFloat per warp, free to be used again after the next barrier.

@@ -23,6 +23,19 @@ __device__ __forceinline__ void BeginAfterPredecessors() {
   LetSuccessorStart();
 }
 
+// A failed launch of either kind stays CUDA's last error.
+
+// In the stream's order, without overlap.
+template <class... Params, class... Args>
+void LaunchInOrder(cudaStream_t stream, dim3 blocks, int threads, void (*kernel)(Params...),
+                   Args&&... args) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
 template <class... Params, class... Args>
 void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
                       void (*kernel)(Params...), Args&&... args) {
@@ -41,7 +54,6 @@ void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t sha
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes));
   }
-  // A failed launch stays with the stream's error state, as one by <<<>>> does.
   (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }
 

@@ -56,7 +56,7 @@ __device__ __forceinline__ void PrepareIndexHead(uint2* q, const float* rope, in
   const float scale = __uint_as_float(QuantizeFp4(x, codes) << 23);
 #pragma unroll
   for (int i = 0; i < 4; ++i) x[i] = DecodeE2M1(codes[i]) * scale;
-  q[lane] = make_uint2(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]));
+  q[lane] = make_uint2(Bf16x2(x[0], x[1]), Bf16x2(x[2], x[3]));
 }
 
 __global__ void __launch_bounds__(kWarps * 32)

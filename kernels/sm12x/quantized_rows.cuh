@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/sm12x/arch/fp8.cuh"
+#include "kernels/sm12x/arch/numbers.cuh"
 #include "kernels/sm12x/packed_layout.h"
 
 namespace dsv4::sm12x {

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "kernels/op/kv_layout.h"
-#include "kernels/sm12x/arch/fp8.cuh"
 #include "kernels/sm12x/arch/fragments.cuh"
+#include "kernels/sm12x/arch/numbers.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/norm_row.cuh"
 #include "kernels/sm12x/quantized_rows.cuh"

@@ -35,6 +35,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/sm12x/arch/memory.cuh"
+#include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/attention_chunk.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -234,8 +236,7 @@ struct BlockTiles {
 template <bool kPacked>
 __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     attend_query_kernel(const __grid_constant__ AttendArgs args) {
-  extern __shared__ __align__(128) unsigned char dynamic_memory[];
-  QueryShared& shared = *reinterpret_cast<QueryShared*>(dynamic_memory);
+  QueryShared& shared = *AlignedDynamicShared<QueryShared>();
   const SparseAttentionParams& p = args.p;
   {
     const TileThread at(0);

@@ -40,7 +40,7 @@ constexpr int64_t MixRowBytes(int64_t width, int outputs) {
 __device__ __forceinline__ void SplitF32(float low, float high, uint32_t (&piece)[3]) {
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
-    piece[i] = PackBf16(low, high);
+    piece[i] = Bf16x2(low, high);
     low -= Bf16Low(piece[i]);
     high -= Bf16High(piece[i]);
   }
@@ -65,8 +65,8 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
     low[c] = __fmaf_rn(size, -0x1p-21f, sum);
     high[c] = __fmaf_rn(size, 0x1p-21f, sum);
   }
-  const uint32_t sums = PackBf16(low[0], low[1]);
-  if (sums == PackBf16(high[0], high[1])) [[likely]]
+  const uint32_t sums = Bf16x2(low[0], low[1]);
+  if (sums == Bf16x2(high[0], high[1])) [[likely]]
     return sums;
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
     for (int i = 1; i < kCount; ++i) sum.AddProduct(weight[i], x[i][c]);
     low[c] = sum.Rounded();
   }
-  return PackBf16(low[0], low[1]);
+  return Bf16x2(low[0], low[1]);
 }
 
 // The rows of streams that a block of hc_pre makes itself, in shared memory: [row][stream][pair of

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm12x/arch/numbers.cuh"
+
 namespace dsv4::sm12x {
 
 struct TwoFloat {
@@ -56,8 +58,7 @@ __device__ __forceinline__ TwoFloat Product(TwoFloat a, TwoFloat b) {
 
 // 1 / a: one Newton step of the hardware's, which is good to an ulp.
 __device__ __forceinline__ TwoFloat Reciprocal(TwoFloat a) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a.hi));
+  const float y = ApproximateReciprocal(a.hi);
   const float residue = __fmaf_rn(-a.lo, y, __fmaf_rn(-a.hi, y, 1.0f));
   return {y, __fmul_rn(y, residue)};
 }

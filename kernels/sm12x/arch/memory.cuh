@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads that stream, and asynchronous copies to shared memory.
+// Loads that stream, asynchronous copies to shared memory, and the part of it whose size a launch
+// gives.
 #pragma once
 
 #include <cstdint>
 
 namespace dsv4::sm12x {
+
+// The block's dynamic shared memory, at a multiple of 16 bytes; and at one of 128.
+template <class T>
+__device__ __forceinline__ T* DynamicShared() {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  return reinterpret_cast<T*>(dynamic_shared);
+}
+template <class T>
+__device__ __forceinline__ T* AlignedDynamicShared() {
+  extern __shared__ __align__(128) unsigned char aligned_dynamic_shared[];
+  return reinterpret_cast<T*>(aligned_dynamic_shared);
+}
 
 // 16 bytes that nobody reads again soon: past L1, first to leave L2.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {

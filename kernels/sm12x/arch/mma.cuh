@@ -10,7 +10,8 @@
 #include <cstdint>
 
 #include "kernels/sm12x/arch/e2m1_words.cuh"
-#include "kernels/sm12x/arch/fp8.cuh"
+#include "kernels/sm12x/arch/mma_instructions.cuh"
+#include "kernels/sm12x/arch/numbers.cuh"
 #include "kernels/sm12x/arch/target.cuh"
 #include "kernels/sm12x/two_float.cuh"
 
@@ -19,15 +20,6 @@ namespace dsv4::sm12x {
 // The value of a ue8m0 scale.
 __device__ __forceinline__ float ScaleValue(uint32_t scale) {
   return __uint_as_float(max(scale << 23, 0x00400000u));
-}
-
-// d += a b, bf16, K = 16.
-__device__ __forceinline__ void MmaBf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                        uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // A chain's e4m3 activations of a lane, two words of codes a step, as products want them: on SM12x
@@ -61,14 +53,6 @@ __device__ __forceinline__ ReadyActs Ready(const uint32_t (&codes)[8]) {
 // lanes 4 g, is wanted.
 
 #if !DSV4_BLOCK_SCALED_MMA
-__device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                       uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 // sum times the scales of this lane's columns, which lanes 8 t and 8 t + 4 hold.
 template <bool kOneRow>
 __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, float (&sum)[4]) {
@@ -122,12 +106,7 @@ __device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const ReadyAct
     float d[4] = {};
     const uint32_t* b = acts.words + j * kReadyWords;
 #if DSV4_BLOCK_SCALED_MMA
-    asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3."
-        "f32.ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, "
-        "{%11}, {0, 0};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(w.steps[j].x), "r"(w.steps[j].y), "r"(w.steps[j].z), "r"(w.steps[j].w), "r"(b[0]),
-          "r"(b[1]), "r"(w.scale), "r"(act_scale));
+    MmaScaledE4M3(d, w.steps[j], b[0], b[1], w.scale, act_scale);
 #else
     uint32_t a[2][4];
     WidenE4M3Words(w.steps[j].x, w.steps[j].y, a[0]);
@@ -173,13 +152,7 @@ __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, const ReadyActs&
   uint32_t a[4];
   word::UnpackBytes(w.words[2 * kStep], &a[0], &a[1]);
   word::UnpackBytes(w.words[2 * kStep + 1], &a[2], &a[3]);
-  asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3."
-      "f32."
-      "ue8m0 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {%12, 0}, "
-      "{%11}, {0, 0};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(w.scales),
-        "r"(act_scale), "n"(kStep));
+  MmaScaledE2M1<kStep>(d, a, b[0], b[1], w.scales, act_scale);
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = kStep == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
 #else
@@ -223,9 +196,7 @@ struct Bf16Operand {
 // The upper four of the eight bits that two bf16 numbers have each, and the lower.
 __device__ __forceinline__ uint32_t UpperBits(uint32_t pair) { return pair & 0xfff0fff0u; }
 __device__ __forceinline__ uint32_t LowerBits(uint32_t pair) {
-  uint32_t out;
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(pair), "r"(UpperBits(pair)));
-  return out;
+  return SubtractBf16x2(pair, UpperBits(pair));
 }
 
 // sum = the chain's product. The tensor cores cut the sum of a step's products off below about
@@ -287,12 +258,7 @@ struct Fp8WidenedOperand {
   // Two codes, which `selector` extends to 16 bits by their signs, as bf16: sign, exponent and
   // mantissa shifted to their places are the value times 2^-120, which the product makes good.
   static __device__ __forceinline__ uint32_t Widen(uint32_t word, uint32_t selector) {
-    uint32_t codes, out;
-    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(codes) : "r"(word), "r"(selector));
-    asm("mul.rn.bf16x2 %0, %1, %2;"
-        : "=r"(out)
-        : "r"(codes << 4 & 0x87f087f0u), "r"(0x7b807b80u));
-    return out;
+    return MultiplyBf16x2(BytesOrSigns(word, selector) << 4 & 0x87f087f0u, 0x7b807b80u);
   }
 };
 
