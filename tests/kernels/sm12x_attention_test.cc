@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/kernels/cuda_step.h"
+#include "tests/support/shard.h"
 
 namespace dsv4::test {
 namespace {
@@ -442,8 +443,10 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
 }
 
 TEST_CASE("sm12x sparse_attention equals the reference") {
+  Shard shard;
   for (const int ratio : {0, 4, 128}) {
     for (const int heads : {1, 4, 16, 20}) {
+      if (!shard.HasNext()) continue;
       INFO("ratio " << ratio << ", heads " << heads);
       const Attention how{.ratio = ratio, .heads = heads};
       const Rows got = RunSparseAttention(On::kCuda, kBatch, kPlain, how);
@@ -456,6 +459,7 @@ TEST_CASE("sm12x sparse_attention equals the reference") {
   }
   // A sink far above and far below all scores; scores that leave few rows any weight.
   for (const auto& [shift, scale] : {std::pair{60.0f, 1.0f}, {-1000.0f, 1.0f}, {0.0f, 12.0f}}) {
+    if (!shard.HasNext()) continue;
     INFO("sink " << shift << ", scale " << scale);
     const Attention how{.ratio = 4, .sink_shift = shift, .q_scale = scale};
     RequireClose(RunSparseAttention(On::kCuda, kBatch, kPlain, how),
@@ -464,8 +468,10 @@ TEST_CASE("sm12x sparse_attention equals the reference") {
 }
 
 TEST_CASE("sm12x sparse_attention keeps the row rule, few rows and many") {
+  Shard shard;
   for (const int ratio : {0, 4, 128}) {
     for (const int heads : {5, 40, 64}) {
+      if (!shard.HasNext()) continue;
       INFO("ratio " << ratio << ", heads " << heads);
       RequireRowRule([&](On on, const std::vector<Piece>& pieces, const Layout& layout) {
         return RunSparseAttention(on, pieces, layout,

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -16,8 +18,13 @@ namespace {
 
 constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 
+// What a graph has been given to do, in order. A handle of either kind of graph is one.
+using Work = std::vector<std::function<void()>>;
+
 struct State {
   std::mutex mutex;
+  std::recursive_mutex working;  // one thing at a time
+  Work* recorded = nullptr;      // of the stream that is captured
   MadeUpGpu gpu;
   MadeUpUse use;
   cudaError_t failure = cudaSuccess;
@@ -63,6 +70,21 @@ cudaError_t Destroy() {
   return TheState().failure;
 }
 
+// What a stream is given to do: done now, or kept for a graph. Not at all by a GPU that does not
+// work.
+cudaError_t Enqueue(std::function<void()> work) {
+  const cudaError_t result = Call();
+  State& state = TheState();
+  if (result != cudaSuccess || !state.gpu.works) return result;
+  const std::lock_guard lock(state.working);
+  if (state.recorded != nullptr) {
+    state.recorded->push_back(std::move(work));
+  } else {
+    work();
+  }
+  return cudaSuccess;
+}
+
 cudaError_t Allocate(void** memory, size_t bytes) {
   const cudaError_t result = Call();
   if (result != cudaSuccess) return result;
@@ -96,20 +118,25 @@ cudaError_t Free(void* memory) {
   return state.failure;
 }
 
-cudaError_t Launch(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
-  const cudaError_t result = Call();
-  if (result != cudaSuccess) return result;
+// Keeps a launch for TakeMadeUpLaunches.
+void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
+  const auto symbol = state.symbols.find(kernel);
   const auto most = state.most_shared_bytes.find(kernel);
-  state.launches.push_back({.symbol = state.symbols.at(kernel),
+  state.launches.push_back({.symbol = symbol == state.symbols.end() ? "" : symbol->second,
                             .blocks = {blocks.x, blocks.y, blocks.z},
                             .threads = int64_t{threads.x} * threads.y * threads.z,
                             .shared_bytes = static_cast<int64_t>(shared_bytes),
                             .most_shared_bytes = most == state.most_shared_bytes.end()
                                                      ? kDefaultSharedBytes
                                                      : most->second});
-  return cudaSuccess;
+}
+
+cudaError_t Launch(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
+  const cudaError_t result = Call();
+  if (result == cudaSuccess) Note(kernel, blocks, threads, shared_bytes);
+  return result;
 }
 
 // Of <<<>>>, between the two calls that it becomes.
@@ -135,6 +162,12 @@ void SetMadeUpGpu(const MadeUpGpu& gpu) {
 MadeUpUse UseOfMadeUpGpu() {
   const std::lock_guard lock(TheState().mutex);
   return TheState().use;
+}
+
+cudaError_t EnqueueMadeUp(const void* kernel, const cudaLaunchConfig_t& config,
+                          std::function<void()> work) {
+  Note(kernel, config.gridDim, config.blockDim, config.dynamicSmemBytes);
+  return Enqueue(std::move(work));
 }
 
 std::vector<MadeUpLaunch> TakeMadeUpLaunches() {
@@ -211,9 +244,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return Call();
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  if (attribute != cudaDevAttrIntegrated) return cudaErrorInvalidValue;
-  *value = TheState().gpu.integrated;
-  return Call();
+  const MadeUpGpu& gpu = TheState().gpu;
+  switch (attribute) {
+    case cudaDevAttrIntegrated:
+      *value = gpu.integrated;
+      return Call();
+    case cudaDevAttrMultiProcessorCount:
+      *value = gpu.multiprocessors;
+      return Call();
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   {
@@ -234,12 +275,21 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   return result;
 }
 cudaError_t cudaFreeHost(void* memory) { return Free(memory); }
-cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return Call(); }
-cudaError_t cudaMemcpyAsync(void* to, const void*, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t) {
-  if (kind == cudaMemcpyDeviceToHost) std::memset(to, 0, bytes);
-  return Call();
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  return Enqueue([=] { std::memset(to, value, bytes); });
 }
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  return cudaMemsetAsync(to, value, bytes, nullptr);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  if (!TheState().gpu.works && kind == cudaMemcpyDeviceToHost) std::memset(to, 0, bytes);
+  return Enqueue([=] { std::memcpy(to, from, bytes); });
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+}
+cudaError_t cudaDeviceSynchronize() { return Call(); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return Make(stream); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return Destroy(); }
@@ -261,17 +311,43 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) 
   return Call();
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return Call(); }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) { return Make(graph); }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t, unsigned long long) {
-  return Make(made);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  const cudaError_t result = Call();
+  const std::lock_guard lock(TheState().working);
+  if (result == cudaSuccess) TheState().recorded = new Work;
+  return result;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  const std::lock_guard lock(TheState().working);
+  std::unique_ptr<Work> recorded(std::exchange(TheState().recorded, nullptr));
+  const cudaError_t result = Make(graph);
+  if (result == cudaSuccess) *graph = reinterpret_cast<cudaGraph_t>(recorded.release());
+  return result;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  const cudaError_t result = Make(made);
+  if (result == cudaSuccess) {
+    *made = reinterpret_cast<cudaGraphExec_t>(new Work(*reinterpret_cast<Work*>(graph)));
+  }
+  return result;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return Call(); }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return Call(); }
-cudaError_t cudaGraphDestroy(cudaGraph_t) { return Destroy(); }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return Destroy(); }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+  return Enqueue([work = reinterpret_cast<Work*>(graph)] {
+    for (const std::function<void()>& one : *work) one();
+  });
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<Work*>(graph);
+  return Destroy();
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete reinterpret_cast<Work*>(graph);
+  return Destroy();
+}
 
 cudaError_t cudaGetLastError() { return TheState().failure; }
+cudaError_t cudaPeekAtLastError() { return TheState().failure; }
 const char* cudaGetErrorName(cudaError_t) { return "made up"; }
 const char* cudaGetErrorString(cudaError_t) { return "made up"; }
 

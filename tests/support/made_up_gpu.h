@@ -3,7 +3,8 @@
 // runtime, functions of the same names that need no device: memory is the host's and reads as
 // zeros, copies to it and kernels leave no trace but their launches. So what the host does for a
 // GPU can be tested on a machine without one, for GPUs that no machine at hand has, and with
-// failures at any of its calls.
+// failures at any of its calls. One that works copies, and runs kernels that were compiled for the
+// host (tests/emulation).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ struct MadeUpGpu {
   int32_t compute_capability = 120;  // 10 * major + minor
   int32_t multiprocessors = 188;
   bool integrated = false;  // in the host's memory
+  bool works = false;       // else all that is enqueued is forgotten
   int64_t bytes = int64_t{96} << 30;
   // Each 32 bits of new pinned memory: what kernels write there. 2 makes all lists of candidates
   // (kernels/op/token_candidates.h) ones of token 2.

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/emulation/block.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "tests/emulation/fiber.h"
+#include "tests/emulation/races.h"
+
+dsv4::emulation::Index3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace dsv4::emulation {
+namespace {
+
+constexpr unsigned kMostThreads = 1024, kLanes = 32, kMostWarps = kMostThreads / kLanes;
+constexpr size_t kStackBytes = size_t{256} << 10;
+constexpr size_t kMostSharedBytes = size_t{256} << 10;
+constexpr int kPoison = 0xff;
+
+struct Copy {
+  void* to;
+  const void* from;
+};
+
+// A thread's copies that nobody has waited for: [begin, end), in groups that end at a copy each;
+// both are rings.
+struct Copies {
+  static constexpr size_t kMost = 512;
+  Copy copies[kMost];
+  size_t groups[kMost];
+  size_t begin = 0, end = 0, first_group = 0, last_group = 0;
+};
+
+struct Thread {
+  Fiber fiber;
+  unsigned index = 0;
+  Copies copies;
+};
+
+struct Barrier {
+  unsigned arrived = 0;
+  int sum = 0, result = 0;
+  uint64_t rounds = 0;
+  uint32_t waiting[kMostWarps] = {};
+};
+
+// What some lanes of a warp do together.
+struct Meeting {
+  uint32_t mask = 0, arrived = 0;
+  const char* what = nullptr;
+  uint64_t rounds = 0;
+};
+
+struct Warp {
+  uint32_t ready = 0;
+  Meeting meetings[kLanes];  // of those whose lowest lane it is
+  std::byte given[kLanes][kExchangeBytes];
+  std::byte got[kLanes][kExchangeBytes];
+};
+
+// Memory of which the last byte is followed by a page that cannot be touched.
+std::byte* Guarded(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  bytes = (bytes + page - 1) / page * page;
+  void* const memory = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  mprotect(static_cast<std::byte*>(memory) + bytes, page, PROT_NONE);
+  return static_cast<std::byte*>(memory);
+}
+
+struct Machine {
+  std::recursive_mutex mutex;  // a grid at a time
+  std::vector<Thread> threads = std::vector<Thread>(kMostThreads);
+  std::vector<Warp> warps = std::vector<Warp>(kMostWarps);
+  Barrier barriers[16];
+  std::vector<std::byte*> stacks;
+  std::byte* shared_end = Guarded(kMostSharedBytes) + kMostSharedBytes;
+  std::byte* shared = nullptr;
+  const std::function<void()>* body = nullptr;
+  Fiber host;
+  Thread* running = nullptr;
+  unsigned alive = 0;
+  unsigned ready[kMostWarps] = {}, ready_count = 0;  // warps with threads that are
+  uint64_t lot = 1;
+};
+Machine m;
+
+[[noreturn]] void Fail(const char* what) {
+  std::fprintf(stderr, "emulated block (%u, %u, %u), thread %u of %u: %s\n", blockIdx.x, blockIdx.y,
+               blockIdx.z, threadIdx.x, blockDim.x, what);
+  std::abort();
+}
+
+// The next number below `count`, from a sequence that is the same in every run.
+unsigned DrawLot(unsigned count) {
+  m.lot = m.lot * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<unsigned>((m.lot >> 32) * count >> 32);
+}
+
+void MakeReady(unsigned warp, uint32_t lanes) {
+  if (lanes == 0) return;
+  if (m.warps[warp].ready == 0) m.ready[m.ready_count++] = warp;
+  m.warps[warp].ready |= lanes;
+}
+
+// The thread that is next: a warp's, as long as it has one that is ready.
+Thread& Next() {
+  unsigned& last = m.ready[m.ready_count - 1];
+  if (m.running == nullptr || m.running->index / kLanes != last) {
+    std::swap(m.ready[DrawLot(m.ready_count)], last);
+  }
+  const unsigned warp = last, turned = DrawLot(kLanes);
+  uint32_t& ready = m.warps[warp].ready;
+  const int at = std::countr_zero(std::rotr(ready, static_cast<int>(turned)));
+  const unsigned lane = (static_cast<unsigned>(at) + turned) % kLanes;
+  ready &= ~(1u << lane);
+  if (ready == 0) --m.ready_count;
+  return m.threads[warp * kLanes + lane];
+}
+
+[[noreturn]] void FailAllWait() {
+  for (const Warp& warp : m.warps) {
+    for (const Meeting& meeting : warp.meetings) {
+      if (meeting.arrived == 0) continue;
+      std::fprintf(stderr, "lanes %08x of %08x wait for the others at %s\n", meeting.arrived,
+                   meeting.mask, meeting.what);
+    }
+  }
+  for (int i = 0; i < 16; ++i) {
+    if (m.barriers[i].arrived == 0) continue;
+    std::fprintf(stderr, "%u threads wait at barrier %d\n", m.barriers[i].arrived, i);
+  }
+  Fail("all threads wait");
+}
+
+// To a thread that is ready, or to the host when all have ended.
+void SwitchAway() {
+  EndTurn();
+  Thread& from = *m.running;
+  if (m.ready_count == 0) {
+    if (m.alive != 0) FailAllWait();
+    Fiber::Switch(from.fiber, m.host);
+    return;
+  }
+  Thread& to = Next();
+  if (&to == &from) return;
+  m.running = &to;
+  threadIdx = {to.index, 0, 0};
+  Fiber::Switch(from.fiber, to.fiber);
+}
+
+void Open(Barrier& barrier) {
+  barrier.result = std::exchange(barrier.sum, 0);
+  barrier.arrived = 0;
+  ++barrier.rounds;
+  uint32_t warps = 0;
+  for (unsigned warp = 0; warp * kLanes < blockDim.x; ++warp) {
+    if (barrier.waiting[warp] == 0) continue;
+    warps |= 1u << warp;
+    MakeReady(warp, std::exchange(barrier.waiting[warp], 0));
+  }
+  OrderWarps(warps);
+}
+
+int Wait(Barrier& barrier, unsigned threads, int value) {
+  const unsigned self = m.running->index;
+  const uint64_t round = barrier.rounds;
+  barrier.sum += value;
+  barrier.waiting[self / kLanes] |= 1u << self % kLanes;
+  if (++barrier.arrived == threads) Open(barrier);
+  SwitchAway();
+  if (barrier.rounds == round) Fail("woken at a closed barrier");
+  return barrier.result;
+}
+
+void RunThread() {
+  (*m.body)();
+  --m.alive;
+  // A barrier of the whole block does not wait for threads that have ended.
+  if (m.barriers[0].arrived != 0 && m.barriers[0].arrived == m.alive) Open(m.barriers[0]);
+  SwitchAway();
+  Fail("a thread that ended goes on");
+}
+
+void RunBlock(unsigned threads, size_t shared_bytes) {
+  m.shared = m.shared_end - (shared_bytes + 127) / 128 * 128;
+  std::memset(m.shared, kPoison, static_cast<size_t>(m.shared_end - m.shared));
+  BeginRaceBlock(m.shared, m.shared_end);
+  m.alive = threads;
+  for (unsigned i = 0; i < threads; ++i) {
+    Thread& thread = m.threads[i];
+    thread.index = i;
+    thread.copies.begin = thread.copies.end = 0;
+    thread.copies.first_group = thread.copies.last_group = 0;
+    // What is at the same place of each page would have the same few lines of the cache.
+    const size_t apart = i % 64 * 320;
+    thread.fiber.Begin(m.stacks[i], kStackBytes - apart, RunThread);
+    MakeReady(i / kLanes, 1u << i % kLanes);
+  }
+  m.running = nullptr;
+  m.running = &Next();
+  threadIdx = {m.running->index, 0, 0};
+  Fiber::Switch(m.host, m.running->fiber);
+  for (const Barrier& barrier : m.barriers) {
+    if (barrier.arrived != 0) Fail("threads end while others wait at a barrier");
+  }
+}
+
+}  // namespace
+
+void RunGrid(Index3 blocks, unsigned threads, size_t shared_bytes,
+             const std::function<void()>& thread) {
+  const std::lock_guard lock(m.mutex);
+  if (threads == 0 || threads > kMostThreads || shared_bytes > kMostSharedBytes) {
+    Fail("no such launch");
+  }
+  while (m.stacks.size() < threads) {
+    m.stacks.push_back(Guarded(kStackBytes));
+  }
+  m.body = &thread;
+  blockDim = {threads, 1, 1};
+  gridDim = blocks;
+  std::vector<Index3> order;
+  for (unsigned z = 0; z < blocks.z; ++z) {
+    for (unsigned y = 0; y < blocks.y; ++y) {
+      for (unsigned x = 0; x < blocks.x; ++x) order.push_back({x, y, z});
+    }
+  }
+  for (unsigned i = static_cast<unsigned>(order.size()); i > 1; --i) {
+    std::swap(order[i - 1], order[DrawLot(i)]);
+  }
+  for (const Index3& block : order) {
+    blockIdx = block;
+    RunBlock(threads, shared_bytes);
+  }
+}
+
+std::byte* DynamicSharedMemory() { return m.shared; }
+
+int SyncBlock(int value) { return Wait(m.barriers[0], m.alive, value); }
+
+void SyncSome(int id, int threads) {
+  if (id < 1 || id > 15 || threads <= 0 || threads % 32 != 0) Fail("no such barrier");
+  Wait(m.barriers[id], static_cast<unsigned>(threads), 0);
+}
+
+void CopyLater(void* to, const void* from) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+    Fail("a copy of 16 bytes that are not aligned");
+  }
+  Copies& copies = m.running->copies;
+  if (copies.end - copies.begin == Copies::kMost) Fail("too many copies under way");
+  NoteCopy(to);
+  std::memset(to, kPoison, 16);
+  copies.copies[copies.end++ % Copies::kMost] = {to, from};
+}
+
+void CommitCopies() {
+  Copies& copies = m.running->copies;
+  if (copies.last_group - copies.first_group == Copies::kMost) Fail("too many groups of copies");
+  copies.groups[copies.last_group++ % Copies::kMost] = copies.end;
+}
+
+void WaitForCopies(int pending) {
+  Copies& copies = m.running->copies;
+  while (copies.last_group - copies.first_group > static_cast<size_t>(pending)) {
+    const size_t end = copies.groups[copies.first_group++ % Copies::kMost];
+    for (; copies.begin < end; ++copies.begin) {
+      const auto [to, from] = copies.copies[copies.begin % Copies::kMost];
+      NoteCopy(to);
+      std::memcpy(to, from, 16);
+    }
+  }
+}
+
+Exchange ExchangeOfWarp() {
+  Warp& warp = m.warps[m.running->index / kLanes];
+  return {m.running->index % kLanes, warp.given, warp.got};
+}
+
+bool Meet(uint32_t mask, const char* what) {
+  const unsigned lane = m.running->index % kLanes;
+  if ((mask >> lane & 1) == 0) Fail("a lane that its own mask leaves out");
+  Meeting& meeting = m.warps[m.running->index / kLanes].meetings[__builtin_ctz(mask)];
+  if (meeting.arrived == 0) {
+    meeting.mask = mask;
+    meeting.what = what;
+  } else if (meeting.mask != mask ||
+             (meeting.what != what && std::strcmp(meeting.what, what) != 0)) {
+    std::fprintf(stderr, "%s with mask %08x, but %s with mask %08x\n", what, mask, meeting.what,
+                 meeting.mask);
+    Fail("lanes of a warp at different instructions");
+  }
+  meeting.arrived |= 1u << lane;
+  const bool last = meeting.arrived == mask;
+  if (!last) {
+    const uint64_t round = meeting.rounds;
+    SwitchAway();
+    if (meeting.rounds == round) Fail("woken before all lanes had come");
+  }
+  return last;
+}
+
+void Part(uint32_t mask) {
+  const unsigned self = m.running->index;
+  Meeting& meeting = m.warps[self / kLanes].meetings[__builtin_ctz(mask)];
+  meeting.arrived = 0;
+  ++meeting.rounds;
+  if (mask == 0xffffffffu) OrderLanes(self / kLanes);
+  MakeReady(self / kLanes, mask & ~(1u << self % kLanes));
+}
+
+}  // namespace dsv4::emulation

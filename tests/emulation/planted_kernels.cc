@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/emulation/planted_kernels.h"
+
+#include "kernels/sm12x/arch/memory.cuh"
+#include "kernels/sm12x/arch/mma_instructions.cuh"
+#include "kernels/sm12x/arch/threads.cuh"
+#include "tests/emulation/device.h"
+
+namespace dsv4::emulation {
+namespace {
+
+template <class Kernel>
+void RunBlock(int threads, size_t shared_bytes, Kernel kernel) {
+  RunGrid({1, 1, 1}, static_cast<unsigned>(threads), shared_bytes, kernel);
+}
+
+}  // namespace
+
+std::vector<int> ReadNeighbours(int threads, Between between, bool dynamic) {
+  std::vector<int> read(static_cast<size_t>(threads));
+  RunBlock(threads, static_cast<size_t>(threads) * sizeof(int), [&] {
+    __shared__ int fixed[1024];
+    int* const numbers = dynamic ? sm12x::DynamicShared<int>() : fixed;
+    const int self = static_cast<int>(threadIdx.x);
+    numbers[self] = self;
+    int neighbour = (self + 1) % threads;
+    switch (between) {
+      case Between::kNothing:
+        break;
+      case Between::kBlock:
+        __syncthreads();
+        break;
+      case Between::kNamed:
+        sm12x::WaitAtBarrier(3, threads);
+        break;
+      case Between::kLanes:
+        __syncwarp();
+        neighbour = self / 32 * 32 + (self + 1) % 32;
+        break;
+      case Between::kLanesOnly:
+        __syncwarp();
+        break;
+    }
+    read[threadIdx.x] = numbers[neighbour];
+  });
+  return read;
+}
+
+void WriteWhatOthersRead(bool barrier) {
+  int sum = 0;
+  RunBlock(64, 0, [&] {
+    __shared__ int number;
+    if (threadIdx.x == 0) number = 1;
+    __syncthreads();
+    sum += number;
+    if (barrier) __syncthreads();
+    if (threadIdx.x == 40) number = 2;
+  });
+}
+
+void WriteTogether(bool same) {
+  RunBlock(64, 0, [&] {
+    __shared__ volatile int number;
+    number = same ? 7 : static_cast<int>(threadIdx.x) + 8;
+  });
+}
+
+int AddTogether(int threads) {
+  int result = 0;
+  RunBlock(threads, 0, [&] {
+    __shared__ int sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    atomicAdd(&sum, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) result = sum;
+  });
+  return result;
+}
+
+uint32_t ReadCopy(bool wait) {
+  alignas(16) const uint32_t from[4] = {1, 2, 3, 4};
+  uint32_t read = 0;
+  RunBlock(1, 16, [&] {
+    auto* const to = sm12x::DynamicShared<uint32_t>();
+    sm12x::CopyAsync16(to, from);
+    sm12x::CommitCopies();
+    if (wait) sm12x::WaitForCopies<0>();
+    read = to[2];
+  });
+  return read;
+}
+
+uint32_t ReadUnwritten() {
+  uint32_t read = 0;
+  RunBlock(1, 16, [&] { read = *sm12x::DynamicShared<uint32_t>(); });
+  return read;
+}
+
+void WriteBehindSharedMemory() {
+  RunBlock(1, 128, [] {
+    auto* const memory = sm12x::DynamicShared<volatile char>();
+    memory[128] = 1;
+  });
+}
+
+void HalfAWarpWaits() {
+  RunBlock(32, 0, [] {
+    if (threadIdx.x < 16) __syncwarp();
+  });
+}
+
+void LanesAtDifferentInstructions() {
+  RunBlock(32, 0, [] {
+    if (threadIdx.x < 16) {
+      __shfl_sync(0xffffffffu, 1, 0);
+    } else {
+      __ballot_sync(0xffffffffu, 1);
+    }
+  });
+}
+
+void SomeThreadsAtABarrier() {
+  RunBlock(64, 0, [] {
+    if (threadIdx.x < 32) sm12x::WaitAtBarrier(2, 64);
+  });
+}
+
+std::vector<float> Multiply(ProductType type, const Product& product) {
+  std::vector<float> out(16 * 8);
+  RunBlock(32, 0, [&] {
+    // The elements of each lane, as "Matrix Fragments" of the PTX ISA numbers them.
+    const bool bytes = type == ProductType::kE4M3 || type == ProductType::kE2M1;
+    const int group = static_cast<int>(threadIdx.x) / 4, id = static_cast<int>(threadIdx.x) % 4;
+    const int width = bytes ? 32 : 16, of_word = bytes ? 4 : 2, bits = 32 / of_word;
+    uint32_t a[4] = {}, b[2] = {};
+    for (int i = 0; i < 4 * of_word; ++i) {
+      const bool upper = bytes ? (i >= 4 && i < 8) || i >= 12 : (i >= 2 && i < 4) || i >= 6;
+      const int row = group + (upper ? 8 : 0);
+      const int column = id * of_word + i % of_word + (i >= 2 * of_word ? width / 2 : 0);
+      a[i / of_word] |= product.a[static_cast<size_t>(row * width + column)] << i % of_word * bits;
+    }
+    for (int i = 0; i < 2 * of_word; ++i) {
+      const int row = id * of_word + i % of_word + (i >= of_word ? width / 2 : 0);
+      b[i / of_word] |= product.b[static_cast<size_t>(row * 8 + group)] << i % of_word * bits;
+    }
+    float d[4];
+    const auto place = [&](int i) {
+      return static_cast<size_t>((group + (i < 2 ? 0 : 8)) * 8 + id * 2 + i % 2);
+    };
+    for (int i = 0; i < 4; ++i) d[i] = product.c[place(i)];
+    switch (type) {
+      case ProductType::kBf16:
+        sm12x::MmaBf16(d, a[0], a[1], a[2], a[3], b[0], b[1]);
+        break;
+      case ProductType::kF16:
+        sm12x::MmaF16(d, a[0], a[1], a[2], a[3], b[0], b[1]);
+        break;
+      case ProductType::kE4M3:
+      case ProductType::kE2M1: {
+        // By {0, 0}, pairs of lanes give the rows' scales and the first of four the columns'; what
+        // the others have does not count.
+        constexpr uint32_t kOther = 0x01010101;
+        const size_t row = static_cast<size_t>(group + (id == 1 ? 8 : 0));
+        const uint32_t a_scale = id < 2 ? product.a_scales[row] : kOther;
+        const uint32_t b_scale = id == 0 ? product.b_scales[static_cast<size_t>(group)] : kOther;
+        if (type == ProductType::kE4M3) {
+          sm12x::MmaScaledE4M3(d, make_uint4(a[0], a[1], a[2], a[3]), b[0], b[1], a_scale, b_scale);
+        } else {
+          sm12x::MmaScaledE2M1<2>(d, a, b[0], b[1], a_scale << 16 | (kOther & 0xff00ffff), b_scale);
+        }
+        break;
+      }
+    }
+    for (int i = 0; i < 4; ++i) out[place(i)] = d[i];
+  });
+  return out;
+}
+
+}  // namespace dsv4::emulation

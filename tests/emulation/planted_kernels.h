@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels with mistakes that the emulation is to find, and ones without. Each runs one block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace dsv4::emulation {
+
+// Threads write a number each and read their neighbour's, with a barrier in between or none: of the
+// block, of its warps by name, or of the lanes of each warp, who then read each other's alone, or
+// do not.
+enum class Between { kNothing, kBlock, kNamed, kLanes, kLanesOnly };
+std::vector<int> ReadNeighbours(int threads, Between between, bool dynamic);
+// The same place is read before and written after, with a barrier or none.
+void WriteWhatOthersRead(bool barrier);
+// All threads write the same place, the same number or another each.
+void WriteTogether(bool same);
+// All threads add to one number.
+int AddTogether(int threads);
+
+// What a thread sees of a copy to shared memory, waited for or not.
+uint32_t ReadCopy(bool wait);
+// Reads shared memory that nobody wrote.
+uint32_t ReadUnwritten();
+
+void WriteBehindSharedMemory();
+void HalfAWarpWaits();
+void LanesAtDifferentInstructions();
+void SomeThreadsAtABarrier();
+
+// d = a b + c by one warp, by the products that kernels use: a [16, K], b [K, 8], d [16, 8], as
+// codes of their types; scales a byte a row and a column.
+struct Product {
+  std::vector<uint32_t> a, b;
+  std::vector<uint8_t> a_scales, b_scales;
+  std::vector<float> c;
+};
+enum class ProductType { kBf16, kF16, kE4M3, kE2M1 };
+std::vector<float> Multiply(ProductType type, const Product& product);
+
+}  // namespace dsv4::emulation

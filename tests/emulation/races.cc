@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/emulation/races.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "tests/emulation/block.h"
+
+// Of the executable: where `static` variables are, which stand for static shared memory.
+extern "C" char __data_start, _end, __executable_start;
+
+namespace dsv4::emulation {
+namespace {
+
+constexpr unsigned kWarps = 32, kLanes = 32;
+
+// An access: 21 bits of its warp's time, then the thread, then whether it was atomic. 0: none.
+using Stamp = uint32_t;
+constexpr Stamp kAtomic = 1;
+constexpr unsigned ThreadOf(Stamp stamp) { return stamp >> 1 & 1023; }
+constexpr unsigned TimeOf(Stamp stamp) { return stamp >> 11; }
+
+// Of 64 bytes: who wrote each last, and of each warp who read it last. Of several lanes that read
+// it at the same time the last counts; a lane that reads and writes then may go unseen.
+struct Cell {
+  uint64_t block = 0;  // that it is of; older ones count as empty
+  Stamp written[64];
+  uint32_t readers[64];  // warps with a stamp
+  Stamp read[64][kWarps];
+};
+
+struct Region {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  std::vector<std::unique_ptr<Cell>> cells;
+
+  bool Has(const char* at) const { return at >= begin && at < end; }
+  Cell& CellOf(const char* at) {
+    std::unique_ptr<Cell>& cell = cells[static_cast<size_t>(at - begin) / 64];
+    if (cell == nullptr) cell = std::make_unique<Cell>();
+    return *cell;
+  }
+};
+
+// A write over another's, which is none if both write the same: known when it is done.
+struct Overwrite {
+  const char* at = nullptr;
+  char before = 0;
+  Stamp other = 0;
+  const void* code = nullptr;
+};
+
+struct State {
+  Region dynamic, fixed;
+  Overwrite overwrites[16];
+  unsigned overwrite_count = 0;
+  uint64_t block = 0;
+  // [w][v]: how far warp w knows of what warp v did; [w][w]: its own time.
+  uint32_t seen[kWarps][kWarps] = {};
+};
+constinit State state;
+
+[[noreturn]] void Report(const char* what, const char* at, Stamp other, const void* code) {
+  const bool dynamic = state.dynamic.Has(at);
+  const char* const begin = dynamic ? state.dynamic.begin : &__executable_start;
+  std::fprintf(stderr,
+               "emulated block (%u, %u, %u) of %u threads: thread %u %s while thread %u may still "
+               "be at it (%s shared memory, byte %td; code at %#tx of the executable)\n",
+               blockIdx.x, blockIdx.y, blockIdx.z, blockDim.x, threadIdx.x, what, ThreadOf(other),
+               dynamic ? "dynamic" : "static", at - begin,
+               static_cast<const char*>(code) - &__executable_start);
+  std::abort();
+}
+
+bool Ordered(Stamp before, unsigned self) {
+  const unsigned other = ThreadOf(before);
+  if (before == 0 || other == self) return true;
+  const auto& seen = state.seen[self / kLanes];
+  const unsigned time = seen[other / kLanes];
+  return other / kLanes == self / kLanes ? time > TimeOf(before) : time >= TimeOf(before);
+}
+
+void Settle() {
+  for (unsigned i = 0; i < state.overwrite_count; ++i) {
+    const Overwrite& one = state.overwrites[i];
+    if (*one.at != one.before) {
+      Report("writes what another wrote,", one.at, one.other, one.code);
+    }
+  }
+  state.overwrite_count = 0;
+}
+
+template <bool kWrites>
+[[gnu::noinline]] void AccessShared(Region& region, const char* at, size_t bytes, const void* code,
+                                    bool atomic) {
+  Settle();
+  const unsigned self = threadIdx.x, warp = self / kLanes;
+  const Stamp stamp = state.seen[warp][warp] << 11 | self << 1 | (atomic ? kAtomic : 0);
+  for (; bytes != 0; ++at, --bytes) {
+    Cell& cell = region.CellOf(at);
+    const size_t place = static_cast<size_t>(at - region.begin) % 64;
+    if (cell.block != state.block) {
+      cell.block = state.block;
+      std::fill_n(cell.written, 64, 0);
+      std::fill_n(cell.readers, 64, 0);
+    }
+    const Stamp written = cell.written[place];
+    if (!Ordered(written, self) && !(atomic && (written & kAtomic) != 0)) {
+      if (!kWrites) Report("reads what another writes,", at, written, code);
+      if (state.overwrite_count < std::size(state.overwrites)) {
+        state.overwrites[state.overwrite_count++] = {at, *at, written, code};
+      }
+    }
+    if (!kWrites) {
+      cell.readers[place] |= 1u << warp;
+      cell.read[place][warp] = stamp;
+      continue;
+    }
+    for (uint32_t left = cell.readers[place]; left != 0; left &= left - 1) {
+      const Stamp read = cell.read[place][std::countr_zero(left)];
+      if (!Ordered(read, self)) Report("writes what another reads,", at, read, code);
+    }
+    cell.written[place] = stamp;
+    cell.readers[place] = 0;
+  }
+}
+
+template <bool kWrites>
+void Access(const void* memory, size_t bytes, const void* code, bool atomic = false) {
+  const auto* at = static_cast<const char*>(memory);
+  if (state.dynamic.Has(at)) AccessShared<kWrites>(state.dynamic, at, bytes, code, atomic);
+  if (state.fixed.Has(at)) AccessShared<kWrites>(state.fixed, at, bytes, code, atomic);
+}
+
+}  // namespace
+
+void BeginRaceBlock(const std::byte* shared, const std::byte* shared_end) {
+  ++state.block;
+  Region& dynamic = state.dynamic;
+  dynamic.begin = reinterpret_cast<const char*>(shared);
+  dynamic.end = reinterpret_cast<const char*>(shared_end);
+  if (dynamic.cells.empty()) dynamic.cells.resize(8192);
+  if (state.fixed.begin == nullptr) {
+    state.fixed.begin = &__data_start;
+    state.fixed.end = &_end;
+    state.fixed.cells.resize(static_cast<size_t>(&_end - &__data_start) / 64 + 1);
+  }
+  for (auto& seen : state.seen) std::fill_n(seen, kWarps, 0);
+  for (unsigned warp = 0; warp < kWarps; ++warp) state.seen[warp][warp] = 1;
+}
+
+void OrderWarps(uint32_t warps) {
+  auto& seen = state.seen;
+  uint32_t all[kWarps] = {};
+  for (uint32_t left = warps; left != 0; left &= left - 1) {
+    const auto& one = seen[std::countr_zero(left)];
+    for (unsigned i = 0; i < kWarps; ++i) all[i] = std::max(all[i], one[i]);
+  }
+  for (uint32_t left = warps; left != 0; left &= left - 1) {
+    const int warp = std::countr_zero(left);
+    std::copy_n(all, kWarps, seen[warp]);
+    ++seen[warp][warp];
+  }
+}
+
+void OrderLanes(unsigned warp) { ++state.seen[warp][warp]; }
+
+void EndTurn() { Settle(); }
+
+void NoteCopy(const void* to) { Access<true>(to, 16, __builtin_return_address(0)); }
+
+}  // namespace dsv4::emulation
+
+// What GCC calls.
+#define DSV4_ACCESS(name, bytes, writes)                                     \
+  void __tsan_##name(void* at) {                                             \
+    dsv4::emulation::Access<writes>(at, bytes, __builtin_return_address(0)); \
+  }
+#define DSV4_ACCESSES(bytes)                       \
+  DSV4_ACCESS(read##bytes, bytes, false)           \
+  DSV4_ACCESS(write##bytes, bytes, true)           \
+  DSV4_ACCESS(unaligned_read##bytes, bytes, false) \
+  DSV4_ACCESS(unaligned_write##bytes, bytes, true)
+#define DSV4_ATOMIC_ADD(bits)                                                                    \
+  uint##bits##_t __tsan_atomic##bits##_fetch_add(volatile void* at, uint##bits##_t value, int) { \
+    dsv4::emulation::Access<true>(const_cast<void*>(at), bits / 8, __builtin_return_address(0),  \
+                                  true);                                                         \
+    auto* const number = static_cast<volatile uint##bits##_t*>(at);                              \
+    const uint##bits##_t before = *number;                                                       \
+    *number = before + value;                                                                    \
+    return before;                                                                               \
+  }
+extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+DSV4_ACCESSES(1)
+DSV4_ACCESSES(2)
+DSV4_ACCESSES(4)
+DSV4_ACCESSES(8)
+DSV4_ACCESSES(16)
+void __tsan_read_range(void* at, size_t bytes) {
+  dsv4::emulation::Access<false>(at, bytes, __builtin_return_address(0));
+}
+void __tsan_write_range(void* at, size_t bytes) {
+  dsv4::emulation::Access<true>(at, bytes, __builtin_return_address(0));
+}
+DSV4_ATOMIC_ADD(32)
+DSV4_ATOMIC_ADD(64)
+// Whether a `static` variable has been made.
+uint8_t __tsan_atomic8_load(const volatile uint8_t* at, int) { return *at; }
+}
