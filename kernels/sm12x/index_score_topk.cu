@@ -443,7 +443,20 @@ __device__ __forceinline__ void SelectFromScores(const float* scores, int groups
              [&](uint32_t place, uint32_t, int i) { selected[place] = own + i; });
 }
 
-// The same from more than kSlice scores, by a block for each slice of so many.
+// Selects from `count` of the slices' best, at most kItems * 1024.
+template <int kItems>
+__device__ __forceinline__ void SelectFromBest(const uint2* best, int count, int topk,
+                                               SelectShared& shared, int32_t* selected) {
+  uint32_t keys[kItems];
+  const int own = static_cast<int>(threadIdx.x) * kItems;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) keys[i] = own + i < count ? best[own + i].x : 0;
+  SelectBest(keys, static_cast<uint32_t>(topk), shared, [&](uint32_t place, uint32_t, int i) {
+    selected[place] = static_cast<int32_t>(best[own + i].y);
+  });
+}
+
+// Selects from more than kSlice scores, by a block for each slice of so many.
 __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int groups,
                                                  SelectShared& shared) {
   __shared__ bool last;
@@ -461,21 +474,23 @@ __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int group
   for (int i = count + static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) {
     best[blockIdx.y * topk + i] = make_uint2(0, 0);
   }
-  __threadfence();
+  // The fences of thread 0 hold for what its block wrote before the barrier and reads after the
+  // next: for all threads to fence takes microseconds.
+  const int slices = (groups + kSlice - 1) / kSlice;
   __syncthreads();
-  const auto slices = static_cast<uint32_t>((groups + kSlice - 1) / kSlice);
-  if (threadIdx.x == 0) last = atomicAdd(&args.slices_done[row], 1u) == slices - 1;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&args.slices_done[row], 1u) == static_cast<uint32_t>(slices) - 1;
+    __threadfence();
+  }
   __syncthreads();
   if (!last) return;
-  __threadfence();
-#pragma unroll
-  for (int i = 0; i < kSelectItems; ++i) {
-    keys[i] = own + i < static_cast<int>(slices) * topk ? __ldcg(&best[own + i]).x : 0;
-  }
   int32_t* selected = args.p.selected + (args.first_row + row) * topk;
-  SelectBest(keys, static_cast<uint32_t>(topk), shared, [&](uint32_t place, uint32_t, int i) {
-    selected[place] = static_cast<int32_t>(__ldcg(&best[own + i]).y);
-  });
+  if (slices * topk <= 4 * kSelectThreads) {
+    SelectFromBest<4>(best, slices * topk, topk, shared, selected);
+  } else {
+    SelectFromBest<kSelectItems>(best, slices * topk, topk, shared, selected);
+  }
 }
 
 // Block (row, slice).
