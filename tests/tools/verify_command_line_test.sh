@@ -39,6 +39,9 @@ expect 2 "unknown command orakel" orakel
   expect 2 "the reference backend's" oracle --mode exact --backend cpu $odd
   expect 2 "the reference backend's" oracle --mode published --backend cpu --omit round_rope $odd
   expect 2 "--omit = rounding" oracle --mode published --omit rounding $odd
+  expect 2 "--prompt = 7 is not one of the case's 1, 3, 4, 5, 8, 127" \
+    oracle --mode published --prompt 5 --prompt 7 $odd
+  expect 2 "--prompt = five" oracle --mode published --prompt five $odd
   expect 2 "--threads = many" oracle --mode published --threads many $odd
   expect 3 "no logits of the case's prompts in mode exact" oracle --mode exact $odd
 }
@@ -70,6 +73,10 @@ expect 2 "not a hash" hash --expect 12 "$work"
 expect 3 "no such folder" hash "$work/none"
 rm "$work/model.safetensors"
 expect 3 "none.json" tokenizer "$work/none.json" "$work/none.json"
+
+# Of 13 prompts with 3 figures each, two.
+expect 0 "exact: 6 figures, 100.0 % within 2e-5" oracle --mode exact --prompt 5 --prompt 8 \
+  "$oracle/cases/odd.json" "$oracle/expected/odd.exact.safetensors"
 
 # Other weights under the same prompts break the rule.
 sed -e 's/"seed": 12/"seed": 15/' "$oracle/cases/odd.json" >"$work/other.json"

@@ -26,6 +26,7 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
            exact reads NAME.exact.safetensors; fp32 and published read NAME.published.safetensors.
   --mode M         exact and fp32 are the reference backend's
   --backend B      reference (default), cpu or cuda
+  --prompt N       only the case's prompt of N tokens; may be given again
   --omit POINT     leave out a rounding point or quantiser: the rule must notice (reference)
   --layers         also print the recorded tensors that the rule does not read
   --threads N      default: one per usable core

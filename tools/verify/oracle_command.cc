@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/verify/oracle_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "tools/verify/command_line.h"
@@ -16,7 +21,8 @@ namespace dsv4 {
 namespace {
 
 constexpr OptionSpec kOptions[] = {
-    {"--mode"}, {"--backend"}, {"--omit"}, {"--threads"}, {"--keep"}, {"--layers", false},
+    {"--mode"},          {"--backend"}, {"--prompt"}, {"--omit"},
+    {"--layers", false}, {"--threads"}, {"--keep"},
 };
 
 absl::StatusOr<Numerics> ParseMode(const std::string& name) {
@@ -44,6 +50,23 @@ absl::StatusOr<uint64_t> ParsePoints(const Arguments& arguments) {
   return points;
 }
 
+// Leaves the prompts of --prompt alone, where it is given.
+absl::Status ChoosePrompts(const Arguments& arguments, OracleCase* oracle) {
+  if (!arguments.Has("--prompt")) return absl::OkStatus();
+  std::vector<int64_t> chosen;
+  for (const std::string& text : arguments.options.at("--prompt")) {
+    int64_t length = 0;
+    if (!absl::SimpleAtoi(text, &length) ||
+        std::count(oracle->prompts.begin(), oracle->prompts.end(), length) == 0) {
+      return InvalidArgument("option --prompt = ", text, " is not one of the case's ",
+                             absl::StrJoin(oracle->prompts, ", "));
+    }
+    chosen.push_back(length);
+  }
+  oracle->prompts = std::move(chosen);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
   OracleOptions options;
   DSV4_ASSIGN_OR_RETURN(options.mode, ParseMode(arguments.Get("--mode", "")));
@@ -67,8 +90,8 @@ absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
   return options;
 }
 
-absl::StatusOr<bool> Verify(const Arguments& arguments, const OracleOptions& options) {
-  DSV4_ASSIGN_OR_RETURN(const OracleCase oracle, LoadOracleCase(arguments.files[0]));
+absl::StatusOr<bool> Verify(const OracleCase& oracle, const Arguments& arguments,
+                            const OracleOptions& options) {
   DSV4_ASSIGN_OR_RETURN(const ExpectedTensors expected, ExpectedTensors::Open(arguments.files[1]));
   std::optional<TemporaryFolder> temporary;
   std::string folder = arguments.Get("--keep", "");
@@ -88,8 +111,12 @@ int RunOracleCommand(absl::Span<char* const> arguments) {
   if (!parsed.ok()) return ReportUsage(parsed.status());
   const absl::StatusOr<OracleOptions> options = ReadOptions(*parsed);
   if (!options.ok()) return ReportUsage(options.status());
+  absl::StatusOr<OracleCase> oracle = LoadOracleCase(parsed->files[0]);
+  if (!oracle.ok()) return ReportError(oracle.status());
+  const absl::Status chosen = ChoosePrompts(*parsed, &*oracle);
+  if (!chosen.ok()) return ReportUsage(chosen);
   CatchSignals();
-  const absl::StatusOr<bool> passed = Verify(*parsed, *options);
+  const absl::StatusOr<bool> passed = Verify(*oracle, *parsed, *options);
   if (!passed.ok()) return ReportError(passed.status());
   return *passed ? kExitPassed : kExitFailed;
 }
