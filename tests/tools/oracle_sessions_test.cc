@@ -82,14 +82,17 @@ Timeline::Proposer HalfRight(const std::vector<int32_t>& future, size_t prompt_t
 }
 
 void CompareDrafts(Backend backend, const std::vector<std::vector<int32_t>>& prompts,
-                   const std::vector<int32_t>& draft_counts) {
+                   const std::vector<int32_t>& draft_counts, test::Shard* shard) {
   const std::shared_ptr<Engine> engine = OpenMixed(backend);
   std::vector<RecordedRun> straight;
-  for (const std::vector<int32_t>& prompt : prompts) {
-    straight.push_back(RunAlone(engine, prompt, kTokens, Drafting(*engine, 0)));
-  }
   for (const int32_t drafts : draft_counts) {
+    if (!shard->HasNext()) continue;
     CAPTURE(drafts);
+    if (straight.empty()) {
+      for (const std::vector<int32_t>& prompt : prompts) {
+        straight.push_back(RunAlone(engine, prompt, kTokens, Drafting(*engine, 0)));
+      }
+    }
     REQUIRE(RunTogether(engine, prompts, kTokens, Drafting(*engine, drafts)) == straight);
     for (size_t i = 0; i < prompts.size(); ++i) {
       const auto session = OpenColdSession(engine, Drafting(*engine, drafts));
@@ -103,6 +106,7 @@ void CompareDrafts(Backend backend, const std::vector<std::vector<int32_t>>& pro
 }
 
 TEST_CASE("drafts and company change no logit of the mixed case") {
+  test::Shard shard;
   for (const size_t together : {1, 2, 4, 6}) {
     CAPTURE(together);
     std::vector<std::vector<int32_t>> prompts;
@@ -111,12 +115,14 @@ TEST_CASE("drafts and company change no logit of the mixed case") {
     }
     CompareDrafts(
         Backend::kCpu, prompts,
-        together == 4 ? std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7} : std::vector<int32_t>{3});
+        together == 4 ? std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7} : std::vector<int32_t>{3},
+        &shard);
   }
 }
 
 TEST_CASE("drafts change no logit of the mixed case under exact numerics", "[reference]") {
-  CompareDrafts(Backend::kReference, {AnyTokens(125, 3), AnyTokens(9, 4)}, {3});
+  test::Shard shard;
+  CompareDrafts(Backend::kReference, {AnyTokens(125, 3), AnyTokens(9, 4)}, {3}, &shard);
 }
 
 TEST_CASE("the mixed case rewound, forked and loaded anywhere goes on as straight") {

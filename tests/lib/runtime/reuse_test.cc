@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is not computed again must be what computing it would give: rewinds, forks, shared prefixes.
+#include <map>
+
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/shard.h"
 
@@ -38,18 +40,25 @@ RecordedRun ContinueFrom(Session& session) {
 TEST_CASE("a session rewound or forked at any position goes on as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
+  std::map<std::vector<int32_t>, RecordedRun> runs;
+  const auto alone = [&](const std::vector<int32_t>& prompt) -> const RecordedRun& {
+    const auto [run, is_new] = runs.try_emplace(prompt);
+    if (is_new) run->second = RunAlone(engine, prompt, kTokens);
+    return run->second;
+  };
   test::Shard shard;
   for (const int32_t drafts : {0, 3}) {
     const SamplingParams sampling{.draft_tokens = drafts};
+    // At the end of the tokens and some of the model's own.
+    const std::unique_ptr<Session> ended = OpenColdSession(engine, sampling);
+    REQUIRE_OK(ended->Sync(tokens));
+    ContinueFrom(*ended);
     const std::unique_ptr<Session> forked = OpenColdSession(engine, sampling);
     for (const int64_t position : kPositions) {
       if (!shard.HasNext()) continue;
       CAPTURE(drafts, position);
-      const RecordedRun straight = RunAlone(engine, Prefix(tokens, position), kTokens);
-      // Back from the end of the tokens and some of the model's own.
-      const std::unique_ptr<Session> rewound = OpenColdSession(engine, sampling);
-      REQUIRE_OK(rewound->Sync(tokens));
-      ContinueFrom(*rewound);
+      const RecordedRun& straight = alone(Prefix(tokens, position));
+      std::unique_ptr<Session> rewound = ended->Fork().value();
       const absl::StatusOr<int64_t> again = rewound->Rewind(position);
       REQUIRE_OK(again);
       // The last restore point is the block boundary before the last token.
@@ -57,6 +66,7 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
       REQUIRE(std::vector<int32_t>(rewound->tokens().begin(), rewound->tokens().end()) ==
               Prefix(tokens, position));
       REQUIRE((ContinueFrom(*rewound) == straight));
+      rewound.reset();
 
       REQUIRE_OK(forked->Sync(Prefix(tokens, position)));
       REQUIRE_OK(forked->Prefill(0, nullptr));
@@ -66,7 +76,7 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
       std::vector<int32_t> other = Prefix(tokens, position);
       other.push_back(77);
       REQUIRE_OK(fork->Sync(other));
-      REQUIRE((ContinueFrom(*fork) == RunAlone(engine, other, kTokens)));
+      REQUIRE((ContinueFrom(*fork) == alone(other)));
       const std::unique_ptr<Session> second = forked->Fork().value();
       REQUIRE((ContinueFrom(*forked) == straight));
       REQUIRE((ContinueFrom(*second) == straight));
@@ -94,7 +104,8 @@ TEST_CASE("a session rewound or forked after a rejected draft goes on as a strai
   test::Shard shard;
   for (const int64_t length : {120, 126, 254}) {
     const std::vector<int32_t> tokens = AnyTokens(length, 3);
-    const RecordedRun straight = RunAlone(engine, tokens, 20, sampling);
+    RecordedRun straight;
+    std::unique_ptr<Session> prefilled;  // all but the last token
     // Right, then wrong: the second draft is rejected.
     const Timeline::Proposer propose = [&](absl::Span<const int32_t> timeline,
                                            absl::Span<int32_t> drafts) {
@@ -108,9 +119,14 @@ TEST_CASE("a session rewound or forked after a rejected draft goes on as a strai
       for (int64_t back = 0; back < 4; ++back) {
         if (!shard.HasNext()) continue;
         CAPTURE(length, steps, back);
-        const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
+        if (prefilled == nullptr) {
+          straight = RunAlone(engine, tokens, 20, sampling);
+          prefilled = OpenColdSession(engine, sampling);
+          REQUIRE_OK(prefilled->Sync(tokens));
+          REQUIRE(prefilled->Prefill(length - 1, nullptr).value() == 1);
+        }
+        const std::unique_ptr<Session> session = prefilled->Fork().value();
         session->timeline().set_proposer(propose);
-        REQUIRE_OK(session->Sync(tokens));
         for (int64_t i = 0; i < steps; ++i) REQUIRE_OK(session->Step());
         const std::unique_ptr<Session> fork = session->Fork().value();
         const int64_t position = std::max(length + steps - back, length);

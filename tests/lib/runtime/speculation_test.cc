@@ -94,18 +94,31 @@ TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
        {AnyTokens(120, 1), AnyTokens(250, 2), AnyTokens(3, 3)}) {
     constexpr int64_t kCount = 40;  // past positions 128 and 256
     const SamplingParams plain{.banned_tokens = engine->eos_tokens()};
-    const RecordedRun straight = RunAlone(engine, prompt, kCount, plain);
-    // Drafts reach beyond the last token.
-    const std::vector<int32_t> future = RunAlone(engine, prompt, kCount + 7, plain).tokens;
+    RecordedRun straight;
+    std::vector<int32_t> future;         // drafts reach beyond the last token
+    std::unique_ptr<Session> prefilled;  // all but the last token
     for (const int32_t drafts : {1, 2, 3, 5, 7}) {
       for (const uint32_t right_of_8 : {0u, 3u, 7u, 8u}) {
         if (!shard.HasNext()) continue;
         CAPTURE(prompt.size(), drafts, right_of_8);
+        if (prefilled == nullptr) {
+          const std::unique_ptr<Session> alone = OpenColdSession(engine, plain);
+          REQUIRE_OK(alone->Sync(prompt));
+          REQUIRE(Continue(*alone, kCount, &straight));
+          RecordedRun rest;
+          REQUIRE(Continue(*alone, 7, &rest));
+          future = straight.tokens;
+          future.insert(future.end(), rest.tokens.begin(), rest.tokens.end());
+          prefilled = OpenColdSession(engine, plain);
+          REQUIRE_OK(prefilled->Sync(prompt));
+          const auto all_but_one = static_cast<int64_t>(prompt.size()) - 1;
+          REQUIRE(prefilled->Prefill(all_but_one, nullptr).value() == 1);
+        }
         SamplingParams sampling = plain;
         sampling.draft_tokens = drafts;
-        const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
+        const std::unique_ptr<Session> session = prefilled->Fork().value();
+        REQUIRE_OK(session->SetSampling(sampling));
         session->timeline().set_proposer(ProposeFrom(future, prompt.size(), right_of_8));
-        REQUIRE_OK(session->Sync(prompt));
         RecordedRun run;
         REQUIRE(Continue(*session, kCount, &run));
         REQUIRE((run == straight));
