@@ -40,10 +40,10 @@ RecordedRun ContinueFrom(Session& session) {
 TEST_CASE("a session rewound or forked at any position goes on as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
-  std::map<std::vector<int32_t>, RecordedRun> runs;
-  const auto alone = [&](const std::vector<int32_t>& prompt) -> const RecordedRun& {
-    const auto [run, is_new] = runs.try_emplace(prompt);
-    if (is_new) run->second = RunAlone(engine, prompt, kTokens);
+  std::map<std::pair<std::vector<int32_t>, int64_t>, RecordedRun> runs;
+  const auto alone = [&](const std::vector<int32_t>& prompt, int64_t count) -> const RecordedRun& {
+    const auto [run, is_new] = runs.try_emplace({prompt, count});
+    if (is_new) run->second = RunAlone(engine, prompt, count);
     return run->second;
   };
   test::Shard shard;
@@ -52,12 +52,12 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
     // At the end of the tokens and some of the model's own.
     const std::unique_ptr<Session> ended = OpenColdSession(engine, sampling);
     REQUIRE_OK(ended->Sync(tokens));
-    ContinueFrom(*ended);
+    RecordedRun ended_run = ContinueFrom(*ended);
     const std::unique_ptr<Session> forked = OpenColdSession(engine, sampling);
     for (const int64_t position : kPositions) {
       if (!shard.HasNext()) continue;
       CAPTURE(drafts, position);
-      const RecordedRun& straight = alone(Prefix(tokens, position));
+      const RecordedRun& straight = alone(Prefix(tokens, position), kTokens);
       std::unique_ptr<Session> rewound = ended->Fork().value();
       const absl::StatusOr<int64_t> again = rewound->Rewind(position);
       REQUIRE_OK(again);
@@ -76,11 +76,23 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
       std::vector<int32_t> other = Prefix(tokens, position);
       other.push_back(77);
       REQUIRE_OK(fork->Sync(other));
-      REQUIRE((ContinueFrom(*fork) == alone(other)));
+      RecordedRun fork_run = ContinueFrom(*fork);
+      const RecordedRun& other_run = alone(other, kTokens + 1);
       const std::unique_ptr<Session> second = forked->Fork().value();
       REQUIRE((ContinueFrom(*forked) == straight));
       REQUIRE((ContinueFrom(*second) == straight));
+      // Its rows are still its own.
+      REQUIRE_OK(fork->SetSampling(sampling));  // drops what drafts decided ahead
+      REQUIRE(Continue(*fork, 1, &fork_run));
+      REQUIRE((fork_run == other_run));
     }
+    // The one whose forks were rewound is as it was, and goes back itself.
+    if (!shard.HasNext()) continue;
+    REQUIRE_OK(ended->SetSampling(sampling));
+    REQUIRE(Continue(*ended, kTokens, &ended_run));
+    REQUIRE((ended_run == alone(tokens, 2 * kTokens)));
+    REQUIRE(ended->Rewind(258).value() == 2);
+    REQUIRE((ContinueFrom(*ended) == alone(Prefix(tokens, 258), kTokens)));
   }
 }
 
