@@ -125,6 +125,7 @@ void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   const auto symbol = state.symbols.find(kernel);
   const auto most = state.most_shared_bytes.find(kernel);
   state.launches.push_back({.symbol = symbol == state.symbols.end() ? "" : symbol->second,
+                            .kernel = kernel,
                             .blocks = {blocks.x, blocks.y, blocks.z},
                             .threads = int64_t{threads.x} * threads.y * threads.z,
                             .shared_bytes = static_cast<int64_t>(shared_bytes),
