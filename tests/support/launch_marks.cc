@@ -20,13 +20,12 @@ class Marks {
   Marks() {
     const char* const text = std::getenv("DSV4_TEST_MARK");
     if (text == nullptr) return;
-    int share = 0, shares = 0;
-    char rest;
-    if (std::sscanf(text, "%d/%d%c", &share, &shares, &rest) != 2 || share < 0 || share >= shares) {
+    const std::optional<Share> share = ParseShare(text);
+    if (!share) {
       std::fprintf(stderr, "DSV4_TEST_MARK: want K/N with 0 <= K < N, got \"%s\"\n", text);
       std::exit(2);
     }
-    marks_.emplace(share, shares);
+    marks_.emplace(*share);
   }
   ~Marks() {
     if (!marks_) return;

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+
+#include "tests/support/share.h"
 
 namespace dsv4::test {
 
@@ -22,14 +25,13 @@ struct LaunchShape {
 // later ones have longer contexts. Of N processes of the same test each takes the shapes K of N.
 class LaunchMarks {
  public:
-  LaunchMarks(int share, int shares) : share_(share), shares_(shares) {}
+  explicit LaunchMarks(Share share) : share_(share) {}
 
   // Called for each launch, in order: whether it is marked.
   bool Next(const void* kernel, const LaunchShape& shape) {
     ++launches_;
-    if (ShareOf(shape, shares_) != share_) return false;
-    const int64_t number = ++numbers_[{kernel, shape}];
-    const bool marked = (number & (number - 1)) == 0;
+    if (ShareOf(shape, share_.of) != share_.number) return false;
+    const bool marked = std::has_single_bit(++numbers_[{kernel, shape}]);
     if (marked) ++marked_;
     return marked;
   }
@@ -53,8 +55,8 @@ class LaunchMarks {
     LaunchShape shape;
     auto operator<=>(const Kind&) const = default;
   };
-  const int share_, shares_;
-  std::map<Kind, int64_t> numbers_;
+  const Share share_;
+  std::map<Kind, uint64_t> numbers_;  // of the last launch
   int64_t launches_ = 0, marked_ = 0;
 };
 

@@ -41,7 +41,7 @@ MadeUpUse UseOfMadeUpGpu();
 
 struct MadeUpLaunch {
   std::string symbol;            // of the kernel's machine code
-  const void* kernel = nullptr;  // which one; each file that a header's is compiled in has its own
+  const void* kernel = nullptr;  // one in a header is another in each file that includes it
   int64_t blocks[3] = {};
   int64_t threads = 0;            // of a block
   int64_t shared_bytes = 0;       // dynamic ones

@@ -3,10 +3,11 @@
 // cases K, K + N, K + 2 N, .. alone. For tools under which a step takes a thousand times as long.
 #pragma once
 
-#include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "tests/support/catch.h"
+#include "tests/support/share.h"
 
 namespace dsv4::test {
 
@@ -16,22 +17,22 @@ class Shard {
     const char* const text = std::getenv("DSV4_TEST_SHARD");
     if (text == nullptr) return;
     INFO("DSV4_TEST_SHARD is " << text);
-    char rest;
-    REQUIRE(std::sscanf(text, "%d/%d%c", &first_, &step_, &rest) == 2);
-    REQUIRE(first_ >= 0);
-    REQUIRE(first_ < step_);
+    const std::optional<Share> share = ParseShare(text);
+    REQUIRE(share);
+    share_ = *share;
   }
   ~Shard() {
-    if (cases_ <= first_) WARN("shard " << first_ << " has none of the " << cases_ << " cases");
+    if (cases_ <= share_.number)
+      WARN("shard " << share_.number << " has none of the " << cases_ << " cases");
   }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   // Called once for each case of a test: whether this shard has it.
-  bool HasNext() { return cases_++ % step_ == first_; }
+  bool HasNext() { return cases_++ % share_.of == share_.number; }
 
  private:
-  int first_ = 0, step_ = 1;
+  Share share_;
   int cases_ = 0;
 };
 
