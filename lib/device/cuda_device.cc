@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/checked_math.h"
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_images.h"
 #include "lib/device/cuda_status.h"
@@ -18,6 +19,7 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kSlotBytes = int64_t{4} << 20;
+constexpr int64_t kStagingAlignment = 64;
 constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -311,16 +313,20 @@ absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view
   return Buffer(static_cast<std::byte*>(data), bytes, FreePinned);
 }
 
-absl::StatusOr<const CudaDevice::Slot*> CudaDevice::NextSlot() {
-  const Slot& slot = slots_[next_slot_];
-  next_slot_ = (next_slot_ + 1) % slots_.size();
-  DSV4_RETURN_IF_ERROR(CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(slot.event)),
-                                 "waiting for a transfer"));
-  return &slot;
+absl::StatusOr<std::byte*> CudaDevice::Stage(int64_t bytes) {
+  if (slot_used_ + bytes > kSlotBytes) {
+    slot_ = (slot_ + 1) % slots_.size();
+    slot_used_ = 0;
+    DSV4_RETURN_IF_ERROR(
+        CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(slots_[slot_].event)),
+                  "waiting for a transfer"));
+  }
+  return slots_[slot_].data +
+         std::exchange(slot_used_, RoundUp(slot_used_ + bytes, kStagingAlignment));
 }
 
-absl::Status CudaDevice::MarkSlot(const Slot& slot) {
-  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(slot.event),
+absl::Status CudaDevice::MarkSlot() {
+  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(slots_[slot_].event),
                                    static_cast<cudaStream_t>(stream_->handle())),
                    "recording an event");
 }
@@ -329,14 +335,14 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
   for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
-    const auto part = static_cast<size_t>(std::min(kSlotBytes, bytes - begin));
-    DSV4_ASSIGN_OR_RETURN(const Slot* slot, NextSlot());
-    std::memcpy(slot->data, from + begin, part);
-    DSV4_RETURN_IF_ERROR(
-        CheckCall(cudaMemcpyAsync(to + begin, slot->data, part, cudaMemcpyHostToDevice,
-                                  static_cast<cudaStream_t>(stream_->handle())),
-                  "copying to the device"));
-    DSV4_RETURN_IF_ERROR(MarkSlot(*slot));
+    const int64_t part = std::min(kSlotBytes, bytes - begin);
+    const auto size = static_cast<size_t>(part);
+    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(part));
+    std::memcpy(staged, from + begin, size);
+    DSV4_RETURN_IF_ERROR(CheckCall(cudaMemcpyAsync(to + begin, staged, size, cudaMemcpyHostToDevice,
+                                                   static_cast<cudaStream_t>(stream_->handle())),
+                                   "copying to the device"));
+    DSV4_RETURN_IF_ERROR(MarkSlot());
   }
   return lost_;
 }
@@ -353,17 +359,17 @@ absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> fro
       continue;
     }
     std::lock_guard lock(mutex_);
-    DSV4_ASSIGN_OR_RETURN(const Slot* slot, NextSlot());
+    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kSlotBytes));
     int64_t used = 0;
     for (; next < from.size() && used + from[next].bytes <= kSlotBytes; ++next) {
       DSV4_RETURN_IF_ERROR(CheckCall(
-          cudaMemcpyAsync(slot->data + used, from[next].data, static_cast<size_t>(from[next].bytes),
+          cudaMemcpyAsync(staged + used, from[next].data, static_cast<size_t>(from[next].bytes),
                           cudaMemcpyDeviceToHost, stream),
           "copying from the device"));
       used += from[next].bytes;
     }
     DSV4_RETURN_IF_ERROR(CheckCall(cudaStreamSynchronize(stream), "waiting for the device"));
-    std::memcpy(to, slot->data, static_cast<size_t>(used));
+    std::memcpy(to, staged, static_cast<size_t>(used));
     to += used;
   }
   return absl::OkStatus();
@@ -379,17 +385,17 @@ absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::by
       continue;
     }
     std::lock_guard lock(mutex_);
-    DSV4_ASSIGN_OR_RETURN(const Slot* slot, NextSlot());
+    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kSlotBytes));
     int64_t used = 0;
     for (; next < to.size() && used + to[next].bytes <= kSlotBytes; ++next) {
       const auto bytes = static_cast<size_t>(to[next].bytes);
-      std::memcpy(slot->data + used, from + used, bytes);
+      std::memcpy(staged + used, from + used, bytes);
       DSV4_RETURN_IF_ERROR(CheckCall(
-          cudaMemcpyAsync(to[next].data, slot->data + used, bytes, cudaMemcpyHostToDevice, stream),
+          cudaMemcpyAsync(to[next].data, staged + used, bytes, cudaMemcpyHostToDevice, stream),
           "copying to the device"));
       used += to[next].bytes;
     }
-    DSV4_RETURN_IF_ERROR(MarkSlot(*slot));
+    DSV4_RETURN_IF_ERROR(MarkSlot());
     from += used;
   }
   return absl::OkStatus();

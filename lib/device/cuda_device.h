@@ -56,9 +56,10 @@ class CudaDevice final : public Device {
   CudaDevice(int32_t index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {}
   absl::Status OpenStream();
   absl::StatusOr<void*> NewEvent();  // a cudaEvent_t
-  // The next slot, once its last transfer is done, and the mark after a transfer from it.
-  absl::StatusOr<const Slot*> NextSlot();
-  absl::Status MarkSlot(const Slot& slot);
+  // `bytes`, at most a slot, of staging memory: what follows in the slot at hand, or the next slot,
+  // once its last transfer is done. After a transfer from there the slot is to be marked.
+  absl::StatusOr<std::byte*> Stage(int64_t bytes);
+  absl::Status MarkSlot();
   // What `to` is given from here on follows what `from` was given until here.
   absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
   // The status of a call's result, remembered when it is an error.
@@ -75,7 +76,8 @@ class CudaDevice final : public Device {
   absl::Status lost_;
   Buffer staging_;
   std::array<Slot, 4> slots_;
-  size_t next_slot_ = 0;
+  size_t slot_ = 0;        // at hand
+  int64_t slot_used_ = 0;  // bytes of it
 };
 
 }  // namespace dsv4

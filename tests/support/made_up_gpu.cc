@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,10 +22,17 @@ constexpr int64_t kDefaultSharedBytes = 48 * 1024;
 // What a graph has been given to do, in order. A handle of either kind of graph is one.
 using Work = std::vector<std::function<void()>>;
 
+// How often an event was recorded, and how many of those the work has come to. An event's handle is
+// one.
+struct Event {
+  int64_t recorded = 0, reached = 0;
+};
+
 struct State {
   std::mutex mutex;
-  std::recursive_mutex working;  // one thing at a time
-  Work* recorded = nullptr;      // of the stream that is captured
+  std::recursive_mutex working;                // one thing at a time
+  std::deque<std::function<void()>> enqueued;  // not done yet; of all streams
+  Work* recorded = nullptr;                    // of the stream that is captured
   MadeUpGpu gpu;
   MadeUpUse use;
   cudaError_t failure = cudaSuccess;
@@ -70,8 +78,7 @@ cudaError_t Destroy() {
   return TheState().failure;
 }
 
-// What a stream is given to do: done now, or kept for a graph. Not at all by a GPU that does not
-// work.
+// What a stream is given to do, or its graph. Nothing by a GPU that does not work.
 cudaError_t Enqueue(std::function<void()> work) {
   const cudaError_t result = Call();
   State& state = TheState();
@@ -80,9 +87,27 @@ cudaError_t Enqueue(std::function<void()> work) {
   if (state.recorded != nullptr) {
     state.recorded->push_back(std::move(work));
   } else {
-    work();
+    state.enqueued.push_back(std::move(work));
   }
   return cudaSuccess;
+}
+
+// Does what is enqueued: all of it, or as far as the event. A GPU that has failed never does.
+void DoEnqueued(const Event* until = nullptr) {
+  State& state = TheState();
+  const std::lock_guard lock(state.working);
+  if (state.failure != cudaSuccess) state.enqueued.clear();
+  while (!state.enqueued.empty() && (until == nullptr || until->reached < until->recorded)) {
+    const std::function<void()> work = std::move(state.enqueued.front());
+    state.enqueued.pop_front();
+    work();
+  }
+}
+
+cudaError_t Wait(const Event* event = nullptr) {
+  const cudaError_t result = Call();
+  DoEnqueued(event);
+  return result;
 }
 
 cudaError_t Allocate(void** memory, size_t bytes) {
@@ -107,6 +132,7 @@ cudaError_t Allocate(void** memory, size_t bytes) {
 }
 
 cudaError_t Free(void* memory) {
+  DoEnqueued();
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   const auto found = state.allocations.find(memory);
@@ -121,7 +147,7 @@ cudaError_t Free(void* memory) {
 // Keeps a launch for TakeMadeUpLaunches.
 void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   State& state = TheState();
-  const std::lock_guard lock(state.mutex);
+  const std::scoped_lock lock(state.working, state.mutex);
   const auto symbol = state.symbols.find(kernel);
   const auto most = state.most_shared_bytes.find(kernel);
   state.launches.push_back({.symbol = symbol == state.symbols.end() ? "" : symbol->second,
@@ -131,7 +157,8 @@ void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
                             .shared_bytes = static_cast<int64_t>(shared_bytes),
                             .most_shared_bytes = most == state.most_shared_bytes.end()
                                                      ? kDefaultSharedBytes
-                                                     : most->second});
+                                                     : most->second,
+                            .recorded = state.recorded != nullptr});
 }
 
 cudaError_t Launch(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
@@ -151,6 +178,7 @@ thread_local Pushed pushed;
 }  // namespace
 
 void SetMadeUpGpu(const MadeUpGpu& gpu) {
+  DoEnqueued();
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   state.gpu = gpu;
@@ -280,7 +308,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   return Enqueue([=] { std::memset(to, value, bytes); });
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  return cudaMemsetAsync(to, value, bytes, nullptr);
+  const cudaError_t result = cudaMemsetAsync(to, value, bytes, nullptr);
+  DoEnqueued();
+  return result;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t) {
@@ -288,25 +318,52 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return Enqueue([=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  const cudaError_t result = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  DoEnqueued();
+  return result;
 }
-cudaError_t cudaDeviceSynchronize() { return Call(); }
+cudaError_t cudaDeviceSynchronize() { return Wait(); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return Make(stream); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return Destroy(); }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return Call(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return Wait(); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return Call(); }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) {
   const cudaError_t result = Call();
   if (result == cudaSuccess) f(data);
   return result;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return Make(event); }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return Make(event); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return Destroy(); }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return Call(); }
-cudaError_t cudaEventQuery(cudaEvent_t) { return Call(); }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return Call(); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const cudaError_t result = Make(event);
+  if (result == cudaSuccess) *event = reinterpret_cast<cudaEvent_t>(new Event);
+  return result;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  DoEnqueued();
+  delete reinterpret_cast<Event*>(event);
+  return Destroy();
+}
+// One that is recorded in a graph orders what is done in order anyway.
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  const cudaError_t result = Call();
+  State& state = TheState();
+  const std::lock_guard lock(state.working);
+  if (result != cudaSuccess || state.recorded != nullptr) return result;
+  Event* const recorded = reinterpret_cast<Event*>(event);
+  ++recorded->recorded;
+  state.enqueued.push_back([recorded] { ++recorded->reached; });
+  return result;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const cudaError_t result = Call();
+  const std::lock_guard lock(TheState().working);
+  const Event& queried = *reinterpret_cast<Event*>(event);
+  return result == cudaSuccess && queried.reached < queried.recorded ? cudaErrorNotReady : result;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return Wait(reinterpret_cast<Event*>(event));
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 0;
   return Call();
@@ -317,6 +374,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   const std::lock_guard lock(TheState().working);
   if (result == cudaSuccess) TheState().recorded = new Work;
   return result;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  const std::lock_guard lock(TheState().working);
+  *status =
+      TheState().recorded != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return Call();
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
   const std::lock_guard lock(TheState().working);
@@ -343,6 +406,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return Destroy();
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  DoEnqueued();
   delete reinterpret_cast<Work*>(graph);
   return Destroy();
 }

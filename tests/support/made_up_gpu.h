@@ -4,7 +4,8 @@
 // zeros, copies to it and kernels leave no trace but their launches. So what the host does for a
 // GPU can be tested on a machine without one, for GPUs that no machine at hand has, and with
 // failures at any of its calls. One that works copies, and runs kernels that were compiled for the
-// host (tests/emulation).
+// host (tests/emulation). It is as late as it may be: what is enqueued is done when somebody waits
+// for it, and an event has not come before.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ struct MadeUpLaunch {
   int64_t threads = 0;            // of a block
   int64_t shared_bytes = 0;       // dynamic ones
   int64_t most_shared_bytes = 0;  // that the kernel was allowed by then
+  bool recorded = false;          // for a graph
 };
 
 // Those since the last call, on any thread. Graphs' replays are none.

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers to and from a GPU, on one that is made up and does nothing before it is waited for
+// (tests/support/made_up_gpu.h).
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "lib/device/device.h"
+#include "tests/support/catch.h"
+#include "tests/support/made_up_gpu.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4::test {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// Around the 4 MiB that are staged at once, and many small ones; 50 MiB in all, three times the
+// staging memory.
+std::vector<int64_t> AnySizes() {
+  std::vector<int64_t> sizes = {1, 63, 64, 65, 0, 4 * kMiB - 193, 4 * kMiB, 4 * kMiB + 1, 9 * kMiB};
+  std::mt19937 random(7);
+  for (int i = 0; i < 1500; ++i) sizes.push_back(1 + random() % (i % 50 == 0 ? 2 * kMiB : 20'000));
+  return sizes;
+}
+
+// Memory of a GPU, and what it is to hold.
+class Memory {
+ public:
+  explicit Memory(int64_t bytes) {
+    SetMadeUpGpu({.works = true});
+    auto device = Device::Open({.kind = DeviceKind::kCuda});
+    REQUIRE_OK(device);
+    device_ = *std::move(device);
+    auto memory = device_->Allocate(bytes, "a test");
+    REQUIRE_OK(memory);
+    memory_ = *std::move(memory);
+    std::minstd_rand random;
+    wanted_.resize(static_cast<size_t>(bytes));
+    for (std::byte& byte : wanted_) byte = static_cast<std::byte>(random() >> 8);
+  }
+  Device* device() { return device_.get(); }
+  std::byte* data() { return memory_.data(); }
+  const std::vector<std::byte>& wanted() const { return wanted_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  Buffer memory_;
+  std::vector<std::byte> wanted_;
+};
+
+int64_t Sum(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+TEST_CASE("what is sent to a GPU may be overwritten at once") {
+  const std::vector<int64_t> sizes = AnySizes();
+  const int64_t bytes = Sum(sizes);
+  REQUIRE(bytes > 3 * 16 * kMiB);
+  Memory memory(bytes);
+  int64_t sent = 0;
+  for (const int64_t size : sizes) {
+    const auto* const from = memory.wanted().data() + sent;
+    std::vector<std::byte> copy(from, from + size);
+    REQUIRE_OK(memory.device()->Upload(memory.data() + sent, copy.data(), size));
+    std::fill(copy.begin(), copy.end(), std::byte{0});
+    sent += size;
+  }
+  std::vector<std::byte> read(memory.wanted().size());
+  REQUIRE_OK(memory.device()->Download(read.data(), memory.data(), bytes));
+  REQUIRE((read == memory.wanted()));
+}
+
+// Small transfers in between share the staging memory.
+TEST_CASE("pieces of a GPU's memory are filled and read one after another") {
+  const std::vector<int64_t> sizes = AnySizes();
+  const int64_t bytes = Sum(sizes);
+  Memory memory(bytes + 100);
+  std::vector<MemoryPiece> pieces;
+  std::byte* end = memory.data() + bytes;
+  for (const int64_t size : sizes) pieces.push_back({.data = end -= size, .bytes = size});
+  const std::byte* const small = memory.wanted().data() + bytes;
+  REQUIRE_OK(memory.device()->Upload(memory.data() + bytes, small, 50));
+  REQUIRE_OK(memory.device()->Scatter(pieces, memory.wanted().data()));
+  REQUIRE_OK(memory.device()->Upload(memory.data() + bytes + 50, small + 50, 50));
+  std::vector<std::byte> read(memory.wanted().size());
+  REQUIRE_OK(memory.device()->Gather(read.data(), pieces));
+  REQUIRE_OK(memory.device()->Download(read.data() + bytes, memory.data() + bytes, 100));
+  REQUIRE((read == memory.wanted()));
+}
+
+}  // namespace
+}  // namespace dsv4::test
