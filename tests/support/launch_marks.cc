@@ -37,8 +37,9 @@ class Marks {
   Marks(const Marks&) = delete;
   Marks& operator=(const Marks&) = delete;
 
-  bool Next(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
-    if (!marks_) return false;
+  bool Next(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes,
+            cudaStream_t stream) {
+    if (!marks_ || Recording(stream)) return false;
     const std::lock_guard lock(mutex_);
     return marks_->Next(kernel, {.blocks = {blocks.x, blocks.y, blocks.z},
                                  .threads = {threads.x, threads.y, threads.z},
@@ -46,6 +47,13 @@ class Marks {
   }
 
  private:
+  // Whether what the stream is given goes to a graph.
+  static bool Recording(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+  }
+
   std::mutex mutex_;
   std::optional<LaunchMarks> marks_;
 } marks;
@@ -81,7 +89,8 @@ cudaError_t __real___cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 thr
                                       size_t shared_bytes, cudaStream_t stream);
 cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void** args,
                                       size_t shared_bytes, cudaStream_t stream) {
-  const dsv4::test::Range range(dsv4::test::marks.Next(kernel, blocks, threads, shared_bytes));
+  const dsv4::test::Range range(
+      dsv4::test::marks.Next(kernel, blocks, threads, shared_bytes, stream));
   return __real___cudaLaunchKernel(kernel, blocks, threads, args, shared_bytes, stream);
 }
 
@@ -89,8 +98,8 @@ cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const v
                                        void** args);
 cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
                                        void** args) {
-  const dsv4::test::Range range(
-      dsv4::test::marks.Next(kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes));
+  const dsv4::test::Range range(dsv4::test::marks.Next(kernel, config->gridDim, config->blockDim,
+                                                       config->dynamicSmemBytes, config->stream));
   return __real_cudaLaunchKernelExC(config, kernel, args);
 }
 

@@ -2,7 +2,8 @@
 // For tools that make a launch take a thousand times as long, as compute-sanitizer's racecheck:
 // they look at some launches of each kernel and shape alone. A CUDA test (cmake/Dsv4Target.cmake)
 // links launch_marks.cc, which with DSV4_TEST_MARK = K/N in the environment puts them into NVTX's
-// range "check", and says at the end how many they were. Graphs' replays are none.
+// range "check", and says at the end how many they were. What a graph records is not counted, and
+// replays are none.
 #pragma once
 
 #include <array>
@@ -60,7 +61,7 @@ class LaunchMarks {
   int64_t launches_ = 0, marked_ = 0;
 };
 
-// Launches of this process so far, on any thread, marked or not.
+// Launches of this process so far, on any thread, marked or not, also those that a graph records.
 int64_t LaunchesSoFar();
 
 }  // namespace dsv4::test
