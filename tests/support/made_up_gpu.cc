@@ -60,7 +60,12 @@ cudaError_t Call() {
   return state.failure;
 }
 
-// Handles are there or not; nothing else is ever asked of them.
+cudaError_t Failure() {
+  const std::lock_guard lock(TheState().mutex);
+  return TheState().failure;
+}
+
+// Most handles are there or not; nothing else is ever asked of them.
 template <class T>
 cudaError_t Make(T* handle) {
   const cudaError_t result = Call();
@@ -96,7 +101,7 @@ cudaError_t Enqueue(std::function<void()> work) {
 void DoEnqueued(const Event* until = nullptr) {
   State& state = TheState();
   const std::lock_guard lock(state.working);
-  if (state.failure != cudaSuccess) state.enqueued.clear();
+  if (Failure() != cudaSuccess) state.enqueued.clear();
   while (!state.enqueued.empty() && (until == nullptr || until->reached < until->recorded)) {
     const std::function<void()> work = std::move(state.enqueued.front());
     state.enqueued.pop_front();
@@ -411,8 +416,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   return Destroy();
 }
 
-cudaError_t cudaGetLastError() { return TheState().failure; }
-cudaError_t cudaPeekAtLastError() { return TheState().failure; }
+cudaError_t cudaGetLastError() { return Failure(); }
+cudaError_t cudaPeekAtLastError() { return Failure(); }
 const char* cudaGetErrorName(cudaError_t) { return "made up"; }
 const char* cudaGetErrorString(cudaError_t) { return "made up"; }
 
