@@ -69,6 +69,9 @@ TEST_CASE("what is sent to a GPU may be overwritten at once") {
     std::fill(copy.begin(), copy.end(), std::byte{0});
     sent += size;
   }
+  // Else a part of the staging memory that is written again too early would not show.
+  REQUIRE(memory.wanted().back() != std::byte{0});
+  REQUIRE(memory.data()[bytes - 1] == std::byte{0});
   std::vector<std::byte> read(memory.wanted().size());
   REQUIRE_OK(memory.device()->Download(read.data(), memory.data(), bytes));
   REQUIRE((read == memory.wanted()));
