@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 
@@ -107,12 +108,16 @@ class Fields {
     if (Required(key) != nullptr) FixedIfPresent(key, expected);
   }
   void FixedIfPresent(absl::string_view key, const char* expected) {
+    OneOfIfPresent(key, {expected});
+  }
+  void OneOfIfPresent(absl::string_view key, std::initializer_list<absl::string_view> expected) {
     const JsonValue* value = Optional(key);
     if (value == nullptr) return;
     const std::string* text = value->AsString();
-    if (text == nullptr || *text != expected) {
-      Refuse(key, *value, text != nullptr, Quoted(expected));
-    }
+    if (text != nullptr && std::count(expected.begin(), expected.end(), *text) != 0) return;
+    Refuse(key, *value, text != nullptr,
+           absl::StrJoin(expected, " or ",
+                         [](std::string* out, absl::string_view name) { *out += Quoted(name); }));
   }
 
   // The members of a required object; none after a failure, which the caller need not look at.
@@ -186,7 +191,8 @@ RopeScaling ReadRopeScaling(Fields f) {
   return scaling;
 }
 
-// REQUIRES: the numbers of layers and MTP blocks are read.
+// REQUIRES: the number of layers is read. What follows the layers' entries is of drafters: one for
+// each of their blocks in the published files, but other tools leave any number.
 void ReadCompressRatios(Fields* f, ModelConfig* c) {
   constexpr absl::string_view kKey = "compress_ratios";
   const JsonValue* value = f->Required(kKey);
@@ -196,10 +202,9 @@ void ReadCompressRatios(Fields* f, ModelConfig* c) {
     f->Fail(InvalidArgument(f->Name(kKey), " is ", ValueText(*value), "; expected an array"));
     return;
   }
-  const int64_t expected = c->num_hidden_layers + c->num_nextn_predict_layers;
-  if (static_cast<int64_t>(ratios->size()) != expected) {
-    f->Fail(InvalidArgument(f->Name(kKey), " has ", ratios->size(), " entries; expected ", expected,
-                            ", one per layer and one per MTP block"));
+  if (static_cast<int64_t>(ratios->size()) < c->num_hidden_layers) {
+    f->Fail(InvalidArgument(f->Name(kKey), " has ", ratios->size(), " entries; at least ",
+                            c->num_hidden_layers, " expected (num_hidden_layers)"));
     return;
   }
   for (size_t i = 0; i < ratios->size(); ++i) {
@@ -211,8 +216,7 @@ void ReadCompressRatios(Fields* f, ModelConfig* c) {
       return;
     }
     if (static_cast<int64_t>(i) >= c->num_hidden_layers && *ratio != 0) {
-      f->Fail(
-          Unsupported(f->Name(name), " is ", *ratio, "; only 0 is supported for the MTP block"));
+      f->Fail(Unsupported(f->Name(name), " is ", *ratio, "; only 0 is supported past the layers"));
       return;
     }
     c->compress_ratios.push_back(static_cast<int32_t>(*ratio));
@@ -246,7 +250,8 @@ void ReadMoe(Fields* f, ModelConfig* c) {
   f->Fixed("norm_topk_prob", true);
   f->Fixed("scoring_func", "sqrtsoftplus");
   f->Fixed("hidden_act", "silu");
-  f->FixedIfPresent("expert_dtype", "fp4");
+  // What the experts' tensors are is told by their own dtypes.
+  f->OneOfIfPresent("expert_dtype", {"fp4", "fp8"});
   c->n_routed_experts = f->Int("n_routed_experts", 1, kMaxCount);
   c->num_experts_per_tok = f->Int("num_experts_per_tok", 1, kMaxCount);
   if (c->num_experts_per_tok > c->n_routed_experts) {

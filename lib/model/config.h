@@ -35,7 +35,7 @@ struct ModelConfig {
   int64_t q_lora_rank = 0;
   int64_t o_groups = 0;  // G, divides H
   int64_t o_lora_rank = 0;
-  std::vector<int32_t> compress_ratios;       // [L + num_nextn_predict_layers]: 0, 4 or 128
+  std::vector<int32_t> compress_ratios;       // [>= L]: 0, 4 or 128; past the layers 0
   int64_t index_n_heads = 0, index_topk = 0;  // 0 when no layer has ratio 4
   int64_t n_routed_experts = 0;               // E
   int64_t num_experts_per_tok = 0;            // K

@@ -138,7 +138,7 @@ class Table {
 
   void AddBlock(const std::string& p, int64_t layer, BlockWeights* w) {
     constexpr int64_t kMixes = (2 + kStreams) * kStreams;
-    w->compress_ratio = c_.compress_ratios[layer];
+    w->compress_ratio = layer < c_.num_hidden_layers ? c_.compress_ratios[layer] : 0;
     Add(p, "attn_norm.weight", &w->attn_norm, c_.hidden_size);
     Add(p, "ffn_norm.weight", &w->ffn_norm, c_.hidden_size);
     AddHyperConnection(p + "hc_attn", kMixes, 3, &w->hc_attn);
@@ -575,7 +575,9 @@ absl::Status WeightsLoader::ResolveAll() {
     table.AddLayer(layer, &weights_->layers[layer]);
     DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
   }
-  if (config_.num_nextn_predict_layers == 0) return absl::OkStatus();
+  // The configuration does not tell the drafters apart: files of both kinds say the same.
+  weights_->has_dspark = checkpoint_.Find("mtp.0.main_proj.weight") != nullptr;
+  if (weights_->has_dspark || config_.num_nextn_predict_layers == 0) return absl::OkStatus();
 
   auto mtp = std::make_unique<MtpWeights>();
   Table table(config_);

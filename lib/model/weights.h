@@ -94,7 +94,8 @@ class Weights {
   // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E),
   // Unsupported for expert formats of the family that this build does not run (FP8, NVFP4); each
   // names the tensor and the file. The MTP block is optional: without any of its tensors mtp is
-  // absent; some of them without the others are Corrupt. Tensors that are in no table are ignored.
+  // absent; some of them without the others are Corrupt. A DSpark drafter (mtp.0.main_proj) is left
+  // alone. Tensors that are in no table are ignored.
   // A target whose memory is not the host's receives every tensor as soon as it is read, and the
   // copies on the host are given up; OutOfDeviceMemory.
   // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
@@ -119,6 +120,7 @@ class Weights {
   HyperConnectionWeights hc_head;
   std::vector<BlockWeights> layers;  // [L]
   std::unique_ptr<MtpWeights> mtp;   // null when absent
+  bool has_dspark = false;           // mtp.* are the stages of a DSpark drafter, and left alone
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies

@@ -259,6 +259,11 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
                            ? weights_->device_bytes()
                            : weights_->mapped_bytes() + weights_->owned_bytes();
   info_.has_mtp = weights_->mtp != nullptr;
+  if (PlansMtp(options) && weights_->has_dspark) {
+    return Unsupported(
+        "the checkpoint's drafter is DSpark (mtp.0.main_proj); this build drafts "
+        "by MTP blocks alone");
+  }
   if (PlansMtp(options) && !info_.has_mtp) {
     return NotFound("the checkpoint has no MTP block (mtp.0.*)");
   }
@@ -273,12 +278,12 @@ KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
                      .max_sequences = info_.max_sessions,
                      .max_step_tokens = info_.prefill_chunk_tokens,
                      .max_draft_tokens = info_.max_draft_tokens};
-  if (PlansMtp(options)) {
+  const bool mtp = PlansMtp(options);
+  shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers + (mtp ? 1 : 0)));
+  if (mtp) {
     shape.mtp_layers = 1;
     shape.streams_bytes =
         kStreams * config_.hidden_size * DTypeBytes(dispatch_->activation_dtype());
-  } else {
-    shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers));
   }
   return shape;
 }

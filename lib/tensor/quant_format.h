@@ -32,6 +32,7 @@ constexpr float E2M1ToFloat(uint8_t bits) {
 
 inline constexpr int64_t kFp8Block = 128;  // weight scale blocks are 128 x 128
 inline constexpr int64_t kFp4Run = 32;     // one scale per 32 elements along a row
+inline constexpr int64_t kNvfp4Run = 16;   // of NVFP4
 
 // Block FP8 weight [n, k]: element (o, i) = e4m3(data[o, i]) * 2^(scale[o / 128, i / 128] - 127).
 struct Fp8Weight {

@@ -61,6 +61,19 @@ TEST_CASE("a case file is read") {
   CHECK(mixed.record == std::vector<int64_t>{5, 129, 300, 1100});
   CHECK(mixed.model.vocab_size == 1024);
   CHECK(mixed.model.compress_ratios == std::vector<int32_t>{0, 0, 4, 128, 4, 128, 0});
+  CHECK(mixed.HasMtp());
+  CHECK(mixed.stages == 1);
+  CHECK(mixed.drafter_format == CaseFormat::kMxfp4);
+
+  const OracleCase dspark = Case("dspark_nvfp4"), fp8 = Case("fp8");
+  CHECK_FALSE(dspark.HasMtp());
+  CHECK(dspark.stages == 3);
+  CHECK(dspark.dspark.block_size == 5);
+  CHECK(dspark.dspark.taps == 3);
+  CHECK(dspark.dspark.markov_rank == 64);
+  CHECK(dspark.drafter_format == CaseFormat::kNvfp4);
+  CHECK(fp8.expert_format == CaseFormat::kFp8);
+  CHECK(fp8.f32_scales);
 }
 
 TEST_CASE("tensors of each kind have the generator's bytes") {
@@ -116,10 +129,27 @@ TEST_CASE("whole checkpoints are the generator's, byte for byte") {
       {"odd", "model.safetensors", 0xb7ebfdeb},
       {"pro", "config.json", 0x1ab5f9ba},
       {"pro", "model.safetensors", 0x87910e5b},
+      {"dspark", "config.json", 0x0798fbbd},
+      {"dspark", "model-00001-of-00002.safetensors", 0xc49c8eab},
+      {"dspark", "model-00002-of-00002.safetensors", 0xdb0e6c9e},
+      {"dspark", "model.safetensors.index.json", 0x104e8ae6},
+      {"dspark_nvfp4", "config.json", 0x2840d0fa},
+      {"dspark_nvfp4", "model.safetensors", 0x5ed087a8},
+      {"fp8", "config.json", 0x852824fe},
+      {"fp8", "model.safetensors", 0x16af7003},
+      {"mixed_fp8", "config.json", 0x2faa8a8b},
+      {"mixed_fp8", "model.safetensors", 0x873ab582},
+      {"mixed_nvfp4", "config.json", 0xad04f595},
+      {"mixed_nvfp4", "model-00001-of-00002.safetensors", 0x013504b6},
+      {"mixed_nvfp4", "model-00002-of-00002.safetensors", 0x7569b622},
+      {"mixed_nvfp4", "model.safetensors.index.json", 0x0a177215},
+      {"nvfp4_real", "config.json", 0xaf329bc4},
+      {"nvfp4_real", "model.safetensors", 0x1c51e8bb},
   };
   const TempFolder folder;
   size_t written = 0;
-  for (const char* name : {"mixed", "odd", "pro"}) {
+  for (const char* name : {"mixed", "odd", "pro", "dspark", "dspark_nvfp4", "fp8", "mixed_fp8",
+                           "mixed_nvfp4", "nvfp4_real"}) {
     REQUIRE_OK(WriteOracleCheckpoint(Case(name), folder.File(name)));
     for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(folder.File(name)))
       ++written;
@@ -145,6 +175,14 @@ TEST_CASE("the loader takes the written checkpoints") {
     CHECK((*weights)->mtp != nullptr);
     CHECK((*weights)->layers.size() == static_cast<size_t>(oracle.model.num_hidden_layers));
   }
+  const OracleCase dspark = Case("dspark");
+  REQUIRE_OK(WriteOracleCheckpoint(dspark, folder.File("dspark")));
+  auto checkpoint = Checkpoint::Open(folder.File("dspark"));
+  REQUIRE_OK(checkpoint);
+  const auto weights = Weights::Load(dspark.model, std::move(*checkpoint), nullptr);
+  REQUIRE_OK(weights);
+  CHECK((*weights)->mtp == nullptr);
+  CHECK((*weights)->has_dspark);
 }
 
 TEST_CASE("prompts and forced tokens are the generator's") {
@@ -156,6 +194,9 @@ TEST_CASE("prompts and forced tokens are the generator's") {
   CHECK(OraclePrompt(wide, "prompt", 5) == Tokens{74, 380, 292, 149, 192});
   CHECK(OraclePrompt(wide, "decode", 8) == Tokens{286, 278, 124, 148, 340, 40, 102, 23});
   CHECK(OraclePrompt(wide, "prompt", 129).back() == 269);
+  const OracleCase dspark = Case("dspark");
+  CHECK(OraclePrompt(dspark, "prompt", 5) == Tokens{508, 158, 473, 111, 337});
+  CHECK(OraclePrompt(dspark, "draft", 5) == Tokens{167, 257, 275, 71, 445});
 }
 
 TEST_CASE("a case that cannot be run is refused by file and key") {
@@ -178,6 +219,13 @@ TEST_CASE("a case that cannot be run is refused by file and key") {
       {"vocab_size", "3", "case.json: model: vocab_size is 3; prompts take their tokens from 3"},
   };
   const TempFolder folder;
+  const auto with_format = [&](const char* member) {
+    return folder.Write("case.json", absl::StrCat("{", member, ",", odd.substr(odd.find('{') + 1)));
+  };
+  REQUIRE_FAILS(LoadOracleCase(with_format(R"("drafter_format": "fp4")")), Code::kInvalidArgument,
+                "case.json: drafter_format is not mxfp4, nvfp4, nvfp4_real, fp8 or fp8_cast");
+  REQUIRE_FAILS(LoadOracleCase(with_format(R"("scale_format": "e8m0")")), Code::kInvalidArgument,
+                "case.json: scale_format is not f32");
   for (const Bad& bad : cases) {
     REQUIRE_FAILS(LoadOracleCase(folder.Write("case.json", EditedJson(odd, bad.key, bad.value))),
                   Code::kInvalidArgument, bad.message);

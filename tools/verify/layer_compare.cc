@@ -76,9 +76,7 @@ class PromptComparison {
   }
 
  private:
-  int64_t Blocks() const {
-    return oracle_.model.num_hidden_layers + (oracle_.model.num_nextn_predict_layers > 0 ? 1 : 0);
-  }
+  int64_t Blocks() const { return oracle_.model.num_hidden_layers + (oracle_.HasMtp() ? 1 : 0); }
 
   absl::Status Begin(Engine& engine, KvSequence& sequence, int64_t begin, int64_t rows) {
     StepBatch& batch = engine.batch();

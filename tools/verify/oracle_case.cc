@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "lib/base/error.h"
@@ -85,6 +86,50 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const JsonValue* value, absl::s
   return lengths;
 }
 
+absl::StatusOr<CaseFormat> ReadFormat(const JsonValue* value, absl::string_view name) {
+  constexpr std::pair<absl::string_view, CaseFormat> kFormats[] = {
+      {"mxfp4", CaseFormat::kMxfp4},          {"nvfp4", CaseFormat::kNvfp4},
+      {"nvfp4_real", CaseFormat::kNvfp4Real}, {"fp8", CaseFormat::kFp8},
+      {"fp8_cast", CaseFormat::kFp8Cast},
+  };
+  if (value == nullptr) return CaseFormat::kMxfp4;
+  const std::string* text = value->AsString();
+  for (const auto& [format_name, format] : kFormats) {
+    if (text != nullptr && *text == format_name) return format;
+  }
+  return InvalidArgument(name, " is not mxfp4, nvfp4, nvfp4_real, fp8 or fp8_cast");
+}
+
+// How weights are stored, and what the drafter is. REQUIRES: `oracle->model` is read.
+absl::Status ReadFormats(const JsonValue& root, const JsonValue& model, absl::string_view path,
+                         OracleCase* oracle) {
+  const auto key = [&](absl::string_view name) { return absl::StrCat(path, ": ", name); };
+  DSV4_ASSIGN_OR_RETURN(oracle->expert_format,
+                        ReadFormat(root.Find("expert_format"), key("expert_format")));
+  DSV4_ASSIGN_OR_RETURN(oracle->drafter_format,
+                        ReadFormat(root.Find("drafter_format"), key("drafter_format")));
+  if (const JsonValue* format = root.Find("scale_format")) {
+    oracle->f32_scales = format->AsString() != nullptr && *format->AsString() == "f32";
+    if (!oracle->f32_scales) return InvalidArgument(key("scale_format"), " is not f32");
+  }
+  oracle->stages = static_cast<int64_t>(model.Find("compress_ratios")->AsArray()->size()) -
+                   oracle->model.num_hidden_layers;
+  const JsonValue* block_size = model.Find("dspark_block_size");
+  if (block_size == nullptr) return absl::OkStatus();
+  CaseDspark& dspark = oracle->dspark;
+  constexpr int64_t kMaxBlock = 64, kMaxRank = 1 << 16;
+  DSV4_ASSIGN_OR_RETURN(dspark.block_size,
+                        ReadInt(block_size, key("dspark_block_size"), 1, kMaxBlock));
+  DSV4_ASSIGN_OR_RETURN(dspark.markov_rank, ReadInt(model.Find("dspark_markov_rank"),
+                                                    key("dspark_markov_rank"), 1, kMaxRank));
+  const JsonValue* layers = model.Find("dspark_target_layer_ids");
+  if (layers == nullptr || layers->AsArray() == nullptr || layers->AsArray()->empty()) {
+    return InvalidArgument(key("dspark_target_layer_ids"), " is not a list of layers");
+  }
+  dspark.taps = static_cast<int64_t>(layers->AsArray()->size());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<OracleCase> LoadOracleCase(const std::string& path) {
@@ -111,6 +156,7 @@ absl::StatusOr<OracleCase> LoadOracleCase(const std::string& path) {
   if (model == nullptr) return InvalidArgument(key("model"), " is missing");
   AppendIndented(*model, 0, &oracle.model_json);
   DSV4_ASSIGN_OR_RETURN(oracle.model, ParseModelConfig(oracle.model_json, key("model")));
+  DSV4_RETURN_IF_ERROR(ReadFormats(root, *model, path, &oracle));
   if (oracle.model.vocab_size <= kFirstToken) {
     return InvalidArgument(key("model"), ": vocab_size is ", oracle.model.vocab_size,
                            "; prompts take their tokens from ", kFirstToken, " on");

@@ -65,7 +65,7 @@ class CaseRun {
     Model& model = engine_.model();
     StepBatch& batch = engine_.batch();
     batch.Clear();
-    const bool mtp = oracle_.model.num_nextn_predict_layers > 0;
+    const bool mtp = oracle_.HasMtp();
     DSV4_RETURN_IF_ERROR(batch.Add(
         &prompt.sequence, absl::MakeConstSpan(prompt.tokens).subspan(begin, rows), mtp ? 1 : 0));
     recorded_rows_.clear();
@@ -167,7 +167,7 @@ EngineOptions OracleEngineOptions(const OracleCase& oracle, Backend backend, Num
   options.max_sessions = static_cast<int32_t>(oracle.prompts.size());
   options.prefill_chunk_tokens = kChunkTokens;
   options.logit_rows = std::max<int32_t>(options.max_sessions, kLogitRows);
-  options.mtp = oracle.model.num_nextn_predict_layers > 0;
+  options.mtp = oracle.HasMtp();
   // The MTP block sees the token that follows a prompt.
   const int64_t following = std::max<int64_t>(oracle.decode, 1);
   for (const int64_t length : oracle.prompts) {

@@ -109,6 +109,14 @@ TEST_CASE("what need not be there may be absent") {
                                        "[0, 0, 4, 128, 4, 128]"));
   REQUIRE_OK(no_mtp);
   CHECK(no_mtp->compress_ratios.size() == 6);
+
+  // Past the layers' entries are those of drafters, as many as the file likes.
+  for (const char* ratios : {"[0,0,4,128,4,128]", "[0,0,4,128,4,128,0,0,0]"}) {
+    const auto any_length = Parse(With("compress_ratios", ratios));
+    REQUIRE_OK(any_length);
+    CHECK(any_length->num_hidden_layers == 6);
+  }
+  REQUIRE_OK(Parse(With("expert_dtype", "\"fp8\"")));
 }
 
 TEST_CASE("the largest accepted values are accepted") {
@@ -209,7 +217,8 @@ TEST_CASE("a value that no model can have is refused by key and value") {
       {"o_lora_rank", "192", "o_lora_rank is 192; expected a multiple of 128"},
       {"moe_intermediate_size", "160", "moe_intermediate_size is 160; expected a multiple of 128"},
       {"num_hidden_layers", "0", "num_hidden_layers is 0; expected"},
-      {"num_hidden_layers", "5", "compress_ratios has 7 entries; expected 6"},
+      {"num_hidden_layers", "8",
+       "compress_ratios has 7 entries; at least 8 expected (num_hidden_layers)"},
       {"num_hidden_layers", "1000000000000", "num_hidden_layers is 1000000000000; expected"},
       {"num_attention_heads", "0", "num_attention_heads is 0; expected"},
       {"num_attention_heads", "5", "o_groups is 2, which does not divide num_attention_heads, 5"},
@@ -218,9 +227,8 @@ TEST_CASE("a value that no model can have is refused by key and value") {
       {"o_groups", "3", "o_groups is 3, which does not divide num_attention_heads, 4"},
       {"o_groups", "8", "o_groups is 8, which does not divide num_attention_heads, 4"},
       {"compress_ratios", "4", "compress_ratios is 4; expected an array"},
-      {"compress_ratios", "[]", "compress_ratios has 0 entries; expected 7"},
-      {"compress_ratios", "[0,0,4,128,4,128]", "compress_ratios has 6 entries; expected 7"},
-      {"compress_ratios", "[0,0,4,128,4,128,0,0]", "compress_ratios has 8 entries; expected 7"},
+      {"compress_ratios", "[]", "compress_ratios has 0 entries; at least 6 expected"},
+      {"compress_ratios", "[0,0,4,128,4]", "compress_ratios has 5 entries; at least 6 expected"},
       {"compress_ratios", "[0,0,4,64,4,128,0]", "compress_ratios[3] is 64; expected 0, 4 or 128"},
       {"compress_ratios", "[-4,0,4,0,4,128,0]", "compress_ratios[0] is -4; expected 0, 4 or 128"},
       {"compress_ratios", "[0,\"4\",4,0,4,0,0]", "compress_ratios[1] is \"4\"; expected 0, 4"},
@@ -295,7 +303,8 @@ TEST_CASE("a value of a model that this library does not run is Unsupported") {
       {"norm_topk_prob", "false", "norm_topk_prob is false; only true is supported"},
       {"scoring_func", "\"sigmoid\"", "scoring_func is \"sigmoid\"; only \"sqrtsoftplus\""},
       {"hidden_act", "\"gelu\"", "hidden_act is \"gelu\"; only \"silu\" is supported"},
-      {"expert_dtype", "\"fp8\"", "expert_dtype is \"fp8\"; only \"fp4\" is supported"},
+      {"expert_dtype", "\"int4\"",
+       "expert_dtype is \"int4\"; only \"fp4\" or \"fp8\" is supported"},
       {"type", "\"linear\"", "rope_scaling.type is \"linear\"; only \"yarn\" is supported"},
       {"quant_method", "\"modelopt\"", "quantization_config.quant_method is \"modelopt\"; only"},
       {"fmt", "\"e5m2\"", "quantization_config.fmt is \"e5m2\"; only \"e4m3\" is supported"},
@@ -305,7 +314,7 @@ TEST_CASE("a value of a model that this library does not run is Unsupported") {
       {"weight_block_size", "[1, 128]", "quantization_config.weight_block_size is not [128, 128]"},
       {"weight_block_size", "128", "quantization_config.weight_block_size is not [128, 128]"},
       {"compress_ratios", "[0,0,4,128,4,128,4]",
-       "compress_ratios[6] is 4; only 0 is supported for the MTP block"},
+       "compress_ratios[6] is 4; only 0 is supported past the layers"},
       {"num_nextn_predict_layers", "2", "num_nextn_predict_layers is 2; at most 1 is supported"},
   };
   for (const Case& c : cases) {
