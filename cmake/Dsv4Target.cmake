@@ -110,12 +110,4 @@ function(dsv4_cuda_test name)
   dsv4_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/kernels/cuda_required.cc ${ARG_SOURCES}
             DEPS dsv4_sm12x dsv4_reference ${ARG_DEPS} LABELS gpu TIMEOUT 600 ARGS ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
-  dsv4_launch_marks(${name}_test)
-endfunction()
-
-# dsv4_launch_marks(TARGET): an executable whose launches are counted, and marked for tools where the environment
-# says so (tests/support/launch_marks.h).
-function(dsv4_launch_marks target)
-  target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/launch_marks.cc)
-  target_link_options(${target} PRIVATE LINKER:--wrap=__cudaLaunchKernel LINKER:--wrap=cudaLaunchKernelExC)
 endfunction()

@@ -5,11 +5,9 @@
 
 #include <atomic>
 
-#include "tests/support/launch_marks.h"
-
 namespace {
 
-std::atomic<int64_t> allocations, graphs, replays, waits;
+std::atomic<int64_t> allocations, graphs, replays, launches, waits;
 
 }  // namespace
 
@@ -42,6 +40,23 @@ cudaError_t __wrap_cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return __real_cudaGraphLaunch(graph, stream);
 }
 
+// What <<<>>> becomes.
+cudaError_t __real___cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void** args,
+                                      size_t shared_bytes, cudaStream_t stream);
+cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t kernel, dim3 blocks, dim3 threads, void** args,
+                                      size_t shared_bytes, cudaStream_t stream) {
+  ++launches;
+  return __real___cudaLaunchKernel(kernel, blocks, threads, args, shared_bytes, stream);
+}
+
+cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                       void** args);
+cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                       void** args) {
+  ++launches;
+  return __real_cudaLaunchKernelExC(config, kernel, args);
+}
+
 cudaError_t __real_cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t stream) {
   ++waits;
@@ -62,10 +77,10 @@ cudaError_t __wrap_cudaEventSynchronize(cudaEvent_t event) {
 namespace dsv4::test {
 
 CudaCalls CountCudaCalls(absl::FunctionRef<void()> f) {
-  const CudaCalls before{allocations, graphs, replays, LaunchesSoFar(), waits};
+  const CudaCalls before{allocations, graphs, replays, launches, waits};
   f();
   return {allocations - before.allocations, graphs - before.graphs, replays - before.replays,
-          LaunchesSoFar() - before.launches, waits - before.waits};
+          launches - before.launches, waits - before.waits};
 }
 
 }  // namespace dsv4::test

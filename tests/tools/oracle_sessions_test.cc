@@ -10,7 +10,6 @@
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
-#include "tests/support/shard.h"
 #include "tools/verify/oracle_case.h"
 #include "tools/verify/oracle_checkpoint.h"
 
@@ -82,17 +81,14 @@ Timeline::Proposer HalfRight(const std::vector<int32_t>& future, size_t prompt_t
 }
 
 void CompareDrafts(Backend backend, const std::vector<std::vector<int32_t>>& prompts,
-                   const std::vector<int32_t>& draft_counts, test::Shard* shard) {
+                   const std::vector<int32_t>& draft_counts) {
   const std::shared_ptr<Engine> engine = OpenMixed(backend);
   std::vector<RecordedRun> straight;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    straight.push_back(RunAlone(engine, prompt, kTokens, Drafting(*engine, 0)));
+  }
   for (const int32_t drafts : draft_counts) {
-    if (!shard->HasNext()) continue;
     CAPTURE(drafts);
-    if (straight.empty()) {
-      for (const std::vector<int32_t>& prompt : prompts) {
-        straight.push_back(RunAlone(engine, prompt, kTokens, Drafting(*engine, 0)));
-      }
-    }
     REQUIRE(RunTogether(engine, prompts, kTokens, Drafting(*engine, drafts)) == straight);
     for (size_t i = 0; i < prompts.size(); ++i) {
       const auto session = OpenColdSession(engine, Drafting(*engine, drafts));
@@ -106,7 +102,6 @@ void CompareDrafts(Backend backend, const std::vector<std::vector<int32_t>>& pro
 }
 
 TEST_CASE("drafts and company change no logit of the mixed case") {
-  test::Shard shard;
   for (const size_t together : {1, 2, 4, 6}) {
     CAPTURE(together);
     std::vector<std::vector<int32_t>> prompts;
@@ -115,14 +110,12 @@ TEST_CASE("drafts and company change no logit of the mixed case") {
     }
     CompareDrafts(
         Backend::kCpu, prompts,
-        together == 4 ? std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7} : std::vector<int32_t>{3},
-        &shard);
+        together == 4 ? std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7} : std::vector<int32_t>{3});
   }
 }
 
 TEST_CASE("drafts change no logit of the mixed case under exact numerics", "[reference]") {
-  test::Shard shard;
-  CompareDrafts(Backend::kReference, {AnyTokens(125, 3), AnyTokens(9, 4)}, {3}, &shard);
+  CompareDrafts(Backend::kReference, {AnyTokens(125, 3), AnyTokens(9, 4)}, {3});
 }
 
 TEST_CASE("the mixed case rewound, forked and loaded anywhere goes on as straight") {
@@ -130,9 +123,7 @@ TEST_CASE("the mixed case rewound, forked and loaded anywhere goes on as straigh
   const std::vector<int32_t> tokens = AnyTokens(540, 1);
   const SamplingParams sampling = Drafting(*engine, 0);
   const std::unique_ptr<Session> travelled = OpenColdSession(engine, sampling);
-  test::Shard shard;
   for (const int64_t position : kPositions) {
-    if (!shard.HasNext()) continue;
     CAPTURE(position);
     const RecordedRun straight = RunAlone(engine, Prefix(tokens, position), kTokens, sampling);
     REQUIRE_OK(travelled->Sync(tokens));

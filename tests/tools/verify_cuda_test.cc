@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tests/support/catch.h"
-#include "tests/support/shard.h"
 #include "tools/verify/command_line.h"
 #include "tools/verify/gates_command.h"
 #include "tools/verify/oracle_command.h"
@@ -20,9 +19,7 @@ int Run(int (*command)(absl::Span<char* const>), std::vector<std::string> argume
 
 TEST_CASE("the cuda backend computes the oracle's cases") {
   const std::string oracle = DSV4_SOURCE_DIR "/tests/oracle";
-  test::Shard shard;
   for (const std::string name : {"odd", "mixed", "pro", "wide"}) {
-    if (!shard.HasNext()) continue;
     CAPTURE(name);
     CHECK(Run(RunOracleCommand,
               {"--mode", "published", "--backend", "cuda", oracle + "/cases/" + name + ".json",

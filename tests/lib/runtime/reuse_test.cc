@@ -3,7 +3,6 @@
 #include <map>
 
 #include "tests/lib/runtime/recorded_run.h"
-#include "tests/support/shard.h"
 
 namespace dsv4 {
 namespace {
@@ -46,7 +45,6 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
     if (is_new) run->second = RunAlone(engine, prompt, count);
     return run->second;
   };
-  test::Shard shard;
   for (const int32_t drafts : {0, 3}) {
     const SamplingParams sampling{.draft_tokens = drafts};
     // At the end of the tokens and some of the model's own.
@@ -55,7 +53,6 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
     RecordedRun ended_run = ContinueFrom(*ended);
     const std::unique_ptr<Session> forked = OpenColdSession(engine, sampling);
     for (const int64_t position : kPositions) {
-      if (!shard.HasNext()) continue;
       CAPTURE(drafts, position);
       const RecordedRun& straight = alone(Prefix(tokens, position), kTokens);
       std::unique_ptr<Session> rewound = ended->Fork().value();
@@ -87,7 +84,6 @@ TEST_CASE("a session rewound or forked at any position goes on as a straight one
       REQUIRE((fork_run == other_run));
     }
     // The one whose forks were rewound is as it was, and goes back itself.
-    if (!shard.HasNext()) continue;
     REQUIRE_OK(ended->SetSampling(sampling));
     REQUIRE(Continue(*ended, kTokens, &ended_run));
     REQUIRE((ended_run == alone(tokens, 2 * kTokens)));
@@ -113,7 +109,6 @@ TEST_CASE("a session forked and rewound in the middle of a prefill goes on as a 
 TEST_CASE("a session rewound or forked after a rejected draft goes on as a straight one") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   SamplingParams sampling{.banned_tokens = engine->eos_tokens(), .draft_tokens = 3};
-  test::Shard shard;
   for (const int64_t length : {120, 126, 254}) {
     const std::vector<int32_t> tokens = AnyTokens(length, 3);
     RecordedRun straight;
@@ -129,7 +124,6 @@ TEST_CASE("a session rewound or forked after a rejected draft goes on as a strai
     };
     for (int64_t steps = 2; steps < 8; ++steps) {
       for (int64_t back = 0; back < 4; ++back) {
-        if (!shard.HasNext()) continue;
         CAPTURE(length, steps, back);
         if (prefilled == nullptr) {
           straight = RunAlone(engine, tokens, 20, sampling);

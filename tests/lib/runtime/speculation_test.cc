@@ -3,7 +3,6 @@
 
 #include "kernels/op/kv_layout.h"
 #include "tests/lib/runtime/recorded_run.h"
-#include "tests/support/shard.h"
 
 namespace dsv4 {
 namespace {
@@ -38,12 +37,10 @@ void CompareWithDrafts(const EngineOptions& options, size_t prompt_count, int32_
   const std::vector<std::vector<int32_t>> prompts = VariedPrompts(*engine, prompt_count);
   std::vector<RecordedRun> expected(prompts.size());
   const size_t concurrencies[] = {1, 2, 4, 6};
-  test::Shard shard;
   for (int32_t drafts = 1; drafts <= 7; drafts += draft_step) {
     size_t round = static_cast<size_t>(drafts);
     for (size_t begin = 0, count = 0; begin < prompts.size(); begin += count) {
       count = std::min(concurrencies[round++ % 4], prompts.size() - begin);
-      if (!shard.HasNext()) continue;
       CAPTURE(drafts, begin, count);
       const auto first = prompts.begin() + static_cast<ptrdiff_t>(begin);
       const std::vector<RecordedRun> runs =
@@ -89,7 +86,6 @@ Timeline::Proposer ProposeFrom(const std::vector<int32_t>& straight, size_t prom
 
 TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options(7));
-  test::Shard shard;
   for (const std::vector<int32_t>& prompt :
        {AnyTokens(120, 1), AnyTokens(250, 2), AnyTokens(3, 3)}) {
     constexpr int64_t kCount = 40;  // past positions 128 and 256
@@ -99,7 +95,6 @@ TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
     std::unique_ptr<Session> prefilled;  // all but the last token
     for (const int32_t drafts : {1, 2, 3, 5, 7}) {
       for (const uint32_t right_of_8 : {0u, 3u, 7u, 8u}) {
-        if (!shard.HasNext()) continue;
         CAPTURE(prompt.size(), drafts, right_of_8);
         if (prefilled == nullptr) {
           const std::unique_ptr<Session> alone = OpenColdSession(engine, plain);
