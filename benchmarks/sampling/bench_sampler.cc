@@ -11,7 +11,6 @@
 #include "lib/sampling/log_probs.h"
 #include "lib/sampling/rng.h"
 #include "lib/sampling/sampler.h"
-#include "lib/sampling/verify_draft.h"
 
 namespace dsv4 {
 namespace {
@@ -23,8 +22,8 @@ constexpr int32_t kVocab = 129280;
 std::vector<float> Logits(double deviation, uint64_t seed = 1) {
   std::vector<float> logits(kVocab);
   for (int32_t i = 0; i < kVocab; ++i) {
-    const double u = 1 - Uniform(seed, i, DrawKind::kSample);
-    const double v = Uniform(seed, i, DrawKind::kDraft);
+    const double u = 1 - Uniform(seed, i);
+    const double v = Uniform(~seed, i);
     logits[i] = static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) *
                                    std::cos(6.283185307179586 * v));
   }
@@ -69,22 +68,6 @@ BENCHMARK_CAPTURE(Choose, everything,
                    .repetition_penalty = 1.1f,
                    .presence_penalty = 0.5f},
                   4, true);
-
-void Verify(benchmark::State& state) {
-  Sampler sampler(kVocab, kVocab, {});
-  if (!sampler.SetParams({.temperature = 1}).ok()) return state.SkipWithError("parameters");
-  const TokenHistory history(kVocab);
-  Distribution p(kVocab), q(kVocab);
-  if (!sampler.Shape(Logits(4), history, {}, &p).ok() ||
-      !sampler.Shape(Logits(4, 2), history, {}, &q).ok())
-    return state.SkipWithError("logits");
-  uint64_t position = 0;
-  for (auto _ : state) {
-    const int32_t draft = Draw(q, Uniform(1, ++position, DrawKind::kDraft));
-    benchmark::DoNotOptimize(VerifyDraft(p, q, draft, 1, position));
-  }
-}
-BENCHMARK(Verify);
 
 void TopTwenty(benchmark::State& state) {
   const std::vector<float> logits = Logits(4);

@@ -35,10 +35,10 @@
  * Determinism. The same tokens come of the same build, device, model, options, sampling parameters
  * and seed, bit for bit. What else runs does not matter: other sessions and their batches, the
  * number of threads, in what pieces a prompt is computed, and what of it comes from the prefix
- * cache, a fork, a rewind or a saved session. What does matter: another build or compiler; another
- * device or instruction set, and with them another backend; other numerics; a cache format of
- * FP32 or EXACT numerics (PACKED and BF16 give the same bits). Drafts keep greedy text, but sampled
- * text is another one of the same distribution. A cancelled or failed call changes no later token.
+ * cache, a fork, a rewind or a saved session, and whether tokens are drafted. What does matter:
+ * another build or compiler; another device or instruction set, and with them another backend;
+ * other numerics; a cache format of FP32 or EXACT numerics (PACKED and BF16 give the same bits). A
+ * cancelled or failed call changes no later token.
  */
 #ifndef DSV4_DSV4_H_
 #define DSV4_DSV4_H_

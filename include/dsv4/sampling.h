@@ -60,8 +60,8 @@ typedef struct dsv4_sampling {
    * this many most likely tokens. They are of the model's logits as they are. 0 to 20. */
   int32_t log_probs;
   /* Most tokens that the model drafts for one forward to verify: 0 = none, up to the engine's
-   * max_draft_tokens. Drafts make the text come faster; greedy text stays the same, and sampled
-   * text follows the same probabilities. */
+   * max_draft_tokens. Drafts make the text come faster, and it stays the same: a draft is kept
+   * where it is the token that would be chosen anyway. */
   int32_t draft_tokens;
 } dsv4_sampling;
 #define DSV4_SAMPLING_INIT                                                                         \

@@ -162,7 +162,7 @@ typedef struct dsv4_step_result {
  * With drafts (dsv4_sampling.draft_tokens) one forward may choose several tokens. They are still
  * delivered one by one: the calls that deliver the further ones compute nothing. Until then they
  * are in neither the timeline nor the text, and a change of the session drops them. Drafts change
- * how fast tokens come, not which (greedy) or how they are distributed (sampled).
+ * how fast tokens come, not which.
  *
  * Errors, after which the session goes on where it was: INVALID_ARGUMENT when the session is empty
  * or no token may come, CONTEXT_FULL when no further token fits, OUT_OF_BLOCKS, CANCELLED. What was
@@ -228,8 +228,7 @@ typedef int32_t dsv4_draft_stop;
 /* Saves the session: timeline, key/value rows, states and logits. A session of any engine with the
  * same model, numerics and cache format, and with max_draft_tokens 0 or not as here, goes on from
  * them with the same logits, bit for bit. Not saved: sampling parameters, the token mask, restore
- * points, messages (of a session on messages), and drafts: with these a sampled text goes on with
- * other tokens of the same distribution.
+ * points, messages (of a session on messages), and drafts.
  *
  * The file holds the conversation in the clear; it is readable by its owner only. It appears at
  * `path`, over what was there, when it is whole and on the disk: a process that is killed meanwhile

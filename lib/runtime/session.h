@@ -107,8 +107,8 @@ class Session {
 
   // The saved form (session_image.h): tokens, rows, states and logits, so that a session of an
   // engine with the same model, numerics, cache format and draft setting goes on from here with the
-  // same logits, bit for bit. Sampling parameters, the mask and restore points are not part of it;
-  // nor are drafts: with these a sampled continuation is another one of the same distribution.
+  // same logits, bit for bit. Sampling parameters, the mask, restore points and drafts are not part
+  // of it.
   int64_t SaveBytes() const;
   // REQUIRES: SaveBytes() long. DeviceLost.
   absl::Status SaveTo(absl::Span<uint8_t> image) const;

@@ -22,23 +22,6 @@ double SpeculationStats::first_acceptance() const {
              : static_cast<double>(count - steps_by_accepted[0]) / static_cast<double>(count);
 }
 
-Speculation::Speculation(int32_t max_drafts, int64_t vocab) {
-  distributions_.reserve(static_cast<size_t>(max_drafts));
-  for (int32_t i = 0; i < max_drafts; ++i) distributions_.emplace_back(vocab);
-}
-
-void Speculation::CopyFrom(const Speculation& other) {
-  drafts_ = other.drafts_;
-  count_ = other.count_;
-  stats_ = other.stats_;
-  recent_ = other.recent_;
-  for (int32_t i = 0; i < count_; ++i) {
-    const absl::Span<const Candidate> candidates = other.distribution(i).candidates();
-    distributions_[static_cast<size_t>(i)].Assign(
-        [&](std::vector<Candidate>* out) { out->assign(candidates.begin(), candidates.end()); });
-  }
-}
-
 void Speculation::Record(int32_t accepted) {
   if (count_ == 0) return;
   for (int32_t i = 0; i < count_; ++i) recent_ = recent_ << 1 | (i < accepted ? 1 : 0);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The drafts of one session: tokens that are to be verified with its next step, the distributions
-// they were drawn from, and how well drafts did so far. Who drafts and who verifies is the
-// timeline's matter.
+// The drafts of one session: tokens that are to be verified with its next step, and how well drafts
+// did so far. Who drafts and who verifies is the timeline's matter.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "lib/sampling/distribution.h"
 #include "lib/sampling/params.h"
 
 namespace dsv4 {
@@ -36,21 +33,14 @@ class Speculation {
   // at a tenth, verifying costs more than it saves however cheap drafts are.
   static constexpr int32_t kJudgedDrafts = 64, kFewestAccepted = 7;
 
-  // Room for `max_drafts` drafts.
-  Speculation(int32_t max_drafts, int64_t vocab);
-  // The state of `other`, in this object's memory. REQUIRES: made for the same engine.
-  void CopyFrom(const Speculation& other);
+  // Room for `max_drafts` drafts, at most kMaxDraftTokens.
+  explicit Speculation(int32_t max_drafts) : max_drafts_(max_drafts) {}
 
-  int32_t max_drafts() const { return static_cast<int32_t>(distributions_.size()); }
+  int32_t max_drafts() const { return max_drafts_; }
   absl::Span<const int32_t> drafts() const {
     return absl::MakeConstSpan(drafts_).subspan(0, static_cast<size_t>(count_));
   }
-  const Distribution& distribution(int32_t draft) const {
-    return distributions_[static_cast<size_t>(draft)];
-  }
-
-  // What the next draft is drawn from, to be filled before Add. REQUIRES: room for one.
-  Distribution* next_distribution() { return &distributions_[static_cast<size_t>(count_)]; }
+  // REQUIRES: room for one.
   void Add(int32_t draft) { drafts_[static_cast<size_t>(count_++)] = draft; }
   void Clear() { count_ = 0; }
 
@@ -62,9 +52,9 @@ class Speculation {
   void Reset();
 
  private:
+  int32_t max_drafts_;
   std::array<int32_t, kMaxDraftTokens> drafts_{};
   int32_t count_ = 0;
-  std::vector<Distribution> distributions_;
   SpeculationStats stats_;
   uint64_t recent_ = 0;  // one bit per draft, the last one lowest: accepted
 };

@@ -7,7 +7,6 @@
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/sampling/rng.h"
-#include "lib/sampling/verify_draft.h"
 
 namespace dsv4 {
 namespace {
@@ -31,7 +30,7 @@ Timeline::Timeline(const Engine& engine, KvSequence kv)
       logits_(static_cast<size_t>(vocab_)),
       chooser_(engine),
       distribution_(vocab_),
-      speculation_(engine.info().max_draft_tokens, vocab_) {
+      speculation_(engine.info().max_draft_tokens) {
   tokens_.reserve(static_cast<size_t>(context_));
 }
 
@@ -109,7 +108,7 @@ void Timeline::CopyFrom(Timeline& other) {
   chooser_.set_mask(other.chooser_.mask());
   chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)));
   for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
-  speculation_.CopyFrom(other.speculation_);
+  speculation_ = other.speculation_;
   log_probs_ = other.log_probs_;
   // The slot at the end is in neither sequence's own blocks any more.
   mtp_end_ = other.mtp_end_ = kv_.length();
@@ -122,19 +121,14 @@ bool Timeline::Ends(int32_t token) const {
   return holds(engine_->eos_tokens()) || holds(chooser_.params().stop_tokens);
 }
 
+double Timeline::NextUniform(int32_t later) const {
+  return Uniform(chooser_.params().seed, tokens_.size() + static_cast<size_t>(later));
+}
+
 absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted) {
   DSV4_RETURN_IF_ERROR(chooser_.Shape(logits, tokens_, &distribution_));
-  const uint64_t seed = chooser_.params().seed, position = tokens_.size();
-  int32_t token;
-  if (draft < 0) {
-    token = Draw(distribution_, Uniform(seed, position));
-  } else {
-    const Verdict verdict =
-        VerifyDraft(distribution_, speculation_.distribution(draft),
-                    speculation_.drafts()[static_cast<size_t>(draft)], seed, position);
-    token = verdict.token;
-    *accepted = verdict.accepted;
-  }
+  const int32_t token = Draw(distribution_, NextUniform());
+  *accepted = draft == token;
   const int32_t log_probs = chooser_.params().log_probs;
   if (logits_tap_ || log_probs > 0) {
     DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
@@ -148,7 +142,8 @@ absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool*
 
 absl::Status Timeline::ChooseFromLogits() {
   speculation_.Clear();
-  DSV4_RETURN_IF_ERROR(ChooseOne(TokenLogits(absl::MakeConstSpan(logits_)), -1, nullptr));
+  bool accepted;
+  DSV4_RETURN_IF_ERROR(ChooseOne(TokenLogits(absl::MakeConstSpan(logits_)), -1, &accepted));
   has_logits_ = false;
   return absl::OkStatus();
 }
@@ -200,14 +195,9 @@ void Timeline::TakeLogits(absl::Span<const float> logits) {
   has_logits_ = true;
 }
 
-// The row after the drafts is drawn from once, at a position that is known.
 std::optional<CandidateRule> Timeline::Rule(int32_t row) const {
-  const SamplingParams& params = chooser_.params();
-  if (params.log_probs > 0) return std::nullopt;
-  if (row < static_cast<int32_t>(speculation_.drafts().size())) {
-    return chooser_.Rule(std::nullopt);
-  }
-  return chooser_.Rule(Uniform(params.seed, tokens_.size() + static_cast<size_t>(row)));
+  if (chooser_.params().log_probs > 0) return std::nullopt;
+  return chooser_.Rule(NextUniform(row));
 }
 
 absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
@@ -216,7 +206,8 @@ absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
   for (int32_t row = 0;; ++row) {
     const TokenLogits row_logits(logits, first + row);
     bool accepted = false;
-    const absl::Status status = ChooseOne(row_logits, row < drafts ? row : -1, &accepted);
+    const int32_t draft = row < drafts ? speculation_.drafts()[static_cast<size_t>(row)] : -1;
+    const absl::Status status = ChooseOne(row_logits, draft, &accepted);
     kept_rows_ = row + 1;
     if (!status.ok()) {
       speculation_.Clear();
@@ -254,10 +245,7 @@ void Timeline::Propose() {
   const auto wanted = static_cast<size_t>(DraftsToWant());
   if (wanted == 0) return;
   const size_t count = proposer_(tokens_, absl::MakeSpan(drafts).subspan(0, wanted));
-  for (size_t i = 0; i < count; ++i) {
-    speculation_.next_distribution()->SetPoint(drafts[i]);
-    speculation_.Add(drafts[i]);
-  }
+  for (size_t i = 0; i < count; ++i) speculation_.Add(drafts[i]);
 }
 
 int32_t Timeline::first_prompt_log_prob_row() const {
@@ -292,11 +280,9 @@ absl::Span<const int32_t> Timeline::mtp_tokens() const {
 }
 
 bool Timeline::Draft(const TokenLogits& logits) {
-  Distribution* distribution = speculation_.next_distribution();
   // No draft is a way out where none can be chosen: the step that comes to it reports why.
-  if (!chooser_.Shape(logits, tokens_, distribution).ok()) return false;
-  const int32_t token =
-      Draw(*distribution, Uniform(chooser_.params().seed, tokens_.size(), DrawKind::kDraft));
+  if (!chooser_.Shape(logits, tokens_, &distribution_).ok()) return false;
+  const int32_t token = Draw(distribution_, NextUniform());
   speculation_.Add(token);
   chooser_.Push(token);
   tokens_.push_back(token);

@@ -142,7 +142,7 @@ class Timeline {
   int64_t new_length() const { return kv_.length() + kept_rows_; }
   // Chooses a draft from the MTP block's `logits` of the slot before it, of which those of
   // DraftRule are enough. False: no further ones.
-  std::optional<CandidateRule> DraftRule() const { return chooser_.Rule(std::nullopt); }
+  std::optional<CandidateRule> DraftRule() const { return chooser_.Rule(NextUniform()); }
   bool Draft(const TokenLogits& logits);
   absl::Span<const int32_t> last_draft() const {
     return absl::MakeConstSpan(tokens_).subspan(tokens_.size() - 1);
@@ -165,7 +165,10 @@ class Timeline {
   const PositionLogProbs& LogProbsOf(int64_t position) const {
     return log_probs_[static_cast<size_t>(position) % log_probs_.size()];
   }
-  // Chooses the next token, or decides on draft `draft` (-1: none) for it.
+  // What the token `later` after the next one is drawn by, drafted or chosen.
+  double NextUniform(int32_t later = 0) const;
+  // Chooses the next token. A draft of it (-1: none) is accepted if it is the one chosen, so that
+  // drafts change no token.
   absl::Status ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted);
   absl::Status Reserve(StepBatch* batch, int64_t rows);
   int32_t DraftsToWant() const;

@@ -45,7 +45,7 @@ int32_t TokenChooser::Forced() const {
 }
 
 // A mask is the caller's answer to a timeline that is not known before the token is chosen.
-std::optional<CandidateRule> TokenChooser::Rule(std::optional<double> uniform) const {
+std::optional<CandidateRule> TokenChooser::Rule(double uniform) const {
   if (mask_.fn != nullptr) return std::nullopt;
   return sampler_.Rule(uniform);
 }

@@ -46,7 +46,7 @@ class TokenChooser {
   int64_t outputs() const { return outputs_; }
 
   // What of the next row's logits is enough for Shape; see Sampler.
-  std::optional<CandidateRule> Rule(std::optional<double> uniform) const;
+  std::optional<CandidateRule> Rule(double uniform) const;
   absl::Span<const uint32_t> choosable() const { return sampler_.choosable(); }
   uint64_t choosable_id() const { return sampler_.choosable_id(); }
 

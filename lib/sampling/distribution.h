@@ -43,15 +43,8 @@ class Distribution {
   double mass_ = 0;  // sum of the weights, in their order
 };
 
-// REQUIRES for all: distributions with at least one candidate; uniform numbers in [0, 1).
-
-// The token at share `uniform` of the mass, in token order.
+// The token at share `uniform` of the mass, in token order. REQUIRES: at least one candidate, and a
+// number in [0, 1).
 int32_t Draw(const Distribution& distribution, double uniform);
-
-// O(log candidates).
-double Probability(const Distribution& distribution, int32_t token);
-
-// Draws from the normalised positive part of p - q; from p where p - q has none.
-int32_t DrawResidual(const Distribution& p, const Distribution& q, double uniform);
 
 }  // namespace dsv4

@@ -23,15 +23,12 @@ inline constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> coun
   return counter;
 }
 
-// What a number decides about the token at a position: each has its own.
-enum class DrawKind : uint32_t { kSample = 0, kDraft = 1, kAcceptance = 2, kResidual = 3 };
-
-// A uniform number in [0, 1), a multiple of 2^-53, for (seed, position, draw).
-inline constexpr double Uniform(uint64_t seed, uint64_t position,
-                                DrawKind draw = DrawKind::kSample) {
+// A uniform number in [0, 1), a multiple of 2^-53: the one by which the token at `position` is
+// drawn, whoever draws it. Because a draft is drawn by the number that its verification draws by,
+// the two are equal as often as their distributions are near.
+inline constexpr double Uniform(uint64_t seed, uint64_t position) {
   const std::array<uint32_t, 4> bits =
-      Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                  static_cast<uint32_t>(draw), 0},
+      Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return static_cast<double>((uint64_t{bits[1]} << 32 | bits[0]) >> 11) * 0x1p-53;
 }

@@ -161,13 +161,13 @@ absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& 
   return found ? absl::OkStatus() : NothingToChoose(rules);
 }
 
-std::optional<CandidateRule> Sampler::Rule(std::optional<double> uniform) const {
+std::optional<CandidateRule> Sampler::Rule(double uniform) const {
   if (adjusts()) return std::nullopt;
   CandidateRule rule{.temperature = params_.temperature,
                      .top_k = params_.top_k,
                      .top_p = params_.top_p,
                      .min_p = params_.min_p,
-                     .uniform = uniform.value_or(0)};
+                     .uniform = uniform};
   if (params_.temperature == 0) {
     rule.kind = CandidateRule::kLargest;
   } else if (params_.top_k > 0) {
@@ -177,10 +177,8 @@ std::optional<CandidateRule> Sampler::Rule(std::optional<double> uniform) const 
     rule.kind = CandidateRule::kMostMass;
   } else if (params_.min_p > 0) {
     rule.kind = CandidateRule::kLeastWeight;
-  } else if (uniform.has_value()) {
-    rule.kind = CandidateRule::kDraw;
   } else {
-    return std::nullopt;
+    rule.kind = CandidateRule::kDraw;
   }
   return rule;
 }

@@ -46,9 +46,8 @@ class Sampler {
   int32_t ForcedToken(int64_t outputs) const;
 
   // Which candidates of a row of logits are enough for ShapeListed; none where all are needed. At
-  // positions without a mask of TokenRules. `uniform`: the number that Draw will be given, where
-  // the distribution is for nothing else.
-  std::optional<CandidateRule> Rule(std::optional<double> uniform) const;
+  // positions without a mask of TokenRules. `uniform`: the number that Draw will be given.
+  std::optional<CandidateRule> Rule(double uniform) const;
   // Tokens with text that are not banned; empty: all with text. Its id is another one after each
   // SetParams, and for each sampler of the process.
   absl::Span<const uint32_t> choosable() const {

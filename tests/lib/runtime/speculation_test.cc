@@ -28,28 +28,35 @@ EngineOptions Options(int32_t max_drafts, Backend backend = Backend::kCpu) {
           .max_draft_tokens = max_drafts};
 }
 
-// `prompts`, at each concurrency in turn, with each number of drafts, against a run without.
+// `prompts`, at each concurrency in turn, with each number of drafts, greedy or sampled by a seed,
+// against a run without.
 void CompareWithDrafts(const EngineOptions& options, size_t prompt_count, int32_t draft_step) {
   const std::shared_ptr<Engine> engine = OpenBundled(options);
   EngineOptions plain_options = options;
   plain_options.max_draft_tokens = 0;
   const std::shared_ptr<Engine> plain = OpenBundled(plain_options);
   const std::vector<std::vector<int32_t>> prompts = VariedPrompts(*engine, prompt_count);
-  std::vector<RecordedRun> expected(prompts.size());
+  const SamplingParams samplings[] = {{}, {.temperature = 1.5f, .seed = 9}};
+  std::vector<RecordedRun> expected[2] = {std::vector<RecordedRun>(prompts.size()),
+                                          std::vector<RecordedRun>(prompts.size())};
   const size_t concurrencies[] = {1, 2, 4, 6};
   for (int32_t drafts = 1; drafts <= 7; drafts += draft_step) {
     size_t round = static_cast<size_t>(drafts);
     for (size_t begin = 0, count = 0; begin < prompts.size(); begin += count) {
+      const size_t sampled = (round / 4 + static_cast<size_t>(drafts)) % 2;
       count = std::min(concurrencies[round++ % 4], prompts.size() - begin);
-      CAPTURE(drafts, begin, count);
+      CAPTURE(drafts, begin, count, sampled);
+      SamplingParams drafting = samplings[sampled];
+      drafting.draft_tokens = drafts;
       const auto first = prompts.begin() + static_cast<ptrdiff_t>(begin);
       const std::vector<RecordedRun> runs =
-          RunTogether(engine, {first, first + static_cast<ptrdiff_t>(count)}, kTokens,
-                      {.draft_tokens = drafts});
+          RunTogether(engine, {first, first + static_cast<ptrdiff_t>(count)}, kTokens, drafting);
       for (size_t i = 0; i < count; ++i) {
         CAPTURE(i);
-        RecordedRun& alone = expected[begin + i];
-        if (alone.tokens.empty()) alone = RunAlone(plain, prompts[begin + i], kTokens);
+        RecordedRun& alone = expected[sampled][begin + i];
+        if (alone.tokens.empty()) {
+          alone = RunAlone(plain, prompts[begin + i], kTokens, samplings[sampled]);
+        }
         REQUIRE(runs[i].tokens == alone.tokens);
         REQUIRE((runs[i] == alone));
       }
@@ -89,7 +96,8 @@ TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
   for (const std::vector<int32_t>& prompt :
        {AnyTokens(120, 1), AnyTokens(250, 2), AnyTokens(3, 3)}) {
     constexpr int64_t kCount = 40;  // past positions 128 and 256
-    const SamplingParams plain{.banned_tokens = engine->eos_tokens()};
+    SamplingParams plain{.banned_tokens = engine->eos_tokens()};
+    if (prompt.size() == 250) plain.temperature = 2, plain.seed = 4;
     RecordedRun straight;
     std::vector<int32_t> future;         // drafts reach beyond the last token
     std::unique_ptr<Session> prefilled;  // all but the last token
