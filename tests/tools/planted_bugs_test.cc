@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planted bugs: the reference backend without one of its rounding points or quantisers. The rules
-// that dsv4-verify applies must notice each.
+// Planted bugs: the reference backend without one of its rounding points or quantisers. The fp32
+// rule of dsv4-verify must notice each quantiser; the distances of layers, each of them, by a limit
+// that the cpu backend keeps (that of the published rule has room for sums in other orders).
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -78,21 +79,21 @@ class LayerProbe {
   std::shared_ptr<Engine> baseline_;
 };
 
-constexpr double kPublishedLimit = 5e-3;  // tests/oracle/README.md
+constexpr double kLayerLimit = 5e-3;
 
 // In case pro; its swiglu_limit leaves the FFN its size, while that of odd makes it small.
-TEST_CASE("the published rule notices the roundings around the FFN") {
+TEST_CASE("layers notice the roundings around the FFN") {
   LayerProbe probe("pro", 129);
   CHECK(probe.Worst(0) == 0);
   for (const Point point : {Point::kRoundSwiglu, Point::kRoundHcPost, Point::kQuantExpertHidden}) {
     INFO(PointName(point));
-    CHECK(probe.Worst(PointBit(point)) > 2 * kPublishedLimit);
+    CHECK(probe.Worst(PointBit(point)) > 2 * kLayerLimit);
   }
 }
 
 // Nothing in the layer quantises what these two round: dropped, they move the streams by one
-// rounding to bf16 (2^-9 of the FFN's share), less than the rule's limit. What notices them is a
-// tighter limit of our own, which the cpu backend keeps in this case.
+// rounding to bf16 (2^-9 of the FFN's share), less than that limit. What notices them is a tighter
+// one, which the cpu backend keeps in this case.
 TEST_CASE("a tighter limit notices the roundings behind the experts") {
   constexpr double kOwnLimit = 1e-3;
   LayerProbe probe("mixed", 129);
@@ -104,14 +105,14 @@ TEST_CASE("a tighter limit notices the roundings behind the experts") {
 }
 
 // In case odd, where 300 tokens make more groups than the index selects.
-TEST_CASE("the published rule notices every other rounding point and quantiser") {
+TEST_CASE("layers notice every other rounding point and quantiser") {
   LayerProbe probe("odd", 300);
   CHECK(probe.Worst(0) == 0);
   for (const Point point : Points(false)) {
     if (point >= Point::kRoundSwiglu && point <= Point::kRoundHcPost) continue;
     if (point == Point::kQuantExpertHidden) continue;
     INFO(PointName(point));
-    CHECK(probe.Worst(PointBit(point)) > 2 * kPublishedLimit);
+    CHECK(probe.Worst(PointBit(point)) > 2 * kLayerLimit);
   }
 }
 
