@@ -139,7 +139,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.has_tokenizer = info.has_tokenizer;
   out.has_mtp = info.has_mtp;
   out.bos_token = static_cast<int32_t>(config.bos_token_id);
-  out.eos_token = static_cast<int32_t>(config.eos_token_id);
+  out.eos_token = static_cast<int32_t>(config.eos_token_ids.front());
   out.layers = static_cast<int32_t>(config.num_hidden_layers);
   out.weight_bytes = static_cast<uint64_t>(info.weight_bytes);
   out.cache_bytes = static_cast<uint64_t>(info.cache_bytes);
@@ -197,7 +197,7 @@ dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_iden
     const dsv4::Engine& opened = *engine->engine;
     dsv4_engine_identity out = DSV4_ENGINE_IDENTITY_INIT;
     out.device = opened.device_name().c_str();
-    out.weight_format = dsv4::kWeightFormat;
+    out.weight_format = opened.weight_format().c_str();
     out.fingerprint = opened.fingerprint().c_str();
     CopyOut(out, identity);
     return absl::OkStatus();

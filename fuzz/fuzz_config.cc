@@ -39,8 +39,9 @@ void CheckModel(const ModelConfig& c) {
   }
   if (indexed) Require(IsCount(c.index_n_heads) && c.index_topk > 0 && c.index_topk <= 1 << 16);
   Require(c.vocab_size > 0 && c.vocab_size <= 1 << 24);
-  for (const int64_t token : {c.bos_token_id, c.eos_token_id})
-    Require(token >= 0 && token < c.vocab_size);
+  Require(c.bos_token_id >= 0 && c.bos_token_id < c.vocab_size);
+  Require(!c.eos_token_ids.empty());
+  for (const int32_t token : c.eos_token_ids) Require(token >= 0 && token < c.vocab_size);
   Require(c.max_position_embeddings > 0 && c.max_position_embeddings <= INT32_MAX);
   Require(c.hc_sinkhorn_iters >= 1 && c.hc_sinkhorn_iters <= 1000);
   Require(Within(c.hc_eps, 1e-30, 1) && Within(c.rms_norm_eps, 1e-30, 1));
@@ -60,6 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (generation.ok()) {
     Require(Within(generation->temperature, 0, 1e6));
     Require(Within(generation->top_p, 0, 1) && Within(generation->min_p, 0, 1));
+    Require(Within(generation->repetition_penalty, 0.01, 100));
+    Require(generation->max_new_tokens >= 0 && generation->max_new_tokens <= INT32_MAX);
     Require(generation->top_k >= 0 && generation->top_k <= INT32_MAX);
     for (const int32_t token : generation->eos_token_ids) Require(token >= 0);
   }

@@ -182,10 +182,9 @@ class Benchmark {
   // That shares nothing with any other.
   std::unique_ptr<Session> NewSession() {
     std::unique_ptr<Session> session = Must(Session::Open(engine_, {}, ++salt_));
-    Must(session->SetSampling(
-        {.temperature = options_.temperature,
-         .seed = salt_,
-         .banned_tokens = {static_cast<int32_t>(engine_->config().eos_token_id)}}));
+    Must(session->SetSampling({.temperature = options_.temperature,
+                               .seed = salt_,
+                               .banned_tokens = engine_->config().eos_token_ids}));
     return session;
   }
 

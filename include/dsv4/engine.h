@@ -124,9 +124,10 @@ DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine
 /* What identifies an engine in a record of a measurement. Views that live as long as its handle. */
 typedef struct dsv4_engine_identity {
   uint32_t struct_size;
-  uint32_t reserved;         /* 0 */
-  const char* device;        /* the device by its maker's name */
-  const char* weight_format; /* "fp8+fp4": of the experts fp4, of other matrices fp8 */
+  uint32_t reserved;  /* 0 */
+  const char* device; /* the device by its maker's name */
+  const char*
+      weight_format; /* of matrices and of routed experts: "fp8+fp4", "fp8+nvfp4", "fp8+fp8" */
   /* 32 hexadecimal digits that tell checkpoints apart: of the headers and of the ends of all
    * tensors. Saved sessions carry it. */
   const char* fingerprint;

@@ -26,13 +26,19 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   LinearPart parts[kMaxGroups];
   const int64_t scale_blocks = p.rank / kFp8Block * (p.group_width / kFp8Block);
   for (int32_t g = 0; g < p.groups; ++g) {
-    const Fp8Weight group = {.data = p.wo_a.data + g * p.rank * p.group_width,
-                             .scale = p.wo_a.scale + g * scale_blocks,
-                             .n = p.rank,
-                             .k = p.group_width};
+    const Fp8Weight group = {
+        .data = p.wo_a.data + g * p.rank * p.group_width,
+        .scale = p.wo_a.scale == nullptr ? nullptr : p.wo_a.scale + g * scale_blocks,
+        .n = p.rank,
+        .k = p.group_width};
+    WeightView weight = group;
+    if (p.wo_a.f32_scale != nullptr) {
+      weight.format = WeightView::Format::kFp8Rounded;
+      weight.f32_scale = p.wo_a.f32_scale + g * scale_blocks;
+    }
     parts[g] = {
         .x = {static_cast<const uint16_t*>(p.o) + g * p.group_width, p.groups * p.group_width},
-        .w = group,
+        .w = weight,
         .output = LinearOutput::kRoundQuantise,
         .sums = Sums::kWide,
         .y = static_cast<uint16_t*>(p.y) + g * p.rank,

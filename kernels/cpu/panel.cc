@@ -2,18 +2,58 @@
 #include "kernels/cpu/panel.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "kernels/cpu/epilogue.h"
 #include "lib/base/checked_math.h"
+#include "lib/tensor/dtype.h"
 
 namespace dsv4 {
 namespace {
 
 using Format = WeightView::Format;
 
-// Elements of one scale along K.
+// Elements of one scale along K. For formats with E8M0 scales.
 int64_t ScaleRun(Format format) { return format == Format::kFp4 ? kFp4Run : kFp8Block; }
+
+bool IsE4M3(Format format) {
+  return format == Format::kFp8 || format == Format::kFp8F32 || format == Format::kFp8Rounded;
+}
+
+// out[j * k + i] = element (n0 + j, i) of an NVFP4 weight but for the tensor's scale: two
+// significant bits times four, so that bf16 holds it exactly.
+void WidenNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
+  static const std::array<float, 256> numbers = [] {
+    std::array<float, 256> table{};
+    for (int code = 0; code < 256; ++code) {
+      table[static_cast<size_t>(code)] = E4M3ToFloat(static_cast<uint8_t>(code));
+    }
+    return table;
+  }();
+  const uint8_t* data = static_cast<const uint8_t*>(w.data) + n0 * w.k / 2;
+  const uint8_t* scales = w.scale + n0 * w.k / kNvfp4Run;
+  for (int64_t run = 0; run < n * w.k / kNvfp4Run; ++run) {
+    const float scale = numbers[scales[run]];
+    uint16_t scaled[16];
+    for (uint8_t code = 0; code < 16; ++code) scaled[code] = FloatToBf16(E2M1ToFloat(code) * scale);
+    for (int64_t i = 0; i < kNvfp4Run / 2; ++i) {
+      *out++ = scaled[*data & 15];
+      *out++ = scaled[*data++ >> 4];
+    }
+  }
+}
+
+// The widened e4m3 rows [n0, n0 + n) of one block of rows, times their scales and rounded.
+void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* widened) {
+  const float* scales = w.f32_scale + n0 / kFp8Block * CeilDiv(w.k, kFp8Block);
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = 0; i < w.k; ++i) {
+      uint16_t& element = widened[j * w.k + i];
+      element = FloatToBf16(Bf16ToFloat(element) * scales[i / kFp8Block]);
+    }
+  }
+}
 
 // Bytes of a widened panel: with the slice it passes by, well within L2.
 constexpr int64_t kPanelBytes = 256 << 10;
@@ -53,8 +93,22 @@ void StoreOutput(const LinearPart& part, const float* sums, int64_t m0, int64_t 
 
 }  // namespace
 
+WeightView::WeightView(const ExpertMatrix& w) {
+  switch (w.format) {
+    case ExpertFormat::kMxfp4:
+      *this = w.mxfp4();
+      return;
+    case ExpertFormat::kNvfp4:
+      *this = w.nvfp4();
+      return;
+    case ExpertFormat::kFp8:
+      *this = w.fp8();
+      return;
+  }
+}
+
 int64_t WeightView::bytes_per_row() const {
-  return format == Format::kBf16 ? 2 * k : format == Format::kFp8 ? k : k / 2;
+  return format == Format::kBf16 ? 2 * k : IsE4M3(format) ? k : k / 2;
 }
 
 int64_t SliceRows(int64_t k) {
@@ -87,6 +141,17 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   for (int64_t i = 0; i < std::min<int64_t>(n * weight.bytes_per_row(), 4096); i += 64) {
     __builtin_prefetch(data + i);
   }
+  if (weight.format == Format::kNvfp4) {
+    WidenNvfp4(weight, n0, n, scratch);
+    widened_ = scratch;
+    return;
+  }
+  if (weight.f32_scale != nullptr) {
+    kernels_.widen_fp8(data, nullptr, n, weight.k, scratch);
+    if (weight.format == Format::kFp8Rounded) ScaleRounded(weight, n0, n, scratch);
+    widened_ = scratch;
+    return;
+  }
   folds_ = FoldsExactly(0, n);
   const bool fp8 = weight.format == Format::kFp8;
   if (weight.k <= kDirectMaxK) {
@@ -100,8 +165,14 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
 }
 
 void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
-  if (widened_ != nullptr) {
+  if (weight_.format == Format::kFp8F32) {
+    DotByRuns(a, m, out, ld);
+  } else if (widened_ != nullptr) {
     bf16_(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
+    if (weight_.format != Format::kNvfp4) return;
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n_; ++j) out[i * ld + j] *= weight_.tensor_scale;
+    }
   } else if (folds_) {
     DotDirect(a, m, 0, n_, out, ld);
   } else {
@@ -150,6 +221,34 @@ void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int6
       total += double{sum} * E8M0ToFloat(scales[p / run]);
     }
     out[i * ld] = static_cast<float>(total);
+  }
+}
+
+// Each run of K under one scale is summed without it, then scaled.
+void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const {
+  constexpr int64_t kRows = 6;
+  const float* scales = weight_.f32_scale + n0_ / kFp8Block * CeilDiv(weight_.k, kFp8Block);
+  float sums[kRows * kPanelRows];
+  double totals[kRows * kPanelRows];
+  for (int64_t begin = 0; begin < m; begin += kRows) {
+    const int64_t rows = std::min(kRows, m - begin);
+    std::fill_n(totals, rows * kPanelRows, 0.);
+    for (int64_t p = 0; p < weight_.k; p += kFp8Block) {
+      ActRows part = a.From(begin);
+      part.base += p;
+      bf16_(part, rows, widened_ + p, weight_.k, n_, kFp8Block, sums, kPanelRows);
+      const double scale = scales[p / kFp8Block];
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < n_; ++j) {
+          totals[i * kPanelRows + j] += scale * double{sums[i * kPanelRows + j]};
+        }
+      }
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < n_; ++j) {
+        out[(begin + i) * ld + j] = static_cast<float>(totals[i * kPanelRows + j]);
+      }
+    }
   }
 }
 

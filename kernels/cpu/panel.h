@@ -17,19 +17,41 @@ namespace dsv4 {
 
 // A weight [n, k] in its stored format.
 struct WeightView {
-  enum class Format { kBf16, kFp8, kFp4 };
+  enum class Format {
+    kBf16,
+    kFp8,
+    kFp4,
+    kNvfp4,
+    kFp8F32,      // FP8 under F32 scales, which the sums of their runs of K are multiplied by
+    kFp8Rounded,  // the same, each element times its scale and rounded to bf16
+  };
   Format format = Format::kBf16;
   const void* data = nullptr;
   const uint8_t* scale = nullptr;
   int64_t n = 0, k = 0;
+  const float* f32_scale = nullptr;
+  float tensor_scale = 1;  // of kNvfp4
 
   WeightView() = default;
   WeightView(const Bf16Weight& w)  // NOLINT: a view of any weight
       : format(Format::kBf16), data(w.data), n(w.n), k(w.k) {}
   WeightView(const Fp8Weight& w)  // NOLINT
-      : format(Format::kFp8), data(w.data), scale(w.scale), n(w.n), k(w.k) {}
+      : format(w.f32_scale != nullptr ? Format::kFp8F32 : Format::kFp8),
+        data(w.data),
+        scale(w.scale),
+        n(w.n),
+        k(w.k),
+        f32_scale(w.f32_scale) {}
   WeightView(const Fp4Weight& w)  // NOLINT
       : format(Format::kFp4), data(w.data), scale(w.scale), n(w.n), k(w.k) {}
+  WeightView(const Nvfp4Weight& w)  // NOLINT
+      : format(Format::kNvfp4),
+        data(w.data),
+        scale(w.scale),
+        n(w.n),
+        k(w.k),
+        tensor_scale(w.tensor_scale) {}
+  WeightView(const ExpertMatrix& w);  // NOLINT
 
   int64_t bytes_per_row() const;
 };
@@ -64,6 +86,7 @@ class Panel {
  private:
   void DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out, int64_t ld) const;
   void DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const;
+  void DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const;
   bool FoldsExactly(int64_t j, int64_t n) const;
   const uint8_t* RowScales(int64_t j) const;
 

@@ -60,7 +60,8 @@ absl::Status Validate(const LinearFp8Params& p) {
   for (int i = 0; i < p.part_count; ++i) {
     const LinearFp8Params::Part& part = p.parts[i];
     DSV4_RETURN_IF_ERROR(Expect(part.w.n >= 1 && part.w.k == p.k && part.w.data != nullptr &&
-                                    part.w.scale != nullptr && part.y != nullptr,
+                                    (part.w.scale != nullptr || part.w.f32_scale != nullptr) &&
+                                    part.y != nullptr,
                                 "linear_fp8: part ", i, " is [", part.w.n, ", ", part.w.k,
                                 "], input width ", p.k, ", or a null pointer"));
   }
@@ -111,7 +112,8 @@ absl::Status Validate(const OutputGroupsParams& p) {
   return Expect(p.rows >= 1 && p.groups >= 1 && p.rank >= 1 && p.rank % kFp8Block == 0 &&
                     p.group_width % kFp8Block == 0 && p.wo_a.n == p.groups * p.rank &&
                     p.wo_a.k == p.group_width && p.wo_a.data != nullptr &&
-                    p.wo_a.scale != nullptr && p.o != nullptr && p.y != nullptr,
+                    (p.wo_a.scale != nullptr || p.wo_a.f32_scale != nullptr) && p.o != nullptr &&
+                    p.y != nullptr,
                 "output_groups: rows ", p.rows, ", groups ", p.groups, ", rank ", p.rank,
                 ", group width ", p.group_width, ", weight [", p.wo_a.n, ", ", p.wo_a.k,
                 "] or a null pointer");

@@ -6,6 +6,7 @@
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/numerics.h"
 #include "kernels/reference/row_math.h"
+#include "lib/tensor/dtype.h"
 
 namespace dsv4::reference {
 namespace {
@@ -106,7 +107,12 @@ void LaunchOutputGroups(const LaunchContext& context, const OutputGroupsParams& 
     matmul.y_stride = width;
     Matmul(
         context, matmul,
-        [&](int64_t n, float* out) { LoadRow(params.wo_a, group * params.rank + n, out); },
+        [&](int64_t n, float* out) {
+          LoadRow(params.wo_a, group * params.rank + n, out);
+          // Under powers of two, elements are bf16 numbers as they are.
+          if (params.wo_a.f32_scale == nullptr) return;
+          for (int64_t i = 0; i < params.group_width; ++i) out[i] = RoundToBf16(out[i]);
+        },
         reinterpret_cast<float*>(context.workspace));
   }
   StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {

@@ -224,31 +224,66 @@ DSV4_NOT_INSTRUMENTED void LoadRow(const Fp8Weight& weight, int64_t n, float* ou
   const float* decoded = E4M3Table();
   const uint8_t* row = weight.data + n * weight.k;
   const int64_t runs = CeilDiv(weight.k, kFp8Block);
-  const uint8_t* scales = weight.scale + n / kFp8Block * runs;
+  const int64_t first_run = n / kFp8Block * runs;
   ExpectAddressable(row, weight.k);
-  ExpectAddressable(scales, runs);
   ExpectAddressable(out, weight.k);
+  if (weight.f32_scale != nullptr) {
+    ExpectAddressable(weight.f32_scale + first_run, runs);
+  } else {
+    ExpectAddressable(weight.scale + first_run, runs);
+  }
   for (int64_t begin = 0; begin < weight.k; begin += kFp8Block) {
-    const float scale = E8M0ToFloat(scales[begin / kFp8Block]);
+    const int64_t run = first_run + begin / kFp8Block;
+    const float scale =
+        weight.f32_scale != nullptr ? weight.f32_scale[run] : E8M0ToFloat(weight.scale[run]);
     const int64_t end = std::min(begin + kFp8Block, weight.k);
     for (int64_t i = begin; i < end; ++i) out[i] = decoded[row[i]] * scale;
   }
 }
 
-DSV4_NOT_INSTRUMENTED void LoadRow(const Fp4Weight& weight, int64_t n, float* out) {
-  const uint8_t* row = weight.data + n * (weight.k / 2);
-  const uint8_t* scales = weight.scale + n * (weight.k / kFp4Run);
-  ExpectAddressable(row, weight.k / 2);
-  ExpectAddressable(scales, weight.k / kFp4Run);
-  ExpectAddressable(out, weight.k);
-  for (int64_t begin = 0; begin < weight.k; begin += kFp4Run) {
-    const float scale = E8M0ToFloat(scales[begin / kFp4Run]);
+// Row n of packed e2m1 [n, k / 2], under a scale for each `run` of K: scale_of(run).
+template <class ScaleOf>
+DSV4_NOT_INSTRUMENTED void LoadE2M1Row(const uint8_t* data, int64_t n, int64_t k, int64_t run,
+                                       const ScaleOf& scale_of, float* out) {
+  const uint8_t* row = data + n * (k / 2);
+  ExpectAddressable(row, k / 2);
+  ExpectAddressable(out, k);
+  for (int64_t begin = 0; begin < k; begin += run) {
+    const float scale = scale_of(n * (k / run) + begin / run);
     float scaled[16];
     for (int code = 0; code < 16; ++code) scaled[code] = kDecodedE2M1[code] * scale;
-    for (int64_t i = begin; i < begin + kFp4Run; i += 2) {
+    for (int64_t i = begin; i < begin + run; i += 2) {
       out[i] = scaled[row[i / 2] & 15];
       out[i + 1] = scaled[row[i / 2] >> 4];
     }
+  }
+}
+
+DSV4_NOT_INSTRUMENTED void LoadRow(const Fp4Weight& weight, int64_t n, float* out) {
+  ExpectAddressable(weight.scale + n * (weight.k / kFp4Run), weight.k / kFp4Run);
+  LoadE2M1Row(
+      weight.data, n, weight.k, kFp4Run,
+      [&](int64_t run) DSV4_NOT_INSTRUMENTED { return E8M0ToFloat(weight.scale[run]); }, out);
+}
+
+DSV4_NOT_INSTRUMENTED void LoadRow(const Nvfp4Weight& weight, int64_t n, float* out) {
+  const float* decoded = E4M3Table();
+  ExpectAddressable(weight.scale + n * (weight.k / kNvfp4Run), weight.k / kNvfp4Run);
+  LoadE2M1Row(
+      weight.data, n, weight.k, kNvfp4Run,
+      [&](int64_t run)
+          DSV4_NOT_INSTRUMENTED { return decoded[weight.scale[run]] * weight.tensor_scale; },
+      out);
+}
+
+void LoadRow(const ExpertMatrix& weight, int64_t n, float* out) {
+  switch (weight.format) {
+    case ExpertFormat::kMxfp4:
+      return LoadRow(weight.mxfp4(), n, out);
+    case ExpertFormat::kNvfp4:
+      return LoadRow(weight.nvfp4(), n, out);
+    case ExpertFormat::kFp8:
+      return LoadRow(weight.fp8(), n, out);
   }
 }
 

@@ -49,6 +49,8 @@ void Matmul(const LaunchContext& context, const MatmulParams& params,
 // Row n of a weight as f32 [k].
 void LoadRow(const Fp8Weight& weight, int64_t n, float* out);
 void LoadRow(const Fp4Weight& weight, int64_t n, float* out);
+void LoadRow(const Nvfp4Weight& weight, int64_t n, float* out);
+void LoadRow(const ExpertMatrix& weight, int64_t n, float* out);
 void LoadRow(const Bf16Weight& weight, int64_t n, float* out);
 
 }  // namespace dsv4::reference

@@ -60,8 +60,8 @@ struct FewJobs {
 
 // The weights of an expert that `first` and `second` name.
 struct FewWeights {
-  Fp4Weight ExpertWeights::*first;
-  Fp4Weight ExpertWeights::*second;
+  ExpertMatrix ExpertWeights::*first;
+  ExpertMatrix ExpertWeights::*second;
   __device__ __forceinline__ void Read(const ExpertFfnParams& p, int32_t expert,
                                        FewJobs::Packed (&to)[2]) const {
     const ExpertWeights& all = *p.experts_table[expert];

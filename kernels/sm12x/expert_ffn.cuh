@@ -23,6 +23,11 @@ struct FfnWorkspace {
   uint16_t* outputs;   // [slots, D] bf16
 };
 
+// The loader brings experts to the device in this format alone.
+__device__ __forceinline__ Fp4Weight Mxfp4(const ExpertMatrix& m) {
+  return {m.data, m.scale, m.n, m.k};
+}
+
 // The rows that a block serves.
 struct FfnRows {
   int32_t expert;        // -1: the shared expert
@@ -135,7 +140,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
     SplitUp<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w1, p.shared_w3, products);
   } else {
     const ExpertWeights& expert = *p.experts_table[rows.expert];
-    SplitUp<Fp4Chains>(p, work, rows, plan, steps, expert.w1, expert.w3, products);
+    SplitUp<Fp4Chains>(p, work, rows, plan, steps, Mxfp4(expert.w1), Mxfp4(expert.w3), products);
   }
 }
 
@@ -214,7 +219,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   if (rows.expert < 0) {
     SplitDown<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w2, products, staged);
   } else {
-    SplitDown<Fp4Chains>(p, work, rows, plan, steps, p.experts_table[rows.expert]->w2, products,
+    SplitDown<Fp4Chains>(p, work, rows, plan, steps, Mxfp4(p.experts_table[rows.expert]->w2), products,
                          staged);
   }
 }
@@ -275,7 +280,7 @@ __global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
     run(p.shared_w1, p.shared_w3);
   } else {
     const ExpertWeights& expert = *p.experts_table[rows.expert];
-    run(expert.w1, expert.w3);
+    run(Mxfp4(expert.w1), Mxfp4(expert.w3));
   }
 }
 
@@ -310,7 +315,7 @@ __global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
   if constexpr (kShared) {
     run(p.shared_w2);
   } else {
-    run(p.experts_table[rows.expert]->w2);
+    run(Mxfp4(p.experts_table[rows.expert]->w2));
   }
 }
 

@@ -157,7 +157,10 @@ ContentHash Checkpoint::Fingerprint() const {
     return std::tie(a->file, a->data, a->name) < std::tie(b->file, b->data, b->name);
   });
   ContentHasher hasher;
-  for (const MappedFile& file : files_) hasher.Add(SafetensorsHeader(file.bytes()));
+  for (const MappedFile& file : files_) {
+    hasher.Add(SafetensorsHeader(file.bytes()));
+    file.AdviseRandomAccess(true);
+  }
   for (const TensorEntry* entry : in_order) {
     const absl::Span<const uint8_t> data(entry->data, static_cast<size_t>(entry->bytes));
     hasher.Add(data.subspan(0, kFingerprintBytes));
@@ -166,6 +169,7 @@ ContentHash Checkpoint::Fingerprint() const {
           static_cast<size_t>(std::max(kFingerprintBytes, entry->bytes - kFingerprintBytes))));
     }
   }
+  for (const MappedFile& file : files_) file.AdviseRandomAccess(false);
   return hasher.hash();
 }
 

@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/git_lfs.h"
 #include "lib/io/simdjson_use.h"
 
 namespace dsv4 {
@@ -266,6 +267,7 @@ absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view so
   if (static_cast<int64_t>(text.size()) > max_bytes) {
     return Corrupt(source, ": ", text.size(), " bytes of JSON, at most ", max_bytes, " allowed");
   }
+  if (IsGitLfsPointer(text)) return Corrupt(source, ": is ", kGitLfsPointer);
   return JsonReader(text, source).Read();
 }
 

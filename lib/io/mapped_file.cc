@@ -74,6 +74,12 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(size_));
 }
 
+void MappedFile::AdviseRandomAccess(bool random) const {
+  if (data_ == nullptr) return;
+  madvise(const_cast<uint8_t*>(data_), static_cast<size_t>(size_),
+          random ? MADV_RANDOM : MADV_NORMAL);
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
   DSV4_ASSIGN_OR_RETURN(const OpenFile file, OpenRegularFile(path));
   if (file.size > max_bytes) {

@@ -11,6 +11,7 @@
 #include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/git_lfs.h"
 #include "lib/io/simdjson_use.h"
 
 namespace dsv4 {
@@ -52,8 +53,8 @@ absl::Status ReadEntry(const element& value, Described* out) {
       if (field.get(text)) return Corrupt("has a dtype that is not a string");
       const absl::string_view name(text.data(), text.size());
       const std::optional<DType> dtype = DTypeFromName(name);
-      if (!dtype) return Corrupt("has the unknown dtype ", Quoted(name));
-      out->entry.dtype = *dtype;
+      out->entry.dtype = dtype.value_or(DType::kOther);
+      if (!dtype) out->entry.other_dtype = std::string(name);
     } else if (key == "shape") {
       ++shapes;
       const absl::Status read = ReadInts(field, &out->entry.shape);
@@ -81,6 +82,7 @@ absl::Status ReadEntry(const element& value, Described* out) {
                      "], more bytes than 64 bits count");
     }
   }
+  if (out->entry.dtype == DType::kOther && out->end >= out->begin) bytes = out->end - out->begin;
   if (out->end < out->begin || out->end - out->begin != bytes) {
     return Corrupt("has data_offsets [", out->begin, ", ", out->end, "], but its shape [",
                    absl::StrJoin(out->entry.shape, ", "), "] of ", DTypeName(out->entry.dtype),
@@ -123,6 +125,9 @@ absl::Status CheckLayout(const std::vector<Described>& tensors, int64_t data_byt
 
 absl::StatusOr<std::vector<TensorEntry>> ParseSafetensors(absl::Span<const uint8_t> bytes,
                                                           absl::string_view source) {
+  if (IsGitLfsPointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
+    return Corrupt(source, ": is ", kGitLfsPointer);
+  }
   if (bytes.size() < kLengthBytes) {
     return Corrupt(source, ": truncated: ", bytes.size(),
                    " bytes cannot hold the 8 bytes of the header's length");

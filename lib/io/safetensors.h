@@ -17,18 +17,24 @@ namespace dsv4 {
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
+  std::string other_dtype;  // of DType::kOther: the file's word for it
   std::vector<int64_t> shape;
   const uint8_t* data = nullptr;  // in the mapped file; may be unaligned for dtype
   int64_t bytes = 0;
   int32_t file = 0;  // index of the shard, set by Checkpoint
+
+  absl::string_view dtype_name() const {
+    return dtype == DType::kOther ? absl::string_view(other_dtype) : DTypeName(dtype);
+  }
 };
 
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 // Parses the file image `bytes` (header and data) and returns its tensors, in file order. Corrupt,
-// naming `source` and the tensor, for: a header longer than the file or 100 MB, invalid JSON, an
-// unknown dtype, negative or overflowing shapes, data_offsets that do not fit shape and dtype, that
-// overlap, leave holes, or end before or after the end of the file, a duplicate name.
+// naming `source` and the tensor, for: a header longer than the file or 100 MB, invalid JSON,
+// negative or overflowing shapes, data_offsets that do not fit shape and dtype, that overlap, leave
+// holes, or end before or after the end of the file, a duplicate name; a git-lfs pointer. A tensor
+// of an unknown dtype has as many bytes as its data_offsets say.
 absl::StatusOr<std::vector<TensorEntry>> ParseSafetensors(absl::Span<const uint8_t> bytes,
                                                           absl::string_view source);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/io/git_lfs.h"
 
 namespace dsv4 {
 
@@ -26,6 +27,7 @@ absl::StatusOr<simdjson::dom::element> ParseDom(simdjson::dom::parser& parser,
   simdjson::dom::element root;
   const simdjson::error_code error = parser.parse(text.data(), text.size()).get(root);
   if (error == simdjson::MEMALLOC) return OutOfHostMemory(what, " not read: no memory to parse it");
+  if (error && IsGitLfsPointer(text)) return Corrupt(what, " is ", kGitLfsPointer);
   if (error) return Corrupt(what, " not valid JSON: ", simdjson::error_message(error));
   return root;
 }

@@ -159,6 +159,27 @@ absl::StatusOr<JsonValue> ParseObject(absl::string_view json, absl::string_view 
   return root;
 }
 
+// A token, or a list of them.
+std::vector<int32_t> ReadTokens(Fields* f, absl::string_view key, const JsonValue& value,
+                                int64_t highest) {
+  const std::vector<JsonValue>* list = value.AsArray();
+  std::vector<int32_t> tokens;
+  for (const JsonValue& id :
+       list != nullptr ? absl::MakeConstSpan(*list) : absl::MakeConstSpan(&value, 1)) {
+    tokens.push_back(static_cast<int32_t>(f->IntOf(key, id, 0, highest)));
+  }
+  return tokens;
+}
+
+// Keys of generation_config.json that are read, or that set nothing.
+bool IsFollowed(absl::string_view key) {
+  constexpr absl::string_view kKeys[] = {
+      "do_sample",          "temperature",         "top_p",        "min_p",        "top_k",
+      "repetition_penalty", "max_new_tokens",      "eos_token_id", "bos_token_id", "pad_token_id",
+      "_from_model_config", "transformers_version"};
+  return std::count(std::begin(kKeys), std::end(kKeys), key) != 0;
+}
+
 void CheckQuantization(Fields f) {
   f.Fixed("quant_method", "fp8");
   f.Fixed("fmt", "e4m3");
@@ -301,7 +322,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   ReadPositions(&f, &c);
   c.vocab_size = f.Int("vocab_size", 1, kMaxVocab);
   c.bos_token_id = f.Int("bos_token_id", 0, c.vocab_size - 1);
-  c.eos_token_id = f.Int("eos_token_id", 0, c.vocab_size - 1);
+  if (const JsonValue* eos = f.Required("eos_token_id")) {
+    c.eos_token_ids = ReadTokens(&f, "eos_token_id", *eos, c.vocab_size - 1);
+    if (c.eos_token_ids.empty()) {
+      f.Fail(
+          InvalidArgument(f.Name("eos_token_id"), " is an empty list; expected a token at least"));
+    }
+  }
   if (f.Optional("dsv4_synthetic_layers")) {
     c.synthetic_layers = f.Int("dsv4_synthetic_layers", 1, c.num_hidden_layers);
   }
@@ -330,12 +357,14 @@ absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view json,
   if (f.Optional("min_p")) g.min_p = f.Real("min_p", 0, 1);
   if (f.Optional("top_k")) g.top_k = f.Int("top_k", 0, kMaxInt32);
   if (const JsonValue* eos = f.Optional("eos_token_id")) {
-    const std::vector<JsonValue>* list = eos->AsArray();
-    const absl::Span<const JsonValue> ids =
-        list != nullptr ? absl::MakeConstSpan(*list) : absl::MakeConstSpan(eos, 1);
-    for (const JsonValue& id : ids) {
-      g.eos_token_ids.push_back(static_cast<int32_t>(f.IntOf("eos_token_id", id, 0, kMaxInt32)));
-    }
+    g.eos_token_ids = ReadTokens(&f, "eos_token_id", *eos, kMaxInt32);
+  }
+  if (f.Optional("repetition_penalty")) {
+    g.repetition_penalty = f.Real("repetition_penalty", 0.01, 100);
+  }
+  if (f.Optional("max_new_tokens")) g.max_new_tokens = f.Int("max_new_tokens", 1, kMaxInt32);
+  for (const JsonMember& member : *root.AsObject()) {
+    if (!member.value.IsNull() && !IsFollowed(member.key)) g.unused_keys.push_back(member.key);
   }
   DSV4_RETURN_IF_ERROR(status);
   return g;

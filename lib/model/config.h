@@ -19,9 +19,6 @@ inline constexpr int64_t kIndexHeadDim = 128;   // one index key
 inline constexpr int64_t kSlidingWindow = 128;  // tokens
 inline constexpr int64_t kStreams = 4;          // residual streams of the hyper-connections
 
-// Of matrices, and of the experts' matrices.
-inline constexpr char kWeightFormat[] = "fp8+fp4";
-
 struct RopeScaling {
   double factor = 0;
   int64_t original_max_position_embeddings = 0;
@@ -50,7 +47,8 @@ struct ModelConfig {
   RopeScaling rope_scaling;
   int64_t num_nextn_predict_layers = 0;  // 0 or 1
   int64_t vocab_size = 0;
-  int64_t bos_token_id = 0, eos_token_id = 0;
+  int64_t bos_token_id = 0;
+  std::vector<int32_t> eos_token_ids;  // from eos_token_id, a number or a list; one at least
   // A key of our own, dsv4_synthetic_layers, of folders without weights: for measurements, this
   // many layers get random ones. 0 = the folder has weights.
   int64_t synthetic_layers = 0;
@@ -65,8 +63,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
 struct GenerationConfig {
   bool do_sample = false;  // false: greedy
   double temperature = 1.0, top_p = 1.0, min_p = 0.0;
-  int64_t top_k = 0;                   // 0 = off
-  std::vector<int32_t> eos_token_ids;  // from eos_token_id, a number or a list; may be empty
+  int64_t top_k = 0;  // 0 = off
+  double repetition_penalty = 1.0;
+  int64_t max_new_tokens = 0;            // 0 = no limit
+  std::vector<int32_t> eos_token_ids;    // from eos_token_id, a number or a list; may be empty
+  std::vector<std::string> unused_keys;  // settings of the file that nothing here follows
 };
 
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view json,

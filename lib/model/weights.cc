@@ -11,23 +11,30 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
+#include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/model/expert_format.h"
+#include "lib/model/foreign_layout.h"
+#include "lib/model/format_changes.h"
 #include "lib/model/weight_upload.h"
 
 namespace dsv4 {
 namespace {
 
-// Where a row's view goes. Quantised weights are stored as NAME.weight and NAME.scale.
+// Where a row's view goes. Quantised weights are stored as NAME.weight and NAME.scale, or, of an
+// NVFP4 expert, NAME.weight, NAME.weight_scale and NAME.weight_scale_2.
 using Slot = std::variant<const float**,     // F32 [n], or [n, k]
                           const uint16_t**,  // BF16 [n]
                           Bf16Weight*,       // BF16 [n, k]
                           const int32_t**,   // I64 or I32 [n, k], expert numbers
-                          Fp8Weight*, Fp4Weight*>;
+                          Fp8Weight*, ExpertMatrix*>;
 
 struct Row {
   std::string name;
@@ -40,9 +47,10 @@ struct Row {
 absl::Span<const char* const> PartsOf(const Row& row) {
   static constexpr const char* kPlain[] = {""};
   static constexpr const char* kQuantised[] = {".weight", ".scale"};
-  const bool quantised =
-      std::holds_alternative<Fp8Weight*>(row.slot) || std::holds_alternative<Fp4Weight*>(row.slot);
-  return quantised ? absl::MakeConstSpan(kQuantised) : absl::MakeConstSpan(kPlain);
+  static constexpr const char* kExpert[] = {".weight"};  // the others depend on its dtype
+  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return kExpert;
+  if (std::holds_alternative<Fp8Weight*>(row.slot)) return kQuantised;
+  return kPlain;
 }
 
 class Table {
@@ -155,6 +163,12 @@ std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
+// For messages; the file may have any text in its place.
+std::string DTypeText(const TensorEntry& entry) {
+  return entry.dtype == DType::kOther ? Quoted(entry.dtype_name())
+                                      : std::string(entry.dtype_name());
+}
+
 // True when any of `count` elements is no number, or infinite where the format can say so. Plain
 // loops without early exit: they run at memory speed.
 bool HasNonFinite(const TensorEntry& entry, const uint8_t* data, int64_t bytes) {
@@ -245,13 +259,19 @@ class WeightsLoader {
     return absl::StrCat(checkpoint_.FileOf(entry), ": tensor ", entry.name);
   }
 
+  absl::Status Missing(const std::string& name) const {
+    const std::string foreign = ForeignLayout(checkpoint_);
+    if (foreign.empty()) return NotFound(checkpoint_.folder(), ": tensor ", name, " is missing");
+    return Unsupported(checkpoint_.folder(), ": tensor ", name, " is missing: the files are in ",
+                       foreign, "; DeepSeek's own is supported");
+  }
+
   absl::StatusOr<const TensorEntry*> Require(const std::string& name, DType dtype,
                                              absl::Span<const int64_t> shape) const {
     const TensorEntry* entry = checkpoint_.Find(name);
-    if (entry == nullptr) return NotFound(checkpoint_.folder(), ": tensor ", name, " is missing");
+    if (entry == nullptr) return Missing(name);
     if (entry->dtype != dtype) {
-      return Corrupt(Where(*entry), " is ", DTypeName(entry->dtype), "; expected ",
-                     DTypeName(dtype));
+      return Corrupt(Where(*entry), " is ", DTypeText(*entry), "; expected ", DTypeName(dtype));
     }
     if (absl::MakeConstSpan(entry->shape) != shape) {
       return Corrupt(Where(*entry), " has the shape ", ShapeText(entry->shape),
@@ -321,41 +341,60 @@ class WeightsLoader {
   absl::Status Bind(const Row& row, Fp8Weight* slot) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
                           Require(row.name + ".weight", DType::kF8E4M3, {row.n, row.k}));
+    const std::string scale_name = row.name + ".scale";
+    const TensorEntry* stored = checkpoint_.Find(scale_name);
+    const bool f32 = stored != nullptr && stored->dtype == DType::kF32;
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
-                          Require(row.name + ".scale", DType::kF8E8M0,
+                          Require(scale_name, f32 ? DType::kF32 : DType::kF8E8M0,
                                   {CeilDiv(row.n, kFp8Block), CeilDiv(row.k, kFp8Block)}));
-    *slot = {Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+    *slot = {.data = Aligned<uint8_t>(*weight), .n = row.n, .k = row.k};
+    if (f32) {
+      slot->f32_scale = Aligned<float>(*scale);
+    } else {
+      slot->scale = Aligned<uint8_t>(*scale);
+    }
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const Row& row, Fp4Weight* slot) {
-    DSV4_RETURN_IF_ERROR(RefuseOtherExpertFormats(row.name));
-    DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
-                          Require(row.name + ".weight", DType::kI8, {row.n, row.k / 2}));
-    DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
-                          Require(row.name + ".scale", DType::kF8E8M0, {row.n, row.k / kFp4Run}));
-    *slot = {Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+  absl::Status Bind(const Row& row, ExpertMatrix* slot) {
+    const TensorEntry* weight = checkpoint_.Find(row.name + ".weight");
+    if (weight == nullptr) return Missing(row.name + ".weight");
+    const std::optional<ExpertFormat> format = ExpertFormatOf(weight->dtype);
+    if (!format) {
+      return Corrupt(Where(*weight), " is ", DTypeText(*weight),
+                     "; expected I8 (MXFP4), U8 (NVFP4) or F8_E4M3 (FP8)");
+    }
+    if (absl::StartsWith(row.name, "layers.")) weights_->expert_formats_.insert(*format);
+    if (*format == ExpertFormat::kFp8) {
+      Fp8Weight fp8;
+      DSV4_RETURN_IF_ERROR(Bind(row, &fp8));
+      *slot = fp8;
+      return absl::OkStatus();
+    }
+    DSV4_RETURN_IF_ERROR(Require(row.name + ".weight", weight->dtype, {row.n, row.k / 2}).status());
+    if (*format == ExpertFormat::kMxfp4) {
+      DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
+                            Require(row.name + ".scale", DType::kF8E8M0, {row.n, row.k / kFp4Run}));
+      *slot = Fp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+      return absl::OkStatus();
+    }
+    DSV4_ASSIGN_OR_RETURN(
+        const TensorEntry* scale,
+        Require(row.name + ".weight_scale", DType::kF8E4M3, {row.n, row.k / kNvfp4Run}));
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* tensor_scale,
+                          RequireScalar(row.name + ".weight_scale_2"));
+    *slot = Nvfp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+    ReadLater(*tensor_scale, reinterpret_cast<std::byte*>(&slot->tensor_scale));
+    foldable_bytes_ += row.n * row.k / kFp4Run;
+    weights_->owned_bytes_ += row.n * row.k / kFp4Run;
     return absl::OkStatus();
   }
 
-  // The family's other published expert formats, told by what they store.
-  absl::Status RefuseOtherExpertFormats(const std::string& name) const {
-    const TensorEntry* weight = checkpoint_.Find(name + ".weight");
-    if (weight == nullptr) return absl::OkStatus();
-    const TensorEntry* scale = checkpoint_.Find(name + ".scale");
-    if (weight->dtype == DType::kF8E4M3) {
-      return Unsupported(Where(*weight),
-                         " is F8_E4M3: FP8 experts (base models) are not supported; ",
-                         "MXFP4 experts are");
-    }
-    const bool nvfp4 = (scale != nullptr && scale->dtype == DType::kF8E4M3) ||
-                       checkpoint_.Find(name + ".weight_scale") != nullptr ||
-                       checkpoint_.Find(name + ".weight_scale_2") != nullptr;
-    if (nvfp4) {
-      return Unsupported(Where(*weight), " has NVFP4 scales: NVFP4 experts are not supported; ",
-                         "MXFP4 experts are");
-    }
-    return absl::OkStatus();
+  // F32, without dimensions or with one element.
+  absl::StatusOr<const TensorEntry*> RequireScalar(const std::string& name) const {
+    const TensorEntry* entry = checkpoint_.Find(name);
+    if (entry != nullptr && entry->shape.empty()) return Require(name, DType::kF32, {});
+    return Require(name, DType::kF32, {1});
   }
 
   absl::Status ReadPart(const Pending& pending, int64_t begin, int64_t end);
@@ -363,6 +402,7 @@ class WeightsLoader {
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
 
   // The embedding's rows are gathered, not multiplied: it keeps its layout.
+  absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
   bool IsPacked(const Bf16Weight* slot) const { return slot != &weights_->embed; }
   absl::Status Plan(const Bound& bound, WeightUpload* upload, int64_t* bytes) const;
   absl::Status Send(const Bound& bound, WeightUpload* upload) const;
@@ -374,6 +414,7 @@ class WeightsLoader {
   Weights* weights_;
   std::vector<Pending> pending_;
   std::vector<Bound> bound_;
+  int64_t foldable_bytes_ = 0;  // of owned_bytes_: the scales of NVFP4 experts when all fold
 };
 
 template <class T>
@@ -410,7 +451,8 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
     case DType::kI32:
       DSV4_RETURN_IF_ERROR(CheckExperts<int32_t>(entry, begin, end));
       break;
-    case DType::kI8: {
+    case DType::kI8:
+    case DType::kU8: {
       // Every nibble is a number: there is nothing to check, but the pages are brought in.
       constexpr int64_t kPageBytes = 4096;
       volatile uint8_t seen = 0;
@@ -442,6 +484,7 @@ absl::Status WeightsLoader::ReadData(const WeightTarget& target,
     upload.emplace(target.device, target.dispatch);
     DSV4_RETURN_IF_ERROR(upload->Allocate(weights_->device_bytes_));
   }
+  FormatChanges changes(checkpoint_, upload.has_value());
   const int64_t total = weights_->mapped_bytes_;
   constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
   int64_t done = 0, unreported = 0;
@@ -462,13 +505,30 @@ absl::Status WeightsLoader::ReadData(const WeightTarget& target,
         }
       }
     }
+    DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
     if (upload) DSV4_RETURN_IF_ERROR(Send(bound, &*upload));
   }
-  if (!upload) return absl::OkStatus();
+  if (!upload) {
+    weights_->owned_bytes_ += changes.bytes() - foldable_bytes_;
+    for (auto& memory : changes.TakeMemory()) weights_->owned_.push_back(std::move(memory));
+    return absl::OkStatus();
+  }
   for (MoeWeights* moe : MoeLayers()) DSV4_RETURN_IF_ERROR(SendExperts(moe, &*upload));
   DSV4_ASSIGN_OR_RETURN(weights_->device_memory_, upload->Finish());
   weights_->owned_.clear();
   weights_->owned_bytes_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) const {
+  absl::string_view name = pending_[bound.first_pending].entry->name;
+  absl::ConsumeSuffix(&name, ".weight");
+  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.slot)) {
+    return changes->Settle(std::string(name), *weight);
+  }
+  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.slot)) {
+    return changes->Settle(std::string(name), *expert);
+  }
   return absl::OkStatus();
 }
 
@@ -500,7 +560,7 @@ absl::Status WeightsLoader::Plan(const Bound& bound, WeightUpload* upload, int64
     return upload->Prepare(format, n, k);
   };
   if (std::holds_alternative<Fp8Weight*>(bound.slot)) return packed(WeightFormat::kFp8);
-  if (std::holds_alternative<Fp4Weight*>(bound.slot)) return packed(WeightFormat::kFp4);
+  if (std::holds_alternative<ExpertMatrix*>(bound.slot)) return packed(WeightFormat::kFp4);
   if (const auto* slot = std::get_if<Bf16Weight*>(&bound.slot); slot && IsPacked(*slot)) {
     return packed(WeightFormat::kBf16);
   }
@@ -544,7 +604,7 @@ absl::Status WeightsLoader::Send(const Bound& bound, WeightUpload* upload) const
                                     : raw_(&slot->data);
     }
     absl::Status operator()(Fp8Weight* slot) { return quantised_(slot, WeightFormat::kFp8); }
-    absl::Status operator()(Fp4Weight* slot) { return quantised_(slot, WeightFormat::kFp4); }
+    absl::Status operator()(ExpertMatrix* slot) { return quantised_(slot, WeightFormat::kFp4); }
   };
   return std::visit(Sender{this, raw, packed, quantised}, bound.slot);
 }
@@ -594,14 +654,24 @@ absl::Status WeightsLoader::ResolveAll() {
   return absl::OkStatus();
 }
 
+std::string Weights::weight_format() const {
+  return absl::StrCat(
+      "fp8+", absl::StrJoin(expert_formats_, ",", [](std::string* out, ExpertFormat format) {
+        *out += ExpertFormatName(format);
+      }));
+}
+
 std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
   Weights scratch;
   std::vector<TensorEntry> tensors;
   const auto add = [&](std::string name, DType dtype, std::vector<int64_t> shape) {
     int64_t bytes = DTypeBytes(dtype);
     for (const int64_t extent : shape) bytes *= extent;
-    tensors.push_back(
-        {.name = std::move(name), .dtype = dtype, .shape = std::move(shape), .bytes = bytes});
+    tensors.push_back({.name = std::move(name),
+                       .dtype = dtype,
+                       .other_dtype = {},
+                       .shape = std::move(shape),
+                       .bytes = bytes});
   };
   const auto add_rows = [&](const Table& table) {
     for (const Row& row : table.rows()) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,16 +92,17 @@ class Weights {
  public:
   // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing
   // tensor, Corrupt for a wrong dtype or shape, an element that is not a finite number (a scale
-  // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E),
-  // Unsupported for expert formats of the family that this build does not run (FP8, NVFP4); each
-  // names the tensor and the file. The MTP block is optional: without any of its tensors mtp is
-  // absent; some of them without the others are Corrupt. A DSpark drafter (mtp.0.main_proj) is left
-  // alone. Tensors that are in no table are ignored.
-  // A target whose memory is not the host's receives every tensor as soon as it is read, and the
-  // copies on the host are given up; OutOfDeviceMemory.
-  // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
-  // every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES: `config`
-  // comes from ParseModelConfig.
+  // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E); each
+  // names the tensor and the file. F32 scales that are all powers of two become E8M0, and NVFP4
+  // experts whose scales allow it MXFP4, both without loss. For a device with memory of its own,
+  // F32 scales and NVFP4 or FP8 experts that are not the same values in E8M0 and MXFP4 are
+  // Unsupported, naming the first that is not. The MTP block is optional: without any of its
+  // tensors mtp is absent; some of them without the others are Corrupt. A DSpark drafter
+  // (mtp.0.main_proj) is left alone. Tensors that are in no table are ignored. A target whose
+  // memory is not the host's receives every tensor as soon as it is read, and the copies on the
+  // host are given up; OutOfDeviceMemory. `progress(done_bytes, total_bytes)`, which may be empty,
+  // is called from this thread at least every 16 MiB as the tensors' pages are read; false cancels
+  // (Cancelled). REQUIRES: `config` comes from ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target = {});
@@ -123,6 +125,9 @@ class Weights {
   bool has_dspark = false;           // mtp.* are the stages of a DSpark drafter, and left alone
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
+  // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",
+  // with all the experts' formats where there are several ("fp8+fp4,nvfp4").
+  std::string weight_format() const;
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
   int64_t device_bytes() const { return device_bytes_; }  // of a device's own memory, 0 without
   const Checkpoint& checkpoint() const { return *checkpoint_; }
@@ -132,6 +137,7 @@ class Weights {
   Weights() = default;
   std::unique_ptr<Checkpoint> checkpoint_;
   std::vector<std::unique_ptr<std::byte[]>> owned_;
+  std::set<ExpertFormat> expert_formats_;  // of layers.*, as stored
   int64_t mapped_bytes_ = 0;
   int64_t owned_bytes_ = 0;
   Buffer device_memory_;

@@ -7,6 +7,7 @@
 #include "kernels/builtin.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
+#include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
@@ -121,6 +122,7 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
   plan.info = engine.info_;
   plan.config = engine.config_;
+  plan.weight_format = engine.weight_format_;
   return plan;
 }
 
@@ -153,7 +155,10 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   } else if (!absl::IsNotFound(generation_json.status())) {
     return generation_json.status();
   }
-  eos_tokens_ = {static_cast<int32_t>(config_.eos_token_id)};
+  for (const std::string& key : generation_.unused_keys) {
+    Log(LogLevel::kInfo, generation_path, ": ", Quoted(key), " is not followed");
+  }
+  eos_tokens_ = config_.eos_token_ids;
   for (const int32_t token : generation_.eos_token_ids) {
     if (token < 0 || token >= config_.vocab_size) {
       return Corrupt(generation_path, ": eos_token_id ", token, " is not in 0..",
@@ -259,6 +264,7 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
                            ? weights_->device_bytes()
                            : weights_->mapped_bytes() + weights_->owned_bytes();
   info_.has_mtp = weights_->mtp != nullptr;
+  weight_format_ = weights_->weight_format();
   if (PlansMtp(options) && weights_->has_dspark) {
     return Unsupported(
         "the checkpoint's drafter is DSpark (mtp.0.main_proj); this build drafts "

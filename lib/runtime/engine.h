@@ -75,6 +75,7 @@ struct EnginePlan {
   EngineInfo info;
   ModelConfig config;
   KvPlan cache;
+  std::string weight_format;  // see Weights
 };
 
 class Engine {
@@ -102,6 +103,7 @@ class Engine {
   // Of the checkpoint, in hexadecimal; like identity().
   const std::string& fingerprint() const;
   const std::string& device_name() const { return device_name_; }
+  const std::string& weight_format() const { return weight_format_; }
 
   // For sessions.
   KvCache& cache() { return *cache_; }
@@ -136,6 +138,7 @@ class Engine {
   mutable SessionIdentity identity_;
   mutable std::string fingerprint_;
   std::string device_name_;
+  std::string weight_format_;
   ModelConfig config_;
   GenerationConfig generation_;
   std::vector<int32_t> eos_tokens_;

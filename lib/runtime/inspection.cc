@@ -27,6 +27,13 @@ JsonValue Number(int64_t number) { return JsonValue::FromNumberText(absl::StrCat
 
 JsonValue Text(absl::string_view text) { return JsonValue::FromString(std::string(text)); }
 
+JsonValue OneOrList(const std::vector<int32_t>& tokens) {
+  if (tokens.size() == 1) return Number(tokens.front());
+  std::vector<JsonValue> list;
+  for (const int32_t token : tokens) list.push_back(Number(token));
+  return JsonValue::FromArray(std::move(list));
+}
+
 // By the keys of config.json.
 JsonValue Dimensions(const ModelConfig& config) {
   std::vector<JsonValue> ratios;
@@ -52,7 +59,7 @@ JsonValue Dimensions(const ModelConfig& config) {
       {"max_position_embeddings", Number(config.max_position_embeddings)},
       {"vocab_size", Number(config.vocab_size)},
       {"bos_token_id", Number(config.bos_token_id)},
-      {"eos_token_id", Number(config.eos_token_id)},
+      {"eos_token_id", OneOrList(config.eos_token_ids)},
       {"compress_ratios", JsonValue::FromArray(std::move(ratios))},
   };
   return JsonValue::FromObject(std::move(members));
@@ -65,7 +72,7 @@ JsonValue Tensors(const Checkpoint& checkpoint) {
   std::map<std::string, Total> totals;
   int64_t shards = 0;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    Total& total = totals[std::string(DTypeName(tensor.dtype))];
+    Total& total = totals[std::string(tensor.dtype_name())];
     ++total.count;
     total.bytes += tensor.bytes;
     shards = std::max(shards, int64_t{tensor.file} + 1);
@@ -96,7 +103,7 @@ absl::StatusOr<std::string> InspectModel(const std::string& folder) {
   const JsonValue description =
       JsonValue::FromObject({{"model_type", Text("deepseek_v4")},
                              {"fingerprint", Text(HexOf(checkpoint->Fingerprint()))},
-                             {"weight_format", Text(kWeightFormat)},
+                             {"weight_format", Text(plan.weight_format)},
                              {"has_mtp", JsonValue::FromBool(plan.info.has_mtp)},
                              {"tokenizer", std::move(tokenizer)},
                              {"tensors", Tensors(*checkpoint)},

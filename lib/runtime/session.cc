@@ -55,11 +55,17 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(std::shared_ptr<Engine> e
 
 SamplingParams Session::DefaultSampling(const Engine& engine) {
   const GenerationConfig& generation = engine.generation();
-  if (!generation.do_sample) return {};
-  return {.temperature = static_cast<float>(generation.temperature),
-          .top_k = static_cast<int32_t>(generation.top_k),
-          .top_p = static_cast<float>(generation.top_p),
-          .min_p = static_cast<float>(generation.min_p)};
+  SamplingParams sampling;
+  sampling.max_tokens = generation.max_new_tokens;
+  if (generation.repetition_penalty != 1) {
+    sampling.repetition_penalty = static_cast<float>(generation.repetition_penalty);
+  }
+  if (!generation.do_sample) return sampling;
+  sampling.temperature = static_cast<float>(generation.temperature);
+  sampling.top_k = static_cast<int32_t>(generation.top_k);
+  sampling.top_p = static_cast<float>(generation.top_p);
+  sampling.min_p = static_cast<float>(generation.min_p);
+  return sampling;
 }
 
 absl::Status Session::SetSampling(const SamplingParams& sampling) {

@@ -11,12 +11,14 @@
 
 namespace dsv4 {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E8M0, kI8, kU8, kI32, kI64 };
+// kOther: any type that no tensor of the model has. Its elements are never looked at.
+enum class DType : uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E8M0, kI8, kU8, kI32, kI64, kOther };
 
-// Bytes of one stored element (kI8 weights hold two FP4 values a byte: their shape counts bytes).
+// Bytes of one stored element, 1 of kOther (kI8 weights hold two FP4 values a byte: their shape
+// counts bytes).
 int64_t DTypeBytes(DType dtype);
 
-// The safetensors name: "F32", "BF16", "F8_E4M3", ...
+// The safetensors name: "F32", "BF16", "F8_E4M3", ...; nullopt for all that are kOther.
 absl::string_view DTypeName(DType dtype);
 std::optional<DType> DTypeFromName(absl::string_view name);
 

@@ -34,11 +34,13 @@ inline constexpr int64_t kFp8Block = 128;  // weight scale blocks are 128 x 128
 inline constexpr int64_t kFp4Run = 32;     // one scale per 32 elements along a row
 inline constexpr int64_t kNvfp4Run = 16;   // of NVFP4
 
-// Block FP8 weight [n, k]: element (o, i) = e4m3(data[o, i]) * 2^(scale[o / 128, i / 128] - 127).
+// Block FP8 weight [n, k]: element (o, i) = e4m3(data[o, i]) * 2^(scale[o / 128, i / 128] - 127),
+// or * f32_scale[o / 128, i / 128].
 struct Fp8Weight {
   const uint8_t* data = nullptr;   // [n, k] e4m3, row-major, contiguous
   const uint8_t* scale = nullptr;  // [ceil(n / 128), ceil(k / 128)] ue8m0
   int64_t n = 0, k = 0;
+  const float* f32_scale = nullptr;  // in place of `scale`, where no power of two does
 };
 
 // MXFP4 weight [n, k], k even: byte j of a row holds elements 2j (low nibble) and 2j + 1 (high).
@@ -48,17 +50,60 @@ struct Fp4Weight {
   int64_t n = 0, k = 0;
 };
 
+// NVFP4 weight [n, k]: elements as of Fp4Weight, times their run's scale and that of the tensor.
+struct Nvfp4Weight {
+  const uint8_t* data = nullptr;   // [n, k / 2] packed e2m1, row-major, contiguous
+  const uint8_t* scale = nullptr;  // [n, k / 16] e4m3
+  int64_t n = 0, k = 0;
+  float tensor_scale = 1;
+};
+
 // bf16 weight [n, k].
 struct Bf16Weight {
   const uint16_t* data = nullptr;  // [n, k] bf16, row-major, contiguous; 2-byte aligned
   int64_t n = 0, k = 0;
 };
 
+enum class ExpertFormat : uint8_t { kMxfp4, kNvfp4, kFp8 };
+
+// A matrix of a routed expert, in the format in which its file has it: the members of that format's
+// view.
+struct ExpertMatrix {
+  const uint8_t* data = nullptr;
+  const uint8_t* scale = nullptr;
+  int64_t n = 0, k = 0;
+  const float* f32_scale = nullptr;
+  float tensor_scale = 1;
+  ExpertFormat format = ExpertFormat::kMxfp4;
+
+  ExpertMatrix() = default;
+  ExpertMatrix(const Fp4Weight& w)  // NOLINT: a view of any format
+      : data(w.data), scale(w.scale), n(w.n), k(w.k) {}
+  ExpertMatrix(const Nvfp4Weight& w)  // NOLINT
+      : data(w.data),
+        scale(w.scale),
+        n(w.n),
+        k(w.k),
+        tensor_scale(w.tensor_scale),
+        format(ExpertFormat::kNvfp4) {}
+  ExpertMatrix(const Fp8Weight& w)  // NOLINT
+      : data(w.data),
+        scale(w.scale),
+        n(w.n),
+        k(w.k),
+        f32_scale(w.f32_scale),
+        format(ExpertFormat::kFp8) {}
+
+  Fp4Weight mxfp4() const { return {data, scale, n, k}; }
+  Nvfp4Weight nvfp4() const { return {data, scale, n, k, tensor_scale}; }
+  Fp8Weight fp8() const { return {data, scale, n, k, f32_scale}; }
+};
+
 // One routed expert. Kernels reach experts through a table of pointers, so that they may live in
 // different places (I expert width, D hidden).
 struct ExpertWeights {
-  Fp4Weight w1, w3;  // [I, D]
-  Fp4Weight w2;      // [D, I]
+  ExpertMatrix w1, w3;  // [I, D]
+  ExpertMatrix w2;      // [D, I]
 };
 
 }  // namespace dsv4

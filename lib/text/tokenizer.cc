@@ -60,8 +60,8 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
                                                                      absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseJson(json, source, kMaxTokenizerBytes));
   if (!root.AsObject()) return Corrupt(source, ": ", root.KindName(), " where an object belongs");
-  DSV4_RETURN_IF_ERROR(RequireOff(root, "truncation", source));
-  DSV4_RETURN_IF_ERROR(RequireOff(root, "padding", source));
+  // "truncation" and "padding" are left behind by tools that prepare batches of text, and say
+  // nothing of how a text is encoded.
   DSV4_RETURN_IF_ERROR(RequireNoNormalizer(root, source));
   DSV4_RETURN_IF_ERROR(RequireByteLevel(root, "post_processor", /*may_be_null=*/true, source));
   DSV4_RETURN_IF_ERROR(RequireByteLevel(root, "decoder", /*may_be_null=*/false, source));

@@ -13,7 +13,8 @@ constexpr uint16_t kPoison = 0xdead;
 constexpr int32_t kMostRows = 129;
 
 // M rows of y = x w^T from `first` on, with a poisoned margin that must stay.
-std::vector<uint16_t> RunFp8(const Fp8Matrix& w, const std::vector<uint16_t>& x, int64_t first,
+template <class Matrix>
+std::vector<uint16_t> RunFp8(const Matrix& w, const std::vector<uint16_t>& x, int64_t first,
                              int32_t rows, int threads) {
   std::vector<uint16_t> y(rows * w.n + 64, kPoison);
   LinearFp8Params p;
@@ -35,7 +36,8 @@ bool IsRounded(uint16_t y, const DotTruth& truth) {
          value <= RoundBf16(truth.value + truth.Bound());
 }
 
-void CheckFp8(const Fp8Matrix& w, const std::vector<uint16_t>& x, int32_t rows) {
+template <class Matrix>
+void CheckFp8(const Matrix& w, const std::vector<uint16_t>& x, int32_t rows) {
   std::vector<DotTruth> truth;
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t o = 0; o < w.n; ++o) truth.push_back(Dot(&x[t * w.k], w, o));
@@ -65,6 +67,15 @@ TEST_CASE("linear_fp8 is the scalar sum at edge shapes, whatever the rows and th
   for (const auto& [n, k] : shapes) {
     const Fp8Matrix w(n, k, rng);
     CheckFp8(w, RandomQuantisedRows(kMostRows, k, rng), kMostRows);
+  }
+}
+
+TEST_CASE("linear_fp8 takes F32 scales") {
+  Rng rng(9);
+  const int64_t shapes[][2] = {{140, 128}, {37, 640}, {300, 1536}};
+  for (const auto& [n, k] : shapes) {
+    const Fp8F32Matrix w(n, k, rng);
+    CheckFp8(w, RandomQuantisedRows(67, k, rng), 67);
   }
 }
 
@@ -184,7 +195,8 @@ TEST_CASE("linear_bf16 is the scalar sum, rounded or in f32, whatever the rows a
   }
 }
 
-std::vector<uint16_t> RunGroups(const Fp8Matrix& w, int32_t groups, const std::vector<uint16_t>& o,
+template <class Matrix>
+std::vector<uint16_t> RunGroups(const Matrix& w, int32_t groups, const std::vector<uint16_t>& o,
                                 int64_t first, int32_t rows, int threads) {
   std::vector<uint16_t> y(rows * w.n, kPoison);
   OutputGroupsParams p;
@@ -199,41 +211,55 @@ std::vector<uint16_t> RunGroups(const Fp8Matrix& w, int32_t groups, const std::v
   return y;
 }
 
+constexpr int32_t kTestedGroups = 3;
+constexpr int64_t kTestedWidth = 512;
+
+template <class Matrix>
+void CheckGroups(Matrix w, int64_t rank, Rng& rng) {
+  constexpr int32_t kGroups = kTestedGroups, kRows = 37;
+  constexpr int64_t kWidth = kTestedWidth;
+  const std::vector<uint16_t> o = RandomRows(kRows * kGroups, kWidth, rng);
+  std::vector<double> truth(kRows * w.n);
+  for (int64_t t = 0; t < kRows; ++t) {
+    for (int64_t i = 0; i < w.n; ++i) {
+      truth[t * w.n + i] = RoundBf16(Dot(&o[(t * kGroups + i / rank) * kWidth], w, i).value);
+    }
+    ActQuant(&truth[t * w.n], w.n);
+  }
+  ForEachVariant([&](const std::string& name) {
+    const std::vector<uint16_t> y = RunGroups(w, kGroups, o, 0, kRows, 2);
+    // A sum close to a tie of bf16 may round the other way, and then a value close to a tie of
+    // e4m3 (or the run's scale) too: seldom, and by one step.
+    int64_t differ = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double value = Bf16ToFloat(y[i]);
+      differ += value != truth[i];
+      INFO(name << " row " << i / w.n << " output " << i % w.n << ": " << value << " for "
+                << truth[i]);
+      if (std::abs(value - truth[i]) > 0.13 * std::abs(truth[i]) + 1e-2) FAIL();
+    }
+    INFO(name << ": " << differ << " of " << y.size() << " differ");
+    REQUIRE(differ <= static_cast<int64_t>(y.size()) / 500);
+    for (const int32_t m : {1, 2, 5, 13}) {
+      INFO(name << ": " << m << " rows from 11");
+      const std::vector<uint16_t> part = RunGroups(w, kGroups, o, 11, m, 1 + m % 3);
+      REQUIRE(std::equal(part.begin(), part.end(), y.begin() + 11 * w.n));
+    }
+  });
+}
+
 TEST_CASE("output_groups multiplies each group by its own weight, rounds and quantises") {
   Rng rng(7);
-  constexpr int32_t kGroups = 3, kRows = 37;
   for (const int64_t rank : {128, 256}) {
-    constexpr int64_t kWidth = 512;
-    const Fp8Matrix w(kGroups * rank, kWidth, rng);
-    const std::vector<uint16_t> o = RandomRows(kRows * kGroups, kWidth, rng);
-    std::vector<double> truth(kRows * w.n);
-    for (int64_t t = 0; t < kRows; ++t) {
-      for (int64_t i = 0; i < w.n; ++i) {
-        truth[t * w.n + i] = RoundBf16(Dot(&o[(t * kGroups + i / rank) * kWidth], w, i).value);
-      }
-      ActQuant(&truth[t * w.n], w.n);
-    }
-    ForEachVariant([&](const std::string& name) {
-      const std::vector<uint16_t> y = RunGroups(w, kGroups, o, 0, kRows, 2);
-      // A sum close to a tie of bf16 may round the other way, and then a value close to a tie of
-      // e4m3 (or the run's scale) too: seldom, and by one step.
-      int64_t differ = 0;
-      for (size_t i = 0; i < y.size(); ++i) {
-        const double value = Bf16ToFloat(y[i]);
-        differ += value != truth[i];
-        INFO(name << " row " << i / w.n << " output " << i % w.n << ": " << value << " for "
-                  << truth[i]);
-        if (std::abs(value - truth[i]) > 0.13 * std::abs(truth[i]) + 1e-2) FAIL();
-      }
-      INFO(name << ": " << differ << " of " << y.size() << " differ");
-      REQUIRE(differ <= static_cast<int64_t>(y.size()) / 500);
-      for (const int32_t m : {1, 2, 5, 13}) {
-        INFO(name << ": " << m << " rows from 11");
-        const std::vector<uint16_t> part = RunGroups(w, kGroups, o, 11, m, 1 + m % 3);
-        REQUIRE(std::equal(part.begin(), part.end(), y.begin() + 11 * w.n));
-      }
-    });
+    CheckGroups(Fp8Matrix(kTestedGroups * rank, kTestedWidth, rng), rank, rng);
   }
+}
+
+TEST_CASE("output_groups rounds elements under F32 scales to bf16") {
+  Rng rng(10);
+  Fp8F32Matrix w(kTestedGroups * 128, kTestedWidth, rng);
+  w.rounded = true;
+  CheckGroups(w, 128, rng);
 }
 
 TEST_CASE("output_groups quantises bit for bit") {

@@ -137,49 +137,8 @@ TEST_CASE("moe_gate survives logits of any size") {
   });
 }
 
-// A layer's experts, with scales that keep the hidden values near 1.
-struct Layer {
-  int64_t hidden, inter;
-  std::vector<Fp4Matrix> w1, w3, w2;
-  Fp8Matrix shared_w1, shared_w3, shared_w2;
-  std::vector<ExpertWeights> experts;
-  std::vector<const ExpertWeights*> table;
-
-  Layer(int64_t d, int64_t i, int32_t count, Rng& rng)
-      : hidden(d), inter(i), shared_w1(i, d, rng), shared_w3(i, d, rng), shared_w2(d, i, rng) {
-    const auto tame = [](auto& matrix, int base) {
-      for (uint8_t& byte : matrix.scale) byte = static_cast<uint8_t>(base + byte % 2);
-    };
-    for (Fp8Matrix* w : {&shared_w1, &shared_w3, &shared_w2}) tame(*w, 114);
-    for (int32_t e = 0; e < count; ++e) {
-      w1.emplace_back(i, d, rng);
-      w3.emplace_back(i, d, rng);
-      w2.emplace_back(d, i, rng);
-      for (Fp4Matrix* w : {&w1.back(), &w3.back(), &w2.back()}) tame(*w, 121);
-    }
-    for (int32_t e = 0; e < count; ++e) {
-      experts.push_back({w1[e].View(), w3[e].View(), w2[e].View()});
-    }
-    for (const ExpertWeights& e : experts) table.push_back(&e);
-  }
-
-  ExpertFfnParams Params(float limit, int32_t per_token) const {
-    ExpertFfnParams p;
-    p.hidden = hidden;
-    p.inter = inter;
-    p.expert_count = static_cast<int32_t>(table.size());
-    p.experts_per_token = per_token;
-    p.experts_table = table.data();
-    p.shared_w1 = shared_w1.View();
-    p.shared_w3 = shared_w3.View();
-    p.shared_w2 = shared_w2.View();
-    p.limit = limit;
-    return p;
-  }
-};
-
-template <class A, class B>
-std::vector<double> ExpertTruth(const A& w1, const A& w3, const B& w2, const uint16_t* x,
+template <class W1, class W3, class W2>
+std::vector<double> ExpertTruth(const W1& w1, const W3& w3, const W2& w2, const uint16_t* x,
                                 double weight, double limit) {
   std::vector<double> hidden(w1.n), out(w2.n);
   std::vector<uint16_t> quantised(w1.n);
@@ -196,6 +155,63 @@ std::vector<double> ExpertTruth(const A& w1, const A& w3, const B& w2, const uin
   for (int64_t d = 0; d < w2.n; ++d) out[d] = RoundBf16(Dot(quantised.data(), w2, d).value);
   return out;
 }
+
+// A layer's experts, with scales that keep the hidden values near 1.
+struct Layer {
+  int64_t hidden, inter;
+  std::vector<Fp4Matrix> w1, w3, w2;
+  Fp8Matrix shared_w1, shared_w3, shared_w2;
+  std::vector<ExpertWeights> experts;
+  std::vector<const ExpertWeights*> table;
+  // Of an expert: its output for a row, by the routing weight and the clamp.
+  std::vector<std::function<std::vector<double>(const uint16_t*, double, double)>> truth;
+
+  Layer(int64_t d, int64_t i, int32_t count, Rng& rng)
+      : hidden(d), inter(i), shared_w1(i, d, rng), shared_w3(i, d, rng), shared_w2(d, i, rng) {
+    const auto tame = [](auto& matrix, int base) {
+      for (uint8_t& byte : matrix.scale) byte = static_cast<uint8_t>(base + byte % 2);
+    };
+    for (Fp8Matrix* w : {&shared_w1, &shared_w3, &shared_w2}) tame(*w, 114);
+    for (int32_t e = 0; e < count; ++e) {
+      w1.emplace_back(i, d, rng);
+      w3.emplace_back(i, d, rng);
+      w2.emplace_back(d, i, rng);
+      for (Fp4Matrix* w : {&w1.back(), &w3.back(), &w2.back()}) tame(*w, 121);
+    }
+    for (int32_t e = 0; e < count; ++e) {
+      experts.push_back({w1[e].View(), w3[e].View(), w2[e].View()});
+      truth.push_back([this, e](const uint16_t* x, double weight, double limit) {
+        return ExpertTruth(w1[e], w3[e], w2[e], x, weight, limit);
+      });
+    }
+    for (const ExpertWeights& e : experts) table.push_back(&e);
+  }
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  // Expert `e` in other formats; the matrices outlive the layer.
+  template <class W1, class W3, class W2>
+  void Replace(size_t e, const W1& own_w1, const W3& own_w3, const W2& own_w2) {
+    experts[e] = {own_w1.View(), own_w3.View(), own_w2.View()};
+    truth[e] = [&](const uint16_t* x, double weight, double limit) {
+      return ExpertTruth(own_w1, own_w3, own_w2, x, weight, limit);
+    };
+  }
+
+  ExpertFfnParams Params(float limit, int32_t per_token) const {
+    ExpertFfnParams p;
+    p.hidden = hidden;
+    p.inter = inter;
+    p.expert_count = static_cast<int32_t>(table.size());
+    p.experts_per_token = per_token;
+    p.experts_table = table.data();
+    p.shared_w1 = shared_w1.View();
+    p.shared_w3 = shared_w3.View();
+    p.shared_w2 = shared_w2.View();
+    p.limit = limit;
+    return p;
+  }
+};
 
 std::vector<uint16_t> RunFfn(ExpertFfnParams p, const std::vector<uint16_t>& x, const Gate& gate,
                              int64_t first, int32_t rows, int threads) {
@@ -232,8 +248,7 @@ void CheckFfn(const Layer& layer, float limit, int32_t per_token, int32_t rows, 
       const int32_t e = i < per_token ? gate.experts[t * per_token + i] : -1;
       const std::vector<double> out =
           e >= 0
-              ? ExpertTruth(layer.w1[e], layer.w3[e], layer.w2[e], &x[t * d],
-                            gate.weights[t * per_token + i], limit)
+              ? layer.truth[e](&x[t * d], gate.weights[t * per_token + i], limit)
               : ExpertTruth(layer.shared_w1, layer.shared_w3, layer.shared_w2, &x[t * d], 1, limit);
       for (int64_t j = 0; j < d; ++j) sum[j] += static_cast<float>(out[j]);
     }
@@ -285,6 +300,23 @@ TEST_CASE("expert_ffn holds where scales do not fold into the weights") {
   layer.w2[2].scale[5] = 0;
   layer.w2[2].scale[77 * 4] = 1;
   CheckFfn(layer, 10.0f, 2, 9, rng);
+}
+
+TEST_CASE("expert_ffn takes every matrix in its own format") {
+  Rng rng(8);
+  Layer layer(256, 128, 4, rng);
+  const Nvfp4Matrix nvfp4_w1(128, 256, rng), nvfp4_w3(128, 256, rng), nvfp4_w2(256, 128, rng);
+  Fp8Matrix fp8_w3(128, 256, rng);
+  for (uint8_t& byte : fp8_w3.scale) byte = 114;
+  Fp8F32Matrix f32_w1(128, 256, rng), f32_w2(256, 128, rng);
+  for (Fp8F32Matrix* w : {&f32_w1, &f32_w2}) {
+    for (float& scale : w->f32_scale) scale = std::ldexp(1.37f, -13);
+  }
+  layer.Replace(0, nvfp4_w1, nvfp4_w3, nvfp4_w2);
+  layer.Replace(1, f32_w1, fp8_w3, layer.w2[1]);
+  layer.Replace(2, layer.w1[2], nvfp4_w3, f32_w2);
+  CheckFfn(layer, 10.0f, 2, 150, rng);
+  CheckFfn(layer, 0.0f, 3, 3, rng);
 }
 
 }  // namespace

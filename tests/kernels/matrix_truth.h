@@ -100,6 +100,46 @@ struct Fp4Matrix {
   }
 };
 
+// Under F32 scales, none a power of two; At() may round to bf16, as the output projection does.
+struct Fp8F32Matrix : Fp8Matrix {
+  std::vector<float> f32_scale;
+  bool rounded = false;
+
+  Fp8F32Matrix(int64_t rows, int64_t cols, Rng& rng) : Fp8Matrix(rows, cols, rng) {
+    for (const uint8_t byte : scale) {
+      f32_scale.push_back(std::ldexp(1 + static_cast<float>(1 + rng() % 63) / 64, byte - 128));
+    }
+  }
+  Fp8Weight View() const { return {data.data(), nullptr, n, k, f32_scale.data()}; }
+  double At(int64_t o, int64_t i) const {
+    const double value =
+        double{E4M3ToFloat(data[o * k + i])} * f32_scale[o / 128 * ((k + 127) / 128) + i / 128];
+    return rounded ? RoundBf16(value) : value;
+  }
+};
+
+struct Nvfp4Matrix {
+  int64_t n, k;
+  std::vector<uint8_t> data, scale;
+  float tensor_scale;
+
+  Nvfp4Matrix(int64_t rows, int64_t cols, Rng& rng)
+      : n(rows),
+        k(cols),
+        data(rows * cols / 2),
+        scale(rows * cols / 16),
+        tensor_scale(std::ldexp(1.3f, -9)) {
+    for (uint8_t& byte : data) byte = RandomByte(rng);
+    for (uint8_t& byte : scale) byte = static_cast<uint8_t>((9 + rng() % 3) << 3 | rng() % 8);
+  }
+  Nvfp4Weight View() const { return {data.data(), scale.data(), n, k, tensor_scale}; }
+  double At(int64_t o, int64_t i) const {
+    const uint8_t byte = data[(o * k + i) / 2];
+    return double{E2M1ToFloat(i % 2 == 0 ? byte & 15 : byte >> 4)} *
+           E4M3ToFloat(scale[(o * k + i) / 16]) * tensor_scale;
+  }
+};
+
 struct Bf16Matrix {
   int64_t n, k;
   std::vector<uint16_t> data;

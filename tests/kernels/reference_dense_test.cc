@@ -116,8 +116,8 @@ TEST_CASE("expert_ffn adds the weighted clamped experts and the shared one") {
     for (int64_t i = 0; i < k; ++i) {
       const auto pair = static_cast<size_t>(t * k + i);
       const ExpertWeights& expert = experts[static_cast<size_t>(routes[pair])];
-      const Doubles one =
-          Expert(expert.w1, expert.w3, expert.w2, row, double{weights[pair]}, double{limit});
+      const Doubles one = Expert(expert.w1.mxfp4(), expert.w3.mxfp4(), expert.w2.mxfp4(), row,
+                                 double{weights[pair]}, double{limit});
       for (size_t d = 0; d < sum.size(); ++d) sum[d] += one[d];
     }
     expected.insert(expected.end(), sum.begin(), sum.end());

@@ -175,6 +175,28 @@ TEST_CASE("the loader takes the written checkpoints") {
     CHECK((*weights)->mtp != nullptr);
     CHECK((*weights)->layers.size() == static_cast<size_t>(oracle.model.num_hidden_layers));
   }
+  struct Format {
+    const char *oracle, *format;
+    ExpertFormat runs_as;
+  };
+  // Casts of MXFP4 fold back to it.
+  for (const Format& c : {Format{"mixed_nvfp4", "fp8+nvfp4", ExpertFormat::kMxfp4},
+                          Format{"nvfp4_real", "fp8+nvfp4", ExpertFormat::kNvfp4},
+                          Format{"mixed_fp8", "fp8+fp8", ExpertFormat::kFp8},
+                          Format{"fp8", "fp8+fp8", ExpertFormat::kFp8}}) {
+    INFO(c.oracle);
+    const OracleCase oracle = Case(c.oracle);
+    REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File(c.oracle)));
+    auto checkpoint = Checkpoint::Open(folder.File(c.oracle));
+    REQUIRE_OK(checkpoint);
+    const auto weights = Weights::Load(oracle.model, std::move(*checkpoint), nullptr);
+    REQUIRE_OK(weights);
+    CHECK((*weights)->weight_format() == c.format);
+    for (const ExpertWeights& expert : (*weights)->layers[1].moe.experts) {
+      CHECK(expert.w1.format == c.runs_as);
+      CHECK(expert.w2.format == c.runs_as);
+    }
+  }
   const OracleCase dspark = Case("dspark");
   REQUIRE_OK(WriteOracleCheckpoint(dspark, folder.File("dspark")));
   auto checkpoint = Checkpoint::Open(folder.File("dspark"));

@@ -31,7 +31,7 @@ namespace {
 constexpr std::array<float, 16> kMagnitudes = {.125f, .125f, .25f,  .25f, .375f,  .375f, .5f,  .5f,
                                                .625f, .75f,  .875f, 1.f,  1.125f, 1.25f, 1.5f, 2.f};
 
-float Magnitude(uint64_t word) {
+constexpr float Magnitude(uint64_t word) {
   const float magnitude = kMagnitudes[word & 15];
   return (word >> 4) & 1 ? -magnitude : magnitude;
 }
@@ -45,7 +45,7 @@ constexpr uint8_t E4M3Of(float value) {
 }
 
 // E4M3Of(Magnitude(word)) for each of the 32 values of the bits it reads.
-const std::array<uint8_t, 32> kE4M3Bytes = [] {
+constexpr std::array<uint8_t, 32> kE4M3Bytes = [] {
   std::array<uint8_t, 32> bytes{};
   for (uint32_t i = 0; i < 32; ++i) bytes[i] = E4M3Of(Magnitude(i));
   return bytes;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/io/checkpoint.h"
 
+#include <sys/mman.h>
+
+#include <filesystem>
+#include <numeric>
+
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/status_test_macros.h"
@@ -171,6 +176,34 @@ TEST_CASE("a fingerprint sees headers, tensor ends and order, the full hash ever
   changed[0].bytes[Checkpoint::kFingerprintBytes] = 'y';
   REQUIRE(hashes_of(changed).fingerprint == base.fingerprint);
   REQUIRE_FALSE(hashes_of(changed).full == base.full);
+}
+
+// Of a sparse file, whose pages come into memory as they are touched.
+TEST_CASE("a fingerprint reads the ends of tensors and little else") {
+  constexpr int64_t kTensorBytes = int64_t{4} << 20, kTensors = 32;
+  const TempFolder folder;
+  std::string header = "{";
+  for (int64_t i = 0; i < kTensors; ++i) {
+    absl::StrAppend(&header, i == 0 ? "" : ",", "\"t", i, "\":{\"dtype\":\"I8\",\"shape\":[",
+                    kTensorBytes, "],\"data_offsets\":[", i * kTensorBytes, ",",
+                    (i + 1) * kTensorBytes, "]}");
+  }
+  const std::string path = folder.Write(kSingle, SafetensorsImage(header + "}", ""));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + kTensors * kTensorBytes);
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  REQUIRE_OK(checkpoint);
+  (*checkpoint)->Fingerprint();
+
+  const auto mapped = MappedFile::Open(path);
+  REQUIRE_OK(mapped);
+  std::vector<unsigned char> resident((mapped->bytes().size() + 4095) / 4096);
+  REQUIRE(mincore(const_cast<uint8_t*>(mapped->bytes().data()), mapped->bytes().size(),
+                  resident.data()) == 0);
+  const int64_t pages =
+      std::accumulate(resident.begin(), resident.end(), int64_t{0},
+                      [](int64_t sum, unsigned char page) { return sum + (page & 1); });
+  // Two ends of 4096 bytes each, which touch two pages each; and the header's.
+  CHECK(pages <= 4 * kTensors + 4);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_CASE("the bundled config.json is read") {
   CHECK(c->num_nextn_predict_layers == 1);
   CHECK(c->vocab_size == 2048);
   CHECK(c->bos_token_id == 0);
-  CHECK(c->eos_token_id == 1);
+  CHECK(c->eos_token_ids == std::vector<int32_t>{1});
 }
 
 TEST_CASE("the published sizes of Flash and Pro are accepted") {
@@ -83,6 +83,9 @@ TEST_CASE("the published sizes of Flash and Pro are accepted") {
 }
 
 TEST_CASE("what need not be there may be absent") {
+  const auto two_ends = Parse(With("eos_token_id", "[1, 16]"));
+  REQUIRE_OK(two_ends);
+  CHECK(two_ends->eos_token_ids == std::vector<int32_t>{1, 16});
   REQUIRE_OK(Parse(With("expert_dtype", "")));
   REQUIRE_OK(Parse(With("expert_dtype", "null")));
   REQUIRE_OK(Parse(With("model_type", "")));
@@ -276,6 +279,8 @@ TEST_CASE("a value that no model can have is refused by key and value") {
       {"bos_token_id", "2048", "bos_token_id is 2048; expected an integer from 0 to 2047"},
       {"bos_token_id", "-1", "bos_token_id is -1; expected"},
       {"eos_token_id", "2048", "eos_token_id is 2048; expected an integer from 0 to 2047"},
+      {"eos_token_id", "[1, 2048]", "eos_token_id is 2048; expected an integer from 0 to 2047"},
+      {"eos_token_id", "[]", "eos_token_id is an empty list; expected a token at least"},
       {"quantization_config", "[]", "quantization_config is an array; expected an object"},
       {"scale_fmt", "8", "quantization_config.scale_fmt is 8; expected \"ue8m0\""},
       {"expert_dtype", "4", "expert_dtype is 4; expected \"fp4\""},
@@ -343,6 +348,7 @@ TEST_CASE("the bundled generation_config.json asks for greedy decoding") {
   CHECK(g->temperature == 1.0);
   CHECK(g->top_p == 1.0);
   CHECK(g->eos_token_ids == std::vector<int32_t>{1});
+  CHECK(g->unused_keys.empty());
 }
 
 TEST_CASE("generation_config.json: absent keys keep their defaults") {
@@ -354,9 +360,12 @@ TEST_CASE("generation_config.json: absent keys keep their defaults") {
   CHECK(none->min_p == 0.0);
   CHECK(none->top_k == 0);
   CHECK(none->eos_token_ids.empty());
+  CHECK(none->repetition_penalty == 1.0);
+  CHECK(none->max_new_tokens == 0);
   const auto all = ParseGenerationConfig(
       R"({"do_sample":true,"temperature":0.6,"top_p":0.95,"min_p":0.05,"top_k":20,)"
-      R"("eos_token_id":[1,7]})",
+      R"("eos_token_id":[1,7],"repetition_penalty":1.3,"max_new_tokens":3,"pad_token_id":2,)"
+      R"("num_beams":4,"typical_p":null,"length_penalty":1.0})",
       "g.json");
   REQUIRE_OK(all);
   CHECK(all->do_sample);
@@ -365,6 +374,9 @@ TEST_CASE("generation_config.json: absent keys keep their defaults") {
   CHECK(all->min_p == 0.05);
   CHECK(all->top_k == 20);
   CHECK(all->eos_token_ids == std::vector<int32_t>{1, 7});
+  CHECK(all->repetition_penalty == 1.3);
+  CHECK(all->max_new_tokens == 3);
+  CHECK(all->unused_keys == std::vector<std::string>{"num_beams", "length_penalty"});
 }
 
 TEST_CASE("generation_config.json: impossible values are refused by key and value") {
@@ -379,6 +391,9 @@ TEST_CASE("generation_config.json: impossible values are refused by key and valu
       {R"({"min_p":-0.1})", "g.json: min_p is -0.1; expected a number from 0 to 1"},
       {R"({"top_k":-1})", "g.json: top_k is -1; expected an integer from 0 to"},
       {R"({"top_k":2.5})", "g.json: top_k is 2.5; expected an integer"},
+      {R"({"repetition_penalty":0})",
+       "g.json: repetition_penalty is 0; expected a number from 0.01 to 100"},
+      {R"({"max_new_tokens":0})", "g.json: max_new_tokens is 0; expected an integer from 1 to"},
       {R"({"eos_token_id":"</s>"})", "g.json: eos_token_id is \"</s>\"; expected an integer"},
       {R"({"eos_token_id":[1,-1]})", "g.json: eos_token_id is -1; expected an integer"},
   };

@@ -35,8 +35,6 @@ TEST_CASE("features that the family does not use are refused by name") {
     std::string anchor, from, to, named;
   };
   const std::vector<Row> rows = {
-      {"\"truncation\"", "null", R"({"max_length": 5})", "\"truncation\""},
-      {"\"padding\"", "null", R"({"strategy": "BatchLongest"})", "\"padding\""},
       {"\"normalizer\"", "\"normalizers\": []", R"("normalizers": [{"type": "NFC"}])", "\"NFC\""},
       {"\"normalizer\"", "\"Sequence\"", "\"Lowercase\"", "\"Lowercase\""},
       {"\"pre_tokenizer\"", "\"Split\"", "\"Whitespace\"", "step 0: type \"Whitespace\""},

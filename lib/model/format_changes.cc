@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/format_changes.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "lib/base/checked_math.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/model/expert_format.h"
+
+namespace dsv4 {
+namespace {
+
+std::unique_ptr<std::byte[]> NewBytes(int64_t bytes) {
+  return std::unique_ptr<std::byte[]>(new std::byte[static_cast<size_t>(bytes)]);
+}
+
+uint8_t* Pointer(const std::unique_ptr<std::byte[]>& memory) {
+  return reinterpret_cast<uint8_t*>(memory.get());
+}
+
+std::string Place(const Checkpoint& checkpoint, const std::string& tensor) {
+  return absl::StrCat(checkpoint.FileOf(*checkpoint.Find(tensor)), ": tensor ", tensor);
+}
+
+}  // namespace
+
+uint8_t* FormatChanges::Keep(Memory memory, int64_t bytes) {
+  bytes_ += bytes;
+  memory_.push_back(std::move(memory));
+  return Pointer(memory_.back());
+}
+
+absl::Status FormatChanges::Settle(const std::string& name, Fp8Weight* weight) {
+  if (for_device_) memory_.clear();
+  if (weight->f32_scale == nullptr) return absl::OkStatus();
+  const int64_t across = CeilDiv(weight->k, kFp8Block);
+  const int64_t count = CeilDiv(weight->n, kFp8Block) * across;
+  const absl::Span<const float> f32(weight->f32_scale, static_cast<size_t>(count));
+  Memory scale = NewBytes(count);
+  const std::optional<int64_t> uneven = ToE8M0(f32, Pointer(scale));
+  if (uneven && for_device_) {
+    return Unsupported(Place(checkpoint_, name + ".scale"), ": the scale of block [",
+                       *uneven / across, ", ", *uneven % across, "] is ",
+                       f32[static_cast<size_t>(*uneven)],
+                       ", no power of two; the device's kernels run powers of two alone");
+  }
+  if (uneven) return absl::OkStatus();
+  weight->scale = Keep(std::move(scale), count);
+  weight->f32_scale = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status FormatChanges::Settle(const std::string& name, ExpertMatrix* expert) {
+  if (for_device_) memory_.clear();
+  if (expert->format == ExpertFormat::kMxfp4) return absl::OkStatus();
+  const int64_t scale_bytes = expert->n * expert->k / kFp4Run;
+  Memory scale = NewBytes(scale_bytes);
+  if (expert->format == ExpertFormat::kNvfp4) {
+    const std::optional<int64_t> unlike = FoldToMxfp4(expert->nvfp4(), Pointer(scale));
+    if (unlike && for_device_) return NotMxfp4(name, *expert, *unlike);
+    if (unlike) return absl::OkStatus();
+    *expert = Fp4Weight{expert->data, Keep(std::move(scale), scale_bytes), expert->n, expert->k};
+    return absl::OkStatus();
+  }
+  Fp8Weight fp8 = expert->fp8();
+  DSV4_RETURN_IF_ERROR(Settle(name, &fp8));
+  *expert = fp8;
+  if (!for_device_) return absl::OkStatus();
+  const int64_t data_bytes = expert->n * expert->k / 2;
+  Memory data = NewBytes(data_bytes);
+  const std::optional<int64_t> unlike = FoldToMxfp4(fp8, Pointer(data), Pointer(scale));
+  if (unlike) return NotMxfp4(name, *expert, *unlike);
+  *expert = Fp4Weight{Keep(std::move(data), data_bytes), Keep(std::move(scale), scale_bytes),
+                      expert->n, expert->k};
+  return absl::OkStatus();
+}
+
+absl::Status FormatChanges::NotMxfp4(const std::string& name, const ExpertMatrix& expert,
+                                     int64_t run) const {
+  const int64_t runs = expert.k / kFp4Run, column = run % runs * kFp4Run;
+  return Unsupported(Place(checkpoint_, name + ".weight"), ": elements ", column, " to ",
+                     column + kFp4Run - 1, " of row ", run / runs,
+                     " are no MXFP4 numbers under one scale; the device's kernels run ",
+                     ExpertFormatName(expert.format), " experts that are MXFP4 in another form");
+}
+
+}  // namespace dsv4

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings quantised weights, once they are read, to the format in which they run: F32 scales that
+// are powers of two to E8M0, NVFP4 experts to MXFP4 where all values stay, and for a device, whose
+// kernels run these alone, FP8 experts too. Owns the memory of what changes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/io/checkpoint.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+class FormatChanges {
+ public:
+  // For a device, a weight's memory lasts until the next one settles.
+  FormatChanges(const Checkpoint& checkpoint, bool for_device)
+      : checkpoint_(checkpoint), for_device_(for_device) {}
+
+  // `name` is that of the weight's tensors, less ".weight". Errors: Unsupported, naming tensor and
+  // place, for what a device's kernels do not run.
+  absl::Status Settle(const std::string& name, Fp8Weight* weight);
+  absl::Status Settle(const std::string& name, ExpertMatrix* expert);
+
+  int64_t bytes() const { return bytes_; }  // of the memory below
+  std::vector<std::unique_ptr<std::byte[]>> TakeMemory() { return std::move(memory_); }
+
+ private:
+  using Memory = std::unique_ptr<std::byte[]>;
+  uint8_t* Keep(Memory memory, int64_t bytes);
+  absl::Status NotMxfp4(const std::string& name, const ExpertMatrix& expert, int64_t run) const;
+
+  const Checkpoint& checkpoint_;
+  const bool for_device_;
+  std::vector<Memory> memory_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace dsv4
