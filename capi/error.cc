@@ -67,10 +67,13 @@ dsv4_status CodeOf(const absl::Status& status) {
 
 dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
   const dsv4_status code = CodeOf(status);
+  // What lib/base/contained.h made has no words.
+  const bool wordless = status.message().empty();
+  if (wordless && code == DSV4_ERR_OUT_OF_HOST_MEMORY) return FailOutOfMemory(error);
   if (error != nullptr) {
     // It may quote a file name, or what JSON escapes can say and UTF-8 cannot.
     std::string message;
-    const absl::string_view raw = status.message();
+    const absl::string_view raw = wordless ? "an exception left a callback" : status.message();
     if (AppendRepairedUtf8(raw, &message) < raw.size()) {
       absl::StrAppend(&message, kReplacementCharacter);
     }

@@ -177,8 +177,9 @@ dsv4_status dsv4_session_set_sampling(dsv4_session* session, const dsv4_sampling
   return Guard(error, [&] {
     return WithExclusive(session, [&](dsv4::Session& s) -> absl::Status {
       DSV4_ASSIGN_OR_RETURN(dsv4::SamplingParams params, SamplingFrom(sampling));
-      DSV4_RETURN_IF_ERROR(dsv4::WithArgumentOf(s.SetSampling(params), "sampling"));
-      session->sampling = std::make_unique<HeldSampling>(std::move(params));
+      auto held = std::make_unique<HeldSampling>(std::move(params));
+      DSV4_RETURN_IF_ERROR(dsv4::WithArgumentOf(s.SetSampling(held->params()), "sampling"));
+      session->sampling = std::move(held);
       return absl::OkStatus();
     });
   });
@@ -267,6 +268,7 @@ dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
     DSV4_RETURN_IF_ERROR(CheckArray(results, count, "results"));
     DSV4_RETURN_IF_ERROR(CheckArray(statuses, count, "statuses"));
     arrays_given = true;
+    if (errors != nullptr) std::fill_n(errors, count, nullptr);
     DSV4_RETURN_IF_ERROR(CheckToBeStepped(engine, sessions, count, results));
     SessionsInUse in_use(sessions);
     DSV4_RETURN_IF_ERROR(in_use.Enter(count));

@@ -13,11 +13,13 @@ namespace dsv4::capi {
 namespace {
 
 // A conversation's messages are not part of a saved session: they stay, and use its rows.
-absl::Status LoadInto(dsv4_session* handle, absl::FunctionRef<absl::Status(Session&)> load) {
+absl::Status LoadInto(
+    dsv4_session* handle,
+    absl::FunctionRef<absl::Status(Session&, const Session::BeforeLoad& before)> load) {
   return WithExclusive(handle, [&](Session& own) -> absl::Status {
-    DSV4_RETURN_IF_ERROR(load(own));
-    if (handle->conversation == nullptr) return absl::OkStatus();
-    return handle->conversation->AfterLoad();
+    if (handle->conversation == nullptr) return load(own, {});
+    return handle->conversation->Load(
+        [&](const Session::BeforeLoad& before) { return load(own, before); });
   });
 }
 
@@ -54,8 +56,8 @@ dsv4_status dsv4_session_load(dsv4_session* session, const char* path, dsv4_prog
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
-    return LoadInto(session, [&](dsv4::Session& own) {
-      return own.LoadFile(path, Reporter(progress, progress_user, DSV4_PROGRESS_RESTORE));
+    return LoadInto(session, [&](dsv4::Session& own, const dsv4::Session::BeforeLoad& before) {
+      return own.LoadFile(path, Reporter(progress, progress_user, DSV4_PROGRESS_RESTORE), before);
     });
   });
 }
@@ -65,6 +67,8 @@ dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(CheckArray(data, size, "data"));
-    return LoadInto(session, [&](dsv4::Session& own) { return own.Load({data, size}, "data"); });
+    return LoadInto(session, [&](dsv4::Session& own, const dsv4::Session::BeforeLoad& before) {
+      return own.Load({data, size}, "data", {}, before);
+    });
   });
 }

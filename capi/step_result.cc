@@ -49,6 +49,7 @@ dsv4_step_result FailureTo(const absl::Status& status) {
 }  // namespace
 
 absl::Status CopyStepOut(const absl::StatusOr<StepResult>& step, dsv4_step_result* result) {
+  if (absl::IsFailedPrecondition(step.status())) return step.status();  // Busy: as it was
   CopyOut(step.ok() ? StepResultTo(*step) : FailureTo(step.status()), result);
   return step.status();
 }

@@ -17,7 +17,9 @@
  *
  * Callbacks run on the thread of the call that was given them (a token mask's on that of the call
  * that steps, the log's on any that logs) and must not call back into their session, but to cancel
- * it. They must return: no exception and no longjmp may leave them.
+ * it. A token mask is asked inside a step: its calls that would compute on another session of the
+ * engine (prefill, step) are BUSY, and it must not wait for a thread that makes such a call. They
+ * must return: no exception and no longjmp may leave them.
  *
  * Lifetimes. What the library allocates, only the library frees. Pointers that a function hands out
  * are views; each says how long it lives. Arguments are read during the call only, with one

@@ -55,7 +55,8 @@ DSV4_API dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4
  * bit t % 32 of allowed[t / 32], 0 <= t < vocab_size; all `words` words come with all bits set.
  * `tokens[0..count)` is the timeline, of it the first `prompt_tokens` the prompt; the others may be
  * drafts, so the answer must depend on the arguments alone. Called for each token and each draft,
- * on the thread of the call that steps the session, and must not call into it. A non-zero return
+ * on the thread of the call that steps the session, and must not call into it; to prefill or step
+ * another session of the engine is BUSY there, also through dsv4_engine_step. A non-zero return
  * cancels the step (DSV4_ERR_CANCELLED). */
 typedef int32_t (*dsv4_token_mask_fn)(void* user, const int32_t* tokens, size_t count,
                                       int64_t prompt_tokens, uint32_t* allowed, size_t words);
@@ -167,7 +168,8 @@ typedef struct dsv4_step_result {
  * Errors, after which the session goes on where it was: INVALID_ARGUMENT when the session is empty
  * or no token may come, CONTEXT_FULL when no further token fits, OUT_OF_BLOCKS, CANCELLED. What was
  * computed of the prompt is kept. *result then has no token, no text and a finish of its own:
- * CONTEXT_FULL, CANCELLED or ERROR; after BUSY and a wrong argument it is as it was. */
+ * CONTEXT_FULL, CANCELLED or ERROR; after BUSY and a wrong argument it is as it was. BUSY also on a
+ * thread that is in a token mask's callback of a step of the engine. */
 DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 
@@ -179,9 +181,10 @@ DSV4_API dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* 
  * none).
  *
  * Errors of the call itself, before anything is computed: INVALID_ARGUMENT for a session that is
- * NULL, named twice or of another engine, or a bad struct; BUSY when a session is in use;
- * OUT_OF_HOST_MEMORY. Then all statuses are that code (unless an array is NULL), and nothing else
- * is written. Concurrent, like dsv4_session_step, with calls on other sessions. */
+ * NULL, named twice or of another engine, or a bad struct; BUSY when a session is in use, or as of
+ * dsv4_session_step; OUT_OF_HOST_MEMORY. Then all statuses are that code and all `errors` NULL
+ * (unless an array is NULL), and nothing else is written. Concurrent, like dsv4_session_step, with
+ * calls on other sessions. */
 DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions,
                                       size_t count, dsv4_step_result* const* results,
                                       dsv4_status* statuses, dsv4_error** errors,
@@ -228,13 +231,15 @@ typedef int32_t dsv4_draft_stop;
 /* Saves the session: timeline, key/value rows, states and logits. A session of any engine with the
  * same model, numerics and cache format, and with max_draft_tokens 0 or not as here, goes on from
  * them with the same logits, bit for bit. Not saved: sampling parameters, the token mask, restore
- * points, messages (of a session on messages), and drafts.
+ * points, messages (of a session on messages), and drafts, with the tokens that they led to and
+ * that were not delivered yet: the session that loads chooses these by its own rules.
  *
  * The file holds the conversation in the clear; it is readable by its owner only. It appears at
- * `path`, over what was there, when it is whole and on the disk: a process that is killed meanwhile
- * leaves what was there before, and perhaps a file PATH.XXXXXX.tmp. About as long as cache_bytes.
+ * `path` (a symbolic link is followed), over what was there, when it is whole and on the disk: a
+ * process that is killed meanwhile leaves what was there before, and perhaps a file
+ * PATH.XXXXXX.tmp. About as long as cache_bytes.
  * `progress` may be NULL. Errors, after which `path` is as it was: NOT_FOUND (its folder), IO,
- * INVALID_ARGUMENT, CANCELLED (by `progress`). */
+ * INVALID_ARGUMENT (a device, fifo, socket or folder is at `path`), CANCELLED (by `progress`). */
 DSV4_API dsv4_status dsv4_session_save(const dsv4_session* session, const char* path,
                                        dsv4_progress_fn progress, void* progress_user,
                                        dsv4_error** error) DSV4_NOEXCEPT;

@@ -24,6 +24,9 @@ absl::Status WithArgumentOf(absl::Status status, absl::string_view owner);
 // "" when there is none.
 std::string ArgumentOf(const absl::Status& status);
 
+// The system's words for an errno. Any thread.
+std::string SystemReason(int error);
+
 // InvalidArgument of `argument`, with which the message begins.
 template <class... Args>
 absl::Status InvalidValue(absl::string_view argument, const Args&... args) {

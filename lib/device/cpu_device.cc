@@ -8,7 +8,9 @@
 #include <immintrin.h>
 #endif
 
-#include <cstring>
+#include <sched.h>
+
+#include <algorithm>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
@@ -49,17 +51,28 @@ std::string CpuDevice::name() const {
   return "cpu";
 }
 
-CpuStream::CpuStream(int threads) {
-  for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker] { WorkerLoop(worker); });
+// Not std::thread, which throws what the system refuses.
+CpuStream::CpuStream(int threads) : workers_(static_cast<size_t>(std::max(threads - 1, 0))) {
+  for (Worker& worker : workers_) {
+    worker.stream = this;
+    worker.index = started_ + 1;
+    start_error_ = pthread_create(&worker.thread, nullptr, WorkerMain, &worker);
+    if (start_error_ != 0) return;
+    ++started_;
   }
+}
+
+void* CpuStream::WorkerMain(void* worker) {
+  const Worker& self = *static_cast<const Worker*>(worker);
+  self.stream->WorkerLoop(self.index);
+  return nullptr;
 }
 
 CpuStream::~CpuStream() {
   stop_.store(true);
   epoch_.fetch_add(2);  // still even: no job, but sleepers see a change
   epoch_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (int i = 0; i < started_; ++i) pthread_join(workers_[static_cast<size_t>(i)].thread, nullptr);
 }
 
 void CpuStream::RunUnits(int worker) {
@@ -84,7 +97,7 @@ void CpuStream::Run(int64_t count, UnitFn fn, void* context) {
     if (spins < kSpins) {
       CpuRelax();
     } else {
-      std::this_thread::yield();
+      sched_yield();
     }
   }
 }

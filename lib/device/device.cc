@@ -62,7 +62,13 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& option
 #ifdef DSV4_HAVE_CUDA
   if (options.kind == DeviceKind::kCuda) return CudaDevice::Open(options.index);
 #endif
-  return std::make_unique<CpuDevice>(options.threads == 0 ? UsableCores() : options.threads);
+  const int threads = options.threads == 0 ? UsableCores() : options.threads;
+  auto device = std::make_unique<CpuDevice>(threads);
+  if (device->start_error() == 0) return device;
+  return WithArgument(
+      OutOfHostMemory("the system gives ", device->threads(), " of ", threads,
+                      " threads (option threads): ", SystemReason(device->start_error())),
+      "threads");
 }
 
 double Device::SecondsOf(absl::FunctionRef<void()> enqueue) {

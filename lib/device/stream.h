@@ -3,10 +3,11 @@
 // threads and runs each kernel to its end before the next begins.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -21,17 +22,21 @@ class Stream {
 // one thread at a time. Between kernels the workers spin for a short while, then sleep.
 class CpuStream final : public Stream {
  public:
+  // As many threads as asked for, or as the system gives: see threads() and start_error().
   explicit CpuStream(int threads);
+  CpuStream(const CpuStream&) = delete;
+  CpuStream& operator=(const CpuStream&) = delete;
   ~CpuStream() override;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return started_ + 1; }
+  int start_error() const { return start_error_; }  // of the system, for the first that it refused
 
   // Calls f(unit, worker) once for each unit in [0, count), in any order and concurrently, with
   // worker in [0, threads()) unique among the calls that run at the same time; returns when all are
   // done. f must not call ParallelFor. Allocates nothing.
   template <class F>
   void ParallelFor(int64_t count, F&& f) {
-    if (count <= 1 || workers_.empty()) {
+    if (count <= 1 || started_ == 0) {
       for (int64_t unit = 0; unit < count; ++unit) f(unit, 0);
       return;
     }
@@ -49,6 +54,7 @@ class CpuStream final : public Stream {
   void Run(int64_t count, UnitFn fn, void* context);
   void RunUnits(int worker);
   void WorkerLoop(int worker);
+  static void* WorkerMain(void* worker);
 
   // The open job. Fields are written before open_ is set and stay until active_ is back to zero.
   UnitFn fn_ = nullptr;
@@ -59,7 +65,13 @@ class CpuStream final : public Stream {
   alignas(64) std::atomic<int32_t> active_{0};  // workers inside the job
   alignas(64) std::atomic<int32_t> sleeping_{0};
   std::atomic<bool> stop_{false};
-  std::vector<std::thread> workers_;
+  struct Worker {
+    CpuStream* stream = nullptr;
+    int index = 0;
+    pthread_t thread{};
+  };
+  std::vector<Worker> workers_;  // the first started_ of them run
+  int started_ = 0, start_error_ = 0;
 };
 
 }  // namespace dsv4

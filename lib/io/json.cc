@@ -53,7 +53,10 @@ class JsonReader {
  public:
   // Reads the document as the only element of an array, so that a root is a value like any other.
   JsonReader(absl::string_view text, absl::string_view source)
-      : padded_(text.size() + 2), source_(source) {
+      : padded_(text.size() + 2),
+        source_(source),
+        strings_(new uint8_t[5 * padded_.size() / 3 + simdjson::SIMDJSON_PADDING]),
+        next_string_(strings_.get()) {
     char* p = padded_.data();
     if (!p) return;
     *p++ = '[';
@@ -129,7 +132,10 @@ class JsonReader {
                                                   : ReadObject(value, depth + 1, out);
       case ondemand::json_type::string: {
         std::string_view s;
-        if (value.get_string().get(s)) return ErrorAt(token.data(), kBadString);
+        ondemand::raw_json_string raw;
+        if (value.get_raw_json_string().get(raw) || parser_.unescape(raw, next_string_).get(s)) {
+          return ErrorAt(token.data(), kBadString);
+        }
         out->data_.emplace<std::string>(s);
         return absl::OkStatus();
       }
@@ -166,15 +172,17 @@ class JsonReader {
     ondemand::object object;
     if (const auto error = value.get_object().get(object)) return WalkError(error);
     auto& members = out->data_.emplace<std::vector<JsonMember>>();
-    // Keys are views into the parser's string buffer, which lives as long as the document.
+    // Keys are views into strings_, which lives as long as the document.
     std::pmr::monotonic_buffer_resource memory;
     PooledHashMap<absl::string_view, size_t> places(&memory);
     for (auto field : object) {
       ondemand::field member;
       if (const auto error = std::move(field).get(member)) return WalkError(error);
-      const char* raw_key = member.key().raw();
+      const ondemand::raw_json_string raw_key = member.key();
       std::string_view key;
-      if (member.unescaped_key().get(key)) return ErrorAt(raw_key - 1, kBadString);
+      if (parser_.unescape(raw_key, next_string_).get(key)) {
+        return ErrorAt(raw_key.raw() - 1, kBadString);
+      }
       const auto [place, is_new] = places.try_emplace(View(key), members.size());
       if (is_new) members.push_back({std::string(key), {}});
       JsonValue& slot = members[place->second].value;
@@ -186,6 +194,10 @@ class JsonReader {
 
   simdjson::padded_string padded_;
   absl::string_view source_;
+  // Unescaped strings, one after another. The parser's own memory for them is as large, but
+  // simdjson 3.0 does not look whether it got it.
+  const std::unique_ptr<uint8_t[]> strings_;
+  uint8_t* next_string_;
   ondemand::parser parser_;
   ondemand::document document_;
 };

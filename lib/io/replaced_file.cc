@@ -2,8 +2,10 @@
 #include "lib/io/replaced_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,6 +32,23 @@ void SyncFolderOf(const std::string& path) {
   close(fd);
 }
 
+// The file to be replaced: `path`, or what a symbolic link there points to, which a rename would
+// replace itself. A rename would also put a regular file in the place of a device.
+absl::StatusOr<std::string> ReplaceablePath(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return path;  // nothing there, or for the new file to say
+  std::string resolved = path;
+  if (S_ISLNK(info.st_mode)) {
+    char target[PATH_MAX];
+    if (realpath(path.c_str(), target) == nullptr || stat(target, &info) != 0) {
+      return SystemError(path, "follow the symbolic link", errno);
+    }
+    resolved = target;
+  }
+  if (!S_ISREG(info.st_mode)) return InvalidArgument(path, ": not a regular file");
+  return resolved;
+}
+
 }  // namespace
 
 absl::StatusOr<ReplacedFile> ReplacedFile::Create(const std::string& path, int64_t bytes) {
@@ -37,8 +56,8 @@ absl::StatusOr<ReplacedFile> ReplacedFile::Create(const std::string& path, int64
     return InvalidArgument("a file path has a NUL byte after \"", path.c_str(), "\"");
   }
   ReplacedFile file;
-  file.path_ = path;
-  std::string temporary = path + kSuffix;
+  DSV4_ASSIGN_OR_RETURN(file.path_, ReplaceablePath(path));
+  std::string temporary = file.path_ + kSuffix;
   file.fd_ = mkostemps(temporary.data(), kSuffixTail, O_CLOEXEC);
   if (file.fd_ < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return NotFound(path, ": its folder does not exist");
@@ -46,7 +65,10 @@ absl::StatusOr<ReplacedFile> ReplacedFile::Create(const std::string& path, int64
   }
   file.temporary_ = std::move(temporary);
   // Taking the space now turns a full disk into an error; a mapped file would raise SIGBUS.
-  const int error = posix_fallocate(file.fd_, 0, bytes);
+  int error;
+  do {
+    error = posix_fallocate(file.fd_, 0, bytes);
+  } while (error == EINTR);  // a signal of the host's; what was taken stays
   if (error != 0) return SystemError(path, "take the space for it", error);
   void* data =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);

@@ -13,9 +13,10 @@ namespace dsv4 {
 
 class ReplacedFile {
  public:
-  // A new file of `bytes` > 0 bytes beside `path`, named PATH.XXXXXX.tmp, readable by its owner
-  // only. Its space on disk is taken at once. Errors: NotFound for a missing folder, IoError with
-  // the system's reason.
+  // A new file of `bytes` > 0 bytes beside `path` (or what a symbolic link there points to), named
+  // PATH.XXXXXX.tmp, readable by its owner only. Its space on disk is taken at once. Errors:
+  // NotFound for a missing folder, InvalidArgument for a path at which there is no regular file but
+  // something else, IoError with the system's reason.
   static absl::StatusOr<ReplacedFile> Create(const std::string& path, int64_t bytes);
 
   ReplacedFile(ReplacedFile&& other) noexcept;

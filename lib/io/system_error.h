@@ -9,8 +9,8 @@
 
 namespace dsv4 {
 
-// `error` is the call's errno. NotFound when it says that the file does not exist, else IoError
-// "PATH: cannot ACTION: REASON".
+// `error` is the call's errno. NotFound when it says that the file does not exist, OutOfHostMemory
+// when the system has no memory for the call, else IoError "PATH: cannot ACTION: REASON".
 absl::Status SystemError(const std::string& path, absl::string_view action, int error);
 
 }  // namespace dsv4

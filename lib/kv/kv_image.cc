@@ -61,11 +61,34 @@ absl::Status ForEachRun(const KvCache& cache, int64_t length, absl::Span<const i
   return absl::OkStatus();
 }
 
+// How much of a RunBatch an image takes at most.
+class BatchSize {
+ public:
+  void Add(const RowRun& run) {
+    if (bytes_ + run.bytes() > kBatchBytes) bytes_ = runs_ = 0;
+    bytes_ += run.bytes();
+    ++runs_;
+    most_bytes_ = std::max(most_bytes_, bytes_);
+    most_runs_ = std::max(most_runs_, runs_);
+  }
+  int64_t most_bytes() const { return most_bytes_; }
+  int64_t most_runs() const { return most_runs_; }
+
+ private:
+  int64_t bytes_ = 0, runs_ = 0, most_bytes_ = 0, most_runs_ = 0;
+};
+
 // Runs on their way between the cache and an image. What the host cannot read where it is goes
 // through memory of the batch: each run's data, then its scales.
 class RunBatch {
  public:
-  explicit RunBatch(const Device& device) : direct_(device.host_memory()) {}
+  // Allocates nothing from here on.
+  RunBatch(const Device& device, const BatchSize& size) : direct_(device.host_memory()) {
+    runs_.reserve(static_cast<size_t>(size.most_runs()));
+    if (direct_) return;
+    pieces_.reserve(2 * runs_.capacity());
+    memory_.resize(static_cast<size_t>(size.most_bytes()));
+  }
 
   bool HasRoomFor(const RowRun& run) const { return bytes_ + run.bytes() <= kBatchBytes; }
   void Add(const RowRun& run) {
@@ -74,7 +97,6 @@ class RunBatch {
     if (direct_) return;
     pieces_.push_back({run.data(), run.data_bytes()});
     pieces_.push_back({run.scales(), run.scale_bytes()});
-    memory_.resize(static_cast<size_t>(std::max<int64_t>(bytes_, memory_.size())));
   }
   void Clear() {
     runs_.clear();
@@ -108,7 +130,26 @@ class RunBatch {
   std::vector<std::byte> memory_;
 };
 
+BatchSize BatchSizeOf(const KvCache& cache, int64_t length, absl::Span<const int32_t> windows,
+                      absl::Span<const int32_t> groups) {
+  BatchSize size;
+  (void)ForEachRun(cache, length, windows, groups, [&](const RowRun& run) {
+    size.Add(run);
+    return absl::OkStatus();
+  });
+  return size;
+}
+
 }  // namespace
+
+int64_t KvSequence::ImagePosition(int64_t tokens) const {
+  if (tokens >= length_ || !short_step_) return length_;
+  int64_t position = length_;
+  for (const SavedState& saved : step_states_) {
+    if (saved.position <= tokens) position = saved.position;
+  }
+  return position;
+}
 
 int64_t KvSequence::ImageBytes(int64_t length) const {
   if (length == 0) return 0;
@@ -154,11 +195,15 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) co
   return status;
 }
 
-absl::Status KvSequence::WriteImage(absl::Span<std::byte> image) const {
-  if (length_ == 0) return absl::OkStatus();
+absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image) const {
+  if (length == 0) return absl::OkStatus();
+  int32_t state = state_;
+  for (const SavedState& saved : step_states_) {
+    if (length < length_ && saved.position == length) state = saved.state;
+  }
   Device& device = cache_->device();
   std::byte* to = image.data();
-  RunBatch batch(device);
+  RunBatch batch(device, BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
   const auto write = [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(device.Gather(batch.memory(), batch.pieces()));
     batch.ForEachRow(
@@ -170,14 +215,14 @@ absl::Status KvSequence::WriteImage(absl::Span<std::byte> image) const {
     batch.Clear();
     return absl::OkStatus();
   };
-  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, length_, window_blocks_, group_blocks_,
+  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, length, window_blocks_, group_blocks_,
                                   [&](const RowRun& run) -> absl::Status {
                                     if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(write());
                                     batch.Add(run);
                                     return absl::OkStatus();
                                   }));
   DSV4_RETURN_IF_ERROR(write());
-  return device.Download(to, cache_->state(state_), cache_->state_bytes());
+  return device.Download(to, cache_->state(state), cache_->state_bytes());
 }
 
 absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> image) {
@@ -190,6 +235,8 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
     return Corrupt("the rows of a saved sequence of ", length, " tokens take ", ImageBytes(length),
                    " bytes, not ", image.size());
   }
+  Device& device = cache_->device();
+  RunBatch batch(device, BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
   std::lock_guard lock(cache_->mutex());
   const int64_t window_first = FirstWindowBlock(length);
   const auto window_need = static_cast<int32_t>(CeilDiv(length, kWindowBlockTokens) - window_first);
@@ -210,9 +257,7 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
   length_ = length;
   publishes_ = false;
 
-  Device& device = cache_->device();
   const std::byte* from = image.data();
-  RunBatch batch(device);
   const auto read = [&]() -> absl::Status {
     batch.ForEachRow(
         [&](std::byte* data, size_t data_bytes, std::byte* scales, size_t scale_bytes) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/checked_math.h"
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/kv/window_reach.h"
@@ -125,9 +126,11 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
       cache_->prefixes().Forget(group_blocks_[group_first])) {
     --group_need;  // the prefix cache gave up the last block instead of a copy
   }
-  const absl::Status room =
-      cache_->MakeRoom(lacking(window_blocks_, window_first, window_last, window_end_, windows),
-                       group_need, static_cast<int32_t>(saves_.size()));
+  const absl::Status room = Contained([&] {
+    return cache_->MakeRoom(
+        lacking(window_blocks_, window_first, window_last, window_end_, windows), group_need,
+        static_cast<int32_t>(saves_.size()));
+  });
   if (!room.ok()) {
     saves_.clear();
     reserved_rows_ = 0;

@@ -104,14 +104,19 @@ class KvSequence {
   // max_sequences are open.
   absl::StatusOr<KvSequence> Fork();
 
-  // The rows in reach, index keys, current states and streams as bytes, for this cache's shape.
-  int64_t ImageBytes() const { return ImageBytes(length_); }
+  // The last position <= `tokens` of which an image can be written: length() or a row of the last
+  // short step. length() where there is none.
+  int64_t ImagePosition(int64_t tokens) const;
+  // The rows in reach, index keys, states and streams at `length` as bytes, for this cache's shape.
   int64_t ImageBytes(int64_t length) const;
-  // REQUIRES: ImageBytes() long. DeviceLost.
-  absl::Status WriteImage(absl::Span<std::byte> image) const;
+  int64_t ImageBytes() const { return ImageBytes(length_); }
+  // REQUIRES: ImagePosition(length) == length; ImageBytes(length) long. DeviceLost.
+  absl::Status WriteImage(int64_t length, absl::Span<std::byte> image) const;
+  absl::Status WriteImage(absl::Span<std::byte> image) const { return WriteImage(length_, image); }
   // Becomes the sequence whose image it is. Corrupt when the length does not fit, ContextFull,
-  // OutOfBlocks: the sequence is as before. DeviceLost. What it computes is not published to the
-  // prefix cache until it is rewound to 0 or adopts a prefix: the image's rows are somebody's word.
+  // OutOfBlocks, or no host memory: the sequence is as before. DeviceLost. What it computes is not
+  // published to the prefix cache until it is rewound to 0 or adopts a prefix: the image's rows are
+  // somebody's word.
   absl::Status ReadImage(int64_t length, absl::Span<const std::byte> image);
 
   // Of the blocks in its tables and its state, shared ones included; restore points not.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
@@ -22,6 +23,12 @@ constexpr absl::string_view kAssistantRole = "assistant";
 bool IsAssistant(const ChatMessage& message) { return message.role == kAssistantRole; }
 
 void Ignore(const ParserEvent&) {}
+
+// So that the next push_back finds its memory.
+template <class T>
+void ReserveOneMore(std::vector<T>* list) {
+  if (list->size() == list->capacity()) list->reserve(2 * list->size() + 4);
+}
 
 // What the model wrote may be nested deeper than the encoder reads; as a string it is kept.
 void MakeReadable(std::string* arguments) {
@@ -59,9 +66,11 @@ absl::Status Conversation::Append(std::vector<ChatMessage> messages) {
   if (messages.empty()) return InvalidArgument("the list of messages to append is empty");
   EndTurn(Ignore);
   const size_t before = messages_.size();
+  messages_.reserve(before + messages.size());
+  sampled_.reserve(before + messages.size());
   std::move(messages.begin(), messages.end(), std::back_inserter(messages_));
   sampled_.resize(messages_.size());
-  const absl::Status status = Sync();
+  const absl::Status status = Contained([&] { return Sync(); });
   if (!status.ok()) {
     messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(before), messages_.end());
     sampled_.resize(before);
@@ -76,13 +85,15 @@ absl::Status Conversation::Truncate(size_t count) {
                            count);
   }
   const auto cut = static_cast<ptrdiff_t>(count);
-  std::vector<ChatMessage> messages(std::make_move_iterator(messages_.begin() + cut),
-                                    std::make_move_iterator(messages_.end()));
-  std::vector<std::optional<SampledTurn>> sampled(std::make_move_iterator(sampled_.begin() + cut),
-                                                  std::make_move_iterator(sampled_.end()));
+  std::vector<ChatMessage> messages;
+  std::vector<std::optional<SampledTurn>> sampled;
+  messages.reserve(messages_.size() - count);
+  sampled.reserve(messages_.size() - count);
+  std::move(messages_.begin() + cut, messages_.end(), std::back_inserter(messages));
+  std::move(sampled_.begin() + cut, sampled_.end(), std::back_inserter(sampled));
   messages_.erase(messages_.begin() + cut, messages_.end());
   sampled_.resize(count);
-  const absl::Status status = Sync();
+  const absl::Status status = Contained([&] { return Sync(); });
   if (!status.ok()) {
     std::move(messages.begin(), messages.end(), std::back_inserter(messages_));
     std::move(sampled.begin(), sampled.end(), std::back_inserter(sampled_));
@@ -93,34 +104,51 @@ absl::Status Conversation::Truncate(size_t count) {
 absl::Status Conversation::SetOptions(const ChatOptions& options) {
   EndTurn(Ignore);
   const ChatOptions before = std::exchange(options_, options);
-  const absl::Status status = Sync();
+  const absl::Status status = Contained([&] { return Sync(); });
   if (!status.ok()) options_ = before;
   return status;
 }
 
-absl::Status Conversation::AfterLoad() {
-  EndTurn(Ignore);
-  DSV4_ASSIGN_OR_RETURN(std::vector<std::optional<SampledTurn>> found,
-                        timeline_.SampledIn(session_->tokens(), messages_, options_));
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) sampled_[i] = std::move(found[i]);
-  }
-  return Sync();
+absl::Status Conversation::Load(
+    absl::FunctionRef<absl::Status(const Session::BeforeLoad& before)> load) {
+  Conversation loaded(*this);
+  loaded.EndTurn(Ignore);
+  std::vector<int32_t> prompt;
+  const auto before = [&](absl::Span<const int32_t> tokens) -> absl::Status {
+    DSV4_ASSIGN_OR_RETURN(std::vector<std::optional<SampledTurn>> found,
+                          timeline_.SampledIn(tokens, loaded.messages_, options_));
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i]) loaded.sampled_[i] = std::move(found[i]);
+    }
+    DSV4_ASSIGN_OR_RETURN(prompt, timeline_.Render(loaded.messages_, loaded.sampled_, options_));
+    return session_->CheckSync(prompt);
+  };
+  DSV4_RETURN_IF_ERROR(load(before));
+  // From here on nothing allocates.
+  turn_.reset();
+  messages_.swap(loaded.messages_);
+  sampled_.swap(loaded.sampled_);
+  return SyncTo(prompt);
 }
 
 absl::Status Conversation::Sync() {
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
                         timeline_.Render(messages_, sampled_, options_));
+  return SyncTo(tokens);
+}
+
+absl::Status Conversation::SyncTo(absl::Span<const int32_t> tokens) {
   DSV4_RETURN_IF_ERROR(session_->Sync(tokens).status());
-  session_tokens_ = tokens.size();
+  generation_ = session_->generation();
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
   const absl::Span<const int32_t> tokens = session_->tokens();
-  if (tokens.size() != session_tokens_) {
-    return InvalidArgument("the session holds ", tokens.size(), " tokens, but its messages left ",
-                           session_tokens_, " there: it was changed from outside");
+  if (session_->generation() != generation_) {
+    return InvalidArgument("the session's ", tokens.size(),
+                           " tokens are not those that its messages left there: it was changed "
+                           "from outside, or a step found no memory");
   }
   if (!turn_) {
     if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
@@ -131,16 +159,27 @@ absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
   }
   const bool reasons = timeline_.OpensReasoning(tokens.back());
   DSV4_ASSIGN_OR_RETURN(StepResult step, session_->Step());
-  ++session_tokens_;
+  const absl::Status taken = Contained([&] {
+    Take(&step, reasons, sink);
+    return absl::OkStatus();
+  });
+  if (!taken.ok()) {
+    turn_.reset();
+    return taken;
+  }
+  generation_ = session_->generation();
+  return step;
+}
+
+void Conversation::Take(StepResult* step, bool reasons, Sink sink) {
   if (!turn_) BeginTurn(reasons);
   const std::vector<int32_t>& ends = session_->engine()->eos_tokens();
-  const bool ended = std::find(ends.begin(), ends.end(), step.token) != ends.end();
-  if (!ended) turn_->ids.push_back(step.token);
-  Feed(step.text, sink);
-  if (step.finish == Finish::kNone) return step;
+  const bool ended = std::find(ends.begin(), ends.end(), step->token) != ends.end();
+  if (!ended) turn_->ids.push_back(step->token);
+  Feed(step->text, sink);
+  if (step->finish == Finish::kNone) return;
   const bool calls = FinishTurn(ended, sink);
-  if (calls && step.finish == Finish::kStop) step.finish = Finish::kToolCall;
-  return step;
+  if (calls && step->finish == Finish::kStop) step->finish = Finish::kToolCall;
 }
 
 void Conversation::BeginTurn(bool reasons) {
@@ -187,6 +226,11 @@ void Conversation::Record(const ParserEvent& event) {
 
 void Conversation::EndTurn(Sink sink) {
   if (!turn_) return;
+  // Over it is in any case: also where its message finds no memory.
+  struct Over {
+    std::optional<OpenTurn>& turn;
+    ~Over() { turn.reset(); }
+  } over{turn_};
   // The session may hold text: a character that is not whole yet, or what may begin a stop string.
   const absl::StatusOr<std::string> text = tokenizer_->Decode(turn_->ids);
   if (text.ok() && absl::StartsWith(*text, turn_->text)) {
@@ -203,7 +247,10 @@ bool Conversation::FinishTurn(bool ended, Sink sink) {
   if (ended) turn_->parser.Feed(markup::kEndOfSentence, deliver);
   turn_->parser.Finish(deliver);
   for (ToolCall& call : turn_->reply.tool_calls) MakeReadable(&call.arguments);
-  sampled_.push_back(AsSampled(ended));
+  std::optional<SampledTurn> sampled = AsSampled(ended);
+  ReserveOneMore(&sampled_);
+  ReserveOneMore(&messages_);
+  sampled_.push_back(std::move(sampled));
   messages_.push_back(std::move(turn_->reply));
   const bool calls = turn_->calls;
   turn_.reset();

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -48,16 +49,17 @@ class Conversation {
   // How the conversation is rendered from here on, earlier turns included. Otherwise as Append.
   absl::Status SetOptions(const ChatOptions& options);
 
-  // The session was loaded: of what it holds since then, these messages keep what they have in
-  // common with it, turns of the assistant as they were sampled included. A turn that was being
-  // generated has ended.
-  absl::Status AfterLoad();
+  // `load` loads the session. Of what this then holds, these messages keep what they have in common
+  // with it, turns of the assistant as they were sampled included. A turn that was being generated
+  // has ended. Errors of `load` and as of Append; nothing changes then.
+  absl::Status Load(absl::FunctionRef<absl::Status(const Session::BeforeLoad& before)> load);
 
   // Computes what is pending and samples one token of the assistant's turn; `sink` gets what it
   // decides, with the last token of the turn also what is held, and kEnd. Calls of tools have the
   // id "call_M_N": message M, call N.
   // Errors: those of Session::Step, after which the turn can go on; InvalidArgument when the last
-  // message does not give the assistant its turn, or when the session was changed from outside.
+  // message does not give the assistant its turn, or when the session was changed from outside. A
+  // turn whose text finds no host memory is given up, as if the session had been changed.
   absl::StatusOr<StepResult> Step(Sink sink);
 
   // Ends the turn where it is, when one is being generated: `sink` gets what is held, and kEnd.
@@ -82,9 +84,12 @@ class Conversation {
   Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline);
   Conversation(const Conversation&) = default;
   absl::Status Sync();
+  absl::Status SyncTo(absl::Span<const int32_t> tokens);
   void BeginTurn(bool reasons);
   void Record(const ParserEvent& event);
   void Feed(absl::string_view text, Sink sink);
+  // What Step does with a token once it is there.
+  void Take(StepResult* step, bool reasons, Sink sink);
   // `ended`: by the model. Whether the turn calls tools.
   bool FinishTurn(bool ended, Sink sink);
   std::optional<SampledTurn> AsSampled(bool ended) const;
@@ -99,7 +104,7 @@ class Conversation {
   // One for each message; nullopt for one that is rendered from its texts.
   std::vector<std::optional<SampledTurn>> sampled_;
   std::optional<OpenTurn> turn_;
-  size_t session_tokens_ = 0;  // that this object left in the session
+  uint64_t generation_ = 0;  // of the session, as this object left it
 };
 
 }  // namespace dsv4

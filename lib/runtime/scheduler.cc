@@ -8,6 +8,25 @@
 #include "lib/runtime/timeline.h"
 
 namespace dsv4 {
+namespace {
+
+// The time of its life without the lock.
+class Unlocked {
+ public:
+  explicit Unlocked(std::unique_lock<std::mutex>* lock) : lock_(lock) { lock_->unlock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() { lock_->lock(); }
+
+ private:
+  std::unique_lock<std::mutex>* const lock_;
+};
+
+}  // namespace
+
+StepCall::~StepCall() {
+  if (open_ > 0) scheduler_->Wait(this);
+}
 
 Scheduler::Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions)
     : runner_(runner), prefill_tokens_(prefill_tokens) {
@@ -16,6 +35,16 @@ Scheduler::Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_ses
   items_.reserve(sessions);
   taken_.reserve(sessions);
   prompts_.reserve(sessions);
+}
+
+absl::Status Scheduler::CheckThread() {
+  std::lock_guard lock(mutex_);
+  const std::thread::id self = std::this_thread::get_id();
+  const bool waits = std::any_of(waiting_.begin(), waiting_.end(), [&](const StepRequest* request) {
+    return request->call->thread_ == self;
+  });
+  if (!waits && (leader_ == nullptr || leader_->thread_ != self)) return absl::OkStatus();
+  return Busy("this thread is inside a step of the engine, in a callback of it");
 }
 
 void Scheduler::Add(StepRequest* request, StepCall* call) {
@@ -30,20 +59,20 @@ void Scheduler::Wait(StepCall* call) {
   while (call->open_ > 0) {
     if (call->work_ != nullptr) {
       const StepRunner::Work work = *call->work_;
-      lock.unlock();
-      WorkFor(call, work);
-      lock.lock();
+      {
+        const Unlocked unlocked(&lock);
+        WorkFor(call, work);
+      }
       call->work_ = nullptr;
-      if (--working_ == 0) items_leader_->changed_.notify_one();
-    } else if (leading_) {
+      if (--working_ == 0) leader_->changed_.notify_one();
+    } else if (leader_ != nullptr) {
       call->changed_.wait(lock);
     } else {
-      leading_ = true;
-      RunStep(lock, call);
-      leading_ = false;
+      const Leadership leadership(&leader_, call);
+      RunStep(lock);
     }
   }
-  if (!leading_ && !waiting_.empty()) waiting_.front()->call->changed_.notify_one();
+  if (leader_ == nullptr && !waiting_.empty()) waiting_.front()->call->changed_.notify_one();
 }
 
 void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
@@ -52,15 +81,15 @@ void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
   if (--request->call->open_ == 0) request->call->changed_.notify_one();
 }
 
-void Scheduler::RunStep(std::unique_lock<std::mutex>& lock, StepCall* leader) {
+void Scheduler::RunStep(std::unique_lock<std::mutex>& lock) {
   ++step_;
-  items_leader_ = leader;
   Assemble();
-  lock.unlock();
-  runner_->Run(
-      absl::MakeSpan(items_), [&](StepRunner::Work work) { ForEach(leader, work); },
-      [this] { FinishCancelled(); });
-  lock.lock();
+  {
+    const Unlocked unlocked(&lock);
+    runner_->Run(
+        absl::MakeSpan(items_), [this](StepRunner::Work work) { ForEach(work); },
+        [this] { FinishCancelled(); });
+  }
   for (size_t i = 0; i < items_.size(); ++i) {
     StepRequest* request = taken_[i];
     if (items_[i].status.ok()) request->rows -= items_[i].rows;
@@ -76,7 +105,7 @@ void Scheduler::FinishCancelled() {
   for (size_t i = waiting_.size(); i-- > 0;) {
     StepRequest* request = waiting_[i];
     if (request->last_step == step_ || !request->timeline->cancelled()) continue;
-    Finish(request, Cancelled("cancelled with ", request->timeline->pending(), " tokens pending"));
+    Finish(request, request->timeline->CancelledStatus());
   }
 }
 
@@ -133,7 +162,8 @@ void Scheduler::WorkFor(const StepCall* call, StepRunner::Work work) {
   }
 }
 
-void Scheduler::ForEach(StepCall* leader, StepRunner::Work work) {
+void Scheduler::ForEach(StepRunner::Work work) {
+  StepCall* const leader = leader_;  // this thread's own
   {
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < items_.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 
 namespace dsv4 {
 
+class Scheduler;
 class StepCall;
 
 // What a call asks for one timeline; lives until the call is done.
@@ -30,9 +32,19 @@ struct StepRequest {
   int64_t step_rows = 0;  // in the step being put together
 };
 
-// The requests that one thread waits for.
+// The requests that one thread waits for. A call that is left early is waited for all the same:
+// others may be computing its requests.
 class StepCall {
+ public:
+  explicit StepCall(Scheduler* scheduler) : scheduler_(scheduler) {}
+  StepCall(const StepCall&) = delete;
+  StepCall& operator=(const StepCall&) = delete;
+  ~StepCall();
+
+ private:
   friend class Scheduler;
+  Scheduler* const scheduler_;
+  const std::thread::id thread_ = std::this_thread::get_id();
   std::condition_variable changed_;
   int32_t open_ = 0;                        // requests not done
   const StepRunner::Work* work_ = nullptr;  // to be done for its items with callbacks
@@ -44,18 +56,33 @@ class Scheduler {
   // fairly by those that have prompts to compute.
   Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions);
 
+  // Busy on a thread that is inside a step already, in a callback of it: the step would wait for
+  // itself. To be asked before Add.
+  absl::Status CheckThread();
   // Adds a request to a call, whose Wait is to follow. One request per timeline at a time.
   void Add(StepRequest* request, StepCall* call);
   // Returns when all requests of the call are done.
   void Wait(StepCall* call);
 
  private:
-  void RunStep(std::unique_lock<std::mutex>& lock, StepCall* leader);
+  // While it lives, `call` leads.
+  class Leadership {
+   public:
+    Leadership(StepCall** leader, StepCall* call) : leader_(leader) { *leader_ = call; }
+    Leadership(const Leadership&) = delete;
+    Leadership& operator=(const Leadership&) = delete;
+    ~Leadership() { *leader_ = nullptr; }
+
+   private:
+    StepCall** const leader_;
+  };
+
+  void RunStep(std::unique_lock<std::mutex>& lock);
   void FinishCancelled();
   void Assemble();
   void SharePrefill();
   void Finish(StepRequest* request, const absl::Status& status);
-  void ForEach(StepCall* leader, StepRunner::Work work);
+  void ForEach(StepRunner::Work work);
   void WorkFor(const StepCall* call, StepRunner::Work work);
   // What only the thread of the call may do for a timeline.
   static bool HasCallbacks(const StepItem& item);
@@ -64,11 +91,9 @@ class Scheduler {
   const int64_t prefill_tokens_;
   std::mutex mutex_;
   std::vector<StepRequest*> waiting_;  // in order of arrival
-  bool leading_ = false;
+  StepCall* leader_ = nullptr;         // null: nobody leads
   int64_t step_ = 0;
-  // The step being run, and who leads it.
-  StepCall* items_leader_ = nullptr;
-  std::vector<StepItem> items_;
+  std::vector<StepItem> items_;        // of the step being run
   std::vector<StepRequest*> taken_;    // of items_
   std::vector<StepRequest*> prompts_;  // scratch of SharePrefill
   int32_t working_ = 0;                // calls that do work for the leader

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
@@ -30,17 +31,24 @@ absl::StatusOr<KvSequence> SessionRows(const Engine& engine, absl::StatusOr<KvSe
                      " sessions of the engine are open (option max_sessions)");
 }
 
-// Longest text that one token completes; the buffers grow for longer ones.
-constexpr size_t kTextBytes = 1024;
+// Of the texts that one token can complete, room for all but absurd ones: what a token's bytes
+// become when none of them is a character, after what stop strings held back twice.
+size_t TextBytes(const Tokenizer& tokenizer) {
+  constexpr size_t kMostBytes = size_t{1} << 16;
+  const size_t repaired = 3 * (tokenizer.max_token_bytes() + 4);
+  return std::min(repaired + 2 * StopStrings::kMaxBytes, kMostBytes);
+}
 
 }  // namespace
 
 Session::Session(std::shared_ptr<Engine> engine, KvSequence kv)
     : engine_(std::move(engine)), timeline_(*engine_, std::move(kv)) {
-  text_.reserve(kTextBytes);
-  piece_.reserve(kTextBytes);
-  absl::StatusOr<const Tokenizer*> tokenizer = engine_->tokenizer();
-  if (tokenizer.ok()) decoder_.emplace(**tokenizer);
+  const absl::StatusOr<const Tokenizer*> tokenizer = engine_->tokenizer();
+  if (!tokenizer.ok()) return;
+  text_.reserve(TextBytes(**tokenizer));
+  piece_.reserve(TextBytes(**tokenizer));
+  carried_.reserve(2 * StopStrings::kMaxBytes);
+  decoder_.emplace(**tokenizer);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(std::shared_ptr<Engine> engine,
@@ -80,6 +88,7 @@ absl::Status Session::SetSampling(const SamplingParams& sampling) {
         "stop_strings");
   }
   DSV4_ASSIGN_OR_RETURN(StopStrings stop_strings, StopStrings::Create(sampling.stop_strings));
+  carried_.reserve(carried_.size() + StopStrings::kMaxBytes);
   DSV4_RETURN_IF_ERROR(timeline_.chooser().SetParams(sampling));
   timeline_.DropAhead();
   stop_strings_.Finish(&carried_);
@@ -92,8 +101,8 @@ void Session::SetTokenMask(const TokenMask& mask) {
   timeline_.chooser().set_mask(mask);
 }
 
-absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
-                                         const SyncOptions& options) {
+absl::Status Session::CheckSync(absl::Span<const int32_t> tokens,
+                                const SyncOptions& options) const {
   const int64_t count = static_cast<int64_t>(tokens.size());
   const int64_t limit = engine_->info().context_tokens, vocab = engine_->config().vocab_size;
   if (count == 0) return WithArgument(InvalidArgument("the token list is empty"), "tokens");
@@ -115,14 +124,21 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
     return InvalidValue("log_probs_count", " is ", log_probs.count, "; expected 0 to ",
                         kMaxLogProbs);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
+                                         const SyncOptions& options) {
+  DSV4_RETURN_IF_ERROR(CheckSync(tokens, options));
   const absl::Span<const int32_t> own = timeline_.tokens();
   const int64_t common =
       std::mismatch(tokens.begin(), tokens.end(), own.begin(), own.end()).first - tokens.begin();
-  const PrefixReuse reuse = timeline_.Replace(tokens, log_probs);
+  const PrefixReuse reuse = timeline_.Replace(tokens, options.log_probs);
+  ++generation_;
   log_probs_position_ = -1;
   ReplayText();
   stats_ = {};
-  stats_.prompt_tokens = count;
+  stats_.prompt_tokens = timeline_.prompt_tokens();
   stats_.cached_tokens = reuse.tokens();
   stats_.prefix_cache_tokens = reuse.cached_tokens;
   return SyncResult{.common_tokens = common,
@@ -135,9 +151,11 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
 
 absl::Status Session::Run(StepRequest request) {
   request.timeline = &timeline_;
-  StepCall call;
-  engine_->scheduler().Add(&request, &call);
-  engine_->scheduler().Wait(&call);
+  Scheduler& scheduler = engine_->scheduler();
+  DSV4_RETURN_IF_ERROR(scheduler.CheckThread());
+  StepCall call(&scheduler);
+  scheduler.Add(&request, &call);
+  scheduler.Wait(&call);
   return request.status;
 }
 
@@ -205,30 +223,19 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
   if (sessions.size() != results.size()) {
     return InvalidArgument(sessions.size(), " sessions, but ", results.size(), " results");
   }
-  absl::Status status;
-  size_t checked = 0;
-  for (; checked < sessions.size() && status.ok(); ++checked) {
-    Session* session = sessions[checked];
-    if (session == nullptr) {
-      status = InvalidArgument("session ", checked, " is null");
-    } else if (session->engine_ != sessions[0]->engine_) {
-      status = InvalidArgument("session ", checked, " is of another engine than session 0");
-    } else if (std::exchange(session->stepping_, true)) {
-      status = InvalidArgument("session ", checked, " is named twice");
-    }
+  DSV4_RETURN_IF_ERROR(CheckStepAll(sessions));
+  if (sessions.empty()) return absl::OkStatus();
+  Scheduler& scheduler = sessions[0]->engine_->scheduler();
+  DSV4_RETURN_IF_ERROR(scheduler.CheckThread());
+  for (Session* session : sessions) {
+    session->request_ = {.timeline = &session->timeline_, .status = session->CheckStep()};
   }
-  for (size_t i = 0; i < checked; ++i) {
-    if (sessions[i] != nullptr) sessions[i]->stepping_ = false;
-  }
-  if (!status.ok() || sessions.empty()) return status;
 
   const auto start = std::chrono::steady_clock::now();
-  Scheduler& scheduler = sessions[0]->engine_->scheduler();
-  StepCall call;
+  StepCall call(&scheduler);
   for (Session* session : sessions) {
     Timeline& timeline = session->timeline_;
     StepRequest& request = session->request_;
-    request = {.timeline = &timeline, .status = session->CheckStep()};
     session->log_probs_position_ = -1;
     if (!request.status.ok() || timeline.ahead() > 0 || timeline.pending() == 0) continue;
     timeline.ForgetCancel();
@@ -245,9 +252,31 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
   for (size_t i = 0; i < sessions.size(); ++i) {
     Session& session = *sessions[i];
     if (session.request_.call != nullptr) session.CountStep(seconds);
-    results[i] = session.FinishStep();
+    // One that finds no memory is not to cost the others their tokens.
+    const absl::Status finished = Contained([&] {
+      results[i] = session.FinishStep();
+      return results[i].status();
+    });
+    if (!finished.ok()) results[i] = finished;
   }
   return absl::OkStatus();
+}
+
+// Marks each session, to see one that is named twice; the marks go before a status is made.
+absl::Status Session::CheckStepAll(absl::Span<Session* const> sessions) {
+  size_t checked = 0;
+  bool twice = false;
+  for (; checked < sessions.size(); ++checked) {
+    Session* session = sessions[checked];
+    if (session == nullptr || session->engine_ != sessions[0]->engine_) break;
+    twice = std::exchange(session->stepping_, true);
+    if (twice) break;
+  }
+  for (size_t i = 0; i < checked; ++i) sessions[i]->stepping_ = false;
+  if (checked == sessions.size()) return absl::OkStatus();
+  if (sessions[checked] == nullptr) return InvalidArgument("session ", checked, " is null");
+  if (twice) return InvalidArgument("session ", checked, " is named twice");
+  return InvalidArgument("session ", checked, " is of another engine than session 0");
 }
 
 void Session::CountStep(double seconds) {
@@ -268,6 +297,7 @@ absl::StatusOr<StepResult> Session::FinishStep() {
 absl::StatusOr<StepResult> Session::Deliver() {
   StepResult result;
   result.token = timeline_.Deliver();
+  ++generation_;
   ++stats_.generated_tokens;
   result.finish = PushText(result.token);
   result.text = text_;
@@ -331,6 +361,7 @@ absl::StatusOr<int64_t> Session::Rewind(int64_t position) {
   if (position < 0 || position > timeline_.delivered()) {
     return InvalidValue("position", " ", position, " is not in 0..", timeline_.delivered());
   }
+  if (position < timeline_.delivered()) ++generation_;
   timeline_.Truncate(position);
   log_probs_position_ = -1;
   ReplayText();
@@ -351,6 +382,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Fork() {
   fork->decoder_ = decoder_;
   fork->stop_strings_ = stop_strings_;
   fork->carried_ = carried_;
+  fork->generation_ = generation_;
   fork->stats_ = stats_;
   fork->log_probs_position_ = log_probs_position_;
   return fork;

@@ -77,6 +77,8 @@ class Session {
   // The same for the mask; one without a function allows everything.
   void SetTokenMask(const TokenMask& mask);
 
+  // InvalidArgument, ContextFull: what Sync would refuse.
+  absl::Status CheckSync(absl::Span<const int32_t> tokens, const SyncOptions& options = {}) const;
   // See dsv4_session_sync, _prefill and _step in include/dsv4/session.h. Drafting begins with the
   // step that computes the prompt's last token: after a Prefill that did, with the one after it.
   absl::StatusOr<SyncResult> Sync(absl::Span<const int32_t> tokens,
@@ -86,7 +88,7 @@ class Session {
 
   // Steps all `sessions`, distinct ones of one engine, in one pass: for hosts with one thread.
   // results[i] is what Step() would give, or has no token: then the pass took a part of the prompt,
-  // and further calls take the rest. InvalidArgument when the list is not as said.
+  // and further calls take the rest. InvalidArgument when the list is not as said; Busy as Step.
   static absl::Status StepAll(absl::Span<Session* const> sessions,
                               absl::Span<absl::StatusOr<StepResult>> results);
 
@@ -107,21 +109,27 @@ class Session {
 
   // The saved form (session_image.h): tokens, rows, states and logits, so that a session of an
   // engine with the same model, numerics, cache format and draft setting goes on from here with the
-  // same logits, bit for bit. Sampling parameters, the mask, restore points and drafts are not part
-  // of it.
+  // same logits, bit for bit. Sampling parameters, the mask, restore points, drafts and tokens
+  // ahead are not part of it.
   int64_t SaveBytes() const;
   // REQUIRES: SaveBytes() long. DeviceLost.
   absl::Status SaveTo(absl::Span<uint8_t> image) const;
   // Over what is at `path`, which stays as it was when this fails. `progress`, here and below, may
   // be empty. Errors: see ReplacedFile; Cancelled, DeviceLost.
   absl::Status SaveFile(const std::string& path, const Progress& progress = {}) const;
-  // Becomes the session that was saved; `source` names the image in messages. Errors: those of
-  // ParseSessionImage and KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.
+  // Given the tokens that a session is to be loaded with; its error is the load's.
+  using BeforeLoad = std::function<absl::Status(absl::Span<const int32_t> tokens)>;
+  // Becomes the session that was saved; `source` names the image in messages. `before`, which may
+  // be empty, is called once all is checked. Errors: those of ParseSessionImage, of `before` and
+  // KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.
   absl::Status Load(absl::Span<const uint8_t> image, absl::string_view source,
-                    const Progress& progress = {});
-  absl::Status LoadFile(const std::string& path, const Progress& progress = {});
+                    const Progress& progress = {}, const BeforeLoad& before = {});
+  absl::Status LoadFile(const std::string& path, const Progress& progress = {},
+                        const BeforeLoad& before = {});
 
   absl::Span<const int32_t> tokens() const { return timeline_.tokens(); }
+  // Another one after every call that changed tokens().
+  uint64_t generation() const { return generation_; }
   SessionStats stats() const;
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   // Logits of the last token of the timeline; empty unless it has been computed.
@@ -141,6 +149,7 @@ class Session {
  private:
   Session(std::shared_ptr<Engine> engine, KvSequence kv);
   absl::Status CheckStep() const;
+  static absl::Status CheckStepAll(absl::Span<Session* const> sessions);
   absl::Status Run(StepRequest request);
   absl::Status ComputePrompt(int64_t tokens, const Progress& progress);
   // Makes a token lie ahead.
@@ -159,6 +168,7 @@ class Session {
   std::string text_;     // of the last step
   std::string piece_;    // that the decoder gave
   std::string carried_;  // held by stop strings that are replaced
+  uint64_t generation_ = 0;
   SessionStats stats_;
   int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
   // StepAll's.

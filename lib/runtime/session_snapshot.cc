@@ -14,12 +14,15 @@
 namespace dsv4 {
 
 SessionCounts Timeline::Counts() const {
-  return {.tokens = size(),
+  // The next token is chosen from the logits of the last one delivered.
+  const int64_t computed =
+      kv_.ImagePosition(ahead() > 0 ? std::max<int64_t>(delivered_ - 1, 0) : kv_.length());
+  return {.tokens = computed < delivered_ ? delivered_ : size(),
           .delivered_tokens = delivered_,
-          .computed_tokens = kv_.length(),
+          .computed_tokens = computed,
           .prompt_tokens = prompt_tokens_,
           .logits = static_cast<int64_t>(kept_logits().size()),
-          .cache_bytes = kv_.ImageBytes()};
+          .cache_bytes = kv_.ImageBytes(computed)};
 }
 
 absl::Span<const float> Timeline::kept_logits() const {
@@ -27,8 +30,8 @@ absl::Span<const float> Timeline::kept_logits() const {
   return logits_;
 }
 
-absl::Status Timeline::Restore(const SessionCounts& counts, std::vector<int32_t> tokens,
-                               absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache) {
+absl::Status Timeline::CheckSaved(const SessionCounts& counts,
+                                  absl::Span<const int32_t> tokens) const {
   if (counts.tokens > context_) {
     return ContextFull("the saved session has ", counts.tokens, " tokens; the context holds ",
                        context_);
@@ -46,6 +49,11 @@ absl::Status Timeline::Restore(const SessionCounts& counts, std::vector<int32_t>
       (counts.computed_tokens == counts.tokens && counts.tokens > 0 && counts.logits == 0)) {
     return Corrupt("the saved session contradicts itself");
   }
+  return absl::OkStatus();
+}
+
+absl::Status Timeline::Restore(const SessionCounts& counts, absl::Span<const int32_t> tokens,
+                               absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache) {
   DSV4_RETURN_IF_ERROR(kv_.ReadImage(
       counts.computed_tokens, {reinterpret_cast<const std::byte*>(cache.data()), cache.size()}));
   tokens_.assign(tokens.begin(), tokens.end());
@@ -61,6 +69,7 @@ absl::Status Timeline::Restore(const SessionCounts& counts, std::vector<int32_t>
   speculation_.Reset();
   prompt_log_probs_wanted_ = {};
   prompt_log_probs_.clear();
+  DropAhead();
   return absl::OkStatus();
 }
 
@@ -74,6 +83,7 @@ absl::Status Session::SaveTo(absl::Span<uint8_t> image) const {
   if (!tokens.empty()) std::memcpy(sections.tokens.data(), tokens.data(), sections.tokens.size());
   if (!logits.empty()) std::memcpy(sections.logits.data(), logits.data(), sections.logits.size());
   DSV4_RETURN_IF_ERROR(timeline_.kv().WriteImage(
+      counts.computed_tokens,
       {reinterpret_cast<std::byte*>(sections.cache.data()), sections.cache.size()}));
   SealSessionImage(engine_->identity(), counts, image);
   return absl::OkStatus();
@@ -94,7 +104,7 @@ absl::Status Session::SaveFile(const std::string& path, const Progress& progress
 }
 
 absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view source,
-                           const Progress& progress) {
+                           const Progress& progress, const BeforeLoad& before) {
   ImageProgress report;
   if (progress) {
     report = [&](int64_t done) -> absl::Status {
@@ -109,23 +119,32 @@ absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view so
   if (!tokens.empty()) {
     std::memcpy(tokens.data(), parsed.sections.tokens.data(), parsed.sections.tokens.size());
   }
-  const absl::Status restored = timeline_.Restore(parsed.counts, std::move(tokens),
-                                                  parsed.sections.logits, parsed.sections.cache);
-  if (!restored.ok()) {
-    return absl::Status(restored.code(), absl::StrCat(source, ": ", restored.message()));
+  const auto with_source = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(source, ": ", status.message()));
+  };
+  const absl::Status good = timeline_.CheckSaved(parsed.counts, tokens);
+  if (!good.ok()) return with_source(good);
+  if (before) {
+    DSV4_RETURN_IF_ERROR(before(absl::MakeConstSpan(tokens).subspan(
+        0, static_cast<size_t>(parsed.counts.delivered_tokens))));
   }
+  const absl::Status restored =
+      timeline_.Restore(parsed.counts, tokens, parsed.sections.logits, parsed.sections.cache);
+  if (!restored.ok()) return with_source(restored);
+  ++generation_;
   log_probs_position_ = -1;
   stats_ = {};
   stats_.prompt_tokens = parsed.counts.prompt_tokens;
-  stats_.cached_tokens = std::min(parsed.counts.computed_tokens, parsed.counts.prompt_tokens);
+  stats_.cached_tokens = std::min(timeline_.kv().length(), parsed.counts.prompt_tokens);
   stats_.generated_tokens = parsed.counts.delivered_tokens - parsed.counts.prompt_tokens;
   ReplayText();
   return absl::OkStatus();
 }
 
-absl::Status Session::LoadFile(const std::string& path, const Progress& progress) {
+absl::Status Session::LoadFile(const std::string& path, const Progress& progress,
+                               const BeforeLoad& before) {
   DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  return Load(file.bytes(), path, progress);
+  return Load(file.bytes(), path, progress, before);
 }
 
 }  // namespace dsv4

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lib/base/error.h"
+#include "lib/base/contained.h"
 #include "lib/base/status_macros.h"
 #include "lib/runtime/timeline.h"
 
@@ -38,8 +38,12 @@ void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
   items_ = items;
   finished_ = false;
   between_layers_ = &between_layers;
-  absl::Status status = Compute(for_each);
-  if (status.ok() && !finished_) status = model_->Finish();
+  const absl::Status status = Contained([&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(Compute(for_each));
+    return finished_ ? absl::OkStatus() : model_->Finish();
+  });
+  // What a device was given of a step that ends early reads the memory of the next one.
+  if (!status.ok()) Contained([&] { return model_->Finish(); }).IgnoreError();
   for (StepItem& item : items_) {
     if (!item.in_step) continue;
     if (status.ok()) {
@@ -66,7 +70,7 @@ void StepRunner::RemoveCancelled() {
     if (!item.status.ok() || !item.timeline->cancelled()) continue;
     if (item.in_step) item.timeline->Abandon();
     item.in_step = false;
-    item.status = Cancelled("cancelled with ", item.timeline->pending(), " tokens pending");
+    item.status = item.timeline->CancelledStatus();
   }
 }
 
@@ -116,13 +120,12 @@ absl::Status StepRunner::Choose(ForEach for_each) {
   LogitRows* const logits = &model_->logits();
   for_each([&](StepItem& item) {
     if (!item.in_step || item.logits_row < 0) return;
-    if (item.choose) {
-      item.status = item.timeline->Choose(logits, item.logits_row);
-    } else if (const auto row = logits->Row(item.logits_row); row.ok()) {
-      item.timeline->TakeLogits(*row);
-    } else {
-      item.status = row.status();
-    }
+    item.status = Contained([&]() -> absl::Status {
+      if (item.choose) return item.timeline->Choose(logits, item.logits_row);
+      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> row, logits->Row(item.logits_row));
+      item.timeline->TakeLogits(row);
+      return absl::OkStatus();
+    });
   });
   return absl::OkStatus();
 }

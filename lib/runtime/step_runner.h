@@ -38,15 +38,17 @@ struct StepItem {
 
 class StepRunner {
  public:
-  // Calls `work` for every item it is given, on the thread that the item's callbacks belong to.
+  // Calls `work`, which throws nothing, for every item it is given, on the thread that the item's
+  // callbacks belong to.
   using Work = absl::FunctionRef<void(StepItem&)>;
   using ForEach = absl::FunctionRef<void(Work work)>;
 
   // With `cache` of a shape that keeps streams, the MTP block's rows are computed, too.
   StepRunner(Model* model, const KvCache& cache, int64_t vocab);
 
-  // REQUIRES: distinct timelines; rows within the model's limits. Fills each item's status. Calls
-  // `between_layers` before each layer of the forward pass.
+  // REQUIRES: distinct timelines; rows within the model's limits. Fills each item's status, and
+  // throws nothing: memory that runs out is a status, too. Calls `between_layers` before each layer
+  // of the forward pass.
   void Run(absl::Span<StepItem> items, ForEach for_each, absl::FunctionRef<void()> between_layers);
 
  private:

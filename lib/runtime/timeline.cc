@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/sampling/rng.h"
@@ -39,6 +40,10 @@ absl::Span<const float> Timeline::logits() const {
   return logits_;
 }
 
+absl::Status Timeline::CancelledStatus() const {
+  return Contained([&] { return Cancelled("cancelled with ", pending(), " tokens pending"); });
+}
+
 // After any change of the rows but a step's.
 void Timeline::RowsChanged() {
   has_logits_ = false;
@@ -47,6 +52,7 @@ void Timeline::RowsChanged() {
 
 PrefixReuse Timeline::Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs) {
   const int64_t count = static_cast<int64_t>(tokens.size());
+  if (log_probs.begin > 0) prompt_log_probs_.reserve(static_cast<size_t>(count - log_probs.begin));
   const auto differ = std::mismatch(tokens.begin(), tokens.end(), tokens_.begin(), tokens_.end());
   const int64_t common = differ.first - tokens.begin();
   // The next token needs the last one's logits: without them there must be something to compute.
@@ -61,7 +67,6 @@ PrefixReuse Timeline::Replace(absl::Span<const int32_t> tokens, const PromptLogP
   speculation_.Reset();
   prompt_log_probs_wanted_ = log_probs;
   prompt_log_probs_.clear();
-  if (log_probs.begin > 0) prompt_log_probs_.reserve(static_cast<size_t>(count - log_probs.begin));
   return reuse;
 }
 
@@ -182,10 +187,12 @@ absl::Status Timeline::Reserve(StepBatch* batch, int64_t rows) {
       can_draft_ ? std::min<int64_t>(chooser_.params().draft_tokens, context_ - begin - rows_) : 0;
   const size_t before = tokens_.size();
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
-  const absl::Status status = batch->Add(
-      &kv_,
-      absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows_)),
-      extra, !drafts.empty());
+  const absl::Status status = Contained([&] {
+    return batch->Add(&kv_,
+                      absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(begin),
+                                                           static_cast<size_t>(rows_)),
+                      extra, !drafts.empty());
+  });
   tokens_.resize(before);
   return status;
 }
@@ -207,7 +214,7 @@ absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
     const TokenLogits row_logits(logits, first + row);
     bool accepted = false;
     const int32_t draft = row < drafts ? speculation_.drafts()[static_cast<size_t>(row)] : -1;
-    const absl::Status status = ChooseOne(row_logits, draft, &accepted);
+    const absl::Status status = Contained([&] { return ChooseOne(row_logits, draft, &accepted); });
     kept_rows_ = row + 1;
     if (!status.ok()) {
       speculation_.Clear();
@@ -281,7 +288,8 @@ absl::Span<const int32_t> Timeline::mtp_tokens() const {
 
 bool Timeline::Draft(const TokenLogits& logits) {
   // No draft is a way out where none can be chosen: the step that comes to it reports why.
-  if (!chooser_.Shape(logits, tokens_, &distribution_).ok()) return false;
+  if (!Contained([&] { return chooser_.Shape(logits, tokens_, &distribution_); }).ok())
+    return false;
   const int32_t token = Draw(distribution_, NextUniform());
   speculation_.Add(token);
   chooser_.Push(token);

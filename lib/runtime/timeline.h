@@ -75,7 +75,7 @@ class Timeline {
   void set_proposer(Proposer proposer) { proposer_ = std::move(proposer); }
 
   // `tokens` becomes the timeline, all of it prompt; what of the rows can be kept or had from the
-  // prefix cache is.
+  // prefix cache is. Memory that runs out does so before anything changes.
   PrefixReuse Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs);
   // Keeps the first `count` tokens, 0..delivered(), with so many rows that at least the logits of
   // the last one are at hand or pending.
@@ -88,14 +88,17 @@ class Timeline {
   // prompt are not part of it.
   void CopyFrom(Timeline& other);
 
-  // What a saved session holds of it: all tokens, those ahead included, its counts, and the logits
-  // of the last row, if kept.
+  // What a saved session holds of it: the first counts.tokens of all_tokens(), its counts, and the
+  // logits of the last row, if kept. What is ahead was chosen by this timeline's rules, and is left
+  // out where the rows before it can be saved without it.
   SessionCounts Counts() const;
   absl::Span<const int32_t> all_tokens() const { return tokens_; }
   absl::Span<const float> kept_logits() const;
-  // Becomes what was saved; `cache` is KvSequence::ReadImage's. Corrupt when the parts contradict
-  // each other or the model; errors of ReadImage. The timeline is then as before.
-  absl::Status Restore(const SessionCounts& counts, std::vector<int32_t> tokens,
+  // Corrupt when what was saved contradicts itself or the model; ContextFull.
+  absl::Status CheckSaved(const SessionCounts& counts, absl::Span<const int32_t> tokens) const;
+  // Becomes what was saved, without what was ahead; `cache` is KvSequence::ReadImage's. Errors of
+  // ReadImage; the timeline is then as before. REQUIRES: CheckSaved.
+  absl::Status Restore(const SessionCounts& counts, absl::Span<const int32_t> tokens,
                        absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache);
 
   // Chooses one token from logits(). REQUIRES: they are at hand.
@@ -114,6 +117,8 @@ class Timeline {
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   void ForgetCancel() { cancelled_.store(false, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  // Of a step that was; throws nothing.
+  absl::Status CancelledStatus() const;
 
   // The parts of a step, in this order, by the step's runner alone.
 

@@ -80,7 +80,8 @@ absl::Status Sampler::SetParams(const SamplingParams& params) {
       return InvalidValue(absl::StrCat("forced_tokens[", i, "]"), " is token ", token,
                           ", which banned_tokens holds, too");
   }
-  params_ = params;
+  SamplingParams copy = params;  // before the first change: it may find no memory
+  params_ = std::move(copy);
   choosable_ = std::move(choosable);
   static std::atomic<uint64_t> last_id{0};
   choosable_id_ = last_id.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -2,6 +2,8 @@
 // Token ids to text one id at a time, cut only between UTF-8 characters.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -17,7 +19,7 @@ class StreamingDecoder {
   // `tokenizer` must outlive this object.
   explicit StreamingDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {})
       : tokenizer_(&tokenizer), options_(options) {
-    held_.reserve(kHeldBytes);
+    held_.reserve(std::min(tokenizer.max_token_bytes() + kHeldBytes, kMostBytes));
   }
 
   // Appends the text that `id` completes to *text: valid UTF-8, often nothing. At most 3 bytes are
@@ -30,8 +32,8 @@ class StreamingDecoder {
   void Finish(std::string* text);
 
  private:
-  // Room for the longest tokens of the family, so that a step allocates nothing.
-  static constexpr size_t kHeldBytes = 1024;
+  // Room for all but absurd tokens after what is held, so that a step allocates nothing.
+  static constexpr size_t kHeldBytes = 3, kMostBytes = size_t{1} << 16;
 
   const Tokenizer* tokenizer_;
   DecodeOptions options_;

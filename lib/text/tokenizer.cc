@@ -89,6 +89,9 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
     tokenizer->token_bytes_[token.id] = token.content;
     tokenizer->added_ids_.try_emplace(token.content, token.id);
   }
+  for (const std::string& token : tokenizer->token_bytes_) {
+    tokenizer->max_token_bytes_ = std::max(tokenizer->max_token_bytes_, token.size());
+  }
   return tokenizer;
 }
 

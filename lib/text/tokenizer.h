@@ -75,6 +75,7 @@ class Tokenizer {
   int32_t max_id() const { return vocab_size() - 1; }
   int32_t vocab_size() const { return static_cast<int32_t>(token_bytes_.size()); }
   bool HasToken(int32_t id) const;
+  size_t max_token_bytes() const { return max_token_bytes_; }  // of the longest token
 
  private:
   Tokenizer(AddedTokens added, PreTokenizer pre_tokenizer, Bpe bpe);
@@ -84,6 +85,7 @@ class Tokenizer {
   PreTokenizer pre_tokenizer_;
   Bpe bpe_;
   std::vector<std::string> token_bytes_;  // by id; empty for a gap
+  size_t max_token_bytes_ = 0;
 };
 
 inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;

@@ -268,6 +268,52 @@ static void test_saved(dsv4_engine* engine) {
   free(image);
 }
 
+/* A session that something else has changed, by as many tokens, goes on with no reply of before. */
+static void test_outside(dsv4_engine* engine) {
+  const int32_t* tokens = NULL;
+  size_t count = 0;
+  int32_t other[kMaxPrompt], banned;
+  for (int how = 0; how < 4; ++how) {
+    dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    Turn turn;
+    char begun[kMaxText], whole[2 * kMaxText];
+    dsv4_session *session = open_json(engine, kQuestion, DSV4_THINKING_OFF), *fork = NULL;
+    generate_events(session, &turn, 3);
+    strcpy(begun, turn.text);
+    EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+    memcpy(other, tokens, count * sizeof *tokens);
+    if (how == 0) { /* one token less, and another one in its place */
+      banned = other[count - 1];
+      sampling.banned_tokens = &banned;
+      sampling.banned_count = 1;
+      EXPECT_OK(dsv4_session_rewind(session, (int64_t)count - 1, NULL, &error));
+      EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
+      EXPECT_OK(dsv4_session_step(session, &step, &error));
+    } else if (how == 1) { /* another list, as long */
+      for (size_t i = 0; i < count; ++i) other[i] = 300 + (int32_t)i;
+      EXPECT_OK(dsv4_session_sync(session, other, count, NULL, NULL, &error));
+    } else if (how == 2) { /* the same list: what was a turn is a prompt now */
+      EXPECT_OK(dsv4_session_sync(session, other, count, NULL, NULL, &error));
+    } else { /* this changes nothing */
+      EXPECT_OK(dsv4_session_rewind(session, (int64_t)count, NULL, &error));
+    }
+    EXPECT_OK(dsv4_session_fork(session, &fork, &error));
+    dsv4_session* const both[] = {session, fork};
+    for (int i = 0; i < 2; ++i) {
+      if (how < 3) {
+        EXPECT_FAILS(dsv4_session_step_events(both[i], &record, &turn, &step, &error),
+                     DSV4_ERR_INVALID_ARGUMENT, "changed from outside");
+      } else {
+        EXPECT(generate_events(both[i], &turn, 100) == DSV4_FINISH_STOP);
+        snprintf(whole, sizeof whole, "%s%s", begun, turn.text);
+        EXPECT(strcmp(whole, kAnswer) == 0);
+      }
+      dsv4_session_close(both[i]);
+    }
+  }
+}
+
 static void test_arguments(dsv4_engine* engine) {
   static const char kSystem[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"}]";
   static const char kWizard[] = "[{\"role\": \"wizard\", \"content\": \"\"}]";
@@ -365,6 +411,7 @@ int main(void) {
   test_calls(engine);
   test_ending_and_options(engine);
   test_saved(engine);
+  test_outside(engine);
   test_arguments(engine);
 
   /* A session outlives its engine's handle. */

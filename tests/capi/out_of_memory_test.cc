@@ -1,67 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that runs out at any allocation of a call, and exceptions that nobody expects: no call
 // ends the process, each says what happened, and what it was called on can be used again, or
-// closed; and no memory is lost. This program's operator new stands before that of the C++ library,
-// for the library, too.
+// closed; and no memory is lost. failed_allocation_test.cc is about what comes after one refusal.
 #include <dsv4/dsv4.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <new>
 #include <string>
 #include <vector>
 
-namespace {
-
-// The allocations of this thread that still succeed; below 0: all do.
-thread_local long left = -1;
-thread_local bool unexpected = false;  // what is thrown then is no std::bad_alloc
-std::atomic<long> live = 0;            // allocations that were not given back yet
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  if (left == 0) {
-    if (unexpected) throw 42;
-    throw std::bad_alloc();
-  }
-  if (left > 0) --left;
-  void* memory = alignment == 0 ? std::malloc(size == 0 ? 1 : size)
-                                : std::aligned_alloc(
-                                      alignment, (size + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  ++live;
-  return memory;
-}
-
-void Free(void* memory) {
-  if (memory != nullptr) --live;
-  std::free(memory);
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return Allocate(size, 0); }
-void* operator new[](std::size_t size) { return Allocate(size, 0); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  void* memory = left == 0 ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (memory != nullptr) ++live;
-  return memory;
-}
-void operator delete(void* memory) noexcept { Free(memory); }
-void operator delete[](void* memory) noexcept { Free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { Free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { Free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { Free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { Free(memory); }
+#include "tests/capi/refusing_memory.h"
 
 namespace {
+
+using refusing::left;
+using refusing::unexpected;
 
 constexpr char kModel[] = DSV4_SOURCE_DIR "/models/dsv4-tiny";
 constexpr char kFile[] = "out_of_memory.session";  // in the working directory
@@ -448,7 +405,7 @@ int main() {
     TestText(tokenizer);
     TestSessions(engine);
     dsv4_engine_close(engine);
-    allocations = live;
+    allocations = refusing::live;
   }
   EXPECT(refusals > 1000);
   // What lives as long as the process is there after the first round.

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L /* mkstemp */
+#define _POSIX_C_SOURCE 200809L /* mkdtemp, mkstemp */
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/capi/expect.h"
@@ -171,6 +174,130 @@ static void test_refusals(dsv4_engine* engine, const char* path) {
   dsv4_session_close(session);
 }
 
+/* Only a regular file is replaced, and one behind a symbolic link where it is. */
+static void test_special_files(dsv4_engine* engine) {
+  enum { kFifo, kSocket, kFolder, kFifoLink, kDangling, kFileLink, kPaths };
+  char folder[] = "/tmp/dsv4_special_XXXXXX", paths[kPaths][sizeof folder + 16], temporary[64];
+  struct stat before, after;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  dsv4_session* session = open_session(engine, NULL);
+  EXPECT(mkdtemp(folder) != NULL);
+  for (int i = 0; i < kPaths; ++i) snprintf(paths[i], sizeof paths[i], "%s/%d", folder, i);
+  snprintf(temporary, sizeof temporary, "%s/file", folder);
+  EXPECT(mkfifo(paths[kFifo], 0600) == 0);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  strcpy(address.sun_path, paths[kSocket]);
+  EXPECT(fd >= 0 && bind(fd, (const struct sockaddr*)&address, sizeof address) == 0);
+  EXPECT(mkdir(paths[kFolder], 0700) == 0);
+  EXPECT(symlink("0", paths[kFifoLink]) == 0);
+  EXPECT(symlink("nothing", paths[kDangling]) == 0);
+  EXPECT(symlink("file", paths[kFileLink]) == 0);
+  for (int i = 0; i < kFileLink; ++i) {
+    EXPECT(lstat(paths[i], &before) == 0);
+    if (i == kDangling) {
+      EXPECT_FAILS(dsv4_session_save(session, paths[i], NULL, NULL, &error), DSV4_ERR_NOT_FOUND,
+                   "no such file");
+    } else {
+      EXPECT_FAILS(dsv4_session_save(session, paths[i], NULL, NULL, &error),
+                   DSV4_ERR_INVALID_ARGUMENT, "not a regular file");
+    }
+    EXPECT(lstat(paths[i], &after) == 0);
+    EXPECT(before.st_mode == after.st_mode && before.st_ino == after.st_ino);
+  }
+  for (int i = 0; i < kFileLink; ++i) EXPECT((i == kFolder ? rmdir : unlink)(paths[i]) == 0);
+  EXPECT_OK(dsv4_session_save(session, temporary, NULL, NULL, &error));
+  EXPECT(stat(temporary, &before) == 0);
+  EXPECT_OK(dsv4_session_save(session, paths[kFileLink], NULL, NULL, &error));
+  EXPECT(lstat(paths[kFileLink], &after) == 0 && S_ISLNK(after.st_mode));
+  EXPECT(stat(temporary, &after) == 0 && after.st_ino != before.st_ino);
+  EXPECT_OK(dsv4_session_load(session, temporary, NULL, NULL, &error));
+  EXPECT(unlink(paths[kFileLink]) == 0 && unlink(temporary) == 0);
+  EXPECT(rmdir(folder) == 0); /* nothing else was left there */
+  close(fd);
+  dsv4_session_close(session);
+}
+
+static int32_t forbidden;
+
+static int32_t forbid(void* user, const int32_t* tokens, size_t count, int64_t prompt_tokens,
+                      uint32_t* allowed, size_t words) {
+  (void)user, (void)tokens, (void)count, (void)prompt_tokens, (void)words;
+  allowed[forbidden / 32] &= ~(1u << forbidden % 32);
+  return 0;
+}
+
+static int32_t count_pending(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                             dsv4_progress_unit unit) {
+  (void)phase, (void)done, (void)unit;
+  *(uint64_t*)user = total;
+  return 0;
+}
+
+/* Tokens that drafts chose before the save and that were not delivered: the session that loads
+ * chooses its own by its own rules, and computes no more than the last token for it. */
+static void test_tokens_ahead(void) {
+  static uint8_t image[8 << 20];
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  size_t needed = 0, count = 0;
+  int ahead = 0;
+  options.context_tokens = 1024;
+  options.max_draft_tokens = 5;
+  dsv4_engine* engine = open_engine(options);
+  sampling.draft_tokens = 5;
+  dsv4_session* session = open_asked(engine);
+  EXPECT_OK(dsv4_session_set_sampling(session, &sampling, &error));
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT_OK(dsv4_session_save_memory(session, image, sizeof image, &needed, &error));
+    EXPECT(needed <= sizeof image);
+    dsv4_session* fork = NULL; /* what comes next, and whether it is there already */
+    dsv4_session_stats stats = DSV4_SESSION_STATS_INIT, next = DSV4_SESSION_STATS_INIT;
+    EXPECT_OK(dsv4_session_fork(session, &fork, &error));
+    EXPECT_OK(dsv4_session_get_stats(fork, &stats, &error));
+    EXPECT_OK(dsv4_session_step(fork, &step, &error));
+    EXPECT_OK(dsv4_session_get_stats(fork, &next, &error));
+    ahead += stats.draft_steps == next.draft_steps && i > 0;
+    forbidden = step.token;
+    dsv4_session_close(fork);
+    for (int how = 0; how < 4; ++how) {
+      dsv4_sampling own = DSV4_SAMPLING_INIT;
+      dsv4_session* loaded = open_session(engine, NULL);
+      if (how == 0) EXPECT_OK(dsv4_session_set_token_mask(loaded, forbid, NULL, &error));
+      if (how == 1) own.banned_tokens = &forbidden, own.banned_count = 1;
+      if (how == 2) own.log_probs = 1;
+      EXPECT_OK(dsv4_session_set_sampling(loaded, &own, &error));
+      EXPECT_OK(dsv4_session_load_memory(loaded, image, needed, &error));
+      if (how == 3) {
+        uint64_t pending = 0;
+        EXPECT_OK(dsv4_session_prefill(loaded, 0, count_pending, &pending, NULL, &error));
+        EXPECT(pending <= 1);
+      }
+      EXPECT_OK(dsv4_session_step(loaded, &step, &error));
+      EXPECT((step.token == forbidden) == (how >= 2));
+      if (how == 2) {
+        float log_prob = 1, expected = 2;
+        const int32_t* tokens = NULL;
+        dsv4_session* straight = open_session(engine, &own);
+        EXPECT_OK(dsv4_session_tokens(loaded, &tokens, &count, &error));
+        EXPECT_OK(dsv4_session_log_probs(loaded, (int64_t)count - 1, &log_prob, NULL, NULL, 0, NULL,
+                                         &error));
+        EXPECT_OK(dsv4_session_sync(straight, tokens, count - 1, NULL, NULL, &error));
+        EXPECT_OK(dsv4_session_step(straight, &step, &error));
+        EXPECT_OK(dsv4_session_log_probs(straight, (int64_t)count - 1, &expected, NULL, NULL, 0,
+                                         NULL, &error));
+        EXPECT(log_prob == expected);
+        dsv4_session_close(straight);
+      }
+      dsv4_session_close(loaded);
+    }
+  }
+  EXPECT(ahead > 0);
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
 static void test_plan(void) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   options.context_tokens = 512;
@@ -201,7 +328,9 @@ int main(void) {
   test_progress(engine, path);
   test_memory(engine);
   test_refusals(engine, path);
+  test_special_files(engine);
   dsv4_engine_close(engine);
+  test_tokens_ahead();
   test_plan();
   unlink(path);
   return 0;

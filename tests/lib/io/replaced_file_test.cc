@@ -63,7 +63,8 @@ TEST_CASE("a replaced file says why it cannot be made") {
   REQUIRE_FAILS(ReplacedFile::Create(large, int64_t{1} << 60), absl::StatusCode::kUnavailable,
                 "large");
   std::filesystem::create_directory(folder.path() + "/taken");
-  REQUIRE_FAILS(Write(folder.path() + "/taken", 'a'), absl::StatusCode::kUnavailable, "taken");
+  REQUIRE_FAILS(Write(folder.path() + "/taken", 'a'), absl::StatusCode::kInvalidArgument,
+                "not a regular file");
   REQUIRE(FilesIn(folder.path()) == 1);
 }
 

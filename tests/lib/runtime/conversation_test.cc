@@ -339,8 +339,12 @@ TEST_CASE("a conversation goes on from a saved session") {
 
   Chat loaded({messages.begin(), messages.end()});
   REQUIRE(loaded.Tokens() != saved);
-  REQUIRE_OK(loaded.session().Load(image, "image"));
-  REQUIRE_OK(loaded->AfterLoad());
+  const auto load_to = [&](Chat& chat) {
+    return chat->Load([&](const Session::BeforeLoad& before) {
+      return chat.session().Load(image, "image", {}, before);
+    });
+  };
+  REQUIRE_OK(load_to(loaded));
   REQUIRE(loaded.Tokens() == saved);
   const Turn next = loaded.Ask({User("What is the capital of Italy?")});
   REQUIRE(next.log.Joined(Kind::kText) == "The capital of Italy is Rome.");
@@ -352,8 +356,7 @@ TEST_CASE("a conversation goes on from a saved session") {
   // Another conversation keeps its own messages, and what both begin with.
   Chat other({kPolite, User("Calculate 91 + 49.")});
   const std::vector<int32_t> own = other.Tokens();
-  REQUIRE_OK(other.session().Load(image, "image"));
-  REQUIRE_OK(other->AfterLoad());
+  REQUIRE_OK(load_to(other));
   REQUIRE(other.Tokens() == own);
   REQUIRE(other.Generate().log.Joined(Kind::kText) == "91 + 49 = 140");
 }
