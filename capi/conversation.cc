@@ -77,6 +77,13 @@ absl::Status WithReadConversation(const dsv4_session* handle, Body&& body) {
   });
 }
 
+void CopyJsonOut(const JsonValue& value, char* json, size_t capacity, size_t* needed) {
+  std::string written, utf8;
+  AppendPythonJson(value, &written);
+  AppendSurrogatesReplaced(written, &utf8);
+  CopyArrayOut(utf8, json, capacity, needed);
+}
+
 }  // namespace
 }  // namespace dsv4::capi
 
@@ -178,6 +185,30 @@ dsv4_status dsv4_session_truncate_messages(dsv4_session* session, size_t count,
   });
 }
 
+dsv4_status dsv4_session_replace_messages(dsv4_session* session, size_t first, size_t count,
+                                          const dsv4_message* const* messages, size_t message_count,
+                                          dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(Messages made, MessagesFrom(messages, message_count, "messages"));
+      return conversation.Replace(first, count, std::move(made));
+    });
+  });
+}
+
+dsv4_status dsv4_session_replace_json(dsv4_session* session, size_t first, size_t count,
+                                      const char* messages, size_t length,
+                                      dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(Messages made, MessagesFromText(messages, length));
+      return conversation.Replace(first, count, std::move(made));
+    });
+  });
+}
+
 dsv4_status dsv4_session_set_chat_options(dsv4_session* session, const dsv4_chat_options* options,
                                           dsv4_error** error) noexcept {
   using namespace dsv4::capi;
@@ -185,6 +216,28 @@ dsv4_status dsv4_session_set_chat_options(dsv4_session* session, const dsv4_chat
     return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
       DSV4_ASSIGN_OR_RETURN(const dsv4::ChatOptions made, OptionsFrom(options));
       return conversation.SetOptions(made);
+    });
+  });
+}
+
+dsv4_status dsv4_session_messages_json(const dsv4_session* session, size_t first, size_t count,
+                                       char* json, size_t capacity, size_t* needed,
+                                       dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&] {
+    return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
+      DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
+      DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+      const absl::Span<const dsv4::ChatMessage> messages = c.messages();
+      if (first > messages.size()) {
+        return dsv4::InvalidValue("first", " is ", first, "; the conversation has ",
+                                  messages.size(), " messages");
+      }
+      std::vector<dsv4::JsonValue> list;
+      for (const dsv4::ChatMessage& message : messages.subspan(first, count))
+        list.push_back(dsv4::MessageToJson(message));
+      CopyJsonOut(dsv4::JsonValue::FromArray(std::move(list)), json, capacity, needed);
+      return absl::OkStatus();
     });
   });
 }
@@ -198,10 +251,7 @@ dsv4_status dsv4_session_reply_json(const dsv4_session* session, char* json, siz
       DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
       const dsv4::ChatMessage* reply = c.reply();
       if (reply == nullptr) return dsv4::NotFound("the conversation has no reply yet");
-      std::string written, utf8;
-      dsv4::AppendPythonJson(dsv4::AssistantToJson(*reply), &written);
-      dsv4::AppendSurrogatesReplaced(written, &utf8);
-      CopyArrayOut(utf8, json, capacity, needed);
+      CopyJsonOut(dsv4::AssistantToJson(*reply), json, capacity, needed);
       return absl::OkStatus();
     });
   });

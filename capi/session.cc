@@ -6,7 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "capi/guard.h"
@@ -43,50 +42,6 @@ dsv4_reuse_limit ReuseLimitTo(ReuseLimit limit) {
   }
   return DSV4_REUSE_ALL;
 }
-
-absl::Status CheckToBeStepped(const dsv4_engine* engine, dsv4_session* const* sessions,
-                              size_t count, dsv4_step_result* const* results) {
-  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-  for (size_t i = 0; i < count; ++i) {
-    if (sessions[i] == nullptr) return InvalidValue(absl::StrCat("sessions[", i, "]"), " is NULL");
-    if (sessions[i]->session->engine() != engine->engine)
-      return InvalidValue(absl::StrCat("sessions[", i, "]"), " is of another engine");
-    // Steps are many: the name is made for an error alone.
-    if (!StructSize(results[i], "results").ok())
-      return StructSize(results[i], absl::StrCat("results[", i, "]")).status();
-  }
-  return absl::OkStatus();
-}
-
-// Room for this many sessions is at hand without allocating.
-constexpr size_t kUsualSessions = 16;
-
-// Holds several sessions as WithExclusive holds one.
-class SessionsInUse {
- public:
-  explicit SessionsInUse(dsv4_session* const* sessions) : sessions_(sessions) {}
-  ~SessionsInUse() {
-    while (entered_ > 0) sessions_[--entered_]->use.LeaveExclusive();
-  }
-  absl::Status Enter(size_t count) {
-    for (; entered_ < count; ++entered_) {
-      dsv4_session* session = sessions_[entered_];
-      if (session->use.TryEnterExclusive()) continue;
-      for (size_t i = 0; i < entered_; ++i) {
-        if (sessions_[i] == session)
-          return InvalidValue(absl::StrCat("sessions[", entered_, "]"),
-                              " is named twice, as sessions[", i, "]");
-      }
-      return WithArgument(Busy("sessions[", entered_, "] is in use by another call"),
-                          absl::StrCat("sessions[", entered_, "]"));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  dsv4_session* const* sessions_;
-  size_t entered_ = 0;
-};
 
 bool CallMask(void* call, absl::Span<const int32_t> timeline, int64_t prompt_tokens,
               absl::Span<uint32_t> allowed) {
@@ -137,6 +92,14 @@ void dsv4_session_close(dsv4_session* session) noexcept { delete session; }
 
 void dsv4_session_cancel(dsv4_session* session) noexcept {
   if (session != nullptr) session->session->Cancel();
+}
+
+void dsv4_session_stop(dsv4_session* session) noexcept {
+  if (session != nullptr) session->session->Stop();
+}
+
+void dsv4_session_resume(dsv4_session* session) noexcept {
+  if (session != nullptr) session->session->Resume();
 }
 
 dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
@@ -256,34 +219,6 @@ dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
       return CopyStepOut(s.Step(), result);
     });
   });
-}
-
-dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* sessions, size_t count,
-                             dsv4_step_result* const* results, dsv4_status* statuses,
-                             dsv4_error** errors, dsv4_error** error) noexcept {
-  using namespace dsv4::capi;
-  bool arrays_given = false;
-  const dsv4_status status = Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(CheckArray(sessions, count, "sessions"));
-    DSV4_RETURN_IF_ERROR(CheckArray(results, count, "results"));
-    DSV4_RETURN_IF_ERROR(CheckArray(statuses, count, "statuses"));
-    arrays_given = true;
-    if (errors != nullptr) std::fill_n(errors, count, nullptr);
-    DSV4_RETURN_IF_ERROR(CheckToBeStepped(engine, sessions, count, results));
-    SessionsInUse in_use(sessions);
-    DSV4_RETURN_IF_ERROR(in_use.Enter(count));
-    absl::InlinedVector<dsv4::Session*, kUsualSessions> stepped;
-    for (size_t i = 0; i < count; ++i) stepped.push_back(sessions[i]->session.get());
-    absl::InlinedVector<absl::StatusOr<dsv4::StepResult>, kUsualSessions> steps(count);
-    DSV4_RETURN_IF_ERROR(dsv4::Session::StepAll(stepped, absl::MakeSpan(steps)));
-    for (size_t i = 0; i < count; ++i) {
-      statuses[i] = Guard(errors == nullptr ? nullptr : &errors[i],
-                          [&] { return CopyStepOut(steps[i], results[i]); });
-    }
-    return absl::OkStatus();
-  });
-  if (status != DSV4_OK && arrays_given) std::fill_n(statuses, count, status);
-  return status;
 }
 
 dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position, float* log_prob,

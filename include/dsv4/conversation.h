@@ -73,6 +73,18 @@ DSV4_API dsv4_status dsv4_session_step_events(dsv4_session* session, dsv4_parser
                                               void* user, dsv4_step_result* result,
                                               dsv4_error** error) DSV4_NOEXCEPT;
 
+/* Steps `sessions[0..count)` in one pass, as dsv4_engine_step does, for hosts with one thread: of
+ * those on messages as dsv4_session_step_events, of others as dsv4_session_step. After the pass
+ * `callback` gets the events of each session in the order of the list, with users[i] for
+ * sessions[i]; `users` may be NULL, and so may be each of them. The callback must not use any of
+ * the sessions (BUSY). A session's failure is its own, also that the assistant has no turn. Errors
+ * and the other arguments as in dsv4_engine_step; INVALID_ARGUMENT also without a callback. */
+DSV4_API dsv4_status dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* const* sessions,
+                                             size_t count, dsv4_parser_event_fn callback,
+                                             void* const* users, dsv4_step_result* const* results,
+                                             dsv4_status* statuses, dsv4_error** errors,
+                                             dsv4_error** error) DSV4_NOEXCEPT;
+
 /* Ends the assistant's turn where it is, when one is being generated: `callback` (may be NULL) gets
  * what was held back, and END. The message keeps all that was delivered; the next prompt closes its
  * reasoning, and a call that it broke off in. */
@@ -88,6 +100,29 @@ DSV4_API dsv4_status dsv4_session_message_count(const dsv4_session* session, siz
  * and fails as dsv4_session_append_messages; INVALID_ARGUMENT when there are fewer. */
 DSV4_API dsv4_status dsv4_session_truncate_messages(dsv4_session* session, size_t count,
                                                     dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Puts `messages[0..message_count)` in the place of the `count` messages from `first` on: to edit a
+ * message, to insert, or to remove; either count may be 0. Turns of the assistant that stay keep
+ * the tokens that were sampled. Ends a turn and fails as dsv4_session_append_messages;
+ * INVALID_ARGUMENT when there are fewer messages. */
+DSV4_API dsv4_status dsv4_session_replace_messages(dsv4_session* session, size_t first,
+                                                   size_t count,
+                                                   const dsv4_message* const* messages,
+                                                   size_t message_count,
+                                                   dsv4_error** error) DSV4_NOEXCEPT;
+
+/* The same with `length` bytes of JSON, an array. */
+DSV4_API dsv4_status dsv4_session_replace_json(dsv4_session* session, size_t first, size_t count,
+                                               const char* messages, size_t length,
+                                               dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Lists up to `count` messages from `first` on as a JSON array that dsv4_session_open_json takes; a
+ * turn of the assistant that is being generated is not among them. Writes up to `capacity` bytes to
+ * `json`, without a terminator, and the number needed to *needed. INVALID_ARGUMENT for `first`
+ * beyond the end. Threads as dsv4_session_tokens. */
+DSV4_API dsv4_status dsv4_session_messages_json(const dsv4_session* session, size_t first,
+                                                size_t count, char* json, size_t capacity,
+                                                size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Renders the conversation by other options from here on, its earlier turns included. Ends a turn
  * and fails as dsv4_session_append_messages. */

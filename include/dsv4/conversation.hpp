@@ -14,6 +14,7 @@
 #include <dsv4/session.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <iterator>
 #include <optional>
@@ -79,6 +80,16 @@ class Conversation {
   // Keeps the first `count` messages alone.
   void Truncate(std::size_t count) { Change(dsv4_session_truncate_messages, count); }
 
+  // Puts `messages` in the place of the `count` messages from `first` on; either may be none.
+  void Replace(std::size_t first, std::size_t count, Span<const Message> messages) {
+    const detail::MessageViews views(messages);
+    Change(dsv4_session_replace_messages, first, count, views.data(), views.size());
+  }
+  // The same of a JSON array.
+  void ReplaceJson(std::size_t first, std::size_t count, std::string_view json) {
+    Change(dsv4_session_replace_json, first, count, json.data(), json.size());
+  }
+
   // Renders the conversation by other options from here on.
   void SetChatOptions(const ChatOptions& options) {
     const detail::ChatOptionsView how(options);
@@ -135,6 +146,15 @@ class Conversation {
     return count;
   }
 
+  // Up to `count` messages from `first` on, as a JSON array.
+  std::string messages_json(std::size_t first = 0, std::size_t count = SIZE_MAX) const {
+    return detail::ReadAll<std::string>(1024,
+                                        [&](char* json, std::size_t capacity, std::size_t* needed) {
+                                          detail::Call(dsv4_session_messages_json, session_.get(),
+                                                       first, count, json, capacity, needed);
+                                        });
+  }
+
   // The assistant's last message as far as it goes, as a JSON object.
   std::string reply_json() const {
     return detail::ReadAll<std::string>(
@@ -150,6 +170,9 @@ class Conversation {
   const Session& session() const noexcept { return session_; }
 
  private:
+  friend std::vector<StepOutcome> StepConversations(const Engine& engine,
+                                                    Span<Conversation* const> conversations);
+
   Conversation() noexcept = default;
 
   static dsv4_status StepEvents(dsv4_session* session, detail::EventSink* sink,
@@ -220,6 +243,33 @@ class EventRange {
 };
 
 inline EventRange Conversation::events() { return EventRange(this); }
+
+// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step_events does: what it
+// decides is for Poll() of each. Where a prompt is still pending, the token is -1.
+inline std::vector<StepOutcome> StepConversations(const Engine& engine,
+                                                  Span<Conversation* const> conversations) {
+  const std::size_t count = conversations.size();
+  std::vector<Session*> sessions;
+  std::vector<detail::EventSink> sinks(count);
+  std::vector<void*> users;
+  for (std::size_t i = 0; i < count; ++i) {
+    Conversation* conversation = conversations[i];
+    sessions.push_back(conversation != nullptr ? &conversation->session_ : nullptr);
+    if (conversation != nullptr) sinks[i].events = &conversation->events_;
+    users.push_back(&sinks[i]);
+  }
+  std::vector<StepOutcome> outcomes = detail::Pass::Run(
+      {sessions.data(), count},
+      [&](dsv4_session* const* handles, std::size_t handle_count, auto... arguments) {
+        detail::Call(dsv4_engine_step_events, engine.get(), handles, handle_count,
+                     &detail::EventSink::Add, users.data(), arguments...);
+      });
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!outcomes[i].failure) conversations[i]->finish_ = outcomes[i].result.finish;
+    if (sinks[i].thrown) outcomes[i].failure = sinks[i].thrown;
+  }
+  return outcomes;
+}
 
 }  // namespace dsv4
 

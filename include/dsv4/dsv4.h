@@ -9,11 +9,12 @@
  *
  * Threads. A parameter that is a pointer to a const handle may be used by several threads at once;
  * a non-const handle needs exclusive use (sessions and parsers detect misuse: BUSY). Exceptions are
- * dsv4_engine* in the functions that open sessions and in dsv4_engine_step, which are concurrent,
- * and dsv4_session* in dsv4_session_cancel, which any thread may call at any time. Every handle may
- * move between threads. Different engines, sessions, tokenizers and parsers never need a lock of
- * the host's. Calls of several sessions of one engine that run at the same time are computed
- * together. The worker threads of an engine end with it; there are no others.
+ * dsv4_engine* in the functions that open sessions and in dsv4_engine_step and
+ * dsv4_engine_step_events, which are concurrent, and dsv4_session* in dsv4_session_cancel, _stop
+ * and _resume, which any thread may call at any time. Every handle may move between threads.
+ * Different engines, sessions, tokenizers and parsers never need a lock of the host's. Calls of
+ * several sessions of one engine that run at the same time are computed together. The worker
+ * threads of an engine end with it; there are no others.
  *
  * Callbacks run on the thread of the call that was given them (a token mask's on that of the call
  * that steps, the log's on any that logs) and must not call back into their session, but to cancel

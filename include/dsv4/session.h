@@ -202,6 +202,15 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
  * NULL. */
 DSV4_API void dsv4_session_cancel(dsv4_session* session) DSV4_NOEXCEPT;
 
+/* Stops the session for good: as dsv4_session_cancel, and each dsv4_session_prefill and step that
+ * begins later is CANCELLED before it computes or delivers anything, until dsv4_session_resume. For
+ * hosts that end a request from another thread and cannot know whether a call is running. Other
+ * functions work as before; a fork is not stopped. Both may be called as dsv4_session_cancel. */
+DSV4_API void dsv4_session_stop(dsv4_session* session) DSV4_NOEXCEPT;
+
+/* Takes dsv4_session_stop back: the session goes on where it was. */
+DSV4_API void dsv4_session_resume(dsv4_session* session) DSV4_NOEXCEPT;
+
 /* The timeline: a view that lives until the next non-const call on the session. Like the other
  * functions on a const session it may be called by several threads at once, but not while the
  * session computes (BUSY). */

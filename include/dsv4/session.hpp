@@ -118,6 +118,8 @@ inline StepResult TakeStep(const dsv4_step_result& result) {
   return {result.token, result.finish, std::string(result.text, result.text_length)};
 }
 
+struct Pass;
+
 }  // namespace detail
 
 // Threads, errors and what is kept after one: <dsv4/session.h>, function by function.
@@ -193,6 +195,10 @@ class Session {
 
   // Ends the prefill or step that another thread is in, as DSV4_ERR_CANCELLED. From any thread.
   void Cancel() noexcept { dsv4_session_cancel(handle_.get()); }
+  // The same, and each prefill and step that begins until Resume() too. From any thread.
+  void Stop() noexcept { dsv4_session_stop(handle_.get()); }
+  // Takes Stop() back.
+  void Resume() noexcept { dsv4_session_resume(handle_.get()); }
 
   // The timeline: a view that lives until the next non-const call.
   Span<const int32_t> tokens() const {
@@ -253,7 +259,7 @@ class Session {
 
  private:
   friend class Conversation;
-  friend std::vector<StepOutcome> StepAll(const Engine& engine, Span<Session* const> sessions);
+  friend struct detail::Pass;
 
   explicit Session(dsv4_session* session) noexcept : handle_(session) {}
   Session() noexcept = default;
@@ -290,31 +296,44 @@ class Session {
   detail::Handle<dsv4_session, dsv4_session_close> handle_;
 };
 
+namespace detail {
+
+// A pass over `sessions`: step(handles, count, results, statuses, errors) makes the call.
+struct Pass {
+  template <class Function>
+  static std::vector<StepOutcome> Run(Span<Session* const> sessions, Function&& step) {
+    const std::size_t count = sessions.size();
+    std::vector<dsv4_session*> handles;
+    std::vector<dsv4_step_result> results(count, dsv4_step_result DSV4_STEP_RESULT_INIT);
+    std::vector<dsv4_step_result*> result_list;
+    std::vector<dsv4_status> statuses(count);
+    std::vector<dsv4_error*> errors(count);
+    std::vector<StepOutcome> outcomes(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      handles.push_back(sessions[i] != nullptr ? sessions[i]->get() : nullptr);
+      result_list.push_back(&results[i]);
+    }
+    step(handles.data(), count, result_list.data(), statuses.data(), errors.data());
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& mask = sessions[i]->mask_;
+      if (statuses[i] == DSV4_OK)
+        outcomes[i].result = TakeStep(results[i]);
+      else
+        outcomes[i].failure = std::make_exception_ptr(TakeError(statuses[i], errors[i]));
+      if (mask && mask->thrown) outcomes[i].failure = std::exchange(mask->thrown, nullptr);
+    }
+    return outcomes;
+  }
+};
+
+}  // namespace detail
+
 // Steps distinct sessions of `engine` in one pass, as dsv4_engine_step does: where a prompt is
 // still pending, the token is -1.
 inline std::vector<StepOutcome> StepAll(const Engine& engine, Span<Session* const> sessions) {
-  const std::size_t count = sessions.size();
-  std::vector<dsv4_session*> handles;
-  std::vector<dsv4_step_result> results(count, dsv4_step_result DSV4_STEP_RESULT_INIT);
-  std::vector<dsv4_step_result*> result_list;
-  std::vector<dsv4_status> statuses(count);
-  std::vector<dsv4_error*> errors(count);
-  std::vector<StepOutcome> outcomes(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    handles.push_back(sessions[i] != nullptr ? sessions[i]->get() : nullptr);
-    result_list.push_back(&results[i]);
-  }
-  detail::Call(dsv4_engine_step, engine.get(), handles.data(), count, result_list.data(),
-               statuses.data(), errors.data());
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto& mask = sessions[i]->mask_;
-    if (statuses[i] == DSV4_OK)
-      outcomes[i].result = detail::TakeStep(results[i]);
-    else
-      outcomes[i].failure = std::make_exception_ptr(detail::TakeError(statuses[i], errors[i]));
-    if (mask && mask->thrown) outcomes[i].failure = std::exchange(mask->thrown, nullptr);
-  }
-  return outcomes;
+  return detail::Pass::Run(sessions, [&](auto... arguments) {
+    detail::Call(dsv4_engine_step, engine.get(), arguments...);
+  });
 }
 
 }  // namespace dsv4

@@ -30,6 +30,25 @@ void ReserveOneMore(std::vector<T>* list) {
   if (list->size() == list->capacity()) list->reserve(2 * list->size() + 4);
 }
 
+// Exchanges the `count` elements of *list from `first` on and all of *other. Allocates nothing
+// where both have the room.
+template <class T>
+void Exchange(std::vector<T>* list, size_t first, size_t count, std::vector<T>* other) {
+  const size_t both = std::min(count, other->size());
+  const auto begin = list->begin() + static_cast<ptrdiff_t>(first);
+  const auto rest = begin + static_cast<ptrdiff_t>(both);
+  const auto end = begin + static_cast<ptrdiff_t>(count);
+  const auto other_rest = other->begin() + static_cast<ptrdiff_t>(both);
+  std::swap_ranges(begin, rest, other->begin());
+  if (both < count) {
+    other->insert(other->end(), std::make_move_iterator(rest), std::make_move_iterator(end));
+    list->erase(rest, end);
+  } else {
+    list->insert(end, std::make_move_iterator(other_rest), std::make_move_iterator(other->end()));
+    other->erase(other_rest, other->end());
+  }
+}
+
 // What the model wrote may be nested deeper than the encoder reads; as a string it is kept.
 void MakeReadable(std::string* arguments) {
   if (!absl::IsUnimplemented(ParsePythonJson(*arguments, "arguments").status())) return;
@@ -65,17 +84,7 @@ std::unique_ptr<Conversation> Conversation::Fork(Session* session) const {
 absl::Status Conversation::Append(std::vector<ChatMessage> messages) {
   if (messages.empty()) return InvalidArgument("the list of messages to append is empty");
   EndTurn(Ignore);
-  const size_t before = messages_.size();
-  messages_.reserve(before + messages.size());
-  sampled_.reserve(before + messages.size());
-  std::move(messages.begin(), messages.end(), std::back_inserter(messages_));
-  sampled_.resize(messages_.size());
-  const absl::Status status = Contained([&] { return Sync(); });
-  if (!status.ok()) {
-    messages_.erase(messages_.begin() + static_cast<ptrdiff_t>(before), messages_.end());
-    sampled_.resize(before);
-  }
-  return status;
+  return Replace(messages_.size(), 0, std::move(messages));
 }
 
 absl::Status Conversation::Truncate(size_t count) {
@@ -84,19 +93,27 @@ absl::Status Conversation::Truncate(size_t count) {
     return InvalidArgument("the conversation has ", messages_.size(), " messages, fewer than ",
                            count);
   }
-  const auto cut = static_cast<ptrdiff_t>(count);
-  std::vector<ChatMessage> messages;
-  std::vector<std::optional<SampledTurn>> sampled;
-  messages.reserve(messages_.size() - count);
-  sampled.reserve(messages_.size() - count);
-  std::move(messages_.begin() + cut, messages_.end(), std::back_inserter(messages));
-  std::move(sampled_.begin() + cut, sampled_.end(), std::back_inserter(sampled));
-  messages_.erase(messages_.begin() + cut, messages_.end());
-  sampled_.resize(count);
+  return Replace(count, messages_.size() - count, {});
+}
+
+absl::Status Conversation::Replace(size_t first, size_t count, std::vector<ChatMessage> messages) {
+  EndTurn(Ignore);
+  if (first > messages_.size() || count > messages_.size() - first) {
+    return InvalidArgument("the conversation has ", messages_.size(), " messages, fewer than ",
+                           first, " and ", count, " to replace");
+  }
+  const size_t given = messages.size();
+  std::vector<std::optional<SampledTurn>> sampled(given);
+  messages.reserve(count);
+  sampled.reserve(count);
+  messages_.reserve(messages_.size() + given);
+  sampled_.reserve(sampled_.size() + given);
+  Exchange(&messages_, first, count, &messages);
+  Exchange(&sampled_, first, count, &sampled);
   const absl::Status status = Contained([&] { return Sync(); });
   if (!status.ok()) {
-    std::move(messages.begin(), messages.end(), std::back_inserter(messages_));
-    std::move(sampled.begin(), sampled.end(), std::back_inserter(sampled_));
+    Exchange(&messages_, first, given, &messages);
+    Exchange(&sampled_, first, given, &sampled);
   }
   return status;
 }
@@ -144,23 +161,31 @@ absl::Status Conversation::SyncTo(absl::Span<const int32_t> tokens) {
 }
 
 absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
+  DSV4_RETURN_IF_ERROR(CheckTurn());
+  return TakeStep(session_->Step(), sink);
+}
+
+absl::Status Conversation::CheckTurn() const {
   const absl::Span<const int32_t> tokens = session_->tokens();
   if (session_->generation() != generation_) {
     return InvalidArgument("the session's ", tokens.size(),
                            " tokens are not those that its messages left there: it was changed "
                            "from outside, or a step found no memory");
   }
-  if (!turn_) {
-    if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
-    if (IsAssistant(messages_.back()) || !timeline_.OpensTurn(tokens.back())) {
-      return InvalidArgument("messages[", messages_.size() - 1, "] (role ",
-                             Quoted(messages_.back().role), ") gives the assistant no turn");
-    }
+  if (turn_) return absl::OkStatus();
+  if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
+  if (IsAssistant(messages_.back()) || !timeline_.OpensTurn(tokens.back())) {
+    return InvalidArgument("messages[", messages_.size() - 1, "] (role ",
+                           Quoted(messages_.back().role), ") gives the assistant no turn");
   }
-  const bool reasons = timeline_.OpensReasoning(tokens.back());
-  DSV4_ASSIGN_OR_RETURN(StepResult step, session_->Step());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Conversation::TakeStep(absl::StatusOr<StepResult> given, Sink sink) {
+  DSV4_ASSIGN_OR_RETURN(StepResult step, std::move(given));
+  if (step.token < 0) return step;
   const absl::Status taken = Contained([&] {
-    Take(&step, reasons, sink);
+    Take(&step, sink);
     return absl::OkStatus();
   });
   if (!taken.ok()) {
@@ -171,8 +196,10 @@ absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
   return step;
 }
 
-void Conversation::Take(StepResult* step, bool reasons, Sink sink) {
-  if (!turn_) BeginTurn(reasons);
+void Conversation::Take(StepResult* step, Sink sink) {
+  // A turn begins with the token after the prompt's last one.
+  const absl::Span<const int32_t> tokens = session_->tokens();
+  if (!turn_) BeginTurn(timeline_.OpensReasoning(tokens[tokens.size() - 2]));
   const std::vector<int32_t>& ends = session_->engine()->eos_tokens();
   const bool ended = std::find(ends.begin(), ends.end(), step->token) != ends.end();
   if (!ended) turn_->ids.push_back(step->token);

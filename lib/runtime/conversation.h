@@ -46,6 +46,10 @@ class Conversation {
   // Keeps the first `count` messages alone. InvalidArgument when there are fewer. Otherwise as
   // Append.
   absl::Status Truncate(size_t count);
+  // Puts `messages` in the place of the `count` messages from `first` on; either may be none. Turns
+  // of the assistant that stay keep the tokens that were sampled. InvalidArgument when there are
+  // fewer. Otherwise as Append.
+  absl::Status Replace(size_t first, size_t count, std::vector<ChatMessage> messages);
   // How the conversation is rendered from here on, earlier turns included. Otherwise as Append.
   absl::Status SetOptions(const ChatOptions& options);
 
@@ -61,6 +65,10 @@ class Conversation {
   // message does not give the assistant its turn, or when the session was changed from outside. A
   // turn whose text finds no host memory is given up, as if the session had been changed.
   absl::StatusOr<StepResult> Step(Sink sink);
+  // The parts of Step, for Session::StepAll: first whether the assistant has its turn, then what
+  // the session's step gave, which may be no token.
+  absl::Status CheckTurn() const;
+  absl::StatusOr<StepResult> TakeStep(absl::StatusOr<StepResult> given, Sink sink);
 
   // Ends the turn where it is, when one is being generated: `sink` gets what is held, and kEnd.
   // The message keeps everything delivered; the next prompt closes its reasoning or its calls.
@@ -89,7 +97,7 @@ class Conversation {
   void Record(const ParserEvent& event);
   void Feed(absl::string_view text, Sink sink);
   // What Step does with a token once it is there.
-  void Take(StepResult* step, bool reasons, Sink sink);
+  void Take(StepResult* step, Sink sink);
   // `ended`: by the model. Whether the turn calls tools.
   bool FinishTurn(bool ended, Sink sink);
   std::optional<SampledTurn> AsSampled(bool ended) const;

@@ -176,6 +176,7 @@ absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
 
 absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& progress) {
   if (max_tokens < 0) return InvalidValue("max_tokens", " ", max_tokens, " is negative");
+  DSV4_RETURN_IF_ERROR(CheckNotStopped());
   timeline_.ForgetCancel();
   const int64_t pending = timeline_.pending();
   DSV4_RETURN_IF_ERROR(
@@ -183,7 +184,13 @@ absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& pro
   return timeline_.pending();
 }
 
+absl::Status Session::CheckNotStopped() const {
+  if (!timeline_.stopped()) return absl::OkStatus();
+  return Cancelled("the session is stopped with ", timeline_.pending(), " tokens pending");
+}
+
 absl::Status Session::CheckStep() const {
+  DSV4_RETURN_IF_ERROR(CheckNotStopped());
   if (timeline_.delivered() == 0) {
     return InvalidArgument("the session is empty: sync it to a prompt first");
   }

@@ -97,6 +97,10 @@ class Session {
   // completes. What was computed before is kept: the session goes on from there. A call that has
   // not begun yet is not cancelled.
   void Cancel() { timeline_.Cancel(); }
+  // The same, and each Prefill and Step that begins until Resume is cancelled too, before it
+  // computes anything. A fork is not stopped.
+  void Stop() { timeline_.SetStopped(true); }
+  void Resume() { timeline_.SetStopped(false); }
 
   // Goes back to the first `position` tokens; text is then as if no more had ever been generated.
   // Returns how many of them must be computed again, which the next Prefill or Step does: those
@@ -148,6 +152,7 @@ class Session {
 
  private:
   Session(std::shared_ptr<Engine> engine, KvSequence kv);
+  absl::Status CheckNotStopped() const;
   absl::Status CheckStep() const;
   static absl::Status CheckStepAll(absl::Span<Session* const> sessions);
   absl::Status Run(StepRequest request);

@@ -116,9 +116,12 @@ class Timeline {
   // Any thread; see Session::Cancel.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   void ForgetCancel() { cancelled_.store(false, std::memory_order_relaxed); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed) || stopped(); }
   // Of a step that was; throws nothing.
   absl::Status CancelledStatus() const;
+  // Any thread; see Session::Stop.
+  void SetStopped(bool stopped) { stopped_.store(stopped, std::memory_order_relaxed); }
+  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
   // The parts of a step, in this order, by the step's runner alone.
 
@@ -198,7 +201,7 @@ class Timeline {
   std::vector<PositionLogProbs> prompt_log_probs_;
   LogitsTap logits_tap_;
   Proposer proposer_;
-  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> cancelled_{false}, stopped_{false};
 
   // The running step.
   bool chooses_ = false, can_draft_ = false;

@@ -193,6 +193,30 @@ JsonValue AssistantToJson(const ChatMessage& message) {
                                 {"tool_calls", JsonValue::FromArray(std::move(calls))}});
 }
 
+JsonValue MessageToJson(const ChatMessage& message) {
+  const auto string = [](const std::string& text) { return JsonValue::FromString(text); };
+  std::vector<JsonMember> members;
+  if (message.role == "assistant") {
+    members = *AssistantToJson(message).AsObject();
+  } else {
+    members = {{"role", string(message.role)}, {"content", string(message.content)}};
+  }
+  if (!message.tool_call_id.empty())
+    members.push_back({"tool_call_id", string(message.tool_call_id)});
+  if (!message.tools.empty()) {
+    std::vector<JsonValue> tools;
+    for (const JsonValue& function : message.tools) {
+      tools.push_back(
+          JsonValue::FromObject({{"type", string("function")}, {"function", function}}));
+    }
+    members.push_back({"tools", JsonValue::FromArray(std::move(tools))});
+  }
+  if (message.response_format) members.push_back({"response_format", *message.response_format});
+  if (message.task) members.push_back({"task", string(*message.task)});
+  if (message.wo_eos) members.push_back({"wo_eos", JsonValue::FromBool(true)});
+  return JsonValue::FromObject(std::move(members));
+}
+
 absl::StatusOr<std::vector<JsonValue>> ParseTools(absl::string_view json,
                                                   absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue array, ParsePythonJson(json, source));

@@ -30,6 +30,8 @@ absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array
 // An assistant's message as an object that MessagesFromJson reads back: role, content,
 // reasoning_content and tool_calls, ids where they are not empty.
 JsonValue AssistantToJson(const ChatMessage& message);
+// Any message as such an object, with the keys that mean something in its role and are set.
+JsonValue MessageToJson(const ChatMessage& message);
 
 // An array of {"type": "function", "function": {...}}: the values of "function", for
 // ChatMessage::tools. Errors as above.

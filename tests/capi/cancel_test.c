@@ -144,6 +144,40 @@ static void test_from_a_callback(const int32_t* prompt, const int32_t* answer) {
   dsv4_engine_close(engine);
 }
 
+/* A stop meets calls that begin later, whatever they are, until the session is resumed. */
+static void test_stopped(dsv4_engine* engine, const int32_t* prompt, const int32_t* answer) {
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT, *results[1] = {&step};
+  dsv4_status status = DSV4_OK;
+  dsv4_session* fork = NULL;
+  int64_t pending = 0;
+  int i;
+  dsv4_session_stop(NULL);
+  dsv4_session_resume(NULL);
+  dsv4_session* session = open_session(engine, NULL);
+  EXPECT_OK(dsv4_session_sync(session, prompt, kPrompt, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_step(session, &step, &error));
+  EXPECT(step.token == answer[0]);
+  dsv4_session_stop(session);
+  for (i = 0; i < 2; ++i) {
+    EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_CANCELLED, "stopped");
+    EXPECT(step.finish == DSV4_FINISH_CANCELLED && step.token == -1);
+    EXPECT_FAILS(dsv4_session_prefill(session, 0, NULL, NULL, &pending, &error), DSV4_ERR_CANCELLED,
+                 "stopped");
+    EXPECT_OK(dsv4_engine_step(engine, &session, 1, results, &status, NULL, &error));
+    EXPECT(status == DSV4_ERR_CANCELLED && step.finish == DSV4_FINISH_CANCELLED);
+  }
+  EXPECT_OK(dsv4_session_fork(session, &fork, &error));
+  EXPECT_OK(dsv4_session_step(fork, &step, &error));
+  EXPECT(step.token == answer[1]);
+  dsv4_session_close(fork);
+  dsv4_session_resume(session);
+  for (i = 1; i < kAnswer; ++i) {
+    EXPECT_OK(dsv4_session_step(session, &step, &error));
+    EXPECT(step.token == answer[i]);
+  }
+  dsv4_session_close(session);
+}
+
 int main(void) {
   int32_t prompt[kPrompt], answer[kAnswer];
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
@@ -170,6 +204,7 @@ int main(void) {
 
   test_idle(engine, prompt);
   test_from_another_thread(engine, prompt, answer);
+  test_stopped(engine, prompt, answer);
   dsv4_engine_close(engine);
   test_from_a_callback(prompt, answer);
   return 0;

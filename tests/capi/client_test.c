@@ -189,6 +189,8 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
   OK(dsv4_session_prefill(session, 0, count_progress, calls, &pending, &error));
   CHECK(pending == 0);
   dsv4_session_cancel(session);
+  dsv4_session_stop(session);
+  dsv4_session_resume(session);
   OK(dsv4_engine_step(engine, &session, 1, steps, &status, NULL, &error));
   CHECK(status == DSV4_OK && step.token >= 0 && masks == 1);
   OK(dsv4_session_set_token_mask(session, NULL, NULL, &error));
@@ -248,6 +250,19 @@ static void test_conversation(dsv4_engine* engine) {
   json[needed] = '\0';
   CHECK(strstr(json, kAnswer) != NULL);
   OK(dsv4_session_append_messages(session, messages, 1, &error));
+  OK(dsv4_session_replace_messages(session, 2, 1, messages, 1, &error));
+  OK(dsv4_session_replace_json(session, 2, 1, kJson, strlen(kJson), &error));
+  OK(dsv4_session_messages_json(session, 0, 9, json, sizeof json, &needed, &error));
+  CHECK(needed > strlen(kAnswer));
+  OK(dsv4_session_truncate_messages(session, 1, &error));
+  {
+    void* users[1] = {&heard};
+    dsv4_step_result pass = DSV4_STEP_RESULT_INIT, *passes[1] = {&pass};
+    dsv4_status status = DSV4_ERR_INTERNAL;
+    memset(&heard, 0, sizeof heard);
+    OK(dsv4_engine_step_events(engine, &session, 1, hear, users, passes, &status, NULL, &error));
+    CHECK(status == DSV4_OK);
+  }
   OK(dsv4_session_truncate_messages(session, 1, &error));
   hear_turn(session);
   dsv4_session_close(session);

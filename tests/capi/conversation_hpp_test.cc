@@ -150,6 +150,30 @@ TEST_CASE("hpp: a call of a tool and its result") {
   CHECK(TextOf(chat).find("light") != std::string::npos);
 }
 
+TEST_CASE("hpp: conversations in one pass, listed and edited") {
+  const dsv4::Engine engine = OpenBundled();
+  dsv4::Conversation first(engine, {{DSV4_ROLE_USER, kQuestion}});
+  dsv4::Conversation second(engine, {{DSV4_ROLE_USER, "Hello"}});
+  second.ReplaceJson(0, 1, R"([{"role": "user", "content": "no question"}])");
+  second.Replace(0, 1, {{DSV4_ROLE_USER, kQuestion}});
+  CHECK(second.messages_json() == first.messages_json());
+  CHECK(second.messages_json(1) == "[]");
+  while (first.finish() == DSV4_FINISH_NONE) {
+    for (const dsv4::StepOutcome& outcome : dsv4::StepConversations(engine, {&first, &second}))
+      CHECK_FALSE(outcome.failure);
+  }
+  CHECK(second.finish() == DSV4_FINISH_STOP);
+  CHECK(TextOf(first) == kAnswer);
+  CHECK(TextOf(second) == kAnswer);
+  CHECK(dsv4::StepConversations(engine, {&first}).at(0).failure);  // it has no turn
+
+  first.Append({DSV4_ROLE_USER, kQuestion});
+  first.session().Stop();
+  CHECK_THROWS_AS(first.Step(), dsv4::Error);
+  first.session().Resume();
+  CHECK_FALSE(TextOf(first).empty());
+}
+
 TEST_CASE("hpp: what a mask throws ends a turn's iteration, which then goes on") {
   const dsv4::Engine engine = OpenBundled();
   dsv4::Conversation chat(engine, {{DSV4_ROLE_USER, kQuestion}});

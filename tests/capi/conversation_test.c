@@ -7,6 +7,7 @@ static const char kQuestion[] =
     "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]";
 static const char kAnswer[] = "The capital of France is Paris.";
 static const char kSum[] = "[{\"role\": \"user\", \"content\": \"Calculate 91 + 49.\"}]";
+static const char kWizard[] = "[{\"role\": \"wizard\", \"content\": \"\"}]";
 /* tool_call-86. */
 static const char kLight[] =
     "[{\"role\": \"system\", \"content\": \"You are a friendly assistant.\", \"tools\": "
@@ -316,7 +317,6 @@ static void test_outside(dsv4_engine* engine) {
 
 static void test_arguments(dsv4_engine* engine) {
   static const char kSystem[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"}]";
-  static const char kWizard[] = "[{\"role\": \"wizard\", \"content\": \"\"}]";
   static char kLong[3000];
   Turn turn;
   size_t count = 0;
@@ -405,10 +405,142 @@ static void test_arguments(dsv4_engine* engine) {
   dsv4_session_close(session);
 }
 
+/* Two conversations and a plain session in one pass: each gives what it gives alone. */
+static void test_several(dsv4_engine* engine) {
+  enum { kCount = 4 };
+  static const char kSystem[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"}]";
+  Turn turns[kCount];
+  dsv4_session* sessions[kCount] = {open_json(engine, kQuestion, DSV4_THINKING_OFF),
+                                    open_json(engine, kLight, DSV4_THINKING_OFF), NULL,
+                                    open_json(engine, kSystem, DSV4_THINKING_OFF)};
+  dsv4_step_result steps[kCount], *results[kCount];
+  dsv4_status statuses[kCount];
+  dsv4_error* errors[kCount];
+  void* users[kCount];
+  dsv4_finish finishes[kCount] = {0};
+  const int32_t* tokens = NULL;
+  size_t count = 0;
+  int i, running = 3;
+  EXPECT_OK(dsv4_session_open(engine, NULL, &sessions[2], &error));
+  EXPECT_OK(dsv4_session_tokens(sessions[0], &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_sync(sessions[2], tokens, count, NULL, NULL, &error));
+  memset(turns, 0, sizeof turns);
+  for (i = 0; i < kCount; ++i) {
+    turns[i].session = sessions[(i + 1) % kCount];
+    turns[i].inside = DSV4_ERR_BUSY;
+    users[i] = &turns[i];
+    results[i] = &steps[i];
+  }
+  char plain[256] = "";
+  while (running > 0) {
+    for (i = 0; i < kCount; ++i) steps[i] = (dsv4_step_result)DSV4_STEP_RESULT_INIT;
+    EXPECT_OK(dsv4_engine_step_events(engine, sessions, kCount, &record, users, results, statuses,
+                                      errors, &error));
+    for (i = 0; i < 3; ++i) {
+      if (finishes[i] != DSV4_FINISH_NONE) {
+        dsv4_error_free(errors[i]);
+        continue;
+      }
+      EXPECT(statuses[i] == DSV4_OK && errors[i] == NULL);
+      if (i == 2) strcat(plain, steps[i].text);
+      finishes[i] = steps[i].finish;
+      running -= finishes[i] != DSV4_FINISH_NONE;
+    }
+    /* A session's failure is its own. */
+    EXPECT(statuses[3] == DSV4_ERR_INVALID_ARGUMENT && steps[3].finish == DSV4_FINISH_ERROR);
+    EXPECT(strstr(dsv4_error_message(errors[3]), "gives the assistant no turn") != NULL);
+    dsv4_error_free(errors[3]);
+  }
+  EXPECT(finishes[0] == DSV4_FINISH_STOP && finishes[2] == DSV4_FINISH_STOP);
+  EXPECT(finishes[1] == DSV4_FINISH_TOOL_CALL);
+  EXPECT(strcmp(turns[0].text, kAnswer) == 0 && strncmp(plain, kAnswer, strlen(kAnswer)) == 0);
+  EXPECT(strcmp(turns[1].name, "set_light") == 0 && turns[1].whole_calls == 1);
+  EXPECT(turns[0].ends == 1 && turns[1].ends == 1 && turns[2].ends == 0 && turns[3].ends == 0);
+  for (i = 0; i < kCount; ++i) EXPECT(turns[i].inside == DSV4_ERR_BUSY);
+
+  EXPECT_FAILS(dsv4_engine_step_events(engine, sessions, kCount, NULL, users, results, statuses,
+                                       errors, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "callback is NULL");
+  sessions[3] = sessions[0];
+  EXPECT_FAILS(dsv4_engine_step_events(engine, sessions, kCount, &record, NULL, results, statuses,
+                                       errors, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "sessions[3] is named twice");
+  EXPECT(statuses[0] == DSV4_ERR_INVALID_ARGUMENT);
+  dsv4_session_close(turns[2].session);
+  for (i = 0; i < 3; ++i) dsv4_session_close(sessions[i]);
+}
+
+static void messages_json(const dsv4_session* session, size_t first, size_t count, char* json) {
+  size_t needed = 0;
+  EXPECT_OK(dsv4_session_messages_json(session, first, count, json, kMaxText - 1, &needed, &error));
+  EXPECT(needed < kMaxText);
+  json[needed] = '\0';
+}
+
+/* Messages are listed as they were given, and any of them is replaced. */
+static void test_replace(dsv4_engine* engine) {
+  static const char kGermany[] =
+      "[{\"role\": \"user\", \"content\": \"What is the capital of Germany?\"}]";
+  char json[kMaxText], again[kMaxText];
+  Turn turn;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_session *session = open_json(engine, kLight, DSV4_THINKING_OFF), *copy;
+  messages_json(session, 0, SIZE_MAX, json);
+  expect_timeline(engine, session, json, DSV4_THINKING_OFF);
+  EXPECT(generate_events(session, &turn, 200) == DSV4_FINISH_TOOL_CALL);
+  messages_json(session, 0, SIZE_MAX, json);
+  copy = open_json(engine, json, DSV4_THINKING_OFF);
+  messages_json(copy, 0, SIZE_MAX, again);
+  EXPECT(strcmp(json, again) == 0);
+  dsv4_session_close(copy);
+  messages_json(session, 2, 1, json);
+  EXPECT(strstr(json, "\"id\": \"call_2_0\"") != NULL && strstr(json, "friendly") == NULL);
+  messages_json(session, 3, 1, json);
+  EXPECT(strcmp(json, "[]") == 0);
+  EXPECT_FAILS(dsv4_session_messages_json(session, 4, 1, json, 1, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
+  size_t needed = 0;
+  EXPECT_FAILS(dsv4_session_messages_json(session, 4, 1, json, 1, &needed, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "first is 4; the conversation has 3 messages");
+  dsv4_session_close(session);
+
+  /* An edited question is answered; a turn before it stays as sampled, and so do its rows. */
+  session = open_json(engine, kQuestion, DSV4_THINKING_OFF);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT_OK(dsv4_session_append_json(session, kSum, strlen(kSum), &error));
+  EXPECT(generate_events(session, &turn, 3) == DSV4_FINISH_NONE);
+  EXPECT_OK(dsv4_session_replace_json(session, 2, 2, kGermany, strlen(kGermany), &error));
+  EXPECT(message_count(session) == 3);
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  EXPECT(stats.cached_tokens >= 10);
+  EXPECT(generate_events(session, &turn, 100) == DSV4_FINISH_STOP);
+  EXPECT(strstr(turn.text, "Berlin") != NULL);
+  /* Removing and inserting. */
+  EXPECT_OK(dsv4_session_replace_messages(session, 1, 3, NULL, 0, &error));
+  EXPECT(message_count(session) == 1);
+  EXPECT_OK(dsv4_session_replace_json(session, 0, 0, kSum, strlen(kSum), &error));
+  messages_json(session, 0, 2, json);
+  EXPECT(strstr(json, "91 + 49") != NULL && strstr(json, "France") > strstr(json, "91 + 49"));
+  expect_timeline(engine, session, json, DSV4_THINKING_OFF);
+  /* What is refused changes nothing. */
+  EXPECT_FAILS(dsv4_session_replace_json(session, 1, 2, kSum, strlen(kSum), &error),
+               DSV4_ERR_INVALID_ARGUMENT, "2 messages, fewer than 1 and 2");
+  EXPECT_FAILS(dsv4_session_replace_json(session, 3, 0, kSum, strlen(kSum), &error),
+               DSV4_ERR_INVALID_ARGUMENT, "2 messages");
+  EXPECT_FAILS(dsv4_session_replace_json(session, 0, 1, kWizard, strlen(kWizard), &error),
+               DSV4_ERR_UNSUPPORTED, "wizard");
+  messages_json(session, 0, 2, again);
+  EXPECT(strcmp(json, again) == 0);
+  expect_timeline(engine, session, json, DSV4_THINKING_OFF);
+  dsv4_session_close(session);
+}
+
 int main(void) {
   dsv4_engine* engine = open_bundled();
   test_turns(engine);
   test_calls(engine);
+  test_several(engine);
+  test_replace(engine);
   test_ending_and_options(engine);
   test_saved(engine);
   test_outside(engine);

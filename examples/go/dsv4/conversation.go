@@ -61,6 +61,26 @@ func (c *Conversation) Truncate(count int) error {
 	})
 }
 
+// Replace puts messages in the place of the count messages from first on; either may be none.
+func (c *Conversation) Replace(first, count int, messages ...Message) error {
+	var memory arena
+	defer memory.free()
+	cMessages, given := memory.messages(messages)
+	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_replace_messages(session, C.size_t(first), C.size_t(count), cMessages,
+			given, failure)
+	})
+}
+
+// ReplaceJSON takes a JSON array in the form of OpenAI's chat API.
+func (c *Conversation) ReplaceJSON(first, count int, messages string) error {
+	bytes := []byte(messages)
+	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_replace_json(session, C.size_t(first), C.size_t(count),
+			textPointer(bytes), C.size_t(len(bytes)), failure)
+	})
+}
+
 // SetChatOptions renders the conversation by other options from here on.
 func (c *Conversation) SetChatOptions(options *ChatOptions) error {
 	var memory arena
@@ -152,6 +172,19 @@ func (c *Conversation) MessageCount() (int, error) {
 		return C.dsv4_session_message_count(c.session.c, &count, failure)
 	}, func() {})
 	return int(count), err
+}
+
+// MessagesJSON lists up to count messages from first on, as a JSON array.
+func (c *Conversation) MessagesJSON(first, count int) (string, error) {
+	if err := c.session.acquire(false); err != nil {
+		return "", err
+	}
+	defer c.session.release()
+	return fillText(1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_messages_json(c.session.c, C.size_t(first), C.size_t(count), json,
+			capacity, needed, failure)
+	})
 }
 
 // ReplyJSON returns the assistant's last message as far as it goes.

@@ -83,3 +83,35 @@ func TestWhatPullsTheTimelineAwayIsTold(t *testing.T) {
 	succeed(t, conversation.SetChatOptions(nil))
 	expect(t, answer(t, conversation), answered)
 }
+
+func TestConversationsStepInOnePassAndAreEdited(t *testing.T) {
+	engine := open(t)
+	first := must(engine.NewConversation(user(question), nil, nil))(t)
+	defer first.Close()
+	second := must(engine.NewConversation(user("Hello"), nil, nil))(t)
+	defer second.Close()
+	succeed(t, second.ReplaceJSON(0, 1, `[{"role": "user", "content": "nothing"}]`))
+	succeed(t, second.Replace(0, 1, user(question)...))
+	expect(t, must(second.MessagesJSON(0, 9))(t), must(first.MessagesJSON(0, 9))(t))
+	for first.Finish() == FinishNone {
+		for _, step := range must(engine.StepConversations(background, first, second))(t) {
+			succeed(t, step.Err)
+		}
+	}
+	for _, conversation := range []*Conversation{first, second} {
+		text := ""
+		for _, event := range conversation.events {
+			text += event.Text
+		}
+		expect(t, text, answered)
+	}
+	expectCode(t, must(engine.StepConversations(background, first))(t)[0].Err, InvalidArgument)
+
+	succeed(t, first.Append(user(question)...))
+	first.Session().Stop()
+	_, err := first.Step(background)
+	expectCode(t, err, Cancelled)
+	first.Session().Resume()
+	_, err = first.Step(background)
+	succeed(t, err)
+}

@@ -111,6 +111,12 @@ func (s *Session) Close() { s.close(func() { C.dsv4_session_cancel(s.c) }) }
 // Cancel ends what another goroutine computes on the session. Harmless when nothing runs.
 func (s *Session) Cancel() { s.whileOpen(func() { C.dsv4_session_cancel(s.c) }) }
 
+// Stop cancels also what begins later, until Resume. Any goroutine.
+func (s *Session) Stop() { s.whileOpen(func() { C.dsv4_session_stop(s.c) }) }
+
+// Resume takes Stop back.
+func (s *Session) Resume() { s.whileOpen(func() { C.dsv4_session_resume(s.c) }) }
+
 // watch cancels the sessions when ctx ends, until the function that it returns has been called.
 func watch(ctx context.Context, sessions ...*C.dsv4_session) (unwatch func()) {
 	if ctx.Done() == nil {

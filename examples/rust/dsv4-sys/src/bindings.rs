@@ -389,9 +389,13 @@ extern "C" {
     pub fn dsv4_session_append_messages(session: *mut dsv4_session, messages: *const *const dsv4_message, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_append_json(session: *mut dsv4_session, messages: *const c_char, length: usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_step_events(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_step_events(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, callback: dsv4_parser_event_fn, users: *const *mut c_void, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_end_turn(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_message_count(session: *const dsv4_session, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_truncate_messages(session: *mut dsv4_session, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_replace_messages(session: *mut dsv4_session, first: usize, count: usize, messages: *const *const dsv4_message, message_count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_replace_json(session: *mut dsv4_session, first: usize, count: usize, messages: *const c_char, length: usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_messages_json(session: *const dsv4_session, first: usize, count: usize, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_set_chat_options(session: *mut dsv4_session, options: *const dsv4_chat_options, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_reply_json(session: *const dsv4_session, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_open(path: *const c_char, options: *const dsv4_engine_options, engine: *mut *mut dsv4_engine, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -425,6 +429,8 @@ extern "C" {
     pub fn dsv4_session_step(session: *mut dsv4_session, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_step(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_cancel(session: *mut dsv4_session);
+    pub fn dsv4_session_stop(session: *mut dsv4_session);
+    pub fn dsv4_session_resume(session: *mut dsv4_session);
     pub fn dsv4_session_tokens(session: *const dsv4_session, tokens: *mut *const i32, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_log_probs(session: *const dsv4_session, position: i64, log_prob: *mut f32, top_tokens: *mut i32, top_log_probs: *mut f32, capacity: usize, top_count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_save(session: *const dsv4_session, path: *const c_char, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;

@@ -8,6 +8,7 @@ use crate::parser::{collect_into, Event};
 use crate::session::{Session, SessionOptions, Step};
 use dsv4_sys as sys;
 use std::collections::VecDeque;
+use std::os::raw::c_void;
 
 /// A session that knows the messages of its conversation: append what the user says or the tools
 /// found, take the events of the assistant's turn, append again.
@@ -115,6 +116,23 @@ impl Conversation {
         })
     }
 
+    /// Puts `messages` in the place of the `count` messages from `first` on; either may be none.
+    pub fn replace(&mut self, first: usize, count: usize, messages: &[Message]) -> Result<()> {
+        let messages = MessageViews::new(messages);
+        self.change(|session, error| unsafe {
+            let (messages, given) = (messages.as_ptr(), messages.len());
+            sys::dsv4_session_replace_messages(session, first, count, messages, given, error)
+        })
+    }
+
+    /// The same with a JSON array in the form of OpenAI's chat API.
+    pub fn replace_json(&mut self, first: usize, count: usize, messages: &str) -> Result<()> {
+        self.change(|session, error| unsafe {
+            let (json, length) = (memory::text_pointer(messages), messages.len());
+            sys::dsv4_session_replace_json(session, first, count, json, length, error)
+        })
+    }
+
     /// Renders the conversation by other options from here on.
     pub fn set_chat_options(&mut self, options: &ChatOptions) -> Result<()> {
         options.with_c(|options| {
@@ -173,6 +191,26 @@ impl Conversation {
             sys::dsv4_session_message_count(self.session.as_ptr(), &mut count, error)
         })?;
         Ok(count)
+    }
+
+    /// Up to `count` messages from `first` on, as a JSON array.
+    pub fn messages_json(&self, first: usize, count: usize) -> Result<String> {
+        let session = self.session.as_ptr();
+        memory::fill_string(1024, |json, capacity, needed, error| unsafe {
+            sys::dsv4_session_messages_json(session, first, count, json, capacity, needed, error)
+        })
+    }
+
+    // For `Engine::step_conversations`.
+    pub(crate) fn to_step(
+        &mut self,
+    ) -> (*mut sys::dsv4_session, sys::dsv4_parser_event_fn, *mut c_void) {
+        let (append, user) = collect_into(&mut self.events);
+        (self.session.as_ptr(), append, user)
+    }
+
+    pub(crate) fn set_finish(&mut self, finish: Finish) {
+        self.finish = finish;
     }
 
     /// The assistant's last message as far as it goes, as JSON.

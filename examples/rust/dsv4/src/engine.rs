@@ -241,26 +241,80 @@ impl Engine {
     /// prompt is still pending the token is -1: call again. A session's failure is its own; the outer
     /// one is of the call itself.
     pub fn step(&self, sessions: &mut [&mut Session]) -> Result<Vec<Result<Step>>> {
-        let count = sessions.len();
         let pointers: Vec<_> = sessions.iter_mut().map(|session| session.as_ptr()).collect();
+        // Safety: valid entries; the sessions are borrowed for this alone.
+        self.pass(&pointers, |sessions, count, results, statuses, errors, error| unsafe {
+            sys::dsv4_engine_step(self.as_ptr(), sessions, count, results, statuses, errors, error)
+        })
+    }
+
+    /// The same of conversations: what it decides is for the events of each.
+    pub fn step_conversations(
+        &self,
+        conversations: &mut [&mut Conversation],
+    ) -> Result<Vec<Result<Step>>> {
+        let mut pointers = Vec::new();
+        let mut users = Vec::new();
+        let mut append = None;
+        for conversation in conversations.iter_mut() {
+            let (pointer, function, user) = conversation.to_step();
+            pointers.push(pointer);
+            users.push(user);
+            append = function;
+        }
+        if pointers.is_empty() {
+            return Ok(Vec::new()); // there is no callback
+        }
+        // Safety: as above; the events are borrowed with their conversations.
+        let outcome =
+            self.pass(&pointers, |sessions, count, results, statuses, errors, error| unsafe {
+                sys::dsv4_engine_step_events(
+                    self.as_ptr(),
+                    sessions,
+                    count,
+                    append,
+                    users.as_ptr(),
+                    results,
+                    statuses,
+                    errors,
+                    error,
+                )
+            })?;
+        for (conversation, step) in conversations.iter_mut().zip(&outcome) {
+            if let Ok(step) = step {
+                conversation.set_finish(step.finish);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn pass(
+        &self,
+        pointers: &[*mut sys::dsv4_session],
+        step: impl FnOnce(
+            *const *mut sys::dsv4_session,
+            usize,
+            *const *mut sys::dsv4_step_result,
+            *mut sys::dsv4_status,
+            *mut *mut sys::dsv4_error,
+            *mut *mut sys::dsv4_error,
+        ) -> sys::dsv4_status,
+    ) -> Result<Vec<Result<Step>>> {
+        let count = pointers.len();
         let mut results = vec![sys::dsv4_step_result::default(); count];
         let result_pointers: Vec<*mut sys::dsv4_step_result> =
             results.iter_mut().map(|result| result as *mut _).collect();
         let mut statuses = vec![sys::DSV4_OK; count];
         let mut errors = vec![std::ptr::null_mut(); count];
         let mut error = std::ptr::null_mut();
-        // Safety: `count` valid entries each; the sessions are borrowed for this alone.
-        let status = unsafe {
-            sys::dsv4_engine_step(
-                self.as_ptr(),
-                memory::pointer(&pointers),
-                count,
-                memory::pointer(&result_pointers),
-                statuses.as_mut_ptr(),
-                errors.as_mut_ptr(),
-                &mut error,
-            )
-        };
+        let status = step(
+            memory::pointer(pointers),
+            count,
+            memory::pointer(&result_pointers),
+            statuses.as_mut_ptr(),
+            errors.as_mut_ptr(),
+            &mut error,
+        );
         let outcome = if status == sys::DSV4_OK {
             // Safety: the texts live until the next call on their sessions; the errors are ours.
             Ok((0..count)

@@ -137,9 +137,23 @@ impl CancelHandle {
     /// The call that runs now fails with CANCELLED within one layer's time; one that begins later is
     /// not cancelled.
     pub fn cancel(&self) {
+        self.call(sys::dsv4_session_cancel)
+    }
+
+    /// Cancels also what begins later, until [`CancelHandle::resume`].
+    pub fn stop(&self) {
+        self.call(sys::dsv4_session_stop)
+    }
+
+    /// Takes [`CancelHandle::stop`] back.
+    pub fn resume(&self) {
+        self.call(sys::dsv4_session_resume)
+    }
+
+    fn call(&self, function: unsafe extern "C" fn(*mut sys::dsv4_session)) {
         if let Some(session) = &*lock(&self.0) {
             // Safety: it is open while the lock is held.
-            unsafe { sys::dsv4_session_cancel(session.0.as_ptr()) }
+            unsafe { function(session.0.as_ptr()) }
         }
     }
 }

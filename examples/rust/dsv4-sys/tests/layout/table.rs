@@ -102,9 +102,13 @@ listing! {
     dsv4_session_append_messages
     dsv4_session_append_json
     dsv4_session_step_events
+    dsv4_engine_step_events
     dsv4_session_end_turn
     dsv4_session_message_count
     dsv4_session_truncate_messages
+    dsv4_session_replace_messages
+    dsv4_session_replace_json
+    dsv4_session_messages_json
     dsv4_session_set_chat_options
     dsv4_session_reply_json
     dsv4_engine_open
@@ -138,6 +142,8 @@ listing! {
     dsv4_session_step
     dsv4_engine_step
     dsv4_session_cancel
+    dsv4_session_stop
+    dsv4_session_resume
     dsv4_session_tokens
     dsv4_session_log_probs
     dsv4_session_save

@@ -74,3 +74,33 @@ fn what_pulls_the_timeline_away_is_told() {
     conversation.set_chat_options(&ChatOptions::default()).unwrap();
     assert_eq!(answer(&mut conversation), (PARIS.into(), true));
 }
+
+#[test]
+fn conversations_step_in_one_pass_and_are_edited() {
+    let engine = open();
+    let mut first = engine.conversation(&[Message::user(QUESTION)]).unwrap();
+    let mut second = engine.conversation(&[Message::user("Hello")]).unwrap();
+    second.replace_json(0, 1, r#"[{"role": "user", "content": "nothing"}]"#).unwrap();
+    second.replace(0, 1, &[Message::user(QUESTION)]).unwrap();
+    let listed = second.messages_json(0, 9).unwrap();
+    assert_eq!(listed, first.messages_json(0, 9).unwrap());
+    assert!(listed.contains(QUESTION));
+    while first.finish() == Finish::NONE {
+        for step in engine.step_conversations(&mut [&mut first, &mut second]).unwrap() {
+            step.unwrap();
+        }
+    }
+    assert_eq!(second.finish(), Finish::STOP);
+    for conversation in [&mut first, &mut second] {
+        assert_eq!(answer(conversation), (PARIS.into(), true));
+    }
+    assert!(engine.step_conversations(&mut [&mut first]).unwrap()[0].is_err());
+    assert!(engine.step_conversations(&mut []).unwrap().is_empty());
+
+    first.append(&[Message::user(QUESTION)]).unwrap();
+    let cancel = first.session().cancel_handle();
+    cancel.stop();
+    assert_eq!(first.step().err().unwrap().code(), Code::CANCELLED);
+    cancel.resume();
+    first.step().unwrap();
+}
