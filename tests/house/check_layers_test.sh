@@ -161,7 +161,7 @@ planted lib/io/json.h:3 'may not call'
 write lib/io/json.h 'inline void f() { throw 1; }'
 planted lib/io/json.h:2 'may not throw'
 write capi/session.cc '} catch (...) {'
-planted capi/session.cc:2 'caught in capi/guard.h alone'
+planted capi/session.cc:2 'caught in capi/guard.h and lib/base/contained.h alone'
 write capi/guard.h '} catch (...) {'
 expect_clean 'the one place that catches'
 
