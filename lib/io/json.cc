@@ -202,6 +202,80 @@ class JsonReader {
   ondemand::document document_;
 };
 
+// What is to be copied yet stands in a list.
+JsonValue::JsonValue(const JsonValue& other) {
+  struct Copy {
+    const JsonValue* from;
+    JsonValue* to;
+  };
+  std::vector<Copy> copies = {{&other, this}};
+  while (!copies.empty()) {
+    const auto [from, to] = copies.back();
+    copies.pop_back();
+    if (const std::vector<JsonValue>* items = from->AsArray()) {
+      auto& made = to->data_.emplace<std::vector<JsonValue>>(items->size());
+      for (size_t i = 0; i < items->size(); ++i) copies.push_back({&(*items)[i], &made[i]});
+    } else if (const std::vector<JsonMember>* members = from->AsObject()) {
+      auto& made = to->data_.emplace<std::vector<JsonMember>>(members->size());
+      for (size_t i = 0; i < members->size(); ++i) {
+        made[i].key = (*members)[i].key;
+        copies.push_back({&(*members)[i].value, &made[i].value});
+      }
+    } else {
+      to->data_ = from->data_;
+    }
+  }
+}
+
+JsonValue& JsonValue::operator=(JsonValue other) noexcept {
+  data_.swap(other.data_);
+  return *this;
+}
+
+// Takes the tree apart without memory of its own: on the way down each container keeps in its last
+// place, whose value is next, the one around it.
+JsonValue::~JsonValue() {
+  if (Last() == nullptr) return;
+  JsonValue value, around;
+  value.data_.swap(data_);
+  while (true) {
+    while (JsonValue* last = value.Last()) {
+      if (last->Last() == nullptr) {
+        value.DropLast();
+        continue;
+      }
+      JsonValue inner;
+      inner.data_.swap(last->data_);
+      last->data_.swap(around.data_);
+      around.data_.swap(value.data_);
+      value.data_.swap(inner.data_);
+    }
+    JsonValue* place = around.Last();
+    if (place == nullptr) return;
+    JsonValue next;
+    next.data_.swap(place->data_);
+    around.DropLast();
+    value.data_.swap(around.data_);
+    around.data_.swap(next.data_);
+  }
+}
+
+JsonValue* JsonValue::Last() {
+  if (auto* items = std::get_if<std::vector<JsonValue>>(&data_)) {
+    return items->empty() ? nullptr : &items->back();
+  }
+  auto* members = std::get_if<std::vector<JsonMember>>(&data_);
+  return members == nullptr || members->empty() ? nullptr : &members->back().value;
+}
+
+void JsonValue::DropLast() {
+  if (auto* items = std::get_if<std::vector<JsonValue>>(&data_)) {
+    items->pop_back();
+  } else {
+    std::get<std::vector<JsonMember>>(data_).pop_back();
+  }
+}
+
 JsonValue JsonValue::FromBool(bool value) {
   JsonValue made;
   made.data_ = value;

@@ -26,6 +26,13 @@ class JsonValue {
 
   JsonValue() = default;  // null
 
+  // However deep the nesting, copies and destruction need no more of the thread's stack than for a
+  // flat value.
+  JsonValue(const JsonValue& other);
+  JsonValue(JsonValue&&) noexcept = default;
+  JsonValue& operator=(JsonValue other) noexcept;
+  ~JsonValue();
+
   // REQUIRES: UTF-8; a number's text is one of JSON, object keys are unique. Readers of a dialect
   // state where theirs are not.
   static JsonValue FromBool(bool value);
@@ -51,6 +58,10 @@ class JsonValue {
 
  private:
   friend class JsonReader;
+
+  // The last value within a container; null for one that is empty, and for a scalar.
+  JsonValue* Last();
+  void DropLast();
 
   struct Number {
     std::string text;

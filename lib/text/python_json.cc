@@ -78,43 +78,54 @@ void AppendString(absl::string_view text, std::string* out) {
   out->push_back('"');
 }
 
+// REQUIRES: `value` is no array and no object.
+void AppendScalar(const JsonValue& value, std::string* out) {
+  if (const std::string* text = value.AsString()) {
+    AppendString(*text, out);
+  } else if (const std::string* number = value.AsNumberText()) {
+    AppendNumber(*number, "NaN", "Infinity", out);
+  } else if (const std::optional<bool> truth = value.AsBool()) {
+    out->append(*truth ? "true" : "false");
+  } else {
+    out->append("null");
+  }
+}
+
 }  // namespace
 
+// What is open stands in a list, so that nesting cannot exhaust the thread's stack.
 void AppendPythonJson(const JsonValue& value, std::string* out) {
-  absl::string_view separator;
-  switch (value.kind()) {
-    case JsonValue::Kind::kNull:
-      out->append("null");
-      return;
-    case JsonValue::Kind::kBool:
-      out->append(*value.AsBool() ? "true" : "false");
-      return;
-    case JsonValue::Kind::kNumber:
-      AppendNumber(*value.AsNumberText(), "NaN", "Infinity", out);
-      return;
-    case JsonValue::Kind::kString:
-      AppendString(*value.AsString(), out);
-      return;
-    case JsonValue::Kind::kArray:
-      out->push_back('[');
-      for (const JsonValue& item : *value.AsArray()) {
-        absl::StrAppend(out, separator);
-        AppendPythonJson(item, out);
-        separator = ", ";
-      }
-      out->push_back(']');
-      return;
-    case JsonValue::Kind::kObject:
-      out->push_back('{');
-      for (const JsonMember& member : *value.AsObject()) {
-        absl::StrAppend(out, separator);
-        AppendString(member.key, out);
-        out->append(": ");
-        AppendPythonJson(member.value, out);
-        separator = ", ";
-      }
-      out->push_back('}');
-      return;
+  struct Open {
+    const JsonValue* container;
+    size_t next = 0;
+  };
+  std::vector<Open> open;
+  const auto append = [&](const JsonValue& item) {
+    if (item.AsArray() || item.AsObject()) {
+      out->push_back(item.AsArray() ? '[' : '{');
+      open.push_back({&item});
+    } else {
+      AppendScalar(item, out);
+    }
+  };
+  append(value);
+  while (!open.empty()) {
+    const std::vector<JsonValue>* items = open.back().container->AsArray();
+    const std::vector<JsonMember>* members = open.back().container->AsObject();
+    const size_t next = open.back().next++;
+    if (next == (items ? items->size() : members->size())) {
+      out->push_back(items ? ']' : '}');
+      open.pop_back();
+      continue;
+    }
+    if (next > 0) out->append(", ");
+    if (items) {
+      append((*items)[next]);
+    } else {
+      AppendString((*members)[next].key, out);
+      out->append(": ");
+      append((*members)[next].value);
+    }
   }
 }
 

@@ -178,6 +178,39 @@ TEST_CASE("errors name their place") {
                 "x.json: line 3, column 1: not UTF-8");
 }
 
+// As deep as would take megabytes of stack, if anything called itself.
+TEST_CASE("deep values are copied and destroyed on a small stack") {
+  const auto deep = [] {
+    JsonValue value = JsonValue::FromString("leaf");
+    for (int i = 0; i < 200000; ++i) {
+      if (i % 2 == 0) {
+        std::vector<JsonValue> items(3);
+        items[i % 3] = std::move(value);
+        value = JsonValue::FromArray(std::move(items));
+      } else {
+        std::vector<JsonMember> members(2);
+        members[0] = {"a", std::move(value)};
+        members[1].key = "b";
+        value = JsonValue::FromObject(std::move(members));
+      }
+    }
+    return value;
+  };
+  const JsonValue value = deep();
+  JsonValue copy = value;
+  const JsonValue *a = &value, *b = &copy;
+  for (int i = 199999; i >= 0; --i) {
+    REQUIRE(a->kind() == b->kind());
+    a = i % 2 == 0 ? &(*a->AsArray())[i % 3] : a->Find("a");
+    b = i % 2 == 0 ? &(*b->AsArray())[i % 3] : b->Find("a");
+  }
+  CHECK(*b->AsString() == "leaf");
+  copy = JsonValue::FromArray({std::move(copy), value});
+  CHECK(copy.AsArray()->size() == 2);
+  copy = JsonValue();
+  CHECK(copy.IsNull());
+}
+
 TEST_CASE("depth and size are limited") {
   const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   REQUIRE_OK(ParseJson(nested(kMaxJsonDepth), "doc", kMaxBytes));
