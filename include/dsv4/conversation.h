@@ -62,8 +62,10 @@ DSV4_API dsv4_status dsv4_session_append_json(dsv4_session* session, const char*
 
 /* Computes what is pending and samples one token of the assistant's turn. `callback` gets the
  * events that the token decides, often none; with the last token of the turn, for which
- * result->finish is not DSV4_FINISH_NONE, also what was held back, and END; a turn that ends with
- * whole calls of tools finishes as DSV4_FINISH_TOOL_CALL instead of STOP. Ids of tool calls are
+ * result->finish is not DSV4_FINISH_NONE, also what was held back, and END; a turn that calls tools
+ * finishes as DSV4_FINISH_TOOL_CALL instead of STOP if all its calls are whole. A control token
+ * that begins another turn ends this one with MALFORMED and DSV4_FINISH_STOP; it is no part of the
+ * message. Ids of tool calls are
  * "call_M_N", of the assistant's message M and its call N. `result` may be NULL; its text is that
  * of the token, markup and all. The callback must not use the session (BUSY).
  * Errors: those of dsv4_session_step, after which the turn can go on; INVALID_ARGUMENT when the
@@ -86,8 +88,8 @@ DSV4_API dsv4_status dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* 
                                              dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Ends the assistant's turn where it is, when one is being generated: `callback` (may be NULL) gets
- * what was held back, and END. The message keeps all that was delivered; the next prompt closes its
- * reasoning, and a call that it broke off in. */
+ * what was held back, and END. The message keeps all that was delivered but a call that is not
+ * whole; the next prompt closes its reasoning. */
 DSV4_API dsv4_status dsv4_session_end_turn(dsv4_session* session, dsv4_parser_event_fn callback,
                                            void* user, dsv4_error** error) DSV4_NOEXCEPT;
 
@@ -131,8 +133,9 @@ DSV4_API dsv4_status dsv4_session_set_chat_options(dsv4_session* session,
                                                    dsv4_error** error) DSV4_NOEXCEPT;
 
 /* The assistant's last message as far as it goes, as JSON like that of dsv4_chat_parse, its calls
- * with their ids. Writes up to `capacity` bytes to `json`, without a terminator, and the number
- * needed to *needed. NOT_FOUND before the first one. Threads as dsv4_session_tokens. */
+ * with their ids. A call is among them from its TOOL_CALL_END on; one that broke off never is.
+ * Writes up to `capacity` bytes to `json`, without a terminator, and the number needed to *needed.
+ * NOT_FOUND before the first one. Threads as dsv4_session_tokens. */
 DSV4_API dsv4_status dsv4_session_reply_json(const dsv4_session* session, char* json,
                                              size_t capacity, size_t* needed,
                                              dsv4_error** error) DSV4_NOEXCEPT;

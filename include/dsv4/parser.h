@@ -3,8 +3,13 @@
  * A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
  * the pieces it arrives in. Works without an engine. What the published parser refuses (see
  * dsv4_chat_parse for a whole completion) is delivered all the same, with an event that says what
- * is wrong; two things that models leave out are taken as meant: the end of the reasoning and the
- * line breaks before tool calls.
+ * is wrong. Some things that models leave out are taken as meant:
+ * - The end of the reasoning before tool calls, when no `</think>` follows them. Where one follows,
+ *   they were a quotation, and are reasoning.
+ * - The line breaks before tool calls.
+ * - The markers around tool calls, when the calls begin a line and nothing follows them but the end
+ *   of the completion, or the marker that ends tool calls.
+ * Until that is decided such calls are held back, at most 1.1 MiB; more are taken as calls.
  */
 #ifndef DSV4_PARSER_H_
 #define DSV4_PARSER_H_
@@ -48,8 +53,9 @@ typedef struct dsv4_parser_event {
   int32_t stopped;    /* END: the end-of-sentence marker was seen */
   /* TOOL_CALL_ARGUMENTS: a piece of JSON; the pieces of one call, joined, are one JSON object,
    * whatever becomes of the call. MALFORMED: a control marker that had no place there and is not
-   * delivered otherwise; empty for tool markup, which follows as TEXT. END: tool markup that the
-   * end cut off and that is not delivered otherwise. */
+   * delivered otherwise; empty for tool markup, which follows as TEXT, or as REASONING within the
+   * reasoning, and of which no byte came before. END: tool markup that the end cut off and that is
+   * not delivered otherwise; it is no part of a value either. */
   const char* text;
   uint64_t text_length;
   const char* id; /* TOOL_CALL_START */
@@ -73,9 +79,11 @@ DSV4_API void dsv4_parser_close(dsv4_parser* parser) DSV4_NOEXCEPT;
 
 /* Takes the next `length` bytes of what follows the prompt, the texts of control tokens among them,
  * cut anywhere; calls `callback` for what they decide. A part of a marker is held back until it is
- * decided (outside of tool markup at most 32 bytes). Bytes that are not UTF-8 become U+FFFD. The
- * callback must not use the parser (BUSY). Errors: INVALID_ARGUMENT, BUSY; the parser stays as it
- * was. OUT_OF_HOST_MEMORY leaves it fit for closing only. */
+ * decided (outside of tool markup at most 32 bytes). A marker that begins another turn (of a user,
+ * the assistant or a reminder) is MALFORMED and ends this one: what follows is TEXT after a further
+ * MALFORMED, as after the end-of-sentence marker; in a value it is text. Bytes that are not UTF-8
+ * become U+FFFD. The callback must not use the parser (BUSY). Errors: INVALID_ARGUMENT, BUSY; the
+ * parser stays as it was. OUT_OF_HOST_MEMORY leaves it fit for closing only. */
 DSV4_API dsv4_status dsv4_parser_feed(dsv4_parser* parser, const char* bytes, size_t length,
                                       dsv4_parser_event_fn callback, void* user,
                                       dsv4_error** error) DSV4_NOEXCEPT;

@@ -43,6 +43,11 @@ absl::StatusOr<ChatTimeline> ChatTimeline::Create(const Tokenizer& tokenizer) {
     }
     *id = *found;
   }
+  for (const auto& [token, id] :
+       {std::pair(ControlToken::kUser, &made.user_),
+        std::pair(ControlToken::kLatestReminder, &made.latest_reminder_)}) {
+    *id = tokenizer.FindAddedToken(ControlTokenText(token)).value_or(-1);
+  }
   // Conversations without a task need no task token.
   for (const ControlToken task : kTasks) {
     const std::optional<int32_t> found = tokenizer.FindAddedToken(ControlTokenText(task));

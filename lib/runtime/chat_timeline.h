@@ -32,6 +32,10 @@ class ChatTimeline {
   bool OpensTurn(int32_t id) const { return IsTask(id) || id == think_ || id == think_end_; }
   // Whether that turn begins with reasoning.
   bool OpensReasoning(int32_t id) const { return id == think_; }
+  // Whether `id` begins a turn of another, or one more of the assistant.
+  bool BeginsOtherTurn(int32_t id) const {
+    return id == user_ || id == assistant_ || id == latest_reminder_;
+  }
 
   // The turn of the sampled `ids`. Reasoning that they do not end is closed.
   SampledTurn TurnOf(std::vector<int32_t> ids, bool reasons) const;
@@ -71,6 +75,7 @@ class ChatTimeline {
 
   const Tokenizer* tokenizer_;
   int32_t end_ = -1, assistant_ = -1, think_ = -1, think_end_ = -1;
+  int32_t user_ = -1, latest_reminder_ = -1;  // -1 where the tokenizer has none
   std::vector<int32_t> tasks_;
 };
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/contained.h"
@@ -55,6 +56,12 @@ void MakeReadable(std::string* arguments) {
   std::string wrapped = "{\"arguments\": \"";
   AppendJsonEscaped(*arguments, &wrapped);
   *arguments = wrapped + "\"}";
+}
+
+// Whether the markup that the end of a completion cut off begins a call, or may.
+bool MayBeginCall(absl::string_view markup) {
+  const absl::string_view rest = absl::StripAsciiWhitespace(markup);
+  return rest == "<" || !absl::StartsWith(markup::kCallsEnd, rest);
 }
 
 }  // namespace
@@ -201,18 +208,28 @@ void Conversation::Take(StepResult* step, Sink sink) {
   const absl::Span<const int32_t> tokens = session_->tokens();
   if (!turn_) BeginTurn(timeline_.OpensReasoning(tokens[tokens.size() - 2]));
   const std::vector<int32_t>& ends = session_->engine()->eos_tokens();
-  const bool ended = std::find(ends.begin(), ends.end(), step->token) != ends.end();
-  if (!ended) turn_->ids.push_back(step->token);
-  Feed(step->text, sink);
+  const bool begins_other = timeline_.BeginsOtherTurn(step->token);
+  std::optional<int32_t> end;
+  if (begins_other || std::find(ends.begin(), ends.end(), step->token) != ends.end()) {
+    end = step->token;
+  }
+  if (!end) turn_->ids.push_back(step->token);
+  if (!begins_other) {
+    Feed(step->text, sink);
+  } else {
+    FeedHeld(sink);
+    if (step->finish == Finish::kNone) step->finish = Finish::kStop;
+  }
   if (step->finish == Finish::kNone) return;
-  const bool calls = FinishTurn(ended, sink);
+  const bool calls = FinishTurn(end, sink);
   if (calls && step->finish == Finish::kStop) step->finish = Finish::kToolCall;
 }
 
 void Conversation::BeginTurn(bool reasons) {
   StreamingParser::Options options = {
       .mode = reasons ? ThinkingMode::kThinking : ThinkingMode::kChat,
-      .id_prefix = absl::StrCat("call_", messages_.size(), "_")};
+      .id_prefix = absl::StrCat("call_", messages_.size(), "_"),
+      .turn_markers = false};
   turn_.emplace(OpenTurn{.parser = StreamingParser(std::move(options)),
                          .reply = {.role = std::string(kAssistantRole), .content = ""},
                          .reasons = reasons});
@@ -235,18 +252,20 @@ void Conversation::Record(const ParserEvent& event) {
     case ParserEvent::Kind::kText:
       return append(&reply.content);
     case ParserEvent::Kind::kToolCallStart:
-      reply.tool_calls.push_back(
-          {.id = std::string(event.id), .name = std::string(event.text), .arguments = ""});
+      turn_->call = {.id = std::string(event.id), .name = std::string(event.text), .arguments = ""};
       return;
     case ParserEvent::Kind::kToolCallArguments:
-      return append(&reply.tool_calls.back().arguments);
+      return append(&turn_->call.arguments);
+    case ParserEvent::Kind::kToolCallEnd:
+      reply.tool_calls.push_back(std::move(turn_->call));
+      MakeReadable(&reply.tool_calls.back().arguments);
+      return;
     case ParserEvent::Kind::kEnd:
       turn_->unfinished = event.unfinished;
-      return;
-    case ParserEvent::Kind::kToolCallEnd:
-      turn_->calls = true;
+      turn_->cut_call |= event.call >= 0 || MayBeginCall(event.text);
       return;
     case ParserEvent::Kind::kMalformed:
+      turn_->cut_call |= event.call >= 0 || event.lost_call;
       return;
   }
 }
@@ -258,35 +277,42 @@ void Conversation::EndTurn(Sink sink) {
     std::optional<OpenTurn>& turn;
     ~Over() { turn.reset(); }
   } over{turn_};
-  // The session may hold text: a character that is not whole yet, or what may begin a stop string.
+  FeedHeld(sink);
+  FinishTurn(std::nullopt, sink);
+}
+
+// The session may hold text: a character that is not whole yet, or what may begin a stop string.
+void Conversation::FeedHeld(Sink sink) {
   const absl::StatusOr<std::string> text = tokenizer_->Decode(turn_->ids);
   if (text.ok() && absl::StartsWith(*text, turn_->text)) {
     Feed(absl::string_view(*text).substr(turn_->text.size()), sink);
   }
-  FinishTurn(/*ended=*/false, sink);
 }
 
-bool Conversation::FinishTurn(bool ended, Sink sink) {
+bool Conversation::FinishTurn(std::optional<int32_t> end, Sink sink) {
   const auto deliver = [&](const ParserEvent& event) {
     Record(event);
     sink(event);
   };
-  if (ended) turn_->parser.Feed(markup::kEndOfSentence, deliver);
-  turn_->parser.Finish(deliver);
-  for (ToolCall& call : turn_->reply.tool_calls) MakeReadable(&call.arguments);
-  std::optional<SampledTurn> sampled = AsSampled(ended);
+  if (end && timeline_.BeginsOtherTurn(*end)) {
+    turn_->parser.Finish(deliver, tokenizer_->Decode({&*end, 1}).value_or(""));
+  } else {
+    if (end) turn_->parser.Feed(markup::kEndOfSentence, deliver);
+    turn_->parser.Finish(deliver);
+  }
+  const bool calls = !turn_->reply.tool_calls.empty() && !turn_->cut_call;
+  std::optional<SampledTurn> sampled = AsSampled();
   ReserveOneMore(&sampled_);
   ReserveOneMore(&messages_);
   sampled_.push_back(std::move(sampled));
   messages_.push_back(std::move(turn_->reply));
-  const bool calls = turn_->calls;
   turn_.reset();
   return calls;
 }
 
-// A turn cut within tool markup is rendered from its message, whose calls are whole.
-std::optional<SampledTurn> Conversation::AsSampled(bool ended) const {
-  if (turn_->unfinished && !ended) return std::nullopt;
+// A turn cut within tool markup is rendered from its message, which has no call that is cut.
+std::optional<SampledTurn> Conversation::AsSampled() const {
+  if (turn_->unfinished) return std::nullopt;
   std::vector<int32_t> ids = turn_->ids;
   if (!CutTo(turn_->text, &ids)) return std::nullopt;
   return timeline_.TurnOf(std::move(ids), turn_->reasons);

@@ -59,8 +59,9 @@ class Conversation {
   absl::Status Load(absl::FunctionRef<absl::Status(const Session::BeforeLoad& before)> load);
 
   // Computes what is pending and samples one token of the assistant's turn; `sink` gets what it
-  // decides, with the last token of the turn also what is held, and kEnd. Calls of tools have the
-  // id "call_M_N": message M, call N.
+  // decides, with the last token of the turn also what is held, and kEnd. A control token that
+  // begins another turn is the last one of this, and no part of it: kMalformed, finish kStop. Calls
+  // of tools have the id "call_M_N": message M, call N.
   // Errors: those of Session::Step, after which the turn can go on; InvalidArgument when the last
   // message does not give the assistant its turn, or when the session was changed from outside. A
   // turn whose text finds no host memory is given up, as if the session had been changed.
@@ -71,12 +72,14 @@ class Conversation {
   absl::StatusOr<StepResult> TakeStep(absl::StatusOr<StepResult> given, Sink sink);
 
   // Ends the turn where it is, when one is being generated: `sink` gets what is held, and kEnd.
-  // The message keeps everything delivered; the next prompt closes its reasoning or its calls.
+  // The message keeps everything delivered but a call that is not whole; the next prompt closes its
+  // reasoning.
   void EndTurn(Sink sink);
 
   // Not the turn being generated.
   absl::Span<const ChatMessage> messages() const { return messages_; }
-  // The assistant's last turn as far as it goes; null before the first.
+  // The assistant's last turn as far as it goes, with the calls that are whole; null before the
+  // first.
   const ChatMessage* reply() const;
 
  private:
@@ -85,9 +88,10 @@ class Conversation {
     ChatMessage reply;
     std::vector<int32_t> ids{};
     std::string text{};  // that the session gave for `ids`
+    ToolCall call{};     // being made; one of the reply's when it is whole
     bool reasons = false;
     bool unfinished = false;  // ends within tool markup
-    bool calls = false;       // tools, at least one call of which is whole
+    bool cut_call = false;    // a call broke off
   };
   Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline);
   Conversation(const Conversation&) = default;
@@ -96,11 +100,13 @@ class Conversation {
   void BeginTurn(bool reasons);
   void Record(const ParserEvent& event);
   void Feed(absl::string_view text, Sink sink);
+  void FeedHeld(Sink sink);
   // What Step does with a token once it is there.
   void Take(StepResult* step, Sink sink);
-  // `ended`: by the model. Whether the turn calls tools.
-  bool FinishTurn(bool ended, Sink sink);
-  std::optional<SampledTurn> AsSampled(bool ended) const;
+  // `end`: the control token with which the model ended the turn, if it did. Whether the turn calls
+  // tools.
+  bool FinishTurn(std::optional<int32_t> end, Sink sink);
+  std::optional<SampledTurn> AsSampled() const;
   // Makes `ids` spell `text`, of which they spell more. False when they spell something else.
   bool CutTo(absl::string_view text, std::vector<int32_t>* ids) const;
 

@@ -16,9 +16,15 @@ namespace dsv4::markup {
 #define DSV4_DSML "｜DSML｜"
 inline constexpr absl::string_view kBeginOfSentence = "<｜begin▁of▁sentence｜>";
 inline constexpr absl::string_view kEndOfSentence = "<｜end▁of▁sentence｜>";
+// What begins the turn of another than the assistant, or its own next one.
+inline constexpr absl::string_view kUser = "<｜User｜>";
+inline constexpr absl::string_view kAssistant = "<｜Assistant｜>";
+inline constexpr absl::string_view kLatestReminder = "<｜latest_reminder｜>";
 inline constexpr absl::string_view kThinkStart = "<think>";
 inline constexpr absl::string_view kThinkEnd = "</think>";
 inline constexpr absl::string_view kDsml = DSV4_DSML;
+inline constexpr absl::string_view kOpening = "<" DSV4_DSML;
+inline constexpr absl::string_view kClosing = "</" DSV4_DSML;
 inline constexpr absl::string_view kCallsStart = "<" DSV4_DSML "tool_calls>";
 inline constexpr absl::string_view kCallsEnd = "</" DSV4_DSML "tool_calls>";
 inline constexpr absl::string_view kInvoke = "<" DSV4_DSML "invoke";
@@ -37,7 +43,7 @@ inline constexpr absl::string_view kStringFalse = "\" string=\"false\">";
 // A few byte strings to look for, none a prefix of another.
 class MarkerSet {
  public:
-  static constexpr size_t kMaxMarkers = 8;
+  static constexpr size_t kMaxMarkers = 12;
 
   // Views of literals.
   constexpr MarkerSet(std::initializer_list<absl::string_view> markers) {

@@ -17,10 +17,25 @@ using markup::MarkerSet;
 using Kind = ParserEvent::Kind;
 using Match = MarkerSet::Match;
 
-constexpr absl::string_view kCallsStartAfterText = "\n\n<｜DSML｜tool_calls>";
-constexpr MarkerSet kTextMarkers = {
+constexpr absl::string_view kOpeningAfterText = "\n\n<｜DSML｜";
+constexpr MarkerSet kMarkers = {
     markup::kThinkEnd, markup::kThinkStart, markup::kEndOfSentence, markup::kBeginOfSentence,
-    markup::kDsml,     markup::kCallsStart, kCallsStartAfterText};
+    markup::kDsml,     markup::kOpening,    markup::kClosing,       kOpeningAfterText};
+constexpr MarkerSet kMarkersAndTurns = {
+    markup::kThinkEnd, markup::kThinkStart, markup::kEndOfSentence, markup::kBeginOfSentence,
+    markup::kDsml,     markup::kOpening,    markup::kClosing,       kOpeningAfterText,
+    markup::kUser,     markup::kAssistant,  markup::kLatestReminder};
+constexpr MarkerSet kThinkEnd = {markup::kThinkEnd};
+constexpr MarkerSet kEndOfSentence = {markup::kEndOfSentence};
+
+// Of the opening markers those that begin calls.
+constexpr absl::string_view kCalls = markup::kCallsStart.substr(markup::kOpening.size());
+constexpr absl::string_view kInvoke = markup::kInvoke.substr(markup::kOpening.size());
+constexpr MarkerSet kCallsOrInvoke = {kCalls, kInvoke};
+
+constexpr absl::string_view kToolNameEnd = "\">\n";
+constexpr absl::string_view kNoParameter = "neither a parameter nor the end of the call";
+constexpr absl::string_view kOtherTurn = "a control marker of another turn";
 
 // Bytes of a Feed that are worked off at a time.
 constexpr size_t kSliceBytes = 64 << 10;
@@ -34,8 +49,19 @@ constexpr MarkerSet kAfterCall = {kNextInvoke, kNextCallsEnd};
 constexpr MarkerSet kAfterParameter = {kNextParameter, kNextInvokeEnd};
 constexpr MarkerSet kInStringValue = {markup::kParameterEnd, markup::kParameterEndBroken,
                                       markup::kParameterSlash, markup::kEndOfSentence};
+constexpr size_t kEndSize = markup::kEndOfSentence.size();
 constexpr MarkerSet kToolNameStart = {markup::kToolNameStart};
 constexpr MarkerSet kKeyStart = {markup::kKeyStart};
+
+bool IsTurnMarker(absl::string_view marker) {
+  return marker == markup::kUser || marker == markup::kAssistant ||
+         marker == markup::kLatestReminder;
+}
+
+// Whether `held`, the start of a marker, can be no other than one of tool markup.
+bool IsCutMarkup(absl::string_view held) {
+  return absl::StrContains(held, "<｜D") || absl::StrContains(held, "</｜D");
+}
 
 }  // namespace
 
@@ -45,12 +71,15 @@ void StreamingParser::Reset() {
   state_ = options_.mode == ThinkingMode::kThinking ? State::kReasoning : State::kContent;
   buffer_.clear();
   delivered_ = element_ = scan_ = 0;
+  line_start_ = true;
   cut_.clear();
   calls_ = 0;
   call_open_ = value_open_ = value_repaired_ = call_repaired_ = false;
   keys_.clear();
   markup_reported_ = false;
   text_complaint_ = {};
+  wrapped_ = stopped_ = false;
+  trial_.reset();
 }
 
 void StreamingParser::Feed(absl::string_view bytes, Sink sink) {
@@ -69,26 +98,27 @@ void StreamingParser::Feed(absl::string_view bytes, Sink sink) {
   }
 }
 
-void StreamingParser::Finish(Sink sink) {
-  if (!cut_.empty()) absl::StrAppend(&buffer_, kReplacementCharacter);
-  Advance(sink);
+void StreamingParser::Finish(Sink sink, absl::string_view turn_marker) {
+  while (trial_) {
+    AcceptCalls();
+    Advance(sink);
+  }
+  const absl::string_view rest = absl::string_view(buffer_).substr(element_);
+  if (state_ == State::kBetweenCalls && !wrapped_ && (rest == ">" || rest == ">\n")) LeaveCalls();
+  if (!cut_.empty()) {
+    // After what may be the start of a marker the cut character is of that marker.
+    const bool held = delivered_ < buffer_.size();
+    absl::StrAppend(&buffer_, kReplacementCharacter);
+    if (!held) Advance(sink);
+  }
   ParserEvent end = {.kind = Kind::kEnd};
   const bool in_markup = state_ >= State::kBetweenCalls && state_ < State::kEnded;
-  end.stopped = state_ == State::kEnded;
+  end.stopped = stopped_;
   if (in_markup && absl::EndsWith(buffer_, markup::kEndOfSentence)) {
     buffer_.resize(buffer_.size() - markup::kEndOfSentence.size());
     end.stopped = true;
   }
-  const absl::string_view held = absl::string_view(buffer_).substr(delivered_);
-  // The marker of the calls is one even without its last byte when nothing follows.
-  constexpr absl::string_view kCutCallsStart =
-      kCallsStartAfterText.substr(0, kCallsStartAfterText.size() - 1);
-  if (state_ == State::kStringValue) {
-    scratch_.clear();
-    AppendJsonEscaped(held, &scratch_);
-    delivered_ = buffer_.size();
-    EmitArguments(scratch_, sink);
-  } else if (state_ == State::kToolName) {
+  if (state_ == State::kToolName) {
     const auto name = markup::ToolName(absl::string_view(buffer_).substr(element_));
     if (name) {
       StartCall(*name, sink);
@@ -96,7 +126,8 @@ void StreamingParser::Finish(Sink sink) {
     }
   } else if (in_markup) {
     SkipClosingBracket();
-  } else if (end.stopped || held != kCutCallsStart) {
+  } else if (state_ == State::kEnded ||
+             !IsCutMarkup(absl::string_view(buffer_).substr(delivered_))) {
     EmitText(buffer_.size(), sink);
   }
   end.unfinished = in_markup || delivered_ < buffer_.size();
@@ -104,18 +135,24 @@ void StreamingParser::Finish(Sink sink) {
     end.call = calls_ - 1;
     CloseArguments(sink);
   }
+  if (!turn_marker.empty()) EmitMalformed(kOtherTurn, turn_marker, sink);
   end.text = absl::string_view(buffer_).substr(delivered_);
   sink(end);
   Reset();
 }
 
 void StreamingParser::Advance(Sink sink) {
-  while (Step(sink)) {
+  while (trial_ ? StepOnTrial(sink) : Step(sink)) {
   }
-  buffer_.erase(0, delivered_);
-  element_ = std::max(element_, delivered_) - delivered_;
-  scan_ -= delivered_;
-  delivered_ = 0;
+  const size_t done = trial_ ? trial_->begin : delivered_;
+  buffer_.erase(0, done);
+  element_ = std::max(element_, done) - done;
+  scan_ -= done;
+  delivered_ -= done;
+  if (trial_) {
+    trial_->begin = 0;
+    trial_->think_scan -= done;
+  }
 }
 
 bool StreamingParser::Step(Sink sink) {
@@ -140,36 +177,124 @@ bool StreamingParser::Step(Sink sink) {
       return ReadHeldValue(sink);
     case State::kAfterValue:
       return ReadAfterValue(sink);
+    case State::kAfterCalls:
+      return ReadAfterCalls();
   }
   return false;
 }
 
 bool StreamingParser::ScanText(Sink sink) {
-  const MarkerSet::Hit hit = kTextMarkers.Find(buffer_, scan_);
+  const MarkerSet& markers = options_.turn_markers ? kMarkersAndTurns : kMarkers;
+  const MarkerSet::Hit hit = markers.Find(buffer_, scan_);
   EmitText(hit.position, sink);
-  if (hit.match != Match::kWhole) {
-    scan_ = hit.position;
-    return false;
-  }
-  const bool ended = state_ == State::kEnded;
-  if (hit.marker == markup::kDsml) {
-    if (!markup_reported_) EmitMalformed("tool markup outside of tool calls", {}, sink);
-    markup_reported_ = true;
-    return Enter(state_, hit.end(), /*keep=*/true);
-  }
-  if (hit.marker == markup::kCallsStart || hit.marker == kCallsStartAfterText) {
-    if (ended) return Enter(state_, hit.end(), /*keep=*/true);
-    return Enter(State::kBetweenCalls, hit.end() - 1, /*keep=*/true);
-  }
-  if (hit.marker == markup::kEndOfSentence && !ended) {
+  scan_ = hit.position;
+  if (hit.match != Match::kWhole) return false;
+  if (absl::EndsWith(hit.marker, markup::kDsml)) return ScanMarkup(hit, sink);
+  if (hit.marker == markup::kEndOfSentence && !stopped_) {
+    stopped_ = true;
     text_complaint_ = "text after the end";
     return Enter(State::kEnded, hit.end());
   }
   if (hit.marker == markup::kThinkEnd && state_ == State::kReasoning) {
+    line_start_ = true;
     return Enter(State::kContent, hit.end());
+  }
+  if (IsTurnMarker(hit.marker) && state_ != State::kEnded) {
+    EmitMalformed(kOtherTurn, hit.marker, sink);
+    text_complaint_ = "text after the end";
+    return Enter(State::kEnded, hit.end());
   }
   EmitMalformed("a control marker out of place", hit.marker, sink);
   return Enter(state_, hit.end());
+}
+
+bool StreamingParser::ScanMarkup(const MarkerSet::Hit& hit, Sink sink) {
+  const bool after_line_breaks = hit.marker == kOpeningAfterText;
+  if (state_ != State::kEnded && (after_line_breaks || hit.marker == markup::kOpening)) {
+    const MarkerSet::Hit next = kCallsOrInvoke.At(buffer_, hit.end());
+    if (next.match == Match::kPartial) return false;
+    if (next.marker == kCalls) {
+      return state_ == State::kContent ? EnterCalls(true) : BeginTrial(true);
+    }
+    if (next.marker == kInvoke && (after_line_breaks || line_start_)) return BeginTrial(false);
+  }
+  // The line breaks are text as any.
+  if (after_line_breaks) EmitText(hit.position + 2, sink);
+  ReportMarkup(sink);
+  return Enter(state_, hit.end(), /*keep=*/true);
+}
+
+bool StreamingParser::EnterCalls(bool wrapped) {
+  wrapped_ = wrapped;
+  const size_t marker = delivered_ + (buffer_[delivered_] == '\n' ? 2 : 0);
+  return wrapped ? Enter(State::kBetweenCalls, marker + markup::kCallsStart.size() - 1, true)
+                 : Enter(State::kBeforeToolName, marker + markup::kInvoke.size(), true);
+}
+
+bool StreamingParser::LeaveCalls() {
+  text_complaint_ = "text after the tool calls";
+  line_start_ = true;
+  const bool ends_line = buffer_.size() > element_ + 1 && buffer_[element_ + 1] == '\n';
+  return Enter(State::kContent, element_ + (ends_line ? 2 : 1));
+}
+
+bool StreamingParser::BeginTrial(bool wrapped) {
+  trial_ = Trial{.begin = delivered_,
+                 .think_scan = delivered_,
+                 .from = state_,
+                 .calls = calls_,
+                 .markup_reported = markup_reported_,
+                 .decision = std::nullopt};
+  return EnterCalls(wrapped);
+}
+
+bool StreamingParser::StepOnTrial(Sink sink) {
+  const bool stepped = Step([](const ParserEvent&) {});
+  if (stepped && !trial_->decision) return true;
+  Trial::Decision decision = trial_->decision.value_or(Trial::Decision{true, buffer_.size()});
+  const bool too_long = decision.position - trial_->begin > kMaxHeldBytes;
+  if (too_long) decision = {true, trial_->begin + kMaxHeldBytes};
+  if (trial_->from == State::kReasoning) {
+    const MarkerSet::Hit hit =
+        kThinkEnd.Find(absl::string_view(buffer_).substr(0, decision.position), trial_->think_scan);
+    if (hit.match == Match::kWhole) return RejectCalls(hit.position, sink);
+    trial_->think_scan = hit.position;
+  }
+  if (!trial_->decision && !too_long) return false;
+  return decision.calls ? AcceptCalls() : RejectCalls(decision.position, sink);
+}
+
+bool StreamingParser::Decide(bool calls, size_t position) {
+  trial_->decision = {calls, position};
+  return true;
+}
+
+bool StreamingParser::AcceptCalls() {
+  const bool wrapped = wrapped_;
+  delivered_ = trial_->begin;
+  ForgetCall();
+  calls_ = trial_->calls;
+  text_complaint_ = {};
+  trial_.reset();
+  return EnterCalls(wrapped);
+}
+
+bool StreamingParser::RejectCalls(size_t resume, Sink sink) {
+  state_ = trial_->from;
+  delivered_ = trial_->begin;
+  ForgetCall();
+  calls_ = trial_->calls;
+  markup_reported_ = trial_->markup_reported;
+  trial_.reset();
+  if (buffer_[delivered_] == '\n') EmitText(delivered_ + 2, sink);
+  ReportMarkup(sink);
+  EmitText(resume, sink);
+  return Enter(state_, resume);
+}
+
+void StreamingParser::ForgetCall() {
+  call_open_ = value_open_ = value_repaired_ = call_repaired_ = false;
+  keys_.clear();
 }
 
 bool StreamingParser::ReadBetweenCalls(Sink sink) {
@@ -180,10 +305,27 @@ bool StreamingParser::ReadBetweenCalls(Sink sink) {
     return Enter(State::kBeforeToolName, hit.end(), /*keep=*/true);
   }
   if (hit.marker == kNextCallsEnd) {
+    if (trial_ && trial_->from == State::kContent) return Decide(true, hit.end());
+    if (trial_) return Enter(State::kAfterCalls, hit.end());
     text_complaint_ = "text after the tool calls";
+    line_start_ = true;
     return Enter(State::kContent, hit.end());
   }
+  if (!wrapped_ && buffer_[element_] == '>') {
+    return trial_ ? Enter(State::kAfterCalls, element_ + 1) : LeaveCalls();
+  }
   return BreakOff("neither a tool call nor the end of the tool calls", element_, sink);
+}
+
+bool StreamingParser::ReadAfterCalls() {
+  const bool in_reasoning = trial_->from == State::kReasoning;
+  if (!in_reasoning) scan_ = markup::SkipPythonSpace(buffer_, scan_);
+  const MarkerSet::Hit end =
+      in_reasoning ? kEndOfSentence.Find(buffer_, scan_) : kEndOfSentence.At(buffer_, scan_);
+  scan_ = end.position;
+  if (end.match == Match::kWhole) return Decide(true, scan_);
+  if (end.match == Match::kNone && !in_reasoning) return Decide(false, scan_);
+  return false;
 }
 
 bool StreamingParser::ReadBeforeToolName(Sink sink) {
@@ -201,7 +343,11 @@ bool StreamingParser::ReadToolName(Sink sink) {
   if (const size_t limit = NameLimit(scan_)) return BreakOff("tool name too long", limit, sink);
   if (hit.match != Match::kWhole) return false;
   const auto name = markup::ToolName(absl::string_view(buffer_).substr(element_, scan_ - element_));
-  if (!name) return BreakOff("tool name without an end", hit.position, sink);
+  if (!name) {
+    const bool has_end = absl::StrContains(
+        absl::string_view(buffer_).substr(element_, scan_ - element_), kToolNameEnd);
+    return BreakOff(has_end ? kNoParameter : "tool name without an end", hit.position, sink);
+  }
   StartCall(*name, sink);
   delivered_ = hit.position;
   if (hit.marker == markup::kParameter) return Enter(State::kBeforeKey, hit.end(), /*keep=*/true);
@@ -241,19 +387,25 @@ bool StreamingParser::ReadStringValue(Sink sink) {
   const MarkerSet::Hit hit = kInStringValue.Find(buffer_, scan_);
   const bool whole =
       hit.marker == markup::kParameterEnd || hit.marker == markup::kParameterEndBroken;
+  const absl::string_view text = buffer_;
+  const bool ends = absl::StartsWith(markup::kEndOfSentence, text.substr(hit.position, kEndSize));
+  const bool goes_on = ends && hit.match == Match::kWhole && hit.end() < text.size();
+  size_t end = hit.position;
+  if (goes_on) {
+    // The end-of-sentence marker is text of the value where more follows.
+    end = hit.end();
+  } else if (ends) {
+    // A marker that the end of the completion cuts off is no part of the value.
+    end = kInStringValue.Find(text.substr(0, end), delivered_).position;
+  }
   scratch_.clear();
-  AppendJsonEscaped(absl::string_view(buffer_).substr(delivered_, hit.position - delivered_),
-                    &scratch_);
+  AppendJsonEscaped(text.substr(delivered_, end - delivered_), &scratch_);
   if (whole) scratch_.push_back('"');
   EmitArguments(scratch_, sink);
-  delivered_ = scan_ = hit.position;
-  if (hit.match != Match::kWhole) return false;
-  if (hit.marker == markup::kEndOfSentence) {
-    // The end of the completion, unless more follows: it is text of the value then.
-    if (hit.end() == buffer_.size()) return false;
-    scan_ = hit.end();
-    return true;
-  }
+  delivered_ = end;
+  scan_ = goes_on ? end : hit.position;
+  if (goes_on) return true;
+  if (ends || hit.match != Match::kWhole) return false;
   if (!whole) return BreakOff("parameter without an end", hit.position, sink);
   value_open_ = value_repaired_ = false;
   return Enter(State::kAfterValue, hit.end());
@@ -294,7 +446,7 @@ bool StreamingParser::ReadAfterValue(Sink sink) {
     EndCall(sink);
     return Enter(State::kBetweenCalls, hit.end());
   }
-  return BreakOff("neither a parameter nor the end of the call", element_, sink);
+  return BreakOff(kNoParameter, element_, sink);
 }
 
 size_t StreamingParser::NameLimit(size_t known) const {
@@ -311,8 +463,14 @@ void StreamingParser::EmitText(size_t end, Sink sink) {
     EmitMalformed(std::exchange(text_complaint_, {}), {}, sink);
   }
   event.text = absl::string_view(buffer_).substr(delivered_, end - delivered_);
+  line_start_ = event.text.back() == '\n';
   delivered_ = end;
   sink(event);
+}
+
+void StreamingParser::ReportMarkup(Sink sink) {
+  if (!markup_reported_) EmitMalformed("tool markup outside of tool calls", {}, sink);
+  markup_reported_ = true;
 }
 
 void StreamingParser::EmitMalformed(absl::string_view reason, absl::string_view marker, Sink sink) {
@@ -361,8 +519,10 @@ void StreamingParser::AppendKey() {
 }
 
 bool StreamingParser::BreakOff(absl::string_view reason, size_t resume, Sink sink) {
+  if (trial_) return Decide(false, std::max(resume, delivered_));
   ParserEvent event = {.kind = Kind::kMalformed};
   event.reason = reason;
+  event.lost_call = state_ == State::kBeforeToolName || state_ == State::kToolName;
   if (call_open_) {
     event.call = calls_ - 1;
     CloseArguments(sink);

@@ -2,11 +2,12 @@
 // A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
 // the pieces it arrives in. What the published parser accepts (completion_parser.h) gives the same
 // message here; what it refuses is delivered all the same, with an event that says what is wrong,
-// unless only </think> or the line breaks before tool calls are missing.
+// unless only </think>, the line breaks before tool calls or the markers around them are missing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -37,7 +38,7 @@ struct ParserEvent {
   // kToolCallArguments: a piece of JSON. The pieces of one call, joined, are one JSON object,
   // whatever becomes of the call; those of a finished call are its arguments.
   // kMalformed: a control marker that had no place there and is not delivered otherwise. Empty for
-  // tool markup, which follows as kText.
+  // tool markup, which follows as text (in the reasoning, as reasoning).
   // kEnd: tool markup that the end cut off and that is not delivered otherwise.
   absl::string_view text = {};
 
@@ -49,20 +50,27 @@ struct ParserEvent {
 
   absl::string_view reason = {};  // kMalformed: what is wrong, in a few words; static
 
+  bool lost_call = false;   // kMalformed: a call breaks off before it has a number
   bool unfinished = false;  // kEnd: the completion ends within tool markup
   bool stopped = false;     // kEnd: the end-of-sentence marker was seen
 };
 
 // Feed the bytes that follow the prompt, the texts of control tokens among them, then Finish. The
 // rules:
-// - `</think>` ends the reasoning; so does `<｜DSML｜tool_calls>`, for good: what follows is tool
-//   calls, or content where it turns out to be none. Two line breaks before that marker belong to
-//   it.
-// - Bytes that may begin a marker are held until that is decided, then delivered or acted upon.
+// - `</think>` ends the reasoning. Tool calls in the reasoning end it as well, unless a `</think>`
+//   follows: then they were a quotation, and are reasoning. They are held until that is decided: by
+//   `</think>`, by the end, by markup that is none, or by kMaxHeldBytes.
+// - Two line breaks before `<｜DSML｜tool_calls>` belong to it. Where that marker is missing, calls
+//   that begin a line are calls if `</｜DSML｜tool_calls>` or the end follows them, and else text;
+//   they are held alike.
+// - Bytes that may begin a marker are held until that is decided, then delivered or acted upon. A
+//   marker that the end cuts off is no text, and no part of a value, but the text of kEnd.
 // - Tool markup is read as the published parser reads it. Where it is malformed, the call ends
-//   unfinished, kMalformed says so, and the markup from there on is content.
+//   unfinished, kMalformed says so, and the markup from there on is content. Tool markup is text
+//   only after a kMalformed.
 // - A control marker without a place (`<think>`, say, in content) is an event kMalformed that
-//   carries it; content after tool calls or after the end marker comes after such an event.
+//   carries it. One that begins another turn also ends this one. Content after tool calls or after
+//   the end comes after a kMalformed.
 // - Bytes that are not UTF-8 become U+FFFD.
 //
 // Time is linear in the bytes. Nothing is allocated per byte; buffers grow to what is held and stay
@@ -72,6 +80,9 @@ class StreamingParser {
   struct Options {
     ThinkingMode mode = ThinkingMode::kThinking;  // as the prompt was rendered
     std::string id_prefix = "call_";
+    // Whether `<｜User｜>` and the like in the bytes are control tokens. False: they are text, and
+    // who feeds sees the tokens (Finish).
+    bool turn_markers = true;
   };
   using Sink = absl::FunctionRef<void(const ParserEvent&)>;
 
@@ -88,8 +99,9 @@ class StreamingParser {
   // Delivers to `sink` what `bytes` decide. `sink` must not use the parser.
   void Feed(absl::string_view bytes, Sink sink);
 
-  // Delivers what is held and kEnd. The parser is then as new.
-  void Finish(Sink sink);
+  // Delivers what is held and kEnd. The parser is then as new. `turn_marker`: the control token,
+  // not fed, that broke the turn off; kMalformed reports it.
+  void Finish(Sink sink, absl::string_view turn_marker = {});
 
  private:
   enum class State {
@@ -103,7 +115,8 @@ class StreamingParser {
     kStringValue,
     kHeldValue,  // of a parameter that is no string
     kAfterValue,
-    kEnded,  // after the end-of-sentence marker
+    kAfterCalls,  // on trial: after all calls
+    kEnded,       // after the end-of-sentence marker, or one of another turn
   };
 
   void Reset();
@@ -112,6 +125,7 @@ class StreamingParser {
   // One step of the grammar; false when the buffer decides nothing more.
   bool Step(Sink sink);
   bool ScanText(Sink sink);
+  bool ScanMarkup(const markup::MarkerSet::Hit& hit, Sink sink);
   bool ReadBetweenCalls(Sink sink);
   bool ReadBeforeToolName(Sink sink);
   bool ReadToolName(Sink sink);
@@ -120,11 +134,27 @@ class StreamingParser {
   bool ReadStringValue(Sink sink);
   bool ReadHeldValue(Sink sink);
   bool ReadAfterValue(Sink sink);
+  bool ReadAfterCalls();
   // The end of the name that begins at `element_`, of which the bytes up to `known` have no
   // marker: kMaxNameBytes on, at a character's start; 0 when `known` is not beyond that.
   size_t NameLimit(size_t known) const;
 
+  // Goes to the calls that begin at delivered_.
+  bool EnterCalls(bool wrapped);
+  // Goes on behind calls without the marker that ends them.
+  bool LeaveCalls();
+
+  // Calls whose markup may turn out to be a quotation are read twice: on trial, where no event is
+  // delivered, and once more when they are found to be calls.
+  bool BeginTrial(bool wrapped);
+  bool StepOnTrial(Sink sink);
+  bool Decide(bool calls, size_t position);
+  bool AcceptCalls();
+  bool RejectCalls(size_t resume, Sink sink);
+  void ForgetCall();
+
   void EmitText(size_t end, Sink sink);
+  void ReportMarkup(Sink sink);
   void EmitMalformed(absl::string_view reason, absl::string_view marker, Sink sink);
   void EmitArguments(absl::string_view json, Sink sink);
   void StartCall(absl::string_view name, Sink sink);
@@ -149,6 +179,7 @@ class StreamingParser {
   size_t delivered_;     // what lies before has become events
   size_t element_;       // start of what state_ reads
   size_t scan_;          // no marker of state_ begins before
+  bool line_start_;      // what is delivered of this text is empty or ends a line
   std::string cut_;      // the start of a character that the last Feed's bytes end with
   std::string scratch_;  // the event being written
   std::string key_;      // of the value being read
@@ -162,6 +193,22 @@ class StreamingParser {
   StringSet keys_;        // of the open call
   bool markup_reported_;  // tool markup out of place has been reported since the last call
   absl::string_view text_complaint_;  // to be reported before content, if any comes
+  bool wrapped_;                      // the calls being read began with their marker
+  bool stopped_;                      // the end-of-sentence marker was seen
+
+  struct Trial {
+    size_t begin;       // of the calls
+    size_t think_scan;  // no `</think>` begins before
+    State from;         // kReasoning or kContent
+    int32_t calls;      // before them
+    bool markup_reported;
+    struct Decision {
+      bool calls;
+      size_t position;  // up to which it says what the bytes are
+    };
+    std::optional<Decision> decision;
+  };
+  std::optional<Trial> trial_;
 };
 
 }  // namespace dsv4

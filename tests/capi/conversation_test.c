@@ -204,6 +204,64 @@ static void test_calls(dsv4_engine* engine) {
   }
 }
 
+#define BAR "\xef\xbd\x9c"
+#define UNDER "\xe2\x96\x81"
+#define DSML BAR "DSML" BAR
+
+/* A call that the end of generation, or of the turn, cuts off is not among the message's. */
+static void test_cut_calls(dsv4_engine* engine) {
+  static const char kSecond[] =
+      "\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+      "parameter name=\"a\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n<" DSML
+      "invoke name=\"rm\">\n<" DSML "parameter name=\"p\" string=\"true\">/srv/fo<" BAR "end" UNDER
+      "of" UNDER "sentence" BAR ">";
+  static const char kFirst[] =
+      "\"tool_calls\": [{\"id\": \"call_2_0\", \"type\": \"function\", \"function\": {\"name\": "
+      "\"f\", \"arguments\": \"{\\\"a\\\": \\\"x\\\"}\"}}]}";
+  int32_t ids[256];
+  size_t needed = 0;
+  Turn turn;
+  int64_t limit = 0;
+  const dsv4_tokenizer* tokenizer = NULL;
+  char json[kMaxText];
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_session_options options = DSV4_SESSION_OPTIONS_INIT;
+  dsv4_session* session = NULL;
+  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  options.sampling = &sampling;
+  for (limit = 1; limit <= 60; ++limit) {
+    dsv4_finish finish;
+    sampling.max_tokens = limit;
+    EXPECT_OK(
+        dsv4_session_open_json(engine, &options, kLight, strlen(kLight), NULL, &session, &error));
+    finish = generate_events(session, &turn, 100);
+    EXPECT((finish == DSV4_FINISH_TOOL_CALL) == (turn.stopped == 1));
+    EXPECT(turn.whole_calls == 1 || !turn.stopped);
+    EXPECT(strchr(turn.arguments, '<') == NULL && strstr(turn.text, DSML) == NULL);
+    EXPECT_OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+    json[needed] = '\0';
+    EXPECT((strstr(json, "\"tool_calls\": []") == NULL) == (turn.whole_calls == 1));
+    dsv4_session_close(session);
+    if (finish == DSV4_FINISH_TOOL_CALL) break;
+  }
+  EXPECT(limit > 30 && limit <= 60);
+
+  sampling.max_tokens = 0;
+  EXPECT_OK(dsv4_tokenizer_encode(tokenizer, kSecond, strlen(kSecond), DSV4_ENCODE_ADDED_TOKENS,
+                                  ids, 256, &needed, &error));
+  EXPECT(needed <= 256);
+  sampling.forced_tokens = ids;
+  sampling.forced_count = needed;
+  EXPECT_OK(
+      dsv4_session_open_json(engine, &options, kLight, strlen(kLight), NULL, &session, &error));
+  EXPECT(generate_events(session, &turn, 300) == DSV4_FINISH_STOP);
+  EXPECT(turn.calls == 2 && turn.whole_calls == 1);
+  EXPECT_OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+  json[needed] = '\0';
+  EXPECT(strstr(json, kFirst) != NULL && strstr(json, "rm") == NULL);
+  dsv4_session_close(session);
+}
+
 static void test_ending_and_options(dsv4_engine* engine) {
   Turn turn, rest;
   size_t needed = 0;
@@ -541,6 +599,7 @@ int main(void) {
   test_calls(engine);
   test_several(engine);
   test_replace(engine);
+  test_cut_calls(engine);
   test_ending_and_options(engine);
   test_saved(engine);
   test_outside(engine);

@@ -395,7 +395,7 @@ TEST_CASE("markers that the model wrote out of place stay in the timeline") {
     int malformed;
   };
   for (const Case& c :
-       {Case{"Ho<think>ho", "Hoho", 1}, Case{"Ho<｜User｜>ho", "Ho<｜User｜>ho", 0}}) {
+       {Case{"Ho<think>ho", "Hoho", 1}, Case{"Ho<｜action｜>ho", "Ho<｜action｜>ho", 0}}) {
     Chat chat({User("Hi")}, kChat, Saying(c.said));
     const Turn turn = chat.Generate();
     REQUIRE(turn.log.Count(Kind::kMalformed) == c.malformed);
@@ -403,6 +403,86 @@ TEST_CASE("markers that the model wrote out of place stay in the timeline") {
     REQUIRE_OK(chat->Append({User("And now?")}));
     REQUIRE(chat.Contains(turn.tokens));
   }
+}
+
+TEST_CASE("a control token of another turn ends the turn, and is no part of it") {
+  const std::string call = "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n";
+  struct Case {
+    std::string said, marker, content;
+    bool unfinished;
+  };
+  for (const int64_t drafts : {0, 3}) {
+    for (const Case& c :
+         {Case{"Ho ", "<｜User｜>", "Ho ", false}, Case{"Ho", "<｜Assistant｜>", "Ho", false},
+          Case{"", "<｜latest_reminder｜>", "", false}, Case{"Ho" + call, "<｜User｜>", "Ho", true},
+          Case{"Ho <", "<｜User｜>", "Ho <", false}}) {
+      SamplingParams sampling = Saying(c.said + c.marker + "ho");
+      sampling.stop_strings = {" <never"};
+      sampling.draft_tokens = drafts;
+      Chat chat({User("Hi")}, kChat, sampling);
+      const Turn turn = chat.Generate();
+      REQUIRE(turn.finish == Finish::kStop);
+      REQUIRE(turn.log.Count(Kind::kMalformed) == 1);
+      REQUIRE(turn.log.events()[turn.log.events().size() - 2].text == c.marker);
+      REQUIRE(turn.log.events().back().unfinished == c.unfinished);
+      REQUIRE_FALSE(turn.log.events().back().stopped);
+      REQUIRE(turn.log.Joined(Kind::kText) == c.content);
+      REQUIRE(chat->reply()->content == c.content);
+      REQUIRE(chat->reply()->tool_calls.empty());
+      REQUIRE(chat->messages().size() == 2);
+      REQUIRE_OK(chat->Append({User("And now?")}));
+      REQUIRE(chat.Spelled() == chat.Published(kChat));
+    }
+  }
+  // What only spells one is text.
+  SamplingParams spelled = Saying("");
+  const auto tokenizer = Tokenizer::Load(test::kBundledModel + "/tokenizer.json").value();
+  std::vector<int32_t> ids = tokenizer->Encode("a<｜User｜>b", {.added_tokens = false}).value();
+  ids.push_back(spelled.forced_tokens.back());
+  spelled.forced_tokens = ids;
+  Chat chat({User("Hi")}, kChat, spelled);
+  const Turn turn = chat.Generate();
+  REQUIRE(turn.tokens == ids);
+  REQUIRE(turn.log.Joined(Kind::kText) == "a<｜User｜>b");
+  REQUIRE(turn.log.Count(Kind::kMalformed) == 0);
+}
+
+TEST_CASE("a turn calls tools only when all its calls are whole") {
+  const std::string start = "\n\n<｜DSML｜tool_calls>\n";
+  const std::string whole = "<｜DSML｜invoke name=\"f\">\n</｜DSML｜invoke>\n";
+  const std::string parameter = "<｜DSML｜parameter name=\"p\" string=\"true\">";
+  const std::string value = "<｜DSML｜invoke name=\"rm\">\n" + parameter + "/srv/fo";
+  struct Case {
+    std::string said;
+    size_t calls;
+    Finish finish;
+  };
+  for (const Case& c : {
+           Case{start + whole + value, 1, Finish::kStop},
+           Case{start + whole + value + "</", 1, Finish::kStop},
+           Case{start + value, 0, Finish::kStop},
+           Case{start + whole + "<｜DSML｜invoke na", 1, Finish::kStop},
+           Case{start + whole + "<｜DSML｜invoke name=\"rm\">\n" + parameter +
+                    "a/｜DSML｜parameter>",
+                1, Finish::kStop},
+           Case{start + whole + "</｜DSML｜tool_calls>", 1, Finish::kToolCall},
+           Case{start + whole + "</｜DSML｜tool_c", 1, Finish::kToolCall},
+           Case{whole + whole, 2, Finish::kToolCall},
+       }) {
+    Chat chat({User("Hi")}, kChat, Saying(c.said));
+    const Turn turn = chat.Generate();
+    REQUIRE(turn.finish == c.finish);
+    REQUIRE(chat->reply()->tool_calls.size() == c.calls);
+    REQUIRE(static_cast<size_t>(turn.log.Count(Kind::kToolCallEnd)) == c.calls);
+    const bool unfinished = turn.log.events().back().unfinished;
+    REQUIRE_OK(chat->Append({User("And now?")}));
+    if (unfinished) REQUIRE(chat.Spelled() == chat.Published(kChat));
+  }
+  // While a call is being made, it is none yet.
+  Chat chat({User("Hi")}, kChat, Saying(start + whole + value));
+  Turn turn = chat.Generate(1);
+  while (turn.log.Count(Kind::kToolCallStart) < 2) chat.Step(&turn);
+  REQUIRE(chat->reply()->tool_calls.size() == 1);
 }
 
 TEST_CASE("a turn cut within a character") {

@@ -172,7 +172,7 @@ TEST_CASE("recorded completions give the same events in any pieces, in either mo
   }
 }
 
-TEST_CASE("reasoning ends at its marker, and for good at the start of tool calls") {
+TEST_CASE("reasoning ends at its marker, or at tool calls that no marker follows") {
   EventLog log = Streamed("plan</think>text", kThinking);
   CHECK(log.Joined(Kind::kReasoning) == "plan");
   CHECK(log.Joined(Kind::kText) == "text");
@@ -184,12 +184,10 @@ TEST_CASE("reasoning ends at its marker, and for good at the start of tool calls
   CHECK(log.Count(Kind::kToolCallEnd) == 1);
   CHECK(log.Count(Kind::kMalformed) == 0);
 
-  // Without the line breaks too; what comes after and is no tool call is content, not reasoning.
-  log = Streamed("plan <" DSML "tool_calls> or not", kThinking);
+  // Without the line breaks too.
+  log = Streamed("plan " CALLS INVOKE("f") INVOKE_END CALLS_END EOS, kThinking);
   CHECK(log.Joined(Kind::kReasoning) == "plan ");
-  CHECK(log.Joined(Kind::kText) == "<" DSML "tool_calls> or not");
-  REQUIRE(log.Count(Kind::kMalformed) == 1);
-  CHECK(log.events()[1].reason == "neither a tool call nor the end of the tool calls");
+  CHECK(log.Count(Kind::kToolCallEnd) == 1);
 
   log = Streamed("plan", kThinking);
   CHECK(log.Joined(Kind::kReasoning) == "plan");
@@ -197,9 +195,9 @@ TEST_CASE("reasoning ends at its marker, and for good at the start of tool calls
 }
 
 TEST_CASE("what only looks like a marker is delivered") {
-  for (const char* text : {"a < b << c <<< d", "</thin", "</think", "<｜DSML", "\n\n", "\n\n<",
-                           "a\n\n\nb", "<｜end▁of▁sentence｜", "<think", "｜DSML", "\n\n<｜DSML",
-                           "<｜｜>", "｜end▁of▁sentence｜>"}) {
+  for (const char* text : {"a < b << c <<< d", "</thin", "</think", "<｜", "\n\n", "\n\n<",
+                           "a\n\n\nb", "<｜end▁of▁sentence｜", "<think", "｜DSML", "\n\n<｜",
+                           "<｜｜>", "｜end▁of▁sentence｜>", "<｜User", "｜User｜>"}) {
     INFO(text);
     const EventLog log = Streamed(text, kChat, EveryByte(std::string(text).size()));
     CHECK(log.Joined(Kind::kText) == text);
@@ -393,8 +391,15 @@ TEST_CASE("calls that the end cuts off are reported") {
       {CALLS INVOKE("f"), "{}", ""},
       {CALLS INVOKE("f") "<" DSML "parameter name=\"a\" str", "{}",
        "<" DSML "parameter name=\"a\" str"},
-      {CALLS INVOKE("f") PARAMETER("a", "true") "b</" DSML "para", R"({"a": "b</｜DSML｜para"})",
-       ""},
+      {"<｜DS", nullptr, "<｜DS"},
+      {"\n\n<｜DSML｜", nullptr, "\n\n<｜DSML｜"},
+      {"<" DSML "invo", nullptr, "<" DSML "invo"},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b</" DSML "para", R"({"a": "b"})",
+       "</" DSML "para"},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b</" DSML "para" EOS, R"({"a": "b"})",
+       "</" DSML "para"},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b<" EOS, R"({"a": "b"})", "<"},
+      {CALLS INVOKE("f") PARAMETER("a", "true") "b<｜end▁of", R"({"a": "b"})", "<｜end▁of"},
       {CALLS INVOKE("f") PARAMETER("a", "true") "b" EOS, R"({"a": "b"})", ""},
       {CALLS INVOKE("f") PARAMETER("a", "false") "12", "{}", PARAMETER("a", "false") "12"},
       {CALLS INVOKE("f") PARAMETER("a", "false") "12" EOS, "{}", PARAMETER("a", "false") "12"},
@@ -442,6 +447,235 @@ TEST_CASE("calls that the end cuts off are reported") {
   // The bracket of the start of the calls is cut off with them.
   CHECK(Streamed("\n\n<" DSML "tool_calls>", kChat).events().back().text == "\n\n<" DSML
                                                                             "tool_calls>");
+}
+
+// Whatever is cut off, no piece of markup is text or part of a value, and no call is whole that is
+// not.
+TEST_CASE("no cut makes tool markup text, or a part of a value") {
+  const std::string value = "Paris\n\"é\"";
+  for (const auto& [mode, before] :
+       std::vector<std::pair<ThinkingMode, std::string>>{{kChat, ""},
+                                                         {kChat, "Look:\n\n"},
+                                                         {kThinking, "plan</think>\n\n"},
+                                                         {kThinking, "p\n"}}) {
+    for (const bool wrapped : {true, false}) {
+      const std::string parameter = PARAMETER("a", "true") + value;
+      const std::string call =
+          INVOKE("f") + parameter +
+          PARAMETER_END PARAMETER("b", "false") "[1, 2]" PARAMETER_END INVOKE_END;
+      const std::string text =
+          absl::StrCat(before, wrapped ? CALLS : "", call, call, wrapped ? CALLS_END : "");
+      for (size_t cut = 0; cut <= text.size(); ++cut) {
+        // No token ends the completion within a character.
+        const bool whole_characters = ValidUtf8Prefix(text.substr(0, cut)) == cut;
+        for (const bool ends : {false, true}) {
+          if (ends && !whole_characters) continue;
+          const std::string completion = text.substr(0, cut) + (ends ? EOS : "");
+          INFO(completion);
+          const EventLog log = Streamed(completion, mode, EveryByte(completion.size()));
+          CheckLog(log);
+          CHECK(log.events() == Streamed(completion, mode).events());
+          std::string delivered;
+          bool reported = false;
+          for (const LoggedEvent& event : log.events()) {
+            reported |= event.kind == Kind::kMalformed;
+            if (event.kind != Kind::kText && event.kind != Kind::kReasoning) continue;
+            delivered += event.text;
+            if (!reported && !ends) CHECK(event.text.find("｜D") == std::string::npos);
+          }
+          if (!ends) CHECK_FALSE(reported);
+          // Whole calls are those before the cut.
+          const std::string fed = text.substr(0, cut);
+          int whole = 0;
+          for (size_t at = 0; (at = fed.find("</" DSML "invoke", at)) != std::string::npos; ++at) {
+            ++whole;
+          }
+          if (!reported) CHECK(log.Count(Kind::kToolCallEnd) == whole);
+          for (int n = 0; n < log.Count(Kind::kToolCallStart); ++n) {
+            const std::string arguments = log.Joined(Kind::kToolCallArguments, n);
+            CHECK(arguments.find("｜D") == std::string::npos);
+            CHECK(arguments.find("<") == std::string::npos);
+          }
+          const LoggedEvent& end = log.events().back();
+          CHECK(end.stopped == ends);
+        }
+      }
+      const EventLog log = Streamed(text + EOS, mode);
+      CHECK(log.Count(Kind::kToolCallEnd) == 2);
+      CHECK(log.Count(Kind::kMalformed) == 0);
+      CHECK_FALSE(log.events().back().unfinished);
+      CHECK(log.Joined(Kind::kToolCallArguments, 1) == R"({"a": "Paris\n\"é\"", "b": [1, 2]})");
+    }
+  }
+}
+
+TEST_CASE("calls without the markers around them are calls where nothing else can be meant") {
+  std::mt19937 random(29);
+  const std::string call = INVOKE("f") PARAMETER("a", "true") "x" PARAMETER_END INVOKE_END;
+  struct Case {
+    std::string text;
+    const char* content;
+    int calls;
+  };
+  const Case cases[] = {
+      {"hi\n\n" + call + EOS, "hi", 1},
+      {"hi\n" + call + EOS, "hi\n", 1},
+      {call + EOS, "", 1},
+      {call, "", 1},
+      {call + " \n", " \n", 1},
+      {"hi\n\n" + call + call + EOS, "hi", 2},
+      {"hi\n\n" + call + CALLS_END EOS, "hi", 1},
+      {"hi\n\n" + call + CALLS_END "so", "hiso", 1},
+      {"hi\n\n<" DSML "tool_call>\n" + call + CALLS_END EOS, "hi\n\n<" DSML "tool_call>\n", 1},
+      {"\n\n" CALLS + call + CALLS_END "\n\n" + call + EOS, "", 2},
+      // Where text follows, or the line has begun, it is a quotation.
+      {"hi\n\n" + call + "is how." EOS, nullptr, 0},
+      {"hi " + call + EOS, nullptr, 0},
+      {"hi\n\n" INVOKE("f") "{\"a\": 1}\n" INVOKE_END EOS, nullptr, 0},
+      {"hi\n\n<" DSML "invoked>" EOS, nullptr, 0},
+      {EOS + call, nullptr, 0},
+  };
+  for (const Case& one : cases) {
+    INFO(one.text);
+    CheckSplits(one.text, kChat, random);
+    CheckSplits("plan</think>" + one.text, kThinking, random);
+    const EventLog log = Streamed(one.text, kChat);
+    CHECK(log.Count(Kind::kToolCallStart) == one.calls);
+    CHECK(log.Count(Kind::kToolCallEnd) == one.calls);
+    if (one.content != nullptr) {
+      CHECK(log.Joined(Kind::kText) == one.content);
+      continue;
+    }
+    std::string text = one.text;
+    for (size_t at; (at = text.find(EOS)) != std::string::npos;) text.erase(at, sizeof EOS - 1);
+    CHECK(log.Joined(Kind::kText) == text);
+    // Not a byte of the markup before it is reported.
+    for (const LoggedEvent& event : log.events()) {
+      if (event.kind == Kind::kMalformed) break;
+      CHECK(event.text.find('<') == std::string::npos);
+    }
+    CHECK(log.Count(Kind::kMalformed) >= 1);
+  }
+}
+
+TEST_CASE("reasoning that quotes tool markup goes on to its end") {
+  std::mt19937 random(31);
+  const std::string call = INVOKE("f") PARAMETER("a", "true") "x" PARAMETER_END INVOKE_END;
+  for (const std::string& quoted :
+       {std::string("I should use <" DSML "tool_calls> now.\nok"), std::string(CALLS),
+        std::string("\n\n" CALLS "and so on"), std::string(CALLS INVOKE("f")),
+        std::string(CALLS INVOKE("$TOOL_NAME") PARAMETER("$NAME", "true|false")),
+        CALLS + call + CALLS_END, "\n\n" CALLS + call + CALLS_END "\nfits.", "say\n\n" + call,
+        call + call, std::string("<" DSML "invoke"), std::string("the " DSML " marker"),
+        CALLS INVOKE("f") + std::string(PARAMETER("a", "true")),
+        CALLS INVOKE("f") + std::string(PARAMETER("a", "false") "1"),
+        std::string(CALLS INVOKE("f") PARAMETER("a", "true") "x/" DSML "parameter>")}) {
+    const std::string text = "think: " + quoted + "</think>a" EOS;
+    INFO(text);
+    CheckSplits(text, kThinking, random);
+    const EventLog log = Streamed(text, kThinking);
+    CHECK(log.Joined(Kind::kReasoning) == "think: " + quoted);
+    CHECK(log.Joined(Kind::kText) == "a");
+    CHECK(log.Count(Kind::kToolCallStart) == 0);
+    CHECK(log.Count(Kind::kMalformed) == 1);
+    CHECK(log.events().back().stopped);
+    // Calls after it are calls.
+    const EventLog calls =
+        Streamed("think: " + quoted + "</think>\n\n" CALLS + call + CALLS_END EOS, kThinking);
+    CHECK(calls.Joined(Kind::kReasoning) == "think: " + quoted);
+    CHECK(calls.Joined(Kind::kText) == "");
+    CHECK(calls.Count(Kind::kToolCallEnd) == 1);
+    CHECK(calls.Joined(Kind::kToolCallStart, 0) == "f");
+  }
+  // Calls of which nothing says that they were quoted.
+  for (const std::string& after : {std::string(), std::string(EOS), std::string("\n" EOS)}) {
+    const EventLog log = Streamed("plan\n" + call + after, kThinking);
+    CHECK(log.Joined(Kind::kReasoning) == "plan\n");
+    CHECK(log.Count(Kind::kToolCallEnd) == 1);
+  }
+  // A quotation that breaks off, and calls.
+  const EventLog log = Streamed("a " CALLS "b\n\n" CALLS + call + CALLS_END EOS, kThinking);
+  CHECK(log.Joined(Kind::kReasoning) == "a " CALLS "b");
+  CHECK(log.Count(Kind::kToolCallEnd) == 1);
+}
+
+TEST_CASE("calls in the reasoning are held no longer than the cap") {
+  const std::string start = "plan\n\n" CALLS INVOKE("f") PARAMETER("a", "true");
+  StreamingParser parser({.mode = kThinking});
+  EventLog log;
+  const auto add = [&](const ParserEvent& event) { log.Add(event); };
+  parser.Feed(start, add);
+  CHECK(log.Count(Kind::kToolCallStart) == 0);
+  const std::string more(StreamingParser::kMaxHeldBytes, 'x');
+  parser.Feed(more, add);
+  CHECK(log.Joined(Kind::kToolCallArguments, 0).size() > more.size());
+  parser.Feed(PARAMETER_END INVOKE_END CALLS_END EOS, add);
+  parser.Finish(add);
+  CHECK(log.Count(Kind::kToolCallEnd) == 1);
+  CHECK(log.Joined(Kind::kReasoning) == "plan");
+  CheckLog(log);
+}
+
+TEST_CASE("a marker of another turn is reported and ends this one") {
+  std::mt19937 random(37);
+  for (const std::string marker : {"<｜User｜>", "<｜Assistant｜>", "<｜latest_reminder｜>"}) {
+    const std::string text = "Paris.\n" + marker + "And of Italy?<｜Assistant｜></think>Rome." EOS;
+    INFO(text);
+    CheckSplits(text, kChat, random);
+    CheckSplits(text, kThinking, random);
+    const EventLog log = Streamed(text, kChat);
+    REQUIRE(log.events().size() > 3);
+    CHECK(log.events()[0].text == "Paris.\n");
+    CHECK(log.events()[1].kind == Kind::kMalformed);
+    CHECK(log.events()[1].text == marker);
+    CHECK(log.events()[2].reason == "text after the end");
+    CHECK(log.Joined(Kind::kText) == "Paris.\nAnd of Italy?Rome.");
+    CHECK(log.events().back().stopped);
+    CHECK_FALSE(Streamed("Paris." + marker, kChat).events().back().stopped);
+    CHECK(Streamed("plan" + marker + "x", kThinking).Joined(Kind::kReasoning) == "plan");
+    // In a value it is text, as published.
+    const EventLog value = Streamed("\n\n" CALLS INVOKE("f") PARAMETER("a", "true") + marker +
+                                        PARAMETER_END INVOKE_END CALLS_END EOS,
+                                    kChat);
+    CHECK(value.Joined(Kind::kToolCallArguments, 0) == "{\"a\": \"" + marker + "\"}");
+    CHECK(value.Count(Kind::kMalformed) == 0);
+  }
+}
+
+TEST_CASE("who sees the tokens tells the parser what ended the turn") {
+  const auto finished = [](const std::string& text) {
+    StreamingParser parser({.mode = kChat, .turn_markers = false});
+    EventLog log;
+    const auto add = [&](const ParserEvent& event) { log.Add(event); };
+    parser.Feed(text, add);
+    parser.Finish(add, "<｜User｜>");
+    CheckLog(log);
+    CHECK(log.Count(Kind::kMalformed) == 1);
+    CHECK(log.events()[log.events().size() - 2].text == "<｜User｜>");
+    CHECK_FALSE(log.events().back().stopped);
+    return log;
+  };
+  CHECK(finished("say <｜User｜> <").Joined(Kind::kText) == "say <｜User｜> <");
+  const EventLog log = finished("\n\n" CALLS INVOKE("f") PARAMETER("a", "true") "b</");
+  CHECK(log.events().back().call == 0);
+  CHECK(log.events().back().text == "</");
+  CHECK(log.Joined(Kind::kToolCallArguments, 0) == R"({"a": "b"})");
+}
+
+TEST_CASE("what a call has instead of parameters is named") {
+  const auto reason = [](const std::string& text) {
+    const EventLog log = Streamed(text, kChat);
+    for (const LoggedEvent& event : log.events()) {
+      if (event.kind == Kind::kMalformed) return event.reason;
+    }
+    return std::string();
+  };
+  CHECK(reason("\n\n" CALLS INVOKE("f") "{\"a\": 1}\n" INVOKE_END CALLS_END EOS) ==
+        "neither a parameter nor the end of the call");
+  CHECK(reason("\n\n" CALLS INVOKE("f") "x" PARAMETER("a", "true") "b" PARAMETER_END) ==
+        "neither a parameter nor the end of the call");
+  CHECK(reason("\n\n" CALLS "<" DSML "invoke name=\"f\"/>\n" INVOKE_END CALLS_END EOS) ==
+        "tool name without an end");
 }
 
 TEST_CASE("bytes that are not UTF-8 become replacement characters") {
@@ -523,7 +757,9 @@ TEST_CASE("time is linear in hostile texts, in large pieces and small") {
        {std::string("<"), std::string("\n"), std::string("<｜DSML｜"),
         std::string("<｜DSML｜tool_call"), std::string("\n\n<｜DSML｜tool_calls"),
         std::string(CALLS), std::string(CALLS "<" DSML "invoke name=\""), call,
-        std::string(CALLS INVOKE("f") "<" DSML "parameter name=\"")}) {
+        std::string(CALLS INVOKE("f") "<" DSML "parameter name=\""), std::string("\n" INVOKE("f")),
+        std::string(INVOKE("f") INVOKE_END "x\n"), call + "</think>" + call,
+        call + call + CALLS_END "x"}) {
     const std::string text = Repeated(unit, kBytes);
     INFO(unit);
     // 0.02 s at the promised 50 MB/s; quadratic time would take minutes.
