@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
+#include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/text/python_json.h"
 
@@ -51,24 +52,35 @@ absl::StatusOr<std::string> StringOf(const JsonValue& value, absl::string_view p
   return *value.AsString();
 }
 
-// A list of content parts as one text.
+// Whether a content part of this type is its "text".
+bool IsTextType(const JsonValue* type) {
+  if (!type || type->IsNull()) return true;
+  const std::string* name = type->AsString();
+  return name && (*name == "text" || *name == "input_text" || *name == "output_text");
+}
+
+// A list of content parts as one text. Parts of other types are named in it where `names_others`.
 absl::StatusOr<std::string> JoinedParts(const std::vector<JsonValue>& parts,
-                                        absl::string_view place) {
+                                        absl::string_view place, bool names_others) {
   std::string joined;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string part_place = absl::StrCat(place, "[", i, "]");
     if (!parts[i].AsObject()) return WrongKind(part_place, parts[i], "an object");
     if (i > 0) joined += "\n\n";
     const JsonValue* type = parts[i].Find("type");
-    if (type && type->AsString() && *type->AsString() == "text") {
-      if (const JsonValue* text = parts[i].Find("text")) {
-        DSV4_ASSIGN_OR_RETURN(const std::string part, StringOf(*text, part_place + ".text"));
-        joined += part;
-      }
+    const JsonValue* text = parts[i].Find("text");
+    if (IsTextType(type)) {
+      if (!text && !type) return InvalidArgument(part_place, " has neither a type nor a text");
+      if (!text) continue;
+      DSV4_ASSIGN_OR_RETURN(const std::string part, StringOf(*text, part_place + ".text"));
+      joined += part;
       continue;
     }
-    DSV4_ASSIGN_OR_RETURN(const std::string name,
-                          FormattedText(type ? *type : JsonValue(), part_place + ".type"));
+    DSV4_ASSIGN_OR_RETURN(const std::string name, FormattedText(*type, part_place + ".type"));
+    // A text of its own would be lost.
+    if (text || !names_others) {
+      return InvalidArgument(part_place, ".type is ", Quoted(name), "; expected ", Quoted("text"));
+    }
     absl::StrAppend(&joined, "[Unsupported ", name, "]");
   }
   return joined;
@@ -78,14 +90,13 @@ absl::StatusOr<std::string> ContentOf(const JsonValue& message, absl::string_vie
                                       absl::string_view message_place) {
   const JsonValue* content = message.Find("content");
   const std::string place = absl::StrCat(message_place, ".content");
-  if (role == "user" || role == "tool") {
-    if (!content) return std::string();
-    if (content->AsArray()) return JoinedParts(*content->AsArray(), place);
-    // A result may be any scalar; a user's message is a text.
-    return role == "tool" ? FormattedText(*content, place) : StringOf(*content, place);
-  }
-  if (role == "latest_reminder") {
-    return FormattedText(content ? *content : JsonValue(), place);
+  const bool is_user = role == "user", is_tool = role == "tool";
+  if (!content) return std::string();
+  if (content->AsArray()) return JoinedParts(*content->AsArray(), place, is_user || is_tool);
+  if (is_user) return StringOf(*content, place);
+  // These may be any scalar.
+  if (is_tool || role == "latest_reminder") {
+    return content->IsNull() ? std::string() : FormattedText(*content, place);
   }
   // An empty developer message is refused where it is rendered.
   if (role == "developer" && FindTrue(message, "content")) return StringOf(*content, place);
@@ -104,15 +115,45 @@ absl::StatusOr<ToolCall> ToolCallFrom(const JsonValue& call, absl::string_view p
   if (id) {
     DSV4_ASSIGN_OR_RETURN(made.id, StringOf(*id, absl::StrCat(place, ".id")));
   }
-  DSV4_ASSIGN_OR_RETURN(made.name, FormattedText(*name, function_place + ".name"));
+  DSV4_ASSIGN_OR_RETURN(made.name, StringOf(*name, function_place + ".name"));
   if (arguments->AsString()) {
     made.arguments = *arguments->AsString();
-  } else {
-    made.arguments = "{\"arguments\": ";
+  } else if (arguments->AsObject()) {
     AppendPythonJson(*arguments, &made.arguments);
-    made.arguments += "}";
+  } else if (arguments->IsNull()) {
+    made.arguments = "{}";
+  } else {
+    return WrongKind(function_place + ".arguments", *arguments,
+                     "an object, or its JSON in a string");
   }
   return made;
+}
+
+// A key that is set would be lost where it means nothing.
+absl::Status CheckKeysOfRole(const JsonValue& object, absl::string_view role,
+                             absl::string_view place) {
+  const bool assistant = role == "assistant", instructs = role == "system" || role == "developer";
+  const bool user_or_tool = role == "user" || role == "tool";
+  const struct {
+    absl::string_view key;
+    bool allowed;
+    absl::string_view rule;
+  } keys[] = {
+      {"reasoning_content", assistant, "only an assistant's message has one"},
+      {"tool_calls", assistant, "only an assistant's message has some"},
+      {"prefix", assistant, "only an assistant's message may be continued"},
+      {"tools", !user_or_tool, "a user's or a tool's message has none"},
+      {"response_format", instructs, "only a system's or a developer's message has one"},
+      {"function_call", false, "calls are given as tool_calls"},
+      {"functions", false, "functions are given as tools"},
+      {"refusal", false, "it cannot be written; give it as content"},
+  };
+  for (const auto& key : keys) {
+    if (!key.allowed && FindTrue(object, key.key)) {
+      return InvalidArgument(place, ".", key.key, " is set, but ", key.rule);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ChatMessage> MessageFrom(const JsonValue& object, const std::string& place) {
@@ -120,6 +161,7 @@ absl::StatusOr<ChatMessage> MessageFrom(const JsonValue& object, const std::stri
   ChatMessage message;
   DSV4_ASSIGN_OR_RETURN(const JsonValue* role, Require(object, "role", place));
   DSV4_ASSIGN_OR_RETURN(message.role, StringOf(*role, place + ".role"));
+  DSV4_RETURN_IF_ERROR(CheckKeysOfRole(object, message.role, place));
   DSV4_ASSIGN_OR_RETURN(message.content, ContentOf(object, message.role, place));
   if (const JsonValue* task = object.Find("task"); task && !task->IsNull()) {
     DSV4_ASSIGN_OR_RETURN(message.task, StringOf(*task, place + ".task"));
@@ -140,7 +182,7 @@ absl::StatusOr<ChatMessage> MessageFrom(const JsonValue& object, const std::stri
   if (message.role == "assistant") {
     DSV4_ASSIGN_OR_RETURN(message.reasoning_content,
                           OptionalText(object, "reasoning_content", place));
-    message.wo_eos = FindTrue(object, "wo_eos") != nullptr;
+    message.wo_eos = FindTrue(object, "wo_eos") || FindTrue(object, "prefix");
   }
   if (const JsonValue* calls = FindTrue(object, "tool_calls")) {
     const std::string calls_place = place + ".tool_calls";
@@ -169,8 +211,11 @@ absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array
   std::vector<ChatMessage> messages;
   messages.reserve(array.AsArray()->size());
   for (const JsonValue& object : *array.AsArray()) {
-    DSV4_ASSIGN_OR_RETURN(ChatMessage message,
-                          MessageFrom(object, absl::StrCat(source, "[", messages.size(), "]")));
+    const std::string place = absl::StrCat(source, "[", messages.size(), "]");
+    DSV4_ASSIGN_OR_RETURN(ChatMessage message, MessageFrom(object, place));
+    if (FindTrue(object, "prefix") && &object != &array.AsArray()->back()) {
+      return InvalidArgument(place, ".prefix is set, but only the last message may be continued");
+    }
     messages.push_back(std::move(message));
   }
   return messages;
@@ -228,9 +273,14 @@ absl::StatusOr<std::vector<JsonValue>> ToolsFromJson(const JsonValue& array,
   if (!array.AsArray()) return WrongKind(source, array, "an array of tools");
   std::vector<JsonValue> functions;
   for (const JsonValue& tool : *array.AsArray()) {
-    DSV4_ASSIGN_OR_RETURN(
-        const JsonValue* function,
-        Require(tool, "function", absl::StrCat(source, "[", functions.size(), "]")));
+    const std::string place = absl::StrCat(source, "[", functions.size(), "]");
+    if (!tool.Find("function") && tool.Find("name")) {
+      return InvalidArgument(place,
+                             ".function is missing: the tool has the flat form; expected "
+                             "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+    DSV4_ASSIGN_OR_RETURN(const JsonValue* function, Require(tool, "function", place));
+    if (!function->AsObject()) return WrongKind(place + ".function", *function, "an object");
     functions.push_back(*function);
   }
   return functions;

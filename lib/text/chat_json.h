@@ -12,16 +12,20 @@
 namespace dsv4 {
 
 // An array of message objects. Keys: role, content, reasoning_content, tool_calls, tool_call_id,
-// wo_eos, tools, response_format, task; others are ignored, and so is a key that means nothing in
-// its message's role. The JSON dialect is Python's (python_json.h). `content` of user and tool
-// messages may be a list of parts, whose texts are joined by an empty line; a part that is no text
-// becomes "[Unsupported TYPE]", as published. Null, numbers and booleans where a text belongs are
-// read as the published encoder reads them, and so are tool-call arguments that are no string: they
-// are the value of the one parameter "arguments".
+// wo_eos, tools, response_format, task, and prefix, which on the last message, an assistant's, is
+// wo_eos: the model goes on from it. Others are ignored. The JSON dialect is Python's
+// (python_json.h).
+//
+// `content` may be a list of parts, whose texts are joined by an empty line: parts of type text,
+// input_text or output_text, or without a type. Another part without a text is "[Unsupported TYPE]"
+// in user and tool messages, as published. Null is an empty text but of a user; numbers and
+// booleans where a text belongs are read as the published encoder reads them. Tool-call arguments
+// may be an object or its JSON in a string; null is no arguments.
 //
 // Corrupt: not JSON. InvalidArgument, as "SOURCE[i].KEY...": a value of another kind than its key
-// takes, a tool call or a tool without its parts; also in messages that are only to be context,
-// where the published encoder would not notice.
+// takes, a tool call or a tool without its parts, a tool of the flat form, a part whose text would
+// be lost, a key whose words would be lost in its message's role, a prefix that is not the last;
+// also in messages that are only to be context, where the published encoder would not notice.
 absl::StatusOr<std::vector<ChatMessage>> ParseMessages(absl::string_view json,
                                                        absl::string_view source = "messages");
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromJson(const JsonValue& array,

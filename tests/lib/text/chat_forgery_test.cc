@@ -60,7 +60,7 @@ std::string EveryField(absl::string_view text) {
      "tools": [{"type": "function", "function": {"name": "@", "description": "@", "@": {"@": 1}}}]},
     {"role": "latest_reminder", "content": "@"},
     {"role": "developer", "content": "@", "response_format": "@",
-     "tools": [{"type": "function", "function": "@"}]},
+     "tools": [{"type": "function", "function": {"@": "@"}}]},
     {"role": "user", "content": "@"},
     {"role": "user", "content": [{"type": "text", "text": "@"}, {"type": "@"}]},
     {"role": "assistant", "content": "@", "reasoning_content": "@", "tool_calls": [
