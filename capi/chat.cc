@@ -129,6 +129,20 @@ absl::StatusOr<ChatMessage> MessageFrom(const dsv4_message* given, const std::st
   return message;
 }
 
+absl::StatusOr<ChatEncoder> EncoderFrom(dsv4_chat_encoder given, absl::string_view name,
+                                        ChatEncoder of_model) {
+  switch (given) {
+    case DSV4_CHAT_ENCODER_AUTO:
+      return of_model;
+    case DSV4_CHAT_ENCODER_PREVIEW:
+      return ChatEncoder::kPreview;
+    case DSV4_CHAT_ENCODER_0731:
+      return ChatEncoder::k0731;
+    default:
+      return InvalidValue(name, " is ", given, "; expected a DSV4_CHAT_ENCODER_ value");
+  }
+}
+
 // A conversation and how to render it.
 struct Request {
   std::vector<ChatMessage> messages;
@@ -136,31 +150,31 @@ struct Request {
 };
 
 absl::StatusOr<Request> RequestFrom(const dsv4_message* const* messages, size_t count,
-                                    const dsv4_chat_options* options) {
+                                    const dsv4_chat_options* options, ChatEncoder of_model) {
   Request request;
-  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options"));
+  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options", of_model));
   DSV4_ASSIGN_OR_RETURN(request.messages, MessagesFrom(messages, count, "messages"));
   return request;
 }
 
 absl::StatusOr<Request> RequestFrom(const char* messages, size_t length,
-                                    const dsv4_chat_options* options) {
+                                    const dsv4_chat_options* options, ChatEncoder of_model) {
   Request request;
-  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options"));
+  DSV4_ASSIGN_OR_RETURN(request.rendering, RenderingFrom(options, "options", of_model));
   DSV4_RETURN_IF_ERROR(NotNull(messages, "messages"));
   DSV4_RETURN_IF_ERROR(CheckArray(messages, length, "messages"));
   DSV4_ASSIGN_OR_RETURN(request.messages, ParseMessages({messages, length}));
   return request;
 }
 
-// Writes the prompt of what `request()` returns to the caller's ids.
+// Writes the prompt of what `request(encoder of the model)` returns to the caller's ids.
 template <class MakeRequest>
 absl::Status RenderIds(const dsv4_tokenizer* tokenizer, int32_t* ids, size_t capacity,
                        size_t* needed, MakeRequest&& request) {
   DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
   DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
   DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
-  DSV4_ASSIGN_OR_RETURN(const Request made, request());
+  DSV4_ASSIGN_OR_RETURN(const Request made, request(tokenizer->encoder));
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
                         RenderChat(*tokenizer->tokenizer, made.messages, made.rendering.options,
                                    made.rendering.context));
@@ -173,7 +187,7 @@ template <class MakeRequest>
 absl::Status RenderText(char* text, size_t capacity, size_t* needed, MakeRequest&& request) {
   DSV4_RETURN_IF_ERROR(CheckArray(text, capacity, "text"));
   DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
-  DSV4_ASSIGN_OR_RETURN(const Request made, request());
+  DSV4_ASSIGN_OR_RETURN(const Request made, request(ChatEncoder::kPreview));
   DSV4_ASSIGN_OR_RETURN(
       const std::string prompt,
       RenderChatText(made.messages, made.rendering.options, made.rendering.context));
@@ -193,6 +207,8 @@ absl::StatusOr<Thinking> ThinkingFrom(dsv4_thinking_mode given, absl::string_vie
       return Thinking{ThinkingMode::kThinking, ReasoningEffort::kHigh};
     case DSV4_THINKING_MAX:
       return Thinking{ThinkingMode::kThinking, ReasoningEffort::kMax};
+    case DSV4_THINKING_LOW:
+      return Thinking{ThinkingMode::kThinking, ReasoningEffort::kLow};
     default:
       return InvalidValue(name, " is ", given, "; expected a DSV4_THINKING_ value");
   }
@@ -210,7 +226,8 @@ absl::StatusOr<std::vector<ChatMessage>> MessagesFrom(const dsv4_message* const*
   return messages;
 }
 
-absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name) {
+absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name,
+                                        ChatEncoder of_model) {
   dsv4_chat_options in = DSV4_CHAT_OPTIONS_INIT;
   if (given != nullptr) {
     DSV4_ASSIGN_OR_RETURN(in, CopyIn(given, name));
@@ -221,6 +238,8 @@ absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::st
   DSV4_ASSIGN_OR_RETURN(const Thinking thinking, ThinkingFrom(in.thinking, field("thinking")));
   options.mode = thinking.mode;
   options.effort = thinking.effort;
+  DSV4_ASSIGN_OR_RETURN(options.encoder, EncoderFrom(in.encoder, field("encoder"), of_model));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, field("reserved")));
   DSV4_ASSIGN_OR_RETURN(const bool keep, BoolFrom(in.keep_reasoning, field("keep_reasoning")));
   options.drop_thinking = !keep;
   DSV4_ASSIGN_OR_RETURN(const bool omit, BoolFrom(in.omit_begin, field("omit_begin")));
@@ -246,14 +265,16 @@ dsv4_status dsv4_chat_render(const dsv4_tokenizer* tokenizer, const dsv4_message
                              size_t capacity, size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return RenderIds(tokenizer, ids, capacity, needed, [&]() -> absl::StatusOr<Request> {
-      DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
-      DSV4_ASSIGN_OR_RETURN(Request request, RequestFrom(messages, count, nullptr));
-      if (count == 0) return dsv4::InvalidValue("messages", " is empty");
-      request.rendering.options.mode = how.mode;
-      request.rendering.options.effort = how.effort;
-      return request;
-    });
+    return RenderIds(
+        tokenizer, ids, capacity, needed,
+        [&](dsv4::ChatEncoder of_model) -> absl::StatusOr<Request> {
+          DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
+          DSV4_ASSIGN_OR_RETURN(Request request, RequestFrom(messages, count, nullptr, of_model));
+          if (count == 0) return dsv4::InvalidValue("messages", " is empty");
+          request.rendering.options.mode = how.mode;
+          request.rendering.options.effort = how.effort;
+          return request;
+        });
   });
 }
 
@@ -264,8 +285,9 @@ dsv4_status dsv4_chat_render_messages(const dsv4_tokenizer* tokenizer,
                                       dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return RenderIds(tokenizer, ids, capacity, needed,
-                     [&] { return RequestFrom(messages, count, options); });
+    return RenderIds(tokenizer, ids, capacity, needed, [&](dsv4::ChatEncoder of_model) {
+      return RequestFrom(messages, count, options, of_model);
+    });
   });
 }
 
@@ -274,8 +296,9 @@ dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, size_t co
                                   size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return RenderText(text, capacity, needed,
-                      [&] { return RequestFrom(messages, count, options); });
+    return RenderText(text, capacity, needed, [&](dsv4::ChatEncoder of_model) {
+      return RequestFrom(messages, count, options, of_model);
+    });
   });
 }
 
@@ -284,8 +307,9 @@ dsv4_status dsv4_chat_render_json(const dsv4_tokenizer* tokenizer, const char* m
                                   size_t capacity, size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return RenderIds(tokenizer, ids, capacity, needed,
-                     [&] { return RequestFrom(messages, length, options); });
+    return RenderIds(tokenizer, ids, capacity, needed, [&](dsv4::ChatEncoder of_model) {
+      return RequestFrom(messages, length, options, of_model);
+    });
   });
 }
 
@@ -295,8 +319,9 @@ dsv4_status dsv4_chat_render_text_json(const char* messages, size_t length,
                                        dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
-    return RenderText(text, capacity, needed,
-                      [&] { return RequestFrom(messages, length, options); });
+    return RenderText(text, capacity, needed, [&](dsv4::ChatEncoder of_model) {
+      return RequestFrom(messages, length, options, of_model);
+    });
   });
 }
 

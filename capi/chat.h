@@ -29,7 +29,8 @@ struct Rendering {
   ChatOptions options;
   std::vector<ChatMessage> context;
 };
-// `given` may be null, for the defaults.
-absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name);
+// `given` may be null, for the defaults. `of_model`: the encoder of DSV4_CHAT_ENCODER_AUTO.
+absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::string_view name,
+                                        ChatEncoder of_model);
 
 }  // namespace dsv4::capi

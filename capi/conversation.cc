@@ -30,8 +30,8 @@ absl::StatusOr<Messages> MessagesFromText(const char* messages, size_t length) {
   return ParseMessages({messages, length});
 }
 
-absl::StatusOr<ChatOptions> OptionsFrom(const dsv4_chat_options* options) {
-  DSV4_ASSIGN_OR_RETURN(Rendering rendering, RenderingFrom(options, "options"));
+absl::StatusOr<ChatOptions> OptionsFrom(const dsv4_chat_options* options, ChatEncoder of_model) {
+  DSV4_ASSIGN_OR_RETURN(Rendering rendering, RenderingFrom(options, "options", of_model));
   if (!rendering.context.empty())
     return InvalidValue("options.context", " is set, but a session has all messages itself");
   return rendering.options;
@@ -43,7 +43,9 @@ absl::Status OpenOn(dsv4_engine* engine, const dsv4_session_options* session_opt
                     const dsv4_chat_options* options, dsv4_session** session,
                     MakeMessages&& messages) {
   DSV4_RETURN_IF_ERROR(NotNull(session, "session"));
-  DSV4_ASSIGN_OR_RETURN(const ChatOptions made_options, OptionsFrom(options));
+  DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+  DSV4_ASSIGN_OR_RETURN(const ChatOptions made_options,
+                        OptionsFrom(options, engine->tokenizer.encoder));
   DSV4_ASSIGN_OR_RETURN(Messages made_messages, messages());
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<dsv4_session> handle,
                         OpenSession(engine, session_options, "session_options"));
@@ -214,7 +216,8 @@ dsv4_status dsv4_session_set_chat_options(dsv4_session* session, const dsv4_chat
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithConversation(session, [&](dsv4::Conversation& conversation) -> absl::Status {
-      DSV4_ASSIGN_OR_RETURN(const dsv4::ChatOptions made, OptionsFrom(options));
+      DSV4_ASSIGN_OR_RETURN(const dsv4::ChatOptions made,
+                            OptionsFrom(options, conversation.model_encoder()));
       return conversation.SetOptions(made);
     });
   });

@@ -16,11 +16,13 @@
 #include "lib/runtime/conversation.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
+#include "lib/text/chat_message.h"
 #include "lib/text/tokenizer.h"
 
 struct dsv4_tokenizer {
   std::unique_ptr<const dsv4::Tokenizer> owned;  // null for an engine's
   const dsv4::Tokenizer* tokenizer = nullptr;
+  dsv4::ChatEncoder encoder = dsv4::ChatEncoder::kPreview;  // of the folder that it came from
 };
 
 struct dsv4_engine {

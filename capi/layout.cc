@@ -171,9 +171,10 @@ static_assert(Holds({FIELD(ChatOptions, struct_size, 0), FIELD(ChatOptions, thin
                      FIELD(ChatOptions, keep_reasoning, 8), FIELD(ChatOptions, omit_begin, 12),
                      FIELD(ChatOptions, context, 16), FIELD(ChatOptions, context_length, 24),
                      FIELD(ChatOptions, context_messages, 32),
-                     FIELD(ChatOptions, context_message_count, 40)},
+                     FIELD(ChatOptions, context_message_count, 40), FIELD(ChatOptions, encoder, 48),
+                     FIELD(ChatOptions, reserved, 52)},
                     sizeof(ChatOptions)) &&
-              sizeof(ChatOptions) == 48);
+              sizeof(ChatOptions) == 56);
 
 using ParserOptions = dsv4_parser_options;
 static_assert(Holds({FIELD(ParserOptions, struct_size, 0), FIELD(ParserOptions, thinking, 4),

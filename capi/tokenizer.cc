@@ -11,6 +11,7 @@
 #include "capi/handles.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
+#include "lib/text/chat_profile.h"
 
 dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
                                 dsv4_error** error) noexcept {
@@ -18,12 +19,18 @@ dsv4_status dsv4_tokenizer_open(const char* path, dsv4_tokenizer** tokenizer,
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-    std::string file = path;
+    std::string folder = path, file = path;
     std::error_code not_a_folder;
-    if (std::filesystem::is_directory(file, not_a_folder)) file += "/tokenizer.json";
+    if (std::filesystem::is_directory(file, not_a_folder)) {
+      file += "/tokenizer.json";
+    } else {
+      folder = std::filesystem::path(file).parent_path().string();
+      if (folder.empty()) folder = ".";
+    }
     auto handle = std::make_unique<dsv4_tokenizer>();
     DSV4_ASSIGN_OR_RETURN(handle->owned, dsv4::Tokenizer::Load(file));
     handle->tokenizer = handle->owned.get();
+    if (const auto found = dsv4::FindChatEncoder(folder)) handle->encoder = found->encoder;
     *tokenizer = handle.release();
     return absl::OkStatus();
   });

@@ -327,9 +327,10 @@ class Run {
   dsv4_chat_options ChatOptions() {
     dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
     options.struct_size = in_.StructSize(sizeof options);
-    options.thinking = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
+    options.thinking = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(4));
     options.keep_reasoning = in_.Rarely() ? in_.Number32() : in_.Byte() & 1;
     options.omit_begin = in_.Byte() & 1;
+    options.encoder = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
     return options;
   }
   dsv4_message Message(std::string* content, std::string* other) {
@@ -590,14 +591,14 @@ class Run {
     char json[64];
     size_t needed = 0;
     const dsv4_thinking_mode thinking =
-        in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
+        in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(4));
     const size_t capacity = in_.Below(sizeof json + 1);
     Check(dsv4_chat_parse(text.data(), text.size(), thinking, json, capacity, &needed, &error_));
   }
   void ParseOpen() {
     dsv4_parser_options options = DSV4_PARSER_OPTIONS_INIT;
     options.struct_size = in_.StructSize(sizeof options);
-    options.thinking = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(3));
+    options.thinking = in_.Rarely() ? in_.Number32() : static_cast<int32_t>(in_.Below(4));
     const std::string prefix = in_.Text();
     if (in_.Byte() & 1) options.id_prefix = prefix.c_str();
     dsv4_parser* opened = nullptr;

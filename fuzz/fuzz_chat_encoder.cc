@@ -30,6 +30,7 @@ ChatOptions OptionsFrom(uint8_t bits) {
   if ((bits & 2) != 0) options.effort = dsv4::ReasoningEffort::kMax;
   options.drop_thinking = (bits & 4) == 0;
   options.begin_of_sentence = (bits & 8) == 0;
+  if ((bits & 16) != 0) options.encoder = dsv4::ChatEncoder::k0731;
   return options;
 }
 

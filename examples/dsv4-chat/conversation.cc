@@ -44,7 +44,8 @@ Conversation::Conversation(const Options& options, Screen* screen, TurnOutput* o
       engine_(OpenEngine(options, *screen)),
       sampling_options_(options.sampling),
       sampling_(SamplingOf(engine_, options.sampling)),
-      thinking_(options.thinking) {
+      thinking_(options.thinking),
+      chat_encoder_(options.chat_encoder) {
   try {
     engine_.tokenizer();
   } catch (...) {
@@ -88,6 +89,7 @@ dsv4::Conversation Conversation::Open(const std::string& system_message,
   if (!system_message.empty()) all.insert(all.begin(), system_message);
   dsv4::ChatOptions options;
   options.thinking = thinking;
+  options.encoder = chat_encoder_;
   dsv4::SessionOptions session;
   session.sampling = sampling_;
   return dsv4::Conversation::FromJson(engine_, JsonArray(all), options, session);
@@ -177,6 +179,7 @@ void Conversation::set_thinking(dsv4_thinking_mode mode) {
   if (!session_) return;
   dsv4::ChatOptions options;
   options.thinking = mode;
+  options.encoder = chat_encoder_;
   try {
     session_->SetChatOptions(options);
   } catch (const dsv4::Error&) {

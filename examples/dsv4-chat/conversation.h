@@ -75,6 +75,7 @@ class Conversation {
   SamplingOptions sampling_options_;
   dsv4::Sampling sampling_;
   dsv4_thinking_mode thinking_;
+  const dsv4_chat_encoder chat_encoder_;
   std::string system_, tools_;  // tools: a JSON array, or empty
   // As JSON objects, without the system message, for when all is rendered anew.
   std::vector<std::string> messages_;

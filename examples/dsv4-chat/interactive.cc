@@ -20,7 +20,7 @@ constexpr char kHelp[] =
     "/help                this list\n"
     "/new                 forget the conversation\n"
     "/system [TEXT]       set the system message; alone: remove it\n"
-    "/think off|high|max  answer at once, or reason first; alone: high\n"
+    "/think [LEVEL]       answer at once (off), or reason first (low, high, max); alone: low\n"
     "/read FILE           send the text of FILE as a message\n"
     "/save FILE           keep the conversation, for /load\n"
     "/load FILE           go on with the conversation that was kept there\n"
@@ -151,7 +151,7 @@ class Loop {
   }
 
   void Think(const std::string& value) {
-    const dsv4_thinking_mode mode = ParseThinking("/think", value.empty() ? "high" : value);
+    const dsv4_thinking_mode mode = ParseThinking("/think", value.empty() ? "low" : value);
     conversation_->set_thinking(mode);
     screen_->Notice(mode == DSV4_THINKING_OFF ? "answers at once" : "reasons first");
   }

@@ -75,6 +75,7 @@ void CheckTogether(const Options& options) {
   if (!options.system.empty()) refuse(why, "-s");
   if (!options.tools.empty()) refuse(why, "--tools");
   if (options.thinking != DSV4_THINKING_OFF) refuse(why, "--think");
+  if (options.chat_encoder != DSV4_CHAT_ENCODER_AUTO) refuse(why, "--chat-encoder");
   if (!options.load_file.empty()) refuse(why, "--load");
   if (!options.save_file.empty()) refuse(why, "--save");
 }

@@ -90,9 +90,13 @@ const Option kTalkOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->tools = ParseFile(name, v);
      }},
-    {"", "--think", Takes::kThinking, "off|high|max", "reason before answering; alone: high",
+    {"", "--think", Takes::kThinking, "off|low|high|max", "reason before answering; alone: low",
      [](Options* o, const std::string& name, const std::string& v) {
        o->thinking = ParseThinking(name, v);
+     }},
+    {"", "--chat-encoder", Takes::kValue, "NAME", "auto (by the folder), preview or 0731",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->chat_encoder = ParseEncoder(name, v);
      }},
     {"", "--hide-thinking", Takes::kNothing, "", "do not show the reasoning",
      [](Options* o, const std::string&, const std::string&) { o->hide_thinking = true; }},
@@ -322,9 +326,17 @@ const Option* FindOption(const std::string& argument, std::string* name,
 
 dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& value) {
   if (value == "off") return DSV4_THINKING_OFF;
+  if (value == "low") return DSV4_THINKING_LOW;
   if (value == "high") return DSV4_THINKING_HIGH;
   if (value == "max") return DSV4_THINKING_MAX;
-  Refuse(where, value, "off, high or max");
+  Refuse(where, value, "off, low, high or max");
+}
+
+dsv4_chat_encoder ParseEncoder(const std::string& where, const std::string& value) {
+  if (value == "auto") return DSV4_CHAT_ENCODER_AUTO;
+  if (value == "preview") return DSV4_CHAT_ENCODER_PREVIEW;
+  if (value == "0731") return DSV4_CHAT_ENCODER_0731;
+  Refuse(where, value, "auto, preview or 0731");
 }
 
 std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates) {
@@ -389,7 +401,7 @@ Options ParseOptions(int argc, const char* const* argv) {
         if (!value && (next == "off" || next == "high" || next == "max")) value = argv[++i];
         break;
     }
-    option->apply(&options, name, value.value_or(option->takes == Takes::kThinking ? "high" : ""));
+    option->apply(&options, name, value.value_or(option->takes == Takes::kThinking ? "low" : ""));
   }
   return options;
 }

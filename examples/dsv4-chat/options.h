@@ -36,6 +36,7 @@ struct Options {
   std::string load_file, save_file;  // conversations; empty: none
   SamplingOptions sampling;
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
+  dsv4_chat_encoder chat_encoder = DSV4_CHAT_ENCODER_AUTO;
   int64_t context = 0;  // 0 = the model's limit
   dsv4_backend backend = DSV4_BACKEND_AUTO;
   dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
@@ -62,8 +63,10 @@ Options ParseOptions(int argc, const char* const* argv);
 // ParseOptions.
 void SetSampling(SamplingOptions* sampling, const std::string& assignment);
 
-// "off", "high" or "max"; throws a Failure that names `where` for anything else.
+// "off", "low", "high" or "max", and "auto", "preview" or "0731"; each throws a Failure that names
+// `where` for anything else.
 dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& value);
+dsv4_chat_encoder ParseEncoder(const std::string& where, const std::string& value);
 
 // ": did you mean CANDIDATE?" for the one that `name` may be a slip of, else "".
 std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates);

@@ -18,7 +18,16 @@ namespace dom = simdjson::dom;
 constexpr int64_t kVersion = 1;
 
 std::string NameOf(dsv4_thinking_mode mode) {
-  return mode == DSV4_THINKING_OFF ? "off" : mode == DSV4_THINKING_HIGH ? "high" : "max";
+  switch (mode) {
+    case DSV4_THINKING_OFF:
+      return "off";
+    case DSV4_THINKING_LOW:
+      return "low";
+    case DSV4_THINKING_HIGH:
+      return "high";
+    default:
+      return "max";
+  }
 }
 
 std::string RoleOf(const std::string& message) {

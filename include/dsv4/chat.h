@@ -31,6 +31,25 @@ typedef int32_t dsv4_thinking_mode;
 #define DSV4_THINKING_OFF ((dsv4_thinking_mode)0)  /* chat mode: the answer begins at once */
 #define DSV4_THINKING_HIGH ((dsv4_thinking_mode)1) /* the model reasons before it answers */
 #define DSV4_THINKING_MAX ((dsv4_thinking_mode)2)  /* the prompt also asks for the utmost effort */
+#define DSV4_THINKING_LOW ((dsv4_thinking_mode)3)  /* the model reasons; no word about effort */
+
+/* Which of the family's published encoders writes the prompt. They differ in the text that asks for
+ * an effort, at the head of the prompt, and in nothing else:
+ *
+ *            LOW      HIGH                 MAX
+ *   PREVIEW  none     none                 "Absolute maximum ..."
+ *   0731     none     "Absolute maximum"   "Beyond maximum ..."
+ *
+ * LOW is what both write when no effort is given. DeepSeek's hosted API takes HIGH then for the
+ * models of 0731, which is another prompt; here the effort is always the caller's. Being first, a
+ * change of effort leaves no row of an earlier prompt to reuse. */
+typedef int32_t dsv4_chat_encoder;
+/* The one that the model's folder shows by a file of it: encoding/encoding_dsv4.py,
+ * chat_template.jinja or tokenizer_config.json. PREVIEW where none does, and without a tokenizer or
+ * an engine that was opened from a folder. dsv4_inspect tells which it is. */
+#define DSV4_CHAT_ENCODER_AUTO ((dsv4_chat_encoder)0)
+#define DSV4_CHAT_ENCODER_PREVIEW ((dsv4_chat_encoder)1) /* V4-Flash, V4-Pro and their DSpark */
+#define DSV4_CHAT_ENCODER_0731 ((dsv4_chat_encoder)2)    /* V4-Flash-0731, V4-Pro-0813 */
 
 /* Structs that come in hold views: the caller's memory, read during the call only. Texts are UTF-8
  * with their length in bytes; NULL with length 0 is the empty text. */
@@ -105,9 +124,11 @@ typedef struct dsv4_chat_options {
   uint64_t context_length;
   const dsv4_message* const* context_messages;
   uint64_t context_message_count;
+  dsv4_chat_encoder encoder;
+  int32_t reserved;
 } dsv4_chat_options;
 #define DSV4_CHAT_OPTIONS_INIT \
-  { sizeof(dsv4_chat_options), 0, 0, 0, NULL, 0, NULL, 0 }
+  { sizeof(dsv4_chat_options), 0, 0, 0, NULL, 0, NULL, 0, 0, 0 }
 
 /* dsv4_chat_render with options; NULL for the defaults. No message is a prompt too. */
 DSV4_API dsv4_status dsv4_chat_render_messages(const dsv4_tokenizer* tokenizer,
@@ -124,10 +145,17 @@ DSV4_API dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, 
                                            dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Renders `length` bytes of JSON, an array of messages in the form of OpenAI's chat API, to ids as
- * dsv4_chat_render does. Keys of a message: role (system, user, assistant, tool, latest_reminder or
- * developer), content (a string; of user and tool also a list of text parts), reasoning_content,
- * tool_calls, tool_call_id, tools and response_format (on system and developer), and the family's
- * task and wo_eos (an assistant's turn without its end token); others are ignored. An unpaired
+ * dsv4_chat_render does. Keys of a message:
+ * - role: system, user, assistant, tool, latest_reminder or developer.
+ * - content: a string, null (empty; not of a user), or a list of parts, whose texts are joined by
+ *   an empty line: of type text, input_text or output_text, or without a type. Of a user or tool
+ *   another part without a text becomes "[Unsupported TYPE]", as published.
+ * - reasoning_content, tool_calls (their arguments an object, or its JSON in a string), and prefix
+ *   on an assistant's message. A prefix of true on the last message leaves out its end token, so
+ *   that the model goes on from it; sessions on messages give no turn after it.
+ * - tool_call_id on a tool's; tools and response_format on a system's or developer's.
+ * - The family's task, and wo_eos (an assistant's turn without its end token).
+ * A key of these in a role where it means nothing is an error; other keys are ignored. An unpaired
  * surrogate escape becomes U+FFFD. `options` may be NULL.
  * Errors: CORRUPT (not JSON; names the line), INVALID_ARGUMENT (names the message and field),
  * UNSUPPORTED (another role; nesting too deep), NOT_FOUND (the tokenizer lacks a control token;

@@ -41,6 +41,7 @@ struct ChatOptions {
   bool omit_begin = false;
   std::vector<Message> context = {};
   std::string context_json = {};
+  dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;
 };
 
 namespace detail {
@@ -116,6 +117,7 @@ class ChatOptionsView {
     view_.context_length = in.context_json.size();
     view_.context_messages = context_.size() == 0 ? nullptr : context_.data();
     view_.context_message_count = context_.size();
+    view_.encoder = in.encoder;
   }
 
   const dsv4_chat_options* get() const noexcept { return &view_; }

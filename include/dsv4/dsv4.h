@@ -32,6 +32,9 @@
  * comment says so. Options and values that this library does not know are errors, never ignored.
  * What is in effect can be read back: dsv4_engine_get_info, dsv4_session_get_sampling.
  *
+ * Stack. 128 KiB of the calling thread's stack are enough for every function of <dsv4/chat.h>,
+ * <dsv4/parser.h> and <dsv4/tokenizer.h>, however deep the JSON that they are given is nested.
+ *
  * The library never prints, exits, installs signal handlers, throws, or reads the environment, the
  * locale or the working folder (but for relative paths that it is given).
  *

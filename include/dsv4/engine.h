@@ -149,8 +149,9 @@ DSV4_API dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* opti
 
 /* Describes the model folder `path` as a JSON object on one line, from the headers of its files and
  * the ends of its tensors: "fingerprint" (that of dsv4_engine_identity), "weight_format",
- * "has_mtp", "tokenizer" (null or an object), "tensors" (count, bytes, shards, and count and bytes
- * by dtype), "config" (the model's dimensions by their keys in config.json). For people and
+ * "has_mtp", "tokenizer" (null or an object), "chat_encoder" (null, or its "name" and the "file" of
+ * the folder that shows it; see dsv4_chat_options), "tensors" (count, bytes, shards, and count and
+ * bytes by dtype), "config" (the model's dimensions by their keys in config.json). For people and
  * records: keys may be added. Writes up to `capacity` bytes to `json`, without a terminator, and
  * the number needed to *needed. Errors: those of dsv4_plan with default options. */
 DSV4_API dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity, size_t* needed,

@@ -76,6 +76,10 @@ class Conversation {
   // reasoning.
   void EndTurn(Sink sink);
 
+  // The chat encoder that the model's folder shows, or the preview's.
+  ChatEncoder model_encoder() const {
+    return session_->engine()->ChatEncoderOr(ChatEncoder::kPreview);
+  }
   // Not the turn being generated.
   absl::Span<const ChatMessage> messages() const { return messages_; }
   // The assistant's last turn as far as it goes, with the calls that are whole; null before the

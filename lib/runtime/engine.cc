@@ -219,6 +219,7 @@ absl::Status Engine::LoadTokenizer(const std::string& folder) {
   }
   with_text_ = MaskOfText(config_.vocab_size, token_limit_, token_gaps_);
   info_.has_tokenizer = true;
+  chat_encoder_ = FindChatEncoder(folder);
   return absl::OkStatus();
 }
 

@@ -23,6 +23,7 @@
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/step_batch.h"
 #include "lib/runtime/step_runner.h"
+#include "lib/text/chat_profile.h"
 #include "lib/text/tokenizer.h"
 
 namespace dsv4 {
@@ -92,6 +93,10 @@ class Engine {
   const GenerationConfig& generation() const { return generation_; }
   // NotFound when the folder has no tokenizer.json.
   absl::StatusOr<const Tokenizer*> tokenizer() const;
+  // That the folder shows; `other` where it shows none, or has no tokenizer.
+  ChatEncoder ChatEncoderOr(ChatEncoder other) const {
+    return chat_encoder_ ? chat_encoder_->encoder : other;
+  }
   // Tokens that end a turn: config's eos_token_id and generation_config's.
   const std::vector<int32_t>& eos_tokens() const { return eos_tokens_; }
   // Ids from here on have no text and are never sampled; nor are the gaps below it.
@@ -149,6 +154,7 @@ class Engine {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<const Tokenizer> tokenizer_;
+  std::optional<FoundChatEncoder> chat_encoder_;
   std::unique_ptr<Dispatch> dispatch_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Model> model_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "lib/io/json.h"
 #include "lib/model/config.h"
 #include "lib/runtime/engine.h"
+#include "lib/text/chat_profile.h"
 #include "lib/text/python_json.h"
 #include "lib/text/tokenizer.h"
 
@@ -94,11 +96,16 @@ JsonValue Tensors(const Checkpoint& checkpoint) {
 absl::StatusOr<std::string> InspectModel(const std::string& folder) {
   DSV4_ASSIGN_OR_RETURN(const EnginePlan plan, Engine::Plan(folder, {}));
   DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(folder));
-  JsonValue tokenizer;
+  JsonValue tokenizer, chat_encoder;
   if (plan.info.has_tokenizer) {
     DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> loaded,
                           Tokenizer::Load(folder + "/tokenizer.json"));
     tokenizer = JsonValue::FromObject({{"vocab_size", Number(loaded->vocab_size())}});
+    const std::optional<FoundChatEncoder> found = FindChatEncoder(folder);
+    if (found) {
+      chat_encoder = JsonValue::FromObject(
+          {{"name", Text(ChatEncoderName(found->encoder))}, {"file", Text(found->file)}});
+    }
   }
   const JsonValue description =
       JsonValue::FromObject({{"model_type", Text("deepseek_v4")},
@@ -106,6 +113,7 @@ absl::StatusOr<std::string> InspectModel(const std::string& folder) {
                              {"weight_format", Text(plan.weight_format)},
                              {"has_mtp", JsonValue::FromBool(plan.info.has_mtp)},
                              {"tokenizer", std::move(tokenizer)},
+                             {"chat_encoder", std::move(chat_encoder)},
                              {"tensors", Tensors(*checkpoint)},
                              {"config", Dimensions(plan.config)}});
   std::string json;

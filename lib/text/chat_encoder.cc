@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/text/chat_profile.h"
 #include "lib/text/chat_prompt.h"
 #include "lib/text/chat_turns.h"
 #include "lib/text/python_json.h"
@@ -17,15 +18,6 @@
 namespace dsv4 {
 namespace {
 
-constexpr absl::string_view kMaxEffort =
-    "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n"
-    "You MUST be very thorough in your thinking and comprehensively decompose the problem to "
-    "resolve the root cause, rigorously stress-testing your logic against all potential paths, "
-    "edge "
-    "cases, and adversarial scenarios.\n"
-    "Explicitly write out your entire deliberation process, documenting every intermediate step, "
-    "considered alternative, and rejected hypothesis to ensure absolutely no assumption is left "
-    "unchecked.\n\n";
 constexpr absl::string_view kResponseFormat =
     "\n\n## Response Format:\n\n"
     "You MUST strictly adhere to the following schema to reply:\n";
@@ -73,14 +65,14 @@ class TurnWriter {
   TurnWriter(const ChatTurns& turns, const ChatOptions& options, ChatPrompt* prompt)
       : turns_(turns.turns),
         thinks_(options.mode == ThinkingMode::kThinking),
-        max_effort_(options.effort == ReasoningEffort::kMax),
+        effort_(EffortPrompt(options.encoder, options.effort)),
         // Turns from here on have their reasoning.
         reasoning_begin_(turns.drops_thinking ? EndOfLastUserTurn(turns_) : 0),
         prompt_(*prompt) {}
 
   absl::Status Write(size_t i) {
     const ChatTurn& turn = turns_[i];
-    if (i == 0 && thinks_ && max_effort_) prompt_.Template(kMaxEffort);
+    if (i == 0 && thinks_) prompt_.Template(effort_);
     if (turn.IsUser()) {
       WriteUser(turn);
     } else if (turn.HasRole("system")) {
@@ -169,7 +161,7 @@ class TurnWriter {
 
   absl::Span<const ChatTurn> turns_;
   const bool thinks_;
-  const bool max_effort_;
+  const absl::string_view effort_;
   const size_t reasoning_begin_;
   ChatPrompt& prompt_;
 };

@@ -44,15 +44,24 @@ enum class ThinkingMode {
   kThinking,  // turns after the last user message reason first, after <think>
 };
 
+// Of the published encoders. They differ in the efforts alone.
+enum class ChatEncoder {
+  kPreview,  // of DeepSeek-V4-Flash and -Pro of April, and their DSpark variants
+  k0731,     // of DeepSeek-V4-Flash-0731 and -Pro-0813
+};
+
+// In thinking mode the prompt begins with an instruction for some efforts (chat_profile.h).
 enum class ReasoningEffort {
-  kNone,
-  kHigh,  // writes nothing: the format's default effort
-  kMax,   // in thinking mode the prompt begins with an instruction
+  kNone,  // the encoder's default, which writes nothing
+  kLow,   // writes nothing
+  kHigh,  // writes nothing in kPreview
+  kMax,
 };
 
 struct ChatOptions {
   ThinkingMode mode = ThinkingMode::kChat;
   ReasoningEffort effort = ReasoningEffort::kNone;
+  ChatEncoder encoder = ChatEncoder::kPreview;
   // In thinking mode: leave out the reasoning of turns before the last user or developer message,
   // and earlier developer messages altogether. Off by itself when any message brings tools.
   bool drop_thinking = true;

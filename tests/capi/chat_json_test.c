@@ -84,6 +84,46 @@ static void test_options(void) {
   EXPECT(memcmp(text + length - strlen(end), end, strlen(end)) == 0);
 }
 
+/* Each encoder's text for each effort, by its first words; "" for none. */
+static void test_encoders(void) {
+  static const char kAbsolute[] = "Reasoning Effort: Absolute maximum",
+                    kBeyond[] = "Reasoning Effort: Beyond maximum";
+  const struct {
+    dsv4_chat_encoder encoder;
+    dsv4_thinking_mode thinking;
+    const char* begin;
+  } cases[] = {
+      {DSV4_CHAT_ENCODER_AUTO, DSV4_THINKING_HIGH, ""},
+      {DSV4_CHAT_ENCODER_AUTO, DSV4_THINKING_MAX, kAbsolute},
+      {DSV4_CHAT_ENCODER_PREVIEW, DSV4_THINKING_LOW, ""},
+      {DSV4_CHAT_ENCODER_PREVIEW, DSV4_THINKING_HIGH, ""},
+      {DSV4_CHAT_ENCODER_PREVIEW, DSV4_THINKING_MAX, kAbsolute},
+      {DSV4_CHAT_ENCODER_0731, DSV4_THINKING_LOW, ""},
+      {DSV4_CHAT_ENCODER_0731, DSV4_THINKING_HIGH, kAbsolute},
+      {DSV4_CHAT_ENCODER_0731, DSV4_THINKING_MAX, kBeyond},
+  };
+  dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
+  char text[4096];
+  size_t i, length = 0;
+  for (i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    const char* begin = cases[i].begin;
+    const char end[] = USER "Hi" ASSISTANT "<think>";
+    options.encoder = cases[i].encoder;
+    options.thinking = cases[i].thinking;
+    EXPECT_OK(dsv4_chat_render_text_json("[" HI "]", strlen("[" HI "]"), &options, text,
+                                         sizeof text, &length, &error));
+    EXPECT(length < sizeof text);
+    text[length] = '\0';
+    EXPECT(strncmp(text, BOS, strlen(BOS)) == 0);
+    EXPECT(strncmp(text + strlen(BOS), begin, strlen(begin)) == 0);
+    EXPECT(strcmp(text + length - strlen(end), end) == 0);
+    EXPECT((length == strlen(BOS) + strlen(end)) == (begin[0] == '\0'));
+    /* Without reasoning there is no effort. */
+    options.thinking = DSV4_THINKING_OFF;
+    expect_prompt("[" HI "]", &options, BOS USER "Hi" ASSISTANT "</think>");
+  }
+}
+
 static void test_roles(void) {
   dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   options.thinking = DSV4_THINKING_HIGH;
@@ -102,6 +142,45 @@ static void test_roles(void) {
   /* What UTF-8 cannot hold. */
   expect_prompt("[{\"role\": \"user\", \"content\": \"a\\ud800b\"}]", NULL,
                 BOS USER "a" REPLACEMENT "b" ASSISTANT "</think>");
+}
+
+/* What clients send beside the published form. */
+static void test_lenient(void) {
+  const char* const lost[] = {
+      "[{\"role\":\"user\",\"content\":\"hi\",\"tools\":[{\"type\":\"function\",\"function\":"
+      "{\"name\":\"f\",\"parameters\":{}}}]}]",
+      "messages[0].tools is set, but a user's or a tool's message has none",
+      "[{\"role\":\"system\",\"content\":\"s\",\"tools\":[{\"type\":\"function\",\"name\":\"f\","
+      "\"parameters\":{}}]}]",
+      "messages[0].tools[0].function is missing: the tool has the flat form",
+      "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":null,\"arguments\":"
+      "\"{}\"}}]}]",
+      "messages[0].tool_calls[0].function.name is of kind null",
+  };
+  size_t i, needed = 0;
+  for (i = 0; i < sizeof lost / sizeof lost[0]; i += 2)
+    EXPECT_FAILS(render_text(lost[i], NULL, &needed), DSV4_ERR_INVALID_ARGUMENT, lost[i + 1]);
+  expect_prompt(
+      "[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"You are kind.\"}]},"
+      "{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"Hi\"},"
+      "{\"text\":\"there\"}]}]",
+      NULL, BOS "You are kind." USER "Hi\n\nthere" ASSISTANT "</think>");
+  expect_prompt(
+      "[" HI ",{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"Hello.\"}]}," BYE
+      "]",
+      NULL, BOS USER "Hi" ASSISTANT "</think>Hello." EOS USER "Bye" ASSISTANT "</think>");
+  expect_prompt("[" HI
+                ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\","
+                "\"function\":{\"name\":\"f\",\"arguments\":{\"kind\":\"x\"}}}]},"
+                "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":null}]",
+                NULL,
+                BOS USER "Hi" ASSISTANT "</think>\n\n<" DSML "tool_calls>\n<" DSML
+                         "invoke name=\"f\">\n<" DSML
+                         "parameter name=\"kind\" string=\"true\">x</" DSML "parameter>\n</" DSML
+                         "invoke>\n</" DSML "tool_calls>" EOS USER
+                         "<tool_result></tool_result>" ASSISTANT "</think>");
+  expect_prompt("[" HI ",{\"role\":\"assistant\",\"content\":\"The capital\",\"prefix\":true}]",
+                NULL, BOS USER "Hi" ASSISTANT "</think>The capital");
 }
 
 static void test_sizes(void) {
@@ -165,9 +244,9 @@ static void test_render_errors(void) {
   EXPECT_FAILS(render("[]", &options, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "options.context is NULL");
   options.context_length = 0;
-  options.thinking = 3;
+  options.thinking = 4;
   EXPECT_FAILS(render("[]", &options, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
-               "options.thinking is 3");
+               "options.thinking is 4");
   options.thinking = 0;
   options.keep_reasoning = 2;
   EXPECT_FAILS(render("[]", &options, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
@@ -177,6 +256,14 @@ static void test_render_errors(void) {
   EXPECT_FAILS(render_text("[]", &options, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "options.omit_begin is -1");
   options.omit_begin = 0;
+  options.encoder = 3;
+  EXPECT_FAILS(render_text("[]", &options, &needed), DSV4_ERR_INVALID_ARGUMENT,
+               "options.encoder is 3");
+  options.encoder = 0;
+  options.reserved = 1;
+  EXPECT_FAILS(render_text("[]", &options, &needed), DSV4_ERR_INVALID_ARGUMENT,
+               "options.reserved is 1");
+  options.reserved = 0;
   options.struct_size = 31;
   EXPECT_FAILS(render("[]", &options, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "options.struct_size is 31");
@@ -225,7 +312,7 @@ static void test_parse(void) {
                "completion: ");
   EXPECT_FAILS(parse("\xff" EOS, DSV4_THINKING_OFF, json, 3, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "0");
-  EXPECT_FAILS(parse("Hi" EOS, 3, json, 3, &needed), DSV4_ERR_INVALID_ARGUMENT, "thinking is 3");
+  EXPECT_FAILS(parse("Hi" EOS, 4, json, 3, &needed), DSV4_ERR_INVALID_ARGUMENT, "thinking is 4");
   EXPECT_FAILS(parse("Hi" EOS, 0, NULL, 3, &needed), DSV4_ERR_INVALID_ARGUMENT, "json is NULL");
   EXPECT_FAILS(parse("Hi" EOS, 0, json, 3, NULL), DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
   EXPECT_FAILS(dsv4_chat_parse(NULL, 1, 0, json, 3, &needed, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -238,7 +325,9 @@ int main(void) {
   EXPECT_OK(dsv4_tokenizer_open(MODEL, &owned, &error));
   tokenizer = owned;
   test_options();
+  test_encoders();
   test_roles();
+  test_lenient();
   test_sizes();
   test_forgery();
   test_render_errors();

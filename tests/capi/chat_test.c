@@ -268,8 +268,8 @@ int main(void) {
   EXPECT_FAILS(render(NULL, 1, 0, ids, &needed), DSV4_ERR_INVALID_ARGUMENT, "messages is NULL");
   EXPECT_FAILS(render(conversation, 0, 0, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
                "messages is empty");
-  EXPECT_FAILS(render(conversation, 2, 3, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
-               "thinking is 3");
+  EXPECT_FAILS(render(conversation, 2, 4, ids, &needed), DSV4_ERR_INVALID_ARGUMENT,
+               "thinking is 4");
   EXPECT_FAILS(render(conversation, 2, 0, ids, NULL), DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
   EXPECT_FAILS(dsv4_chat_render(tokenizer, conversation, 1, 0, NULL, 5, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "ids is NULL");

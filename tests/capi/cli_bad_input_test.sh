@@ -74,7 +74,9 @@ refused 2 '--threads|"many"' -m "$model" --threads many -p Hi
 refused 2 '--backend|"gpu"|cpu' -m "$model" --backend gpu -p Hi
 refused 2 '--draft|"8"|from 0 to 7' -m "$model" --draft 8 -p Hi
 refused 2 '--think-budget|"0"|from 1' -m "$model" --think-budget 0 -p Hi
-refused 2 '--think|"low"|off, high or max' -m "$model" --think=low -p Hi
+refused 2 '--think|"medium"|off, low, high or max' -m "$model" --think=medium -p Hi
+refused 2 '--chat-encoder|"0732"|auto, preview or 0731' -m "$model" --chat-encoder 0732 -p Hi
+refused 2 '--raw|without --chat-encoder' -m "$model" --raw --chat-encoder 0731 -p Hi
 refused 2 '--color|"green"' -m "$model" --color green -p Hi
 refused 2 '--numerics|"fp64"|published, fp32 or exact' -m "$model" --numerics fp64 -p Hi
 refused 2 '--cache-format|"fp4"|packed' -m "$model" --cache-format fp4 -p Hi

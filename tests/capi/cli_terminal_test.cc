@@ -67,7 +67,7 @@ TEST_CASE("a conversation on a terminal") {
   REQUIRE(Contains(talk.Say("/frob"), "unknown command /frob"));
   REQUIRE(Contains(talk.Say("/sate x"), "did you mean /save?"));
   REQUIRE(Contains(talk.Say("/save"), "/save needs a value"));
-  REQUIRE(Contains(talk.Say("/think low"), "\"low\" is not off, high or max"));
+  REQUIRE(Contains(talk.Say("/think medium"), "\"medium\" is not off, low, high or max"));
   talk.Say("/think");
   const std::string reasoned = talk.Say("Calculate 91 + 49.");
   REQUIRE(Contains(reasoned, "\x1b[2m91 + 40 = 131"));

@@ -127,7 +127,7 @@ cat >tools.json <<'END'
   "parameters": {"type": "object", "properties": {"room": {"type": "string", "description":
   "The room"}, "on": {"type": "boolean", "description": "Light on"}}, "required": ["room", "on"]}}}]
 END
-for think in off high; do
+for think in off low high; do
   run --tools tools.json --think $think -s 'You are a friendly assistant.' --no-stats \
     -p 'Turn off the light in the hall.' </dev/null
   expect "a call with --think $think" \

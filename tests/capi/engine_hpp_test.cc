@@ -23,7 +23,7 @@ static_assert(sizeof(dsv4_engine_options) == 88 && sizeof(dsv4_engine_identity) 
 static_assert(sizeof(dsv4_sampling) == 160 && sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
 static_assert(sizeof(dsv4_message) == 128 && sizeof(dsv4_tool_call) == 56);
-static_assert(sizeof(dsv4_chat_options) == 48 && sizeof(dsv4_parser_options) == 16);
+static_assert(sizeof(dsv4_chat_options) == 56 && sizeof(dsv4_parser_options) == 16);
 static_assert(sizeof(dsv4_parser_event) == 72);
 
 TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {

@@ -128,9 +128,9 @@ static void test_arguments(void) {
   dsv4_parser* parser = NULL;
   dsv4_parser_close(NULL);
   EXPECT_FAILS(dsv4_parser_open(NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "parser is NULL");
-  options.thinking = 3;
+  options.thinking = 4;
   EXPECT_FAILS(dsv4_parser_open(&options, &parser, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "options.thinking is 3");
+               "options.thinking is 4");
   options.thinking = DSV4_THINKING_OFF;
   options.id_prefix = "a\xff";
   EXPECT_FAILS(dsv4_parser_open(&options, &parser, &error), DSV4_ERR_INVALID_ARGUMENT,

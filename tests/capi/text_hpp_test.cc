@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // <dsv4/tokenizer.hpp>, <dsv4/chat.hpp> and <dsv4/parser.hpp>: without an engine.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +117,51 @@ TEST_CASE("hpp: messages as JSON are the same prompt") {
         R"({"role": "assistant", "content": "Hi", "reasoning_content": "", "tool_calls": []})");
   CHECK(dsv4::ParseChat("R</think>Hi" EOS, DSV4_THINKING_HIGH).find(R"("R")") != std::string::npos);
   REQUIRE_ERROR(dsv4::ParseChat("Hi"), DSV4_ERR_CORRUPT, "");
+}
+
+// The bundled model with the file by which 0731's encoder is known.
+TEST_CASE("hpp: a folder's encoder writes its prompts") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("dsv4_encoder_" + std::to_string(getpid()));
+  fs::create_directories(folder / "encoding");
+  for (const auto& file : fs::directory_iterator(kModel))
+    fs::create_symlink(file.path(), folder / file.path().filename());
+  std::ofstream(folder / "encoding" / "encoding_dsv4.py") << "MAX = 'Beyond maximum'\n";
+  const std::vector<dsv4::Message> messages = {{DSV4_ROLE_USER, kQuestion}};
+  dsv4::ChatOptions options;
+  const auto begins = [&](const Ids& ids, const char* words) {
+    const std::string text = dsv4::Tokenizer(kModel).Decode(ids);
+    return text.find(std::string(BOS "Reasoning Effort: ") + words) == 0;
+  };
+  {
+    const dsv4::Tokenizer tokenizer(folder.string()), file((folder / "tokenizer.json").string());
+    dsv4::EngineOptions engine_options;
+    engine_options.context_tokens = 512;
+    const dsv4::Engine engine(folder.string(), engine_options);
+    CHECK(dsv4::Inspect(folder.string())
+              .find(R"("chat_encoder": {"name": "0731", "file": "encoding/encoding_dsv4.py"})") !=
+          std::string::npos);
+    CHECK(dsv4::Inspect(kModel).find(R"("chat_encoder": null)") != std::string::npos);
+    const auto prompt = [&] {
+      dsv4::Conversation chat(engine, {}, options);
+      chat.Append({DSV4_ROLE_USER, kQuestion});
+      const auto tokens = chat.session().tokens();
+      return Ids(tokens.begin(), tokens.end());
+    };
+    for (const auto& [thinking, words] :
+         {std::pair(DSV4_THINKING_HIGH, "Absolute"), std::pair(DSV4_THINKING_MAX, "Beyond")}) {
+      options.thinking = thinking;
+      CHECK(begins(dsv4::RenderChat(tokenizer, messages, options), words));
+      CHECK(begins(dsv4::RenderChat(file, messages, options), words));
+      CHECK(begins(dsv4::RenderChat(engine.tokenizer(), messages, options), words));
+      CHECK(begins(prompt(), words));
+    }
+    // The option overrides the folder.
+    options.encoder = DSV4_CHAT_ENCODER_PREVIEW;
+    CHECK(begins(prompt(), "Absolute"));
+    CHECK(begins(dsv4::RenderChat(tokenizer, messages, options), "Absolute"));
+  }
+  fs::remove_all(folder);
 }
 
 // One line an event.

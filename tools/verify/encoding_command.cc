@@ -16,6 +16,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
+#include "lib/text/chat_profile.h"
 #include "lib/text/completion_parser.h"
 #include "lib/text/json_text.h"
 #include "lib/text/python_json.h"
@@ -60,12 +61,14 @@ absl::StatusOr<ThinkingMode> ModeMember(const JsonValue& object, const std::stri
   return Corrupt(place, ".thinking_mode = ", mode, " is not chat or thinking");
 }
 
-absl::StatusOr<ReasoningEffort> EffortMember(const JsonValue& object, const std::string& place) {
-  DSV4_ASSIGN_OR_RETURN(const JsonValue* effort, Member(object, "reasoning_effort", place));
-  if (effort->IsNull()) return ReasoningEffort::kNone;
-  if (effort->AsString() != nullptr && *effort->AsString() == "high") return ReasoningEffort::kHigh;
-  if (effort->AsString() != nullptr && *effort->AsString() == "max") return ReasoningEffort::kMax;
-  return Corrupt(place, ".reasoning_effort is not null, high or max");
+// Which encoder the cases of a file were recorded with; without the key the preview's.
+absl::StatusOr<ChatEncoder> EncoderMember(const JsonValue& root, const std::string& place) {
+  if (root.Find("encoder") == nullptr) return ChatEncoder::kPreview;
+  DSV4_ASSIGN_OR_RETURN(const std::string name, StringMember(root, "encoder", place));
+  for (const ChatEncoder encoder : {ChatEncoder::kPreview, ChatEncoder::k0731}) {
+    if (name == ChatEncoderName(encoder)) return encoder;
+  }
+  return Corrupt(place, ".encoder = ", name, " is not preview or 0731");
 }
 
 absl::StatusOr<bool> BoolMember(const JsonValue& object, absl::string_view key,
@@ -75,12 +78,17 @@ absl::StatusOr<bool> BoolMember(const JsonValue& object, absl::string_view key,
   return *value->AsBool();
 }
 
-absl::StatusOr<ChatOptions> OptionsMember(const JsonValue& item, const std::string& item_place) {
+// All but the effort, which the encoder may refuse.
+absl::StatusOr<ChatOptions> OptionsMember(const JsonValue& item, ChatEncoder encoder,
+                                          const std::string& item_place) {
   const std::string place = item_place + ".options";
   DSV4_ASSIGN_OR_RETURN(const JsonValue* object, Member(item, "options", item_place));
-  ChatOptions options;
+  ChatOptions options = {.encoder = encoder};
   DSV4_ASSIGN_OR_RETURN(options.mode, ModeMember(*object, place));
-  DSV4_ASSIGN_OR_RETURN(options.effort, EffortMember(*object, place));
+  DSV4_ASSIGN_OR_RETURN(const JsonValue* effort, Member(*object, "reasoning_effort", place));
+  if (!effort->IsNull() && effort->AsString() == nullptr) {
+    return Corrupt(place, ".reasoning_effort is not null or a string");
+  }
   DSV4_ASSIGN_OR_RETURN(options.drop_thinking, BoolMember(*object, "drop_thinking", place));
   DSV4_ASSIGN_OR_RETURN(options.begin_of_sentence,
                         BoolMember(*object, "add_default_bos_token", place));
@@ -134,7 +142,11 @@ std::string Difference(absl::string_view what, const std::string& got,
                       shown(expected), "\"");
 }
 
-absl::StatusOr<std::string> Rendered(const JsonValue& item, const ChatOptions& options) {
+absl::StatusOr<std::string> Rendered(const JsonValue& item, ChatOptions options) {
+  const JsonValue* effort = item.Find("options")->Find("reasoning_effort");
+  if (!effort->IsNull()) {
+    DSV4_ASSIGN_OR_RETURN(options.effort, EffortFromName(options.encoder, *effort->AsString()));
+  }
   std::vector<ChatMessage> context;
   if (const JsonValue* before = item.Find("context"); before != nullptr && !before->IsNull()) {
     DSV4_ASSIGN_OR_RETURN(context, MessagesFromJson(*before, "context"));
@@ -230,9 +242,10 @@ Streamed Stream(absl::string_view text, ThinkingMode mode, size_t piece_bytes) {
 
 // Each returns what is wrong with the case, empty when nothing is, or Corrupt for one that cannot
 // be read.
-absl::StatusOr<std::string> CheckEncode(const JsonValue& item, const std::string& place) {
+absl::StatusOr<std::string> CheckEncode(const JsonValue& item, ChatEncoder encoder,
+                                        const std::string& place) {
   DSV4_RETURN_IF_ERROR(ArrayMember(item, "messages", place).status());
-  DSV4_ASSIGN_OR_RETURN(const ChatOptions options, OptionsMember(item, place));
+  DSV4_ASSIGN_OR_RETURN(const ChatOptions options, OptionsMember(item, encoder, place));
   DSV4_ASSIGN_OR_RETURN(const bool refused, IsRefused(item, "prompt", place));
   std::string expected;
   if (!refused) {
@@ -244,7 +257,8 @@ absl::StatusOr<std::string> CheckEncode(const JsonValue& item, const std::string
   return Difference("the prompt", *prompt, expected);
 }
 
-absl::StatusOr<std::string> CheckParse(const JsonValue& item, const std::string& place) {
+absl::StatusOr<std::string> CheckParse(const JsonValue& item, ChatEncoder,
+                                       const std::string& place) {
   DSV4_ASSIGN_OR_RETURN(const std::string text, StringMember(item, "text", place));
   DSV4_ASSIGN_OR_RETURN(const ThinkingMode mode, ModeMember(item, place));
   DSV4_ASSIGN_OR_RETURN(const bool refused, IsRefused(item, "message", place));
@@ -268,9 +282,10 @@ absl::StatusOr<std::string> CheckParse(const JsonValue& item, const std::string&
 absl::StatusOr<bool> Verify(const std::string& path) {
   DSV4_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxCasesBytes));
   DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParsePythonJson(text, path));
+  DSV4_ASSIGN_OR_RETURN(const ChatEncoder encoder, EncoderMember(root, path));
   struct List {
     const char* name;
-    absl::StatusOr<std::string> (*check)(const JsonValue&, const std::string&);
+    absl::StatusOr<std::string> (*check)(const JsonValue&, ChatEncoder, const std::string&);
     const std::vector<JsonValue>* items = nullptr;
   };
   List lists[] = {{"encode", CheckEncode}, {"parse", CheckParse}};
@@ -280,7 +295,7 @@ absl::StatusOr<bool> Verify(const std::string& path) {
     DSV4_ASSIGN_OR_RETURN(list.items, ArrayMember(root, list.name, path));
     for (size_t i = 0; i < list.items->size(); ++i, ++cases) {
       const std::string place = absl::StrCat(path, ": ", list.name, "[", i, "]");
-      DSV4_ASSIGN_OR_RETURN(const std::string wrong, list.check((*list.items)[i], place));
+      DSV4_ASSIGN_OR_RETURN(const std::string wrong, list.check((*list.items)[i], encoder, place));
       if (wrong.empty() || ++mismatches > kShownMismatches) continue;
       std::printf("%s[%zu]: %s\n", list.name, i, wrong.c_str());
     }

@@ -105,6 +105,17 @@ const (
 	ThinkingOff  ThinkingMode = C.DSV4_THINKING_OFF
 	ThinkingHigh ThinkingMode = C.DSV4_THINKING_HIGH
 	ThinkingMax  ThinkingMode = C.DSV4_THINKING_MAX
+	ThinkingLow  ThinkingMode = C.DSV4_THINKING_LOW // reasons, with no word about effort in the prompt
+)
+
+// ChatEncoder is which of the published encoders writes the prompt; ChatEncoderAuto is the one that
+// the model's folder shows.
+type ChatEncoder int32
+
+const (
+	ChatEncoderAuto    ChatEncoder = C.DSV4_CHAT_ENCODER_AUTO
+	ChatEncoderPreview ChatEncoder = C.DSV4_CHAT_ENCODER_PREVIEW
+	ChatEncoder0731    ChatEncoder = C.DSV4_CHAT_ENCODER_0731
 )
 
 // EventType is what a piece of a completion is.

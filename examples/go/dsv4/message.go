@@ -65,6 +65,7 @@ type ChatOptions struct {
 	// Messages that were rendered already, whose prompt the result continues: as they are, or as JSON.
 	Context     []Message
 	ContextJSON string
+	Encoder     ChatEncoder
 }
 
 func (o *ChatOptions) c(memory *arena) *C.dsv4_chat_options {
@@ -79,6 +80,7 @@ func (o *ChatOptions) c(memory *arena) *C.dsv4_chat_options {
 	c.context, c.context_length = memory.text(o.ContextJSON)
 	messages, count := memory.messages(o.Context)
 	c.context_messages, c.context_message_count = messages, C.uint64_t(count)
+	c.encoder = C.dsv4_chat_encoder(o.Encoder)
 	return c
 }
 

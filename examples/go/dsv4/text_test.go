@@ -60,7 +60,7 @@ func TestStructsAndJSONGiveTheSamePrompt(t *testing.T) {
 		 "tool_calls": [{"id": "call_1", "type": "function", "function":
 			{"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}]},
 		{"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]`
-	for _, thinking := range []ThinkingMode{ThinkingOff, ThinkingHigh, ThinkingMax} {
+	for _, thinking := range []ThinkingMode{ThinkingOff, ThinkingHigh, ThinkingMax, ThinkingLow} {
 		options := &ChatOptions{Thinking: thinking, KeepReasoning: true}
 		text := must(RenderText(messages, options))(t)
 		expect(t, must(RenderTextJSON(json, options))(t), text)
@@ -68,6 +68,13 @@ func TestStructsAndJSONGiveTheSamePrompt(t *testing.T) {
 		ids := must(tokenizer.Render(messages, options))(t)
 		expect(t, equal(must(tokenizer.RenderJSON(json, options))(t), ids), true)
 	}
+
+	// What one encoder writes for high, the other writes for max.
+	high := &ChatOptions{Thinking: ThinkingHigh, Encoder: ChatEncoder0731}
+	max := &ChatOptions{Thinking: ThinkingMax, Encoder: ChatEncoderPreview}
+	expect(t, must(RenderText(messages, high))(t), must(RenderText(messages, max))(t))
+	max.Encoder = ChatEncoder0731
+	expect(t, strings.Contains(must(RenderText(messages, max))(t), "Beyond maximum"), true)
 
 	// The prompt of a context and what follows it is that of all.
 	head := must(tokenizer.Render(messages[:2], nil))(t)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded conversations of tests/oracle/encoding_cases.json.
+// The recorded conversations of tests/oracle/encoding_cases.json, and those of the newer encoder.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "lib/text/chat_encoder.h"
 #include "lib/text/chat_json.h"
+#include "lib/text/chat_profile.h"
 #include "tests/lib/text/test_documents.h"
 
 namespace dsv4::test {
@@ -20,34 +21,43 @@ struct EncodeCase {
   const std::string* error;   // with this Python exception
 };
 
-inline ChatOptions OptionsFrom(const JsonValue& object) {
-  ChatOptions options;
+inline ChatOptions OptionsFrom(const JsonValue& object, ChatEncoder encoder) {
+  ChatOptions options = {.encoder = encoder};
   if (*object.Find("thinking_mode")->AsString() == "thinking") {
     options.mode = ThinkingMode::kThinking;
   }
   if (const std::string* effort = object.Find("reasoning_effort")->AsString()) {
-    options.effort = *effort == "max" ? ReasoningEffort::kMax : ReasoningEffort::kHigh;
+    options.effort = EffortFromName(encoder, *effort).value();
   }
   options.drop_thinking = *object.Find("drop_thinking")->AsBool();
   options.begin_of_sentence = *object.Find("add_default_bos_token")->AsBool();
   return options;
 }
 
+// The cases point into `document`.
+inline std::vector<EncodeCase> EncodeCasesOf(const JsonValue& document, ChatEncoder encoder) {
+  const auto string_at = [](const JsonValue& object, absl::string_view key) {
+    const JsonValue* value = object.Find(key);
+    return value ? value->AsString() : nullptr;
+  };
+  std::vector<EncodeCase> read;
+  for (const JsonValue& item : *document.Find("encode")->AsArray()) {
+    read.push_back({read.size(), item.Find("messages"), item.Find("context"),
+                    OptionsFrom(*item.Find("options"), encoder), string_at(item, "prompt"),
+                    string_at(item, "error")});
+  }
+  return read;
+}
+
 inline const std::vector<EncodeCase>& EncodeCases() {
   static const JsonValue document = Document("tests/oracle/encoding_cases.json");
-  static const std::vector<EncodeCase> cases = [] {
-    const auto string_at = [](const JsonValue& object, absl::string_view key) {
-      const JsonValue* value = object.Find(key);
-      return value ? value->AsString() : nullptr;
-    };
-    std::vector<EncodeCase> read;
-    for (const JsonValue& item : *document.Find("encode")->AsArray()) {
-      read.push_back({read.size(), item.Find("messages"), item.Find("context"),
-                      OptionsFrom(*item.Find("options")), string_at(item, "prompt"),
-                      string_at(item, "error")});
-    }
-    return read;
-  }();
+  static const std::vector<EncodeCase> cases = EncodeCasesOf(document, ChatEncoder::kPreview);
+  return cases;
+}
+
+inline const std::vector<EncodeCase>& EncodeCases0731() {
+  static const JsonValue document = Document("tests/oracle/encoding_cases_0731.json");
+  static const std::vector<EncodeCase> cases = EncodeCasesOf(document, ChatEncoder::k0731);
   return cases;
 }
 

@@ -5,6 +5,7 @@ use std::os::raw::{c_char, c_void};
 
 pub type dsv4_role = i32;
 pub type dsv4_thinking_mode = i32;
+pub type dsv4_chat_encoder = i32;
 pub type dsv4_backend = i32;
 pub type dsv4_numerics = i32;
 pub type dsv4_cache_format = i32;
@@ -27,6 +28,10 @@ pub const DSV4_ROLE_DEVELOPER: dsv4_role = 6;
 pub const DSV4_THINKING_OFF: dsv4_thinking_mode = 0;
 pub const DSV4_THINKING_HIGH: dsv4_thinking_mode = 1;
 pub const DSV4_THINKING_MAX: dsv4_thinking_mode = 2;
+pub const DSV4_THINKING_LOW: dsv4_thinking_mode = 3;
+pub const DSV4_CHAT_ENCODER_AUTO: dsv4_chat_encoder = 0;
+pub const DSV4_CHAT_ENCODER_PREVIEW: dsv4_chat_encoder = 1;
+pub const DSV4_CHAT_ENCODER_0731: dsv4_chat_encoder = 2;
 pub const DSV4_BACKEND_AUTO: dsv4_backend = 0;
 pub const DSV4_BACKEND_CPU: dsv4_backend = 1;
 pub const DSV4_BACKEND_REFERENCE: dsv4_backend = 2;
@@ -181,6 +186,8 @@ pub struct dsv4_chat_options {
     pub context_length: u64,
     pub context_messages: *const *const dsv4_message,
     pub context_message_count: u64,
+    pub encoder: dsv4_chat_encoder,
+    pub reserved: i32,
 }
 sized!(dsv4_chat_options);
 

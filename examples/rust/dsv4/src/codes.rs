@@ -113,6 +113,16 @@ codes! {
         OFF = DSV4_THINKING_OFF,
         HIGH = DSV4_THINKING_HIGH,
         MAX = DSV4_THINKING_MAX,
+        /// Reasons, with no word about effort in the prompt.
+        LOW = DSV4_THINKING_LOW,
+    }
+
+    /// Which of the published encoders writes the prompt; AUTO is the one that the model's folder
+    /// shows.
+    ChatEncoder {
+        AUTO = DSV4_CHAT_ENCODER_AUTO,
+        PREVIEW = DSV4_CHAT_ENCODER_PREVIEW,
+        V0731 = DSV4_CHAT_ENCODER_0731,
     }
 
     /// Why a turn ended; NONE while it goes on.

@@ -41,8 +41,8 @@ mod tokenizer;
 
 pub use callback::Progress;
 pub use codes::{
-    Backend, CacheFormat, Code, DraftStop, Finish, LogLevel, Numerics, ProgressPhase, ProgressUnit,
-    ReuseLimit, Role, ThinkingMode,
+    Backend, CacheFormat, ChatEncoder, Code, DraftStop, Finish, LogLevel, Numerics, ProgressPhase,
+    ProgressUnit, ReuseLimit, Role, ThinkingMode,
 };
 pub use conversation::{Conversation, Events};
 pub use engine::{Engine, EngineOptions};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use crate::codes::{Role, ThinkingMode};
+use crate::codes::{ChatEncoder, Role, ThinkingMode};
 use crate::error::{check_abi, Result};
 use crate::memory::{self, pointer, text_pointer};
 use dsv4_sys as sys;
@@ -143,6 +143,7 @@ pub struct ChatOptions {
     /// JSON.
     pub context: Vec<Message>,
     pub context_json: String,
+    pub encoder: ChatEncoder,
 }
 
 impl ChatOptions {
@@ -157,6 +158,7 @@ impl ChatOptions {
             context_length: self.context_json.len() as u64,
             context_messages: context.as_ptr(),
             context_message_count: context.len() as u64,
+            encoder: self.encoder.0,
             ..Default::default()
         })
     }

@@ -67,6 +67,8 @@ func Listing() string {
 		field("dsv4_chat_options.context_length", unsafe.Offsetof(v.context_length), unsafe.Sizeof(v.context_length))
 		field("dsv4_chat_options.context_messages", unsafe.Offsetof(v.context_messages), unsafe.Sizeof(v.context_messages))
 		field("dsv4_chat_options.context_message_count", unsafe.Offsetof(v.context_message_count), unsafe.Sizeof(v.context_message_count))
+		field("dsv4_chat_options.encoder", unsafe.Offsetof(v.encoder), unsafe.Sizeof(v.encoder))
+		field("dsv4_chat_options.reserved", unsafe.Offsetof(v.reserved), unsafe.Sizeof(v.reserved))
 	}
 	{
 		var v C.dsv4_engine_options
@@ -249,6 +251,10 @@ func Listing() string {
 	constant("DSV4_THINKING_OFF", C.DSV4_THINKING_OFF)
 	constant("DSV4_THINKING_HIGH", C.DSV4_THINKING_HIGH)
 	constant("DSV4_THINKING_MAX", C.DSV4_THINKING_MAX)
+	constant("DSV4_THINKING_LOW", C.DSV4_THINKING_LOW)
+	constant("DSV4_CHAT_ENCODER_AUTO", C.DSV4_CHAT_ENCODER_AUTO)
+	constant("DSV4_CHAT_ENCODER_PREVIEW", C.DSV4_CHAT_ENCODER_PREVIEW)
+	constant("DSV4_CHAT_ENCODER_0731", C.DSV4_CHAT_ENCODER_0731)
 	constant("DSV4_BACKEND_AUTO", C.DSV4_BACKEND_AUTO)
 	constant("DSV4_BACKEND_CPU", C.DSV4_BACKEND_CPU)
 	constant("DSV4_BACKEND_REFERENCE", C.DSV4_BACKEND_REFERENCE)

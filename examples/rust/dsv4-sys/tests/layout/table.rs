@@ -4,7 +4,7 @@
 listing! {
     dsv4_tool_call { struct_size, reserved, id, id_length, name, name_length, arguments, arguments_length }
     dsv4_message { struct_size, role, content, content_length, reasoning, reasoning_length, tool_calls, tool_call_count, tool_call_id, tool_call_id_length, tools, tools_length, response_format, response_format_length, task, task_length, wo_eos, reserved }
-    dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, context, context_length, context_messages, context_message_count }
+    dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, context, context_length, context_messages, context_message_count, encoder, reserved }
     dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir }
     dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint }
@@ -27,6 +27,10 @@ listing! {
     DSV4_THINKING_OFF
     DSV4_THINKING_HIGH
     DSV4_THINKING_MAX
+    DSV4_THINKING_LOW
+    DSV4_CHAT_ENCODER_AUTO
+    DSV4_CHAT_ENCODER_PREVIEW
+    DSV4_CHAT_ENCODER_0731
     DSV4_BACKEND_AUTO
     DSV4_BACKEND_CPU
     DSV4_BACKEND_REFERENCE

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::{model, QUESTION};
 use dsv4::{
-    parse_completion, render_text, render_text_json, ChatOptions, Code, Event, Message, Parser,
-    ParserOptions, ThinkingMode, Tokenizer, ToolCall,
+    parse_completion, render_text, render_text_json, ChatEncoder, ChatOptions, Code, Event, Message,
+    Parser, ParserOptions, ThinkingMode, Tokenizer, ToolCall,
 };
 
 const END: &str = "<｜end▁of▁sentence｜>";
@@ -59,7 +59,9 @@ fn structs_and_json_give_the_same_prompt() {
                 {{"name": "weather", "arguments": "{{\"city\": \"Paris\"}}"}}}}]}},
             {{"role": "tool", "tool_call_id": "call_1", "content": "sunny"}}]"#
     );
-    for thinking in [ThinkingMode::OFF, ThinkingMode::HIGH, ThinkingMode::MAX] {
+    for thinking in
+        [ThinkingMode::OFF, ThinkingMode::HIGH, ThinkingMode::MAX, ThinkingMode::LOW]
+    {
         let options = ChatOptions { thinking, keep_reasoning: true, ..Default::default() };
         let text = render_text(&messages, &options).unwrap();
         assert_eq!(text, render_text_json(&json, &options).unwrap());
@@ -67,6 +69,17 @@ fn structs_and_json_give_the_same_prompt() {
         let ids = tokenizer.render(&messages, &options).unwrap();
         assert_eq!(ids, tokenizer.render_json(&json, &options).unwrap());
     }
+
+    // What one encoder writes for HIGH, the other writes for MAX.
+    let text = |encoder, thinking| {
+        let options = ChatOptions { thinking, encoder, ..Default::default() };
+        render_text(&messages, &options).unwrap()
+    };
+    assert_eq!(
+        text(ChatEncoder::V0731, ThinkingMode::HIGH),
+        text(ChatEncoder::PREVIEW, ThinkingMode::MAX)
+    );
+    assert!(text(ChatEncoder::V0731, ThinkingMode::MAX).contains("Beyond maximum"));
 
     // The prompt of a context and what follows it is that of all.
     let options = ChatOptions::default();
