@@ -153,11 +153,11 @@ dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& giv
   sampling.top_k = given.top_k.value_or(sampling.top_k);
   sampling.top_p = given.top_p.value_or(sampling.top_p);
   sampling.min_p = given.min_p.value_or(sampling.min_p);
-  sampling.repetition_penalty = given.repetition_penalty;
+  sampling.repetition_penalty = given.repetition_penalty.value_or(sampling.repetition_penalty);
   sampling.presence_penalty = given.presence_penalty;
   sampling.frequency_penalty = given.frequency_penalty;
   sampling.stop_strings = given.stop_strings;
-  sampling.max_tokens = given.max_tokens;
+  sampling.max_tokens = given.max_tokens.value_or(sampling.max_tokens);
   sampling.max_thinking_tokens = given.think_budget;
   sampling.draft_tokens = given.drafts;
   if (given.seed) {

@@ -16,12 +16,12 @@ enum class ColorMode { kAuto, kAlways, kNever };
 
 // How tokens are chosen. Without a value: the model's default. Of the seed: another one each run.
 struct SamplingOptions {
-  std::optional<float> temperature, top_p, min_p;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
-  float repetition_penalty = 0, presence_penalty = 0, frequency_penalty = 0;
+  std::optional<int64_t> max_tokens;
+  float presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stop_strings;
-  int64_t max_tokens = 0;    // 0 = until the model ends its turn
   int64_t think_budget = 0;  // tokens; 0 = no limit
   int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
 };

@@ -44,6 +44,16 @@ run -p "$question" --draft 0 --json </dev/null
 expect 'none without drafts' sh -c '! grep -q drafts err'
 expect 'no drafts as JSON' grep -q '"drafted_tokens": 0, "accepted_tokens": 0' out
 
+mkdir limited
+ln -s "$model"/* limited
+rm limited/generation_config.json
+sed 's/"eos_token_id"/"max_new_tokens": 3, "eos_token_id"/' "$model/generation_config.json" \
+  >limited/generation_config.json
+run -m limited -p "$question" </dev/null
+expect "the model folder's max_new_tokens" grep -q '; generated 3, ' err
+run -m limited -p "$question" -n 1000 </dev/null
+expect '-n in its place' cmp -s out paris
+
 run -p "$question" --no-stats </dev/null
 expect 'nothing on stderr without statistics' test ! -s err
 expect 'no escape sequence anywhere' cmp -s out paris
