@@ -2,7 +2,7 @@
 // One allocation of a call is refused, each in turn: the call says OUT_OF_HOST_MEMORY or succeeds,
 // its session gives the tokens that it would have given, and so do the others of its engine, which
 // nobody keeps waiting. With 1 and 4 threads, alone and beside a thread that steps another session
-// of the engine; and no memory is lost. Argument: after the first 24 allocations of a call, one in
+// of the engine; and no memory is lost. Argument: after the first 12 allocations of a call, one in
 // so many is refused.
 #include <dsv4/dsv4.h>
 #include <unistd.h>
@@ -175,7 +175,7 @@ struct Call {
 // At most `most` allocations of the call are refused, one each time; no more than it has.
 void RefuseEach(const Call& call, long most = kAll) {
   long settled = 0;  // allocations that stay after each
-  for (long n = 0; n < most; n += n < 24 ? 1 : std::max(stride, stride * n / 500)) {
+  for (long n = 0; n < most; n += n < 12 ? 1 : std::max(stride, stride * n / 500)) {
     dsv4_error* error = nullptr;
     std::snprintf(doing, sizeof doing, "%s, allocation %ld", call.name, n);
     call.prepare();
@@ -512,6 +512,7 @@ void TestAll() {
     TestStates(world, straight, 2, kAll);
     TestConversation(world, kAll);
     for (const bool counted : {false, true}) {
+      if (stride > 1 && threads == 1) break;  // the long form has time for it
       const Neighbour neighbour(world, straight, counted);
       TestSteps(world, straight, 1, 3, kWithNeighbour);
       if (!counted) TestStates(world, straight, 1, kWithNeighbour);
@@ -531,6 +532,6 @@ int main(int argc, char** argv) {
   // What simdjson and protobuf make once in a process they do not survive without.
   dsv4_engine_close(OpenWorld(1).engine);
   TestAll();
-  EXPECT(refusals > 500);
+  EXPECT(refusals > 200);
   return 0;
 }
