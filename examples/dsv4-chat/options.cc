@@ -398,7 +398,8 @@ Options ParseOptions(int argc, const char* const* argv) {
         }
         break;
       case Takes::kThinking:
-        if (!value && (next == "off" || next == "high" || next == "max")) value = argv[++i];
+        if (!value && (next == "off" || next == "low" || next == "high" || next == "max"))
+          value = argv[++i];
         break;
     }
     option->apply(&options, name, value.value_or(option->takes == Takes::kThinking ? "low" : ""));
