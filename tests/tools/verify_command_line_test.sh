@@ -125,7 +125,7 @@ expect 1 'is refused: the reasoning effort is "low"; expected high or max' encod
 sed -i 's/^{/{"encoder": "0731", /' "$work/cases.json"
 expect 0 "0 mismatches" encoding "$work/cases.json"
 sed -i 's/"0731"/"0732"/' "$work/cases.json"
-expect 2 "encoder = 0732 is not preview or 0731" encoding "$work/cases.json"
+expect 3 "encoder = 0732 is not preview or 0731" encoding "$work/cases.json"
 message='"message": {"role": "assistant", "content": "a", "reasoning_content": "", "tool_calls": []}'
 parse_case "a$eos" "$message"
 expect 0 "encoding: 0 encode and 1 parse cases, 0 mismatches" encoding "$work/cases.json"
