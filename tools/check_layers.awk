@@ -26,6 +26,7 @@ BEGIN {
   allow("lib/kv", base " lib/io kernels/op/kv_layout.h kernels/op/step_rows.h")
   allow("lib/sampling", base " lib/io kernels/op/token_candidates.h kernels/op/token_weight.h")
   allow("lib/text", base " lib/io")
+  allow("lib/grammar", base " lib/io")
   operators = "kernels/op kernels/registry/dispatch.h"
   allow("lib/model", base " lib/io lib/kv lib/sampling lib/text " operators)
   allow("lib/runtime", base " lib/io lib/kv lib/sampling lib/text lib/model " operators)

@@ -52,9 +52,10 @@ bool IsNumber(absl::string_view s) {
 class JsonReader {
  public:
   // Reads the document as the only element of an array, so that a root is a value like any other.
-  JsonReader(absl::string_view text, absl::string_view source)
+  JsonReader(absl::string_view text, absl::string_view source, int max_depth)
       : padded_(text.size() + 2),
         source_(source),
+        max_depth_(max_depth),
         strings_(new uint8_t[5 * padded_.size() / 3 + simdjson::SIMDJSON_PADDING]),
         next_string_(strings_.get()) {
     char* p = padded_.data();
@@ -125,8 +126,8 @@ class JsonReader {
     switch (type) {
       case ondemand::json_type::array:
       case ondemand::json_type::object:
-        if (depth == kMaxJsonDepth) {
-          return ErrorAt(token.data(), absl::StrCat("nested deeper than ", kMaxJsonDepth));
+        if (depth == max_depth_) {
+          return ErrorAt(token.data(), absl::StrCat("nested deeper than ", max_depth_));
         }
         return type == ondemand::json_type::array ? ReadArray(value, depth + 1, out)
                                                   : ReadObject(value, depth + 1, out);
@@ -194,6 +195,7 @@ class JsonReader {
 
   simdjson::padded_string padded_;
   absl::string_view source_;
+  const int max_depth_;
   // Unescaped strings, one after another. The parser's own memory for them is as large, but
   // simdjson 3.0 does not look whether it got it.
   const std::unique_ptr<uint8_t[]> strings_;
@@ -349,12 +351,12 @@ const JsonValue* JsonValue::Find(absl::string_view key) const {
 }
 
 absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view source,
-                                    int64_t max_bytes) {
+                                    int64_t max_bytes, int max_depth) {
   if (static_cast<int64_t>(text.size()) > max_bytes) {
     return Corrupt(source, ": ", text.size(), " bytes of JSON, at most ", max_bytes, " allowed");
   }
   if (IsGitLfsPointer(text)) return Corrupt(source, ": is ", kGitLfsPointer);
-  return JsonReader(text, source).Read();
+  return JsonReader(text, source, max_depth).Read();
 }
 
 }  // namespace dsv4

@@ -216,6 +216,9 @@ TEST_CASE("depth and size are limited") {
   REQUIRE_OK(ParseJson(nested(kMaxJsonDepth), "doc", kMaxBytes));
   REQUIRE_FAILS(ParseJson(nested(kMaxJsonDepth + 1), "doc", kMaxBytes), absl::StatusCode::kDataLoss,
                 "deeper than 200");
+  REQUIRE_FAILS(ParseJson(nested(4), "doc", kMaxBytes, 3), absl::StatusCode::kDataLoss,
+                "deeper than 3");
+  REQUIRE_OK(ParseJson(nested(3), "doc", kMaxBytes, 3));
   std::string objects = "1";
   for (int i = 0; i <= kMaxJsonDepth; ++i) objects = "{\"k\":" + objects + "}";
   REQUIRE_FAILS(ParseJson(objects, "doc", kMaxBytes), absl::StatusCode::kDataLoss,

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Languages of byte strings as expressions, and their derivatives: the rest of a language after a
+// byte is again an expression, so an expression is the whole state of a match, one number. Equal
+// expressions are stored once, and derivatives are remembered. Union, intersection and complement
+// are exact, recursion is allowed. Front ends build expressions; what text they are about is
+// theirs.
+//
+// Memory and time are bounded: see kMaxPoolBytes and kMaxWork. No function needs more than 64 KiB
+// of the stack.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/base/hash_table.h"
+
+namespace dsv4::grammar {
+
+using ByteSet = std::bitset<256>;
+
+// A language: an index into its pool.
+using Expr = uint32_t;
+inline constexpr Expr kFail = 0;      // no string
+inline constexpr Expr kEmpty = 1;     // the empty string alone
+inline constexpr Expr kAnything = 2;  // all strings
+
+inline constexpr uint32_t kUnbounded = ~uint32_t{0};
+// Expressions and remembered derivatives of one pool, in bytes.
+inline constexpr int64_t kMaxPoolBytes = int64_t{64} << 20;
+// Expressions looked at: while a grammar is compiled, and by one mask. About 50 ns each.
+inline constexpr int64_t kMaxWork = int64_t{20} << 20;
+
+// Members in any order, each named one at most once: `open` is left to the front end.
+//   gap (close | member gap (separator gap member gap)* close)
+struct ObjectShape {
+  struct Member {
+    Expr text;
+    bool required;
+  };
+  std::vector<Member> named{};
+  std::vector<Expr> others{};  // may be repeated
+  Expr gap = kEmpty, separator = kEmpty, close = kEmpty;
+  uint32_t min_members = 0, max_members = kUnbounded;
+};
+
+class ExpressionPool {
+ public:
+  ExpressionPool();
+
+  Expr Bytes(const ByteSet& set);
+  Expr Literal(absl::string_view text);
+  Expr Concat(Expr first, Expr second);
+  Expr Concat(std::initializer_list<Expr> parts);
+  Expr AnyOf(std::vector<Expr> parts);
+  Expr AllOf(std::vector<Expr> parts);
+  Expr Not(Expr part);
+  Expr Repeat(Expr part, uint32_t min, uint32_t max);  // max may be kUnbounded
+  Expr Optional(Expr part) { return Repeat(part, 0, 1); }
+  // A rule may be used before it is defined. `name` is for messages.
+  Expr DeclareRule(std::string name);
+  void DefineRule(Expr rule, Expr body);
+  Expr Object(ObjectShape shape);
+
+  // Ends the building: finds what matches nothing, and rejects what cannot be matched byte by byte.
+  // Errors: InvalidArgument for a rule that begins with itself and for a `root` that matches
+  // nothing; Unsupported for more than kMaxWork or kMaxPoolBytes, for nesting that is too deep, and
+  // where it cannot be decided whether an intersection matches anything.
+  absl::Status Finish(Expr root);
+
+  // After Finish. The rest of `state` after `byte`; kFail exactly if no string of `state` begins
+  // with it.
+  Expr Next(Expr state, uint8_t byte);
+  // Whether the empty string matches.
+  bool Accepts(Expr state) const { return nodes_[state].nullable; }
+
+  // A state as `first` followed by `second`, where `first` ends with the first part that cannot be
+  // empty. False when the state is no such sequence.
+  bool Split(Expr state, Expr* first, Expr* second);
+  // The parts of a union; empty for any other state.
+  absl::Span<const Expr> Alternatives(Expr state) const;
+  // An expression with the same strings of up to `bytes` bytes, and the same starts of them; it is
+  // the same for more states.
+  Expr Shortened(Expr state, uint32_t bytes);
+
+  // What is remembered is more than kMaxPoolBytes, or a bound on work or depth was hit: results
+  // since then are void, and the pool is to be thrown away.
+  bool exhausted() const { return exhausted_; }
+  // Starts the count of work anew; building and Finish have one of their own.
+  void AllowWork(int64_t work = kMaxWork) { work_left_ = work; }
+  int64_t work_left() const { return work_left_; }
+  // Counts work of a front end, too; false once the pool is exhausted.
+  bool Spend(int64_t work = 1);
+  int64_t bytes() const;
+
+ private:
+  enum class Kind : uint8_t {
+    kFail,
+    kEmpty,
+    kBytes,   // a: set
+    kConcat,  // a, b
+    kAnyOf,   // a: first child, b: children
+    kAllOf,
+    kNot,      // a
+    kRepeat,   // a, b: min, c: max
+    kRule,     // a: rule
+    kMembers,  // a: object, b: seen, c: phase
+  };
+  enum class Life : uint8_t { kUnknown, kAlive, kDead };
+  static constexpr uint32_t kInfinite = ~uint32_t{0};
+  struct Node {
+    Kind kind = Kind::kFail;
+    bool nullable = false;
+    bool boolean = false;  // holds an intersection or complement that decides whether it is empty
+    Life life = Life::kUnknown;
+    uint32_t a = 0, b = 0, c = 0;
+    uint32_t length = 0;  // at least that of the shortest string; kInfinite: none
+    uint32_t row = 0;     // of rows_, from 1
+    uint32_t expansion = 0;
+  };
+  struct Rule {
+    std::string name;
+    Expr body = kFail;
+    bool defined = false;
+  };
+  // Which members of an object there are.
+  struct Seen {
+    std::vector<uint64_t> named;
+    uint32_t count = 0;  // counted up to what matters
+  };
+  enum Phase : uint32_t { kFirst, kAfterMember, kAfterSeparator };
+
+  static uint32_t Plus(uint32_t a, uint32_t b);  // of lengths
+  static uint32_t Times(uint32_t count, uint32_t length);
+  Expr Intern(Node node);
+  Expr InternList(Kind kind, std::vector<Expr> parts);
+  uint64_t HashOf(const Node& node) const;
+  bool Same(const Node& a, const Node& b) const;
+  void Rehash(size_t size);
+  void Describe(Node* node) const;  // nullable, boolean, length
+  absl::Span<const Expr> Children(const Node& node) const {
+    return absl::MakeConstSpan(lists_).subspan(node.a, node.b);
+  }
+  Expr Members(uint32_t object, const Seen& seen, Phase phase);
+  Expr ExpansionOf(Expr members);
+  uint32_t MembersLength(uint32_t object, const Seen& seen, uint32_t phase) const;
+  bool Complete(uint32_t object, const Seen& seen) const;
+
+  Expr Derive(Expr e, uint8_t byte);
+  Expr DeriveConcat(Expr e, uint8_t byte);
+  Expr Join(Expr first, Expr second);
+  Expr ShortenedPart(Expr part, uint32_t bytes);
+  bool Alive(Expr e);
+  bool Search(Expr e, bool* decided);
+
+  absl::Status Measure();
+  absl::Status FindLeftRecursion(Expr root);
+  absl::Status VisitLeft(Expr e, std::vector<uint8_t>* colors, int depth);
+  void FindByteClasses();
+  void Truncate(size_t nodes, size_t lists, size_t seen);
+  static int64_t BytesOf(const Seen& seen) {
+    return static_cast<int64_t>(sizeof(Seen) + 2 * seen.named.size() * sizeof(uint64_t) + 64);
+  }
+
+  std::vector<Node> nodes_;
+  std::vector<uint8_t> dead_;  // of the first nodes: found to match nothing
+  std::vector<Expr> lists_;
+  std::vector<ByteSet> sets_;
+  HashMap<ByteSet, uint32_t> set_index_;
+  std::vector<Rule> rules_;
+  std::vector<ObjectShape> objects_;
+  std::vector<Seen> seen_;
+  StringMap<size_t> seen_index_;
+  int64_t seen_bytes_ = 0;
+  std::vector<uint32_t> table_;        // of nodes_, open addressing; kFail: free
+  std::vector<Expr> rows_;             // derivatives by byte class
+  std::vector<uint8_t> class_bytes_;   // one byte of each class
+  std::vector<uint8_t> search_bytes_;  // the same, those first that end texts
+  uint8_t byte_class_[256] = {};
+  bool finished_ = false, exhausted_ = false;
+  int64_t work_left_ = kMaxWork;
+  int depth_ = 0;
+};
+
+}  // namespace dsv4::grammar

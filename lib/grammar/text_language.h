@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Characters and strings as languages of bytes, in each of the ways in which text is written.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lib/grammar/expression_pool.h"
+
+namespace dsv4::grammar {
+
+inline constexpr uint32_t kMaxCodePoint = 0x10FFFF;
+
+// Code points as sorted ranges that do not touch. Surrogates are no characters: languages leave
+// them out.
+class CharSet {
+ public:
+  CharSet() = default;
+  CharSet(std::initializer_list<std::pair<uint32_t, uint32_t>> ranges)
+      : CharSet(std::vector<std::pair<uint32_t, uint32_t>>(ranges)) {}
+  // In any order.
+  explicit CharSet(std::vector<std::pair<uint32_t, uint32_t>> ranges);
+  static CharSet All() { return {{0, kMaxCodePoint}}; }
+  CharSet Union(const CharSet& other) const;
+  CharSet Complement() const;
+  CharSet Intersection(const CharSet& other) const;
+  bool Contains(uint32_t code_point) const;
+  const std::vector<std::pair<uint32_t, uint32_t>>& ranges() const { return ranges_; }
+
+ private:
+  std::vector<std::pair<uint32_t, uint32_t>> ranges_;
+};
+
+enum class Encoding {
+  kUtf8,
+  kJson,          // between the quotes of a JSON string, with every escape
+  kJsonInMarkup,  // the same, but that U+FF5C, of which markers are made, comes as an escape
+};
+
+// One character of `set`.
+Expr CharOf(ExpressionPool* pool, const CharSet& set, Encoding encoding);
+// `text`, which is UTF-8.
+Expr TextOf(ExpressionPool* pool, absl::string_view text, Encoding encoding);
+bool IsUtf8(absl::string_view text);
+// The next code point of `text`, which is UTF-8 and not empty, and is shortened by it.
+uint32_t TakeCodePoint(absl::string_view* text);
+// The value of a hexadecimal digit; -1 for another character.
+int HexValue(char c);
+
+}  // namespace dsv4::grammar
