@@ -92,6 +92,8 @@ class ExpressionPool {
   // What is remembered is more than kMaxPoolBytes, or a bound on work or depth was hit: results
   // since then are void, and the pool is to be thrown away.
   bool exhausted() const { return exhausted_; }
+  // The same for a pool whose work an exception cut short.
+  void Abandon() { exhausted_ = true; }
   // Starts the count of work anew; building and Finish have one of their own.
   void AllowWork(int64_t work = kMaxWork) { work_left_ = work; }
   int64_t work_left() const { return work_left_; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/grammar/ebnf.h"
@@ -154,15 +155,26 @@ void Matcher::Replay() {
 
 template <class Fn>
 absl::Status Matcher::WithMemory(Fn&& fn) {
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  for (int attempt = 0; attempt < 2;) {
     {
       const std::lock_guard lock(memory_->mutex);
-      if (stale_) Replay();
-      memory_->pool.AllowWork();
-      fn();
       if (!memory_->pool.exhausted()) {
-        stale_ = false;
-        return absl::OkStatus();
+        ++attempt;
+        const absl::Status status = Contained([&] {
+          if (stale_) Replay();
+          memory_->pool.AllowWork();
+          fn();
+          return absl::OkStatus();
+        });
+        if (!status.ok()) {
+          memory_->pool.Abandon();
+          stale_ = true;
+          return status;
+        }
+        if (!memory_->pool.exhausted()) {
+          stale_ = false;
+          return absl::OkStatus();
+        }
       }
     }
     // The states of the exhausted pool say nothing in another.
@@ -175,9 +187,7 @@ absl::Status Matcher::WithMemory(Fn&& fn) {
 
 void Matcher::Push(absl::string_view bytes) {
   if (grammar_ == nullptr) return;
-  text_.append(bytes.data(), bytes.size());
-  const Step before = steps_.back();
-  steps_.push_back({kFail, static_cast<uint32_t>(text_.size()), before.content});
+  Add(bytes, kFail, steps_.back().content);
   // What exhausts the memory fails again, as an error, where the state is asked for.
   if (free()) return;
   (void)WithMemory([&] { steps_.back().state = Advance(steps_[steps_.size() - 2].state, bytes); });
@@ -186,8 +196,14 @@ void Matcher::Push(absl::string_view bytes) {
 void Matcher::PushThinkEnd(absl::string_view bytes) {
   if (grammar_ == nullptr) return;
   if (steps_.back().content) return Push(bytes);
+  Add(bytes, grammar_->content_, true);
+}
+
+// Changes nothing where it finds no memory.
+void Matcher::Add(absl::string_view bytes, Expr state, bool content) {
+  if (steps_.size() == steps_.capacity()) steps_.reserve(2 * steps_.size() + 64);
   text_.append(bytes.data(), bytes.size());
-  steps_.push_back({grammar_->content_, static_cast<uint32_t>(text_.size()), true});
+  steps_.push_back({state, static_cast<uint32_t>(text_.size()), content});
 }
 
 void Matcher::Pop() {
@@ -202,17 +218,18 @@ bool Matcher::free() const {
 
 absl::StatusOr<bool> Matcher::MayEnd() {
   if (grammar_ == nullptr) return true;
-  if (free()) return false;
+  return steps_.back().content ? Accepts() : false;
+}
+
+absl::StatusOr<bool> Matcher::MayEndThinking() {
+  if (free()) return true;
+  return steps_.back().content ? false : Accepts();
+}
+
+absl::StatusOr<bool> Matcher::Accepts() {
   bool accepts = false;
   DSV4_RETURN_IF_ERROR(WithMemory([&] { accepts = memory_->pool.Accepts(state()); }));
   return accepts;
-}
-
-absl::StatusOr<bool> Matcher::MayEndThinking(absl::string_view bytes) {
-  if (free()) return true;
-  bool may = false;
-  DSV4_RETURN_IF_ERROR(WithMemory([&] { may = Advance(state(), bytes) != kFail; }));
-  return may;
 }
 
 absl::StatusOr<std::shared_ptr<const MaskBits>> Matcher::Mask() {

@@ -87,7 +87,8 @@ class Matcher {
   const std::shared_ptr<const Grammar>& grammar() const { return grammar_; }
 
   // The output grew by a token; `bytes` are empty for one that ends a turn. What the grammar does
-  // not allow is taken, too: then nothing may follow.
+  // not allow is taken, too: then nothing may follow. Throws where there is no memory; nothing
+  // changes then.
   void Push(absl::string_view bytes);
   // As Push, for the token that ends the reasoning.
   void PushThinkEnd(absl::string_view bytes);
@@ -96,10 +97,10 @@ class Matcher {
 
   // Whether the grammar says nothing of what follows: reasoning is free.
   bool free() const;
-  // Whether the output may end here.
+  // Whether the output may end here: never in the reasoning.
   absl::StatusOr<bool> MayEnd();
   // Whether reasoning may end here.
-  absl::StatusOr<bool> MayEndThinking(absl::string_view bytes);
+  absl::StatusOr<bool> MayEndThinking();
   // The tokens that may follow, of those with bytes; none once the output does not match. Null only
   // where free(). Unsupported when one mask or output needs more than the bounds.
   absl::StatusOr<std::shared_ptr<const MaskBits>> Mask();
@@ -111,6 +112,8 @@ class Matcher {
     bool content;
   };
   Expr state() const { return steps_.back().state; }
+  void Add(absl::string_view bytes, Expr state, bool content);
+  absl::StatusOr<bool> Accepts();
   // Finds the states of all steps anew, in memory_.
   void Replay();
   Expr Advance(Expr state, absl::string_view bytes);

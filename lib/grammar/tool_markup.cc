@@ -17,6 +17,7 @@ namespace dsv4::grammar {
 namespace {
 
 #define DSV4_DSML "｜DSML｜"
+constexpr absl::string_view kThinkEnd = "</think>";
 constexpr absl::string_view kCallsMarker = "<" DSV4_DSML "tool_calls";
 constexpr absl::string_view kCallsStart = "\n\n<" DSV4_DSML "tool_calls>\n";
 constexpr absl::string_view kCallsEnd = "</" DSV4_DSML "tool_calls>";
@@ -173,7 +174,8 @@ absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonVa
   if (tools.AsArray() == nullptr) return InvalidArgument("tools#: expected an array");
   Compiler compiler(pool);
   const Expr text = compiler.Without(kCallsMarker);
-  if (options.choice == ToolChoice::kNone) return ToolLanguage{text, text};
+  const Expr reasoning = pool->AllOf({text, compiler.Without(kThinkEnd)});
+  if (options.choice == ToolChoice::kNone) return ToolLanguage{text, reasoning};
   std::vector<Expr> invokes;
   for (size_t i = 0; i < tools.AsArray()->size(); ++i) {
     const JsonValue& tool = (*tools.AsArray())[i];
@@ -193,11 +195,8 @@ absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonVa
   const Expr calls = pool->Concat({pool->Literal(kCallsStart),
                                    pool->Repeat(pool->AnyOf(std::move(invokes)), 1, kUnbounded),
                                    pool->Literal(kCallsEnd)});
-  if (options.choice == ToolChoice::kRequired) {
-    return ToolLanguage{calls, pool->Concat(text, calls)};
-  }
-  const Expr with_calls = pool->Concat(text, pool->Optional(calls));
-  return ToolLanguage{with_calls, with_calls};
+  const bool required = options.choice == ToolChoice::kRequired;
+  return ToolLanguage{required ? calls : pool->Concat(text, pool->Optional(calls)), reasoning};
 }
 
 }  // namespace dsv4::grammar

@@ -26,7 +26,7 @@ struct ToolOptions {
 
 struct ToolLanguage {
   Expr content;    // after the reasoning
-  Expr reasoning;  // instead of it, where calls end it without its marker
+  Expr reasoning;  // without what parsers of texts take for its end
 };
 
 // `tools` is an array of functions, or of objects with the key "function". A function is strict but

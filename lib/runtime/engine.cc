@@ -388,4 +388,11 @@ absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {
   return tokenizer_.get();
 }
 
+absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> Engine::grammar_tokens() const {
+  DSV4_ASSIGN_OR_RETURN(const Tokenizer* tokens, tokenizer());
+  std::call_once(grammar_tokens_once_,
+                 [&] { grammar_tokens_ = GrammarTokens(*tokens, config_.vocab_size); });
+  return grammar_tokens_;
+}
+
 }  // namespace dsv4

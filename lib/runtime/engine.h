@@ -19,6 +19,7 @@
 #include "lib/model/config.h"
 #include "lib/model/model.h"
 #include "lib/model/weights.h"
+#include "lib/runtime/grammar_tokens.h"
 #include "lib/runtime/scheduler.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/step_batch.h"
@@ -97,6 +98,8 @@ class Engine {
   ChatEncoder ChatEncoderOr(ChatEncoder other) const {
     return chat_encoder_ ? chat_encoder_->encoder : other;
   }
+  // The tokens of grammars: made when first asked for. NotFound without a tokenizer. Any thread.
+  absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> grammar_tokens() const;
   // Tokens that end a turn: config's eos_token_id and generation_config's.
   const std::vector<int32_t>& eos_tokens() const { return eos_tokens_; }
   // Ids from here on have no text and are never sampled; nor are the gaps below it.
@@ -154,6 +157,8 @@ class Engine {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<const Tokenizer> tokenizer_;
+  mutable std::once_flag grammar_tokens_once_;
+  mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
   std::optional<FoundChatEncoder> chat_encoder_;
   std::unique_ptr<Dispatch> dispatch_;
   std::unique_ptr<KvCache> cache_;

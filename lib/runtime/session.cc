@@ -82,6 +82,12 @@ absl::Status Session::SetSampling(const SamplingParams& sampling) {
     return InvalidValue("draft_tokens", " is ", sampling.draft_tokens,
                         "; the engine was opened with max_draft_tokens = ", max_drafts);
   }
+  if (sampling.grammar != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(const auto tokens, engine_->grammar_tokens());
+    if (&sampling.grammar->vocabulary() != tokens.get()) {
+      return WithArgument(InvalidArgument("grammar was opened with another engine"), "grammar");
+    }
+  }
   if (!sampling.stop_strings.empty() && !decoder_.has_value()) {
     return WithArgument(
         Unsupported("stop_strings need a tokenizer; the model folder has no tokenizer.json"),

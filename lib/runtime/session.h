@@ -113,8 +113,8 @@ class Session {
 
   // The saved form (session_image.h): tokens, rows, states and logits, so that a session of an
   // engine with the same model, numerics, cache format and draft setting goes on from here with the
-  // same logits, bit for bit. Sampling parameters, the mask, restore points, drafts and tokens
-  // ahead are not part of it.
+  // same logits, bit for bit. Of the sampling parameters the grammar is part of it, and how far the
+  // output has come in it; the others, the mask, restore points, drafts and tokens ahead are not.
   int64_t SaveBytes() const;
   // REQUIRES: SaveBytes() long. DeviceLost.
   absl::Status SaveTo(absl::Span<uint8_t> image) const;
@@ -123,9 +123,10 @@ class Session {
   absl::Status SaveFile(const std::string& path, const Progress& progress = {}) const;
   // Given the tokens that a session is to be loaded with; its error is the load's.
   using BeforeLoad = std::function<absl::Status(absl::Span<const int32_t> tokens)>;
-  // Becomes the session that was saved; `source` names the image in messages. `before`, which may
-  // be empty, is called once all is checked. Errors: those of ParseSessionImage, of `before` and
-  // KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.
+  // Becomes the session that was saved; `source` names the image in messages. A saved grammar takes
+  // the place of sampling().grammar; without one that begins with the next token. `before`, which
+  // may be empty, is called once all is checked. Errors: those of ParseSessionImage, of `before`
+  // and KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.
   absl::Status Load(absl::Span<const uint8_t> image, absl::string_view source,
                     const Progress& progress = {}, const BeforeLoad& before = {});
   absl::Status LoadFile(const std::string& path, const Progress& progress = {},

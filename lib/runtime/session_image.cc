@@ -26,19 +26,19 @@ struct Header {
   int64_t image_bytes;
   SessionIdentity identity;
   SessionCounts counts;
-  uint64_t reserved;
 };
 static_assert(sizeof(Header) == 128 && std::has_unique_object_representations_v<Header>);
 
 struct Layout {
-  int64_t logits, cache, checksum, end;  // offsets; the tokens follow the header
+  int64_t logits, cache, grammar, checksum, end;  // offsets; the tokens follow the header
 };
 
 Layout LayoutOf(const SessionCounts& counts) {
   Layout layout;
   layout.logits = sizeof(Header) + RoundUp(counts.tokens * 4, kSectionAlignment);
   layout.cache = layout.logits + RoundUp(counts.logits * 4, kSectionAlignment);
-  layout.checksum = layout.cache + RoundUp(counts.cache_bytes, kSectionAlignment);
+  layout.grammar = layout.cache + RoundUp(counts.cache_bytes, kSectionAlignment);
+  layout.checksum = layout.grammar + RoundUp(counts.grammar_bytes, kSectionAlignment);
   layout.end = layout.checksum + static_cast<int64_t>(sizeof(ContentHash));
   return layout;
 }
@@ -51,14 +51,16 @@ SessionSections<Byte> Sections(const SessionCounts& counts, absl::Span<Byte> ima
   };
   return {.tokens = part(sizeof(Header), counts.tokens * 4),
           .logits = part(layout.logits, counts.logits * 4),
-          .cache = part(layout.cache, counts.cache_bytes)};
+          .cache = part(layout.cache, counts.cache_bytes),
+          .grammar = part(layout.grammar, counts.grammar_bytes)};
 }
 
 // The counts of an intact image come from this library: what they say of each other holds unless
 // somebody made the image.
 bool Plausible(const SessionCounts& counts, int64_t image_bytes) {
-  for (const int64_t count : {counts.tokens, counts.delivered_tokens, counts.computed_tokens,
-                              counts.prompt_tokens, counts.logits, counts.cache_bytes}) {
+  for (const int64_t count :
+       {counts.tokens, counts.delivered_tokens, counts.computed_tokens, counts.prompt_tokens,
+        counts.logits, counts.cache_bytes, counts.grammar_bytes}) {
     if (count < 0 || count > image_bytes) return false;
   }
   return counts.computed_tokens <= counts.tokens && counts.delivered_tokens <= counts.tokens &&
@@ -97,8 +99,7 @@ void SealSessionImage(const SessionIdentity& identity, const SessionCounts& coun
                 .header_bytes = sizeof(Header),
                 .image_bytes = layout.end,
                 .identity = identity,
-                .counts = counts,
-                .reserved = 0};
+                .counts = counts};
   std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
   std::memcpy(image.data(), &header, sizeof header);
   const SessionSections<uint8_t> sections = Sections(counts, image);
@@ -107,7 +108,8 @@ void SealSessionImage(const SessionIdentity& identity, const SessionCounts& coun
   };
   pad(sections.tokens, layout.logits);
   pad(sections.logits, layout.cache);
-  pad(sections.cache, layout.checksum);
+  pad(sections.cache, layout.grammar);
+  pad(sections.grammar, layout.checksum);
   const ContentHash checksum = HashOf(image.subspan(0, static_cast<size_t>(layout.checksum)));
   std::memcpy(image.data() + layout.checksum, &checksum, sizeof checksum);
 }
@@ -150,7 +152,7 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
                            ": was saved with another numerics, cache format or draft "
                            "setting of the engine");
   }
-  if (header.reserved != 0 || !Plausible(header.counts, bytes)) {
+  if (!Plausible(header.counts, bytes)) {
     return Corrupt(source, ": the saved session contradicts itself");
   }
   return ParsedSession{header.counts, Sections(header.counts, image)};

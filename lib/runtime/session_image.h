@@ -8,9 +8,8 @@
 //   8    u32 version, u32 bytes of this header (128)
 //   16   u64 bytes of the whole image
 //   24   identity: three hashes of 16 bytes (weights, tokenizer, cache format)
-//   72   i64 tokens, delivered, computed and prompt tokens, logits, cache bytes
-//   120  u64 0
-//   128  sections: tokens [i32], logits [f32], cache; each padded with zeros to 8 bytes
+//   72   i64 tokens, delivered, computed and prompt tokens, logits, cache bytes, grammar bytes
+//   128  sections: tokens [i32], logits [f32], cache, grammar; each padded with zeros to 8 bytes
 //   end - 16  XXH3 (128 bits) of everything before
 #pragma once
 
@@ -37,11 +36,12 @@ struct SessionCounts {
   int64_t prompt_tokens = 0;     // of the last sync
   int64_t logits = 0;            // of the last computed token: 0 or the vocabulary's size
   int64_t cache_bytes = 0;
+  int64_t grammar_bytes = 0;  // 0: no grammar
 };
 
 template <class Byte>
 struct SessionSections {
-  absl::Span<Byte> tokens, logits, cache;
+  absl::Span<Byte> tokens, logits, cache, grammar;
 };
 
 int64_t SessionImageBytes(const SessionCounts& counts);

@@ -13,6 +13,16 @@
 
 namespace dsv4 {
 
+namespace {
+
+// The grammar of a saved session: how many outputs come before it, as i64, and its source.
+int64_t GrammarBytes(const TokenChooser& chooser) {
+  const auto& grammar = chooser.params().grammar;
+  return grammar == nullptr ? 0 : static_cast<int64_t>(sizeof(int64_t) + grammar->source().size());
+}
+
+}  // namespace
+
 SessionCounts Timeline::Counts() const {
   // The next token is chosen from the logits of the last one delivered.
   const int64_t computed =
@@ -22,7 +32,8 @@ SessionCounts Timeline::Counts() const {
           .computed_tokens = computed,
           .prompt_tokens = prompt_tokens_,
           .logits = static_cast<int64_t>(kept_logits().size()),
-          .cache_bytes = kv_.ImageBytes(computed)};
+          .cache_bytes = kv_.ImageBytes(computed),
+          .grammar_bytes = GrammarBytes(chooser_)};
 }
 
 absl::Span<const float> Timeline::kept_logits() const {
@@ -52,8 +63,31 @@ absl::Status Timeline::CheckSaved(const SessionCounts& counts,
   return absl::OkStatus();
 }
 
+absl::StatusOr<SavedGrammar> Timeline::ReadGrammar(const SessionCounts& counts,
+                                                   absl::Span<const uint8_t> image) const {
+  const std::shared_ptr<const grammar::Grammar>& own = chooser_.params().grammar;
+  // Without a saved one, its own begins with the next token.
+  SavedGrammar saved{own, counts.delivered_tokens - counts.prompt_tokens};
+  if (image.empty()) return saved;
+  int64_t free_outputs = -1;
+  if (image.size() >= sizeof free_outputs) {
+    std::memcpy(&free_outputs, image.data(), sizeof free_outputs);
+  }
+  if (free_outputs < 0 || free_outputs > saved.free_outputs) {
+    return Corrupt("the saved session contradicts itself");
+  }
+  saved.free_outputs = free_outputs;
+  image.remove_prefix(sizeof free_outputs);
+  const absl::string_view source(reinterpret_cast<const char*>(image.data()), image.size());
+  if (own != nullptr && own->source() == source) return saved;
+  DSV4_ASSIGN_OR_RETURN(const auto tokens, engine_->grammar_tokens());
+  DSV4_ASSIGN_OR_RETURN(saved.grammar, grammar::Grammar::Restore(source, tokens));
+  return saved;
+}
+
 absl::Status Timeline::Restore(const SessionCounts& counts, absl::Span<const int32_t> tokens,
-                               absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache) {
+                               absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache,
+                               const SavedGrammar& grammar) {
   DSV4_RETURN_IF_ERROR(kv_.ReadImage(
       counts.computed_tokens, {reinterpret_cast<const std::byte*>(cache.data()), cache.size()}));
   tokens_.assign(tokens.begin(), tokens.end());
@@ -64,7 +98,8 @@ absl::Status Timeline::Restore(const SessionCounts& counts, absl::Span<const int
     std::memcpy(logits_.data(), logits.data(), logits.size());
     has_logits_ = true;
   }
-  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)));
+  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)),
+                 grammar.free_outputs, grammar.grammar);
   for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
   speculation_.Reset();
   prompt_log_probs_wanted_ = {};
@@ -85,6 +120,13 @@ absl::Status Session::SaveTo(absl::Span<uint8_t> image) const {
   DSV4_RETURN_IF_ERROR(timeline_.kv().WriteImage(
       counts.computed_tokens,
       {reinterpret_cast<std::byte*>(sections.cache.data()), sections.cache.size()}));
+  if (!sections.grammar.empty()) {
+    const TokenChooser& chooser = timeline_.chooser();
+    const int64_t free_outputs = chooser.free_outputs();
+    const std::string& source = chooser.params().grammar->source();
+    std::memcpy(sections.grammar.data(), &free_outputs, sizeof free_outputs);
+    std::memcpy(sections.grammar.data() + sizeof free_outputs, source.data(), source.size());
+  }
   SealSessionImage(engine_->identity(), counts, image);
   return absl::OkStatus();
 }
@@ -124,12 +166,15 @@ absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view so
   };
   const absl::Status good = timeline_.CheckSaved(parsed.counts, tokens);
   if (!good.ok()) return with_source(good);
+  const absl::StatusOr<SavedGrammar> grammar =
+      timeline_.ReadGrammar(parsed.counts, parsed.sections.grammar);
+  if (!grammar.ok()) return with_source(grammar.status());
   if (before) {
     DSV4_RETURN_IF_ERROR(before(absl::MakeConstSpan(tokens).subspan(
         0, static_cast<size_t>(parsed.counts.delivered_tokens))));
   }
-  const absl::Status restored =
-      timeline_.Restore(parsed.counts, tokens, parsed.sections.logits, parsed.sections.cache);
+  const absl::Status restored = timeline_.Restore(parsed.counts, tokens, parsed.sections.logits,
+                                                  parsed.sections.cache, *grammar);
   if (!restored.ok()) return with_source(restored);
   ++generation_;
   log_probs_position_ = -1;

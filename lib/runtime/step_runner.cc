@@ -141,19 +141,14 @@ void StepRunner::WantLogits(StepItem* item) {
   item->logits_row = static_cast<int32_t>(rows_.size());
   const int32_t end = item->first_row + item->row_count;
   for (int32_t row = item->choose ? item->first_row : end - 1; row < end; ++row) {
-    Want(row, *item->timeline,
-         item->choose ? item->timeline->Rule(row - item->first_row)
-                      : std::optional<CandidateRule>());
+    Want(row, item->choose ? item->timeline->Question(row - item->first_row) : std::nullopt);
   }
 }
 
-void StepRunner::Want(int32_t row, const Timeline& timeline,
-                      const std::optional<CandidateRule>& rule) {
-  if (rule) {
-    questions_.push_back({.row = static_cast<int32_t>(rows_.size()),
-                          .rule = *rule,
-                          .allowed = timeline.chooser().choosable(),
-                          .allowed_id = timeline.chooser().choosable_id()});
+void StepRunner::Want(int32_t row, const std::optional<LogitQuestion>& question) {
+  if (question) {
+    questions_.push_back(*question);
+    questions_.back().row = static_cast<int32_t>(rows_.size());
   }
   rows_.push_back(row);
 }
@@ -229,7 +224,7 @@ absl::Status StepRunner::Draft(ForEach for_each) {
     for (StepItem& item : items_) {
       if (!item.drafting) continue;
       item.logits_row = static_cast<int32_t>(rows_.size());
-      Want(item.draft_row, *item.timeline, item.timeline->DraftRule());
+      Want(item.draft_row, item.timeline->DraftQuestion());
     }
     finished_ = false;
     DSV4_RETURN_IF_ERROR(

@@ -63,8 +63,8 @@ class StepRunner {
   void WantNothing();
   // The item's rows whose logits are wanted.
   void WantLogits(StepItem* item);
-  // A row is wanted, by `timeline` with `rule` where that is enough.
-  void Want(int32_t row, const Timeline& timeline, const std::optional<CandidateRule>& rule);
+  // A row is wanted; `question`: what of its logits is enough.
+  void Want(int32_t row, const std::optional<LogitQuestion>& question);
   HeadRows Wanted() const { return {.rows = rows_, .questions = questions_}; }
   // Waits for the candidates, and for the logits of the rows that no rule is for.
   absl::Status FetchWanted();

@@ -111,19 +111,13 @@ void Timeline::CopyFrom(Timeline& other) {
   logits_ = other.logits_;
   has_logits_ = other.has_logits_;
   chooser_.set_mask(other.chooser_.mask());
-  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)));
+  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)),
+                 other.chooser_.free_outputs());
   for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
   speculation_ = other.speculation_;
   log_probs_ = other.log_probs_;
   // The slot at the end is in neither sequence's own blocks any more.
   mtp_end_ = other.mtp_end_ = kv_.length();
-}
-
-bool Timeline::Ends(int32_t token) const {
-  const auto holds = [token](const std::vector<int32_t>& list) {
-    return std::find(list.begin(), list.end(), token) != list.end();
-  };
-  return holds(engine_->eos_tokens()) || holds(chooser_.params().stop_tokens);
 }
 
 double Timeline::NextUniform(int32_t later) const {
@@ -162,6 +156,7 @@ int64_t Timeline::NextRows(int64_t max_rows) const {
 
 absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   if (!choose) speculation_.Clear();
+  if (choose) FindAllowed();
   chooses_ = choose;
   chosen_ = 0;
   drafts_wanted_ = 0;
@@ -177,6 +172,26 @@ absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   kept_rows_ = status.ok() ? rows : 0;
   if (!status.ok()) rows_ = 0;
   return status;
+}
+
+// Before the pass, so that the device can pick candidates: the grammar goes along the drafts, up to
+// one that it rejects, and back. What is not found here is an error once a token is chosen there.
+void Timeline::FindAllowed() {
+  allowed_.fill(nullptr);
+  if (!chooser_.has_grammar()) return;
+  const absl::Span<const int32_t> drafts = speculation_.drafts();
+  size_t pushed = 0;
+  Contained([&]() -> absl::Status {
+    for (;;) {
+      DSV4_ASSIGN_OR_RETURN(allowed_[pushed], chooser_.Allowed());
+      if (pushed == drafts.size() || !allowed_[pushed]->Holds(drafts[pushed])) break;
+      chooser_.Push(drafts[pushed]);
+      ++pushed;
+    }
+    return absl::OkStatus();
+  }).IgnoreError();
+  for (size_t i = pushed; i-- > 0;) chooser_.Pop(drafts[i]);
+  speculation_.Keep(static_cast<int32_t>(pushed));
 }
 
 absl::Status Timeline::Reserve(StepBatch* batch, int64_t rows) {
@@ -202,9 +217,20 @@ void Timeline::TakeLogits(absl::Span<const float> logits) {
   has_logits_ = true;
 }
 
-std::optional<CandidateRule> Timeline::Rule(int32_t row) const {
+std::optional<LogitQuestion> Timeline::Question(int32_t row) const {
   if (chooser_.params().log_probs > 0) return std::nullopt;
-  return chooser_.Rule(NextUniform(row));
+  return chooser_.Question(NextUniform(row), allowed_[static_cast<size_t>(row)].get());
+}
+
+std::optional<LogitQuestion> Timeline::DraftQuestion() {
+  draft_allowed_ = nullptr;
+  if (chooser_.has_grammar()) {
+    Contained([&]() -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(draft_allowed_, chooser_.Allowed());
+      return absl::OkStatus();
+    }).IgnoreError();
+  }
+  return chooser_.Question(NextUniform(), draft_allowed_.get());
 }
 
 absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {

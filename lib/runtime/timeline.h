@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -41,6 +42,11 @@ struct PositionLogProbs {
 struct PromptLogProbs {
   int64_t begin = 0;  // 0 = none
   int32_t count = 0;
+};
+
+struct SavedGrammar {
+  std::shared_ptr<const grammar::Grammar> grammar;
+  int64_t free_outputs = 0;  // outputs before it
 };
 
 // Tokens that are chosen but not yet delivered lie ahead: their rows are computed, but callers do
@@ -96,17 +102,22 @@ class Timeline {
   absl::Span<const float> kept_logits() const;
   // Corrupt when what was saved contradicts itself or the model; ContextFull.
   absl::Status CheckSaved(const SessionCounts& counts, absl::Span<const int32_t> tokens) const;
+  // The grammar of a saved session, of the bytes of its section; the timeline's own where there are
+  // none. Corrupt, and what Grammar::Restore says.
+  absl::StatusOr<SavedGrammar> ReadGrammar(const SessionCounts& counts,
+                                           absl::Span<const uint8_t> image) const;
   // Becomes what was saved, without what was ahead; `cache` is KvSequence::ReadImage's. Errors of
   // ReadImage; the timeline is then as before. REQUIRES: CheckSaved.
   absl::Status Restore(const SessionCounts& counts, absl::Span<const int32_t> tokens,
-                       absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache);
+                       absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache,
+                       const SavedGrammar& grammar);
 
   // Chooses one token from logits(). REQUIRES: they are at hand.
   absl::Status ChooseFromLogits();
   // The first token ahead is delivered. REQUIRES: there is one.
   int32_t Deliver() { return tokens_[static_cast<size_t>(delivered_++)]; }
   // True for tokens that end a turn.
-  bool Ends(int32_t token) const;
+  bool Ends(int32_t token) const { return chooser_.Ends(token); }
   // Of the last token delivered, when params().log_probs > 0, until the next choice.
   const PositionLogProbs& log_probs() const { return LogProbsOf(delivered_ - 1); }
   // Of tokens [prompt_log_probs_begin(), + size) of the prompt, as far as computed.
@@ -132,8 +143,9 @@ class Timeline {
   // Of the added rows. Keeps the last row's logits when the timeline ends there.
   bool LogitsWanted() const { return !chooses_ && kv_.length() + rows_ == size(); }
   void TakeLogits(absl::Span<const float> logits);
-  // What of the logits of row `row` of those added is enough for Choose; none: all.
-  std::optional<CandidateRule> Rule(int32_t row) const;
+  // What of the logits of row `row` of those added is enough for Choose; none: all. Valid until
+  // the step's end.
+  std::optional<LogitQuestion> Question(int32_t row) const;
   // Verifies the drafts and chooses the tokens after them: `logits` of the rows added begin at row
   // `first`. An error means that nothing was chosen; the first row's logits are then at hand.
   absl::Status Choose(LogitRows* logits, int32_t first);
@@ -149,8 +161,8 @@ class Timeline {
   absl::Span<const int32_t> mtp_tokens() const;  // of those slots
   int64_t new_length() const { return kv_.length() + kept_rows_; }
   // Chooses a draft from the MTP block's `logits` of the slot before it, of which those of
-  // DraftRule are enough. False: no further ones.
-  std::optional<CandidateRule> DraftRule() const { return chooser_.Rule(NextUniform()); }
+  // DraftQuestion are enough. False: no further ones.
+  std::optional<LogitQuestion> DraftQuestion();
   bool Draft(const TokenLogits& logits);
   absl::Span<const int32_t> last_draft() const {
     return absl::MakeConstSpan(tokens_).subspan(tokens_.size() - 1);
@@ -181,6 +193,7 @@ class Timeline {
   absl::Status Reserve(StepBatch* batch, int64_t rows);
   int32_t DraftsToWant() const;
   void Propose();
+  void FindAllowed();
   void RemoveLast();
   void RowsChanged();
 
@@ -205,7 +218,10 @@ class Timeline {
 
   // The running step.
   bool chooses_ = false, can_draft_ = false;
-  int32_t rows_ = 0;           // added
+  int32_t rows_ = 0;  // added
+  // By the grammar: at the rows to choose from, and for the next draft.
+  std::array<std::shared_ptr<const TokenSet>, kMaxDraftTokens + 1> allowed_;
+  std::shared_ptr<const TokenSet> draft_allowed_;
   int64_t kept_rows_ = 0;      // to be committed
   int64_t chosen_ = 0;         // tokens
   int32_t drafts_wanted_ = 0;  // by the MTP block

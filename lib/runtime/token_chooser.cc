@@ -2,62 +2,185 @@
 #include "lib/runtime/token_chooser.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/text/completion_markup.h"
 
 namespace dsv4 {
 
+namespace {
+
+// 16 KiB each at a vocabulary of 128 Ki: a text alternates between few masks.
+constexpr size_t kKnownSets = 32;
+
+void Assign(int32_t token, bool allowed, std::vector<uint32_t>* mask) {
+  const uint32_t bit = uint32_t{1} << (token % 32);
+  uint32_t& word = (*mask)[static_cast<size_t>(token) / 32];
+  word = allowed ? word | bit : word & ~bit;
+}
+
+}  // namespace
+
 TokenChooser::TokenChooser(const Engine& engine)
-    : sampler_(engine.config().vocab_size, engine.token_limit(), engine.token_gaps()),
+    : engine_(&engine),
+      sampler_(engine.config().vocab_size, engine.token_limit(), engine.token_gaps()),
       history_(engine.config().vocab_size),
       allowed_(static_cast<size_t>(TokenMaskWords(engine.config().vocab_size))) {
   const absl::StatusOr<const Tokenizer*> tokenizer = engine.tokenizer();
   if (!tokenizer.ok()) return;
-  think_ = (*tokenizer)->FindAddedToken("<think>").value_or(-1);
-  think_end_ = (*tokenizer)->FindAddedToken("</think>").value_or(-1);
+  think_ = (*tokenizer)->FindAddedToken(markup::kThinkStart).value_or(-1);
+  think_end_ = (*tokenizer)->FindAddedToken(markup::kThinkEnd).value_or(-1);
 }
 
-void TokenChooser::Reset(absl::Span<const int32_t> prompt) {
+absl::Status TokenChooser::SetParams(const SamplingParams& params) {
+  const bool same_grammar = params.grammar == sampler_.params().grammar;
+  DSV4_RETURN_IF_ERROR(sampler_.SetParams(params));
+  known_sets_.clear();
+  if (same_grammar) return absl::OkStatus();
+  free_outputs_ = outputs_;
+  StartGrammar();
+  return absl::OkStatus();
+}
+
+void TokenChooser::StartGrammar() {
+  using Start = grammar::Matcher::Start;
+  matcher_.Reset(params().grammar, reasoning_ == kOpen ? Start::kReasoning : Start::kContent);
+}
+
+void TokenChooser::Reset(absl::Span<const int32_t> prompt, int64_t free_outputs) {
   history_.Reset(prompt);
   outputs_ = 0;
   const bool reasons = think_end_ >= 0 && !prompt.empty() && prompt.back() == think_;
   reasoning_ = reasons ? kOpen : 0;
+  free_outputs_ = free_outputs;
+  StartGrammar();
+}
+
+void TokenChooser::Reset(absl::Span<const int32_t> prompt, int64_t free_outputs,
+                         std::shared_ptr<const grammar::Grammar> grammar) {
+  sampler_.set_grammar(std::move(grammar));
+  known_sets_.clear();
+  Reset(prompt, free_outputs);
+}
+
+bool TokenChooser::Ends(int32_t token) const {
+  const auto holds = [token](const std::vector<int32_t>& list) {
+    return std::find(list.begin(), list.end(), token) != list.end();
+  };
+  return holds(engine_->eos_tokens()) || holds(params().stop_tokens);
+}
+
+// A token that ends the turn gives no text.
+absl::string_view TokenChooser::BytesOf(int32_t token) const {
+  if (!matcher_.active() || Ends(token)) return {};
+  return matcher_.grammar()->vocabulary().bytes[static_cast<size_t>(token)];
 }
 
 void TokenChooser::Push(int32_t token) {
+  const bool ends_reasoning = reasoning_ == kOpen && token == think_end_;
+  if (outputs_ >= free_outputs_) {
+    if (ends_reasoning) {
+      matcher_.PushThinkEnd(markup::kThinkEnd);
+    } else {
+      matcher_.Push(BytesOf(token));
+    }
+  }
   history_.Push(token);
-  if (reasoning_ == kOpen && token == think_end_) reasoning_ = outputs_ + 1;
+  if (ends_reasoning) reasoning_ = outputs_ + 1;
   ++outputs_;
+  if (outputs_ == free_outputs_) StartGrammar();
 }
 
 void TokenChooser::Pop(int32_t token) {
   history_.Pop(token);
   if (reasoning_ == outputs_) reasoning_ = kOpen;
   --outputs_;
+  if (outputs_ >= free_outputs_) {
+    matcher_.Pop();
+  } else {
+    free_outputs_ = outputs_;
+    StartGrammar();
+  }
 }
 
-int32_t TokenChooser::Forced() const {
+// The budget waits where the grammar has a call of a tool to finish.
+int32_t TokenChooser::Forced(const TokenSet* allowed) const {
   const int32_t forced = sampler_.ForcedToken(outputs_);
   if (forced >= 0) return forced;
   const int64_t budget = params().max_thinking_tokens;
-  return budget > 0 && reasoning_ == kOpen && outputs_ >= budget ? think_end_ : -1;
+  const bool over = budget > 0 && reasoning_ == kOpen && outputs_ >= budget;
+  return over && (allowed == nullptr || allowed->Holds(think_end_)) ? think_end_ : -1;
+}
+
+absl::StatusOr<std::shared_ptr<const TokenSet>> TokenChooser::Allowed() {
+  std::shared_ptr<const TokenSet> none;
+  if (!matcher_.active()) return none;
+  DSV4_ASSIGN_OR_RETURN(std::shared_ptr<const grammar::MaskBits> mask, matcher_.Mask());
+  DSV4_ASSIGN_OR_RETURN(const bool may_end, matcher_.MayEnd());
+  bool may_end_thinking = false;
+  if (reasoning_ == kOpen) {
+    DSV4_ASSIGN_OR_RETURN(may_end_thinking, matcher_.MayEndThinking());
+  }
+  for (const KnownSet& known : known_sets_) {
+    if (known.mask == mask && known.may_end == may_end &&
+        known.may_end_thinking == may_end_thinking) {
+      return known.set;
+    }
+  }
+  auto set = std::make_shared<TokenSet>();
+  if (mask != nullptr) {
+    set->bits = *mask;
+  } else {
+    set->bits.assign(allowed_.size(), ~uint32_t{0});
+  }
+  for (const int32_t token : engine_->eos_tokens()) Assign(token, may_end, &set->bits);
+  for (const int32_t token : params().stop_tokens) Assign(token, may_end, &set->bits);
+  if (think_end_ >= 0) Assign(think_end_, may_end_thinking, &set->bits);
+  sampler_.KeepChoosable(absl::MakeSpan(set->bits));
+  set->id = Sampler::NewMaskId();
+  KnownSet known{std::move(mask), may_end, may_end_thinking, set};
+  if (known_sets_.size() < kKnownSets) {
+    known_sets_.push_back(std::move(known));
+  } else {
+    known_sets_[oldest_set_++ % kKnownSets] = std::move(known);
+  }
+  return std::shared_ptr<const TokenSet>(std::move(set));
 }
 
 // A mask is the caller's answer to a timeline that is not known before the token is chosen.
-std::optional<CandidateRule> TokenChooser::Rule(double uniform) const {
-  if (mask_.fn != nullptr) return std::nullopt;
-  return sampler_.Rule(uniform);
+std::optional<LogitQuestion> TokenChooser::Question(double uniform, const TokenSet* allowed) const {
+  if (mask_.fn != nullptr || (matcher_.active() && allowed == nullptr)) return std::nullopt;
+  const std::optional<CandidateRule> rule = sampler_.Rule(uniform);
+  if (!rule) return std::nullopt;
+  if (allowed != nullptr) {
+    return LogitQuestion{.rule = *rule, .allowed = allowed->bits, .allowed_id = allowed->id};
+  }
+  return LogitQuestion{
+      .rule = *rule, .allowed = sampler_.choosable(), .allowed_id = sampler_.choosable_id()};
 }
 
 absl::Status TokenChooser::Shape(const TokenLogits& logits, absl::Span<const int32_t> timeline,
                                  Distribution* out) {
-  TokenRules rules{.forced = Forced()};
+  DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<const TokenSet> set, Allowed());
+  TokenRules rules{.forced = Forced(set.get())};
+  if (set != nullptr) {
+    rules.allowed = set->bits;
+    if (std::all_of(set->bits.begin(), set->bits.end(), [](uint32_t word) { return word == 0; })) {
+      return InvalidArgument(
+          "no token continues the output by the grammar, of those that have text and are not "
+          "banned");
+    }
+  }
   if (mask_.fn != nullptr) {
     std::fill(allowed_.begin(), allowed_.end(), ~uint32_t{0});
     const int64_t prompt_tokens = static_cast<int64_t>(timeline.size()) - outputs_;
     if (!mask_.fn(mask_.user, timeline, prompt_tokens, absl::MakeSpan(allowed_))) {
       return Cancelled("the token mask's callback cancelled the step");
+    }
+    for (size_t word = 0; word < rules.allowed.size(); ++word) {
+      allowed_[word] &= rules.allowed[word];
     }
     rules.allowed = allowed_;
   }

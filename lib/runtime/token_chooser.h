@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the next token of a session is chosen from: the sampler with all that it looks at besides
-// the logits (history, forced tokens, the thinking budget, the caller's mask), kept in step with
-// the tokens chosen so far. It draws nothing and knows no rows.
+// the logits (history, forced tokens, the thinking budget, the grammar, the caller's mask), kept in
+// step with the tokens chosen so far. It draws nothing and knows no rows.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "lib/grammar/grammar.h"
 #include "lib/model/logit_rows.h"
 #include "lib/runtime/engine.h"
 #include "lib/sampling/distribution.h"
@@ -29,26 +31,46 @@ struct TokenMask {
   void* user = nullptr;
 };
 
+// Tokens that may come at one place.
+struct TokenSet {
+  std::vector<uint32_t> bits;  // [TokenMaskWords(vocab)]
+  uint64_t id;                 // of equal sets alone
+  bool Holds(int32_t token) const {
+    return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
+  }
+};
+
 class TokenChooser {
  public:
   explicit TokenChooser(const Engine& engine);
 
-  absl::Status SetParams(const SamplingParams& params) { return sampler_.SetParams(params); }
+  // Another grammar than before begins with the next token.
+  absl::Status SetParams(const SamplingParams& params);
   const SamplingParams& params() const { return sampler_.params(); }
   void set_mask(const TokenMask& mask) { mask_ = mask; }
   const TokenMask& mask() const { return mask_; }
 
-  // A new prompt, without output.
-  void Reset(absl::Span<const int32_t> prompt);
+  // A new prompt, without output. Of what is pushed, the first `free_outputs` tokens are not the
+  // grammar's.
+  void Reset(absl::Span<const int32_t> prompt, int64_t free_outputs = 0);
+  // The same with another grammar.
+  void Reset(absl::Span<const int32_t> prompt, int64_t free_outputs,
+             std::shared_ptr<const grammar::Grammar> grammar);
+  int64_t free_outputs() const { return free_outputs_; }
   // The output grew by `token`; took back its last one. REQUIRES for Pop: it is `token`.
   void Push(int32_t token);
   void Pop(int32_t token);
   int64_t outputs() const { return outputs_; }
 
-  // What of the next row's logits is enough for Shape; see Sampler.
-  std::optional<CandidateRule> Rule(double uniform) const;
-  absl::Span<const uint32_t> choosable() const { return sampler_.choosable(); }
-  uint64_t choosable_id() const { return sampler_.choosable_id(); }
+  // Tokens that end a turn.
+  bool Ends(int32_t token) const;
+  bool has_grammar() const { return matcher_.active(); }
+  // What may come next by the grammar and the bans. Null without a grammar. Unsupported where the
+  // grammar's bounds are reached.
+  absl::StatusOr<std::shared_ptr<const TokenSet>> Allowed();
+  // What of the next row's logits is enough for Shape, which draws by `uniform`; none: all of them.
+  // `allowed`: what Allowed() is there, null also where that is not known.
+  std::optional<LogitQuestion> Question(double uniform, const TokenSet* allowed) const;
 
   // What may follow `timeline`, which is the prompt and the output pushed. Errors:
   // Sampler::Shape's, Cancelled by the mask, DeviceLost.
@@ -57,9 +79,23 @@ class TokenChooser {
 
  private:
   // The token that must come, or -1.
-  int32_t Forced() const;
+  int32_t Forced(const TokenSet* allowed) const;
+  void StartGrammar();
+  absl::string_view BytesOf(int32_t token) const;
 
+  const Engine* engine_;
   Sampler sampler_;
+  grammar::Matcher matcher_;
+  int64_t free_outputs_ = 0;
+  // Allowed() of late, by the grammar's mask (null: all tokens) and whether turn and reasoning may
+  // end.
+  struct KnownSet {
+    std::shared_ptr<const grammar::MaskBits> mask;
+    bool may_end, may_end_thinking;
+    std::shared_ptr<const TokenSet> set;
+  };
+  std::vector<KnownSet> known_sets_;
+  size_t oldest_set_ = 0;
   TokenHistory history_;
   TokenMask mask_;
   std::vector<uint32_t> allowed_;  // scratch of the mask

@@ -4,12 +4,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 
 namespace dsv4 {
+
+namespace grammar {
+class Grammar;
+}
 
 inline constexpr float kMinRepetitionPenalty = 0.01f, kMaxRepetitionPenalty = 100;
 inline constexpr float kMaxCountPenalty = 2;  // presence and frequency: -2 to 2
@@ -42,6 +47,9 @@ struct SamplingParams {
   // Reasoning of a turn that the prompt opens with <think> is ended by </think> after so many
   // tokens; 0 = no limit. Applied by the runtime, which knows the ids.
   int64_t max_thinking_tokens = 0;
+
+  // What the output must match; null = anything. Applied by the runtime.
+  std::shared_ptr<const grammar::Grammar> grammar{};
 
   // Each ends the turn.
   std::vector<int32_t> stop_tokens{};

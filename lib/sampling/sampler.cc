@@ -83,9 +83,17 @@ absl::Status Sampler::SetParams(const SamplingParams& params) {
   SamplingParams copy = params;  // before the first change: it may find no memory
   params_ = std::move(copy);
   choosable_ = std::move(choosable);
-  static std::atomic<uint64_t> last_id{0};
-  choosable_id_ = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  choosable_id_ = NewMaskId();
   return absl::OkStatus();
+}
+
+uint64_t Sampler::NewMaskId() {
+  static std::atomic<uint64_t> last_id{0};
+  return last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+void Sampler::KeepChoosable(absl::Span<uint32_t> mask) const {
+  for (size_t word = 0; word < mask.size(); ++word) mask[word] &= choosable_[word];
 }
 
 int32_t Sampler::ForcedToken(int64_t outputs) const {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +43,10 @@ class Sampler {
   // is banned or has no text; the parameters are then as before.
   absl::Status SetParams(const SamplingParams& params);
   const SamplingParams& params() const { return params_; }
+  // The parameters with another grammar.
+  void set_grammar(std::shared_ptr<const grammar::Grammar> grammar) {
+    params_.grammar = std::move(grammar);
+  }
 
   // The token that params().forced_tokens demands after `outputs` tokens of output, or -1.
   int32_t ForcedToken(int64_t outputs) const;
@@ -54,6 +60,10 @@ class Sampler {
     return params_.banned_tokens.empty() ? absl::Span<const uint32_t>() : choosable_;
   }
   uint64_t choosable_id() const { return choosable_id_; }
+  // Removes from `mask` [TokenMaskWords(vocab)] what is banned or has no text.
+  void KeepChoosable(absl::Span<uint32_t> mask) const;
+  // An id that no mask of the process has, as choosable_id() is one.
+  static uint64_t NewMaskId();
   // Shape of the row whose candidates, by the parameters' Rule among the tokens that may come, are
   // `list`. Where the rule was kDraw, the token drawn is certain.
   absl::Status ShapeListed(const CandidateList& list, const TokenRules& rules, Distribution* out);

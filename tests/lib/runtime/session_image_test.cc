@@ -20,7 +20,8 @@ const SessionCounts kCounts{.tokens = 5,
                             .computed_tokens = 4,
                             .prompt_tokens = 3,
                             .logits = 7,
-                            .cache_bytes = 21};
+                            .cache_bytes = 21,
+                            .grammar_bytes = 9};
 
 std::vector<uint8_t> Image(const SessionCounts& counts = kCounts) {
   std::vector<uint8_t> image(static_cast<size_t>(SessionImageBytes(counts)), 0xee);
@@ -28,6 +29,7 @@ std::vector<uint8_t> Image(const SessionCounts& counts = kCounts) {
   std::fill(sections.tokens.begin(), sections.tokens.end(), 't');
   std::fill(sections.logits.begin(), sections.logits.end(), 'l');
   std::fill(sections.cache.begin(), sections.cache.end(), 'c');
+  std::fill(sections.grammar.begin(), sections.grammar.end(), 'g');
   SealSessionImage(kIdentity, counts, absl::MakeSpan(image));
   return image;
 }
@@ -36,8 +38,8 @@ std::string Text(absl::Span<const uint8_t> bytes) { return {bytes.begin(), bytes
 
 TEST_CASE("a session image comes back as it was") {
   const std::vector<uint8_t> image = Image();
-  // 128 of header, 5 tokens padded to 24, 7 logits to 32, 21 to 24, the checksum.
-  REQUIRE(image.size() == 128 + 24 + 32 + 24 + 16);
+  // 128 of header, 5 tokens padded to 24, 7 logits to 32, 21 to 24, 9 to 16, the checksum.
+  REQUIRE(image.size() == 128 + 24 + 32 + 24 + 16 + 16);
   const auto parsed = ParseSessionImage(image, kIdentity, "file");
   REQUIRE_OK(parsed);
   REQUIRE(parsed->counts.tokens == 5);
@@ -47,6 +49,7 @@ TEST_CASE("a session image comes back as it was") {
   REQUIRE(Text(parsed->sections.tokens) == std::string(20, 't'));
   REQUIRE(Text(parsed->sections.logits) == std::string(28, 'l'));
   REQUIRE(Text(parsed->sections.cache) == std::string(21, 'c'));
+  REQUIRE(Text(parsed->sections.grammar) == std::string(9, 'g'));
 }
 
 TEST_CASE("an empty session has an image, too") {
@@ -117,7 +120,8 @@ TEST_CASE("impossible counts of a session image are refused") {
   const int64_t huge = int64_t{1} << 62;
   for (const int64_t SessionCounts::*field :
        {&SessionCounts::tokens, &SessionCounts::delivered_tokens, &SessionCounts::computed_tokens,
-        &SessionCounts::prompt_tokens, &SessionCounts::logits, &SessionCounts::cache_bytes}) {
+        &SessionCounts::prompt_tokens, &SessionCounts::logits, &SessionCounts::cache_bytes,
+        &SessionCounts::grammar_bytes}) {
     for (const int64_t value : {int64_t{-1}, int64_t{100}, huge}) {
       std::vector<uint8_t> image = Image();
       const size_t offset =
