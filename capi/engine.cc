@@ -106,10 +106,9 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
   DSV4_ASSIGN_OR_RETURN(options.cache_format, CacheFormatFrom(in.cache_format));
-  if (in.device_count > 1)
-    return WithArgument(
-        Unsupported("options.device_count is ", in.device_count, "; only one device is supported"),
-        "options.device_count");
+  if (in.device_count > kMaxRanks) {
+    return InvalidValue("options.device_count", " is ", in.device_count, "; at most ", kMaxRanks);
+  }
   DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
   options.devices.assign(in.devices, in.devices + in.device_count);
   DSV4_ASSIGN_OR_RETURN(options.backend,
@@ -146,10 +145,18 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
   out.cache_format = CacheFormatTo(info.cache_format);
   out.max_draft_tokens = info.max_draft_tokens;
-  out.cache_window_bytes = static_cast<uint64_t>(cache.window);
-  out.cache_group_bytes = static_cast<uint64_t>(cache.groups);
-  out.cache_index_bytes = static_cast<uint64_t>(cache.index_keys);
-  out.cache_state_bytes = static_cast<uint64_t>(cache.states);
+  const auto devices = static_cast<uint64_t>(info.devices.size());
+  out.cache_window_bytes = devices * static_cast<uint64_t>(cache.window);
+  out.cache_group_bytes = devices * static_cast<uint64_t>(cache.groups);
+  out.cache_index_bytes = devices * static_cast<uint64_t>(cache.index_keys);
+  out.cache_state_bytes = devices * static_cast<uint64_t>(cache.states);
+  out.device_count = static_cast<int32_t>(devices);
+  out.step_exchanges = static_cast<int32_t>(info.exchange.exchanges);
+  out.token_exchange_bytes = static_cast<uint64_t>(info.exchange.bytes);
+  const DeviceBytes& fullest = info.fullest();
+  out.device_weight_bytes = static_cast<uint64_t>(fullest.weights);
+  out.device_cache_bytes = static_cast<uint64_t>(fullest.cache);
+  out.device_workspace_bytes = static_cast<uint64_t>(fullest.workspace);
   return out;
 }
 

@@ -63,9 +63,15 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                      FIELD(Info, cache_window_bytes, 96),
                      FIELD(Info, cache_group_bytes, 104),
                      FIELD(Info, cache_index_bytes, 112),
-                     FIELD(Info, cache_state_bytes, 120)},
+                     FIELD(Info, cache_state_bytes, 120),
+                     FIELD(Info, device_count, 128),
+                     FIELD(Info, step_exchanges, 132),
+                     FIELD(Info, token_exchange_bytes, 136),
+                     FIELD(Info, device_weight_bytes, 144),
+                     FIELD(Info, device_cache_bytes, 152),
+                     FIELD(Info, device_workspace_bytes, 160)},
                     sizeof(Info)) &&
-              sizeof(Info) == 128);
+              sizeof(Info) == 168);
 
 using Identity = dsv4_engine_identity;
 static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),

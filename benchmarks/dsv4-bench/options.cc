@@ -220,6 +220,11 @@ const Option kOptions[] = {
      }},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
      [](Options* o, const std::string&, const std::string& v) { o->tuning_dir = v; }},
+    {"", "--devices", "N,...", "the backend's devices that share the model out (default 0)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->devices.clear();
+       AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->devices);
+     }},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->threads);

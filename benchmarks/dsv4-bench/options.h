@@ -32,6 +32,7 @@ struct Options {
   std::vector<dsv4_backend> backends;
   std::vector<dsv4_numerics> numerics;
   std::vector<dsv4_cache_format> cache_formats;
+  std::vector<int32_t> devices;  // of every engine; empty: the backend's first
   std::vector<int32_t> threads, prefill_chunks, drafts;
   std::string tuning_dir;         // empty: the library's own tables
   std::vector<int64_t> contexts;  // 0: what the tests need

@@ -78,6 +78,7 @@ Subject::Subject(EngineSettings settings, const Options& options, bool show_prog
 void Subject::Open(bool show_progress) {
   chat::ProgressBar bar("loading " + settings_.model, show_progress);
   settings_.options.progress = bar.Callback();
+  settings_.options.devices = options_->devices;
   settings_.options.tuning_dir = options_->tuning_dir;
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
@@ -150,6 +151,7 @@ void Subject::AddTo(Record* record, float temperature) const {
   record->Text("device", identity_.device);
   record->Text("backend", BackendName(info_.backend));
   record->Text("numerics", NumericsName(info_.numerics));
+  record->Integer("n_devices", info_.device_count);
   record->Integer("n_threads", info_.threads);
   record->Text("model", settings_.model);
   record->Integer("model_size", static_cast<int64_t>(info_.weight_bytes));

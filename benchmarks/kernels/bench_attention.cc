@@ -67,8 +67,9 @@ struct BenchStep {
     sequence.rows = rows;
     sequence.first_position = kEnd - rows;
     sequence.window_blocks = sequence.group_blocks = blocks.data();
-    sequence.state_in = memory.Zeros<std::byte>(1 << 16);
-    save = {.row = rows, .state = memory.Zeros<std::byte>(1 << 16)};
+    states = {memory.Zeros<std::byte>(2 << 16), 1 << 16};
+    sequence.state_slot = 0;
+    save = {.row = rows, .slot = 1};
     sequence.saves = &save;
     sequence.save_count = 1;
     for (int32_t r = 0; r < rows; ++r) positions[static_cast<size_t>(r)] = kEnd - rows + r;
@@ -94,6 +95,7 @@ struct BenchStep {
   std::array<int32_t, 16> blocks;
   std::vector<int64_t> positions;
   std::vector<int32_t> of;
+  StatePool states;
   StateSave save;
   SequenceRows sequence;
   StepRows step;
@@ -224,6 +226,7 @@ void CompressKv(benchmark::State& state, Shape, int ratio, bool index_keys) {
   p.ape = memory.Random<float>(ratio * p.width());
   p.norm = memory.Random<uint16_t>(p.dim());
   p.eps = 1e-6f;
+  p.states = step.states;
   p.rows = step.Pool(memory, 256 / ratio, p.dim());
   Measure(state, memory, kCpuCompressKv, p);
 }

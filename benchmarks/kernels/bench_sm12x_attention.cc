@@ -43,7 +43,7 @@ struct BenchSteps {
     std::vector<int32_t> window_blocks, group_blocks;
     std::vector<StateSave> saves;
     constexpr int64_t kStateBytes = 3 * 3 * 512 * 4;
-    auto* states = Filled<std::byte>(2 * known * kStateBytes, 0x3a);
+    states = {Filled<std::byte>(2 * known * kStateBytes, 0x3a), kStateBytes};
     for (int64_t s = 0; s < known; ++s) {
       for (int64_t i = 0; i < windows; ++i) {
         window_blocks.push_back(static_cast<int32_t>(s * live + i % live));
@@ -51,7 +51,7 @@ struct BenchSteps {
       for (int64_t i = 0; i < groups; ++i) {
         group_blocks.push_back(static_cast<int32_t>(s * groups + i));
       }
-      saves.push_back({rows_each, states + (2 * s + 1) * kStateBytes});
+      saves.push_back({rows_each, static_cast<int32_t>(2 * s + 1)});
     }
     const int32_t* device_windows = Uploaded(window_blocks);
     const int32_t* device_groups = Uploaded(group_blocks);
@@ -64,7 +64,7 @@ struct BenchSteps {
       sequence.first_position = context - rows_each;
       sequence.window_blocks = device_windows + s * windows;
       sequence.group_blocks = device_groups + s * groups;
-      sequence.state_in = states + 2 * s * kStateBytes;
+      sequence.state_slot = static_cast<int32_t>(2 * s);
       sequence.saves = device_saves + s;
       sequence.save_count = 1;
       sequences.push_back(sequence);
@@ -102,6 +102,7 @@ struct BenchSteps {
 
   std::vector<SequenceRows> sequences;
   std::vector<StepRows> steps;
+  StatePool states;
 
  private:
   // Of each row of each launch: one group of each kTopk-th part of those that it sees, or all.
@@ -193,6 +194,7 @@ class AttentionBench {
         compress.index_keys = keys;
         compress.k = compress.z = compress.ape = static_cast<const float*>(kv_);
         compress.norm = static_cast<const uint16_t*>(kv_);
+        compress.states = steps.states;
         compress.rows = keys ? keys_ : ratio == 4 ? groups4_ : groups128_;
         Time("compress_kv " + std::to_string(ratio) + (keys ? " keys" : ""), compress);
       }

@@ -19,7 +19,7 @@ dsv4::EngineOptions EngineOptionsOf(const Options& options) {
   dsv4::EngineOptions out;
   out.backend = options.backend;
   out.numerics = options.numerics;
-  if (options.device) out.devices = {*options.device};
+  out.devices = options.devices;
   out.context_tokens = options.context;
   // A conversation that is saved or loaded is a second one for a moment.
   out.max_sessions = 2;
@@ -76,6 +76,11 @@ uint64_t TotalBytes(const dsv4::EngineInfo& info) {
   return info.weight_bytes + info.cache_bytes + info.workspace_bytes;
 }
 
+// Of the device that has most.
+uint64_t DeviceBytes(const dsv4::EngineInfo& info) {
+  return info.device_weight_bytes + info.device_cache_bytes + info.device_workspace_bytes;
+}
+
 std::string JsonOf(const dsv4::EngineInfo& info) {
   const auto bytes = [](uint64_t count) { return static_cast<int64_t>(count); };
   return JsonObject()
@@ -84,6 +89,7 @@ std::string JsonOf(const dsv4::EngineInfo& info) {
       .String("numerics", NameOfNumerics(info.numerics))
       .String("cache_format", NameOfFormat(info.cache_format))
       .Number("threads", int64_t{info.threads})
+      .Number("devices", int64_t{info.device_count})
       .Number("context_tokens", info.context_tokens)
       .Number("cache_tokens", info.cache_tokens)
       .Number("max_sessions", int64_t{info.max_sessions})
@@ -97,6 +103,9 @@ std::string JsonOf(const dsv4::EngineInfo& info) {
       .Number("cache_state_bytes", bytes(info.cache_state_bytes))
       .Number("workspace_bytes", bytes(info.workspace_bytes))
       .Number("total_bytes", bytes(TotalBytes(info)))
+      .Number("device_bytes", bytes(DeviceBytes(info)))
+      .Number("step_exchanges", int64_t{info.step_exchanges})
+      .Number("token_exchange_bytes", bytes(info.token_exchange_bytes))
       .text();
 }
 
@@ -120,6 +129,10 @@ std::string TableOf(const dsv4::EngineInfo& info) {
   row("  compressor states", info.cache_state_bytes);
   row("workspace", info.workspace_bytes);
   row("total", TotalBytes(info));
+  if (info.device_count > 1) {
+    row(("most of " + std::to_string(info.device_count) + " devices").c_str(), DeviceBytes(info));
+    row("exchanged per token", info.token_exchange_bytes);
+  }
   return table;
 }
 

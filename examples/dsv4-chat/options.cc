@@ -61,6 +61,17 @@ float ParsePenalty(const std::string& name, const std::string& value) {
   return ParseNumber<float>(name, value, -2, 2, "a number from -2 to 2");
 }
 
+std::vector<int32_t> ParseDevices(const std::string& name, const std::string& value) {
+  std::vector<int32_t> devices;
+  for (size_t begin = 0, end; begin <= value.size(); begin = end + 1) {
+    end = std::min(value.find(',', begin), value.size());
+    devices.push_back(ParseNumber<int32_t>(name, value.substr(begin, end - begin), 0,
+                                           std::numeric_limits<int32_t>::max(),
+                                           "whole numbers of 0 or more, separated by commas"));
+  }
+  return devices;
+}
+
 std::string ParseFile(const std::string& name, const std::string& value) {
   if (value.empty()) Refuse(name, value, "a file");
   return value;
@@ -184,10 +195,9 @@ const Option kEngineOptions[] = {
                                           {"cuda", DSV4_BACKEND_CUDA},
                                           {"reference", DSV4_BACKEND_REFERENCE}});
      }},
-    {"", "--device", Takes::kValue, "N", "the backend's device (default: 0)",
+    {"", "--devices", Takes::kValue, "N,...", "the backend's devices to share out to (default: 0)",
      [](Options* o, const std::string& name, const std::string& v) {
-       o->device = ParseNumber<int32_t>(name, v, 0, std::numeric_limits<int32_t>::max(),
-                                        "a whole number of 0 or more");
+       o->devices = ParseDevices(name, v);
      }},
     {"", "--threads", Takes::kValue, "N", "CPU threads (default: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {

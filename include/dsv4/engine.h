@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An engine: one model's weights on one device with its KV block pool and workspaces. Immutable
+ * An engine: one model's weights on its devices with their KV block pool and workspaces. Immutable
  * once open, except for what its sessions use; shareable between threads.
  */
 #ifndef DSV4_ENGINE_H_
@@ -54,7 +54,12 @@ typedef struct dsv4_engine_options {
   uint32_t struct_size;
   dsv4_backend backend;
   dsv4_numerics numerics;
-  uint32_t device_count;  /* 0 = the backend's first device; more than one is UNSUPPORTED */
+  /* The backend's devices that share the model's matrices out, at most 8; 0 = the backend's first
+   * one alone. Results do not depend on it, to the bit, and a session that was saved with some
+   * count can be loaded with any. The count must divide the model's o_groups. On the CPU, devices
+   * are parts of it, which share its threads: with more than one they are 0 to device_count - 1.
+   * The CUDA backend of this version takes one (UNSUPPORTED). */
+  uint32_t device_count;
   const int32_t* devices; /* [device_count] indices of the backend's devices */
   int64_t context_tokens; /* longest session; 0 = the model's max_position_embeddings, its limit */
   int64_t cache_tokens;   /* compressed rows of all sessions together; 0 = context_tokens */
@@ -102,9 +107,21 @@ typedef struct dsv4_engine_info {
   uint64_t cache_group_bytes;  /* compressed rows */
   uint64_t cache_index_bytes;  /* keys that compressed rows are chosen by */
   uint64_t cache_state_bytes;  /* compressor states, of sessions and of restore points */
+  int32_t device_count;
+  /* Exchanges between devices of a step that gives logits; 0 on one device. */
+  int32_t step_exchanges;
+  uint64_t token_exchange_bytes; /* what each device has after them of a token of the step */
+  /* Of the device that has most. The counts above are of all devices together; the CPU maps
+   * weights once, so that there these are the bytes that it reads of them. */
+  uint64_t device_weight_bytes;
+  uint64_t device_cache_bytes;
+  uint64_t device_workspace_bytes;
 } dsv4_engine_info;
-#define DSV4_ENGINE_INFO_INIT \
-  { sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define DSV4_ENGINE_INFO_INIT                                                                      \
+  {                                                                                                \
+    sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        0, 0, 0, 0, 0                                                                              \
+  }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated). `options` may be NULL. On success *engine
  * is owned by the caller. A folder without tokenizer.json opens too; text functions then return

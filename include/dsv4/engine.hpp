@@ -121,7 +121,7 @@ inline std::string Inspect(const std::string& path) {
       });
 }
 
-// One model's weights on one device, shared by sessions on any threads. Sessions keep what they
+// One model's weights on its devices, shared by sessions on any threads. Sessions keep what they
 // need of it, so it may go before them.
 class Engine {
  public:

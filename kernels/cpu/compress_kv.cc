@@ -124,7 +124,7 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
   const int64_t first = sequence.first_position, stop = first + sequence.rows;
   const bool overlaps = ratio == kCsaRatio;
   const int64_t b = overlaps ? 2 * triple : 0;  // part B in a state, or the one part
-  const auto* state_in = reinterpret_cast<const float*>(sequence.state_in + p.state_offset_bytes);
+  const auto* state_in = reinterpret_cast<const float*>(p.states.Slot(sequence.state_slot));
 
   // The rows of positions [from, to), all of one group, at column `column`; `carried`: the triple
   // of the group's earlier rows.
@@ -161,7 +161,7 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
       const bool complete = next == group_end;
       float* state = nullptr;
       if (save != saves_end && next == first + save->row) {
-        state = reinterpret_cast<float*>(save++->state + p.state_offset_bytes);
+        state = reinterpret_cast<float*>(p.states.Slot(save++->slot));
       }
       // Rows that do not complete the group end at a save: the step's last row is one.
       float* pooled = complete ? scratch + 2 * triple : state + b;

@@ -5,7 +5,8 @@
 // expert and cut into jobs of one expert, so that an expert's weights serve all their rows at once.
 // Phase 1 makes the quantised hidden rows (unit: a job by 128 of I), phase 2 the experts' outputs
 // (unit: a job by a stretch of D), phase 3 each row's sum. With few slots, phases 2 and 3 are one:
-// a unit is a stretch of D for all slots, and a decode step waits for its threads twice.
+// a unit is a stretch of D for all slots, and a decode step waits for its threads twice. Where the
+// halves are calls of their own, phase 1 is the first, and its rows are in sorted order.
 #include <algorithm>
 #include <bit>
 
@@ -56,7 +57,7 @@ struct Layout {
     position = take(routed * 4);
     weight = take(routed * 4);
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
-    hidden = take(slots * p.inter * 2);
+    hidden = take(p.part == ExpertPart::kWhole ? slots * p.inter * 2 : 0);
     outputs = slots > kFewSlots ? take(slots * p.hidden * 2) : at;
     widened_bytes =
         std::max(WidenedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
@@ -80,15 +81,25 @@ class ExpertFfn {
         position_(At<int32_t>(layout_.position)),
         weight_(At<float>(layout_.weight)),
         jobs_(At<Job>(layout_.jobs)),
-        hidden_(At<uint16_t>(layout_.hidden)),
+        hidden_(p.part == ExpertPart::kWhole ? At<uint16_t>(layout_.hidden)
+                                             : static_cast<uint16_t*>(p.products)),
         outputs_(At<uint16_t>(layout_.outputs)) {}
 
   void Run() {
     SortSlots();
+    if (p_.part != ExpertPart::kOutputs) Products();
+    if (p_.part != ExpertPart::kProducts) Outputs();
+  }
+
+ private:
+  void Products() {
     const int64_t tiles = p_.inter / kPanelRows;
     ForUnits(stream_, job_count_ * tiles, 2 * Cycles(), [&](int64_t unit, int worker) {
       HiddenTile(jobs_[unit / tiles], unit % tiles * kPanelRows, worker);
     });
+  }
+
+  void Outputs() {
     if (layout_.slots <= kFewSlots) {
       const int64_t wanted = CeilDiv<int64_t>(p_.hidden, 4 * stream_.threads());
       const auto even = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
@@ -114,7 +125,6 @@ class ExpertFfn {
              });
   }
 
- private:
   template <class T>
   T* At(int64_t offset) const {
     return reinterpret_cast<T*>(workspace_ + offset);

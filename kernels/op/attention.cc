@@ -21,12 +21,12 @@ absl::Status CheckSaves(const SequenceRows& s) {
   if (s.rows == 0) return absl::OkStatus();  // padding
   int32_t row = 0;
   for (int32_t i = 0; i < s.save_count; ++i) {
-    DSV4_RETURN_IF_ERROR(Expect(s.saves[i].row > row && s.saves[i].state != nullptr,
-                                "compress_kv: save ", i, " of row ", s.saves[i].row,
-                                " does not follow row ", row, " or has no memory"));
+    DSV4_RETURN_IF_ERROR(Expect(s.saves[i].row > row && s.saves[i].slot >= 0, "compress_kv: save ",
+                                i, " of row ", s.saves[i].row, " does not follow row ", row,
+                                " or has no slot"));
     row = s.saves[i].row;
   }
-  return Expect(s.state_in != nullptr && row == s.rows, "compress_kv: ", s.rows,
+  return Expect(s.state_slot >= 0 && row == s.rows, "compress_kv: ", s.rows,
                 " rows with the last save at row ", row);
 }
 

@@ -54,9 +54,9 @@ struct CompressKvParams {
   const float* ape = nullptr;      // [ratio, w], added to z at row position % ratio
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
-  int64_t state_offset_bytes = 0;  // of this compressor in SequenceRows.state_in and of each save
-  RowPool rows{};                  // of d elements; group g of a sequence: block
-                                   // group_blocks[g * ratio / 256], slot g % (256 / ratio)
+  StatePool states{};  // this compressor's
+  RowPool rows{};      // of d elements; group g of a sequence: block
+                       // group_blocks[g * ratio / 256], slot g % (256 / ratio)
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
   int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
 };

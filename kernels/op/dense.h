@@ -57,7 +57,6 @@ struct LinearFp8Params {
   const void* x = nullptr;  // [M, k] act, quantised
   int32_t part_count = 0;
   std::array<Part, 3> parts{};
-  ReductionPoint reduction = ReductionPoint::kNone;
 };
 
 // y = x w^T for up to five bf16 weights that share the input.

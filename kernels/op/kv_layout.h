@@ -114,6 +114,14 @@ struct RowPool {
   }
 };
 
+// One compressor's states, one in each state slot of the cache.
+struct StatePool {
+  std::byte* base = nullptr;      // of slot 0
+  int64_t slot_stride_bytes = 0;  // from one slot to the next
+
+  constexpr std::byte* Slot(int32_t slot) const { return base + int64_t{slot} * slot_stride_bytes; }
+};
+
 // Complete groups of `ratio` tokens that a query at `position` sees.
 constexpr int64_t VisibleGroups(int64_t position, int64_t ratio) { return (position + 1) / ratio; }
 

@@ -44,18 +44,26 @@ absl::Status Validate(const ExpertFfnParams& p) {
       p.experts_per_token, " experts a token of ", p.expert_count));
   return Expect(p.experts_table != nullptr && p.shared_w1.data != nullptr &&
                     p.shared_w3.data != nullptr && p.shared_w2.data != nullptr &&
-                    p.experts != nullptr && p.weights != nullptr && p.x != nullptr &&
-                    p.y != nullptr,
+                    p.experts != nullptr && p.weights != nullptr &&
+                    (p.x != nullptr || p.part == ExpertPart::kOutputs) &&
+                    (p.y != nullptr || p.part == ExpertPart::kProducts) &&
+                    (p.products != nullptr || p.part == ExpertPart::kWhole),
                 "expert_ffn: a null pointer");
 }
 
 Cost CostOf(const ExpertFfnParams& p) {
-  const int64_t rows = p.rows, weights = 3 * p.hidden * p.inter;
+  const int64_t matrices = p.part == ExpertPart::kWhole      ? 3
+                           : p.part == ExpertPart::kProducts ? 2
+                                                             : 1;
+  const int64_t rows = p.rows, weights = matrices * p.hidden * p.inter;
   const int64_t shared_bytes =
-      weights + 3 * CeilDiv(p.hidden, kFp8Block) * CeilDiv(p.inter, kFp8Block);
+      weights + matrices * CeilDiv(p.hidden, kFp8Block) * CeilDiv(p.inter, kFp8Block);
   const int64_t expert_bytes = weights / 2 + weights / kFp4Run;
+  const int64_t values = p.part == ExpertPart::kWhole
+                             ? 2 * p.hidden
+                             : p.hidden + (p.experts_per_token + 1) * p.inter;  // of a row
   return {.bytes = std::llround(DistinctExperts(p) * static_cast<double>(expert_bytes)) +
-                   shared_bytes + rows * p.hidden * 2 * kActBytes,
+                   shared_bytes + rows * values * kActBytes,
           .flops = 2 * rows * weights * (p.experts_per_token + 1)};
 }
 

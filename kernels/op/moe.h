@@ -35,11 +35,18 @@ struct MoeGateParams {
 // experts in their order, in f32, plus the shared expert (weight 1, FP8), rounded
 // (kRoundFfnOutput). The clamp holds for the shared expert too; limit 0 = none. Expert -1, of a row
 // of padding, is none.
+//
+// A rank with some rows of the matrices computes the two halves by calls of their own. kProducts
+// leaves act_quant(...) of its rows of w1 and w3 in `products`, or what it quantises there: inter
+// is then the local I. kOutputs takes it up from the products of all ranks: hidden is then the
+// local D, the rows of w2 and the width of y; x is not read. Both give the bits of kWhole.
+enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
+
 struct ExpertFfnParams {
   static constexpr Op kOp = Op::kExpertFfn;
   int32_t rows = 0;                                     // T
   int64_t hidden = 0;                                   // D, a multiple of 128
-  int64_t inter = 0;                                    // I, local, a multiple of 128
+  int64_t inter = 0;                                    // I, a multiple of 128
   int32_t expert_count = 0;                             // E
   int32_t experts_per_token = 0;                        // K
   const ExpertWeights* const* experts_table = nullptr;  // [E]
@@ -49,7 +56,10 @@ struct ExpertFfnParams {
   float limit = 0;
   const void* x = nullptr;  // [T, D] act, quantised
   void* y = nullptr;        // [T, D] act
-  ReductionPoint reduction = ReductionPoint::kNone;
+  ExpertPart part = ExpertPart::kWhole;
+  // [T (K + 1), inter] act, but for kWhole. The order of these rows is the backend's, and follows
+  // from `experts` alone.
+  void* products = nullptr;
 };
 
 absl::Status Validate(const MoeGateParams& params);

@@ -140,10 +140,6 @@ CallDims DimsOf(const Params& params) {
   }
 }
 
-// Where a tensor-parallel rank's partial sum is added over the ranks. With one rank it names the
-// place and nothing happens.
-enum class ReductionPoint : int32_t { kNone, kAttentionOutput, kFfnOutput };
-
 // Work of one launch: bytes that must move from memory at least once, and floating-point
 // operations.
 struct Cost {

@@ -13,8 +13,11 @@ namespace dsv4 {
 // Where a step leaves the compressor states of a sequence as they are after its first `row` rows.
 struct StateSave {
   int32_t row = 0;  // 1 .. SequenceRows.rows
-  std::byte* state = nullptr;
+  int32_t slot = kNoBlock;
 };
+
+// Blocks and state slots are numbers, the same ones on every device of an engine; each device has
+// the memory behind them in pools of its own (kernels/op/kv_layout.h).
 
 struct SequenceRows {
   int32_t first_row = 0;
@@ -25,11 +28,11 @@ struct SequenceRows {
   // Positions below it have no window row: the first query's window may begin later than 127 rows
   // before it. <= first_position.
   int64_t window_begin = 0;
-  // The compressor states before the step, and where they go: ascending rows, the last one `rows`.
-  // All distinct memory, so that a step that is abandoned, or taken back to a save, leaves the
-  // state it goes on from as it was. Each compressor adds its own offset. A sequence whose layers
-  // have no compressor (the MTP layer's rows) needs none of it.
-  const std::byte* state_in = nullptr;
+  // The slots of the compressor states before the step, and where they go: ascending rows, the last
+  // one `rows`. All distinct, so that a step that is abandoned, or taken back to a save, leaves the
+  // state it goes on from as it was. A sequence whose layers have no compressor (the MTP layer's
+  // rows) needs none of it.
+  int32_t state_slot = kNoBlock;
   const StateSave* saves = nullptr;
   int32_t save_count = 0;
 };

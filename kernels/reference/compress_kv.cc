@@ -77,7 +77,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   const bool overlapping = params.ratio == kCsaRatio;
   const int64_t dim = params.dim(), width = params.width();
   const float* in =
-      reinterpret_cast<const float*>(sequence.state_in + params.state_offset_bytes) + first_dim;
+      reinterpret_cast<const float*>(params.states.Slot(sequence.state_slot)) + first_dim;
   const StateSave* save = sequence.saves;
 
   // Part A of the previous group, part A and part B of the unfinished one. Ratio 128 has one part,
@@ -113,7 +113,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
       previous = part_a;
     }
     if (i + 1 != save->row) continue;
-    float* out = reinterpret_cast<float*>(save++->state + params.state_offset_bytes) + first_dim;
+    float* out = reinterpret_cast<float*>(params.states.Slot(save++->slot)) + first_dim;
     if (overlapping) {
       StoreOrClear(position + 1 >= params.ratio ? &previous : nullptr, out, dim);
       StoreOrClear(ends ? nullptr : &part_a, out + 3 * dim, dim);

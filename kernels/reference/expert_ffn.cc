@@ -21,7 +21,7 @@ struct FfnPlan {
         pair_of(scratch.Take<int32_t>(pairs)),
         row_of(scratch.Take<int32_t>(pairs)),
         slot_of(scratch.Take<int32_t>(pairs)),
-        gate(scratch.Take<float>(pass_rows * params.inter)),
+        gate(scratch.Take<float>(params.part == ExpertPart::kWhole ? pass_rows * params.inter : 0)),
         up(scratch.Take<float>(pass_rows * params.inter)),
         outputs(scratch.Take<float>(pairs * params.hidden)),
         matmul(scratch.Take<float>(
@@ -33,7 +33,7 @@ struct FfnPlan {
   int32_t* pair_of;     // [slots]: pairs in the order of their experts
   int32_t* row_of;      // [slots]: their rows
   int32_t* slot_of;     // [pairs]
-  float* gate;          // [pass_rows, I]: w1 x, then the hidden activation
+  float* gate;          // [pass_rows, I]: w1 x, then the hidden activation; kWhole alone
   float* up;            // [pass_rows, I]: w3 x
   float* outputs;       // [slots, D]
   float* matmul;
@@ -74,12 +74,11 @@ void SwigluRow(const LaunchContext& context, float limit, float weight, int64_t 
   ActQuant(context, Point::kQuantExpertHidden, gate, inter, kFp8Block);
 }
 
-// One expert on `rows` rows: x's rows row_of[m] (null: m), weight_of(m) each; y [rows, D].
+// hidden [rows, I] of one expert: x's rows row_of[m] (null: m), weight_of(m) each.
 template <class Weight, class WeightOf>
-void RunExpert(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
-               const Weight& w1, const Weight& w3, const Weight& w2, const float* x,
-               const int32_t* row_of, int64_t rows, WeightOf&& weight_of, float* y) {
-  CpuStream& stream = StreamOf(context);
+void RunProducts(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
+                 const Weight& w1, const Weight& w3, const float* x, const int32_t* row_of,
+                 int64_t rows, WeightOf&& weight_of, float* hidden) {
   MatmulParams first;
   first.rows = rows;
   first.k = params.hidden;
@@ -88,29 +87,52 @@ void RunExpert(const LaunchContext& context, const ExpertFfnParams& params, cons
   first.row_of = row_of;
   first.n = params.inter;
   first.y_stride = params.inter;
-  first.y = plan.gate;
+  first.y = hidden;
   Matmul(
       context, first, [&](int64_t n, float* out) { LoadRow(w1, n, out); }, plan.matmul);
   first.y = plan.up;
   Matmul(
       context, first, [&](int64_t n, float* out) { LoadRow(w3, n, out); }, plan.matmul);
-  stream.ParallelFor(rows, [&](int64_t m, int) {
-    SwigluRow(context, params.limit, weight_of(m), params.inter, plan.gate + m * params.inter,
+  StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
+    SwigluRow(context, params.limit, weight_of(m), params.inter, hidden + m * params.inter,
               plan.up + m * params.inter);
   });
+}
+
+// y [rows, D] of one expert.
+template <class Weight>
+void RunOutputs(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
+                const Weight& w2, const float* hidden, int64_t rows, float* y) {
   MatmulParams second;
   second.rows = rows;
   second.k = params.inter;
-  second.x = plan.gate;
+  second.x = hidden;
   second.x_stride = params.inter;
   second.n = params.hidden;
   second.y = y;
   second.y_stride = params.hidden;
   Matmul(
       context, second, [&](int64_t n, float* out) { LoadRow(w2, n, out); }, plan.matmul);
-  stream.ParallelFor(rows, [&](int64_t m, int) {
+  StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
     Round(context, Point::kRoundExpertOutput, y + m * params.hidden, params.hidden);
   });
+}
+
+// The parts of the call on `rows` rows of one expert; rows of products begin at `slot`.
+template <class Weight, class WeightOf>
+void RunExpert(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
+               const Weight& w1, const Weight& w3, const Weight& w2, const float* x,
+               const int32_t* row_of, int64_t slot, int64_t rows, WeightOf&& weight_of, float* y) {
+  float* hidden = plan.gate;
+  if (params.part != ExpertPart::kWhole) {
+    hidden = static_cast<float*>(params.products) + slot * params.inter;
+  }
+  if (params.part != ExpertPart::kOutputs) {
+    RunProducts(context, params, plan, w1, w3, x, row_of, rows, weight_of, hidden);
+  }
+  if (params.part != ExpertPart::kProducts) {
+    RunOutputs(context, params, plan, w2, hidden, rows, y);
+  }
 }
 
 }  // namespace
@@ -129,7 +151,7 @@ void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params
       const int64_t rows = std::min<int64_t>(plan.pass_rows, plan.expert_end[e] - slot);
       const ExpertWeights& expert = *params.experts_table[e];
       RunExpert(
-          context, params, plan, expert.w1, expert.w3, expert.w2, x, plan.row_of + slot, rows,
+          context, params, plan, expert.w1, expert.w3, expert.w2, x, plan.row_of + slot, slot, rows,
           [&](int64_t m) { return params.weights[plan.pair_of[slot + m]]; },
           plan.outputs + slot * hidden);
       slot += rows;
@@ -138,9 +160,10 @@ void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params
   for (int64_t t = 0; t < params.rows; t += plan.pass_rows) {
     RunExpert(
         context, params, plan, params.shared_w1, params.shared_w3, params.shared_w2, x + t * hidden,
-        nullptr, std::min<int64_t>(plan.pass_rows, params.rows - t), [](int64_t) { return 1.0f; },
-        y + t * hidden);
+        nullptr, plan.pairs + t, std::min<int64_t>(plan.pass_rows, params.rows - t),
+        [](int64_t) { return 1.0f; }, y + t * hidden);
   }
+  if (params.part == ExpertPart::kProducts) return;
   stream.ParallelFor(params.rows, [&](int64_t t, int) {
     const int32_t* slots = plan.slot_of + t * params.experts_per_token;
     for (int64_t d = 0; d < hidden; ++d) {

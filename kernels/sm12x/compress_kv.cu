@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kDim)
   for (int32_t n = s.save_count - 1; n >= 0; --n) {
     const int32_t row = s.saves[n].row;
     if (row == i + 1) {
-      save = reinterpret_cast<float*>(s.saves[n].state + p.state_offset_bytes) + threadIdx.x;
+      save = reinterpret_cast<float*>(p.states.Slot(s.saves[n].slot)) + threadIdx.x;
     }
     if (row <= i + 1) break;
   }
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kDim)
   const int64_t origin = s.first_row * width + threadIdx.x;
   const Column column{p.k + origin, p.z + origin, p.ape + threadIdx.x,
                       width,        p.ratio,      first_position};
-  const float* in = reinterpret_cast<const float*>(s.state_in + p.state_offset_bytes) + threadIdx.x;
+  const float* in = reinterpret_cast<const float*>(p.states.Slot(s.state_slot)) + threadIdx.x;
   const int64_t begin = i - position % p.ratio;  // of the group; below 0: before the step
   const int64_t first = begin < 0 ? 0 : begin;
   const int part_b_offset = overlapping ? kDim : 0;

@@ -16,17 +16,17 @@
 //   TFLOP/s). Stamps of one row's call: 2.0 us from its predecessor's end until the experts are
 //   listed and the row is staged, 18 to 20 us of routed tiles (blocks of the shared expert take 11
 //   and then have nothing), 2 us of sums and SwiGLU, 0.5 us to the second kernel, 2.8 us until
-//   hidden values are quantised, 8 to 11 us of w2, 1.5 us of sums. What bounds the tiles seems to be
-//   the twin's instructions and their latencies rather than memory: a warp takes about 1060 cycles
-//   for a kilobyte of fp4, 600 for fp8. Tried without gain: weights by bulk copies to a ring in
-//   shared memory (each warp its own 42.2 us; with 64 registers, so that both kernels fit on a
+//   hidden values are quantised, 8 to 11 us of w2, 1.5 us of sums. What bounds the tiles seems to
+//   be the twin's instructions and their latencies rather than memory: a warp takes about 1060
+//   cycles for a kilobyte of fp4, 600 for fp8. Tried without gain: weights by bulk copies to a ring
+//   in shared memory (each warp its own 42.2 us; with 64 registers, so that both kernels fit on a
 //   multiprocessor at once, 47; with twice the warps 45; slots that eight warps share, 67); one
 //   block of 16 warps with both formats for each multiprocessor (43.2 us); an early touch of each
 //   expert's pages. With 16 experts a layer, of which L2 holds a part, a call takes 42.4 us. More
-//   rows are bound by instructions (54 % of the issue slots at 8) and waits for weights (28 % of the
-//   warps' time): widening e2m1 to f16 takes 9 instructions for eight codes, a kilobyte of weights
-//   about 130 a warp in all. With block-scaled MMA it is three for eight codes, one MMA for two and
-//   no scaling.
+//   rows are bound by instructions (54 % of the issue slots at 8) and waits for weights (28 % of
+//   the warps' time): widening e2m1 to f16 takes 9 instructions for eight codes, a kilobyte of
+//   weights about 130 a warp in all. With block-scaled MMA it is three for eight codes, one MMA for
+//   two and no scaling.
 // Edge cases: experts without rows are not read; a row may name an expert twice.
 #include "kernels/sm12x/expert_few_rows.cuh"
 
@@ -87,6 +87,7 @@ struct Plan {
 };
 
 absl::Status Supports(const ExpertFfnParams& p) {
+  if (p.part != ExpertPart::kWhole) return Unsupported("does not run halves of an expert");
   if (!ExpertShape<true>::Fits(std::max(p.hidden, p.inter)) ||
       !ExpertShape<false>::Fits(std::max(p.hidden, p.inter))) {
     return Unsupported("hidden ", p.hidden, ", inter ", p.inter, ": too large");

@@ -14,16 +14,12 @@
 #endif
 
 namespace dsv4 {
-namespace {
 
-// Cores this process may run on, which a container or taskset can make fewer than the machine has.
 int UsableCores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::clamp(CPU_COUNT(&set), 1, static_cast<int>(kMaxCpuThreads));
 }
-
-}  // namespace
 
 absl::Status Device::Check(const DeviceOptions& options) {
   if (options.kind == DeviceKind::kCuda) {

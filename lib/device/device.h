@@ -117,4 +117,8 @@ class DeviceScope {
 
 inline constexpr int32_t kMaxCpuThreads = 256;
 
+// Cores this process may run on, which a container or taskset can make fewer than the machine has;
+// at most kMaxCpuThreads.
+int UsableCores();
+
 }  // namespace dsv4

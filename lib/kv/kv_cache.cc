@@ -82,14 +82,14 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
     if (ratio != 0) {
       layer.groups = place(shape.row_format, kKvRowElements, kGroupBlockTokens / ratio,
                            group_blocks, &plan.bytes.groups, &plan.group_block_bytes);
-      layer.state_offset_bytes = plan.state_bytes;
+      layer.states.base = reinterpret_cast<std::byte*>(plan.state_bytes);
       plan.state_bytes += CompressorStateFloats(ratio, kKvRowElements) * int64_t{sizeof(float)};
     }
     if (ratio == kCsaRatio) {
       layer.index_keys =
           place(IndexKeyFormat(shape.row_format), kIndexKeyElements, kGroupBlockTokens / ratio,
                 group_blocks, &plan.bytes.index_keys, &plan.group_block_bytes);
-      layer.index_state_offset_bytes = plan.state_bytes;
+      layer.index_states.base = reinterpret_cast<std::byte*>(plan.state_bytes);
       plan.state_bytes += CompressorStateFloats(ratio, kIndexKeyElements) * int64_t{sizeof(float)};
     }
     plan.layers.push_back(layer);
@@ -97,13 +97,20 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   plan.streams_offset_bytes = RoundUp(plan.state_bytes, kAlignment);
   plan.state_bytes = RoundUp(plan.streams_offset_bytes + shape.streams_bytes, kAlignment);
   plan.bytes.states = plan.state_bytes * state_slots;
+  // State slots lie behind all rows.
+  for (LayerCache& layer : plan.layers) {
+    for (StatePool* pool : {&layer.states, &layer.index_states}) {
+      pool->base = reinterpret_cast<std::byte*>(reinterpret_cast<intptr_t>(pool->base) + end);
+      pool->slot_stride_bytes = plan.state_bytes;
+    }
+  }
   return plan;
 }
 
-KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, Device* device)
+KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, std::vector<Memory> memories)
     : shape_(shape),
       plan_(std::move(plan)),
-      device_(device),
+      memories_(std::move(memories)),
       window_pool_("window", plan_.window_blocks),
       group_pool_("compressed-row", plan_.group_blocks),
       state_pool_("compressor-state", plan_.state_slots),
@@ -112,20 +119,28 @@ KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, Device* device)
 }
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
-                                                         Device& device) {
+                                                         absl::Span<Device* const> devices) {
   DSV4_ASSIGN_OR_RETURN(KvPlan plan, PlanKvCache(shape));
-  // Before the host's tables, which grow with it.
-  DSV4_ASSIGN_OR_RETURN(Buffer allocated, device.Allocate(plan.bytes.total(), "key/value cache"));
-  std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan), &device));
-  cache->memory_ = std::move(allocated);
-  const KvCacheBytes& bytes = cache->plan_.bytes;
-  std::byte* const memory = cache->memory_.data();
-  for (LayerCache& layer : cache->plan_.layers) {
-    for (RowPool* pool : {&layer.window, &layer.groups, &layer.index_keys}) {
-      if (pool->row_bytes > 0) pool->base = memory + reinterpret_cast<intptr_t>(pool->base);
+  const int64_t bytes = plan.bytes.total();
+  std::vector<Memory> memories(devices.size());
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    Memory& memory = memories[rank];
+    memory.device = devices[rank];
+    // Before the host's tables, which grow with it.
+    DSV4_ASSIGN_OR_RETURN(memory.buffer, devices[rank]->Allocate(bytes, "key/value cache"));
+    std::byte* const begin = memory.buffer.data();
+    memory.layers = plan.layers;
+    for (LayerCache& layer : memory.layers) {
+      for (RowPool* pool : {&layer.window, &layer.groups, &layer.index_keys}) {
+        if (pool->row_bytes > 0) pool->base = begin + reinterpret_cast<intptr_t>(pool->base);
+      }
+      for (StatePool* pool : {&layer.states, &layer.index_states}) {
+        pool->base = begin + reinterpret_cast<intptr_t>(pool->base);
+      }
     }
+    memory.states = begin + bytes - plan.bytes.states;
   }
-  cache->states_ = memory + bytes.total() - bytes.states;
+  std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan), std::move(memories)));
   cache->empty_state_ = cache->state_pool_.Take();
   return cache;
 }
@@ -169,19 +184,23 @@ absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) 
   return absl::OkStatus();
 }
 
-void KvCache::CopyBlock(const RowPool& pool, int32_t from, int32_t to) {
+void KvCache::CopyBlock(const Memory& memory, const RowPool& pool, int32_t from, int32_t to) {
   if (pool.row_bytes == 0) return;
-  device_->Copy(pool.Row(to, 0), pool.Row(from, 0), pool.block_stride_bytes).IgnoreError();
+  memory.device->Copy(pool.Row(to, 0), pool.Row(from, 0), pool.block_stride_bytes).IgnoreError();
 }
 
 void KvCache::CopyWindowBlock(int32_t from, int32_t to) {
-  for (const LayerCache& layer : plan_.layers) CopyBlock(layer.window, from, to);
+  for (const Memory& memory : memories_) {
+    for (const LayerCache& layer : memory.layers) CopyBlock(memory, layer.window, from, to);
+  }
 }
 
 void KvCache::CopyGroupBlock(int32_t from, int32_t to) {
-  for (const LayerCache& layer : plan_.layers) {
-    CopyBlock(layer.groups, from, to);
-    CopyBlock(layer.index_keys, from, to);
+  for (const Memory& memory : memories_) {
+    for (const LayerCache& layer : memory.layers) {
+      CopyBlock(memory, layer.groups, from, to);
+      CopyBlock(memory, layer.index_keys, from, to);
+    }
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of all key/value rows and compressor states of an engine, planned exactly and
-// allocated once: where each layer's rows lie in a block (kernels/op/kv_layout.h holds the bytes of
-// a row), the pools of window blocks, group blocks and state slots, and the prefix cache over them.
-// Which blocks belong to whom is KvSequence's.
+// allocated once, on each of its devices alike, as every rank has all rows and the same numbers of
+// blocks for them: where each layer's rows lie in a block (kernels/op/kv_layout.h holds the bytes
+// of a row), the pools of window blocks, group blocks and state slots, and the prefix cache over
+// them. Which blocks belong to whom is KvSequence's.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +37,10 @@ struct KvCacheShape {
 // One layer's place in the cache.
 struct LayerCache {
   RowPool window;
-  RowPool groups;                        // ratio 4 or 128
-  RowPool index_keys;                    // ratio 4
-  int64_t state_offset_bytes = 0;        // of its compressor in a state slot
-  int64_t index_state_offset_bytes = 0;  // of its indexer's compressor
+  RowPool groups;          // ratio 4 or 128
+  RowPool index_keys;      // ratio 4
+  StatePool states;        // its compressor's, ratio 4 or 128
+  StatePool index_states;  // its indexer's compressor's, ratio 4
 };
 
 struct KvCacheBytes {
@@ -56,7 +57,7 @@ struct KvPlan {
   int64_t streams_offset_bytes = 0;                                        // in a state slot
   int32_t saves_per_step = 0;      // most states that a step of one sequence saves
   int32_t restore_points = 0;      // most that a sequence holds
-  std::vector<LayerCache> layers;  // row pools' bases count from the start of the memory
+  std::vector<LayerCache> layers;  // bases count from the start of the memory
   KvCacheBytes bytes;
   int64_t host_bytes = 0;  // tables of the prefix cache, beside the device memory
 };
@@ -77,15 +78,32 @@ struct KvUse {
 
 class KvCache {
  public:
-  static absl::StatusOr<std::unique_ptr<KvCache>> Create(const KvCacheShape& shape, Device& device);
+  // `devices`: of the ranks, in their order.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Create(const KvCacheShape& shape,
+                                                         absl::Span<Device* const> devices);
+  static absl::StatusOr<std::unique_ptr<KvCache>> Create(const KvCacheShape& shape,
+                                                         Device& device) {
+    Device* const one = &device;
+    return Create(shape, absl::MakeConstSpan(&one, 1));
+  }
 
   const KvCacheShape& shape() const { return shape_; }
   const KvPlan& plan() const { return plan_; }
-  const KvCacheBytes& bytes() const { return plan_.bytes; }
-  const LayerCache& layer(int64_t layer) const { return plan_.layers[static_cast<size_t>(layer)]; }
-  std::byte* state(int32_t slot) const { return states_ + int64_t{slot} * plan_.state_bytes; }
+  const KvCacheBytes& bytes() const { return plan_.bytes; }  // on one device
+  int ranks() const { return static_cast<int>(memories_.size()); }
+  // What follows is a rank's, the first one's unless said otherwise.
+  absl::Span<const LayerCache> layers(int rank = 0) const { return memory(rank).layers; }
+  const LayerCache& layer(int64_t layer, int rank = 0) const {
+    return memory(rank).layers[static_cast<size_t>(layer)];
+  }
+  std::byte* state(int32_t slot, int rank = 0) const {
+    return memory(rank).states + int64_t{slot} * plan_.state_bytes;
+  }
   int64_t state_bytes() const { return plan_.state_bytes; }
-  int64_t streams_offset_bytes() const { return plan_.streams_offset_bytes; }
+  // The streams that each state slot keeps of its last row.
+  StatePool streams(int rank = 0) const {
+    return {state(0, rank) + plan_.streams_offset_bytes, plan_.state_bytes};
+  }
   KvUse use() const;
 
   // For KvSequence: all below is guarded by mutex(). One lock covers a whole change of a sequence,
@@ -104,7 +122,7 @@ class KvCache {
   // Takes one restore point that its sequence was not promised. False when there is none.
   bool DropSparePoint();
   // The memory's device, for what moves in and out of images.
-  Device& device() const { return *device_; }
+  Device& device(int rank = 0) const { return *memory(rank).device; }
   // Copies all layers' rows of a block. A copy that fails does so for good: the next step says it.
   void CopyWindowBlock(int32_t from, int32_t to);
   void CopyGroupBlock(int32_t from, int32_t to);
@@ -114,14 +132,20 @@ class KvCache {
   void CloseSequence(const KvSequence* sequence);
 
  private:
-  KvCache(const KvCacheShape& shape, KvPlan plan, Device* device);
-  void CopyBlock(const RowPool& pool, int32_t from, int32_t to);
+  // A rank's.
+  struct Memory {
+    Device* device = nullptr;
+    Buffer buffer;
+    std::vector<LayerCache> layers;  // in it
+    std::byte* states = nullptr;
+  };
+  KvCache(const KvCacheShape& shape, KvPlan plan, std::vector<Memory> memories);
+  const Memory& memory(int rank) const { return memories_[static_cast<size_t>(rank)]; }
+  static void CopyBlock(const Memory& memory, const RowPool& pool, int32_t from, int32_t to);
 
   const KvCacheShape shape_;
-  KvPlan plan_;
-  Device* const device_;
-  Buffer memory_;
-  std::byte* states_ = nullptr;
+  const KvPlan plan_;
+  const std::vector<Memory> memories_;
   mutable std::mutex mutex_;
   BlockPool window_pool_, group_pool_, state_pool_;
   PrefixCache prefixes_;

@@ -29,10 +29,12 @@ struct RowRun {
   int64_t bytes() const { return data_bytes() + scale_bytes(); }
 };
 
-// Calls visit(run) for all rows of an image of `length` tokens, in its order, until one fails.
+// Calls visit(run) for all rows of an image of `length` tokens, where `rank` has them, in the
+// image's order, until one fails.
 template <class Visit>
-absl::Status ForEachRun(const KvCache& cache, int64_t length, absl::Span<const int32_t> windows,
-                        absl::Span<const int32_t> groups, Visit&& visit) {
+absl::Status ForEachRun(const KvCache& cache, int rank, int64_t length,
+                        absl::Span<const int32_t> windows, absl::Span<const int32_t> groups,
+                        Visit&& visit) {
   const KvCacheShape& shape = cache.shape();
   const int64_t layers = static_cast<int64_t>(shape.compress_ratios.size());
   const auto visit_rows = [&](const RowPool& pool, absl::Span<const int32_t> table, int64_t begin,
@@ -48,7 +50,7 @@ absl::Status ForEachRun(const KvCache& cache, int64_t length, absl::Span<const i
     return absl::OkStatus();
   };
   for (int64_t i = 0; i < layers; ++i) {
-    const LayerCache& layer = cache.layer(i);
+    const LayerCache& layer = cache.layer(i, rank);
     const int64_t first_slot = i >= layers - shape.mtp_layers ? 1 : 0;
     DSV4_RETURN_IF_ERROR(
         visit_rows(layer.window, windows, std::max(first_slot, FirstWindowRow(length)), length));
@@ -133,7 +135,7 @@ class RunBatch {
 BatchSize BatchSizeOf(const KvCache& cache, int64_t length, absl::Span<const int32_t> windows,
                       absl::Span<const int32_t> groups) {
   BatchSize size;
-  (void)ForEachRun(cache, length, windows, groups, [&](const RowRun& run) {
+  (void)ForEachRun(cache, 0, length, windows, groups, [&](const RowRun& run) {
     size.Add(run);
     return absl::OkStatus();
   });
@@ -215,7 +217,7 @@ absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image)
     batch.Clear();
     return absl::OkStatus();
   };
-  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, length, window_blocks_, group_blocks_,
+  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, 0, length, window_blocks_, group_blocks_,
                                   [&](const RowRun& run) -> absl::Status {
                                     if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(write());
                                     batch.Add(run);
@@ -235,8 +237,7 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
     return Corrupt("the rows of a saved sequence of ", length, " tokens take ", ImageBytes(length),
                    " bytes, not ", image.size());
   }
-  Device& device = cache_->device();
-  RunBatch batch(device, BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
+  RunBatch batch(cache_->device(), BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
   std::lock_guard lock(cache_->mutex());
   const int64_t window_first = FirstWindowBlock(length);
   const auto window_need = static_cast<int32_t>(CeilDiv(length, kWindowBlockTokens) - window_first);
@@ -257,26 +258,31 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
   length_ = length;
   publishes_ = false;
 
-  const std::byte* from = image.data();
-  const auto read = [&]() -> absl::Status {
-    batch.ForEachRow(
-        [&](std::byte* data, size_t data_bytes, std::byte* scales, size_t scale_bytes) {
-          std::memcpy(data, from, data_bytes);
-          std::memcpy(scales, from + data_bytes, scale_bytes);
-          from += data_bytes + scale_bytes;
-        });
-    DSV4_RETURN_IF_ERROR(device.Scatter(batch.pieces(), batch.memory()));
-    batch.Clear();
-    return absl::OkStatus();
+  const auto read_rows = [&](int rank) -> absl::Status {
+    Device& device = cache_->device(rank);
+    const std::byte* from = image.data();
+    const auto read = [&]() -> absl::Status {
+      batch.ForEachRow(
+          [&](std::byte* data, size_t data_bytes, std::byte* scales, size_t scale_bytes) {
+            std::memcpy(data, from, data_bytes);
+            std::memcpy(scales, from + data_bytes, scale_bytes);
+            from += data_bytes + scale_bytes;
+          });
+      DSV4_RETURN_IF_ERROR(device.Scatter(batch.pieces(), batch.memory()));
+      batch.Clear();
+      return absl::OkStatus();
+    };
+    DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, rank, length, window_blocks_, group_blocks_,
+                                    [&](const RowRun& run) -> absl::Status {
+                                      if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(read());
+                                      batch.Add(run);
+                                      return absl::OkStatus();
+                                    }));
+    DSV4_RETURN_IF_ERROR(read());
+    return device.Upload(cache_->state(state_, rank), from, cache_->state_bytes());
   };
-  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, length, window_blocks_, group_blocks_,
-                                  [&](const RowRun& run) -> absl::Status {
-                                    if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(read());
-                                    batch.Add(run);
-                                    return absl::OkStatus();
-                                  }));
-  DSV4_RETURN_IF_ERROR(read());
-  return device.Upload(cache_->state(state_), from, cache_->state_bytes());
+  for (int rank = 0; rank < cache_->ranks(); ++rank) DSV4_RETURN_IF_ERROR(read_rows(rank));
+  return absl::OkStatus();
 }
 
 }  // namespace dsv4

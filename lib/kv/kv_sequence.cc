@@ -75,10 +75,6 @@ KvSequence::~KvSequence() {
   cache_->CloseSequence(this);
 }
 
-const std::byte* KvSequence::streams() const {
-  return cache_->state(state_) + cache_->streams_offset_bytes();
-}
-
 absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row_states) {
   const KvCacheShape& shape = cache_->shape();
   const int64_t verify_rows = shape.max_draft_tokens + 1;
@@ -106,7 +102,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     const bool boundary = position % kGroupBlockTokens == 0 &&
                           (end - position <= kRecentTokens || position % kSparseTokens == 0);
     if (per_row_states || boundary || row == rows) {
-      saves_.push_back({.row = static_cast<int32_t>(row), .state = nullptr});
+      saves_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
     }
   }
   const auto lacking = [](const std::vector<int32_t>& table, int64_t first, int64_t last,
@@ -159,8 +155,8 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
   }
   group_end_ = std::max(group_end_, group_last);
   for (StateSave& save : saves_) {
-    save_slots_.push_back(cache_->state_pool().Take());
-    save.state = cache_->state(save_slots_.back());
+    save.slot = cache_->state_pool().Take();
+    save_slots_.push_back(save.slot);
   }
   return absl::OkStatus();
 }
@@ -171,7 +167,7 @@ SequenceRows KvSequence::Rows(int32_t first_row) const {
           .first_position = length_,
           .window_blocks = window_blocks_.data(),
           .group_blocks = group_blocks_.data(),
-          .state_in = cache_->state(state_),
+          .state_slot = state_,
           .saves = saves_.data(),
           .save_count = static_cast<int32_t>(saves_.size())};
 }

@@ -61,9 +61,9 @@ class KvSequence {
   ~KvSequence();
 
   int64_t length() const { return length_; }  // tokens with main rows
-  // [4, D] of token length() - 1, as the step that computed it saved them (streams_offset_bytes).
-  // Meaningless at length() 0.
-  const std::byte* streams() const;
+  // The state slot at length(). It keeps the streams of token length() - 1, as the step that
+  // computed it saved them; meaningless at length() 0.
+  int32_t state_slot() const { return state_; }
 
   // Blocks and state slots for `rows` rows from length() on, and for MTP slots below
   // length() + rows + extra_slots. States are saved after every row (`per_row_states`, at most

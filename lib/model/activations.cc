@@ -8,9 +8,9 @@
 
 namespace dsv4 {
 
-int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DType act, bool mtp,
-                        int64_t workspace_bytes, int64_t beside_bytes, std::byte* memory,
-                        Activations* out) {
+int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
+                        int rank, DType act, bool mtp, int64_t workspace_bytes,
+                        int64_t beside_bytes, std::byte* memory, Activations* out) {
   int64_t end = 0;
   const auto place = [&](auto*& pointer, int64_t rows, int64_t width, DType dtype) {
     using T = std::remove_reference_t<decltype(pointer)>;
@@ -34,7 +34,8 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DTy
   place(out->qr, t, config.q_lora_rank, act);
   place(out->qr_quantized, t, config.q_lora_rank, act);
   place(out->kv, t, kHeadDim, act);
-  place(out->q, t, config.num_attention_heads * kHeadDim, act);
+  const int64_t own_groups = shards.groups[rank].size();
+  place(out->q, t, config.num_attention_heads / config.o_groups * own_groups * kHeadDim, act);
   const int64_t pool_width = has_ratio(4) ? 2 * kHeadDim : has_ratio(128) ? kHeadDim : 0;
   place(out->pool_k, t, pool_width, DType::kF32);
   place(out->pool_z, t, pool_width, DType::kF32);
@@ -55,6 +56,22 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DTy
     place(out->mtp_sources, t, kStreams * d, act);
     place(out->mtp_e, t, d, act);
     place(out->mtp_quantized, t, kStreams * d, act);
+  }
+  const int64_t own_hidden = shards.hidden[rank].size();
+  if (shards.ranks > 1) {
+    const int64_t slots = t * (config.num_experts_per_tok + 1);
+    place(out->groups_part, t, own_groups * config.o_lora_rank, act);
+    place(out->y_part, t, own_hidden, act);
+    place(out->products, slots, config.moe_intermediate_size, act);
+    place(out->products_part, slots, shards.inter[rank].size(), act);
+    for (float*& part : out->logits_part) {
+      place(part, limits.logit_rows, shards.vocab[rank].size(), DType::kF32);
+    }
+    if (mtp) place(out->mtp_part, t, kStreams * own_hidden, act);
+  } else {
+    out->groups_part = out->groups;
+    out->y_part = out->y;
+    out->logits_part[0] = out->logits_part[1] = out->logits;
   }
   place(out->workspace, workspace_bytes, 1, DType::kU8);
   place(out->beside, beside_bytes, 1, DType::kU8);

@@ -10,6 +10,7 @@
 #include "kernels/op/step_rows.h"
 #include "lib/device/device.h"
 #include "lib/model/config.h"
+#include "lib/model/shard.h"
 #include "lib/tensor/dtype.h"
 
 namespace dsv4 {
@@ -33,7 +34,7 @@ struct Activations {
   void* qr = nullptr;               // [T, q_lora_rank] act: wq_a x
   void* qr_quantized = nullptr;     // [T, q_lora_rank] act: its norm, quantised
   void* kv = nullptr;               // [T, 512] act: wkv x
-  void* q = nullptr;                // [T, H, 512] act: queries, then the attention output
+  void* q = nullptr;                // [T, H, 512] act: queries, then the attention output; own H
   void* index_q = nullptr;          // [T, index_n_heads, 128] act
   void* index_weights = nullptr;    // [T, index_n_heads] act
   float* pool_k = nullptr;          // [T, 1024]
@@ -50,14 +51,23 @@ struct Activations {
   void* mtp_sources = nullptr;      // [T, 4, D] act: streams that the MTP block starts from
   void* mtp_e = nullptr;            // [T, D] act: embedding, then e_proj's output
   void* mtp_quantized = nullptr;    // [T, 4, D] act: normed streams or embedding, quantised
-  std::byte* workspace = nullptr;   // of the operators
-  std::byte* beside = nullptr;      // the same, of those on the device's second stream
+  // A rank's own columns of what ranks share out: parts of the tensors above. With one rank these
+  // are the tensors themselves. No two exchanges that follow each other take the same one.
+  void* groups_part = nullptr;
+  void* y_part = nullptr;
+  void* products = nullptr;       // [T (K + 1), I] act: between the halves of the experts
+  void* products_part = nullptr;  // these two with several ranks only
+  float* logits_part[2] = {};
+  void* mtp_part = nullptr;  // [T, 4, D] act: h_proj's output; with several ranks only
+
+  std::byte* workspace = nullptr;  // of the operators
+  std::byte* beside = nullptr;     // the same, of those on the device's second stream
 };
 
-// Bytes of all buffers with so many of the operators' workspaces. With `memory` not null, also
-// points *out into it (64-byte aligned parts).
-int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, DType act, bool mtp,
-                        int64_t workspace_bytes, int64_t beside_bytes, std::byte* memory,
-                        Activations* out);
+// Bytes of all buffers of a rank with so many of the operators' workspaces. With `memory` not null,
+// also points *out into it (64-byte aligned parts).
+int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
+                        int rank, DType act, bool mtp, int64_t workspace_bytes,
+                        int64_t beside_bytes, std::byte* memory, Activations* out);
 
 }  // namespace dsv4

@@ -37,7 +37,7 @@ CompressKvParams Compress(const ForwardContext& c, const BlockWeights& w, const 
           .ape = w.attn.compressor.ape,
           .norm = w.attn.compressor.norm,
           .eps = static_cast<float>(c.config->rms_norm_eps),
-          .state_offset_bytes = cache.state_offset_bytes,
+          .states = cache.states,
           .rows = cache.groups};
 }
 
@@ -52,7 +52,7 @@ CompressKvParams CompressIndexKeys(const ForwardContext& c, const BlockWeights& 
           .ape = compressor.ape,
           .norm = compressor.norm,
           .eps = static_cast<float>(c.config->rms_norm_eps),
-          .state_offset_bytes = cache.index_state_offset_bytes,
+          .states = cache.index_states,
           .rows = cache.index_keys};
 }
 
@@ -69,11 +69,17 @@ IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache)
       .selected = c.act.selected};
 }
 
+// The rank's own.
+int32_t Heads(const ForwardContext& c) {
+  return static_cast<int32_t>(c.own(c.shards->groups).size() * c.config->num_attention_heads /
+                              c.config->o_groups);
+}
+
 SparseAttentionParams Attend(const ForwardContext& c, const BlockWeights& w,
                              const LayerCache& cache) {
   const bool csa = w.compress_ratio == kCsaRatio;
   return {.step = &c.step,
-          .heads = static_cast<int32_t>(c.config->num_attention_heads),
+          .heads = Heads(c),
           .ratio = w.compress_ratio,
           .q = c.act.q,
           .window = cache.window,
@@ -110,7 +116,7 @@ absl::Status RunQueries(const ForwardContext& c, const BlockWeights& w, const La
   if (csa) up.parts[up.part_count++] = {.w = attn.indexer.wq_b, .y = c.act.index_q};
   DSV4_RETURN_IF_ERROR(c.Run(up));
   return c.Run(QkvPrepareParams{.step = &c.step,
-                                .heads = static_cast<int32_t>(config.num_attention_heads),
+                                .heads = Heads(c),
                                 .q = c.act.q,
                                 .kv = c.act.kv,
                                 .kv_norm = attn.kv_norm,
@@ -145,21 +151,23 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
   }
   DSV4_RETURN_IF_ERROR(c.Run(Attend(c, w, cache)));
 
+  const int64_t element_bytes = DTypeBytes(c.act_dtype());
+  const Slices &groups = c.shards->groups, &hidden = c.shards->hidden;
   DSV4_RETURN_IF_ERROR(c.Run(
       OutputGroupsParams{.rows = rows,
-                         .groups = static_cast<int32_t>(config.o_groups),
+                         .groups = static_cast<int32_t>(c.own(groups).size()),
                          .rank = config.o_lora_rank,
                          .group_width = config.num_attention_heads / config.o_groups * kHeadDim,
                          .wo_a = attn.wo_a,
                          .o = c.act.q,
-                         .y = c.act.groups}));
-  LinearFp8Params out{.rows = rows,
-                      .k = config.o_groups * config.o_lora_rank,
-                      .x = c.act.groups,
-                      .part_count = 1,
-                      .reduction = ReductionPoint::kAttentionOutput};
-  out.parts[0] = {.w = attn.wo_b, .y = c.act.y};
-  return c.Run(out);
+                         .y = c.act.groups_part}));
+  DSV4_RETURN_IF_ERROR(
+      c.Gather(rows, groups, config.o_lora_rank * element_bytes, c.act.groups_part, c.act.groups));
+  LinearFp8Params out{
+      .rows = rows, .k = config.o_groups * config.o_lora_rank, .x = c.act.groups, .part_count = 1};
+  out.parts[0] = {.w = attn.wo_b, .y = c.act.y_part};
+  if (!c.own(hidden).empty()) DSV4_RETURN_IF_ERROR(c.Run(out));
+  return c.Gather(rows, hidden, element_bytes, c.act.y_part, c.act.y);
 }
 
 }  // namespace dsv4

@@ -20,10 +20,11 @@ absl::Status RunAttention(const ForwardContext& context, int64_t layer, const Bl
 // act.normed, act.quantized -> act.y (moe.cc).
 absl::Status RunMoe(const ForwardContext& context, int64_t layer, const MoeWeights& weights);
 
-// act.streams of `rows` rows, chosen by `row_of` (null: the first rows) -> act.logits (head.cc).
+// act.streams of `rows` rows, chosen by `row_of` (null: the first rows) -> act.logits (head.cc), by
+// way of `part` where ranks share out the vocabulary.
 absl::Status RunHead(const ForwardContext& context, const HyperConnectionWeights& hc_head,
                      const uint16_t* norm, const Bf16Weight& head, int32_t rows,
-                     const int32_t* row_of);
+                     const int32_t* row_of, float* part);
 
 // act.mtp_sources and the tokens -> act.streams of the MTP block (mtp.cc).
 absl::Status RunMtpBlock(const ForwardContext& context, int64_t layer, const MtpWeights& weights,

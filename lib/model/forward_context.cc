@@ -2,6 +2,7 @@
 #include "lib/model/forward_context.h"
 
 #include <algorithm>
+#include <array>
 
 #include "lib/base/status_macros.h"
 
@@ -12,6 +13,18 @@ namespace {
 constexpr int32_t kMostRowsBeside = 64;
 
 }  // namespace
+
+absl::Status ForwardContext::Gather(int64_t rows, const Slices& slices, int64_t bytes,
+                                    const void* part, void* whole) const {
+  if (planning || alone()) return absl::OkStatus();
+  std::array<int64_t, kMaxRanks> widths;
+  const absl::Span<const Slice> all = slices.all();
+  for (size_t r = 0; r < all.size(); ++r) widths[r] = all[r].size() * bytes;
+  return communicator->AllGather({.rows = rows,
+                                  .widths = absl::MakeConstSpan(widths).subspan(0, all.size()),
+                                  .slice = static_cast<const std::byte*>(part),
+                                  .whole = static_cast<std::byte*>(whole)});
+}
 
 absl::Status ForwardContext::RunBeside(
     absl::FunctionRef<absl::Status(const ForwardContext&)> first,

@@ -16,6 +16,7 @@
 #include "lib/device/device.h"
 #include "lib/model/activations.h"
 #include "lib/model/config.h"
+#include "lib/model/shard.h"
 
 namespace dsv4 {
 
@@ -25,6 +26,9 @@ using Tap = std::function<void(int64_t layer, absl::string_view what, const void
 
 struct ForwardContext {
   const ModelConfig* config = nullptr;
+  const Shards* shards = nullptr;
+  int rank = 0;
+  Communicator* communicator = nullptr;  // null: one rank
   Dispatch* dispatch = nullptr;
   bool planning = false;
   StreamRole planned_stream = StreamRole::kMain;
@@ -47,6 +51,13 @@ struct ForwardContext {
   // their kernels leaves most of it idle. `first` gets this context; they use no tap.
   absl::Status RunBeside(absl::FunctionRef<absl::Status(const ForwardContext&)> first,
                          absl::FunctionRef<absl::Status(const ForwardContext&)> second) const;
+
+  bool alone() const { return shards->ranks == 1; }
+  const Slice& own(const Slices& slices) const { return slices[rank]; }
+  // `part` [rows, own elements] of all ranks become `whole` [rows, all elements], an element of
+  // `slices` being `bytes` of a row. With one rank they are the same memory, and nothing happens.
+  absl::Status Gather(int64_t rows, const Slices& slices, int64_t bytes, const void* part,
+                      void* whole) const;
 
   void Show(int64_t layer, absl::string_view what, const void* data, DType dtype,
             int64_t width) const {

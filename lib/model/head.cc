@@ -9,7 +9,7 @@ namespace dsv4 {
 
 absl::Status RunHead(const ForwardContext& c, const HyperConnectionWeights& hc_head,
                      const uint16_t* norm, const Bf16Weight& head, int32_t rows,
-                     const int32_t* row_of) {
+                     const int32_t* row_of, float* part) {
   DSV4_RETURN_IF_ERROR(c.Run(HcHeadParams{.rows = rows,
                                           .row_of = row_of,
                                           .hidden = c.config->hidden_size,
@@ -23,8 +23,10 @@ absl::Status RunHead(const ForwardContext& c, const HyperConnectionWeights& hc_h
                                           .normed = c.act.head}));
   LinearBf16Params project{
       .rows = rows, .k = c.config->hidden_size, .x = c.act.head, .part_count = 1};
-  project.parts[0] = {.w = head, .y = c.act.logits};
-  return c.Run(project);
+  project.parts[0] = {.w = head, .y = part};
+  const Slices& vocab = c.shards->vocab;
+  if (!c.own(vocab).empty()) DSV4_RETURN_IF_ERROR(c.Run(project));
+  return c.Gather(rows, vocab, sizeof(float), part, c.act.logits);
 }
 
 }  // namespace dsv4

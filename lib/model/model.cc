@@ -20,6 +20,9 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
                       scaling.original_max_position_embeddings, scaling.beta_fast,
                       scaling.beta_slow, frequencies_.compressed);
   context_.config = parts.config;
+  context_.shards = parts.shards;
+  context_.rank = parts.rank;
+  context_.communicator = parts.communicator;
   context_.dispatch = parts.dispatch;
   context_.launch = {.stream = &parts.device->stream(),
                      .numerics = parts.dispatch->numerics(),
@@ -43,9 +46,10 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   Device* const device = parts_.device;
   const int64_t vocab = parts_.config->vocab_size;
   const StepLimits recorded = RecordedLimits();
-  int64_t bytes = PlanActivations(
-      *parts_.config, limits_, context_.act_dtype(), parts_.mtp, parts_.dispatch->workspace_bytes(),
-      parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
+  int64_t bytes =
+      PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank, context_.act_dtype(),
+                      parts_.mtp, parts_.dispatch->workspace_bytes(),
+                      parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
   if (memory != nullptr) {
     DSV4_RETURN_IF_ERROR(
         masks_.Place(device, limits_.logit_rows, vocab, memory + bytes, parts_.with_text));
@@ -130,6 +134,7 @@ absl::Status Model::SetPass(StepUpload* upload, const StepUpload::Shape& shape,
   inputs.step.max_position = limits_.positions;
   DSV4_RETURN_IF_ERROR(upload->Pass(shape, head, &inputs));
   inputs_ = inputs;
+  heads_ = 0;
   context_.step = inputs_.step;
   context_.tokens = inputs_.tokens;
   return absl::OkStatus();
@@ -285,10 +290,10 @@ int64_t Model::streams_row_bytes() const {
   return kStreams * parts_.config->hidden_size * DTypeBytes(activation_dtype());
 }
 
-absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::byte* const> to) {
-  if (rows.size() != to.size() || rows.size() > copy_to_.size()) {
-    return InvalidArgument("streams of ", rows.size(), " rows to ", to.size(),
-                           " places; the limit is ", copy_to_.size());
+absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots) {
+  if (rows.size() != slots.size() || rows.size() > copy_to_.size()) {
+    return InvalidArgument("streams of ", rows.size(), " rows to ", slots.size(),
+                           " state slots; the limit is ", copy_to_.size());
   }
   if (rows.empty()) return absl::OkStatus();
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -296,7 +301,7 @@ absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::
       return InvalidArgument("streams of row ", rows[i], "; the step has ", context_.step.rows);
     }
     copy_from_[i] = StreamsOfRow(rows[i]);
-    copy_to_[i] = to[i];
+    copy_to_[i] = parts_.streams.Slot(slots[i]);
   }
   return CopyStreams(static_cast<int32_t>(rows.size()));
 }
@@ -325,7 +330,7 @@ absl::Status Model::WriteStreams(absl::Span<const std::byte> from) {
 }
 
 absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
-                               absl::Span<const std::byte* const> sources, const HeadRows& head) {
+                               absl::Span<const StreamSource> sources, const HeadRows& head) {
   if (!parts_.mtp) return Internal("the MTP block was not planned for");
   if (step.rows > limits_.rows || sources.size() != static_cast<size_t>(step.rows)) {
     return InvalidArgument("an MTP step of ", step.rows, " rows with ", sources.size(),
@@ -351,12 +356,14 @@ absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
 }
 
 // Rows of padding are anything.
-void Model::SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows,
+void Model::SetMtpSources(absl::Span<const StreamSource> sources, int32_t rows,
                           PassInputs* inputs) {
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) +
                     static_cast<int64_t>(row) * streams_row_bytes();
-    copy_from_[row] = row < sources.size() ? sources[row] : StreamsOfRow(static_cast<int32_t>(row));
+    const StreamSource source =
+        row < sources.size() ? sources[row] : StreamSource::OfRow(static_cast<int32_t>(row));
+    copy_from_[row] = source.row >= 0 ? StreamsOfRow(source.row) : parts_.streams.Slot(source.slot);
   }
   inputs->from = copy_from_.data();
   inputs->to = copy_to_.data();
@@ -400,15 +407,17 @@ absl::Status Model::LaunchHead(Pass pass, const HeadRows& head) {
   if (head.rows.empty()) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(upload_.Head(head, &inputs_));
   logits_.Begin(head);
-  return RunHeadOf(pass, static_cast<int32_t>(head.rows.size()), !head.questions.empty());
+  // Recorded passes use part 0, and no two exchanges after one another may use the same.
+  return RunHeadOf(pass, static_cast<int32_t>(head.rows.size()), !head.questions.empty(),
+                   ++heads_ % 2);
 }
 
-absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions) {
-  const Weights& weights = *parts_.weights;
+absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions, int part) {
+  const WeightViews& weights = *parts_.weights;
   const bool main = pass == Pass::kMain;
   DSV4_RETURN_IF_ERROR(RunHead(context_, main ? weights.hc_head : weights.mtp->hc_head,
                                main ? weights.norm : weights.mtp->norm, weights.head, rows,
-                               inputs_.head_rows));
+                               inputs_.head_rows, context_.act.logits_part[part]));
   if (!questions || parts_.device->host_memory()) return absl::OkStatus();
   return context_.Run(TokenCandidatesParams{.rows = rows,
                                             .vocab = parts_.config->vocab_size,

@@ -22,19 +22,31 @@
 
 namespace dsv4 {
 
+// The streams that a row of an MTP pass begins with: those of a row of the last pass, or those that
+// a state slot keeps.
+struct StreamSource {
+  static StreamSource OfRow(int32_t row) { return {.row = row, .slot = kNoBlock}; }
+  static StreamSource OfSlot(int32_t slot) { return {.row = -1, .slot = slot}; }
+  int32_t row, slot;
+};
+
 class Model {
  public:
   struct Parts {
     const ModelConfig* config = nullptr;
-    const Weights* weights = nullptr;
+    const WeightViews* weights = nullptr;
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
+    StatePool streams{};                    // the cache's
     bool mtp = false;             // plan for the MTP block; its rows are the cache's last layer
     uint64_t omitted_points = 0;  // see LaunchContext
     bool graphs = true;           // record steps of few rows where the device can
     // Mask of tokens that may be chosen unless a question says otherwise; empty: all. Read once.
     absl::Span<const uint32_t> with_text{};
+    const Shards* shards = nullptr;
+    int rank = 0;
+    Communicator* communicator = nullptr;  // where there are several ranks; null when planning
   };
 
   // Prepares every operator for the largest step and allocates the activations. Unsupported names
@@ -71,16 +83,16 @@ class Model {
   // next one.
   const std::byte* StreamsOfRow(int32_t row) const;
   int64_t streams_row_bytes() const;
-  // Copies X of some rows; to[i] has streams_row_bytes(). InvalidArgument beyond the step's rows.
-  absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<std::byte* const> to);
+  // Copies X of some rows to state slots. InvalidArgument beyond the step's rows.
+  absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
 
   // The MTP block. A row of it is a slot s of the MTP layer's window, s >= 1: step.positions holds
-  // the slots, tokens[r] is token s, sources[r] is X of token s - 1: StreamsOfRow, or a copy that
-  // SaveStreams made. Its RoPE position is s - 1. Afterwards StreamsOfRow is the block's own
+  // the slots, tokens[r] is token s, sources[r] is X of token s - 1: of a row of the last pass, or
+  // what SaveStreams kept. Its RoPE position is s - 1. Afterwards StreamsOfRow is the block's own
   // output, from which the slots s + 1 can be drafted. The main rows' Logits are to be taken before
   // it. `head`: of the MTP head, as Forward's; its logits are a guess of token s + 1.
   absl::Status ForwardMtp(const StepRows& step, const int32_t* tokens,
-                          absl::Span<const std::byte* const> sources, const HeadRows& head = {});
+                          absl::Span<const StreamSource> sources, const HeadRows& head = {});
   // Logits of rows of the last ForwardMtp.
   absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
 
@@ -145,11 +157,11 @@ class Model {
   // copy_from_ -> copy_to_
   absl::Status CopyStreams(int32_t rows);
   // Has `rows` rows copied to where the MTP block reads them.
-  void SetMtpSources(absl::Span<const std::byte* const> sources, int32_t rows, PassInputs* inputs);
+  void SetMtpSources(absl::Span<const StreamSource> sources, int32_t rows, PassInputs* inputs);
   CopyRowsParams CopyParams(int32_t rows, const std::byte* const* from, std::byte* const* to) const;
   absl::Status ExpectHead(const HeadRows& head) const;
   // The head of `pass` for `rows` rows of it, and answers to the questions about them.
-  absl::Status RunHeadOf(Pass pass, int32_t rows, bool questions);
+  absl::Status RunHeadOf(Pass pass, int32_t rows, bool questions, int part = 0);
   // The same for rows that the device does not have yet; nothing where there are none.
   absl::Status LaunchHead(Pass pass, const HeadRows& head);
   absl::StatusOr<const float*> LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of);
@@ -164,6 +176,7 @@ class Model {
   StepUpload upload_;
   FetchedInputs fetched_[2];
   PassInputs inputs_;                   // of the running pass, the device's
+  int heads_ = 0;                       // launched for it after it
   std::vector<RecordedStep> recorded_;  // ascending
   LogitRows logits_;
   std::vector<std::byte> tap_memory_;

@@ -6,6 +6,28 @@
 #include "lib/model/block.h"
 
 namespace dsv4 {
+namespace {
+
+// The experts, of whose matrices each rank has some rows.
+absl::Status RunShared(const ForwardContext& c, ExpertFfnParams ffn) {
+  const int64_t element_bytes = DTypeBytes(c.act_dtype());
+  const Slices &inter = c.shards->inter, &hidden = c.shards->hidden;
+  const int64_t slots = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
+  ffn.part = ExpertPart::kProducts;
+  ffn.products = c.act.products_part;
+  ffn.inter = c.own(inter).size();
+  if (!c.own(inter).empty()) DSV4_RETURN_IF_ERROR(c.Run(ffn));
+  DSV4_RETURN_IF_ERROR(c.Gather(slots, inter, element_bytes, c.act.products_part, c.act.products));
+  ffn.part = ExpertPart::kOutputs;
+  ffn.products = c.act.products;
+  ffn.inter = c.config->moe_intermediate_size;
+  ffn.hidden = c.own(hidden).size();
+  ffn.y = c.act.y_part;
+  if (!c.own(hidden).empty()) DSV4_RETURN_IF_ERROR(c.Run(ffn));
+  return c.Gather(ffn.rows, hidden, element_bytes, c.act.y_part, c.act.y);
+}
+
+}  // namespace
 
 absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w) {
   const ModelConfig& config = *c.config;
@@ -24,21 +46,21 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                           .weights = c.act.expert_weights}));
   c.Show(layer, "route_expert", c.act.experts, DType::kI32, k);
   c.Show(layer, "route_weight", c.act.expert_weights, DType::kF32, k);
-  return c.Run(ExpertFfnParams{.rows = c.step.rows,
-                               .hidden = config.hidden_size,
-                               .inter = config.moe_intermediate_size,
-                               .expert_count = static_cast<int32_t>(config.n_routed_experts),
-                               .experts_per_token = k,
-                               .experts_table = w.table,
-                               .shared_w1 = w.shared_w1,
-                               .shared_w3 = w.shared_w3,
-                               .shared_w2 = w.shared_w2,
-                               .experts = c.act.experts,
-                               .weights = c.act.expert_weights,
-                               .limit = static_cast<float>(config.swiglu_limit),
-                               .x = c.act.quantized,
-                               .y = c.act.y,
-                               .reduction = ReductionPoint::kFfnOutput});
+  const ExpertFfnParams ffn{.rows = c.step.rows,
+                            .hidden = config.hidden_size,
+                            .inter = config.moe_intermediate_size,
+                            .expert_count = static_cast<int32_t>(config.n_routed_experts),
+                            .experts_per_token = k,
+                            .experts_table = w.table,
+                            .shared_w1 = w.shared_w1,
+                            .shared_w3 = w.shared_w3,
+                            .shared_w2 = w.shared_w2,
+                            .experts = c.act.experts,
+                            .weights = c.act.expert_weights,
+                            .limit = static_cast<float>(config.swiglu_limit),
+                            .x = c.act.quantized,
+                            .y = c.act.y};
+  return c.alone() ? c.Run(ffn) : RunShared(c, ffn);
 }
 
 }  // namespace dsv4

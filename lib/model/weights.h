@@ -88,7 +88,18 @@ struct WeightTarget {
   Dispatch* dispatch = nullptr;
 };
 
-class Weights {
+// What a forward pass reads, as a rank of an engine has it: of some matrices all rows, of others
+// those that are the rank's (lib/model/shard.h).
+struct WeightViews {
+  Bf16Weight embed;                // [vocab, D]
+  Bf16Weight head;                 // [vocab, D]
+  const uint16_t* norm = nullptr;  // [D] bf16
+  HyperConnectionWeights hc_head;
+  std::vector<BlockWeights> layers;  // [L]
+  std::unique_ptr<MtpWeights> mtp;   // null when absent
+};
+
+class Weights : public WeightViews {
  public:
   // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing
   // tensor, Corrupt for a wrong dtype or shape, an element that is not a finite number (a scale
@@ -116,13 +127,7 @@ class Weights {
   // Name, dtype, shape and bytes of every tensor that Load looks for.
   static std::vector<TensorEntry> TensorsOf(const ModelConfig& config);
 
-  Bf16Weight embed;                // [vocab, D]
-  Bf16Weight head;                 // [vocab, D]
-  const uint16_t* norm = nullptr;  // [D] bf16
-  HyperConnectionWeights hc_head;
-  std::vector<BlockWeights> layers;  // [L]
-  std::unique_ptr<MtpWeights> mtp;   // null when absent
-  bool has_dspark = false;           // mtp.* are the stages of a DSpark drafter, and left alone
+  bool has_dspark = false;  // mtp.* are the stages of a DSpark drafter, and left alone
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
   // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",

@@ -2,6 +2,7 @@
 #include "lib/runtime/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "kernels/builtin.h"
@@ -9,6 +10,7 @@
 #include "lib/base/log.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/dist/memory_communicator.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
 #include "lib/sampling/params.h"
@@ -22,6 +24,9 @@ constexpr int32_t kDefaultSessions = 4;
 constexpr int32_t kDefaultPrefillChunk = 256;  // tokens; past it the kernels gain nothing
 constexpr int32_t kMaxSessions = 4096;
 constexpr int32_t kMaxPrefillChunk = 65536;
+// Of a wait for another rank, which may have the work of a long prefill on a slow machine ahead of
+// it. Failures are noticed at once; this ends what nobody notices.
+constexpr std::chrono::minutes kExchangeLimit{10};
 
 // `value`, or `fallback` for 0; InvalidArgument outside 1..max.
 template <class T>
@@ -100,7 +105,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                         OpenCheckpoint(folder, engine->config_));
-  DSV4_RETURN_IF_ERROR(engine->OpenDevice(options));
+  DSV4_RETURN_IF_ERROR(engine->OpenDevices(options));
   DSV4_RETURN_IF_ERROR(engine->ExpectRoom(folder, options));
   DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
                                                         options.progress, engine->Target()));
@@ -115,7 +120,7 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                         OpenCheckpoint(folder, engine.config_));
-  DSV4_RETURN_IF_ERROR(engine.OpenDevice(options));
+  DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_,
                         Weights::Describe(engine.config_, std::move(checkpoint), engine.Target()));
   EnginePlan plan;
@@ -167,10 +172,11 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
     eos_tokens_.push_back(token);
   }
 
-  if (options.devices.size() > 1) {
-    return Unsupported("option devices names ", options.devices.size(),
-                       " devices; this build runs on one");
-  }
+  DSV4_RETURN_IF_ERROR(CheckDevices(options));
+  const auto ranks = static_cast<int>(std::max<size_t>(options.devices.size(), 1));
+  absl::StatusOr<Shards> shards = Shards::Of(config_, ranks);
+  if (!shards.ok()) return WithArgument(shards.status(), "devices");
+  shards_ = *std::move(shards);
   if (options.numerics != Numerics::kPublished && options.backend != Backend::kReference) {
     return Unsupported("numerics other than published run on the reference backend only, not on ",
                        BackendName(options.backend));
@@ -238,15 +244,47 @@ absl::Status Engine::ReadTuning(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::OpenDevice(const EngineOptions& options) {
-  DSV4_ASSIGN_OR_RETURN(device_,
-                        Device::Open({.kind = options.backend == Backend::kCuda ? DeviceKind::kCuda
-                                                                                : DeviceKind::kCpu,
-                                      .index = options.devices.empty() ? 0 : options.devices[0],
-                                      .threads = options.threads}));
-  device_name_ = device_->name();
-  info_.threads = device_->threads();
-  const DeviceTraits traits = device_->traits();
+absl::Status Engine::CheckDevices(const EngineOptions& options) const {
+  const std::vector<int32_t>& devices = options.devices;
+  if (devices.size() <= 1) return absl::OkStatus();  // Device::Check says the rest
+  const auto refused = [](absl::Status status) {
+    return WithArgument(std::move(status), "devices");
+  };
+  if (options.backend == Backend::kCuda) {
+    return refused(Unsupported("option devices names ", devices.size(),
+                               " devices; the CUDA backend of this build runs on one"));
+  }
+  const auto count = static_cast<int32_t>(devices.size());
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    if (*device < 0 || *device >= count) {
+      return refused(InvalidArgument("option devices names ", *device, " among ", count,
+                                     " parts of the CPU, which are 0..", count - 1));
+    }
+    if (std::find(devices.begin(), device, *device) != device) {
+      return refused(InvalidArgument("option devices names ", *device, " twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Ranks on the CPU share its threads, one each at least.
+absl::Status Engine::OpenDevices(const EngineOptions& options) {
+  const bool cuda = options.backend == Backend::kCuda;
+  DeviceOptions device{.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
+                       .index = options.devices.empty() || ranks() > 1 ? 0 : options.devices[0],
+                       .threads = options.threads};
+  DSV4_RETURN_IF_ERROR(Device::Check(device));
+  const int threads = options.threads == 0 ? UsableCores() : options.threads;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (ranks() > 1) {
+      device.threads = std::max(threads * (rank + 1) / ranks() - threads * rank / ranks(), 1);
+    }
+    DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, Device::Open(device));
+    info_.threads += opened->threads();
+    devices_.push_back(std::move(opened));
+  }
+  device_name_ = devices_.front()->name();
+  const DeviceTraits traits = devices_.front()->traits();
   DSV4_ASSIGN_OR_RETURN(
       std::vector<TuningTable> tables,
       TablesOf(traits, std::exchange(tuning_files_, {}), BuiltinTuningFiles(), BuiltinManifests()));
@@ -255,8 +293,10 @@ absl::Status Engine::OpenDevice(const EngineOptions& options) {
         ComputeCapabilityName(traits.compute_capability), " with ", traits.multiprocessors,
         " multiprocessors");
   }
-  dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), options.backend, options.numerics,
-                                         traits, std::move(tables));
+  for (const std::unique_ptr<Device>& opened : devices_) {
+    dispatches_.push_back(std::make_unique<Dispatch>(BuiltinManifests(), options.backend,
+                                                     options.numerics, opened->traits(), tables));
+  }
   return absl::OkStatus();
 }
 
@@ -274,7 +314,26 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
   if (PlansMtp(options) && !info_.has_mtp) {
     return NotFound("the checkpoint has no MTP block (mtp.0.*)");
   }
+  views_.clear();
+  for (int rank = 0; rank < ranks() && ranks() > 1; ++rank) {
+    views_.push_back(ShardOf(*weights_, config_, shards_, rank));
+  }
+  info_.devices.resize(static_cast<size_t>(ranks()));
+  const int64_t whole = SharedOutBytes(*weights_);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    info_.devices[static_cast<size_t>(rank)].weights =
+        ranks() == 1 ? info_.weight_bytes
+                     : info_.weight_bytes - whole + SharedOutBytes(ViewsOf(rank));
+  }
+  info_.exchange =
+      ExchangeOf(config_, ranks(), DTypeBytes(dispatches_.front()->activation_dtype()));
   return absl::OkStatus();
+}
+
+const DeviceBytes& EngineInfo::fullest() const {
+  return *std::max_element(
+      devices.begin(), devices.end(),
+      [](const DeviceBytes& a, const DeviceBytes& b) { return a.total() < b.total(); });
 }
 
 KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
@@ -290,7 +349,7 @@ KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
   if (mtp) {
     shape.mtp_layers = 1;
     shape.streams_bytes =
-        kStreams * config_.hidden_size * DTypeBytes(dispatch_->activation_dtype());
+        kStreams * config_.hidden_size * DTypeBytes(dispatches_.front()->activation_dtype());
   }
   return shape;
 }
@@ -307,31 +366,40 @@ StepLimits Engine::Limits(const EngineOptions& options) const {
           .decode_rows = decode_rows + mtp_rows};
 }
 
-Model::Parts Engine::ModelParts(const EngineOptions& options,
+Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
                                 absl::Span<const LayerCache> layers) const {
   return {.config = &config_,
-          .weights = weights_.get(),
-          .dispatch = dispatch_.get(),
-          .device = device_.get(),
+          .weights = &ViewsOf(rank),
+          .dispatch = dispatches_[static_cast<size_t>(rank)].get(),
+          .device = devices_[static_cast<size_t>(rank)].get(),
           .layers = layers,
           .mtp = PlansMtp(options),
           .omitted_points = options.omitted_points,
           .graphs = options.graphs,
-          .with_text = with_text_};
+          .with_text = with_text_,
+          .shards = &shards_,
+          .rank = rank};
 }
 
 absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
   DSV4_RETURN_IF_ERROR(DescribeWeights(options));
   DSV4_ASSIGN_OR_RETURN(KvPlan cache, PlanKvCache(CacheShape(options)));
-  DSV4_ASSIGN_OR_RETURN(info_.workspace_bytes,
-                        Model::PlanBytes(ModelParts(options, cache.layers), Limits(options)));
-  info_.cache_bytes = cache.bytes.total();
+  info_.cache_bytes = info_.workspace_bytes = 0;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
+    DSV4_ASSIGN_OR_RETURN(
+        device.workspace,
+        Model::PlanBytes(ModelParts(options, rank, cache.layers), Limits(options)));
+    device.cache = cache.bytes.total();
+    info_.cache_bytes += device.cache;
+    info_.workspace_bytes += device.workspace;
+  }
   return cache;
 }
 
 // Reading the weights of a plan that does not fit would take minutes.
 absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
-  const std::optional<int64_t> free = device_->FreeBytes();
+  const std::optional<int64_t> free = devices_.front()->FreeBytes();
   if (!free) return absl::OkStatus();
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, config_));
   DSV4_ASSIGN_OR_RETURN(weights_, Weights::Describe(config_, std::move(checkpoint), Target()));
@@ -345,15 +413,31 @@ absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& 
 
 // Cache and activations: what takes memory besides the weights.
 absl::Status Engine::Build(const EngineOptions& options) {
-  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(options), *device_));
+  std::vector<Device*> devices;
+  for (const std::unique_ptr<Device>& device : devices_) devices.push_back(device.get());
+  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(options), devices));
   const StepLimits limits = Limits(options);
-  DSV4_ASSIGN_OR_RETURN(model_, Model::Create(ModelParts(options, cache_->plan().layers), limits));
+  std::vector<Model::Parts> parts;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    parts.push_back(ModelParts(options, rank, cache_->layers(rank)));
+    parts.back().streams = cache_->streams(rank);
+  }
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  if (ranks() > 1) communicators = MemoryCommunicators(ranks(), kExchangeLimit);
+  DSV4_ASSIGN_OR_RETURN(model_,
+                        ModelRanks::Create(std::move(parts), limits, std::move(communicators)));
   batch_ = std::make_unique<StepBatch>(limits);
   runner_ = std::make_unique<StepRunner>(model_.get(), *cache_, config_.vocab_size);
   scheduler_ =
       std::make_unique<Scheduler>(runner_.get(), info_.prefill_chunk_tokens, info_.max_sessions);
-  info_.cache_bytes = cache_->bytes().total();
-  info_.workspace_bytes = model_->workspace_bytes();
+  info_.cache_bytes = info_.workspace_bytes = 0;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
+    device.cache = cache_->bytes().total();
+    device.workspace = model_->workspace_bytes(rank);
+    info_.cache_bytes += device.cache;
+    info_.workspace_bytes += device.workspace;
+  }
   Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
       " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes, " bytes (",
       RowFormatName(info_.cache_format), " rows), workspace ", info_.workspace_bytes, " bytes");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine: one model's weights on one device, the KV block pool, the workspaces, and the forward
+// An engine: one model's weights on its devices, the KV block pool, the workspaces, and the forward
 // pass that its sessions share. Every byte is planned and allocated when it opens.
 #pragma once
 
@@ -17,7 +17,8 @@
 #include "lib/device/device.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/config.h"
-#include "lib/model/model.h"
+#include "lib/model/model_ranks.h"
+#include "lib/model/shard.h"
 #include "lib/model/weights.h"
 #include "lib/runtime/grammar_tokens.h"
 #include "lib/runtime/scheduler.h"
@@ -35,7 +36,10 @@ struct EngineOptions {
   // How rows of the cache are stored: kPacked or kBf16 under published numerics, which they hold
   // exactly; kF32 or kFp8PerTensor under the others. Empty: the first of these.
   std::optional<RowFormat> cache_format{};
-  std::vector<int32_t> devices{};    // empty = device 0; more than one is Unsupported
+  // The backend's devices, one for each rank of the engine; empty = device 0. On the CPU, 0 to one
+  // less than their number: ranks that share its cores. What an engine computes does not depend on
+  // their number (docs/adr/0020-exact-split.md).
+  std::vector<int32_t> devices{};
   int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
   int64_t cache_tokens = 0;          // 0 = context_tokens
   int32_t max_sessions = 0;          // 0 = 4
@@ -61,6 +65,13 @@ struct EngineOptions {
 // GPUs that it is written for. The log says whether device `index` could run it.
 Backend BestBackend(int32_t index);
 
+// What one device has of an engine. On the CPU, whose ranks map the same files, `weights` is what
+// the rank reads of them.
+struct DeviceBytes {
+  int64_t weights = 0, cache = 0, workspace = 0;
+  int64_t total() const { return weights + cache + workspace; }
+};
+
 struct EngineInfo {
   Backend backend;
   Numerics numerics;
@@ -69,7 +80,11 @@ struct EngineInfo {
   int64_t context_tokens = 0, cache_tokens = 0;
   int32_t max_sessions = 0, prefill_chunk_tokens = 0, max_draft_tokens = 0;
   bool has_tokenizer = false, has_mtp = false;
-  int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;
+  int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
+  std::vector<DeviceBytes> devices{};
+  ExchangeCost exchange;
+  // The device that has most.
+  const DeviceBytes& fullest() const;
 };
 
 // What an engine would take: info's byte counts are those of the opened engine.
@@ -117,26 +132,35 @@ class Engine {
   KvCache& cache() { return *cache_; }
   Scheduler& scheduler() { return *scheduler_; }
   // For verification: the forward pass and a batch for it. Not while a session computes.
-  Model& model() { return *model_; }
+  ModelRanks& model() { return *model_; }
+  // What a rank computes with. REQUIRES: there are several.
+  WeightViews& views(int rank) { return views_[static_cast<size_t>(rank)]; }
   StepBatch& batch() { return *batch_; }
-  Device& device() { return *device_; }
-  // Benchmarks: observe every launch. Not while a step runs.
-  void set_recorder(LaunchRecorder* recorder) { dispatch_->set_recorder(recorder); }
+  Device& device() { return *devices_.front(); }
+  // Benchmarks: observe every launch of the first rank. Not while a step runs.
+  void set_recorder(LaunchRecorder* recorder) { dispatches_.front()->set_recorder(recorder); }
 
  private:
   Engine() = default;
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
   absl::Status LoadTokenizer(const std::string& folder);
   absl::Status ReadTuning(const EngineOptions& options);
-  absl::Status OpenDevice(const EngineOptions& options);
-  WeightTarget Target() const { return {device_.get(), dispatch_.get()}; }
+  absl::Status CheckDevices(const EngineOptions& options) const;
+  absl::Status OpenDevices(const EngineOptions& options);
+  int ranks() const { return shards_.ranks; }
+  WeightTarget Target() const { return {devices_.front().get(), dispatches_.front().get()}; }
   absl::Status DescribeWeights(const EngineOptions& options);
   // Fills info's bytes from described weights.
   absl::StatusOr<KvPlan> PlanMemory(const EngineOptions& options);
   absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
   KvCacheShape CacheShape(const EngineOptions& options) const;
   StepLimits Limits(const EngineOptions& options) const;
-  Model::Parts ModelParts(const EngineOptions& options, absl::Span<const LayerCache> layers) const;
+  // The rank's views of the weights.
+  const WeightViews& ViewsOf(int rank) const {
+    return ranks() == 1 ? *weights_ : views_[static_cast<size_t>(rank)];
+  }
+  Model::Parts ModelParts(const EngineOptions& options, int rank,
+                          absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
   void ComputeIdentity() const;
 
@@ -154,15 +178,17 @@ class Engine {
   std::vector<int32_t> token_gaps_;
   std::vector<TuningFile> tuning_files_;  // of the option, until the device is known
   std::vector<uint32_t> with_text_;       // mask; empty: all tokens
-  std::unique_ptr<Device> device_;
+  Shards shards_;
+  std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
   std::unique_ptr<Weights> weights_;
+  std::vector<WeightViews> views_;  // of the ranks, where there are several
   std::unique_ptr<const Tokenizer> tokenizer_;
   mutable std::once_flag grammar_tokens_once_;
   mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
   std::optional<FoundChatEncoder> chat_encoder_;
-  std::unique_ptr<Dispatch> dispatch_;
+  std::vector<std::unique_ptr<Dispatch>> dispatches_;  // of the ranks
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<ModelRanks> model_;
   std::unique_ptr<StepBatch> batch_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Scheduler> scheduler_;

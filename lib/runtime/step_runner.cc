@@ -9,9 +9,9 @@
 
 namespace dsv4 {
 
-StepRunner::StepRunner(Model* model, const KvCache& cache, int64_t vocab)
+StepRunner::StepRunner(ModelRanks* model, const KvCache& cache, int64_t vocab)
     : model_(model),
-      streams_offset_bytes_(cache.shape().streams_bytes > 0 ? cache.streams_offset_bytes() : -1),
+      mtp_(cache.shape().streams_bytes > 0),
       vocab_(static_cast<size_t>(vocab)),
       batch_(model->limits()),
       mtp_batch_(model->limits()),
@@ -61,7 +61,7 @@ absl::Status StepRunner::Compute(ForEach for_each) {
   DSV4_RETURN_IF_ERROR(SaveStreams());
   DSV4_RETURN_IF_ERROR(Choose(for_each));
   DSV4_RETURN_IF_ERROR(PromptLogProbs());
-  if (streams_offset_bytes_ < 0) return absl::OkStatus();
+  if (!mtp_) return absl::OkStatus();
   return Draft(for_each);
 }
 
@@ -101,14 +101,14 @@ absl::Status StepRunner::Forward() {
 
 // X of each saved state's row, into the state slot.
 absl::Status StepRunner::SaveStreams() {
-  if (streams_offset_bytes_ < 0) return absl::OkStatus();
+  if (!mtp_) return absl::OkStatus();
   saved_rows_.clear();
   saves_.clear();
   for (int32_t i = 0; i < batch_.sequence_count(); ++i) {
     const SequenceRows& sequence = batch_.sequence(i);
     for (const StateSave& save : absl::MakeConstSpan(sequence.saves, sequence.save_count)) {
       saved_rows_.push_back(sequence.first_row + save.row - 1);
-      saves_.push_back(save.state + streams_offset_bytes_);
+      saves_.push_back(save.slot);
     }
   }
   return model_->SaveStreams(saved_rows_, saves_);
@@ -204,8 +204,8 @@ void StepRunner::AddMtpSlots() {
     mtp_batch_.AddMtp(timeline.kv(), tokens, first_slot);
     for (size_t i = 0; i < tokens.size(); ++i) {
       const int64_t source = first_slot + static_cast<int64_t>(i) - 1;  // position
-      sources_.push_back(source < begin ? timeline.kv().streams()
-                                        : model_->StreamsOfRow(static_cast<int32_t>(
+      sources_.push_back(source < begin ? StreamSource::OfSlot(timeline.kv().state_slot())
+                                        : StreamSource::OfRow(static_cast<int32_t>(
                                               item.first_row + source - begin)));
     }
     item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
@@ -242,7 +242,7 @@ absl::Status StepRunner::Draft(ForEach for_each) {
       if (!item.drafting) continue;
       const Timeline& timeline = *item.timeline;
       mtp_batch_.AddMtp(timeline.kv(), timeline.last_draft(), timeline.new_length() + draft + 1);
-      sources_.push_back(model_->StreamsOfRow(item.draft_row));
+      sources_.push_back(StreamSource::OfRow(item.draft_row));
       item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
     }
   }

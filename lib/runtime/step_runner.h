@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "lib/kv/kv_cache.h"
-#include "lib/model/model.h"
+#include "lib/model/model_ranks.h"
 #include "lib/runtime/step_batch.h"
 
 namespace dsv4 {
@@ -44,7 +44,7 @@ class StepRunner {
   using ForEach = absl::FunctionRef<void(Work work)>;
 
   // With `cache` of a shape that keeps streams, the MTP block's rows are computed, too.
-  StepRunner(Model* model, const KvCache& cache, int64_t vocab);
+  StepRunner(ModelRanks* model, const KvCache& cache, int64_t vocab);
 
   // REQUIRES: distinct timelines; rows within the model's limits. Fills each item's status, and
   // throws nothing: memory that runs out is a status, too. Calls `between_layers` before each layer
@@ -72,17 +72,17 @@ class StepRunner {
   void AddMtpSlots();
   absl::Span<const float> RowOf(const float* logits, int32_t row) const;
 
-  Model* model_;
-  const int64_t streams_offset_bytes_;  // -1: no MTP block
+  ModelRanks* model_;
+  const bool mtp_;  // the MTP block's rows are computed
   const size_t vocab_;
   StepBatch batch_, mtp_batch_;
   absl::Span<StepItem> items_;
-  std::vector<int32_t> rows_;              // whose logits are wanted
-  std::vector<LogitQuestion> questions_;   // about them
-  std::vector<int32_t> saved_rows_;        // whose streams are
-  std::vector<std::byte*> saves_;          // and where they go
-  std::vector<const std::byte*> sources_;  // of the rows of the MTP pass
-  bool finished_ = false;                  // the device has nothing left to do of the step
+  std::vector<int32_t> rows_;             // whose logits are wanted
+  std::vector<LogitQuestion> questions_;  // about them
+  std::vector<int32_t> saved_rows_;       // whose streams are
+  std::vector<int32_t> saves_;            // and the slots that they go to
+  std::vector<StreamSource> sources_;     // of the rows of the MTP pass
+  bool finished_ = false;                 // the device has nothing left to do of the step
   const absl::FunctionRef<void()>* between_layers_ = nullptr;
   const std::function<bool()> stop_;  // asked between layers
 };

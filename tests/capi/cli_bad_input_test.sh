@@ -82,11 +82,13 @@ refused 2 '--numerics|"fp64"|published, fp32 or exact' -m "$model" --numerics fp
 refused 2 '--cache-format|"fp4"|packed' -m "$model" --cache-format fp4 -p Hi
 refused 2 '--presence-penalty|"3"|-2 to 2' -m "$model" --presence-penalty 3 -p Hi
 refused 2 '--stop|""' -m "$model" --stop '' -p Hi
-refused 2 '--device|"-1"' -m "$model" --device=-1 -p Hi
+refused 2 '--devices|"-1"' -m "$model" --devices=-1 -p Hi
+refused 2 '--devices|""' -m "$model" --devices 0, -p Hi
 refused 3 'numerics|cpu' -m "$model" --backend cpu --numerics exact -p Hi
 refused 3 'cache_format' -m "$model" --cache-format f32 -p Hi
 refused 3 'tuning_dir = tables|backend cpu' -m "$model" --backend cpu --tuning tables -p Hi
-refused 2 'device cpu:7' -m "$model" --device 7 -p Hi
+refused 2 'device cpu:7' -m "$model" --devices 7 -p Hi
+refused 2 'devices names 0 twice' -m "$model" --devices 0,0 -p Hi
 refused 2 '--load|without --tools' -m "$model" --load file --tools file -p Hi
 refused 2 '--raw|without -s' -m "$model" --raw -s system -p Hi
 refused 2 '--raw|without --think' -m "$model" --raw --think -p Hi

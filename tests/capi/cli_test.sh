@@ -95,11 +95,15 @@ expect 'another answer by penalties' sh -c '! cmp -s out paris'
 
 # The engine as it was asked for.
 run --plan --json --backend reference --numerics exact --cache-format fp8_per_tensor --threads 1 --chunk 64 \
-  --draft 2 -c 1024 --device 0 </dev/null
+  --draft 2 -c 1024 --devices 0 </dev/null
 for text in '"backend": "reference"' '"numerics": "exact"' '"cache_format": "fp8_per_tensor"' \
   '"threads": 1' '"context_tokens": 1024' '"prefill_chunk_tokens": 64' '"max_draft_tokens": 2'; do
   expect "$text in the plan" grep -qF "$text" out
 done
+run --plan --json --devices 0,1 -c 1024 </dev/null
+expect 'two devices in the plan' grep -qF '"devices": 2' out
+run -p "$question" --devices 0,1 --no-stats </dev/null
+expect 'the answer of one device on two' cmp -s out paris
 run -p "$question" -v --no-stats </dev/null
 expect 'what the library logs' grep -q 'opened on backend' err
 printf '%s' "$question" | run -p ''

@@ -58,8 +58,9 @@ static void test_options(void) {
   EXPECT_REFUSED(numerics, DSV4_NUMERICS_EXACT, DSV4_ERR_UNSUPPORTED, "reference");
   EXPECT_REFUSED(reserved, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved is 1");
   EXPECT_REFUSED(device_count, 1, DSV4_ERR_INVALID_ARGUMENT, "options.devices is NULL");
-  EXPECT_REFUSED(device_count, 2, DSV4_ERR_UNSUPPORTED, "options.device_count is 2");
-  EXPECT_REFUSED(device_count, UINT32_MAX, DSV4_ERR_UNSUPPORTED, "options.device_count");
+  EXPECT_REFUSED(device_count, 2, DSV4_ERR_INVALID_ARGUMENT, "options.devices is NULL");
+  EXPECT_REFUSED(device_count, 9, DSV4_ERR_INVALID_ARGUMENT, "options.device_count is 9");
+  EXPECT_REFUSED(device_count, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.device_count");
   EXPECT_REFUSED(context_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
   EXPECT_REFUSED(context_tokens, 16385, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
   EXPECT_REFUSED(cache_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "cache_tokens");
@@ -89,6 +90,34 @@ static void test_options(void) {
   const int32_t first_device[] = {0};
   options.devices = first_device;
   dsv4_engine_close(open_engine(options));
+
+  const int32_t twice[] = {0, 0};
+  options.device_count = 2;
+  options.devices = twice;
+  EXPECT_FAILS(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "option devices names 0 twice");
+}
+
+/* Two devices: the plan counts what lies on each. */
+static void test_two_devices(void) {
+  const int32_t both[] = {0, 1};
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine_info one = DSV4_ENGINE_INFO_INIT, two = DSV4_ENGINE_INFO_INIT;
+  options.context_tokens = 512;
+  EXPECT(dsv4_plan(MODEL, &options, &one, NULL) == DSV4_OK);
+  options.device_count = 2;
+  options.devices = both;
+  EXPECT(dsv4_plan(MODEL, &options, &two, NULL) == DSV4_OK);
+  EXPECT(one.device_count == 1 && two.device_count == 2);
+  EXPECT(one.step_exchanges == 0 && one.token_exchange_bytes == 0);
+  /* Four of each of 6 layers, and the logits. */
+  EXPECT(two.step_exchanges == 25 && two.token_exchange_bytes > 0);
+  EXPECT(one.device_weight_bytes == one.weight_bytes && one.device_cache_bytes == one.cache_bytes);
+  EXPECT(two.weight_bytes == one.weight_bytes && two.cache_bytes == 2 * one.cache_bytes);
+  EXPECT(two.cache_bytes == two.cache_window_bytes + two.cache_group_bytes + two.cache_index_bytes +
+                                two.cache_state_bytes);
+  EXPECT(two.device_weight_bytes < two.weight_bytes && two.device_cache_bytes == one.cache_bytes);
+  EXPECT(two.device_workspace_bytes > 0 && two.device_workspace_bytes < two.workspace_bytes);
 }
 
 /* A caller built against a newer header: a longer struct. */
@@ -348,6 +377,7 @@ static void test_out_of_memory(void) {}
 int main(void) {
   test_arguments();
   test_options();
+  test_two_devices();
   test_longer_structs();
   test_shorter_structs();
   test_cache_formats();

@@ -179,9 +179,9 @@ static void work(const char* saved) {
   expect_code(dsv4_chat_render_json(tokenizer, kNoJson, sizeof kNoJson - 1, NULL, prompt,
                                     kMaxPrompt, &needed, &error),
               DSV4_ERR_CORRUPT);
-  options.device_count = 2;
+  options.numerics = DSV4_NUMERICS_EXACT;
   expect_code(dsv4_plan(MODEL, &options, &info, &error), DSV4_ERR_UNSUPPORTED);
-  options.device_count = 0;
+  options.numerics = DSV4_NUMERICS_PUBLISHED;
 
   for (i = 1; i < 4; ++i)
     expect_code(dsv4_session_open(engine, NULL, &sessions[i], &error), DSV4_OK);

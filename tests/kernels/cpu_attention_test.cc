@@ -104,7 +104,6 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   p.ratio = ratio;
   p.index_keys = index_keys;
   p.eps = 1e-6f;
-  p.state_offset_bytes = kOffset;
   const int64_t dim = p.dim(), width = p.width();
   const int64_t floats = CompressorStateFloats(ratio, dim);
   std::vector<float> ape(static_cast<size_t>(ratio * width));
@@ -129,18 +128,21 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
     }
     p.k = k.data();
     p.z = z.data();
-    std::deque<Guarded<float>> memory;
+    const int64_t slot_floats = kOffset / 4 + floats;
+    constexpr int64_t kSlots = 1 + std::size(kSavePositions) + 1;  // of a piece, at most
+    Guarded<float> memory(static_cast<int64_t>(pieces.size()) * kSlots * slot_floats);
+    p.states = {reinterpret_cast<std::byte*>(memory.data()) + kOffset, slot_floats * 4};
+    const auto state_of = [&](int32_t slot) {
+      return reinterpret_cast<float*>(p.states.Slot(slot));
+    };
+    int32_t slots = 0;
     std::deque<std::vector<StateSave>> all_saves;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      Guarded<float>& in = memory.emplace_back(kOffset / 4 + floats);
       const std::vector<float>& old = states[pieces[i].sequence];
-      std::copy(old.begin(), old.end(), in.data() + kOffset / 4);
-      step.sequences_[i].state_in = reinterpret_cast<const std::byte*>(in.data());
+      step.sequences_[i].state_slot = slots++;
+      std::copy(old.begin(), old.end(), state_of(step.sequences_[i].state_slot));
       std::vector<StateSave>& saves = all_saves.emplace_back();
-      const auto save = [&](int64_t row) {
-        auto* state = memory.emplace_back(kOffset / 4 + floats).data();
-        saves.push_back({static_cast<int32_t>(row), reinterpret_cast<std::byte*>(state)});
-      };
+      const auto save = [&](int64_t row) { saves.push_back({static_cast<int32_t>(row), slots++}); };
       for (const int64_t position : kSavePositions) {
         const int64_t row = position - pieces[i].first;
         if (row > 0 && row < pieces[i].rows) save(row);
@@ -150,7 +152,11 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
       step.sequences_[i].save_count = static_cast<int32_t>(saves.size());
     }
     Launch<Act>(p, threads);
-    for (const Guarded<float>& state : memory) REQUIRE(state.Intact());
+    REQUIRE(memory.Intact());
+    for (int32_t slot = 0; slot < slots; ++slot) {  // what lies before a state stays as it was
+      const auto* before = reinterpret_cast<const unsigned char*>(p.states.Slot(slot)) - kOffset;
+      REQUIRE(std::count(before, before + kOffset, Guarded<float>::kPoison) == kOffset);
+    }
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.sequences_[i];
       const int64_t end = s.first_position + s.rows;
@@ -160,7 +166,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
       }
       for (const StateSave& save : all_saves[i]) {
         const int64_t position = s.first_position + save.row;
-        const float* state = reinterpret_cast<const float*>(save.state) + kOffset / 4;
+        const float* state = state_of(save.slot);
         const std::vector<float> values(state, state + floats);
         if (std::count(std::begin(kSavePositions), std::end(kSavePositions), position) != 0) {
           out[{pieces[i].sequence, -1 - position}] = values;

@@ -82,7 +82,7 @@ class CudaStep {
   SequenceRows& host(size_t i) { return sequences_[i]; }
   // What differs on the device but for tables: set before Rows().
   struct States {
-    const std::byte* in = nullptr;
+    int32_t slot = kNoBlock;
     std::vector<StateSave> saves;
   };
   std::vector<States>& device_states() { return device_states_; }
@@ -105,7 +105,7 @@ class CudaStep {
       sequences[i].group_blocks = device_ints_.emplace_back(tables_[2 * i + 1]).data();
       if (i >= device_states_.size()) continue;
       const States& states = device_states_[i];
-      sequences[i].state_in = states.in;
+      sequences[i].state_slot = states.slot;
       sequences[i].saves = device_saves_.emplace_back(states.saves).data();
       sequences[i].save_count = static_cast<int32_t>(states.saves.size());
     }

@@ -267,7 +267,6 @@ struct CompressorInput {
     params.ape = ape.data();
     params.norm = norm.data();
     params.eps = 1e-6f;
-    params.state_offset_bytes = 128;  // of a state that holds other things too
     state_floats = CompressorStateFloats(kind.ratio, dim);
   }
 
@@ -300,25 +299,32 @@ struct CompressorInput {
           z.push_back(Z(row.position, d));
         }
       }
-      Floats next(state_size, NAN), other_in(state_size, 0.5f), other_out(state_size);
+      // Slots of states that hold other things too: the old one, the other sequence's two, the new
+      // one, and those inside the step.
+      enum : int32_t { kOld, kOther, kOtherNew, kNew, kInside };
+      const size_t inside = saved != nullptr ? saved->size() : 0;
+      Floats slots((kInside + inside) * state_size, NAN);
+      const auto slot = [&](int32_t number) { return slots.data() + number * state_size; };
+      std::copy(state.begin(), state.end(), slot(kOld));
+      std::fill_n(slot(kOther), state_size, 0.5f);
       SequenceRows& other = step.sequences().front();
-      other.state_in = reinterpret_cast<const std::byte*>(other_in.data());
-      const StateSave other_save{other.rows, reinterpret_cast<std::byte*>(other_out.data())};
+      other.state_slot = kOther;
+      const StateSave other_save{other.rows, kOtherNew};
       other.saves = &other_save;
       other.save_count = 1;
       SequenceRows& mine = step.sequences().back();
-      mine.state_in = reinterpret_cast<const std::byte*>(state.data());
+      mine.state_slot = kOld;
       std::vector<StateSave> saves;
+      std::vector<Floats*> saved_states;
       if (saved != nullptr) {
         for (auto& [position, saved_state] : *saved) {
           if (position <= first || position >= last) continue;
-          saved_state.assign(state_size, NAN);
           saves.push_back({static_cast<int32_t>(position - first),
-                           reinterpret_cast<std::byte*>(saved_state.data())});
+                           kInside + static_cast<int32_t>(saved_states.size())});
+          saved_states.push_back(&saved_state);
         }
       }
-      saves.push_back(
-          {static_cast<int32_t>(last - first), reinterpret_cast<std::byte*>(next.data())});
+      saves.push_back({static_cast<int32_t>(last - first), kNew});
       mine.saves = saves.data();
       mine.save_count = static_cast<int32_t>(saves.size());
       CompressKvParams call = params;
@@ -326,10 +332,16 @@ struct CompressorInput {
       call.k = k.data();
       call.z = z.data();
 
+      call.states = {reinterpret_cast<std::byte*>(slots.data() + 32),
+                     static_cast<int64_t>(state_size) * 4};
       call.rows = step.MakeGroupPool(params.ratio, dim);
-      const Floats state_before = state;
       LaunchKernel(ReferenceManifest(), call, options);
-      REQUIRE(std::memcmp(state.data(), state_before.data(), state_size * 4) == 0);
+      REQUIRE(std::memcmp(state.data(), slot(kOld), state_size * 4) == 0);
+      const Floats next(slot(kNew), slot(kNew) + state_size);
+      for (size_t s = 0; s < saved_states.size(); ++s) {
+        const float* from = slot(kInside + static_cast<int32_t>(s));
+        saved_states[s]->assign(from, from + state_size);
+      }
       for (int64_t position = first; position < last; ++position) {
         if ((position + 1) % params.ratio != 0) continue;
         const int64_t group = position / params.ratio;

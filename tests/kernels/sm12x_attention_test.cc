@@ -190,7 +190,6 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
   p.ratio = ratio;
   p.index_keys = index_keys;
   p.eps = 1e-6f;
-  p.state_offset_bytes = kOffset * 4;
   const int64_t dim = p.dim(), width = p.width();
   const int64_t floats = CompressorStateFloats(ratio, dim), slot = kOffset + floats;
   std::vector<float> ape_values;
@@ -238,15 +237,15 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     }
     const std::vector<float> before = memory;
     CudaArray<float> state_memory(step, memory);
-    auto* next = reinterpret_cast<std::byte*>(state_memory.data());
-    const auto take = [&] { return std::exchange(next, next + slot * 4); };
+    p.states = {reinterpret_cast<std::byte*>(state_memory.data() + kOffset), slot * 4};
+    int32_t next = 0;
     std::deque<std::vector<StateSave>> all_saves;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      const std::byte* in = take();
+      const int32_t in = next++;
       std::vector<StateSave>& saves = all_saves.emplace_back();
-      for (const int64_t row : save_rows[i]) saves.push_back({static_cast<int32_t>(row), take()});
+      for (const int64_t row : save_rows[i]) saves.push_back({static_cast<int32_t>(row), next++});
       if (on == On::kReference) {
-        step.host(i).state_in = in;
+        step.host(i).state_slot = in;
         step.host(i).saves = saves.data();
         step.host(i).save_count = static_cast<int32_t>(saves.size());
       } else {

@@ -121,12 +121,14 @@ TEST_CASE("there is a case for every linear that the model launches at Flash's s
                                   .max_sequences = 1,
                                   .max_step_tokens = 1});
   REQUIRE_OK(cache);
+  const Shards shards = Shards::Of(config, 1).value();
   REQUIRE_OK(Model::PlanBytes({.config = &config,
                                .weights = weights->get(),
                                .dispatch = &dispatch,
                                .device = device->get(),
                                .layers = cache->layers,
-                               .mtp = true},
+                               .mtp = true,
+                               .shards = &shards},
                               {.rows = 1, .sequences = 1, .logit_rows = 1, .positions = 4096}));
 
   // Down, up with and without the indexer, out, and the MTP block's; of bf16 those of both kinds of

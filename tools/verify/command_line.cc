@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/device/device.h"
@@ -72,6 +73,19 @@ absl::StatusOr<int32_t> ParseThreads(const std::string& text) {
     return InvalidArgument("option --threads = ", text, " is not in 0..", kMaxCpuThreads);
   }
   return threads;
+}
+
+absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text) {
+  std::vector<int32_t> devices;
+  if (text.empty()) return devices;
+  for (const absl::string_view index : absl::StrSplit(text, ',')) {
+    int32_t device = 0;
+    if (!absl::SimpleAtoi(index, &device) || device < 0) {
+      return InvalidArgument("option --devices = ", text, " is not a list of indices like 0,1");
+    }
+    devices.push_back(device);
+  }
+  return devices;
 }
 
 int ReportError(const absl::Status& error) {

@@ -44,9 +44,11 @@ struct Arguments {
 absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
                                          absl::Span<const OptionSpec> options, size_t files);
 
-// Values of --backend and --threads (0 when it is not given). InvalidArgument, for the user.
+// Values of --backend, --threads (0 when it is not given) and --devices ("" when it is not).
+// InvalidArgument, for the user.
 absl::StatusOr<Backend> ParseBackend(const std::string& name);
 absl::StatusOr<int32_t> ParseThreads(const std::string& text);
+absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
 
 // Prints "dsv4-verify: MESSAGE" to stderr and returns the exit code of the error's class.
 int ReportError(const absl::Status& error);

@@ -24,7 +24,7 @@
 namespace dsv4 {
 namespace {
 
-constexpr OptionSpec kOptions[] = {{"--backend"}, {"--threads"}};
+constexpr OptionSpec kOptions[] = {{"--backend"}, {"--threads"}, {"--devices"}};
 constexpr int64_t kMaxGatesBytes = int64_t{64} << 20;
 constexpr int64_t kAnswerTokens = 160;  // the limit that the recorded answers were made with
 constexpr double kTolerance = 0.01;     // below the recorded pass rate
@@ -130,10 +130,11 @@ absl::StatusOr<Answer> Ask(Session& session, const Gate& gate, bool thinking) {
 
 class GatesRun {
  public:
-  GatesRun(std::string folder, Backend backend, int32_t threads)
+  GatesRun(std::string folder, Backend backend, int32_t threads, std::vector<int32_t> devices)
       : path_(folder + "/gates.json"), folder_(std::move(folder)) {
     options_.backend = backend;
     options_.threads = threads;
+    options_.devices = std::move(devices);
     options_.max_sessions = 1;
     options_.progress = [](int64_t, int64_t) { return !InterruptedBySignal(); };
   }
@@ -259,8 +260,11 @@ int RunGatesCommand(absl::Span<char* const> arguments) {
   if (!backend.ok()) return ReportUsage(backend.status());
   const absl::StatusOr<int32_t> threads = ParseThreads(parsed->Get("--threads", "0"));
   if (!threads.ok()) return ReportUsage(threads.status());
+  const absl::StatusOr<std::vector<int32_t>> devices = ParseDevices(parsed->Get("--devices", ""));
+  if (!devices.ok()) return ReportUsage(devices.status());
   CatchSignals();
-  const absl::StatusOr<bool> passed = GatesRun(parsed->files[0], *backend, *threads).Run();
+  const absl::StatusOr<bool> passed =
+      GatesRun(parsed->files[0], *backend, *threads, *devices).Run();
   if (!passed.ok()) return ReportError(passed.status());
   return *passed ? kExitPassed : kExitFailed;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kLongestPrompt = 300;
 
-std::vector<float> ReadStreams(Model& model, int64_t elements) {
+std::vector<float> ReadStreams(ModelRanks& model, int64_t elements) {
   std::vector<std::byte> stored(
       static_cast<size_t>(elements * DTypeBytes(model.activation_dtype())));
   // A failure of the device shows in the step, too.
@@ -22,7 +22,7 @@ std::vector<float> ReadStreams(Model& model, int64_t elements) {
 }
 
 // Published streams are bf16 values: storing them as such loses nothing.
-void WriteStreams(const std::vector<float>& streams, Model& model) {
+void WriteStreams(const std::vector<float>& streams, ModelRanks& model) {
   std::vector<uint16_t> narrow;
   absl::Span<const std::byte> stored = {reinterpret_cast<const std::byte*>(streams.data()),
                                         streams.size() * sizeof(float)};

@@ -29,6 +29,7 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --prompt N       only the case's prompt of N tokens; may be given again
   --omit POINT     leave out a rounding point or quantiser: the rule must notice (reference)
   --layers         also print the recorded tensors that the rule does not read
+  --devices N,...  devices of that backend that share the model out; default: its first
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
@@ -37,6 +38,7 @@ encoding   Renders the conversations {messages, options, prompt} and parses the 
            and "parse"), its refusals included.
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
   --backend B      cpu (default), cuda or reference
+  --devices N,...  devices of that backend that share the model out; default: its first
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one

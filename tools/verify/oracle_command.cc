@@ -22,7 +22,7 @@ namespace {
 
 constexpr OptionSpec kOptions[] = {
     {"--mode"},          {"--backend"}, {"--prompt"}, {"--omit"},
-    {"--layers", false}, {"--threads"}, {"--keep"},
+    {"--layers", false}, {"--threads"}, {"--keep"},   {"--devices"},
 };
 
 absl::StatusOr<Numerics> ParseMode(const std::string& name) {
@@ -72,6 +72,7 @@ absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
   DSV4_ASSIGN_OR_RETURN(options.mode, ParseMode(arguments.Get("--mode", "")));
   DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "reference")));
   DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
+  DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(arguments.Get("--devices", "")));
   DSV4_ASSIGN_OR_RETURN(options.omitted_points, ParsePoints(arguments));
   options.all_tensors = arguments.Has("--layers");
   if (options.backend != Backend::kReference) {

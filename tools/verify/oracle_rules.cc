@@ -163,6 +163,7 @@ class Verification {
     EngineOptions options = OracleEngineOptions(oracle_, backend, options_.mode);
     options.omitted_points = omitted_points;
     options.threads = options_.threads;
+    if (backend == options_.backend) options.devices = options_.devices;
     options.progress = [this](int64_t, int64_t) { return !options_.interrupted(); };
     return Engine::Open(folder_, options);
   }

@@ -19,9 +19,10 @@ namespace dsv4 {
 struct OracleOptions {
   Numerics mode = Numerics::kPublished;  // kExact and kFp32 are the reference backend's
   Backend backend = Backend::kReference;
-  uint64_t omitted_points = 0;  // of the tested engine; reference backend only
-  int32_t threads = 0;          // 0 = one per usable core
-  bool all_tensors = false;     // also print the recorded tensors that no rule reads
+  uint64_t omitted_points = 0;     // of the tested engine; reference backend only
+  int32_t threads = 0;             // 0 = one per usable core
+  std::vector<int32_t> devices{};  // of the backend; empty: its first
+  bool all_tensors = false;        // also print the recorded tensors that no rule reads
   std::function<void(absl::string_view)> print;  // one line, without its end
   Interrupted interrupted;
 };

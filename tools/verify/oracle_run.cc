@@ -62,7 +62,7 @@ class CaseRun {
   absl::Status PrefillChunk(Prompt& prompt, int64_t begin, int64_t end) {
     const int64_t length = static_cast<int64_t>(prompt.tokens.size());
     const int64_t rows = end - begin;
-    Model& model = engine_.model();
+    ModelRanks& model = engine_.model();
     StepBatch& batch = engine_.batch();
     batch.Clear();
     const bool mtp = oracle_.HasMtp();
@@ -129,7 +129,7 @@ class CaseRun {
 
   // The main layers on the batch; only they are recorded.
   absl::Status Forward() {
-    Model& model = engine_.model();
+    ModelRanks& model = engine_.model();
     model.set_tap(recorded_rows_.empty() ? nullptr : &tap_);
     const absl::Status status = model.Forward(engine_.batch().rows(), engine_.batch().tokens());
     model.set_tap(nullptr);
@@ -177,13 +177,13 @@ EngineOptions OracleEngineOptions(const OracleCase& oracle, Backend backend, Num
   return options;
 }
 
-absl::Status ForwardMtpAfter(Model& model, const KvSequence& sequence, int64_t first_position,
+absl::Status ForwardMtpAfter(ModelRanks& model, const KvSequence& sequence, int64_t first_position,
                              absl::Span<const int32_t> next_tokens) {
   StepBatch batch(model.limits());
   batch.AddMtp(sequence, next_tokens, first_position + 1);
-  std::vector<const std::byte*> sources;
+  std::vector<StreamSource> sources;
   for (size_t row = 0; row < next_tokens.size(); ++row) {
-    sources.push_back(model.StreamsOfRow(static_cast<int32_t>(row)));
+    sources.push_back(StreamSource::OfRow(static_cast<int32_t>(row)));
   }
   return model.ForwardMtp(batch.rows(), batch.tokens(), sources);
 }

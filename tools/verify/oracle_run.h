@@ -32,7 +32,7 @@ absl::StatusOr<OracleTensors> RunOracleCase(const OracleCase& oracle, Engine& en
 
 // The MTP block behind a forward pass whose rows are those of `sequence` from `first_position` on,
 // reserved with an extra slot: each row's next token predicts the one after it.
-absl::Status ForwardMtpAfter(Model& model, const KvSequence& sequence, int64_t first_position,
+absl::Status ForwardMtpAfter(ModelRanks& model, const KvSequence& sequence, int64_t first_position,
                              absl::Span<const int32_t> next_tokens);
 
 // `count` elements of `data`, f32, bf16 or i32, as floats.

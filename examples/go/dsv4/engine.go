@@ -75,6 +75,13 @@ type EngineInfo struct {
 	CacheGroupBytes    uint64
 	CacheIndexBytes    uint64
 	CacheStateBytes    uint64
+
+	DeviceCount          int32
+	StepExchanges        int32  // between devices, of a step that gives logits
+	TokenExchangeBytes   uint64 // that each device has after them of a token
+	DeviceWeightBytes    uint64 // of the device that has most, as are the next two
+	DeviceCacheBytes     uint64
+	DeviceWorkspaceBytes uint64
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -101,6 +108,13 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		CacheGroupBytes:    uint64(c.cache_group_bytes),
 		CacheIndexBytes:    uint64(c.cache_index_bytes),
 		CacheStateBytes:    uint64(c.cache_state_bytes),
+
+		DeviceCount:          int32(c.device_count),
+		StepExchanges:        int32(c.step_exchanges),
+		TokenExchangeBytes:   uint64(c.token_exchange_bytes),
+		DeviceWeightBytes:    uint64(c.device_weight_bytes),
+		DeviceCacheBytes:     uint64(c.device_cache_bytes),
+		DeviceWorkspaceBytes: uint64(c.device_workspace_bytes),
 	}
 }
 

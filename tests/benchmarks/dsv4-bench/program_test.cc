@@ -135,6 +135,7 @@ TEST_CASE("JSON: a record for every combination, each with what identifies it") 
   std::map<std::string, int> seen;
   for (const JsonValue& record : *records) {
     RequireIdentified(record);
+    REQUIRE(NumberOf(record, "n_devices") == 1);
     REQUIRE(NumberOf(record, "n_threads") == 1);
     REQUIRE(TextOf(record, "backend") == "cpu");
     REQUIRE(NumberOf(record, "repetitions") == 2);

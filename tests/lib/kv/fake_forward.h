@@ -67,12 +67,11 @@ class FakeForward {
     }
     for (int32_t i = 0; i < rows.save_count; ++i) {
       const StateSave& save = rows.saves[i];
-      const int64_t slot = (save.state - cache_->state(0)) / cache_->state_bytes();
-      bad_writes += Shared(cache_->state_pool(), static_cast<int32_t>(slot));
+      bad_writes += Shared(cache_->state_pool(), save.slot);
       const uint64_t tag = StateTag(text, rows.first_position + save.row);
-      Put(save.state, cache_->streams_offset_bytes(), tag);
+      Put(cache_->state(save.slot), cache_->plan().streams_offset_bytes, tag);
       if (cache_->shape().streams_bytes > 0) {
-        Put(save.state + cache_->streams_offset_bytes(), cache_->shape().streams_bytes, tag + 1);
+        Put(cache_->streams().Slot(save.slot), cache_->shape().streams_bytes, tag + 1);
       }
     }
   }
@@ -109,9 +108,10 @@ class FakeForward {
     }
     if (length == 0) return wrong;
     const uint64_t tag = StateTag(text, length);
-    wrong += !Has(rows.state_in, cache_->streams_offset_bytes(), tag);
+    wrong += !Has(cache_->state(rows.state_slot), cache_->plan().streams_offset_bytes, tag);
     if (cache_->shape().streams_bytes > 0) {
-      wrong += !Has(sequence.streams(), cache_->shape().streams_bytes, tag + 1);
+      wrong += !Has(cache_->streams().Slot(sequence.state_slot()), cache_->shape().streams_bytes,
+                    tag + 1);
     }
     return wrong;
   }

@@ -47,9 +47,9 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   REQUIRE(rows.save_count == 2);
   REQUIRE(rows.saves[0].row == 6);
   REQUIRE(rows.saves[1].row == 20);
-  REQUIRE(rows.saves[0].state != rows.saves[1].state);
-  REQUIRE(rows.state_in != rows.saves[0].state);
-  REQUIRE(rows.state_in != rows.saves[1].state);
+  REQUIRE(rows.saves[0].slot != rows.saves[1].slot);
+  REQUIRE(rows.state_slot != rows.saves[0].slot);
+  REQUIRE(rows.state_slot != rows.saves[1].slot);
 }
 
 TEST_CASE("window blocks that left every window are freed, compressed ones stay") {
@@ -103,13 +103,13 @@ TEST_CASE("a step that is not committed leaves length and state as they were") {
   Fixture f;
   KvSequence sequence = f.Open();
   f.Extend(sequence, 5);
-  const std::byte* state = sequence.streams();
+  const int32_t state = sequence.state_slot();
   REQUIRE_OK(sequence.Reserve(9));
   REQUIRE(sequence.length() == 5);
-  REQUIRE(sequence.streams() == state);
+  REQUIRE(sequence.state_slot() == state);
   f.Extend(sequence, 9);
   REQUIRE(sequence.length() == 14);
-  REQUIRE(sequence.streams() != state);
+  REQUIRE(sequence.state_slot() != state);
 }
 
 }  // namespace

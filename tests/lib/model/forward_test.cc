@@ -50,7 +50,7 @@ void Forward(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t extra_
 
 // The MTP block on one sequence's slots from `first_slot` on.
 void ForwardMtp(Engine& engine, const KvSequence& sequence, int64_t first_slot, Tokens tokens,
-                const std::vector<const std::byte*>& sources) {
+                const std::vector<StreamSource>& sources) {
   StepBatch batch(engine.model().limits());
   batch.AddMtp(sequence, tokens, first_slot);
   REQUIRE_OK(engine.model().ForwardMtp(batch.rows(), batch.tokens(), sources));
@@ -62,7 +62,7 @@ Bytes StreamsOf(Engine& engine, int32_t row) {
 }
 
 std::vector<float> LogitsOf(Engine& engine, int32_t row, bool mtp) {
-  Model& model = engine.model();
+  ModelRanks& model = engine.model();
   const absl::StatusOr<const float*> logits =
       mtp ? model.MtpLogits({&row, 1}) : model.Logits({&row, 1});
   REQUIRE_OK(logits);
@@ -88,8 +88,8 @@ struct MtpRows {
 MtpRows AllAtOnce(Engine& engine, KvSequence& sequence, Tokens tokens) {
   const auto rows = static_cast<int32_t>(tokens.size()) - 1;
   Forward(engine, sequence, tokens.subspan(0, static_cast<size_t>(rows)), 1);
-  std::vector<const std::byte*> sources;
-  for (int32_t row = 0; row < rows; ++row) sources.push_back(engine.model().StreamsOfRow(row));
+  std::vector<StreamSource> sources;
+  for (int32_t row = 0; row < rows; ++row) sources.push_back(StreamSource::OfRow(row));
   ForwardMtp(engine, sequence, 1, tokens.subspan(1), sources);
   MtpRows result;
   result.Add(engine, rows);
@@ -99,31 +99,33 @@ MtpRows AllAtOnce(Engine& engine, KvSequence& sequence, Tokens tokens) {
 // The same in steps of `chunk` tokens. Each step fills the slots of its own tokens, the first from
 // the streams that the step before it saved, as when the next token is not known yet.
 MtpRows InChunks(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t chunk) {
-  Model& model = engine.model();
+  ModelRanks& model = engine.model();
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
-  Bytes saved(static_cast<size_t>(model.streams_row_bytes()));
+  int32_t saved = kNoBlock;  // slot
   MtpRows result;
   for (int64_t begin = 0; begin < length; begin += chunk) {
     const int64_t end = std::min(length, begin + chunk);
     Forward(engine, sequence, tokens.subspan(begin, end - begin), 1);
     const int64_t first_slot = std::max<int64_t>(begin, 1);
     const int64_t slots_end = end == length ? end + 1 : end;
-    std::vector<const std::byte*> sources;
-    Bytes next(saved.size());
+    std::vector<StreamSource> sources;
     const auto last_row = static_cast<int32_t>(end - begin - 1);
-    std::byte* const to = next.data();
+    const SequenceRows& step = engine.batch().sequence(0);
+    const int32_t to = step.saves[step.save_count - 1].slot;
     REQUIRE_OK(model.SaveStreams({&last_row, 1}, {&to, 1}));
     for (int64_t slot = first_slot; slot < slots_end; ++slot) {
-      sources.push_back(slot == begin ? saved.data()
-                                      : model.StreamsOfRow(static_cast<int32_t>(slot - 1 - begin)));
+      sources.push_back(slot == begin
+                            ? StreamSource::OfSlot(saved)
+                            : StreamSource::OfRow(static_cast<int32_t>(slot - 1 - begin)));
     }
     if (!sources.empty()) {
       ForwardMtp(engine, sequence, first_slot, tokens.subspan(first_slot, slots_end - first_slot),
                  sources);
       result.Add(engine, static_cast<int32_t>(sources.size()));
     }
-    saved = next;
     engine.batch().Commit();
+    saved = sequence.state_slot();
+    REQUIRE(saved == to);
   }
   return result;
 }
@@ -173,12 +175,12 @@ TEST_CASE("MTP slots of several sequences in one step are those of each alone") 
     REQUIRE_OK(engine->model().Forward(batch.rows(), batch.tokens()));
     // In another order than the main rows.
     StepBatch mtp(engine->model().limits());
-    std::vector<const std::byte*> sources;
+    std::vector<StreamSource> sources;
     const std::vector<size_t> order = {2, 0, 1};
     for (const size_t i : order) {
       mtp.AddMtp(sequences[i], Tokens(tokens[i]).subspan(1), 1);
       for (int32_t row = 0; row < lengths[i]; ++row) {
-        sources.push_back(engine->model().StreamsOfRow(first_rows[i] + row));
+        sources.push_back(StreamSource::OfRow(first_rows[i] + row));
       }
     }
     REQUIRE_OK(engine->model().ForwardMtp(mtp.rows(), mtp.tokens(), sources));
@@ -205,7 +207,7 @@ std::vector<int32_t> Draft(Engine& engine, KvSequence& sequence, int32_t row, in
   std::vector<int32_t> drafts = {Argmax(LogitsOf(engine, row, true))};
   while (static_cast<int>(drafts.size()) < count) {
     const int64_t slot = sequence.length() + static_cast<int64_t>(drafts.size());
-    ForwardMtp(engine, sequence, slot, {&drafts.back(), 1}, {engine.model().StreamsOfRow(row)});
+    ForwardMtp(engine, sequence, slot, {&drafts.back(), 1}, {StreamSource::OfRow(row)});
     row = 0;
     if (rows != nullptr) rows->Add(engine, 1);
     drafts.push_back(Argmax(LogitsOf(engine, 0, true)));
@@ -238,7 +240,8 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
     // Beside another sequence, from streams that were copied: the same.
     KvSequence other = OpenSequence(*engine), again = OpenSequence(*engine);
     fill(again, known);
-    Bytes copy = StreamsOf(*engine, kBegin - 1);
+    const int32_t kept = again.state_slot(), last_row = kBegin - 1;
+    REQUIRE_OK(engine->model().SaveStreams({&last_row, 1}, {&kept, 1}));
     fill(other, others);
     const auto other_end = static_cast<int32_t>(other.length());
     REQUIRE_OK(other.Reserve(kDrafts));
@@ -249,11 +252,12 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
       StepBatch both(engine->model().limits());
       both.AddMtp(other, draft, other_end + i);
       both.AddMtp(again, draft, kBegin + i);
-      const std::vector<const std::byte*> sources = {
-          engine->model().StreamsOfRow(i == 1 ? other_end - 1 : 0), copy.data()};
+      const std::vector<StreamSource> sources = {StreamSource::OfRow(i == 1 ? other_end - 1 : 0),
+                                                 StreamSource::OfSlot(kept)};
       REQUIRE_OK(engine->model().ForwardMtp(both.rows(), both.tokens(), sources));
-      copy = StreamsOf(*engine, 1);
-      REQUIRE(copy == chain.streams[static_cast<size_t>(i) - 1]);
+      const int32_t second = 1;
+      REQUIRE_OK(engine->model().SaveStreams({&second, 1}, {&kept, 1}));
+      REQUIRE(StreamsOf(*engine, 1) == chain.streams[static_cast<size_t>(i) - 1]);
       REQUIRE(Argmax(LogitsOf(*engine, 1, true)) == drafts[static_cast<size_t>(i)]);
     }
 
@@ -263,7 +267,7 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
       CAPTURE(position);
       Forward(*engine, sequence, {&tokens[static_cast<size_t>(position)], 1}, 1);
       ForwardMtp(*engine, sequence, position + 1, {&tokens[static_cast<size_t>(position) + 1], 1},
-                 {engine->model().StreamsOfRow(0)});
+                 {StreamSource::OfRow(0)});
       REQUIRE(StreamsOf(*engine, 0) == want.streams[static_cast<size_t>(position)]);
       engine->batch().Commit();
       Draft(*engine, sequence, 0, kDrafts, nullptr);
@@ -294,7 +298,7 @@ TEST_CASE("the first draft of a recorded answer is its next token, always") {
     Forward(*engine, sequence, {&tokens[next - 1], 1}, 1);
     REQUIRE(Argmax(LogitsOf(*engine, 0, false)) == tokens[next]);
     ForwardMtp(*engine, sequence, static_cast<int64_t>(next), {&tokens[next], 1},
-               {engine->model().StreamsOfRow(0)});
+               {StreamSource::OfRow(0)});
   }
 }
 
@@ -302,7 +306,7 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
   for (const auto& mode : kModes) {
     CAPTURE(BackendName(mode.first));
     const std::shared_ptr<Engine> engine = Open(mode);
-    Model& model = engine->model();
+    ModelRanks& model = engine->model();
     const auto layers = static_cast<int>(engine->config().num_hidden_layers);
     const std::vector<int32_t> tokens = AnyTokens(300, 30), garbage = AnyTokens(300, 31);
     KvSequence straight = OpenSequence(*engine), sequence = OpenSequence(*engine);
@@ -368,19 +372,23 @@ TEST_CASE("a state saved inside a step is one to go on from") {
 
 TEST_CASE("saved streams are those of their rows; wrong calls are refused by name") {
   const std::shared_ptr<Engine> engine = Open(kModes[1]);
-  Model& model = engine->model();
+  ModelRanks& model = engine->model();
   const std::vector<int32_t> tokens = AnyTokens(20, 40);
   KvSequence sequence = OpenSequence(*engine);
   Forward(*engine, sequence, tokens, 1);
   const auto bytes = static_cast<size_t>(model.streams_row_bytes());
   REQUIRE(bytes == size_t{4 * 256 * 2});
-  Bytes memory(3 * bytes, std::byte{0x5a});
+  // The sequence's own slots, and one between them that stays as it was.
+  const KvCache& cache = engine->cache();
   const std::vector<int32_t> rows = {19, 0};
-  const std::vector<std::byte*> places = {memory.data(), memory.data() + 2 * bytes};
+  const int32_t first = sequence.Rows(0).saves[0].slot;
+  const std::vector<int32_t> places = {first, first + 2};
+  const auto kept = [&](int32_t slot) { return cache.streams().Slot(slot); };
+  std::memset(kept(first + 1), 0x5a, bytes);
   REQUIRE_OK(model.SaveStreams(rows, places));
-  REQUIRE(std::memcmp(memory.data(), model.StreamsOfRow(19), bytes) == 0);
-  REQUIRE(std::memcmp(memory.data() + 2 * bytes, model.StreamsOfRow(0), bytes) == 0);
-  REQUIRE(std::count(memory.begin() + bytes, memory.begin() + 2 * bytes, std::byte{0x5a}) ==
+  REQUIRE(std::memcmp(kept(first), model.StreamsOfRow(19), bytes) == 0);
+  REQUIRE(std::memcmp(kept(first + 2), model.StreamsOfRow(0), bytes) == 0);
+  REQUIRE(std::count(kept(first + 1), kept(first + 1) + bytes, std::byte{0x5a}) ==
           static_cast<int64_t>(bytes));
   REQUIRE(StreamsOf(*engine, 19) != StreamsOf(*engine, 0));
   REQUIRE_OK(model.SaveStreams({}, {}));
@@ -391,7 +399,7 @@ TEST_CASE("saved streams are those of their rows; wrong calls are refused by nam
 
   StepBatch batch(model.limits());
   batch.AddMtp(sequence, {&tokens[0], 1}, 0);
-  const std::vector<const std::byte*> source = {model.StreamsOfRow(0)};
+  const std::vector<StreamSource> source = {StreamSource::OfRow(0)};
   REQUIRE_FAILS(model.ForwardMtp(batch.rows(), batch.tokens(), source),
                 absl::StatusCode::kInvalidArgument, "slot 0");
   REQUIRE_FAILS(model.ForwardMtp(batch.rows(), batch.tokens(), {}),

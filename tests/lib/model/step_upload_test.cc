@@ -34,11 +34,10 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   // One token at position 1000, of whose window blocks 13, 14 and 15 are left, and two at 0.
   std::vector<int32_t> windows(16, -1), groups = {5, 6, 7, 8}, first_window = {40};
   windows[13] = 70, windows[14] = 71, windows[15] = 72;
-  std::byte states[4];
-  const StateSave late_save[] = {{1, states}}, first_saves[] = {{1, states + 1}, {2, states + 2}};
+  const StateSave late_save[] = {{1, 20}}, first_saves[] = {{1, 21}, {2, 22}};
   const SequenceRows sequences[] = {
-      {0, 1, 1000, windows.data(), groups.data(), 0, states, late_save, 1},
-      {1, 2, 0, first_window.data(), groups.data(), 0, states + 3, first_saves, 2}};
+      {0, 1, 1000, windows.data(), groups.data(), 0, 20, late_save, 1},
+      {1, 2, 0, first_window.data(), groups.data(), 0, 23, first_saves, 2}};
   const int32_t sequence_of[] = {0, 1, 1}, ids[] = {11, 12, 13};
   const int64_t positions[] = {1000, 0, 1};
   // Of the two rows of the head that there may be, one or both are wanted.
@@ -80,8 +79,8 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
     CHECK(late.window_blocks[873 / 64] == 70);  // the oldest row of its window
     CHECK(late.window_blocks[1000 / 64] == 72);
     CHECK(late.group_blocks[1000 / 256] == 8);
-    CHECK(late.saves[0].state == states);
-    CHECK(late.state_in == states);
+    CHECK(late.saves[0].slot == 20);
+    CHECK(late.state_slot == 20);
     CHECK(step.sequences[1].window_blocks[0] == 40);
     CHECK(step.sequences[1].saves[1].row == 2);
     CHECK(step.sequences[2].rows == 0);
@@ -109,6 +108,7 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
     CHECK(std::equal(allowed, allowed + 2, pass.queries[1].allowed));
   }
 
+  std::byte states[4];
   const std::byte* const sources[] = {states, states + 1};
   std::byte* const places[] = {states + 2, states + 3};
   const std::byte* const* from = sources;
@@ -149,7 +149,7 @@ TEST_CASE("a pass that is fetched stays in host memory until then") {
 
   const int32_t windows[] = {3, 4}, groups[] = {5}, sequence_of[] = {0, 0}, ids[] = {21, 22};
   const int64_t positions[] = {63, 64};
-  const SequenceRows sequence{0, 2, 63, windows, groups, 0, nullptr, nullptr, 0};
+  const SequenceRows sequence{0, 2, 63, windows, groups, 0, kNoBlock, nullptr, 0};
   PassInputs pass{.step = {.rows = 2,
                            .sequence_count = 1,
                            .sequences = &sequence,

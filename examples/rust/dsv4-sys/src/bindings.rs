@@ -239,6 +239,12 @@ pub struct dsv4_engine_info {
     pub cache_group_bytes: u64,
     pub cache_index_bytes: u64,
     pub cache_state_bytes: u64,
+    pub device_count: i32,
+    pub step_exchanges: i32,
+    pub token_exchange_bytes: u64,
+    pub device_weight_bytes: u64,
+    pub device_cache_bytes: u64,
+    pub device_workspace_bytes: u64,
 }
 sized!(dsv4_engine_info);
 

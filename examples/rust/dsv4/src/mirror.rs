@@ -78,6 +78,12 @@ mirrors! {
         cache_group_bytes: u64,
         cache_index_bytes: u64,
         cache_state_bytes: u64,
+        device_count: i32,
+        step_exchanges: i32,
+        token_exchange_bytes: u64,
+        device_weight_bytes: u64,
+        device_cache_bytes: u64,
+        device_workspace_bytes: u64,
     }
 
     /// What an engine's results were made on and of.

@@ -116,6 +116,12 @@ func Listing() string {
 		field("dsv4_engine_info.cache_group_bytes", unsafe.Offsetof(v.cache_group_bytes), unsafe.Sizeof(v.cache_group_bytes))
 		field("dsv4_engine_info.cache_index_bytes", unsafe.Offsetof(v.cache_index_bytes), unsafe.Sizeof(v.cache_index_bytes))
 		field("dsv4_engine_info.cache_state_bytes", unsafe.Offsetof(v.cache_state_bytes), unsafe.Sizeof(v.cache_state_bytes))
+		field("dsv4_engine_info.device_count", unsafe.Offsetof(v.device_count), unsafe.Sizeof(v.device_count))
+		field("dsv4_engine_info.step_exchanges", unsafe.Offsetof(v.step_exchanges), unsafe.Sizeof(v.step_exchanges))
+		field("dsv4_engine_info.token_exchange_bytes", unsafe.Offsetof(v.token_exchange_bytes), unsafe.Sizeof(v.token_exchange_bytes))
+		field("dsv4_engine_info.device_weight_bytes", unsafe.Offsetof(v.device_weight_bytes), unsafe.Sizeof(v.device_weight_bytes))
+		field("dsv4_engine_info.device_cache_bytes", unsafe.Offsetof(v.device_cache_bytes), unsafe.Sizeof(v.device_cache_bytes))
+		field("dsv4_engine_info.device_workspace_bytes", unsafe.Offsetof(v.device_workspace_bytes), unsafe.Sizeof(v.device_workspace_bytes))
 	}
 	{
 		var v C.dsv4_engine_identity

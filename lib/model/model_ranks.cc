@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/model_ranks.h"
+
+#include <utility>
+
+#include "lib/base/contained.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+// Whether a pass stops before a layer is for the first rank to say: the others ask for its answers
+// one after another, so that all of them stop before the same one.
+class StopAnswers {
+ public:
+  bool Give(bool stop) {
+    // Twice the layers that may run, and 1 when no more will.
+    answers_.fetch_add(stop ? 1 : 2);
+    answers_.notify_all();
+    return stop;
+  }
+  // No further answers will come.
+  void Close() {
+    answers_.fetch_or(1);
+    answers_.notify_all();
+  }
+  // The answer about layer `layer`, once it was given.
+  bool Take(int64_t layer) const {
+    for (;;) {
+      const int64_t answers = answers_.load();
+      if (answers / 2 > layer) return false;
+      if (answers % 2 == 1) return true;
+      answers_.wait(answers);
+    }
+  }
+
+ private:
+  std::atomic<int64_t> answers_{0};
+};
+
+// What follows from the call's arguments follows on every rank alike, before it exchanges anything.
+bool FailsOnAll(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsInternal(status) || absl::IsCancelled(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelRanks>> ModelRanks::Create(
+    std::vector<Model::Parts> parts, const StepLimits& limits,
+    std::vector<std::unique_ptr<Communicator>> communicators) {
+  std::unique_ptr<ModelRanks> ranks(new ModelRanks);
+  ranks->communicators_ = std::move(communicators);
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (!ranks->communicators_.empty()) {
+      parts[rank].communicator = ranks->communicators_[rank].get();
+    }
+    DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Create(parts[rank], limits));
+    ranks->models_.push_back(std::move(model));
+  }
+  if (ranks->ranks() == 1) return ranks;
+  DSV4_ASSIGN_OR_RETURN(ranks->threads_, RankThreads::Start(ranks->ranks()));
+  return ranks;
+}
+
+absl::Status ModelRanks::OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f) {
+  if (ranks() == 1) return f(first(), 0);
+  return threads_->Run([&](int rank) {
+    absl::Status status = Contained([&] { return f(*models_[static_cast<size_t>(rank)], rank); });
+    if (!status.ok() && !FailsOnAll(status)) Abort(rank, status);
+    return status;
+  });
+}
+
+absl::Status ModelRanks::Begin(const StepRows& step, const int32_t* tokens) {
+  return OnAll([&](Model& model, int) { return model.Begin(step, tokens); });
+}
+
+absl::Status ModelRanks::Embed() {
+  return OnAll([](Model& model, int) { return model.Embed(); });
+}
+
+absl::Status ModelRanks::RunLayer(int64_t layer) {
+  return OnAll([&](Model& model, int) { return model.RunLayer(layer); });
+}
+
+absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
+                                 const std::function<bool()>* stop, const HeadRows& head) {
+  if (ranks() == 1 || stop == nullptr) {
+    return OnAll([&](Model& model, int) { return model.Forward(step, tokens, stop, head); });
+  }
+  StopAnswers answers;
+  return OnAll([&](Model& model, int rank) {
+    if (rank == 0) {
+      const std::function<bool()> give = [&] { return answers.Give((*stop)()); };
+      // The others wait for answers even where this throws.
+      const absl::Status status =
+          Contained([&] { return model.Forward(step, tokens, &give, head); });
+      answers.Close();
+      return status;
+    }
+    int64_t layer = 0;
+    const std::function<bool()> take = [&] { return answers.Take(layer++); };
+    return model.Forward(step, tokens, &take, head);
+  });
+}
+
+absl::Status ModelRanks::SaveStreams(absl::Span<const int32_t> rows,
+                                     absl::Span<const int32_t> slots) {
+  return OnAll([&](Model& model, int) { return model.SaveStreams(rows, slots); });
+}
+
+absl::Status ModelRanks::ForwardMtp(const StepRows& step, const int32_t* tokens,
+                                    absl::Span<const StreamSource> sources, const HeadRows& head) {
+  return OnAll([&](Model& model, int) { return model.ForwardMtp(step, tokens, sources, head); });
+}
+
+absl::StatusOr<const float*> ModelRanks::FetchLogits(Fetch fetch,
+                                                     absl::Span<const int32_t> row_of) {
+  const float* logits = nullptr;
+  DSV4_RETURN_IF_ERROR(OnAll([&](Model& model, int rank) -> absl::Status {
+    DSV4_ASSIGN_OR_RETURN(const float* const own, (model.*fetch)(row_of));
+    if (rank == 0) logits = own;
+    return absl::OkStatus();
+  }));
+  return logits;
+}
+
+absl::StatusOr<const float*> ModelRanks::Logits(absl::Span<const int32_t> row_of) {
+  return FetchLogits(&Model::Logits, row_of);
+}
+
+absl::StatusOr<const float*> ModelRanks::MtpLogits(absl::Span<const int32_t> row_of) {
+  return FetchLogits(&Model::MtpLogits, row_of);
+}
+
+absl::Status ModelRanks::WriteStreams(absl::Span<const std::byte> from) {
+  return OnAll([&](Model& model, int) { return model.WriteStreams(from); });
+}
+
+absl::Status ModelRanks::Finish() {
+  return OnAll([](Model& model, int) { return model.Finish(); });
+}
+
+}  // namespace dsv4

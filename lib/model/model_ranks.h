@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of an engine: a Model for each of its devices, which compute a step together. On
+// one device it is that device's Model and nothing else; on several, every call runs on a thread
+// for each rank, and the models exchange what they have computed of a layer. What comes out lies
+// where the first rank has it. Used by one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/dist/communicator.h"
+#include "lib/dist/rank_threads.h"
+#include "lib/model/model.h"
+
+namespace dsv4 {
+
+class ModelRanks {
+ public:
+  // `parts`: of each rank; their communicators become these, one for each rank where there are
+  // several. Errors of Model::Create.
+  static absl::StatusOr<std::unique_ptr<ModelRanks>> Create(
+      std::vector<Model::Parts> parts, const StepLimits& limits,
+      std::vector<std::unique_ptr<Communicator>> communicators);
+
+  int ranks() const { return static_cast<int>(models_.size()); }
+  const StepLimits& limits() const { return first().limits(); }
+  int64_t workspace_bytes(int rank) const {
+    return models_[static_cast<size_t>(rank)]->workspace_bytes();
+  }
+
+  // As Model's. A rank that fails makes all later calls DeviceLost.
+  absl::Status Begin(const StepRows& step, const int32_t* tokens);
+  absl::Status Embed();
+  absl::Status RunLayer(int64_t layer);
+  absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
+  LogitRows& logits() { return first().logits(); }
+  absl::Status Forward(const StepRows& step, const int32_t* tokens,
+                       const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
+  const std::byte* StreamsOfRow(int32_t row) const { return first().StreamsOfRow(row); }
+  int64_t streams_row_bytes() const { return first().streams_row_bytes(); }
+  absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
+  absl::Status ForwardMtp(const StepRows& step, const int32_t* tokens,
+                          absl::Span<const StreamSource> sources, const HeadRows& head = {});
+  absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
+  absl::Status ReadStreams(absl::Span<std::byte> to) { return first().ReadStreams(to); }
+  absl::Status WriteStreams(absl::Span<const std::byte> from);
+  DType activation_dtype() const { return first().activation_dtype(); }
+  absl::Status Finish();
+  // Sees what the first rank has.
+  void set_tap(const Tap* tap) { first().set_tap(tap); }
+
+  // A rank failed, of `reason`. Any thread; for tests, which have no device that fails.
+  void Abort(int rank, const absl::Status& reason) {
+    communicators_[static_cast<size_t>(rank)]->Abort(reason);
+  }
+
+ private:
+  ModelRanks() = default;
+  Model& first() const { return *models_.front(); }
+  // Calls f(model, rank) on all ranks, and tells the others when one fails.
+  absl::Status OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f);
+  using Fetch = absl::StatusOr<const float*> (Model::*)(absl::Span<const int32_t> row_of);
+  absl::StatusOr<const float*> FetchLogits(Fetch fetch, absl::Span<const int32_t> row_of);
+
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // none with one rank
+  std::vector<std::unique_ptr<Model>> models_;
+  std::unique_ptr<RankThreads> threads_;  // none with one rank
+};
+
+}  // namespace dsv4

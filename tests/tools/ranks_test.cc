@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine on several devices computes the bits of one device: every tensor of the oracle's cases
+// on ranks of the CPU. A rank with one wrong row or scale does not. What sessions promise on
+// several devices is tested by the tests of sessions (tests/lib/runtime/ranks_backend.cc).
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/support/bundled_model.h"
+#include "tests/support/checkpoint_files.h"
+#include "tools/verify/oracle_checkpoint.h"
+#include "tools/verify/oracle_run.h"
+
+namespace dsv4 {
+namespace {
+
+std::vector<int32_t> Devices(int count) {
+  std::vector<int32_t> devices;
+  for (int32_t i = 0; i < count; ++i) devices.push_back(i);
+  return devices;
+}
+
+class CaseOnDevices {
+ public:
+  CaseOnDevices(const std::string& name, std::vector<int64_t> prompts) {
+    absl::StatusOr<OracleCase> loaded =
+        LoadOracleCase(std::string(DSV4_SOURCE_DIR) + "/tests/oracle/cases/" + name + ".json");
+    REQUIRE_OK(loaded);
+    oracle_ = *std::move(loaded);
+    oracle_.prompts = std::move(prompts);
+    oracle_.record = oracle_.prompts;
+    REQUIRE_OK(WriteOracleCheckpoint(oracle_, folder_.path()));
+  }
+
+  std::shared_ptr<Engine> Open(int devices, Backend backend = Backend::kCpu) const {
+    EngineOptions options = OracleEngineOptions(oracle_, backend, Numerics::kPublished);
+    options.devices = Devices(devices);
+    options.threads = 2;
+    const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(folder_.path(), options);
+    REQUIRE_OK(engine);
+    return *engine;
+  }
+
+  OracleTensors Run(Engine& engine) const {
+    absl::StatusOr<OracleTensors> tensors = RunOracleCase(oracle_, engine, [] { return false; });
+    REQUIRE_OK(tensors);
+    return *std::move(tensors);
+  }
+
+ private:
+  OracleCase oracle_;
+  test::TempFolder folder_;
+};
+
+// The names of tensors that differ in a bit.
+std::vector<std::string> Differences(const OracleTensors& got, const OracleTensors& want) {
+  std::vector<std::string> names;
+  for (const auto& [name, values] : want) {
+    const auto other = got.find(name);
+    if (other == got.end() || other->second.size() != values.size() ||
+        std::memcmp(other->second.data(), values.data(), values.size() * sizeof(float)) != 0) {
+      names.push_back(name);
+    }
+  }
+  if (got.size() != want.size()) names.push_back("a tensor more");
+  return names;
+}
+
+TEST_CASE("the oracle's cases are the same on one device and on several, bit for bit") {
+  struct {
+    const char* name;
+    std::vector<int> counts;  // that the case's output groups allow
+  } const cases[] = {{"mixed", {2}}, {"odd", {2, 4}}, {"pro", {2, 4, 8}}};
+  for (const auto& each : cases) {
+    CAPTURE(each.name);
+    const CaseOnDevices oracle(each.name, {5, 300});
+    const OracleTensors one = oracle.Run(*oracle.Open(1));
+    REQUIRE(one.count("p300.prefill.logits") == 1);
+    REQUIRE(one.count("p300.decode0.layer0.streams") == 1);
+    for (const int count : each.counts) {
+      CAPTURE(count);
+      REQUIRE(Differences(oracle.Run(*oracle.Open(count)), one) == std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("the scalar reference is the same on several devices", "[reference]") {
+  const CaseOnDevices oracle("odd", {5, 129});
+  const OracleTensors one = oracle.Run(*oracle.Open(1, Backend::kReference));
+  REQUIRE(Differences(oracle.Run(*oracle.Open(4, Backend::kReference)), one) ==
+          std::vector<std::string>{});
+}
+
+TEST_CASE("one wrong row or scale of one rank is noticed") {
+  const CaseOnDevices oracle("odd", {5, 129});
+  const OracleTensors one = oracle.Run(*oracle.Open(1));
+  const auto engine = oracle.Open(2);
+  REQUIRE(Differences(oracle.Run(*engine), one).empty());
+  WeightViews& views = engine->views(1);
+  ExpertWeights& expert = views.layers[1].moe.experts[2];
+
+  const ExpertWeights right = expert;
+  expert.w2.data -= expert.w2.k / 2;  // its rows begin one too early
+  REQUIRE_FALSE(Differences(oracle.Run(*engine), one).empty());
+  expert = right;
+  expert.w2.scale += 1;
+  REQUIRE_FALSE(Differences(oracle.Run(*engine), one).empty());
+  expert = right;
+
+  Fp8Weight& wo_b = views.layers[0].attn.wo_b;
+  wo_b.scale -= 1;
+  REQUIRE_FALSE(Differences(oracle.Run(*engine), one).empty());
+  wo_b.scale += 1;
+  REQUIRE(Differences(oracle.Run(*engine), one).empty());
+}
+
+TEST_CASE("a rank that fails makes the engine lost at once, for good") {
+  const auto engine = test::OpenBundled({.devices = {0, 1}, .context_tokens = 512, .threads = 2});
+  const auto session = test::OpenSession(engine);
+  REQUIRE_OK(session->Sync(test::AnyTokens(40, 1)));
+  REQUIRE_OK(session->Step());
+  const auto begin = std::chrono::steady_clock::now();
+  engine->model().Abort(1, DeviceLost("planted"));
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE_FAILS(session->Step(), DeviceLost().code(), "a device of the engine failed: planted");
+  }
+  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  // Another engine has nothing to do with it.
+  const auto other = test::OpenBundled({.devices = {0, 1}, .context_tokens = 512, .threads = 2});
+  const auto fresh = test::OpenSession(other);
+  REQUIRE_OK(fresh->Sync(test::AnyTokens(40, 1)));
+  REQUIRE_OK(fresh->Step());
+}
+
+TEST_CASE("the plan says what lies on which device, and what exchange costs") {
+  const auto engine = test::OpenBundled({.devices = {0, 1}, .context_tokens = 512, .threads = 3});
+  const EngineInfo& info = engine->info();
+  REQUIRE(info.threads == 3);
+  REQUIRE(info.devices.size() == 2);
+  const auto one = test::OpenBundled({.context_tokens = 512, .threads = 1});
+  REQUIRE(one->info().devices.size() == 1);
+  REQUIRE(one->info().devices[0].weights == one->info().weight_bytes);
+  REQUIRE(info.weight_bytes == one->info().weight_bytes);  // mapped once
+  REQUIRE(info.cache_bytes == 2 * one->info().cache_bytes);
+  REQUIRE(info.workspace_bytes == info.devices[0].workspace + info.devices[1].workspace);
+  // Each has less than all; what both have whole is counted twice.
+  for (const DeviceBytes& device : info.devices) REQUIRE(device.weights < info.weight_bytes);
+  REQUIRE(info.devices[0].weights + info.devices[1].weights > info.weight_bytes);
+  REQUIRE(info.exchange.exchanges == 4 * 6 + 1);
+  REQUIRE(one->info().exchange.exchanges == 0);
+  const absl::StatusOr<EnginePlan> plan =
+      Engine::Plan(test::kBundledModel, {.devices = {0, 1}, .context_tokens = 512, .threads = 3});
+  REQUIRE_OK(plan);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    REQUIRE(plan->info.devices[rank].weights == info.devices[rank].weights);
+    REQUIRE(plan->info.devices[rank].total() == info.devices[rank].total());
+  }
+  REQUIRE(plan->info.workspace_bytes == info.workspace_bytes);
+}
+
+TEST_CASE("devices that cannot be are refused by name") {
+  const auto open = [](std::vector<int32_t> devices) {
+    return Engine::Open(test::kBundledModel,
+                        {.devices = std::move(devices), .context_tokens = 64, .threads = 1});
+  };
+  REQUIRE_FAILS(open({0, 0}), absl::StatusCode::kInvalidArgument, "devices names 0 twice");
+  REQUIRE_FAILS(open({0, 2}), absl::StatusCode::kInvalidArgument, "names 2 among 2 parts");
+  REQUIRE_FAILS(open({-1, 0}), absl::StatusCode::kInvalidArgument, "names -1 among 2 parts");
+  REQUIRE_FAILS(open({1}), absl::StatusCode::kInvalidArgument, "the only cpu device is 0");
+  REQUIRE_FAILS(open({0, 1, 2, 3}), absl::StatusCode::kInvalidArgument,
+                "o_groups 2 cannot be shared out to 4 devices");
+  REQUIRE(ArgumentOf(open({0, 0}).status()) == "devices");
+  REQUIRE(ArgumentOf(open({0, 1, 2, 3}).status()) == "devices");
+  REQUIRE_FAILS(Engine::Plan(test::kBundledModel, {.backend = Backend::kCuda, .devices = {0, 1}}),
+                absl::StatusCode::kUnimplemented, "devices names 2 devices");
+  REQUIRE_OK(open({1, 0}));
+}
+
+TEST_CASE("a session saved on two devices goes on on one, and back") {
+  const auto engine = [](std::vector<int32_t> devices) {
+    return test::OpenBundled({.devices = std::move(devices),
+                              .context_tokens = 1024,
+                              .prefill_chunk_tokens = 100,
+                              .threads = 2,
+                              .max_draft_tokens = 2});
+  };
+  const auto one = engine({}), two = engine({0, 1});
+  const std::vector<int32_t> prompt = test::AnyTokens(300, 7);
+  const auto steps = [](Session& session) {
+    std::vector<std::vector<float>> logits;
+    for (int i = 0; i < 4; ++i) {
+      REQUIRE_OK(session.Step());
+      REQUIRE_OK(session.Prefill(0, nullptr));
+      logits.emplace_back(session.logits().begin(), session.logits().end());
+    }
+    return logits;
+  };
+  const auto straight = test::OpenSession(one);
+  REQUIRE_OK(straight->Sync(prompt));
+  const auto want_first = steps(*straight), want_second = steps(*straight);
+
+  const auto image_of = [](const Session& session) {
+    std::vector<uint8_t> image(static_cast<size_t>(session.SaveBytes()));
+    REQUIRE_OK(session.SaveTo(absl::MakeSpan(image)));
+    return image;
+  };
+  const auto on_two = test::OpenSession(two);
+  REQUIRE_OK(on_two->Sync(prompt));
+  REQUIRE(steps(*on_two) == want_first);
+  const std::vector<uint8_t> saved = image_of(*on_two);
+  const auto on_one = test::OpenSession(one);
+  REQUIRE_OK(on_one->Load(saved, "image"));
+  REQUIRE(image_of(*on_one) == saved);
+  REQUIRE(steps(*on_one) == want_second);
+
+  // And from one to two, where every rank must get the rows.
+  const auto again = test::OpenSession(two);
+  REQUIRE_OK(again->Load(image_of(*on_one), "image"));
+  REQUIRE(steps(*again) == steps(*on_one));
+}
+
+}  // namespace
+}  // namespace dsv4
