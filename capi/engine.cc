@@ -96,6 +96,34 @@ dsv4_cache_format CacheFormatTo(RowFormat format) {
   return DSV4_CACHE_AUTO;
 }
 
+struct NamedDrafter {
+  dsv4_drafter value;
+  DrafterKind drafter;
+};
+
+constexpr NamedDrafter kDrafters[] = {
+    {DSV4_DRAFTER_NONE, DrafterKind::kNone},
+    {DSV4_DRAFTER_MTP, DrafterKind::kMtp},
+    {DSV4_DRAFTER_DSPARK, DrafterKind::kDspark},
+    {DSV4_DRAFTER_NGRAM, DrafterKind::kNgram},
+};
+
+// nullopt: the checkpoint's.
+absl::StatusOr<std::optional<DrafterKind>> DrafterFrom(dsv4_drafter value) {
+  if (value == DSV4_DRAFTER_AUTO) return std::nullopt;
+  for (const NamedDrafter& named : kDrafters) {
+    if (named.value == value) return named.drafter;
+  }
+  return InvalidValue("options.drafter", " is ", value, "; expected a DSV4_DRAFTER_ value");
+}
+
+dsv4_drafter DrafterTo(DrafterKind drafter) {
+  for (const NamedDrafter& named : kDrafters) {
+    if (named.drafter == drafter) return named.value;
+  }
+  return DSV4_DRAFTER_NONE;
+}
+
 absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   EngineOptions options;
   if (given == nullptr) {
@@ -119,6 +147,8 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.prefill_chunk_tokens = in.prefill_chunk_tokens;
   options.threads = in.threads;
   options.max_draft_tokens = in.max_draft_tokens;
+  DSV4_ASSIGN_OR_RETURN(options.drafter, DrafterFrom(in.drafter));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   options.progress = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
   return options;
@@ -136,7 +166,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.prefill_chunk_tokens = info.prefill_chunk_tokens;
   out.vocab_size = static_cast<int32_t>(config.vocab_size);
   out.has_tokenizer = info.has_tokenizer;
-  out.has_mtp = info.has_mtp;
+  out.has_mtp = info.checkpoint_drafter == DrafterKind::kMtp;
   out.bos_token = static_cast<int32_t>(config.bos_token_id);
   out.eos_token = static_cast<int32_t>(config.eos_token_ids.front());
   out.layers = static_cast<int32_t>(config.num_hidden_layers);
@@ -157,6 +187,8 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.device_weight_bytes = static_cast<uint64_t>(fullest.weights);
   out.device_cache_bytes = static_cast<uint64_t>(fullest.cache);
   out.device_workspace_bytes = static_cast<uint64_t>(fullest.workspace);
+  out.checkpoint_drafter = DrafterTo(info.checkpoint_drafter);
+  out.drafter = DrafterTo(info.drafter);
   return out;
 }
 

@@ -36,9 +36,10 @@ static_assert(Holds({FIELD(Options, struct_size, 0), FIELD(Options, backend, 4),
                      FIELD(Options, prefill_chunk_tokens, 44), FIELD(Options, threads, 48),
                      FIELD(Options, reserved, 52), FIELD(Options, progress, 56),
                      FIELD(Options, progress_user, 64), FIELD(Options, cache_format, 72),
-                     FIELD(Options, max_draft_tokens, 76), FIELD(Options, tuning_dir, 80)},
+                     FIELD(Options, max_draft_tokens, 76), FIELD(Options, tuning_dir, 80),
+                     FIELD(Options, drafter, 88), FIELD(Options, reserved2, 92)},
                     sizeof(Options)) &&
-              sizeof(Options) == 88);
+              sizeof(Options) == 96);
 
 using Info = dsv4_engine_info;
 static_assert(Holds({FIELD(Info, struct_size, 0),
@@ -69,9 +70,11 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                      FIELD(Info, token_exchange_bytes, 136),
                      FIELD(Info, device_weight_bytes, 144),
                      FIELD(Info, device_cache_bytes, 152),
-                     FIELD(Info, device_workspace_bytes, 160)},
+                     FIELD(Info, device_workspace_bytes, 160),
+                     FIELD(Info, checkpoint_drafter, 168),
+                     FIELD(Info, drafter, 172)},
                     sizeof(Info)) &&
-              sizeof(Info) == 168);
+              sizeof(Info) == 176);
 
 using Identity = dsv4_engine_identity;
 static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),

@@ -122,6 +122,11 @@ constexpr Named<dsv4_cache_format> kCacheFormats[] = {{"auto", DSV4_CACHE_AUTO},
                                                       {"bf16", DSV4_CACHE_BF16},
                                                       {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
                                                       {"f32", DSV4_CACHE_F32}};
+constexpr Named<dsv4_drafter> kDrafters[] = {{"auto", DSV4_DRAFTER_AUTO},
+                                             {"none", DSV4_DRAFTER_NONE},
+                                             {"mtp", DSV4_DRAFTER_MTP},
+                                             {"dspark", DSV4_DRAFTER_DSPARK},
+                                             {"ngram", DSV4_DRAFTER_NGRAM}};
 constexpr Named<Format> kFormats[] = {{"md", Format::kMarkdown},
                                       {"csv", Format::kCsv},
                                       {"json", Format::kJson},
@@ -240,6 +245,13 @@ const Option kOptions[] = {
     {"", "--draft", "N,...", "draft N tokens ahead, up to 7 (default 0: none)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int32_t>(name, v, 0, 7, &o->drafts);
+     }},
+    {"", "--drafter", "D", "who drafts: auto (default: the model's own), mtp, dspark or ngram",
+     [](Options* o, const std::string& name, const std::string& v) {
+       std::vector<dsv4_drafter> drafters;
+       AddNames(name, v, kDrafters, &drafters);
+       if (drafters.size() != 1) Refuse(name, v, "one drafter");
+       o->drafter = drafters.front();
      }},
     {"", "--temp", "X,...", "temperature (default 0: the most likely token)",
      [](Options* o, const std::string& name, const std::string& v) {
@@ -376,5 +388,6 @@ std::string HelpText() {
 const char* BackendName(dsv4_backend backend) { return NameOf(backend, kBackends); }
 const char* NumericsName(dsv4_numerics numerics) { return NameOf(numerics, kNumerics); }
 const char* CacheFormatName(dsv4_cache_format format) { return NameOf(format, kCacheFormats); }
+const char* DrafterName(dsv4_drafter drafter) { return NameOf(drafter, kDrafters); }
 
 }  // namespace bench

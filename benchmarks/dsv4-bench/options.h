@@ -34,7 +34,8 @@ struct Options {
   std::vector<dsv4_cache_format> cache_formats;
   std::vector<int32_t> devices;  // of every engine; empty: the backend's first
   std::vector<int32_t> threads, prefill_chunks, drafts;
-  std::string tuning_dir;         // empty: the library's own tables
+  std::string tuning_dir;  // empty: the library's own tables
+  dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
   std::vector<int64_t> contexts;  // 0: what the tests need
   std::vector<float> temperatures;
   int32_t top_k = 0;
@@ -56,5 +57,6 @@ std::string HelpText();
 const char* BackendName(dsv4_backend backend);
 const char* NumericsName(dsv4_numerics numerics);
 const char* CacheFormatName(dsv4_cache_format format);
+const char* DrafterName(dsv4_drafter drafter);
 
 }  // namespace bench

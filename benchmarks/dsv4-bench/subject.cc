@@ -80,6 +80,7 @@ void Subject::Open(bool show_progress) {
   settings_.options.progress = bar.Callback();
   settings_.options.devices = options_->devices;
   settings_.options.tuning_dir = options_->tuning_dir;
+  settings_.options.drafter = options_->drafter;
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
   open_seconds_ = SecondsSince(start);
@@ -120,7 +121,7 @@ dsv4::Session Subject::OpenSession(float temperature) const {
   open.sampling->top_p = options_->top_p;
   open.sampling->min_p = options_->min_p;
   open.sampling->seed = options_->seed;
-  open.sampling->draft_tokens = settings_.options.max_draft_tokens;
+  open.sampling->draft_tokens = info_.max_draft_tokens;
   open.cache_salt = ++salt_;
   return dsv4::Session(*engine_, open);
 }
@@ -160,6 +161,7 @@ void Subject::AddTo(Record* record, float temperature) const {
   record->Text("weight_format", random + identity_.weight_format);
   record->Integer("synthetic_layers", options_->synthetic_layers);
   record->Text("cache_format", CacheFormatName(info_.cache_format));
+  record->Text("drafter", DrafterName(info_.drafter));
   record->Integer("context_tokens", info_.context_tokens);
   record->Integer("prefill_chunk_tokens", info_.prefill_chunk_tokens);
   record->Text("prompt_source", options_->text_file.empty() ? "random" : options_->text_file);

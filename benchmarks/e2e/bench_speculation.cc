@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding with drafts against plain decoding, in one run: greedy answers to the questions of the
-// model folder's gates.json, each answered by an engine without the MTP block and by one with it,
+// model folder's gates.json, each answered by an engine without a drafter and by one with its own,
 // in turn. Only the time of decode steps counts. usage: bench_speculation [--threads N] MODEL_DIR
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -85,13 +84,14 @@ void Run(const std::string& folder, int32_t threads) {
   const std::unique_ptr<Session> plain_session = Must(Session::Open(plain, {}));
   const std::unique_ptr<Session> draft_session = Must(Session::Open(drafting, {}));
   // [0]: plain decoding. The best repetition counts: this machine's clock and neighbours vary.
-  std::array<Totals, kMaxDraftTokens + 1> best{};
+  const auto runs = static_cast<size_t>(drafting->info().max_draft_tokens) + 1;
+  std::vector<Totals> best(runs);
   for (int repetition = 0; repetition < kRepetitions; ++repetition) {
-    std::array<Totals, kMaxDraftTokens + 1> totals{};
+    std::vector<Totals> totals(runs);
     for (const std::vector<int32_t>& prompt : prompts) {
-      for (int32_t drafts = 0; drafts <= kMaxDraftTokens; ++drafts) {
-        Answer(drafts == 0 ? *plain_session : *draft_session, prompt, drafts,
-               &totals[static_cast<size_t>(drafts)]);
+      for (size_t drafts = 0; drafts < runs; ++drafts) {
+        Answer(drafts == 0 ? *plain_session : *draft_session, prompt, static_cast<int32_t>(drafts),
+               &totals[drafts]);
       }
     }
     for (size_t i = 0; i < best.size(); ++i) {

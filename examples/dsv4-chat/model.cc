@@ -3,6 +3,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -28,7 +29,23 @@ dsv4::EngineOptions EngineOptionsOf(const Options& options) {
   out.cache_format = options.cache_format;
   out.max_draft_tokens = options.sampling.drafts;
   out.tuning_dir = options.tuning_dir;
+  out.drafter = options.drafter;
   return out;
+}
+
+std::string NameOfDrafter(dsv4_drafter drafter) {
+  switch (drafter) {
+    case DSV4_DRAFTER_NONE:
+      return "none";
+    case DSV4_DRAFTER_MTP:
+      return "mtp";
+    case DSV4_DRAFTER_DSPARK:
+      return "dspark";
+    case DSV4_DRAFTER_NGRAM:
+      return "ngram";
+    default:
+      return "drafter " + std::to_string(drafter);
+  }
 }
 
 std::string NameOf(dsv4_backend backend) {
@@ -95,6 +112,7 @@ std::string JsonOf(const dsv4::EngineInfo& info) {
       .Number("max_sessions", int64_t{info.max_sessions})
       .Number("prefill_chunk_tokens", int64_t{info.prefill_chunk_tokens})
       .Number("max_draft_tokens", int64_t{info.max_draft_tokens})
+      .String("drafter", NameOfDrafter(info.drafter))
       .Number("weight_bytes", bytes(info.weight_bytes))
       .Number("cache_bytes", bytes(info.cache_bytes))
       .Number("cache_window_bytes", bytes(info.cache_window_bytes))
@@ -172,7 +190,8 @@ dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& giv
   sampling.stop_strings = given.stop_strings;
   sampling.max_tokens = given.max_tokens.value_or(sampling.max_tokens);
   sampling.max_thinking_tokens = given.think_budget;
-  sampling.draft_tokens = given.drafts;
+  // A DSpark drafter drafts no more than its block.
+  sampling.draft_tokens = std::min(given.drafts, engine.info().max_draft_tokens);
   if (given.seed) {
     sampling.seed = *given.seed;
   } else {

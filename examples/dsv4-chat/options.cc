@@ -225,6 +225,15 @@ const Option kEngineOptions[] = {
                                       {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
                                       {"f32", DSV4_CACHE_F32}});
      }},
+    {"", "--drafter", Takes::kValue, "auto|mtp|dspark|ngram",
+     "who drafts with --draft (default: the model's own)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->drafter = Choose<dsv4_drafter>(name, v, "auto, mtp, dspark or ngram",
+                                         {{"auto", DSV4_DRAFTER_AUTO},
+                                          {"mtp", DSV4_DRAFTER_MTP},
+                                          {"dspark", DSV4_DRAFTER_DSPARK},
+                                          {"ngram", DSV4_DRAFTER_NGRAM}});
+     }},
     {"", "--tuning", Takes::kValue, "DIR", "tuning tables to use instead of the library's (cuda)",
      [](Options* o, const std::string&, const std::string& v) { o->tuning_dir = v; }},
 };

@@ -41,7 +41,8 @@ struct Options {
   dsv4_backend backend = DSV4_BACKEND_AUTO;
   dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
   dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
-  std::string tuning_dir;        // empty: the library's own tables
+  std::string tuning_dir;  // empty: the library's own tables
+  dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
   std::vector<int32_t> devices;  // empty: the backend's first
   int32_t chunk = 0;             // tokens of a prompt for one forward; 0 = the library's choice
   int32_t threads = 0;           // 0 = one per core

@@ -33,6 +33,18 @@ typedef int32_t dsv4_cache_format;
 #define DSV4_CACHE_FP8_PER_TENSOR ((dsv4_cache_format)3) /* 512 bytes: fp8 without scales */
 #define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
 
+/* What guesses tokens ahead of the model, which verifies them (dsv4_sampling.draft_tokens). */
+typedef int32_t dsv4_drafter;
+#define DSV4_DRAFTER_AUTO ((dsv4_drafter)0) /* the checkpoint's own; its tensors tell which */
+#define DSV4_DRAFTER_NONE ((dsv4_drafter)1)
+#define DSV4_DRAFTER_MTP ((dsv4_drafter)2) /* a block that guesses one token after another */
+#define DSV4_DRAFTER_DSPARK                                            \
+  ((dsv4_drafter)3) /* stages that guess a block of tokens in one pass \
+                     */
+#define DSV4_DRAFTER_NGRAM                                              \
+  ((dsv4_drafter)4) /* what followed the last tokens before: no weights \
+                     */
+
 typedef int32_t dsv4_progress_phase;
 #define DSV4_PROGRESS_LOAD ((dsv4_progress_phase)1)
 #define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2)
@@ -70,17 +82,23 @@ typedef struct dsv4_engine_options {
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;
   dsv4_cache_format cache_format;
-  /* Most drafts a step that sessions may ask for (dsv4_sampling.draft_tokens), 0 to 7. Above 0 the
-   * MTP block is planned with its rows and buffers; a checkpoint without one is NOT_FOUND. */
+  /* Most drafts a step that sessions may ask for (dsv4_sampling.draft_tokens), 0 to 7; a DSpark
+   * drafter takes it down to what it drafts in a pass (dsv4_engine_info tells). Above 0 `drafter`
+   * is planned with its rows and buffers. */
   int32_t max_draft_tokens;
   /* Directory of tuning files that take the place of the library's own for the same kernels, as
    * dsv4-tune writes them; NULL or "" for none. One that is not there is NOT_FOUND, a file that
    * breaks the schema CORRUPT, by name and key; UNSUPPORTED but with the CUDA backend. It changes
    * how fast results come, never what they are. */
   const char* tuning_dir;
+  /* Who drafts, where max_draft_tokens is above 0. A drafter that the checkpoint has not, or AUTO
+   * where it has none, is NOT_FOUND; NGRAM needs none. The CUDA backend of this version has no
+   * DSPARK (UNSUPPORTED). */
+  dsv4_drafter drafter;
+  int32_t reserved2; /* 0 */
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT \
-  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL }
+  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0 }
 
 /* The effective configuration and the planned memory. */
 typedef struct dsv4_engine_info {
@@ -94,7 +112,7 @@ typedef struct dsv4_engine_info {
   int32_t prefill_chunk_tokens;
   int32_t vocab_size;
   int32_t has_tokenizer; /* 0 or 1 */
-  int32_t has_mtp;       /* 0 or 1 */
+  int32_t has_mtp;       /* 0 or 1; see checkpoint_drafter */
   int32_t bos_token;
   int32_t eos_token;
   int32_t layers;
@@ -116,11 +134,13 @@ typedef struct dsv4_engine_info {
   uint64_t device_weight_bytes;
   uint64_t device_cache_bytes;
   uint64_t device_workspace_bytes;
+  dsv4_drafter checkpoint_drafter; /* that the model folder has, or NONE */
+  dsv4_drafter drafter;            /* that drafts for sessions, or NONE */
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0                                                                              \
+        0, 0, 0, 0, 0, 0, 0                                                                        \
   }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated). `options` may be NULL. On success *engine
@@ -166,11 +186,12 @@ DSV4_API dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* opti
 
 /* Describes the model folder `path` as a JSON object on one line, from the headers of its files and
  * the ends of its tensors: "fingerprint" (that of dsv4_engine_identity), "weight_format",
- * "has_mtp", "tokenizer" (null or an object), "chat_encoder" (null, or its "name" and the "file" of
- * the folder that shows it; see dsv4_chat_options), "tensors" (count, bytes, shards, and count and
- * bytes by dtype), "config" (the model's dimensions by their keys in config.json). For people and
- * records: keys may be added. Writes up to `capacity` bytes to `json`, without a terminator, and
- * the number needed to *needed. Errors: those of dsv4_plan with default options. */
+ * "has_mtp", "drafter" (null, "mtp" or "dspark"), "tokenizer" (null or an object), "chat_encoder"
+ * (null, or its "name" and the "file" of the folder that shows it; see dsv4_chat_options),
+ * "tensors" (count, bytes, shards, and count and bytes by dtype), "config" (the model's dimensions
+ * by their keys in config.json). For people and records: keys may be added. Writes up to `capacity`
+ * bytes to `json`, without a terminator, and the number needed to *needed. Errors: those of
+ * dsv4_plan with default options. */
 DSV4_API dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity, size_t* needed,
                                   dsv4_error** error) DSV4_NOEXCEPT;
 

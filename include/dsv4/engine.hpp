@@ -42,6 +42,7 @@ struct EngineOptions {
   dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
   int32_t max_draft_tokens = 0;
   std::string tuning_dir = {};
+  dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
 };
 
 // The effective configuration and the planned memory.
@@ -96,6 +97,7 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.cache_format = in.cache_format;
   out.max_draft_tokens = in.max_draft_tokens;
   out.tuning_dir = in.tuning_dir.c_str();
+  out.drafter = in.drafter;
   return out;
 }
 

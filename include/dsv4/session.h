@@ -238,10 +238,10 @@ typedef int32_t dsv4_draft_stop;
 #define DSV4_DRAFT_STOP_FEW_ACCEPTED ((dsv4_draft_stop)1)
 
 /* Saves the session: timeline, key/value rows, states and logits. A session of any engine with the
- * same model, numerics and cache format, and with max_draft_tokens 0 or not as here, goes on from
- * them with the same logits, bit for bit. Not saved: sampling parameters, the token mask, restore
- * points, messages (of a session on messages), and drafts, with the tokens that they led to and
- * that were not delivered yet: the session that loads chooses these by its own rules.
+ * same model, numerics and cache format, with the checkpoint's drafter planned or not as here, goes
+ * on from them with the same logits, bit for bit. Not saved: sampling parameters, the token mask,
+ * restore points, messages (of a session on messages), and drafts, with the tokens that they led to
+ * and that were not delivered yet: the session that loads chooses these by its own rules.
  *
  * The file holds the conversation in the clear; it is readable by its owner only. It appears at
  * `path` (a symbolic link is followed), over what was there, when it is whole and on the disk: a

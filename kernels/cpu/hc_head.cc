@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// hc_head: the last weighted sum of the streams and the final norm, for the rows that need logits.
+// hc_head: the last weighted sum of the streams and the final norm, for the rows that need logits;
+// or the streams' mean, quantised.
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/hc_head.cc"
 #include "hwy/foreach_target.h"
@@ -14,8 +17,20 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4 {
 namespace HWY_NAMESPACE {
 
+void MeanRows(const HcHeadParams& p, int64_t begin, int64_t end) {
+  constexpr float kQuarters[4] = {0.25f, 0.25f, 0.25f, 0.25f};
+  for (int64_t r = begin; r < end; ++r) {
+    const int64_t row = p.row_of == nullptr ? r : p.row_of[r];
+    uint16_t* const mean = static_cast<uint16_t*>(p.quantized) + r * p.quantized_stride;
+    SumStreams(static_cast<const uint16_t*>(p.streams) + row * 4 * p.hidden, kQuarters, p.hidden,
+               mean);
+    for (int64_t i = 0; i < p.hidden; i += 128) ActQuantRun<128>(mean + i, mean + i);
+  }
+}
+
 // REQUIRES: end - begin <= 16.
 void HcHeadRows(const HcHeadParams& p, int64_t begin, int64_t end) {
+  if (p.fn == nullptr) return MeanRows(p, begin, end);
   const DD d;
   const int64_t dim = p.hidden, rows = end - begin;
   alignas(64) float m[4][kMixRows];
@@ -36,6 +51,9 @@ void HcHeadRows(const HcHeadParams& p, int64_t begin, int64_t end) {
     const float pre[4] = {m[0][r], m[1][r], m[2][r], m[3][r]};
     uint16_t* normed = static_cast<uint16_t*>(p.normed) + (begin + r) * dim;
     SumStreams(x[r], pre, dim, normed);
+    if (p.mixed != nullptr) {
+      std::copy_n(normed, dim, static_cast<uint16_t*>(p.mixed) + (begin + r) * dim);
+    }
     RmsNormRow(normed, p.norm, dim, p.norm_eps, normed, nullptr);
   }
 }

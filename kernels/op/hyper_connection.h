@@ -62,8 +62,10 @@ constexpr HcPreParams AfterUpdate(HcPreParams p) {
   return p;
 }
 
-// For the chosen rows: pre = sigmoid(m * scale[0] + base) + hc_eps with m as in hc_pre; normed =
-// RMSNorm(sum_h pre[h] X[h] (kRoundHcPre); norm) (kRoundRmsNorm).
+// For the chosen rows: pre = sigmoid(m * scale[0] + base) + hc_eps with m as in hc_pre; mixed =
+// sum_h pre[h] X[h] (kRoundHcPre); normed = RMSNorm(mixed; norm) (kRoundRmsNorm). Where fn is null,
+// pre = 1/4, so that mixed is the streams' mean; quantized is its act_quant 128 round trip
+// (kQuantLinearInput), and nothing is normed.
 struct HcHeadParams {
   static constexpr Op kOp = Op::kHcHead;
   int32_t rows = 0;                 // R, of the output
@@ -76,6 +78,9 @@ struct HcHeadParams {
   float hc_eps = 0, norm_eps = 0;
   const uint16_t* norm = nullptr;  // [D] bf16
   void* normed = nullptr;          // [R, D] act
+  void* mixed = nullptr;           // [R, D] act, with fn; may be null
+  void* quantized = nullptr;       // [R, D] act, without fn
+  int64_t quantized_stride = 0;    // elements from one row of it to the next
 };
 
 // streams[t, h, :] = e[t, :] + h[t, h, :], rounded as a linear's output (kRoundLinear).

@@ -32,15 +32,21 @@ void MixRow(const float* streams, int64_t hidden, const float* fn, int64_t outpu
   }
 }
 
-// out = sum_h pre[h] * streams[h, :], then rounding and RMSNorm.
-void PreAndNorm(const LaunchContext& context, const float* pre, const float* streams,
-                int64_t hidden, const uint16_t* norm, float norm_eps, float* out) {
+// out = sum_h pre[h] * streams[h, :], then rounding.
+void MixStreams(const LaunchContext& context, const float* pre, const float* streams,
+                int64_t hidden, float* out) {
   for (int64_t d = 0; d < hidden; ++d) {
     double sum = 0;
     for (int64_t h = 0; h < kStreams; ++h) sum += double{pre[h]} * streams[h * hidden + d];
     out[d] = static_cast<float>(sum);
   }
   Round(context, Point::kRoundHcPre, out, hidden);
+}
+
+// The same, then RMSNorm.
+void PreAndNorm(const LaunchContext& context, const float* pre, const float* streams,
+                int64_t hidden, const uint16_t* norm, float norm_eps, float* out) {
+  MixStreams(context, pre, streams, hidden, out);
   RmsNormRow(out, hidden, norm, norm_eps, out);
   Round(context, Point::kRoundRmsNorm, out, hidden);
 }
@@ -146,11 +152,21 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
   StreamOf(context).ParallelFor(params.rows, [&](int64_t r, int) {
     const int64_t t = params.row_of == nullptr ? r : params.row_of[r];
     const float* row = streams + t * kStreams * hidden;
+    if (params.fn == nullptr) {
+      constexpr float kQuarters[kStreams] = {0.25f, 0.25f, 0.25f, 0.25f};
+      float* mean = static_cast<float*>(params.quantized) + r * params.quantized_stride;
+      MixStreams(context, kQuarters, row, hidden, mean);
+      ActQuant(context, Point::kQuantLinearInput, mean, hidden, kFp8Block);
+      return;
+    }
     float m[kStreams], pre[kStreams];
     MixRow(row, hidden, params.fn, kStreams, params.norm_eps, m);
     for (int64_t h = 0; h < kStreams; ++h) {
       pre[h] =
           static_cast<float>(Sigmoid(Logit(m[h], params.scale[0], params.base[h])) + params.hc_eps);
+    }
+    if (params.mixed != nullptr) {
+      MixStreams(context, pre, row, hidden, static_cast<float*>(params.mixed) + r * hidden);
     }
     PreAndNorm(context, pre, row, hidden, params.norm, params.norm_eps,
                static_cast<float*>(params.normed) + r * hidden);

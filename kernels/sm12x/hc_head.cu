@@ -61,6 +61,8 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
 }
 
 absl::Status SupportsHcHead(const HcHeadParams& p) {
+  if (p.fn == nullptr) return Unsupported("there is no kernel for the streams' mean");
+  if (p.mixed != nullptr) return Unsupported("the streams' sum is not kept");
   if (p.hidden % 128 != 0) return Unsupported("hidden ", p.hidden, " is not a multiple of 128");
   if (p.hidden > sm12x::kMostHidden) {
     return Unsupported("hidden ", p.hidden, " is above ", sm12x::kMostHidden);

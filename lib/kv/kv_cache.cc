@@ -30,7 +30,8 @@ int64_t BoundariesPerStep(int64_t step_tokens) {
 int64_t LiveWindowBlocks(const KvCacheShape& shape) {
   const int64_t verify_rows = shape.max_draft_tokens + 1;
   const int64_t tokens = kWindowTokens - 1 + KvSequence::kShortStepRows +
-                         std::max<int64_t>(shape.max_step_tokens, verify_rows) + verify_rows;
+                         std::max<int64_t>(shape.max_step_tokens, verify_rows) +
+                         std::max<int64_t>(shape.max_draft_slots, verify_rows);
   return CeilDiv(tokens, kWindowBlockTokens) + 1;
 }
 

@@ -32,6 +32,7 @@ struct KvCacheShape {
   int32_t max_sequences = 0;
   int32_t max_step_tokens = 0;   // of one sequence in one step
   int32_t max_draft_tokens = 0;  // a verify step has one row more
+  int32_t max_draft_slots = 0;   // that a draft takes behind a step's rows, if more than those
 };
 
 // One layer's place in the cache.

@@ -83,8 +83,9 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
   if (rows < 1 || rows > limit) {
     return InvalidArgument("a step of ", rows, " rows of a sequence is not in 1..", limit);
   }
-  if (extra_slots < 0 || extra_slots > verify_rows) {
-    return InvalidArgument(extra_slots, " draft slots are not in 0..", verify_rows);
+  const int64_t most_slots = std::max<int64_t>(shape.max_draft_slots, verify_rows);
+  if (extra_slots < 0 || extra_slots > most_slots) {
+    return InvalidArgument(extra_slots, " draft slots are not in 0..", most_slots);
   }
   const int64_t end = length_ + rows, slots_end = end + extra_slots;
   if (slots_end > shape.context_tokens) {
@@ -179,6 +180,15 @@ SequenceRows KvSequence::MtpRows(int32_t first_row, int32_t rows, int64_t first_
           .window_blocks = window_blocks_.data(),
           .group_blocks = group_blocks_.data(),
           .window_begin = 1};
+}
+
+SequenceRows KvSequence::BlockRows(int32_t first_row, int32_t rows, int64_t first_position) const {
+  return {.first_row = first_row,
+          .rows = rows,
+          .first_position = first_position,
+          .window_blocks = window_blocks_.data(),
+          .group_blocks = window_blocks_.data(),
+          .window_begin = first_position};
 }
 
 void KvSequence::Commit(int64_t rows) {

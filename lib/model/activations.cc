@@ -9,8 +9,8 @@
 namespace dsv4 {
 
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
-                        int rank, DType act, bool mtp, int64_t workspace_bytes,
-                        int64_t beside_bytes, std::byte* memory, Activations* out) {
+                        int rank, DType act, int64_t workspace_bytes, int64_t beside_bytes,
+                        std::byte* memory, Activations* out) {
   int64_t end = 0;
   const auto place = [&](auto*& pointer, int64_t rows, int64_t width, DType dtype) {
     using T = std::remove_reference_t<decltype(pointer)>;
@@ -52,11 +52,6 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
   place(out->expert_weights, t, config.num_experts_per_tok, DType::kF32);
   place(out->head, limits.logit_rows, d, act);
   place(out->logits, limits.logit_rows, config.vocab_size, DType::kF32);
-  if (mtp) {
-    place(out->mtp_sources, t, kStreams * d, act);
-    place(out->mtp_e, t, d, act);
-    place(out->mtp_quantized, t, kStreams * d, act);
-  }
   const int64_t own_hidden = shards.hidden[rank].size();
   if (shards.ranks > 1) {
     const int64_t slots = t * (config.num_experts_per_tok + 1);
@@ -67,7 +62,6 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
     for (float*& part : out->logits_part) {
       place(part, limits.logit_rows, shards.vocab[rank].size(), DType::kF32);
     }
-    if (mtp) place(out->mtp_part, t, kStreams * own_hidden, act);
   } else {
     out->groups_part = out->groups;
     out->y_part = out->y;

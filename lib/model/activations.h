@@ -48,9 +48,6 @@ struct Activations {
   float* expert_weights = nullptr;  // [T, K]
   void* head = nullptr;             // [R, D] act
   float* logits = nullptr;          // [R, vocab]
-  void* mtp_sources = nullptr;      // [T, 4, D] act: streams that the MTP block starts from
-  void* mtp_e = nullptr;            // [T, D] act: embedding, then e_proj's output
-  void* mtp_quantized = nullptr;    // [T, 4, D] act: normed streams or embedding, quantised
   // A rank's own columns of what ranks share out: parts of the tensors above. With one rank these
   // are the tensors themselves. No two exchanges that follow each other take the same one.
   void* groups_part = nullptr;
@@ -58,7 +55,6 @@ struct Activations {
   void* products = nullptr;       // [T (K + 1), I] act: between the halves of the experts
   void* products_part = nullptr;  // these two with several ranks only
   float* logits_part[2] = {};
-  void* mtp_part = nullptr;  // [T, 4, D] act: h_proj's output; with several ranks only
 
   std::byte* workspace = nullptr;  // of the operators
   std::byte* beside = nullptr;     // the same, of those on the device's second stream
@@ -67,7 +63,7 @@ struct Activations {
 // Bytes of all buffers of a rank with so many of the operators' workspaces. With `memory` not null,
 // also points *out into it (64-byte aligned parts).
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
-                        int rank, DType act, bool mtp, int64_t workspace_bytes,
-                        int64_t beside_bytes, std::byte* memory, Activations* out);
+                        int rank, DType act, int64_t workspace_bytes, int64_t beside_bytes,
+                        std::byte* memory, Activations* out);
 
 }  // namespace dsv4

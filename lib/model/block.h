@@ -9,7 +9,7 @@
 
 namespace dsv4 {
 
-// act.streams -> act.streams. `layer` numbers the block for taps; the MTP block is layer L.
+// act.streams -> act.streams. `layer` numbers the block for taps; a drafter's begin with L.
 absl::Status RunBlock(const ForwardContext& context, int64_t layer, const BlockWeights& weights,
                       const LayerCache& cache);
 
@@ -21,13 +21,10 @@ absl::Status RunAttention(const ForwardContext& context, int64_t layer, const Bl
 absl::Status RunMoe(const ForwardContext& context, int64_t layer, const MoeWeights& weights);
 
 // act.streams of `rows` rows, chosen by `row_of` (null: the first rows) -> act.logits (head.cc), by
-// way of `part` where ranks share out the vocabulary.
+// way of `part` where ranks share out the vocabulary. `mixed`, if not null: [rows, D] act, what is
+// normed there.
 absl::Status RunHead(const ForwardContext& context, const HyperConnectionWeights& hc_head,
                      const uint16_t* norm, const Bf16Weight& head, int32_t rows,
-                     const int32_t* row_of, float* part);
-
-// act.mtp_sources and the tokens -> act.streams of the MTP block (mtp.cc).
-absl::Status RunMtpBlock(const ForwardContext& context, int64_t layer, const MtpWeights& weights,
-                         const Bf16Weight& embed, const LayerCache& cache);
+                     const int32_t* row_of, float* part, void* mixed = nullptr);
 
 }  // namespace dsv4

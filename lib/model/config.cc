@@ -289,6 +289,34 @@ void ReadMoe(Fields* f, ModelConfig* c) {
   c->swiglu_limit = f->Real("swiglu_limit", 0, 1e6);
 }
 
+// REQUIRES: layers and vocabulary are read.
+void ReadDspark(Fields* f, ModelConfig* c) {
+  constexpr absl::string_view kKey = "dspark_target_layer_ids";
+  constexpr int64_t kMaxTaps = 64;
+  DsparkConfig& dspark = c->dspark;
+  dspark.block_size = f->Int("dspark_block_size", 1, kMostBlockRows);
+  dspark.noise_token_id = f->Int("dspark_noise_token_id", 0, c->vocab_size - 1);
+  dspark.markov_rank = f->Int("dspark_markov_rank", 1, kMaxDim);
+  const JsonValue* value = f->Required(kKey);
+  if (value == nullptr) return;
+  const std::vector<JsonValue>* layers = value->AsArray();
+  if (layers == nullptr || layers->empty() || static_cast<int64_t>(layers->size()) > kMaxTaps) {
+    f->Fail(InvalidArgument(f->Name(kKey), " is ", ValueText(*value), "; expected a list of 1 to ",
+                            kMaxTaps, " layers"));
+    return;
+  }
+  for (const JsonValue& layer : *layers) {
+    dspark.target_layers.push_back(
+        static_cast<int32_t>(f->IntOf(kKey, layer, 0, c->num_hidden_layers - 1)));
+  }
+  // The published code concatenates in the order of the layers.
+  std::sort(dspark.target_layers.begin(), dspark.target_layers.end());
+  const auto twice = std::adjacent_find(dspark.target_layers.begin(), dspark.target_layers.end());
+  if (twice != dspark.target_layers.end()) {
+    f->Fail(InvalidArgument(f->Name(kKey), " names layer ", *twice, " twice"));
+  }
+}
+
 void ReadPositions(Fields* f, ModelConfig* c) {
   c->max_position_embeddings = f->Int("max_position_embeddings", 1, kMaxInt32);
   c->rope_theta = f->Real("rope_theta", 2, 1e12);
@@ -300,6 +328,27 @@ void ReadPositions(Fields* f, ModelConfig* c) {
 
 }  // namespace
 
+const char* DrafterName(DrafterKind kind) {
+  switch (kind) {
+    case DrafterKind::kNone:
+      return "none";
+    case DrafterKind::kMtp:
+      return "MTP";
+    case DrafterKind::kDspark:
+      return "DSpark";
+    case DrafterKind::kNgram:
+      return "n-gram";
+  }
+  return "unknown";
+}
+
+DrafterKind DrafterOf(const ModelConfig& config) {
+  const bool stages =
+      static_cast<int64_t>(config.compress_ratios.size()) > config.num_hidden_layers;
+  if (config.dspark.block_size > 0 && stages) return DrafterKind::kDspark;
+  return config.num_nextn_predict_layers > 0 ? DrafterKind::kMtp : DrafterKind::kNone;
+}
+
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseObject(json, source));
   absl::Status status;
@@ -309,10 +358,6 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   c.hidden_size = f.MultipleOf128("hidden_size");
   c.num_hidden_layers = f.Int("num_hidden_layers", 1, kMaxCount);
   c.num_nextn_predict_layers = f.Int("num_nextn_predict_layers", 0, kMaxCount);
-  if (c.num_nextn_predict_layers > 1) {
-    f.Fail(Unsupported(f.Name("num_nextn_predict_layers"), " is ", c.num_nextn_predict_layers,
-                       "; at most 1 is supported"));
-  }
   ReadAttention(&f, &c);
   ReadMoe(&f, &c);
   f.Fixed("hc_mult", kStreams);
@@ -321,6 +366,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   c.rms_norm_eps = f.Real("rms_norm_eps", 1e-30, 1);
   ReadPositions(&f, &c);
   c.vocab_size = f.Int("vocab_size", 1, kMaxVocab);
+  if (f.Optional("dspark_block_size")) ReadDspark(&f, &c);
   c.bos_token_id = f.Int("bos_token_id", 0, c.vocab_size - 1);
   if (const JsonValue* eos = f.Required("eos_token_id")) {
     c.eos_token_ids = ReadTokens(&f, "eos_token_id", *eos, c.vocab_size - 1);

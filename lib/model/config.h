@@ -25,6 +25,27 @@ struct RopeScaling {
   double beta_fast = 0, beta_slow = 0;
 };
 
+// What drafts tokens for the model to verify.
+enum class DrafterKind : int32_t {
+  kNone,
+  kMtp,     // a block that drafts a token a pass from its own output (e_proj)
+  kDspark,  // stages that draft a block of tokens a pass from tapped layers (main_proj)
+  kNgram,   // what followed the last tokens where they came before; needs no weights
+};
+
+const char* DrafterName(DrafterKind kind);  // "MTP", "DSpark", "n-gram", "none"
+
+inline constexpr uint32_t kMaxDrafterStages = 16;
+inline constexpr int64_t kMostBlockRows = 16;  // of a pass of a DSpark drafter, for one sequence
+
+// The dspark_* keys.
+struct DsparkConfig {
+  int64_t block_size = 0;  // tokens that a pass drafts, up to kMostBlockRows; 0: no such keys
+  int64_t noise_token_id = 0;
+  int64_t markov_rank = 0;
+  std::vector<int32_t> target_layers;  // whose outputs are tapped, ascending
+};
+
 struct ModelConfig {
   int64_t hidden_size = 0;          // D
   int64_t num_hidden_layers = 0;    // L
@@ -45,7 +66,8 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;  // tokens
   double rope_theta = 0, compress_rope_theta = 0;
   RopeScaling rope_scaling;
-  int64_t num_nextn_predict_layers = 0;  // 0 or 1
+  int64_t num_nextn_predict_layers = 0;  // says nothing of drafters other than MTP blocks
+  DsparkConfig dspark;
   int64_t vocab_size = 0;
   int64_t bos_token_id = 0;
   std::vector<int32_t> eos_token_ids;  // from eos_token_id, a number or a list; one at least
@@ -53,6 +75,9 @@ struct ModelConfig {
   // many layers get random ones. 0 = the folder has weights.
   int64_t synthetic_layers = 0;
 };
+
+// The drafter of weights made for the configuration; those of a file are told by its tensors.
+DrafterKind DrafterOf(const ModelConfig& config);
 
 // Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument,
 // a value of the family that this build cannot run (another head_dim, FP8 experts, ...)

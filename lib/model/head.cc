@@ -9,7 +9,7 @@ namespace dsv4 {
 
 absl::Status RunHead(const ForwardContext& c, const HyperConnectionWeights& hc_head,
                      const uint16_t* norm, const Bf16Weight& head, int32_t rows,
-                     const int32_t* row_of, float* part) {
+                     const int32_t* row_of, float* part, void* mixed) {
   DSV4_RETURN_IF_ERROR(c.Run(HcHeadParams{.rows = rows,
                                           .row_of = row_of,
                                           .hidden = c.config->hidden_size,
@@ -20,7 +20,8 @@ absl::Status RunHead(const ForwardContext& c, const HyperConnectionWeights& hc_h
                                           .hc_eps = static_cast<float>(c.config->hc_eps),
                                           .norm_eps = static_cast<float>(c.config->rms_norm_eps),
                                           .norm = norm,
-                                          .normed = c.act.head}));
+                                          .normed = c.act.head,
+                                          .mixed = mixed}));
   LinearBf16Params project{
       .rows = rows, .k = c.config->hidden_size, .x = c.act.head, .part_count = 1};
   project.parts[0] = {.w = head, .y = part};

@@ -31,6 +31,14 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.side.stream = parts.device->side_stream();
   context_.device = parts.device;
   context_.tap_memory = &tap_memory_;
+  if (parts.drafts) {
+    drafter_ = DraftBlocks::Of(
+        {.config = parts.config,
+         .weights = parts.weights,
+         .layers = parts.layers.subspan(static_cast<size_t>(config.num_hidden_layers)),
+         .shards = parts.shards,
+         .rank = parts.rank});
+  }
 }
 
 StepLimits Model::RecordedLimits() const {
@@ -48,8 +56,12 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   const StepLimits recorded = RecordedLimits();
   int64_t bytes =
       PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank, context_.act_dtype(),
-                      parts_.mtp, parts_.dispatch->workspace_bytes(),
+                      parts_.dispatch->workspace_bytes(),
                       parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
+  if (drafter_ != nullptr) {
+    bytes += drafter_->Place(limits_, context_.act_dtype(),
+                             memory == nullptr ? nullptr : memory + bytes);
+  }
   if (memory != nullptr) {
     DSV4_RETURN_IF_ERROR(
         masks_.Place(device, limits_.logit_rows, vocab, memory + bytes, parts_.with_text));
@@ -60,8 +72,8 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   }
   bytes += StepUpload::DeviceBytes(*device, limits_);
   if (!parts_.graphs) return bytes;
-  for (const Pass pass : {Pass::kMain, Pass::kMtp}) {
-    if (pass == Pass::kMtp && !parts_.mtp) continue;
+  for (const Pass pass : {Pass::kMain, Pass::kDraft}) {
+    if (pass == Pass::kDraft && drafter_ == nullptr) continue;
     if (memory != nullptr) {
       DSV4_RETURN_IF_ERROR(
           FetchedOf(pass).upload.PlaceFetched(device, recorded, &masks_, memory + bytes));
@@ -90,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   const auto rows = static_cast<size_t>(limits.rows);
   DSV4_RETURN_IF_ERROR(model->logits_.Place(parts.device, limits.logit_rows,
                                             parts.config->vocab_size, context.act.logits));
-  model->mtp_positions_.resize(rows);
+  model->draft_positions_.resize(rows);
   model->copy_from_.resize(rows);
   model->copy_to_.resize(rows);
   DSV4_RETURN_IF_ERROR(model->RecordSteps());
@@ -108,7 +120,10 @@ absl::Status Model::Plan() {
   }
   DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kMain, limits_.logit_rows, true));
   DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(limits_.rows, nullptr, nullptr)));
-  if (parts_.mtp) DSV4_RETURN_IF_ERROR(RunMtp());
+  if (drafter_ != nullptr) {
+    DSV4_RETURN_IF_ERROR(RunDraft());
+    DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kDraft, limits_.logit_rows, true));
+  }
   context_.planning = false;
   return absl::OkStatus();
 }
@@ -165,7 +180,8 @@ absl::Status Model::RecordSteps() {
     step.shape = ShapeOf(rows);
     DSV4_RETURN_IF_ERROR(RecordPass(Pass::kMain, step.shape, &step.main));
     if (step.main.alone == nullptr) return absl::OkStatus();
-    if (parts_.mtp) DSV4_RETURN_IF_ERROR(RecordPass(Pass::kMtp, step.shape, &step.mtp));
+    if (drafter_ != nullptr)
+      DSV4_RETURN_IF_ERROR(RecordPass(Pass::kDraft, step.shape, &step.draft));
     recorded_.push_back(std::move(step));
   }
   return parts_.device->Finish();
@@ -173,14 +189,14 @@ absl::Status Model::RecordSteps() {
 
 absl::Status Model::SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape) {
   PassInputs padding;
-  if (pass == Pass::kMtp) SetMtpSources({}, shape.rows, &padding);
+  if (pass == Pass::kDraft) SetSources({}, shape.rows, &padding);
   return SetPass(upload, shape, {}, padding);
 }
 
 // CUDA loads a kernel when it is first used, for which it allocates and may wait for the device.
 absl::Status Model::LoadKernels(const StepUpload::Shape& shape) {
-  for (const Pass pass : {Pass::kMain, Pass::kMtp}) {
-    if (pass == Pass::kMtp && !parts_.mtp) continue;
+  for (const Pass pass : {Pass::kMain, Pass::kDraft}) {
+    if (pass == Pass::kDraft && drafter_ == nullptr) continue;
     DSV4_RETURN_IF_ERROR(SetPadding(pass, &upload_, shape));
     const auto run = [&]() -> absl::Status {
       DSV4_RETURN_IF_ERROR(RunPass(pass));
@@ -211,7 +227,7 @@ absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& 
   FetchedInputs& fetched = FetchedOf(pass);
   if (fetched.launched) DSV4_RETURN_IF_ERROR(Finish());
   DSV4_RETURN_IF_ERROR(SetPass(&fetched.upload, step.shape, head, inputs));
-  const RecordedPass& recorded = pass == Pass::kMain ? step.main : step.mtp;
+  const RecordedPass& recorded = pass == Pass::kMain ? step.main : step.draft;
   (head.rows.empty() ? recorded.alone : recorded.with_head)->Launch();
   fetched.launched = true;
   logits_.Begin(head);
@@ -245,8 +261,12 @@ absl::Status Model::Embed() {
 
 absl::Status Model::RunLayer(int64_t layer) {
   const DeviceScope scope(parts_.device);
-  return RunBlock(context_, layer, parts_.weights->layers[static_cast<size_t>(layer)],
-                  parts_.layers[static_cast<size_t>(layer)]);
+  DSV4_RETURN_IF_ERROR(RunBlock(context_, layer, parts_.weights->layers[static_cast<size_t>(layer)],
+                                parts_.layers[static_cast<size_t>(layer)]));
+  if (drafter_ == nullptr) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(drafter_->AfterLayer(context_, layer));
+  return layer + 1 == parts_.config->num_hidden_layers ? drafter_->AfterLayers(context_)
+                                                       : absl::OkStatus();
 }
 
 absl::Status Model::Stopped(const std::function<bool()>* stop, int64_t layer) const {
@@ -265,7 +285,7 @@ absl::Status Model::RunLayers(const std::function<bool()>* stop) {
 }
 
 absl::Status Model::RunPass(Pass pass) {
-  return pass == Pass::kMain ? RunLayers(nullptr) : RunMtp();
+  return pass == Pass::kMain ? RunLayers(nullptr) : RunDraft();
 }
 
 absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
@@ -329,38 +349,45 @@ absl::Status Model::WriteStreams(absl::Span<const std::byte> from) {
                                static_cast<int64_t>(from.size()));
 }
 
-absl::Status Model::ForwardMtp(const StepRows& step, const int32_t* tokens,
-                               absl::Span<const StreamSource> sources, const HeadRows& head) {
-  if (!parts_.mtp) return Internal("the MTP block was not planned for");
-  if (step.rows > limits_.rows || sources.size() != static_cast<size_t>(step.rows)) {
-    return InvalidArgument("an MTP step of ", step.rows, " rows with ", sources.size(),
+absl::StatusOr<PassInputs> Model::DraftInputs(const StepRows& step, const int32_t* tokens,
+                                              absl::Span<const StreamSource> sources) {
+  if (drafter_ == nullptr) return Internal("the drafter was not planned for");
+  const int32_t expected = drafter_->sources() == nullptr ? 0 : step.rows;
+  if (step.rows > limits_.rows || sources.size() != static_cast<size_t>(expected)) {
+    return InvalidArgument("a draft pass of ", step.rows, " rows with ", sources.size(),
                            " sources; the limit is ", limits_.rows);
   }
+  const int64_t shift = drafter_->slot_shift();
   for (int32_t row = 0; row < step.rows; ++row) {
-    if (step.positions[row] < 1) {
-      return InvalidArgument("MTP slot ", step.positions[row], "; the first is 1");
+    if (step.positions[row] < shift) {
+      return InvalidArgument("draft slot ", step.positions[row], "; the first is ", shift);
     }
-    mtp_positions_[row] = step.positions[row] - 1;
+    draft_positions_[row] = step.positions[row] - shift;
   }
+  return PassInputs{.step = step, .tokens = tokens, .rope_positions = draft_positions_.data()};
+}
+
+absl::Status Model::ForwardDraft(const StepRows& step, const int32_t* tokens,
+                                 absl::Span<const StreamSource> sources, const HeadRows& head) {
   const DeviceScope scope(parts_.device);
+  DSV4_ASSIGN_OR_RETURN(PassInputs inputs, DraftInputs(step, tokens, sources));
   DSV4_RETURN_IF_ERROR(ExpectHead(head));
-  PassInputs inputs{.step = step, .tokens = tokens, .rope_positions = mtp_positions_.data()};
   if (const RecordedStep* recorded = Recorded(step)) {
-    SetMtpSources(sources, recorded->shape.rows, &inputs);
-    return Replay(Pass::kMtp, *recorded, head, inputs);
+    SetSources(sources, recorded->shape.rows, &inputs);
+    return Replay(Pass::kDraft, *recorded, head, inputs);
   }
-  SetMtpSources(sources, step.rows, &inputs);
+  SetSources(sources, step.rows, &inputs);
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
-  DSV4_RETURN_IF_ERROR(RunMtp());
-  return LaunchHead(Pass::kMtp, head);
+  DSV4_RETURN_IF_ERROR(RunDraft());
+  return LaunchHead(Pass::kDraft, head);
 }
 
 // Rows of padding are anything.
-void Model::SetMtpSources(absl::Span<const StreamSource> sources, int32_t rows,
-                          PassInputs* inputs) {
+void Model::SetSources(absl::Span<const StreamSource> sources, int32_t rows, PassInputs* inputs) {
+  std::byte* const to = drafter_->sources();
+  if (to == nullptr) return;
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
-    copy_to_[row] = static_cast<std::byte*>(context_.act.mtp_sources) +
-                    static_cast<int64_t>(row) * streams_row_bytes();
+    copy_to_[row] = to + static_cast<int64_t>(row) * streams_row_bytes();
     const StreamSource source =
         row < sources.size() ? sources[row] : StreamSource::OfRow(static_cast<int32_t>(row));
     copy_from_[row] = source.row >= 0 ? StreamsOfRow(source.row) : parts_.streams.Slot(source.slot);
@@ -369,21 +396,51 @@ void Model::SetMtpSources(absl::Span<const StreamSource> sources, int32_t rows,
   inputs->to = copy_to_.data();
 }
 
-absl::Status Model::RunMtp() {
+absl::Status Model::BeginDraft(const StepRows& step, const int32_t* tokens,
+                               absl::Span<const StreamSource> sources) {
+  DSV4_ASSIGN_OR_RETURN(PassInputs inputs, DraftInputs(step, tokens, sources));
   const DeviceScope scope(parts_.device);
+  SetSources(sources, step.rows, &inputs);
+  DSV4_RETURN_IF_ERROR(SetPass(inputs));
+  return BeginDraft();
+}
+
+absl::Status Model::BeginDraft() {
   DSV4_RETURN_IF_ERROR(ComputeRope());
-  DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(context_.step.rows, inputs_.from, inputs_.to)));
-  return RunMtpBlock(context_, mtp_layer(), *parts_.weights->mtp, parts_.weights->embed,
-                     parts_.layers[static_cast<size_t>(mtp_layer())]);
+  if (drafter_->sources() != nullptr) {
+    DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(context_.step.rows, inputs_.from, inputs_.to)));
+  }
+  return drafter_->Begin(context_);
+}
+
+absl::Status Model::RunDraftBlock(int64_t block) {
+  const DeviceScope scope(parts_.device);
+  return drafter_->RunBlock(context_, block);
+}
+
+absl::Status Model::RunDraft() {
+  DSV4_RETURN_IF_ERROR(BeginDraft());
+  for (int64_t block = 0; block < drafter_->blocks(); ++block) {
+    DSV4_RETURN_IF_ERROR(RunDraftBlock(block));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const float*> Model::Logits(absl::Span<const int32_t> row_of) {
   return LaunchAndFetch(Pass::kMain, row_of);
 }
 
-absl::StatusOr<const float*> Model::MtpLogits(absl::Span<const int32_t> row_of) {
-  if (!parts_.mtp) return Internal("the MTP block was not planned for");
-  return LaunchAndFetch(Pass::kMtp, row_of);
+absl::StatusOr<const float*> Model::DraftLogits(absl::Span<const int32_t> row_of) {
+  if (drafter_ == nullptr) return Internal("the drafter was not planned for");
+  return LaunchAndFetch(Pass::kDraft, row_of);
+}
+
+absl::StatusOr<float> Model::FollowDraft(int32_t row, int32_t previous) {
+  if (drafter_ == nullptr) return Internal("the drafter was not planned for");
+  if (row < 0 || row >= limits_.logit_rows) {
+    return InvalidArgument("row ", row, " of drafted logits; the limit is ", limits_.logit_rows);
+  }
+  return drafter_->Follow(context_, row, previous);
 }
 
 absl::StatusOr<const float*> Model::LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of) {
@@ -414,10 +471,11 @@ absl::Status Model::LaunchHead(Pass pass, const HeadRows& head) {
 
 absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions, int part) {
   const WeightViews& weights = *parts_.weights;
-  const bool main = pass == Pass::kMain;
-  DSV4_RETURN_IF_ERROR(RunHead(context_, main ? weights.hc_head : weights.mtp->hc_head,
-                               main ? weights.norm : weights.mtp->norm, weights.head, rows,
-                               inputs_.head_rows, context_.act.logits_part[part]));
+  float* const logits = context_.act.logits_part[part];
+  DSV4_RETURN_IF_ERROR(pass == Pass::kMain
+                           ? RunHead(context_, weights.hc_head, weights.norm, weights.head, rows,
+                                     inputs_.head_rows, logits)
+                           : drafter_->RunHead(context_, rows, inputs_.head_rows, logits));
   if (!questions || parts_.device->host_memory()) return absl::OkStatus();
   return context_.Run(TokenCandidatesParams{.rows = rows,
                                             .vocab = parts_.config->vocab_size,

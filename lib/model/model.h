@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass of a step: a ragged batch of prefill chunks and decode rows of several sequences
-// through all layers, the head and the MTP block. It owns the activations; weights, cache and
-// kernels belong to the engine. Used by one thread at a time.
+// through all layers, the head and the drafter's blocks. It owns the activations; weights, cache
+// and kernels belong to the engine. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "kernels/op/rope.h"
 #include "lib/device/device.h"
 #include "lib/kv/kv_cache.h"
+#include "lib/model/draft_blocks.h"
 #include "lib/model/forward_context.h"
 #include "lib/model/logit_rows.h"
 #include "lib/model/step_upload.h"
@@ -39,7 +40,7 @@ class Model {
     Device* device = nullptr;
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
     StatePool streams{};                    // the cache's
-    bool mtp = false;             // plan for the MTP block; its rows are the cache's last layer
+    bool drafts = false;  // plan for the weights' drafter, whose rows are the cache's last layers
     uint64_t omitted_points = 0;  // see LaunchContext
     bool graphs = true;           // record steps of few rows where the device can
     // Mask of tokens that may be chosen unless a question says otherwise; empty: all. Read once.
@@ -65,7 +66,7 @@ class Model {
   absl::Status Begin(const StepRows& step, const int32_t* tokens);
   // embedding of the step's tokens -> streams.
   absl::Status Embed();
-  // Main layer `layer`: streams -> streams.
+  // Main layer `layer`: streams -> streams, and after the last one what the drafter needs of them.
   absl::Status RunLayer(int64_t layer);
   // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab] in host
   // memory.
@@ -79,22 +80,33 @@ class Model {
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
                        const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
 
-  // X, the residual streams of row `row` of the last Forward or ForwardMtp: [4, D] act, until the
+  // X, the residual streams of row `row` of the last Forward or ForwardDraft: [4, D] act, until the
   // next one.
   const std::byte* StreamsOfRow(int32_t row) const;
   int64_t streams_row_bytes() const;
   // Copies X of some rows to state slots. InvalidArgument beyond the step's rows.
   absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
 
-  // The MTP block. A row of it is a slot s of the MTP layer's window, s >= 1: step.positions holds
-  // the slots, tokens[r] is token s, sources[r] is X of token s - 1: of a row of the last pass, or
-  // what SaveStreams kept. Its RoPE position is s - 1. Afterwards StreamsOfRow is the block's own
-  // output, from which the slots s + 1 can be drafted. The main rows' Logits are to be taken before
-  // it. `head`: of the MTP head, as Forward's; its logits are a guess of token s + 1.
-  absl::Status ForwardMtp(const StepRows& step, const int32_t* tokens,
-                          absl::Span<const StreamSource> sources, const HeadRows& head = {});
-  // Logits of rows of the last ForwardMtp.
-  absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
+  // A pass of the drafter's blocks; step.positions holds the slots of its rows. Where it begins
+  // with streams, sources[r] is the X that row r is made of: of a row of the last pass, or
+  // what SaveStreams kept; else `sources` is empty. Afterwards StreamsOfRow is the blocks' own
+  // output. The main rows' Logits are to be taken before it. `head`: of the drafter's, as
+  // Forward's.
+  absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
+                            absl::Span<const StreamSource> sources, const HeadRows& head = {});
+  // The same in parts, for verification: what the first block starts from, and one block, streams
+  // -> streams. REQUIRES: `block` is one of the drafter's; BeginDraft came before it.
+  absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
+                          absl::Span<const StreamSource> sources);
+  absl::Status RunDraftBlock(int64_t block);
+  // DraftBlocks::Follow, for row `row` of the last ForwardDraft's head.
+  absl::StatusOr<float> FollowDraft(int32_t row, int32_t previous);
+  // DraftBlocks::HiddenOf; null without a drafter.
+  const std::byte* DraftHidden(int32_t row) const {
+    return drafter_ == nullptr ? nullptr : drafter_->HiddenOf(row);
+  }
+  // Logits of rows of the last ForwardDraft.
+  absl::StatusOr<const float*> DraftLogits(absl::Span<const int32_t> row_of);
 
   // The residual streams of the step's rows: [T, 4, D], f32 or bf16 (activation_dtype). For
   // verification.
@@ -107,8 +119,8 @@ class Model {
   void set_tap(const Tap* tap) { context_.tap = tap; }
 
  private:
-  // The main layers with their head, or the MTP block with its own.
-  enum class Pass { kMain, kMtp };
+  // The main layers with their head, or the drafter's blocks with theirs.
+  enum class Pass { kMain, kDraft };
   // A pass, recorded without its head and with it.
   struct RecordedPass {
     std::unique_ptr<Graph> alone, with_head;
@@ -116,7 +128,7 @@ class Model {
   // Steps of few rows, recorded for each number of rows that they are padded to.
   struct RecordedStep {
     StepUpload::Shape shape;
-    RecordedPass main, mtp;  // mtp: where the block is planned for
+    RecordedPass main, draft;  // draft: where it is planned for
   };
   // What a recorded pass fetches.
   struct FetchedInputs {
@@ -138,7 +150,10 @@ class Model {
   absl::Status SetPass(const PassInputs& inputs);
   absl::Status ComputeRope();
   absl::Status RunLayers(const std::function<bool()>* stop);
-  absl::Status RunMtp();
+  absl::StatusOr<PassInputs> DraftInputs(const StepRows& step, const int32_t* tokens,
+                                         absl::Span<const StreamSource> sources);
+  absl::Status BeginDraft();
+  absl::Status RunDraft();
   absl::Status RunPass(Pass pass);
   StepUpload::Shape ShapeOf(int32_t rows) const;
   // Records the steps up to RecordedLimits, and has the kernels of larger ones loaded.
@@ -156,8 +171,8 @@ class Model {
   absl::Status Stopped(const std::function<bool()>* stop, int64_t layer) const;
   // copy_from_ -> copy_to_
   absl::Status CopyStreams(int32_t rows);
-  // Has `rows` rows copied to where the MTP block reads them.
-  void SetMtpSources(absl::Span<const StreamSource> sources, int32_t rows, PassInputs* inputs);
+  // Has `rows` rows copied to where the drafter reads them, if it does.
+  void SetSources(absl::Span<const StreamSource> sources, int32_t rows, PassInputs* inputs);
   CopyRowsParams CopyParams(int32_t rows, const std::byte* const* from, std::byte* const* to) const;
   absl::Status ExpectHead(const HeadRows& head) const;
   // The head of `pass` for `rows` rows of it, and answers to the questions about them.
@@ -165,11 +180,11 @@ class Model {
   // The same for rows that the device does not have yet; nothing where there are none.
   absl::Status LaunchHead(Pass pass, const HeadRows& head);
   absl::StatusOr<const float*> LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of);
-  int64_t mtp_layer() const { return parts_.config->num_hidden_layers; }
 
   Parts parts_;
   StepLimits limits_;
   ForwardContext context_;
+  std::unique_ptr<DraftBlocks> drafter_;  // null: not planned for
   RopeFrequencies frequencies_;
   Buffer memory_;
   TokenMasks masks_;
@@ -180,8 +195,8 @@ class Model {
   std::vector<RecordedStep> recorded_;  // ascending
   LogitRows logits_;
   std::vector<std::byte> tap_memory_;
-  // For ForwardMtp and SaveStreams, of limits_.rows.
-  std::vector<int64_t> mtp_positions_;
+  // For ForwardDraft and SaveStreams, of limits_.rows.
+  std::vector<int64_t> draft_positions_;
   std::vector<const std::byte*> copy_from_;
   std::vector<std::byte*> copy_to_;
 };

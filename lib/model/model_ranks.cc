@@ -110,9 +110,19 @@ absl::Status ModelRanks::SaveStreams(absl::Span<const int32_t> rows,
   return OnAll([&](Model& model, int) { return model.SaveStreams(rows, slots); });
 }
 
-absl::Status ModelRanks::ForwardMtp(const StepRows& step, const int32_t* tokens,
-                                    absl::Span<const StreamSource> sources, const HeadRows& head) {
-  return OnAll([&](Model& model, int) { return model.ForwardMtp(step, tokens, sources, head); });
+absl::Status ModelRanks::ForwardDraft(const StepRows& step, const int32_t* tokens,
+                                      absl::Span<const StreamSource> sources,
+                                      const HeadRows& head) {
+  return OnAll([&](Model& model, int) { return model.ForwardDraft(step, tokens, sources, head); });
+}
+
+absl::Status ModelRanks::BeginDraft(const StepRows& step, const int32_t* tokens,
+                                    absl::Span<const StreamSource> sources) {
+  return OnAll([&](Model& model, int) { return model.BeginDraft(step, tokens, sources); });
+}
+
+absl::Status ModelRanks::RunDraftBlock(int64_t block) {
+  return OnAll([&](Model& model, int) { return model.RunDraftBlock(block); });
 }
 
 absl::StatusOr<const float*> ModelRanks::FetchLogits(Fetch fetch,
@@ -130,8 +140,8 @@ absl::StatusOr<const float*> ModelRanks::Logits(absl::Span<const int32_t> row_of
   return FetchLogits(&Model::Logits, row_of);
 }
 
-absl::StatusOr<const float*> ModelRanks::MtpLogits(absl::Span<const int32_t> row_of) {
-  return FetchLogits(&Model::MtpLogits, row_of);
+absl::StatusOr<const float*> ModelRanks::DraftLogits(absl::Span<const int32_t> row_of) {
+  return FetchLogits(&Model::DraftLogits, row_of);
 }
 
 absl::Status ModelRanks::WriteStreams(absl::Span<const std::byte> from) {

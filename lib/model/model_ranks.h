@@ -45,9 +45,16 @@ class ModelRanks {
   const std::byte* StreamsOfRow(int32_t row) const { return first().StreamsOfRow(row); }
   int64_t streams_row_bytes() const { return first().streams_row_bytes(); }
   absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
-  absl::Status ForwardMtp(const StepRows& step, const int32_t* tokens,
-                          absl::Span<const StreamSource> sources, const HeadRows& head = {});
-  absl::StatusOr<const float*> MtpLogits(absl::Span<const int32_t> row_of);
+  absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
+                            absl::Span<const StreamSource> sources, const HeadRows& head = {});
+  absl::StatusOr<const float*> DraftLogits(absl::Span<const int32_t> row_of);
+  absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
+                          absl::Span<const StreamSource> sources);
+  absl::Status RunDraftBlock(int64_t block);
+  absl::StatusOr<float> FollowDraft(int32_t row, int32_t previous) {
+    return first().FollowDraft(row, previous);
+  }
+  const std::byte* DraftHidden(int32_t row) const { return first().DraftHidden(row); }
   absl::Status ReadStreams(absl::Span<std::byte> to) { return first().ReadStreams(to); }
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return first().activation_dtype(); }

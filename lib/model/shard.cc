@@ -104,10 +104,11 @@ class Cutter {
     moe.shared_w2 = RowsOf(moe.shared_w2, hidden_);
   }
 
-  void Cut(MtpWeights* mtp) const {
-    Cut(&mtp->block);
-    mtp->e_proj = RowsOf(mtp->e_proj, hidden_);
-    mtp->h_proj = RowsOf(mtp->h_proj, hidden_);
+  void Cut(DrafterWeights* drafter) const {
+    for (BlockWeights& block : drafter->blocks) Cut(&block);
+    if (drafter->kind != DrafterKind::kMtp) return;
+    drafter->mtp.e_proj = RowsOf(drafter->mtp.e_proj, hidden_);
+    drafter->mtp.h_proj = RowsOf(drafter->mtp.h_proj, hidden_);
   }
 
  private:
@@ -149,11 +150,11 @@ WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const S
                    .norm = whole.norm,
                    .hc_head = whole.hc_head,
                    .layers = whole.layers,
-                   .mtp = nullptr};
+                   .drafter = nullptr};
   for (BlockWeights& layer : part.layers) cutter.Cut(&layer);
-  if (whole.mtp != nullptr) {
-    part.mtp = std::make_unique<MtpWeights>(*whole.mtp);
-    cutter.Cut(part.mtp.get());
+  if (whole.drafter != nullptr) {
+    part.drafter = std::make_unique<DrafterWeights>(*whole.drafter);
+    cutter.Cut(part.drafter.get());
   }
   return part;
 }
@@ -171,10 +172,12 @@ int64_t SharedOutBytes(const WeightViews& views) {
     }
   };
   for (const BlockWeights& layer : views.layers) add_block(layer);
-  if (views.mtp == nullptr) return bytes;
-  add_block(views.mtp->block);
-  add(views.mtp->e_proj);
-  add(views.mtp->h_proj);
+  if (views.drafter == nullptr) return bytes;
+  for (const BlockWeights& block : views.drafter->blocks) add_block(block);
+  if (views.drafter->kind == DrafterKind::kMtp) {
+    add(views.drafter->mtp.e_proj);
+    add(views.drafter->mtp.h_proj);
+  }
   return bytes;
 }
 

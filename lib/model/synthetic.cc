@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -67,6 +68,11 @@ ModelConfig FirstLayers(const ModelConfig& config, int64_t layers) {
   first.compress_ratios.erase(begin + layers, begin + config.num_hidden_layers);
   first.num_hidden_layers = layers;
   first.num_hash_layers = std::min(first.num_hash_layers, layers);
+  // As many taps as there are layers, at the last ones.
+  std::vector<int32_t>& taps = first.dspark.target_layers;
+  taps.resize(std::min(taps.size(), static_cast<size_t>(layers)));
+  std::iota(taps.begin(), taps.end(),
+            static_cast<int32_t>(layers) - static_cast<int32_t>(taps.size()));
   return first;
 }
 

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -69,15 +70,33 @@ class Table {
     AddBlock(absl::StrCat("layers.", layer, "."), layer, w);
   }
 
-  void AddMtp(MtpWeights* mtp) {
-    const std::string p = "mtp.0.";
-    AddBlock(p, c_.num_hidden_layers, &mtp->block);
-    Add(p, "e_proj", &mtp->e_proj, c_.hidden_size, c_.hidden_size);
-    Add(p, "h_proj", &mtp->h_proj, c_.hidden_size, c_.hidden_size);
-    Add(p, "enorm.weight", &mtp->enorm, c_.hidden_size);
-    Add(p, "hnorm.weight", &mtp->hnorm, c_.hidden_size);
-    Add(p, "norm.weight", &mtp->norm, c_.hidden_size);
-    AddHyperConnection(p + "hc_head", kStreams, 1, &mtp->hc_head);
+  // What only drafters of w->kind have, with so many blocks as w->blocks.
+  void AddDrafterInputs(DrafterWeights* w) {
+    const std::string first = "mtp.0.", last = absl::StrCat("mtp.", w->blocks.size() - 1, ".");
+    const int64_t hidden = c_.hidden_size, rank = c_.dspark.markov_rank;
+    if (w->kind == DrafterKind::kMtp) {
+      Add(first, "e_proj", &w->mtp.e_proj, hidden, hidden);
+      Add(first, "h_proj", &w->mtp.h_proj, hidden, hidden);
+      Add(first, "enorm.weight", &w->mtp.enorm, hidden);
+      Add(first, "hnorm.weight", &w->mtp.hnorm, hidden);
+      return;
+    }
+    const auto taps = static_cast<int64_t>(c_.dspark.target_layers.size());
+    Add(first, "main_proj", &w->dspark.main_proj, hidden, taps * hidden);
+    Add(first, "main_norm.weight", &w->dspark.main_norm, hidden);
+    Add(last, "markov_head.markov_w1.weight", &w->dspark.markov_w1, c_.vocab_size, rank);
+    Add(last, "markov_head.markov_w2.weight", &w->dspark.markov_w2, c_.vocab_size, rank);
+    Add(last, "confidence_head.proj.weight", &w->dspark.confidence, 1, hidden + rank);
+  }
+
+  void AddDrafterBlocks(DrafterWeights* w) {
+    for (size_t i = 0; i < w->blocks.size(); ++i) {
+      AddBlock(absl::StrCat("mtp.", i, "."), c_.num_hidden_layers + static_cast<int64_t>(i),
+               &w->blocks[i]);
+    }
+    const std::string last = absl::StrCat("mtp.", w->blocks.size() - 1, ".");
+    Add(last, "norm.weight", &w->norm, c_.hidden_size);
+    AddHyperConnection(last + "hc_head", kStreams, 1, &w->hc_head);
   }
 
   const std::vector<Row>& rows() const { return rows_; }
@@ -210,6 +229,8 @@ class WeightsLoader {
 
   // Binds every view.
   absl::Status ResolveAll();
+  absl::Status ResolveDrafter();
+  size_t DrafterStages() const;
 
   // Counts what the target needs, and chooses the kernels that pack for it.
   absl::Status PlanTarget(const WeightTarget& target);
@@ -401,9 +422,15 @@ class WeightsLoader {
   template <class T>
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
 
-  // The embedding's rows are gathered, not multiplied: it keeps its layout.
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
-  bool IsPacked(const Bf16Weight* slot) const { return slot != &weights_->embed; }
+  // Rows of the embedding are gathered, not multiplied, and a drafter's tables are read by a kernel
+  // of their own: they keep their layout.
+  bool IsPacked(const Bf16Weight* slot) const {
+    if (slot == &weights_->embed) return false;
+    if (weights_->drafter == nullptr) return true;
+    const DsparkWeights& dspark = weights_->drafter->dspark;
+    return slot != &dspark.markov_w1 && slot != &dspark.markov_w2 && slot != &dspark.confidence;
+  }
   absl::Status Plan(const Bound& bound, WeightUpload* upload, int64_t* bytes) const;
   absl::Status Send(const Bound& bound, WeightUpload* upload) const;
   absl::Status SendExperts(MoeWeights* moe, WeightUpload* upload) const;
@@ -549,7 +576,9 @@ absl::Status WeightsLoader::PlanTarget(const WeightTarget& target) {
 std::vector<MoeWeights*> WeightsLoader::MoeLayers() const {
   std::vector<MoeWeights*> layers;
   for (BlockWeights& layer : weights_->layers) layers.push_back(&layer.moe);
-  if (weights_->mtp != nullptr) layers.push_back(&weights_->mtp->block.moe);
+  if (weights_->drafter != nullptr) {
+    for (BlockWeights& block : weights_->drafter->blocks) layers.push_back(&block.moe);
+  }
   return layers;
 }
 
@@ -635,23 +664,50 @@ absl::Status WeightsLoader::ResolveAll() {
     table.AddLayer(layer, &weights_->layers[layer]);
     DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
   }
-  // The configuration does not tell the drafters apart: files of both kinds say the same.
-  weights_->has_dspark = checkpoint_.Find("mtp.0.main_proj.weight") != nullptr;
-  if (weights_->has_dspark || config_.num_nextn_predict_layers == 0) return absl::OkStatus();
+  return ResolveDrafter();
+}
 
-  auto mtp = std::make_unique<MtpWeights>();
+// The configuration does not tell drafters apart: files of both kinds say the same.
+absl::Status WeightsLoader::ResolveDrafter() {
+  const size_t stages = DrafterStages();
+  if (stages == 0) return absl::OkStatus();
+  auto drafter = std::make_unique<DrafterWeights>();
+  drafter->kind = DrafterKind::kDspark;
+  drafter->blocks.resize(stages);
+  Table inputs(config_);
+  inputs.AddDrafterInputs(drafter.get());
+  if (FirstPresent(inputs.rows()).empty()) {
+    drafter->kind = DrafterKind::kMtp;
+    drafter->blocks.resize(1);
+  } else if (config_.dspark.block_size == 0) {
+    return Corrupt(checkpoint_.folder(), ": config.json has no dspark_block_size, though tensor ",
+                   FirstPresent(inputs.rows()), " is there");
+  }
   Table table(config_);
-  table.AddMtp(mtp.get());
-  const std::string present = FirstPresent(table.rows());
-  if (present.empty()) return absl::OkStatus();
+  table.AddDrafterBlocks(drafter.get());
+  table.AddDrafterInputs(drafter.get());
   const std::string absent = FirstAbsent(table.rows());
   if (!absent.empty()) {
-    return Corrupt(checkpoint_.folder(), ": tensor ", absent,
-                   " is missing, though the MTP block's ", present, " is there");
+    return Corrupt(checkpoint_.folder(), ": tensor ", absent, " is missing, though the ",
+                   DrafterName(drafter->kind), " drafter's ", FirstPresent(table.rows()),
+                   " is there");
   }
   DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
-  weights_->mtp = std::move(mtp);
+  weights_->drafter = std::move(drafter);
   return absl::OkStatus();
+}
+
+// Up to the last mtp.N that has a tensor.
+size_t WeightsLoader::DrafterStages() const {
+  size_t stages = 0;
+  for (const auto& [name, entry] : checkpoint_.tensors()) {
+    absl::string_view rest = name;
+    uint32_t stage = 0;
+    if (!absl::ConsumePrefix(&rest, "mtp.")) continue;
+    if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &stage)) continue;
+    if (stage < kMaxDrafterStages) stages = std::max<size_t>(stages, stage + 1);
+  }
+  return stages;
 }
 
 std::string Weights::weight_format() const {
@@ -702,12 +758,16 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
     table.AddLayer(layer, &block);
     add_rows(table);
   }
-  if (config.num_nextn_predict_layers > 0) {
-    MtpWeights mtp;
-    Table table(config);
-    table.AddMtp(&mtp);
-    add_rows(table);
-  }
+  DrafterWeights drafter;
+  drafter.kind = DrafterOf(config);
+  if (drafter.kind == DrafterKind::kNone) return tensors;
+  const auto layers = static_cast<size_t>(config.num_hidden_layers);
+  drafter.blocks.resize(drafter.kind == DrafterKind::kMtp ? 1
+                                                          : config.compress_ratios.size() - layers);
+  Table table(config);
+  table.AddDrafterBlocks(&drafter);
+  table.AddDrafterInputs(&drafter);
+  add_rows(table);
   return tensors;
 }
 

@@ -73,13 +73,30 @@ struct BlockWeights {
   MoeWeights moe;
 };
 
+// What an MTP block makes its streams of.
 struct MtpWeights {
-  BlockWeights block;
   Fp8Weight e_proj, h_proj;         // [D, D]
   const uint16_t* enorm = nullptr;  // [D] bf16
   const uint16_t* hnorm = nullptr;  // [D] bf16
-  const uint16_t* norm = nullptr;   // [D] bf16
+};
+
+// What a DSpark drafter has beside its stages.
+struct DsparkWeights {
+  Fp8Weight main_proj;                  // [D, taps * D]
+  const uint16_t* main_norm = nullptr;  // [D] bf16
+  // For a kernel of their own, and as they are stored on every device.
+  Bf16Weight markov_w1, markov_w2;  // [vocab, rank]: looked up; multiplied
+  Bf16Weight confidence;            // [1, D + rank]
+};
+
+// The blocks mtp.N of a checkpoint, which draft.
+struct DrafterWeights {
+  DrafterKind kind = DrafterKind::kNone;
+  std::vector<BlockWeights> blocks;  // of ratio 0
+  const uint16_t* norm = nullptr;    // [D] bf16
   HyperConnectionWeights hc_head;
+  MtpWeights mtp;        // kMtp only
+  DsparkWeights dspark;  // kDspark only
 };
 
 // Where weights are for: a device, and the kernels that pack them for it; without one, the host.
@@ -95,8 +112,8 @@ struct WeightViews {
   Bf16Weight head;                 // [vocab, D]
   const uint16_t* norm = nullptr;  // [D] bf16
   HyperConnectionWeights hc_head;
-  std::vector<BlockWeights> layers;  // [L]
-  std::unique_ptr<MtpWeights> mtp;   // null when absent
+  std::vector<BlockWeights> layers;         // [L]
+  std::unique_ptr<DrafterWeights> drafter;  // null when absent
 };
 
 class Weights : public WeightViews {
@@ -107,13 +124,13 @@ class Weights : public WeightViews {
   // names the tensor and the file. F32 scales that are all powers of two become E8M0, and NVFP4
   // experts whose scales allow it MXFP4, both without loss. For a device with memory of its own,
   // F32 scales and NVFP4 or FP8 experts that are not the same values in E8M0 and MXFP4 are
-  // Unsupported, naming the first that is not. The MTP block is optional: without any of its
-  // tensors mtp is absent; some of them without the others are Corrupt. A DSpark drafter
-  // (mtp.0.main_proj) is left alone. Tensors that are in no table are ignored. A target whose
-  // memory is not the host's receives every tensor as soon as it is read, and the copies on the
-  // host are given up; OutOfDeviceMemory. `progress(done_bytes, total_bytes)`, which may be empty,
-  // is called from this thread at least every 16 MiB as the tensors' pages are read; false cancels
-  // (Cancelled). REQUIRES: `config` comes from ParseModelConfig.
+  // Unsupported, naming the first that is not. A drafter is optional, and its tensors tell its kind
+  // (main_proj, e_proj): without any mtp.* there is none; some of its tensors without the others
+  // are Corrupt. Tensors that are in no table are ignored. A target whose memory is not the host's
+  // receives every tensor as soon as it is read, and the copies on the host are given up;
+  // OutOfDeviceMemory. `progress(done_bytes, total_bytes)`, which may be empty, is called from this
+  // thread at least every 16 MiB as the tensors' pages are read; false cancels (Cancelled).
+  // REQUIRES: `config` comes from ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target = {});
@@ -126,8 +143,6 @@ class Weights : public WeightViews {
 
   // Name, dtype, shape and bytes of every tensor that Load looks for.
   static std::vector<TensorEntry> TensorsOf(const ModelConfig& config);
-
-  bool has_dspark = false;  // mtp.* are the stages of a DSpark drafter, and left alone
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
   // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",

@@ -84,8 +84,6 @@ ContentHash HashOfText(absl::string_view text) {
   return HashOf({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
 
-bool PlansMtp(const EngineOptions& options) { return options.mtp || options.max_draft_tokens > 0; }
-
 }  // namespace
 
 Backend BestBackend(int32_t index) {
@@ -180,9 +178,6 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   if (options.numerics != Numerics::kPublished && options.backend != Backend::kReference) {
     return Unsupported("numerics other than published run on the reference backend only, not on ",
                        BackendName(options.backend));
-  }
-  if (PlansMtp(options) && config_.num_nextn_predict_layers == 0) {
-    return InvalidArgument(config_path, ": num_nextn_predict_layers is 0: there is no MTP block");
   }
   DSV4_RETURN_IF_ERROR(ReadTuning(options));
   info_.backend = options.backend;
@@ -304,16 +299,45 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
   info_.weight_bytes = weights_->device_bytes() > 0
                            ? weights_->device_bytes()
                            : weights_->mapped_bytes() + weights_->owned_bytes();
-  info_.has_mtp = weights_->mtp != nullptr;
   weight_format_ = weights_->weight_format();
-  if (PlansMtp(options) && weights_->has_dspark) {
-    return Unsupported(
-        "the checkpoint's drafter is DSpark (mtp.0.main_proj); this build drafts "
-        "by MTP blocks alone");
+  DSV4_RETURN_IF_ERROR(ChooseDrafter(options));
+  ShareOut();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::ChooseDrafter(const EngineOptions& options) {
+  const DrafterKind own =
+      weights_->drafter == nullptr ? DrafterKind::kNone : weights_->drafter->kind;
+  info_.checkpoint_drafter = own;
+  info_.drafter = DrafterKind::kNone;
+  if (!options.drafts && options.max_draft_tokens == 0) return absl::OkStatus();
+  info_.drafter = options.drafter.value_or(own);
+  if (options.drafter == DrafterKind::kNone) {
+    return WithArgument(
+        InvalidArgument("option drafter = none with max_draft_tokens = ", options.max_draft_tokens),
+        "drafter");
   }
-  if (PlansMtp(options) && !info_.has_mtp) {
-    return NotFound("the checkpoint has no MTP block (mtp.0.*)");
+  if (info_.drafter == DrafterKind::kNone) {
+    return WithArgument(
+        NotFound("the checkpoint has no drafter (mtp.0.*), which max_draft_tokens = ",
+                 options.max_draft_tokens, " asks for; drafter = n-gram needs none"),
+        "drafter");
   }
+  if (PlansDrafter() && info_.drafter != own) {
+    return WithArgument(NotFound("option drafter = ", DrafterName(info_.drafter),
+                                 ": the checkpoint's drafter is ", DrafterName(own)),
+                        "drafter");
+  }
+  if (info_.drafter == DrafterKind::kDspark && !devices_.front()->host_memory()) {
+    return Unsupported("backend ", BackendName(info_.backend),
+                       " has no kernels for the checkpoint's DSpark drafter; backend cpu has, and "
+                       "drafter = n-gram drafts on both");
+  }
+  info_.max_draft_tokens = MostDrafts(info_.drafter, config_, info_.max_draft_tokens);
+  return absl::OkStatus();
+}
+
+void Engine::ShareOut() {
   views_.clear();
   for (int rank = 0; rank < ranks() && ranks() > 1; ++rank) {
     views_.push_back(ShardOf(*weights_, config_, shards_, rank));
@@ -327,7 +351,6 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
   }
   info_.exchange =
       ExchangeOf(config_, ranks(), DTypeBytes(dispatches_.front()->activation_dtype()));
-  return absl::OkStatus();
 }
 
 const DeviceBytes& EngineInfo::fullest() const {
@@ -336,7 +359,7 @@ const DeviceBytes& EngineInfo::fullest() const {
       [](const DeviceBytes& a, const DeviceBytes& b) { return a.total() < b.total(); });
 }
 
-KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
+KvCacheShape Engine::CacheShape() const {
   KvCacheShape shape{.compress_ratios = config_.compress_ratios,
                      .row_format = info_.cache_format,
                      .context_tokens = info_.context_tokens,
@@ -344,9 +367,10 @@ KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
                      .max_sequences = info_.max_sessions,
                      .max_step_tokens = info_.prefill_chunk_tokens,
                      .max_draft_tokens = info_.max_draft_tokens};
-  const bool mtp = PlansMtp(options);
-  shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers + (mtp ? 1 : 0)));
-  if (mtp) {
+  const size_t draft_layers = PlansDrafter() ? weights_->drafter->blocks.size() : 0;
+  shape.compress_ratios.resize(static_cast<size_t>(config_.num_hidden_layers) + draft_layers);
+  shape.max_draft_slots = DraftSlots(info_.max_draft_tokens);
+  if (info_.drafter == DrafterKind::kMtp) {
     shape.mtp_layers = 1;
     shape.streams_bytes =
         kStreams * config_.hidden_size * DTypeBytes(dispatches_.front()->activation_dtype());
@@ -354,11 +378,14 @@ KvCacheShape Engine::CacheShape(const EngineOptions& options) const {
   return shape;
 }
 
-// A step takes one prefill chunk beside a decode row of every session and its drafts; an MTP pass
-// may have a row more for each.
+// A step takes one prefill chunk beside a decode row of every session and its drafts; a pass of an
+// MTP block may have a row more for each.
 StepLimits Engine::Limits(const EngineOptions& options) const {
   const int32_t decode_rows = info_.max_sessions * (1 + info_.max_draft_tokens);
-  const int32_t mtp_rows = PlansMtp(options) ? info_.max_sessions : 0;
+  // So may one of blocks.
+  const int32_t block_rows = info_.max_sessions * DraftSlots(info_.max_draft_tokens);
+  const int32_t mtp_rows =
+      PlansDrafter() ? std::max(info_.max_sessions, block_rows - decode_rows) : 0;
   return {.rows = info_.prefill_chunk_tokens + decode_rows + mtp_rows,
           .sequences = info_.max_sessions,
           .logit_rows = std::max(options.logit_rows, decode_rows),
@@ -373,7 +400,7 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
           .dispatch = dispatches_[static_cast<size_t>(rank)].get(),
           .device = devices_[static_cast<size_t>(rank)].get(),
           .layers = layers,
-          .mtp = PlansMtp(options),
+          .drafts = PlansDrafter(),
           .omitted_points = options.omitted_points,
           .graphs = options.graphs,
           .with_text = with_text_,
@@ -383,7 +410,7 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
 
 absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
   DSV4_RETURN_IF_ERROR(DescribeWeights(options));
-  DSV4_ASSIGN_OR_RETURN(KvPlan cache, PlanKvCache(CacheShape(options)));
+  DSV4_ASSIGN_OR_RETURN(KvPlan cache, PlanKvCache(CacheShape()));
   info_.cache_bytes = info_.workspace_bytes = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
@@ -415,7 +442,7 @@ absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& 
 absl::Status Engine::Build(const EngineOptions& options) {
   std::vector<Device*> devices;
   for (const std::unique_ptr<Device>& device : devices_) devices.push_back(device.get());
-  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(options), devices));
+  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(), devices));
   const StepLimits limits = Limits(options);
   std::vector<Model::Parts> parts;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -427,7 +454,8 @@ absl::Status Engine::Build(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(model_,
                         ModelRanks::Create(std::move(parts), limits, std::move(communicators)));
   batch_ = std::make_unique<StepBatch>(limits);
-  runner_ = std::make_unique<StepRunner>(model_.get(), *cache_, config_.vocab_size);
+  runner_ = std::make_unique<StepRunner>(
+      model_.get(), Drafter::Of(info_.drafter, config_, model_.get()), config_.vocab_size);
   scheduler_ =
       std::make_unique<Scheduler>(runner_.get(), info_.prefill_chunk_tokens, info_.max_sessions);
   info_.cache_bytes = info_.workspace_bytes = 0;
@@ -462,9 +490,9 @@ void Engine::ComputeIdentity() const {
                                                   tensors.high, " ", tensors.low)),
                .tokenizer = tokenizer_hash_,
                // What the model's configuration leaves open of the bytes of rows and states.
-               .cache = HashOfText(absl::StrCat(NumericsName(info_.numerics), " ",
-                                                RowFormatName(shape.row_format), " ",
-                                                shape.mtp_layers, " ", shape.streams_bytes))};
+               .cache = HashOfText(absl::StrCat(
+                   NumericsName(info_.numerics), " ", RowFormatName(shape.row_format), " ",
+                   shape.mtp_layers, " ", shape.streams_bytes, " ", shape.compress_ratios.size()))};
 }
 
 absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {

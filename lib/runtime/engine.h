@@ -20,6 +20,7 @@
 #include "lib/model/model_ranks.h"
 #include "lib/model/shard.h"
 #include "lib/model/weights.h"
+#include "lib/runtime/drafter.h"
 #include "lib/runtime/grammar_tokens.h"
 #include "lib/runtime/scheduler.h"
 #include "lib/runtime/session_image.h"
@@ -45,12 +46,15 @@ struct EngineOptions {
   int32_t max_sessions = 0;          // 0 = 4
   int32_t prefill_chunk_tokens = 0;  // 0 = 256
   int32_t threads = 0;               // 0 = one per usable core
-  int32_t max_draft_tokens = 0;      // 0..7: drafts that sessions may ask for; plans the MTP block
+  int32_t max_draft_tokens = 0;      // 0..7: drafts that sessions may ask for; plans the drafter
+  // Who drafts them; empty: the checkpoint's drafter. NotFound where the checkpoint has another one
+  // or none.
+  std::optional<DrafterKind> drafter{};
   // Directory of tuning files that take the place of this build's for the same kernels; empty:
   // none. Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
   // For verification, not part of the public interface:
-  bool mtp = false;             // plan rows and buffers for the MTP block
+  bool drafts = false;          // plan rows and buffers of the drafter
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
   // For measurements: random weights for this many of the layers that config.json describes, and no
@@ -79,7 +83,9 @@ struct EngineInfo {
   int threads = 0;
   int64_t context_tokens = 0, cache_tokens = 0;
   int32_t max_sessions = 0, prefill_chunk_tokens = 0, max_draft_tokens = 0;
-  bool has_tokenizer = false, has_mtp = false;
+  bool has_tokenizer = false;
+  DrafterKind checkpoint_drafter = DrafterKind::kNone;  // what the folder has
+  DrafterKind drafter = DrafterKind::kNone;             // what drafts for this engine's sessions
   int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
   std::vector<DeviceBytes> devices{};
   ExchangeCost exchange;
@@ -129,6 +135,9 @@ class Engine {
   const std::string& weight_format() const { return weight_format_; }
 
   // For sessions.
+  int32_t DraftSlots(int32_t drafts) const {
+    return dsv4::DraftSlots(info_.drafter, config_, drafts);
+  }
   KvCache& cache() { return *cache_; }
   Scheduler& scheduler() { return *scheduler_; }
   // For verification: the forward pass and a batch for it. Not while a session computes.
@@ -150,10 +159,17 @@ class Engine {
   int ranks() const { return shards_.ranks; }
   WeightTarget Target() const { return {devices_.front().get(), dispatches_.front().get()}; }
   absl::Status DescribeWeights(const EngineOptions& options);
+  absl::Status ChooseDrafter(const EngineOptions& options);
+  // The ranks' views of the weights, and what each of them takes.
+  void ShareOut();
+  // Whether the checkpoint's drafter is planned for.
+  bool PlansDrafter() const {
+    return info_.drafter != DrafterKind::kNone && info_.drafter != DrafterKind::kNgram;
+  }
   // Fills info's bytes from described weights.
   absl::StatusOr<KvPlan> PlanMemory(const EngineOptions& options);
   absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
-  KvCacheShape CacheShape(const EngineOptions& options) const;
+  KvCacheShape CacheShape() const;
   StepLimits Limits(const EngineOptions& options) const;
   // The rank's views of the weights.
   const WeightViews& ViewsOf(int rank) const {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/checkpoint.h"
@@ -107,15 +108,18 @@ absl::StatusOr<std::string> InspectModel(const std::string& folder) {
           {{"name", Text(ChatEncoderName(found->encoder))}, {"file", Text(found->file)}});
     }
   }
-  const JsonValue description =
-      JsonValue::FromObject({{"model_type", Text("deepseek_v4")},
-                             {"fingerprint", Text(HexOf(checkpoint->Fingerprint()))},
-                             {"weight_format", Text(plan.weight_format)},
-                             {"has_mtp", JsonValue::FromBool(plan.info.has_mtp)},
-                             {"tokenizer", std::move(tokenizer)},
-                             {"chat_encoder", std::move(chat_encoder)},
-                             {"tensors", Tensors(*checkpoint)},
-                             {"config", Dimensions(plan.config)}});
+  const DrafterKind own = plan.info.checkpoint_drafter;
+  const JsonValue description = JsonValue::FromObject(
+      {{"model_type", Text("deepseek_v4")},
+       {"fingerprint", Text(HexOf(checkpoint->Fingerprint()))},
+       {"weight_format", Text(plan.weight_format)},
+       {"has_mtp", JsonValue::FromBool(own == DrafterKind::kMtp)},
+       {"drafter",
+        own == DrafterKind::kNone ? JsonValue() : Text(absl::AsciiStrToLower(DrafterName(own)))},
+       {"tokenizer", std::move(tokenizer)},
+       {"chat_encoder", std::move(chat_encoder)},
+       {"tensors", Tensors(*checkpoint)},
+       {"config", Dimensions(plan.config)}});
   std::string json;
   AppendPythonJson(description, &json);
   return json;

@@ -46,6 +46,12 @@ void StepBatch::AddMtp(const KvSequence& sequence, absl::Span<const int32_t> tok
          tokens);
 }
 
+void StepBatch::AddBlock(const KvSequence& sequence, absl::Span<const int32_t> tokens,
+                         int64_t first_position) {
+  Append(sequence.BlockRows(row_count(), static_cast<int32_t>(tokens.size()), first_position),
+         tokens);
+}
+
 StepRows StepBatch::rows() const {
   return {.rows = static_cast<int32_t>(tokens_.size()),
           .sequence_count = sequence_count(),

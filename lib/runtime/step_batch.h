@@ -25,10 +25,16 @@ class StepBatch {
   // hold; the sequence outlives the step.
   absl::Status Add(KvSequence* sequence, absl::Span<const int32_t> tokens, int64_t extra_slots = 0,
                    bool per_row_states = false);
-  // Adds `tokens` of `sequence` to an MTP pass, from slot `first_slot` on. REQUIRES: as of
-  // KvSequence::MtpRows.
+  // Adds `tokens` of `sequence` to a pass of an MTP block, from slot `first_slot` on. REQUIRES: as
+  // of KvSequence::MtpRows.
   void AddMtp(const KvSequence& sequence, absl::Span<const int32_t> tokens, int64_t first_slot);
 
+  // Adds a block of `tokens` behind `sequence`, from `first_position` on. REQUIRES: as of
+  // KvSequence::BlockRows.
+  void AddBlock(const KvSequence& sequence, absl::Span<const int32_t> tokens,
+                int64_t first_position);
+
+  int32_t row_count() const { return static_cast<int32_t>(tokens_.size()); }
   bool empty() const { return sequences_.empty(); }
   // The batch, for the model; valid until the next change.
   StepRows rows() const;

@@ -2,6 +2,8 @@
 #include "lib/runtime/step_runner.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "lib/base/contained.h"
 #include "lib/base/status_macros.h"
@@ -9,25 +11,18 @@
 
 namespace dsv4 {
 
-StepRunner::StepRunner(ModelRanks* model, const KvCache& cache, int64_t vocab)
+StepRunner::StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int64_t vocab)
     : model_(model),
-      mtp_(cache.shape().streams_bytes > 0),
+      drafter_(std::move(drafter)),
       vocab_(static_cast<size_t>(vocab)),
       batch_(model->limits()),
-      mtp_batch_(model->limits()),
+      wants_(model->limits()),
       stop_([this] {
         (*between_layers_)();
         return std::any_of(items_.begin(), items_.end(), [](const StepItem& item) {
           return item.in_step && item.timeline->cancelled();
         });
-      }) {
-  const auto rows = static_cast<size_t>(model->limits().rows);
-  rows_.reserve(rows);
-  questions_.reserve(static_cast<size_t>(model->limits().logit_rows));
-  saved_rows_.reserve(rows);
-  saves_.reserve(rows);
-  sources_.reserve(rows);
-}
+      }) {}
 
 absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) const {
   return {logits + static_cast<size_t>(row) * vocab_, vocab_};
@@ -58,11 +53,15 @@ void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
 absl::Status StepRunner::Compute(ForEach for_each) {
   DSV4_RETURN_IF_ERROR(Forward());
   if (batch_.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(SaveStreams());
+  if (drafter_ != nullptr) DSV4_RETURN_IF_ERROR(drafter_->AfterForward(batch_));
   DSV4_RETURN_IF_ERROR(Choose(for_each));
   DSV4_RETURN_IF_ERROR(PromptLogProbs());
-  if (!mtp_) return absl::OkStatus();
-  return Draft(for_each);
+  if (drafter_ == nullptr) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(drafter_->Draft(items_, for_each, &finished_));
+  for (StepItem& item : items_) {
+    if (item.in_step) item.timeline->EndDrafts();
+  }
+  return absl::OkStatus();
 }
 
 void StepRunner::RemoveCancelled() {
@@ -78,7 +77,7 @@ absl::Status StepRunner::Forward() {
   for (;;) {
     RemoveCancelled();
     batch_.Clear();
-    WantNothing();
+    wants_.Clear();
     for (StepItem& item : items_) {
       item.in_step = false;
       if (!item.status.ok()) continue;
@@ -91,7 +90,8 @@ absl::Status StepRunner::Forward() {
       WantLogits(&item);
     }
     if (batch_.empty()) return absl::OkStatus();
-    const absl::Status status = model_->Forward(batch_.rows(), batch_.tokens(), &stop_, Wanted());
+    const absl::Status status =
+        model_->Forward(batch_.rows(), batch_.tokens(), &stop_, wants_.head());
     // Only stop_ makes it so: the step starts over without those that asked.
     if (absl::IsCancelled(status)) continue;
     if (status.ok()) RemoveCancelled();
@@ -99,24 +99,9 @@ absl::Status StepRunner::Forward() {
   }
 }
 
-// X of each saved state's row, into the state slot.
-absl::Status StepRunner::SaveStreams() {
-  if (!mtp_) return absl::OkStatus();
-  saved_rows_.clear();
-  saves_.clear();
-  for (int32_t i = 0; i < batch_.sequence_count(); ++i) {
-    const SequenceRows& sequence = batch_.sequence(i);
-    for (const StateSave& save : absl::MakeConstSpan(sequence.saves, sequence.save_count)) {
-      saved_rows_.push_back(sequence.first_row + save.row - 1);
-      saves_.push_back(save.slot);
-    }
-  }
-  return model_->SaveStreams(saved_rows_, saves_);
-}
-
 absl::Status StepRunner::Choose(ForEach for_each) {
-  if (rows_.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(FetchWanted());
+  if (wants_.empty()) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, &finished_));
   LogitRows* const logits = &model_->logits();
   for_each([&](StepItem& item) {
     if (!item.in_step || item.logits_row < 0) return;
@@ -130,44 +115,14 @@ absl::Status StepRunner::Choose(ForEach for_each) {
   return absl::OkStatus();
 }
 
-void StepRunner::WantNothing() {
-  rows_.clear();
-  questions_.clear();
-}
-
 void StepRunner::WantLogits(StepItem* item) {
   item->logits_row = -1;
   if (!item->choose && !item->timeline->LogitsWanted()) return;
-  item->logits_row = static_cast<int32_t>(rows_.size());
+  item->logits_row = wants_.size();
   const int32_t end = item->first_row + item->row_count;
   for (int32_t row = item->choose ? item->first_row : end - 1; row < end; ++row) {
-    Want(row, item->choose ? item->timeline->Question(row - item->first_row) : std::nullopt);
+    wants_.Add(row, item->choose ? item->timeline->Question(row - item->first_row) : std::nullopt);
   }
-}
-
-void StepRunner::Want(int32_t row, const std::optional<LogitQuestion>& question) {
-  if (question) {
-    questions_.push_back(*question);
-    questions_.back().row = static_cast<int32_t>(rows_.size());
-  }
-  rows_.push_back(row);
-}
-
-// One transfer for rows that follow each other.
-absl::Status StepRunner::FetchWanted() {
-  const auto fetch = [&](int32_t first, int32_t end) {
-    return first < end ? model_->logits().Fetch(first, end - first) : absl::OkStatus();
-  };
-  if (!questions_.empty()) {
-    DSV4_RETURN_IF_ERROR(model_->Finish());
-    finished_ = true;
-  }
-  int32_t first = 0;
-  for (const LogitQuestion& question : questions_) {
-    DSV4_RETURN_IF_ERROR(fetch(first, question.row));
-    first = question.row + 1;
-  }
-  return fetch(first, static_cast<int32_t>(rows_.size()));
 }
 
 // In slices of what the head computes at once.
@@ -178,76 +133,15 @@ absl::Status StepRunner::PromptLogProbs() {
     const int32_t end = first + item.timeline->prompt_log_prob_rows();
     for (int32_t row = first; row < end;) {
       const int32_t count = std::min(end - row, model_->limits().logit_rows);
-      WantNothing();
-      for (int32_t i = 0; i < count; ++i) rows_.push_back(item.first_row + row + i);
+      wants_.Clear();
+      for (int32_t i = 0; i < count; ++i) wants_.Add(item.first_row + row + i);
       finished_ = false;
-      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(rows_));
+      DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(wants_.rows()));
       for (int32_t i = 0; i < count; ++i) {
         item.timeline->TakePromptLogProbs(row + i, RowOf(logits, i));
       }
       row += count;
     }
-  }
-  return absl::OkStatus();
-}
-
-// The rows up to each new end, and with drafts wanted the one at it, whose output is the first
-// draft.
-void StepRunner::AddMtpSlots() {
-  for (StepItem& item : items_) {
-    item.drafting = false;
-    if (!item.in_step) continue;
-    const Timeline& timeline = *item.timeline;
-    const absl::Span<const int32_t> tokens = timeline.mtp_tokens();
-    if (tokens.empty()) continue;
-    const int64_t begin = timeline.kv().length(), first_slot = timeline.first_mtp_slot();
-    mtp_batch_.AddMtp(timeline.kv(), tokens, first_slot);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const int64_t source = first_slot + static_cast<int64_t>(i) - 1;  // position
-      sources_.push_back(source < begin ? StreamSource::OfSlot(timeline.kv().state_slot())
-                                        : StreamSource::OfRow(static_cast<int32_t>(
-                                              item.first_row + source - begin)));
-    }
-    item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
-    item.drafting = timeline.drafts_wanted() > 0;
-  }
-}
-
-// Each pass after the first drafts one token for every item that wants more, from the block's own
-// output.
-absl::Status StepRunner::Draft(ForEach for_each) {
-  mtp_batch_.Clear();
-  sources_.clear();
-  AddMtpSlots();
-  for (int64_t draft = 0; !mtp_batch_.empty(); ++draft) {
-    WantNothing();
-    for (StepItem& item : items_) {
-      if (!item.drafting) continue;
-      item.logits_row = static_cast<int32_t>(rows_.size());
-      Want(item.draft_row, item.timeline->DraftQuestion());
-    }
-    finished_ = false;
-    DSV4_RETURN_IF_ERROR(
-        model_->ForwardMtp(mtp_batch_.rows(), mtp_batch_.tokens(), sources_, Wanted()));
-    if (rows_.empty()) break;
-    DSV4_RETURN_IF_ERROR(FetchWanted());
-    LogitRows* const logits = &model_->logits();
-    for_each([&](StepItem& item) {
-      if (!item.drafting) return;
-      item.drafting = item.timeline->Draft(TokenLogits(logits, item.logits_row));
-    });
-    mtp_batch_.Clear();
-    sources_.clear();
-    for (StepItem& item : items_) {
-      if (!item.drafting) continue;
-      const Timeline& timeline = *item.timeline;
-      mtp_batch_.AddMtp(timeline.kv(), timeline.last_draft(), timeline.new_length() + draft + 1);
-      sources_.push_back(StreamSource::OfRow(item.draft_row));
-      item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
-    }
-  }
-  for (StepItem& item : items_) {
-    if (item.in_step) item.timeline->EndDrafts();
   }
   return absl::OkStatus();
 }

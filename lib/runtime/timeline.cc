@@ -47,7 +47,7 @@ absl::Status Timeline::CancelledStatus() const {
 // After any change of the rows but a step's.
 void Timeline::RowsChanged() {
   has_logits_ = false;
-  mtp_end_ = kv_.length();
+  drafter_rows_ = kv_.length();
 }
 
 PrefixReuse Timeline::Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs) {
@@ -117,7 +117,7 @@ void Timeline::CopyFrom(Timeline& other) {
   speculation_ = other.speculation_;
   log_probs_ = other.log_probs_;
   // The slot at the end is in neither sequence's own blocks any more.
-  mtp_end_ = other.mtp_end_ = kv_.length();
+  drafter_rows_ = other.drafter_rows_ = kv_.length();
 }
 
 double Timeline::NextUniform(int32_t later) const {
@@ -160,6 +160,7 @@ absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   chooses_ = choose;
   chosen_ = 0;
   drafts_wanted_ = 0;
+  step_drafter_rows_ = 0;
   // The most drafts that this step can go on with: what it chooses is not known yet.
   can_draft_ = choose && !proposer_ && speculation_.max_drafts() > 0;
   absl::Status status = Reserve(batch, rows);
@@ -198,8 +199,8 @@ absl::Status Timeline::Reserve(StepBatch* batch, int64_t rows) {
   const int64_t begin = kv_.length();
   const absl::Span<const int32_t> drafts = speculation_.drafts();
   rows_ = static_cast<int32_t>(rows) + static_cast<int32_t>(drafts.size());
-  const int64_t extra =
-      can_draft_ ? std::min<int64_t>(chooser_.params().draft_tokens, context_ - begin - rows_) : 0;
+  const int64_t slots = can_draft_ ? engine_->DraftSlots(chooser_.params().draft_tokens) : 0;
+  const int64_t extra = std::min(slots, context_ - begin - rows_);
   const size_t before = tokens_.size();
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
   const absl::Status status = Contained([&] {
@@ -256,7 +257,9 @@ absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
     }
   }
   if (proposer_) {
-    Propose();
+    std::array<int32_t, kMaxDraftTokens> drafts;
+    const auto wanted = absl::MakeSpan(drafts).subspan(0, static_cast<size_t>(DraftsToWant()));
+    if (!wanted.empty()) Propose(wanted.subspan(0, proposer_(tokens_, wanted)));
   } else if (can_draft_) {
     drafts_wanted_ = DraftsToWant();
   }
@@ -273,12 +276,8 @@ int32_t Timeline::DraftsToWant() const {
   return static_cast<int32_t>(std::max<int64_t>(drafts, 0));
 }
 
-void Timeline::Propose() {
-  std::array<int32_t, kMaxDraftTokens> drafts;
-  const auto wanted = static_cast<size_t>(DraftsToWant());
-  if (wanted == 0) return;
-  const size_t count = proposer_(tokens_, absl::MakeSpan(drafts).subspan(0, wanted));
-  for (size_t i = 0; i < count; ++i) speculation_.Add(drafts[i]);
+void Timeline::Propose(absl::Span<const int32_t> drafts) {
+  for (const int32_t draft : drafts) speculation_.Add(draft);
 }
 
 int32_t Timeline::first_prompt_log_prob_row() const {
@@ -303,15 +302,6 @@ void Timeline::TakePromptLogProbs(int32_t row, absl::Span<const float> logits) {
       LogProbsAt(logits, tokens_[static_cast<size_t>(position)], prompt_log_probs_wanted_.count));
 }
 
-int64_t Timeline::first_mtp_slot() const { return std::max<int64_t>(mtp_end_, 1); }
-
-absl::Span<const int32_t> Timeline::mtp_tokens() const {
-  const int64_t end = new_length() + (drafts_wanted_ > 0 ? 1 : 0), first = first_mtp_slot();
-  if (end <= first) return {};
-  return absl::MakeConstSpan(tokens_).subspan(static_cast<size_t>(first),
-                                              static_cast<size_t>(end - first));
-}
-
 bool Timeline::Draft(const TokenLogits& logits) {
   // No draft is a way out where none can be chosen: the step that comes to it reports why.
   if (!Contained([&] { return chooser_.Shape(logits, tokens_, &distribution_); }).ok())
@@ -330,7 +320,7 @@ void Timeline::EndDrafts() {
 
 void Timeline::Commit() {
   if (!chooses_ && !LogitsWanted()) has_logits_ = false;
-  mtp_end_ = std::max(mtp_end_, new_length() + (drafts_wanted_ > 0 ? 1 : 0));
+  drafter_rows_ = std::max(drafter_rows_, step_drafter_rows_);
   kv_.Commit(kept_rows_);
   kv_.Publish(tokens_, prompt_tokens_);
   if (kv_.length() == branch()) kv_.MarkTurnEnd();

@@ -55,7 +55,7 @@ class Timeline {
  public:
   // For verification: sees the logits that the token at a position is chosen from.
   using LogitsTap = std::function<void(int64_t position, absl::Span<const float> logits)>;
-  // For tests: drafts what may follow the timeline, in place of the MTP block. Returns how many.
+  // For tests: drafts what may follow the timeline, in place of the drafter. Returns how many.
   using Proposer =
       std::function<size_t(absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts)>;
 
@@ -154,14 +154,17 @@ class Timeline {
   int32_t prompt_log_prob_rows() const;
   void TakePromptLogProbs(int32_t row, absl::Span<const float> logits);
 
-  // The MTP slots to fill after this step: with what Choose decided, those below the new end, and
-  // with `drafts` wanted the one at it.
+  // What a drafter goes by, after Choose: all_tokens(), how many drafts the timeline wants, the
+  // length that it will have, and below which position the drafter's own rows are filled; the
+  // latter is the drafter's to set, and holds once the step is committed.
   int32_t drafts_wanted() const { return drafts_wanted_; }
-  int64_t first_mtp_slot() const;
-  absl::Span<const int32_t> mtp_tokens() const;  // of those slots
   int64_t new_length() const { return kv_.length() + kept_rows_; }
-  // Chooses a draft from the MTP block's `logits` of the slot before it, of which those of
-  // DraftQuestion are enough. False: no further ones.
+  int64_t drafter_rows() const { return drafter_rows_; }
+  void set_drafter_rows(int64_t rows) { step_drafter_rows_ = rows; }
+  // Drafts these. REQUIRES: drafts_wanted() at most.
+  void Propose(absl::Span<const int32_t> drafts);
+  // Chooses a draft from a drafter's `logits`, of which those of DraftQuestion are enough. The
+  // draft then lies at the end of all_tokens(), until EndDrafts. False: no further ones.
   std::optional<LogitQuestion> DraftQuestion();
   bool Draft(const TokenLogits& logits);
   absl::Span<const int32_t> last_draft() const {
@@ -192,7 +195,6 @@ class Timeline {
   absl::Status ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted);
   absl::Status Reserve(StepBatch* batch, int64_t rows);
   int32_t DraftsToWant() const;
-  void Propose();
   void FindAllowed();
   void RemoveLast();
   void RowsChanged();
@@ -203,7 +205,7 @@ class Timeline {
   int64_t delivered_ = 0;
   int64_t prompt_tokens_ = 0;
   KvSequence kv_;
-  int64_t mtp_end_ = 0;        // MTP slots below it are filled
+  int64_t drafter_rows_ = 0;   // the drafter's rows below it are filled
   std::vector<float> logits_;  // [vocab] of token kv_.length() - 1, when has_logits_
   bool has_logits_ = false;
   TokenChooser chooser_;
@@ -222,10 +224,11 @@ class Timeline {
   // By the grammar: at the rows to choose from, and for the next draft.
   std::array<std::shared_ptr<const TokenSet>, kMaxDraftTokens + 1> allowed_;
   std::shared_ptr<const TokenSet> draft_allowed_;
-  int64_t kept_rows_ = 0;      // to be committed
-  int64_t chosen_ = 0;         // tokens
-  int32_t drafts_wanted_ = 0;  // by the MTP block
-  int32_t drafts_at_end_ = 0;  // of tokens_
+  int64_t kept_rows_ = 0;  // to be committed
+  int64_t chosen_ = 0;     // tokens
+  int32_t drafts_wanted_ = 0;
+  int32_t drafts_at_end_ = 0;      // of tokens_
+  int64_t step_drafter_rows_ = 0;  // drafter_rows_ once it is committed
 };
 
 }  // namespace dsv4

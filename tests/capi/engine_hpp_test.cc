@@ -19,7 +19,7 @@ static_assert(kMoveOnly<dsv4::Engine> && kMoveOnly<dsv4::Tokenizer> && kMoveOnly
 static_assert(std::is_nothrow_copy_constructible_v<dsv4::Error>);
 
 // The C++ structs have a member for each field of these. Where a size changes, so must they.
-static_assert(sizeof(dsv4_engine_options) == 88 && sizeof(dsv4_engine_identity) == 32);
+static_assert(sizeof(dsv4_engine_options) == 96 && sizeof(dsv4_engine_identity) == 32);
 static_assert(sizeof(dsv4_sampling) == 160 && sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
 static_assert(sizeof(dsv4_message) == 128 && sizeof(dsv4_tool_call) == 56);
@@ -38,6 +38,7 @@ TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {
   options.threads = 1;
   options.cache_format = DSV4_CACHE_F32;
   options.max_draft_tokens = 2;
+  options.drafter = DSV4_DRAFTER_NGRAM;
   const dsv4::EngineInfo plan = dsv4::Plan(kModel, options);
   const dsv4::Engine engine(kModel, options);
   const dsv4::EngineInfo info = engine.info();
@@ -51,6 +52,8 @@ TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {
     CHECK(found.threads == 1);
     CHECK(found.cache_format == DSV4_CACHE_F32);
     CHECK(found.max_draft_tokens == 2);
+    CHECK(found.checkpoint_drafter == DSV4_DRAFTER_MTP);
+    CHECK(found.drafter == DSV4_DRAFTER_NGRAM);
     CHECK(found.vocab_size == 2048);
   }
   options.tuning_dir = "tables";

@@ -75,6 +75,8 @@ static void test_options(void) {
                  "option cache_format = fp8_per_tensor with published numerics");
   EXPECT_REFUSED(max_draft_tokens, 8, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
   EXPECT_REFUSED(max_draft_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
+  EXPECT_REFUSED(drafter, 5, DSV4_ERR_INVALID_ARGUMENT, "options.drafter is 5");
+  EXPECT_REFUSED(reserved2, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved2");
   EXPECT_REFUSED(tuning_dir, "tables", DSV4_ERR_UNSUPPORTED,
                  "option tuning_dir = tables: kernels of backend cpu have nothing to tune");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
@@ -153,7 +155,7 @@ static void test_longer_structs(void) {
   engine = NULL;
   options.later[1] = 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
-               "options sets a field at byte 96");
+               "options sets a field at byte 104");
   EXPECT(engine == NULL);
 }
 
@@ -193,7 +195,45 @@ static void test_cache_formats(void) {
   EXPECT(info[0].cache_state_bytes == info[1].cache_state_bytes);
 }
 
-/* Drafts take more: states of the rows that are verified, and the rows of the MTP block. */
+/* Each drafter where it is, and refused where it is not. */
+static void test_drafters(void) {
+  static const struct {
+    const char* model;
+    dsv4_drafter asked, found, checkpoint;
+    int32_t most;
+    const char* refusal;
+  } cases[] = {
+      {MODEL, DSV4_DRAFTER_AUTO, DSV4_DRAFTER_MTP, DSV4_DRAFTER_MTP, 7, NULL},
+      {MODEL, DSV4_DRAFTER_MTP, DSV4_DRAFTER_MTP, DSV4_DRAFTER_MTP, 7, NULL},
+      {MODEL, DSV4_DRAFTER_NGRAM, DSV4_DRAFTER_NGRAM, DSV4_DRAFTER_MTP, 7, NULL},
+      {MODEL, DSV4_DRAFTER_DSPARK, 0, 0, 0,
+       "option drafter = DSpark: the checkpoint's drafter is MTP"},
+      {MODEL, DSV4_DRAFTER_NONE, 0, 0, 0, "option drafter = none"},
+      {DSPARK_MODEL, DSV4_DRAFTER_AUTO, DSV4_DRAFTER_DSPARK, DSV4_DRAFTER_DSPARK, 5, NULL},
+      {DSPARK_MODEL, DSV4_DRAFTER_NGRAM, DSV4_DRAFTER_NGRAM, DSV4_DRAFTER_DSPARK, 7, NULL},
+      {DSPARK_MODEL, DSV4_DRAFTER_MTP, 0, 0, 0,
+       "option drafter = MTP: the checkpoint's drafter is DSpark"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+    options.max_draft_tokens = 7;
+    options.drafter = cases[i].asked;
+    dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+    if (cases[i].refusal != NULL) {
+      EXPECT_FAILS(
+          dsv4_plan(cases[i].model, &options, &info, &error),
+          cases[i].asked == DSV4_DRAFTER_NONE ? DSV4_ERR_INVALID_ARGUMENT : DSV4_ERR_NOT_FOUND,
+          cases[i].refusal);
+      continue;
+    }
+    EXPECT_OK(dsv4_plan(cases[i].model, &options, &info, &error));
+    EXPECT(info.drafter == cases[i].found);
+    EXPECT(info.checkpoint_drafter == cases[i].checkpoint);
+    EXPECT(info.max_draft_tokens == cases[i].most);
+  }
+}
+
+/* Drafts take more: states of the rows that are verified, and the rows of the drafter. */
 static void test_drafts(void) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   dsv4_engine_info info[2] = {DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT};
@@ -236,6 +276,8 @@ static void test_info(void) {
   EXPECT(info.eos_token == 1);
   EXPECT(info.has_tokenizer == 1);
   EXPECT(info.has_mtp == 1);
+  EXPECT(info.checkpoint_drafter == DSV4_DRAFTER_MTP);
+  EXPECT(info.drafter == DSV4_DRAFTER_NONE);
   EXPECT(info.weight_bytes >= 20234756u && info.weight_bytes < 30000000u);
   EXPECT(info.cache_bytes > 0);
   EXPECT(info.cache_format == DSV4_CACHE_PACKED);
@@ -284,7 +326,7 @@ static void test_identity(void) {
 static void test_inspect(void) {
   static const char* const parts[] = {
       "\"fingerprint\": \"4eed995de9ce01b913fa2910801525a0\", \"weight_format\": \"fp8+fp4\"",
-      "\"has_mtp\": true, \"tokenizer\": {\"vocab_size\": ",
+      "\"has_mtp\": true, \"drafter\": \"mtp\", \"tokenizer\": {\"vocab_size\": ",
       "\"tensors\": {\"count\": 921, \"bytes\": 20234756, \"shards\": 2, ",
       "\"F8_E4M3\": {\"count\": 60, \"bytes\": 6356992}",
       "\"I8\": {\"count\": 336, \"bytes\": 5505024}",
@@ -381,6 +423,7 @@ int main(void) {
   test_longer_structs();
   test_shorter_structs();
   test_cache_formats();
+  test_drafters();
   test_drafts();
   test_info();
   test_identity();

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define MODEL DSV4_SOURCE_DIR "/models/dsv4-tiny"
+/* The same with a DSpark drafter in place of the MTP block. */
+#define DSPARK_MODEL DSV4_BUILT_MODELS "/dsv4-tiny-dspark"
 
 /* What calls inside EXPECT_OK and EXPECT_FAILS pass as their last argument. */
 static dsv4_error* error;

@@ -332,11 +332,15 @@ TEST_CASE("cpu hc_post equals the reference and keeps the row rule") {
   });
 }
 
+// The head's sum and norm, or the streams' mean, two of which lie beside each other.
+enum class HeadOutput { kNormed, kMean };
+
 template <class Act>
-Rows RunHcHead(int64_t first, int32_t rows, int64_t dim, bool chosen, int threads) {
+Rows RunHcHead(int64_t first, int32_t rows, int64_t dim, bool chosen, int threads,
+               HeadOutput output = HeadOutput::kNormed) {
   // Chosen rows lie reversed among twice as many.
   Guarded<Act> streams = Tensor<Act>(70, chosen ? 2 * rows : rows, 4 * dim, first),
-               normed(rows * dim);
+               normed(rows * dim), mixed(rows * dim), means(rows * 2 * dim);
   std::vector<int32_t> row_of;
   if (chosen) {
     Guarded<Act> in = Tensor<Act>(70, rows, 4 * dim, first);
@@ -355,15 +359,26 @@ Rows RunHcHead(int64_t first, int32_t rows, int64_t dim, bool chosen, int thread
   p.row_of = chosen ? row_of.data() : nullptr;
   p.hidden = dim;
   p.streams = streams.data();
+  Rows out;
+  if (output == HeadOutput::kMean) {
+    p.quantized_stride = 2 * dim;
+    for (const int64_t part : {0, 1}) {
+      p.quantized = means.data() + part * dim;
+      Launch<Act>(p, threads);
+    }
+    Read(means, rows, 2 * dim, first, out);
+    return out;
+  }
   p.fn = fn.data();
   p.base = base.data();
   p.scale = scale.data();
   p.hc_eps = p.norm_eps = 1e-6f;
   p.norm = norm.data();
   p.normed = normed.data();
+  p.mixed = mixed.data();
   Launch<Act>(p, threads);
-  Rows out;
   Read(normed, rows, dim, first, out);
+  Read(mixed, rows, dim, first, out);
   return out;
 }
 
@@ -374,9 +389,13 @@ TEST_CASE("cpu hc_head equals the reference and keeps the row rule") {
     }
     RequireSame(RunHcHead<uint16_t>(0, 20, 256, true, 1),
                 RunHcHead<uint16_t>(0, 20, 256, false, 1));
-    RequireRowRule([](int64_t first, int32_t rows, int threads) {
-      return RunHcHead<uint16_t>(first, rows, 256, true, threads);
-    });
+    RequireSame(RunHcHead<uint16_t>(0, 20, 256, true, 1, HeadOutput::kMean),
+                RunHcHead<float>(0, 20, 256, true, 1, HeadOutput::kMean));
+    for (const HeadOutput output : {HeadOutput::kNormed, HeadOutput::kMean}) {
+      RequireRowRule([output](int64_t first, int32_t rows, int threads) {
+        return RunHcHead<uint16_t>(first, rows, 256, true, threads, output);
+      });
+    }
   });
 }
 

@@ -285,6 +285,38 @@ TEST_CASE("hc_pre and hc_head mix the streams by their weights") {
     expected_head.insert(expected_head.end(), row, row + hidden);
   }
   CHECK(RelativeDistance(head, expected_head) < 5e-7);
+
+  // What was normed, and the streams' mean.
+  Floats mixed(head.size()), mean(head.size());
+  head_params.mixed = mixed.data();
+  LaunchKernel(ReferenceManifest(), head_params, {.threads = 2});
+  LaunchKernel(ReferenceManifest(),
+               HcHeadParams{.rows = 4,
+                            .row_of = row_of.data(),
+                            .hidden = hidden,
+                            .streams = streams.data(),
+                            .quantized = mean.data(),
+                            .quantized_stride = hidden},
+               {.threads = 2});
+  Doubles normed_again, expected_mean;
+  for (int64_t r = 0; r < 4; ++r) {
+    double squares = 0;
+    for (int64_t i = 0; i < hidden; ++i) {
+      squares += std::pow(double{mixed[static_cast<size_t>(r * hidden + i)]}, 2);
+    }
+    for (int64_t i = 0; i < hidden; ++i) {
+      const auto at = static_cast<size_t>(r * hidden + i);
+      normed_again.push_back(mixed[at] / std::sqrt(squares / static_cast<double>(hidden) + 1e-6) *
+                             Bf16ToFloat(norm[static_cast<size_t>(i)]));
+      double sum = 0;
+      for (int64_t h = 0; h < 4; ++h) {
+        sum += streams[static_cast<size_t>((row_of[static_cast<size_t>(r)] * 4 + h) * hidden + i)];
+      }
+      expected_mean.push_back(sum / 4);
+    }
+  }
+  CHECK(RelativeDistance(head, normed_again) < 5e-7);
+  CHECK(RelativeDistance(mean, expected_mean) < 5e-7);
 }
 
 TEST_CASE("hc_post and mtp_combine") {

@@ -16,6 +16,8 @@
 namespace dsv4::test {
 
 inline const std::string kBundledModel = DSV4_SOURCE_DIR "/models/dsv4-tiny";
+// The same with a DSpark drafter in place of the MTP block.
+inline const std::string kBundledDspark = DSV4_BUILT_MODELS "/dsv4-tiny-dspark";
 
 // Of executables that run the tests of the cpu backend on another one: what stands for `options`.
 __attribute__((weak)) EngineOptions OnTestedBackend(const EngineOptions& options);
@@ -24,8 +26,9 @@ inline EngineOptions Tested(const EngineOptions& options) {
   return OnTestedBackend == nullptr ? options : OnTestedBackend(options);
 }
 
-inline std::shared_ptr<Engine> OpenBundled(const EngineOptions& options) {
-  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, Tested(options));
+inline std::shared_ptr<Engine> OpenBundled(const EngineOptions& options,
+                                           const std::string& folder = kBundledModel) {
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(folder, Tested(options));
   REQUIRE_OK(engine);
   return *std::move(engine);
 }

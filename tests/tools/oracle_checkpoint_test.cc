@@ -172,7 +172,8 @@ TEST_CASE("the loader takes the written checkpoints") {
     REQUIRE_OK(checkpoint);
     const auto weights = Weights::Load(oracle.model, std::move(*checkpoint), nullptr);
     REQUIRE_OK(weights);
-    CHECK((*weights)->mtp != nullptr);
+    REQUIRE((*weights)->drafter != nullptr);
+    CHECK((*weights)->drafter->kind == DrafterKind::kMtp);
     CHECK((*weights)->layers.size() == static_cast<size_t>(oracle.model.num_hidden_layers));
   }
   struct Format {
@@ -203,8 +204,9 @@ TEST_CASE("the loader takes the written checkpoints") {
   REQUIRE_OK(checkpoint);
   const auto weights = Weights::Load(dspark.model, std::move(*checkpoint), nullptr);
   REQUIRE_OK(weights);
-  CHECK((*weights)->mtp == nullptr);
-  CHECK((*weights)->has_dspark);
+  REQUIRE((*weights)->drafter != nullptr);
+  CHECK((*weights)->drafter->kind == DrafterKind::kDspark);
+  CHECK((*weights)->drafter->blocks.size() == 3);
 }
 
 TEST_CASE("prompts and forced tokens are the generator's") {

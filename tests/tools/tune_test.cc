@@ -127,7 +127,7 @@ TEST_CASE("there is a case for every linear that the model launches at Flash's s
                                .dispatch = &dispatch,
                                .device = device->get(),
                                .layers = cache->layers,
-                               .mtp = true,
+                               .drafts = true,
                                .shards = &shards},
                               {.rows = 1, .sequences = 1, .logit_rows = 1, .positions = 4096}));
 

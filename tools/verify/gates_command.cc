@@ -24,7 +24,8 @@
 namespace dsv4 {
 namespace {
 
-constexpr OptionSpec kOptions[] = {{"--backend"}, {"--threads"}, {"--devices"}};
+constexpr OptionSpec kOptions[] = {{"--backend"}, {"--threads"},      {"--devices"},
+                                   {"--draft"},   {"--draft-length"}, {"--first-drafts"}};
 constexpr int64_t kMaxGatesBytes = int64_t{64} << 20;
 constexpr int64_t kAnswerTokens = 160;  // the limit that the recorded answers were made with
 constexpr double kTolerance = 0.01;     // below the recorded pass rate
@@ -128,14 +129,32 @@ absl::StatusOr<Answer> Ask(Session& session, const Gate& gate, bool thinking) {
   return answer;
 }
 
+// What drafts come to, of the recorded answers, and must come to.
+struct DraftTotals {
+  int32_t drafts = 0;  // asked for a step; 0: none
+  double least_length = 0, least_first = 0;
+  int64_t tokens = 0, steps = 0, first_right = 0, given_up = 0;
+
+  // Of an answer whose first token the prompt's last row gave.
+  void Add(const SpeculationStats& stats, int64_t answer_tokens) {
+    steps += stats.steps();
+    tokens += answer_tokens - 1;
+    first_right += stats.steps() - stats.steps_by_accepted[0];
+    given_up += !stats.fall_back.empty();
+  }
+  double length() const { return static_cast<double>(tokens) / static_cast<double>(steps); }
+  double first() const { return static_cast<double>(first_right) / static_cast<double>(steps); }
+};
+
 class GatesRun {
  public:
-  GatesRun(std::string folder, Backend backend, int32_t threads, std::vector<int32_t> devices)
-      : path_(folder + "/gates.json"), folder_(std::move(folder)) {
-    options_.backend = backend;
-    options_.threads = threads;
-    options_.devices = std::move(devices);
+  GatesRun(std::string folder, EngineOptions options, const DraftTotals& drafts)
+      : path_(folder + "/gates.json"),
+        folder_(std::move(folder)),
+        options_(std::move(options)),
+        drafts_(drafts) {
     options_.max_sessions = 1;
+    options_.max_draft_tokens = drafts.drafts;
     options_.progress = [](int64_t, int64_t) { return !InterruptedBySignal(); };
   }
 
@@ -143,13 +162,17 @@ class GatesRun {
     DSV4_RETURN_IF_ERROR(Read());
     DSV4_RETURN_IF_ERROR(EncodePrompts());
     DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Engine::Open(folder_, options_));
-    DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Open(engine, {}));
+    DSV4_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                          Session::Open(engine, {.draft_tokens = engine->info().max_draft_tokens}));
     for (const Gate& gate : gates_) {
       for (const bool thinking : {gate.thinking, !gate.thinking}) {
         // Tools are to be called in both modes; a text was recorded in one.
         if (thinking != gate.thinking && gate.check != "tool") continue;
         DSV4_ASSIGN_OR_RETURN(const Answer answer, Ask(*session, gate, thinking));
         DSV4_RETURN_IF_ERROR(Score(gate, thinking, answer));
+        if (thinking == gate.thinking) {
+          drafts_.Add(session->stats().speculation, static_cast<int64_t>(answer.tokens.size()));
+        }
       }
     }
     return Print();
@@ -240,31 +263,64 @@ class GatesRun {
           static_cast<long long>(score.cases), 100 * score.rate(), 100 * score.recorded_rate,
           static_cast<long long>(score.same_tokens), enough ? "" : "  TOO LOW");
     }
-    return kept;
+    if (drafts_.drafts == 0) return kept;
+    const bool enough = drafts_.steps > 0 && drafts_.given_up == 0 &&
+                        drafts_.length() >= drafts_.least_length &&
+                        drafts_.first() >= drafts_.least_first;
+    std::printf("drafts: %.3f tokens a step, first ones right in %.2f %% of %lld steps%s\n",
+                drafts_.length(), 100 * drafts_.first(), static_cast<long long>(drafts_.steps),
+                enough ? "" : "  TOO LOW");
+    return kept && enough;
   }
 
   const std::string path_, folder_;
   EngineOptions options_;
+  DraftTotals drafts_;
   JsonValue root_;  // holds what gates_ points into
   std::vector<KindScore> scores_;
   std::vector<Gate> gates_;
   std::unique_ptr<const Tokenizer> tokenizer_;
 };
 
+absl::StatusOr<EngineOptions> EngineOptionsOf(const Arguments& arguments) {
+  EngineOptions options;
+  DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "cpu")));
+  DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
+  DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(arguments.Get("--devices", "")));
+  return options;
+}
+
+absl::StatusOr<DraftTotals> DraftsOf(const Arguments& arguments) {
+  DraftTotals drafts;
+  const std::string count = arguments.Get("--draft", "0");
+  if (!absl::SimpleAtoi(count, &drafts.drafts) || drafts.drafts < 0 ||
+      drafts.drafts > kMaxDraftTokens) {
+    return InvalidArgument("option --draft = ", count, " is not in 0..", kMaxDraftTokens);
+  }
+  for (const auto& [name, least] : {std::pair("--draft-length", &drafts.least_length),
+                                    std::pair("--first-drafts", &drafts.least_first)}) {
+    const std::string text = arguments.Get(name, "0");
+    if (!absl::SimpleAtod(text, least) || *least < 0) {
+      return InvalidArgument("option ", name, " = ", text, " is not a number from 0 on");
+    }
+    if (arguments.Has(name) && drafts.drafts == 0) {
+      return InvalidArgument("option ", name, " is of drafts: --draft is needed");
+    }
+  }
+  return drafts;
+}
+
 }  // namespace
 
 int RunGatesCommand(absl::Span<char* const> arguments) {
   const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, kOptions, 1);
   if (!parsed.ok()) return ReportUsage(parsed.status());
-  const absl::StatusOr<Backend> backend = ParseBackend(parsed->Get("--backend", "cpu"));
-  if (!backend.ok()) return ReportUsage(backend.status());
-  const absl::StatusOr<int32_t> threads = ParseThreads(parsed->Get("--threads", "0"));
-  if (!threads.ok()) return ReportUsage(threads.status());
-  const absl::StatusOr<std::vector<int32_t>> devices = ParseDevices(parsed->Get("--devices", ""));
-  if (!devices.ok()) return ReportUsage(devices.status());
+  const absl::StatusOr<EngineOptions> options = EngineOptionsOf(*parsed);
+  if (!options.ok()) return ReportUsage(options.status());
+  const absl::StatusOr<DraftTotals> drafts = DraftsOf(*parsed);
+  if (!drafts.ok()) return ReportUsage(drafts.status());
   CatchSignals();
-  const absl::StatusOr<bool> passed =
-      GatesRun(parsed->files[0], *backend, *threads, *devices).Run();
+  const absl::StatusOr<bool> passed = GatesRun(parsed->files[0], *options, *drafts).Run();
   if (!passed.ok()) return ReportError(passed.status());
   return *passed ? kExitPassed : kExitFailed;
 }

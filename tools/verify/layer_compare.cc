@@ -43,7 +43,7 @@ class PromptComparison {
         following_(OraclePrompt(oracle, "decode", 1)[0]),
         baseline_(baseline),
         tested_(tested),
-        sums_(static_cast<size_t>(Blocks())) {}
+        sums_(static_cast<size_t>(oracle.model.num_hidden_layers + oracle.stages)) {}
 
   absl::Status Run(const Interrupted& interrupted) {
     DSV4_ASSIGN_OR_RETURN(KvSequence baseline, KvSequence::Open(&baseline_.cache()));
@@ -58,6 +58,9 @@ class PromptComparison {
       for (int64_t layer = 0; layer < Blocks(); ++layer) {
         if (interrupted()) return Cancelled("interrupted");
         DSV4_RETURN_IF_ERROR(CompareLayer(layer, begin, rows, baseline, tested));
+      }
+      if (oracle_.HasDspark() && begin + rows == length) {
+        DSV4_RETURN_IF_ERROR(CompareDraft(baseline, tested));
       }
       baseline_.batch().Commit();
       tested_.batch().Commit();
@@ -76,14 +79,15 @@ class PromptComparison {
   }
 
  private:
+  // Those that run on the prompt's rows.
   int64_t Blocks() const { return oracle_.model.num_hidden_layers + (oracle_.HasMtp() ? 1 : 0); }
 
   absl::Status Begin(Engine& engine, KvSequence& sequence, int64_t begin, int64_t rows) {
     StepBatch& batch = engine.batch();
     batch.Clear();
-    const bool mtp = Blocks() > oracle_.model.num_hidden_layers;
+    const int64_t slots = oracle_.HasDspark() ? oracle_.dspark.block_size : oracle_.stages;
     DSV4_RETURN_IF_ERROR(
-        batch.Add(&sequence, absl::MakeConstSpan(tokens_).subspan(begin, rows), mtp ? 1 : 0));
+        batch.Add(&sequence, absl::MakeConstSpan(tokens_).subspan(begin, rows), slots));
     return engine.model().Begin(batch.rows(), batch.tokens());
   }
 
@@ -104,6 +108,29 @@ class PromptComparison {
     DSV4_RETURN_IF_ERROR(RunLayer(tested_, tested, layer, begin, rows));
     sums_[static_cast<size_t>(layer)].Add(ReadStreams(tested_.model(), elements),
                                           ReadStreams(baseline_.model(), elements));
+    return absl::OkStatus();
+  }
+
+  // The stages of a DSpark drafter, in a draft behind the prompt.
+  absl::Status CompareDraft(const KvSequence& baseline, const KvSequence& tested) {
+    std::vector<int32_t> block(static_cast<size_t>(oracle_.dspark.block_size),
+                               static_cast<int32_t>(oracle_.model.dspark.noise_token_id));
+    block[0] = following_;
+    StepBatch drafts(baseline_.model().limits()), tested_drafts(tested_.model().limits());
+    const auto length = static_cast<int64_t>(tokens_.size());
+    drafts.AddBlock(baseline, block, length);
+    tested_drafts.AddBlock(tested, block, length);
+    DSV4_RETURN_IF_ERROR(baseline_.model().BeginDraft(drafts.rows(), drafts.tokens(), {}));
+    DSV4_RETURN_IF_ERROR(
+        tested_.model().BeginDraft(tested_drafts.rows(), tested_drafts.tokens(), {}));
+    const int64_t elements = drafts.row_count() * kStreams * oracle_.model.hidden_size;
+    for (int64_t stage = 0; stage < oracle_.stages; ++stage) {
+      WriteStreams(ReadStreams(baseline_.model(), elements), tested_.model());
+      DSV4_RETURN_IF_ERROR(baseline_.model().RunDraftBlock(stage));
+      DSV4_RETURN_IF_ERROR(tested_.model().RunDraftBlock(stage));
+      sums_[static_cast<size_t>(oracle_.model.num_hidden_layers + stage)].Add(
+          ReadStreams(tested_.model(), elements), ReadStreams(baseline_.model(), elements));
+    }
     return absl::OkStatus();
   }
 

@@ -15,8 +15,9 @@ namespace dsv4 {
 
 struct LayerDistance {
   int64_t prompt = 0;   // length in tokens
-  int64_t layer = 0;    // num_hidden_layers is the MTP block
-  double distance = 0;  // relative L2 of the output streams of all rows of the prompt
+  int64_t layer = 0;    // from num_hidden_layers on: blocks of the drafter
+  double distance = 0;  // relative L2 of the output streams: of all rows of the prompt; of a DSpark
+                        // drafter, of the rows of a draft behind it
 };
 
 // The prompts that the comparison is made for: those of 5, 129 and 300 tokens and the recorded ones

@@ -38,6 +38,11 @@ encoding   Renders the conversations {messages, options, prompt} and parses the 
            and "parse"), its refusals included.
 gates      Answers the model folder's gates.json greedily and prints the pass rate per kind.
   --backend B      cpu (default), cuda or reference
+  --draft N        with up to N drafts a step by the model's drafter; also prints, of the recorded
+                   answers, how many tokens came of a step with drafts, and how often the first
+                   draft was right
+  --draft-length X, --first-drafts SHARE
+                   the least that these must be, with no session giving up drafting
   --devices N,...  devices of that backend that share the model out; default: its first
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.

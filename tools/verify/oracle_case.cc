@@ -74,13 +74,15 @@ absl::StatusOr<int64_t> ReadInt(const JsonValue* value, absl::string_view name, 
                          "; expected an integer from ", low, " to ", high);
 }
 
-absl::StatusOr<std::vector<int64_t>> ReadLengths(const JsonValue* value, absl::string_view name) {
+// Numbers of tokens from `least` on.
+absl::StatusOr<std::vector<int64_t>> ReadLengths(const JsonValue* value, absl::string_view name,
+                                                 int64_t least = 1, int64_t most = kMaxTokens) {
   if (value == nullptr || value->AsArray() == nullptr) {
-    return InvalidArgument(name, " is not a list of prompt lengths");
+    return InvalidArgument(name, " is not a list of numbers of tokens");
   }
   std::vector<int64_t> lengths;
   for (const JsonValue& element : *value->AsArray()) {
-    DSV4_ASSIGN_OR_RETURN(const int64_t length, ReadInt(&element, name, 1, kMaxTokens));
+    DSV4_ASSIGN_OR_RETURN(const int64_t length, ReadInt(&element, name, least, most));
     lengths.push_back(length);
   }
   return lengths;
@@ -127,6 +129,11 @@ absl::Status ReadFormats(const JsonValue& root, const JsonValue& model, absl::st
     return InvalidArgument(key("dspark_target_layer_ids"), " is not a list of layers");
   }
   dspark.taps = static_cast<int64_t>(layers->AsArray()->size());
+  if (root.Find("draft_after") == nullptr) return absl::OkStatus();
+  // The anchor is the forced token after them.
+  DSV4_ASSIGN_OR_RETURN(
+      oracle->draft_after,
+      ReadLengths(root.Find("draft_after"), key("draft_after"), 0, oracle->decode - 1));
   return absl::OkStatus();
 }
 

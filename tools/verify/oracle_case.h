@@ -36,6 +36,7 @@ struct OracleCase {
   std::vector<int64_t> prompts;                    // lengths in tokens
   int64_t decode = 0;                              // forced tokens after each prompt
   std::vector<int64_t> record;                     // the prompts whose layers are recorded
+  std::vector<int64_t> draft_after;                // forced tokens after which drafts are recorded
   CaseFormat expert_format = CaseFormat::kMxfp4;   // of layers.*
   CaseFormat drafter_format = CaseFormat::kMxfp4;  // of mtp.*
   bool f32_scales = false;                         // of every block FP8 weight, in place of E8M0
@@ -45,6 +46,7 @@ struct OracleCase {
   ModelConfig model;       // the same, read
 
   bool HasMtp() const { return stages > 0 && dspark.block_size == 0; }
+  bool HasDspark() const { return dspark.block_size > 0; }
 };
 
 // Reads a case file. Errors: those of ReadFile, ParseJson and ParseModelConfig; InvalidArgument

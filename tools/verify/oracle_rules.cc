@@ -19,6 +19,8 @@ namespace {
 
 constexpr double kExactClose = 2e-5, kExactShare = 0.9, kExactWorst = 5e-3;
 constexpr double kFp32Close = 1e-5, kFp32Ratio = 0.5;
+// Up to the first draft whose logit is no further above the next one, chains must be equal.
+constexpr float kChainMargin = 1e-3f;
 // Up to this hidden size the single tensors of fp32 are pinned. In wider rows some of the many
 // quantised values lie within rounding of a tie, and one that falls the other way is seen: correct
 // code is 1e-1 off the recorded one-token logits of case wide.
@@ -40,7 +42,14 @@ std::string RecordedName(absl::string_view name, absl::string_view mode) {
   return absl::StrCat(name.substr(0, dot), ".", mode, name.substr(dot));
 }
 
-bool IsFigure(absl::string_view name) { return absl::EndsWith(name, "logits"); }
+bool IsFigure(absl::string_view name) {
+  return absl::EndsWith(name, "logits") || absl::EndsWith(name, ".confidence");
+}
+// Figures of drafts that see few context rows, behind few rounding points.
+bool IsPinnedDraft(absl::string_view name) {
+  return absl::StartsWith(name, "p5.draft0.") || absl::StartsWith(name, "p5.draft1.") ||
+         absl::StartsWith(name, "p5.draft2.");
+}
 bool IsSelection(absl::string_view name) {
   return absl::EndsWith(name, ".route_expert") || absl::EndsWith(name, ".index_topk");
 }
@@ -54,8 +63,12 @@ double DistanceOf(const std::vector<float>& actual, const std::vector<float>& ex
 // What the rules need of one run against one recorded mode.
 class Comparison {
  public:
-  Comparison(const OracleTensors& tensors, const ExpectedTensors& expected, std::string mode)
-      : tensors_(tensors), expected_(expected), mode_(std::move(mode)) {}
+  Comparison(const OracleCase& oracle, const OracleTensors& tensors,
+             const ExpectedTensors& expected, std::string mode)
+      : experts_per_token_(static_cast<size_t>(oracle.model.num_experts_per_tok)),
+        tensors_(tensors),
+        expected_(expected),
+        mode_(std::move(mode)) {}
 
   // Distances of all figures that are recorded.
   absl::StatusOr<std::vector<Figure>> Figures() const {
@@ -80,8 +93,11 @@ class Comparison {
     if (absl::EndsWith(name, ".index_topk")) return CompareSelected(name, std::move(actual));
     DSV4_ASSIGN_OR_RETURN(std::vector<float> values, ReadLike(name, actual));
     if (absl::EndsWith(name, ".route_expert")) {
-      std::sort(actual.begin(), actual.end());
-      std::sort(values.begin(), values.end());
+      for (std::vector<float>* experts : {&actual, &values}) {
+        for (auto row = experts->begin(); row != experts->end(); row += Width()) {
+          std::sort(row, row + Width());
+        }
+      }
       return actual == values ? 0 : 1;
     }
     if (absl::EndsWith(name, ".route_weight")) {
@@ -91,6 +107,23 @@ class Comparison {
   }
 
   bool Recorded(absl::string_view name) const { return expected_.Has(RecordedName(name, mode_)); }
+
+  // Names of the chains of drafts that are not the recorded ones.
+  absl::StatusOr<std::vector<std::string>> WrongChains() const {
+    std::vector<std::string> wrong;
+    for (const auto& [name, chain] : tensors_) {
+      if (!absl::EndsWith(name, ".chain") || !Recorded(name)) continue;
+      DSV4_ASSIGN_OR_RETURN(const std::vector<float> values, ReadLike(name, chain));
+      DSV4_ASSIGN_OR_RETURN(const std::vector<float> margins,
+                            ReadLike(absl::StrCat(name, "_margin"), chain));
+      const auto sure = std::find_if(margins.begin(), margins.end(),
+                                     [](float margin) { return margin < kChainMargin; });
+      if (!std::equal(values.begin(), values.begin() + (sure - margins.begin()), chain.begin())) {
+        wrong.push_back(RecordedName(name, mode_));
+      }
+    }
+    return wrong;
+  }
 
  private:
   absl::StatusOr<std::vector<float>> ReadLike(const std::string& name,
@@ -120,10 +153,12 @@ class Comparison {
     if (!Recorded(experts_name)) return absl::OkStatus();
     const std::vector<float>& experts = tensors_.at(experts_name);
     DSV4_ASSIGN_OR_RETURN(const std::vector<float> recorded, ReadLike(experts_name, experts));
-    const auto sort = [](const std::vector<float>& keys, std::vector<float>* weights) {
+    const auto sort = [this](const std::vector<float>& keys, std::vector<float>* weights) {
       std::vector<std::pair<float, float>> pairs;
       for (size_t i = 0; i < keys.size(); ++i) pairs.push_back({keys[i], (*weights)[i]});
-      std::sort(pairs.begin(), pairs.end());
+      for (auto row = pairs.begin(); row != pairs.end(); row += Width()) {
+        std::sort(row, row + Width());
+      }
       for (size_t i = 0; i < keys.size(); ++i) (*weights)[i] = pairs[i].second;
     };
     sort(experts, actual);
@@ -131,6 +166,9 @@ class Comparison {
     return absl::OkStatus();
   }
 
+  std::ptrdiff_t Width() const { return static_cast<std::ptrdiff_t>(experts_per_token_); }
+
+  const size_t experts_per_token_;
   const OracleTensors& tensors_;
   const ExpectedTensors& expected_;
   const std::string mode_;
@@ -175,7 +213,7 @@ class Verification {
   absl::Status PrintOthers(const Comparison& comparison, absl::string_view mode) const {
     if (!options_.all_tensors) return absl::OkStatus();
     for (const auto& [name, tensor] : tensors_) {
-      if (IsFigure(name) || !comparison.Recorded(name)) continue;
+      if (IsFigure(name) || tensor.empty() || !comparison.Recorded(name)) continue;
       DSV4_ASSIGN_OR_RETURN(const double distance, comparison.Distance(name));
       Print(RecordedName(name, mode), distance);
     }
@@ -183,7 +221,7 @@ class Verification {
   }
 
   absl::StatusOr<bool> Exact() const {
-    const Comparison comparison(tensors_, expected_, "exact");
+    const Comparison comparison(oracle_, tensors_, expected_, "exact");
     DSV4_RETURN_IF_ERROR(PrintOthers(comparison, "exact"));
     DSV4_ASSIGN_OR_RETURN(const std::vector<Figure> figures, comparison.Figures());
     double worst = 0;
@@ -193,16 +231,18 @@ class Verification {
       worst = std::max(worst, figure.distance);
       close += figure.distance <= kExactClose;
     }
+    DSV4_ASSIGN_OR_RETURN(const std::vector<std::string> wrong, comparison.WrongChains());
+    for (const std::string& chain : wrong) options_.print(absl::StrCat(chain, " differs"));
     const double share = static_cast<double>(close) / static_cast<double>(figures.size());
     options_.print(absl::StrFormat("exact: %d figures, %.1f %% within 2e-5, worst %.3g",
                                    figures.size(), 100 * share, worst));
-    return share >= kExactShare && worst <= kExactWorst;
+    return share >= kExactShare && worst <= kExactWorst && wrong.empty();
   }
 
   absl::StatusOr<bool> Fp32() const {
-    const Comparison comparison(tensors_, expected_, "fp32");
+    const Comparison comparison(oracle_, tensors_, expected_, "fp32");
     DSV4_RETURN_IF_ERROR(PrintOthers(comparison, "fp32"));
-    double layer0 = 0, one_token = 0;
+    double layer0 = 0, one_token = 0, draft = 0;
     bool same_selection = true;
     for (const auto& [name, tensor] : tensors_) {
       if (!absl::StrContains(name, ".prefill.layer0.") || !comparison.Recorded(name)) continue;
@@ -222,13 +262,17 @@ class Verification {
       if (absl::StartsWith(figure.name, "p1.prefill.")) {
         one_token = std::max(one_token, figure.distance);
       }
+      if (IsPinnedDraft(figure.name)) draft = std::max(draft, figure.distance);
     }
     DSV4_ASSIGN_OR_RETURN(const Ratio ratio, RatioToPublished(figures));
     options_.print(absl::StrFormat(
-        "fp32: layer0 worst %.3g%s, one-token worst %.3g, mean %.3g, bf16's mean %.3g, ratio %.3g",
-        layer0, same_selection ? "" : " (selection differs)", one_token, ratio.mean,
+        "fp32: layer0 worst %.3g%s, one-token worst %.3g%s, mean %.3g, bf16's mean %.3g, ratio "
+        "%.3g",
+        layer0, same_selection ? "" : " (selection differs)", one_token,
+        oracle_.HasDspark() ? absl::StrFormat(", first drafts worst %.3g", draft) : "", ratio.mean,
         ratio.published_mean, ratio.value()));
-    const bool pinned = layer0 <= kFp32Close && same_selection && one_token <= kFp32Close;
+    const bool pinned =
+        layer0 <= kFp32Close && same_selection && one_token <= kFp32Close && draft <= kFp32Close;
     return (pinned || oracle_.model.hidden_size > kFp32PinnedHidden) && ratio.value() <= kFp32Ratio;
   }
 
@@ -245,9 +289,10 @@ class Verification {
     DSV4_ASSIGN_OR_RETURN(const std::vector<LayerDistance> layers,
                           CompareLayers(oracle_, *baseline, engine, options_.interrupted));
     for (const LayerDistance& layer : layers) {
-      const std::string block = layer.layer == oracle_.model.num_hidden_layers
-                                    ? "mtp"
-                                    : absl::StrCat("layer", layer.layer);
+      const int64_t stage = layer.layer - oracle_.model.num_hidden_layers;
+      const std::string block = stage < 0             ? absl::StrCat("layer", layer.layer)
+                                : oracle_.HasDspark() ? absl::StrCat("stage", stage)
+                                                      : "mtp";
       Print(absl::StrCat("p", layer.prompt, ".published.prefill.", block, ".streams"),
             layer.distance);
       distances.push_back(layer.distance);
@@ -258,7 +303,7 @@ class Verification {
   absl::StatusOr<bool> Published(Engine& engine) const {
     DSV4_ASSIGN_OR_RETURN(const Layers layers, CompareToReference(engine));
     DSV4_ASSIGN_OR_RETURN(const std::vector<Figure> figures,
-                          Comparison(tensors_, expected_, "fp32").Figures());
+                          Comparison(oracle_, tensors_, expected_, "fp32").Figures());
     for (const Figure& figure : figures) Print(RecordedName(figure.name, "fp32"), figure.distance);
     DSV4_ASSIGN_OR_RETURN(const Ratio ratio, RatioToPublished(figures));
     options_.print(absl::StrFormat("published: layers mean %.3g, worst %.3g, end-to-end ratio %.3g",

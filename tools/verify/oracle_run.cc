@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/sampling/params.h"
 
 namespace dsv4 {
 namespace {
@@ -22,6 +23,13 @@ struct Prompt {
   std::vector<int32_t> tokens;
   bool recorded = false;
   KvSequence sequence;
+  std::vector<float> main_x{};  // [n, D] of a DSpark drafter: the last n positions', 8 at most
+};
+
+// Rows of a running pass that are recorded together.
+struct RecordedRows {
+  int64_t first = 0, rows = 1;
+  std::string prefix;  // of the tensors' names
 };
 
 class CaseRun {
@@ -32,8 +40,8 @@ class CaseRun {
         // One at least: it is the next token of a prompt's last position.
         forced_(OraclePrompt(oracle, "decode", std::max<int64_t>(oracle.decode, 1))),
         tap_([this](int64_t layer, absl::string_view what, const void* data, DType dtype,
-                    int64_t /*rows*/, int64_t width) { Record(layer, what, data, dtype, width); }) {
-  }
+                    int64_t rows,
+                    int64_t width) { Record(layer, what, data, dtype, rows, width); }) {}
   ~CaseRun() { engine_.model().set_tap(nullptr); }
 
   absl::StatusOr<OracleTensors> Run(const Interrupted& interrupted) {
@@ -67,11 +75,12 @@ class CaseRun {
     batch.Clear();
     const bool mtp = oracle_.HasMtp();
     DSV4_RETURN_IF_ERROR(batch.Add(
-        &prompt.sequence, absl::MakeConstSpan(prompt.tokens).subspan(begin, rows), mtp ? 1 : 0));
+        &prompt.sequence, absl::MakeConstSpan(prompt.tokens).subspan(begin, rows), DraftSlots()));
     recorded_rows_.clear();
     if (prompt.recorded && end == length) {
-      recorded_rows_.push_back({rows - 1, prompt.name + ".prefill"});
+      recorded_rows_.push_back({.first = rows - 1, .prefix = prompt.name + ".prefill"});
     }
+    in_step_ = {&prompt};
     DSV4_RETURN_IF_ERROR(Forward());
 
     std::vector<int32_t> logit_rows;
@@ -93,10 +102,11 @@ class CaseRun {
       if (end == length) next.push_back(forced_[0]);
       DSV4_RETURN_IF_ERROR(ForwardMtpAfter(model, prompt.sequence, begin, next));
       if (!logit_rows.empty()) {
-        DSV4_ASSIGN_OR_RETURN(const float* logits, model.MtpLogits(logit_rows));
+        DSV4_ASSIGN_OR_RETURN(const float* logits, model.DraftLogits(logit_rows));
         Append(prompt.name + ".prefill.mtp_logits", logits, logit_rows.size());
       }
     }
+    if (end == length) DSV4_RETURN_IF_ERROR(Draft(0));
     batch.Commit();
     return absl::OkStatus();
   }
@@ -107,14 +117,18 @@ class CaseRun {
     batch.Clear();
     recorded_rows_.clear();
     const bool recorded = std::count(std::begin(kRecordedSteps), std::end(kRecordedSteps), step);
+    in_step_.clear();
     std::vector<int32_t> rows;
     for (Prompt& prompt : prompts_) {
       const auto row = static_cast<int32_t>(rows.size());
-      DSV4_RETURN_IF_ERROR(
-          batch.Add(&prompt.sequence, absl::MakeConstSpan(&forced_[static_cast<size_t>(step)], 1)));
+      DSV4_RETURN_IF_ERROR(batch.Add(&prompt.sequence,
+                                     absl::MakeConstSpan(&forced_[static_cast<size_t>(step)], 1),
+                                     oracle_.HasDspark() ? DraftSlots() : 0));
       if (prompt.recorded && recorded) {
-        recorded_rows_.push_back({row, absl::StrCat(prompt.name, ".decode", step)});
+        recorded_rows_.push_back(
+            {.first = row, .prefix = absl::StrCat(prompt.name, ".decode", step)});
       }
+      in_step_.push_back(&prompt);
       rows.push_back(row);
     }
     DSV4_RETURN_IF_ERROR(Forward());
@@ -123,24 +137,141 @@ class CaseRun {
       const int64_t vocab = engine_.config().vocab_size;
       Append(prompts_[i].name + ".decode.logits", logits + static_cast<int64_t>(i) * vocab, 1);
     }
+    DSV4_RETURN_IF_ERROR(Draft(step + 1));
     batch.Commit();
     return absl::OkStatus();
   }
 
-  // The main layers on the batch; only they are recorded.
+  int32_t DraftSlots() const {
+    return static_cast<int32_t>(oracle_.HasDspark() ? oracle_.dspark.block_size : oracle_.stages);
+  }
+
+  // The main layers on the batch, of the prompts of in_step_.
   absl::Status Forward() {
     ModelRanks& model = engine_.model();
-    model.set_tap(recorded_rows_.empty() ? nullptr : &tap_);
+    model.set_tap(recorded_rows_.empty() && !oracle_.HasDspark() ? nullptr : &tap_);
     const absl::Status status = model.Forward(engine_.batch().rows(), engine_.batch().tokens());
     model.set_tap(nullptr);
     return status;
   }
 
-  void Record(int64_t layer, absl::string_view what, const void* data, DType dtype, int64_t width) {
-    for (const auto& [row, prefix] : recorded_rows_) {
-      const auto* bytes = static_cast<const std::byte*>(data) + row * width * DTypeBytes(dtype);
-      tensors_[absl::StrCat(prefix, ".layer", layer, ".", what)] =
-          WidenElements(bytes, dtype, width);
+  // Drafts of the prompts of in_step_ after `after` forced tokens, whose rows are computed and not
+  // yet committed.
+  absl::Status Draft(int64_t after) {
+    if (std::count(oracle_.draft_after.begin(), oracle_.draft_after.end(), after) == 0) {
+      return absl::OkStatus();
+    }
+    ModelRanks& model = engine_.model();
+    const int64_t block = oracle_.dspark.block_size, vocab = engine_.config().vocab_size;
+    const int32_t anchor = forced_[static_cast<size_t>(after)];
+    std::vector<int32_t> tokens(static_cast<size_t>(block),
+                                static_cast<int32_t>(engine_.config().dspark.noise_token_id));
+    tokens[0] = anchor;
+    StepBatch drafts(model.limits());
+    recorded_rows_.clear();
+    std::vector<int32_t> rows;
+    for (const Prompt* prompt : in_step_) {
+      const int64_t length = static_cast<int64_t>(prompt->tokens.size()) + after;
+      recorded_rows_.push_back({.first = drafts.row_count(),
+                                .rows = block,
+                                .prefix = absl::StrCat(prompt->name, ".draft", after)});
+      RecordContext(*prompt, recorded_rows_.back().prefix, length);
+      drafts.AddBlock(prompt->sequence, tokens, length);
+    }
+    for (int32_t row = 0; row < drafts.row_count(); ++row) rows.push_back(row);
+    model.set_tap(&tap_);
+    const absl::Status status = model.ForwardDraft(drafts.rows(), drafts.tokens(), {});
+    model.set_tap(nullptr);
+    DSV4_RETURN_IF_ERROR(status);
+    DSV4_ASSIGN_OR_RETURN(const float* logits, model.DraftLogits(rows));
+    for (const RecordedRows& recorded : recorded_rows_) {
+      const int64_t hidden = engine_.config().hidden_size;
+      tensors_[recorded.prefix + ".hidden"] =
+          WidenElements(model.DraftHidden(static_cast<int32_t>(recorded.first)),
+                        model.activation_dtype(), block * hidden);
+      Append(recorded.prefix + ".base_logits", logits + recorded.first * vocab,
+             static_cast<size_t>(block));
+    }
+    // Along forced drafts, then along the drafter's own.
+    const std::vector<int32_t> forced = OraclePrompt(oracle_, "draft", block);
+    for (const RecordedRows& recorded : recorded_rows_) {
+      std::vector<float>& confidence = tensors_[recorded.prefix + ".confidence"];
+      int32_t previous = anchor;
+      for (int64_t i = 0; i < block; ++i) {
+        const auto row = static_cast<int32_t>(recorded.first + i);
+        DSV4_ASSIGN_OR_RETURN(const float sure, model.FollowDraft(row, previous));
+        confidence.push_back(sure);
+        previous = forced[static_cast<size_t>(i)];
+      }
+      Append(recorded.prefix + ".markov_logits", logits + recorded.first * vocab,
+             static_cast<size_t>(block));
+    }
+    DSV4_ASSIGN_OR_RETURN(logits, model.DraftLogits(rows));
+    for (const RecordedRows& recorded : recorded_rows_) {
+      std::vector<float>& chain = tensors_[recorded.prefix + ".chain"];
+      std::vector<float>& confidence = tensors_[recorded.prefix + ".chain_confidence"];
+      int32_t previous = anchor;
+      for (int64_t i = 0; i < block; ++i) {
+        const auto row = static_cast<int32_t>(recorded.first + i);
+        DSV4_ASSIGN_OR_RETURN(const float sure, model.FollowDraft(row, previous));
+        confidence.push_back(sure);
+        const float* const of_row = logits + row * vocab;
+        previous = static_cast<int32_t>(std::max_element(of_row, of_row + vocab) - of_row);
+        chain.push_back(static_cast<float>(previous));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // What a draft behind `length` positions sees: main_x of the last ones, and the context rows that
+  // were made of it, where those are kept in f32.
+  void RecordContext(const Prompt& prompt, const std::string& prefix, int64_t length) {
+    const int64_t hidden = engine_.config().hidden_size;
+    const int64_t positions = length <= kLogitRows ? length : 2;
+    tensors_[prefix + ".main_x"].assign(prompt.main_x.end() - positions * hidden,
+                                        prompt.main_x.end());
+    const absl::Span<const LayerCache> layers = engine_.cache().layers();
+    const int32_t* const blocks = prompt.sequence.BlockRows(0, 1, length).window_blocks;
+    std::vector<float> context;
+    for (int64_t stage = 0; stage < oracle_.stages; ++stage) {
+      const RowPool& pool =
+          layers[static_cast<size_t>(oracle_.model.num_hidden_layers + stage)].window;
+      if (pool.format != RowFormat::kF32) return;
+      for (int64_t p = length - positions; p < length; ++p) {
+        const auto* row = reinterpret_cast<const float*>(
+            pool.Row(blocks[p / kWindowBlockTokens], p % kWindowBlockTokens));
+        context.insert(context.end(), row, row + kKvRowElements);
+      }
+    }
+    tensors_[prefix + ".context"] = std::move(context);
+  }
+
+  void Record(int64_t layer, absl::string_view what, const void* data, DType dtype, int64_t rows,
+              int64_t width) {
+    const auto tensor = [&](int64_t first, int64_t count) {
+      return WidenElements(static_cast<const std::byte*>(data) + first * width * DTypeBytes(dtype),
+                           dtype, count * width);
+    };
+    if (what == "main_x") {
+      int64_t first = 0;
+      for (Prompt* prompt : in_step_) {
+        const int64_t count = in_step_.size() == 1 ? rows : 1;
+        const std::vector<float> values = tensor(first, count);
+        std::vector<float>& kept = prompt->main_x;
+        kept.insert(kept.end(), values.begin(), values.end());
+        const auto most = static_cast<size_t>(kLogitRows * width);
+        if (kept.size() > most) {
+          kept.erase(kept.begin(), kept.end() - static_cast<ptrdiff_t>(most));
+        }
+        first += count;
+      }
+      return;
+    }
+    const int64_t stage = layer - oracle_.model.num_hidden_layers;
+    const std::string block =
+        stage < 0 ? absl::StrCat(".layer", layer, ".") : absl::StrCat(".stage", stage, ".");
+    for (const RecordedRows& recorded : recorded_rows_) {
+      tensors_[absl::StrCat(recorded.prefix, block, what)] = tensor(recorded.first, recorded.rows);
     }
   }
 
@@ -154,7 +285,8 @@ class CaseRun {
   const std::vector<int32_t> forced_;
   const Tap tap_;
   std::vector<Prompt> prompts_;
-  std::vector<std::pair<int64_t, std::string>> recorded_rows_;  // of the running step: row, prefix
+  std::vector<RecordedRows> recorded_rows_;  // of the running pass
+  std::vector<Prompt*> in_step_;             // whose rows it has: all of one, or one of each
   OracleTensors tensors_;
 };
 
@@ -167,9 +299,11 @@ EngineOptions OracleEngineOptions(const OracleCase& oracle, Backend backend, Num
   options.max_sessions = static_cast<int32_t>(oracle.prompts.size());
   options.prefill_chunk_tokens = kChunkTokens;
   options.logit_rows = std::max<int32_t>(options.max_sessions, kLogitRows);
-  options.mtp = oracle.HasMtp();
-  // The MTP block sees the token that follows a prompt.
-  const int64_t following = std::max<int64_t>(oracle.decode, 1);
+  options.drafts = oracle.stages > 0;
+  options.max_draft_tokens =
+      static_cast<int32_t>(std::min<int64_t>(oracle.dspark.block_size, kMaxDraftTokens));
+  // The MTP block sees the token that follows a prompt, and a block of drafts the places behind it.
+  const int64_t following = std::max<int64_t>(oracle.decode, 1) + oracle.dspark.block_size;
   for (const int64_t length : oracle.prompts) {
     options.context_tokens = std::max(options.context_tokens, length + following);
     options.cache_tokens += length + following;
@@ -185,7 +319,7 @@ absl::Status ForwardMtpAfter(ModelRanks& model, const KvSequence& sequence, int6
   for (size_t row = 0; row < next_tokens.size(); ++row) {
     sources.push_back(StreamSource::OfRow(static_cast<int32_t>(row)));
   }
-  return model.ForwardMtp(batch.rows(), batch.tokens(), sources);
+  return model.ForwardDraft(batch.rows(), batch.tokens(), sources);
 }
 
 absl::StatusOr<OracleTensors> RunOracleCase(const OracleCase& oracle, Engine& engine,

@@ -59,6 +59,17 @@ const (
 	CacheF32          CacheFormat = C.DSV4_CACHE_F32
 )
 
+// Drafter guesses tokens ahead of the model.
+type Drafter int32
+
+const (
+	DrafterAuto   Drafter = C.DSV4_DRAFTER_AUTO // the model's own
+	DrafterNone   Drafter = C.DSV4_DRAFTER_NONE
+	DrafterMTP    Drafter = C.DSV4_DRAFTER_MTP
+	DrafterDSpark Drafter = C.DSV4_DRAFTER_DSPARK
+	DrafterNgram  Drafter = C.DSV4_DRAFTER_NGRAM
+)
+
 // ProgressPhase is what a Progress is of.
 type ProgressPhase int32
 

@@ -23,6 +23,7 @@ type EngineOptions struct {
 	CacheFormat        CacheFormat
 	MaxDraftTokens     int32        // most that sessions may ask for
 	TuningDir          string       // of tuning files to use instead of the library's own
+	Drafter            Drafter      // who drafts, where MaxDraftTokens is above 0
 	Progress           ProgressFunc // is told of the bytes loaded
 }
 
@@ -48,6 +49,7 @@ func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 	c.threads = C.int32_t(o.Threads)
 	c.cache_format = C.dsv4_cache_format(o.CacheFormat)
 	c.max_draft_tokens = C.int32_t(o.MaxDraftTokens)
+	c.drafter = C.dsv4_drafter(o.Drafter)
 	return c, nil
 }
 
@@ -82,6 +84,9 @@ type EngineInfo struct {
 	DeviceWeightBytes    uint64 // of the device that has most, as are the next two
 	DeviceCacheBytes     uint64
 	DeviceWorkspaceBytes uint64
+
+	CheckpointDrafter Drafter // that the model folder has
+	Drafter           Drafter // that drafts for sessions
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -115,6 +120,9 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		DeviceWeightBytes:    uint64(c.device_weight_bytes),
 		DeviceCacheBytes:     uint64(c.device_cache_bytes),
 		DeviceWorkspaceBytes: uint64(c.device_workspace_bytes),
+
+		CheckpointDrafter: Drafter(c.checkpoint_drafter),
+		Drafter:           Drafter(c.drafter),
 	}
 }
 

@@ -151,7 +151,7 @@ func TestRefusedOptionIsNamed(t *testing.T) {
 func TestPlanIsWhatIsOpened(t *testing.T) {
 	options := &EngineOptions{
 		Backend: BackendCPU, CacheFormat: CacheBF16, ContextTokens: 1024, MaxSessions: 2, Threads: 1,
-		MaxDraftTokens: 2,
+		MaxDraftTokens: 2, Drafter: DrafterNgram,
 	}
 	planned := must(Plan(model, options))(t)
 	engine := must(Open(background, model, options))(t)
@@ -161,6 +161,8 @@ func TestPlanIsWhatIsOpened(t *testing.T) {
 	expect(t, info.ContextTokens, 1024)
 	expect(t, info.MaxSessions, 2)
 	expect(t, info.CacheFormat, CacheBF16)
+	expect(t, info.CheckpointDrafter, DrafterMTP)
+	expect(t, info.Drafter, DrafterNgram)
 	expect(t, info.HasTokenizer && info.HasMTP && info.WeightBytes > 0, true)
 }
 

@@ -320,7 +320,6 @@ TEST_CASE("a value of a model that this library does not run is Unsupported") {
       {"weight_block_size", "128", "quantization_config.weight_block_size is not [128, 128]"},
       {"compress_ratios", "[0,0,4,128,4,128,4]",
        "compress_ratios[6] is 4; only 0 is supported past the layers"},
-      {"num_nextn_predict_layers", "2", "num_nextn_predict_layers is 2; at most 1 is supported"},
   };
   for (const Case& c : cases) {
     REQUIRE_FAILS(Parse(With(c.key, c.value)), Code::kUnimplemented,

@@ -31,7 +31,7 @@ std::shared_ptr<Engine> Open(const std::pair<Backend, Numerics>& mode) {
                       .max_sessions = 6,
                       .prefill_chunk_tokens = 512,
                       .threads = 2,
-                      .mtp = true,
+                      .drafts = true,
                       .logit_rows = kLogitRows});
 }
 
@@ -53,7 +53,7 @@ void ForwardMtp(Engine& engine, const KvSequence& sequence, int64_t first_slot, 
                 const std::vector<StreamSource>& sources) {
   StepBatch batch(engine.model().limits());
   batch.AddMtp(sequence, tokens, first_slot);
-  REQUIRE_OK(engine.model().ForwardMtp(batch.rows(), batch.tokens(), sources));
+  REQUIRE_OK(engine.model().ForwardDraft(batch.rows(), batch.tokens(), sources));
 }
 
 Bytes StreamsOf(Engine& engine, int32_t row) {
@@ -64,7 +64,7 @@ Bytes StreamsOf(Engine& engine, int32_t row) {
 std::vector<float> LogitsOf(Engine& engine, int32_t row, bool mtp) {
   ModelRanks& model = engine.model();
   const absl::StatusOr<const float*> logits =
-      mtp ? model.MtpLogits({&row, 1}) : model.Logits({&row, 1});
+      mtp ? model.DraftLogits({&row, 1}) : model.Logits({&row, 1});
   REQUIRE_OK(logits);
   return {*logits, *logits + engine.config().vocab_size};
 }
@@ -183,7 +183,7 @@ TEST_CASE("MTP slots of several sequences in one step are those of each alone") 
         sources.push_back(StreamSource::OfRow(first_rows[i] + row));
       }
     }
-    REQUIRE_OK(engine->model().ForwardMtp(mtp.rows(), mtp.tokens(), sources));
+    REQUIRE_OK(engine->model().ForwardDraft(mtp.rows(), mtp.tokens(), sources));
     std::vector<std::vector<Bytes>> batched(lengths.size());
     int32_t row = 0;
     for (const size_t i : order) {
@@ -254,7 +254,7 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
       both.AddMtp(again, draft, kBegin + i);
       const std::vector<StreamSource> sources = {StreamSource::OfRow(i == 1 ? other_end - 1 : 0),
                                                  StreamSource::OfSlot(kept)};
-      REQUIRE_OK(engine->model().ForwardMtp(both.rows(), both.tokens(), sources));
+      REQUIRE_OK(engine->model().ForwardDraft(both.rows(), both.tokens(), sources));
       const int32_t second = 1;
       REQUIRE_OK(engine->model().SaveStreams({&second, 1}, {&kept, 1}));
       REQUIRE(StreamsOf(*engine, 1) == chain.streams[static_cast<size_t>(i) - 1]);
@@ -400,20 +400,20 @@ TEST_CASE("saved streams are those of their rows; wrong calls are refused by nam
   StepBatch batch(model.limits());
   batch.AddMtp(sequence, {&tokens[0], 1}, 0);
   const std::vector<StreamSource> source = {StreamSource::OfRow(0)};
-  REQUIRE_FAILS(model.ForwardMtp(batch.rows(), batch.tokens(), source),
+  REQUIRE_FAILS(model.ForwardDraft(batch.rows(), batch.tokens(), source),
                 absl::StatusCode::kInvalidArgument, "slot 0");
-  REQUIRE_FAILS(model.ForwardMtp(batch.rows(), batch.tokens(), {}),
+  REQUIRE_FAILS(model.ForwardDraft(batch.rows(), batch.tokens(), {}),
                 absl::StatusCode::kInvalidArgument, "0 sources");
   batch.Clear();
-  REQUIRE_FAILS(model.ForwardMtp(batch.rows(), batch.tokens(), {}),
+  REQUIRE_FAILS(model.ForwardDraft(batch.rows(), batch.tokens(), {}),
                 absl::StatusCode::kInvalidArgument, "0 rows");
 
   const std::shared_ptr<Engine> plain = OpenBundled({.context_tokens = 64, .threads = 1});
   KvSequence other = OpenSequence(*plain);
   batch.AddMtp(other, {&tokens[0], 1}, 1);
-  REQUIRE_FAILS(plain->model().ForwardMtp(batch.rows(), batch.tokens(), source),
+  REQUIRE_FAILS(plain->model().ForwardDraft(batch.rows(), batch.tokens(), source),
                 absl::StatusCode::kInternal, "not planned");
-  REQUIRE_FAILS(plain->model().MtpLogits({&rows[1], 1}), absl::StatusCode::kInternal,
+  REQUIRE_FAILS(plain->model().DraftLogits({&rows[1], 1}), absl::StatusCode::kInternal,
                 "not planned");
 }
 

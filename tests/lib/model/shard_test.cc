@@ -112,10 +112,10 @@ TEST_CASE("a rank's views begin at its rows of data and of scales") {
   // Of the vocabulary's blocks the last three, the last of them short.
   CHECK(part.head.n == 700 - 384);
   CHECK(part.head.data == whole.head.data + 384 * 384);
-  REQUIRE(part.mtp != nullptr);
-  CHECK(part.mtp->e_proj.n == 256);
-  CHECK(part.mtp->h_proj.scale == whole.mtp->h_proj.scale + 3);
-  CHECK(part.mtp->block.attn.sink == whole.mtp->block.attn.sink + 2);
+  REQUIRE(part.drafter != nullptr);
+  CHECK(part.drafter->mtp.e_proj.n == 256);
+  CHECK(part.drafter->mtp.h_proj.scale == whole.drafter->mtp.h_proj.scale + 3);
+  CHECK(part.drafter->blocks[0].attn.sink == whole.drafter->blocks[0].attn.sink + 2);
 
   // Both parts together are what is shared out, but for scales of short blocks, which none has
   // here.

@@ -43,7 +43,7 @@ TEST_CASE("the bundled model's weights are the stored ones") {
   REQUIRE_OK(loaded);
   const Weights& w = **loaded;
   REQUIRE(w.layers.size() == 6);
-  REQUIRE(w.mtp != nullptr);
+  REQUIRE(w.drafter != nullptr);
   CHECK(w.mapped_bytes() == 20234756);         // the index's total_size
   CHECK(w.owned_bytes() == 3 * 2048 * 4 * 4);  // tid2eid of three layers; all else is aligned
 
@@ -93,11 +93,11 @@ TEST_CASE("the bundled model's weights are the stored ones") {
   CHECK(w.layers[5].moe.tid2eid == nullptr);
   CHECK(w.layers[5].moe.bias[1] == -1.2098335f);
 
-  CHECK(w.mtp->block.compress_ratio == 0);
-  CHECK(w.mtp->block.moe.tid2eid == nullptr);
-  CHECK(w.mtp->e_proj.data[255 * 256 + 255] == 116);
-  CHECK(w.mtp->e_proj.data[1 * 256] == 94);
-  CHECK(w.mtp->block.moe.experts[15].w3.scale[127 * 8 + 7] == 117);
+  CHECK(w.drafter->blocks[0].compress_ratio == 0);
+  CHECK(w.drafter->blocks[0].moe.tid2eid == nullptr);
+  CHECK(w.drafter->mtp.e_proj.data[255 * 256 + 255] == 116);
+  CHECK(w.drafter->mtp.e_proj.data[1 * 256] == 94);
+  CHECK(w.drafter->blocks[0].moe.experts[15].w3.scale[127 * 8 + 7] == 117);
 }
 
 TEST_CASE("tensors of the same shape are not taken for each other") {
@@ -140,13 +140,13 @@ TEST_CASE("tensors of the same shape are not taken for each other") {
       {"layers.2.ffn.shared_experts.w1.weight", csa.moe.shared_w1.data},
       {"layers.2.ffn.shared_experts.w3.weight", csa.moe.shared_w3.data},
       {"layers.2.ffn.shared_experts.w2.weight", csa.moe.shared_w2.data},
-      {"mtp.0.e_proj.weight", w.mtp->e_proj.data},
-      {"mtp.0.h_proj.weight", w.mtp->h_proj.data},
-      {"mtp.0.enorm.weight", w.mtp->enorm},
-      {"mtp.0.hnorm.weight", w.mtp->hnorm},
-      {"mtp.0.norm.weight", w.mtp->norm},
-      {"mtp.0.hc_head_fn", w.mtp->hc_head.fn},
-      {"mtp.0.attn_norm.weight", w.mtp->block.attn_norm},
+      {"mtp.0.e_proj.weight", w.drafter->mtp.e_proj.data},
+      {"mtp.0.h_proj.weight", w.drafter->mtp.h_proj.data},
+      {"mtp.0.enorm.weight", w.drafter->mtp.enorm},
+      {"mtp.0.hnorm.weight", w.drafter->mtp.hnorm},
+      {"mtp.0.norm.weight", w.drafter->norm},
+      {"mtp.0.hc_head_fn", w.drafter->hc_head.fn},
+      {"mtp.0.attn_norm.weight", w.drafter->blocks[0].attn_norm},
   };
   for (const auto& [name, view] : views) {
     INFO(name);
@@ -324,7 +324,7 @@ TEST_CASE("a description has the sizes of the loaded weights and reads no elemen
   REQUIRE_OK(described);
   CHECK((*described)->mapped_bytes() == (*loaded)->mapped_bytes());
   CHECK((*described)->owned_bytes() == (*loaded)->owned_bytes());
-  CHECK((*described)->mtp != nullptr);
+  CHECK((*described)->drafter != nullptr);
   CHECK((*described)->layers[2].attn.indexer.wq_b.n == (*loaded)->layers[2].attn.indexer.wq_b.n);
   model.Remove("norm.weight");
   REQUIRE_FAILS(model.Describe(), Code::kNotFound, "norm.weight");
@@ -376,24 +376,25 @@ TEST_CASE("the MTP block is optional as a whole") {
   no_mtp.tensors() = without;
   const Loaded loaded = no_mtp.Load();
   REQUIRE_OK(loaded);
-  CHECK((*loaded)->mtp == nullptr);
+  CHECK((*loaded)->drafter == nullptr);
 
   for (const char* name : {"mtp.0.enorm.weight", "mtp.0.attn.wo_a.scale", "mtp.0.attn_norm.weight",
                            "mtp.0.ffn.experts.9.w3.weight"}) {
     SmallModel partial;
     partial.Remove(name);
     REQUIRE_FAILS(partial.Load(), Code::kDataLoss,
-                  absl::StrCat(": tensor ", name, " is missing, though the MTP block's mtp.0."));
+                  absl::StrCat(": tensor ", name, " is missing, though the MTP drafter's mtp.0."));
   }
 
-  SmallModel unused;
-  unused.Remove("mtp.0.enorm.weight");
-  unused.config_json() =
-      EditedJson(EditedJson(unused.config_json(), "num_nextn_predict_layers", "0"),
+  // The tensors say that there is one, whatever the configuration counts.
+  SmallModel counted;
+  counted.config_json() =
+      EditedJson(EditedJson(counted.config_json(), "num_nextn_predict_layers", "0"),
                  "compress_ratios", "[0, 0, 4]");
-  const Loaded ignored = unused.Load();
-  REQUIRE_OK(ignored);
-  CHECK((*ignored)->mtp == nullptr);
+  const Loaded found = counted.Load();
+  REQUIRE_OK(found);
+  REQUIRE((*found)->drafter != nullptr);
+  CHECK((*found)->drafter->kind == DrafterKind::kMtp);
 }
 
 constexpr char kW1[] = "layers.0.ffn.experts.0.w1";
@@ -577,8 +578,8 @@ TEST_CASE("synthetic weights load, of as many layers as are asked for") {
   for (size_t layer = 0; layer < 4; ++layer) {
     CHECK((*loaded)->layers[layer].compress_ratio == whole.compress_ratios[layer]);
   }
-  REQUIRE((*loaded)->mtp != nullptr);
-  CHECK((*loaded)->mtp->block.compress_ratio == whole.compress_ratios.back());
+  REQUIRE((*loaded)->drafter != nullptr);
+  CHECK((*loaded)->drafter->blocks[0].compress_ratio == whole.compress_ratios.back());
   CHECK((*loaded)->norm[0] == 0x3f80);  // 1
 }
 

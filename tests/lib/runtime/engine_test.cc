@@ -31,7 +31,7 @@ TEST_CASE("the bundled model opens with its configuration, in under half a secon
   REQUIRE(info.max_sessions == 4);
   REQUIRE(info.prefill_chunk_tokens == 256);
   REQUIRE(info.has_tokenizer);
-  REQUIRE(info.has_mtp);
+  REQUIRE(info.checkpoint_drafter == DrafterKind::kMtp);
   REQUIRE(engine->eos_tokens().front() == 1);
   REQUIRE(engine->token_limit() == 2048);
   REQUIRE(engine->token_gaps().empty());

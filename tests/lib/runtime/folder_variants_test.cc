@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "lib/base/log.h"
 #include "lib/io/checkpoint.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/inspection.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
@@ -24,8 +25,8 @@ using Tensors = std::vector<StoredTensor>;
 
 constexpr char kShard[] = "model.safetensors";
 
-Tensors BundledTensors() {
-  const auto checkpoint = Checkpoint::Open(test::BundledModel());
+Tensors TensorsOf(const std::string& folder) {
+  const auto checkpoint = Checkpoint::Open(folder);
   REQUIRE_OK(checkpoint);
   Tensors tensors;
   for (const auto& [name, entry] : (*checkpoint)->tensors()) {
@@ -34,6 +35,8 @@ Tensors BundledTensors() {
   }
   return tensors;
 }
+
+Tensors BundledTensors() { return TensorsOf(test::BundledModel()); }
 
 // The bundled model's folder, its tensors in one file.
 class Variant {
@@ -69,36 +72,40 @@ class Variant {
   test::TempFolder folder_;
 };
 
-TEST_CASE("a folder with a DSpark drafter opens without drafts") {
+TEST_CASE("a DSpark drafter is told by its tensors, and is there as a whole or not at all") {
   Variant variant;
-  Tensors tensors, block;
-  for (StoredTensor& tensor : BundledTensors()) {
-    (absl::StartsWith(tensor.name, "mtp.0.") ? block : tensors).push_back(std::move(tensor));
-  }
-  const std::set<std::string> last = {"norm.weight", "hc_head_fn", "hc_head_base", "hc_head_scale"};
-  const std::set<std::string> none = {"e_proj.weight", "e_proj.scale", "h_proj.weight",
-                                      "h_proj.scale",  "enorm.weight", "hnorm.weight"};
-  for (int stage = 0; stage < 3; ++stage) {
-    for (StoredTensor tensor : block) {
-      const std::string name(absl::StripPrefix(tensor.name, "mtp.0."));
-      if (none.count(name) != 0 || (last.count(name) != 0 && stage != 2)) continue;
-      tensor.name = absl::StrCat("mtp.", stage, ".", name);
-      tensors.push_back(std::move(tensor));
+  variant.Write("config.json", *ReadFile(test::kBundledDspark + "/config.json", 1 << 20));
+  const Tensors whole = TensorsOf(test::kBundledDspark);
+  const auto write_without = [&](absl::string_view removed) {
+    Tensors tensors;
+    for (const StoredTensor& tensor : whole) {
+      if (!absl::StartsWith(tensor.name, removed)) tensors.push_back(tensor);
     }
+    variant.WriteTensors(tensors);
+  };
+  for (const char* name :
+       {"mtp.2.markov_head.markov_w2.weight", "mtp.1.attn.wkv.scale", "mtp.0.main_norm.weight"}) {
+    write_without(name);
+    REQUIRE_FAILS(variant.Open(), Code::kDataLoss,
+                  absl::StrCat("tensor ", name, " is missing, though the DSpark drafter's"));
   }
-  tensors.push_back(
-      {"mtp.0.main_proj.weight", "F8_E4M3", {256, 768}, std::string(256 * 768, '\0')});
-  tensors.push_back({"mtp.0.main_proj.scale", "F8_E8M0", {2, 6}, std::string(12, '\x7f')});
-  tensors.push_back({"mtp.0.main_norm.weight", "BF16", {256}, std::string(512, '\0')});
-  variant.WriteTensors(tensors);
-  variant.Write("config.json",
-                EditedJson(EditedJson(test::BundledFile("config.json"), "compress_ratios",
-                                      "[0, 0, 4, 128, 4, 128, 0, 0, 0]"),
-                           "vocab_size", R"(2048, "dspark_block_size": 5)"));
+  write_without("mtp.");
+  const auto plain = variant.Open();
+  REQUIRE_OK(plain);
+  CHECK((*plain)->info().checkpoint_drafter == DrafterKind::kNone);
+  REQUIRE_FAILS(variant.Open({.max_draft_tokens = 1}), Code::kNotFound, "no drafter (mtp.0.*)");
+  write_without("nothing");
   const auto engine = variant.Open();
   REQUIRE_OK(engine);
-  CHECK_FALSE((*engine)->info().has_mtp);
-  REQUIRE_FAILS(variant.Open({.max_draft_tokens = 1}), Code::kUnimplemented, "DSpark");
+  CHECK((*engine)->info().checkpoint_drafter == DrafterKind::kDspark);
+  CHECK((*engine)->info().drafter == DrafterKind::kNone);
+  // More than it drafts in a pass.
+  const auto drafting = variant.Open({.max_draft_tokens = 7});
+  REQUIRE_OK(drafting);
+  CHECK((*drafting)->info().drafter == DrafterKind::kDspark);
+  CHECK((*drafting)->info().max_draft_tokens == 5);
+  variant.Write("config.json", test::BundledFile("config.json"));
+  REQUIRE_FAILS(variant.Open(), Code::kDataLoss, "config.json has no dspark_block_size");
 }
 
 TEST_CASE("tensors of dtypes that the model has no use for are ignored") {

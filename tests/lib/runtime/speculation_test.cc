@@ -17,6 +17,16 @@ using test::VariedPrompts;
 
 constexpr int64_t kTokens = 24;
 
+// Who drafts: a bundled model's own drafter, or n-grams.
+struct Drafting {
+  const std::string* folder;
+  std::optional<DrafterKind> drafter;  // empty: the folder's
+  int32_t most;                        // drafts at once
+};
+const Drafting kMtpDrafts = {&test::kBundledModel, {}, 7};
+const Drafting kDsparkDrafts = {&test::kBundledDspark, {}, 5};
+const Drafting kNgramDrafts = {&test::kBundledModel, DrafterKind::kNgram, 7};
+
 EngineOptions Options(int32_t max_drafts, Backend backend = Backend::kCpu) {
   return {.backend = backend,
           .numerics = backend == Backend::kCpu ? Numerics::kPublished : Numerics::kExact,
@@ -30,17 +40,19 @@ EngineOptions Options(int32_t max_drafts, Backend backend = Backend::kCpu) {
 
 // `prompts`, at each concurrency in turn, with each number of drafts, greedy or sampled by a seed,
 // against a run without.
-void CompareWithDrafts(const EngineOptions& options, size_t prompt_count, int32_t draft_step) {
-  const std::shared_ptr<Engine> engine = OpenBundled(options);
-  EngineOptions plain_options = options;
-  plain_options.max_draft_tokens = 0;
-  const std::shared_ptr<Engine> plain = OpenBundled(plain_options);
+void CompareWithDrafts(const Drafting& drafter, EngineOptions options, size_t prompt_count,
+                       int32_t draft_step) {
+  options.max_draft_tokens = 0;
+  const std::shared_ptr<Engine> plain = OpenBundled(options, *drafter.folder);
+  options.max_draft_tokens = drafter.most;
+  options.drafter = drafter.drafter;
+  const std::shared_ptr<Engine> engine = OpenBundled(options, *drafter.folder);
   const std::vector<std::vector<int32_t>> prompts = VariedPrompts(*engine, prompt_count);
   const SamplingParams samplings[] = {{}, {.temperature = 1.5f, .seed = 9}};
   std::vector<RecordedRun> expected[2] = {std::vector<RecordedRun>(prompts.size()),
                                           std::vector<RecordedRun>(prompts.size())};
   const size_t concurrencies[] = {1, 2, 4, 6};
-  for (int32_t drafts = 1; drafts <= 7; drafts += draft_step) {
+  for (int32_t drafts = 1; drafts <= drafter.most; drafts += draft_step) {
     size_t round = static_cast<size_t>(drafts);
     for (size_t begin = 0, count = 0; begin < prompts.size(); begin += count) {
       const size_t sampled = (round / 4 + static_cast<size_t>(drafts)) % 2;
@@ -65,15 +77,27 @@ void CompareWithDrafts(const EngineOptions& options, size_t prompt_count, int32_
 }
 
 TEST_CASE("drafts change no token and no logit, whatever runs beside") {
-  CompareWithDrafts(Options(7), 20, 1);
+  CompareWithDrafts(kMtpDrafts, Options(0), 20, 1);
+}
+
+TEST_CASE("drafts of a DSpark drafter change no token and no logit, whatever runs beside",
+          "[dspark]") {
+  CompareWithDrafts(kDsparkDrafts, Options(0), 20, 2);
+}
+
+TEST_CASE("drafts by n-grams change no token and no logit, whatever runs beside") {
+  CompareWithDrafts(kNgramDrafts, Options(0), 20, 3);
 }
 
 TEST_CASE("drafts change no token and no logit under exact numerics", "[reference]") {
-  CompareWithDrafts(Options(7, Backend::kReference), 2, 3);
+  CompareWithDrafts(kMtpDrafts, Options(0, Backend::kReference), 2, 3);
+  CompareWithDrafts(kDsparkDrafts, Options(0, Backend::kReference), 2, 4);
 }
 
 TEST_CASE("drafts change nothing on 200 prompts", "[.long]") {
-  CompareWithDrafts(Options(7), 200, 1);
+  for (const Drafting* drafter : {&kMtpDrafts, &kDsparkDrafts, &kNgramDrafts}) {
+    CompareWithDrafts(*drafter, Options(0), 200, drafter == &kMtpDrafts ? 1 : 2);
+  }
 }
 
 // A drafter that knows what comes, and is right with a chance.
@@ -137,6 +161,56 @@ TEST_CASE("wrong drafts change nothing, right ones are all accepted") {
   }
 }
 
+// All that a session keeps of its tokens: the rows of every layer, the drafter's among them, the
+// states of compressors, and the last logits.
+std::vector<uint8_t> Saved(const Session& session) {
+  std::vector<uint8_t> image(static_cast<size_t>(session.SaveBytes()));
+  REQUIRE_OK(session.SaveTo(absl::MakeSpan(image)));
+  return image;
+}
+
+TEST_CASE("whatever number of drafts is accepted, the rows are those of a run without drafts",
+          "[dspark]") {
+  constexpr int64_t kCount = 12;
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(5), test::kBundledDspark);
+  for (const int64_t prompt_tokens : {3, 120, 252}) {
+    const std::vector<int32_t> prompt = AnyTokens(prompt_tokens, 8);
+    const SamplingParams plain{.banned_tokens = engine->eos_tokens()};
+    std::vector<std::vector<uint8_t>> images;  // after each token
+    RecordedRun straight;
+    const std::unique_ptr<Session> alone = OpenColdSession(engine, plain);
+    REQUIRE_OK(alone->Sync(prompt));
+    for (int64_t i = 0; i < kCount + 6; ++i) {
+      REQUIRE(Continue(*alone, 1, &straight));
+      images.push_back(Saved(*alone));
+    }
+    for (size_t right = 0; right <= 5; ++right) {
+      SamplingParams drafting = plain;
+      drafting.draft_tokens = 5;
+      const std::unique_ptr<Session> session = OpenColdSession(engine, drafting);
+      session->timeline().set_proposer(
+          [&](absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts) {
+            const size_t at = timeline.size() - prompt.size();
+            for (size_t i = 0; i < drafts.size(); ++i) {
+              const int32_t token = straight.tokens[std::min(at + i, straight.tokens.size() - 1)];
+              drafts[i] = i < right ? token : (token + 1) % 2000;
+            }
+            return drafts.size();
+          });
+      REQUIRE_OK(session->Sync(prompt));
+      RecordedRun run;
+      for (int64_t i = 0; i < kCount; ++i) {
+        REQUIRE(Continue(*session, 1, &run));
+        CAPTURE(prompt_tokens, right, i);
+        // While tokens lie ahead, the rows are those of more tokens.
+        if (session->timeline().ahead() > 0) continue;
+        REQUIRE((Saved(*session) == images[static_cast<size_t>(i)]));
+      }
+      REQUIRE(session->stats().speculation.steps_by_accepted[right] > 0);
+    }
+  }
+}
+
 // 8 tokens a step: 40 steps of 7 wrong drafts are given up after the 64th draft.
 TEST_CASE("drafting is given up when drafts are never right, with a reason") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options(7));
@@ -160,8 +234,8 @@ TEST_CASE("drafting is given up when drafts are never right, with a reason") {
 }
 
 // mtp_acceptance of gates.json is 1.0: the training code's first drafts were all right.
-TEST_CASE("the MTP block's first drafts of known answers are right") {
-  const std::shared_ptr<Engine> engine = OpenBundled(Options(3));
+void FirstDraftsAreRight(const std::string& folder) {
+  const std::shared_ptr<Engine> engine = OpenBundled(Options(3), folder);
   SpeculationStats total;
   for (const char* question : {"Do you know the capital of Russia?", "What is 3 plus 4?",
                                "What is the capital of France?"}) {
@@ -173,6 +247,30 @@ TEST_CASE("the MTP block's first drafts of known answers are right") {
     REQUIRE(run.finish == Finish::kStop);
     REQUIRE(session->stats().speculation.first_acceptance() == 1);
   }
+}
+
+TEST_CASE("the MTP block's first drafts of known answers are right") {
+  FirstDraftsAreRight(test::kBundledModel);
+}
+
+TEST_CASE("a DSpark drafter's first drafts of known answers are right", "[dspark]") {
+  FirstDraftsAreRight(test::kBundledDspark);
+}
+
+TEST_CASE("drafters that a folder does not have are refused by name") {
+  const auto refused = [](const std::string& folder, DrafterKind drafter) {
+    EngineOptions options = Options(2);
+    options.drafter = drafter;
+    return Engine::Open(folder, options);
+  };
+  REQUIRE_FAILS(refused(test::kBundledModel, DrafterKind::kDspark), absl::StatusCode::kNotFound,
+                "option drafter = DSpark: the checkpoint's drafter is MTP");
+  REQUIRE_FAILS(refused(test::kBundledDspark, DrafterKind::kMtp), absl::StatusCode::kNotFound,
+                "option drafter = MTP: the checkpoint's drafter is DSpark");
+  REQUIRE_FAILS(refused(test::kBundledModel, DrafterKind::kNone),
+                absl::StatusCode::kInvalidArgument,
+                "option drafter = none with max_draft_tokens = 2");
+  REQUIRE_OK(refused(test::kBundledDspark, DrafterKind::kNgram));
 }
 
 TEST_CASE("more drafts than planned are refused, and drafts end with the answer's limits") {

@@ -9,6 +9,7 @@ pub type dsv4_chat_encoder = i32;
 pub type dsv4_backend = i32;
 pub type dsv4_numerics = i32;
 pub type dsv4_cache_format = i32;
+pub type dsv4_drafter = i32;
 pub type dsv4_progress_phase = i32;
 pub type dsv4_progress_unit = i32;
 pub type dsv4_status = i32;
@@ -44,6 +45,11 @@ pub const DSV4_CACHE_PACKED: dsv4_cache_format = 1;
 pub const DSV4_CACHE_BF16: dsv4_cache_format = 2;
 pub const DSV4_CACHE_FP8_PER_TENSOR: dsv4_cache_format = 3;
 pub const DSV4_CACHE_F32: dsv4_cache_format = 4;
+pub const DSV4_DRAFTER_AUTO: dsv4_drafter = 0;
+pub const DSV4_DRAFTER_NONE: dsv4_drafter = 1;
+pub const DSV4_DRAFTER_MTP: dsv4_drafter = 2;
+pub const DSV4_DRAFTER_DSPARK: dsv4_drafter = 3;
+pub const DSV4_DRAFTER_NGRAM: dsv4_drafter = 4;
 pub const DSV4_PROGRESS_LOAD: dsv4_progress_phase = 1;
 pub const DSV4_PROGRESS_PREFILL: dsv4_progress_phase = 2;
 pub const DSV4_PROGRESS_SAVE: dsv4_progress_phase = 3;
@@ -210,6 +216,8 @@ pub struct dsv4_engine_options {
     pub cache_format: dsv4_cache_format,
     pub max_draft_tokens: i32,
     pub tuning_dir: *const c_char,
+    pub drafter: dsv4_drafter,
+    pub reserved2: i32,
 }
 sized!(dsv4_engine_options);
 
@@ -245,6 +253,8 @@ pub struct dsv4_engine_info {
     pub device_weight_bytes: u64,
     pub device_cache_bytes: u64,
     pub device_workspace_bytes: u64,
+    pub checkpoint_drafter: dsv4_drafter,
+    pub drafter: dsv4_drafter,
 }
 sized!(dsv4_engine_info);
 

@@ -77,6 +77,15 @@ codes! {
         F32 = DSV4_CACHE_F32,
     }
 
+    /// What guesses tokens ahead of the model; `AUTO` is the model's own.
+    Drafter {
+        AUTO = DSV4_DRAFTER_AUTO,
+        NONE = DSV4_DRAFTER_NONE,
+        MTP = DSV4_DRAFTER_MTP,
+        DSPARK = DSV4_DRAFTER_DSPARK,
+        NGRAM = DSV4_DRAFTER_NGRAM,
+    }
+
     /// What a [`Progress`](crate::Progress) is of.
     ProgressPhase {
         LOAD = DSV4_PROGRESS_LOAD,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::callback::{self, Progress, ProgressFn};
-use crate::codes::{Backend, CacheFormat, Numerics};
+use crate::codes::{Backend, CacheFormat, Drafter, Numerics};
 use crate::conversation::Conversation;
 use crate::error::{check, check_abi, Error, Result};
 use crate::memory;
@@ -36,6 +36,8 @@ pub struct EngineOptions {
     pub max_draft_tokens: i32,
     /// Directory of tuning files to use instead of the library's own.
     pub tuning_dir: Option<PathBuf>,
+    /// Who drafts, where `max_draft_tokens` is above 0.
+    pub drafter: Drafter,
 }
 
 impl EngineOptions {
@@ -65,6 +67,7 @@ impl EngineOptions {
             cache_format: self.cache_format.0,
             max_draft_tokens: self.max_draft_tokens,
             tuning_dir: tuning_dir.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+            drafter: self.drafter.0,
             ..Default::default()
         })
     }

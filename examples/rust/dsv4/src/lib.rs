@@ -41,7 +41,7 @@ mod tokenizer;
 
 pub use callback::Progress;
 pub use codes::{
-    Backend, CacheFormat, ChatEncoder, Code, DraftStop, Finish, LogLevel, Numerics, ProgressPhase,
+    Backend, CacheFormat, ChatEncoder, Code, DraftStop, Drafter, Finish, LogLevel, Numerics, ProgressPhase,
     ProgressUnit, ReuseLimit, Role, ThinkingMode,
 };
 pub use conversation::{Conversation, Events};

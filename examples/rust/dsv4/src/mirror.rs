@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the library reports, copied out of its structs.
 
-use crate::codes::{Backend, CacheFormat, DraftStop, Numerics, ReuseLimit};
+use crate::codes::{Backend, CacheFormat, DraftStop, Drafter, Numerics, ReuseLimit};
 use crate::memory;
 use dsv4_sys as sys;
 use std::os::raw::c_char;
@@ -84,6 +84,8 @@ mirrors! {
         device_weight_bytes: u64,
         device_cache_bytes: u64,
         device_workspace_bytes: u64,
+        checkpoint_drafter: Drafter,
+        drafter: Drafter,
     }
 
     /// What an engine's results were made on and of.

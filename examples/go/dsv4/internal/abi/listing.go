@@ -89,6 +89,8 @@ func Listing() string {
 		field("dsv4_engine_options.cache_format", unsafe.Offsetof(v.cache_format), unsafe.Sizeof(v.cache_format))
 		field("dsv4_engine_options.max_draft_tokens", unsafe.Offsetof(v.max_draft_tokens), unsafe.Sizeof(v.max_draft_tokens))
 		field("dsv4_engine_options.tuning_dir", unsafe.Offsetof(v.tuning_dir), unsafe.Sizeof(v.tuning_dir))
+		field("dsv4_engine_options.drafter", unsafe.Offsetof(v.drafter), unsafe.Sizeof(v.drafter))
+		field("dsv4_engine_options.reserved2", unsafe.Offsetof(v.reserved2), unsafe.Sizeof(v.reserved2))
 	}
 	{
 		var v C.dsv4_engine_info
@@ -122,6 +124,8 @@ func Listing() string {
 		field("dsv4_engine_info.device_weight_bytes", unsafe.Offsetof(v.device_weight_bytes), unsafe.Sizeof(v.device_weight_bytes))
 		field("dsv4_engine_info.device_cache_bytes", unsafe.Offsetof(v.device_cache_bytes), unsafe.Sizeof(v.device_cache_bytes))
 		field("dsv4_engine_info.device_workspace_bytes", unsafe.Offsetof(v.device_workspace_bytes), unsafe.Sizeof(v.device_workspace_bytes))
+		field("dsv4_engine_info.checkpoint_drafter", unsafe.Offsetof(v.checkpoint_drafter), unsafe.Sizeof(v.checkpoint_drafter))
+		field("dsv4_engine_info.drafter", unsafe.Offsetof(v.drafter), unsafe.Sizeof(v.drafter))
 	}
 	{
 		var v C.dsv4_engine_identity
@@ -273,6 +277,11 @@ func Listing() string {
 	constant("DSV4_CACHE_BF16", C.DSV4_CACHE_BF16)
 	constant("DSV4_CACHE_FP8_PER_TENSOR", C.DSV4_CACHE_FP8_PER_TENSOR)
 	constant("DSV4_CACHE_F32", C.DSV4_CACHE_F32)
+	constant("DSV4_DRAFTER_AUTO", C.DSV4_DRAFTER_AUTO)
+	constant("DSV4_DRAFTER_NONE", C.DSV4_DRAFTER_NONE)
+	constant("DSV4_DRAFTER_MTP", C.DSV4_DRAFTER_MTP)
+	constant("DSV4_DRAFTER_DSPARK", C.DSV4_DRAFTER_DSPARK)
+	constant("DSV4_DRAFTER_NGRAM", C.DSV4_DRAFTER_NGRAM)
 	constant("DSV4_PROGRESS_LOAD", C.DSV4_PROGRESS_LOAD)
 	constant("DSV4_PROGRESS_PREFILL", C.DSV4_PROGRESS_PREFILL)
 	constant("DSV4_PROGRESS_SAVE", C.DSV4_PROGRESS_SAVE)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::{go_on, model, open, prompt};
-use dsv4::{Backend, CacheFormat, Code, Engine, EngineOptions};
+use dsv4::{Backend, CacheFormat, Code, Drafter, Engine, EngineOptions};
 
 #[test]
 fn a_missing_folder_is_named() {
@@ -49,6 +49,7 @@ fn the_plan_is_what_is_opened() {
         max_sessions: 2,
         threads: 1,
         max_draft_tokens: 2,
+        drafter: Drafter::NGRAM,
         ..Default::default()
     };
     let planned = Engine::plan(model(), &options).unwrap();
@@ -56,6 +57,7 @@ fn the_plan_is_what_is_opened() {
     assert_eq!(planned, info);
     assert_eq!((info.context_tokens, info.max_sessions, info.threads), (1024, 2, 1));
     assert_eq!((info.cache_format, info.max_draft_tokens), (CacheFormat::BF16, 2));
+    assert_eq!((info.checkpoint_drafter, info.drafter), (Drafter::MTP, Drafter::NGRAM));
     assert!(info.has_tokenizer && info.has_mtp);
     assert!(info.weight_bytes > 0 && info.cache_bytes > 0);
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of a checkpoint that draft, as a part of its model: what they compute beside the main
+// layers, and in passes of their own. Which rows go through a pass, and what becomes of its logits,
+// is the runtime's (lib/runtime/drafter.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/base/error.h"
+#include "lib/kv/kv_cache.h"
+#include "lib/model/forward_context.h"
+#include "lib/model/weights.h"
+
+namespace dsv4 {
+
+class DraftBlocks {
+ public:
+  struct Parts {
+    const ModelConfig* config = nullptr;
+    const WeightViews* weights = nullptr;   // with a drafter
+    absl::Span<const LayerCache> layers{};  // the drafter's
+    const Shards* shards = nullptr;
+    int rank = 0;
+  };
+  // Those of the weights' drafter.
+  static std::unique_ptr<DraftBlocks> Of(const Parts& parts);
+  virtual ~DraftBlocks() = default;
+
+  // Bytes of the activations that the main layers' do not serve for. With `memory` not null, places
+  // them there (64-byte aligned parts).
+  virtual int64_t Place(const StepLimits& limits, DType act, std::byte* memory) = 0;
+
+  // By how much the slot of a row in the cache is greater than its RoPE position.
+  virtual int64_t slot_shift() const = 0;
+  // [T, 4, D] act: where the streams that a pass begins with are copied to; null where it begins
+  // with tokens alone.
+  virtual std::byte* sources() const { return nullptr; }
+
+  // What it needs of a pass of the main layers: called after each of them and after the last one,
+  // for all rows of the step, whose streams lie in context.act.streams.
+  virtual absl::Status AfterLayer(const ForwardContext& context, int64_t layer) {
+    static_cast<void>(context), static_cast<void>(layer);
+    return absl::OkStatus();
+  }
+  virtual absl::Status AfterLayers(const ForwardContext& context) {
+    static_cast<void>(context);
+    return absl::OkStatus();
+  }
+
+  // A pass over the step's tokens: the streams that the first block starts from, then block after
+  // block, context.act.streams -> context.act.streams.
+  virtual int64_t blocks() const = 0;
+  virtual absl::Status Begin(const ForwardContext& context) = 0;
+  virtual absl::Status RunBlock(const ForwardContext& context, int64_t block) = 0;
+  // context.act.streams of `rows` rows, chosen by `row_of` (null: the first rows) -> act.logits, by
+  // way of `part`; see dsv4::RunHead.
+  virtual absl::Status RunHead(const ForwardContext& context, int32_t rows, const int32_t* row_of,
+                               float* part) = 0;
+
+  // Of a drafter whose logits depend on the token before: adds to row `row` of the head's last
+  // logits what `previous` says of it. Returns how sure the drafter is of its token there, as a
+  // logit. On a device with host memory.
+  virtual absl::StatusOr<float> Follow(const ForwardContext& context, int32_t row,
+                                       int32_t previous) {
+    static_cast<void>(context), static_cast<void>(row), static_cast<void>(previous);
+    return Internal("the drafter's logits depend on no token");
+  }
+  // What the head norms for row `row` of its last ones: [D] act. For verification.
+  virtual const std::byte* HiddenOf(int32_t row) const {
+    static_cast<void>(row);
+    return nullptr;
+  }
+};
+
+// Each kind's, for Of.
+std::unique_ptr<DraftBlocks> MakeMtpBlock(const DraftBlocks::Parts& parts);
+std::unique_ptr<DraftBlocks> MakeDsparkStages(const DraftBlocks::Parts& parts);
+
+}  // namespace dsv4

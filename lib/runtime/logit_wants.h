@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rows of a pass need their logits, and what of them is enough. Its memory is reserved for
+// the engine's limits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "lib/model/model_ranks.h"
+
+namespace dsv4 {
+
+class LogitWants {
+ public:
+  explicit LogitWants(const StepLimits& limits);
+
+  void Clear();
+  bool empty() const { return rows_.empty(); }
+  // The place of the next row that is added, among the logits.
+  int32_t size() const { return static_cast<int32_t>(rows_.size()); }
+  // Row `row` of the pass is wanted; `question`: what of its logits is enough; none: all.
+  void Add(int32_t row, const std::optional<LogitQuestion>& question = {});
+
+  absl::Span<const int32_t> rows() const { return rows_; }
+  // For the pass.
+  HeadRows head() const { return {.rows = rows_, .questions = questions_}; }
+  // Waits for the candidates, and for the logits of the rows that no rule is for. *finished: the
+  // device has nothing left to do.
+  absl::Status Fetch(ModelRanks* model, bool* finished) const;
+
+ private:
+  std::vector<int32_t> rows_;
+  std::vector<LogitQuestion> questions_;  // about them, in their order
+};
+
+}  // namespace dsv4
