@@ -69,6 +69,7 @@ struct TokenMaskCall {
 
 struct dsv4_session {
   std::unique_ptr<const dsv4::capi::HeldSampling> sampling;  // in effect
+  dsv4_grammar grammar;                                      // in effect; null without one
   std::shared_ptr<dsv4::capi::TokenMaskCall> mask;  // outlives the session; null without one
   std::unique_ptr<dsv4::Session> session;
   std::unique_ptr<dsv4::Conversation> conversation;  // on `session`; null unless opened on messages
@@ -83,16 +84,20 @@ absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
                                                           const dsv4_session_options* options,
                                                           absl::string_view name);
 
-// Runs `body` with the session to itself, or returns Busy.
+// Runs `body` with the session to itself, or returns Busy. The handle's grammar is then the
+// session's.
 template <class Body>
 absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
   if (handle == nullptr) return InvalidValue("session", " is NULL");
   if (!handle->use.TryEnterExclusive())
     return WithArgument(Busy("session is in use by another call"), "session");
   struct Leave {
-    SessionUse& use;
-    ~Leave() { use.LeaveExclusive(); }
-  } leave{handle->use};
+    dsv4_session* handle;
+    ~Leave() {
+      handle->grammar.grammar = handle->session->sampling().grammar;
+      handle->use.LeaveExclusive();
+    }
+  } leave{handle};
   return body(*handle->session);
 }
 

@@ -108,9 +108,17 @@ static_assert(Holds({FIELD(Sampling, struct_size, 0),
                      FIELD(Sampling, stop_string_lengths, 136),
                      FIELD(Sampling, stop_string_count, 144),
                      FIELD(Sampling, log_probs, 152),
-                     FIELD(Sampling, draft_tokens, 156)},
+                     FIELD(Sampling, draft_tokens, 156),
+                     FIELD(Sampling, grammar, 160)},
                     sizeof(Sampling)) &&
-              sizeof(Sampling) == 160);
+              sizeof(Sampling) == 168);
+
+using ToolOptions = dsv4_tool_options;
+static_assert(Holds({FIELD(ToolOptions, struct_size, 0), FIELD(ToolOptions, choice, 4),
+                     FIELD(ToolOptions, name, 8), FIELD(ToolOptions, lenient, 16),
+                     FIELD(ToolOptions, reserved, 20)},
+                    sizeof(ToolOptions)) &&
+              sizeof(ToolOptions) == 24);
 
 using Sync = dsv4_sync_result;
 static_assert(Holds({FIELD(Sync, struct_size, 0), FIELD(Sync, reserved, 4),

@@ -55,6 +55,7 @@ absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given) {
                            .max_thinking_tokens = in.max_thinking_tokens,
                            .log_probs = in.log_probs,
                            .draft_tokens = in.draft_tokens};
+  if (in.grammar != nullptr) params.grammar = in.grammar->grammar;
   DSV4_RETURN_IF_ERROR(CheckArray(in.bias_tokens, in.bias_count, "sampling.bias_tokens"));
   DSV4_RETURN_IF_ERROR(CheckArray(in.biases, in.bias_count, "sampling.biases"));
   for (uint64_t i = 0; i < in.bias_count; ++i)

@@ -5,17 +5,24 @@
 #include <dsv4/sampling.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lib/grammar/grammar.h"
 #include "lib/sampling/sampler.h"
+
+struct dsv4_grammar {
+  std::shared_ptr<const dsv4::grammar::Grammar> grammar;
+};
 
 namespace dsv4::capi {
 
 // The caller's parameters; their ranges are left to the session.
 absl::StatusOr<SamplingParams> SamplingFrom(const dsv4_sampling* given);
 
-// A session's parameters, and the arrays that a dsv4_sampling of them points to.
+// A session's parameters but the grammar, which a saved session brings along; and the arrays that a
+// dsv4_sampling of them points to.
 class HeldSampling {
  public:
   explicit HeldSampling(SamplingParams params);

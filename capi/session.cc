@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<dsv4_session>> OpenSession(dsv4_engine* engine,
       Session::Open(engine->engine, params, in.cache_salt);
   if (!opened.ok()) return WithArgumentOf(opened.status(), "sampling");
   handle->session = *std::move(opened);
+  handle->grammar.grammar = params.grammar;
   handle->sampling = std::make_unique<HeldSampling>(std::move(params));
   return handle;
 }
@@ -111,6 +112,7 @@ dsv4_status dsv4_session_fork(dsv4_session* session, dsv4_session** fork,
       auto handle = std::make_unique<dsv4_session>();
       handle->mask = session->mask;
       DSV4_ASSIGN_OR_RETURN(handle->session, s.Fork());
+      handle->grammar = session->grammar;
       handle->sampling = std::make_unique<HeldSampling>(session->sampling->params());
       if (session->conversation != nullptr)
         handle->conversation = session->conversation->Fork(handle->session.get());
@@ -154,7 +156,9 @@ dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4_sampling
   return Guard(error, [&] {
     return WithReading(session, [&](const dsv4::Session&) -> absl::Status {
       DSV4_RETURN_IF_ERROR(StructSize(sampling, "sampling").status());
-      CopyOut(session->sampling->View(), sampling);
+      dsv4_sampling out = session->sampling->View();
+      if (session->grammar.grammar != nullptr) out.grammar = &session->grammar;
+      CopyOut(out, sampling);
       return absl::OkStatus();
     });
   });

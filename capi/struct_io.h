@@ -34,6 +34,8 @@ inline constexpr uint32_t kFirstSize<dsv4_engine_identity> = 32;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
 template <>
+inline constexpr uint32_t kFirstSize<dsv4_tool_options> = 24;
+template <>
 inline constexpr uint32_t kFirstSize<dsv4_sync_result> = 32;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_sync_options> = 16;

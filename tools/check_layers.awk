@@ -36,7 +36,7 @@ BEGIN {
   allow("lib/runtime/engine.cc", allowed["lib/runtime"] " kernels/builtin.h kernels/tuning/tuning_file.h")
 
   allow("include", "")
-  allow("capi", "include lib/base lib/tensor lib/device lib/io lib/text lib/sampling lib/model lib/runtime")
+  allow("capi", "include lib/base lib/tensor lib/device lib/io lib/text lib/grammar lib/sampling lib/model lib/runtime")
   allow("examples", "include")
   allow("tests/capi", "include tests/support/catch.h")
   # Tests, tools, benchmarks and fuzz targets look at anything.

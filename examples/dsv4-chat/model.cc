@@ -9,6 +9,8 @@
 #include <string>
 
 #include "examples/dsv4-chat/amounts.h"
+#include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/files.h"
 #include "examples/dsv4-chat/json_text.h"
 #include "examples/dsv4-chat/progress_bar.h"
 #include "examples/dsv4-chat/terminal.h"
@@ -169,6 +171,23 @@ std::string LinesOf(const simdjson::dom::object& object, const std::string& inde
   return lines;
 }
 
+// Empty where answers are free.
+dsv4::Grammar GrammarOf(const dsv4::Engine& engine, const SamplingOptions& given) {
+  if (!given.schema_file.empty() && !given.regex.empty())
+    throw Failure{kUsageError, "--schema and --regex exclude each other"};
+  const std::string place =
+      given.schema_file.empty() ? "--regex: " : "--schema " + given.schema_file + ": ";
+  try {
+    if (!given.schema_file.empty()) return engine.SchemaGrammar(ReadWholeFile(given.schema_file));
+    return given.regex.empty() ? dsv4::Grammar() : engine.RegexGrammar(given.regex);
+  } catch (const dsv4::Error&) {
+    Failure failure = CurrentFailure();
+    failure.message = place + failure.message;
+    failure.exit_code = kUsageError;
+    throw failure;
+  }
+}
+
 }  // namespace
 
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
@@ -192,6 +211,7 @@ dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& giv
   sampling.max_thinking_tokens = given.think_budget;
   // A DSpark drafter drafts no more than its block.
   sampling.draft_tokens = std::min(given.drafts, engine.info().max_draft_tokens);
+  sampling.grammar = GrammarOf(engine, given);
   if (given.seed) {
     sampling.seed = *given.seed;
   } else {

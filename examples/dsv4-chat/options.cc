@@ -171,6 +171,12 @@ const Option kSamplingOptions[] = {
        if (v.empty()) Refuse(name, v, "a text");
        o->sampling.stop_strings.push_back(v);
      }},
+    {"", "--schema", Takes::kValue, "FILE", "answer in JSON that is valid by the schema in FILE",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->sampling.schema_file = ParseFile(name, v);
+     }},
+    {"", "--regex", Takes::kValue, "PATTERN", "answer with what matches the regular expression",
+     [](Options* o, const std::string&, const std::string& v) { o->sampling.regex = v; }},
     {"", "--think-budget", Takes::kValue, "N", "end the reasoning after N tokens",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.think_budget = ParseCount<int64_t>(name, v);

@@ -24,6 +24,8 @@ struct SamplingOptions {
   std::vector<std::string> stop_strings;
   int64_t think_budget = 0;  // tokens; 0 = no limit
   int32_t drafts = 0;        // tokens for each forward to verify; 0 = none
+  // What answers must match, one at most: the file of a JSON schema, or a regular expression.
+  std::string schema_file, regex;
 };
 
 struct Options {

@@ -33,7 +33,8 @@
  * What is in effect can be read back: dsv4_engine_get_info, dsv4_session_get_sampling.
  *
  * Stack. 128 KiB of the calling thread's stack are enough for every function of <dsv4/chat.h>,
- * <dsv4/parser.h> and <dsv4/tokenizer.h>, however deep the JSON that they are given is nested.
+ * <dsv4/grammar.h>, <dsv4/parser.h> and <dsv4/tokenizer.h>, however deep the JSON that they are
+ * given is nested.
  *
  * The library never prints, exits, installs signal handlers, throws, or reads the environment, the
  * locale or the working folder (but for relative paths that it is given).
@@ -54,6 +55,7 @@
 #include <dsv4/conversation.h>
 #include <dsv4/engine.h>
 #include <dsv4/error.h>
+#include <dsv4/grammar.h>
 #include <dsv4/log.h>
 #include <dsv4/parser.h>
 #include <dsv4/sampling.h>

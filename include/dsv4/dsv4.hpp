@@ -18,6 +18,7 @@
 #include <dsv4/conversation.hpp>
 #include <dsv4/engine.hpp>
 #include <dsv4/error.hpp>
+#include <dsv4/grammar.hpp>
 #include <dsv4/log.hpp>
 #include <dsv4/parser.hpp>
 #include <dsv4/sampling.hpp>

@@ -13,6 +13,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dsv4 {
@@ -165,10 +166,41 @@ class Engine {
     return detail::SamplingOf(sampling);
   }
 
+  // For sessions of this engine: JSON texts that are valid by a schema.
+  Grammar SchemaGrammar(std::string_view schema) const {
+    return OpenGrammar(dsv4_grammar_open_schema, schema);
+  }
+  // Texts that a regular expression matches as wholes.
+  Grammar RegexGrammar(std::string_view pattern) const {
+    return OpenGrammar(dsv4_grammar_open_regex, pattern);
+  }
+  // Texts of the rule `root` of a grammar in EBNF.
+  Grammar EbnfGrammar(std::string_view rules) const {
+    return OpenGrammar(dsv4_grammar_open_ebnf, rules);
+  }
+  // Turns that call tools, a JSON array in OpenAI's form.
+  Grammar ToolGrammar(std::string_view tools, const ToolOptions& options = {}) const {
+    dsv4_tool_options view = DSV4_TOOL_OPTIONS_INIT;
+    view.choice = options.choice;
+    view.name = options.name.empty() ? nullptr : options.name.c_str();
+    view.lenient = options.lenient ? 1 : 0;
+    dsv4_grammar* grammar = nullptr;
+    detail::Call(dsv4_grammar_open_tools, handle_.get(), tools.data(), tools.size(), &view,
+                 &grammar);
+    return Grammar(grammar);
+  }
+
   // The C handle.
   dsv4_engine* get() const noexcept { return handle_.get(); }
 
  private:
+  template <class Open>
+  Grammar OpenGrammar(Open open, std::string_view source) const {
+    dsv4_grammar* grammar = nullptr;
+    detail::Call(open, handle_.get(), source.data(), source.size(), &grammar);
+    return Grammar(grammar);
+  }
+
   detail::Handle<dsv4_engine, dsv4_engine_close> handle_;
 };
 

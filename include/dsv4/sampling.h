@@ -9,6 +9,7 @@
 #define DSV4_SAMPLING_H_
 
 #include <dsv4/engine.h>
+#include <dsv4/grammar.h>
 
 DSV4_BEGIN_DECLS
 
@@ -63,11 +64,16 @@ typedef struct dsv4_sampling {
    * max_draft_tokens. Drafts make the text come faster, and it stays the same: a draft is kept
    * where it is the token that would be chosen anyway. */
   int32_t draft_tokens;
+
+  /* What the output must match, from the next token on, of the session's engine; NULL = anything.
+   * The session keeps it. One that dsv4_session_get_sampling shows lives until the session's
+   * sampling is set or a saved session is loaded. */
+  const dsv4_grammar* grammar;
 } dsv4_sampling;
 #define DSV4_SAMPLING_INIT                                                                         \
   {                                                                                                \
     sizeof(dsv4_sampling), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, \
-        NULL, NULL, 0, 0, 0                                                                        \
+        NULL, NULL, 0, 0, 0, NULL                                                                  \
   }
 
 /* Fills *sampling with the model's defaults (generation_config.json; greedy when it says so). The

@@ -5,7 +5,7 @@
 #define DSV4_SAMPLING_HPP_
 
 #include <dsv4/sampling.h>
-#include <dsv4/error.hpp>
+#include <dsv4/grammar.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +40,7 @@ struct Sampling {
   std::vector<std::string> stop_strings = {};
   int32_t log_probs = 0;
   int32_t draft_tokens = 0;
+  Grammar grammar = {};
 };
 
 namespace detail {
@@ -80,6 +81,7 @@ class SamplingView {
     view_.stop_string_count = stop_strings_.size();
     view_.log_probs = in.log_probs;
     view_.draft_tokens = in.draft_tokens;
+    view_.grammar = in.grammar.get();
   }
   SamplingView(const SamplingView&) = delete;
   SamplingView& operator=(const SamplingView&) = delete;
@@ -120,6 +122,11 @@ inline Sampling SamplingOf(const dsv4_sampling& in) {
                                   static_cast<std::size_t>(in.stop_string_lengths[i]));
   out.log_probs = in.log_probs;
   out.draft_tokens = in.draft_tokens;
+  if (in.grammar != nullptr) {
+    dsv4_grammar* grammar = nullptr;
+    Call(dsv4_grammar_share, in.grammar, &grammar);
+    out.grammar = Grammar(grammar);
+  }
   return out;
 }
 

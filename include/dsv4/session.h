@@ -239,9 +239,10 @@ typedef int32_t dsv4_draft_stop;
 
 /* Saves the session: timeline, key/value rows, states and logits. A session of any engine with the
  * same model, numerics and cache format, with the checkpoint's drafter planned or not as here, goes
- * on from them with the same logits, bit for bit. Not saved: sampling parameters, the token mask,
- * restore points, messages (of a session on messages), and drafts, with the tokens that they led to
- * and that were not delivered yet: the session that loads chooses these by its own rules.
+ * on from them with the same logits, bit for bit. A grammar is saved, and how far the output is in
+ * it. Not saved: the other sampling parameters, the token mask, restore points, messages (of a
+ * session on messages), and drafts, with the tokens that they led to and that were not delivered
+ * yet: the session that loads chooses these by its own rules.
  *
  * The file holds the conversation in the clear; it is readable by its owner only. It appears at
  * `path` (a symbolic link is followed), over what was there, when it is whole and on the disk: a
@@ -258,13 +259,15 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
                                               size_t capacity, size_t* needed,
                                               dsv4_error** error) DSV4_NOEXCEPT;
 
-/* The session becomes the one that was saved; its sampling parameters, mask and salt stay, and its
- * statistics begin with the saved prompt. What it computes from then on is not offered to other
- * sessions by the prefix cache. Saved sessions are untrusted: all of it is checked before anything
- * changes. `progress` may be NULL. Errors, after which the session is as it was: NOT_FOUND, IO,
- * CORRUPT (no saved session, cut off, damaged), VERSION_MISMATCH (of another format, model,
- * tokenizer or cache format; the message says which), CONTEXT_FULL, OUT_OF_BLOCKS, CANCELLED (by
- * `progress`), INVALID_ARGUMENT.
+/* The session becomes the one that was saved; its sampling parameters, mask and salt stay, except
+ * that a saved grammar takes the place of its own, and its statistics begin with the saved prompt.
+ * A grammar of its own, where none was saved, begins with the next token. What it computes from
+ * then on is not offered to other sessions by the prefix cache. Saved sessions are untrusted: all
+ * of it is checked before anything changes. `progress` may be NULL. Errors, after which the session
+ * is as it was: NOT_FOUND, IO, CORRUPT (no saved session, cut off, damaged), VERSION_MISMATCH (of
+ * another format, model, tokenizer or cache format; the message says which), UNSUPPORTED (a saved
+ * grammar that this library refuses), CONTEXT_FULL, OUT_OF_BLOCKS, CANCELLED (by `progress`),
+ * INVALID_ARGUMENT.
  *
  * A session on messages keeps its messages: open it on those of the conversation that was saved. It
  * takes what of the saved timeline their prompt has in common with it, the assistant's turns as

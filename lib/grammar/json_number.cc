@@ -221,7 +221,10 @@ absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberShape& sha
   const Expr form = pool->Concat(numbers.Integer(), numbers.Fraction(shape.integer));
   const bool bound = shape.minimum || shape.exclusive_minimum || shape.maximum ||
                      shape.exclusive_maximum || shape.multiple_of;
-  if (!bound) return pool->Concat({numbers.Sign(), form, numbers.Exponent(shape.integer)});
+  if (!bound) {
+    const Expr exponent = shape.exponent ? numbers.Exponent(shape.integer) : kEmpty;
+    return pool->Concat({numbers.Sign(), form, exponent});
+  }
   // Of numbers without and with a sign; -0 counts as 0.
   std::vector<Expr> positive = {form}, negative = {form};
   const auto limit = [&](const std::optional<NumberShape::Bound>& bound, bool lower) {

@@ -27,6 +27,7 @@ struct NumberShape {
     bool exclusive = false;
   };
   bool integer = false;  // no fraction but zeros
+  bool exponent = true;  // allowed, where nothing below is asked for
   // Each of them must hold.
   std::optional<Bound> minimum{}, exclusive_minimum{}, maximum{}, exclusive_maximum{};
   std::optional<Decimal> multiple_of{};  // above 0

@@ -150,9 +150,11 @@ absl::StatusOr<JsonValue> ParseSchema(absl::string_view json, absl::string_view 
 }
 
 Expr JsonSpace(ExpressionPool* pool) {
-  ByteSet spaces;
-  spaces.set(' ').set('\t').set('\n').set('\r');
-  return pool->Repeat(pool->Bytes(spaces), 0, kMaxSpaces);
+  ByteSet blanks;
+  blanks.set(' ').set('\t');
+  const Expr line = pool->Concat({pool->Optional(pool->Literal("\r")), pool->Literal("\n"),
+                                  pool->Repeat(pool->Bytes(blanks), 0, kMaxIndent)});
+  return pool->AnyOf({kEmpty, pool->Literal(" "), line});
 }
 
 SchemaCompiler::SchemaCompiler(ExpressionPool* pool, const JsonValue& root, std::string place,
@@ -227,16 +229,17 @@ Expr SchemaCompiler::Everything(View view) {
   const Expr value = Everything(Values());
   const Expr string = StringOf(pool_->Repeat(char_, 0, kUnbounded));
   const Expr member = pool_->Concat({string, space_, pool_->Literal(":"), space_, value});
-  pool_->DefineRule(rule, AnyValue(view, value, pool_->Object(JsonObject({}, {member}))));
+  pool_->DefineRule(rule, AnyValue(view, *NumberLanguage(pool_, {}), value,
+                                   pool_->Object(JsonObject({}, {member}))));
   return rule;
 }
 
-Expr SchemaCompiler::Distinct(View view) {
-  if (names_.empty() || view.part == Part::kStrings) return kAnything;
-  const auto [entry, added] = distinct_.try_emplace(view, kFail);
+Expr SchemaCompiler::Plain(View view) {
+  if (view.part == Part::kStrings) return Everything(view);
+  const auto [entry, added] = plain_.try_emplace(view, kFail);
   if (!added) return entry->second;
   const Expr rule = entry->second = pool_->DeclareRule("a JSON value");
-  const Expr value = Distinct(Values());
+  const Expr value = Plain(Values());
   const Expr colon = pool_->Concat({space_, pool_->Literal(":"), space_});
   std::vector<ObjectShape::Member> named;
   std::vector<Expr> texts;
@@ -244,11 +247,12 @@ Expr SchemaCompiler::Distinct(View view) {
     texts.push_back(TextOf(pool_, name, encoding_));
     named.push_back({pool_->Concat({StringOf(texts.back()), colon, value}), false});
   }
-  const Expr others = pool_->AllOf(
-      {pool_->Repeat(char_, 0, kUnbounded), pool_->Not(pool_->AnyOf(std::move(texts)))});
+  const Expr text = pool_->Repeat(char_, 0, kUnbounded);
+  const Expr others =
+      texts.empty() ? text : pool_->AllOf({text, pool_->Not(pool_->AnyOf(std::move(texts)))});
   const Expr other = pool_->Concat({StringOf(others), colon, value});
-  pool_->DefineRule(rule,
-                    AnyValue(view, value, pool_->Object(JsonObject(std::move(named), {other}))));
+  pool_->DefineRule(rule, AnyValue(view, *NumberLanguage(pool_, {.exponent = false}), value,
+                                   pool_->Object(JsonObject(std::move(named), {other}))));
   return rule;
 }
 
@@ -262,13 +266,12 @@ ObjectShape SchemaCompiler::JsonObject(std::vector<ObjectShape::Member> named,
 }
 
 // A value of any type, with `item` in arrays and `members` after the brace of an object.
-Expr SchemaCompiler::AnyValue(View view, Expr item, Expr members) {
+Expr SchemaCompiler::AnyValue(View view, Expr number, Expr item, Expr members) {
   const Expr comma = pool_->Concat({space_, pool_->Literal(","), space_});
   const Expr items =
       pool_->Concat({item, pool_->Repeat(pool_->Concat(comma, item), 0, kUnbounded), space_});
   return pool_->AnyOf(
-      {pool_->Literal("null"), pool_->Literal("true"), pool_->Literal("false"),
-       *NumberLanguage(pool_, {}),
+      {pool_->Literal("null"), pool_->Literal("true"), pool_->Literal("false"), number,
        pool_->Concat({pool_->Literal("["), space_, pool_->Optional(items), pool_->Literal("]")}),
        pool_->Concat(pool_->Literal("{"), members),
        view.part == Part::kNonStrings ? kFail : StringOf(pool_->Repeat(char_, 0, kUnbounded))});
@@ -379,7 +382,12 @@ bool SchemaCompiler::Disjoint(const JsonValue& left, const JsonValue& right) con
 }
 
 Expr SchemaCompiler::Complement(Expr e, View view) {
-  return pool_->AllOf({Everything(view), Distinct(view), pool_->Not(e)});
+  const Expr everything = Everything(view);
+  const absl::Span<const Expr> parts = pool_->Alternatives(e);
+  if (e == everything || std::find(parts.begin(), parts.end(), everything) != parts.end()) {
+    return kFail;
+  }
+  return e == kFail ? everything : pool_->AllOf({Plain(view), pool_->Not(e)});
 }
 
 absl::StatusOr<Expr> SchemaCompiler::Exactly(const JsonValue& value, View view) {
@@ -554,10 +562,9 @@ absl::StatusOr<Expr> SchemaCompiler::OneOf(const JsonValue& list, const std::str
     for (size_t j = 0; j < parts.size() && pool_->Spend(); ++j) {
       if (j != i && !Disjoint(*schemas[i], *schemas[j])) others.push_back(parts[j]);
     }
-    exactly_one.push_back(others.empty()
-                              ? parts[i]
-                              : pool_->AllOf({parts[i], Distinct(view),
-                                              pool_->Not(pool_->AnyOf(std::move(others)))}));
+    const Expr no_other =
+        others.empty() ? kAnything : Complement(pool_->AnyOf(std::move(others)), view);
+    exactly_one.push_back(pool_->AllOf({parts[i], no_other}));
   }
   return pool_->AnyOf(std::move(exactly_one));
 }

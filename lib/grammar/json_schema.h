@@ -25,10 +25,11 @@ inline constexpr int kMaxSchemaDepth = 60;
 // ParseJson.
 absl::StatusOr<JsonValue> ParseSchema(absl::string_view json, absl::string_view source);
 
-// Bytes of white space between two tokens of JSON: no model can go on with it for ever.
-inline constexpr uint32_t kMaxSpaces = 256;
+// Spaces and tabs at the beginning of a line.
+inline constexpr uint32_t kMaxIndent = 80;
 
-// White space of JSON.
+// White space between two tokens of JSON: none, a space, or a line break and what indents the next
+// line. What may be longer, models go on with.
 Expr JsonSpace(ExpressionPool* pool);
 
 class SchemaCompiler {
@@ -104,9 +105,10 @@ class SchemaCompiler {
                                  absl::string_view keyword, uint32_t otherwise) const;
   // All values, as `view` has them.
   Expr Everything(View view);
-  // Those in which no key that the schema names is repeated: a language of objects lacks those that
-  // repeat a key, and its complement must not take them for objects of another kind.
-  Expr Distinct(View view);
+  // Those in whose texts no number has an exponent and no key that the schema names is repeated.
+  // Languages of schemas lack some such texts, which their complements must not take for values of
+  // another kind: complements are made within the plain texts, of which they are exact.
+  Expr Plain(View view);
   void FindNames(const JsonValue& schema);
   void FindAnchors(const JsonValue& value);
   // Whether two schemas have no value in common, as far as types and constant members tell.
@@ -120,7 +122,7 @@ class SchemaCompiler {
   View Values() const { return {Part::kValues, encoding_}; }
   Expr StringOf(Expr content);
   ObjectShape JsonObject(std::vector<ObjectShape::Member> named, std::vector<Expr> others);
-  Expr AnyValue(View view, Expr item, Expr members);
+  Expr AnyValue(View view, Expr number, Expr item, Expr members);
   Expr ObjectWith(const std::string& key);
 
   ExpressionPool* pool_;
@@ -128,7 +130,7 @@ class SchemaCompiler {
   const std::string place_;
   const Encoding encoding_;  // of strings within JSON
   const Expr space_, char_;
-  std::map<View, Expr> everything_, distinct_;
+  std::map<View, Expr> everything_, plain_;
   std::vector<std::string> names_;  // sorted, of all members that the schema names
   // What was referred to, or lies deep in the schema, is compiled by Language, one after the other:
   // chains of it may be longer than the stack is.

@@ -74,6 +74,7 @@ class Session {
   // From the next token on. InvalidArgument names the field; Unsupported for stop strings without a
   // tokenizer. Nothing changes then.
   absl::Status SetSampling(const SamplingParams& sampling);
+  const SamplingParams& sampling() const { return timeline_.chooser().params(); }
   // The same for the mask; one without a function allows everything.
   void SetTokenMask(const TokenMask& mask);
 

@@ -24,6 +24,7 @@ int main(void) {
   const dsv4_tool_call tool_call = DSV4_TOOL_CALL_INIT;
   const dsv4_chat_options chat_options = DSV4_CHAT_OPTIONS_INIT;
   const dsv4_parser_options parser_options = DSV4_PARSER_OPTIONS_INIT;
+  const dsv4_tool_options tool_options = DSV4_TOOL_OPTIONS_INIT;
   const dsv4_parser_event event = DSV4_PARSER_EVENT_INIT;
 #define EXPECT_INIT(object)                              \
   do {                                                   \
@@ -45,6 +46,7 @@ int main(void) {
   EXPECT_INIT(tool_call);
   EXPECT_INIT(chat_options);
   EXPECT_INIT(parser_options);
+  EXPECT_INIT(tool_options);
   EXPECT_INIT(event);
   return 0;
 }

@@ -99,6 +99,13 @@ refused 3 'nowhere' -m nowhere --plan
 refused 2 'context_tokens|16385' -m "$model" -c 16385 --plan
 refused 2 'context_tokens|16385|16384' -m "$model" -c 16385 -p Hi
 
+# Grammars.
+refused 2 'nowhere.json|No such file' -m "$model" --schema nowhere.json -p Hi
+echo '{"properties": {"a": {"minLength": -1}}}' >schema.json
+refused 2 '--schema schema.json: schema#/properties/a/minLength' -m "$model" --schema schema.json -p Hi
+refused 2 '--regex: |byte 2' -m "$model" --regex '(' -p Hi
+refused 2 'exclude each other' -m "$model" --regex a --schema schema.json -p Hi
+
 # The tools.
 refused 2 'nowhere.json|No such file' -m "$model" --tools nowhere.json -p Hi
 : >tools.json

@@ -90,6 +90,15 @@ expect 'three tokens of raw text' grep -q 'generated 3,' err
 # What the options of the choice do.
 run -p "$question" --stop ' is' --no-stats </dev/null
 expect 'a stop string' test "$(cat out)" = 'The capital of France'
+
+run -p "$question" --regex 'The capital of \w+ is \w+\.' </dev/null
+expect 'an answer that matches anyway' cmp -s out paris
+run -p "$question" --regex '[0-9]{4}' --draft 3 --think --think-budget 5 --hide-thinking --no-stats </dev/null
+expect 'an answer that is made to match' grep -qxE '[0-9]{4}' out
+echo '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+  "additionalProperties": false}' >schema.json
+run -p "$question" --schema schema.json --temp 1.5 --seed 1 --no-stats </dev/null
+expect 'JSON by a schema' sh -c "tr -d ' \t\r\n' <out | grep -qxE '\{\"n\":-?[0-9.e+E-]+\}'"
 run -p "$question" --presence-penalty 2 --frequency-penalty 2 --repetition-penalty 100 --temp 0 </dev/null
 expect 'another answer by penalties' sh -c '! cmp -s out paris'
 

@@ -221,6 +221,35 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
   dsv4_session_close(fork);
 }
 
+static void test_grammars(dsv4_engine* engine) {
+  static const char kSchema[] = "{\"const\":1}", kPattern[] = "[0-9]{2}",
+                    kRules[] = "root ::= \"a\"", kTools[] = "[{\"name\":\"f\"}]";
+  const dsv4_tool_options options = DSV4_TOOL_OPTIONS_INIT;
+  dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_session_options session_options = DSV4_SESSION_OPTIONS_INIT;
+  dsv4_session* session = NULL;
+  dsv4_grammar *grammar = NULL, *pattern = NULL;
+  const int32_t prompt = 0;
+  char text[512];
+  OK(dsv4_grammar_open_schema(engine, kSchema, strlen(kSchema), &grammar, &error));
+  dsv4_grammar_close(grammar);
+  OK(dsv4_grammar_open_ebnf(engine, kRules, strlen(kRules), &grammar, &error));
+  dsv4_grammar_close(grammar);
+  OK(dsv4_grammar_open_tools(engine, kTools, strlen(kTools), &options, &grammar, &error));
+  dsv4_grammar_close(grammar);
+  OK(dsv4_grammar_open_regex(engine, kPattern, strlen(kPattern), &pattern, &error));
+  OK(dsv4_grammar_share(pattern, &grammar, &error));
+  dsv4_grammar_close(pattern);
+  sampling.grammar = grammar;
+  session_options.sampling = &sampling;
+  OK(dsv4_session_open(engine, &session_options, &session, &error));
+  dsv4_grammar_close(grammar);
+  OK(dsv4_session_sync(session, &prompt, 1, NULL, NULL, &error));
+  speak(session, text);
+  CHECK(strlen(text) == 2 && strspn(text, "0123456789") == 2);
+  dsv4_session_close(session);
+}
+
 static void hear_turn(dsv4_session* session) {
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   Heard heard;
@@ -304,6 +333,7 @@ int main(int argc, char** argv) {
   description[needed] = '\0';
   CHECK(strstr(description, identity.fingerprint) != NULL);
   test_session(engine, calls, argv[2]);
+  test_grammars(engine);
   test_conversation(engine);
   dsv4_engine_close(engine);
   remove(argv[2]);

@@ -35,6 +35,55 @@ TEST_CASE("hpp: a session answers, and outlives its engine") {
   REQUIRE_ERROR(session.Step(), DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
 }
 
+TEST_CASE("hpp: answers match their grammar, which sessions show and copies share") {
+  const dsv4::Engine engine = OpenBundled();
+  const auto answer = [&](const dsv4::Grammar& grammar) {
+    dsv4::Sampling sampling;
+    sampling.temperature = 1.5f;
+    sampling.seed = 1;
+    sampling.grammar = grammar;
+    dsv4::Session session = Ask(engine, sampling);
+    const dsv4::Sampling shown = session.sampling();
+    REQUIRE(shown.grammar);
+    session.SetSampling(shown);
+    std::string text;
+    for (;;) {
+      const dsv4::StepResult step = session.Step();
+      text += step.text;
+      if (step.finish != DSV4_FINISH_NONE) return text;
+    }
+  };
+  const auto is_digits = [](const std::string& text) {
+    return text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  const std::string regex = answer(engine.RegexGrammar("[0-9]{3}"));
+  REQUIRE((regex.size() == 3 && is_digits(regex)));
+  const std::string ebnf = answer(engine.EbnfGrammar("root ::= [0-9]{2}"));
+  REQUIRE((ebnf.size() == 2 && is_digits(ebnf)));
+  REQUIRE(answer(engine.SchemaGrammar("{\"const\":\"a\"}")).find('a') != std::string::npos);
+  dsv4::ToolOptions options;
+  options.choice = DSV4_TOOL_CHOICE_REQUIRED;
+  options.name = "b";
+  options.lenient = true;
+  const char tools[] = "[{\"name\":\"a\"},{\"name\":\"b\"}]";
+  dsv4::Sampling sampling;
+  sampling.max_tokens = 60;
+  sampling.grammar = engine.ToolGrammar(tools, options);
+  dsv4::Session session = Ask(engine, sampling);
+  std::string text;
+  for (dsv4_finish finish = DSV4_FINISH_NONE; finish == DSV4_FINISH_NONE;) {
+    const dsv4::StepResult step = session.Step();
+    text += step.text;
+    finish = step.finish;
+  }
+  REQUIRE(text.find("invoke name=\"b\">") != std::string::npos);
+  REQUIRE_ERROR(engine.SchemaGrammar("{\"maxItems\":-1}"), DSV4_ERR_INVALID_ARGUMENT,
+                "schema#/maxItems");
+  REQUIRE_FALSE(session.Fork().sampling().grammar.get() == nullptr);
+  session.SetSampling({});
+  REQUIRE_FALSE(session.sampling().grammar);
+}
+
 TEST_CASE("hpp: sync, rewind and prefill") {
   const dsv4::Engine engine = OpenBundled();
   const std::vector<int32_t> prompt = PromptOf(engine, kQuestion);

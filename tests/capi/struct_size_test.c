@@ -80,6 +80,16 @@ static dsv4_status take_parser_options(const void* given) {
   return status;
 }
 
+static dsv4_status take_tool_options(const void* given) {
+  static const char kTools[] = "[{\"name\":\"f\"}]";
+  dsv4_grammar* grammar = NULL;
+  const dsv4_status status =
+      dsv4_grammar_open_tools(engine, kTools, strlen(kTools), given, &grammar, &error);
+  EXPECT((grammar != NULL) == (status == DSV4_OK));
+  dsv4_grammar_close(grammar);
+  return status;
+}
+
 static void expect_argument(dsv4_status status, dsv4_status code, const char* argument) {
   EXPECT(status == code && dsv4_error_code(error) == code);
   EXPECT(strcmp(dsv4_error_argument(error), argument) == 0);
@@ -127,6 +137,7 @@ static void test_ins(void) {
   dsv4_tool_call tool_call = DSV4_TOOL_CALL_INIT;
   const dsv4_chat_options chat_options = DSV4_CHAT_OPTIONS_INIT;
   const dsv4_parser_options parser_options = DSV4_PARSER_OPTIONS_INIT;
+  const dsv4_tool_options tool_options = DSV4_TOOL_OPTIONS_INIT;
   size_t i;
   tool_call.name = tool_call.arguments = "{}";
   tool_call.name_length = tool_call.arguments_length = 2;
@@ -139,7 +150,8 @@ static void test_ins(void) {
         {"messages[0]", &message, sizeof message, 40, take_message},
         {"messages[0].tool_calls[0]", &tool_call, sizeof tool_call, 56, take_tool_call},
         {"options", &chat_options, sizeof chat_options, 32, take_chat_options},
-        {"options", &parser_options, sizeof parser_options, 16, take_parser_options}};
+        {"options", &parser_options, sizeof parser_options, 16, take_parser_options},
+        {"options", &tool_options, sizeof tool_options, 24, take_tool_options}};
     for (i = 0; i < sizeof ins / sizeof ins[0]; ++i) test_in(&ins[i]);
   }
 }

@@ -142,6 +142,15 @@ const (
 	EventEnd               EventType = C.DSV4_PARSER_END
 )
 
+// ToolChoice is which turns a grammar of tools allows.
+type ToolChoice int32
+
+const (
+	ToolChoiceAuto     ToolChoice = C.DSV4_TOOL_CHOICE_AUTO // text, which calls may end
+	ToolChoiceNone     ToolChoice = C.DSV4_TOOL_CHOICE_NONE
+	ToolChoiceRequired ToolChoice = C.DSV4_TOOL_CHOICE_REQUIRED
+)
+
 // Finish is why a turn ended; FinishNone while it goes on.
 type Finish int32
 

@@ -7,14 +7,19 @@ package dsv4
 // #include <string.h>
 import "C"
 
-import "unsafe"
+import (
+	"runtime"
+	"unsafe"
+)
 
 // arena is memory of C for the arguments of one call: structs of C must not hold pointers of Go.
 type arena struct {
-	blocks []unsafe.Pointer
+	blocks  []unsafe.Pointer
+	grammar *Grammar // that a block points to: not freed before
 }
 
 func (a *arena) free() {
+	runtime.KeepAlive(a.grammar)
 	for _, block := range a.blocks {
 		C.free(block)
 	}

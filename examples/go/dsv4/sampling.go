@@ -27,6 +27,7 @@ type Sampling struct {
 	StopStrings       []string
 	LogProbs          int32 // how many of the most likely tokens are kept for Session.LogProbs
 	DraftTokens       int32
+	Grammar           *Grammar // what the output must match; nil: anything
 }
 
 // TokenBias is what is added to a token's logit.
@@ -68,6 +69,10 @@ func (s *Sampling) c(memory *arena) *C.dsv4_sampling {
 	c.stop_string_count = C.uint64_t(len(strings))
 	c.log_probs = C.int32_t(s.LogProbs)
 	c.draft_tokens = C.int32_t(s.DraftTokens)
+	if s.Grammar != nil {
+		c.grammar = s.Grammar.c
+		memory.grammar = s.Grammar
+	}
 	return c
 }
 
@@ -92,6 +97,7 @@ func newSampling(c *C.dsv4_sampling) Sampling {
 		StopTokens:        tokens(c.stop_tokens, c.stop_token_count),
 		LogProbs:          int32(c.log_probs),
 		DraftTokens:       int32(c.draft_tokens),
+		Grammar:           shareGrammar(c.grammar),
 	}
 	biases := unsafe.Slice(c.biases, int(c.bias_count))
 	for i, token := range tokens(c.bias_tokens, c.bias_count) {

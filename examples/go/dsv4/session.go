@@ -401,9 +401,9 @@ func (s *Session) SaveToMemory() ([]byte, error) {
 	})
 }
 
-// Load makes the session the one that was saved; sampling, mask and salt stay. That of a conversation
-// keeps its messages, and takes what their prompt has in common with what was saved. progress may be
-// nil.
+// Load makes the session the one that was saved; sampling, mask and salt stay, but a saved grammar
+// takes the place of its own. That of a conversation keeps its messages, and takes what their prompt
+// has in common with what was saved. progress may be nil.
 func (s *Session) Load(ctx context.Context, path string, progress ProgressFunc) error {
 	var memory arena
 	defer memory.free()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -50,6 +51,46 @@ func TestRewoundAndForkedSessionsGoOnAlike(t *testing.T) {
 	expect(t, equal(goOn(t, fork, 5), expected), true)
 	_, err := fork.Rewind(-1)
 	expectCode(t, err, InvalidArgument)
+}
+
+func TestAnswersMatchTheirGrammar(t *testing.T) {
+	engine := open(t)
+	answer := func(grammar *Grammar) string {
+		sampling := Sampling{Temperature: 1.5, Seed: 1, MaxTokens: 60, Grammar: grammar}
+		session := must(engine.NewSession(&SessionOptions{Sampling: &sampling}))(t)
+		defer session.Close()
+		if must(session.Sampling())(t).Grammar == nil {
+			t.Fatal("no grammar")
+		}
+		must(session.Sync(prompt(t, engine), nil))(t)
+		text := ""
+		for {
+			step := must(session.Step(background))(t)
+			text += step.Text
+			if step.Finish != FinishNone {
+				return text
+			}
+		}
+	}
+	if text := answer(must(engine.RegexGrammar("[0-9]{3}"))(t)); len(text) != 3 ||
+		strings.Trim(text, "0123456789") != "" {
+		t.Error(text)
+	}
+	if text := answer(must(engine.EBNFGrammar(`root ::= "a" "b"`))(t)); text != "ab" {
+		t.Error(text)
+	}
+	if text := answer(must(engine.SchemaGrammar(`{"enum": [7]}`))(t)); !strings.Contains(text, "7") {
+		t.Error(text)
+	}
+	options := ToolOptions{Choice: ToolChoiceRequired, Name: "b"}
+	tools := must(engine.ToolGrammar(`[{"name": "a"}, {"name": "b"}]`, &options))(t)
+	if text := answer(tools); !strings.Contains(text, `invoke name="b">`) {
+		t.Error(text)
+	}
+	_, err := engine.SchemaGrammar(`{"maxItems": -1}`)
+	if err == nil || !strings.Contains(err.Error(), "schema#/maxItems") {
+		t.Error(err)
+	}
 }
 
 func TestSamplingIsTakenAndTold(t *testing.T) {

@@ -21,13 +21,16 @@ using test::OpenColdSession;
 
 using SharedGrammar = std::shared_ptr<const Grammar>;
 
-std::shared_ptr<Engine> OpenEngine() {
+std::shared_ptr<Engine> OpenEngine(int32_t drafts = 7, std::optional<DrafterKind> drafter = {},
+                                   const std::string& folder = test::kBundledModel) {
   return OpenBundled({.context_tokens = 2048,
                       .cache_tokens = 8192,
                       .max_sessions = 4,
                       .prefill_chunk_tokens = 64,
                       .threads = 2,
-                      .max_draft_tokens = 7});
+                      .max_draft_tokens = drafts,
+                      .drafter = drafter},
+                     folder);
 }
 
 const char* const kQuestion = "Do you know the capital of Russia?";
@@ -166,50 +169,77 @@ size_t ProposeAnything(absl::Span<const int32_t> timeline, absl::Span<int32_t> d
   return drafts.size();
 }
 
-// Every grammar, with seeds from `first_seed` on, thinking and not, drafted or not: all of them
-// valid, and the same whatever drafts.
+constexpr size_t kGrammars = 4;
+
+// One after the other: kPerson, kRegex, kEbnf and required calls of kTools.
+SharedGrammar GrammarOf(size_t which, std::shared_ptr<const grammar::Vocabulary> tokens) {
+  if (which == 0) return Grammar::OfSchema(kPerson, tokens).value();
+  if (which == 1) return Grammar::OfRegex(kRegex, tokens).value();
+  if (which == 2) return Grammar::OfEbnf(kEbnf, tokens).value();
+  return Grammar::OfTools(kTools, {.choice = grammar::ToolChoice::kRequired}, tokens).value();
+}
+
+void CheckOutput(size_t which, const Output& output, ThinkingMode mode) {
+  static const std::regex expected(kRegex, std::regex::ECMAScript);
+  const std::string content = ContentOf(output, mode);
+  INFO(output.text);
+  if (which == 0) CheckPerson(content);
+  if (which == 1) REQUIRE(std::regex_match(content, expected));
+  if (which == 2) REQUIRE(AfterSum(content).empty());
+  if (which == 3) CheckCalls(output.text, mode);
+}
+
+// Who drafts how many tokens, in an engine with grammars of its own.
+struct Drafting {
+  std::shared_ptr<Engine> engine;
+  int32_t drafts;
+  bool proposes;
+  std::vector<SharedGrammar> grammars;
+};
+
+Drafting DraftBy(std::optional<DrafterKind> drafter, int32_t drafts, bool proposes = false,
+                 const std::string& folder = test::kBundledModel) {
+  Drafting drafting{OpenEngine(drafts, drafter, folder), drafts, proposes, {}};
+  for (size_t i = 0; i < kGrammars; ++i) {
+    drafting.grammars.push_back(GrammarOf(i, *drafting.engine->grammar_tokens()));
+  }
+  return drafting;
+}
+
+// Every grammar, with seeds from `first_seed` on, thinking and not, by each drafter: all of them
+// valid, and the same whoever drafts.
 void CheckSeeds(uint64_t first_seed, uint64_t seeds) {
-  const std::shared_ptr<Engine> engine = OpenEngine();
-  const auto tokens = *engine->grammar_tokens();
-  const SharedGrammar
-      person = Grammar::OfSchema(kPerson, tokens).value(),
-      regex = Grammar::OfRegex(kRegex, tokens).value(),
-      ebnf = Grammar::OfEbnf(kEbnf, tokens).value(),
-      tools = Grammar::OfTools(kTools, {.choice = grammar::ToolChoice::kRequired}, tokens).value();
-  const std::regex expected(kRegex, std::regex::ECMAScript);
+  const Drafting draftings[] = {DraftBy({}, 0), DraftBy(DrafterKind::kMtp, 3),
+                                DraftBy(DrafterKind::kMtp, 7, true),
+                                DraftBy(DrafterKind::kNgram, 7),
+                                DraftBy(DrafterKind::kDspark, 5, false, test::kBundledDspark)};
   for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
-    for (const SharedGrammar& grammar : {person, regex, ebnf, tools}) {
+    for (size_t which = 0; which < kGrammars; ++which) {
       for (const ThinkingMode mode : {ThinkingMode::kChat, ThinkingMode::kThinking}) {
-        CAPTURE(seed, grammar->source().substr(0, 20), static_cast<int>(mode));
-        const std::vector<int32_t> prompt = ChatPrompt(*engine, kQuestion, mode);
-        SamplingParams sampling{
-            .temperature = 1.5f, .seed = seed, .max_thinking_tokens = 20, .grammar = grammar};
         std::vector<int32_t> undrafted;
-        for (const int32_t drafts : {0, 3, 7}) {
-          sampling.draft_tokens = drafts;
-          const std::unique_ptr<Session> session = OpenColdSession(engine, sampling);
-          if (drafts == 7) session->timeline().set_proposer(ProposeAnything);
-          REQUIRE_OK(session->Sync(prompt));
+        for (const Drafting& drafting : draftings) {
+          CAPTURE(seed, which, static_cast<int>(mode), &drafting - draftings);
+          const std::unique_ptr<Session> session =
+              OpenColdSession(drafting.engine, {.temperature = 1.5f,
+                                                .seed = seed,
+                                                .max_thinking_tokens = 20,
+                                                .grammar = drafting.grammars[which],
+                                                .draft_tokens = drafting.drafts});
+          if (drafting.proposes) session->timeline().set_proposer(ProposeAnything);
+          REQUIRE_OK(session->Sync(ChatPrompt(*drafting.engine, kQuestion, mode)));
           const Output output = Speak(*session);
-          if (drafts > 0) {
-            REQUIRE(output.tokens == undrafted);
-            continue;
-          }
-          undrafted = output.tokens;
-          const std::string content = ContentOf(output, mode);
-          if (grammar == person) CheckPerson(content);
-          if (grammar == regex) REQUIRE(std::regex_match(content, expected));
-          if (grammar == ebnf) REQUIRE(AfterSum(content).empty());
-          if (grammar == tools) CheckCalls(output.text, mode);
+          if (undrafted.empty()) undrafted = output.tokens;
+          REQUIRE(output.tokens == undrafted);
+          if (drafting.drafts == 0) CheckOutput(which, output, mode);
         }
       }
     }
   }
 }
 
-TEST_CASE("every output matches its grammar, and drafts change none") { CheckSeeds(1, 2); }
+TEST_CASE("every output matches its grammar, and drafts change none") { CheckSeeds(1, 4); }
 
-TEST_CASE("every output of many seeds matches its grammar", "[.long]") { CheckSeeds(3, 40); }
+TEST_CASE("every output of many seeds matches its grammar", "[.long]") { CheckSeeds(5, 96); }
 
 TEST_CASE("a greedy output that matched anyway is unchanged") {
   const std::shared_ptr<Engine> engine = OpenEngine();

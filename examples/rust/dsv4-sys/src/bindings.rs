@@ -13,6 +13,7 @@ pub type dsv4_drafter = i32;
 pub type dsv4_progress_phase = i32;
 pub type dsv4_progress_unit = i32;
 pub type dsv4_status = i32;
+pub type dsv4_tool_choice = i32;
 pub type dsv4_log_level = i32;
 pub type dsv4_parser_event_type = i32;
 pub type dsv4_reuse_limit = i32;
@@ -71,6 +72,9 @@ pub const DSV4_ERR_BUSY: dsv4_status = -11;
 pub const DSV4_ERR_DEVICE_LOST: dsv4_status = -12;
 pub const DSV4_ERR_VERSION_MISMATCH: dsv4_status = -13;
 pub const DSV4_ERR_INTERNAL: dsv4_status = -14;
+pub const DSV4_TOOL_CHOICE_AUTO: dsv4_tool_choice = 0;
+pub const DSV4_TOOL_CHOICE_NONE: dsv4_tool_choice = 1;
+pub const DSV4_TOOL_CHOICE_REQUIRED: dsv4_tool_choice = 2;
 pub const DSV4_LOG_ERROR: dsv4_log_level = 1;
 pub const DSV4_LOG_WARNING: dsv4_log_level = 2;
 pub const DSV4_LOG_INFO: dsv4_log_level = 3;
@@ -109,6 +113,13 @@ pub struct dsv4_engine {
 /// Opaque: of the library alone, behind pointers.
 #[repr(C)]
 pub struct dsv4_error {
+    _opaque: [u8; 0],
+    _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+}
+
+/// Opaque: of the library alone, behind pointers.
+#[repr(C)]
+pub struct dsv4_grammar {
     _opaque: [u8; 0],
     _not_send_sync_unpin: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
 }
@@ -271,6 +282,17 @@ sized!(dsv4_engine_identity);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct dsv4_tool_options {
+    pub struct_size: u32,
+    pub choice: dsv4_tool_choice,
+    pub name: *const c_char,
+    pub lenient: i32,
+    pub reserved: i32,
+}
+sized!(dsv4_tool_options);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct dsv4_parser_options {
     pub struct_size: u32,
     pub thinking: dsv4_thinking_mode,
@@ -324,6 +346,7 @@ pub struct dsv4_sampling {
     pub stop_string_count: u64,
     pub log_probs: i32,
     pub draft_tokens: i32,
+    pub grammar: *const dsv4_grammar,
 }
 sized!(dsv4_sampling);
 
@@ -433,6 +456,12 @@ extern "C" {
     pub fn dsv4_error_argument(error: *const dsv4_error) -> *const c_char;
     pub fn dsv4_error_free(error: *mut dsv4_error);
     pub fn dsv4_status_name(status: dsv4_status) -> *const c_char;
+    pub fn dsv4_grammar_open_schema(engine: *const dsv4_engine, schema: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_open_regex(engine: *const dsv4_engine, pattern: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_open_ebnf(engine: *const dsv4_engine, rules: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_open_tools(engine: *const dsv4_engine, tools: *const c_char, length: usize, options: *const dsv4_tool_options, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_share(grammar: *const dsv4_grammar, shared: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_grammar_close(grammar: *mut dsv4_grammar);
     pub fn dsv4_log_set_callback(callback: dsv4_log_fn, user: *mut c_void, level: dsv4_log_level);
     pub fn dsv4_parser_open(options: *const dsv4_parser_options, parser: *mut *mut dsv4_parser, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_parser_close(parser: *mut dsv4_parser);

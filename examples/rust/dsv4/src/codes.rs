@@ -134,6 +134,14 @@ codes! {
         V0731 = DSV4_CHAT_ENCODER_0731,
     }
 
+    /// Which turns a grammar of tools allows.
+    ToolChoice {
+        /// Text, which calls may end.
+        AUTO = DSV4_TOOL_CHOICE_AUTO,
+        NONE = DSV4_TOOL_CHOICE_NONE,
+        REQUIRED = DSV4_TOOL_CHOICE_REQUIRED,
+    }
+
     /// Why a turn ended; NONE while it goes on.
     Finish {
         NONE = DSV4_FINISH_NONE,

@@ -6,6 +6,7 @@ use crate::error::{check, check_abi, Error, Result};
 use crate::memory;
 use crate::message::{ChatOptions, Message};
 use crate::mirror::{EngineIdentity, EngineInfo, FromC};
+use crate::grammar::{Grammar, ToolOptions};
 use crate::sampling::Sampling;
 use crate::session::{Session, SessionOptions, Step};
 use crate::tokenizer::Tokenizer;
@@ -198,6 +199,27 @@ impl Engine {
         // Safety: the engine is open.
         check(|error| unsafe { sys::dsv4_engine_tokenizer(self.as_ptr(), &mut tokenizer, error) })?;
         Ok(Tokenizer::of_engine(NonNull::new(tokenizer as *mut _).expect("a tokenizer"), self))
+    }
+
+    /// JSON texts that are valid by a schema.
+    pub fn schema_grammar(&self, schema: &str) -> Result<Grammar> {
+        // Safety: the engine is open, as in all that follows.
+        unsafe { Grammar::open(sys::dsv4_grammar_open_schema, self.as_ptr(), schema) }
+    }
+
+    /// Texts that a regular expression matches as wholes.
+    pub fn regex_grammar(&self, pattern: &str) -> Result<Grammar> {
+        unsafe { Grammar::open(sys::dsv4_grammar_open_regex, self.as_ptr(), pattern) }
+    }
+
+    /// Texts of the rule "root" of a grammar in EBNF.
+    pub fn ebnf_grammar(&self, rules: &str) -> Result<Grammar> {
+        unsafe { Grammar::open(sys::dsv4_grammar_open_ebnf, self.as_ptr(), rules) }
+    }
+
+    /// Turns that call tools, which are a JSON array in OpenAI's form.
+    pub fn tool_grammar(&self, tools: &str, options: &ToolOptions) -> Result<Grammar> {
+        unsafe { Grammar::open_tools(self.as_ptr(), tools, options) }
     }
 
     /// An empty session with the model's own sampling.

@@ -30,6 +30,7 @@ mod codes;
 mod conversation;
 mod engine;
 mod error;
+mod grammar;
 mod log;
 mod memory;
 mod message;
@@ -41,12 +42,13 @@ mod tokenizer;
 
 pub use callback::Progress;
 pub use codes::{
-    Backend, CacheFormat, ChatEncoder, Code, DraftStop, Drafter, Finish, LogLevel, Numerics, ProgressPhase,
-    ProgressUnit, ReuseLimit, Role, ThinkingMode,
+    Backend, CacheFormat, ChatEncoder, Code, DraftStop, Drafter, Finish, LogLevel, Numerics,
+    ProgressPhase, ProgressUnit, ReuseLimit, Role, ThinkingMode, ToolChoice,
 };
 pub use conversation::{Conversation, Events};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
+pub use grammar::{Grammar, ToolOptions};
 pub use log::{clear_log, set_log};
 pub use message::{
     parse_completion, render_text, render_text_json, ChatOptions, Message, ToolCall,

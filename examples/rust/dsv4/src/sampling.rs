@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+use crate::grammar::Grammar;
 use crate::memory::{counted_string, pointer, slice, string};
 use dsv4_sys as sys;
 use std::os::raw::c_char;
@@ -32,6 +33,8 @@ pub struct Sampling {
     /// [`Session::log_probs`]: crate::Session::log_probs
     pub log_probs: i32,
     pub draft_tokens: i32,
+    /// What the output must match.
+    pub grammar: Option<Grammar>,
 }
 
 impl Sampling {
@@ -66,6 +69,7 @@ impl Sampling {
             stop_string_count: strings.len() as u64,
             log_probs: self.log_probs,
             draft_tokens: self.draft_tokens,
+            grammar: self.grammar.as_ref().map_or(std::ptr::null(), Grammar::as_ptr),
             ..Default::default()
         })
     }
@@ -97,6 +101,7 @@ impl Sampling {
             stop_strings: (0..strings.len()).map(stop_string).collect(),
             log_probs: c.log_probs,
             draft_tokens: c.draft_tokens,
+            grammar: if c.grammar.is_null() { None } else { Grammar::share(c.grammar) },
         }
     }
 }

@@ -392,8 +392,9 @@ impl Session {
         })
     }
 
-    /// Becomes the session that was saved; sampling, mask and salt stay. That of a conversation keeps
-    /// its messages, and takes what their prompt has in common with what was saved.
+    /// Becomes the session that was saved; sampling, mask and salt stay, but a saved grammar takes
+    /// the place of its own. That of a conversation keeps its messages, and takes what their prompt
+    /// has in common with what was saved.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.load_it(path.as_ref(), None)
     }

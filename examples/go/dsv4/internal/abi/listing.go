@@ -137,6 +137,15 @@ func Listing() string {
 		field("dsv4_engine_identity.fingerprint", unsafe.Offsetof(v.fingerprint), unsafe.Sizeof(v.fingerprint))
 	}
 	{
+		var v C.dsv4_tool_options
+		fmt.Fprintf(&out, "struct dsv4_tool_options %d %d\n", unsafe.Sizeof(v), unsafe.Alignof(v))
+		field("dsv4_tool_options.struct_size", unsafe.Offsetof(v.struct_size), unsafe.Sizeof(v.struct_size))
+		field("dsv4_tool_options.choice", unsafe.Offsetof(v.choice), unsafe.Sizeof(v.choice))
+		field("dsv4_tool_options.name", unsafe.Offsetof(v.name), unsafe.Sizeof(v.name))
+		field("dsv4_tool_options.lenient", unsafe.Offsetof(v.lenient), unsafe.Sizeof(v.lenient))
+		field("dsv4_tool_options.reserved", unsafe.Offsetof(v.reserved), unsafe.Sizeof(v.reserved))
+	}
+	{
 		var v C.dsv4_parser_options
 		fmt.Fprintf(&out, "struct dsv4_parser_options %d %d\n", unsafe.Sizeof(v), unsafe.Alignof(v))
 		field("dsv4_parser_options.struct_size", unsafe.Offsetof(v.struct_size), unsafe.Sizeof(v.struct_size))
@@ -187,6 +196,7 @@ func Listing() string {
 		field("dsv4_sampling.stop_string_count", unsafe.Offsetof(v.stop_string_count), unsafe.Sizeof(v.stop_string_count))
 		field("dsv4_sampling.log_probs", unsafe.Offsetof(v.log_probs), unsafe.Sizeof(v.log_probs))
 		field("dsv4_sampling.draft_tokens", unsafe.Offsetof(v.draft_tokens), unsafe.Sizeof(v.draft_tokens))
+		field("dsv4_sampling.grammar", unsafe.Offsetof(v.grammar), unsafe.Sizeof(v.grammar))
 	}
 	{
 		var v C.dsv4_session_options
@@ -303,6 +313,9 @@ func Listing() string {
 	constant("DSV4_ERR_DEVICE_LOST", C.DSV4_ERR_DEVICE_LOST)
 	constant("DSV4_ERR_VERSION_MISMATCH", C.DSV4_ERR_VERSION_MISMATCH)
 	constant("DSV4_ERR_INTERNAL", C.DSV4_ERR_INTERNAL)
+	constant("DSV4_TOOL_CHOICE_AUTO", C.DSV4_TOOL_CHOICE_AUTO)
+	constant("DSV4_TOOL_CHOICE_NONE", C.DSV4_TOOL_CHOICE_NONE)
+	constant("DSV4_TOOL_CHOICE_REQUIRED", C.DSV4_TOOL_CHOICE_REQUIRED)
 	constant("DSV4_LOG_ERROR", C.DSV4_LOG_ERROR)
 	constant("DSV4_LOG_WARNING", C.DSV4_LOG_WARNING)
 	constant("DSV4_LOG_INFO", C.DSV4_LOG_INFO)
@@ -370,6 +383,12 @@ func Listing() string {
 	function("dsv4_error_argument", unsafe.Pointer(C.dsv4_error_argument))
 	function("dsv4_error_free", unsafe.Pointer(C.dsv4_error_free))
 	function("dsv4_status_name", unsafe.Pointer(C.dsv4_status_name))
+	function("dsv4_grammar_open_schema", unsafe.Pointer(C.dsv4_grammar_open_schema))
+	function("dsv4_grammar_open_regex", unsafe.Pointer(C.dsv4_grammar_open_regex))
+	function("dsv4_grammar_open_ebnf", unsafe.Pointer(C.dsv4_grammar_open_ebnf))
+	function("dsv4_grammar_open_tools", unsafe.Pointer(C.dsv4_grammar_open_tools))
+	function("dsv4_grammar_share", unsafe.Pointer(C.dsv4_grammar_share))
+	function("dsv4_grammar_close", unsafe.Pointer(C.dsv4_grammar_close))
 	function("dsv4_log_set_callback", unsafe.Pointer(C.dsv4_log_set_callback))
 	function("dsv4_parser_open", unsafe.Pointer(C.dsv4_parser_open))
 	function("dsv4_parser_close", unsafe.Pointer(C.dsv4_parser_close))

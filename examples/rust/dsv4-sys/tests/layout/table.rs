@@ -8,9 +8,10 @@ listing! {
     dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2 }
     dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint }
+    dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
     dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
-    dsv4_sampling { struct_size, temperature, top_k, top_p, min_p, repetition_penalty, seed, max_tokens, presence_penalty, frequency_penalty, bias_tokens, biases, bias_count, banned_tokens, banned_count, forced_tokens, forced_count, max_thinking_tokens, stop_tokens, stop_token_count, stop_strings, stop_string_lengths, stop_string_count, log_probs, draft_tokens }
+    dsv4_sampling { struct_size, temperature, top_k, top_p, min_p, repetition_penalty, seed, max_tokens, presence_penalty, frequency_penalty, bias_tokens, biases, bias_count, banned_tokens, banned_count, forced_tokens, forced_count, max_thinking_tokens, stop_tokens, stop_token_count, stop_strings, stop_string_lengths, stop_string_count, log_probs, draft_tokens, grammar }
     dsv4_session_options { struct_size, reserved, sampling, cache_salt }
     dsv4_sync_options { struct_size, log_probs_count, log_probs_begin }
     dsv4_sync_result { struct_size, reserved, common_tokens, reused_tokens, pending_tokens, prefix_cache_tokens, limit_position, limit, reserved2 }
@@ -69,6 +70,9 @@ listing! {
     DSV4_ERR_DEVICE_LOST
     DSV4_ERR_VERSION_MISMATCH
     DSV4_ERR_INTERNAL
+    DSV4_TOOL_CHOICE_AUTO
+    DSV4_TOOL_CHOICE_NONE
+    DSV4_TOOL_CHOICE_REQUIRED
     DSV4_LOG_ERROR
     DSV4_LOG_WARNING
     DSV4_LOG_INFO
@@ -132,6 +136,12 @@ listing! {
     dsv4_error_argument
     dsv4_error_free
     dsv4_status_name
+    dsv4_grammar_open_schema
+    dsv4_grammar_open_regex
+    dsv4_grammar_open_ebnf
+    dsv4_grammar_open_tools
+    dsv4_grammar_share
+    dsv4_grammar_close
     dsv4_log_set_callback
     dsv4_parser_open
     dsv4_parser_close

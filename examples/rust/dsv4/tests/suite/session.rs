@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::{go_on, long_prompt, open, prompt, TemporaryFile};
 use dsv4::{
-    Code, Finish, ProgressPhase, ProgressUnit, ReuseLimit, Sampling, SessionOptions, SyncOptions,
+    Code, Finish, Grammar, ProgressPhase, ProgressUnit, ReuseLimit, Sampling, SessionOptions,
+    SyncOptions, ToolChoice, ToolOptions,
 };
 use std::ops::ControlFlow;
 
@@ -45,6 +46,49 @@ fn rewound_and_forked_sessions_go_on_alike() {
     drop(session);
     assert_eq!(go_on(&mut fork, 5), expected);
     assert_eq!(fork.rewind(-1).unwrap_err().code(), Code::INVALID_ARGUMENT);
+}
+
+#[test]
+fn answers_match_their_grammar() {
+    let engine = open();
+    let answer = |grammar: &Grammar| {
+        let sampling = Sampling {
+            temperature: 1.5,
+            seed: 1,
+            max_tokens: 60,
+            grammar: Some(grammar.clone()),
+            ..Default::default()
+        };
+        let options = SessionOptions { sampling: Some(sampling), cache_salt: 0 };
+        let mut session = engine.session_with(&options).unwrap();
+        assert!(session.sampling().unwrap().grammar.is_some());
+        session.sync(&prompt(&engine)).unwrap();
+        let mut text = String::new();
+        loop {
+            let step = session.step().unwrap();
+            text += &step.text;
+            if step.finish != Finish::NONE {
+                return text;
+            }
+        }
+    };
+    let regex = answer(&engine.regex_grammar("[0-9]{3}").unwrap());
+    assert!(regex.len() == 3 && regex.bytes().all(|c| c.is_ascii_digit()), "{}", regex);
+    let ebnf = answer(&engine.ebnf_grammar("root ::= \"a\" \"b\"").unwrap());
+    assert_eq!(ebnf, "ab");
+    let schema = answer(&engine.schema_grammar("{\"enum\": [7]}").unwrap());
+    assert!(schema.contains('7'), "{}", schema);
+    let options = ToolOptions {
+        choice: ToolChoice::REQUIRED,
+        name: Some("b".into()),
+        lenient: false,
+    };
+    let tools = "[{\"name\": \"a\"}, {\"name\": \"b\"}]";
+    let call = answer(&engine.tool_grammar(tools, &options).unwrap());
+    assert!(call.contains("invoke name=\"b\">"), "{}", call);
+    let error = engine.schema_grammar("{\"maxItems\": -1}").unwrap_err();
+    assert_eq!((error.code(), error.argument()), (Code::INVALID_ARGUMENT, "schema"));
+    assert!(error.message().contains("schema#/maxItems"));
 }
 
 #[test]
