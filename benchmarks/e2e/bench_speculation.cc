@@ -107,7 +107,9 @@ void Run(const std::string& folder, int32_t threads) {
     const SpeculationStats& stats = best[i].speculation;
     std::printf("%7zu %10.0f %7.2f %10.1f%% %12.1f%% %18.2f\n", i, best[i].rate(),
                 best[i].rate() / best[0].rate(),
-                100 * static_cast<double>(stats.accepted) / static_cast<double>(stats.drafted),
+                stats.drafted == 0 ? 0
+                                   : 100 * static_cast<double>(stats.accepted) /
+                                         static_cast<double>(stats.drafted),
                 100 * stats.first_acceptance(), stats.acceptance_length());
   }
 }

@@ -61,8 +61,9 @@ typedef struct dsv4_sampling {
    * this many most likely tokens. They are of the model's logits as they are. 0 to 20. */
   int32_t log_probs;
   /* Most tokens that the model drafts for one forward to verify: 0 = none, up to the engine's
-   * max_draft_tokens. Drafts make the text come faster, and it stays the same: a draft is kept
-   * where it is the token that would be chosen anyway. */
+   * max_draft_tokens; a DSpark drafter makes as many of them as pay. Drafts make the text come
+   * faster, and it stays the same: a draft is kept where it is the token that would be chosen
+   * anyway. */
   int32_t draft_tokens;
 
   /* What the output must match, from the next token on, of the session's engine; NULL = anything.

@@ -37,7 +37,7 @@ struct ActRows {
 inline constexpr int kMaxFold = 48;
 
 // Most activation rows that the direct functions take, and their longest K.
-inline constexpr int kDirectRows = 4;
+inline constexpr int kDirectRows = 6;
 inline constexpr int64_t kDirectMaxK = 8192;
 
 // K is a multiple of 128. Scales are within kMaxFold of 127. Of an FP8 weight, the rows of one call

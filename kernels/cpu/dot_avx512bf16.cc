@@ -409,8 +409,19 @@ void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
       return DirectFp8Rows<kWide, 2, 4>(a, w, scale, n, k, out, ld);
     case 3:
       return DirectFp8Rows<kWide, 3, 4>(a, w, scale, n, k, out, ld);
-    default:
+    case 4:
       return DirectFp8Rows<kWide, 4, 4>(a, w, scale, n, k, out, ld);
+    default:
+      break;
+  }
+  // Wide sums of more rows do not fit the registers.
+  if constexpr (kWide) {
+    DirectFp8Rows<kWide, 3, 4>(a, w, scale, n, k, out, ld);
+    DirectFp8<kWide>(a.From(3), m - 3, w, scale, n, k, out + 3 * ld, ld);
+  } else if (m == 5) {
+    DirectFp8Rows<kWide, 5, 4>(a, w, scale, n, k, out, ld);
+  } else {
+    DirectFp8Rows<kWide, 6, 4>(a, w, scale, n, k, out, ld);
   }
 }
 
@@ -526,8 +537,12 @@ void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
       return DirectFp4Rows<2, 4>(a, w, scale, n, k, out, ld);
     case 3:
       return DirectFp4Rows<3, 4>(a, w, scale, n, k, out, ld);
-    default:
+    case 4:
       return DirectFp4Rows<4, 4>(a, w, scale, n, k, out, ld);
+    case 5:
+      return DirectFp4Rows<5, 4>(a, w, scale, n, k, out, ld);
+    default:
+      return DirectFp4Rows<6, 4>(a, w, scale, n, k, out, ld);
   }
 }
 

@@ -18,15 +18,19 @@
 namespace dsv4 {
 namespace {
 
-// dot of bf16 numbers, in four f32 chains
-float Dot(const uint16_t* a, const uint16_t* b, int64_t count) {
-  float sums[4] = {};
+// dot of f32 and bf16 numbers, in chains of f32 that the compiler makes vectors of
+float Dot(const float* a, const uint16_t* b, int64_t count) {
+  constexpr int64_t kChains = 16;
+  float sums[kChains] = {};
   int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    for (int64_t l = 0; l < 4; ++l) sums[l] += Bf16ToFloat(a[i + l]) * Bf16ToFloat(b[i + l]);
+  for (; i + kChains <= count; i += kChains) {
+    for (int64_t l = 0; l < kChains; ++l) sums[l] += a[i + l] * Bf16ToFloat(b[i + l]);
   }
-  for (; i < count; ++i) sums[0] += Bf16ToFloat(a[i]) * Bf16ToFloat(b[i]);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  for (; i < count; ++i) sums[i % kChains] += a[i] * Bf16ToFloat(b[i]);
+  for (int64_t half = kChains / 2; half > 0; half /= 2) {
+    for (int64_t l = 0; l < half; ++l) sums[l] += sums[l + half];
+  }
+  return sums[0];
 }
 
 class DsparkStages final : public DraftBlocks {
@@ -36,7 +40,8 @@ class DsparkStages final : public DraftBlocks {
         weights_(*parts.weights),
         drafter_(*parts.weights->drafter),
         caches_(parts.layers),
-        topk_(static_cast<int32_t>(kWindowTokens + config_.dspark.block_size - 1)) {}
+        topk_(static_cast<int32_t>(kWindowTokens + config_.dspark.block_size - 1)),
+        embedded_(static_cast<size_t>(config_.dspark.markov_rank)) {}
 
   int64_t Place(const StepLimits& limits, DType act, std::byte* memory) override {
     int64_t end = 0;
@@ -137,19 +142,20 @@ class DsparkStages final : public DraftBlocks {
     }
     const int64_t rank = config_.dspark.markov_rank;
     const DsparkWeights& dspark = drafter_.dspark;
-    const uint16_t* const embedded = dspark.markov_w1.data + previous * rank;
+    std::transform(dspark.markov_w1.data + previous * rank,
+                   dspark.markov_w1.data + (previous + 1) * rank, embedded_.begin(), Bf16ToFloat);
     float* const logits = c.act.logits + row * config_.vocab_size;
     constexpr int64_t kTokens = 1024;  // of a unit
     static_cast<CpuStream*>(c.launch.stream)
         ->ParallelFor(CeilDiv(config_.vocab_size, kTokens), [&](int64_t unit, int) {
           const int64_t end = std::min(config_.vocab_size, (unit + 1) * kTokens);
           for (int64_t token = unit * kTokens; token < end; ++token) {
-            logits[token] += Dot(dspark.markov_w2.data + token * rank, embedded, rank);
+            logits[token] += Dot(embedded_.data(), dspark.markov_w2.data + token * rank, rank);
           }
         });
     const int64_t dim = config_.hidden_size;
     const uint16_t* const proj = dspark.confidence.data;
-    double sum = Dot(proj + dim, embedded, rank);
+    double sum = Dot(embedded_.data(), proj + dim, rank);
     for (int64_t i = 0; i < dim; ++i) sum += double{Bf16ToFloat(proj[i])} * HiddenAt(row * dim + i);
     return static_cast<float>(sum);
   }
@@ -189,6 +195,7 @@ class DsparkStages final : public DraftBlocks {
   const DrafterWeights& drafter_;
   const absl::Span<const LayerCache> caches_;
   const int32_t topk_;
+  std::vector<float> embedded_;  // markov_w1 of the token that drafts follow
   DType act_ = DType::kF32;
   std::byte* taps_ = nullptr;    // [T, taps * D] act: the streams' means, quantised
   std::byte* hidden_ = nullptr;  // [R, D] act: what the head norms

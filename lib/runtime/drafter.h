@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "lib/model/model_ranks.h"
+#include "lib/runtime/draft_pace.h"
 #include "lib/runtime/step_batch.h"
 
 namespace dsv4 {
@@ -33,6 +34,7 @@ struct StepItem {
   // The drafter's.
   int32_t draft_row = -1;  // of its pass: what the next draft follows
   bool drafting = false;
+  DraftPace::Drafts drafts{};
 };
 
 class Drafter {
@@ -53,9 +55,10 @@ class Drafter {
     return absl::OkStatus();
   }
   // The step's tokens are chosen, nothing is committed: fills the rows that it keeps of them, and
-  // gives each timeline that wants drafts some. *finished: whether the device has nothing left to
-  // do of the step.
-  virtual absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, bool* finished) = 0;
+  // gives each timeline that wants drafts some; a drafter that knows how sure it is, as many as
+  // pay. *finished: whether the device has nothing left to do of the step.
+  virtual absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* pace,
+                             bool* finished) = 0;
 };
 
 // Each kind's, for Of.

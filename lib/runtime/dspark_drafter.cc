@@ -3,6 +3,8 @@
 // rows for each timeline that wants drafts, then token after token, each by the logits of its row
 // and what the token before it says of them.
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -23,7 +25,13 @@ class DsparkDrafter final : public Drafter {
         batch_(model->limits()),
         wants_(model->limits()) {}
 
-  absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, bool* finished) override {
+  absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* pace,
+                     bool* finished) override {
+    const auto sessions =
+        static_cast<int32_t>(std::count_if(items.begin(), items.end(), [](const StepItem& item) {
+          return item.in_step && item.timeline->drafts_wanted() > 0;
+        }));
+    const auto start = std::chrono::steady_clock::now();
     batch_.Clear();
     wants_.Clear();
     int32_t most = 0;
@@ -34,6 +42,9 @@ class DsparkDrafter final : public Drafter {
       const int32_t wanted = timeline.drafts_wanted();
       const int64_t begin = timeline.new_length();
       if (wanted == 0 || begin + static_cast<int64_t>(block_.size()) > context_) continue;
+      const absl::Span<const double> right = timeline.speculation().right();
+      if (!pace->PassPays(sessions, right.subspan(0, static_cast<size_t>(wanted)))) continue;
+      item.drafts = pace->Begin(sessions);
       block_[0] = timeline.all_tokens()[static_cast<size_t>(begin)];
       item.draft_row = batch_.row_count();
       item.logits_row = wants_.size();
@@ -51,13 +62,17 @@ class DsparkDrafter final : public Drafter {
       for (StepItem& item : items) {
         if (!item.drafting) continue;
         const int32_t previous = item.timeline->all_tokens().back();
-        DSV4_RETURN_IF_ERROR(model_->FollowDraft(item.logits_row + draft, previous).status());
+        DSV4_ASSIGN_OR_RETURN(const float sure,
+                              model_->FollowDraft(item.logits_row + draft, previous));
+        // It depends on the token before the draft alone: leaving the draft out changes no odds.
+        item.drafting = item.drafts.Pays(1 / (1 + std::exp(-double{sure})));
       }
       for_each([&](StepItem& item) {
         if (!item.drafting) return;
         item.drafting = item.timeline->Draft(TokenLogits(logits, item.logits_row + draft));
       });
     }
+    pace->AddPass(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     return absl::OkStatus();
   }
 

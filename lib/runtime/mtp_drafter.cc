@@ -37,7 +37,8 @@ class MtpDrafter final : public Drafter {
     return model_->SaveStreams(saved_rows_, saves_);
   }
 
-  absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, bool* finished) override {
+  absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* /*pace*/,
+                     bool* finished) override {
     batch_.Clear();
     sources_.clear();
     for (StepItem& item : items) AddKnownSlots(&item);

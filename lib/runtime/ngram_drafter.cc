@@ -12,7 +12,7 @@ namespace {
 
 class NgramDrafter final : public Drafter {
  public:
-  absl::Status Draft(absl::Span<StepItem> items, ForEach /*for_each*/,
+  absl::Status Draft(absl::Span<StepItem> items, ForEach /*for_each*/, DraftPace* /*pace*/,
                      bool* /*finished*/) override {
     for (StepItem& item : items) {
       if (!item.in_step) continue;

@@ -6,6 +6,13 @@
 
 namespace dsv4 {
 
+namespace {
+
+constexpr double kMeanSteps = 8;      // that Speculation::right goes by
+constexpr double kForgetSteps = 128;  // that it goes by of drafts that are not made
+
+}  // namespace
+
 int64_t SpeculationStats::steps() const {
   return std::accumulate(steps_by_accepted.begin(), steps_by_accepted.end(), int64_t{0});
 }
@@ -23,8 +30,15 @@ double SpeculationStats::first_acceptance() const {
 }
 
 void Speculation::Record(int32_t accepted) {
+  for (size_t i = static_cast<size_t>(count_); i < right_.size(); ++i) {
+    right_[i] += (1 - right_[i]) / kForgetSteps;
+  }
   if (count_ == 0) return;
   for (int32_t i = 0; i < count_; ++i) recent_ = recent_ << 1 | (i < accepted ? 1 : 0);
+  for (int32_t i = 0; i <= accepted && i < count_; ++i) {
+    double& chance = right_[static_cast<size_t>(i)];
+    chance += ((i < accepted ? 1 : 0) - chance) / kMeanSteps;
+  }
   stats_.drafted += count_;
   stats_.accepted += accepted;
   ++stats_.steps_by_accepted[static_cast<size_t>(accepted)];
@@ -38,6 +52,7 @@ void Speculation::Record(int32_t accepted) {
 void Speculation::Reset() {
   count_ = 0;
   stats_ = {};
+  right_ = Hopeful();
   recent_ = 0;
 }
 

@@ -48,16 +48,26 @@ class Speculation {
 
   // All drafts were verified, and the first `accepted` of them accepted: drops them.
   void Record(int32_t accepted);
+  // How likely draft i is accepted once those before it are, by the last steps that verified it; 1
+  // to begin with, and again after many steps without it, so that it is tried once more.
+  absl::Span<const double> right() const { return right_; }
   bool fell_back() const { return !stats_.fall_back.empty(); }
   const SpeculationStats& stats() const { return stats_; }
   // A new prompt: no drafts, no statistics.
   void Reset();
 
  private:
+  static constexpr std::array<double, kMaxDraftTokens> Hopeful() {
+    std::array<double, kMaxDraftTokens> right{};
+    for (double& chance : right) chance = 1;
+    return right;
+  }
+
   int32_t max_drafts_;
   std::array<int32_t, kMaxDraftTokens> drafts_{};
   int32_t count_ = 0;
   SpeculationStats stats_;
+  std::array<double, kMaxDraftTokens> right_ = Hopeful();
   uint64_t recent_ = 0;  // one bit per draft, the last one lowest: accepted
 };
 

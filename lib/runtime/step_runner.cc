@@ -2,6 +2,7 @@
 #include "lib/runtime/step_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -51,17 +52,27 @@ void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
 }
 
 absl::Status StepRunner::Compute(ForEach for_each) {
+  const auto start = std::chrono::steady_clock::now();
   DSV4_RETURN_IF_ERROR(Forward());
   if (batch_.empty()) return absl::OkStatus();
   if (drafter_ != nullptr) DSV4_RETURN_IF_ERROR(drafter_->AfterForward(batch_));
   DSV4_RETURN_IF_ERROR(Choose(for_each));
   DSV4_RETURN_IF_ERROR(PromptLogProbs());
   if (drafter_ == nullptr) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(drafter_->Draft(items_, for_each, &finished_));
+  Measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  DSV4_RETURN_IF_ERROR(drafter_->Draft(items_, for_each, &pace_, &finished_));
   for (StepItem& item : items_) {
     if (item.in_step) item.timeline->EndDrafts();
   }
   return absl::OkStatus();
+}
+
+void StepRunner::Measured(double seconds) {
+  const bool decodes = std::all_of(items_.begin(), items_.end(), [](const StepItem& item) {
+    return item.in_step && item.choose && item.rows == 1 &&
+           item.timeline->prompt_log_prob_rows() == 0;
+  });
+  if (decodes) pace_.AddStep(batch_.rows().rows, seconds);
 }
 
 void StepRunner::RemoveCancelled() {

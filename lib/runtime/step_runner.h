@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "lib/model/model_ranks.h"
+#include "lib/runtime/draft_pace.h"
 #include "lib/runtime/drafter.h"
 #include "lib/runtime/logit_wants.h"
 #include "lib/runtime/step_batch.h"
@@ -38,6 +39,8 @@ class StepRunner {
   absl::Status Forward();
   absl::Status Choose(ForEach for_each);
   absl::Status PromptLogProbs();
+  // Tells the pace of a step that did nothing but choose tokens.
+  void Measured(double seconds);
   void RemoveCancelled();
   // The item's rows whose logits are wanted.
   void WantLogits(StepItem* item);
@@ -48,6 +51,7 @@ class StepRunner {
   const size_t vocab_;
   StepBatch batch_;
   LogitWants wants_;
+  DraftPace pace_;
   absl::Span<StepItem> items_;
   bool finished_ = false;  // the device has nothing left to do of the step
   const absl::FunctionRef<void()>* between_layers_ = nullptr;
