@@ -605,8 +605,8 @@ absl::Status SchemaCompiler::AddDependents(const JsonValue& schema, const std::s
         }
         wanted = pool_->AllOf(std::move(keys));
       }
-      all->push_back(pool_->AnyOf({Complement(ObjectWith(member.key), view),
-                                   pool_->AllOf({ObjectWith(member.key), wanted})}));
+      all->push_back(pool_->AnyOf(
+          {ValueWithout(member.key, view), pool_->AllOf({ObjectWith(member.key), wanted})}));
     }
   }
   return absl::OkStatus();

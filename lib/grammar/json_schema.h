@@ -124,6 +124,7 @@ class SchemaCompiler {
   ObjectShape JsonObject(std::vector<ObjectShape::Member> named, std::vector<Expr> others);
   Expr AnyValue(View view, Expr number, Expr item, Expr members);
   Expr ObjectWith(const std::string& key);
+  Expr ValueWithout(const std::string& key, View view);
 
   ExpressionPool* pool_;
   const JsonValue& root_;

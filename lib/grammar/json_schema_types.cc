@@ -234,6 +234,16 @@ Expr SchemaCompiler::ObjectWith(const std::string& key) {
   return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(shape)));
 }
 
+// Values other than objects that have the member: their complement, without one.
+Expr SchemaCompiler::ValueWithout(const std::string& key, View view) {
+  const Expr colon = pool_->Concat({space_, pool_->Literal(":"), space_});
+  const Expr any = Everything(Values());
+  const Expr names = pool_->AllOf(
+      {pool_->Repeat(char_, 0, kUnbounded), pool_->Not(TextOf(pool_, key, encoding_))});
+  const Expr member = pool_->Concat({StringOf(names), colon, any});
+  return AnyValue(view, *NumberLanguage(pool_, {}), any, pool_->Object(JsonObject({}, {member})));
+}
+
 // What the keywords say about keys and the values beside them.
 struct SchemaCompiler::KeyRules {
   struct Pattern {

@@ -140,14 +140,13 @@ Output Speak(Session& session) {
   const Tokenizer& tokenizer = **session.engine()->tokenizer();
   for (Finish finish = Finish::kNone; finish == Finish::kNone;) {
     const auto step = session.Step();
-    INFO(output.text);
     REQUIRE_OK(step);
     output.tokens.push_back(step->token);
     finish = step->finish;
-    if (finish != Finish::kContextFull) output.text += tokenizer.Decode({&step->token, 1}).value();
     REQUIRE(finish != Finish::kLength);
     REQUIRE(finish != Finish::kContextFull);
   }
+  output.text = tokenizer.Decode(output.tokens).value();
   return output;
 }
 
