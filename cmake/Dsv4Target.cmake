@@ -106,8 +106,16 @@ endfunction()
 # dsv4_cuda_test(NAME ...): a dsv4_test of the CUDA backend's kernels. It needs a device, and is skipped
 # with the reason where there is none.
 function(dsv4_cuda_test name)
+  dsv4_gpus_test(1 ${name} ${ARGN})
+endfunction()
+# The same of two.
+function(dsv4_two_gpus_test name)
+  dsv4_gpus_test(2 ${name} ${ARGN})
+endfunction()
+function(dsv4_gpus_test count name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;ARGS" ${ARGN})
   dsv4_test(${name} SOURCES ${PROJECT_SOURCE_DIR}/tests/kernels/cuda_required.cc ${ARG_SOURCES}
             DEPS dsv4_sm12x dsv4_reference ${ARG_DEPS} LABELS gpu TIMEOUT 600 ARGS ${ARG_ARGS})
+  target_compile_definitions(${name}_test PRIVATE DSV4_NEEDED_GPUS=${count})
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()

@@ -6,31 +6,39 @@
 //
 // The floor of a step is the time to read each weight that it needs once: all but the embedding and
 // the MTP block, and of the experts as many as T tokens choose on average, E (1 - (1 - K / E)^T).
-// Rows of the cache come on top and are not counted. "sm120" is the same share modelled for a
+// Of several devices each reads its rows of what they share out, and all of the rest. Rows of the
+// cache come on top and are not counted. "sm120" is the same share modelled for a
 // device of 1792 GB/s with the same launches: what the step takes beyond its floor stays as long.
 //
 // One session's prompt is computed per context; the sessions that are measured load its saved form,
 // each into memory of its own, and go on with tokens of their own, so that their routing differs.
 // With --operators, tables of where the time goes, each launch timed alone.
 //
-// usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] [--contexts N,...]
-//                     [--sessions N,...] [--prefills N,...] [--chunk N] [--steps N]
-//                     [--temperature T] [--operators] [--no-graphs] [--tuning DIR] MODEL_DIR
+// With --exchange none, devices compute on what is in their memory instead of exchanging it: what a
+// step takes less is what exchange costs.
+//
+// usage: bench_decode [--backend cpu|cuda] [--devices I,...] [--exchange auto|direct|nccl|none]
+//                     [--synthetic-layers N] [--contexts N,...] [--sessions N,...]
+//                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
+//                     [--no-graphs] [--tuning DIR] MODEL_DIR
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "benchmarks/e2e/operator_times.h"
 #include "lib/model/synthetic.h"
-#include "lib/model/weights.h"
+#include "lib/model/weight_table.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
 
@@ -70,8 +78,22 @@ struct Options {
   bool operators = false;
 };
 
-// Bytes of weights that a step of so many tokens reads.
-double FloorBytes(const ModelConfig& config, int64_t tokens) {
+// Names of the tensors that devices share out, without what follows in those of their parts.
+std::set<std::string> SharedOut(const ModelConfig& config) {
+  WeightViews views;
+  views.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  WeightTable table(config);
+  table.AddAll(&views);
+  std::set<std::string> names;
+  for (const WeightRow& row : table.rows()) {
+    if (row.split != Split::kNone) names.insert(row.name);
+  }
+  return names;
+}
+
+// Bytes of weights that each of so many devices reads in a step of so many tokens.
+double FloorBytes(const ModelConfig& config, int64_t tokens, size_t devices) {
+  static const std::set<std::string> shared_out = SharedOut(config);
   const double chosen = static_cast<double>(config.num_experts_per_tok) /
                         static_cast<double>(config.n_routed_experts);
   const double read_experts = 1 - std::pow(1 - chosen, static_cast<double>(tokens));
@@ -80,7 +102,10 @@ double FloorBytes(const ModelConfig& config, int64_t tokens) {
     if (entry.name.rfind("mtp.", 0) == 0 || entry.name == "embed.weight") continue;
     if (entry.name.find("tid2eid") != std::string::npos) continue;
     const bool routed = entry.name.find("ffn.experts.") != std::string::npos;
-    bytes += (routed ? read_experts : 1) * static_cast<double>(entry.bytes);
+    const std::string row = entry.name.substr(0, entry.name.rfind('.'));
+    const bool part = shared_out.count(row) > 0 || shared_out.count(entry.name) > 0;
+    bytes += (routed ? read_experts : 1) * static_cast<double>(entry.bytes) /
+             (part ? static_cast<double>(devices) : 1);
   }
   return bytes;
 }
@@ -126,6 +151,7 @@ class Benchmark {
     // Opened before, so that what CUDA takes for any program does not count.
     const bool cuda = open.backend == Backend::kCuda;
     const auto device = Must(Device::Open({.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
+    bandwidth_ = CopyBandwidth(*device);
     const std::optional<int64_t> free_before = device->FreeBytes();
     const Clock::time_point start = Clock::now();
     engine_ = Must(Engine::Open(options.folder, open));
@@ -133,10 +159,9 @@ class Benchmark {
     open_seconds_ = SecondsSince(start);
     const EngineInfo& info = engine_->info();
     if (free_before) {
-      unplanned_bytes_ = *free_before - *engine_->device().FreeBytes() - info.weight_bytes -
-                         info.cache_bytes - info.workspace_bytes;
+      unplanned_bytes_ =
+          *free_before - *engine_->device().FreeBytes() - info.devices.front().total();
     }
-    bandwidth_ = CopyBandwidth(engine_->device());
   }
 
   void Run() {
@@ -163,13 +188,19 @@ class Benchmark {
  private:
   void PrintTitle() const {
     const EngineInfo& info = engine_->info();
-    const double bytes = FloorBytes(engine_->config(), 1);
+    const double bytes = FloorBytes(engine_->config(), 1, engine_->info().devices.size());
     std::printf(
         "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB\n",
         engine_->device_name().c_str(), static_cast<long long>(engine_->config().num_hidden_layers),
         open_seconds_, static_cast<double>(info.weight_bytes) * 1e-9,
         static_cast<double>(info.cache_bytes) * 1e-9,
         static_cast<double>(info.workspace_bytes) * 1e-9);
+    if (info.devices.size() > 1) {
+      std::printf("%zu devices of at most %.2f GB each; %lld exchanges and %.2f MB a token\n",
+                  info.devices.size(), static_cast<double>(info.fullest().total()) * 1e-9,
+                  static_cast<long long>(info.exchange.exchanges),
+                  static_cast<double>(info.exchange.bytes) * 1e-6);
+    }
     if (unplanned_bytes_) {
       std::printf("beside its plan, kernels and graphs took %.3f GB of the device\n",
                   static_cast<double>(*unplanned_bytes_) * 1e-9);
@@ -261,7 +292,8 @@ class Benchmark {
       for (int i = 0; i < kGraphSteps; ++i) step_all();
     });
     const double step = seconds / static_cast<double>(options_.steps);
-    const double bytes = FloorBytes(engine_->config(), count), floor = bytes / bandwidth_;
+    const double bytes = FloorBytes(engine_->config(), count, engine_->info().devices.size()),
+                 floor = bytes / bandwidth_;
     const double sm120_floor = bytes / kSm120Bandwidth;
     std::printf("%9lld %9lld %9.3f %9.3f %10.1f %9.3f %7.1f%% %7.1f%% %7.3f %9.1f\n",
                 static_cast<long long>(context), static_cast<long long>(count), step * 1e3,
@@ -322,6 +354,24 @@ bool Parse(int argc, char** argv, Options* options) {
       options->engine.backend = name == "cpu" ? Backend::kCpu : Backend::kCuda;
       continue;
     }
+    if (argument == "--devices") {
+      for (const absl::string_view number : absl::StrSplit(argv[i], ',')) {
+        int32_t device = 0;
+        if (!absl::SimpleAtoi(number, &device)) return false;
+        options->engine.devices.push_back(device);
+      }
+      continue;
+    }
+    if (argument == "--exchange") {
+      static const std::map<std::string, ExchangePath> paths = {{"auto", ExchangePath::kAuto},
+                                                                {"direct", ExchangePath::kDirect},
+                                                                {"nccl", ExchangePath::kNccl},
+                                                                {"none", ExchangePath::kNone}};
+      const auto path = paths.find(argv[i]);
+      if (path == paths.end()) return false;
+      options->engine.exchange = path->second;
+      continue;
+    }
     if (argument == "--tuning") {
       options->engine.tuning_dir = argv[i];
       continue;
@@ -361,11 +411,13 @@ int main(int argc, char** argv) {
   dsv4::Options options;
   if (!dsv4::Parse(argc, argv, &options)) {
     std::fprintf(stderr,
-                 "usage: bench_decode [--backend cpu|cuda] [--synthetic-layers N] "
-                 "[--contexts N,...] [--sessions N,...]\n"
-                 "                    [--prefills N,...] [--chunk N] [--steps N] "
-                 "[--temperature T] [--operators]\n"
-                 "                    [--no-graphs] [--tuning DIR] MODEL_DIR\n");
+                 "usage: bench_decode [--backend cpu|cuda] [--devices I,...] "
+                 "[--exchange auto|direct|nccl|none]\n"
+                 "                    [--synthetic-layers N] [--contexts N,...] [--sessions N,...] "
+                 "[--prefills N,...]\n"
+                 "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
+                 "[--no-graphs]\n"
+                 "                    [--tuning DIR] MODEL_DIR\n");
     return 2;
   }
   dsv4::Benchmark(options).Run();

@@ -70,7 +70,8 @@ typedef struct dsv4_engine_options {
    * one alone. Results do not depend on it, to the bit, and a session that was saved with some
    * count can be loaded with any. The count must divide the model's o_groups. On the CPU, devices
    * are parts of it, which share its threads: with more than one they are 0 to device_count - 1.
-   * The CUDA backend of this version takes one (UNSUPPORTED). */
+   * GPUs are of one architecture, each with room for its part of the plan, and either reach each
+   * other's memory or exchange by NCCL, libnccl.so.2, which is loaded when it is needed. */
   uint32_t device_count;
   const int32_t* devices; /* [device_count] indices of the backend's devices */
   int64_t context_tokens; /* longest session; 0 = the model's max_position_embeddings, its limit */

@@ -10,7 +10,7 @@ constexpr std::array kOpNames = {
     "rope_table",       "embed_rows",       "hc_pre",        "hc_post",          "hc_head",
     "rms_norm",         "linear_fp8",       "linear_bf16",   "qkv_prepare",      "compress_kv",
     "index_score_topk", "sparse_attention", "output_groups", "moe_gate",         "expert_ffn",
-    "mtp_combine",      "copy_rows",        "pack_weight",   "token_candidates",
+    "mtp_combine",      "copy_rows",        "pack_weight",   "token_candidates", "gather_columns",
 };
 static_assert(kOpNames.size() == static_cast<size_t>(Op::kCount));
 

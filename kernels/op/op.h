@@ -5,8 +5,9 @@
 //
 // Activations ("act" in the contracts) are stored as bf16 by the cpu backend and as f32 by the
 // reference backend, which rounds explicitly. A quantised activation is stored as its round trip
-// (the dequantised values, exact in bf16). All tensors are row-major and contiguous unless a stride
-// is given. All pointers of one Params live on the device that runs it.
+// (the dequantised values, exact in bf16), by the cuda backend as codes and scales. All tensors are
+// row-major and contiguous unless a stride is given. All pointers of one Params live on the device
+// that runs it.
 //
 // Accuracy: no sum is less accurate than f32 accumulation. Backends take what a rounding point or a
 // quantiser follows in double, or in f32 chains short enough to come to the same, so that two of
@@ -50,10 +51,17 @@ enum class Op : int32_t {
   kCopyRows,
   kPackWeight,
   kTokenCandidates,
+  kGatherColumns,
   kCount,
 };
 
 const char* OpName(Op op);  // "linear_fp8", ...
+
+// How a backend stores a row of a quantised activation of n elements, a multiple of 128.
+enum class QuantizedRows : int32_t {
+  kRoundTrip,  // the dequantised values, as other activations
+  kCodes,      // n e4m3 codes, then a ue8m0 scale for each 128, padded to a multiple of 16 bytes
+};
 
 enum class Numerics : int32_t {
   kPublished,  // bf16 values at the rounding points below, every quantiser (model.md section 3)

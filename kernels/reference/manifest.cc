@@ -57,8 +57,9 @@ constexpr KernelEntry kEntries[] = {
     Entry<CopyRowsParams, &LaunchCopyRows>("reference.copy_rows"),
     Entry<TokenCandidatesParams, &LaunchTokenCandidates>("reference.token_candidates"),
 };
-// All but pack_weight: it reads weights as they are stored.
-static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Op::kCount) - 1);
+// All but pack_weight and gather_columns: it reads weights as they are stored, and its ranks'
+// memory is one.
+static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Op::kCount) - 2);
 
 }  // namespace
 

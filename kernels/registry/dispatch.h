@@ -83,6 +83,9 @@ class Dispatch {
   DType activation_dtype() const {
     return backend_ == Backend::kReference ? DType::kF32 : DType::kBF16;
   }
+  QuantizedRows quantized_rows() const {
+    return backend_ == Backend::kCuda ? QuantizedRows::kCodes : QuantizedRows::kRoundTrip;
+  }
   void set_recorder(LaunchRecorder* recorder) { recorder_ = recorder; }
   bool recording() const { return recorder_ != nullptr; }
 

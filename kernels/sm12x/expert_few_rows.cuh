@@ -71,10 +71,11 @@ struct FewWeights {
 };
 
 // Fills `jobs` for one row: a job a pair, so that a block can know its share before there are any.
-// Where a pair has no expert, the job goes through other bytes, as many as it wants, and nobody
-// reads what it makes of them. A block calls it with all threads, and then comes to a barrier.
+// Where a pair has no expert, the job goes through bytes of `other`, the shared expert's matrix of
+// that shape, and nobody reads what it makes of them. A block calls it with all threads, and then
+// comes to a barrier.
 __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWeights& which,
-                                           FewJobs* jobs) {
+                                           const Fp8Weight& other, FewJobs* jobs) {
   const int i = threadIdx.x;
   if (i < p.experts_per_token) {
     const int32_t expert = p.experts[i];
@@ -82,8 +83,7 @@ __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWe
     if (valid) {
       which.Read(p, expert, jobs->weights[i]);
     } else {
-      const FewJobs::Packed other = {p.shared_w1.data, p.shared_w1.data};
-      jobs->weights[i][0] = jobs->weights[i][1] = other;
+      jobs->weights[i][0] = jobs->weights[i][1] = {other.data, other.data};
     }
     jobs->expert[i] = valid ? expert : -1;
     jobs->pair[i] = jobs->first[i] = i;
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     prepared = true;
     BeginAfterPredecessors();
     if constexpr (kOneRow) {
-      ListOneRow(p, which, &jobs);
+      ListOneRow(p, which, p.shared_w1, &jobs);
       StageQuantized(InputRow(p, 0), p.hidden, staged);
       __syncthreads();
     } else {
@@ -469,7 +469,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   // Which rows are whose was written before the first half started.
   const FewWeights which = {&ExpertWeights::w2, &ExpertWeights::w2};
   if constexpr (kOneRow) {
-    ListOneRow(p, which, &jobs);
+    ListOneRow(p, which, p.shared_w2, &jobs);
     __syncthreads();
   } else {
     ListFewRows<kRoundRows>(p, which, &jobs);

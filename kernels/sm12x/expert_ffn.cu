@@ -69,7 +69,9 @@ struct Plan {
     work.groups.pair_of = Take<int32_t>(base, pairs);
     work.groups.small = Take<RowGroup>(base, small_groups);
     work.groups.large = Take<RowGroup>(base, large_groups);
-    work.hidden = Take<uint16_t>(base, slots * p.inter);
+    work.hidden = p.part == ExpertPart::kWhole ? Take<uint16_t>(base, slots * p.inter)
+                                               : static_cast<uint16_t*>(p.products);
+    if (p.part == ExpertPart::kProducts) return;
     work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
     work.outputs = Take<uint16_t>(base, slots * p.hidden);
   }
@@ -87,7 +89,6 @@ struct Plan {
 };
 
 absl::Status Supports(const ExpertFfnParams& p) {
-  if (p.part != ExpertPart::kWhole) return Unsupported("does not run halves of an expert");
   if (!ExpertShape<true>::Fits(std::max(p.hidden, p.inter)) ||
       !ExpertShape<false>::Fits(std::max(p.hidden, p.inter))) {
     return Unsupported("hidden ", p.hidden, ", inter ", p.inter, ": too large");
@@ -125,10 +126,13 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
     return false;
   }
   const cudaStream_t stream = CudaStreamOf(context);
-  const int64_t shares = (int64_t{p.rows} * p.experts_per_token + 2) * (p.inter / kTileRows);
-  const int64_t blocks = std::min(shares, SplitBlocks(context));
-  LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), kFewThreads, up_bytes,
-                   expert_up_few_kernel<kOneRow>, p, work, FewPlanOf(p.hidden));
+  if (p.part != ExpertPart::kOutputs) {
+    const int64_t shares = (int64_t{p.rows} * p.experts_per_token + 2) * (p.inter / kTileRows);
+    const int64_t blocks = std::min(shares, SplitBlocks(context));
+    LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), kFewThreads, up_bytes,
+                     expert_up_few_kernel<kOneRow>, p, work, FewPlanOf(p.hidden));
+  }
+  if (p.part == ExpertPart::kProducts) return true;
   if (!kOneRow) {
     LaunchQuantize(stream, work.hidden, int64_t{p.rows} * (p.experts_per_token + 1), p.inter,
                    work.quantised);
@@ -142,17 +146,29 @@ void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const F
                  int64_t jobs, bool with_shared) {
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
   const int64_t all_jobs = jobs + (with_shared ? 1 : 0);
-  const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes,
+  const cudaStream_t stream = CudaStreamOf(context);
+  const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes, bool overlap,
                           auto* kernel) {
     const int64_t sets = CeilDiv<int64_t>(width / kTileRows, split.tiles());
     const int steps = SplitSteps(sets * all_jobs, SplitBlocks(context));
     const dim3 blocks(Ceil(sets, with_shared ? SharedSteps(steps) : steps),
                       static_cast<unsigned>(all_jobs));
-    LaunchOverlapped(CudaStreamOf(context), blocks, kSplitThreads, shared_bytes, kernel, p, work,
-                     split, steps, with_shared);
+    if (overlap) {
+      LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
+                       with_shared);
+    } else {
+      LaunchInOrder(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
+                    with_shared);
+    }
   };
-  launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), expert_up_split_kernel);
-  launch(down, p.hidden, DownSharedBytes(down, p.inter), expert_down_split_kernel);
+  if (p.part != ExpertPart::kOutputs) {
+    launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), true, expert_up_split_kernel);
+  }
+  if (p.part != ExpertPart::kProducts) {
+    // It reads the groups at once: a first half has to lie between them and it.
+    launch(down, p.hidden, DownSharedBytes(down, p.inter), p.part == ExpertPart::kWhole,
+           expert_down_split_kernel);
+  }
 }
 
 // `weight_rows`: of a block.
@@ -191,11 +207,14 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
                    p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
                    p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
-  if (shared_groups > 0) LaunchTiledUp<true>(stream, p, work, shared_groups);
-  if (plan.large_groups > 0) LaunchTiledUp<false>(stream, p, work, plan.large_groups);
+  if (p.part != ExpertPart::kOutputs) {
+    if (shared_groups > 0) LaunchTiledUp<true>(stream, p, work, shared_groups);
+    if (plan.large_groups > 0) LaunchTiledUp<false>(stream, p, work, plan.large_groups);
+  }
   if (split) {
     LaunchSplit(context, p, work, plan.small_groups, !shared_apart);
   }
+  if (p.part == ExpertPart::kProducts) return;
   if (shared_groups > 0 || plan.large_groups > 0) {
     LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);
   }

@@ -25,15 +25,27 @@ __device__ __forceinline__ void BeginAfterPredecessors() {
 
 // A failed launch of either kind stays CUDA's last error.
 
-// In the stream's order, without overlap.
 template <class... Params, class... Args>
-void LaunchInOrder(cudaStream_t stream, dim3 blocks, int threads, void (*kernel)(Params...),
-                   Args&&... args) {
-  cudaLaunchConfig_t config{};
+void LaunchWith(cudaLaunchConfig_t config, cudaStream_t stream, dim3 blocks, int threads,
+                int64_t shared_bytes, void (*kernel)(Params...), Args&&... args) {
   config.gridDim = blocks;
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
+  constexpr int64_t kDefaultSharedBytes = 48 * 1024;
+  if (shared_bytes > kDefaultSharedBytes) {
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes));
+  }
   (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+// In the stream's order, without overlap.
+template <class... Params, class... Args>
+void LaunchInOrder(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
+                   void (*kernel)(Params...), Args&&... args) {
+  LaunchWith(cudaLaunchConfig_t{}, stream, blocks, threads, shared_bytes, kernel,
+             std::forward<Args>(args)...);
 }
 
 template <class... Params, class... Args>
@@ -43,18 +55,9 @@ void LaunchOverlapped(cudaStream_t stream, dim3 blocks, int threads, int64_t sha
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  constexpr int64_t kDefaultSharedBytes = 48 * 1024;
-  if (shared_bytes > kDefaultSharedBytes) {
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes));
-  }
-  (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  LaunchWith(config, stream, blocks, threads, shared_bytes, kernel, std::forward<Args>(args)...);
 }
 
 }  // namespace dsv4::sm12x

@@ -109,11 +109,11 @@ void Launch(const LaunchContext& context, const PackWeightParams& p) {
   const int64_t chains = p.k / sm12x::kChain;
   const int64_t tiles = CeilDiv(p.rows, int64_t{sm12x::kTileRows});
   const int64_t vectors = tiles * chains * (ChainBytes(p.format) / 16);
-  sm12x::LaunchInOrder(stream, Blocks(vectors), kThreads, pack_weight_kernel, p, vectors);
+  sm12x::LaunchInOrder(stream, Blocks(vectors), kThreads, 0, pack_weight_kernel, p, vectors);
   if (p.format == WeightFormat::kBf16) return;
   const int64_t count = p.format == WeightFormat::kFp8 ? CeilDiv(p.rows, kFp8Block) * chains
                                                        : tiles * sm12x::kTileRows * chains;
-  sm12x::LaunchInOrder(stream, Blocks(count), kThreads, pack_scales_kernel, p, count);
+  sm12x::LaunchInOrder(stream, Blocks(count), kThreads, 0, pack_scales_kernel, p, count);
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ template <class... Args>
 absl::Status DeviceLost(const Args&... args) {
   return absl::UnauthenticatedError(absl::StrCat(args...));
 }
+inline bool IsDeviceLost(const absl::Status& status) { return absl::IsUnauthenticated(status); }
 template <class... Args>
 absl::Status Internal(const Args&... args) {
   return absl::InternalError(absl::StrCat(args...));

@@ -421,6 +421,31 @@ absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t byte
                    "copying on the device");
 }
 
+// A refusal is no failure of either device.
+absl::Status CudaDevice::ReachMemoryOf(Device& other) {
+  const DeviceScope scope(this);
+  int reaches = 0;
+  cudaError_t result = cudaDeviceCanAccessPeer(&reaches, index_, other.index());
+  if (result == cudaSuccess && reaches != 0) {
+    result = cudaDeviceEnablePeerAccess(other.index(), 0);
+    if (result == cudaSuccess) return absl::OkStatus();
+  }
+  if (result != cudaSuccess) cudaGetLastError();  // not a fault of a later call
+  if (result == cudaErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
+  return Unsupported(
+      "cuda:", index_, " does not reach the memory of cuda:", other.index(),
+      result == cudaSuccess ? "" : absl::StrCat(" (", cudaGetErrorName(result), ")"));
+}
+
+absl::StatusOr<bool> CudaDevice::Idle() {
+  std::lock_guard lock(mutex_);
+  const DeviceScope scope(this);
+  const cudaError_t result = cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle()));
+  if (result == cudaErrorNotReady) return false;
+  DSV4_RETURN_IF_ERROR(CheckCall(result, "waiting for the device"));
+  return true;
+}
+
 absl::Status CudaDevice::Finish() {
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);

@@ -25,6 +25,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   std::string name() const override { return traits_.name; }
+  int32_t index() const override { return index_; }
   Stream& stream() override { return *stream_; }
   Stream* side_stream() override { return side_stream_.get(); }
   absl::Status Fork() override;
@@ -40,6 +41,8 @@ class CudaDevice final : public Device {
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from) override;
   absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) override;
+  absl::Status ReachMemoryOf(Device& other) override;
+  absl::StatusOr<bool> Idle() override;
   absl::Status Finish() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   double SecondsOf(absl::FunctionRef<void()> enqueue) override;

@@ -48,7 +48,8 @@ class Device {
   static absl::Status Check(const DeviceOptions& options);
 
   virtual ~Device() = default;
-  virtual std::string name() const = 0;  // by its maker
+  virtual std::string name() const = 0;        // by its maker
+  virtual int32_t index() const { return 0; }  // DeviceOptions::index
   virtual Stream& stream() = 0;
   // A second stream, whose kernels run beside those of the first; null where there is none. What it
   // is given after Fork follows all that stream() was given before Fork; what stream() is given
@@ -94,10 +95,18 @@ class Device {
     run();
     return 0;
   }
+  // Lets this device's kernels read and write memory that `other` has given. Unsupported, with the
+  // reason, where the two cannot.
+  virtual absl::Status ReachMemoryOf(Device& other) {
+    static_cast<void>(other);
+    return absl::OkStatus();
+  }
   // Makes the device the calling thread's current one, where there is such a thing, and back; Leave
   // takes what Enter gave. For DeviceScope.
   virtual int Enter() { return 0; }
   virtual void Leave(int) {}
+  // Whether all that was launched is done. DeviceLost as Finish.
+  virtual absl::StatusOr<bool> Idle() { return true; }
   // Waits for all that was launched. DeviceLost, from then on for ever, when any of it failed.
   virtual absl::Status Finish() = 0;
 };

@@ -4,9 +4,9 @@
 // the bits of the gathered tensor do not depend on the number of ranks
 // (docs/adr/0020-exact-split.md).
 //
-// Every rank makes the same exchanges in the same order. A rank that fails aborts its communicator,
-// which makes all exchanges of all ranks fail, those that are waiting included; so does a wait that
-// takes longer than the group's limit. Both are for good.
+// Every rank makes the same exchanges in the same order, on a thread of its own. A rank that fails
+// aborts its communicator, which makes all exchanges of all ranks fail, those that are waiting
+// included; so does a wait that takes longer than the group's limit. Both are for good.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,17 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/op/gather_columns.h"
 
 namespace dsv4 {
 
-inline constexpr int kMaxRanks = 8;
-
 struct GatherParams {
   int64_t rows = 0;
-  absl::Span<const int64_t> widths{};  // [ranks] bytes that each rank has of a row; 0: none
-  // [rows, widths[rank]]; unused where that is 0. Other ranks read it until the next exchange
-  // returns, which therefore needs another slice.
+  ColumnShares shares{};
+  // This rank's columns: rows of shares.SliceStride(rank) bytes; unused where it has none. Other
+  // ranks read it until the next exchange returns, which therefore needs another slice.
   const std::byte* slice = nullptr;
-  std::byte* whole = nullptr;  // [rows, sum of widths]: the ranks' columns in their order
+  std::byte* whole = nullptr;  // rows of shares.WholeStride() bytes
 };
 
 class Communicator {
@@ -33,10 +32,19 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  // Once, before the first exchange, by all ranks at the same time.
+  virtual absl::Status Start() { return absl::OkStatus(); }
   // In the order of the rank's stream. DeviceLost once a rank has failed or is late.
   virtual absl::Status AllGather(const GatherParams& params) = 0;
+  // Waits until the rank's device has made all its exchanges, for as long as all ranks go on: to be
+  // called before anything that waits for the device by itself. DeviceLost as AllGather.
+  virtual absl::Status Finish() { return absl::OkStatus(); }
+  // OK, or DeviceLost once a rank has failed or is late. Any thread.
+  virtual absl::Status Check() = 0;
   // This rank failed, of `reason`. Any thread; the first reason stays.
   virtual void Abort(const absl::Status& reason) = 0;
+  // Whether graphs that exchanges were recorded in can no longer be destroyed.
+  virtual bool graphs_are_stuck() const { return false; }
 };
 
 }  // namespace dsv4

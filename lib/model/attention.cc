@@ -166,7 +166,7 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
                          .o = c.act.q,
                          .y = c.act.groups_part}));
   DSV4_RETURN_IF_ERROR(
-      c.Gather(rows, groups, config.o_lora_rank * element_bytes, c.act.groups_part, c.act.groups));
+      c.GatherQuantized(rows, groups, config.o_lora_rank, c.act.groups_part, c.act.groups));
   LinearFp8Params out{
       .rows = rows, .k = config.o_groups * config.o_lora_rank, .x = c.act.groups, .part_count = 1};
   out.parts[0] = {.w = attn.wo_b, .y = c.act.y_part};

@@ -2,9 +2,9 @@
 #include "lib/model/forward_context.h"
 
 #include <algorithm>
-#include <array>
 
 #include "lib/base/status_macros.h"
+#include "lib/tensor/quant_format.h"
 
 namespace dsv4 {
 namespace {
@@ -14,16 +14,35 @@ constexpr int32_t kMostRowsBeside = 64;
 
 }  // namespace
 
-absl::Status ForwardContext::Gather(int64_t rows, const Slices& slices, int64_t bytes,
-                                    const void* part, void* whole) const {
+absl::Status ForwardContext::Exchange(int64_t rows, const ColumnShares& shares, const void* part,
+                                      void* whole) const {
   if (planning || alone()) return absl::OkStatus();
-  std::array<int64_t, kMaxRanks> widths;
-  const absl::Span<const Slice> all = slices.all();
-  for (size_t r = 0; r < all.size(); ++r) widths[r] = all[r].size() * bytes;
   return communicator->AllGather({.rows = rows,
-                                  .widths = absl::MakeConstSpan(widths).subspan(0, all.size()),
+                                  .shares = shares,
                                   .slice = static_cast<const std::byte*>(part),
                                   .whole = static_cast<std::byte*>(whole)});
+}
+
+absl::Status ForwardContext::Gather(int64_t rows, const Slices& slices, int64_t bytes,
+                                    const void* part, void* whole) const {
+  ColumnShares shares;
+  for (size_t r = 0; r < slices.all().size(); ++r) {
+    shares.widths[r] = slices.all()[r].size() * bytes;
+  }
+  return Exchange(rows, shares, part, whole);
+}
+
+absl::Status ForwardContext::GatherQuantized(int64_t rows, const Slices& slices, int64_t width,
+                                             const void* part, void* whole) const {
+  if (dispatch->quantized_rows() == QuantizedRows::kRoundTrip) {
+    return Gather(rows, slices, width * DTypeBytes(act_dtype()), part, whole);
+  }
+  ColumnShares shares{.row_align = 16};
+  for (size_t r = 0; r < slices.all().size(); ++r) {
+    shares.widths[r] = slices.all()[r].size() * width;
+    shares.tails[r] = shares.widths[r] / kFp8Block;
+  }
+  return Exchange(rows, shares, part, whole);
 }
 
 absl::Status ForwardContext::RunBeside(

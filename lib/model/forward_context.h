@@ -14,6 +14,7 @@
 #include "kernels/op/step_rows.h"
 #include "kernels/registry/dispatch.h"
 #include "lib/device/device.h"
+#include "lib/dist/communicator.h"
 #include "lib/model/activations.h"
 #include "lib/model/config.h"
 #include "lib/model/shard.h"
@@ -67,6 +68,12 @@ struct ForwardContext {
   // `slices` being `bytes` of a row. With one rank they are the same memory, and nothing happens.
   absl::Status Gather(int64_t rows, const Slices& slices, int64_t bytes, const void* part,
                       void* whole) const;
+  // The same of quantised activations, an element of `slices` being `width` of them, a multiple of
+  // 128.
+  absl::Status GatherQuantized(int64_t rows, const Slices& slices, int64_t width, const void* part,
+                               void* whole) const;
+  absl::Status Exchange(int64_t rows, const ColumnShares& shares, const void* part,
+                        void* whole) const;
 
   void Show(int64_t layer, absl::string_view what, const void* data, DType dtype,
             int64_t width) const {

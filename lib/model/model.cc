@@ -41,6 +41,16 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   }
 }
 
+Model::~Model() {
+  if (parts_.communicator == nullptr || !parts_.communicator->graphs_are_stuck()) return;
+  for (RecordedStep& step : recorded_) {
+    for (RecordedPass* pass : {&step.main, &step.draft}) {
+      static_cast<void>(pass->alone.release());
+      static_cast<void>(pass->with_head.release());
+    }
+  }
+}
+
 StepLimits Model::RecordedLimits() const {
   constexpr int32_t kShortPrompt = 64;
   StepLimits limits = limits_;
@@ -226,6 +236,7 @@ absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& 
                            const PassInputs& inputs) {
   FetchedInputs& fetched = FetchedOf(pass);
   if (fetched.launched) DSV4_RETURN_IF_ERROR(Finish());
+  if (parts_.communicator != nullptr) DSV4_RETURN_IF_ERROR(parts_.communicator->Check());
   DSV4_RETURN_IF_ERROR(SetPass(&fetched.upload, step.shape, head, inputs));
   const RecordedPass& recorded = pass == Pass::kMain ? step.main : step.draft;
   (head.rows.empty() ? recorded.alone : recorded.with_head)->Launch();
@@ -235,13 +246,16 @@ absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& 
 }
 
 absl::Status Model::Finish() {
+  DSV4_RETURN_IF_ERROR(FinishExchanges());
   DSV4_RETURN_IF_ERROR(parts_.device->Finish());
   for (FetchedInputs& fetched : fetched_) fetched.launched = false;
   return absl::OkStatus();
 }
 
 const Model::RecordedStep* Model::Recorded(const StepRows& step) const {
-  if (step.rows < 1 || context_.tap != nullptr || parts_.dispatch->recording()) return nullptr;
+  if (step.rows < 1 || context_.tap != nullptr || watched_ || parts_.dispatch->recording()) {
+    return nullptr;
+  }
   const auto recorded =
       std::find_if(recorded_.begin(), recorded_.end(), [&](const RecordedStep& candidate) {
         return candidate.shape.rows >= step.rows &&
@@ -340,6 +354,7 @@ absl::Status Model::CopyStreams(int32_t rows) {
 }
 
 absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
+  DSV4_RETURN_IF_ERROR(FinishExchanges());
   return parts_.device->Download(to.data(), static_cast<const std::byte*>(context_.act.streams),
                                  static_cast<int64_t>(to.size()));
 }
@@ -449,6 +464,7 @@ absl::StatusOr<const float*> Model::LaunchAndFetch(Pass pass, absl::Span<const i
   const HeadRows head{.rows = row_of};
   DSV4_RETURN_IF_ERROR(ExpectHead(head));
   DSV4_RETURN_IF_ERROR(LaunchHead(pass, head));
+  DSV4_RETURN_IF_ERROR(FinishExchanges());
   DSV4_RETURN_IF_ERROR(logits_.Fetch(0, static_cast<int32_t>(row_of.size())));
   DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> first, logits_.Row(0));
   return first.data();
@@ -476,7 +492,8 @@ absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions, int part)
                            ? RunHead(context_, weights.hc_head, weights.norm, weights.head, rows,
                                      inputs_.head_rows, logits)
                            : drafter_->RunHead(context_, rows, inputs_.head_rows, logits));
-  if (!questions || parts_.device->host_memory()) return absl::OkStatus();
+  // The answers are taken from the first rank.
+  if (!questions || parts_.device->host_memory() || parts_.rank > 0) return absl::OkStatus();
   return context_.Run(TokenCandidatesParams{.rows = rows,
                                             .vocab = parts_.config->vocab_size,
                                             .queries = inputs_.queries,

@@ -58,6 +58,7 @@ class Model {
   // device and reads no weight.
   static absl::StatusOr<int64_t> PlanBytes(const Parts& parts, const StepLimits& limits);
 
+  ~Model();
   const StepLimits& limits() const { return limits_; }
   int64_t workspace_bytes() const { return memory_.size_bytes(); }
 
@@ -117,6 +118,8 @@ class Model {
   absl::Status Finish();
   // Sees values between operators until it is replaced; null = none. For verification.
   void set_tap(const Tap* tap) { context_.tap = tap; }
+  // Another rank's values or launches are seen: this one launches kernel by kernel, too.
+  void set_watched(bool watched) { watched_ = watched; }
 
  private:
   // The main layers with their head, or the drafter's blocks with theirs.
@@ -166,6 +169,10 @@ class Model {
   absl::Status Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
                       const PassInputs& inputs);
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
+  // Waits for exchanges that the device has still to make, and for no more.
+  absl::Status FinishExchanges() {
+    return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Finish();
+  }
   // The one that fits; null: none, or something watches what is launched.
   const RecordedStep* Recorded(const StepRows& step) const;
   absl::Status Stopped(const std::function<bool()>* stop, int64_t layer) const;
@@ -194,6 +201,7 @@ class Model {
   int heads_ = 0;                       // launched for it after it
   std::vector<RecordedStep> recorded_;  // ascending
   LogitRows logits_;
+  bool watched_ = false;
   std::vector<std::byte> tap_memory_;
   // For ForwardDraft and SaveStreams, of limits_.rows.
   std::vector<int64_t> draft_positions_;

@@ -50,17 +50,33 @@ absl::StatusOr<std::unique_ptr<ModelRanks>> ModelRanks::Create(
     std::vector<Model::Parts> parts, const StepLimits& limits,
     std::vector<std::unique_ptr<Communicator>> communicators) {
   std::unique_ptr<ModelRanks> ranks(new ModelRanks);
-  ranks->communicators_ = std::move(communicators);
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    if (!ranks->communicators_.empty()) {
-      parts[rank].communicator = ranks->communicators_[rank].get();
-    }
-    DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Model::Create(parts[rank], limits));
-    ranks->models_.push_back(std::move(model));
+  ranks->models_.resize(parts.size());
+  if (parts.size() == 1) {
+    DSV4_ASSIGN_OR_RETURN(ranks->models_[0], Model::Create(parts[0], limits));
+    return ranks;
   }
-  if (ranks->ranks() == 1) return ranks;
+  ranks->communicators_ = std::move(communicators);
   DSV4_ASSIGN_OR_RETURN(ranks->threads_, RankThreads::Start(ranks->ranks()));
-  return ranks;
+  // All at the same time, as steps that are recorded exchange what they compute. Of several that
+  // fail, most do because of one.
+  std::vector<absl::Status> statuses(parts.size());
+  const absl::Status status = ranks->threads_->Run([&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    Communicator* const communicator = ranks->communicators_[r].get();
+    statuses[r] = Contained([&]() -> absl::Status {
+      DSV4_RETURN_IF_ERROR(communicator->Start());
+      parts[r].communicator = communicator;
+      DSV4_ASSIGN_OR_RETURN(ranks->models_[r], Model::Create(parts[r], limits));
+      return absl::OkStatus();
+    });
+    if (!statuses[r].ok()) communicator->Abort(statuses[r]);
+    return statuses[r];
+  });
+  if (status.ok()) return ranks;
+  for (const absl::Status& reason : statuses) {
+    if (!reason.ok() && !IsDeviceLost(reason)) return reason;
+  }
+  return status;
 }
 
 absl::Status ModelRanks::OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f) {

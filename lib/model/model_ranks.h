@@ -60,7 +60,14 @@ class ModelRanks {
   DType activation_dtype() const { return first().activation_dtype(); }
   absl::Status Finish();
   // Sees what the first rank has.
-  void set_tap(const Tap* tap) { first().set_tap(tap); }
+  void set_tap(const Tap* tap) {
+    first().set_tap(tap);
+    set_watched(tap != nullptr);
+  }
+  // The first rank's launches are seen, so that all ranks launch kernel by kernel.
+  void set_watched(bool watched) {
+    for (const std::unique_ptr<Model>& model : models_) model->set_watched(watched);
+  }
 
   // A rank failed, of `reason`. Any thread; for tests, which have no device that fails.
   void Abort(int rank, const absl::Status& reason) {

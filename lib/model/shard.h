@@ -9,9 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "lib/dist/communicator.h"
+#include "kernels/op/gather_columns.h"
 #include "lib/model/config.h"
-#include "lib/model/weights.h"
 
 namespace dsv4 {
 
@@ -49,13 +48,6 @@ struct Shards {
   Slices inter;   // of I: rows of w1 and w3
   Slices vocab;   // rows of the head
 };
-
-// The views of `whole` that `rank` computes with, into the same memory. `whole` must outlive it.
-WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const Shards& shards,
-                    int rank);
-
-// Bytes of those weights that ranks share out, as they are stored.
-int64_t SharedOutBytes(const WeightViews& views);
 
 // What a token of a step costs in exchanges: of a main pass with logits for it.
 struct ExchangeCost {

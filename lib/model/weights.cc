@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row per tensor: its runtime name, where its view goes, and its size. Stored dtype and shape
-// follow from the type of the view. Loading first resolves every row against the file headers, then
-// reads the data once, in file order.
+// Loading first resolves every row of the table against the file headers, then reads the data once,
+// in file order.
 #include "lib/model/weights.h"
 
 #include <algorithm>
@@ -24,28 +23,14 @@
 #include "lib/model/expert_format.h"
 #include "lib/model/foreign_layout.h"
 #include "lib/model/format_changes.h"
+#include "lib/model/weight_table.h"
 #include "lib/model/weight_upload.h"
 
 namespace dsv4 {
 namespace {
 
-// Where a row's view goes. Quantised weights are stored as NAME.weight and NAME.scale, or, of an
-// NVFP4 expert, NAME.weight, NAME.weight_scale and NAME.weight_scale_2.
-using Slot = std::variant<const float**,     // F32 [n], or [n, k]
-                          const uint16_t**,  // BF16 [n]
-                          Bf16Weight*,       // BF16 [n, k]
-                          const int32_t**,   // I64 or I32 [n, k], expert numbers
-                          Fp8Weight*, ExpertMatrix*>;
-
-struct Row {
-  std::string name;
-  Slot slot;
-  int64_t n = 0;
-  int64_t k = 0;  // 0: the tensor has one dimension
-};
-
 // What follows a row's name in the names of its stored tensors.
-absl::Span<const char* const> PartsOf(const Row& row) {
+absl::Span<const char* const> PartsOf(const WeightRow& row) {
   static constexpr const char* kPlain[] = {""};
   static constexpr const char* kQuantised[] = {".weight", ".scale"};
   static constexpr const char* kExpert[] = {".weight"};  // the others depend on its dtype
@@ -53,130 +38,6 @@ absl::Span<const char* const> PartsOf(const Row& row) {
   if (std::holds_alternative<Fp8Weight*>(row.slot)) return kQuantised;
   return kPlain;
 }
-
-class Table {
- public:
-  explicit Table(const ModelConfig& config) : c_(config) {}
-
-  void AddMain(Weights* w) {
-    const std::string p;
-    Add(p, "embed.weight", &w->embed, c_.vocab_size, c_.hidden_size);
-    Add(p, "head.weight", &w->head, c_.vocab_size, c_.hidden_size);
-    Add(p, "norm.weight", &w->norm, c_.hidden_size);
-    AddHyperConnection("hc_head", kStreams, 1, &w->hc_head);
-  }
-
-  void AddLayer(int64_t layer, BlockWeights* w) {
-    AddBlock(absl::StrCat("layers.", layer, "."), layer, w);
-  }
-
-  // What only drafters of w->kind have, with so many blocks as w->blocks.
-  void AddDrafterInputs(DrafterWeights* w) {
-    const std::string first = "mtp.0.", last = absl::StrCat("mtp.", w->blocks.size() - 1, ".");
-    const int64_t hidden = c_.hidden_size, rank = c_.dspark.markov_rank;
-    if (w->kind == DrafterKind::kMtp) {
-      Add(first, "e_proj", &w->mtp.e_proj, hidden, hidden);
-      Add(first, "h_proj", &w->mtp.h_proj, hidden, hidden);
-      Add(first, "enorm.weight", &w->mtp.enorm, hidden);
-      Add(first, "hnorm.weight", &w->mtp.hnorm, hidden);
-      return;
-    }
-    const auto taps = static_cast<int64_t>(c_.dspark.target_layers.size());
-    Add(first, "main_proj", &w->dspark.main_proj, hidden, taps * hidden);
-    Add(first, "main_norm.weight", &w->dspark.main_norm, hidden);
-    Add(last, "markov_head.markov_w1.weight", &w->dspark.markov_w1, c_.vocab_size, rank);
-    Add(last, "markov_head.markov_w2.weight", &w->dspark.markov_w2, c_.vocab_size, rank);
-    Add(last, "confidence_head.proj.weight", &w->dspark.confidence, 1, hidden + rank);
-  }
-
-  void AddDrafterBlocks(DrafterWeights* w) {
-    for (size_t i = 0; i < w->blocks.size(); ++i) {
-      AddBlock(absl::StrCat("mtp.", i, "."), c_.num_hidden_layers + static_cast<int64_t>(i),
-               &w->blocks[i]);
-    }
-    const std::string last = absl::StrCat("mtp.", w->blocks.size() - 1, ".");
-    Add(last, "norm.weight", &w->norm, c_.hidden_size);
-    AddHyperConnection(last + "hc_head", kStreams, 1, &w->hc_head);
-  }
-
-  const std::vector<Row>& rows() const { return rows_; }
-
- private:
-  void Add(const std::string& prefix, absl::string_view name, Slot slot, int64_t n, int64_t k = 0) {
-    rows_.push_back({absl::StrCat(prefix, name), slot, n, k});
-  }
-
-  void AddHyperConnection(const std::string& p, int64_t mixes, int64_t scales,
-                          HyperConnectionWeights* hc) {
-    Add(p, "_fn", &hc->fn, mixes, kStreams * c_.hidden_size);
-    Add(p, "_base", &hc->base, mixes);
-    Add(p, "_scale", &hc->scale, scales);
-  }
-
-  void AddCompressor(const std::string& p, int64_t ratio, int64_t dim, CompressorWeights* w) {
-    const int64_t width = ratio == 4 ? 2 * dim : dim;
-    Add(p, "ape", &w->ape, ratio, width);
-    Add(p, "wkv.weight", &w->wkv, width, c_.hidden_size);
-    Add(p, "wgate.weight", &w->wgate, width, c_.hidden_size);
-    Add(p, "norm.weight", &w->norm, dim);
-  }
-
-  void AddAttention(const std::string& p, int64_t ratio, AttentionWeights* w) {
-    const int64_t heads = c_.num_attention_heads, groups = c_.o_groups;
-    Add(p, "attn_sink", &w->sink, heads);
-    Add(p, "wq_a", &w->wq_a, c_.q_lora_rank, c_.hidden_size);
-    Add(p, "q_norm.weight", &w->q_norm, c_.q_lora_rank);
-    Add(p, "wq_b", &w->wq_b, heads * kHeadDim, c_.q_lora_rank);
-    Add(p, "wkv", &w->wkv, kHeadDim, c_.hidden_size);
-    Add(p, "kv_norm.weight", &w->kv_norm, kHeadDim);
-    Add(p, "wo_a", &w->wo_a, groups * c_.o_lora_rank, heads * kHeadDim / groups);
-    Add(p, "wo_b", &w->wo_b, c_.hidden_size, groups * c_.o_lora_rank);
-    if (ratio != 0) AddCompressor(p + "compressor.", ratio, kHeadDim, &w->compressor);
-    if (ratio != 4) return;
-    const std::string i = p + "indexer.";
-    Add(i, "wq_b", &w->indexer.wq_b, c_.index_n_heads * kIndexHeadDim, c_.q_lora_rank);
-    Add(i, "weights_proj.weight", &w->indexer.weights_proj, c_.index_n_heads, c_.hidden_size);
-    AddCompressor(i + "compressor.", ratio, kIndexHeadDim, &w->indexer.compressor);
-  }
-
-  void AddMoe(const std::string& p, bool hash_routed, MoeWeights* w) {
-    const int64_t hidden = c_.hidden_size, inter = c_.moe_intermediate_size;
-    Add(p, "gate.weight", &w->gate, c_.n_routed_experts, hidden);
-    if (hash_routed) {
-      Add(p, "gate.tid2eid", &w->tid2eid, c_.vocab_size, c_.num_experts_per_tok);
-    } else {
-      Add(p, "gate.bias", &w->bias, c_.n_routed_experts);
-    }
-    w->experts.resize(c_.n_routed_experts);
-    for (int64_t e = 0; e < c_.n_routed_experts; ++e) {
-      ExpertWeights& expert = w->experts[e];
-      const std::string x = absl::StrCat(p, "experts.", e, ".");
-      Add(x, "w1", &expert.w1, inter, hidden);
-      Add(x, "w3", &expert.w3, inter, hidden);
-      Add(x, "w2", &expert.w2, hidden, inter);
-      w->expert_table.push_back(&expert);
-    }
-    w->table = w->expert_table.data();
-    const std::string s = p + "shared_experts.";
-    Add(s, "w1", &w->shared_w1, inter, hidden);
-    Add(s, "w3", &w->shared_w3, inter, hidden);
-    Add(s, "w2", &w->shared_w2, hidden, inter);
-  }
-
-  void AddBlock(const std::string& p, int64_t layer, BlockWeights* w) {
-    constexpr int64_t kMixes = (2 + kStreams) * kStreams;
-    w->compress_ratio = layer < c_.num_hidden_layers ? c_.compress_ratios[layer] : 0;
-    Add(p, "attn_norm.weight", &w->attn_norm, c_.hidden_size);
-    Add(p, "ffn_norm.weight", &w->ffn_norm, c_.hidden_size);
-    AddHyperConnection(p + "hc_attn", kMixes, 3, &w->hc_attn);
-    AddHyperConnection(p + "hc_ffn", kMixes, 3, &w->hc_ffn);
-    AddAttention(p + "attn.", w->compress_ratio, &w->attn);
-    AddMoe(p + "ffn.", layer < c_.num_hash_layers, &w->moe);
-  }
-
-  const ModelConfig& c_;
-  std::vector<Row> rows_;
-};
 
 std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -232,26 +93,27 @@ class WeightsLoader {
   absl::Status ResolveDrafter();
   size_t DrafterStages() const;
 
-  // Counts what the target needs, and chooses the kernels that pack for it.
-  absl::Status PlanTarget(const WeightTarget& target);
+  // Gives the ranks their views, counts what they take, and chooses the kernels that pack for their
+  // devices.
+  absl::Status PlanRanks(const WeightTargets& targets);
 
-  // Reads every tensor, and brings it to the target.
-  absl::Status ReadData(const WeightTarget& target,
+  // Reads every tensor, and brings it to the targets.
+  absl::Status ReadData(const WeightTargets& targets,
                         const std::function<bool(int64_t, int64_t)>& progress);
 
  private:
-  absl::Status Resolve(const std::vector<Row>& rows) {
-    for (const Row& row : rows) {
+  absl::Status Resolve(const std::vector<WeightRow>& rows) {
+    for (const WeightRow& row : rows) {
       const size_t first = pending_.size();
       DSV4_RETURN_IF_ERROR(std::visit([&](auto* slot) { return Bind(row, slot); }, row.slot));
-      bound_.push_back({row.slot, row.n, row.k, first, pending_.size() - first});
+      bound_.push_back({row, bound_.size(), first, pending_.size() - first});
     }
     return absl::OkStatus();
   }
 
   // The first name of `rows` that the checkpoint lacks; its first that it has. Empty when none.
-  std::string FirstAbsent(const std::vector<Row>& rows) const { return First(rows, false); }
-  std::string FirstPresent(const std::vector<Row>& rows) const { return First(rows, true); }
+  std::string FirstAbsent(const std::vector<WeightRow>& rows) const { return First(rows, false); }
+  std::string FirstPresent(const std::vector<WeightRow>& rows) const { return First(rows, true); }
 
   // A tensor whose data is still to be read.
   struct Pending {
@@ -261,13 +123,13 @@ class WeightsLoader {
 
   // A view, and the tensors behind it.
   struct Bound {
-    Slot slot;
-    int64_t n, k;
+    WeightRow row;
+    size_t index;  // in the order of the table
     size_t first_pending, pending_count;
   };
 
-  std::string First(const std::vector<Row>& rows, bool present) const {
-    for (const Row& row : rows) {
+  std::string First(const std::vector<WeightRow>& rows, bool present) const {
+    for (const WeightRow& row : rows) {
       for (const char* part : PartsOf(row)) {
         std::string name = absl::StrCat(row.name, part);
         if ((checkpoint_.Find(name) != nullptr) == present) return name;
@@ -322,7 +184,7 @@ class WeightsLoader {
                                                       : entry.data);
   }
 
-  absl::Status Bind(const Row& row, const float** slot) {
+  absl::Status Bind(const WeightRow& row, const float** slot) {
     const int64_t shape[2] = {row.n, row.k};
     DSV4_ASSIGN_OR_RETURN(
         const TensorEntry* entry,
@@ -331,20 +193,20 @@ class WeightsLoader {
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const Row& row, const uint16_t** slot) {
+  absl::Status Bind(const WeightRow& row, const uint16_t** slot) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, Require(row.name, DType::kBF16, {row.n}));
     *slot = Aligned<uint16_t>(*entry);
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const Row& row, Bf16Weight* slot) {
+  absl::Status Bind(const WeightRow& row, Bf16Weight* slot) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
                           Require(row.name, DType::kBF16, {row.n, row.k}));
     *slot = {Aligned<uint16_t>(*entry), row.n, row.k};
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const Row& row, const int32_t** slot) {
+  absl::Status Bind(const WeightRow& row, const int32_t** slot) {
     const TensorEntry* stored = checkpoint_.Find(row.name);
     const bool narrow = stored != nullptr && stored->dtype == DType::kI32;
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
@@ -359,7 +221,7 @@ class WeightsLoader {
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const Row& row, Fp8Weight* slot) {
+  absl::Status Bind(const WeightRow& row, Fp8Weight* slot) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
                           Require(row.name + ".weight", DType::kF8E4M3, {row.n, row.k}));
     const std::string scale_name = row.name + ".scale";
@@ -377,7 +239,7 @@ class WeightsLoader {
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const Row& row, ExpertMatrix* slot) {
+  absl::Status Bind(const WeightRow& row, ExpertMatrix* slot) {
     const TensorEntry* weight = checkpoint_.Find(row.name + ".weight");
     if (weight == nullptr) return Missing(row.name + ".weight");
     const std::optional<ExpertFormat> format = ExpertFormatOf(weight->dtype);
@@ -431,16 +293,18 @@ class WeightsLoader {
     const DsparkWeights& dspark = weights_->drafter->dspark;
     return slot != &dspark.markov_w1 && slot != &dspark.markov_w2 && slot != &dspark.confidence;
   }
-  absl::Status Plan(const Bound& bound, WeightUpload* upload, int64_t* bytes) const;
-  absl::Status Send(const Bound& bound, WeightUpload* upload) const;
+  absl::Status Plan(const WeightRow& row, int64_t n, WeightUpload* upload, int64_t* bytes) const;
+  absl::Status Send(const WeightRow& row, int64_t n, const WeightSlot& slot,
+                    WeightUpload* upload) const;
   absl::Status SendExperts(MoeWeights* moe, WeightUpload* upload) const;
-  std::vector<MoeWeights*> MoeLayers() const;
+  static std::vector<MoeWeights*> MoeLayers(WeightViews* views);
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   Weights* weights_;
   std::vector<Pending> pending_;
   std::vector<Bound> bound_;
+  std::vector<std::vector<WeightSlot>> slots_;  // [ranks][Bound::index], of devices with memory
   int64_t foldable_bytes_ = 0;  // of owned_bytes_: the scales of NVFP4 experts when all fold
 };
 
@@ -498,7 +362,7 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
   return absl::OkStatus();
 }
 
-absl::Status WeightsLoader::ReadData(const WeightTarget& target,
+absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
                                      const std::function<bool(int64_t, int64_t)>& progress) {
   // The disk sees one pass over each file.
   std::sort(bound_.begin(), bound_.end(), [this](const Bound& a, const Bound& b) {
@@ -506,12 +370,15 @@ absl::Status WeightsLoader::ReadData(const WeightTarget& target,
     const TensorEntry& y = *pending_[b.first_pending].entry;
     return std::pair(x.file, x.data) < std::pair(y.file, y.data);
   });
-  std::optional<WeightUpload> upload;
+  std::vector<WeightUpload> uploads;  // one for each device with memory of its own
   if (weights_->device_bytes_ > 0) {
-    upload.emplace(target.device, target.dispatch);
-    DSV4_RETURN_IF_ERROR(upload->Allocate(weights_->device_bytes_));
+    uploads.reserve(targets.ranks.size());
+    for (size_t rank = 0; rank < targets.ranks.size(); ++rank) {
+      uploads.emplace_back(targets.ranks[rank].device, targets.ranks[rank].dispatch);
+      DSV4_RETURN_IF_ERROR(uploads[rank].Allocate(weights_->ranks_[rank].bytes));
+    }
   }
-  FormatChanges changes(checkpoint_, upload.has_value());
+  FormatChanges changes(checkpoint_, !uploads.empty());
   const int64_t total = weights_->mapped_bytes_;
   constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
   int64_t done = 0, unreported = 0;
@@ -533,15 +400,26 @@ absl::Status WeightsLoader::ReadData(const WeightTarget& target,
       }
     }
     DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
-    if (upload) DSV4_RETURN_IF_ERROR(Send(bound, &*upload));
+    for (size_t rank = 0; rank < uploads.size(); ++rank) {
+      const Slice rows = RowsOfRank(bound.row, targets.shards, static_cast<int>(rank));
+      const WeightSlot& slot = slots_[rank][bound.index];
+      CutRows(bound.row.slot, rows, slot);
+      if (rows.empty()) continue;
+      DSV4_RETURN_IF_ERROR(Send(bound.row, rows.size(), slot, &uploads[rank]));
+    }
   }
-  if (!upload) {
+  if (uploads.empty()) {
     weights_->owned_bytes_ += changes.bytes() - foldable_bytes_;
     for (auto& memory : changes.TakeMemory()) weights_->owned_.push_back(std::move(memory));
-    return absl::OkStatus();
+    return PlanRanks(targets);  // formats have changed
   }
-  for (MoeWeights* moe : MoeLayers()) DSV4_RETURN_IF_ERROR(SendExperts(moe, &*upload));
-  DSV4_ASSIGN_OR_RETURN(weights_->device_memory_, upload->Finish());
+  for (size_t rank = 0; rank < uploads.size(); ++rank) {
+    Weights::Rank& own = weights_->ranks_[rank];
+    for (MoeWeights* moe : MoeLayers(&own.views)) {
+      DSV4_RETURN_IF_ERROR(SendExperts(moe, &uploads[rank]));
+    }
+    DSV4_ASSIGN_OR_RETURN(own.memory, uploads[rank].Finish());
+  }
   weights_->owned_.clear();
   weights_->owned_bytes_ = 0;
   return absl::OkStatus();
@@ -550,57 +428,85 @@ absl::Status WeightsLoader::ReadData(const WeightTarget& target,
 absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) const {
   absl::string_view name = pending_[bound.first_pending].entry->name;
   absl::ConsumeSuffix(&name, ".weight");
-  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.slot)) {
+  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.row.slot)) {
     return changes->Settle(std::string(name), *weight);
   }
-  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.slot)) {
+  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.row.slot)) {
     return changes->Settle(std::string(name), *expert);
   }
   return absl::OkStatus();
 }
 
-absl::Status WeightsLoader::PlanTarget(const WeightTarget& target) {
-  if (target.device == nullptr || target.device->host_memory()) return absl::OkStatus();
-  WeightUpload upload(target.device, target.dispatch);
-  int64_t bytes = 0;
-  for (const Bound& bound : bound_) DSV4_RETURN_IF_ERROR(Plan(bound, &upload, &bytes));
-  for (const MoeWeights* moe : MoeLayers()) {
-    const auto experts = static_cast<int64_t>(moe->experts.size());
-    bytes += WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(ExpertWeights))) +
-             WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(const ExpertWeights*)));
+absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
+  weights_->ranks_.clear();
+  const bool host = targets.ranks.empty() || targets.ranks[0].device->host_memory();
+  const int ranks = targets.shards.ranks;
+  if (host && ranks == 1) return absl::OkStatus();
+  const int64_t all = weights_->mapped_bytes_ + weights_->owned_bytes_;
+  const int64_t shared_out = SharedOutBytes(config_, weights_);
+  weights_->ranks_.resize(static_cast<size_t>(ranks));
+  slots_.assign(static_cast<size_t>(ranks), {});
+  weights_->device_bytes_ = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Weights::Rank& own = weights_->ranks_[static_cast<size_t>(rank)];
+    own.views = ShardOf(*weights_, config_, targets.shards, rank);
+    if (host) {
+      own.bytes = all - shared_out + SharedOutBytes(config_, &own.views);
+      continue;
+    }
+    WeightTable table(config_);
+    table.AddAll(&own.views);
+    for (const WeightRow& row : table.rows()) {
+      slots_[static_cast<size_t>(rank)].push_back(row.slot);
+    }
+    const WeightTarget& target = targets.ranks[static_cast<size_t>(rank)];
+    WeightUpload upload(target.device, target.dispatch);
+    for (const Bound& bound : bound_) {
+      const Slice rows = RowsOfRank(bound.row, targets.shards, rank);
+      if (rows.empty()) continue;
+      DSV4_RETURN_IF_ERROR(Plan(bound.row, rows.size(), &upload, &own.bytes));
+    }
+    for (const MoeWeights* moe : MoeLayers(&own.views)) {
+      const auto experts = static_cast<int64_t>(moe->experts.size());
+      own.bytes +=
+          WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(ExpertWeights))) +
+          WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(const ExpertWeights*)));
+    }
+    weights_->device_bytes_ += own.bytes;
   }
-  weights_->device_bytes_ = bytes;
   return absl::OkStatus();
 }
 
-std::vector<MoeWeights*> WeightsLoader::MoeLayers() const {
+std::vector<MoeWeights*> WeightsLoader::MoeLayers(WeightViews* views) {
   std::vector<MoeWeights*> layers;
-  for (BlockWeights& layer : weights_->layers) layers.push_back(&layer.moe);
-  if (weights_->drafter != nullptr) {
-    for (BlockWeights& block : weights_->drafter->blocks) layers.push_back(&block.moe);
+  for (BlockWeights& layer : views->layers) layers.push_back(&layer.moe);
+  if (views->drafter != nullptr) {
+    for (BlockWeights& block : views->drafter->blocks) layers.push_back(&block.moe);
   }
   return layers;
 }
 
-absl::Status WeightsLoader::Plan(const Bound& bound, WeightUpload* upload, int64_t* bytes) const {
-  const int64_t n = bound.n, k = bound.k, elements = n * std::max<int64_t>(k, 1);
+absl::Status WeightsLoader::Plan(const WeightRow& row, int64_t n, WeightUpload* upload,
+                                 int64_t* bytes) const {
   const auto packed = [&](WeightFormat format) {
-    *bytes += WeightUpload::PackedBytes(format, n, k);
-    return upload->Prepare(format, n, k);
+    *bytes += WeightUpload::PackedBytes(format, n, row.k);
+    return upload->Prepare(format, n, row.k);
   };
-  if (std::holds_alternative<Fp8Weight*>(bound.slot)) return packed(WeightFormat::kFp8);
-  if (std::holds_alternative<ExpertMatrix*>(bound.slot)) return packed(WeightFormat::kFp4);
-  if (const auto* slot = std::get_if<Bf16Weight*>(&bound.slot); slot && IsPacked(*slot)) {
+  if (std::holds_alternative<Fp8Weight*>(row.slot)) return packed(WeightFormat::kFp8);
+  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return packed(WeightFormat::kFp4);
+  if (const auto* slot = std::get_if<Bf16Weight*>(&row.slot); slot && IsPacked(*slot)) {
     return packed(WeightFormat::kBf16);
   }
-  const bool wide = std::holds_alternative<const float**>(bound.slot) ||
-                    std::holds_alternative<const int32_t**>(bound.slot);
-  *bytes += WeightUpload::RawBytes(elements * (wide ? 4 : 2));
+  const bool wide = std::holds_alternative<const float**>(row.slot) ||
+                    std::holds_alternative<const int32_t**>(row.slot);
+  *bytes += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
   return absl::OkStatus();
 }
 
-absl::Status WeightsLoader::Send(const Bound& bound, WeightUpload* upload) const {
-  const int64_t n = bound.n, k = bound.k, elements = n * std::max<int64_t>(k, 1);
+// The `n` rows that `slot` points to, whose place on the device it receives.
+absl::Status WeightsLoader::Send(const WeightRow& row, int64_t n, const WeightSlot& slot,
+                                 WeightUpload* upload) const {
+  const int64_t k = row.k, elements = n * std::max<int64_t>(k, 1);
   const std::byte* data = nullptr;
   const uint8_t* scale = nullptr;
   const auto raw = [&](auto* slot) {  // a pointer to plain elements
@@ -620,8 +526,9 @@ absl::Status WeightsLoader::Send(const Bound& bound, WeightUpload* upload) const
     slot->scale = scale;
     return status;
   };
+  const auto* whole = std::get_if<Bf16Weight*>(&row.slot);
   struct Sender {
-    const WeightsLoader* loader;
+    bool packs;  // a bf16 matrix
     decltype(raw)& raw_;
     decltype(packed)& packed_;
     decltype(quantised)& quantised_;
@@ -629,13 +536,12 @@ absl::Status WeightsLoader::Send(const Bound& bound, WeightUpload* upload) const
     absl::Status operator()(const uint16_t** slot) { return raw_(slot); }
     absl::Status operator()(const int32_t** slot) { return raw_(slot); }
     absl::Status operator()(Bf16Weight* slot) {
-      return loader->IsPacked(slot) ? packed_(slot, WeightFormat::kBf16, nullptr)
-                                    : raw_(&slot->data);
+      return packs ? packed_(slot, WeightFormat::kBf16, nullptr) : raw_(&slot->data);
     }
     absl::Status operator()(Fp8Weight* slot) { return quantised_(slot, WeightFormat::kFp8); }
     absl::Status operator()(ExpertMatrix* slot) { return quantised_(slot, WeightFormat::kFp4); }
   };
-  return std::visit(Sender{this, raw, packed, quantised}, bound.slot);
+  return std::visit(Sender{whole != nullptr && IsPacked(*whole), raw, packed, quantised}, slot);
 }
 
 // The experts' views, and the table that kernels reach them through.
@@ -653,14 +559,14 @@ absl::Status WeightsLoader::SendExperts(MoeWeights* moe, WeightUpload* upload) c
 }
 
 absl::Status WeightsLoader::ResolveAll() {
-  Table main(config_);
+  WeightTable main(config_);
   main.AddMain(weights_);
   DSV4_RETURN_IF_ERROR(Resolve(main.rows()));
   // Layer by layer, so that a configuration with far more of them than the files have costs
   // nothing.
   weights_->layers.resize(config_.num_hidden_layers);
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-    Table table(config_);
+    WeightTable table(config_);
     table.AddLayer(layer, &weights_->layers[layer]);
     DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
   }
@@ -674,7 +580,7 @@ absl::Status WeightsLoader::ResolveDrafter() {
   auto drafter = std::make_unique<DrafterWeights>();
   drafter->kind = DrafterKind::kDspark;
   drafter->blocks.resize(stages);
-  Table inputs(config_);
+  WeightTable inputs(config_);
   inputs.AddDrafterInputs(drafter.get());
   if (FirstPresent(inputs.rows()).empty()) {
     drafter->kind = DrafterKind::kMtp;
@@ -683,9 +589,8 @@ absl::Status WeightsLoader::ResolveDrafter() {
     return Corrupt(checkpoint_.folder(), ": config.json has no dspark_block_size, though tensor ",
                    FirstPresent(inputs.rows()), " is there");
   }
-  Table table(config_);
-  table.AddDrafterBlocks(drafter.get());
-  table.AddDrafterInputs(drafter.get());
+  WeightTable table(config_);
+  table.AddDrafter(drafter.get());
   const std::string absent = FirstAbsent(table.rows());
   if (!absent.empty()) {
     return Corrupt(checkpoint_.folder(), ": tensor ", absent, " is missing, though the ",
@@ -729,8 +634,8 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
                        .shape = std::move(shape),
                        .bytes = bytes});
   };
-  const auto add_rows = [&](const Table& table) {
-    for (const Row& row : table.rows()) {
+  const auto add_rows = [&](const WeightTable& table) {
+    for (const WeightRow& row : table.rows()) {
       const int64_t n = row.n, k = row.k;
       if (std::holds_alternative<const float**>(row.slot)) {
         add(row.name, DType::kF32, k == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{n, k});
@@ -749,12 +654,12 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
       }
     }
   };
-  Table main(config);
+  WeightTable main(config);
   main.AddMain(&scratch);
   add_rows(main);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     BlockWeights block;
-    Table table(config);
+    WeightTable table(config);
     table.AddLayer(layer, &block);
     add_rows(table);
   }
@@ -764,33 +669,32 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
   const auto layers = static_cast<size_t>(config.num_hidden_layers);
   drafter.blocks.resize(drafter.kind == DrafterKind::kMtp ? 1
                                                           : config.compress_ratios.size() - layers);
-  Table table(config);
-  table.AddDrafterBlocks(&drafter);
-  table.AddDrafterInputs(&drafter);
+  WeightTable table(config);
+  table.AddDrafter(&drafter);
   add_rows(table);
   return tensors;
 }
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
-    const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target) {
+    const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
   WeightsLoader loader(config, *weights->checkpoint_, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
-  DSV4_RETURN_IF_ERROR(loader.PlanTarget(target));
-  DSV4_RETURN_IF_ERROR(loader.ReadData(target, progress));
+  DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets));
+  DSV4_RETURN_IF_ERROR(loader.ReadData(targets, progress));
   return weights;
 }
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Describe(const ModelConfig& config,
                                                            std::unique_ptr<Checkpoint> checkpoint,
-                                                           const WeightTarget& target) {
+                                                           const WeightTargets& targets) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
   WeightsLoader loader(config, *weights->checkpoint_, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
-  DSV4_RETURN_IF_ERROR(loader.PlanTarget(target));
+  DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets));
   return weights;
 }
 

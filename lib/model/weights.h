@@ -3,8 +3,8 @@
 // checked for presence, dtype and shape against the configuration. The views live as long as the
 // Weights object, which keeps the files mapped. Large tensors are never copied; a tensor that lies
 // unaligned for its element type in its file, or needs widening, is copied once into memory that
-// Weights owns. For a device with memory of its own, the views point there instead, to what its
-// kernels read.
+// Weights owns. For devices with memory of their own, the ranks' views point there instead, to what
+// their kernels read.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "lib/device/device.h"
 #include "lib/io/checkpoint.h"
 #include "lib/model/config.h"
+#include "lib/model/shard.h"
 #include "lib/tensor/quant_format.h"
 
 namespace dsv4 {
@@ -99,10 +100,15 @@ struct DrafterWeights {
   DsparkWeights dspark;  // kDspark only
 };
 
-// Where weights are for: a device, and the kernels that pack them for it; without one, the host.
+// Where a rank's weights are for: a device, and the kernels that pack them for it.
 struct WeightTarget {
   Device* device = nullptr;
   Dispatch* dispatch = nullptr;
+};
+// The ranks' targets, all of one kind; none: the host's memory.
+struct WeightTargets {
+  Shards shards;
+  std::vector<WeightTarget> ranks;  // [shards.ranks]
 };
 
 // What a forward pass reads, as a rank of an engine has it: of some matrices all rows, of others
@@ -116,6 +122,8 @@ struct WeightViews {
   std::unique_ptr<DrafterWeights> drafter;  // null when absent
 };
 
+// The model's own views are into the host's memory. Where devices have their own, only a rank's may
+// be read once it is loaded.
 class Weights : public WeightViews {
  public:
   // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing
@@ -126,41 +134,59 @@ class Weights : public WeightViews {
   // F32 scales and NVFP4 or FP8 experts that are not the same values in E8M0 and MXFP4 are
   // Unsupported, naming the first that is not. A drafter is optional, and its tensors tell its kind
   // (main_proj, e_proj): without any mtp.* there is none; some of its tensors without the others
-  // are Corrupt. Tensors that are in no table are ignored. A target whose memory is not the host's
-  // receives every tensor as soon as it is read, and the copies on the host are given up;
-  // OutOfDeviceMemory. `progress(done_bytes, total_bytes)`, which may be empty, is called from this
-  // thread at least every 16 MiB as the tensors' pages are read; false cancels (Cancelled).
-  // REQUIRES: `config` comes from ParseModelConfig.
+  // are Corrupt. Tensors that are in no table are ignored. Targets whose memory is not the
+  // host's receive every tensor, or their rows of it, as soon as it is read, once for all of them,
+  // and the copies on the host are given up; OutOfDeviceMemory. `progress(done_bytes,
+  // total_bytes)`, which may be empty, is called from this thread at least every 16 MiB as the
+  // tensors' pages are read; false cancels (Cancelled). REQUIRES: `config` comes from
+  // ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
-      const std::function<bool(int64_t, int64_t)>& progress, const WeightTarget& target = {});
+      const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets = {});
 
   // The same checks of presence, dtype and shape without reading any data: for planning memory. The
   // views may be passed to what plans with them, not read.
   static absl::StatusOr<std::unique_ptr<Weights>> Describe(const ModelConfig& config,
                                                            std::unique_ptr<Checkpoint> checkpoint,
-                                                           const WeightTarget& target = {});
+                                                           const WeightTargets& targets = {});
 
   // Name, dtype, shape and bytes of every tensor that Load looks for.
   static std::vector<TensorEntry> TensorsOf(const ModelConfig& config);
+
+  // What a rank computes with.
+  const WeightViews& views(int rank) const {
+    return ranks_.empty() ? *this : ranks_[static_cast<size_t>(rank)].views;
+  }
+  WeightViews& views(int rank) {
+    return ranks_.empty() ? *this : ranks_[static_cast<size_t>(rank)].views;
+  }
+  // Bytes of it: on its device, or what it reads of files and copies.
+  int64_t bytes(int rank) const {
+    return ranks_.empty() ? mapped_bytes_ + owned_bytes_ : ranks_[static_cast<size_t>(rank)].bytes;
+  }
 
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of the tensors in use, as stored
   // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",
   // with all the experts' formats where there are several ("fp8+fp4,nvfp4").
   std::string weight_format() const;
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
-  int64_t device_bytes() const { return device_bytes_; }  // of a device's own memory, 0 without
+  int64_t device_bytes() const { return device_bytes_; }  // of devices' own memory, 0 without
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
   friend class WeightsLoader;
+  struct Rank {
+    WeightViews views;
+    Buffer memory;  // of a device with its own
+    int64_t bytes = 0;
+  };
   Weights() = default;
   std::unique_ptr<Checkpoint> checkpoint_;
+  std::vector<Rank> ranks_;  // none: one rank, on the host
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::set<ExpertFormat> expert_formats_;  // of layers.*, as stored
   int64_t mapped_bytes_ = 0;
   int64_t owned_bytes_ = 0;
-  Buffer device_memory_;
   int64_t device_bytes_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "lib/base/log.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/dist/device_communicators.h"
 #include "lib/dist/memory_communicator.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
@@ -74,6 +75,11 @@ absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
                          " is not a format of rows");
 }
 
+// Kernels of one image, so that ranks differ in nothing that they compute with.
+bool AlikeForRanks(const DeviceTraits& a, const DeviceTraits& b) {
+  return a.compute_capability == b.compute_capability && a.features == b.features;
+}
+
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
                                                            const ModelConfig& config) {
   if (config.synthetic_layers > 0) return SyntheticCheckpoint(config);
@@ -106,7 +112,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_RETURN_IF_ERROR(engine->OpenDevices(options));
   DSV4_RETURN_IF_ERROR(engine->ExpectRoom(folder, options));
   DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
-                                                        options.progress, engine->Target()));
+                                                        options.progress, engine->Targets()));
   DSV4_RETURN_IF_ERROR(engine->DescribeWeights(options));
   DSV4_RETURN_IF_ERROR(engine->Build(options));
   return engine;
@@ -120,7 +126,7 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
                         OpenCheckpoint(folder, engine.config_));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_,
-                        Weights::Describe(engine.config_, std::move(checkpoint), engine.Target()));
+                        Weights::Describe(engine.config_, std::move(checkpoint), engine.Targets()));
   EnginePlan plan;
   DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
   plan.info = engine.info_;
@@ -245,13 +251,11 @@ absl::Status Engine::CheckDevices(const EngineOptions& options) const {
   const auto refused = [](absl::Status status) {
     return WithArgument(std::move(status), "devices");
   };
-  if (options.backend == Backend::kCuda) {
-    return refused(Unsupported("option devices names ", devices.size(),
-                               " devices; the CUDA backend of this build runs on one"));
-  }
   const auto count = static_cast<int32_t>(devices.size());
   for (auto device = devices.begin(); device != devices.end(); ++device) {
-    if (*device < 0 || *device >= count) {
+    if (options.backend == Backend::kCuda) {
+      DSV4_RETURN_IF_ERROR(refused(Device::Check({.kind = DeviceKind::kCuda, .index = *device})));
+    } else if (*device < 0 || *device >= count) {
       return refused(InvalidArgument("option devices names ", *device, " among ", count,
                                      " parts of the CPU, which are 0..", count - 1));
     }
@@ -265,34 +269,55 @@ absl::Status Engine::CheckDevices(const EngineOptions& options) const {
 // Ranks on the CPU share its threads, one each at least.
 absl::Status Engine::OpenDevices(const EngineOptions& options) {
   const bool cuda = options.backend == Backend::kCuda;
-  DeviceOptions device{.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
-                       .index = options.devices.empty() || ranks() > 1 ? 0 : options.devices[0],
-                       .threads = options.threads};
-  DSV4_RETURN_IF_ERROR(Device::Check(device));
   const int threads = options.threads == 0 ? UsableCores() : options.threads;
   for (int rank = 0; rank < ranks(); ++rank) {
+    DeviceOptions device{.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
+                         .threads = options.threads};
+    if (!options.devices.empty() && (cuda || ranks() == 1)) {
+      device.index = options.devices[static_cast<size_t>(rank)];
+    }
+    DSV4_RETURN_IF_ERROR(Device::Check(device));
     if (ranks() > 1) {
       device.threads = std::max(threads * (rank + 1) / ranks() - threads * rank / ranks(), 1);
     }
     DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, Device::Open(device));
+    const DeviceTraits traits = opened->traits();
+    if (rank > 0 && !AlikeForRanks(devices_.front()->traits(), traits)) {
+      return WithArgument(
+          Unsupported("option devices: cuda:", devices_.front()->index(), " (", device_name_, ", ",
+                      ComputeCapabilityName(devices_.front()->traits().compute_capability),
+                      ") and cuda:", opened->index(), " (", opened->name(), ", ",
+                      ComputeCapabilityName(traits.compute_capability),
+                      ") are of different architectures"),
+          "devices");
+    }
     info_.threads += opened->threads();
     devices_.push_back(std::move(opened));
-  }
-  device_name_ = devices_.front()->name();
-  const DeviceTraits traits = devices_.front()->traits();
-  DSV4_ASSIGN_OR_RETURN(
-      std::vector<TuningTable> tables,
-      TablesOf(traits, std::exchange(tuning_files_, {}), BuiltinTuningFiles(), BuiltinManifests()));
-  if (options.backend == Backend::kCuda) {
-    Log(LogLevel::kInfo, "tuning tables of ", tables.size(), " kernels for ", device_name_, ", ",
-        ComputeCapabilityName(traits.compute_capability), " with ", traits.multiprocessors,
-        " multiprocessors");
+    device_name_ = devices_.front()->name();
   }
   for (const std::unique_ptr<Device>& opened : devices_) {
+    const DeviceTraits traits = opened->traits();
+    DSV4_ASSIGN_OR_RETURN(
+        std::vector<TuningTable> tables,
+        TablesOf(traits, tuning_files_, BuiltinTuningFiles(), BuiltinManifests()));
+    if (cuda) {
+      Log(LogLevel::kInfo, "tuning tables of ", tables.size(), " kernels for ", opened->name(),
+          ", ", ComputeCapabilityName(traits.compute_capability), " with ", traits.multiprocessors,
+          " multiprocessors");
+    }
     dispatches_.push_back(std::make_unique<Dispatch>(BuiltinManifests(), options.backend,
-                                                     options.numerics, opened->traits(), tables));
+                                                     options.numerics, traits, std::move(tables)));
   }
+  tuning_files_.clear();
   return absl::OkStatus();
+}
+
+WeightTargets Engine::Targets() const {
+  WeightTargets targets{.shards = shards_, .ranks = {}};
+  for (size_t rank = 0; rank < devices_.size(); ++rank) {
+    targets.ranks.push_back({devices_[rank].get(), dispatches_[rank].get()});
+  }
+  return targets;
 }
 
 absl::Status Engine::DescribeWeights(const EngineOptions& options) {
@@ -338,16 +363,9 @@ absl::Status Engine::ChooseDrafter(const EngineOptions& options) {
 }
 
 void Engine::ShareOut() {
-  views_.clear();
-  for (int rank = 0; rank < ranks() && ranks() > 1; ++rank) {
-    views_.push_back(ShardOf(*weights_, config_, shards_, rank));
-  }
   info_.devices.resize(static_cast<size_t>(ranks()));
-  const int64_t whole = SharedOutBytes(*weights_);
   for (int rank = 0; rank < ranks(); ++rank) {
-    info_.devices[static_cast<size_t>(rank)].weights =
-        ranks() == 1 ? info_.weight_bytes
-                     : info_.weight_bytes - whole + SharedOutBytes(ViewsOf(rank));
+    info_.devices[static_cast<size_t>(rank)].weights = weights_->bytes(rank);
   }
   info_.exchange =
       ExchangeOf(config_, ranks(), DTypeBytes(dispatches_.front()->activation_dtype()));
@@ -396,7 +414,7 @@ StepLimits Engine::Limits(const EngineOptions& options) const {
 Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
                                 absl::Span<const LayerCache> layers) const {
   return {.config = &config_,
-          .weights = &ViewsOf(rank),
+          .weights = &weights_->views(rank),
           .dispatch = dispatches_[static_cast<size_t>(rank)].get(),
           .device = devices_[static_cast<size_t>(rank)].get(),
           .layers = layers,
@@ -417,6 +435,7 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
     DSV4_ASSIGN_OR_RETURN(
         device.workspace,
         Model::PlanBytes(ModelParts(options, rank, cache.layers), Limits(options)));
+    device.workspace += ExchangeBytes();
     device.cache = cache.bytes.total();
     info_.cache_bytes += device.cache;
     info_.workspace_bytes += device.workspace;
@@ -426,16 +445,20 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
 
 // Reading the weights of a plan that does not fit would take minutes.
 absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
-  const std::optional<int64_t> free = devices_.front()->FreeBytes();
-  if (!free) return absl::OkStatus();
+  if (!devices_.front()->FreeBytes()) return absl::OkStatus();
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, config_));
-  DSV4_ASSIGN_OR_RETURN(weights_, Weights::Describe(config_, std::move(checkpoint), Target()));
+  DSV4_ASSIGN_OR_RETURN(weights_, Weights::Describe(config_, std::move(checkpoint), Targets()));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
-  const int64_t bytes = info_.weight_bytes + info_.cache_bytes + info_.workspace_bytes;
-  if (bytes <= *free) return absl::OkStatus();
-  return OutOfDeviceMemory(device_name_, " has ", *free, " bytes free; the plan takes ", bytes,
-                           ": weights ", info_.weight_bytes, ", key/value cache ",
-                           info_.cache_bytes, ", workspace ", info_.workspace_bytes);
+  for (size_t rank = 0; rank < devices_.size(); ++rank) {
+    const std::optional<int64_t> free = devices_[rank]->FreeBytes();
+    const DeviceBytes& plan = info_.devices[rank];
+    if (!free || plan.total() <= *free) continue;
+    return OutOfDeviceMemory("cuda:", devices_[rank]->index(), " (", devices_[rank]->name(),
+                             ") has ", *free, " bytes free; the plan takes ", plan.total(),
+                             " of it: weights ", plan.weights, ", key/value cache ", plan.cache,
+                             ", workspace ", plan.workspace);
+  }
+  return absl::OkStatus();
 }
 
 // Cache and activations: what takes memory besides the weights.
@@ -450,9 +473,26 @@ absl::Status Engine::Build(const EngineOptions& options) {
     parts.back().streams = cache_->streams(rank);
   }
   std::vector<std::unique_ptr<Communicator>> communicators;
-  if (ranks() > 1) communicators = MemoryCommunicators(ranks(), kExchangeLimit);
+  std::shared_ptr<const ExchangeWays> ways;  // between devices with memory of their own
+  if (ranks() > 1 && devices_.front()->host_memory()) {
+    communicators = MemoryCommunicators(ranks(), kExchangeLimit);
+  } else if (ranks() > 1) {
+    std::vector<DeviceRank> connected;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      connected.push_back(
+          {devices[static_cast<size_t>(rank)], dispatches_[static_cast<size_t>(rank)].get()});
+    }
+    absl::StatusOr<DeviceCommunicators> all = ConnectDevices(connected, options.exchange);
+    if (!all.ok()) return WithArgument(all.status(), "devices");
+    communicators = std::move(all->ranks);
+    ways = std::move(all->ways);
+  }
   DSV4_ASSIGN_OR_RETURN(model_,
                         ModelRanks::Create(std::move(parts), limits, std::move(communicators)));
+  if (ways != nullptr) {
+    Log(LogLevel::kInfo, ranks(), " devices exchange ", info_.exchange.bytes, " bytes a token in ",
+        info_.exchange.exchanges, " exchanges, ", ways->Describe());
+  }
   batch_ = std::make_unique<StepBatch>(limits);
   runner_ = std::make_unique<StepRunner>(
       model_.get(), Drafter::Of(info_.drafter, config_, model_.get()), config_.vocab_size);
@@ -462,7 +502,7 @@ absl::Status Engine::Build(const EngineOptions& options) {
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
     device.cache = cache_->bytes().total();
-    device.workspace = model_->workspace_bytes(rank);
+    device.workspace = model_->workspace_bytes(rank) + ExchangeBytes();
     info_.cache_bytes += device.cache;
     info_.workspace_bytes += device.workspace;
   }

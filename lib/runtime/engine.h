@@ -15,6 +15,7 @@
 #include "kernels/registry/dispatch.h"
 #include "kernels/tuning/tuning_file.h"
 #include "lib/device/device.h"
+#include "lib/dist/device_communicators.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/config.h"
 #include "lib/model/model_ranks.h"
@@ -38,8 +39,8 @@ struct EngineOptions {
   // exactly; kF32 or kFp8PerTensor under the others. Empty: the first of these.
   std::optional<RowFormat> cache_format{};
   // The backend's devices, one for each rank of the engine; empty = device 0. On the CPU, 0 to one
-  // less than their number: ranks that share its cores. What an engine computes does not depend on
-  // their number (docs/adr/0020-exact-split.md).
+  // less than their number: ranks that share its cores. GPUs are of one architecture. What an
+  // engine computes does not depend on their number (docs/adr/0020-exact-split.md).
   std::vector<int32_t> devices{};
   int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
   int64_t cache_tokens = 0;          // 0 = context_tokens
@@ -60,7 +61,8 @@ struct EngineOptions {
   // For measurements: random weights for this many of the layers that config.json describes, and no
   // others are read. 0 = ModelConfig::synthetic_layers.
   int64_t synthetic_layers = 0;
-  bool graphs = true;  // whether a device records steps of few rows
+  bool graphs = true;                           // whether a device records steps of few rows
+  ExchangePath exchange = ExchangePath::kAuto;  // between GPUs
   // (done bytes, total bytes) of loading; false cancels.
   std::function<bool(int64_t, int64_t)> progress{};
 };
@@ -142,12 +144,15 @@ class Engine {
   Scheduler& scheduler() { return *scheduler_; }
   // For verification: the forward pass and a batch for it. Not while a session computes.
   ModelRanks& model() { return *model_; }
-  // What a rank computes with. REQUIRES: there are several.
-  WeightViews& views(int rank) { return views_[static_cast<size_t>(rank)]; }
+  // What a rank computes with.
+  WeightViews& views(int rank) { return weights_->views(rank); }
   StepBatch& batch() { return *batch_; }
   Device& device() { return *devices_.front(); }
   // Benchmarks: observe every launch of the first rank. Not while a step runs.
-  void set_recorder(LaunchRecorder* recorder) { dispatches_.front()->set_recorder(recorder); }
+  void set_recorder(LaunchRecorder* recorder) {
+    dispatches_.front()->set_recorder(recorder);
+    model_->set_watched(recorder != nullptr);
+  }
 
  private:
   Engine() = default;
@@ -157,7 +162,11 @@ class Engine {
   absl::Status CheckDevices(const EngineOptions& options) const;
   absl::Status OpenDevices(const EngineOptions& options);
   int ranks() const { return shards_.ranks; }
-  WeightTarget Target() const { return {devices_.front().get(), dispatches_.front().get()}; }
+  WeightTargets Targets() const;
+  // What exchanges take on each device.
+  int64_t ExchangeBytes() const {
+    return ranks() > 1 && !devices_.front()->host_memory() ? ExchangeDeviceBytes() : 0;
+  }
   absl::Status DescribeWeights(const EngineOptions& options);
   absl::Status ChooseDrafter(const EngineOptions& options);
   // The ranks' views of the weights, and what each of them takes.
@@ -171,10 +180,6 @@ class Engine {
   absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
   KvCacheShape CacheShape() const;
   StepLimits Limits(const EngineOptions& options) const;
-  // The rank's views of the weights.
-  const WeightViews& ViewsOf(int rank) const {
-    return ranks() == 1 ? *weights_ : views_[static_cast<size_t>(rank)];
-  }
   Model::Parts ModelParts(const EngineOptions& options, int rank,
                           absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
@@ -197,7 +202,6 @@ class Engine {
   Shards shards_;
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
   std::unique_ptr<Weights> weights_;
-  std::vector<WeightViews> views_;  // of the ranks, where there are several
   std::unique_ptr<const Tokenizer> tokenizer_;
   mutable std::once_flag grammar_tokens_once_;
   mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;

@@ -214,4 +214,7 @@ DSV4_ATOMIC_ADD(32)
 DSV4_ATOMIC_ADD(64)
 // Whether a `static` variable has been made.
 uint8_t __tsan_atomic8_load(const volatile uint8_t* at, int) { return *at; }
+// Of memory that other devices see, too, and that no block shares.
+uint32_t __tsan_atomic32_load(const volatile uint32_t* at, int) { return *at; }
+void __tsan_atomic32_store(volatile uint32_t* at, uint32_t value, int) { *at = value; }
 }

@@ -14,11 +14,6 @@
 
 namespace dsv4::test {
 
-inline bool HasCudaDevice() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-}
-
 inline int32_t CudaMultiprocessors() {
   int count = 0;
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0);

@@ -129,9 +129,10 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
     ExpectEngineTaken(FlashConfig(), {.max_sessions = 64, .max_draft_tokens = 7}, &names);
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
   }
-  // Those of rows that are no multiple of 16 bytes and of more than 256 experts.
+  // Those of rows that are no multiple of 16 bytes, of more than 256 experts, and of several GPUs.
   const std::set<std::string> others = {"embed_rows_kernel<unsigned short>",
-                                        "select_experts_kernel<32>"};
+                                        "select_experts_kernel<32>", "gather_columns_kernel<uint4>",
+                                        "gather_columns_kernel<unsigned char>"};
   for (const auto& [symbol, kernel] : Kernels()) {
     INFO(kernel.name);
     CHECK(names.count(kernel.name) + others.count(kernel.name) == 1);

@@ -215,7 +215,21 @@ std::vector<uint16_t> FfnOnCuda(const Layer& layer, ExpertFfnParams p, const Qua
   p.y = y.data();
   LaunchCuda(p);
   REQUIRE(y.Intact());
-  return y.Download();
+  const std::vector<uint16_t> whole = y.Download();
+
+  // The halves, as ranks call them, come to the same.
+  DeviceCopy<uint16_t> products(rows * (k + 1) * p.inter), again(rows * p.hidden);
+  p.part = ExpertPart::kProducts;
+  p.products = products.data();
+  LaunchCuda(p);
+  p.part = ExpertPart::kOutputs;
+  p.x = nullptr;
+  p.y = again.data();
+  LaunchCuda(p);
+  REQUIRE(products.Intact());
+  REQUIRE(again.Intact());
+  RequireSameBits(again.Download(), whole, 0);
+  return whole;
 }
 
 // Most rows go to the last expert too where `crowded`.

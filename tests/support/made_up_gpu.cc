@@ -290,6 +290,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return cudaErrorInvalidValue;
   }
 }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = 0;
+  return Call();
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaErrorInvalidDevice; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   {
     const std::lock_guard lock(TheState().mutex);
@@ -332,6 +337,11 @@ cudaError_t cudaDeviceSynchronize() { return Wait(); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return Make(stream); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return Destroy(); }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return Wait(); }
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  const cudaError_t result = Call();
+  const std::lock_guard lock(TheState().working);
+  return result == cudaSuccess && !TheState().enqueued.empty() ? cudaErrorNotReady : result;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return Call(); }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) {
   const cudaError_t result = Call();

@@ -3,69 +3,16 @@
 // on ranks of the CPU. A rank with one wrong row or scale does not. What sessions promise on
 // several devices is tested by the tests of sessions (tests/lib/runtime/ranks_backend.cc).
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "tests/support/bundled_model.h"
-#include "tests/support/checkpoint_files.h"
-#include "tools/verify/oracle_checkpoint.h"
-#include "tools/verify/oracle_run.h"
+#include "tests/tools/case_on_devices.h"
 
 namespace dsv4 {
 namespace {
 
-std::vector<int32_t> Devices(int count) {
-  std::vector<int32_t> devices;
-  for (int32_t i = 0; i < count; ++i) devices.push_back(i);
-  return devices;
-}
-
-class CaseOnDevices {
- public:
-  CaseOnDevices(const std::string& name, std::vector<int64_t> prompts) {
-    absl::StatusOr<OracleCase> loaded =
-        LoadOracleCase(std::string(DSV4_SOURCE_DIR) + "/tests/oracle/cases/" + name + ".json");
-    REQUIRE_OK(loaded);
-    oracle_ = *std::move(loaded);
-    oracle_.prompts = std::move(prompts);
-    oracle_.record = oracle_.prompts;
-    REQUIRE_OK(WriteOracleCheckpoint(oracle_, folder_.path()));
-  }
-
-  std::shared_ptr<Engine> Open(int devices, Backend backend = Backend::kCpu) const {
-    EngineOptions options = OracleEngineOptions(oracle_, backend, Numerics::kPublished);
-    options.devices = Devices(devices);
-    options.threads = 2;
-    const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(folder_.path(), options);
-    REQUIRE_OK(engine);
-    return *engine;
-  }
-
-  OracleTensors Run(Engine& engine) const {
-    absl::StatusOr<OracleTensors> tensors = RunOracleCase(oracle_, engine, [] { return false; });
-    REQUIRE_OK(tensors);
-    return *std::move(tensors);
-  }
-
- private:
-  OracleCase oracle_;
-  test::TempFolder folder_;
-};
-
-// The names of tensors that differ in a bit.
-std::vector<std::string> Differences(const OracleTensors& got, const OracleTensors& want) {
-  std::vector<std::string> names;
-  for (const auto& [name, values] : want) {
-    const auto other = got.find(name);
-    if (other == got.end() || other->second.size() != values.size() ||
-        std::memcmp(other->second.data(), values.data(), values.size() * sizeof(float)) != 0) {
-      names.push_back(name);
-    }
-  }
-  if (got.size() != want.size()) names.push_back("a tensor more");
-  return names;
-}
+using test::CaseOnDevices;
+using test::Differences;
 
 TEST_CASE("the oracle's cases are the same on one device and on several, bit for bit") {
   struct {
@@ -172,8 +119,6 @@ TEST_CASE("devices that cannot be are refused by name") {
                 "o_groups 2 cannot be shared out to 4 devices");
   REQUIRE(ArgumentOf(open({0, 0}).status()) == "devices");
   REQUIRE(ArgumentOf(open({0, 1, 2, 3}).status()) == "devices");
-  REQUIRE_FAILS(Engine::Plan(test::kBundledModel, {.backend = Backend::kCuda, .devices = {0, 1}}),
-                absl::StatusCode::kUnimplemented, "devices names 2 devices");
   REQUIRE_OK(open({1, 0}));
 }
 

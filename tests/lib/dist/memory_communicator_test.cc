@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/dist/memory_communicator.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
@@ -42,8 +43,10 @@ Bytes SliceOf(int rank, int exchange, int64_t rows, int64_t width) {
 
 GatherParams Params(int64_t rows, const std::vector<int64_t>& widths, const Bytes& slice,
                     Bytes* whole) {
+  ColumnShares shares;
+  std::copy(widths.begin(), widths.end(), shares.widths.begin());
   return {.rows = rows,
-          .widths = widths,
+          .shares = shares,
           .slice = reinterpret_cast<const std::byte*>(slice.data()),
           .whole = reinterpret_cast<std::byte*>(whole->data())};
 }

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/dist/device_communicators.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/device/cuda_stream.h"
+#include "lib/dist/nccl.h"
+#include "lib/dist/rendezvous.h"
+
+namespace dsv4 {
+namespace {
+
+// Of a wait for another rank. Ranks are equally fast, and as far as each other, but for what their
+// hosts' threads are held up.
+constexpr std::chrono::seconds kWaitLimit{4};
+// NCCL lays ranks' slices one behind the other: what a piece of an exchange takes.
+constexpr int64_t kPieceBytes = int64_t{32} << 20;
+constexpr int64_t kSignalBytes = 256;
+static_assert(sizeof(ExchangeSignals) <= kSignalBytes);
+constexpr int64_t kShortBytes = 1024;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // of the size at which NCCL begins
+// Sizes at which the two ways are compared, ascending.
+constexpr std::array<int64_t, 5> kMeasuredBytes = {
+    int64_t{64} << 10, int64_t{256} << 10, int64_t{1} << 20, int64_t{4} << 20, int64_t{16} << 20};
+
+// What the ranks share.
+class Group final : public ExchangeWays {
+ public:
+  Group(int ranks, const Nccl* nccl, bool silent)
+      : meeting(ranks, kWaitLimit), nccl(nccl), silent(silent) {}
+
+  std::string Describe() const override {
+    if (silent) return "none of which is made";
+    if (nccl == nullptr) return "by kernels";
+    const std::string by_nccl = absl::StrCat("by NCCL ", nccl->version());
+    if (!direct) return by_nccl;
+    const int64_t from = nccl_from.load();
+    if (from == kNever) return "by kernels";
+    return absl::StrCat("by kernels below ", from, " bytes, then ", by_nccl);
+  }
+
+  // Ends all waits of hosts' threads and of kernels; each rank ends its own of NCCL.
+  void Fail(const absl::Status& reason) {
+    meeting.Fail(reason);
+    std::atomic_ref<uint32_t>(failure()->aborted).store(1, std::memory_order_release);
+  }
+
+  ExchangeFailure* failure() const {
+    return reinterpret_cast<ExchangeFailure*>(failure_memory.data());
+  }
+
+  Rendezvous meeting;
+  const Nccl* const nccl;  // null: not used
+  const bool silent;       // nothing is exchanged
+  bool direct = false;     // the devices reach each other's memory
+  std::array<ExchangeSignals*, kMaxRanks> signals{};
+  Buffer failure_memory;
+  std::atomic<int64_t> nccl_from{0};  // bytes of an exchange from which on NCCL makes it
+};
+
+class DeviceCommunicator final : public Communicator {
+ public:
+  DeviceCommunicator(std::shared_ptr<Group> group, int rank, const DeviceRank& own)
+      : group_(std::move(group)), rank_(rank), own_(own) {}
+  // Without graphs that exchanges of NCCL were recorded in.
+  ~DeviceCommunicator() override {
+    if (comm_ != nullptr) group_->nccl->CommDestroy(comm_);
+  }
+
+  void set_comm(Nccl::Comm comm) { comm_ = comm; }
+
+  absl::Status Allocate() {
+    DSV4_ASSIGN_OR_RETURN(memory_,
+                          own_.device->Allocate(ExchangeDeviceBytes(), "exchange between devices"));
+    group_->signals[static_cast<size_t>(rank_)] =
+        reinterpret_cast<ExchangeSignals*>(memory_.data());
+    DSV4_RETURN_IF_ERROR(own_.dispatch->Prepare(GatherColumnsParams{}));
+    // Other ranks write to it without asking.
+    return own_.device->Finish();
+  }
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return group_->meeting.ranks(); }
+  absl::Status Check() override { return group_->meeting.Check(); }
+  void Abort(const absl::Status& reason) override { group_->Fail(reason); }
+  // NCCL has what it recorded call the communicator when it is destroyed.
+  bool graphs_are_stuck() const override { return aborted_; }
+
+  // Connections are made by an exchange, and must not be while one is recorded.
+  absl::Status Start() override {
+    if (group_->nccl == nullptr) return absl::OkStatus();
+    uses_nccl_ = true;
+    DSV4_RETURN_IF_ERROR(ConnectUneven());
+    DSV4_RETURN_IF_ERROR(SecondsOf(kShortBytes, true).status());
+    int64_t nccl_from = kNever;
+    for (auto bytes = kMeasuredBytes.rbegin(); bytes != kMeasuredBytes.rend(); ++bytes) {
+      DSV4_ASSIGN_OR_RETURN(const double by_nccl, SecondsOf(*bytes, true));
+      if (!group_->direct) continue;
+      DSV4_ASSIGN_OR_RETURN(const double directly, SecondsOf(*bytes, false));
+      // All ranks measure all sizes; the first one's times count.
+      if (directly <= by_nccl) settled_ = true;
+      if (!settled_) nccl_from = *bytes;
+    }
+    if (rank_ == 0) group_->nccl_from.store(nccl_from);
+    // Nobody goes on before that is stored.
+    DSV4_RETURN_IF_ERROR(Meet());
+    uses_nccl_ = !group_->direct || group_->nccl_from.load() != kNever;
+    if (uses_nccl_) return absl::OkStatus();
+    return group_->nccl->Check(group_->nccl->CommDestroy(std::exchange(comm_, nullptr)),
+                               "disconnecting devices");
+  }
+
+  absl::Status AllGather(const GatherParams& params) override {
+    if (group_->silent) return group_->meeting.Check();
+    return Gather(params, ByNccl(params));
+  }
+
+  absl::Status Finish() override {
+    if (uses_nccl_) DSV4_RETURN_IF_ERROR(WatchNccl());
+    const absl::Status status = own_.device->Finish();
+    if (!status.ok()) return status;
+    const uint32_t late =
+        std::atomic_ref<uint32_t>(group_->failure()->late).load(std::memory_order_acquire);
+    if (late != 0) {
+      group_->Fail(DeviceLost("a device waited ", kWaitLimit / std::chrono::milliseconds(1),
+                              " ms for an exchange of rank ", late - 1));
+    }
+    return group_->meeting.Check();
+  }
+
+ private:
+  // A rank without columns takes no part in NCCL's exchange, and so would not be waited for.
+  bool ByNccl(const GatherParams& params) const {
+    if (!uses_nccl_) return false;
+    if (!group_->direct) return true;
+    return params.rows * params.shares.WholeStride() >= group_->nccl_from.load() &&
+           std::all_of(params.shares.widths.begin(), params.shares.widths.begin() + ranks(),
+                       [](int64_t width) { return width > 0; });
+  }
+
+  absl::Status Gather(const GatherParams& params, bool by_nccl) {
+    DSV4_RETURN_IF_ERROR(group_->meeting.Post(rank_, params));
+    std::array<const std::byte*, kMaxRanks> slices{};
+    for (int rank = 0; rank < ranks(); ++rank) {
+      DSV4_ASSIGN_OR_RETURN(slices[static_cast<size_t>(rank)],
+                            group_->meeting.Take(rank_, rank, params));
+    }
+    if (by_nccl) return GatherByNccl(params);
+    return Launch(params, params.rows, slices, params.whole, true);
+  }
+
+  absl::Status Launch(const GatherParams& params, int64_t rows,
+                      const std::array<const std::byte*, kMaxRanks>& slices, std::byte* whole,
+                      bool meet) const {
+    GatherColumnsParams gather{.rows = rows,
+                               .rank = rank_,
+                               .ranks = ranks(),
+                               .shares = params.shares,
+                               .slices = slices,
+                               .whole = whole};
+    if (meet) {
+      gather.signals = group_->signals;
+      gather.failure = group_->failure();
+      gather.limit_ns = kWaitLimit / std::chrono::nanoseconds(1);
+    }
+    const DeviceScope scope(own_.device);
+    return own_.dispatch->Run(LaunchContext{.stream = &own_.device->stream()}, gather);
+  }
+
+  // In pieces of as many rows as the staging memory takes; a single row's columns are where they
+  // belong at once.
+  absl::Status GatherByNccl(const GatherParams& params) {
+    const ColumnShares& shares = params.shares;
+    int64_t row_bytes = 0;
+    for (int rank = 0; rank < ranks(); ++rank) row_bytes += shares.SliceStride(rank);
+    const bool staged = params.rows > 1 || row_bytes != shares.WholeWidth();
+    if (staged && row_bytes > kPieceBytes) {
+      return Internal("an exchange of rows of ", row_bytes, " bytes");
+    }
+    const int64_t piece = staged ? kPieceBytes / row_bytes : 1;
+    for (int64_t row = 0; row < params.rows; row += piece) {
+      const int64_t rows = std::min(piece, params.rows - row);
+      std::byte* const to = staged ? Staging() : params.whole;
+      const std::byte* const slice =
+          params.slice == nullptr ? nullptr : params.slice + row * shares.SliceStride(rank_);
+      DSV4_RETURN_IF_ERROR(Enqueue(shares, rows, slice, to));
+      if (!staged) continue;
+      std::array<const std::byte*, kMaxRanks> slices{};
+      int64_t begin = 0;
+      for (int rank = 0; rank < ranks(); ++rank) {
+        slices[static_cast<size_t>(rank)] = to + begin;
+        begin += rows * shares.SliceStride(rank);
+      }
+      DSV4_RETURN_IF_ERROR(
+          Launch(params, rows, slices, params.whole + row * shares.WholeStride(), false));
+    }
+    return absl::OkStatus();
+  }
+
+  // The ranks' slices of `rows` rows, one behind the other in `to`.
+  absl::Status Enqueue(const ColumnShares& shares, int64_t rows, const std::byte* slice,
+                       std::byte* to) {
+    const Nccl& nccl = *group_->nccl;
+    void* const stream = static_cast<CudaStream&>(own_.device->stream()).handle();
+    const DeviceScope scope(own_.device);
+    const auto bytes = [&](int rank) {
+      return static_cast<size_t>(rows * shares.SliceStride(rank));
+    };
+    bool even = true;
+    for (int rank = 1; rank < ranks(); ++rank) even = even && bytes(rank) == bytes(0);
+    if (even) {
+      return nccl.Check(nccl.AllGather(slice, to, bytes(0), Nccl::kUint8, comm_, stream),
+                        "all-gather");
+    }
+    DSV4_RETURN_IF_ERROR(nccl.Check(nccl.GroupStart(), "a group of broadcasts"));
+    int result = Nccl::kSuccess;
+    for (int rank = 0; rank < ranks() && result == Nccl::kSuccess; ++rank) {
+      if (bytes(rank) > 0) {
+        result = nccl.Broadcast(slice, to, bytes(rank), Nccl::kUint8, rank, comm_, stream);
+      }
+      to += bytes(rank);
+    }
+    const int ended = nccl.GroupEnd();
+    return nccl.Check(result == Nccl::kSuccess ? ended : result, "broadcast");
+  }
+
+  // Waits for the device. A link that fails, or another rank, ends what NCCL waits for.
+  absl::Status WatchNccl() {
+    constexpr auto kBusy = std::chrono::milliseconds(20);
+    constexpr auto kNap = std::chrono::microseconds(200);
+    const auto begin = std::chrono::steady_clock::now();
+    for (;;) {
+      DSV4_ASSIGN_OR_RETURN(const bool idle, own_.device->Idle());
+      if (idle) return group_->meeting.Check();
+      if (comm_ != nullptr) {
+        int error = Nccl::kSuccess;
+        const int result = group_->nccl->CommGetAsyncError(comm_, &error);
+        const absl::Status status =
+            group_->nccl->Check(result == Nccl::kSuccess ? error : result, "an exchange");
+        if (!status.ok()) group_->Fail(status);
+        if (!group_->meeting.Check().ok()) {
+          aborted_ = true;
+          group_->nccl->CommAbort(std::exchange(comm_, nullptr));
+        }
+      }
+      if (std::chrono::steady_clock::now() - begin > kBusy) std::this_thread::sleep_for(kNap);
+    }
+  }
+
+  // Of one exchange of so many bytes.
+  absl::StatusOr<double> SecondsOf(int64_t bytes, bool by_nccl) {
+    constexpr int kRuns = 6, kWarm = 2;
+    const int64_t width = bytes / ranks() / 16 * 16;
+    std::byte* const slices = Staging();
+    GatherParams params{.rows = 1, .whole = Staging() + kPieceBytes / 2};
+    std::fill_n(params.shares.widths.begin(), ranks(), width);
+    auto begin = std::chrono::steady_clock::now();
+    for (int run = 0; run < kWarm + kRuns; ++run) {
+      if (run == kWarm) {
+        DSV4_RETURN_IF_ERROR(Finish());
+        DSV4_RETURN_IF_ERROR(Meet());
+        begin = std::chrono::steady_clock::now();
+      }
+      params.slice = slices + ++exchanges_ % 2 * width;
+      DSV4_RETURN_IF_ERROR(Gather(params, by_nccl));
+    }
+    DSV4_RETURN_IF_ERROR(Finish());
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kRuns;
+  }
+
+  // NCCL's way of exchanges to which ranks give different widths.
+  absl::Status ConnectUneven() {
+    GatherParams params{.rows = 1,
+                        .slice = Staging() + ++exchanges_ % 2 * kShortBytes,
+                        .whole = Staging() + kPieceBytes / 2};
+    for (int rank = 0; rank < ranks(); ++rank) {
+      params.shares.widths[static_cast<size_t>(rank)] = 16 * (rank + 1);
+    }
+    DSV4_RETURN_IF_ERROR(Gather(params, true));
+    return Finish();
+  }
+
+  // Of threads alone.
+  absl::Status Meet() {
+    const GatherParams params{.rows = 1};
+    DSV4_RETURN_IF_ERROR(group_->meeting.Post(rank_, params));
+    for (int rank = 0; rank < ranks(); ++rank) {
+      DSV4_RETURN_IF_ERROR(group_->meeting.Take(rank_, rank, params).status());
+    }
+    return absl::OkStatus();
+  }
+
+  std::byte* Staging() const { return memory_.data() + kSignalBytes; }
+
+  const std::shared_ptr<Group> group_;
+  const int rank_;
+  const DeviceRank own_;
+  Buffer memory_;              // signals, then staging
+  Nccl::Comm comm_ = nullptr;  // this rank's thread's, once it has started
+  bool uses_nccl_ = false, aborted_ = false;
+  int exchanges_ = 0;
+  bool settled_ = false;
+};
+
+// OK where every device reaches every other's memory.
+absl::Status ReachEachOther(absl::Span<const DeviceRank> ranks) {
+  for (const DeviceRank& from : ranks) {
+    for (const DeviceRank& to : ranks) {
+      if (&from != &to) DSV4_RETURN_IF_ERROR(from.device->ReachMemoryOf(*to.device));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t ExchangeDeviceBytes() { return kSignalBytes + kPieceBytes; }
+
+absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
+                                                   ExchangePath path) {
+  const bool silent = path == ExchangePath::kNone;
+  absl::Status direct = Unsupported("not asked for");
+  if (path == ExchangePath::kAuto || path == ExchangePath::kDirect) direct = ReachEachOther(ranks);
+  if (path == ExchangePath::kDirect && !direct.ok()) return direct;
+  const Nccl* nccl = nullptr;
+  if (path == ExchangePath::kAuto || path == ExchangePath::kNccl) {
+    absl::StatusOr<const Nccl*> loaded = Nccl::Load();
+    if (loaded.ok()) {
+      nccl = *loaded;
+    } else if (!direct.ok()) {
+      return Unsupported("devices cannot exchange what they compute: ", direct.message(), "; ",
+                         loaded.status().message());
+    }
+  }
+
+  const auto count = static_cast<int>(ranks.size());
+  auto group = std::make_shared<Group>(count, nccl, silent);
+  group->direct = direct.ok();
+  DSV4_ASSIGN_OR_RETURN(group->failure_memory,
+                        ranks[0].device->AllocateHost(sizeof(ExchangeFailure), "exchange"));
+  *group->failure() = {};
+  DeviceCommunicators connected;
+  std::vector<DeviceCommunicator*> own;
+  for (int rank = 0; rank < count; ++rank) {
+    auto communicator =
+        std::make_unique<DeviceCommunicator>(group, rank, ranks[static_cast<size_t>(rank)]);
+    DSV4_RETURN_IF_ERROR(communicator->Allocate());
+    own.push_back(communicator.get());
+    connected.ranks.push_back(std::move(communicator));
+  }
+  if (nccl != nullptr) {
+    std::vector<int> devices;
+    for (const DeviceRank& rank : ranks) devices.push_back(rank.device->index());
+    std::vector<Nccl::Comm> comms(ranks.size());
+    const DeviceScope scope(ranks[0].device);  // the call leaves another device current
+    DSV4_RETURN_IF_ERROR(
+        nccl->Check(nccl->CommInitAll(comms.data(), count, devices.data()), "connecting devices"));
+    for (size_t rank = 0; rank < comms.size(); ++rank) own[rank]->set_comm(comms[rank]);
+  }
+  connected.ways = group;
+  return connected;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/dist/nccl.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+constexpr int kLeastVersion = 21800;  // 2.18.0: communicators that can be aborted from any thread
+
+std::string VersionText(int version) {
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+template <class F>
+absl::Status Find(void* library, const char* name, F* function) {
+  *function = reinterpret_cast<F>(dlsym(library, name));
+  if (*function != nullptr) return absl::OkStatus();
+  return Unsupported(kLibrary, " has no function ", name);
+}
+
+}  // namespace
+
+absl::StatusOr<const Nccl*> Nccl::Load() {
+  static const absl::StatusOr<const Nccl*> loaded = Open();
+  return loaded;
+}
+
+// It stays loaded: threads of its own may run until the process ends.
+absl::StatusOr<const Nccl*> Nccl::Open() {
+  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const reason = dlerror();
+    return Unsupported("NCCL cannot be loaded: ", reason == nullptr ? kLibrary : reason);
+  }
+  std::unique_ptr<Nccl> nccl(new Nccl);
+  int (*get_version)(int*) = nullptr;
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclGetVersion", &get_version));
+  int version = 0;
+  if (get_version(&version) != kSuccess || version < kLeastVersion) {
+    return Unsupported(kLibrary, " is NCCL ", VersionText(version), "; at least ",
+                       VersionText(kLeastVersion), " is needed");
+  }
+  nccl->version_ = VersionText(version);
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclGetErrorString", &nccl->GetErrorString));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclCommInitAll", &nccl->CommInitAll));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclCommDestroy", &nccl->CommDestroy));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclCommAbort", &nccl->CommAbort));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclCommGetAsyncError", &nccl->CommGetAsyncError));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclAllGather", &nccl->AllGather));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclBroadcast", &nccl->Broadcast));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclGroupStart", &nccl->GroupStart));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclGroupEnd", &nccl->GroupEnd));
+  return nccl.release();
+}
+
+absl::Status Nccl::Check(int result, const char* what) const {
+  if (result == kSuccess || result == kInProgress) return absl::OkStatus();
+  return DeviceLost("NCCL ", version_, ": ", what, " failed: ", GetErrorString(result));
+}
+
+}  // namespace dsv4

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVIDIA's collective communication library, found when it is first asked for, by the name of its
+// version: neither this build nor its host needs it. What is declared here is what the library's
+// ABI has had since 2.4.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace dsv4 {
+
+class Nccl {
+ public:
+  using Comm = void*;    // ncclComm_t
+  using Stream = void*;  // cudaStream_t
+  // ncclResult_t, ncclDataType_t
+  static constexpr int kSuccess = 0, kInProgress = 7, kUint8 = 1;
+
+  // The process's. Unsupported where there is none, it is too old, or lacks a function; says which.
+  static absl::StatusOr<const Nccl*> Load();
+
+  // "2.27.3"
+  const std::string& version() const { return version_; }
+  // `result`, of what `what` says, as a status.
+  absl::Status Check(int result, const char* what) const;
+
+  int (*CommInitAll)(Comm* comms, int count, const int* devices) = nullptr;
+  int (*CommDestroy)(Comm comm) = nullptr;
+  int (*CommAbort)(Comm comm) = nullptr;
+  int (*CommGetAsyncError)(Comm comm, int* error) = nullptr;
+  int (*AllGather)(const void* from, void* to, size_t count, int type, Comm comm,
+                   Stream stream) = nullptr;
+  int (*Broadcast)(const void* from, void* to, size_t count, int type, int root, Comm comm,
+                   Stream stream) = nullptr;
+  int (*GroupStart)() = nullptr;
+  int (*GroupEnd)() = nullptr;
+
+ private:
+  Nccl() = default;
+  static absl::StatusOr<const Nccl*> Open();
+
+  const char* (*GetErrorString)(int result) = nullptr;
+  std::string version_;
+};
+
+}  // namespace dsv4

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands for kernels/sm12x/arch/signals.cuh.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace dsv4::sm12x {
+
+inline uint32_t LoadAcquireSystem(const uint32_t* from) {
+  return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+inline void StoreReleaseSystem(uint32_t* to, uint32_t value) {
+  __atomic_store_n(to, value, __ATOMIC_RELEASE);
+}
+inline int64_t NowNs() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace dsv4::sm12x

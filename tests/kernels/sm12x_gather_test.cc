@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather_columns of the CUDA backend: columns and tails where they belong, and the signals by which
+// ranks meet. What takes two GPUs is in tests/tools/ranks_cuda_test.cc.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/op/gather_columns.h"
+#include "tests/kernels/cuda_launch.h"
+
+namespace dsv4 {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// The slices of an exchange in the device's memory, and what they make by hand.
+struct Exchange {
+  Exchange(int64_t rows, std::vector<int64_t> widths, std::vector<int64_t> tails, int64_t align) {
+    params.rows = rows;
+    params.ranks = static_cast<int32_t>(widths.size());
+    params.shares.row_align = align;
+    std::copy(widths.begin(), widths.end(), params.shares.widths.begin());
+    std::copy(tails.begin(), tails.end(), params.shares.tails.begin());
+    const auto stride = static_cast<size_t>(params.shares.WholeStride());
+    want.assign(static_cast<size_t>(rows) * stride, kUntouched);
+    size_t column = 0, tail = static_cast<size_t>(params.shares.WholeWidth());
+    slices.reserve(widths.size());
+    for (int rank = 0; rank < params.ranks; ++rank) {
+      const auto r = static_cast<size_t>(rank);
+      const auto own = static_cast<size_t>(params.shares.SliceStride(rank));
+      Bytes slice(std::max<size_t>(static_cast<size_t>(rows) * own, 1));
+      for (size_t i = 0; i < slice.size(); ++i) {
+        slice[i] = static_cast<uint8_t>(1 + (i * 7 + i / 250 + r * 31) % 200);
+      }
+      for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
+        const auto from = slice.begin() + static_cast<int64_t>(row * own);
+        const auto to = want.begin() + static_cast<int64_t>(row * stride);
+        std::copy_n(from, widths[r], to + static_cast<int64_t>(column));
+        std::copy_n(from + widths[r], tails[r], to + static_cast<int64_t>(tail));
+      }
+      column += static_cast<size_t>(widths[r]);
+      tail += static_cast<size_t>(tails[r]);
+      slices.emplace_back(slice);
+      params.slices[r] = reinterpret_cast<const std::byte*>(slices.back().data());
+    }
+  }
+
+  static constexpr uint8_t kUntouched = 255;
+  GatherColumnsParams params;
+  std::vector<test::DeviceCopy<uint8_t>> slices;
+  Bytes want;
+};
+
+void ExpectGathered(Exchange& exchange) {
+  test::DeviceCopy<uint8_t> whole(Bytes(exchange.want.size(), Exchange::kUntouched));
+  exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
+  test::LaunchCuda(exchange.params);
+  REQUIRE(whole.Intact());
+  REQUIRE((whole.Download() == exchange.want));
+}
+
+TEST_CASE("sm12x gather_columns puts columns and tails where they belong") {
+  for (const int64_t rows : {1, 3, 200}) {
+    CAPTURE(rows);
+    Exchange even(rows, {2048, 2048}, {0, 0}, 1);
+    ExpectGathered(even);
+    Exchange uneven(rows, {16, 0, 48, 5}, {0, 0, 0, 0}, 1);
+    ExpectGathered(uneven);
+    // Quantised rows of 256, 128 and no elements.
+    Exchange quantised(rows, {256, 128, 0}, {2, 1, 0}, 16);
+    ExpectGathered(quantised);
+    Exchange eight(rows, {128, 128, 128, 128, 128, 128, 128, 128}, {1, 1, 1, 1, 1, 1, 1, 1}, 16);
+    ExpectGathered(eight);
+  }
+}
+
+TEST_CASE("sm12x gather_columns meets the other ranks") {
+  for (const bool come : {true, false}) {
+    CAPTURE(come);
+    Exchange exchange(5, {64, 32}, {0, 0}, 1);
+    // This rank is at its eighth exchange, and so is the other, or at the one before.
+    std::vector<ExchangeSignals> signals(2);
+    signals[1].done = 7;
+    signals[1].arrived[0] = come ? 8 : 7;
+    test::DeviceCopy<ExchangeSignals> on_device(signals);
+    test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
+    exchange.params.rank = 1;
+    exchange.params.signals = {on_device.data(), on_device.data() + 1};
+    exchange.params.failure = failure.data();
+    exchange.params.limit_ns = 1'000'000;
+    if (come) {
+      ExpectGathered(exchange);
+    } else {
+      test::DeviceCopy<uint8_t> whole(exchange.want);
+      exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
+      test::LaunchCuda(exchange.params);
+    }
+    const std::vector<ExchangeSignals> after = on_device.Download();
+    REQUIRE(after[0].arrived[1] == 8);  // told the other
+    REQUIRE(after[1].done == 8);
+    REQUIRE(after[1].finished_blocks == 0);
+    REQUIRE(after[1].failed == (come ? 0u : 1u));
+    REQUIRE(failure.Download()[0].late == (come ? 0u : 1u));
+    if (come) continue;
+    // Nothing waits from then on.
+    exchange.params.limit_ns = int64_t{3600} * 1'000'000'000;
+    ExpectGathered(exchange);
+  }
+}
+
+}  // namespace
+}  // namespace dsv4

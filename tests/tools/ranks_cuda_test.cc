@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine on two GPUs computes the bits of one, whichever way its devices exchange what they
+// compute: every tensor of the oracle's cases, and the logits of sessions with graphs and without.
+// NCCL goes through the host's memory where NCCL_P2P_DISABLE=1 is set.
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/tools/case_on_devices.h"
+
+namespace dsv4 {
+namespace {
+
+using test::CaseOnDevices;
+using test::Differences;
+
+// Those that lead from one GPU to the other here; at least one does.
+std::vector<ExchangePath> Paths() {
+  std::vector<ExchangePath> paths;
+  for (const ExchangePath path :
+       {ExchangePath::kAuto, ExchangePath::kDirect, ExchangePath::kNccl}) {
+    const absl::StatusOr<std::shared_ptr<Engine>> engine =
+        Engine::Open(test::kBundledModel, {.backend = Backend::kCuda,
+                                           .devices = {0, 1},
+                                           .context_tokens = 256,
+                                           .graphs = false,
+                                           .exchange = path});
+    if (engine.ok()) {
+      paths.push_back(path);
+    } else {
+      WARN("exchange " << static_cast<int>(path) << ": " << engine.status().message());
+    }
+  }
+  REQUIRE(!paths.empty());
+  return paths;
+}
+
+TEST_CASE("the oracle's cases are the same on one GPU and on two, bit for bit") {
+  for (const char* const name : {"mixed", "odd", "pro"}) {
+    CAPTURE(name);
+    const CaseOnDevices oracle(name, {5, 129, 300});
+    const OracleTensors one = oracle.Run(*oracle.Open(1, Backend::kCuda));
+    REQUIRE(one.count("p300.decode0.layer0.streams") == 1);
+    for (const ExchangePath path : Paths()) {
+      CAPTURE(path);
+      REQUIRE(Differences(oracle.Run(*oracle.Open(2, Backend::kCuda, path)), one) ==
+              std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("logits of sessions are the same on one GPU and on two, with graphs and without") {
+  const auto logits_of = [](std::vector<int32_t> devices, ExchangePath path, bool graphs) {
+    const auto engine = test::OpenBundled({.backend = Backend::kCuda,
+                                           .devices = std::move(devices),
+                                           .context_tokens = 1024,
+                                           .max_sessions = 3,
+                                           .prefill_chunk_tokens = 100,
+                                           .max_draft_tokens = 2,
+                                           .graphs = graphs,
+                                           .exchange = path});
+    std::vector<std::vector<float>> logits;
+    for (int i = 0; i < 3; ++i) {
+      const auto session = test::OpenSession(engine);
+      REQUIRE_OK(session->Sync(test::AnyTokens(40 + 250 * i, static_cast<uint32_t>(i))));
+      for (int step = 0; step < 12; ++step) {
+        REQUIRE_OK(session->Prefill(0, nullptr));
+        logits.emplace_back(session->logits().begin(), session->logits().end());
+        REQUIRE_OK(session->Step());
+      }
+    }
+    return logits;
+  };
+  const auto one = logits_of({0}, ExchangePath::kAuto, true);
+  for (const ExchangePath path : Paths()) {
+    CAPTURE(path);
+    for (const bool graphs : {true, false}) {
+      CAPTURE(graphs);
+      REQUIRE((logits_of({0, 1}, path, graphs) == one));
+    }
+  }
+  REQUIRE((logits_of({1, 0}, ExchangePath::kAuto, true) == one));
+}
+
+TEST_CASE("a GPU that fails makes the engine lost at once, and a new one opens") {
+  for (const ExchangePath path : Paths()) {
+    CAPTURE(path);
+    for (int round = 0; round < 2; ++round) {
+      const auto engine = test::OpenBundled(
+          {.backend = Backend::kCuda, .devices = {0, 1}, .context_tokens = 512, .exchange = path});
+      const auto session = test::OpenSession(engine);
+      REQUIRE_OK(session->Sync(test::AnyTokens(40, 1)));
+      REQUIRE_OK(session->Step());
+      engine->model().Abort(1, DeviceLost("planted"));
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < 2; ++i) {
+        REQUIRE_FAILS(session->Step(), DeviceLost().code(),
+                      "a device of the engine failed: planted");
+      }
+      REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+    }
+  }
+}
+
+TEST_CASE("GPUs that are not there, or named twice, are refused by name") {
+  const auto open = [](std::vector<int32_t> devices) {
+    return Engine::Open(
+        test::kBundledModel,
+        {.backend = Backend::kCuda, .devices = std::move(devices), .context_tokens = 64});
+  };
+  REQUIRE_FAILS(open({0, 0}), absl::StatusCode::kInvalidArgument, "devices names 0 twice");
+  REQUIRE_FAILS(open({0, 99}), absl::StatusCode::kInvalidArgument, "cuda:99 is not in 0..");
+  REQUIRE(ArgumentOf(open({0, 99}).status()) == "devices");
+}
+
+}  // namespace
+}  // namespace dsv4
