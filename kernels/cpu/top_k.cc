@@ -2,6 +2,8 @@
 // The threshold is found bit by bit: 32 counting passes at most, which vectors make cheaper than
 // the four scalar passes of a radix selection at every length that occurs (256 groups: about 4
 // times).
+#include <cstring>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/top_k.cc"
 #include "hwy/foreach_target.h"
@@ -60,8 +62,16 @@ void Select(float* scores, int64_t n, int32_t k, int32_t* out) {
     int64_t count = 0;
     for (int64_t i = 0; count < k; i += kKeyLanes) {
       const auto mask = hn::Gt(hn::LoadU(d, keys + i), below);
-      count += static_cast<int64_t>(
-          hn::CompressBlendedStore(hn::Iota(d, static_cast<int32_t>(i)), mask, d, out + count));
+      const auto indices = hn::Iota(d, static_cast<int32_t>(i));
+      if (count + kKeyLanes <= k) {
+        count += static_cast<int64_t>(hn::CompressStore(indices, mask, d, out + count));
+        continue;
+      }
+      // A store may write a whole vector, and what follows `out` is another thread's row.
+      int32_t last[kKeyLanes];
+      const size_t selected = hn::CompressStore(indices, mask, d, last);
+      std::memcpy(out + count, last, selected * sizeof(int32_t));
+      count += static_cast<int64_t>(selected);
     }
     return;
   }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_stream.h"
 #include "lib/dist/nccl.h"
@@ -69,14 +70,16 @@ class Group final : public ExchangeWays {
 
 class DeviceCommunicator final : public Communicator {
  public:
-  DeviceCommunicator(std::shared_ptr<Group> group, int rank, const DeviceRank& own)
-      : group_(std::move(group)), rank_(rank), own_(own) {}
-  // Without graphs that exchanges of NCCL were recorded in.
+  // Takes over `comm`, NCCL's of the rank; null where NCCL is not used.
+  DeviceCommunicator(std::shared_ptr<Group> group, int rank, const DeviceRank& own, Nccl::Comm comm)
+      : group_(std::move(group)), rank_(rank), own_(own), comm_(comm) {}
+  // Without graphs that exchanges of NCCL were recorded in. Of ranks that failed some may have left
+  // the others already.
   ~DeviceCommunicator() override {
-    if (comm_ != nullptr) group_->nccl->CommDestroy(comm_);
+    if (comm_ == nullptr) return;
+    const Nccl& nccl = *group_->nccl;
+    (group_->meeting.Check().ok() ? nccl.CommDestroy : nccl.CommAbort)(comm_);
   }
-
-  void set_comm(Nccl::Comm comm) { comm_ = comm; }
 
   absl::Status Allocate() {
     DSV4_ASSIGN_OR_RETURN(memory_,
@@ -304,8 +307,8 @@ class DeviceCommunicator final : public Communicator {
   const std::shared_ptr<Group> group_;
   const int rank_;
   const DeviceRank own_;
-  Buffer memory_;              // signals, then staging
-  Nccl::Comm comm_ = nullptr;  // this rank's thread's, once it has started
+  Buffer memory_;    // signals, then staging
+  Nccl::Comm comm_;  // this rank's thread's, once it has started
   bool uses_nccl_ = false, aborted_ = false;
   int exchanges_ = 0;
   bool settled_ = false;
@@ -343,28 +346,33 @@ absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> 
   }
 
   const auto count = static_cast<int>(ranks.size());
-  auto group = std::make_shared<Group>(count, nccl, silent);
-  group->direct = direct.ok();
-  DSV4_ASSIGN_OR_RETURN(group->failure_memory,
-                        ranks[0].device->AllocateHost(sizeof(ExchangeFailure), "exchange"));
-  *group->failure() = {};
-  DeviceCommunicators connected;
-  std::vector<DeviceCommunicator*> own;
-  for (int rank = 0; rank < count; ++rank) {
-    auto communicator =
-        std::make_unique<DeviceCommunicator>(group, rank, ranks[static_cast<size_t>(rank)]);
-    DSV4_RETURN_IF_ERROR(communicator->Allocate());
-    own.push_back(communicator.get());
-    connected.ranks.push_back(std::move(communicator));
-  }
+  std::vector<Nccl::Comm> comms(ranks.size());
   if (nccl != nullptr) {
     std::vector<int> devices;
     for (const DeviceRank& rank : ranks) devices.push_back(rank.device->index());
-    std::vector<Nccl::Comm> comms(ranks.size());
     const DeviceScope scope(ranks[0].device);  // the call leaves another device current
-    DSV4_RETURN_IF_ERROR(
-        nccl->Check(nccl->CommInitAll(comms.data(), count, devices.data()), "connecting devices"));
-    for (size_t rank = 0; rank < comms.size(); ++rank) own[rank]->set_comm(comms[rank]);
+    const absl::Status connected =
+        nccl->Check(nccl->CommInitAll(comms.data(), count, devices.data()), "connecting devices");
+    if (!connected.ok() && !direct.ok()) return connected;
+    if (!connected.ok()) {
+      Log(LogLevel::kWarning,
+          "devices exchange by kernels alone: ", std::string(connected.message()));
+      nccl = nullptr;
+    }
+  }
+  auto group = std::make_shared<Group>(count, nccl, silent);
+  group->direct = direct.ok();
+  DeviceCommunicators connected;
+  for (int rank = 0; rank < count; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    connected.ranks.push_back(
+        std::make_unique<DeviceCommunicator>(group, rank, ranks[r], nccl ? comms[r] : nullptr));
+  }
+  DSV4_ASSIGN_OR_RETURN(group->failure_memory,
+                        ranks[0].device->AllocateHost(sizeof(ExchangeFailure), "exchange"));
+  *group->failure() = {};
+  for (const std::unique_ptr<Communicator>& rank : connected.ranks) {
+    DSV4_RETURN_IF_ERROR(static_cast<DeviceCommunicator&>(*rank).Allocate());
   }
   connected.ways = group;
   return connected;

@@ -2,6 +2,9 @@
 // The cpu backend's attention operators: against the reference in published numerics, in batches of
 // several sequences with shuffled blocks; and the row rule, bit for bit: a row alone, in chunks, in
 // a batch and on any number of threads.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <limits>
 
@@ -410,7 +413,29 @@ TEST_CASE("cpu index_score_topk keeps the row rule when workers share a long row
   });
 }
 
-TEST_CASE("cpu top-k is exact, with ties to the lowest index") {
+// Room for entries that end where no page follows: whoever reads or writes more faults.
+class GuardedEntries {
+ public:
+  GuardedEntries() {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    bytes_ = 2 * page;
+    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory_ != MAP_FAILED);
+    end_ = reinterpret_cast<int32_t*>(static_cast<std::byte*>(memory_) + page);
+    REQUIRE(mprotect(end_, page, PROT_NONE) == 0);
+  }
+  ~GuardedEntries() { munmap(memory_, bytes_); }
+  GuardedEntries(const GuardedEntries&) = delete;
+  int32_t* Last(int64_t count) const { return end_ - count; }
+
+ private:
+  size_t bytes_ = 0;
+  void* memory_ = nullptr;
+  int32_t* end_ = nullptr;
+};
+
+TEST_CASE("cpu top-k is exact, with ties to the lowest index, and touches nothing behind it") {
+  const GuardedEntries entries;
   std::mt19937_64 random(5);
   for (int round = 0; round < 300; ++round) {
     const int64_t n = 2 + static_cast<int64_t>(random() % 700);
@@ -423,19 +448,21 @@ TEST_CASE("cpu top-k is exact, with ties to the lowest index") {
       if (round % 7 == 0 && random() % 9 == 0) s = -std::numeric_limits<float>::infinity();
       s += 0.0f;
     }
-    std::vector<int32_t> order(scores.size()), got(static_cast<size_t>(k));
+    std::vector<int32_t> order(scores.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
       return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
     });
-    order.resize(got.size());
+    order.resize(static_cast<size_t>(k));
     std::sort(order.begin(), order.end());
     ForEachTarget([&] {
       std::vector<float> used = scores;
       used.resize(static_cast<size_t>(n + 31) / 32 * 32, 1e30f);
-      got.assign(order.size() + 16, -7);  // what follows stays as it is
-      SelectTopK(used.data(), n, k, got.data());
-      for (size_t i = 0; i < got.size(); ++i) REQUIRE(got[i] == (i < order.size() ? order[i] : -7));
+      int32_t* const got = entries.Last(k);
+      got[-1] = -7;
+      SelectTopK(used.data(), n, k, got);
+      REQUIRE(std::equal(order.begin(), order.end(), got));
+      REQUIRE(got[-1] == -7);
     });
   }
 }
