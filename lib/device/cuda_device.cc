@@ -22,6 +22,8 @@ constexpr int64_t kSlotBytes = int64_t{4} << 20;
 constexpr int64_t kStagingAlignment = 64;
 constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
+thread_local int scopes_of_thread = 0;  // that are open, of all devices
+
 }  // namespace
 
 // Counts how long graphs run, between Start and Stop.
@@ -254,8 +256,11 @@ double CudaDevice::GraphSecondsOf(absl::FunctionRef<void()> run) {
   return graph_clock_->Stop();
 }
 
-// Failures show in the calls that follow.
+// A launch that fails says so as CUDA's last error of the thread, which a host's own calls may have
+// set before: it is cleared when the thread enters, and read when it leaves. Other failures show in
+// the calls that follow.
 int CudaDevice::Enter() {
+  if (scopes_of_thread++ == 0) cudaGetLastError();
   int before = index_;
   cudaGetDevice(&before);
   if (before != index_) cudaSetDevice(index_);
@@ -263,6 +268,10 @@ int CudaDevice::Enter() {
 }
 
 void CudaDevice::Leave(int before) {
+  if (--scopes_of_thread == 0) {
+    int none = cudaSuccess;
+    launch_error_.compare_exchange_strong(none, cudaGetLastError());
+  }
   if (before != index_) cudaSetDevice(before);
 }
 
@@ -441,7 +450,10 @@ absl::StatusOr<bool> CudaDevice::Idle() {
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
   const cudaError_t result = cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle()));
-  if (result == cudaErrorNotReady) return false;
+  if (result == cudaErrorNotReady) {
+    if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();  // no failure
+    return false;
+  }
   DSV4_RETURN_IF_ERROR(CheckCall(result, "waiting for the device"));
   return true;
 }
@@ -449,7 +461,9 @@ absl::StatusOr<bool> CudaDevice::Idle() {
 absl::Status CudaDevice::Finish() {
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  DSV4_RETURN_IF_ERROR(CheckCall(cudaGetLastError(), "launching a kernel"));
+  const int before = launch_error_.load();
+  DSV4_RETURN_IF_ERROR(
+      CheckCall(before != cudaSuccess ? before : cudaGetLastError(), "launching a kernel"));
   return CheckCall(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_->handle())),
                    "waiting for the device");
 }

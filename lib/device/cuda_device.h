@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -75,6 +76,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStream> stream_, side_stream_;
   void *forked_ = nullptr, *joined_ = nullptr;  // cudaEvent_t
   std::shared_ptr<GraphClock> graph_clock_;     // graphs' too
+  std::atomic<int> launch_error_{0};            // cudaError_t of the first launch that failed
   std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
   absl::Status lost_;
   Buffer staging_;

@@ -36,6 +36,7 @@ struct State {
   MadeUpGpu gpu;
   MadeUpUse use;
   cudaError_t failure = cudaSuccess;
+  cudaError_t last_error = cudaSuccess;  // for cudaGetLastError, once
   int64_t bytes = 0;
   std::map<const void*, int64_t> allocations;        // bytes
   std::map<const void*, std::string> symbols;        // of kernels
@@ -196,6 +197,11 @@ void SetMadeUpGpu(const MadeUpGpu& gpu) {
 MadeUpUse UseOfMadeUpGpu() {
   const std::lock_guard lock(TheState().mutex);
   return TheState().use;
+}
+
+void LeaveMadeUpError() {
+  const std::lock_guard lock(TheState().mutex);
+  TheState().last_error = cudaErrorInvalidConfiguration;
 }
 
 cudaError_t EnqueueMadeUp(const void* kernel, const cudaLaunchConfig_t& config,
@@ -426,8 +432,15 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   return Destroy();
 }
 
-cudaError_t cudaGetLastError() { return Failure(); }
-cudaError_t cudaPeekAtLastError() { return Failure(); }
+cudaError_t cudaGetLastError() {
+  const std::lock_guard lock(TheState().mutex);
+  const cudaError_t last = std::exchange(TheState().last_error, cudaSuccess);
+  return last != cudaSuccess ? last : TheState().failure;
+}
+cudaError_t cudaPeekAtLastError() {
+  const std::lock_guard lock(TheState().mutex);
+  return TheState().last_error != cudaSuccess ? TheState().last_error : TheState().failure;
+}
 const char* cudaGetErrorName(cudaError_t) { return "made up"; }
 const char* cudaGetErrorString(cudaError_t) { return "made up"; }
 

@@ -40,6 +40,10 @@ struct MadeUpUse {
 };
 MadeUpUse UseOfMadeUpGpu();
 
+// The next cudaGetLastError of any thread has one, which is not sticky: as a launch leaves it that
+// cannot be, or a host's own call.
+void LeaveMadeUpError();
+
 struct MadeUpLaunch {
   std::string symbol;            // of the kernel's machine code
   const void* kernel = nullptr;  // one in a header is another in each file that includes it

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/device/device.h"
 #include "tests/support/catch.h"
 #include "tests/support/made_up_gpu.h"
@@ -93,6 +94,21 @@ TEST_CASE("pieces of a GPU's memory are filled and read one after another") {
   REQUIRE_OK(memory.device()->Gather(read.data(), pieces));
   REQUIRE_OK(memory.device()->Download(read.data() + bytes, memory.data() + bytes, 100));
   REQUIRE((read == memory.wanted()));
+}
+
+TEST_CASE("an error that the host left is none of the device's, a launch that fails is") {
+  Memory memory(64);
+  LeaveMadeUpError();
+  REQUIRE_OK(memory.device()->Finish());
+  {
+    const DeviceScope scope(memory.device());
+    const DeviceScope inner(memory.device());
+    LeaveMadeUpError();
+  }
+  LeaveMadeUpError();  // the host's again
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE_FAILS(memory.device()->Finish(), DeviceLost().code(), "launching a kernel failed");
+  }
 }
 
 }  // namespace
