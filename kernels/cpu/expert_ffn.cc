@@ -143,16 +143,24 @@ class ExpertFfn {
   // most work each) first.
   void SortSlots() {
     std::fill_n(begin_, p_.expert_count + 1, 0);
-    for (int32_t slot = 0; slot < routed(); ++slot) ++begin_[p_.experts[slot] + 1];
+    for (int32_t slot = 0; slot < routed(); ++slot) {
+      if (HasExpert(slot)) ++begin_[p_.experts[slot] + 1];
+    }
     for (int32_t e = 0; e < p_.expert_count; ++e) begin_[e + 1] += begin_[e];
     AddJobs(p_.expert_count, routed(), p_.rows);
     for (int32_t e = 0; e < p_.expert_count; ++e) AddJobs(e, begin_[e], begin_[e + 1] - begin_[e]);
     for (int32_t slot = 0; slot < routed(); ++slot) {
+      position_[slot] = -1;
+      if (!HasExpert(slot)) continue;
       const int32_t at = begin_[p_.experts[slot]]++;
       token_[at] = slot / p_.experts_per_token;
       weight_[at] = p_.weights[slot];
       position_[slot] = at;
     }
+  }
+
+  bool HasExpert(int32_t slot) const {
+    return p_.experts[slot] >= 0 && p_.experts[slot] < p_.expert_count;
   }
 
   void AddJobs(int32_t expert, int32_t first, int32_t rows) {
@@ -222,12 +230,13 @@ class ExpertFfn {
   // y[row, d0 .. d0 + n) from the outputs of the row's slots.
   void SumRow(int64_t row, const uint16_t* outputs, int64_t stride, int64_t d0, int64_t n) {
     const uint16_t* terms[kMaxExpertsPerToken + 1];
-    const int32_t count = p_.experts_per_token;
-    for (int32_t i = 0; i < count; ++i) {
-      terms[i] = outputs + position_[row * count + i] * stride;
+    int32_t count = 0;
+    for (int32_t i = 0; i < p_.experts_per_token; ++i) {
+      const int32_t at = position_[row * p_.experts_per_token + i];
+      if (at >= 0) terms[count++] = outputs + at * stride;
     }
-    terms[count] = outputs + (routed() + row) * stride;
-    SumRows(terms, count + 1, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
+    terms[count++] = outputs + (routed() + row) * stride;
+    SumRows(terms, count, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
   }
 
   const ExpertFfnParams& p_;
@@ -236,7 +245,7 @@ class ExpertFfn {
   std::byte* workspace_;
   int32_t* begin_;     // [E + 1] first sorted slot of each expert
   int32_t* token_;     // [T K] row of a sorted slot
-  int32_t* position_;  // [T K] sorted place of a slot
+  int32_t* position_;  // [T K] sorted place of a slot; -1: it has no expert
   float* weight_;      // [T K] of a sorted slot
   Job* jobs_;
   int64_t job_count_ = 0;

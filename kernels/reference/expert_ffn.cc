@@ -32,7 +32,7 @@ struct FfnPlan {
   int32_t* expert_end;  // [E]: end of each expert's slots
   int32_t* pair_of;     // [slots]: pairs in the order of their experts
   int32_t* row_of;      // [slots]: their rows
-  int32_t* slot_of;     // [pairs]
+  int32_t* slot_of;     // [pairs]; -1: the pair has no expert
   float* gate;          // [pass_rows, I]: w1 x, then the hidden activation; kWhole alone
   float* up;            // [pass_rows, I]: w3 x
   float* outputs;       // [slots, D]
@@ -42,7 +42,12 @@ struct FfnPlan {
 // Counting sort of the pairs by expert.
 void SortPairs(const ExpertFfnParams& params, const FfnPlan& plan) {
   std::fill_n(plan.expert_end, params.expert_count, 0);
-  for (int64_t pair = 0; pair < plan.pairs; ++pair) ++plan.expert_end[params.experts[pair]];
+  const auto has_expert = [&](int64_t pair) {
+    return params.experts[pair] >= 0 && params.experts[pair] < params.expert_count;
+  };
+  for (int64_t pair = 0; pair < plan.pairs; ++pair) {
+    if (has_expert(pair)) ++plan.expert_end[params.experts[pair]];
+  }
   int32_t begin = 0;
   for (int64_t e = 0; e < params.expert_count; ++e) {
     const int32_t count = plan.expert_end[e];
@@ -50,6 +55,8 @@ void SortPairs(const ExpertFfnParams& params, const FfnPlan& plan) {
     begin += count;
   }
   for (int64_t pair = 0; pair < plan.pairs; ++pair) {
+    plan.slot_of[pair] = -1;
+    if (!has_expert(pair)) continue;
     const int32_t slot = plan.expert_end[params.experts[pair]]++;
     plan.pair_of[slot] = static_cast<int32_t>(pair);
     plan.row_of[slot] = static_cast<int32_t>(pair / params.experts_per_token);
@@ -169,7 +176,7 @@ void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params
     for (int64_t d = 0; d < hidden; ++d) {
       float sum = 0;
       for (int64_t i = 0; i < params.experts_per_token; ++i) {
-        sum += plan.outputs[slots[i] * hidden + d];
+        if (slots[i] >= 0) sum += plan.outputs[slots[i] * hidden + d];
       }
       y[t * hidden + d] += sum;
     }
