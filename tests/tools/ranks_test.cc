@@ -62,7 +62,7 @@ TEST_CASE("one wrong row or scale of one rank is noticed") {
   REQUIRE(Differences(oracle.Run(*engine), one).empty());
 }
 
-TEST_CASE("a rank that fails makes the engine lost at once, for good") {
+TEST_CASE("a rank that fails makes the engine lost at once, for good", "[threads]") {
   const auto engine = test::OpenBundled({.devices = {0, 1}, .context_tokens = 512, .threads = 2});
   const auto session = test::OpenSession(engine);
   REQUIRE_OK(session->Sync(test::AnyTokens(40, 1)));
@@ -122,7 +122,7 @@ TEST_CASE("devices that cannot be are refused by name") {
   REQUIRE_OK(open({1, 0}));
 }
 
-TEST_CASE("a session saved on two devices goes on on one, and back") {
+TEST_CASE("a session saved on two devices goes on on one, and back", "[threads]") {
   const auto engine = [](std::vector<int32_t> devices) {
     return test::OpenBundled({.devices = std::move(devices),
                               .context_tokens = 1024,
