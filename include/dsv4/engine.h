@@ -33,17 +33,16 @@ typedef int32_t dsv4_cache_format;
 #define DSV4_CACHE_FP8_PER_TENSOR ((dsv4_cache_format)3) /* 512 bytes: fp8 without scales */
 #define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
 
-/* What guesses tokens ahead of the model, which verifies them (dsv4_sampling.draft_tokens). */
+/* What guesses tokens ahead of the model, which verifies them (dsv4_sampling.draft_tokens).
+ * AUTO: the checkpoint's own; its tensors tell which. MTP: a block that guesses one token after
+ * another. DSPARK: stages that guess a block of tokens in one pass. NGRAM: what followed the last
+ * tokens before; needs no weights. */
 typedef int32_t dsv4_drafter;
-#define DSV4_DRAFTER_AUTO ((dsv4_drafter)0) /* the checkpoint's own; its tensors tell which */
+#define DSV4_DRAFTER_AUTO ((dsv4_drafter)0)
 #define DSV4_DRAFTER_NONE ((dsv4_drafter)1)
-#define DSV4_DRAFTER_MTP ((dsv4_drafter)2) /* a block that guesses one token after another */
-#define DSV4_DRAFTER_DSPARK                                            \
-  ((dsv4_drafter)3) /* stages that guess a block of tokens in one pass \
-                     */
-#define DSV4_DRAFTER_NGRAM                                              \
-  ((dsv4_drafter)4) /* what followed the last tokens before: no weights \
-                     */
+#define DSV4_DRAFTER_MTP ((dsv4_drafter)2)
+#define DSV4_DRAFTER_DSPARK ((dsv4_drafter)3)
+#define DSV4_DRAFTER_NGRAM ((dsv4_drafter)4)
 
 typedef int32_t dsv4_progress_phase;
 #define DSV4_PROGRESS_LOAD ((dsv4_progress_phase)1)
