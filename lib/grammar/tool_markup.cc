@@ -19,6 +19,7 @@ namespace {
 #define DSV4_DSML "｜DSML｜"
 constexpr absl::string_view kThinkEnd = "</think>";
 constexpr absl::string_view kCallsMarker = "<" DSV4_DSML "tool_calls";
+constexpr absl::string_view kInvokeMarker = "<" DSV4_DSML "invoke";
 constexpr absl::string_view kCallsStart = "\n\n<" DSV4_DSML "tool_calls>\n";
 constexpr absl::string_view kCallsEnd = "</" DSV4_DSML "tool_calls>";
 constexpr absl::string_view kInvoke = "<" DSV4_DSML "invoke name=\"";
@@ -173,7 +174,8 @@ absl::StatusOr<ToolLanguage> ToolCallLanguage(ExpressionPool* pool, const JsonVa
                                               const ToolOptions& options) {
   if (tools.AsArray() == nullptr) return InvalidArgument("tools#: expected an array");
   Compiler compiler(pool);
-  const Expr text = compiler.Without(kCallsMarker);
+  // The parsers of completions take an invoke without its wrapper for a call, too.
+  const Expr text = pool->AllOf({compiler.Without(kCallsMarker), compiler.Without(kInvokeMarker)});
   const Expr reasoning = pool->AllOf({text, compiler.Without(kThinkEnd)});
   if (options.choice == ToolChoice::kNone) return ToolLanguage{text, reasoning};
   std::vector<Expr> invokes;

@@ -154,6 +154,12 @@ TEST_CASE("calls of tools are held to names, schemas and the string attribute") 
   CHECK(ends(required, Call(city)));
   CHECK(ends(none, "text"));
   CHECK_FALSE(ends(none, Call(city)));
+  // Parsers recover an invoke without its wrapper, or in another.
+  const std::string d = kDsml;
+  const std::string bare =
+      "text\n<" + d + "tool>\n<" + d + "invoke name=\"get\">\n" + city + "\n</" + d + "invoke>\n";
+  CHECK_FALSE(ends(none, bare));
+  CHECK_FALSE(ends(automatic, bare));
   CHECK(ends(lax, Call(Parameter("other", "false", "[1]"))));
   CHECK(absl::IsInvalidArgument(Grammar::OfTools(kTools, {.name = "put"}, Tokens()).status()));
   REQUIRE_FAILS(Grammar::OfTools(R"([{"name":"a\u0000b"}])", automatic, Tokens()),
