@@ -42,12 +42,17 @@ absl::StatusOr<Shards> Shards::Of(const ModelConfig& config, int ranks) {
 }
 
 // Per layer: output groups, attention's y, products, the experts' y; then logits.
-ExchangeCost ExchangeOf(const ModelConfig& config, int ranks, int64_t activation_bytes) {
+ExchangeCost ExchangeOf(const ModelConfig& config, int ranks, int64_t activation_bytes,
+                        QuantizedRows quantized) {
   if (ranks == 1) return {};
+  const int64_t groups = config.o_groups * config.o_lora_rank;
+  const int64_t groups_bytes = quantized == QuantizedRows::kCodes
+                                   ? RoundUp(groups + groups / kFp8Block, int64_t{16})
+                                   : groups * activation_bytes;
   const int64_t products = (config.num_experts_per_tok + 1) * config.moe_intermediate_size;
-  const int64_t layer = config.o_groups * config.o_lora_rank + 2 * config.hidden_size + products;
+  const int64_t layer = groups_bytes + (2 * config.hidden_size + products) * activation_bytes;
   return {.exchanges = 4 * config.num_hidden_layers + 1,
-          .bytes = config.num_hidden_layers * layer * activation_bytes +
+          .bytes = config.num_hidden_layers * layer +
                    config.vocab_size * static_cast<int64_t>(sizeof(float))};
 }
 

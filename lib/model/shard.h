@@ -54,6 +54,8 @@ struct ExchangeCost {
   int64_t exchanges = 0;  // of a pass, however many tokens it has
   int64_t bytes = 0;      // that each rank has after them of a token, its own included
 };
-ExchangeCost ExchangeOf(const ModelConfig& config, int ranks, int64_t activation_bytes);
+// `activation_bytes`: of an element; `quantized`: how the output groups are stored.
+ExchangeCost ExchangeOf(const ModelConfig& config, int ranks, int64_t activation_bytes,
+                        QuantizedRows quantized);
 
 }  // namespace dsv4

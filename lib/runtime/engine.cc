@@ -367,8 +367,9 @@ void Engine::ShareOut() {
   for (int rank = 0; rank < ranks(); ++rank) {
     info_.devices[static_cast<size_t>(rank)].weights = weights_->bytes(rank);
   }
-  info_.exchange =
-      ExchangeOf(config_, ranks(), DTypeBytes(dispatches_.front()->activation_dtype()));
+  const Dispatch& dispatch = *dispatches_.front();
+  info_.exchange = ExchangeOf(config_, ranks(), DTypeBytes(dispatch.activation_dtype()),
+                              dispatch.quantized_rows());
 }
 
 const DeviceBytes& EngineInfo::fullest() const {

@@ -127,12 +127,15 @@ TEST_CASE("a rank's views begin at its rows of data and of scales") {
 
 TEST_CASE("exchanges are counted") {
   ModelConfig config = SmallConfig();
-  CHECK(ExchangeOf(config, 1, 2).exchanges == 0);
-  CHECK(ExchangeOf(config, 1, 2).bytes == 0);
-  const ExchangeCost cost = ExchangeOf(config, 2, 2);
+  CHECK(ExchangeOf(config, 1, 2, QuantizedRows::kRoundTrip).exchanges == 0);
+  CHECK(ExchangeOf(config, 1, 2, QuantizedRows::kRoundTrip).bytes == 0);
+  const ExchangeCost cost = ExchangeOf(config, 2, 2, QuantizedRows::kRoundTrip);
   CHECK(cost.exchanges == 9);
   // Two layers of 256 of the groups, 384 twice, three products of 256; 700 logits.
   CHECK(cost.bytes == 2 * 2 * (256 + 2 * 384 + 3 * 256) + 4 * 700);
+  // As codes the groups are 256 bytes and two scales, padded.
+  CHECK(ExchangeOf(config, 2, 2, QuantizedRows::kCodes).bytes ==
+        2 * (272 + 2 * (2 * 384 + 3 * 256)) + 4 * 700);
 }
 
 }  // namespace
