@@ -30,7 +30,7 @@ void CheckModel(const ModelConfig& c) {
   Require(c.num_attention_heads % c.o_groups == 0);
   Require(c.num_experts_per_tok <= c.n_routed_experts);
   Require(c.num_hash_layers >= 0 && c.num_hash_layers <= c.num_hidden_layers);
-  Require(c.num_nextn_predict_layers == 0 || c.num_nextn_predict_layers == 1);
+  Require(c.num_nextn_predict_layers == 0 || IsCount(c.num_nextn_predict_layers));
   Require(static_cast<int64_t>(c.compress_ratios.size()) >= c.num_hidden_layers);
   bool indexed = false;
   for (const int32_t ratio : c.compress_ratios) {
