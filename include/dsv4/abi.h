@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every public header shares: the export macro, the struct rule, version queries.
+ * The export macro, the struct rule and version queries, shared by all public headers.
  *
- * Struct rule. Every struct begins with `uint32_t struct_size`; set it with the struct's _INIT
- * macro. A caller that was built against an older header passes a smaller size: the fields it lacks
- * mean 0, which is always the old behaviour. A caller built against a newer one passes a larger
- * size: it is accepted when the fields that this library does not know are all 0, else
- * DSV4_ERR_UNSUPPORTED. Structs that the library fills are filled up to the caller's size, with 0
- * where it knows no field. A size below the struct's first release or above 4096 is
- * DSV4_ERR_INVALID_ARGUMENT, as is a reserved field other than 0 in a struct that comes in.
+ * Struct rule. Every struct begins with `uint32_t struct_size`. Set it with the struct's _INIT
+ * macro. Structs grow at their end only:
+ * - A caller built against an older header passes a smaller size. The missing fields count as 0,
+ *   and 0 always means the old behavior.
+ * - A caller built against a newer header passes a larger size. The call succeeds if all fields
+ *   that this library does not know are 0; otherwise it returns DSV4_ERR_UNSUPPORTED.
+ * - Output structs are filled up to the caller's size. Fields that the library does not know are
+ *   set to 0.
+ * - DSV4_ERR_INVALID_ARGUMENT: a size below the struct's first release or above 4096, or a reserved
+ *   field of an input struct that is not 0.
  */
 #ifndef DSV4_ABI_H_
 #define DSV4_ABI_H_
@@ -41,15 +44,15 @@
 
 DSV4_BEGIN_DECLS
 
-/* The ABI number of the library at run time. A host built against another DSV4_ABI_VERSION must not
- * call anything else. */
+/* The ABI version of the loaded library. If it differs from DSV4_ABI_VERSION, the host must not
+ * call any other function. */
 DSV4_API uint32_t dsv4_abi_version(void) DSV4_NOEXCEPT;
 
-/* "0.1.0": static storage. */
+/* The library's version, as in "0.1.0". Static storage. */
 DSV4_API const char* dsv4_version(void) DSV4_NOEXCEPT;
 
-/* One line, "dsv4 VERSION (COMMIT), ..." with compiler, backends and the instruction set in use.
- * Static storage. */
+/* One line: "dsv4 VERSION (COMMIT), ...", with the compiler, the backends and the instruction set
+ * in use. Static storage. */
 DSV4_API const char* dsv4_build_info(void) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS

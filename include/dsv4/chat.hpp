@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages to prompts and completions to messages. <dsv4/chat.h> says what prompts are made of and
-// why their text is not to be tokenized.
+// Renders messages to prompts and parses completions to messages. <dsv4/chat.h> explains prompts,
+// and why their text must not be tokenized.
 #ifndef DSV4_CHAT_HPP_
 #define DSV4_CHAT_HPP_
 
@@ -16,12 +16,12 @@
 
 namespace dsv4 {
 
-// A call of a tool that the assistant has made; `arguments` is JSON.
+// A tool call that the assistant made. `arguments` is JSON.
 struct ToolCall {
   std::string id, name, arguments;
 };
 
-// One message: dsv4_message, whose fields they are. Empty texts are none.
+// One message, with the fields of dsv4_message. An empty text counts as absent.
 struct Message {
   dsv4_role role = DSV4_ROLE_USER;
   std::string content = {};
@@ -34,7 +34,8 @@ struct Message {
   bool wo_eos = false;
 };
 
-// How a conversation is rendered: dsv4_chat_options. Of the contexts one may be given.
+// How a conversation is rendered, with the fields of dsv4_chat_options. At most one of the two
+// contexts may be given.
 struct ChatOptions {
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
   bool keep_reasoning = false;
@@ -46,7 +47,7 @@ struct ChatOptions {
 
 namespace detail {
 
-// Messages as C structs. They must outlive it.
+// Messages as C structs. The messages must outlive the object.
 class MessageViews {
  public:
   explicit MessageViews(Span<const Message> messages) {
@@ -106,7 +107,7 @@ class MessageViews {
   std::vector<const dsv4_message*> list_;
 };
 
-// Options as a C struct. They must outlive it.
+// Options as a C struct. The options must outlive the object.
 class ChatOptionsView {
  public:
   explicit ChatOptionsView(const ChatOptions& in) : context_(in.context) {
@@ -129,7 +130,7 @@ class ChatOptionsView {
 
 }  // namespace detail
 
-// The prompt of a conversation, up to where the assistant is to speak, as token ids.
+// Renders a conversation to token ids, up to the point where the assistant's turn begins.
 inline std::vector<int32_t> RenderChat(const TokenizerView& tokenizer, Span<const Message> messages,
                                        const ChatOptions& options = {}) {
   const detail::MessageViews views(messages);
@@ -141,7 +142,7 @@ inline std::vector<int32_t> RenderChat(const TokenizerView& tokenizer, Span<cons
       });
 }
 
-// The same of messages as JSON in the form of OpenAI's chat API.
+// Renders messages given as JSON in the form of OpenAI's chat API.
 inline std::vector<int32_t> RenderChatJson(const TokenizerView& tokenizer, std::string_view json,
                                            const ChatOptions& options = {}) {
   const detail::ChatOptionsView how(options);
@@ -152,7 +153,7 @@ inline std::vector<int32_t> RenderChatJson(const TokenizerView& tokenizer, std::
       });
 }
 
-// The prompt as text, for people and for comparison; not to be tokenized.
+// Renders a conversation to text, for display and comparison. Do not tokenize it.
 inline std::string RenderChatText(Span<const Message> messages, const ChatOptions& options = {}) {
   const detail::MessageViews views(messages);
   const detail::ChatOptionsView how(options);
@@ -163,7 +164,7 @@ inline std::string RenderChatText(Span<const Message> messages, const ChatOption
       });
 }
 
-// The same of messages as JSON.
+// Renders messages given as JSON to text.
 inline std::string RenderChatTextJson(std::string_view json, const ChatOptions& options = {}) {
   const detail::ChatOptionsView how(options);
   return detail::ReadAll<std::string>(
@@ -173,7 +174,7 @@ inline std::string RenderChatTextJson(std::string_view json, const ChatOptions& 
       });
 }
 
-// The assistant's message of a whole completion, as a JSON object.
+// Parses a whole completion to the assistant's message, a JSON object.
 inline std::string ParseChat(std::string_view completion,
                              dsv4_thinking_mode thinking = DSV4_THINKING_OFF) {
   return detail::ReadAll<std::string>(

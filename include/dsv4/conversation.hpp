@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A conversation: a session that knows its messages and delivers the assistant's turns as events.
+// A conversation: a session that keeps its messages and delivers the assistant's turns as events.
 //
 //   dsv4::Conversation chat(engine);
 //   chat.Append({DSV4_ROLE_USER, "What is the capital of France?"});
@@ -27,11 +27,11 @@ namespace dsv4 {
 
 class EventRange;
 
-// What changes the messages ends a turn that is being generated, and drops the events of it that
-// were not taken. Threads and errors: <dsv4/conversation.h>.
+// A function that changes the messages ends a turn that is being generated and drops its
+// undelivered events. Threads and errors: <dsv4/conversation.h>.
 class Conversation {
  public:
-  // Begins on `messages`, perhaps none.
+  // Opens a conversation with `messages`, which may be empty.
   explicit Conversation(const Engine& engine, Span<const Message> messages = {},
                         const ChatOptions& options = {}, const SessionOptions& session = {}) {
     const detail::MessageViews views(messages);
@@ -42,7 +42,7 @@ class Conversation {
     });
   }
 
-  // On messages as a JSON array in the form of OpenAI's chat API.
+  // Opens a conversation with a JSON array of messages in the form of OpenAI's chat API.
   static Conversation FromJson(const Engine& engine, std::string_view json,
                                const ChatOptions& options = {},
                                const SessionOptions& session = {}) {
@@ -55,7 +55,7 @@ class Conversation {
     return result;
   }
 
-  // Another conversation that goes on like this one, with the events not taken yet.
+  // Opens a copy of the conversation, including its undelivered events.
   Conversation Fork() {
     Conversation fork;
     fork.session_ = session_.Fork();
@@ -65,43 +65,42 @@ class Conversation {
     return fork;
   }
 
-  // What comes after the assistant's last turn.
+  // Appends a message, for example the user's next one.
   void Append(const Message& message) { Append(Span<const Message>(&message, 1)); }
-  // The same of several messages.
+  // Appends several messages.
   void Append(Span<const Message> messages) {
     const detail::MessageViews views(messages);
     Change(dsv4_session_append_messages, views.data(), views.size());
   }
-  // The same of a JSON array.
+  // Appends a JSON array of messages.
   void AppendJson(std::string_view json) {
     Change(dsv4_session_append_json, json.data(), json.size());
   }
 
-  // Keeps the first `count` messages alone.
+  // Keeps only the first `count` messages.
   void Truncate(std::size_t count) { Change(dsv4_session_truncate_messages, count); }
 
-  // Puts `messages` in the place of the `count` messages from `first` on; either may be none.
+  // Replaces `count` messages from number `first` on by `messages`. Either may be empty.
   void Replace(std::size_t first, std::size_t count, Span<const Message> messages) {
     const detail::MessageViews views(messages);
     Change(dsv4_session_replace_messages, first, count, views.data(), views.size());
   }
-  // The same of a JSON array.
+  // Replaces messages by a JSON array of messages.
   void ReplaceJson(std::size_t first, std::size_t count, std::string_view json) {
     Change(dsv4_session_replace_json, first, count, json.data(), json.size());
   }
 
-  // Renders the conversation by other options from here on.
+  // Changes the options and renders the whole conversation again.
   void SetChatOptions(const ChatOptions& options) {
     const detail::ChatOptionsView how(options);
     Change(dsv4_session_set_chat_options, how.get());
   }
 
-  // The events of the assistant's turn, of which each is computed when it is asked for: for a
-  // range-based `for`. May be left and begun again: it goes on where it was.
+  // The events of the assistant's turn, for a range-based `for`. Computes each event when it is
+  // needed. A loop that was left can be resumed by another one.
   inline EventRange events();
 
-  // The next event, for which as many tokens are computed as it takes; none when the turn has
-  // ended.
+  // Computes tokens until the next event. Returns nothing when the turn has ended.
   std::optional<Event> Next() {
     for (;;) {
       if (std::optional<Event> event = Poll()) return event;
@@ -110,7 +109,7 @@ class Conversation {
     }
   }
 
-  // The next event of what is computed already.
+  // The next event that is already computed, if any.
   std::optional<Event> Poll() {
     if (taken_ >= events_.size()) return std::nullopt;
     std::optional<Event> event(std::move(events_[taken_++]));
@@ -118,7 +117,8 @@ class Conversation {
     return event;
   }
 
-  // One token of the turn; what it decides is for Poll(). The text is the token's, markup and all.
+  // Computes one token of the turn. Poll() returns its events. The result's text is the token's
+  // text, including markup.
   StepResult Step() {
     detail::EventSink sink{&events_};
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
@@ -128,7 +128,7 @@ class Conversation {
     return detail::TakeStep(result);
   }
 
-  // Ends the turn where it is; what was held back, and END, are for Poll().
+  // Ends the turn early. Poll() returns held-back text, then END.
   void EndTurn() {
     detail::EventSink sink{&events_};
     detail::CallBack(sink.thrown, dsv4_session_end_turn, session_.get(), &detail::EventSink::Add,
@@ -136,17 +136,17 @@ class Conversation {
     ended_ = true;
   }
 
-  // How the turn ended; DSV4_FINISH_NONE while it goes on.
+  // How the turn ended. DSV4_FINISH_NONE while it continues.
   dsv4_finish finish() const noexcept { return finish_; }
 
-  // How many messages there are, the assistant's among them.
+  // The number of messages, including the assistant's.
   std::size_t message_count() const {
     std::size_t count = 0;
     detail::Call(dsv4_session_message_count, session_.get(), &count);
     return count;
   }
 
-  // Up to `count` messages from `first` on, as a JSON array.
+  // Up to `count` messages from number `first` on, as a JSON array.
   std::string messages_json(std::size_t first = 0, std::size_t count = SIZE_MAX) const {
     return detail::ReadAll<std::string>(1024,
                                         [&](char* json, std::size_t capacity, std::size_t* needed) {
@@ -155,7 +155,7 @@ class Conversation {
                                         });
   }
 
-  // The assistant's last message as far as it goes, as a JSON object.
+  // The assistant's last message, complete or not, as a JSON object.
   std::string reply_json() const {
     return detail::ReadAll<std::string>(
         256, [&](char* json, std::size_t capacity, std::size_t* needed) {
@@ -163,10 +163,10 @@ class Conversation {
         });
   }
 
-  // For prefill, cancel, statistics, sampling and the like. Its Sync, Rewind, Step and StepAll
-  // would pull the timeline away from the messages.
+  // The underlying session, for prefill, cancel, statistics and sampling. Do not use Sync, Rewind,
+  // Step and StepAll on it: they change tokens without their messages.
   Session& session() noexcept { return session_; }
-  // The same to read.
+  // The underlying session, read-only.
   const Session& session() const noexcept { return session_; }
 
  private:
@@ -185,7 +185,7 @@ class Conversation {
     taken_ = 0;
   }
 
-  // A call that changes the messages.
+  // Makes a call that changes the messages.
   template <class Function, class... Arguments>
   void Change(Function function, Arguments... arguments) {
     DropEvents();
@@ -201,7 +201,7 @@ class Conversation {
   bool ended_ = false;  // by EndTurn()
 };
 
-// The rest of a conversation's turn.
+// The remaining events of a conversation's turn.
 class EventRange {
  public:
   class iterator {
@@ -222,7 +222,7 @@ class EventRange {
       return *this;
     }
     void operator++(int) { ++*this; }
-    // Equal at the end alone.
+    // Iterators compare equal only at the end.
     friend bool operator==(const iterator& a, const iterator& b) noexcept {
       return !a.event_ && !b.event_;
     }
@@ -233,7 +233,7 @@ class EventRange {
     std::optional<Event> event_;
   };
 
-  // Of a conversation that outlives it.
+  // The conversation must outlive the object.
   explicit EventRange(Conversation* conversation) noexcept : conversation_(conversation) {}
   iterator begin() const { return iterator(conversation_); }
   iterator end() const noexcept { return {}; }
@@ -244,8 +244,8 @@ class EventRange {
 
 inline EventRange Conversation::events() { return EventRange(this); }
 
-// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step_events does: what it
-// decides is for Poll() of each. Where a prompt is still pending, the token is -1.
+// Steps distinct conversations on `engine` in one pass, as dsv4_engine_step_events does. Poll() of
+// each conversation returns its events. The token is -1 while a prompt is pending.
 inline std::vector<StepOutcome> StepConversations(const Engine& engine,
                                                   Span<Conversation* const> conversations) {
   const std::size_t count = conversations.size();

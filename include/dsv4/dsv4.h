@@ -2,50 +2,66 @@
  *
  * dsv4: an embeddable library that runs DeepSeek V4 Flash.
  *
- * Objects. A dsv4_engine is one model in memory; a dsv4_session is one conversation's timeline on
- * it; a dsv4_tokenizer and a dsv4_parser work without either. Each handle has an _open and a
- * _close; _close accepts NULL. A session keeps its engine's memory alive, so handles may be closed
- * in any order.
+ * Objects
+ * - dsv4_engine: one model in memory, on one or several devices.
+ * - dsv4_session: one sequence of tokens and its KV cache, on an engine.
+ * - dsv4_tokenizer, dsv4_parser: work without an engine.
+ * Every object has an _open and a _close function; _close accepts NULL. A session keeps its engine
+ * alive, so handles may be closed in any order.
  *
- * Threads. A parameter that is a pointer to a const handle may be used by several threads at once;
- * a non-const handle needs exclusive use (sessions and parsers detect misuse: BUSY). Exceptions are
- * dsv4_engine* in the functions that open sessions and in dsv4_engine_step and
- * dsv4_engine_step_events, which are concurrent, and dsv4_session* in dsv4_session_cancel, _stop
- * and _resume, which any thread may call at any time. Every handle may move between threads.
- * Different engines, sessions, tokenizers and parsers never need a lock of the host's. Calls of
- * several sessions of one engine that run at the same time are computed together. The worker
- * threads of an engine end with it; there are no others.
+ * Threads
+ * - Functions that take a pointer to a const handle may run on several threads at once.
+ * - Functions that take a non-const handle need exclusive use of it. Sessions and parsers detect a
+ *   second caller and return BUSY.
+ * - Exceptions: functions that open a session, dsv4_engine_step and dsv4_engine_step_events may run
+ *   concurrently on one engine. dsv4_session_cancel, _stop and _resume may be called by any thread
+ *   at any time.
+ * - A handle may move between threads. Different handles never need a lock of the host.
+ * - Steps of several sessions of one engine that run at the same time are computed as one batch.
+ * - The library's only threads are the workers of an engine. They end when the engine is freed.
  *
- * Callbacks run on the thread of the call that was given them (a token mask's on that of the call
- * that steps, the log's on any that logs) and must not call back into their session, but to cancel
- * it. A token mask is asked inside a step: its calls that would compute on another session of the
- * engine (prefill, step) are BUSY, and it must not wait for a thread that makes such a call. They
- * must return: no exception and no longjmp may leave them.
+ * Callbacks
+ * - A callback runs on the thread that called the function it was given to. Two differ: a token
+ *   mask runs on the thread that steps its session, and the log callback on any thread that logs.
+ * - A callback must not call functions on its own session, except dsv4_session_cancel.
+ * - A token mask runs inside a step. It cannot prefill or step another session of the same engine
+ *   (BUSY), and it must not wait for a thread that does.
+ * - A callback must return: no exception and no longjmp may leave it.
  *
- * Lifetimes. What the library allocates, only the library frees. Pointers that a function hands out
- * are views; each says how long it lives. Arguments are read during the call only, with one
- * exception that says so: the user pointer of a token mask. A session keeps what it needs of its
- * engine; views of an engine end with its handle.
+ * Lifetimes
+ * - Memory that the library allocates is freed by the library only.
+ * - Pointers that a function returns are views. Each function says how long its views live.
+ * - Arguments are read during the call only. Exception: the user pointer of a token mask.
+ * - Views of an engine end when its handle is closed, even if a session keeps the engine alive.
  *
- * Errors. Every fallible function returns a dsv4_status, 0 = OK, and fills the optional last
- * argument with an owned error: see <dsv4/error.h>. A failed call changes nothing unless its
- * comment says so. Options and values that this library does not know are errors, never ignored.
- * What is in effect can be read back: dsv4_engine_get_info, dsv4_session_get_sampling.
+ * Errors
+ * - Every function that can fail returns a dsv4_status (0 = OK) and fills the optional last
+ *   argument with an error object that the caller owns: see <dsv4/error.h>.
+ * - A failed call changes nothing unless its comment says otherwise.
+ * - Unknown options and values are errors. None is ignored.
+ * - dsv4_engine_get_info and dsv4_session_get_sampling report the settings in effect.
  *
- * Stack. 128 KiB of the calling thread's stack are enough for every function of <dsv4/chat.h>,
- * <dsv4/grammar.h>, <dsv4/parser.h> and <dsv4/tokenizer.h>, however deep the JSON that they are
- * given is nested.
+ * Stack
+ * Functions of <dsv4/chat.h>, <dsv4/grammar.h>, <dsv4/parser.h> and <dsv4/tokenizer.h> need at most
+ * 128 KiB of the calling thread's stack, for JSON of any depth.
  *
- * The library never prints, exits, installs signal handlers, throws, or reads the environment, the
- * locale or the working folder (but for relative paths that it is given).
+ * Process state
+ * The library never prints, exits, installs signal handlers or throws. It does not read the
+ * environment or the locale. It reads the working directory only to resolve relative paths.
  *
- * Determinism. The same tokens come of the same build, device, model, options, sampling parameters
- * and seed, bit for bit. What else runs does not matter: other sessions and their batches, the
- * number of threads, in what pieces a prompt is computed, and what of it comes from the prefix
- * cache, a fork, a rewind or a saved session, and whether tokens are drafted. What does matter:
- * another build or compiler; another device or instruction set, and with them another backend;
- * other numerics; a cache format of FP32 or EXACT numerics (PACKED and BF16 give the same bits). A
- * cancelled or failed call changes no later token.
+ * Determinism
+ * The same build, device, model, options, sampling parameters and seed give the same tokens, bit
+ * for bit. These change nothing:
+ * - other sessions, batching, and the number of threads;
+ * - how a prompt is split into chunks;
+ * - tokens reused from the prefix cache, a fork, a rewind or a saved session;
+ * - drafts (speculative decoding).
+ * These may change the tokens:
+ * - another build or compiler;
+ * - another backend, device model or instruction set;
+ * - other numerics, and under FP32 and EXACT numerics another cache format (PACKED and BF16 give
+ *   the same bits).
+ * A cancelled or failed call changes no later token.
  */
 #ifndef DSV4_DSV4_H_
 #define DSV4_DSV4_H_

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dsv4 for C++17: handles that close themselves, containers and exceptions over the C functions, in
-// headers alone. So programs depend on the C ABI and on no C++ one.
+// dsv4 for C++17: RAII handles, containers and exceptions over the C functions. The headers have no
+// compiled part, so programs depend on the C ABI only.
 //
-// Handles are moved, not copied; a handle that was moved from may be assigned to and destroyed.
-// Constants (DSV4_ROLE_USER, ...), dsv4_version() and dsv4_build_info() are used as C has them, and
-// get() gives the C handle of anything. Contracts are those of the C functions, in the C header of
-// the same name: who owns what, threads, errors and what is kept after them. A failed call throws
-// an Error.
-//
-// Callbacks may throw: the call that they were given to is cancelled, and throws it.
+// - Handles can be moved, not copied. A moved-from handle can be assigned to and destroyed.
+// - get() returns the C handle of an object.
+// - Constants (DSV4_ROLE_USER, ...), dsv4_version() and dsv4_build_info() are those of the C API.
+// - Ownership, threads and errors are as in the C header of the same name.
+// - A failed call throws an Error.
+// - Callbacks may throw. The call that runs the callback is cancelled and rethrows the exception.
 #ifndef DSV4_DSV4_HPP_
 #define DSV4_DSV4_HPP_
 

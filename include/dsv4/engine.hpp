@@ -18,18 +18,18 @@
 
 namespace dsv4 {
 
-// How far a long call is.
+// The progress of a long call.
 struct ProgressReport {
   dsv4_progress_phase phase;
   uint64_t done, total;
   dsv4_progress_unit unit;
 };
 
-// Called during a long call, on its thread; false cancels it, and it throws an Error with
-// DSV4_ERR_CANCELLED. What the callback throws ends the call, too, and comes out of it.
+// Receives the progress of a long call, on the thread of that call. Returning false cancels the
+// call, which throws an Error with DSV4_ERR_CANCELLED. The call rethrows what the callback throws.
 using Progress = std::function<bool(const ProgressReport& report)>;
 
-// dsv4_engine_options, whose fields they are; 0 and empty are the defaults.
+// The fields of dsv4_engine_options. 0 and empty are the defaults.
 struct EngineOptions {
   dsv4_backend backend = DSV4_BACKEND_AUTO;
   dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
@@ -46,17 +46,17 @@ struct EngineOptions {
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
 };
 
-// The effective configuration and the planned memory.
+// The settings in effect and the planned memory.
 using EngineInfo = dsv4_engine_info;
 
-// What identifies an engine in a record of a measurement: dsv4_engine_identity.
+// What a measurement should record about an engine, with the fields of dsv4_engine_identity.
 struct EngineIdentity {
   std::string device, weight_format, fingerprint;
 };
 
 namespace detail {
 
-// A Progress for the duration of a call, as C takes it.
+// Adapts a Progress to the C callback for the duration of a call.
 class ProgressCall {
  public:
   explicit ProgressCall(const Progress& progress) : progress_(progress) {}
@@ -81,7 +81,7 @@ class ProgressCall {
   const Progress& progress_;
 };
 
-// Options as a C struct. They and `progress` must outlive it.
+// Options as a C struct. The options and `progress` must outlive the object.
 inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progress) {
   dsv4_engine_options out = DSV4_ENGINE_OPTIONS_INIT;
   out.backend = in.backend;
@@ -104,8 +104,8 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
 
 }  // namespace detail
 
-// What opening an engine with these options would say and take, from the headers of the model's
-// files alone.
+// Plans an engine with these options: the errors that opening it would throw, and the memory it
+// would take. Reads only the headers of the model's files.
 inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {}) {
   detail::CheckAbi();
   detail::ProgressCall progress(options.progress);
@@ -124,8 +124,8 @@ inline std::string Inspect(const std::string& path) {
       });
 }
 
-// One model's weights on its devices, shared by sessions on any threads. Sessions keep what they
-// need of it, so it may go before them.
+// The weights of one model on its devices, shared by sessions on any threads. Sessions keep the
+// underlying engine alive, so the object may be destroyed before them.
 class Engine {
  public:
   // Opens the model folder `path`.
@@ -138,39 +138,39 @@ class Engine {
     handle_.reset(engine);
   }
 
-  // The effective configuration and the memory it takes.
+  // The settings in effect and the planned memory.
   EngineInfo info() const {
     EngineInfo info = DSV4_ENGINE_INFO_INIT;
     detail::Call(dsv4_engine_get_info, handle_.get(), &info);
     return info;
   }
 
-  // The device and the checkpoint.
+  // Identifies the device and the checkpoint.
   EngineIdentity identity() const {
     dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
     detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
     return {view.device, view.weight_format, view.fingerprint};
   }
 
-  // Lives as long as the engine. Throws NOT_FOUND for a model without one.
+  // The tokenizer, a view that lives as long as the engine. Throws NOT_FOUND if the model has none.
   TokenizerView tokenizer() const {
     const dsv4_tokenizer* tokenizer = nullptr;
     detail::Call(dsv4_engine_tokenizer, handle_.get(), &tokenizer);
     return TokenizerView(tokenizer);
   }
 
-  // The model's defaults.
+  // The model's default sampling parameters.
   Sampling default_sampling() const {
     dsv4_sampling sampling = DSV4_SAMPLING_INIT;
     detail::Call(dsv4_sampling_init, handle_.get(), &sampling);
     return detail::SamplingOf(sampling);
   }
 
-  // For sessions of this engine: JSON texts that are valid by a schema.
+  // Compiles a grammar for sessions of this engine: JSON texts that are valid under a schema.
   Grammar SchemaGrammar(std::string_view schema) const {
     return OpenGrammar(dsv4_grammar_open_schema, schema);
   }
-  // Texts that a regular expression matches as wholes.
+  // Texts that a regular expression matches from beginning to end.
   Grammar RegexGrammar(std::string_view pattern) const {
     return OpenGrammar(dsv4_grammar_open_regex, pattern);
   }
@@ -178,7 +178,7 @@ class Engine {
   Grammar EbnfGrammar(std::string_view rules) const {
     return OpenGrammar(dsv4_grammar_open_ebnf, rules);
   }
-  // Turns that call tools, a JSON array in OpenAI's form.
+  // Turns that call tools, given as a JSON array in OpenAI's form.
   Grammar ToolGrammar(std::string_view tools, const ToolOptions& options = {}) const {
     dsv4_tool_options view = DSV4_TOOL_OPTIONS_INIT;
     view.choice = options.choice;

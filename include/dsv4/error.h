@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Status codes and owned errors. Every fallible function returns a dsv4_status (0 = OK) and takes,
- * as its last argument, a nullable dsv4_error** that receives an owned error object on failure (and
- * is set to NULL on success). The object belongs to the caller, may be read from any thread and is
- * released with dsv4_error_free.
+ * Status codes and error objects.
+ *
+ * Every function that can fail returns a dsv4_status (0 = OK). Its last argument is a dsv4_error**,
+ * which may be NULL. On failure it receives an error object, on success NULL. The caller owns the
+ * object and releases it with dsv4_error_free. Any thread may read it.
  */
 #ifndef DSV4_ERROR_H_
 #define DSV4_ERROR_H_
@@ -12,7 +13,7 @@
 
 DSV4_BEGIN_DECLS
 
-/* Values are stable and only ever added. */
+/* Values never change; new ones may be added. */
 typedef int32_t dsv4_status;
 #define DSV4_OK ((dsv4_status)0)
 #define DSV4_ERR_INVALID_ARGUMENT ((dsv4_status)-1) /* a parameter, option or value is wrong */
@@ -32,22 +33,23 @@ typedef int32_t dsv4_status;
 
 typedef struct dsv4_error dsv4_error;
 
-/* The error's code; DSV4_OK for NULL. */
+/* The error's status code. DSV4_OK for NULL. */
 DSV4_API dsv4_status dsv4_error_code(const dsv4_error* error) DSV4_NOEXCEPT;
 
-/* One line of UTF-8 that names the file, key, tensor, argument or value at fault. Lives as long as
- * the error; "" for NULL. */
+/* One line of UTF-8 that names the file, key, tensor, argument or value at fault. The string lives
+ * as long as the error. "" for NULL. */
 DSV4_API const char* dsv4_error_message(const dsv4_error* error) DSV4_NOEXCEPT;
 
-/* The argument that was refused, as its declaration spells it: a parameter ("path"), an element
- * ("ids[3]") or a field ("options.threads", "sampling.top_p", "messages[0].role"). Lives as long as
- * the error; "" where no argument is at fault, or none alone, and for NULL. */
+/* The argument that was refused, spelled as in its declaration: a parameter ("path"), an element
+ * ("ids[3]") or a field ("options.threads", "sampling.top_p", "messages[0].role"). "" if no single
+ * argument is at fault, and for NULL. The string lives as long as the error. */
 DSV4_API const char* dsv4_error_argument(const dsv4_error* error) DSV4_NOEXCEPT;
 
-/* Accepts NULL. */
+/* Frees the error. Accepts NULL. */
 DSV4_API void dsv4_error_free(dsv4_error* error) DSV4_NOEXCEPT;
 
-/* "INVALID_ARGUMENT", ...; "UNKNOWN" for other numbers. Static storage. */
+/* The name of a status code, as in "INVALID_ARGUMENT". "UNKNOWN" for other numbers. Static storage.
+ */
 DSV4_API const char* dsv4_status_name(dsv4_status status) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all C++ headers share: the exception, a view of an array, and how C functions are called.
+// Shared by all C++ headers: the exception, a view of an array, and helpers that call C functions.
 #ifndef DSV4_ERROR_HPP_
 #define DSV4_ERROR_HPP_
 
@@ -17,21 +17,21 @@
 
 namespace dsv4 {
 
-// A failed call. what() is one line that names what is at fault.
+// Thrown by a failed call. what() is one line that names what is at fault.
 class Error : public std::runtime_error {
  public:
-  // `code` is not DSV4_OK.
+  // `code` must not be DSV4_OK.
   Error(dsv4_status code, const std::string& message, const std::string& argument = {})
       : std::runtime_error(message),
         code_(code),
         argument_(std::make_shared<const std::string>(argument)) {}
 
-  // A DSV4_ERR_ value.
+  // The status, a DSV4_ERR_ value.
   dsv4_status code() const noexcept { return code_; }
-  // Its name: "NOT_FOUND".
+  // The name of the status, as in "NOT_FOUND".
   const char* name() const noexcept { return dsv4_status_name(code_); }
 
-  // The argument or field at fault as the C function calls it, "" when there is none.
+  // The argument or field at fault, as in dsv4_error_argument. "" if there is none.
   const std::string& argument() const noexcept { return *argument_; }
 
  private:
@@ -39,27 +39,27 @@ class Error : public std::runtime_error {
   std::shared_ptr<const std::string> argument_;  // shared: copies of exceptions must not throw
 };
 
-// A view of `size` elements, of a vector for example, that lives as long as they do.
+// A view of an array, like std::span. The elements must outlive it.
 template <class T>
 class Span {
  public:
   constexpr Span() noexcept = default;
-  // Of `size` elements at `data`.
+  // Views `size` elements at `data`.
   constexpr Span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
-  // Of whatever has data() and size().
+  // Views a container with data() and size().
   template <class C, class = std::enable_if_t<
                          !std::is_same_v<std::decay_t<C>, Span> &&
                          std::is_convertible_v<decltype(std::declval<C&>().data()), T*>>>
   constexpr Span(C&& container) noexcept : Span(container.data(), container.size()) {}
-  // As an argument: f({1, 2, 3}).
+  // Views the elements of an argument, as in f({1, 2, 3}).
   constexpr Span(std::initializer_list<std::remove_const_t<T>> list) noexcept
       : Span(list.begin(), list.size()) {}
 
   // The elements, as in any container.
   constexpr T* data() const noexcept { return data_; }
-  // How many they are.
+  // The number of elements.
   constexpr std::size_t size() const noexcept { return size_; }
-  // Whether there are none.
+  // True if there are no elements.
   constexpr bool empty() const noexcept { return size_ == 0; }
   constexpr T* begin() const noexcept { return data_; }
   constexpr T* end() const noexcept { return data_ + size_; }
@@ -72,7 +72,7 @@ class Span {
 
 namespace detail {
 
-// The exception of `status`; takes `error`.
+// The exception for `status`. Takes ownership of `error`.
 inline Error TakeError(dsv4_status status, dsv4_error* error) {
   struct Free {
     void operator()(dsv4_error* e) const noexcept { dsv4_error_free(e); }
@@ -81,7 +81,7 @@ inline Error TakeError(dsv4_status status, dsv4_error* error) {
   return Error(status, dsv4_error_message(error), dsv4_error_argument(error));
 }
 
-// function(arguments..., &error); throws an Error unless it returns DSV4_OK.
+// Calls function(arguments..., &error). Throws an Error unless it returns DSV4_OK.
 template <class Function, class... Arguments>
 void Call(Function function, Arguments... arguments) {
   dsv4_error* error = nullptr;
@@ -89,8 +89,8 @@ void Call(Function function, Arguments... arguments) {
   if (status != DSV4_OK) throw TakeError(status, error);
 }
 
-// The same for a function that calls back: what a callback has thrown, and left in `thrown`, goes
-// on from here.
+// Calls a function that takes a callback. Rethrows the exception that the callback left in
+// `thrown`.
 template <class Function, class... Arguments>
 void CallBack(std::exception_ptr& thrown, Function function, Arguments... arguments) {
   dsv4_error* error = nullptr;
@@ -102,7 +102,8 @@ void CallBack(std::exception_ptr& thrown, Function function, Arguments... argume
   if (status != DSV4_OK) throw TakeError(status, error);
 }
 
-// All of what call(data, capacity, &needed) writes. Asks once when it is no more than `guess`.
+// Returns everything that call(data, capacity, &needed) writes. One call suffices if that is at
+// most `guess` elements.
 template <class Container, class Function>
 Container ReadAll(std::size_t guess, Function&& call) {
   Container result(guess, typename Container::value_type());
@@ -115,7 +116,7 @@ Container ReadAll(std::size_t guess, Function&& call) {
   }
 }
 
-// An owned handle that `close` closes.
+// An owned handle, closed by `close`.
 template <auto close>
 struct Closer {
   template <class T>
@@ -126,8 +127,8 @@ struct Closer {
 template <class T, auto close>
 using Handle = std::unique_ptr<T, Closer<close>>;
 
-// What is opened before anything else is used. Throws when the library at run time is not the one
-// that these headers are for.
+// Throws if the library at run time has another ABI version than these headers. Called by functions
+// that open objects.
 inline void CheckAbi() {
   if (dsv4_abi_version() == DSV4_ABI_VERSION) return;
   throw Error(DSV4_ERR_VERSION_MISMATCH, "libdsv4 " + std::string(dsv4_version()) + " has ABI " +

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Grammars: what an output must match, given to a session as dsv4_sampling.grammar. Tokens that
- * would lead away from it are not chosen, and the turn ends only where the output matches; limits
- * (max_tokens, the context, stop strings, a cancelled call) may end it before.
+ * Grammars constrain the output of a session (dsv4_sampling.grammar). The session never chooses a
+ * token after which the output could not match, and the model can end its turn only where the
+ * output matches. Limits may end the turn earlier: max_tokens, the context, stop strings, or a
+ * cancelled call.
  *
- * - A grammar begins with the next token after it was set, and again with each turn or sync.
- * - Where the prompt opens the reasoning, the grammar begins after `</think>`. Until then the turn
- *   cannot end, and tokens are free; in a grammar of tools they spell neither `</think>` nor the
- *   mark of calls, as text.
+ * - A grammar applies from the next token after it was set. It starts over with each turn or sync.
+ * - If the prompt opens the reasoning, the grammar applies after `</think>`. Until then the model
+ *   chooses freely but cannot end the turn. With a grammar of tools, the reasoning cannot spell
+ *   `</think>` or the marker of tool calls as plain text.
  * - Drafts change no token.
- * - dsv4_session_save keeps the grammar and how far the output is in it.
+ * - dsv4_session_save saves the grammar and the position of the output in it.
  *
- * Which keywords of JSON Schema there are, and what is written otherwise than by other programs,
- * is told in docs/structured-output.md. What is not supported is an error that names its place,
- * never ignored.
+ * docs/structured-output.md lists the supported keywords of JSON Schema. An unsupported one is an
+ * error that names its place.
  *
- * Bounds. Sources are at most 1 MiB (regular expressions: 16 KiB), JSON nests at most 60 deep. What
- * a grammar remembers takes at most 64 MiB, and masks 64 MiB more; compiling ends after about 1 s.
- * What needs more is DSV4_ERR_UNSUPPORTED, when it is opened or, where the output makes it so, from
- * the step. 128 KiB of the calling thread's stack are enough.
+ * Limits
+ * - Source text: 1 MiB; regular expressions: 16 KiB. JSON nesting: 60 levels.
+ * - Memory of a grammar: 64 MiB for its states and 64 MiB for cached token masks.
+ * - Time to compile: about 1 s.
+ * - Stack of the calling thread: 128 KiB.
+ * A grammar beyond a limit is DSV4_ERR_UNSUPPORTED, from the function that opens it or from the
+ * step that reaches the limit.
  */
 #ifndef DSV4_GRAMMAR_H_
 #define DSV4_GRAMMAR_H_
@@ -27,63 +30,69 @@
 
 DSV4_BEGIN_DECLS
 
-/* Immutable: any sessions of its engine, and any threads, may use one at the same time. */
+/* Immutable. Sessions of its engine may share it, on any threads. */
 typedef struct dsv4_grammar dsv4_grammar;
 
-/* Each function compiles one kind of grammar from `length` bytes of UTF-8, for the tokens of
- * `engine`, which it does not keep open. *grammar is owned by the caller, who may close it while
- * sessions use it. The first grammar of an engine also sorts its tokens, some 100 ms.
+/* The functions below compile a grammar from `length` bytes of UTF-8 for the vocabulary of
+ * `engine`.
+ * - On success the caller owns *grammar, and may close it while sessions use it. It does not keep
+ *   the engine alive.
+ * - The first grammar of an engine also builds an index of the vocabulary (about 100 ms).
  *
- * Errors: INVALID_ARGUMENT for what is malformed and for what nothing can match, UNSUPPORTED for
- * what is refused and for the bounds above, NOT_FOUND for a model without a tokenizer. Messages
- * name the place: of schemas and tools by JSON pointer, as in "schema#/properties/a/minLength". */
+ * Errors: INVALID_ARGUMENT for a malformed source and for a grammar that no text matches;
+ * UNSUPPORTED for what is not supported and for the limits above; NOT_FOUND if the model has no
+ * tokenizer. Messages name the place, in schemas and tools by JSON pointer, as in
+ * "schema#/properties/a/minLength". */
 
-/* JSON texts that are valid by a JSON Schema (draft 2020-12). */
+/* Matches JSON texts that are valid under a JSON Schema (draft 2020-12). */
 DSV4_API dsv4_status dsv4_grammar_open_schema(const dsv4_engine* engine, const char* schema,
                                               size_t length, dsv4_grammar** grammar,
                                               dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Texts that a regular expression (ECMA-262, Unicode mode) matches as wholes. */
+/* Matches texts that a regular expression (ECMA-262, Unicode mode) matches from beginning to end.
+ */
 DSV4_API dsv4_status dsv4_grammar_open_regex(const dsv4_engine* engine, const char* pattern,
                                              size_t length, dsv4_grammar** grammar,
                                              dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Texts of the rule `root` of a grammar in EBNF. */
+/* Matches texts of the rule `root` of a grammar in EBNF. */
 DSV4_API dsv4_status dsv4_grammar_open_ebnf(const dsv4_engine* engine, const char* rules,
                                             size_t length, dsv4_grammar** grammar,
                                             dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Which turns a grammar of tools allows. */
 typedef int32_t dsv4_tool_choice;
-#define DSV4_TOOL_CHOICE_AUTO ((dsv4_tool_choice)0)     /* text, which calls may end */
+#define DSV4_TOOL_CHOICE_AUTO ((dsv4_tool_choice)0)     /* text, optionally followed by calls */
 #define DSV4_TOOL_CHOICE_NONE ((dsv4_tool_choice)1)     /* text without calls */
-#define DSV4_TOOL_CHOICE_REQUIRED ((dsv4_tool_choice)2) /* calls, one or more */
+#define DSV4_TOOL_CHOICE_REQUIRED ((dsv4_tool_choice)2) /* one or more calls */
 
-/* 0 in every field allows calls of all tools, held to their schemas. */
+/* Options of dsv4_grammar_open_tools. All fields 0: any tool may be called, and its arguments must
+ * match its schema. */
 typedef struct dsv4_tool_options {
   uint32_t struct_size;
   dsv4_tool_choice choice;
-  const char* name; /* NUL-terminated: the only tool that may be called; NULL: any */
-  int32_t lenient;  /* 1: parameters are not held to the schemas, of any tool */
+  const char* name; /* the only tool that may be called, NUL-terminated; NULL: any */
+  int32_t lenient;  /* 1: arguments need not match the schemas */
   int32_t reserved;
 } dsv4_tool_options;
 #define DSV4_TOOL_OPTIONS_INIT \
   { sizeof(dsv4_tool_options), DSV4_TOOL_CHOICE_AUTO, NULL, 0, 0 }
 
-/* Turns that call tools in the model's own markup. `tools` is a JSON array of functions in OpenAI's
- * form, bare or in objects with the key "function". A function's "parameters" are its schema; one
- * with "strict": false is not held to it. The attribute that tells strings from other values is
- * held to the type of the value. `options`: NULL for the defaults. */
+/* Matches turns that call tools in the model's markup.
+ * - tools: a JSON array of functions in OpenAI's form, bare or in objects with the key "function".
+ *   Arguments must match the schema "parameters" of their function, unless it has "strict": false.
+ * - options: may be NULL. */
 DSV4_API dsv4_status dsv4_grammar_open_tools(const dsv4_engine* engine, const char* tools,
                                              size_t length, const dsv4_tool_options* options,
                                              dsv4_grammar** grammar,
                                              dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Another handle of the same grammar, as for one that dsv4_session_get_sampling shows. */
+/* Opens another handle of the same grammar, for example of a view that dsv4_session_get_sampling
+ * returned. */
 DSV4_API dsv4_status dsv4_grammar_share(const dsv4_grammar* grammar, dsv4_grammar** shared,
                                         dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Accepts NULL. */
+/* Closes the handle. Sessions that use the grammar keep it. Accepts NULL. */
 DSV4_API void dsv4_grammar_close(dsv4_grammar* grammar) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS

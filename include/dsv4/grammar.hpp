@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Grammars: what an output must match. Engine opens them.
+// Grammars, which constrain the output of a session. Engine opens them.
 #ifndef DSV4_GRAMMAR_HPP_
 #define DSV4_GRAMMAR_HPP_
 
@@ -12,21 +12,21 @@
 
 namespace dsv4 {
 
-// Which turns a grammar of tools allows: dsv4_tool_options.
+// Options of a grammar of tools, with the fields of dsv4_tool_options.
 struct ToolOptions {
   dsv4_tool_choice choice = DSV4_TOOL_CHOICE_AUTO;
   std::string name = {};  // the only tool that may be called; empty: any
   bool lenient = false;   // parameters are not held to the schemas
 };
 
-// A grammar that copies share. One that is empty allows everything.
+// A reference-counted grammar: copies share it. An empty one allows everything.
 class Grammar {
  public:
   Grammar() = default;
-  // Takes a handle that C opened.
+  // Takes ownership of a C handle.
   explicit Grammar(dsv4_grammar* grammar) : handle_(grammar, dsv4_grammar_close) {}
 
-  // The C handle; null where it is empty.
+  // The C handle. Null for an empty grammar.
   const dsv4_grammar* get() const noexcept { return handle_.get(); }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library's log: silent until a callback is set.
+ * The library's log. Nothing is logged until the host sets a callback.
  */
 #ifndef DSV4_LOG_H_
 #define DSV4_LOG_H_
@@ -14,12 +14,13 @@ typedef int32_t dsv4_log_level;
 #define DSV4_LOG_WARNING ((dsv4_log_level)2)
 #define DSV4_LOG_INFO ((dsv4_log_level)3)
 
-/* Called on whatever thread logs, possibly several at once; `message` is one line of UTF-8 that
- * lives during the call. */
+/* Receives one message. Several threads may call it at once. `message` is one line of UTF-8 and
+ * lives until the callback returns. */
 typedef void (*dsv4_log_fn)(void* user, dsv4_log_level level, const char* message);
 
-/* Sets the process-wide callback for messages up to `level`; NULL silences. When it returns, no
- * call of the callback set before is running or will follow. Must not be called from a callback. */
+/* Sets the callback of the process for messages up to `level`. NULL turns logging off. When the
+ * function returns, the previous callback is not running and will not be called again. Must not be
+ * called from a log callback. */
 DSV4_API void dsv4_log_set_callback(dsv4_log_fn callback, void* user,
                                     dsv4_log_level level) DSV4_NOEXCEPT;
 

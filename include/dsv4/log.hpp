@@ -12,12 +12,12 @@
 
 namespace dsv4 {
 
-// Called on whatever thread logs, possibly several at once. What it throws is dropped: a message
-// belongs to no call that could fail.
+// Receives one message. Several threads may call it at once. Exceptions are dropped, because no
+// call could return them.
 using LogCallback = std::function<void(dsv4_log_level level, const std::string& message)>;
 
-// While it lives, messages up to `level` of the whole process go to the callback; afterwards the
-// log is silent. Of several, the one made last.
+// Sends the log messages of the process up to `level` to a callback while the object lives. The
+// newest of several objects receives them.
 class Log {
  public:
   // From here on.

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A completion taken apart while it streams: reasoning, content and tool calls as events, whatever
- * the pieces it arrives in. Works without an engine. What the published parser refuses (see
- * dsv4_chat_parse for a whole completion) is delivered all the same, with an event that says what
- * is wrong. Some things that models leave out are taken as meant:
- * - The end of the reasoning before tool calls, when no `</think>` follows them. Where one follows,
- *   they were a quotation, and are reasoning.
- * - The line breaks before tool calls.
- * - The markers around tool calls, when the calls begin a line and nothing follows them but the end
- *   of the completion, or the marker that ends tool calls.
- * Until that is decided such calls are held back, at most 1.1 MiB; more are taken as calls.
+ * A streaming parser of completions: delivers reasoning, content and tool calls as events. Needs no
+ * engine. The events do not depend on how the completion is split into pieces.
+ *
+ * Malformed output is delivered too, with an event that says what is wrong. (dsv4_chat_parse is the
+ * strict parser for whole completions.) The parser recovers what models sometimes leave out:
+ * - A missing `</think>` before tool calls. If a `</think>` follows the calls, they were a
+ *   quotation and are delivered as reasoning.
+ * - Missing line breaks before tool calls.
+ * - Missing markers around tool calls, if the calls begin a line and only the end of the completion
+ *   or the closing marker follows.
+ * Calls are held back until this is decided, at most 1.1 MiB. Beyond that they count as calls.
  */
 #ifndef DSV4_PARSER_H_
 #define DSV4_PARSER_H_
@@ -20,84 +21,90 @@ DSV4_BEGIN_DECLS
 
 typedef struct dsv4_parser dsv4_parser;
 
-/* What a parser has to know of the prompt. */
+/* Options of dsv4_parser_open. */
 typedef struct dsv4_parser_options {
   uint32_t struct_size;
-  dsv4_thinking_mode thinking; /* as the prompt was rendered */
-  /* Tool calls get this and their number as ids; NUL-terminated UTF-8. NULL: "call_". */
+  dsv4_thinking_mode thinking; /* the mode that the prompt was rendered with */
+  /* The id of a tool call is this prefix and its number. NUL-terminated UTF-8. NULL: "call_". */
   const char* id_prefix;
 } dsv4_parser_options;
 #define DSV4_PARSER_OPTIONS_INIT \
   { sizeof(dsv4_parser_options), 0, NULL }
 
+/* Event types, and the fields of dsv4_parser_event that each one sets. */
 typedef int32_t dsv4_parser_event_type;
 #define DSV4_PARSER_REASONING ((dsv4_parser_event_type)1)       /* text */
 #define DSV4_PARSER_TEXT ((dsv4_parser_event_type)2)            /* text: content of the message */
 #define DSV4_PARSER_TOOL_CALL_START ((dsv4_parser_event_type)3) /* call, id, text: tool's name */
 #define DSV4_PARSER_TOOL_CALL_ARGUMENTS ((dsv4_parser_event_type)4) /* call, text, repaired */
-#define DSV4_PARSER_TOOL_CALL_END ((dsv4_parser_event_type)5)       /* call is whole; repaired */
+#define DSV4_PARSER_TOOL_CALL_END ((dsv4_parser_event_type)5)       /* call, repaired: complete */
 #define DSV4_PARSER_MALFORMED ((dsv4_parser_event_type)6)           /* reason, call, text */
 #define DSV4_PARSER_END ((dsv4_parser_event_type)7) /* unfinished, stopped, call, text */
 
-/* Texts are UTF-8 of whole characters, counted, not NUL-terminated; never NULL. */
+/* One event. Texts are whole UTF-8 characters, not NUL-terminated and never NULL. */
 typedef struct dsv4_parser_event {
   uint32_t struct_size;
   dsv4_parser_event_type type;
-  /* Number of the tool call within the completion, from 0. Of MALFORMED and END: the call that
-   * breaks off here and gets no TOOL_CALL_END. -1 when there is none. */
+  /* The number of the tool call in the completion, from 0. In MALFORMED and END: the call that ends
+   * here incomplete, without a TOOL_CALL_END. -1 if there is none. */
   int32_t call;
-  /* The arguments belong to (TOOL_CALL_END: the call has) a value that was announced as JSON and is
-   * none, or is longer than 1 MiB: it is delivered as a JSON string. */
+  /* 1: a value that was announced as JSON is not JSON, or is longer than 1 MiB, and is delivered as
+   * a JSON string. In TOOL_CALL_ARGUMENTS: this piece belongs to such a value. In TOOL_CALL_END:
+   * the call has such a value. */
   int32_t repaired;
-  int32_t unfinished; /* END: the completion ends within tool markup */
+  int32_t unfinished; /* END: the completion ends inside tool markup */
   int32_t stopped;    /* END: the end-of-sentence marker was seen */
-  /* TOOL_CALL_ARGUMENTS: a piece of JSON; the pieces of one call, joined, are one JSON object,
-   * whatever becomes of the call. MALFORMED: a control marker that had no place there and is not
-   * delivered otherwise; empty for tool markup, which follows as TEXT, or as REASONING within the
-   * reasoning, and of which no byte came before. END: tool markup that the end cut off and that is
-   * not delivered otherwise; it is no part of a value either. */
+  /* - REASONING, TEXT: the next piece of it.
+   * - TOOL_CALL_START: the tool's name.
+   * - TOOL_CALL_ARGUMENTS: a piece of JSON. The pieces of one call join to one JSON object, also if
+   *   the call stays incomplete.
+   * - MALFORMED: an unexpected control marker, which no other event delivers. Empty for malformed
+   *   tool markup, which follows whole as TEXT, or as REASONING inside the reasoning.
+   * - END: tool markup that the end of the completion cut off. No other event delivers it. */
   const char* text;
   uint64_t text_length;
   const char* id; /* TOOL_CALL_START */
   uint64_t id_length;
-  const char* reason; /* MALFORMED: what is wrong, in a few words */
+  const char* reason; /* MALFORMED: what is wrong */
   uint64_t reason_length;
 } dsv4_parser_event;
 #define DSV4_PARSER_EVENT_INIT \
   { sizeof(dsv4_parser_event), 0, 0, 0, 0, 0, NULL, 0, NULL, 0, NULL, 0 }
 
-/* Receives one event. It and what it points to live until the callback returns. */
+/* Receives one event. The event and its texts live until the callback returns. */
 typedef void (*dsv4_parser_event_fn)(void* user, const dsv4_parser_event* event);
 
-/* Opens a parser for one completion. `options` may be NULL. On success *parser is owned by the
- * caller. Errors: INVALID_ARGUMENT. */
+/* Opens a parser for one completion. `options` may be NULL. On success the caller owns *parser.
+ * Errors: INVALID_ARGUMENT. */
 DSV4_API dsv4_status dsv4_parser_open(const dsv4_parser_options* options, dsv4_parser** parser,
                                       dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Accepts NULL. */
+/* Closes the parser. Accepts NULL. */
 DSV4_API void dsv4_parser_close(dsv4_parser* parser) DSV4_NOEXCEPT;
 
-/* Takes the next `length` bytes of what follows the prompt, the texts of control tokens among them,
- * cut anywhere; calls `callback` for what they decide. A part of a marker is held back until it is
- * decided (outside of tool markup at most 32 bytes). A marker that begins another turn (of a user,
- * the assistant or a reminder) is MALFORMED and ends this one: what follows is TEXT after a further
- * MALFORMED, as after the end-of-sentence marker; in a value it is text. Bytes that are not UTF-8
- * become U+FFFD. The callback must not use the parser (BUSY). Errors: INVALID_ARGUMENT, BUSY; the
- * parser stays as it was. OUT_OF_HOST_MEMORY leaves it fit for closing only. */
+/* Parses the next `length` bytes of the completion, which includes the texts of control tokens.
+ * Bytes may be split anywhere. Calls `callback` for each event that they complete.
+ * - A possible beginning of a marker is held back, outside of tool markup at most 32 bytes.
+ * - A marker that begins another turn (of a user, the assistant or a reminder) is MALFORMED and
+ *   ends the turn. Inside a parameter's value it is text.
+ * - Bytes after the end of the turn are reported as MALFORMED and delivered as TEXT.
+ * - Invalid UTF-8 becomes U+FFFD.
+ * - The callback must not use the parser (BUSY).
+ * Errors: INVALID_ARGUMENT and BUSY leave the parser unchanged. After OUT_OF_HOST_MEMORY the parser
+ * can only be closed. */
 DSV4_API dsv4_status dsv4_parser_feed(dsv4_parser* parser, const char* bytes, size_t length,
                                       dsv4_parser_event_fn callback, void* user,
                                       dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Takes the tokens of a completion instead, as they were sampled: dsv4_parser_feed of their texts,
- * of which one may end within a character. Errors also: INVALID_ARGUMENT for an id without a token
- * (names it and its place). */
+/* dsv4_parser_feed with the texts of `count` tokens. A token may end inside a character. Errors:
+ * also INVALID_ARGUMENT for an id outside the vocabulary (names the id and its index). */
 DSV4_API dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
                                              const int32_t* ids, size_t count,
                                              dsv4_parser_event_fn callback, void* user,
                                              dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Delivers what is held and END. The parser is then as new, for another completion. Errors as in
- * dsv4_parser_feed. */
+/* Ends the completion: delivers what was held back, then END. The parser is then ready for another
+ * completion. Errors: those of dsv4_parser_feed. */
 DSV4_API dsv4_status dsv4_parser_finish(dsv4_parser* parser, dsv4_parser_event_fn callback,
                                         void* user, dsv4_error** error) DSV4_NOEXCEPT;
 

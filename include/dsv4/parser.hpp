@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A completion taken apart while it streams.
+// A streaming parser of completions.
 #ifndef DSV4_PARSER_HPP_
 #define DSV4_PARSER_HPP_
 
@@ -15,7 +15,7 @@
 
 namespace dsv4 {
 
-// What a piece of a completion says: dsv4_parser_event, whose fields they are.
+// One event, with the fields of dsv4_parser_event.
 struct Event {
   dsv4_parser_event_type type = 0;
   int32_t call = -1;
@@ -25,7 +25,7 @@ struct Event {
 
 namespace detail {
 
-// Collects events; `user` of the C callback.
+// Collects events. It is the `user` of the C callback.
 struct EventSink {
   std::vector<Event>* events;
   std::exception_ptr thrown = nullptr;
@@ -46,10 +46,11 @@ struct EventSink {
 
 }  // namespace detail
 
-// Takes completions apart, one after the other, without an engine.
+// Parses completions, one after another. Needs no engine.
 class Parser {
  public:
-  // `thinking`: as the prompt was rendered. Tool calls get `id_prefix` and their number as ids.
+  // `thinking`: the mode that the prompt was rendered with. The id of a tool call is `id_prefix`
+  // and its number.
   explicit Parser(dsv4_thinking_mode thinking = DSV4_THINKING_OFF,
                   const std::string& id_prefix = "call_") {
     detail::CheckAbi();
@@ -61,17 +62,18 @@ class Parser {
     handle_.reset(parser);
   }
 
-  // The events that the next bytes of what follows the prompt decide, cut anywhere.
+  // Returns the events that the next bytes of the completion complete. Bytes may be split anywhere.
   std::vector<Event> Feed(std::string_view bytes) {
     return Collect(dsv4_parser_feed, bytes.data(), bytes.size());
   }
 
-  // The same of tokens, as they were sampled.
+  // Returns the events that the next tokens of the completion complete.
   std::vector<Event> Feed(const TokenizerView& tokenizer, Span<const int32_t> ids) {
     return Collect(dsv4_parser_feed_tokens, tokenizer.get(), ids.data(), ids.size());
   }
 
-  // What is held, and END. The parser is then as new.
+  // Ends the completion: returns held-back text, then END. The parser is then ready for another
+  // one.
   std::vector<Event> Finish() { return Collect(dsv4_parser_finish); }
 
   // The C handle.

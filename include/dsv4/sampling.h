@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a session chooses the next token. Order: penalties (repetition, then frequency and presence),
- * bias, bans, temperature, top-k, top-p (of what top-k left), min-p, renormalise. Ties go to the
- * lowest id. The random numbers come from a counter (key: the seed; counter: the position), so the
- * same seed gives the same text whatever else runs.
+ * How a session chooses the next token.
+ *
+ * Order of the steps: repetition penalty, frequency and presence penalties, bias, bans,
+ * temperature, top-k, top-p (over the tokens that top-k kept), min-p, renormalization. Ties go to
+ * the lowest id. Random numbers come from a counter-based generator (key: the seed; counter: the
+ * position), so a seed gives the same text whatever else the engine runs.
  */
 #ifndef DSV4_SAMPLING_H_
 #define DSV4_SAMPLING_H_
@@ -13,62 +15,64 @@
 
 DSV4_BEGIN_DECLS
 
-/* Sampling parameters; 0 in every field is greedy and without a limit. */
+/* Sampling parameters. All fields 0: greedy, without limits. */
 typedef struct dsv4_sampling {
   uint32_t struct_size;
   float temperature; /* >= 0; 0 = greedy: the most likely token */
   int32_t top_k;     /* keep the k most likely tokens; 0 = all */
-  float top_p;       /* keep the most likely tokens that reach this share; (0, 1], 0 = 1 */
-  float min_p;       /* drop tokens below this share of the most likely one's; [0, 1] */
-  /* Tokens of the prompt and of the output so far: logits above 0 are divided by it, others are
-   * multiplied. 0.01 to 100; 0 and 1 = off. */
+  float top_p;       /* keep the most likely tokens up to this total probability; (0, 1], 0 = 1 */
+  float min_p;       /* drop tokens below min_p times the highest probability; [0, 1] */
+  /* Applies to tokens of the prompt and of the output so far: positive logits are divided by it,
+   * others multiplied. 0.01 to 100; 0 and 1 = off. */
   float repetition_penalty;
   uint64_t seed;
-  int64_t max_tokens; /* stop with DSV4_FINISH_LENGTH after this many tokens; 0 = no limit */
+  int64_t max_tokens; /* finish with DSV4_FINISH_LENGTH after this many tokens; 0 = no limit */
 
-  /* Taken off the logits of tokens of the output so far: once, and as often as they occur there.
-   * The prompt, which does not count, is what the last sync or turn began with. -2 to 2. */
+  /* Apply to tokens of the output so far, not to the prompt of the last sync or turn. -2 to 2.
+   * presence_penalty is subtracted from a token's logit once, frequency_penalty once for each
+   * occurrence. */
   float presence_penalty;
   float frequency_penalty;
 
-  /* The arrays below are read during the call that they are given to. Ids outside the vocabulary
-   * are INVALID_ARGUMENT. */
-  /* Added to the logits of these tokens, -100 to 100; several entries of one token add up. */
+  /* The arrays below are read during the call only. An id outside the vocabulary is
+   * INVALID_ARGUMENT. */
+  /* Values added to the logits of tokens, -100 to 100. Several entries for a token add up. */
   const int32_t* bias_tokens; /* [bias_count] */
   const float* biases;        /* [bias_count] */
   uint64_t bias_count;
   const int32_t* banned_tokens; /* [banned_count] never chosen */
   uint64_t banned_count;
-  /* [forced_count] The output begins with these, whatever their probability. None may be banned or
-   * without text. */
+  /* [forced_count] The output begins with these tokens, whatever their probability. Each must have
+   * a text and must not be banned. */
   const int32_t* forced_tokens;
   uint64_t forced_count;
 
-  /* Where the prompt opens the reasoning, the token that ends it is forced after this many tokens
-   * of it; 0 = no limit. */
+  /* The longest reasoning, in tokens; 0 = no limit. At the limit the token that ends the reasoning
+   * is forced. Applies if the prompt opens the reasoning. */
   int64_t max_thinking_tokens;
 
-  /* What ends the turn with DSV4_FINISH_STOP besides the model itself: any of these tokens, which
-   * then gives no text; or one of these strings in the text, which then ends before it. The first
-   * one complete counts, of several the longest. UTF-8, at most 16 of 1 to 256 bytes. */
+  /* Stop tokens and stop strings end the turn with DSV4_FINISH_STOP, as the model's own end token
+   * does. A stop token gives no text. A stop string and what follows it are cut off the text. The
+   * string that is complete first counts; of several, the longest. UTF-8, at most 16 strings of 1
+   * to 256 bytes. */
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
   const char* const* stop_strings;
-  const uint64_t* stop_string_lengths; /* NULL: they are NUL-terminated */
+  const uint64_t* stop_string_lengths; /* in bytes; NULL: the strings are NUL-terminated */
   uint64_t stop_string_count;
 
-  /* Above 0: the log-probability of each token is at hand (dsv4_session_log_probs), and those of
-   * this many most likely tokens. They are of the model's logits as they are. 0 to 20. */
+  /* Above 0: dsv4_session_log_probs returns the log-probability of each new token and of this many
+   * most likely tokens, computed from the unmodified logits. 0 to 20. */
   int32_t log_probs;
-  /* Most tokens that the model drafts for one forward to verify: 0 = none, up to the engine's
-   * max_draft_tokens; a DSpark drafter makes as many of them as pay. Drafts make the text come
-   * faster, and it stays the same: a draft is kept where it is the token that would be chosen
-   * anyway. */
+  /* Most tokens to draft for one verification pass: 0 = no drafts, at most the engine's
+   * max_draft_tokens. A DSpark drafter drafts fewer when more would not pay. Drafts change the
+   * speed, never the text: a draft is kept only if it is the token that would be chosen anyway. */
   int32_t draft_tokens;
 
-  /* What the output must match, from the next token on, of the session's engine; NULL = anything.
-   * The session keeps it. One that dsv4_session_get_sampling shows lives until the session's
-   * sampling is set or a saved session is loaded. */
+  /* The grammar that the output must match from the next token on; NULL = none. It must belong to
+   * the session's engine. The session keeps a reference. A view returned by
+   * dsv4_session_get_sampling lives until the session's sampling is set or a saved session is
+   * loaded. */
   const dsv4_grammar* grammar;
 } dsv4_sampling;
 #define DSV4_SAMPLING_INIT                                                                         \
@@ -77,8 +81,8 @@ typedef struct dsv4_sampling {
         NULL, NULL, 0, 0, 0, NULL                                                                  \
   }
 
-/* Fills *sampling with the model's defaults (generation_config.json; greedy when it says so). The
- * size field must be set. */
+/* Fills *sampling with the model's defaults from generation_config.json. sampling->struct_size must
+ * be set. */
 DSV4_API dsv4_status dsv4_sampling_init(const dsv4_engine* engine, dsv4_sampling* sampling,
                                         dsv4_error** error) DSV4_NOEXCEPT;
 

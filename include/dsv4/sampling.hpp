@@ -14,14 +14,14 @@
 
 namespace dsv4 {
 
-// What is added to the logits of a token.
+// A value that is added to the logit of a token.
 struct TokenBias {
   int32_t token;
   float bias;
 };
 
-// dsv4_sampling, whose fields they are. As it begins it is greedy and without a limit;
-// Engine::default_sampling() gives the model's defaults.
+// The fields of dsv4_sampling. Initially greedy and without limits; Engine::default_sampling()
+// returns the model's defaults.
 struct Sampling {
   float temperature = 0;
   int32_t top_k = 0;
@@ -45,7 +45,7 @@ struct Sampling {
 
 namespace detail {
 
-// Parameters as a C struct. They must outlive it.
+// Parameters as a C struct. The parameters must outlive the object.
 class SamplingView {
  public:
   explicit SamplingView(const Sampling& in) {
@@ -96,7 +96,7 @@ class SamplingView {
   dsv4_sampling view_ = DSV4_SAMPLING_INIT;
 };
 
-// A copy of a C struct and of what it points to.
+// Copies a C struct and the arrays that it points to.
 inline Sampling SamplingOf(const dsv4_sampling& in) {
   const auto list = [](const int32_t* tokens, uint64_t count) {
     return std::vector<int32_t>(tokens, tokens + count);

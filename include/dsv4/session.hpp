@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A session: one timeline of tokens on an engine, used by one thread at a time.
+// A session: one sequence of tokens and its KV cache, used by one thread at a time.
 #ifndef DSV4_SESSION_HPP_
 #define DSV4_SESSION_HPP_
 
@@ -19,13 +19,13 @@
 
 namespace dsv4 {
 
-// How a session is opened: dsv4_session_options.
+// Options of a session, with the fields of dsv4_session_options.
 struct SessionOptions {
   std::optional<Sampling> sampling = {};  // none: the model's defaults
   uint64_t cache_salt = 0;                // sessions share prefixes with those of the same salt
 };
 
-// Which positions a sync asks log-probabilities for: dsv4_sync_options.
+// Options of a sync, with the fields of dsv4_sync_options.
 struct SyncOptions {
   int64_t log_probs_begin = 0;
   int32_t log_probs_count = 0;
@@ -34,14 +34,14 @@ struct SyncOptions {
 using SyncResult = dsv4_sync_result;
 using SessionStats = dsv4_session_stats;
 
-// One token of the answer and the text that became complete with it.
+// A new token and the text that it completes.
 struct StepResult {
   int32_t token = -1;
   dsv4_finish finish = DSV4_FINISH_NONE;
   std::string text = {};
 };
 
-// What a session gave when several were stepped at once: a StepResult, or why there is none.
+// The result of one session when several are stepped at once: a StepResult or an error.
 struct StepOutcome {
   StepResult result = {};
   std::exception_ptr failure = nullptr;  // an Error, or what the session's token mask has thrown
@@ -59,19 +59,19 @@ struct LogProbs {
   std::vector<TokenLogProb> top = {};  // the most likely tokens, most likely first
 };
 
-// The tokens that may come next, all at first.
+// The set of tokens that may be chosen next. Initially all.
 class AllowedTokens {
  public:
-  // Of words as dsv4_token_mask_fn has them.
+  // Wraps the words of a dsv4_token_mask_fn.
   explicit AllowedTokens(Span<uint32_t> words) : words_(words) {}
 
-  // Whether it may come.
+  // True if the token may be chosen.
   bool allows(int32_t token) const noexcept { return (word(token) & bit(token)) != 0; }
-  // It may come.
+  // Allows the token.
   void Allow(int32_t token) noexcept { word(token) |= bit(token); }
-  // It must not come.
+  // Forbids the token.
   void Forbid(int32_t token) noexcept { word(token) &= ~bit(token); }
-  // None may come, but for those that are allowed afterwards.
+  // Forbids all tokens. Tokens can be allowed again afterwards.
   void ForbidAll() noexcept {
     for (uint32_t& word : words_) word = 0;
   }
@@ -88,15 +88,15 @@ class AllowedTokens {
   Span<uint32_t> words_;
 };
 
-// Says which tokens may follow `tokens`, of which the first `prompt_tokens` are the prompt. The
-// answer must depend on the arguments alone. False cancels the step; what it throws comes out of
-// the step. It must not use the session.
+// Restricts the token that follows `tokens`, the first `prompt_tokens` of which are the prompt. The
+// mask must depend on the arguments only. Returning false cancels the step, which also rethrows
+// exceptions. Must not use the session.
 using TokenMask =
     std::function<bool(Span<const int32_t> tokens, int64_t prompt_tokens, AllowedTokens& allowed)>;
 
 namespace detail {
 
-// A session's TokenMask and what it has thrown during the session's call.
+// A session's TokenMask and the exception that it threw during a call.
 struct MaskCall {
   std::shared_ptr<const TokenMask> mask;  // a fork has the same one
   std::exception_ptr thrown = nullptr;
@@ -122,17 +122,17 @@ struct Pass;
 
 }  // namespace detail
 
-// Threads, errors and what is kept after one: <dsv4/session.h>, function by function.
+// <dsv4/session.h> documents threads and errors of each function.
 class Session {
  public:
-  // An empty session of `engine`.
+  // Opens an empty session of `engine`.
   explicit Session(const Engine& engine, const SessionOptions& options = {}) {
     Open(options, [&](const dsv4_session_options* view, dsv4_session** session) {
       detail::Call(dsv4_session_open, engine.get(), view, session);
     });
   }
 
-  // Another session that goes on like this one.
+  // Opens a copy of the session.
   Session Fork() {
     dsv4_session* fork = nullptr;
     detail::Call(dsv4_session_fork, handle_.get(), &fork);
@@ -141,7 +141,7 @@ class Session {
     return result;
   }
 
-  // From the next token on.
+  // Sets the parameters from the next token on.
   void SetSampling(const Sampling& sampling) {
     const detail::SamplingView view(sampling);
     detail::Call(dsv4_session_set_sampling, handle_.get(), view.get());
@@ -154,13 +154,13 @@ class Session {
     return detail::SamplingOf(sampling);
   }
 
-  // From the next token on; an empty one allows all tokens again. Forks call the same one, perhaps
-  // at the same time.
+  // Sets the token mask from the next token on. An empty one removes it. Forks share it and may
+  // call it concurrently.
   void SetTokenMask(TokenMask mask) {
     SetMask(mask ? std::make_shared<const TokenMask>(std::move(mask)) : nullptr);
   }
 
-  // Makes the timeline equal to `tokens`, keeping what is common.
+  // Sets the session's tokens to `tokens`. Reuses the KV rows of the common prefix.
   SyncResult Sync(Span<const int32_t> tokens, const SyncOptions& options = {}) {
     dsv4_sync_options view = DSV4_SYNC_OPTIONS_INIT;
     view.log_probs_begin = options.log_probs_begin;
@@ -170,14 +170,15 @@ class Session {
     return result;
   }
 
-  // Goes back to the first `position` tokens. Returns how many of them are to be computed again.
+  // Truncates the session to its first `position` tokens. Returns the number of tokens that will be
+  // computed again.
   int64_t Rewind(int64_t position) {
     int64_t pending = 0;
     detail::Call(dsv4_session_rewind, handle_.get(), position, &pending);
     return pending;
   }
 
-  // Computes up to `max_tokens` pending tokens (0 = all). Returns how many are left.
+  // Computes up to `max_tokens` pending tokens (0 = all). Returns the number of tokens left.
   int64_t Prefill(int64_t max_tokens = 0, const Progress& progress = nullptr) {
     detail::ProgressCall call(progress);
     int64_t pending = 0;
@@ -186,21 +187,21 @@ class Session {
     return pending;
   }
 
-  // Computes what is pending and chooses the next token.
+  // Computes the pending tokens and chooses one token.
   StepResult Step() {
     dsv4_step_result result = DSV4_STEP_RESULT_INIT;
     CallMasked(dsv4_session_step, &result);
     return detail::TakeStep(result);
   }
 
-  // Ends the prefill or step that another thread is in, as DSV4_ERR_CANCELLED. From any thread.
+  // Cancels the running prefill or step (DSV4_ERR_CANCELLED). Any thread may call it.
   void Cancel() noexcept { dsv4_session_cancel(handle_.get()); }
-  // The same, and each prefill and step that begins until Resume() too. From any thread.
+  // Also cancels every later prefill and step, until Resume(). Any thread may call it.
   void Stop() noexcept { dsv4_session_stop(handle_.get()); }
-  // Takes Stop() back.
+  // Undoes Stop().
   void Resume() noexcept { dsv4_session_resume(handle_.get()); }
 
-  // The timeline: a view that lives until the next non-const call.
+  // The session's tokens, a view that lives until the next non-const call.
   Span<const int32_t> tokens() const {
     const int32_t* tokens = nullptr;
     std::size_t count = 0;
@@ -208,7 +209,7 @@ class Session {
     return {tokens, count};
   }
 
-  // Of the token at `position`, where they were asked for by Sampling or SyncOptions.
+  // Log-probabilities at `position`, if Sampling or SyncOptions asked for them.
   LogProbs log_probs(int64_t position) const {
     constexpr std::size_t kMost = 20;
     int32_t tokens[kMost];
@@ -222,13 +223,13 @@ class Session {
     return result;
   }
 
-  // To a file, which appears when it is whole.
+  // Saves the session to a file, which appears once it is complete.
   void Save(const std::string& path, const Progress& progress = nullptr) const {
     detail::ProgressCall call(progress);
     detail::CallBack(call.thrown, dsv4_session_save, handle_.get(), path.c_str(), call.function(),
                      call.user());
   }
-  // The same to memory.
+  // Saves the session to memory.
   std::vector<uint8_t> SaveMemory() const {
     return detail::ReadAll<std::vector<uint8_t>>(
         0, [&](uint8_t* data, std::size_t capacity, std::size_t* needed) {
@@ -236,18 +237,18 @@ class Session {
         });
   }
 
-  // The session becomes the saved one, or stays as it was and throws.
+  // Loads a saved session. Throws and leaves the session unchanged on failure.
   void Load(const std::string& path, const Progress& progress = nullptr) {
     detail::ProgressCall call(progress);
     detail::CallBack(call.thrown, dsv4_session_load, handle_.get(), path.c_str(), call.function(),
                      call.user());
   }
-  // The same from memory.
+  // Loads a saved session from memory.
   void LoadMemory(Span<const uint8_t> data) {
     detail::Call(dsv4_session_load_memory, handle_.get(), data.data(), data.size());
   }
 
-  // What the session holds and has done.
+  // Statistics since the last sync.
   SessionStats stats() const {
     SessionStats stats = DSV4_SESSION_STATS_INIT;
     detail::Call(dsv4_session_get_stats, handle_.get(), &stats);
@@ -285,7 +286,7 @@ class Session {
     mask_ = std::move(call);
   }
 
-  // A call that may ask the token mask.
+  // Makes a call that may run the token mask.
   template <class Function, class... Arguments>
   void CallMasked(Function function, Arguments... arguments) {
     std::exception_ptr none;
@@ -298,7 +299,7 @@ class Session {
 
 namespace detail {
 
-// A pass over `sessions`: step(handles, count, results, statuses, errors) makes the call.
+// Steps `sessions`; step(handles, count, results, statuses, errors) makes the call.
 struct Pass {
   template <class Function>
   static std::vector<StepOutcome> Run(Span<Session* const> sessions, Function&& step) {
@@ -328,8 +329,8 @@ struct Pass {
 
 }  // namespace detail
 
-// Steps distinct sessions of `engine` in one pass, as dsv4_engine_step does: where a prompt is
-// still pending, the token is -1.
+// Steps distinct sessions of `engine` in one pass, as dsv4_engine_step does. The token is -1 while
+// a prompt is pending.
 inline std::vector<StepOutcome> StepAll(const Engine& engine, Span<Session* const> sessions) {
   return detail::Pass::Run(sessions, [&](auto... arguments) {
     detail::Call(dsv4_engine_step, engine.get(), arguments...);

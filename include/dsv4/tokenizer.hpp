@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text to token ids and back.
+// Conversion between text and token ids.
 #ifndef DSV4_TOKENIZER_HPP_
 #define DSV4_TOKENIZER_HPP_
 
@@ -16,14 +16,14 @@
 
 namespace dsv4 {
 
-// A tokenizer that something else owns: an engine or a Tokenizer. All functions may be called by
-// several threads at once.
+// A view of a tokenizer that an engine or a Tokenizer owns. All functions may run concurrently.
 class TokenizerView {
  public:
-  // Of a tokenizer that C opened.
+  // Views a C handle.
   explicit TokenizerView(const dsv4_tokenizer* tokenizer) noexcept : tokenizer_(tokenizer) {}
 
-  // `flags`: DSV4_ENCODE_PLAIN for text from users, DSV4_ENCODE_ADDED_TOKENS for trusted prompts.
+  // Encodes text. `flags`: DSV4_ENCODE_PLAIN for untrusted text, DSV4_ENCODE_ADDED_TOKENS for
+  // trusted prompts.
   std::vector<int32_t> Encode(std::string_view text, uint32_t flags = DSV4_ENCODE_PLAIN) const {
     return detail::ReadAll<std::vector<int32_t>>(
         text.size() / 2 + 16, [&](int32_t* ids, std::size_t capacity, std::size_t* count) {
@@ -32,7 +32,7 @@ class TokenizerView {
         });
   }
 
-  // The text of tokens; an incomplete character as U+FFFD.
+  // Decodes tokens. An incomplete character becomes U+FFFD.
   std::string Decode(Span<const int32_t> ids) const {
     return detail::ReadAll<std::string>(
         ids.size() * 8, [&](char* text, std::size_t capacity, std::size_t* length) {
@@ -41,12 +41,12 @@ class TokenizerView {
         });
   }
 
-  // The id of the added token with exactly this text, for example "</think>"; -1 for none.
+  // The id of the added token whose text is `text`, for example "</think>". -1 if there is none.
   int32_t AddedToken(const std::string& text) const noexcept {
     return dsv4_tokenizer_added_token(tokenizer_, text.c_str());
   }
 
-  // One more than the highest token id.
+  // The size of the vocabulary: the highest token id plus one.
   int32_t vocab_size() const noexcept { return dsv4_tokenizer_vocab_size(tokenizer_); }
 
   // The C handle.
@@ -56,7 +56,7 @@ class TokenizerView {
   const dsv4_tokenizer* tokenizer_;
 };
 
-// A tokenizer of one's own, without an engine.
+// A tokenizer that is opened without an engine.
 class Tokenizer : public TokenizerView {
  public:
   // `path`: a tokenizer.json or a model folder.
