@@ -46,7 +46,7 @@ BEGIN {
   allow("benchmarks", anything)
   allow("fuzz", anything)
   allow("tests/capi/recorded", anything)
-  # A program like dsv4-chat, with which it shares files.
+  # Programs like dsv4-chat, with which they share files.
   allow("benchmarks/dsv4-bench", "include examples/dsv4-chat")
   allow("tests/benchmarks", anything " examples/dsv4-chat/failure.h")
 
@@ -59,6 +59,8 @@ BEGIN {
              "strings|termios|tgmath|time|unistd|wchar|wctype)\\.h>$"
   # What dsv4-chat links besides dsv4: its line editor and a reader of JSON.
   chat_header = "^<(histedit|simdjson)\\.h>$"
+  # What dsv4-server links: HTTP, and JSON.
+  server_header = "^<(httplib\\.h|nlohmann/json\\.hpp)>$"
   max_lines = 800
   library_code = "^(lib|kernels|capi)/"
 
@@ -124,6 +126,8 @@ function check_include(path, number, line, layer,    target, surface) {
         report(path, number, "a public header may include <stddef.h>, <stdint.h> and <dsv4/...> only, not " target)
     } else if (path ~ /^(examples\/dsv4-chat\/|tests\/capi\/cli_)/ && target ~ chat_header) {
       # Its own, and that of its tests.
+    } else if (path ~ /^examples\/dsv4-server\// && target ~ server_header) {
+      # Its own.
     } else if (surface && target !~ /^<[a-z_0-9]+>$/ && target !~ c_header && target !~ posix) {
       report(path, number, layer " may include <dsv4/...> and standard headers only, not " target)
     }

@@ -12,6 +12,7 @@ programs='
   g++ cmake ninja-build pkg-config
   libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev libedit-dev
   libprotobuf-dev protobuf-compiler
+  libcpp-httplib-dev nlohmann-json3-dev
 '
 tests='
   catch2 libbenchmark-dev

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of dsv4-server.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace server {
+
+struct Arguments {
+  std::string model;        // folder
+  std::string served_name;  // as clients name it; empty: the folder's name
+  std::string host = "127.0.0.1";
+  int port = 8000;  // 0: a free one
+  std::string api_key;
+  size_t max_requests = 256;                        // running and waiting
+  dsv4_thinking_mode thinking = DSV4_THINKING_OFF;  // of requests that say nothing
+  dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;
+  dsv4::EngineOptions engine;
+  bool help = false, version = false;
+};
+
+// Throws a chat::Failure that names the option and the value.
+Arguments ParseArguments(int argc, const char* const* argv);
+
+std::string HelpText();
+
+}  // namespace server

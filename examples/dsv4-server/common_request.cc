@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-server/common_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <limits>
+#include <random>
+
+#include "examples/dsv4-server/api_error.h"
+
+namespace server {
+namespace {
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// 64-bit FNV-1a.
+uint64_t HashOf(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::vector<std::string> ReadStop(Fields* fields) {
+  const Json* stop = fields->Any("stop");
+  if (stop == nullptr) return {};
+  if (stop->is_string()) return {stop->get<std::string>()};
+  std::vector<std::string> strings;
+  const auto is_text = [](const Json& value) { return value.is_string(); };
+  if (!stop->is_array() || !std::all_of(stop->begin(), stop->end(), is_text))
+    throw InvalidRequest("stop", "stop must be a string or a list of strings");
+  for (const Json& text : *stop) strings.push_back(text.get<std::string>());
+  return strings;
+}
+
+std::vector<dsv4::TokenBias> ReadBias(Fields* fields) {
+  const Json* object = fields->Any("logit_bias");
+  if (object == nullptr) return {};
+  std::vector<dsv4::TokenBias> biases;
+  if (!object->is_object()) throw InvalidRequest("logit_bias", "logit_bias must be an object");
+  for (const auto& [name, value] : object->items()) {
+    int32_t token = -1;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+    if (error != std::errc() || end != name.data() + name.size() || !value.is_number())
+      throw InvalidRequest("logit_bias." + name,
+                           "logit_bias." + name + ": expected a token id and a number");
+    biases.push_back({token, value.get<float>()});
+  }
+  return biases;
+}
+
+// n candidates need n sessions; one is what there is.
+void CheckOne(Fields* fields, const char* name) {
+  const std::optional<int64_t> count = fields->Integer(name, 1, 128);
+  if (count.value_or(1) != 1)
+    throw InvalidRequest(name, std::string(name) + " above 1 is not supported");
+}
+
+void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) {
+  const auto number = [&](const char* name, float* value) {
+    if (const auto given = fields->Number(name)) *value = static_cast<float>(*given);
+  };
+  number("temperature", &sampling->temperature);
+  number("top_p", &sampling->top_p);
+  number("min_p", &sampling->min_p);
+  number("presence_penalty", &sampling->presence_penalty);
+  number("frequency_penalty", &sampling->frequency_penalty);
+  number("repetition_penalty", &sampling->repetition_penalty);
+  // -1 is what vLLM's clients say for all tokens.
+  if (const auto top_k = fields->Integer("top_k", -1, std::numeric_limits<int32_t>::max()))
+    sampling->top_k = static_cast<int32_t>(std::max<int64_t>(*top_k, 0));
+  const auto seed = fields->Integer("seed", std::numeric_limits<int64_t>::min(),
+                                    std::numeric_limits<int64_t>::max());
+  sampling->seed = seed ? static_cast<uint64_t>(*seed) : RandomNumber();
+  sampling->stop_strings = ReadStop(fields);
+  sampling->stop_tokens = fields->Tokens("stop_token_ids");
+  sampling->biases = ReadBias(fields);
+  sampling->draft_tokens = model.engine.info().max_draft_tokens;
+  if (fields->Bool("ignore_eos").value_or(false))
+    sampling->banned_tokens.push_back(model.engine.info().eos_token);
+}
+
+void ReadStream(Fields* fields, CommonRequest* request) {
+  request->stream = fields->Bool("stream").value_or(false);
+  const Json* given = fields->Any("stream_options");
+  if (given == nullptr) return;
+  if (!request->stream)
+    throw InvalidRequest("stream_options", "stream_options needs \"stream\": true");
+  Fields options(*given, "stream_options");
+  request->include_usage = options.Bool("include_usage").value_or(false);
+  request->continuous_usage = options.Bool("continuous_usage_stats").value_or(false);
+  options.Ignore({"include_obfuscation"});
+  options.RefuseOthers();
+}
+
+}  // namespace
+
+CommonRequest ReadCommon(const Model& model, Fields* fields) {
+  CheckModel(model, fields);
+  CommonRequest request;
+  request.sampling = model.engine.default_sampling();
+  ReadSampling(model, fields, &request.sampling);
+  ReadStream(fields, &request);
+  if (const auto salt = fields->String("cache_salt")) request.cache_salt = HashOf(*salt);
+  CheckOne(fields, "n");
+  if (fields->Bool("store").value_or(false))
+    throw InvalidRequest("store", "store: answers are not kept");
+  fields->Ignore({"user", "metadata", "safety_identifier", "prompt_cache_key",
+                  "prompt_cache_retention", "service_tier"});
+  return request;
+}
+
+void CheckModel(const Model& model, Fields* fields) {
+  const std::string name = fields->String("model").value_or(model.name);
+  if (name != model.name)
+    throw ApiError{404, "invalid_request_error",
+                   "model \"" + name + "\" is not served here; \"" + model.name + "\" is", "model",
+                   "model_not_found"};
+}
+
+Json UsageOf(const dsv4::SessionStats& stats, int64_t completion_tokens, int64_t reasoning_tokens) {
+  return {{"prompt_tokens", stats.prompt_tokens},
+          {"completion_tokens", completion_tokens},
+          {"total_tokens", stats.prompt_tokens + completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", stats.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens}}}};
+}
+
+std::string NewId(const std::string& prefix) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  uint64_t bits[2] = {RandomNumber(), RandomNumber()};
+  std::string id = prefix;
+  for (int i = 0; i < 24; ++i) {
+    id += kDigits[bits[i / 16] & 15];
+    bits[i / 16] >>= 4;
+  }
+  return id;
+}
+
+int64_t SecondsSince1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+double JsonLogProb(float log_prob) { return std::max(log_prob, -9999.0f); }
+
+const char* FinishReason(dsv4_finish finish) {
+  switch (finish) {
+    case DSV4_FINISH_STOP:
+      return "stop";
+    case DSV4_FINISH_TOOL_CALL:
+      return "tool_calls";
+    default:
+      return "length";
+  }
+}
+
+std::string EventText(const Json& json) { return "data: " + TextOf(json) + "\n\n"; }
+
+}  // namespace server

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What requests for chats and for completions have in common.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "examples/dsv4-server/fields.h"
+
+namespace server {
+
+// The model that is served.
+struct Model {
+  const dsv4::Engine& engine;
+  std::string name;
+  dsv4_thinking_mode thinking;  // of requests that say nothing
+  dsv4_chat_encoder encoder;
+  int64_t opened;  // seconds since 1970
+};
+
+struct CommonRequest {
+  dsv4::Sampling sampling;
+  uint64_t cache_salt = 0;
+  bool stream = false;
+  bool include_usage = false;     // a chunk with the usage at the end of a stream
+  bool continuous_usage = false;  // and the usage so far in each chunk
+};
+
+// Reads the fields of sampling, limits and streaming. Throws an ApiError.
+CommonRequest ReadCommon(const Model& model, Fields* fields);
+
+// Throws an ApiError with status 404 when the field `model` names another one.
+void CheckModel(const Model& model, Fields* fields);
+
+// The usage of an answer; `reasoning_tokens` of `completion_tokens`.
+Json UsageOf(const dsv4::SessionStats& stats, int64_t completion_tokens, int64_t reasoning_tokens);
+
+// `prefix` and 24 random hexadecimal digits.
+std::string NewId(const std::string& prefix);
+
+int64_t SecondsSince1970();
+
+// A log-probability as JSON has it, which has no infinity.
+double JsonLogProb(float log_prob);
+
+const char* FinishReason(dsv4_finish finish);
+
+// "data: JSON" as a server-sent event.
+std::string EventText(const Json& json);
+
+}  // namespace server

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-server/metrics.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace server {
+namespace {
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+std::string Heading(const std::string& name, const char* type, const char* help) {
+  return "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+}
+
+// As a label's value in quotation marks.
+std::string Escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+Histogram::Histogram(std::vector<double> bounds)
+    : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+
+void Histogram::Add(double value) {
+  const auto bound = std::lower_bound(bounds_.begin(), bounds_.end(), value);
+  ++counts_[static_cast<size_t>(bound - bounds_.begin())];
+  sum_ += value;
+}
+
+std::string Histogram::Text(const std::string& name, const std::string& labels) const {
+  std::string text;
+  uint64_t count = 0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    count += counts_[i];
+    text += name + "_bucket{" + labels + ",le=\"" +
+            (i < bounds_.size() ? Number(bounds_[i]) : "+Inf") + "\"} " + std::to_string(count) +
+            "\n";
+  }
+  return text + name + "_sum{" + labels + "} " + Number(sum_) + "\n" + name + "_count{" + labels +
+         "} " + std::to_string(count) + "\n";
+}
+
+Metrics::Metrics()
+    : first_token_({0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                    1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}),
+      next_token_({0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                   0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80}),
+      whole_({0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680}) {}
+
+void Metrics::CountPrompt(const dsv4::SessionStats& stats) {
+  const std::lock_guard lock(mutex_);
+  prompt_tokens_ += static_cast<uint64_t>(stats.prompt_tokens);
+  cached_tokens_ += static_cast<uint64_t>(stats.cached_tokens);
+}
+
+void Metrics::CountToken() {
+  const std::lock_guard lock(mutex_);
+  ++generated_tokens_;
+}
+
+void Metrics::FirstToken(double seconds) {
+  const std::lock_guard lock(mutex_);
+  first_token_.Add(seconds);
+}
+
+void Metrics::NextToken(double seconds) {
+  const std::lock_guard lock(mutex_);
+  next_token_.Add(seconds);
+}
+
+void Metrics::Finish(const std::string& reason, double seconds, const dsv4::SessionStats& stats) {
+  const std::lock_guard lock(mutex_);
+  ++finished_[reason];
+  whole_.Add(seconds);
+  draft_steps_ += static_cast<uint64_t>(stats.draft_steps);
+  drafted_tokens_ += static_cast<uint64_t>(stats.drafted_tokens);
+  accepted_tokens_ += static_cast<uint64_t>(stats.accepted_tokens);
+}
+
+std::string Metrics::Text(const std::string& model, const Load& load) const {
+  const std::lock_guard lock(mutex_);
+  const std::string labels = "model_name=\"" + Escaped(model) + "\"";
+  std::string text;
+  const auto gauge = [&](const char* name, const char* help, const std::string& value) {
+    text += Heading(name, "gauge", help) + name + "{" + labels + "} " + value + "\n";
+  };
+  const auto counter = [&](const char* name, const char* help, uint64_t value) {
+    text +=
+        Heading(name, "counter", help) + name + "{" + labels + "} " + std::to_string(value) + "\n";
+  };
+  const auto histogram = [&](const char* name, const char* help, const Histogram& values) {
+    text += Heading(name, "histogram", help) + values.Text(name, labels);
+  };
+  gauge("vllm:num_requests_running", "Requests that have a session.", std::to_string(load.running));
+  gauge("vllm:num_requests_waiting", "Requests that wait for one.", std::to_string(load.waiting));
+  gauge("vllm:kv_cache_usage_perc", "Share of the cache that sessions hold; 1 is all of it.",
+        Number(load.cache_share));
+  counter("vllm:prefix_cache_queries_total", "Tokens of prompts.", prompt_tokens_);
+  counter("vllm:prefix_cache_hits_total", "Tokens of prompts that were at hand.", cached_tokens_);
+  counter("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
+  counter("vllm:generation_tokens_total", "Tokens that were sampled.", generated_tokens_);
+  counter("vllm:spec_decode_num_drafts_total", "Forward passes that verified drafts.",
+          draft_steps_);
+  counter("vllm:spec_decode_num_draft_tokens_total", "Drafts that were verified.", drafted_tokens_);
+  counter("vllm:spec_decode_num_accepted_tokens_total", "Drafts that were accepted.",
+          accepted_tokens_);
+  const std::string success = "vllm:request_success_total";
+  text += Heading(success, "counter", "Requests that ended, by finish_reason.");
+  for (const auto& [reason, count] : finished_) {
+    text += success + "{" + labels + ",finished_reason=\"" + reason + "\"} " +
+            std::to_string(count) + "\n";
+  }
+  histogram("vllm:time_to_first_token_seconds", "From the request to its first token.",
+            first_token_);
+  histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request.", next_token_);
+  histogram("vllm:e2e_request_latency_seconds", "From the request to its last token.", whole_);
+  return text;
+}
+
+}  // namespace server

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts and times of the server, in Prometheus' text format. Names are those of vLLM where one
+// fits. All functions may be called by several threads.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace server {
+
+class Histogram {
+ public:
+  // `bounds` rise; a last one without a limit is added.
+  explicit Histogram(std::vector<double> bounds);
+  void Add(double value);
+  // The lines of one histogram. `labels`: `name="value"`.
+  std::string Text(const std::string& name, const std::string& labels) const;
+
+ private:
+  std::vector<double> bounds_;
+  std::vector<uint64_t> counts_;
+  double sum_ = 0;
+};
+
+// What is true at a moment.
+struct Load {
+  size_t running = 0, waiting = 0;
+  double cache_share = 0;  // of the cache's bytes, held by sessions
+};
+
+class Metrics {
+ public:
+  Metrics();
+
+  void CountPrompt(const dsv4::SessionStats& stats);
+  void CountToken();
+  void FirstToken(double seconds);
+  void NextToken(double seconds);
+  // A request that was answered; `reason` is its finish_reason, or "abort".
+  void Finish(const std::string& reason, double seconds, const dsv4::SessionStats& stats);
+
+  std::string Text(const std::string& model, const Load& load) const;
+
+ private:
+  mutable std::mutex mutex_;
+  uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
+  uint64_t draft_steps_ = 0, drafted_tokens_ = 0, accepted_tokens_ = 0;
+  std::map<std::string, uint64_t> finished_;
+  Histogram first_token_, next_token_, whole_;
+};
+
+}  // namespace server

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-server/scheduler.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/common_request.h"
+
+namespace server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+ApiError Stopping() { return {503, "server_error", "the server is stopping", "", "stopping"}; }
+
+std::exception_ptr FailureOf(dsv4_status status, dsv4_error* error) {
+  return std::make_exception_ptr(dsv4::detail::TakeError(status, error));
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, size_t most_requests)
+    : engine_(engine),
+      metrics_(metrics),
+      most_requests_(most_requests),
+      most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
+      cache_bytes_(static_cast<double>(engine.info().cache_bytes)),
+      thread_([this] { Run(); }) {}
+
+Scheduler::~Scheduler() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<Generation> Scheduler::Open(const Prompt& prompt,
+                                            const std::function<bool()>& client_is_gone) {
+  const Clock::time_point begin = Clock::now();
+  WaitForSession(client_is_gone);
+  std::shared_ptr<Generation> generation;
+  try {
+    generation = {new Generation(engine_, prompt, begin),
+                  [this](Generation* left) { Leave(left); }};
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --open_sessions_;
+    left_.notify_all();
+    throw;
+  }
+  metrics_->CountPrompt(generation->stats());
+  const std::lock_guard lock(mutex_);
+  if (cancelled_) generation->session().Stop();
+  running_.push_back({generation.get(), false, false, false, Clock::now()});
+  work_.notify_all();
+  return generation;
+}
+
+void Scheduler::WaitForSession(const std::function<bool()>& client_is_gone) {
+  using namespace std::chrono_literals;
+  std::unique_lock lock(mutex_);
+  if (draining_) throw Stopping();
+  if (open_sessions_ + waiting_.size() >= most_requests_)
+    throw ApiError{429, "rate_limit_error",
+                   std::to_string(most_requests_) + " requests are running or waiting", "",
+                   "too_many_requests"};
+  const auto ticket = waiting_.insert(waiting_.end(), next_ticket_++);
+  const auto my_turn = [&] {
+    return waiting_.begin() == ticket && open_sessions_ < most_sessions_;
+  };
+  bool gone = false;
+  while (!gone && !cancelled_ && !left_.wait_for(lock, 50ms, my_turn)) gone = client_is_gone();
+  waiting_.erase(ticket);
+  left_.notify_all();
+  if (gone) throw ClientGone();
+  if (cancelled_) throw Stopping();
+  ++open_sessions_;
+}
+
+void Scheduler::Leave(Generation* generation) {
+  generation->session().Stop();
+  {
+    std::unique_lock lock(mutex_);
+    const auto is_it = [&](const Running& running) { return running.generation == generation; };
+    for (Running& running : running_) running.abandoned |= is_it(running);
+    work_.notify_all();
+    left_.wait(lock, [&] { return std::none_of(running_.begin(), running_.end(), is_it); });
+  }
+  delete generation;
+  const std::lock_guard lock(mutex_);
+  --open_sessions_;
+  left_.notify_all();
+}
+
+void Scheduler::Drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+void Scheduler::CancelAll() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  for (const Running& running : running_) running.generation->session().Stop();
+}
+
+bool Scheduler::idle() const {
+  const std::lock_guard lock(mutex_);
+  return open_sessions_ == 0 && waiting_.empty();
+}
+
+Load Scheduler::load() const {
+  const std::lock_guard lock(mutex_);
+  return {open_sessions_, waiting_.size(), std::min(1.0, held_bytes_ / cache_bytes_)};
+}
+
+double Scheduler::seconds_since_token() const {
+  const std::lock_guard lock(mutex_);
+  return SecondsSince(last_token_);
+}
+
+void Scheduler::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return ending_ || !running_.empty(); });
+    if (running_.empty()) return;
+    std::vector<Running*> batch, leaving;
+    for (Running& running : running_) {
+      if (running.abandoned)
+        leaving.push_back(&running);
+      else if (!running.parked)
+        batch.push_back(&running);
+    }
+    for (const Running* running : leaving) {
+      metrics_->Finish("abort", SecondsSince(running->generation->begin),
+                       running->generation->session().stats());
+    }
+    if (batch.empty() && leaving.empty()) {
+      MakeRoom();
+      continue;
+    }
+    if (!batch.empty()) {
+      lock.unlock();
+      const std::vector<Running*> ended = Step(batch);
+      lock.lock();
+      leaving.insert(leaving.end(), ended.begin(), ended.end());
+    }
+    for (const Running* running : leaving) Remove(running);
+    held_bytes_ = 0;
+    for (Running& running : running_) {
+      if (!leaving.empty()) running.parked = false;
+      held_bytes_ += static_cast<double>(running.generation->session().stats().cache_bytes);
+    }
+    if (!leaving.empty()) left_.notify_all();
+  }
+}
+
+std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& batch) {
+  std::vector<dsv4_session*> sessions;
+  std::vector<void*> users;
+  std::vector<dsv4_step_result> results(batch.size(), dsv4_step_result DSV4_STEP_RESULT_INIT);
+  std::vector<dsv4_step_result*> result_list;
+  std::vector<dsv4_status> statuses(batch.size());
+  std::vector<dsv4_error*> errors(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    sessions.push_back(batch[i]->generation->session().get());
+    users.push_back(batch[i]->generation);
+    result_list.push_back(&results[i]);
+  }
+  dsv4_error* error = nullptr;
+  const dsv4_status status = dsv4_engine_step_events(
+      engine_.get(), sessions.data(), batch.size(), &Generation::AddEvent, users.data(),
+      result_list.data(), statuses.data(), errors.data(), &error);
+  if (status != DSV4_OK) {
+    const std::exception_ptr failure = FailureOf(status, error);
+    for (Running* running : batch) running->generation->Fail(failure);
+    return batch;
+  }
+  std::vector<Running*> leaving;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (statuses[i] == DSV4_ERR_OUT_OF_BLOCKS) {
+      dsv4_error_free(errors[i]);
+      batch[i]->parked = true;
+    } else if (statuses[i] != DSV4_OK) {
+      metrics_->Finish(statuses[i] == DSV4_ERR_CANCELLED ? "abort" : "error",
+                       SecondsSince(batch[i]->generation->begin),
+                       batch[i]->generation->session().stats());
+      batch[i]->generation->Fail(FailureOf(statuses[i], errors[i]));
+      leaving.push_back(batch[i]);
+    } else if (!Deliver(batch[i], results[i])) {
+      leaving.push_back(batch[i]);
+    }
+  }
+  return leaving;
+}
+
+bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
+  Generation* generation = running->generation;
+  if (result.token >= 0) {
+    metrics_->CountToken();
+    if (running->started)
+      metrics_->NextToken(SecondsSince(running->last_token));
+    else
+      metrics_->FirstToken(SecondsSince(generation->begin));
+    running->started = true;
+    running->last_token = Clock::now();
+    const std::lock_guard lock(mutex_);
+    last_token_ = running->last_token;
+  }
+  try {
+    if (result.finish != DSV4_FINISH_NONE)
+      metrics_->Finish(FinishReason(result.finish), SecondsSince(generation->begin),
+                       generation->session().stats());
+    return generation->Deliver(result);
+  } catch (...) {
+    generation->Fail(std::current_exception());
+    return false;
+  }
+}
+
+void Scheduler::Remove(const Running* running) {
+  running_.remove_if([&](const Running& other) { return &other == running; });
+}
+
+void Scheduler::MakeRoom() {
+  Running& last = running_.back();
+  last.generation->Fail(std::make_exception_ptr(
+      dsv4::Error(DSV4_ERR_OUT_OF_BLOCKS, "the cache holds no further token of this request")));
+  running_.pop_back();
+  for (Running& running : running_) running.parked = false;
+  left_.notify_all();
+}
+
+}  // namespace server

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who computes when. One thread steps all sessions together. As many requests as the engine has
+// sessions are stepped; others wait for one, first come, first served.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "examples/dsv4-server/generation.h"
+#include "examples/dsv4-server/metrics.h"
+
+namespace server {
+
+class Scheduler {
+ public:
+  // `most_requests` may run and wait. Both must outlive this.
+  Scheduler(const dsv4::Engine& engine, Metrics* metrics, size_t most_requests);
+  // No generation may be left.
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Waits for a session, opens it and begins to step it; it is stopped and closed with the last
+  // copy of the pointer. Throws an ApiError with status 429 when too many requests wait and 503
+  // when the server stops, ClientGone, and the library's errors.
+  std::shared_ptr<Generation> Open(const Prompt& prompt,
+                                   const std::function<bool()>& client_is_gone);
+
+  // No further request is accepted.
+  void Drain();
+  // Those that run are cancelled, too.
+  void CancelAll();
+  // Whether no request runs or waits.
+  bool idle() const;
+
+  Load load() const;
+  // Seconds since a token was computed; a large number when none ever was.
+  double seconds_since_token() const;
+
+ private:
+  struct Running {
+    Generation* generation;
+    bool parked;     // the cache was full: it goes on when another one has left
+    bool abandoned;  // its request has gone
+    bool started;    // has a token
+    std::chrono::steady_clock::time_point last_token;
+  };
+
+  void WaitForSession(const std::function<bool()>& client_is_gone);
+  void Leave(Generation* generation);
+  void Run();
+  // Of the thread: a pass over `batch`, entries of running_ that nothing else touches meanwhile.
+  // Returns those that are to leave.
+  std::vector<Running*> Step(const std::vector<Running*>& batch);
+  bool Deliver(Running* running, const dsv4_step_result& result);
+  // Takes `running` out of running_, whose lock is held.
+  void Remove(const Running* running);
+  // When the cache holds no further token of any session, the last one makes room.
+  void MakeRoom();
+
+  const dsv4::Engine& engine_;
+  Metrics* const metrics_;
+  const size_t most_requests_, most_sessions_;
+  const double cache_bytes_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;  // for the thread
+  std::condition_variable left_;  // somebody has left
+  std::list<Running> running_;
+  std::list<int> waiting_;  // tickets, in order
+  int next_ticket_ = 0;
+  size_t open_sessions_ = 0;
+  bool draining_ = false, cancelled_ = false, ending_ = false;
+  double held_bytes_ = 0;
+  std::chrono::steady_clock::time_point last_token_ =
+      std::chrono::steady_clock::now() - std::chrono::hours(1);
+  std::thread thread_;
+};
+
+}  // namespace server
