@@ -36,9 +36,6 @@ foreach(other ${others})
   elseif(other STREQUAL simdjson::simdjson)
     list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(simdjson)")
     list(APPEND requires simdjson)
-  elseif(other STREQUAL protobuf::libprotobuf)
-    list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(Protobuf)")
-    list(APPEND requires protobuf)
   elseif(other STREQUAL PkgConfig::PCRE2)
     list(APPEND DSV4_ARCHIVE_DEPENDENCIES "find_dependency(PkgConfig)"
                 "dsv4_find_module(PCRE2 libpcre2-8)")
@@ -75,15 +72,18 @@ write_basic_package_version_file(${build}/dsv4ConfigVersion.cmake COMPATIBILITY 
 install(FILES ${build}/dsv4Config.cmake ${build}/dsv4ConfigVersion.cmake DESTINATION ${package_dir}
         COMPONENT development)
 
-# pkg-config. Where there is the archive alone, every client links what it asks for.
-list(JOIN requires ", " requires)
+# pkg-config. What the archive asks for is written as libraries: pkg-config gives the compiler flags of
+# packages in Requires.private to every client. Where there is the archive alone, every client links them.
+pkg_check_modules(DSV4_ARCHIVE REQUIRED QUIET ${requires})
+list(APPEND libraries ${DSV4_ARCHIVE_STATIC_LDFLAGS} -lstdc++ -lm)
+list(TRANSFORM CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES PREPEND -L OUTPUT_VARIABLE implicit)
+list(REMOVE_ITEM libraries ${implicit})
 list(JOIN libraries " " libraries)
-set(libraries "${libraries} -lstdc++ -lm")
+set(DSV4_PC_LIBRARIES "Libs: -L\${libdir} -ldsv4")
 if(BUILD_SHARED_LIBS)
-  set(DSV4_PC_DEPENDENCIES "Requires.private: ${requires}\nLibs: -L\${libdir} -ldsv4\nLibs.private: ${libraries}")
-else()
-  set(DSV4_PC_DEPENDENCIES "Requires: ${requires}\nLibs: -L\${libdir} -ldsv4 ${libraries}")
+  string(APPEND DSV4_PC_LIBRARIES "\nLibs.private:")
 endif()
+string(APPEND DSV4_PC_LIBRARIES " ${libraries}")
 foreach(dir LIBDIR INCLUDEDIR)
   file(RELATIVE_PATH DSV4_PC_${dir} ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_${dir}})
 endforeach()

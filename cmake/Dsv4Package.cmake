@@ -38,7 +38,7 @@ dsv4_debian_package(RUNTIME ${library} libs ""
 libdsv4 runs language models of the DeepSeek V4 family inside of other
 programs, behind an API in C.")
 dsv4_debian_package(DEVELOPMENT libdsv4-dev libdevel
-"${library} (= ${version}), libabsl-dev, libhwy-dev, libpcre2-dev, libprotobuf-dev, libsimdjson-dev"
+"${library} (= ${version}), libabsl-dev, libhwy-dev, libpcre2-dev, libsimdjson-dev"
 "inference library for DeepSeek V4 Flash (development files)
 Headers for C and C++, the static library, a CMake package and a pkg-config
 file. The other development packages are what the static library is built on.")

@@ -6,9 +6,7 @@
 #include <map>
 #include <system_error>
 
-#include "google/protobuf/arena.h"
-#include "kernels/tuning/read_message.h"
-#include "kernels/tuning/tuning.pb.h"
+#include "kernels/tuning/tuning_document.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/quoted.h"
@@ -22,8 +20,8 @@ namespace {
 constexpr int64_t kMaxBytes = int64_t{1} << 20;
 constexpr char kSchema[] = "dsv4.tuning/1";
 
-using Knobs = google::protobuf::Map<std::string, int32_t>;
-using Ranges = google::protobuf::Map<std::string, tuning::Range>;
+using Knobs = std::map<std::string, int32_t>;
+using Ranges = std::map<std::string, TuningRange>;
 
 // "12.0" as 120; 0 for anything else.
 int32_t CapabilityOf(const std::string& cc) {
@@ -41,42 +39,43 @@ int32_t CapabilityOf(const std::string& cc) {
 // Holds one parsed file against the entry that it is for.
 class FileReader {
  public:
-  FileReader(const std::string& source, const tuning::File& file) : source_(source), file_(file) {}
+  FileReader(const std::string& source, const TuningDocument& file)
+      : source_(source), file_(file) {}
 
   absl::StatusOr<TuningFile> Read(absl::Span<const Manifest> manifests) {
-    if (file_.schema() != kSchema) {
-      return Fault("schema", " = ", Quoted(file_.schema()), " is not ", Quoted(kSchema));
+    if (file_.schema != kSchema) {
+      return Fault("schema", " = ", Quoted(file_.schema), " is not ", Quoted(kSchema));
     }
     DSV4_RETURN_IF_ERROR(FindEntry(manifests));
     TuningFile read{.source = source_,
-                    .compute_capability = CapabilityOf(file_.device().cc()),
-                    .multiprocessors = file_.device().sm_count(),
-                    .rev = file_.impl_rev(),
+                    .compute_capability = CapabilityOf(file_.device.cc),
+                    .multiprocessors = file_.device.sm_count,
+                    .rev = file_.impl_rev,
                     .table = {.entry = entry_}};
     if (read.compute_capability == 0) {
-      return Fault("device.cc", " = ", Quoted(file_.device().cc()),
+      return Fault("device.cc", " = ", Quoted(file_.device.cc),
                    " is not a compute capability, as in \"12.0\"");
     }
     if (read.multiprocessors < 1) {
       return Fault("device.sm_count", " = ", read.multiprocessors, " is less than 1");
     }
-    const tuning::Provenance& provenance = file_.provenance();
-    measured_ = provenance.basis() == tuning::Provenance::measured;
-    if (measured_ && provenance.has_measured_on()) {
+    measured_ = file_.provenance.basis == TuningDocument::Basis::kMeasured;
+    if (measured_ && file_.provenance.measured_on) {
       return Fault("provenance.measured_on", " is for modelled files: it was on the device itself");
     }
-    if (!measured_ && !provenance.has_measured_on()) {
+    if (!measured_ && !file_.provenance.measured_on) {
       return Fault("provenance.measured_on", " is missing: by what was it modelled?");
     }
     // Knobs and dimensions of another revision are not known.
     if (read.rev != entry_->rev) return read;
-    DSV4_RETURN_IF_ERROR(ReadConfig(file_.default_(), "default", &read.table.fallback));
-    for (int i = 0; i < file_.entries_size(); ++i) {
+    DSV4_RETURN_IF_ERROR(ReadConfig(file_.fallback, "default", &read.table.fallback));
+    for (size_t i = 0; i < file_.entries.size(); ++i) {
+      const TuningDocument::Entry& entry = file_.entries[i];
       const std::string path = absl::StrCat("entries[", i, "]");
       TuningBucket bucket;
-      DSV4_RETURN_IF_ERROR(ReadWhen(file_.entries(i).when(), path + ".when", &bucket));
-      DSV4_RETURN_IF_ERROR(ReadConfig(file_.entries(i).config(), path + ".config", &bucket.config));
-      DSV4_RETURN_IF_ERROR(ExpectTimes(file_.entries(i), path));
+      DSV4_RETURN_IF_ERROR(ReadWhen(entry.when, path + ".when", &bucket));
+      DSV4_RETURN_IF_ERROR(ReadConfig(entry.config, path + ".config", &bucket.config));
+      DSV4_RETURN_IF_ERROR(ExpectTimes(entry, path));
       DSV4_RETURN_IF_ERROR(ExpectBehind(read.table.buckets, bucket, path));
       read.table.buckets.push_back(bucket);
     }
@@ -92,14 +91,14 @@ class FileReader {
   absl::Status FindEntry(absl::Span<const Manifest> manifests) {
     for (const Manifest& manifest : manifests) {
       for (const KernelEntry& entry : manifest) {
-        if (file_.impl() == entry.name) entry_ = &entry;
+        if (file_.impl == entry.name) entry_ = &entry;
       }
     }
     if (entry_ == nullptr) {
-      return Fault("impl", " = ", Quoted(file_.impl()), " is not a kernel of this build");
+      return Fault("impl", " = ", Quoted(file_.impl), " is not a kernel of this build");
     }
-    if (file_.operator_() != OpName(entry_->op)) {
-      return Fault("operator", " = ", Quoted(file_.operator_()), " is not that of ", entry_->name,
+    if (file_.op != OpName(entry_->op)) {
+      return Fault("operator", " = ", Quoted(file_.op), " is not that of ", entry_->name,
                    ", which is ", OpName(entry_->op));
     }
     return absl::OkStatus();
@@ -107,8 +106,7 @@ class FileReader {
 
   absl::Status ReadConfig(const Knobs& knobs, const std::string& path, KernelConfig* config) const {
     const KernelKnobs& known = entry_->knobs;
-    // In the order of their names, so that the same fault always reads the same.
-    for (const auto& [name, value] : std::map<std::string, int32_t>(knobs.begin(), knobs.end())) {
+    for (const auto& [name, value] : knobs) {
       const auto* at = std::find(known.names.begin(), known.names.end(), name);
       if (at == known.names.end()) {
         return Fault(path, ": ", Quoted(name), " is not a knob of ", entry_->name);
@@ -116,7 +114,7 @@ class FileReader {
       config->values[static_cast<size_t>(at - known.names.begin())] = value;
     }
     for (const char* name : known.names) {
-      if (!knobs.contains(name)) return Fault(path, ".", name, " is missing");
+      if (knobs.count(name) == 0) return Fault(path, ".", name, " is missing");
     }
     if (!known.names.empty() &&
         std::find(known.configs.begin(), known.configs.end(), *config) == known.configs.end()) {
@@ -127,29 +125,26 @@ class FileReader {
 
   absl::Status ReadWhen(const Ranges& ranges, const std::string& path, TuningBucket* bucket) const {
     const CallDims dims = entry_->dims(nullptr);
-    for (const auto& [name, range] :
-         std::map<std::string, tuning::Range>(ranges.begin(), ranges.end())) {
+    for (const auto& [name, range] : ranges) {
       size_t at = 0;
       while (at < dims.all().size() && name != dims.all()[at].name) ++at;
       if (at == dims.all().size()) {
         return Fault(path, ": ", Quoted(name), " is not a dimension of ", OpName(entry_->op));
       }
-      if (range.first() < 0 || range.last() < range.first()) {
-        return Fault(path, ".", name, " = [", range.first(), ", ", range.last(),
-                     "] is not a range");
+      if (range.first < 0 || range.last < range.first) {
+        return Fault(path, ".", name, " = [", range.first, ", ", range.last, "] is not a range");
       }
-      bucket->when[at] = {range.first(), range.last()};
+      bucket->when[at] = range;
     }
     return absl::OkStatus();
   }
 
-  absl::Status ExpectTimes(const tuning::Entry& entry, const std::string& path) const {
-    for (const auto& [key, has, value] :
-         {std::tuple{".median_us", entry.has_median_us(), entry.median_us()},
-          std::tuple{".floor_us", entry.has_floor_us(), entry.floor_us()}}) {
-      if (has && !measured_) return Fault(path, key, " is for measured files");
-      if (!has && measured_) return Fault(path, key, " is missing");
-      if (has && value < 0) return Fault(path, key, " = ", value, " is negative");
+  absl::Status ExpectTimes(const TuningDocument::Entry& entry, const std::string& path) const {
+    for (const auto& [key, time] :
+         {std::pair{".median_us", entry.median_us}, {".floor_us", entry.floor_us}}) {
+      if (time && !measured_) return Fault(path, key, " is for measured files");
+      if (!time && measured_) return Fault(path, key, " is missing");
+      if (time && *time < 0) return Fault(path, key, " = ", *time, " is negative");
     }
     return absl::OkStatus();
   }
@@ -177,7 +172,7 @@ class FileReader {
   }
 
   const std::string& source_;
-  const tuning::File& file_;
+  const TuningDocument& file_;
   const KernelEntry* entry_ = nullptr;
   bool measured_ = false;
 };
@@ -201,12 +196,8 @@ bool IsCurrent(const TuningFile& file) {
 absl::StatusOr<TuningFile> ReadTuningFile(absl::string_view json, const std::string& source,
                                           absl::Span<const Manifest> manifests) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue document, ParseJson(json, source, kMaxBytes));
-  // On an arena, which runs no destructors of messages: a map's does not survive memory that ran
-  // out while it was filled.
-  google::protobuf::Arena arena;
-  auto* file = google::protobuf::Arena::CreateMessage<tuning::File>(&arena);
-  DSV4_RETURN_IF_ERROR(ReadMessage(document, source, file));
-  return FileReader(source, *file).Read(manifests);
+  DSV4_ASSIGN_OR_RETURN(const TuningDocument file, ReadTuningDocument(document, source));
+  return FileReader(source, file).Read(manifests);
 }
 
 absl::StatusOr<std::vector<TuningFile>> ReadTuningDirectory(const std::string& directory,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning files: reading them (tuning.proto) and choosing those of a device. A file is right or
+// Tuning files: reading them (tuning_document.h) and choosing those of a device. A file is right or
 // refused with its name and key; one for another device, or for another revision of its entry, is
 // right but not used.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both documents are read through json.h, which keeps the text of numbers: protobuf's JSON reader
-// names no key for a number out of range, takes "256" for 256, and drops a null inside a list.
+// Both documents are read through json.h, which keeps the text of numbers, so that errors can name
+// key and value.
 #include "lib/model/config.h"
 
 #include <algorithm>

@@ -529,7 +529,7 @@ int main(int argc, char** argv) {
   EXPECT(stride >= 1);
   alarm(stride < 100 ? 3600 : 280);  // a call that waits for ever ends the test
   refusing::once = true;
-  // What simdjson and protobuf make once in a process they do not survive without.
+  // What simdjson makes once in a process it does not survive without.
   dsv4_engine_close(OpenWorld(1).engine);
   TestAll();
   EXPECT(refusals > 200);

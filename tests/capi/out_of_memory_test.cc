@@ -398,7 +398,7 @@ int main() {
     const dsv4_tokenizer* tokenizer = nullptr;
     options.context_tokens = 512;
     options.threads = 1;
-    // First of all: what simdjson and protobuf make once in a process they do not survive without.
+    // First of all: what simdjson makes once in a process it does not survive without.
     EXPECT(dsv4_engine_open(kModel, &options, &engine, nullptr) == DSV4_OK);
     EXPECT(dsv4_engine_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
     TestLoading(options);

@@ -69,8 +69,8 @@ TEST_CASE("every violation of the schema is refused with the file and the key") 
   };
   const Case cases[] = {
       {"{\n  \"schema\"", "[{\n  \"schema\"", "d/x.json: line "},
-      {kFile, "[]", "d/x.json: "},
-      {kFile, "7", "d/x.json: the document is of type number, not an object"},
+      {kFile, "[]", "d/x.json: the document is not an object but of type array"},
+      {kFile, "7", "d/x.json: the document is not an object but of type number"},
       {"\"dsv4.tuning/1\"", "\"dsv4.tuning/2\"", "schema = \"dsv4.tuning/2\" is not \"dsv4"},
       {"\"schema\": \"dsv4.tuning/1\", ", "", "d/x.json: schema is missing"},
       {"\"schema\"", "\"author\": \"me\", \"schema\"", "d/x.json: \"author\" is not a known key"},
@@ -102,7 +102,7 @@ TEST_CASE("every violation of the schema is refused with the file and the key") 
       {"[1, 8]", "[1]", "entries[0].when.rows has 1 items, not 2"},
       {"[1, 8]", "[1, 8, 9]", "entries[0].when.rows has 3 items, not 2"},
       {"[1, 8]", "[1, 8.5]", "entries[0].when.rows[1] = 8.5 is not an integer of 64 bits"},
-      {"[1, 8]", "8", "entries[0].when.rows is of type number, not an object"},
+      {"[1, 8]", "8", "entries[0].when.rows is not an array but of type number"},
       {"[1, 8]", "[1, 9]", "entries[1].when overlaps entries[0].when"},
       {"[2049, 4096]", "[2048, 4096]", "entries[2].when overlaps entries[1].when"},
       {", \"n\": [1, 2048]", "", "entries[2].when overlaps entries[1].when"},

@@ -65,12 +65,13 @@ depends() {  # PACKAGE PATTERN...: its Depends has an entry for each
       fail "$package does not depend on $pattern, but on $(field "$package" Depends)"
   done
 }
-depends $runtime 'libabsl[0-9]+ ' 'libc6 ' 'libhwy1 ' 'libpcre2-8-0 ' 'libprotobuf[0-9]+ ' 'libsimdjson[0-9]+ ' 'libstdc\+\+6 '
-depends libdsv4-dev "$runtime \\(= $version-1\\)" 'libabsl-dev' 'libhwy-dev' 'libpcre2-dev' 'libprotobuf-dev' 'libsimdjson-dev'
+depends $runtime 'libabsl[0-9]+ ' 'libc6 ' 'libhwy1 ' 'libpcre2-8-0 ' 'libsimdjson[0-9]+ ' 'libstdc\+\+6 '
+depends libdsv4-dev "$runtime \\(= $version-1\\)" 'libabsl-dev' 'libhwy-dev' 'libpcre2-dev' 'libsimdjson-dev'
 depends dsv4-chat "$runtime " 'libc6 '
 depends dsv4-tools "$runtime " 'libc6 '
 case $(for package in $runtime libdsv4-dev dsv4-chat dsv4-tools; do field $package Depends; done) in
   *cuda* | *nvidia* | *nccl*) fail 'a package depends on CUDA, a driver or NCCL' ;;
+  *protobuf*) fail 'a package depends on protobuf, which tools and tests of this build use' ;;
 esac
 for package in $runtime libdsv4-dev dsv4-chat dsv4-tools; do
   contents $package | grep -qx ".$prefix/share/doc/$package/copyright" || fail "$package has no copyright"

@@ -71,7 +71,7 @@ for file in "$library" bin/*; do
 done
 # Drivers and NCCL are loaded at run time where they are.
 strange=$(dynamic "$library" NEEDED | grep -vxE \
-  'lib(absl_[a-z0-9_]*|hwy|protobuf|simdjson|pcre2-8|stdc\+\+|m|gcc_s|c|atomic)\.so\.[0-9]+|ld-linux-.*' || true)
+  'lib(absl_[a-z0-9_]*|hwy|simdjson|pcre2-8|stdc\+\+|m|gcc_s|c|atomic)\.so\.[0-9]+|ld-linux-.*' || true)
 [ -z "$strange" ] || fail "the library needs $strange"
 exported=$(nm -D --defined-only "$library" | awk '$2 != "A" && $3 !~ /^dsv4_/ { print $3 }')
 [ -z "$exported" ] || fail "the library exports $exported"

@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_split.h"
 #include "kernels/sm12x/manifest.h"
-#include "kernels/tuning/read_message.h"
 #include "kernels/tuning/tuning_file.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/replaced_file.h"
 #include "tools/tune/measure.h"
+#include "tools/tune/read_message.h"
 #include "tools/tune/tables.h"
 
 namespace dsv4 {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/registry/kernel_entry.h"
-#include "kernels/tuning/tuning.pb.h"
+#include "tools/tune/tuning.pb.h"
 
 namespace dsv4 {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/tuning/read_message.h"
+#include "tools/tune/read_message.h"
 
 #include <algorithm>
 #include <cmath>
