@@ -4,6 +4,7 @@
 #include "lib/model/weights.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <type_traits>
@@ -85,8 +86,10 @@ bool HasNonFinite(const TensorEntry& entry, const uint8_t* data, int64_t bytes) 
 // Fills the views of a Weights object from its checkpoint.
 class WeightsLoader {
  public:
-  WeightsLoader(const ModelConfig& config, const Checkpoint& checkpoint, Weights* weights)
-      : config_(config), checkpoint_(checkpoint), weights_(weights) {}
+  // `reads`: ReadData follows, else copies take no memory and their views must not be read.
+  WeightsLoader(const ModelConfig& config, const Checkpoint& checkpoint, bool reads,
+                Weights* weights)
+      : config_(config), checkpoint_(checkpoint), reads_(reads), weights_(weights) {}
 
   // Binds every view.
   absl::Status ResolveAll();
@@ -164,8 +167,10 @@ class WeightsLoader {
   }
 
   std::byte* Own(int64_t bytes) {
-    weights_->owned_.push_back(std::make_unique<std::byte[]>(static_cast<size_t>(bytes)));
     weights_->owned_bytes_ += bytes;
+    alignas(std::max_align_t) static std::byte no_memory[1];
+    if (!reads_) return no_memory;
+    weights_->owned_.push_back(std::make_unique<std::byte[]>(static_cast<size_t>(bytes)));
     return weights_->owned_.back().get();
   }
 
@@ -301,6 +306,7 @@ class WeightsLoader {
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
+  const bool reads_;
   Weights* weights_;
   std::vector<Pending> pending_;
   std::vector<Bound> bound_;
@@ -680,7 +686,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
-  WeightsLoader loader(config, *weights->checkpoint_, weights.get());
+  WeightsLoader loader(config, *weights->checkpoint_, true, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
   DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets));
   DSV4_RETURN_IF_ERROR(loader.ReadData(targets, progress));
@@ -692,7 +698,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Describe(const ModelConfig& co
                                                            const WeightTargets& targets) {
   std::unique_ptr<Weights> weights(new Weights);
   weights->checkpoint_ = std::move(checkpoint);
-  WeightsLoader loader(config, *weights->checkpoint_, weights.get());
+  WeightsLoader loader(config, *weights->checkpoint_, false, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
   DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets));
   return weights;

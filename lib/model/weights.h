@@ -144,8 +144,8 @@ class Weights : public WeightViews {
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets = {});
 
-  // The same checks of presence, dtype and shape without reading any data: for planning memory. The
-  // views may be passed to what plans with them, not read.
+  // The same checks of presence, dtype and shape without reading any data or taking memory for
+  // copies: for planning memory. The views may be passed to what plans with them, not read.
   static absl::StatusOr<std::unique_ptr<Weights>> Describe(const ModelConfig& config,
                                                            std::unique_ptr<Checkpoint> checkpoint,
                                                            const WeightTargets& targets = {});

@@ -330,6 +330,22 @@ TEST_CASE("a description has the sizes of the loaded weights and reads no elemen
   REQUIRE_FAILS(model.Describe(), Code::kNotFound, "norm.weight");
 }
 
+TEST_CASE("a description of tensors that loading copies takes no memory for them") {
+  SmallModel model;
+  // Of one byte: every tensor behind it lies at an odd address.
+  model.tensors().insert(model.tensors().begin(), {"a", "U8", {1}, "x"});
+  const Loaded loaded = model.Load();
+  REQUIRE_OK(loaded);
+  const Loaded described = model.Describe();
+  REQUIRE_OK(described);
+  CHECK((*loaded)->owned_bytes() > 1'000'000);
+  CHECK((*described)->owned_bytes() == (*loaded)->owned_bytes());
+  // Neither of two tensors has elements where both have the same address.
+  CHECK((*loaded)->layers[0].hc_attn.fn != (*loaded)->layers[0].hc_attn.base);
+  CHECK((*described)->layers[0].hc_attn.fn == (*described)->layers[0].hc_attn.base);
+  CHECK((*described)->layers[2].attn.compressor.ape == (*described)->hc_head.fn);
+}
+
 std::string Int64Bytes(int64_t value) {
   std::string bytes(8, '\0');
   std::memcpy(bytes.data(), &value, 8);
