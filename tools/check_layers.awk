@@ -46,6 +46,7 @@ BEGIN {
   allow("benchmarks", anything)
   allow("fuzz", anything)
   allow("tests/capi/recorded", anything)
+  allow("tests/examples/desktop", "include examples/desktop tests/support/catch.h")
   # Programs like dsv4-chat, with which they share files.
   allow("benchmarks/dsv4-bench", "include examples/dsv4-chat")
   allow("tests/benchmarks", anything " examples/dsv4-chat/failure.h")
@@ -61,6 +62,8 @@ BEGIN {
   chat_header = "^<(histedit|simdjson)\\.h>$"
   # What dsv4-server links: HTTP, and JSON.
   server_header = "^<(httplib\\.h|nlohmann/json\\.hpp)>$"
+  # What dsv4-desktop links: Qt. Its headers are called as their classes.
+  qt_header = "^<Q[A-Za-z]+>$"
   max_lines = 800
   library_code = "^(lib|kernels|capi)/"
 
@@ -113,7 +116,7 @@ function may_include(layer, target,    list, n, i) {
 }
 
 function check_include(path, number, line, layer,    target, surface) {
-  surface = layer == "examples" || layer == "tests/capi" || layer == "benchmarks/dsv4-bench"
+  surface = layer == "examples" || layer ~ /^tests\/(capi|examples\/desktop)$/ || layer == "benchmarks/dsv4-bench"
   sub(/ *\/[\/*].*/, "", line)
   if (match(line, /<[^>]*>/)) {
     target = substr(line, RSTART, RLENGTH)
@@ -128,6 +131,8 @@ function check_include(path, number, line, layer,    target, surface) {
       # Its own, and that of its tests.
     } else if (path ~ /^examples\/dsv4-server\// && target ~ server_header) {
       # Its own.
+    } else if (path ~ /^(tests\/)?examples\/desktop\// && target ~ qt_header) {
+      # Its own, and that of its tests.
     } else if (surface && target !~ /^<[a-z_0-9]+>$/ && target !~ c_header && target !~ posix) {
       report(path, number, layer " may include <dsv4/...> and standard headers only, not " target)
     }

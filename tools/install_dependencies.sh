@@ -15,7 +15,7 @@ programs='
   libcpp-httplib-dev nlohmann-json3-dev
 '
 tests='
-  catch2 libbenchmark-dev
+  catch2 libbenchmark-dev qt6-base-dev
   abigail-tools dpkg-dev file doxygen
   cargo rustc golang-go
 '

@@ -123,6 +123,10 @@ write include/dsv4/abi.h '#include "lib/base/error.h"'
 planted include/dsv4/abi.h:2 'include may not include lib/base/error.h'
 write examples/chat/main.cc '#include <simdjson.h>'
 planted examples/chat/main.cc:2 'standard headers only'
+write examples/chat/main.cc '#include <QWidget>'
+planted examples/chat/main.cc:2 'standard headers only'
+write examples/desktop/main.cc '#include <QWidget>' '#include "lib/base/error.h"'
+planted examples/desktop/main.cc:3 'examples may not include lib/base/error.h'
 write lib/nowhere/thing.cc
 planted lib/nowhere/thing.cc:1 'not in the table of layers'
 

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that computes. It owns the engine and the open sessions, and steps all conversations
+// that are being answered in one pass. The window posts commands; signals bring back text.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+
+#include <QJsonArray>
+#include <QJsonObject>
+#include <QObject>
+#include <QString>
+#include <QThread>
+#include <QTimer>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace desktop {
+
+// A model folder, and how it is opened. The progress callback is the worker's.
+struct Model {
+  std::string folder;
+  dsv4::EngineOptions options;
+};
+
+// A request for the assistant's next message.
+struct Turn {
+  int chat = 0;
+  int parent = 0;  // the conversation that a new one branches from; 0: none
+  QJsonArray messages;
+  dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
+  dsv4::Sampling sampling;
+  bool replayed = false;  // the device was lost during this turn once
+};
+
+// The library's calls that can lose a device. Tests replace them.
+struct Calls {
+  std::function<dsv4::Engine(const std::string&, const dsv4::EngineOptions&)> open =
+      [](const std::string& folder, const dsv4::EngineOptions& options) {
+        return dsv4::Engine(folder, options);
+      };
+  std::function<std::vector<dsv4::StepOutcome>(const dsv4::Engine&,
+                                               dsv4::Span<dsv4::Conversation* const>)>
+      step = dsv4::StepConversations;
+};
+
+// All functions may be called from any thread and return at once. Signals are emitted on the
+// worker's thread.
+class Worker : public QObject {
+  Q_OBJECT
+
+ public:
+  explicit Worker(Calls calls = {});
+  // Cancels what is computed, and waits for the thread: on the CPU at most one layer of a pass.
+  ~Worker() override;
+
+  // Plans the memory of an engine. Ends with Planned.
+  void Plan(Model model);
+  // Closes the engine that is open, and opens another one. Ends with Opened or OpenFailed.
+  void Open(Model model);
+  // Cancels an Open that is running.
+  void CancelOpen() { cancel_open_ = true; }
+  // Answers the last message of a conversation. Ends with Ended.
+  void Answer(Turn turn);
+  // Ends the answer of a conversation early. The answer keeps its text.
+  void Stop(int chat);
+
+ signals:
+  // `error`: the library's message; empty if `info` is valid.
+  void Planned(dsv4::EngineInfo info, QString error);
+  void Progress(int percent);
+  void Opened(dsv4::EngineInfo info, dsv4::Sampling defaults);
+  void OpenFailed(QString error);
+  // An answer begins. After a lost device it begins once more.
+  void Started(int chat);
+  void Streamed(int chat, dsv4::Event event);
+  // `reply`: the assistant's message; empty if it has none. `error`: empty if there was none.
+  void Ended(int chat, QJsonObject reply, dsv4::SessionStats stats, QString error);
+  // The device was lost. The model is being opened again.
+  void DeviceLost(QString error);
+
+ private:
+  // A conversation in the engine.
+  struct Session {
+    dsv4::Conversation conversation;
+    QJsonArray messages;  // of `conversation`
+    dsv4_thinking_mode thinking;
+    Turn turn;
+    bool running = false;  // `turn` is being answered
+    int64_t last_use = 0;
+  };
+
+  // Runs `command` on the worker's thread, unless the worker is being destroyed.
+  void Post(std::function<void()> command);
+  void OpenNow(const Model& model);
+  void AnswerNow(Turn turn);
+  Session& SessionOf(const Turn& turn);
+  void MakeRoom(int parent);
+  void Step();
+  void Deliver(int chat, Session& session);
+  void Finish(int chat, Session& session, const QString& error);
+  void Recover(const QString& error, std::vector<Turn> turns);
+  void CloseSessions();
+
+  const Calls calls_;
+  std::atomic<bool> closing_{false}, cancel_open_{false};
+  std::optional<dsv4::Engine> engine_;
+  Model model_;
+  int32_t max_sessions_ = 0;
+  int64_t uses_ = 0;
+  std::mutex mutex_;  // for changes of the map, and for Stop()
+  std::map<int, Session> sessions_;
+  QTimer timer_;  // steps while anything runs, after the commands that wait
+  QThread thread_;
+};
+
+}  // namespace desktop

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: planned, opened, cancelled, missing, and lost with their device.
+#include <QAbstractButton>
+#include <QAbstractSpinBox>
+#include <QDialogButtonBox>
+#include <QThread>
+#include <atomic>
+
+#include "tests/examples/desktop/window.h"
+#include "tests/support/catch.h"
+
+namespace desktop {
+namespace {
+
+const char kNoFolder[] = "/there/is/no/such/folder";
+
+// Opens as slowly as a large model: until it is cancelled.
+Calls EndlessOpen() {
+  Calls calls;
+  calls.open = [](const std::string&, const dsv4::EngineOptions& options) -> dsv4::Engine {
+    while (options.progress({DSV4_PROGRESS_LOAD, 30, 100, DSV4_UNIT_BYTES})) QThread::msleep(5);
+    throw dsv4::Error(DSV4_ERR_CANCELLED, "opening was cancelled");
+  };
+  return calls;
+}
+
+// A device that can be lost.
+struct Device {
+  std::atomic<int> steps_left{-1};    // before it is lost; below 0: it works
+  std::atomic<int> failing_opens{0};  // after that
+
+  Calls calls() {
+    Calls calls;
+    calls.step = [this, step = calls.step](const dsv4::Engine& engine,
+                                           dsv4::Span<dsv4::Conversation* const> conversations) {
+      if (steps_left < 0 || steps_left-- > 0) return step(engine, conversations);
+      std::vector<dsv4::StepOutcome> outcomes(conversations.size());
+      for (dsv4::StepOutcome& outcome : outcomes)
+        outcome.failure =
+            std::make_exception_ptr(dsv4::Error(DSV4_ERR_DEVICE_LOST, "cuda:0: gone"));
+      lost = true;
+      return outcomes;
+    };
+    calls.open = [this, open = calls.open](const std::string& folder,
+                                           const dsv4::EngineOptions& options) {
+      if (lost && failing_opens-- > 0)
+        throw dsv4::Error(DSV4_ERR_DEVICE_LOST, "cuda:0: still gone");
+      return open(folder, options);
+    };
+    return calls;
+  }
+
+  std::atomic<bool> lost{false};
+};
+
+TEST_CASE("The dialog plans the memory, opens, and names what is wrong") {
+  Window window;
+  window.Trigger("open");
+  auto& dialog = *window.window->findChild<ModelDialog*>();
+  auto& plan = window.Child<QLabel>("plan");
+  QPushButton* open = dialog.findChild<QDialogButtonBox*>()->button(QDialogButtonBox::Open);
+  CHECK_FALSE(open->isEnabled());
+  window.Child<QLineEdit>("folder").setText(kNoFolder);
+  REQUIRE(Wait([&] { return plan.text().contains(kNoFolder); }));
+  CHECK_FALSE(open->isEnabled());
+
+  window.Child<QLineEdit>("folder").setText(QString::fromStdString(BundledModel().folder));
+  window.Child<QSpinBox>("context").setValue(1000);
+  window.Child<QSpinBox>("cache").setValue(4096);
+  REQUIRE(Wait([&] { return open->isEnabled(); }));
+  Model model = BundledModel();
+  model.options.context_tokens = 1000;
+  model.options.cache_tokens = 4096;
+  const dsv4::EngineInfo info = dsv4::Plan(model.folder, model.options);
+  CHECK(plan.text().contains("Context 1000 tokens, cache 4096 tokens"));
+  CHECK(plan.text().contains("Weights " +
+                             QLocale::c().formattedDataSize(static_cast<qint64>(info.weight_bytes),
+                                                            1, QLocale::DataSizeSIFormat)));
+  window.Child<QSpinBox>("max_drafts").setValue(2);
+  window.Child<QLineEdit>("devices").setText("0,1");
+  REQUIRE(Wait([&] { return open->isEnabled(); }));
+  CHECK(plan.text().contains("on the fullest of 2 devices"));
+  open->click();
+  CHECK_FALSE(dialog.isVisible());
+  REQUIRE(Wait([&] { return !window.Child<QPushButton>("cancel_open").isVisible(); }));
+  CHECK(window.Child<QSpinBox>("drafts").maximum() == 2);
+  window.Ask("What is the capital of France?");
+  CHECK(window.text().contains("Paris"));
+  CHECK(window.statistics().contains(" of 1000."));
+}
+
+TEST_CASE("A folder that does not exist is named") {
+  Window window;
+  window.window->Open({kNoFolder, {}});
+  REQUIRE(Wait([&] { return window.notice().contains(kNoFolder); }));
+  CHECK(window.notice().contains("NOT_FOUND"));
+  window.Child<QPlainTextEdit>("composer").setPlainText("Hello");
+  CHECK_FALSE(window.Child<QAction>("send").isEnabled());
+  window.OpenBundled();
+}
+
+TEST_CASE("Opening shows its progress and can be cancelled") {
+  Window window(EndlessOpen());
+  window.window->Open(BundledModel());
+  auto& progress = window.Child<QProgressBar>("progress");
+  REQUIRE(Wait([&] { return progress.value() == 30; }));
+  CHECK(progress.isVisible());
+  window.Child<QPushButton>("cancel_open").click();
+  REQUIRE(Wait([&] { return window.notice().contains("opening was cancelled"); }));
+  CHECK_FALSE(progress.isVisible());
+}
+
+TEST_CASE("The window closes while a model opens") {
+  Window window(EndlessOpen());
+  window.window->Open(BundledModel());
+  REQUIRE(Wait([&] { return window.Child<QProgressBar>("progress").value() == 30; }));
+  window.window->close();
+}
+
+TEST_CASE("A lost device: the model is opened again, and the answer begins once more") {
+  Device device;
+  Window window(device.calls());
+  window.OpenBundled();
+  window.Ask("I live in Brussels.");
+  device.steps_left = 3;
+  window.Ask("Where do I live?");
+  CHECK(device.lost);
+  CHECK(window.text().contains("You live in Brussels."));
+  CHECK(window.text().count("You live") == 1);
+  CHECK(window.notice().contains("The device was lost: cuda:0: gone (DEVICE_LOST)"));
+  CHECK(window.notice().contains("was opened again"));
+  window.Ask("What is the capital of France?");
+  CHECK(window.text().contains("Paris"));
+}
+
+TEST_CASE("A device that stays lost: the conversation is kept for another one") {
+  Device device;
+  Window window(device.calls());
+  window.OpenBundled();
+  window.Ask("I live in Brussels.");
+  device.steps_left = 3;
+  device.failing_opens = 1;
+  window.Ask("Where do I live?");
+  CHECK(window.notice().contains("could not be opened again: cuda:0: still gone"));
+  CHECK_FALSE(window.text().contains("You live"));
+  CHECK_FALSE(window.Child<QAction>("regenerate").isEnabled());
+  window.OpenBundled();
+  window.Trigger("regenerate");
+  REQUIRE(Wait([&] { return !window.answering(); }));
+  CHECK(window.text().contains("You live in Brussels."));
+}
+
+TEST_CASE("An answer that loses the device again ends with the error") {
+  Device device;
+  Calls calls = device.calls();
+  calls.step = [&device, step = calls.step](const dsv4::Engine& engine,
+                                            dsv4::Span<dsv4::Conversation* const> conversations) {
+    if (device.lost) device.steps_left = 0;
+    return step(engine, conversations);
+  };
+  Window window(std::move(calls));
+  window.OpenBundled();
+  device.steps_left = 3;
+  window.Ask("Where do I live?");
+  CHECK(window.notice().contains("cuda:0: gone"));
+  CHECK_FALSE(window.text().contains("Model"));
+}
+
+TEST_CASE("Whatever takes the keyboard has a name for screen readers") {
+  Window window;
+  window.Trigger("open");
+  for (const QWidget* widget : window.window->findChildren<QWidget*>()) {
+    if (!(widget->focusPolicy() & Qt::TabFocus)) continue;
+    if (qobject_cast<QAbstractSpinBox*>(widget->parentWidget()) != nullptr) continue;
+    const auto* button = qobject_cast<const QAbstractButton*>(widget);
+    INFO(widget->metaObject()->className() << " " << widget->objectName().toStdString());
+    CHECK(
+        (!widget->accessibleName().isEmpty() || (button != nullptr && !button->text().isEmpty())));
+  }
+}
+
+}  // namespace
+}  // namespace desktop
