@@ -3,7 +3,6 @@
 
 #include <QJsonDocument>
 #include <exception>
-#include <limits>
 #include <utility>
 
 namespace desktop {
