@@ -192,6 +192,39 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   return out;
 }
 
+dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
+  const auto count = [](int64_t number) { return static_cast<uint64_t>(number); };
+  const StepCounts& steps = metrics.steps;
+  dsv4_engine_metrics out = DSV4_ENGINE_METRICS_INIT;
+  out.device_lost = steps.device_lost;
+  out.sessions = metrics.cache.sequences;
+  out.waiting_requests = steps.waiting_requests;
+  out.steps = count(steps.steps);
+  out.step_seconds = steps.step_seconds;
+  out.step_tokens = count(steps.step_tokens);
+  out.cancelled_requests = count(steps.cancelled_requests);
+  out.failed_requests = count(steps.failed_requests);
+  out.prompt_tokens = count(metrics.prompt_tokens);
+  out.reused_tokens = count(metrics.reused_tokens);
+  out.prefix_cache_tokens = count(metrics.prefix_cache_tokens);
+  out.prefilled_tokens = count(metrics.prefilled_tokens);
+  out.generated_tokens = count(metrics.generated_tokens);
+  out.draft_steps = count(steps.draft_steps);
+  out.drafted_tokens = count(steps.drafted_tokens);
+  out.accepted_tokens = count(steps.accepted_tokens);
+  out.exchanged_bytes = count(metrics.exchanged_bytes);
+  out.window_blocks = metrics.cache.windows.size;
+  out.window_blocks_used = metrics.cache.windows.held();
+  out.window_blocks_cached = metrics.cache.windows.cached;
+  out.group_blocks = metrics.cache.groups.size;
+  out.group_blocks_used = metrics.cache.groups.held();
+  out.group_blocks_cached = metrics.cache.groups.cached;
+  out.state_slots = metrics.cache.states.size;
+  out.state_slots_used = metrics.cache.states.held();
+  out.state_slots_cached = metrics.cache.states.cached;
+  return out;
+}
+
 }  // namespace
 }  // namespace dsv4::capi
 
@@ -240,6 +273,29 @@ dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_iden
     out.weight_format = opened.weight_format().c_str();
     out.fingerprint = opened.fingerprint().c_str();
     CopyOut(out, identity);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine, dsv4_engine_metrics* metrics,
+                                    dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_RETURN_IF_ERROR(StructSize(metrics, "metrics").status());
+    CopyOut(MetricsFrom(dsv4::MetricsOf(*engine->engine)), metrics);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json, size_t capacity,
+                                     size_t* needed, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
+    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    CopyArrayOut(dsv4::MetricsJson(*engine->engine), json, capacity, needed);
     return absl::OkStatus();
   });
 }

@@ -83,6 +83,38 @@ static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 
                     sizeof(Identity)) &&
               sizeof(Identity) == 32);
 
+using Metrics = dsv4_engine_metrics;
+static_assert(Holds({FIELD(Metrics, struct_size, 0),
+                     FIELD(Metrics, device_lost, 4),
+                     FIELD(Metrics, sessions, 8),
+                     FIELD(Metrics, waiting_requests, 12),
+                     FIELD(Metrics, steps, 16),
+                     FIELD(Metrics, step_seconds, 24),
+                     FIELD(Metrics, step_tokens, 32),
+                     FIELD(Metrics, cancelled_requests, 40),
+                     FIELD(Metrics, failed_requests, 48),
+                     FIELD(Metrics, prompt_tokens, 56),
+                     FIELD(Metrics, reused_tokens, 64),
+                     FIELD(Metrics, prefix_cache_tokens, 72),
+                     FIELD(Metrics, prefilled_tokens, 80),
+                     FIELD(Metrics, generated_tokens, 88),
+                     FIELD(Metrics, draft_steps, 96),
+                     FIELD(Metrics, drafted_tokens, 104),
+                     FIELD(Metrics, accepted_tokens, 112),
+                     FIELD(Metrics, exchanged_bytes, 120),
+                     FIELD(Metrics, window_blocks, 128),
+                     FIELD(Metrics, window_blocks_used, 132),
+                     FIELD(Metrics, window_blocks_cached, 136),
+                     FIELD(Metrics, group_blocks, 140),
+                     FIELD(Metrics, group_blocks_used, 144),
+                     FIELD(Metrics, group_blocks_cached, 148),
+                     FIELD(Metrics, state_slots, 152),
+                     FIELD(Metrics, state_slots_used, 156),
+                     FIELD(Metrics, state_slots_cached, 160),
+                     FIELD(Metrics, reserved, 164)},
+                    sizeof(Metrics)) &&
+              sizeof(Metrics) == 168);
+
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),
                      FIELD(Sampling, temperature, 4),

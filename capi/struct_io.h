@@ -32,6 +32,8 @@ inline constexpr uint32_t kFirstSize<dsv4_engine_info> = 88;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_engine_identity> = 32;
 template <>
+inline constexpr uint32_t kFirstSize<dsv4_engine_metrics> = 168;
+template <>
 inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_tool_options> = 24;

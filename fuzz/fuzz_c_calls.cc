@@ -648,6 +648,11 @@ class Run {
     Check(dsv4_engine_get_info(engine, &info, &error_));
     Check(dsv4_engine_get_identity(engine, &identity, &error_));
     Check(dsv4_sampling_init(engine, &sampling, &error_));
+    dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
+    std::array<char, 64> json;
+    size_t needed = 0;
+    Check(dsv4_engine_get_metrics(engine, &metrics, &error_));
+    Check(dsv4_engine_metrics_json(engine, json.data(), json.size(), &needed, &error_));
   }
 
   Input in_;

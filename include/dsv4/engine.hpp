@@ -48,6 +48,7 @@ struct EngineOptions {
 
 // The settings in effect and the planned memory.
 using EngineInfo = dsv4_engine_info;
+using EngineMetrics = dsv4_engine_metrics;
 
 // What a measurement should record about an engine, with the fields of dsv4_engine_identity.
 struct EngineIdentity {
@@ -150,6 +151,20 @@ class Engine {
     dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
     detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
     return {view.device, view.weight_format, view.fingerprint};
+  }
+
+  // Counters and gauges. May run concurrently with everything.
+  EngineMetrics metrics() const {
+    EngineMetrics metrics = DSV4_ENGINE_METRICS_INIT;
+    detail::Call(dsv4_engine_get_metrics, handle_.get(), &metrics);
+    return metrics;
+  }
+  // The same as a JSON object.
+  std::string MetricsJson() const {
+    return detail::ReadAll<std::string>(
+        2048, [&](char* json, std::size_t capacity, std::size_t* needed) {
+          detail::Call(dsv4_engine_metrics_json, handle_.get(), json, capacity, needed);
+        });
   }
 
   // The tokenizer, a view that lives as long as the engine. Throws NOT_FOUND if the model has none.

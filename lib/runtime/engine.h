@@ -23,6 +23,7 @@
 #include "lib/model/weights.h"
 #include "lib/runtime/drafter.h"
 #include "lib/runtime/grammar_tokens.h"
+#include "lib/runtime/metrics.h"
 #include "lib/runtime/scheduler.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/step_batch.h"
@@ -140,8 +141,9 @@ class Engine {
   int32_t DraftSlots(int32_t drafts) const {
     return dsv4::DraftSlots(info_.drafter, config_, drafts);
   }
-  KvCache& cache() { return *cache_; }
-  Scheduler& scheduler() { return *scheduler_; }
+  KvCache& cache() const { return *cache_; }
+  Scheduler& scheduler() const { return *scheduler_; }
+  SessionCounters& counters() const { return counters_; }
   // For verification: the forward pass and a batch for it. Not while a session computes.
   ModelRanks& model() { return *model_; }
   // What a rank computes with.
@@ -212,6 +214,7 @@ class Engine {
   std::unique_ptr<StepBatch> batch_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Scheduler> scheduler_;
+  mutable SessionCounters counters_;
 };
 
 }  // namespace dsv4

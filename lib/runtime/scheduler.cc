@@ -2,6 +2,7 @@
 #include "lib/runtime/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 
 #include "lib/base/error.h"
@@ -75,7 +76,25 @@ void Scheduler::Wait(StepCall* call) {
   if (leader_ == nullptr && !waiting_.empty()) waiting_.front()->call->changed_.notify_one();
 }
 
+StepCounts Scheduler::counts() const {
+  std::lock_guard lock(mutex_);
+  StepCounts counts = counts_;
+  counts.waiting_requests = static_cast<int32_t>(waiting_.size());
+  return counts;
+}
+
+void Scheduler::Count(const StepItem& item) {
+  counts_.step_tokens += item.row_count;
+  if (!item.choose || item.timeline->verified_drafts() == 0) return;
+  ++counts_.draft_steps;
+  counts_.drafted_tokens += item.timeline->verified_drafts();
+  counts_.accepted_tokens += item.timeline->accepted_drafts();
+}
+
 void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
+  counts_.cancelled_requests += absl::IsCancelled(status);
+  counts_.failed_requests += !status.ok() && !absl::IsCancelled(status);
+  counts_.device_lost = counts_.device_lost || IsDeviceLost(status);
   request->status = status;
   waiting_.erase(std::find(waiting_.begin(), waiting_.end(), request));
   if (--request->call->open_ == 0) request->call->changed_.notify_one();
@@ -84,15 +103,22 @@ void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
 void Scheduler::RunStep(std::unique_lock<std::mutex>& lock) {
   ++step_;
   Assemble();
+  const auto start = std::chrono::steady_clock::now();
   {
     const Unlocked unlocked(&lock);
     runner_->Run(
         absl::MakeSpan(items_), [this](StepRunner::Work work) { ForEach(work); },
         [this] { FinishCancelled(); });
   }
+  ++counts_.steps;
+  counts_.step_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (size_t i = 0; i < items_.size(); ++i) {
     StepRequest* request = taken_[i];
-    if (items_[i].status.ok()) request->rows -= items_[i].rows;
+    if (items_[i].status.ok()) {
+      request->rows -= items_[i].rows;
+      Count(items_[i]);
+    }
     if (!items_[i].status.ok() || request->choose || request->once || request->rows <= 0) {
       Finish(request, items_[i].status);
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lib/runtime/metrics.h"
 #include "lib/runtime/step_runner.h"
 
 namespace dsv4 {
@@ -63,6 +64,8 @@ class Scheduler {
   void Add(StepRequest* request, StepCall* call);
   // Returns when all requests of the call are done.
   void Wait(StepCall* call);
+  // Since the scheduler was made. Any thread.
+  StepCounts counts() const;
 
  private:
   // While it lives, `call` leads.
@@ -82,6 +85,7 @@ class Scheduler {
   void Assemble();
   void SharePrefill();
   void Finish(StepRequest* request, const absl::Status& status);
+  void Count(const StepItem& item);
   void ForEach(StepRunner::Work work);
   void WorkFor(const StepCall* call, StepRunner::Work work);
   // What only the thread of the call may do for a timeline.
@@ -89,9 +93,10 @@ class Scheduler {
 
   StepRunner* runner_;
   const int64_t prefill_tokens_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<StepRequest*> waiting_;  // in order of arrival
-  StepCall* leader_ = nullptr;         // null: nobody leads
+  StepCounts counts_;
+  StepCall* leader_ = nullptr;  // null: nobody leads
   int64_t step_ = 0;
   std::vector<StepItem> items_;        // of the step being run
   std::vector<StepRequest*> taken_;    // of items_

@@ -2,6 +2,7 @@
 #include "lib/runtime/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -23,6 +24,10 @@ class Stopwatch {
   double* seconds_;
   Clock::time_point start_ = Clock::now();
 };
+
+void Add(std::atomic<int64_t>* counter, int64_t count) {
+  counter->fetch_add(count, std::memory_order_relaxed);
+}
 
 // The cache's refusal in the engine's terms.
 absl::StatusOr<KvSequence> SessionRows(const Engine& engine, absl::StatusOr<KvSequence> kv) {
@@ -147,6 +152,10 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
   stats_.prompt_tokens = timeline_.prompt_tokens();
   stats_.cached_tokens = reuse.tokens();
   stats_.prefix_cache_tokens = reuse.cached_tokens;
+  SessionCounters& counters = engine_->counters();
+  Add(&counters.prompt_tokens, stats_.prompt_tokens);
+  Add(&counters.reused_tokens, stats_.cached_tokens);
+  Add(&counters.prefix_cache_tokens, stats_.prefix_cache_tokens);
   return SyncResult{.common_tokens = common,
                     .reused_tokens = reuse.tokens(),
                     .cached_tokens = reuse.cached_tokens,
@@ -176,7 +185,7 @@ absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
       status = Cancelled("prefill was cancelled with ", left, " tokens left");
     }
   }
-  stats_.prefilled_tokens += before - timeline_.pending();
+  CountPrefilled(before - timeline_.pending());
   return status;
 }
 
@@ -219,7 +228,7 @@ absl::Status Session::ChooseNext() {
   const bool prefills = timeline_.delivered() == timeline_.prompt_tokens();
   const Stopwatch stopwatch(prefills ? &stats_.prefill_seconds : &stats_.decode_seconds);
   DSV4_RETURN_IF_ERROR(Run({.rows = 1, .choose = true}));
-  if (prefills) ++stats_.prefilled_tokens;
+  if (prefills) CountPrefilled(1);
   return absl::OkStatus();
 }
 
@@ -294,7 +303,12 @@ absl::Status Session::CheckStepAll(absl::Span<Session* const> sessions) {
 
 void Session::CountStep(double seconds) {
   (step_prefills_ ? stats_.prefill_seconds : stats_.decode_seconds) += seconds;
-  if (step_prefills_) stats_.prefilled_tokens += step_pending_ - timeline_.pending();
+  if (step_prefills_) CountPrefilled(step_pending_ - timeline_.pending());
+}
+
+void Session::CountPrefilled(int64_t tokens) {
+  stats_.prefilled_tokens += tokens;
+  Add(&engine_->counters().prefilled_tokens, tokens);
 }
 
 // A session's own part of StepAll.
@@ -312,6 +326,7 @@ absl::StatusOr<StepResult> Session::Deliver() {
   result.token = timeline_.Deliver();
   ++generation_;
   ++stats_.generated_tokens;
+  Add(&engine_->counters().generated_tokens, 1);
   result.finish = PushText(result.token);
   result.text = text_;
   if (timeline_.chooser().params().log_probs > 0) {

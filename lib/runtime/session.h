@@ -162,6 +162,7 @@ class Session {
   // Makes a token lie ahead.
   absl::Status ChooseNext();
   void CountStep(double seconds);
+  void CountPrefilled(int64_t tokens);
   absl::StatusOr<StepResult> FinishStep();
   absl::StatusOr<StepResult> Deliver();
   Finish PushText(int32_t token);

@@ -160,6 +160,7 @@ absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   chooses_ = choose;
   chosen_ = 0;
   drafts_wanted_ = 0;
+  verified_drafts_ = accepted_drafts_ = 0;
   step_drafter_rows_ = 0;
   // The most drafts that this step can go on with: what it chooses is not known yet.
   can_draft_ = choose && !proposer_ && speculation_.max_drafts() > 0;
@@ -252,7 +253,9 @@ absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
     ++chosen_;
     // A turn's end is chosen as without drafts: its row is not computed.
     if (row == drafts || !accepted || Ends(tokens_.back())) {
-      speculation_.Record(row + (accepted ? 1 : 0));
+      verified_drafts_ = drafts;
+      accepted_drafts_ = row + (accepted ? 1 : 0);
+      speculation_.Record(accepted_drafts_);
       break;
     }
   }

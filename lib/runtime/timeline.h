@@ -158,6 +158,9 @@ class Timeline {
   // length that it will have, and below which position the drafter's own rows are filled; the
   // latter is the drafter's to set, and holds once the step is committed.
   int32_t drafts_wanted() const { return drafts_wanted_; }
+  // Drafts that the step verified, and how many of them it accepted.
+  int32_t verified_drafts() const { return verified_drafts_; }
+  int32_t accepted_drafts() const { return accepted_drafts_; }
   int64_t new_length() const { return kv_.length() + kept_rows_; }
   int64_t drafter_rows() const { return drafter_rows_; }
   void set_drafter_rows(int64_t rows) { step_drafter_rows_ = rows; }
@@ -227,6 +230,7 @@ class Timeline {
   int64_t kept_rows_ = 0;  // to be committed
   int64_t chosen_ = 0;     // tokens
   int32_t drafts_wanted_ = 0;
+  int32_t verified_drafts_ = 0, accepted_drafts_ = 0;
   int32_t drafts_at_end_ = 0;      // of tokens_
   int64_t step_drafter_rows_ = 0;  // drafter_rows_ once it is committed
 };

@@ -82,6 +82,7 @@ static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
   struct canceller canceller;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   const int32_t* tokens = NULL;
+  dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   size_t count = 0;
   int64_t pending = -1;
   int cancelled = 0, i = 0;
@@ -110,6 +111,8 @@ static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
   }
   stop(&canceller);
   EXPECT(cancelled >= 1);
+  EXPECT_OK(dsv4_engine_get_metrics(engine, &metrics, &error));
+  EXPECT(metrics.cancelled_requests >= 1 && metrics.failed_requests == 0);
   dsv4_session_close(canceller.session);
   EXPECT(pthread_mutex_destroy(&canceller.mutex) == 0);
 }

@@ -311,6 +311,7 @@ static void test_conversation(dsv4_engine* engine) {
 int main(int argc, char** argv) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   dsv4_engine_info plan = DSV4_ENGINE_INFO_INIT, info = DSV4_ENGINE_INFO_INIT;
+  dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT;
   dsv4_engine* engine = NULL;
   int calls[8] = {0}, lines = 0, phase;
@@ -332,9 +333,13 @@ int main(int argc, char** argv) {
   CHECK(needed < sizeof description);
   description[needed] = '\0';
   CHECK(strstr(description, identity.fingerprint) != NULL);
+  OK(dsv4_engine_metrics_json(engine, description, sizeof description, &needed, &error));
+  CHECK(needed > 0 && needed < sizeof description && description[0] == '{');
   test_session(engine, calls, argv[2]);
   test_grammars(engine);
   test_conversation(engine);
+  OK(dsv4_engine_get_metrics(engine, &metrics, &error));
+  CHECK(metrics.generated_tokens > 0 && metrics.sessions == 0);
   dsv4_engine_close(engine);
   remove(argv[2]);
   for (phase = DSV4_PROGRESS_LOAD; phase <= DSV4_PROGRESS_RESTORE; ++phase) CHECK(calls[phase] > 0);

@@ -38,6 +38,7 @@ static void call_all(const Handles* handles, Findings* found) {
   static const char kText[] = "Which threads may call? All of them.";
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+  dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   const dsv4_tokenizer* tokenizer = NULL;
   const int32_t* tokens = NULL;
   dsv4_session* opened = NULL;
@@ -51,6 +52,9 @@ static void call_all(const Handles* handles, Findings* found) {
   EXPECT(dsv4_engine_get_info(handles->engine, &found->info, NULL) == DSV4_OK);
   EXPECT(dsv4_engine_get_identity(handles->engine, &found->identity, NULL) == DSV4_OK);
   EXPECT(dsv4_sampling_init(handles->engine, &found->defaults, NULL) == DSV4_OK);
+  EXPECT(dsv4_engine_get_metrics(handles->engine, &metrics, NULL) == DSV4_OK);
+  EXPECT(metrics.sessions > 0);
+  EXPECT(dsv4_engine_metrics_json(handles->engine, NULL, 0, &i, NULL) == DSV4_OK);
   EXPECT(dsv4_engine_tokenizer(handles->engine, &tokenizer, NULL) == DSV4_OK);
   EXPECT(tokenizer == handles->tokenizer);
   EXPECT(dsv4_tokenizer_encode(tokenizer, kText, sizeof kText - 1, 0, found->ids, 64,

@@ -75,6 +75,14 @@ TEST_CASE("hpp: what a model is") {
   CHECK(engine.default_sampling().temperature == 0);
 }
 
+TEST_CASE("hpp: metrics of an engine") {
+  const dsv4::Engine engine = OpenBundled();
+  const dsv4::EngineMetrics metrics = engine.metrics();
+  CHECK(metrics.sessions == 0);
+  CHECK(metrics.group_blocks > 0);
+  CHECK(engine.MetricsJson().find("\"generated\": 0") != std::string::npos);
+}
+
 TEST_CASE("hpp: an error says what the C one says") {
   try {
     dsv4::Engine("/nonexistent");

@@ -134,6 +134,10 @@ void TestLoading(const dsv4_engine_options& options) {
   Exhaust(
       "dsv4_engine_get_identity",
       [&] { return dsv4_engine_get_identity(engine, &identity, &error); }, Nothing);
+  Exhaust(
+      "dsv4_engine_metrics_json",
+      [&] { return dsv4_engine_metrics_json(engine, json.data(), json.size(), &needed, &error); },
+      Nothing);
   dsv4_engine_close(engine);
 }
 

@@ -173,6 +173,10 @@ static dsv4_status fill_engine_identity(void* filled) {
   return dsv4_engine_get_identity(engine, filled, &error);
 }
 
+static dsv4_status fill_engine_metrics(void* filled) {
+  return dsv4_engine_get_metrics(engine, filled, &error);
+}
+
 static dsv4_status fill_default_sampling(void* filled) {
   return dsv4_sampling_init(engine, filled, &error);
 }
@@ -240,6 +244,7 @@ static void test_outs(void) {
   const Out outs[] = {{"info", sizeof(dsv4_engine_info), 88, fill_engine_info},
                       {"info", sizeof(dsv4_engine_info), 88, fill_plan},
                       {"identity", sizeof(dsv4_engine_identity), 32, fill_engine_identity},
+                      {"metrics", sizeof(dsv4_engine_metrics), 168, fill_engine_metrics},
                       {"sampling", sizeof(dsv4_sampling), 40, fill_default_sampling},
                       {"sampling", sizeof(dsv4_sampling), 40, fill_sampling},
                       {"result", sizeof(dsv4_sync_result), 32, fill_sync_result},

@@ -126,6 +126,36 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 	}
 }
 
+// EngineMetrics is what an engine has done since it was opened, and what it holds now.
+type EngineMetrics struct {
+	DeviceLost         bool
+	Sessions           int32
+	WaitingRequests    int32
+	Steps              uint64
+	StepSeconds        float64
+	StepTokens         uint64
+	CancelledRequests  uint64
+	FailedRequests     uint64
+	PromptTokens       uint64
+	ReusedTokens       uint64
+	PrefixCacheTokens  uint64
+	PrefilledTokens    uint64
+	GeneratedTokens    uint64
+	DraftSteps         uint64
+	DraftedTokens      uint64
+	AcceptedTokens     uint64
+	ExchangedBytes     uint64
+	WindowBlocks       int32
+	WindowBlocksUsed   int32
+	WindowBlocksCached int32
+	GroupBlocks        int32
+	GroupBlocksUsed    int32
+	GroupBlocksCached  int32
+	StateSlots         int32
+	StateSlotsUsed     int32
+	StateSlotsCached   int32
+}
+
 // EngineIdentity is what an engine's results were made on and of.
 type EngineIdentity struct {
 	Device       string
@@ -230,6 +260,54 @@ func (e *Engine) Info() (EngineInfo, error) {
 		return C.dsv4_engine_get_info(e.c, &info, failure)
 	})
 	return newEngineInfo(&info), err
+}
+
+// Metrics returns counters and gauges, from any goroutine while others step.
+func (e *Engine) Metrics() (EngineMetrics, error) {
+	c := C.dsv4_engine_metrics{struct_size: C.sizeof_dsv4_engine_metrics}
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_get_metrics(e.c, &c, failure)
+	})
+	return EngineMetrics{
+		DeviceLost:         c.device_lost != 0,
+		Sessions:           int32(c.sessions),
+		WaitingRequests:    int32(c.waiting_requests),
+		Steps:              uint64(c.steps),
+		StepSeconds:        float64(c.step_seconds),
+		StepTokens:         uint64(c.step_tokens),
+		CancelledRequests:  uint64(c.cancelled_requests),
+		FailedRequests:     uint64(c.failed_requests),
+		PromptTokens:       uint64(c.prompt_tokens),
+		ReusedTokens:       uint64(c.reused_tokens),
+		PrefixCacheTokens:  uint64(c.prefix_cache_tokens),
+		PrefilledTokens:    uint64(c.prefilled_tokens),
+		GeneratedTokens:    uint64(c.generated_tokens),
+		DraftSteps:         uint64(c.draft_steps),
+		DraftedTokens:      uint64(c.drafted_tokens),
+		AcceptedTokens:     uint64(c.accepted_tokens),
+		ExchangedBytes:     uint64(c.exchanged_bytes),
+		WindowBlocks:       int32(c.window_blocks),
+		WindowBlocksUsed:   int32(c.window_blocks_used),
+		WindowBlocksCached: int32(c.window_blocks_cached),
+		GroupBlocks:        int32(c.group_blocks),
+		GroupBlocksUsed:    int32(c.group_blocks_used),
+		GroupBlocksCached:  int32(c.group_blocks_cached),
+		StateSlots:         int32(c.state_slots),
+		StateSlotsUsed:     int32(c.state_slots_used),
+		StateSlotsCached:   int32(c.state_slots_cached),
+	}, err
+}
+
+// MetricsJSON returns the same as a JSON object.
+func (e *Engine) MetricsJSON() (string, error) {
+	if err := e.acquire(false); err != nil {
+		return "", err
+	}
+	defer e.release()
+	return fillText(2048, func(json *C.char, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_metrics_json(e.c, json, capacity, needed, failure)
+	})
 }
 
 // Identity returns device, weight format and the checkpoint's fingerprint.

@@ -166,6 +166,14 @@ func TestPlanIsWhatIsOpened(t *testing.T) {
 	expect(t, info.HasTokenizer && info.HasMTP && info.WeightBytes > 0, true)
 }
 
+func TestEngineCounts(t *testing.T) {
+	engine := open(t)
+	metrics := must(engine.Metrics())(t)
+	expect(t, metrics.GroupBlocks > 0 && !metrics.DeviceLost, true)
+	expect(t, metrics.GeneratedTokens, 0)
+	expect(t, strings.Contains(must(engine.MetricsJSON())(t), `"generated": 0`), true)
+}
+
 func TestEngineTellsWhatItIs(t *testing.T) {
 	identity := must(open(t).Identity())(t)
 	expect(t, len(identity.Fingerprint), 32)

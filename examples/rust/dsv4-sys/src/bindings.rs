@@ -282,6 +282,40 @@ sized!(dsv4_engine_identity);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct dsv4_engine_metrics {
+    pub struct_size: u32,
+    pub device_lost: i32,
+    pub sessions: i32,
+    pub waiting_requests: i32,
+    pub steps: u64,
+    pub step_seconds: f64,
+    pub step_tokens: u64,
+    pub cancelled_requests: u64,
+    pub failed_requests: u64,
+    pub prompt_tokens: u64,
+    pub reused_tokens: u64,
+    pub prefix_cache_tokens: u64,
+    pub prefilled_tokens: u64,
+    pub generated_tokens: u64,
+    pub draft_steps: u64,
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
+    pub exchanged_bytes: u64,
+    pub window_blocks: i32,
+    pub window_blocks_used: i32,
+    pub window_blocks_cached: i32,
+    pub group_blocks: i32,
+    pub group_blocks_used: i32,
+    pub group_blocks_cached: i32,
+    pub state_slots: i32,
+    pub state_slots_used: i32,
+    pub state_slots_cached: i32,
+    pub reserved: i32,
+}
+sized!(dsv4_engine_metrics);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct dsv4_tool_options {
     pub struct_size: u32,
     pub choice: dsv4_tool_choice,
@@ -448,6 +482,8 @@ extern "C" {
     pub fn dsv4_engine_close(engine: *mut dsv4_engine);
     pub fn dsv4_engine_get_info(engine: *const dsv4_engine, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_identity(engine: *const dsv4_engine, identity: *mut dsv4_engine_identity, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_get_metrics(engine: *const dsv4_engine, metrics: *mut dsv4_engine_metrics, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_metrics_json(engine: *const dsv4_engine, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_plan(path: *const c_char, options: *const dsv4_engine_options, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_inspect(path: *const c_char, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_tokenizer(engine: *const dsv4_engine, tokenizer: *mut *const dsv4_tokenizer, error: *mut *mut dsv4_error) -> dsv4_status;

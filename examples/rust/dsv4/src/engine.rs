@@ -5,7 +5,7 @@ use crate::conversation::Conversation;
 use crate::error::{check, check_abi, Error, Result};
 use crate::memory;
 use crate::message::{ChatOptions, Message};
-use crate::mirror::{EngineIdentity, EngineInfo, FromC};
+use crate::mirror::{EngineIdentity, EngineInfo, EngineMetrics, FromC};
 use crate::grammar::{Grammar, ToolOptions};
 use crate::sampling::Sampling;
 use crate::session::{Session, SessionOptions, Step};
@@ -171,6 +171,25 @@ impl Engine {
         check(|error| unsafe { sys::dsv4_engine_get_info(self.as_ptr(), &mut info, error) })?;
         // Safety: no pointer in it.
         Ok(unsafe { EngineInfo::from_c(info) })
+    }
+
+    /// Counters and gauges, from any thread while others step.
+    pub fn metrics(&self) -> Result<EngineMetrics> {
+        let mut metrics = sys::dsv4_engine_metrics::default();
+        // Safety: the engine is open.
+        check(|error| unsafe {
+            sys::dsv4_engine_get_metrics(self.as_ptr(), &mut metrics, error)
+        })?;
+        // Safety: no pointer in it.
+        Ok(unsafe { EngineMetrics::from_c(metrics) })
+    }
+
+    /// The same as a JSON object.
+    pub fn metrics_json(&self) -> Result<String> {
+        memory::fill_string(2048, |json, capacity, needed, error| unsafe {
+            // Safety: the engine is open, and all pointers are valid during the call.
+            sys::dsv4_engine_metrics_json(self.as_ptr(), json, capacity, needed, error)
+        })
     }
 
     /// Device, weight format and the checkpoint's fingerprint.

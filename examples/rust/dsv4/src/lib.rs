@@ -53,7 +53,7 @@ pub use log::{clear_log, set_log};
 pub use message::{
     parse_completion, render_text, render_text_json, ChatOptions, Message, ToolCall,
 };
-pub use mirror::{EngineIdentity, EngineInfo, Stats, SyncResult};
+pub use mirror::{EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult};
 pub use parser::{Event, Parser, ParserOptions};
 pub use sampling::Sampling;
 pub use session::{

@@ -88,6 +88,36 @@ mirrors! {
         drafter: Drafter,
     }
 
+    /// What an engine has done since it was opened, and what it holds now.
+    EngineMetrics of dsv4_engine_metrics {
+        device_lost: bool,
+        sessions: i32,
+        waiting_requests: i32,
+        steps: u64,
+        step_seconds: f64,
+        step_tokens: u64,
+        cancelled_requests: u64,
+        failed_requests: u64,
+        prompt_tokens: u64,
+        reused_tokens: u64,
+        prefix_cache_tokens: u64,
+        prefilled_tokens: u64,
+        generated_tokens: u64,
+        draft_steps: u64,
+        drafted_tokens: u64,
+        accepted_tokens: u64,
+        exchanged_bytes: u64,
+        window_blocks: i32,
+        window_blocks_used: i32,
+        window_blocks_cached: i32,
+        group_blocks: i32,
+        group_blocks_used: i32,
+        group_blocks_cached: i32,
+        state_slots: i32,
+        state_slots_used: i32,
+        state_slots_cached: i32,
+    }
+
     /// What an engine's results were made on and of.
     EngineIdentity of dsv4_engine_identity {
         device: String,

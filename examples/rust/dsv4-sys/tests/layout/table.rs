@@ -8,6 +8,7 @@ listing! {
     dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2 }
     dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint }
+    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, group_blocks, group_blocks_used, group_blocks_cached, state_slots, state_slots_used, state_slots_cached, reserved }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
     dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
@@ -128,6 +129,8 @@ listing! {
     dsv4_engine_close
     dsv4_engine_get_info
     dsv4_engine_get_identity
+    dsv4_engine_get_metrics
+    dsv4_engine_metrics_json
     dsv4_plan
     dsv4_inspect
     dsv4_engine_tokenizer

@@ -64,6 +64,9 @@ fn the_plan_is_what_is_opened() {
 
 #[test]
 fn an_engine_tells_what_it_is() {
+    let metrics = open().metrics().unwrap();
+    assert!(metrics.group_blocks > 0 && metrics.generated_tokens == 0 && !metrics.device_lost);
+    assert!(open().metrics_json().unwrap().contains("\"generated\": 0"));
     let identity = open().identity().unwrap();
     assert_eq!(identity.fingerprint.len(), 32);
     let json = Engine::inspect(model()).unwrap();

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/runtime/metrics.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "lib/io/json.h"
+#include "lib/runtime/engine.h"
+#include "lib/text/python_json.h"
+
+namespace dsv4 {
+namespace {
+
+template <class T>
+JsonMember Number(const char* key, T value) {
+  return {key, JsonValue::FromNumberText(absl::StrCat(value))};
+}
+JsonMember Text(const char* key, absl::string_view value) {
+  return {key, JsonValue::FromString(std::string(value))};
+}
+JsonMember Pool(const char* key, const PoolUse& use) {
+  return {key, JsonValue::FromObject({Number("total", use.size), Number("used", use.held()),
+                                      Number("cached", use.cached), Number("free", use.free)})};
+}
+
+}  // namespace
+
+EngineMetrics MetricsOf(const Engine& engine) {
+  EngineMetrics metrics;
+  metrics.steps = engine.scheduler().counts();
+  const SessionCounters& sessions = engine.counters();
+  const auto read = [](const std::atomic<int64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  metrics.prefilled_tokens = read(sessions.prefilled_tokens);
+  metrics.generated_tokens = read(sessions.generated_tokens);
+  metrics.prompt_tokens = read(sessions.prompt_tokens);
+  metrics.reused_tokens = read(sessions.reused_tokens);
+  metrics.prefix_cache_tokens = read(sessions.prefix_cache_tokens);
+  metrics.exchanged_bytes = metrics.steps.step_tokens * engine.info().exchange.bytes;
+  metrics.cache = engine.cache().use();
+  return metrics;
+}
+
+std::string MetricsJson(const Engine& engine) {
+  const EngineMetrics metrics = MetricsOf(engine);
+  const StepCounts& steps = metrics.steps;
+  const EngineInfo& info = engine.info();
+  const auto object = [](std::vector<JsonMember> members) {
+    return JsonValue::FromObject(std::move(members));
+  };
+  const JsonValue all = object({
+      {"engine", object({Text("backend", BackendName(info.backend)),
+                         Text("device", engine.device_name()),
+                         Number("devices", info.devices.size()),
+                         {"device_lost", JsonValue::FromBool(steps.device_lost)},
+                         Number("weight_bytes", info.weight_bytes),
+                         Number("cache_bytes", info.cache_bytes),
+                         Number("workspace_bytes", info.workspace_bytes)})},
+      {"sessions",
+       object({Number("open", metrics.cache.sequences), Number("max", info.max_sessions),
+               Number("waiting_requests", steps.waiting_requests),
+               Number("cancelled_requests", steps.cancelled_requests),
+               Number("failed_requests", steps.failed_requests)})},
+      {"steps", object({Number("count", steps.steps), Number("seconds", steps.step_seconds),
+                        Number("tokens", steps.step_tokens)})},
+      {"tokens",
+       object({Number("prompt", metrics.prompt_tokens), Number("reused", metrics.reused_tokens),
+               Number("prefix_cache", metrics.prefix_cache_tokens),
+               Number("prefilled", metrics.prefilled_tokens),
+               Number("generated", metrics.generated_tokens)})},
+      {"drafts",
+       object({Text("drafter", absl::AsciiStrToLower(DrafterName(info.drafter))),
+               Number("steps", steps.draft_steps), Number("drafted", steps.drafted_tokens),
+               Number("accepted", steps.accepted_tokens)})},
+      {"cache", object({Pool("window_blocks", metrics.cache.windows),
+                        Pool("group_blocks", metrics.cache.groups),
+                        Pool("state_slots", metrics.cache.states)})},
+      {"exchange", object({Number("token_bytes", info.exchange.bytes),
+                           Number("bytes", metrics.exchanged_bytes)})},
+  });
+  std::string json;
+  AppendPythonJson(all, &json);
+  return json;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What dsv4_engine_get_metrics counts, against counts by hand and against sessions' statistics.
+ */
+#include "tests/capi/expect.h"
+
+enum { kPromptTokens = 4, kSteps = 10 };
+
+static const int32_t kPrompt[kPromptTokens] = {0, 300, 301, 302};
+
+static dsv4_engine_metrics metrics_of(const dsv4_engine* engine) {
+  dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
+  EXPECT_OK(dsv4_engine_get_metrics(engine, &metrics, &error));
+  EXPECT(metrics.window_blocks_used + metrics.window_blocks_cached <= metrics.window_blocks);
+  EXPECT(metrics.group_blocks_used + metrics.group_blocks_cached <= metrics.group_blocks);
+  EXPECT(metrics.state_slots_used + metrics.state_slots_cached <= metrics.state_slots);
+  return metrics;
+}
+
+static void step_often(dsv4_session* session, int steps) {
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  while (steps-- > 0) EXPECT_OK(dsv4_session_step(session, &step, &error));
+}
+
+static void test_counts(void) {
+  dsv4_engine* engine = open_bundled();
+  dsv4_session *session, *other;
+  dsv4_engine_metrics metrics = metrics_of(engine);
+  const int32_t* tokens = NULL;
+  int32_t copied[kPromptTokens + kSteps];
+  size_t count = 0;
+  EXPECT(metrics.sessions == 0 && metrics.steps == 0 && metrics.generated_tokens == 0);
+  EXPECT(metrics.window_blocks > 0 && metrics.group_blocks > 0 && metrics.state_slots > 0);
+  EXPECT(metrics.group_blocks_used == 0 && metrics.device_lost == 0);
+
+  session = open_session(engine, NULL);
+  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
+  step_often(session, kSteps);
+  metrics = metrics_of(engine);
+  EXPECT(metrics.sessions == 1 && metrics.waiting_requests == 0);
+  EXPECT(metrics.prompt_tokens == kPromptTokens && metrics.reused_tokens == 0);
+  EXPECT(metrics.prefilled_tokens == kPromptTokens && metrics.generated_tokens == kSteps);
+  /* The prompt but its last token; then one token at a time, of which the last one chosen has not
+   * been computed. */
+  EXPECT(metrics.steps == 1 + kSteps);
+  EXPECT(metrics.step_tokens == kPromptTokens + kSteps - 1);
+  EXPECT(metrics.step_seconds > 0);
+  EXPECT(metrics.window_blocks_used > 0 && metrics.group_blocks_used == 1);
+  EXPECT(metrics.draft_steps == 0 && metrics.exchanged_bytes == 0);
+
+  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT(count == kPromptTokens + kSteps);
+  memcpy(copied, tokens, sizeof copied);
+  EXPECT_OK(dsv4_session_sync(session, copied, count, NULL, NULL, &error));
+  metrics = metrics_of(engine);
+  EXPECT(metrics.prompt_tokens == kPromptTokens + kPromptTokens + kSteps);
+  EXPECT(metrics.reused_tokens == kPromptTokens + kSteps - 1);
+  EXPECT(metrics.prefix_cache_tokens == 0);
+
+  other = open_session(engine, NULL);
+  EXPECT(metrics_of(engine).sessions == 2);
+  dsv4_session_close(other);
+  dsv4_session_close(session);
+  metrics = metrics_of(engine);
+  EXPECT(metrics.sessions == 0 && metrics.group_blocks_used == 0);
+  EXPECT(metrics.failed_requests == 0 && metrics.cancelled_requests == 0);
+  dsv4_engine_close(engine);
+}
+
+static int32_t allow_none(void* user, const int32_t* tokens, size_t count, int64_t prompt_tokens,
+                          uint32_t* allowed, size_t words) {
+  (void)user, (void)tokens, (void)count, (void)prompt_tokens;
+  memset(allowed, 0, words * sizeof *allowed);
+  return 0;
+}
+
+static void test_failures(void) {
+  dsv4_engine* engine = open_bundled();
+  dsv4_session* session = open_session(engine, NULL);
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
+  EXPECT_OK(dsv4_session_set_token_mask(session, allow_none, NULL, &error));
+  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "");
+  EXPECT(metrics_of(engine).failed_requests == 1);
+  EXPECT(metrics_of(engine).generated_tokens == 0);
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
+/* Drafts and an exchange between two devices. */
+static void test_drafts_and_exchange(void) {
+  static const int32_t kDevices[] = {0, 1};
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_engine_metrics metrics;
+  dsv4_engine* engine;
+  dsv4_session* session;
+  dsv4_sampling sampling;
+  options.max_draft_tokens = 3;
+  options.devices = kDevices;
+  options.device_count = 2;
+  engine = open_engine(options);
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  sampling.struct_size = sizeof sampling;
+  EXPECT_OK(dsv4_sampling_init(engine, &sampling, &error));
+  sampling.draft_tokens = 3;
+  session = open_session(engine, &sampling);
+  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
+  step_often(session, 3 * kSteps);
+  EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
+  metrics = metrics_of(engine);
+  EXPECT(stats.drafted_tokens > 0 && stats.accepted_tokens > 0);
+  EXPECT(metrics.draft_steps == (uint64_t)stats.draft_steps);
+  EXPECT(metrics.drafted_tokens == (uint64_t)stats.drafted_tokens);
+  EXPECT(metrics.accepted_tokens == (uint64_t)stats.accepted_tokens);
+  EXPECT(info.token_exchange_bytes > 0);
+  EXPECT(metrics.exchanged_bytes == metrics.step_tokens * info.token_exchange_bytes);
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
+static void test_json(void) {
+  dsv4_engine* engine = open_bundled();
+  dsv4_session* session = open_session(engine, NULL);
+  char json[4096];
+  size_t needed = 0, again = 0;
+  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
+  step_often(session, kSteps);
+  EXPECT_OK(dsv4_engine_metrics_json(engine, NULL, 0, &needed, &error));
+  EXPECT(needed < sizeof json);
+  EXPECT_OK(dsv4_engine_metrics_json(engine, json, sizeof json, &again, &error));
+  EXPECT(again == needed);
+  json[needed] = '\0';
+  EXPECT(json[0] == '{' && json[needed - 1] == '}' && strchr(json, '\n') == NULL);
+  EXPECT(strstr(json, "\"backend\": \"cpu\"") != NULL);
+  EXPECT(strstr(json, "\"sessions\": {\"open\": 1, \"max\": 4,") != NULL);
+  EXPECT(strstr(json,
+                "\"tokens\": {\"prompt\": 4, \"reused\": 0, \"prefix_cache\": 0, "
+                "\"prefilled\": 4, \"generated\": 10}") != NULL);
+  EXPECT(strstr(json, "\"drafts\": {\"drafter\": \"none\"") != NULL);
+  EXPECT_FAILS(dsv4_engine_metrics_json(engine, json, sizeof json, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
+  EXPECT_FAILS(dsv4_engine_metrics_json(NULL, json, sizeof json, &needed, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "engine is NULL");
+  EXPECT_FAILS(dsv4_engine_get_metrics(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "metrics is NULL");
+  dsv4_session_close(session);
+  dsv4_engine_close(engine);
+}
+
+int main(void) {
+  test_counts();
+  test_failures();
+  test_drafts_and_exchange();
+  test_json();
+  return 0;
+}
