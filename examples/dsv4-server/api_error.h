@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors in the form of OpenAI's API.
+// Errors in the forms of OpenAI's and Anthropic's API.
 #pragma once
 
 #include <string>
@@ -23,5 +23,7 @@ ApiError InvalidRequest(const std::string& param, const std::string& message);
 ApiError CurrentApiError();
 
 Json JsonOf(const ApiError& error);
+// In the form of Anthropic's API.
+Json AnthropicJsonOf(const ApiError& error);
 
 }  // namespace server

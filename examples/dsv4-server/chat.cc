@@ -13,99 +13,75 @@ void Append(Json* delta, const char* key, const std::string& text) {
   (*delta)[key].get_ref<std::string&>() += text;
 }
 
+// What a piece adds to a message.
+void Add(const Turn::Part& part, const Turn::Piece& piece, Json* delta) {
+  if (part.kind == Turn::Kind::kReasoning) return Append(delta, "reasoning_content", piece.text);
+  if (part.kind == Turn::Kind::kText) return Append(delta, "content", piece.text);
+  Json call = {{"index", part.call}};
+  if (piece.begins) call.update({{"id", part.id}, {"type", "function"}});
+  call["function"] = Json::object();
+  if (piece.begins) call["function"]["name"] = part.name;
+  call["function"]["arguments"] = piece.text;
+  (*delta)["tool_calls"].push_back(std::move(call));
+}
+
 }  // namespace
 
-ChatAnswer::ChatAnswer(const Model& model, const ChatRequest& request)
+ChatAnswer::ChatAnswer(const Model& model, ChatRequest request)
     : model_(model),
-      log_probs_(request.log_probs),
-      no_calls_(request.no_calls),
-      one_call_(request.one_call),
-      continuous_usage_(request.common.continuous_usage),
-      top_log_probs_(request.top_log_probs),
+      request_(std::move(request)),
       id_(NewId("chatcmpl-")),
       created_(SecondsSince1970()),
-      reasons_(request.prompt.chat.thinking != DSV4_THINKING_OFF) {}
+      choices_(request_.common.count, Choice{Turn(request_.turn)}) {}
+
+std::vector<Candidate> ChatAnswer::candidates() const {
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < choices_.size(); ++i)
+    candidates.push_back({&request_.prompt, request_.prompt.sampling.seed + i});
+  return candidates;
+}
 
 Json ChatAnswer::Object(const char* kind) const {
   return {{"id", id_}, {"object", kind}, {"created", created_}, {"model", model_.name}};
 }
 
-Json ChatAnswer::Chunk(Json delta, Json log_probs) const {
+Json ChatAnswer::FinishOf(const Turn& turn) const {
+  return turn.ended() ? Json(FinishReason(turn.finish())) : Json();
+}
+
+Json ChatAnswer::Chunk(size_t candidate, Json delta, Json log_probs) const {
   Json chunk = Object("chat.completion.chunk");
-  chunk["choices"] = Json::array({{{"index", 0},
+  chunk["choices"] = Json::array({{{"index", candidate},
                                    {"delta", std::move(delta)},
                                    {"logprobs", std::move(log_probs)},
-                                   {"finish_reason", ended() ? Json(finish_reason_) : Json()}}});
+                                   {"finish_reason", FinishOf(choices_[candidate].turn)}}});
   return chunk;
 }
 
-Json ChatAnswer::FirstChunk() const {
-  return Chunk({{"role", "assistant"}, {"content", ""}}, nullptr);
+std::string ChatAnswer::Begin(const dsv4::SessionStats&) {
+  std::string text;
+  for (size_t i = 0; i < choices_.size(); ++i)
+    text += EventText(Chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr));
+  return text;
 }
 
-Json ChatAnswer::Take(const Token& token, const dsv4::SessionStats& stats) {
-  ++tokens_;
-  if (reasons_) ++reasoning_tokens_;
+std::string ChatAnswer::Take(size_t candidate, const Token& token,
+                             const dsv4::SessionStats& stats) {
+  Choice& choice = choices_[candidate];
   Json delta = Json::object();
-  if (token.finish != DSV4_FINISH_NONE) {
-    const bool dropped = no_calls_ && token.finish == DSV4_FINISH_TOOL_CALL;
-    finish_reason_ = FinishReason(dropped ? DSV4_FINISH_STOP : token.finish);
-  }
-  for (const dsv4::Event& event : token.events) {
-    Add(event, &delta);
-    // A further call may have begun with this token.
-    if (one_call_ && !calls_.empty() && calls_.front().whole) {
-      finish_reason_ = FinishReason(DSV4_FINISH_TOOL_CALL);
-      break;
-    }
-  }
+  for (const Turn::Piece& piece : choice.turn.Take(token))
+    Add(choice.turn.parts()[piece.part], piece, &delta);
   // Clients that count chunks count tokens, those whose text is held back, too.
-  if (delta.empty() && !ended()) delta["content"] = "";
+  if (delta.empty() && !choice.turn.ended()) delta["content"] = "";
   Json log_probs = LogProbsOf(token);
-  if (!log_probs.is_null())
-    all_log_probs_.insert(all_log_probs_.end(), log_probs.begin(), log_probs.end());
-  Json chunk = Chunk(std::move(delta),
-                     log_probs.is_null() ? Json() : Json{{"content", std::move(log_probs)}});
-  if (continuous_usage_) chunk["usage"] = Usage(stats);
-  return chunk;
-}
-
-void ChatAnswer::Add(const dsv4::Event& event, Json* delta) {
-  if (event.type != DSV4_PARSER_REASONING && event.type != DSV4_PARSER_MALFORMED) reasons_ = false;
-  // The grammar leaves out the mark of calls, but the library also finds calls without it.
-  const bool in_call = event.type == DSV4_PARSER_TOOL_CALL_START ||
-                       event.type == DSV4_PARSER_TOOL_CALL_ARGUMENTS ||
-                       event.type == DSV4_PARSER_TOOL_CALL_END;
-  if (no_calls_ && in_call) return;
-  const auto call_delta = [&](Json entry) {
-    Json& list = (*delta)["tool_calls"];
-    if (!list.is_null() && !entry.contains("id") && list.back()["index"] == entry["index"])
-      list.back()["function"]["arguments"].get_ref<std::string&>() += event.text;
-    else
-      list.push_back(std::move(entry));
-  };
-  switch (event.type) {
-    case DSV4_PARSER_REASONING:
-      reasoning_ += event.text;
-      return Append(delta, "reasoning_content", event.text);
-    case DSV4_PARSER_TEXT:
-      content_ += event.text;
-      return Append(delta, "content", event.text);
-    case DSV4_PARSER_TOOL_CALL_START:
-      calls_.push_back({event.id, event.text, "", false});
-      return call_delta({{"index", event.call},
-                         {"id", event.id},
-                         {"type", "function"},
-                         {"function", {{"name", event.text}, {"arguments", ""}}}});
-    case DSV4_PARSER_TOOL_CALL_ARGUMENTS:
-      calls_.back().arguments += event.text;
-      return call_delta({{"index", event.call}, {"function", {{"arguments", event.text}}}});
-    case DSV4_PARSER_TOOL_CALL_END:
-      calls_.back().whole = true;
-      return;
-    default:
-      return;
+  if (!log_probs.is_null()) {
+    choice.log_probs.insert(choice.log_probs.end(), log_probs.begin(), log_probs.end());
+    log_probs = {{"content", Json(std::move(log_probs))}};
   }
+  if (!stream()) return "";
+  Json chunk = Chunk(candidate, std::move(delta), std::move(log_probs));
+  if (request_.common.continuous_usage) chunk["usage"] = Usage(stats);
+  return EventText(chunk);
 }
 
 Json ChatAnswer::LogProbOf(int32_t token, float log_prob) const {
@@ -122,48 +98,70 @@ Json ChatAnswer::LogProbOf(int32_t token, float log_prob) const {
 
 // Null where none were asked for. The token that ends the turn is no part of it.
 Json ChatAnswer::LogProbsOf(const Token& token) const {
-  if (!log_probs_ || !token.log_probs) return nullptr;
+  if (!request_.log_probs || !token.log_probs) return nullptr;
   if (token.id == model_.engine.info().eos_token) return Json::array();
   Json entry = LogProbOf(token.id, token.log_probs->log_prob);
   Json top = Json::array();
   const auto& likely = token.log_probs->top;
-  for (size_t i = 0; i < std::min(likely.size(), top_log_probs_); ++i)
+  for (size_t i = 0; i < std::min(likely.size(), request_.top_log_probs); ++i)
     top.push_back(LogProbOf(likely[i].token, likely[i].log_prob));
   entry["top_logprobs"] = std::move(top);
   return Json::array({std::move(entry)});
 }
 
 Json ChatAnswer::Usage(const dsv4::SessionStats& stats) const {
-  return UsageOf(stats, tokens_, reasoning_tokens_);
+  int64_t tokens = 0, reasoning_tokens = 0;
+  for (const Choice& choice : choices_) {
+    tokens += choice.turn.tokens();
+    reasoning_tokens += choice.turn.reasoning_tokens();
+  }
+  return UsageOf(stats, tokens, reasoning_tokens);
 }
 
-Json ChatAnswer::LastChunk(const dsv4::SessionStats& stats) const {
-  Json chunk = Object("chat.completion.chunk");
-  chunk["choices"] = Json::array();
-  chunk["usage"] = Usage(stats);
-  return chunk;
+std::string ChatAnswer::End(const dsv4::SessionStats& stats) {
+  std::string text;
+  if (request_.common.include_usage) {
+    Json chunk = Object("chat.completion.chunk");
+    chunk["choices"] = Json::array();
+    chunk["usage"] = Usage(stats);
+    text = EventText(chunk);
+  }
+  return text + kStreamEnd;
 }
 
-Json ChatAnswer::Whole(const dsv4::SessionStats& stats) const {
-  Json message = {{"role", "assistant"}, {"content", content_}};
-  if (!reasoning_.empty()) message["reasoning_content"] = reasoning_;
+std::string ChatAnswer::Failure(const ApiError& error) {
+  return EventText(JsonOf(error)) + kStreamEnd;
+}
+
+Json ChatAnswer::MessageOf(const Turn& turn) const {
+  const std::string content = turn.Text(Turn::Kind::kText);
+  const std::string reasoning = turn.Text(Turn::Kind::kReasoning);
+  Json message = {{"role", "assistant"}, {"content", content}};
+  if (!reasoning.empty()) message["reasoning_content"] = reasoning;
   Json calls = Json::array();
-  for (const Call& call : calls_) {
-    if (!call.whole) continue;
-    calls.push_back({{"id", call.id},
+  for (const Turn::Part& part : turn.parts()) {
+    if (!part.whole) continue;
+    calls.push_back({{"id", part.id},
                      {"type", "function"},
-                     {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+                     {"function", {{"name", part.name}, {"arguments", part.text}}}});
   }
   if (!calls.empty()) {
-    if (content_.empty()) message["content"] = nullptr;
+    if (content.empty()) message["content"] = nullptr;
     message["tool_calls"] = std::move(calls);
   }
+  return message;
+}
+
+Json ChatAnswer::Whole(const dsv4::SessionStats& stats) {
   Json answer = Object("chat.completion");
-  answer["choices"] =
-      Json::array({{{"index", 0},
-                    {"message", std::move(message)},
-                    {"logprobs", log_probs_ ? Json{{"content", all_log_probs_}} : Json()},
-                    {"finish_reason", finish_reason_}}});
+  Json& choices = answer["choices"] = Json::array();
+  for (const Choice& choice : choices_) {
+    choices.push_back(
+        {{"index", choices.size()},
+         {"message", MessageOf(choice.turn)},
+         {"logprobs", request_.log_probs ? Json{{"content", choice.log_probs}} : Json()},
+         {"finish_reason", FinishOf(choice.turn)}});
+  }
   answer["usage"] = Usage(stats);
   return answer;
 }

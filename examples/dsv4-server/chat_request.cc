@@ -6,24 +6,13 @@
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/output_form.h"
+#include "examples/dsv4-server/thinking.h"
 
 namespace server {
 namespace {
 
 constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
-
-// Content is a text or parts of text: the model sees nothing else.
-void CheckContent(const Json& content, const std::string& path) {
-  if (!content.is_array()) return;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string part = path + "[" + std::to_string(i) + "]";
-    Fields fields(content[i], part);
-    const std::string type = fields.String("type").value_or("text");
-    if (type != "text" && type != "input_text" && type != "output_text")
-      throw InvalidRequest(part + ".type", part + ".type: \"" + type + "\" is not supported");
-    if (!fields.String("text")) throw InvalidRequest(part + ".text", part + ".text is missing");
-  }
-}
 
 // The message as the library takes it. What it would ignore is refused, but for what says nothing
 // to the model.
@@ -38,7 +27,9 @@ Json MessageOf(const Json& given, const std::string& path) {
     if (const Json* value = fields.Any(name)) message[name] = *value;
   }
   if (!message.contains("content") && role == "assistant") message["content"] = nullptr;
-  if (message.contains("content")) CheckContent(message["content"], fields.PathOf("content"));
+  if (message.contains("content") && !message["content"].is_null())
+    CheckContent(message["content"], fields.PathOf("content"),
+                 {"text", "input_text", "output_text"});
   if (const Json* reasoning = fields.Any("reasoning")) {
     if (!message.contains("reasoning_content")) message["reasoning_content"] = *reasoning;
   }
@@ -48,50 +39,6 @@ Json MessageOf(const Json& given, const std::string& path) {
   fields.RefuseOthers();
   return message;
 }
-
-// Whether, and how hard, the model is to think: the ways in which clients say it.
-class ThinkingFields {
- public:
-  void Switch(const std::string& field, bool on) {
-    if (switch_ && *switch_ != on) Refuse(field);
-    switch_ = on;
-  }
-
-  void Effort(const std::string& field, const std::string& effort) {
-    static constexpr std::pair<const char*, dsv4_thinking_mode> kEfforts[] = {
-        {"none", DSV4_THINKING_OFF},   {"minimal", DSV4_THINKING_LOW}, {"low", DSV4_THINKING_LOW},
-        {"medium", DSV4_THINKING_LOW}, {"high", DSV4_THINKING_HIGH},   {"xhigh", DSV4_THINKING_MAX},
-        {"max", DSV4_THINKING_MAX}};
-    for (const auto& [name, mode] : kEfforts) {
-      if (effort != name) continue;
-      if (effort_ && *effort_ != mode) Refuse(field);
-      effort_ = mode;
-      field_of_effort_ = field;
-      return;
-    }
-    throw InvalidRequest(field, field + ": \"" + effort +
-                                    "\" is not none, minimal, low, medium, high, xhigh or max");
-  }
-
-  dsv4_thinking_mode Mode(dsv4_thinking_mode otherwise) const {
-    if (effort_) {
-      if (switch_ && *switch_ != (*effort_ != DSV4_THINKING_OFF)) Refuse(field_of_effort_);
-      return *effort_;
-    }
-    if (!switch_) return otherwise;
-    if (!*switch_) return DSV4_THINKING_OFF;
-    return otherwise == DSV4_THINKING_OFF ? DSV4_THINKING_LOW : otherwise;
-  }
-
- private:
-  [[noreturn]] static void Refuse(const std::string& field) {
-    throw InvalidRequest(field, field + " contradicts another field about thinking");
-  }
-
-  std::optional<bool> switch_;
-  std::optional<dsv4_thinking_mode> effort_;
-  std::string field_of_effort_;
-};
 
 dsv4::ToolOptions ReadToolChoice(Fields* fields) {
   dsv4::ToolOptions options;
@@ -118,93 +65,32 @@ dsv4::ToolOptions ReadToolChoice(Fields* fields) {
   return options;
 }
 
-// The first argument of errors in grammars is the source that is given to the library.
-template <class Function>
-dsv4::Grammar OpenGrammar(const std::string& field, Function&& open) {
-  try {
-    return open();
-  } catch (const dsv4::Error& error) {
-    ApiError failure = CurrentApiError();
-    failure.param = field;
-    failure.message = field + ": " + failure.message;
-    throw failure;
-  }
-}
-
-bool IsStrict(const Json& tool) {
-  const Json& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
-  return function.is_object() && function.contains("strict") && function["strict"] == true;
-}
-
-// Calls are held to the schemas of their tools. OpenAI's API promises that for `strict` functions
-// alone: other ones may have schemas that cannot be held.
-dsv4::Grammar ToolGrammar(const dsv4::Engine& engine, const Json& tools,
-                          dsv4::ToolOptions options) {
-  return OpenGrammar("tools", [&] {
-    try {
-      return engine.ToolGrammar(TextOf(tools), options);
-    } catch (const dsv4::Error& error) {
-      if (error.code() != DSV4_ERR_UNSUPPORTED || std::any_of(tools.begin(), tools.end(), IsStrict))
-        throw;
-      options.lenient = true;
-      return engine.ToolGrammar(TextOf(tools), options);
-    }
-  });
-}
-
-// Returns the schema of the answer, null for one that is free.
-Json ReadResponseFormat(Fields* fields) {
+void ReadResponseFormat(Fields* fields, OutputForm* form) {
+  form->schema_field = "response_format";
   const Json* given = fields->Any("response_format");
-  if (given == nullptr) return nullptr;
+  if (given == nullptr) return;
   Fields format(*given, "response_format");
-  const std::string type = format.String("type").value_or("");
-  Json schema = nullptr;
-  if (type == "json_object") {
-    schema = {{"type", "object"}};
-  } else if (type == "json_schema") {
-    const Json* described = format.Any("json_schema");
-    if (described == nullptr)
-      throw InvalidRequest("response_format.json_schema", "response_format.json_schema is missing");
-    Fields description(*described, "response_format.json_schema");
-    const Json* written = description.Any("schema");
-    if (written == nullptr)
-      throw InvalidRequest("response_format.json_schema.schema",
-                           "response_format.json_schema.schema is missing");
-    schema = *written;
-    description.Ignore({"name", "description", "strict"});
-    description.RefuseOthers();
-  } else if (type != "text") {
-    throw InvalidRequest("response_format.type",
-                         "response_format.type must be text, json_object or json_schema");
-  }
+  if (format.String("type") != "json_schema") return ReadSchemaType(&format, form);
+  const Json* described = format.Any("json_schema");
+  if (described == nullptr)
+    throw InvalidRequest("response_format.json_schema", "response_format.json_schema is missing");
   format.RefuseOthers();
-  return schema;
+  Json schema = *described;
+  if (schema.is_object()) schema["type"] = "json_schema";
+  Fields description(schema, "response_format.json_schema");
+  ReadSchemaType(&description, form);
 }
 
-void ReadFormats(const Model& model, Fields* fields, ChatRequest* request, Json* messages) {
-  const Json* tools = fields->Any("tools");
-  if (tools != nullptr && !tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
-  const bool has_tools = tools != nullptr && !tools->empty();
-  const dsv4::ToolOptions choice = ReadToolChoice(fields);
-  if (!has_tools && choice.choice == DSV4_TOOL_CHOICE_REQUIRED)
-    throw InvalidRequest("tool_choice", "tool_choice asks for a call, and there are no tools");
-  const Json schema = ReadResponseFormat(fields);
-  if (has_tools && !schema.is_null() && choice.choice != DSV4_TOOL_CHOICE_NONE)
-    throw InvalidRequest("response_format",
-                         "response_format with tools needs \"tool_choice\": \"none\"");
-  request->no_calls = has_tools && choice.choice == DSV4_TOOL_CHOICE_NONE;
-  request->one_call = !fields->Bool("parallel_tool_calls").value_or(true);
-  dsv4::Grammar* grammar = &request->prompt.sampling.grammar;
-  if (has_tools) {
-    *grammar = ToolGrammar(model.engine, *tools, choice);
-    AddToSystem(messages, "tools", *tools);
+void ReadForm(const Model& model, Fields* fields, ChatRequest* request, Json* messages) {
+  OutputForm form;
+  if (const Json* tools = fields->Any("tools")) {
+    if (!tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
+    form.tools = *tools;
   }
-  if (schema.is_null()) return;
-  *grammar =
-      OpenGrammar("response_format", [&] { return model.engine.SchemaGrammar(TextOf(schema)); });
-  // The form alone is what clients ask for in words of their own.
-  if (fields->Any("response_format")->contains("json_schema"))
-    AddToSystem(messages, "response_format", schema);
+  form.choice = ReadToolChoice(fields);
+  ReadResponseFormat(fields, &form);
+  request->turn.one_call = !fields->Bool("parallel_tool_calls").value_or(true);
+  ApplyForm(model, form, &request->prompt, &request->turn, messages);
 }
 
 void ReadLimits(Fields* fields, dsv4::Sampling* sampling) {
@@ -224,24 +110,12 @@ Json ReadMessages(Fields* fields) {
   Json messages = Json::array();
   for (const Json& message : *given)
     messages.push_back(MessageOf(message, "messages[" + std::to_string(messages.size()) + "]"));
-  // What is wrong in them is told by the numbers that the client knows.
-  dsv4::RenderChatTextJson(TextOf(messages));
-  const std::string last = "messages[" + std::to_string(messages.size() - 1) + "]";
-  const Json& role = messages.back()["role"];
-  if (role == "assistant" || role == "system")
-    throw InvalidRequest(last + ".role",
-                         last + ".role: the assistant does not answer its own or a system message");
+  CheckMessages(messages, "messages");
   return messages;
 }
 
-void AddToSystem(Json* messages, const char* key, Json value) {
-  if (messages->front()["role"] != "system")
-    messages->insert(messages->begin(), Json{{"role", "system"}, {"content", ""}});
-  messages->front()[key] = std::move(value);
-}
-
 dsv4::ChatOptions ReadThinking(const Model& model, Fields* fields, int64_t* budget) {
-  ThinkingFields thinking;
+  Thinking thinking;
   if (const Json* given = fields->Any("thinking")) {
     Fields options(*given, "thinking");
     const std::string type = options.String("type").value_or("");
@@ -272,6 +146,7 @@ ChatRequest ReadChat(const Model& model, const Json& body) {
   Fields fields(body);
   ChatRequest request;
   request.common = ReadCommon(model, &fields);
+  ReadCandidates(model, &fields, &request.common);
   Prompt* prompt = &request.prompt;
   prompt->sampling = request.common.sampling;
   prompt->cache_salt = request.common.cache_salt;
@@ -285,7 +160,8 @@ ChatRequest ReadChat(const Model& model, const Json& body) {
   request.top_log_probs = static_cast<size_t>(top.value_or(0));
   if (request.log_probs)
     prompt->sampling.log_probs = static_cast<int32_t>(std::max<size_t>(request.top_log_probs, 1));
-  ReadFormats(model, &fields, &request, &messages);
+  request.turn.thinks = prompt->chat.thinking != DSV4_THINKING_OFF;
+  ReadForm(model, &fields, &request, &messages);
   fields.RefuseOthers();
   prompt->messages = TextOf(messages);
   return request;

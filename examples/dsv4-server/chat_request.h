@@ -6,6 +6,7 @@
 
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/generation.h"
+#include "examples/dsv4-server/turn.h"
 
 namespace server {
 
@@ -14,17 +15,15 @@ struct ChatRequest {
   Prompt prompt;
   bool log_probs = false;
   size_t top_log_probs = 0;
-  bool no_calls = false;  // "tool_choice": "none"
-  bool one_call = false;  // the turn ends with its first tool call
+  TurnOptions turn;
 };
 
 // Throws an ApiError that names the field.
 ChatRequest ReadChat(const Model& model, const Json& body);
 
-// The fields that say what the prompt is: messages, tools, response_format and thinking. Returns
-// the messages as the library takes them.
+// The messages as the library takes them.
 Json ReadMessages(Fields* fields);
-void AddToSystem(Json* messages, const char* key, Json value);
+// The fields about thinking. Sets *budget where one is given.
 dsv4::ChatOptions ReadThinking(const Model& model, Fields* fields, int64_t* budget);
 
 }  // namespace server

@@ -52,13 +52,6 @@ std::vector<dsv4::TokenBias> ReadBias(Fields* fields) {
   return biases;
 }
 
-// n candidates need n sessions; one is what there is.
-void CheckOne(Fields* fields, const char* name) {
-  const std::optional<int64_t> count = fields->Integer(name, 1, 128);
-  if (count.value_or(1) != 1)
-    throw InvalidRequest(name, std::string(name) + " above 1 is not supported");
-}
-
 void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) {
   const auto number = [&](const char* name, float* value) {
     if (const auto given = fields->Number(name)) *value = static_cast<float>(*given);
@@ -83,8 +76,11 @@ void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) 
     sampling->banned_tokens.push_back(model.engine.info().eos_token);
 }
 
-void ReadStream(Fields* fields, CommonRequest* request) {
-  request->stream = fields->Bool("stream").value_or(false);
+}  // namespace
+
+void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request) {
+  const int32_t most = model.engine.info().max_sessions;
+  request->count = static_cast<size_t>(fields->Integer("n", 1, most).value_or(1));
   const Json* given = fields->Any("stream_options");
   if (given == nullptr) return;
   if (!request->stream)
@@ -96,16 +92,13 @@ void ReadStream(Fields* fields, CommonRequest* request) {
   options.RefuseOthers();
 }
 
-}  // namespace
-
 CommonRequest ReadCommon(const Model& model, Fields* fields) {
   CheckModel(model, fields);
   CommonRequest request;
   request.sampling = model.engine.default_sampling();
   ReadSampling(model, fields, &request.sampling);
-  ReadStream(fields, &request);
+  request.stream = fields->Bool("stream").value_or(false);
   if (const auto salt = fields->String("cache_salt")) request.cache_salt = HashOf(*salt);
-  CheckOne(fields, "n");
   if (fields->Bool("store").value_or(false))
     throw InvalidRequest("store", "store: answers are not kept");
   fields->Ignore({"user", "metadata", "safety_identifier", "prompt_cache_key",
@@ -159,6 +152,9 @@ const char* FinishReason(dsv4_finish finish) {
   }
 }
 
-std::string EventText(const Json& json) { return "data: " + TextOf(json) + "\n\n"; }
+std::string EventText(const Json& json, const std::string& name) {
+  const std::string head = name.empty() ? "" : "event: " + name + "\n";
+  return head + "data: " + TextOf(json) + "\n\n";
+}
 
 }  // namespace server

@@ -26,15 +26,19 @@ struct CommonRequest {
   bool stream = false;
   bool include_usage = false;     // a chunk with the usage at the end of a stream
   bool continuous_usage = false;  // and the usage so far in each chunk
+  size_t count = 1;               // candidates
 };
 
-// Reads the fields of sampling, limits and streaming. Throws an ApiError.
+// Reads the fields that all APIs have: model, sampling, stream. Throws an ApiError.
 CommonRequest ReadCommon(const Model& model, Fields* fields);
+// Those of OpenAI's chats and completions: n, stream_options.
+void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request);
 
 // Throws an ApiError with status 404 when the field `model` names another one.
 void CheckModel(const Model& model, Fields* fields);
 
-// The usage of an answer; `reasoning_tokens` of `completion_tokens`.
+// The usage of an answer in OpenAI's chats and completions; `reasoning_tokens` of
+// `completion_tokens`.
 Json UsageOf(const dsv4::SessionStats& stats, int64_t completion_tokens, int64_t reasoning_tokens);
 
 // `prefix` and 24 random hexadecimal digits.
@@ -47,7 +51,10 @@ double JsonLogProb(float log_prob);
 
 const char* FinishReason(dsv4_finish finish);
 
-// "data: JSON" as a server-sent event.
-std::string EventText(const Json& json);
+// What ends the streams of OpenAI's chats and completions.
+inline constexpr char kStreamEnd[] = "data: [DONE]\n\n";
+
+// "data: JSON" as a server-sent event; of the type `name`, unless that is "".
+std::string EventText(const Json& json, const std::string& name = {});
 
 }  // namespace server

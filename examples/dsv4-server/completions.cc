@@ -15,29 +15,37 @@ int64_t CodePoints(const std::string& text) {
                        [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
 }
 
-// The one prompt, of a list with one entry, too.
-const Json& OnePrompt(Fields* fields) {
-  const Json* prompt = fields->Any("prompt");
-  if (prompt == nullptr) throw InvalidRequest("prompt", "prompt is missing");
-  const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
-  if (!is_list) return *prompt;
-  if (prompt->size() > 1)
-    throw InvalidRequest(
-        "prompt", "prompt has " + std::to_string(prompt->size()) + " entries; one is supported");
-  return prompt->front();
+CompletionRequest::Entry ReadPrompt(const Model& model, const Json& given, const std::string& path,
+                                    bool begin) {
+  CompletionRequest::Entry entry;
+  if (given.is_string()) {
+    entry.text = given.get<std::string>();
+    entry.prompt.tokens = PromptTokens(model, entry.text, begin);
+  } else {
+    entry.prompt.tokens = TokensOf(given, path);
+    entry.text = model.engine.tokenizer().Decode(entry.prompt.tokens);
+  }
+  if (entry.prompt.tokens.empty()) throw InvalidRequest(path, path + " is empty");
+  return entry;
 }
 
-void ReadPrompt(const Model& model, Fields* fields, CompletionRequest* request) {
-  const Json& prompt = OnePrompt(fields);
+void ReadPrompts(const Model& model, Fields* fields, CompletionRequest* request) {
+  const Json* given = fields->Any("prompt");
+  if (given == nullptr) throw InvalidRequest("prompt", "prompt is missing");
   const bool begin = fields->Bool("add_special_tokens").value_or(true);
-  if (prompt.is_string()) {
-    request->prompt_text = prompt.get<std::string>();
-    request->prompt.tokens = PromptTokens(model, request->prompt_text, begin);
-  } else {
-    request->prompt.tokens = TokensOf(prompt, "prompt");
-    request->prompt_text = model.engine.tokenizer().Decode(request->prompt.tokens);
+  const bool is_list = given->is_array() && !given->empty() && !given->front().is_number();
+  const Json list = is_list ? *given : Json::array({*given});
+  const auto most = static_cast<size_t>(model.engine.info().max_sessions);
+  if (list.size() * request->common.count > most)
+    throw InvalidRequest("prompt", "prompt has " + std::to_string(list.size()) + " entries of " +
+                                       std::to_string(request->common.count) +
+                                       " candidates; the server computes " + std::to_string(most) +
+                                       " together");
+  for (const Json& prompt : list) {
+    const std::string path =
+        is_list ? "prompt[" + std::to_string(request->prompts.size()) + "]" : "prompt";
+    request->prompts.push_back(ReadPrompt(model, prompt, path, begin));
   }
-  if (request->prompt.tokens.empty()) throw InvalidRequest("prompt", "prompt is empty");
 }
 
 }  // namespace
@@ -54,43 +62,59 @@ CompletionRequest ReadCompletion(const Model& model, const Json& body) {
   Fields fields(body);
   CompletionRequest request;
   request.common = ReadCommon(model, &fields);
-  request.prompt.sampling = request.common.sampling;
-  request.prompt.cache_salt = request.common.cache_salt;
-  ReadPrompt(model, &fields, &request);
+  ReadCandidates(model, &fields, &request.common);
+  ReadPrompts(model, &fields, &request);
   request.echo = fields.Bool("echo").value_or(false);
   if (const auto count = fields.Integer("logprobs", 0, 20))
     request.log_probs = static_cast<size_t>(*count);
-  if (const auto best_of = fields.Integer("best_of", 1, 128); best_of.value_or(1) != 1)
-    throw InvalidRequest("best_of", "best_of above 1 is not supported");
+  const auto count = static_cast<int64_t>(request.common.count);
+  if (fields.Integer("best_of", 1, 128).value_or(count) != count)
+    throw InvalidRequest("best_of", "best_of other than n is not supported");
   const int64_t max_tokens =
       fields.Integer("max_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(16);
   fields.RefuseOthers();
   request.no_tokens = max_tokens == 0;
   if (request.no_tokens && !request.echo)
     throw InvalidRequest("max_tokens", "max_tokens 0 needs \"echo\": true");
-  dsv4::Sampling* sampling = &request.prompt.sampling;
+  dsv4::Sampling* sampling = &request.common.sampling;
   // The prompt is computed for a token, which is then dropped.
   sampling->max_tokens = std::max<int64_t>(max_tokens, 1);
   if (request.log_probs)
     sampling->log_probs = static_cast<int32_t>(std::max<size_t>(*request.log_probs, 1));
-  request.prompt.prompt_log_probs = request.echo && request.log_probs;
+  for (CompletionRequest::Entry& entry : request.prompts) {
+    entry.prompt.sampling = *sampling;
+    entry.prompt.cache_salt = request.common.cache_salt;
+    entry.prompt.prompt_log_probs = request.echo && request.log_probs;
+  }
   return request;
 }
 
-CompletionAnswer::CompletionAnswer(const Model& model, const CompletionRequest& request)
-    : model_(model), request_(request), id_(NewId("cmpl-")), created_(SecondsSince1970()) {}
+CompletionAnswer::CompletionAnswer(const Model& model, CompletionRequest request)
+    : model_(model),
+      request_(std::move(request)),
+      id_(NewId("cmpl-")),
+      created_(SecondsSince1970()),
+      choices_(request_.prompts.size() * request_.common.count) {}
+
+std::vector<Candidate> CompletionAnswer::candidates() const {
+  std::vector<Candidate> candidates;
+  for (const CompletionRequest::Entry& entry : request_.prompts) {
+    for (size_t i = 0; i < request_.common.count; ++i)
+      candidates.push_back({&entry.prompt, entry.prompt.sampling.seed + i});
+  }
+  return candidates;
+}
 
 std::string CompletionAnswer::TextOf(int32_t token) const {
   return model_.engine.tokenizer().Decode({&token, 1});
 }
 
-// The first token of a prompt has none: null.
-void CompletionAnswer::AddLogProbs(int32_t token, const dsv4::LogProbs* log_probs,
-                                   LogProbLists* lists) {
+void CompletionAnswer::AddLogProbs(int32_t token, const dsv4::LogProbs* log_probs, Choice* choice,
+                                   LogProbLists* lists) const {
   const std::string text = TextOf(token);
   lists->tokens.push_back(text);
-  lists->offsets.push_back(offset_);
-  offset_ += CodePoints(text);
+  lists->offsets.push_back(choice->offset);
+  choice->offset += CodePoints(text);
   if (log_probs == nullptr) {
     lists->values.push_back(nullptr);
     lists->top.push_back(nullptr);
@@ -107,37 +131,40 @@ void CompletionAnswer::AddLogProbs(int32_t token, const dsv4::LogProbs* log_prob
   lists->top.push_back(std::move(top));
 }
 
-Json CompletionAnswer::Take(const Token& token, const dsv4::SessionStats& stats) {
+std::string CompletionAnswer::Take(size_t candidate, const Token& token,
+                                   const dsv4::SessionStats& stats) {
+  Choice& choice = choices_[candidate];
+  const CompletionRequest::Entry& entry = request_.prompts[candidate / request_.common.count];
   LogProbLists lists;
   std::string text;
-  const bool first = tokens_ == 0;
-  if (first && request_.echo) {
-    text = request_.prompt_text;
+  if (choice.tokens == 0 && request_.echo) {
+    text = entry.text;
     if (request_.log_probs) {
-      for (size_t i = 0; i < request_.prompt.tokens.size(); ++i)
-        AddLogProbs(request_.prompt.tokens[i], i == 0 ? nullptr : &token.prompt_log_probs[i - 1],
-                    &lists);
+      const std::vector<int32_t>& tokens = entry.prompt.tokens;
+      for (size_t i = 0; i < tokens.size(); ++i)
+        AddLogProbs(tokens[i], i == 0 ? nullptr : &token.prompt_log_probs[i - 1], &choice, &lists);
     }
   }
   if (request_.no_tokens) {
-    finish_reason_ = FinishReason(DSV4_FINISH_LENGTH);
+    choice.finish = DSV4_FINISH_LENGTH;
   } else {
-    ++tokens_;
+    ++choice.tokens;
     text += token.text;
-    if (token.log_probs) AddLogProbs(token.id, &*token.log_probs, &lists);
-    if (token.finish != DSV4_FINISH_NONE) finish_reason_ = FinishReason(token.finish);
+    if (token.log_probs) AddLogProbs(token.id, &*token.log_probs, &choice, &lists);
+    choice.finish = token.finish;
   }
-  text_ += text;
+  choice.text += text;
   const auto add = [](Json* all, const Json& some) {
     all->insert(all->end(), some.begin(), some.end());
   };
-  add(&all_.tokens, lists.tokens);
-  add(&all_.values, lists.values);
-  add(&all_.top, lists.top);
-  add(&all_.offsets, lists.offsets);
-  Json chunk = Object(Json::array({Choice(std::move(text), lists)}));
+  add(&choice.lists.tokens, lists.tokens);
+  add(&choice.lists.values, lists.values);
+  add(&choice.lists.top, lists.top);
+  add(&choice.lists.offsets, lists.offsets);
+  if (!stream()) return "";
+  Json chunk = Object(Json::array({ChoiceOf(candidate, std::move(text), lists)}));
   if (request_.common.continuous_usage) chunk["usage"] = Usage(stats);
-  return chunk;
+  return EventText(chunk);
 }
 
 Json CompletionAnswer::Object(Json choices) const {
@@ -148,31 +175,51 @@ Json CompletionAnswer::Object(Json choices) const {
           {"choices", std::move(choices)}};
 }
 
-Json CompletionAnswer::Choice(std::string text, const LogProbLists& log_probs) const {
+Json CompletionAnswer::ChoiceOf(size_t candidate, std::string text,
+                                const LogProbLists& log_probs) const {
   Json lists = nullptr;
   if (request_.log_probs)
     lists = {{"tokens", log_probs.tokens},
              {"token_logprobs", log_probs.values},
              {"top_logprobs", log_probs.top},
              {"text_offset", log_probs.offsets}};
-  return {{"index", 0},
+  const dsv4_finish finish = choices_[candidate].finish;
+  return {{"index", candidate},
           {"text", std::move(text)},
           {"logprobs", std::move(lists)},
-          {"finish_reason", ended() ? Json(finish_reason_) : Json()}};
+          {"finish_reason", finish == DSV4_FINISH_NONE ? Json() : Json(FinishReason(finish))}};
 }
 
+// Of several prompts: of all of them.
 Json CompletionAnswer::Usage(const dsv4::SessionStats& stats) const {
-  return UsageOf(stats, tokens_, 0);
+  dsv4::SessionStats all = stats;
+  all.prompt_tokens = 0;
+  for (const CompletionRequest::Entry& entry : request_.prompts)
+    all.prompt_tokens += static_cast<int64_t>(entry.prompt.tokens.size());
+  int64_t tokens = 0;
+  for (const Choice& choice : choices_) tokens += choice.tokens;
+  return UsageOf(all, tokens, 0);
 }
 
-Json CompletionAnswer::LastChunk(const dsv4::SessionStats& stats) const {
-  Json chunk = Object(Json::array());
-  chunk["usage"] = Usage(stats);
-  return chunk;
+std::string CompletionAnswer::End(const dsv4::SessionStats& stats) {
+  std::string text;
+  if (request_.common.include_usage) {
+    Json chunk = Object(Json::array());
+    chunk["usage"] = Usage(stats);
+    text = EventText(chunk);
+  }
+  return text + kStreamEnd;
 }
 
-Json CompletionAnswer::Whole(const dsv4::SessionStats& stats) const {
-  Json answer = Object(Json::array({Choice(text_, all_)}));
+std::string CompletionAnswer::Failure(const ApiError& error) {
+  return EventText(JsonOf(error)) + kStreamEnd;
+}
+
+Json CompletionAnswer::Whole(const dsv4::SessionStats& stats) {
+  Json choices = Json::array();
+  for (size_t i = 0; i < choices_.size(); ++i)
+    choices.push_back(ChoiceOf(i, choices_[i].text, choices_[i].lists));
+  Json answer = Object(std::move(choices));
   answer["usage"] = Usage(stats);
   return answer;
 }

@@ -5,12 +5,14 @@
 
 namespace server {
 
-Generation::Generation(const dsv4::Engine& engine, const Prompt& prompt, Clock::time_point came)
+Generation::Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_t seed,
+                       Clock::time_point came)
     : begin(came),
       log_probs_(prompt.sampling.log_probs > 0),
       prompt_log_probs_(prompt.prompt_log_probs) {
   dsv4::SessionOptions options;
   options.sampling = prompt.sampling;
+  options.sampling->seed = seed;
   options.cache_salt = prompt.cache_salt;
   if (!prompt.messages.empty()) {
     chat_ = dsv4::Conversation::FromJson(engine, prompt.messages, prompt.chat, options);

@@ -49,8 +49,10 @@ class Generation {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Opens the session. `begin`: when its request came. Throws the library's errors.
-  Generation(const dsv4::Engine& engine, const Prompt& prompt, Clock::time_point begin);
+  // Opens the session, with a seed of its own. `begin`: when its request came. Throws the library's
+  // errors.
+  Generation(const dsv4::Engine& engine, const Prompt& prompt, uint64_t seed,
+             Clock::time_point begin);
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 

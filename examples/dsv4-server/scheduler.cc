@@ -42,29 +42,36 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-std::shared_ptr<Generation> Scheduler::Open(const Prompt& prompt,
-                                            const std::function<bool()>& client_is_gone) {
+Scheduler::Generations Scheduler::Open(const std::vector<Candidate>& candidates,
+                                       const std::function<bool()>& client_is_gone) {
   const Clock::time_point begin = Clock::now();
-  WaitForSession(client_is_gone);
-  std::shared_ptr<Generation> generation;
+  WaitForSessions(candidates.size(), client_is_gone);
+  size_t unopened = candidates.size();
+  Generations generations;
+  generations.reserve(candidates.size());
   try {
-    generation = {new Generation(engine_, prompt, begin),
-                  [this](Generation* left) { Leave(left); }};
+    for (const Candidate& candidate : candidates) {
+      auto* generation = new Generation(engine_, *candidate.prompt, candidate.seed, begin);
+      --unopened;
+      generations.emplace_back(generation, [this](Generation* left) { Leave(left); });
+      metrics_->CountPrompt(generation->stats());
+    }
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    --open_sessions_;
+    open_sessions_ -= unopened;
     left_.notify_all();
     throw;
   }
-  metrics_->CountPrompt(generation->stats());
   const std::lock_guard lock(mutex_);
-  if (cancelled_) generation->session().Stop();
-  running_.push_back({generation.get(), false, false, false, Clock::now()});
+  for (const auto& generation : generations) {
+    if (cancelled_) generation->session().Stop();
+    running_.push_back({generation.get(), false, false, false, Clock::now()});
+  }
   work_.notify_all();
-  return generation;
+  return generations;
 }
 
-void Scheduler::WaitForSession(const std::function<bool()>& client_is_gone) {
+void Scheduler::WaitForSessions(size_t count, const std::function<bool()>& client_is_gone) {
   using namespace std::chrono_literals;
   std::unique_lock lock(mutex_);
   if (draining_) throw Stopping();
@@ -74,7 +81,7 @@ void Scheduler::WaitForSession(const std::function<bool()>& client_is_gone) {
                    "too_many_requests"};
   const auto ticket = waiting_.insert(waiting_.end(), next_ticket_++);
   const auto my_turn = [&] {
-    return waiting_.begin() == ticket && open_sessions_ < most_sessions_;
+    return waiting_.begin() == ticket && open_sessions_ + count <= most_sessions_;
   };
   bool gone = false;
   while (!gone && !cancelled_ && !left_.wait_for(lock, 50ms, my_turn)) gone = client_is_gone();
@@ -82,7 +89,7 @@ void Scheduler::WaitForSession(const std::function<bool()>& client_is_gone) {
   left_.notify_all();
   if (gone) throw ClientGone();
   if (cancelled_) throw Stopping();
-  ++open_sessions_;
+  open_sessions_ += count;
 }
 
 void Scheduler::Leave(Generation* generation) {

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "examples/dsv4-server/answer.h"
 #include "examples/dsv4-server/generation.h"
 #include "examples/dsv4-server/metrics.h"
 
@@ -28,11 +29,13 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Waits for a session, opens it and begins to step it; it is stopped and closed with the last
-  // copy of the pointer. Throws an ApiError with status 429 when too many requests wait and 503
-  // when the server stops, ClientGone, and the library's errors.
-  std::shared_ptr<Generation> Open(const Prompt& prompt,
-                                   const std::function<bool()>& client_is_gone);
+  // Waits for as many sessions as there are candidates, at most the engine's; opens them and begins
+  // to step them. Each is stopped and closed with the last copy of its pointer. Throws an ApiError
+  // with status 429 when too many requests wait and 503 when the server stops, ClientGone, and the
+  // library's errors.
+  using Generations = std::vector<std::shared_ptr<Generation>>;
+  Generations Open(const std::vector<Candidate>& candidates,
+                   const std::function<bool()>& client_is_gone);
 
   // No further request is accepted.
   void Drain();
@@ -54,7 +57,7 @@ class Scheduler {
     std::chrono::steady_clock::time_point last_token;
   };
 
-  void WaitForSession(const std::function<bool()>& client_is_gone);
+  void WaitForSessions(size_t count, const std::function<bool()>& client_is_gone);
   void Leave(Generation* generation);
   void Run();
   // Of the thread: a pass over `batch`, entries of running_ that nothing else touches meanwhile.

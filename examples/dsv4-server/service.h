@@ -32,8 +32,6 @@ class Service {
             std::function<void(const Json& body, Response* response)> answer);
 
   void Health(Response* response) const;
-  void Chat(const Json& body, Response* response) const;
-  void Complete(const Json& body, Response* response) const;
 
   const Model& model_;
   Scheduler* const scheduler_;

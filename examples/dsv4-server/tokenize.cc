@@ -6,6 +6,7 @@
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/chat_request.h"
 #include "examples/dsv4-server/completions.h"
+#include "examples/dsv4-server/output_form.h"
 
 namespace server {
 namespace {

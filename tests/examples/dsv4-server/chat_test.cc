@@ -320,4 +320,29 @@ TEST_CASE("A prompt that was seen is not computed again, but for another salt") 
   CHECK(server.Metric("vllm:prefix_cache_hits_total{model_name=\"dsv4-tiny\"}") >= 256);
 }
 
+TEST_CASE("n candidates are those of n seeds") {
+  Json request = Ask("Write a short story about Ralf and a ring.");
+  request.update({{"temperature", 3}, {"max_tokens", 20}, {"seed", 7}});
+  std::vector<std::string> expected;
+  for (int i = 0; i < 3; ++i) {
+    request["seed"] = 7 + i;
+    expected.push_back(MessageOf(SharedServer().Post(kChat, request))["content"]);
+  }
+  CHECK(expected[0] != expected[1]);
+  request.update({{"seed", 7}, {"n", 3}});
+  const Json answer = SharedServer().Post(kChat, request);
+  REQUIRE(answer["choices"].size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(answer["choices"][i]["index"] == i);
+    CHECK(answer["choices"][i]["message"]["content"] == expected[i]);
+  }
+  CHECK(answer["usage"]["completion_tokens"] == 60);
+  std::vector<std::string> streamed(3);
+  for (const Json& chunk : Stream(SharedServer(), kChat, request)) {
+    const Json& choice = chunk["choices"][0];
+    streamed.at(choice["index"].get<size_t>()) += choice["delta"].value("content", "");
+  }
+  CHECK(streamed == expected);
+}
+
 }  // namespace dsv4::test

@@ -46,6 +46,28 @@ TEST_CASE("A prompt is continued, as text and as ids, whole and by chunks") {
                     {{"prompt", "a"}, {"ignore_eos", true}})["usage"]["completion_tokens"] == 16);
 }
 
+TEST_CASE("Several prompts have as many choices, each with its candidates") {
+  Json request = {{"temperature", 0}, {"max_tokens", 8}};
+  std::vector<std::string> expected;
+  for (const char* prompt : {"The capital of France", "Two and two", "The river"}) {
+    request["prompt"] = prompt;
+    expected.push_back(SharedServer().Post(kComplete, request)["choices"][0]["text"]);
+  }
+  request["prompt"] = {"The capital of France", "Two and two", "The river"};
+  request["n"] = 2;
+  const Json answer = SharedServer().Post(kComplete, request);
+  REQUIRE(answer["choices"].size() == 6);
+  for (size_t i = 0; i < 6; ++i) CHECK(answer["choices"][i]["text"] == expected[i / 2]);
+  std::vector<std::string> streamed(6);
+  for (const Json& chunk : Stream(SharedServer(), kComplete, request)) {
+    const Json& choice = chunk["choices"][0];
+    streamed.at(choice["index"].get<size_t>()) += choice["text"].get<std::string>();
+  }
+  for (size_t i = 0; i < 6; ++i) CHECK(streamed[i] == expected[i / 2]);
+  request["n"] = 3;
+  CHECK(SharedServer().Post(kComplete, request, 400)["error"]["param"] == "prompt");
+}
+
 TEST_CASE("echo gives the log-probabilities of the prompt, as the session has them") {
   const ServerProgram& server = SharedServer();
   const Engine engine(DSV4_SOURCE_DIR "/models/dsv4-tiny");

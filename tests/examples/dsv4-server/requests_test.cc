@@ -112,7 +112,7 @@ TEST_CASE("Errors name the field") {
       {R"({"messages": [{"role": "user", "content": "a"}], "temperature": "warm"})", "temperature"},
       {R"({"messages": [{"role": "user", "content": "a"}], "temperature": -1})", "temperature"},
       {R"({"messages": [{"role": "user", "content": "a"}], "top_p": 2})", "top_p"},
-      {R"({"messages": [{"role": "user", "content": "a"}], "n": 2})", "n"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "n": 9})", "n"},
       {R"({"messages": [{"role": "user", "content": "a"}], "stop": [1]})", "stop"},
       {R"({"messages": [{"role": "user", "content": "a"}], "stop": ""})", "stop"},
       {R"({"messages": [{"role": "user", "content": "a"}], "seed": 1.5})", "seed"},
@@ -158,7 +158,7 @@ TEST_CASE("Errors name the field") {
   const auto completion_param = [](const Json& body) {
     return SharedServer().Post("/v1/completions", body, 400)["error"]["param"];
   };
-  CHECK(completion_param({{"prompt", Json::array({"a", "b"})}}) == "prompt");
+  CHECK(completion_param({{"prompt", Json::array({"a", 1})}}) == "prompt[1]");
   CHECK(completion_param({{"prompt", Json::array({5, 99999999})}}) == "prompt");
   CHECK(completion_param({{"prompt", Json::array({5, -1})}}) == "prompt[1]");
   CHECK(completion_param({{"prompt", "a"}, {"suffix", "b"}}) == "suffix");

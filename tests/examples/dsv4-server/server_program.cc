@@ -126,14 +126,38 @@ std::vector<Json> ChunksOf(const std::string& stream) {
   return chunks;
 }
 
-std::vector<Json> Stream(const ServerProgram& server, const std::string& path, Json body) {
+namespace {
+
+std::string StreamText(const ServerProgram& server, const std::string& path, Json body) {
   body["stream"] = true;
   const httplib::Result result = server.Client().Post(path, body.dump(), "application/json");
   REQUIRE(result);
   INFO(result->body);
   REQUIRE(result->status == 200);
   REQUIRE(result->get_header_value("Content-Type") == "text/event-stream");
-  return ChunksOf(result->body);
+  return result->body;
+}
+
+}  // namespace
+
+std::vector<Json> Stream(const ServerProgram& server, const std::string& path, Json body) {
+  return ChunksOf(StreamText(server, path, std::move(body)));
+}
+
+std::vector<Json> Events(const ServerProgram& server, const std::string& path, Json body) {
+  const std::string stream = StreamText(server, path, std::move(body));
+  std::vector<Json> events;
+  for (size_t begin = 0; begin < stream.size();) {
+    const size_t end = stream.find("\n\n", begin);
+    const size_t data = stream.find("\ndata: ", begin);
+    REQUIRE(end != std::string::npos);
+    REQUIRE(data < end);
+    events.push_back(Json::parse(stream.substr(data + 7, end - data - 7)));
+    REQUIRE(stream.substr(begin, data - begin) ==
+            "event: " + events.back()["type"].get<std::string>());
+    begin = end + 2;
+  }
+  return events;
 }
 
 Json Ask(const std::string& question) {

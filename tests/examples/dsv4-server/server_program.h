@@ -48,6 +48,9 @@ std::vector<Json> ChunksOf(const std::string& stream);
 // The same of the request's answer, asked for as a stream.
 std::vector<Json> Stream(const ServerProgram& server, const std::string& path, Json body);
 
+// The events of a stream that names them, asked for by `body`: each name is the type of its event.
+std::vector<Json> Events(const ServerProgram& server, const std::string& path, Json body);
+
 // A chat of one message of the user, greedy.
 Json Ask(const std::string& question);
 

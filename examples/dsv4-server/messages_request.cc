@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-server/messages_request.h"
+
+#include <limits>
+#include <utility>
+
+#include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/output_form.h"
+#include "examples/dsv4-server/thinking.h"
+
+namespace server {
+namespace {
+
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+
+// Reads the blocks of one message into messages as the library takes them: results of tools are
+// messages of their own.
+class Blocks {
+ public:
+  Blocks(std::string role, Json* messages) : role_(std::move(role)), messages_(messages) {}
+
+  void Add(const Json& block, const std::string& path) {
+    Fields fields(block, path);
+    const std::string type = fields.String("type").value_or("");
+    // Every prompt is cached here.
+    fields.Ignore({"cache_control", "citations"});
+    if (type == "text") {
+      AddText(Required(&fields, "text"));
+    } else if (type == "tool_result" && role_ == "user") {
+      AddResult(&fields);
+    } else if (type == "thinking" && role_ == "assistant") {
+      Json& message = Message();
+      message["reasoning_content"] =
+          message.value("reasoning_content", "") + Required(&fields, "thinking");
+      fields.Ignore({"signature"});
+    } else if (type == "tool_use" && role_ == "assistant") {
+      AddCall(&fields);
+    } else {
+      throw InvalidRequest(path + ".type", path + ".type: \"" + type + "\" is not supported in a " +
+                                               role_ + " message");
+    }
+    fields.RefuseOthers();
+  }
+
+  void AddText(const std::string& text) {
+    Message()["content"].push_back({{"type", "text"}, {"text", text}});
+  }
+
+  void End() {
+    if (!message_.is_null()) messages_->push_back(std::exchange(message_, nullptr));
+  }
+
+ private:
+  static std::string Required(Fields* fields, const char* name) {
+    auto text = fields->String(name);
+    const std::string path = fields->PathOf(name);
+    if (!text) throw InvalidRequest(path, path + " is missing");
+    return *std::move(text);
+  }
+
+  Json& Message() {
+    if (message_.is_null()) message_ = {{"role", role_}, {"content", Json::array()}};
+    return message_;
+  }
+
+  void AddResult(Fields* fields) {
+    End();
+    Json result = {{"role", "tool"}, {"tool_call_id", Required(fields, "tool_use_id")}};
+    const Json* content = fields->Any("content");
+    if (content != nullptr) CheckContent(*content, fields->PathOf("content"), {"text"});
+    result["content"] = content == nullptr ? Json("") : *content;
+    fields->Bool("is_error");  // the content says so
+    messages_->push_back(std::move(result));
+  }
+
+  void AddCall(Fields* fields) {
+    const Json* input = fields->Any("input");
+    const std::string path = fields->PathOf("input");
+    if (input == nullptr || !input->is_object())
+      throw InvalidRequest(path, path + " must be an object");
+    Message()["tool_calls"].push_back(
+        {{"id", Required(fields, "id")},
+         {"type", "function"},
+         {"function", {{"name", Required(fields, "name")}, {"arguments", TextOf(*input)}}}});
+    fields->Ignore({"caller"});
+  }
+
+  const std::string role_;
+  Json* const messages_;
+  Json message_ = nullptr;
+};
+
+void AddMessage(const Json& given, const std::string& path, Json* messages) {
+  Fields fields(given, path);
+  const std::string role = fields.String("role").value_or("");
+  if (role != "user" && role != "assistant")
+    throw InvalidRequest(path + ".role", path + ".role must be user or assistant");
+  const Json* content = fields.Any("content");
+  fields.RefuseOthers();
+  Blocks blocks(role, messages);
+  if (content != nullptr && content->is_string()) {
+    blocks.AddText(content->get<std::string>());
+  } else if (content != nullptr && content->is_array()) {
+    for (size_t i = 0; i < content->size(); ++i)
+      blocks.Add((*content)[i], path + ".content[" + std::to_string(i) + "]");
+  } else {
+    throw InvalidRequest(path + ".content", path + ".content must be a string or a list of blocks");
+  }
+  blocks.End();
+}
+
+// Messages as the library takes them, the system's first.
+Json ReadConversation(Fields* fields) {
+  Json messages = Json::array();
+  if (const Json* system = fields->Any("system")) {
+    CheckContent(*system, "system", {"text"});
+    messages.push_back({{"role", "system"}, {"content", *system}});
+  }
+  const Json* given = fields->Any("messages");
+  if (given == nullptr || !given->is_array() || given->empty())
+    throw InvalidRequest("messages", "messages must be a list of one message or more");
+  for (size_t i = 0; i < given->size(); ++i)
+    AddMessage((*given)[i], "messages[" + std::to_string(i) + "]", &messages);
+  if (messages.empty() || messages.back()["role"] == "assistant")
+    throw InvalidRequest("messages",
+                         "messages: the last one must be the user's; an answer that is "
+                         "begun is not supported");
+  CheckMessages(messages, "messages");
+  return messages;
+}
+
+void ReadTools(Fields* fields, OutputForm* form) {
+  const Json* tools = fields->Any("tools");
+  if (tools == nullptr) return;
+  if (!tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
+  for (size_t i = 0; i < tools->size(); ++i) {
+    Fields tool((*tools)[i], "tools[" + std::to_string(i) + "]");
+    if (tool.String("type").value_or("custom") != "custom")
+      throw InvalidRequest(tool.PathOf("type"),
+                           tool.PathOf("type") + ": only tools of the client are supported");
+    Json function = {{"name", tool.String("name").value_or("")}};
+    if (const auto description = tool.String("description")) function["description"] = *description;
+    if (const Json* schema = tool.Any("input_schema")) function["parameters"] = *schema;
+    if (const auto strict = tool.Bool("strict")) function["strict"] = *strict;
+    tool.Ignore({"cache_control", "eager_input_streaming", "input_examples"});
+    tool.RefuseOthers();
+    form->tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+}
+
+void ReadToolChoice(Fields* fields, OutputForm* form, TurnOptions* turn) {
+  const Json* given = fields->Any("tool_choice");
+  if (given == nullptr) return;
+  Fields choice(*given, "tool_choice");
+  const std::string type = choice.String("type").value_or("");
+  if (type == "none") {
+    form->choice.choice = DSV4_TOOL_CHOICE_NONE;
+  } else if (type == "any" || type == "tool") {
+    form->choice.choice = DSV4_TOOL_CHOICE_REQUIRED;
+    if (type == "tool") form->choice.name = choice.String("name").value_or("");
+    if (type == "tool" && form->choice.name.empty())
+      throw InvalidRequest("tool_choice.name", "tool_choice.name is missing");
+  } else if (type != "auto") {
+    throw InvalidRequest("tool_choice.type", "tool_choice.type must be auto, any, tool or none");
+  }
+  turn->one_call = choice.Bool("disable_parallel_tool_use").value_or(false);
+  choice.RefuseOthers();
+}
+
+// Whether the model thinks, and what its answer is held to.
+void ReadConfig(const Model& model, Fields* fields, MessagesRequest* request, OutputForm* form) {
+  Thinking thinking;
+  if (const Json* given = fields->Any("thinking")) {
+    Fields options(*given, "thinking");
+    const std::string type = options.String("type").value_or("");
+    if (type != "enabled" && type != "adaptive" && type != "disabled")
+      throw InvalidRequest("thinking.type", "thinking.type must be enabled, adaptive or disabled");
+    thinking.Switch("thinking.type", type != "disabled");
+    request->prompt.sampling.max_thinking_tokens =
+        options.Integer("budget_tokens", 1, kMostTokens).value_or(0);
+    options.Ignore({"display"});
+    options.RefuseOthers();
+  }
+  form->schema_field = "output_config.format";
+  if (const Json* given = fields->Any("output_config")) {
+    Fields config(*given, "output_config");
+    if (const auto effort = config.String("effort"))
+      thinking.Effort("output_config.effort", *effort);
+    if (const Json* schema = config.Any("format")) {
+      Fields format(*schema, "output_config.format");
+      ReadSchemaType(&format, form);
+    }
+    config.RefuseOthers();
+  }
+  request->prompt.chat.thinking = thinking.Mode(model.thinking);
+  request->prompt.chat.encoder = model.encoder;
+  request->turn.thinks = request->prompt.chat.thinking != DSV4_THINKING_OFF;
+}
+
+// All but the limit of tokens.
+MessagesRequest ReadRequest(const Model& model, Fields* fields) {
+  MessagesRequest request;
+  request.common = ReadCommon(model, fields);
+  if (const Json* stops = fields->Any("stop_sequences")) {
+    if (!stops->is_array())
+      throw InvalidRequest("stop_sequences", "stop_sequences must be a list of strings");
+    for (const Json& stop : *stops) {
+      if (!stop.is_string())
+        throw InvalidRequest("stop_sequences", "stop_sequences must be a list of strings");
+      request.common.sampling.stop_strings.push_back(stop.get<std::string>());
+    }
+  }
+  request.prompt.sampling = request.common.sampling;
+  request.prompt.cache_salt = request.common.cache_salt;
+  Json messages = ReadConversation(fields);
+  OutputForm form;
+  ReadConfig(model, fields, &request, &form);
+  ReadTools(fields, &form);
+  ReadToolChoice(fields, &form, &request.turn);
+  ApplyForm(model, form, &request.prompt, &request.turn, &messages);
+  request.prompt.messages = TextOf(messages);
+  return request;
+}
+
+}  // namespace
+
+MessagesRequest ReadMessagesApi(const Model& model, const Json& body) {
+  Fields fields(body);
+  MessagesRequest request = ReadRequest(model, &fields);
+  const auto max_tokens = fields.Integer("max_tokens", 1, kMostTokens);
+  if (!max_tokens) throw InvalidRequest("max_tokens", "max_tokens is missing");
+  request.prompt.sampling.max_tokens = *max_tokens;
+  fields.RefuseOthers();
+  return request;
+}
+
+Json CountTokens(const Model& model, const Json& body) {
+  Fields fields(body);
+  const MessagesRequest request = ReadRequest(model, &fields);
+  fields.RefuseOthers();
+  const std::vector<int32_t> tokens =
+      dsv4::RenderChatJson(model.engine.tokenizer(), request.prompt.messages, request.prompt.chat);
+  return {{"input_tokens", tokens.size()}};
+}
+
+}  // namespace server

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-server/responses.h"
+
+#include <utility>
+
+namespace server {
+namespace {
+
+constexpr char kCompleted[] = "completed", kIncomplete[] = "incomplete",
+               kInProgress[] = "in_progress";
+
+// The one part that an item of text or of reasoning has.
+Json ContentOf(Turn::Kind kind, const std::string& text) {
+  if (kind == Turn::Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", Json::array()},
+          {"logprobs", Json::array()}};
+}
+
+const char* IdPrefix(Turn::Kind kind) {
+  switch (kind) {
+    case Turn::Kind::kReasoning:
+      return "rs_";
+    case Turn::Kind::kText:
+      return "msg_";
+    default:
+      return "fc_";
+  }
+}
+
+// "response.output_text" and its like, to which .delta and .done belong.
+std::string NameOf(Turn::Kind kind) {
+  switch (kind) {
+    case Turn::Kind::kReasoning:
+      return "response.reasoning_text";
+    case Turn::Kind::kText:
+      return "response.output_text";
+    default:
+      return "response.function_call_arguments";
+  }
+}
+
+}  // namespace
+
+ResponsesAnswer::ResponsesAnswer(const Model& model, ResponsesRequest request)
+    : model_(model),
+      request_(std::move(request)),
+      id_(NewId("resp_")),
+      created_(SecondsSince1970()),
+      turn_(request_.turn) {}
+
+const char* ResponsesAnswer::Status() const {
+  return turn_.finish() == DSV4_FINISH_STOP || turn_.finish() == DSV4_FINISH_TOOL_CALL
+             ? kCompleted
+             : kIncomplete;
+}
+
+// The end came before the part was whole.
+bool ResponsesAnswer::Cut(size_t part) const {
+  const Turn::Part& its = turn_.parts()[part];
+  if (its.kind == Turn::Kind::kCall) return !its.whole;
+  return part + 1 == turn_.parts().size() && Status() == kIncomplete;
+}
+
+Json ResponsesAnswer::Item(size_t index, bool begun) const {
+  const Turn::Part& part = turn_.parts()[index];
+  const char* status = begun ? kInProgress : Cut(index) ? kIncomplete : kCompleted;
+  Json content = Json::array();
+  if (!begun) content.push_back(ContentOf(part.kind, part.text));
+  switch (part.kind) {
+    case Turn::Kind::kReasoning:
+      return {{"id", item_ids_[index]},
+              {"type", "reasoning"},
+              {"summary", Json::array()},
+              {"content", std::move(content)},
+              {"status", status}};
+    case Turn::Kind::kText:
+      return {{"id", item_ids_[index]},
+              {"type", "message"},
+              {"status", status},
+              {"role", "assistant"},
+              {"content", std::move(content)}};
+    default:
+      return {{"id", item_ids_[index]}, {"type", "function_call"},
+              {"status", status},       {"call_id", part.id},
+              {"name", part.name},      {"arguments", begun ? "" : part.text}};
+  }
+}
+
+Json ResponsesAnswer::Response(const char* status, const dsv4::SessionStats* stats) const {
+  Json response = {{"id", id_},
+                   {"object", "response"},
+                   {"created_at", created_},
+                   {"status", status},
+                   {"error", nullptr},
+                   {"incomplete_details", nullptr},
+                   {"model", model_.name},
+                   {"output", Json::array()},
+                   {"previous_response_id", nullptr},
+                   {"store", false},
+                   {"truncation", "disabled"},
+                   {"usage", nullptr}};
+  response.update(request_.echoed);
+  if (stats == nullptr) return response;
+  if (status == kIncomplete) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  for (size_t i = 0; i < turn_.parts().size(); ++i) response["output"].push_back(Item(i, false));
+  response["usage"] = {{"input_tokens", stats->prompt_tokens},
+                       {"input_tokens_details", {{"cached_tokens", stats->cached_tokens}}},
+                       {"output_tokens", turn_.tokens()},
+                       {"output_tokens_details", {{"reasoning_tokens", turn_.reasoning_tokens()}}},
+                       {"total_tokens", stats->prompt_tokens + turn_.tokens()}};
+  return response;
+}
+
+void ResponsesAnswer::Event(const std::string& type, Json members) {
+  Json event = {{"type", type}, {"sequence_number", event_count_++}};
+  event.update(members);
+  events_ += EventText(event, type);
+}
+
+void ResponsesAnswer::ItemEvent(const std::string& type, size_t part, Json members) {
+  Json all = {{"item_id", item_ids_[part]}, {"output_index", part}};
+  if (turn_.parts()[part].kind != Turn::Kind::kCall) all["content_index"] = 0;
+  all.update(members);
+  Event(type, std::move(all));
+}
+
+void ResponsesAnswer::BeginItem(size_t part) {
+  const Turn::Kind kind = turn_.parts()[part].kind;
+  Event("response.output_item.added", {{"output_index", part}, {"item", Item(part, true)}});
+  if (kind != Turn::Kind::kCall)
+    ItemEvent("response.content_part.added", part, {{"part", ContentOf(kind, "")}});
+}
+
+void ResponsesAnswer::EndItem(size_t index) {
+  const Turn::Part& part = turn_.parts()[index];
+  const std::string done = NameOf(part.kind) + ".done";
+  if (part.kind == Turn::Kind::kCall) {
+    ItemEvent(done, index, {{"name", part.name}, {"arguments", part.text}});
+  } else {
+    Json members = {{"text", part.text}};
+    if (part.kind == Turn::Kind::kText) members["logprobs"] = Json::array();
+    ItemEvent(done, index, std::move(members));
+    ItemEvent("response.content_part.done", index, {{"part", ContentOf(part.kind, part.text)}});
+  }
+  Event("response.output_item.done", {{"output_index", index}, {"item", Item(index, false)}});
+}
+
+std::string ResponsesAnswer::Begin(const dsv4::SessionStats&) {
+  Event("response.created", {{"response", Response(kInProgress, nullptr)}});
+  Event("response.in_progress", {{"response", Response(kInProgress, nullptr)}});
+  return std::exchange(events_, {});
+}
+
+std::string ResponsesAnswer::Take(size_t, const Token& token, const dsv4::SessionStats&) {
+  const std::vector<Turn::Piece> pieces = turn_.Take(token);
+  while (item_ids_.size() < turn_.parts().size())
+    item_ids_.push_back(NewId(IdPrefix(turn_.parts()[item_ids_.size()].kind)));
+  if (!stream()) return "";
+  for (const Turn::Piece& piece : pieces) {
+    if (piece.begins) {
+      if (piece.part > 0) EndItem(piece.part - 1);
+      BeginItem(piece.part);
+    }
+    if (piece.text.empty()) continue;
+    const Turn::Kind kind = turn_.parts()[piece.part].kind;
+    Json members = {{"delta", piece.text}};
+    if (kind == Turn::Kind::kText) members["logprobs"] = Json::array();
+    ItemEvent(NameOf(kind) + ".delta", piece.part, std::move(members));
+  }
+  return std::exchange(events_, {});
+}
+
+std::string ResponsesAnswer::End(const dsv4::SessionStats& stats) {
+  if (!turn_.parts().empty()) EndItem(turn_.parts().size() - 1);
+  Event(std::string("response.") + Status(), {{"response", Response(Status(), &stats)}});
+  return std::exchange(events_, {});
+}
+
+std::string ResponsesAnswer::Failure(const ApiError& error) {
+  Event("error", {{"code", error.code.empty() ? error.type : error.code},
+                  {"message", error.message},
+                  {"param", error.param.empty() ? Json() : Json(error.param)}});
+  return std::exchange(events_, {});
+}
+
+Json ResponsesAnswer::Whole(const dsv4::SessionStats& stats) { return Response(Status(), &stats); }
+
+}  // namespace server

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-server/responses_request.h"
+
+#include <limits>
+#include <utility>
+
+#include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/output_form.h"
+#include "examples/dsv4-server/thinking.h"
+
+namespace server {
+namespace {
+
+std::string Required(Fields* fields, const char* name) {
+  auto text = fields->String(name);
+  const std::string path = fields->PathOf(name);
+  if (!text) throw InvalidRequest(path, path + " is missing");
+  return *std::move(text);
+}
+
+// Reads items of input into messages as the library takes them: reasoning, text and calls of one
+// turn are one message there.
+class Items {
+ public:
+  explicit Items(Json* messages) : messages_(messages) {}
+
+  void Add(const Json& item, const std::string& path) {
+    Fields fields(item, path);
+    const std::string type = fields.String("type").value_or("message");
+    fields.Ignore({"id", "status"});
+    if (type == "message")
+      AddMessage(&fields);
+    else if (type == "reasoning")
+      AddReasoning(&fields);
+    else if (type == "function_call")
+      AddCall(&fields);
+    else if (type == "function_call_output")
+      AddOutput(&fields);
+    else
+      throw InvalidRequest(path + ".type", path + ".type: \"" + type + "\" is not supported");
+    fields.RefuseOthers();
+  }
+
+  void End() {
+    if (!turn_.is_null()) messages_->push_back(std::exchange(turn_, nullptr));
+  }
+
+ private:
+  Json& TurnWithout(std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      if (!turn_.is_null() && turn_.contains(key)) End();
+    }
+    if (turn_.is_null()) turn_ = {{"role", "assistant"}};
+    return turn_;
+  }
+
+  void AddMessage(Fields* fields) {
+    std::string role = Required(fields, "role");
+    const Json* content = fields->Any("content");
+    const std::string path = fields->PathOf("content");
+    if (content == nullptr) throw InvalidRequest(path, path + " is missing");
+    CheckContent(*content, path, {"input_text", "output_text", "text"});
+    fields->Ignore({"phase"});
+    if (role == "assistant") {
+      TurnWithout({"content", "tool_calls"})["content"] = *content;
+      return;
+    }
+    if (role == "developer") role = "system";
+    if (role != "user" && role != "system")
+      throw InvalidRequest(
+          fields->PathOf("role"),
+          fields->PathOf("role") + " must be user, assistant, system or developer");
+    End();
+    messages_->push_back({{"role", role}, {"content", *content}});
+  }
+
+  void AddReasoning(Fields* fields) {
+    std::string text;
+    if (const Json* content = fields->Any("content")) {
+      CheckContent(*content, fields->PathOf("content"), {"reasoning_text", "text"});
+      for (const Json& part : *content) text += part["text"].get<std::string>();
+    }
+    fields->Ignore({"summary", "encrypted_content"});  // the server writes neither
+    if (!text.empty())
+      TurnWithout({"reasoning_content", "content", "tool_calls"})["reasoning_content"] = text;
+  }
+
+  void AddCall(Fields* fields) {
+    Json function = {{"name", Required(fields, "name")},
+                     {"arguments", Required(fields, "arguments")}};
+    TurnWithout({})["tool_calls"].push_back({{"id", Required(fields, "call_id")},
+                                             {"type", "function"},
+                                             {"function", std::move(function)}});
+  }
+
+  void AddOutput(Fields* fields) {
+    End();
+    const std::string path = fields->PathOf("output");
+    const Json* output = fields->Any("output");
+    if (output == nullptr) throw InvalidRequest(path, path + " is missing");
+    CheckContent(*output, path, {"input_text", "text"});
+    messages_->push_back(
+        {{"role", "tool"}, {"tool_call_id", Required(fields, "call_id")}, {"content", *output}});
+  }
+
+  Json* const messages_;
+  Json turn_ = nullptr;  // of the assistant, that further items may belong to
+};
+
+Json ReadInput(Fields* fields, Json* echoed) {
+  Json messages = Json::array();
+  if (const auto instructions = fields->String("instructions")) {
+    messages.push_back({{"role", "system"}, {"content", *instructions}});
+    (*echoed)["instructions"] = *instructions;
+  }
+  const Json* input = fields->Any("input");
+  if (input == nullptr || !(input->is_string() || input->is_array()) || input->empty())
+    throw InvalidRequest("input", "input must be a string or a list of items");
+  if (input->is_string()) {
+    messages.push_back({{"role", "user"}, {"content", *input}});
+  } else {
+    Items items(&messages);
+    for (size_t i = 0; i < input->size(); ++i)
+      items.Add((*input)[i], "input[" + std::to_string(i) + "]");
+    items.End();
+  }
+  try {
+    CheckMessages(messages, "input");
+  } catch (const dsv4::Error&) {
+    // Its places are those of messages, of which items have fewer or more.
+    ApiError error = CurrentApiError();
+    error.param = "input";
+    throw error;
+  }
+  return messages;
+}
+
+void ReadTools(Fields* fields, OutputForm* form, Json* echoed) {
+  const Json* tools = fields->Any("tools");
+  (*echoed)["tools"] = tools == nullptr ? Json::array() : *tools;
+  if (tools == nullptr) return;
+  if (!tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
+  for (size_t i = 0; i < tools->size(); ++i) {
+    Fields tool((*tools)[i], "tools[" + std::to_string(i) + "]");
+    if (tool.String("type") != "function")
+      throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + " must be function");
+    Json function = Json::object();
+    for (const char* name : {"name", "description", "parameters", "strict"}) {
+      if (const Json* value = tool.Any(name)) function[name] = *value;
+    }
+    tool.RefuseOthers();
+    form->tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+}
+
+void ReadToolChoice(Fields* fields, OutputForm* form, Json* echoed) {
+  const Json* choice = fields->Any("tool_choice");
+  (*echoed)["tool_choice"] = choice == nullptr ? Json("auto") : *choice;
+  if (choice == nullptr || *choice == "auto") return;
+  if (*choice == "none") {
+    form->choice.choice = DSV4_TOOL_CHOICE_NONE;
+    return;
+  }
+  form->choice.choice = DSV4_TOOL_CHOICE_REQUIRED;
+  if (*choice == "required") return;
+  if (!choice->is_object())
+    throw InvalidRequest("tool_choice", "tool_choice must be auto, none, required or a function");
+  Fields given(*choice, "tool_choice");
+  if (given.String("type") != "function")
+    throw InvalidRequest("tool_choice.type", "tool_choice.type must be function");
+  form->choice.name = Required(&given, "name");
+  given.RefuseOthers();
+}
+
+void ReadText(Fields* fields, OutputForm* form, Json* echoed) {
+  form->schema_field = "text.format";
+  (*echoed)["text"] = {{"format", {{"type", "text"}}}};
+  const Json* given = fields->Any("text");
+  if (given == nullptr) return;
+  Fields text(*given, "text");
+  if (const Json* format = text.Any("format")) {
+    (*echoed)["text"]["format"] = *format;
+    Fields members(*format, "text.format");
+    ReadSchemaType(&members, form);
+  }
+  if (text.String("verbosity").value_or("medium") != "medium")
+    throw InvalidRequest("text.verbosity", "text.verbosity other than medium is not supported");
+  text.RefuseOthers();
+}
+
+dsv4_thinking_mode ReadReasoning(const Model& model, Fields* fields, Json* echoed) {
+  Thinking thinking;
+  (*echoed)["reasoning"] = {{"effort", nullptr}, {"summary", nullptr}};
+  if (const Json* given = fields->Any("reasoning")) {
+    Fields reasoning(*given, "reasoning");
+    if (const auto effort = reasoning.String("effort")) {
+      thinking.Effort("reasoning.effort", *effort);
+      (*echoed)["reasoning"]["effort"] = *effort;
+    }
+    // The reasoning itself is in the answer.
+    reasoning.Ignore({"summary", "generate_summary"});
+    reasoning.RefuseOthers();
+  }
+  return thinking.Mode(model.thinking);
+}
+
+// What would need answers to be kept, or work that is not done here.
+void RefuseUnsupported(Fields* fields) {
+  for (const char* name : {"previous_response_id", "conversation", "prompt", "max_tool_calls"}) {
+    if (fields->Any(name) != nullptr)
+      throw InvalidRequest(name, std::string(name) + " is not supported: answers are not kept");
+  }
+  if (fields->Bool("background").value_or(false))
+    throw InvalidRequest("background", "background is not supported");
+  if (fields->String("truncation").value_or("disabled") != "disabled")
+    throw InvalidRequest("truncation", "truncation must be disabled");
+  if (fields->Integer("top_logprobs", 0, 20).value_or(0) != 0)
+    throw InvalidRequest("top_logprobs", "top_logprobs is not supported");
+  if (const Json* include = fields->Any("include")) {
+    // There is none: reasoning is plain.
+    for (const Json& what : *include) {
+      if (what != "reasoning.encrypted_content")
+        throw InvalidRequest("include", "include: only reasoning.encrypted_content is accepted");
+    }
+  }
+  if (const Json* given = fields->Any("stream_options")) {
+    Fields options(*given, "stream_options");
+    options.Ignore({"include_obfuscation"});
+    options.RefuseOthers();
+  }
+  fields->Ignore({"client_metadata"});
+}
+
+}  // namespace
+
+ResponsesRequest ReadResponses(const Model& model, const Json& body) {
+  Fields fields(body);
+  ResponsesRequest request;
+  request.common = ReadCommon(model, &fields);
+  RefuseUnsupported(&fields);
+  Prompt* prompt = &request.prompt;
+  prompt->sampling = request.common.sampling;
+  prompt->cache_salt = request.common.cache_salt;
+  Json* echoed = &request.echoed;
+  (*echoed)["instructions"] = nullptr;
+  Json messages = ReadInput(&fields, echoed);
+  prompt->chat.thinking = ReadReasoning(model, &fields, echoed);
+  prompt->chat.encoder = model.encoder;
+  request.turn.thinks = prompt->chat.thinking != DSV4_THINKING_OFF;
+  const auto limit = fields.Integer("max_output_tokens", 1, std::numeric_limits<int32_t>::max());
+  prompt->sampling.max_tokens = limit.value_or(0);
+  (*echoed)["max_output_tokens"] = limit ? Json(*limit) : Json();
+  OutputForm form;
+  ReadTools(&fields, &form, echoed);
+  ReadToolChoice(&fields, &form, echoed);
+  ReadText(&fields, &form, echoed);
+  request.turn.one_call = !fields.Bool("parallel_tool_calls").value_or(true);
+  (*echoed)["parallel_tool_calls"] = !request.turn.one_call;
+  (*echoed)["temperature"] = prompt->sampling.temperature;
+  (*echoed)["top_p"] = prompt->sampling.top_p == 0 ? 1 : prompt->sampling.top_p;
+  const Json* metadata = fields.Any("metadata");
+  (*echoed)["metadata"] = metadata == nullptr ? Json::object() : *metadata;
+  ApplyForm(model, form, prompt, &request.turn, &messages);
+  fields.RefuseOthers();
+  prompt->messages = TextOf(messages);
+  return request;
+}
+
+}  // namespace server
