@@ -222,6 +222,11 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.state_slots = metrics.cache.states.size;
   out.state_slots_used = metrics.cache.states.held();
   out.state_slots_cached = metrics.cache.states.cached;
+  out.alarm_nonfinite_logits = count(metrics.alarms[0]);
+  out.alarm_frozen_logits = count(metrics.alarms[1]);
+  out.alarm_token_run = count(metrics.alarms[2]);
+  out.alarm_bos_run = count(metrics.alarms[3]);
+  out.alarm_few_accepted = count(metrics.alarms[4]);
   return out;
 }
 

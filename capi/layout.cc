@@ -111,9 +111,14 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, state_slots, 152),
                      FIELD(Metrics, state_slots_used, 156),
                      FIELD(Metrics, state_slots_cached, 160),
-                     FIELD(Metrics, reserved, 164)},
+                     FIELD(Metrics, reserved, 164),
+                     FIELD(Metrics, alarm_nonfinite_logits, 168),
+                     FIELD(Metrics, alarm_frozen_logits, 176),
+                     FIELD(Metrics, alarm_token_run, 184),
+                     FIELD(Metrics, alarm_bos_run, 192),
+                     FIELD(Metrics, alarm_few_accepted, 200)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 168);
+              sizeof(Metrics) == 208);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),
@@ -189,7 +194,7 @@ static_assert(Holds({FIELD(Stats, struct_size, 0), FIELD(Stats, reserved, 4),
                      FIELD(Stats, drafted_tokens, 88), FIELD(Stats, accepted_tokens, 96),
                      FIELD(Stats, draft_steps, 104), FIELD(Stats, acceptance_length, 112),
                      FIELD(Stats, first_acceptance, 120), FIELD(Stats, draft_stop, 128),
-                     FIELD(Stats, reserved2, 132)},
+                     FIELD(Stats, alarms, 132)},
                     sizeof(Stats)) &&
               sizeof(Stats) == 136);
 

@@ -288,6 +288,7 @@ dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_sta
       out.acceptance_length = speculation.acceptance_length();
       out.first_acceptance = speculation.first_acceptance();
       if (!speculation.fall_back.empty()) out.draft_stop = DSV4_DRAFT_STOP_FEW_ACCEPTED;
+      out.alarms = current.alarms;
       CopyOut(out, stats);
       return absl::OkStatus();
     });

@@ -32,7 +32,7 @@ inline constexpr uint32_t kFirstSize<dsv4_engine_info> = 88;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_engine_identity> = 32;
 template <>
-inline constexpr uint32_t kFirstSize<dsv4_engine_metrics> = 168;
+inline constexpr uint32_t kFirstSize<dsv4_engine_metrics> = 208;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
 template <>

@@ -212,11 +212,17 @@ typedef struct dsv4_engine_metrics {
   int32_t state_slots_used;
   int32_t state_slots_cached;
   int32_t reserved; /* 0 */
+  /* Alarms (see dsv4_alarms): of how many syncs the output raised them. */
+  uint64_t alarm_nonfinite_logits;
+  uint64_t alarm_frozen_logits;
+  uint64_t alarm_token_run;
+  uint64_t alarm_bos_run;
+  uint64_t alarm_few_accepted;
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0                                                                              \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                               \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

@@ -306,6 +306,16 @@ DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
 DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
                                               size_t size, dsv4_error** error) DSV4_NOEXCEPT;
 
+/* Alarms of a session: what a healthy model and device do not do. Each is raised at most once after
+ * a sync, counted in dsv4_engine_metrics, and reported to the log as a warning. The text is never
+ * changed. NONFINITE_LOGITS and FROZEN_LOGITS also fail the step (INTERNAL): no token is chosen. */
+typedef int32_t dsv4_alarms;
+#define DSV4_ALARM_NONFINITE_LOGITS ((dsv4_alarms)1) /* a logit is NaN or infinite */
+#define DSV4_ALARM_FROZEN_LOGITS ((dsv4_alarms)2)    /* 4 rows of logits are bit for bit the same */
+#define DSV4_ALARM_TOKEN_RUN ((dsv4_alarms)4)        /* one token 256 times in a row */
+#define DSV4_ALARM_BOS_RUN ((dsv4_alarms)8)          /* the BOS token 4 times in a row */
+#define DSV4_ALARM_FEW_ACCEPTED ((dsv4_alarms)16)    /* drafting stopped: see draft_stop */
+
 /* Statistics of a session. Counts are since its last sync. */
 typedef struct dsv4_session_stats {
   uint32_t struct_size;
@@ -327,7 +337,7 @@ typedef struct dsv4_session_stats {
   double acceptance_length;    /* tokens per draft step: 1 + accepted drafts; 0 without steps */
   double first_acceptance;     /* share of draft steps that accepted their first draft; else 0 */
   dsv4_draft_stop draft_stop;
-  int32_t reserved2; /* 0 */
+  dsv4_alarms alarms; /* raised since the last sync: bits of DSV4_ALARM_ */
 } dsv4_session_stats;
 #define DSV4_SESSION_STATS_INIT \
   { sizeof(dsv4_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

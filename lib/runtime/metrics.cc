@@ -40,6 +40,9 @@ EngineMetrics MetricsOf(const Engine& engine) {
   metrics.reused_tokens = read(sessions.reused_tokens);
   metrics.prefix_cache_tokens = read(sessions.prefix_cache_tokens);
   metrics.exchanged_bytes = metrics.steps.step_tokens * engine.info().exchange.bytes;
+  for (size_t kind = 0; kind < metrics.alarms.size(); ++kind) {
+    metrics.alarms[kind] = read(sessions.alarms[kind]);
+  }
   metrics.cache = engine.cache().use();
   return metrics;
 }
@@ -51,6 +54,11 @@ std::string MetricsJson(const Engine& engine) {
   const auto object = [](std::vector<JsonMember> members) {
     return JsonValue::FromObject(std::move(members));
   };
+  std::vector<JsonMember> alarms;
+  for (int32_t kind = 0; kind < kAlarmKinds; ++kind) {
+    alarms.push_back(Number(AlarmName(static_cast<Alarm>(1 << kind)),
+                            metrics.alarms[static_cast<size_t>(kind)]));
+  }
   const JsonValue all = object({
       {"engine", object({Text("backend", BackendName(info.backend)),
                          Text("device", engine.device_name()),
@@ -80,6 +88,7 @@ std::string MetricsJson(const Engine& engine) {
                         Pool("state_slots", metrics.cache.states)})},
       {"exchange", object({Number("token_bytes", info.exchange.bytes),
                            Number("bytes", metrics.exchanged_bytes)})},
+      {"alarms", object(std::move(alarms))},
   });
   std::string json;
   AppendPythonJson(all, &json);

@@ -2,11 +2,13 @@
 // What an engine has done since it was opened, and what it holds: for hosts that show or scrape it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
 
 #include "lib/kv/kv_cache.h"
+#include "lib/runtime/logit_watch.h"
 
 namespace dsv4 {
 
@@ -26,13 +28,15 @@ struct StepCounts {
 struct SessionCounters {
   std::atomic<int64_t> prefilled_tokens{0}, generated_tokens{0};
   std::atomic<int64_t> prompt_tokens{0}, reused_tokens{0}, prefix_cache_tokens{0};  // of syncs
+  std::array<std::atomic<int64_t>, kAlarmKinds> alarms{};  // sessions' prompts that raised them
 };
 
 struct EngineMetrics {
   StepCounts steps;
   int64_t prefilled_tokens = 0, generated_tokens = 0;
   int64_t prompt_tokens = 0, reused_tokens = 0, prefix_cache_tokens = 0;
-  int64_t exchanged_bytes = 0;  // that each device gathered
+  int64_t exchanged_bytes = 0;                // that each device gathered
+  std::array<int64_t, kAlarmKinds> alarms{};  // by the bit of Alarm
   KvUse cache;
 };
 

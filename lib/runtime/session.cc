@@ -429,6 +429,7 @@ SessionStats Session::stats() const {
   stats.used_tokens = timeline_.delivered();
   stats.cache_bytes = timeline_.kv().held_bytes();
   stats.speculation = timeline_.speculation().stats();
+  stats.alarms = timeline_.watch().alarms();
   return stats;
 }
 

@@ -55,6 +55,7 @@ struct SessionStats {
   double prefill_seconds = 0, decode_seconds = 0;      // since the last sync
   int64_t cache_bytes = 0;                             // blocks held and compressor states
   SpeculationStats speculation{};
+  int32_t alarms = 0;  // bits of Alarm since the last sync
 };
 
 class Session {

@@ -6,6 +6,7 @@
 
 #include "lib/base/contained.h"
 #include "lib/base/error.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/sampling/rng.h"
 
@@ -31,7 +32,8 @@ Timeline::Timeline(const Engine& engine, KvSequence kv)
       logits_(static_cast<size_t>(vocab_)),
       chooser_(engine),
       distribution_(vocab_),
-      speculation_(engine.info().max_draft_tokens) {
+      speculation_(engine.info().max_draft_tokens),
+      watch_(static_cast<int32_t>(engine.config().bos_token_id)) {
   tokens_.reserve(static_cast<size_t>(context_));
 }
 
@@ -65,6 +67,7 @@ PrefixReuse Timeline::Replace(absl::Span<const int32_t> tokens, const PromptLogP
   delivered_ = prompt_tokens_ = count;
   chooser_.Reset(tokens);
   speculation_.Reset();
+  watch_.Reset();
   prompt_log_probs_wanted_ = log_probs;
   prompt_log_probs_.clear();
   return reuse;
@@ -115,6 +118,7 @@ void Timeline::CopyFrom(Timeline& other) {
                  other.chooser_.free_outputs());
   for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
   speculation_ = other.speculation_;
+  watch_ = other.watch_;
   log_probs_ = other.log_probs_;
   // The slot at the end is in neither sequence's own blocks any more.
   drafter_rows_ = other.drafter_rows_ = kv_.length();
@@ -124,7 +128,32 @@ double Timeline::NextUniform(int32_t later) const {
   return Uniform(chooser_.params().seed, tokens_.size() + static_cast<size_t>(later));
 }
 
+absl::Status Timeline::Watch(const TokenLogits& logits) {
+  // Bringing each row of a device to the host would cost more than the alarm may.
+  if (logits.candidates() != nullptr && size() % LogitWatch::kDevicePositions != 0) {
+    return absl::OkStatus();
+  }
+  DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
+  return watch_.See(size(), all);
+}
+
+void Timeline::ReportAlarms() {
+  const int32_t raised = watch_.TakeNew();
+  if (raised == 0) return;
+  for (int32_t kind = 0; kind < kAlarmKinds; ++kind) {
+    if ((raised >> kind & 1) == 0) continue;
+    engine_->counters().alarms[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+    Log(LogLevel::kWarning, "alarm ", AlarmName(static_cast<Alarm>(1 << kind)), " at token ",
+        size());
+  }
+}
+
 absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted) {
+  const absl::Status seen = Watch(logits);
+  if (!seen.ok()) {
+    ReportAlarms();
+    return seen;
+  }
   DSV4_RETURN_IF_ERROR(chooser_.Shape(logits, tokens_, &distribution_));
   const int32_t token = Draw(distribution_, NextUniform());
   *accepted = draft == token;
@@ -134,6 +163,8 @@ absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool*
     if (logits_tap_) logits_tap_(size(), all);
     if (log_probs > 0) LogProbsOf(size()) = LogProbsAt(all, token, log_probs);
   }
+  watch_.SeeToken(size(), token);
+  ReportAlarms();
   chooser_.Push(token);
   tokens_.push_back(token);
   return absl::OkStatus();
@@ -256,6 +287,8 @@ absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
       verified_drafts_ = drafts;
       accepted_drafts_ = row + (accepted ? 1 : 0);
       speculation_.Record(accepted_drafts_);
+      if (speculation_.fell_back()) watch_.Raise(Alarm::kFewAccepted);
+      ReportAlarms();
       break;
     }
   }

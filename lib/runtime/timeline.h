@@ -21,6 +21,7 @@
 #include "lib/kv/kv_sequence.h"
 #include "lib/model/logit_rows.h"
 #include "lib/runtime/engine.h"
+#include "lib/runtime/logit_watch.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/speculation.h"
 #include "lib/runtime/step_batch.h"
@@ -77,6 +78,8 @@ class Timeline {
   const TokenChooser& chooser() const { return chooser_; }
   Speculation& speculation() { return speculation_; }
   const Speculation& speculation() const { return speculation_; }
+  // Any alarm of the prompt and its output.
+  const LogitWatch& watch() const { return watch_; }
   void set_logits_tap(LogitsTap tap) { logits_tap_ = std::move(tap); }
   void set_proposer(Proposer proposer) { proposer_ = std::move(proposer); }
 
@@ -196,6 +199,9 @@ class Timeline {
   // Chooses the next token. A draft of it (-1: none) is accepted if it is the one chosen, so that
   // drafts change no token.
   absl::Status ChooseOne(const TokenLogits& logits, int32_t draft, bool* accepted);
+  // Looks at the logits that the next token is chosen from.
+  absl::Status Watch(const TokenLogits& logits);
+  void ReportAlarms();
   absl::Status Reserve(StepBatch* batch, int64_t rows);
   int32_t DraftsToWant() const;
   void FindAllowed();
@@ -214,6 +220,7 @@ class Timeline {
   TokenChooser chooser_;
   Distribution distribution_;
   Speculation speculation_;
+  LogitWatch watch_;
   std::array<PositionLogProbs, kMaxDraftTokens + 1> log_probs_;  // of the last choice's tokens
   PromptLogProbs prompt_log_probs_wanted_;
   std::vector<PositionLogProbs> prompt_log_probs_;

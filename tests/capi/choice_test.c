@@ -254,6 +254,7 @@ static void test_drafts_give_up(dsv4_engine* engine) {
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
+  dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   sampling.draft_tokens = 3;
   sampling.banned_tokens = end;
   sampling.banned_count = 1;
@@ -264,6 +265,9 @@ static void test_drafts_give_up(dsv4_engine* engine) {
   for (i = 0; i < 200; ++i) EXPECT_OK(dsv4_session_step(session, &step, &error));
   EXPECT_OK(dsv4_session_get_stats(session, &stats, &error));
   EXPECT(stats.draft_stop == DSV4_DRAFT_STOP_FEW_ACCEPTED);
+  EXPECT(stats.alarms == DSV4_ALARM_FEW_ACCEPTED);
+  EXPECT_OK(dsv4_engine_get_metrics(engine, &metrics, &error));
+  EXPECT(metrics.alarm_few_accepted == 1 && metrics.alarm_frozen_logits == 0);
   EXPECT(stats.drafted_tokens >= 64);
   const int64_t drafted = stats.drafted_tokens;
   for (i = 0; i < 20; ++i) EXPECT_OK(dsv4_session_step(session, &step, &error));

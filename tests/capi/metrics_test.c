@@ -64,6 +64,7 @@ static void test_counts(void) {
   metrics = metrics_of(engine);
   EXPECT(metrics.sessions == 0 && metrics.group_blocks_used == 0);
   EXPECT(metrics.failed_requests == 0 && metrics.cancelled_requests == 0);
+  EXPECT(metrics.alarm_nonfinite_logits == 0 && metrics.alarm_frozen_logits == 0);
   dsv4_engine_close(engine);
 }
 

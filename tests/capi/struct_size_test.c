@@ -244,7 +244,7 @@ static void test_outs(void) {
   const Out outs[] = {{"info", sizeof(dsv4_engine_info), 88, fill_engine_info},
                       {"info", sizeof(dsv4_engine_info), 88, fill_plan},
                       {"identity", sizeof(dsv4_engine_identity), 32, fill_engine_identity},
-                      {"metrics", sizeof(dsv4_engine_metrics), 168, fill_engine_metrics},
+                      {"metrics", sizeof(dsv4_engine_metrics), 208, fill_engine_metrics},
                       {"sampling", sizeof(dsv4_sampling), 40, fill_default_sampling},
                       {"sampling", sizeof(dsv4_sampling), 40, fill_sampling},
                       {"result", sizeof(dsv4_sync_result), 32, fill_sync_result},

@@ -183,3 +183,14 @@ const (
 	DraftStopNone        DraftStop = C.DSV4_DRAFT_STOP_NONE
 	DraftStopFewAccepted DraftStop = C.DSV4_DRAFT_STOP_FEW_ACCEPTED
 )
+
+// Alarms is what a healthy model does not do: bits, one for each alarm.
+type Alarms int32
+
+const (
+	AlarmNonFiniteLogits Alarms = C.DSV4_ALARM_NONFINITE_LOGITS
+	AlarmFrozenLogits    Alarms = C.DSV4_ALARM_FROZEN_LOGITS
+	AlarmTokenRun        Alarms = C.DSV4_ALARM_TOKEN_RUN
+	AlarmBosRun          Alarms = C.DSV4_ALARM_BOS_RUN
+	AlarmFewAccepted     Alarms = C.DSV4_ALARM_FEW_ACCEPTED
+)

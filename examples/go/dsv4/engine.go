@@ -154,6 +154,12 @@ type EngineMetrics struct {
 	StateSlots         int32
 	StateSlotsUsed     int32
 	StateSlotsCached   int32
+
+	AlarmNonfiniteLogits uint64
+	AlarmFrozenLogits    uint64
+	AlarmTokenRun        uint64
+	AlarmBosRun          uint64
+	AlarmFewAccepted     uint64
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -295,6 +301,12 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		StateSlots:         int32(c.state_slots),
 		StateSlotsUsed:     int32(c.state_slots_used),
 		StateSlotsCached:   int32(c.state_slots_cached),
+
+		AlarmNonfiniteLogits: uint64(c.alarm_nonfinite_logits),
+		AlarmFrozenLogits:    uint64(c.alarm_frozen_logits),
+		AlarmTokenRun:        uint64(c.alarm_token_run),
+		AlarmBosRun:          uint64(c.alarm_bos_run),
+		AlarmFewAccepted:     uint64(c.alarm_few_accepted),
 	}, err
 }
 

@@ -87,6 +87,7 @@ type Stats struct {
 	AcceptanceLength  float64
 	FirstAcceptance   float64
 	DraftStop         DraftStop
+	Alarms            Alarms // raised since the last sync
 }
 
 // Session is one mutable timeline of tokens.
@@ -370,6 +371,7 @@ func (s *Session) Stats() (Stats, error) {
 		AcceptanceLength:  float64(c.acceptance_length),
 		FirstAcceptance:   float64(c.first_acceptance),
 		DraftStop:         DraftStop(c.draft_stop),
+		Alarms:            Alarms(c.alarms),
 	}, err
 }
 

@@ -19,6 +19,7 @@ pub type dsv4_parser_event_type = i32;
 pub type dsv4_reuse_limit = i32;
 pub type dsv4_finish = i32;
 pub type dsv4_draft_stop = i32;
+pub type dsv4_alarms = i32;
 
 pub const DSV4_ABI_VERSION: u32 = 1;
 pub const DSV4_ROLE_SYSTEM: dsv4_role = 1;
@@ -100,6 +101,11 @@ pub const DSV4_FINISH_CANCELLED: dsv4_finish = 5;
 pub const DSV4_FINISH_ERROR: dsv4_finish = 6;
 pub const DSV4_DRAFT_STOP_NONE: dsv4_draft_stop = 0;
 pub const DSV4_DRAFT_STOP_FEW_ACCEPTED: dsv4_draft_stop = 1;
+pub const DSV4_ALARM_NONFINITE_LOGITS: dsv4_alarms = 1;
+pub const DSV4_ALARM_FROZEN_LOGITS: dsv4_alarms = 2;
+pub const DSV4_ALARM_TOKEN_RUN: dsv4_alarms = 4;
+pub const DSV4_ALARM_BOS_RUN: dsv4_alarms = 8;
+pub const DSV4_ALARM_FEW_ACCEPTED: dsv4_alarms = 16;
 pub const DSV4_ENCODE_PLAIN: u32 = 0;
 pub const DSV4_ENCODE_ADDED_TOKENS: u32 = 1;
 
@@ -311,6 +317,11 @@ pub struct dsv4_engine_metrics {
     pub state_slots_used: i32,
     pub state_slots_cached: i32,
     pub reserved: i32,
+    pub alarm_nonfinite_logits: u64,
+    pub alarm_frozen_logits: u64,
+    pub alarm_token_run: u64,
+    pub alarm_bos_run: u64,
+    pub alarm_few_accepted: u64,
 }
 sized!(dsv4_engine_metrics);
 
@@ -450,7 +461,7 @@ pub struct dsv4_session_stats {
     pub acceptance_length: f64,
     pub first_acceptance: f64,
     pub draft_stop: dsv4_draft_stop,
-    pub reserved2: i32,
+    pub alarms: dsv4_alarms,
 }
 sized!(dsv4_session_stats);
 

@@ -170,4 +170,20 @@ codes! {
         NONE = DSV4_DRAFT_STOP_NONE,
         FEW_ACCEPTED = DSV4_DRAFT_STOP_FEW_ACCEPTED,
     }
+
+    /// What a healthy model does not do: bits, one for each alarm.
+    Alarms {
+        NONFINITE_LOGITS = DSV4_ALARM_NONFINITE_LOGITS,
+        FROZEN_LOGITS = DSV4_ALARM_FROZEN_LOGITS,
+        TOKEN_RUN = DSV4_ALARM_TOKEN_RUN,
+        BOS_RUN = DSV4_ALARM_BOS_RUN,
+        FEW_ACCEPTED = DSV4_ALARM_FEW_ACCEPTED,
+    }
+}
+
+impl Alarms {
+    /// Whether all of `alarms` are raised.
+    pub fn contains(self, alarms: Alarms) -> bool {
+        self.0 & alarms.0 == alarms.0
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the library reports, copied out of its structs.
 
-use crate::codes::{Backend, CacheFormat, DraftStop, Drafter, Numerics, ReuseLimit};
+use crate::codes::{Alarms, Backend, CacheFormat, DraftStop, Drafter, Numerics, ReuseLimit};
 use crate::memory;
 use dsv4_sys as sys;
 use std::os::raw::c_char;
@@ -116,6 +116,11 @@ mirrors! {
         state_slots: i32,
         state_slots_used: i32,
         state_slots_cached: i32,
+        alarm_nonfinite_logits: u64,
+        alarm_frozen_logits: u64,
+        alarm_token_run: u64,
+        alarm_bos_run: u64,
+        alarm_few_accepted: u64,
     }
 
     /// What an engine's results were made on and of.
@@ -155,5 +160,7 @@ mirrors! {
         acceptance_length: f64,
         first_acceptance: f64,
         draft_stop: DraftStop,
+        /// Raised since the last sync.
+        alarms: Alarms,
     }
 }

@@ -167,6 +167,11 @@ func Listing() string {
 		field("dsv4_engine_metrics.state_slots_used", unsafe.Offsetof(v.state_slots_used), unsafe.Sizeof(v.state_slots_used))
 		field("dsv4_engine_metrics.state_slots_cached", unsafe.Offsetof(v.state_slots_cached), unsafe.Sizeof(v.state_slots_cached))
 		field("dsv4_engine_metrics.reserved", unsafe.Offsetof(v.reserved), unsafe.Sizeof(v.reserved))
+		field("dsv4_engine_metrics.alarm_nonfinite_logits", unsafe.Offsetof(v.alarm_nonfinite_logits), unsafe.Sizeof(v.alarm_nonfinite_logits))
+		field("dsv4_engine_metrics.alarm_frozen_logits", unsafe.Offsetof(v.alarm_frozen_logits), unsafe.Sizeof(v.alarm_frozen_logits))
+		field("dsv4_engine_metrics.alarm_token_run", unsafe.Offsetof(v.alarm_token_run), unsafe.Sizeof(v.alarm_token_run))
+		field("dsv4_engine_metrics.alarm_bos_run", unsafe.Offsetof(v.alarm_bos_run), unsafe.Sizeof(v.alarm_bos_run))
+		field("dsv4_engine_metrics.alarm_few_accepted", unsafe.Offsetof(v.alarm_few_accepted), unsafe.Sizeof(v.alarm_few_accepted))
 	}
 	{
 		var v C.dsv4_tool_options
@@ -288,7 +293,7 @@ func Listing() string {
 		field("dsv4_session_stats.acceptance_length", unsafe.Offsetof(v.acceptance_length), unsafe.Sizeof(v.acceptance_length))
 		field("dsv4_session_stats.first_acceptance", unsafe.Offsetof(v.first_acceptance), unsafe.Sizeof(v.first_acceptance))
 		field("dsv4_session_stats.draft_stop", unsafe.Offsetof(v.draft_stop), unsafe.Sizeof(v.draft_stop))
-		field("dsv4_session_stats.reserved2", unsafe.Offsetof(v.reserved2), unsafe.Sizeof(v.reserved2))
+		field("dsv4_session_stats.alarms", unsafe.Offsetof(v.alarms), unsafe.Sizeof(v.alarms))
 	}
 	constant := func(name string, value int64) {
 		fmt.Fprintf(&out, "constant %s %d\n", name, value)
@@ -373,6 +378,11 @@ func Listing() string {
 	constant("DSV4_FINISH_ERROR", C.DSV4_FINISH_ERROR)
 	constant("DSV4_DRAFT_STOP_NONE", C.DSV4_DRAFT_STOP_NONE)
 	constant("DSV4_DRAFT_STOP_FEW_ACCEPTED", C.DSV4_DRAFT_STOP_FEW_ACCEPTED)
+	constant("DSV4_ALARM_NONFINITE_LOGITS", C.DSV4_ALARM_NONFINITE_LOGITS)
+	constant("DSV4_ALARM_FROZEN_LOGITS", C.DSV4_ALARM_FROZEN_LOGITS)
+	constant("DSV4_ALARM_TOKEN_RUN", C.DSV4_ALARM_TOKEN_RUN)
+	constant("DSV4_ALARM_BOS_RUN", C.DSV4_ALARM_BOS_RUN)
+	constant("DSV4_ALARM_FEW_ACCEPTED", C.DSV4_ALARM_FEW_ACCEPTED)
 	constant("DSV4_ENCODE_PLAIN", C.DSV4_ENCODE_PLAIN)
 	constant("DSV4_ENCODE_ADDED_TOKENS", C.DSV4_ENCODE_ADDED_TOKENS)
 	function := func(name string, address unsafe.Pointer) {

@@ -8,7 +8,7 @@ listing! {
     dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2 }
     dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint }
-    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, group_blocks, group_blocks_used, group_blocks_cached, state_slots, state_slots_used, state_slots_cached, reserved }
+    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, group_blocks, group_blocks_used, group_blocks_cached, state_slots, state_slots_used, state_slots_cached, reserved, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
     dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
@@ -17,7 +17,7 @@ listing! {
     dsv4_sync_options { struct_size, log_probs_count, log_probs_begin }
     dsv4_sync_result { struct_size, reserved, common_tokens, reused_tokens, pending_tokens, prefix_cache_tokens, limit_position, limit, reserved2 }
     dsv4_step_result { struct_size, token, finish, text_length, text }
-    dsv4_session_stats { struct_size, reserved, context_tokens, used_tokens, prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens, prefill_seconds, decode_seconds, cache_bytes, prefix_cache_tokens, drafted_tokens, accepted_tokens, draft_steps, acceptance_length, first_acceptance, draft_stop, reserved2 }
+    dsv4_session_stats { struct_size, reserved, context_tokens, used_tokens, prompt_tokens, cached_tokens, prefilled_tokens, generated_tokens, prefill_seconds, decode_seconds, cache_bytes, prefix_cache_tokens, drafted_tokens, accepted_tokens, draft_steps, acceptance_length, first_acceptance, draft_stop, alarms }
     ;
     DSV4_ABI_VERSION
     DSV4_ROLE_SYSTEM
@@ -99,6 +99,11 @@ listing! {
     DSV4_FINISH_ERROR
     DSV4_DRAFT_STOP_NONE
     DSV4_DRAFT_STOP_FEW_ACCEPTED
+    DSV4_ALARM_NONFINITE_LOGITS
+    DSV4_ALARM_FROZEN_LOGITS
+    DSV4_ALARM_TOKEN_RUN
+    DSV4_ALARM_BOS_RUN
+    DSV4_ALARM_FEW_ACCEPTED
     DSV4_ENCODE_PLAIN
     DSV4_ENCODE_ADDED_TOKENS
     ;
