@@ -28,6 +28,11 @@ expect 0 "usage: dsv4-verify" --help
 expect 0 "dsv4-verify " --version
 expect 2 "a command is needed"
 expect 2 "unknown command orakel" orakel
+expect 2 "--hours or --tokens is needed" soak .
+expect 2 "--hours = much" soak --hours much .
+expect 2 "--sessions = 0" soak --tokens 1 --sessions 0 .
+expect 3 "$work/none" soak --tokens 1 "$work/none"
+expect 0 "0 sessions differ, 0 calls failed" soak --tokens 50 --sessions 2 --prompts 2 "$2/models/dsv4-tiny"
 # shellcheck disable=SC2086  # two paths
 {
   expect 2 "--mode is needed" oracle $odd

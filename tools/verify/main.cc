@@ -10,6 +10,7 @@
 #include "tools/verify/gates_command.h"
 #include "tools/verify/hash_command.h"
 #include "tools/verify/oracle_command.h"
+#include "tools/verify/soak_command.h"
 #include "tools/verify/tokenizer_command.h"
 
 namespace {
@@ -20,6 +21,7 @@ constexpr char kHelp[] =
        dsv4-verify encoding CASES.json
        dsv4-verify gates [options] MODEL_DIR
        dsv4-verify hash [--expect HASH] MODEL_DIR
+       dsv4-verify soak --hours H|--tokens N [options] MODEL_DIR
 
 oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
            figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md).
@@ -47,6 +49,16 @@ gates      Answers the model folder's gates.json greedily and prints the pass ra
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one
+soak       Runs greedy sessions together, with up to 5 drafts, prefixes in common, forks, rewinds, saved
+           and loaded sessions and cancels, and compares every token with straight runs.
+  --hours H        ends after this time; with --tokens: whichever comes first
+  --tokens N       ends once so many tokens are compared
+  --sessions N     the most at a time, default 16
+  --prompts N      straight runs to compare with, default 24
+  --seed N         of prompts and operations, default 1
+  --backend B      cpu (default), cuda or reference
+  --devices N,...  devices of that backend that share the model out; default: its first
+  --threads N      default: one per usable core
 
 Exit codes: 0 all holds, 1 something does not, 2 usage, 3 a missing, malformed or unsupported file,
 4 out of memory, 130 interrupted.
@@ -75,5 +87,6 @@ int main(int argc, char** argv) {
   if (command == "encoding") return RunEncodingCommand(arguments.subspan(1));
   if (command == "gates") return RunGatesCommand(arguments.subspan(1));
   if (command == "hash") return RunHashCommand(arguments.subspan(1));
+  if (command == "soak") return RunSoakCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Long runs of many sessions against straight runs: greedy sessions with and without drafts, on
+// prompts that share prefixes, which are forked, rewound, saved, loaded, synced again and cancelled
+// while they run together. Every token must be that of a session that ran alone and without any of
+// this.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/session.h"
+
+namespace dsv4 {
+
+struct SoakOptions {
+  int64_t tokens = 0;                  // compare so many, and end; 0: until `stop`
+  int32_t sessions = 16;               // the most at a time
+  int32_t prompts = 24, output = 160;  // straight runs, and tokens of each
+  uint64_t seed = 1;
+  std::function<bool()> stop{};  // asked between tokens, on any thread; may be empty
+};
+
+struct SoakCounts {
+  int64_t tokens = 0;     // compared
+  int64_t different = 0;  // sessions that left the straight run
+  int64_t failed = 0;     // calls that failed as nothing of the soak explains
+  int64_t forks = 0, rewinds = 0, loads = 0, syncs = 0;
+  int64_t cancelled = 0, refused = 0;  // refused: by a full cache
+  int64_t prompts = 0;
+  int64_t reused_tokens = 0;  // of prompts, from the prefix cache
+};
+
+class Soak {
+ public:
+  // What the soak needs of an engine: room for all sessions, but not for all of their tokens.
+  static EngineOptions EngineOptionsFor(const SoakOptions& options);
+
+  Soak(std::shared_ptr<Engine> engine, SoakOptions options);
+
+  // The straight runs: one session at a time, without drafts, each cold.
+  absl::Status Prepare();
+  // Runs until the tokens are compared or `stop` says so: rounds of 1 to `sessions` threads.
+  void Run();
+
+  SoakCounts counts() const;
+  // What went wrong first, a line each; ten at most.
+  std::vector<std::string> findings() const;
+
+ private:
+  struct Straight {
+    std::vector<int32_t> prompt, output;
+  };
+  // A session of a round: its thread's, and Cancel is anyone's while it lives.
+  struct Slot {
+    std::mutex life;
+    std::unique_ptr<Session> session;
+  };
+
+  bool Ended() const;
+  void Work(Slot* slot, uint64_t seed);
+  absl::Status OneText(Slot* slot, const Straight& straight, std::mt19937_64* random);
+  absl::Status Change(Slot* slot, const Straight& straight, std::mt19937_64* random);
+  void Replace(Slot* slot, std::unique_ptr<Session> session);
+  bool Compare(const Session& session, const Straight& straight);
+  void Find(std::string finding);
+
+  const std::shared_ptr<Engine> engine_;
+  const SoakOptions options_;
+  std::vector<Straight> straight_;
+  std::atomic<int64_t> tokens_{0}, different_{0}, failed_{0}, forks_{0}, rewinds_{0}, loads_{0},
+      syncs_{0}, cancelled_{0}, refused_{0}, prompts_{0}, reused_tokens_{0};
+  mutable std::mutex findings_mutex_;
+  std::vector<std::string> findings_;
+};
+
+}  // namespace dsv4
