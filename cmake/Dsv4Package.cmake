@@ -5,6 +5,9 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL runtime development chat tools)
+if(TARGET dsv4-server)
+  list(APPEND CPACK_COMPONENTS_ALL server)
+endif()
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_OUTPUT_FILE_PREFIX packages)
 set(CPACK_STRIP_FILES ON)
@@ -47,6 +50,10 @@ dsv4_debian_package(CHAT dsv4-chat misc "${library} (= ${version})"
 dsv4-chat answers single questions or leads conversations, with reasoning,
 tools and JSON output. It brings no model: name a folder in the format of
 DeepSeek-V4-Flash with -m.")
+dsv4_debian_package(SERVER dsv4-server misc "${library} (= ${version})"
+"serve models of the DeepSeek V4 family over HTTP
+dsv4-server answers clients of OpenAI's and Anthropic's APIs. It brings no
+model: name a folder in the format of DeepSeek-V4-Flash with --model.")
 dsv4_debian_package(TOOLS dsv4-tools misc "${library} (= ${version})"
 "verification and benchmarks of libdsv4
 dsv4-verify holds a build against recorded results of the published model

@@ -72,8 +72,12 @@ void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) 
   sampling->stop_tokens = fields->Tokens("stop_token_ids");
   sampling->biases = ReadBias(fields);
   sampling->draft_tokens = model.engine.info().max_draft_tokens;
-  if (fields->Bool("ignore_eos").value_or(false))
-    sampling->banned_tokens.push_back(model.engine.info().eos_token);
+  const bool ignores_end = fields->Bool("ignore_eos").value_or(false);
+  if (ignores_end) sampling->banned_tokens.push_back(model.engine.info().eos_token);
+  // What load tools send with it.
+  if (fields->Integer("min_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(0) > 0 &&
+      !ignores_end)
+    throw InvalidRequest("min_tokens", "min_tokens needs \"ignore_eos\": true");
 }
 
 }  // namespace

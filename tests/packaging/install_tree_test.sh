@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: install_tree_test.sh SOURCE_DIR BUILD_DIR PLACE LIBDIR CUDA
+# usage: install_tree_test.sh SOURCE_DIR BUILD_DIR PLACE LIBDIR CUDA SERVER
 # `cmake --install` with DESTDIR: exactly the files that belong there, headers as in the tree, nothing
 # that points at where it was built, and a library that exports and needs what it should. Leaves the
-# tree, moved away from where it was installed, in PLACE/moved. CUDA: whether that is built, ON or OFF.
+# tree, moved away from where it was installed, in PLACE/moved. CUDA, SERVER: whether
+# these are built, ON or OFF.
 set -eu
 export LC_ALL=C
-source=$1 build=$2 place=$3 libdir=$4 cuda=$5
+source=$1 build=$2 place=$3 libdir=$4 cuda=$5 server=$6
 failures=0
 
 fail() {
@@ -28,6 +29,7 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   (cd "$source" && find include -type f)
   echo bin/dsv4-bench
   echo bin/dsv4-chat
+  [ "$server" = OFF ] || echo bin/dsv4-server
   echo bin/dsv4-verify
   for file in cmake/dsv4/dsv4Config.cmake cmake/dsv4/dsv4ConfigVersion.cmake \
     cmake/dsv4/dsv4StaticTargets-release.cmake cmake/dsv4/dsv4StaticTargets.cmake \
@@ -38,6 +40,7 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   echo share/doc/dsv4/LICENSE
   echo share/doc/dsv4/NOTICE
   echo share/man/man1/dsv4-chat.1
+  [ "$server" = OFF ] || echo share/man/man1/dsv4-server.1
 } | sort >"$place/expected"
 find . ! -type d | sed 's,^\./,,' | sort >"$place/installed"
 diff "$place/expected" "$place/installed" || fail 'not the files (<) that belong there'

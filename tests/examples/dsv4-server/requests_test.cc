@@ -113,6 +113,7 @@ TEST_CASE("Errors name the field") {
       {R"({"messages": [{"role": "user", "content": "a"}], "temperature": -1})", "temperature"},
       {R"({"messages": [{"role": "user", "content": "a"}], "top_p": 2})", "top_p"},
       {R"({"messages": [{"role": "user", "content": "a"}], "n": 9})", "n"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "min_tokens": 9})", "min_tokens"},
       {R"({"messages": [{"role": "user", "content": "a"}], "stop": [1]})", "stop"},
       {R"({"messages": [{"role": "user", "content": "a"}], "stop": ""})", "stop"},
       {R"({"messages": [{"role": "user", "content": "a"}], "seed": 1.5})", "seed"},
@@ -230,6 +231,53 @@ TEST_CASE("A client that vanishes has its session cancelled") {
   close(connection);
   server.AwaitMetric(kRunning, 0);
   CHECK(server.Metric(kAborted) == aborted + 2);
+}
+
+TEST_CASE("A slow reader holds nobody up; one that closes its side is left; all blocks come back") {
+  const ServerProgram& server = SharedServer();
+  server.AwaitMetric(kRunning, 0);
+  const double aborted = server.Metric(kAborted);
+  Json body = Endless();
+  body["max_tokens"] = 200;
+  const std::vector<Json> expected = Stream(server, kChat, body);
+  std::atomic<bool> begun = false, others_done = false;
+  std::string text;
+  std::thread reader([&] {
+    httplib::Client slow = server.Client();
+    httplib::Request request =
+        RequestOfStream(body, [&](const char* data, size_t size, uint64_t, uint64_t) {
+          text.append(data, size);
+          begun = true;
+          // Takes nothing more until the others have been answered.
+          while (!others_done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          return true;
+        });
+    slow.send(request);
+    begun = true;
+  });
+  while (!begun) std::this_thread::yield();
+  const Json recorded = Recorded("facts")[0];
+  for (int i = 0; i < 3; ++i) {
+    const Json answer = server.Post(kChat, RequestOf(recorded));
+    CHECK(answer["choices"][0]["message"]["content"] == recorded["expected"]);
+  }
+  others_done = true;
+  reader.join();
+  const std::vector<Json> chunks = ChunksOf(text);
+  REQUIRE(chunks.size() == expected.size());
+  for (size_t i = 0; i < chunks.size(); ++i)
+    CHECK(chunks[i]["choices"][0]["delta"] == expected[i]["choices"][0]["delta"]);
+
+  const std::string endless = Endless().dump();
+  const int connection = Connect(server.port());
+  REQUIRE(
+      Send(connection, HeadOfPost("Content-Length: " + std::to_string(endless.size())) + endless));
+  server.AwaitMetric(kRunning, 1);
+  shutdown(connection, SHUT_WR);
+  server.AwaitMetric(kRunning, 0);
+  close(connection);
+  CHECK(server.Metric(kAborted) == aborted + 1);
+  server.AwaitMetric("vllm:kv_cache_usage_perc{model_name=\"dsv4-tiny\"}", 0);
 }
 
 TEST_CASE("Keys, too many requests, and a stop that lets requests end") {
