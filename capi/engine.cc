@@ -149,6 +149,7 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.max_draft_tokens = in.max_draft_tokens;
   DSV4_ASSIGN_OR_RETURN(options.drafter, DrafterFrom(in.drafter));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
+  options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes};
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   options.progress = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
   return options;
@@ -189,6 +190,10 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.device_workspace_bytes = static_cast<uint64_t>(fullest.workspace);
   out.checkpoint_drafter = DrafterTo(info.checkpoint_drafter);
   out.drafter = DrafterTo(info.drafter);
+  out.device_experts = info.residency.on_device;
+  out.host_experts = info.residency.on_host;
+  out.host_weight_bytes = static_cast<uint64_t>(info.residency.host_bytes());
+  out.token_expert_bytes = static_cast<uint64_t>(info.token_expert_bytes);
   return out;
 }
 
@@ -227,6 +232,10 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.alarm_token_run = count(metrics.alarms[2]);
   out.alarm_bos_run = count(metrics.alarms[3]);
   out.alarm_few_accepted = count(metrics.alarms[4]);
+  out.device_expert_reads = count(metrics.experts.device_reads);
+  out.host_expert_reads = count(metrics.experts.host_reads);
+  out.host_read_bytes = count(metrics.host_read_bytes);
+  out.moved_experts = count(metrics.experts.moved);
   return out;
 }
 

@@ -29,17 +29,28 @@ constexpr bool Holds(std::initializer_list<Field> fields, size_t struct_bytes) {
 static_assert(sizeof(void*) == 8, "the layouts below are those of 64-bit machines");
 
 using Options = dsv4_engine_options;
-static_assert(Holds({FIELD(Options, struct_size, 0), FIELD(Options, backend, 4),
-                     FIELD(Options, numerics, 8), FIELD(Options, device_count, 12),
-                     FIELD(Options, devices, 16), FIELD(Options, context_tokens, 24),
-                     FIELD(Options, cache_tokens, 32), FIELD(Options, max_sessions, 40),
-                     FIELD(Options, prefill_chunk_tokens, 44), FIELD(Options, threads, 48),
-                     FIELD(Options, reserved, 52), FIELD(Options, progress, 56),
-                     FIELD(Options, progress_user, 64), FIELD(Options, cache_format, 72),
-                     FIELD(Options, max_draft_tokens, 76), FIELD(Options, tuning_dir, 80),
-                     FIELD(Options, drafter, 88), FIELD(Options, reserved2, 92)},
+static_assert(Holds({FIELD(Options, struct_size, 0),
+                     FIELD(Options, backend, 4),
+                     FIELD(Options, numerics, 8),
+                     FIELD(Options, device_count, 12),
+                     FIELD(Options, devices, 16),
+                     FIELD(Options, context_tokens, 24),
+                     FIELD(Options, cache_tokens, 32),
+                     FIELD(Options, max_sessions, 40),
+                     FIELD(Options, prefill_chunk_tokens, 44),
+                     FIELD(Options, threads, 48),
+                     FIELD(Options, reserved, 52),
+                     FIELD(Options, progress, 56),
+                     FIELD(Options, progress_user, 64),
+                     FIELD(Options, cache_format, 72),
+                     FIELD(Options, max_draft_tokens, 76),
+                     FIELD(Options, tuning_dir, 80),
+                     FIELD(Options, drafter, 88),
+                     FIELD(Options, reserved2, 92),
+                     FIELD(Options, device_weight_bytes, 96),
+                     FIELD(Options, host_weight_bytes, 104)},
                     sizeof(Options)) &&
-              sizeof(Options) == 96);
+              sizeof(Options) == 112);
 
 using Info = dsv4_engine_info;
 static_assert(Holds({FIELD(Info, struct_size, 0),
@@ -72,9 +83,13 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                      FIELD(Info, device_cache_bytes, 152),
                      FIELD(Info, device_workspace_bytes, 160),
                      FIELD(Info, checkpoint_drafter, 168),
-                     FIELD(Info, drafter, 172)},
+                     FIELD(Info, drafter, 172),
+                     FIELD(Info, device_experts, 176),
+                     FIELD(Info, host_experts, 184),
+                     FIELD(Info, host_weight_bytes, 192),
+                     FIELD(Info, token_expert_bytes, 200)},
                     sizeof(Info)) &&
-              sizeof(Info) == 176);
+              sizeof(Info) == 208);
 
 using Identity = dsv4_engine_identity;
 static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),
@@ -116,9 +131,13 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, alarm_frozen_logits, 176),
                      FIELD(Metrics, alarm_token_run, 184),
                      FIELD(Metrics, alarm_bos_run, 192),
-                     FIELD(Metrics, alarm_few_accepted, 200)},
+                     FIELD(Metrics, alarm_few_accepted, 200),
+                     FIELD(Metrics, device_expert_reads, 208),
+                     FIELD(Metrics, host_expert_reads, 216),
+                     FIELD(Metrics, host_read_bytes, 224),
+                     FIELD(Metrics, moved_experts, 232)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 208);
+              sizeof(Metrics) == 240);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

@@ -4,6 +4,7 @@
 #include "benchmarks/dsv4-bench/options.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <optional>
@@ -53,6 +54,10 @@ T ParseNumber(const std::string& name, std::string_view value, T low, T high) {
            (std::numeric_limits<T>::is_integer ? "a whole number" : "a number") + limit);
   }
   return number;
+}
+
+int64_t ParseGigabytes(const std::string& name, std::string_view value) {
+  return std::llround(1e9 * ParseNumber<double>(name, value, 0, 1e6));
 }
 
 std::vector<std::string_view> SplitAtCommas(std::string_view list) {
@@ -229,6 +234,14 @@ const Option kOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->devices.clear();
        AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->devices);
+     }},
+    {"", "--device-weights", "GB", "most of the weights on each device, experts beyond on the host",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->device_weights = ParseGigabytes(name, v);
+     }},
+    {"", "--host-weights", "GB", "most of the experts on the host",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->host_weights = ParseGigabytes(name, v);
      }},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {

@@ -81,6 +81,8 @@ void Subject::Open(bool show_progress) {
   settings_.options.devices = options_->devices;
   settings_.options.tuning_dir = options_->tuning_dir;
   settings_.options.drafter = options_->drafter;
+  settings_.options.device_weight_bytes = options_->device_weights;
+  settings_.options.host_weight_bytes = options_->host_weights;
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
   open_seconds_ = SecondsSince(start);

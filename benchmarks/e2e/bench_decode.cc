@@ -17,10 +17,19 @@
 // With --exchange none, devices compute on what is in their memory instead of exchanging it: what a
 // step takes less is what exchange costs.
 //
+// With --device-weights, experts beyond so many GB of weights on each device lie in host memory.
+// The floor is then the device's bytes over the bandwidth of its copies and the host's over the
+// link's, that of copies from pinned memory, measured in the same run. What a step reads there was
+// counted, up to a few steps; what a prefill reads there is by the share of experts that lie there.
+// --warm N has N steps before those that are measured, in which experts that are chosen often come
+// to the device, and --router-skew X routers of random weights that choose few experts often
+// (lib/model/synthetic.h).
+//
 // usage: bench_decode [--backend cpu|cuda] [--devices I,...] [--exchange auto|direct|nccl|none]
 //                     [--synthetic-layers N] [--contexts N,...] [--sessions N,...]
 //                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
-//                     [--no-graphs] [--tuning DIR] MODEL_DIR
+//                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
+//                     [--warm N] MODEL_DIR
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -45,7 +54,7 @@
 namespace dsv4 {
 namespace {
 
-constexpr int kWarmSteps = 8, kGraphSteps = 16, kRecordedSteps = 4;
+constexpr int kGraphSteps = 16, kRecordedSteps = 4;
 constexpr int64_t kOwnTokens = 16;          // of a session, at the end of its context
 constexpr double kSm120Bandwidth = 1792e9;  // RTX PRO 6000, RTX 5090: bytes a second, by the vendor
 
@@ -73,7 +82,7 @@ struct Options {
   std::vector<int64_t> contexts = {2048};
   std::vector<int64_t> sessions = {1};
   std::vector<int64_t> prefills;
-  int64_t steps = 32;
+  int64_t steps = 32, warm_steps = 8;
   float temperature = 1;
   bool operators = false;
 };
@@ -124,6 +133,21 @@ double CopyBandwidth(Device& device) {
   return 2.0 * kBytes * kCopies / SecondsSince(start);
 }
 
+// Bytes read a second by copies from pinned memory of the host.
+double LinkBandwidth(Device& device) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int kCopies = 8;
+  const Buffer from = Must(device.AllocateHost(kBytes, "measuring the link"));
+  const Buffer to = Must(device.Allocate(kBytes, "measuring the link"));
+  std::memset(from.data(), 1, kBytes);
+  Must(device.Copy(to.data(), from.data(), kBytes));
+  Must(device.Finish());
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
+  Must(device.Finish());
+  return 1.0 * kBytes * kCopies / SecondsSince(start);
+}
+
 std::vector<int32_t> Prompt(int64_t tokens, int64_t vocab, uint64_t seed) {
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -140,9 +164,9 @@ class Benchmark {
     const auto largest = [](const std::vector<int64_t>& values) {
       return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
     };
-    const int64_t context = std::max(
-        largest(options.contexts) + kWarmSteps + kGraphSteps + kRecordedSteps + options.steps + 2,
-        largest(options.prefills) + 2);
+    const int64_t context = std::max(largest(options.contexts) + options.warm_steps + kGraphSteps +
+                                         kRecordedSteps + options.steps + 2,
+                                     largest(options.prefills) + 2);
     const int64_t sessions = largest(options.sessions);
     EngineOptions open = options.engine;
     open.context_tokens = context;
@@ -152,6 +176,7 @@ class Benchmark {
     const bool cuda = open.backend == Backend::kCuda;
     const auto device = Must(Device::Open({.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
     bandwidth_ = CopyBandwidth(*device);
+    link_ = LinkBandwidth(*device);
     const std::optional<int64_t> free_before = device->FreeBytes();
     const Clock::time_point start = Clock::now();
     engine_ = Must(Engine::Open(options.folder, open));
@@ -201,6 +226,12 @@ class Benchmark {
                   static_cast<long long>(info.exchange.exchanges),
                   static_cast<double>(info.exchange.bytes) * 1e-6);
     }
+    if (info.residency.on_host > 0) {
+      std::printf("%lld of %lld experts on the host, %.2f GB; the link has %.1f GB/s\n",
+                  static_cast<long long>(info.residency.on_host),
+                  static_cast<long long>(info.residency.all()),
+                  static_cast<double>(info.residency.host_bytes()) * 1e-9, link_ * 1e-9);
+    }
     if (unplanned_bytes_) {
       std::printf("beside its plan, kernels and graphs took %.3f GB of the device\n",
                   static_cast<double>(*unplanned_bytes_) * 1e-9);
@@ -240,6 +271,13 @@ class Benchmark {
     const double seconds = PrefillSeconds(tokens);
     std::printf("prefill of %lld tokens: %.1f ms, %.0f tokens/s\n", static_cast<long long>(count),
                 seconds * 1e3, static_cast<double>(count) / seconds);
+    if (engine_->info().residency.on_host > 0) {
+      const int64_t chunk = std::min<int64_t>(count, engine_->info().prefill_chunk_tokens);
+      const double host = FloorOf(chunk).host_bytes / link_ * static_cast<double>(count) /
+                          static_cast<double>(chunk);
+      std::printf("  its experts on the host take %.1f ms of the link, %.1f %% of it\n", host * 1e3,
+                  100 * host / seconds);
+    }
     if (!options_.operators) return;
     OperatorTimes times(&engine_->device());
     engine_->set_recorder(&times);
@@ -283,24 +321,40 @@ class Benchmark {
       distinct += static_cast<int64_t>(tokens.size());
       return seconds;
     };
-    for (int i = 0; i < kWarmSteps; ++i) step_all();
+    for (int64_t i = 0; i < options_.warm_steps; ++i) step_all();
     distinct = 0;
+    const ExpertTraffic before = engine_->expert_traffic();
     double seconds = 0;
     for (int64_t i = 0; i < options_.steps; ++i) seconds += step_all();
+    const ExpertTraffic after = engine_->expert_traffic();
     const double measured_distinct = static_cast<double>(distinct);
     const double graph_seconds = engine_->device().GraphSecondsOf([&] {
       for (int i = 0; i < kGraphSteps; ++i) step_all();
     });
     const double step = seconds / static_cast<double>(options_.steps);
-    const double bytes = FloorBytes(engine_->config(), count, engine_->info().devices.size()),
-                 floor = bytes / bandwidth_;
-    const double sm120_floor = bytes / kSm120Bandwidth;
+    const auto measured = static_cast<double>(options_.steps);
+    const int64_t host_reads = after.host_reads - before.host_reads;
+    const int64_t reads = host_reads + after.device_reads - before.device_reads;
+    const StepFloor least =
+        reads == 0
+            ? FloorOf(count)
+            : FloorOf(count, static_cast<double>(host_reads) / measured *
+                                 static_cast<double>(engine_->info().residency.expert_bytes) /
+                                 static_cast<double>(engine_->info().devices.size()));
+    const double floor = least.seconds;
+    const double sm120_floor = least.device_bytes / kSm120Bandwidth + least.host_bytes / link_;
     std::printf("%9lld %9lld %9.3f %9.3f %10.1f %9.3f %7.1f%% %7.1f%% %7.3f %9.1f\n",
                 static_cast<long long>(context), static_cast<long long>(count), step * 1e3,
                 graph_seconds / kGraphSteps * 1e3, static_cast<double>(count) / step, floor * 1e3,
                 100 * floor / step, 100 * sm120_floor / (sm120_floor + std::max(step - floor, 0.0)),
                 first == 0 ? 1 : step / first,
                 measured_distinct / static_cast<double>(options_.steps));
+    if (reads > 0) {
+      std::printf("  %.1f experts a step, %.1f %% of them on the device; %.1f came there a step\n",
+                  static_cast<double>(reads) / measured,
+                  100 - 100 * static_cast<double>(host_reads) / static_cast<double>(reads),
+                  static_cast<double>(after.moved - before.moved) / measured);
+    }
     if (options_.operators) {
       OperatorTimes times(&engine_->device());
       engine_->set_recorder(&times);
@@ -314,7 +368,23 @@ class Benchmark {
 
   const Options& options_;
   std::shared_ptr<Engine> engine_;
-  double open_seconds_ = 0, bandwidth_ = 0;
+  // Seconds that a step of so many tokens takes at least, and the bytes of the device and of the
+  // host that it reads.
+  struct StepFloor {
+    double seconds, device_bytes, host_bytes;
+  };
+  StepFloor FloorOf(int64_t tokens, std::optional<double> host_bytes = {}) const {
+    const EngineInfo& info = engine_->info();
+    const double all = FloorBytes(engine_->config(), tokens, info.devices.size());
+    const double experts =
+        all - FloorBytes(engine_->config(), 0, info.devices.size());  // routed, of one device
+    const double share = static_cast<double>(info.residency.on_host) /
+                         static_cast<double>(std::max<int64_t>(info.residency.all(), 1));
+    const double host = host_bytes.value_or(experts * share);
+    return {(all - host) / bandwidth_ + host / link_, all - host, host};
+  }
+
+  double open_seconds_ = 0, bandwidth_ = 0, link_ = 0;
   std::optional<int64_t> unplanned_bytes_;  // of the device's memory
   uint64_t salt_ = 0;
 };
@@ -376,6 +446,16 @@ bool Parse(int argc, char** argv, Options* options) {
       options->engine.tuning_dir = argv[i];
       continue;
     }
+    if (argument == "--device-weights") {
+      double gigabytes = 0;
+      if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
+      options->engine.weight_budgets.device_bytes = std::llround(gigabytes * 1e9);
+      continue;
+    }
+    if (argument == "--router-skew") {
+      if (!absl::SimpleAtof(argv[i], &options->engine.synthetic_skew)) return false;
+      continue;
+    }
     if (argument == "--temperature") {
       char* end = nullptr;
       options->temperature = std::strtof(argv[i], &end);
@@ -394,6 +474,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->prefills = numbers;
     } else if (argument == "--steps") {
       options->steps = numbers[0];
+    } else if (argument == "--warm") {
+      options->warm_steps = numbers[0];
     } else if (argument == "--chunk") {
       options->engine.prefill_chunk_tokens = static_cast<int32_t>(numbers[0]);
     } else {
@@ -417,7 +499,8 @@ int main(int argc, char** argv) {
                  "[--prefills N,...]\n"
                  "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
                  "[--no-graphs]\n"
-                 "                    [--tuning DIR] MODEL_DIR\n");
+                 "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
+                 "                    [--warm N] MODEL_DIR\n");
     return 2;
   }
   dsv4::Benchmark(options).Run();

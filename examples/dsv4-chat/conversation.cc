@@ -273,7 +273,7 @@ Conversation::End Conversation::Generate() {
     Deliver();
   }
   output_->End(end);
-  statistics_ = StatisticsOf(end);
+  statistics_ = StatisticsOf(engine_, end);
   KeepReply();
   return end.finish == DSV4_FINISH_NONE ? End::kInterrupted : End::kDone;
 }

@@ -32,6 +32,8 @@ dsv4::EngineOptions EngineOptionsOf(const Options& options) {
   out.max_draft_tokens = options.sampling.drafts;
   out.tuning_dir = options.tuning_dir;
   out.drafter = options.drafter;
+  out.device_weight_bytes = options.device_weights;
+  out.host_weight_bytes = options.host_weights;
   return out;
 }
 
@@ -126,6 +128,10 @@ std::string JsonOf(const dsv4::EngineInfo& info) {
       .Number("device_bytes", bytes(DeviceBytes(info)))
       .Number("step_exchanges", int64_t{info.step_exchanges})
       .Number("token_exchange_bytes", bytes(info.token_exchange_bytes))
+      .Number("device_experts", info.device_experts)
+      .Number("host_experts", info.host_experts)
+      .Number("host_weight_bytes", bytes(info.host_weight_bytes))
+      .Number("token_expert_bytes", bytes(info.token_expert_bytes))
       .text();
 }
 
@@ -152,6 +158,14 @@ std::string TableOf(const dsv4::EngineInfo& info) {
   if (info.device_count > 1) {
     row(("most of " + std::to_string(info.device_count) + " devices").c_str(), DeviceBytes(info));
     row("exchanged per token", info.token_exchange_bytes);
+  }
+  if (info.host_experts > 0) {
+    row("experts on the host", info.host_weight_bytes);
+    row("experts of a token", info.token_expert_bytes);
+    std::snprintf(line, sizeof line, "%lld of %lld routed experts on the device\n",
+                  static_cast<long long>(info.device_experts),
+                  static_cast<long long>(info.device_experts + info.host_experts));
+    table += line;
   }
   return table;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <initializer_list>
 #include <limits>
@@ -70,6 +71,11 @@ std::vector<int32_t> ParseDevices(const std::string& name, const std::string& va
                                            "whole numbers of 0 or more, separated by commas"));
   }
   return devices;
+}
+
+int64_t ParseGigabytes(const std::string& name, const std::string& value) {
+  constexpr double kMost = 1e6;
+  return std::llround(1e9 * ParseNumber<double>(name, value, 0, kMost, "a number of GB"));
 }
 
 std::string ParseFile(const std::string& name, const std::string& value) {
@@ -204,6 +210,15 @@ const Option kEngineOptions[] = {
     {"", "--devices", Takes::kValue, "N,...", "the backend's devices to share out to (default: 0)",
      [](Options* o, const std::string& name, const std::string& v) {
        o->devices = ParseDevices(name, v);
+     }},
+    {"", "--device-weights", Takes::kValue, "GB",
+     "most of the weights on each device; experts beyond it lie on the host (cuda)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->device_weights = ParseGigabytes(name, v);
+     }},
+    {"", "--host-weights", Takes::kValue, "GB", "most of the experts on the host (cuda)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->host_weights = ParseGigabytes(name, v);
      }},
     {"", "--threads", Takes::kValue, "N", "CPU threads (default: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {

@@ -45,9 +45,10 @@ struct Options {
   dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
   std::string tuning_dir;  // empty: the library's own tables
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
-  std::vector<int32_t> devices;  // empty: the backend's first
-  int32_t chunk = 0;             // tokens of a prompt for one forward; 0 = the library's choice
-  int32_t threads = 0;           // 0 = one per core
+  std::vector<int32_t> devices;                  // empty: the backend's first
+  int64_t device_weights = 0, host_weights = 0;  // most bytes; 0 = no limit
+  int32_t chunk = 0;    // tokens of a prompt for one forward; 0 = the library's choice
+  int32_t threads = 0;  // 0 = one per core
   bool raw = false;
   bool inspect = false, plan = false;
   bool json = false;

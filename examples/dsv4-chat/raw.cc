@@ -31,7 +31,7 @@ int GoOn(const Options& options, const std::string& prompt, Screen* screen, Turn
   event.type = DSV4_PARSER_END;
   output->Event(event);
   output->End(end);
-  if (options.stats) screen->Notice(StatisticsOf(end));
+  if (options.stats) screen->Notice(StatisticsOf(engine, end));
   return end.finish == DSV4_FINISH_NONE ? kInterrupted : kOk;
 }
 

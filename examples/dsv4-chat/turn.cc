@@ -30,6 +30,19 @@ std::string DraftStatisticsOf(const dsv4::SessionStats& stats) {
   return text;
 }
 
+// "" if all experts are in device memory.
+std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
+  const uint64_t reads = metrics.device_expert_reads + metrics.host_expert_reads;
+  if (reads == 0) return {};
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "; experts %.1f %% from the device, %s from the host, %llu moved",
+                100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
+                BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(),
+                static_cast<unsigned long long>(metrics.moved_experts));
+  return text;
+}
+
 }  // namespace
 
 TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
@@ -55,7 +68,7 @@ TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
   return end;
 }
 
-std::string StatisticsOf(const TurnEnd& end) {
+std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
   const dsv4::SessionStats& stats = end.stats;
   char line[320];
   std::snprintf(
@@ -69,7 +82,7 @@ std::string StatisticsOf(const TurnEnd& end) {
       PerSecond(stats.generated_tokens, stats.decode_seconds), end.first_token_seconds,
       static_cast<long long>(stats.used_tokens), static_cast<long long>(stats.context_tokens),
       BytesText(static_cast<double>(stats.cache_bytes)).c_str());
-  return line + DraftStatisticsOf(stats);
+  return line + DraftStatisticsOf(stats) + ExpertStatisticsOf(engine.metrics());
 }
 
 }  // namespace chat

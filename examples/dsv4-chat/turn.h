@@ -16,7 +16,7 @@ namespace chat {
 TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
                 const std::function<dsv4_finish()>& step);
 
-// One line.
-std::string StatisticsOf(const TurnEnd& end);
+// One line, with what the engine has read of its experts where some are in host memory.
+std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end);
 
 }  // namespace chat

@@ -97,9 +97,21 @@ typedef struct dsv4_engine_options {
    * for AUTO if it has none. The CUDA backend does not run DSPARK in this version (UNSUPPORTED). */
   dsv4_drafter drafter;
   int32_t reserved2; /* 0 */
+  /* The largest number of bytes of weights on each device; 0 = no limit. Routed experts beyond it
+   * are stored in pinned host memory, where the kernels of the device read them. Results do not
+   * depend on it, bit for bit. INVALID_ARGUMENT if the weights other than routed experts, one
+   * expert of each layer and the slots by which experts move do not fit; the message has the least
+   * value that works. CUDA backend only (otherwise UNSUPPORTED). */
+  int64_t device_weight_bytes;
+  /* The largest number of bytes of routed experts in host memory, of all devices together; 0 = no
+   * limit. INVALID_ARGUMENT if the experts beyond device_weight_bytes do not fit. */
+  int64_t host_weight_bytes;
 } dsv4_engine_options;
-#define DSV4_ENGINE_OPTIONS_INIT \
-  { sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0 }
+#define DSV4_ENGINE_OPTIONS_INIT                                                                   \
+  {                                                                                                \
+    sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, \
+        0                                                                                          \
+  }
 
 /* The settings in effect and the planned memory. Counts of bytes are of all devices together,
  * except where the field says otherwise. */
@@ -137,11 +149,20 @@ typedef struct dsv4_engine_info {
   uint64_t device_workspace_bytes;
   dsv4_drafter checkpoint_drafter; /* the drafter in the model folder, or NONE */
   dsv4_drafter drafter;            /* the drafter in use, or NONE */
+  /* Routed experts, those of the drafter included, in device memory and in host memory. Each layer
+   * starts with the same number on the device, the first layers with one more if it does not divide
+   * evenly. 0 except with the CUDA backend. */
+  int64_t device_experts;
+  int64_t host_experts;
+  uint64_t host_weight_bytes; /* experts in host memory; not part of weight_bytes */
+  /* Bytes of routed experts that one token reads in the layers. With a hit rate of h the devices
+   * together fetch 1 - h of it from host memory. */
+  uint64_t token_expert_bytes;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0                                                                        \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                            \
   }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated).
@@ -218,11 +239,17 @@ typedef struct dsv4_engine_metrics {
   uint64_t alarm_token_run;
   uint64_t alarm_bos_run;
   uint64_t alarm_few_accepted;
+  /* Reads of routed experts, up to a few passes ago; 0 if all experts are in device memory. A pass
+   * reads an expert once for all batch tokens that chose it. */
+  uint64_t device_expert_reads; /* from device memory */
+  uint64_t host_expert_reads;   /* from host memory */
+  uint64_t host_read_bytes;     /* bytes of host_expert_reads, by all devices */
+  uint64_t moved_experts;       /* experts moved to device memory */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                               \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                   \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for
@@ -233,8 +260,8 @@ DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
 
 /* The same as a JSON object on one line, with the settings that explain the numbers. Keys (later
  * versions may add more): "engine", "sessions", "steps", "tokens", "drafts", "cache", "exchange",
- * each an object. Writes up to `capacity` bytes to `json`, without a terminator, and the full
- * length to *needed. */
+ * "experts", each an object. Writes up to `capacity` bytes to `json`, without a terminator, and the
+ * full length to *needed. */
 DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json,
                                               size_t capacity, size_t* needed,
                                               dsv4_error** error) DSV4_NOEXCEPT;

@@ -44,6 +44,8 @@ struct EngineOptions {
   int32_t max_draft_tokens = 0;
   std::string tuning_dir = {};
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
+  int64_t device_weight_bytes = 0;
+  int64_t host_weight_bytes = 0;
 };
 
 // The settings in effect and the planned memory.
@@ -100,6 +102,8 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.max_draft_tokens = in.max_draft_tokens;
   out.tuning_dir = in.tuning_dir.c_str();
   out.drafter = in.drafter;
+  out.device_weight_bytes = in.device_weight_bytes;
+  out.host_weight_bytes = in.host_weight_bytes;
   return out;
 }
 

@@ -10,6 +10,12 @@ namespace dsv4 {
 
 inline constexpr int32_t kMaxExpertsPerToken = 32;
 
+// How often an expert was chosen, as a gate counts it.
+struct ExpertCounts {
+  uint32_t last = 0;   // call that chose it
+  uint32_t calls = 0;  // that did: each reads its weights once
+};
+
 // s = sqrt(softplus(gate . x)) in f32. Experts: tid2eid[token] where the layer is hash-routed, else
 // the top K of s + bias (ties: the lowest expert; bias only selects), by descending s + bias.
 // weights = s[experts] / sum(s[experts]) * routed_scale. A row of padding (sequence_of -1), of
@@ -27,6 +33,10 @@ struct MoeGateParams {
   float routed_scale = 0;
   int32_t* experts = nullptr;  // [T, K]
   float* weights = nullptr;    // [T, K]
+  // On a device whose experts move (lib/model/expert_mover.h): counts what rows choose. Both or
+  // none.
+  ExpertCounts* counts = nullptr;  // [E]
+  uint32_t* calls = nullptr;       // [1], with these counts
 };
 
 // expert(x) = w2 . act_quant(silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit) * weight): the

@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   Chains::Raw raw{};
   if (live) Chains::Cursor(p.gate, blockIdx.x, lane).Load(chain, &raw);
   sm12x::BeginAfterPredecessors();
+  if (p.calls != nullptr && blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) ++*p.calls;
   const std::byte* x = static_cast<const std::byte*>(p.x) + int64_t{chain} * Chains::kChainBytes;
   const int64_t row_bytes = p.gate.k * kActBytes;
   for (int first = blockIdx.z * kPassRows; first < p.rows; first += gridDim.z * kPassRows) {
@@ -164,6 +165,10 @@ __global__ void __launch_bounds__(kSelectThreads)
   float sum = 0;
   for (int32_t i = 0; i < k; ++i) sum = __fadd_rn(sum, __shfl_sync(kAllLanes, score, i));
   if (lane < k) {
+    if (p.counts != nullptr) {
+      ExpertCounts* const counts = p.counts + chosen;
+      if (atomicExch(&counts->last, *p.calls) != *p.calls) atomicAdd(&counts->calls, 1u);
+    }
     p.experts[row * k + lane] = chosen;
     p.weights[row * k + lane] = __fmul_rn(__fdiv_rn(score, sum), p.routed_scale);
   }

@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
 
 absl::Status CudaDevice::OpenStream() {
   const DeviceScope scope(this);
-  for (std::unique_ptr<CudaStream>* made : {&stream_, &side_stream_}) {
+  for (std::unique_ptr<CudaStream>* made : {&stream_, &side_stream_, &copy_stream_}) {
     cudaStream_t stream = nullptr;
     DSV4_RETURN_IF_ERROR(
         CheckCall(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
@@ -138,6 +138,8 @@ absl::Status CudaDevice::OpenStream() {
   }
   DSV4_ASSIGN_OR_RETURN(forked_, NewEvent());
   DSV4_ASSIGN_OR_RETURN(joined_, NewEvent());
+  DSV4_ASSIGN_OR_RETURN(copying_, NewEvent());
+  DSV4_ASSIGN_OR_RETURN(copied_, NewEvent());
   graph_clock_ = std::make_shared<GraphClock>();
   DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
                                                "staging of transfers"));
@@ -157,12 +159,12 @@ absl::StatusOr<void*> CudaDevice::NewEvent() {
 
 CudaDevice::~CudaDevice() {
   const DeviceScope scope(this);
-  for (const std::unique_ptr<CudaStream>* stream : {&stream_, &side_stream_}) {
+  for (const std::unique_ptr<CudaStream>* stream : {&stream_, &side_stream_, &copy_stream_}) {
     if (*stream == nullptr) continue;
     cudaStreamSynchronize(static_cast<cudaStream_t>((*stream)->handle()));
     cudaStreamDestroy(static_cast<cudaStream_t>((*stream)->handle()));
   }
-  for (void* event : {forked_, joined_}) {
+  for (void* event : {forked_, joined_, copying_, copied_}) {
     if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   }
   for (const Slot& slot : slots_) {
@@ -179,6 +181,37 @@ absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaSt
   return CheckCall(cudaStreamWaitEvent(static_cast<cudaStream_t>(to.handle()),
                                        static_cast<cudaEvent_t>(event), 0),
                    "ordering streams");
+}
+
+absl::Status CudaDevice::StartCopies(absl::Span<const MemoryCopy> copies) {
+  DSV4_RETURN_IF_ERROR(Order(*stream_, copying_, *copy_stream_));
+  std::lock_guard lock(mutex_);
+  const DeviceScope scope(this);
+  const auto stream = static_cast<cudaStream_t>(copy_stream_->handle());
+  for (const MemoryCopy& copy : copies) {
+    DSV4_RETURN_IF_ERROR(
+        CheckCall(cudaMemcpyAsync(copy.to, copy.from, static_cast<size_t>(copy.bytes),
+                                  cudaMemcpyDefault, stream),
+                  "copying"));
+  }
+  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(copied_), stream),
+                   "recording an event");
+}
+
+absl::StatusOr<bool> CudaDevice::IsDone(void* event) {
+  std::lock_guard lock(mutex_);
+  const DeviceScope scope(this);
+  return Came(cudaEventQuery(static_cast<cudaEvent_t>(event)));
+}
+
+// `result`: of asking for something that may not have come.
+absl::StatusOr<bool> CudaDevice::Came(int result) {
+  if (result == cudaErrorNotReady) {
+    if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();  // no failure
+    return false;
+  }
+  DSV4_RETURN_IF_ERROR(CheckCall(result, "waiting for the device"));
+  return true;
 }
 
 absl::Status CudaDevice::Fork() { return Order(*stream_, forked_, *side_stream_); }
@@ -425,9 +458,9 @@ absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t byte
   if (bytes <= 0) return absl::OkStatus();
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  return CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+  return CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
                                    static_cast<cudaStream_t>(stream_->handle())),
-                   "copying on the device");
+                   "copying");
 }
 
 // A refusal is no failure of either device.
@@ -449,13 +482,7 @@ absl::Status CudaDevice::ReachMemoryOf(Device& other) {
 absl::StatusOr<bool> CudaDevice::Idle() {
   std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  const cudaError_t result = cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle()));
-  if (result == cudaErrorNotReady) {
-    if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();  // no failure
-    return false;
-  }
-  DSV4_RETURN_IF_ERROR(CheckCall(result, "waiting for the device"));
-  return true;
+  return Came(cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle())));
 }
 
 absl::Status CudaDevice::Finish() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device: its two streams, memory, transfers through pinned staging memory. Every call makes
+// A CUDA device: its streams, memory, transfers through pinned staging memory. Every call makes
 // the device current for its own duration alone. A failed call or kernel is remembered, and every
 // later call returns it: CUDA gives no way back from such an error within a process.
 #pragma once
@@ -40,6 +40,8 @@ class CudaDevice final : public Device {
   absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  absl::Status StartCopies(absl::Span<const MemoryCopy> copies) override;
+  absl::StatusOr<bool> CopiesDone() override { return IsDone(copied_); }
   absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from) override;
   absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) override;
   absl::Status ReachMemoryOf(Device& other) override;
@@ -60,6 +62,8 @@ class CudaDevice final : public Device {
   CudaDevice(int32_t index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {}
   absl::Status OpenStream();
   absl::StatusOr<void*> NewEvent();  // a cudaEvent_t
+  absl::StatusOr<bool> IsDone(void* event);
+  absl::StatusOr<bool> Came(int result);
   // `bytes`, at most a slot, of staging memory: what follows in the slot at hand, or the next slot,
   // once its last transfer is done. After a transfer from there the slot is to be marked.
   absl::StatusOr<std::byte*> Stage(int64_t bytes);
@@ -73,10 +77,11 @@ class CudaDevice final : public Device {
 
   const int32_t index_;
   const DeviceTraits traits_;
-  std::unique_ptr<CudaStream> stream_, side_stream_;
-  void *forked_ = nullptr, *joined_ = nullptr;  // cudaEvent_t
-  std::shared_ptr<GraphClock> graph_clock_;     // graphs' too
-  std::atomic<int> launch_error_{0};            // cudaError_t of the first launch that failed
+  std::unique_ptr<CudaStream> stream_, side_stream_, copy_stream_;
+  // cudaEvent_t
+  void *forked_ = nullptr, *joined_ = nullptr, *copying_ = nullptr, *copied_ = nullptr;
+  std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
+  std::atomic<int> launch_error_{0};         // cudaError_t of the first launch that failed
   std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
   absl::Status lost_;
   Buffer staging_;

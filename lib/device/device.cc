@@ -45,6 +45,13 @@ absl::Status Device::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
   return absl::OkStatus();
 }
 
+absl::Status Device::StartCopies(absl::Span<const MemoryCopy> copies) {
+  for (const MemoryCopy& copy : copies) {
+    DSV4_RETURN_IF_ERROR(Copy(copy.to, copy.from, copy.bytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Device::Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) {
   for (const MemoryPiece& piece : to) {
     DSV4_RETURN_IF_ERROR(Upload(piece.data, from, piece.bytes));

@@ -30,6 +30,13 @@ struct MemoryPiece {
   int64_t bytes = 0;
 };
 
+// Of memory of the device or of AllocateHost, to either.
+struct MemoryCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  int64_t bytes = 0;
+};
+
 enum class DeviceKind : int32_t { kCpu, kCuda };
 
 struct DeviceOptions {
@@ -75,7 +82,12 @@ class Device {
   // return. Errors: DeviceLost.
   virtual absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Copy: also from and to memory of AllocateHost.
   virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Copies beside what stream() does: after all that it was given until now, while it goes on.
+  // REQUIRES: those of the last call are done.
+  virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
+  virtual absl::StatusOr<bool> CopiesDone() { return true; }
   // Download and Upload of many pieces, which lie one after another in `to` and `from`.
   virtual absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from);
   virtual absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from);

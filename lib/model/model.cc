@@ -307,6 +307,7 @@ absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
   const DeviceScope scope(parts_.device);
   DSV4_RETURN_IF_ERROR(ExpectHead(head));
   const PassInputs inputs{.step = step, .tokens = tokens, .rope_positions = step.positions};
+  if (parts_.mover != nullptr) DSV4_RETURN_IF_ERROR(parts_.mover->BetweenPasses());
   if (const RecordedStep* recorded = Recorded(step)) {
     DSV4_RETURN_IF_ERROR(Stopped(stop, 0));
     return Replay(Pass::kMain, *recorded, head, inputs);

@@ -36,6 +36,7 @@ class Model {
   struct Parts {
     const ModelConfig* config = nullptr;
     const WeightViews* weights = nullptr;
+    ExpertMover* mover = nullptr;  // of their experts; null: they stay
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory

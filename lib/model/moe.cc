@@ -43,7 +43,9 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                           .bias = w.bias,
                           .routed_scale = static_cast<float>(config.routed_scaling_factor),
                           .experts = c.act.experts,
-                          .weights = c.act.expert_weights}));
+                          .weights = c.act.expert_weights,
+                          .counts = w.counts,
+                          .calls = w.calls}));
   c.Show(layer, "route_expert", c.act.experts, DType::kI32, k);
   c.Show(layer, "route_weight", c.act.expert_weights, DType::kF32, k);
   const ExpertFfnParams ffn{.rows = c.step.rows,

@@ -2,6 +2,7 @@
 #include "lib/model/synthetic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "lib/model/weights.h"
 #include "lib/tensor/dtype.h"
 
@@ -60,6 +62,17 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
   return memory;
 }
 
+std::vector<uint8_t> SkewedBias(int64_t experts, float skew, std::mt19937_64* random) {
+  std::vector<float> bias;
+  for (int64_t rank = 1; rank <= experts; ++rank) {
+    bias.push_back(-skew * std::log(static_cast<float>(rank)));
+  }
+  std::shuffle(bias.begin(), bias.end(), *random);
+  std::vector<uint8_t> bytes(bias.size() * sizeof(float));
+  std::memcpy(bytes.data(), bias.data(), bytes.size());
+  return bytes;
+}
+
 }  // namespace
 
 ModelConfig FirstLayers(const ModelConfig& config, int64_t layers) {
@@ -76,7 +89,7 @@ ModelConfig FirstLayers(const ModelConfig& config, int64_t layers) {
   return first;
 }
 
-std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config) {
+std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config, float skew) {
   std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
   const auto pool_of = [](const TensorEntry& entry) {
     return std::pair(entry.dtype, entry.dtype == DType::kBF16 && entry.shape.size() == 1);
@@ -92,7 +105,13 @@ std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config) {
     memory.push_back(Elements(pool.first, pool.second, largest, config.n_routed_experts));
     data[pool] = memory.back().data();
   }
-  for (TensorEntry& entry : tensors) entry.data = data[pool_of(entry)];
+  std::mt19937_64 random(1);
+  for (TensorEntry& entry : tensors) {
+    entry.data = data[pool_of(entry)];
+    if (skew == 0 || !absl::EndsWith(entry.name, ".gate.bias")) continue;
+    memory.push_back(SkewedBias(config.n_routed_experts, skew, &random));
+    entry.data = memory.back().data();
+  }
   return Checkpoint::FromMemory(std::move(tensors), std::move(memory));
 }
 

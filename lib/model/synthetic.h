@@ -14,7 +14,9 @@ namespace dsv4 {
 ModelConfig FirstLayers(const ModelConfig& config, int64_t layers);
 
 // Every tensor of `config`, of numbers that keep activations of modest size. Tensors of one dtype
-// are views of the same memory, so that it takes little more than the largest of them.
-std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config);
+// are views of the same memory, so that it takes little more than the largest of them. Gates choose
+// all experts about alike; with `skew`, the bias of the expert of rank r, from 1 on in an order of
+// each layer's own, is - skew * ln(r), so that few experts are chosen often.
+std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config, float skew = 0);
 
 }  // namespace dsv4

@@ -177,10 +177,10 @@ void WeightTable::AddAttention(const std::string& p, int64_t ratio, AttentionWei
   AddCompressor(i + "compressor.", ratio, kIndexHeadDim, &w->indexer.compressor);
 }
 
-void WeightTable::AddMoe(const std::string& p, bool hash_routed, MoeWeights* w) {
+void WeightTable::AddMoe(const std::string& p, int64_t block, MoeWeights* w) {
   const int64_t hidden = c_.hidden_size, inter = c_.moe_intermediate_size;
   Add(p, "gate.weight", &w->gate, c_.n_routed_experts, hidden);
-  if (hash_routed) {
+  if (block < c_.num_hash_layers) {
     Add(p, "gate.tid2eid", &w->tid2eid, c_.vocab_size, c_.num_experts_per_tok);
   } else {
     Add(p, "gate.bias", &w->bias, c_.n_routed_experts);
@@ -193,6 +193,11 @@ void WeightTable::AddMoe(const std::string& p, bool hash_routed, MoeWeights* w) 
     Add(x, "w1", &expert.w1, inter, hidden, Split::kInter);
     Add(x, "w3", &expert.w3, inter, hidden, Split::kInter);
     Add(x, "w2", &expert.w2, hidden, inter, Split::kHidden);
+    for (int matrix = 0; matrix < 3; ++matrix) {
+      WeightRow& row = rows_[rows_.size() - 3 + static_cast<size_t>(matrix)];
+      row.expert = {static_cast<int32_t>(block), static_cast<int32_t>(e)};
+      row.matrix = matrix;
+    }
     w->expert_table.push_back(&expert);
   }
   w->table = w->expert_table.data();
@@ -210,7 +215,7 @@ void WeightTable::AddBlock(const std::string& p, int64_t layer, BlockWeights* w)
   AddHyperConnection(p + "hc_attn", kMixes, 3, &w->hc_attn);
   AddHyperConnection(p + "hc_ffn", kMixes, 3, &w->hc_ffn);
   AddAttention(p + "attn.", w->compress_ratio, &w->attn);
-  AddMoe(p + "ffn.", layer < c_.num_hash_layers, &w->moe);
+  AddMoe(p + "ffn.", layer, &w->moe);
 }
 
 WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const Shards& shards,

@@ -11,6 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "lib/model/config.h"
+#include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
 #include "lib/model/weights.h"
 
@@ -33,6 +34,8 @@ struct WeightRow {
   int64_t n = 0;
   int64_t k = 0;  // 0: the tensor has one dimension
   Split split = Split::kNone;
+  ExpertId expert{};  // of a routed expert's matrices,
+  int matrix = 0;     // which are w1, w3 and w2
 };
 
 class WeightTable {
@@ -57,7 +60,7 @@ class WeightTable {
                           HyperConnectionWeights* hc);
   void AddCompressor(const std::string& p, int64_t ratio, int64_t dim, CompressorWeights* w);
   void AddAttention(const std::string& p, int64_t ratio, AttentionWeights* w);
-  void AddMoe(const std::string& p, bool hash_routed, MoeWeights* w);
+  void AddMoe(const std::string& p, int64_t block, MoeWeights* w);
   void AddBlock(const std::string& p, int64_t layer, BlockWeights* w);
 
   const ModelConfig& c_;

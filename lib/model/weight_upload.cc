@@ -56,14 +56,14 @@ absl::Status WeightUpload::Raw(const void* host, int64_t bytes, const std::byte*
   return device_->Upload(to, static_cast<const std::byte*>(host), bytes);
 }
 
-absl::Status WeightUpload::Packed(WeightFormat format, int64_t n, int64_t k,
+absl::Status WeightUpload::Packed(std::byte* to, WeightFormat format, int64_t n, int64_t k,
                                   const uint8_t* host_data, const uint8_t* host_scale,
                                   const std::byte** data, const uint8_t** scale) {
   const DeviceScope scope(device_);
   const WeightBytes packed = PackedWeightBytes(format, n, k);
   PackWeightParams params{.format = format, .n = n, .k = k};
-  params.dst_data = Place(packed.data);
-  if (packed.scale > 0) params.dst_scale = reinterpret_cast<uint8_t*>(Place(packed.scale));
+  params.dst_data = to;
+  if (packed.scale > 0) params.dst_scale = reinterpret_cast<uint8_t*>(to + RawBytes(packed.data));
   *data = params.dst_data;
   *scale = params.dst_scale;
   const int64_t stage_rows = StageRows(format, k);

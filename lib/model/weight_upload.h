@@ -24,18 +24,20 @@ class WeightUpload {
 
   absl::Status Allocate(int64_t bytes);
 
+  // The next `bytes` of the memory. REQUIRES: Allocate counted them.
+  std::byte* Place(int64_t bytes);
   // The next weight, from host memory that may change on return; *data and *scale (null where the
-  // format has none) receive its place on the device. REQUIRES: Allocate counted it.
+  // format has none) receive where the device reads it: at the next place, or in PackedBytes from
+  // `to` on, of any memory that its kernels can write.
   absl::Status Raw(const void* host, int64_t bytes, const std::byte** data);
-  absl::Status Packed(WeightFormat format, int64_t n, int64_t k, const uint8_t* host_data,
-                      const uint8_t* host_scale, const std::byte** data, const uint8_t** scale);
+  absl::Status Packed(std::byte* to, WeightFormat format, int64_t n, int64_t k,
+                      const uint8_t* host_data, const uint8_t* host_scale, const std::byte** data,
+                      const uint8_t** scale);
 
   // Waits for all of it; the memory, and frees what only the way there needed.
   absl::StatusOr<Buffer> Finish();
 
  private:
-  std::byte* Place(int64_t bytes);
-
   Device* const device_;
   Dispatch* const dispatch_;
   Buffer memory_;

@@ -298,9 +298,18 @@ class WeightsLoader {
     const DsparkWeights& dspark = weights_->drafter->dspark;
     return slot != &dspark.markov_w1 && slot != &dspark.markov_w2 && slot != &dspark.confidence;
   }
-  absl::Status Plan(const WeightRow& row, int64_t n, WeightUpload* upload, int64_t* bytes) const;
-  absl::Status Send(const WeightRow& row, int64_t n, const WeightSlot& slot,
-                    WeightUpload* upload) const;
+  absl::Status Plan(const WeightRow& row, int64_t n, WeightUpload* upload, RankBytes* bytes) const;
+  // Takes the memory for a rank's weights.
+  absl::Status PlaceExperts(const WeightTarget& target, Weights::Rank* own,
+                            WeightUpload* upload) const;
+  // Places what counts the uses of a rank's experts, and makes what moves them.
+  void AddMover(const ExpertBudgets& budgets, Device* device, Weights::Rank* own,
+                WeightUpload* upload) const;
+  int64_t CountsBytes(int64_t blocks) const {
+    return blocks * config_.n_routed_experts * static_cast<int64_t>(sizeof(ExpertCounts));
+  }
+  absl::Status Send(const WeightRow& row, int64_t n, const ExpertSlots& experts,
+                    const WeightSlot& slot, WeightUpload* upload) const;
   absl::Status SendExperts(MoeWeights* moe, WeightUpload* upload) const;
   static std::vector<MoeWeights*> MoeLayers(WeightViews* views);
 
@@ -381,7 +390,8 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     uploads.reserve(targets.ranks.size());
     for (size_t rank = 0; rank < targets.ranks.size(); ++rank) {
       uploads.emplace_back(targets.ranks[rank].device, targets.ranks[rank].dispatch);
-      DSV4_RETURN_IF_ERROR(uploads[rank].Allocate(weights_->ranks_[rank].bytes));
+      DSV4_RETURN_IF_ERROR(
+          PlaceExperts(targets.ranks[rank], &weights_->ranks_[rank], &uploads[rank]));
     }
   }
   FormatChanges changes(checkpoint_, !uploads.empty());
@@ -411,7 +421,8 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
       const WeightSlot& slot = slots_[rank][bound.index];
       CutRows(bound.row.slot, rows, slot);
       if (rows.empty()) continue;
-      DSV4_RETURN_IF_ERROR(Send(bound.row, rows.size(), slot, &uploads[rank]));
+      DSV4_RETURN_IF_ERROR(
+          Send(bound.row, rows.size(), weights_->ranks_[rank].experts, slot, &uploads[rank]));
     }
   }
   if (uploads.empty()) {
@@ -424,6 +435,7 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     for (MoeWeights* moe : MoeLayers(&own.views)) {
       DSV4_RETURN_IF_ERROR(SendExperts(moe, &uploads[rank]));
     }
+    AddMover(targets.budgets, targets.ranks[rank].device, &own, &uploads[rank]);
     DSV4_ASSIGN_OR_RETURN(own.memory, uploads[rank].Finish());
   }
   weights_->owned_.clear();
@@ -470,17 +482,64 @@ absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
     for (const Bound& bound : bound_) {
       const Slice rows = RowsOfRank(bound.row, targets.shards, rank);
       if (rows.empty()) continue;
-      DSV4_RETURN_IF_ERROR(Plan(bound.row, rows.size(), &upload, &own.bytes));
+      DSV4_RETURN_IF_ERROR(Plan(bound.row, rows.size(), &upload, &own.sizes));
     }
+    const auto blocks = static_cast<int64_t>(MoeLayers(&own.views).size());
+    own.sizes.counts = WeightUpload::RawBytes(CountsBytes(blocks)) +
+                       WeightUpload::RawBytes(blocks * static_cast<int64_t>(sizeof(uint32_t)));
     for (const MoeWeights* moe : MoeLayers(&own.views)) {
       const auto experts = static_cast<int64_t>(moe->experts.size());
-      own.bytes +=
+      own.sizes.other +=
           WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(ExpertWeights))) +
           WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(const ExpertWeights*)));
     }
+  }
+  if (host) return absl::OkStatus();
+  std::vector<RankBytes> sizes;
+  for (const Weights::Rank& own : weights_->ranks_) sizes.push_back(own.sizes);
+  const auto blocks = static_cast<int64_t>(MoeLayers(weights_).size());
+  DSV4_ASSIGN_OR_RETURN(weights_->residency_,
+                        PlanResidency(targets.budgets, blocks, config_.n_routed_experts, sizes));
+  for (Weights::Rank& own : weights_->ranks_) {
+    const ResidencyPlan& plan = weights_->residency_;
+    own.bytes = own.sizes.other + (plan.on_host > 0 ? own.sizes.counts : 0) +
+                (plan.on_device + plan.spare) * own.sizes.expert();
     weights_->device_bytes_ += own.bytes;
   }
   return absl::OkStatus();
+}
+
+absl::Status WeightsLoader::PlaceExperts(const WeightTarget& target, Weights::Rank* own,
+                                         WeightUpload* upload) const {
+  const ResidencyPlan& plan = weights_->residency_;
+  DSV4_RETURN_IF_ERROR(upload->Allocate(own->bytes));
+  DSV4_ASSIGN_OR_RETURN(own->host_memory,
+                        target.device->AllocateHost(plan.on_host * own->sizes.expert(),
+                                                    "experts beyond the device's budget"));
+  own->experts = ExpertSlots(plan, own->sizes,
+                             upload->Place((plan.on_device + plan.spare) * own->sizes.expert()),
+                             own->host_memory.data());
+  return absl::OkStatus();
+}
+
+void WeightsLoader::AddMover(const ExpertBudgets& budgets, Device* device, Weights::Rank* own,
+                             WeightUpload* upload) const {
+  const ResidencyPlan& plan = weights_->residency_;
+  if (plan.on_host == 0) return;
+  auto* const counts = reinterpret_cast<ExpertCounts*>(upload->Place(CountsBytes(plan.blocks)));
+  auto* const calls = reinterpret_cast<uint32_t*>(
+      upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));
+  std::vector<ExpertMover::Block> blocks;
+  for (MoeWeights* moe : MoeLayers(&own->views)) {
+    const auto block = static_cast<int64_t>(blocks.size());
+    moe->counts = counts + block * plan.experts;
+    moe->calls = calls + block;
+    // The table's first entry.
+    const auto* table = reinterpret_cast<const std::byte*>(moe->expert_table.front());
+    blocks.push_back({moe->experts.data(), const_cast<std::byte*>(table)});
+  }
+  own->mover = std::make_unique<ExpertMover>(budgets, plan, device, &own->experts,
+                                             std::move(blocks), counts);
 }
 
 std::vector<MoeWeights*> WeightsLoader::MoeLayers(WeightViews* views) {
@@ -493,9 +552,14 @@ std::vector<MoeWeights*> WeightsLoader::MoeLayers(WeightViews* views) {
 }
 
 absl::Status WeightsLoader::Plan(const WeightRow& row, int64_t n, WeightUpload* upload,
-                                 int64_t* bytes) const {
+                                 RankBytes* bytes) const {
   const auto packed = [&](WeightFormat format) {
-    *bytes += WeightUpload::PackedBytes(format, n, row.k);
+    const int64_t size = WeightUpload::PackedBytes(format, n, row.k);
+    if (row.expert.expert < 0) {
+      bytes->other += size;
+    } else {
+      bytes->matrices[static_cast<size_t>(row.matrix)] = size;  // of every expert
+    }
     return upload->Prepare(format, n, row.k);
   };
   if (std::holds_alternative<Fp8Weight*>(row.slot)) return packed(WeightFormat::kFp8);
@@ -505,13 +569,13 @@ absl::Status WeightsLoader::Plan(const WeightRow& row, int64_t n, WeightUpload* 
   }
   const bool wide = std::holds_alternative<const float**>(row.slot) ||
                     std::holds_alternative<const int32_t**>(row.slot);
-  *bytes += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
+  bytes->other += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
   return absl::OkStatus();
 }
 
 // The `n` rows that `slot` points to, whose place on the device it receives.
-absl::Status WeightsLoader::Send(const WeightRow& row, int64_t n, const WeightSlot& slot,
-                                 WeightUpload* upload) const {
+absl::Status WeightsLoader::Send(const WeightRow& row, int64_t n, const ExpertSlots& experts,
+                                 const WeightSlot& slot, WeightUpload* upload) const {
   const int64_t k = row.k, elements = n * std::max<int64_t>(k, 1);
   const std::byte* data = nullptr;
   const uint8_t* scale = nullptr;
@@ -522,8 +586,11 @@ absl::Status WeightsLoader::Send(const WeightRow& row, int64_t n, const WeightSl
     return status;
   };
   const auto packed = [&](auto* slot, WeightFormat format, const uint8_t* host_scale) {
+    std::byte* const to = row.expert.expert < 0
+                              ? upload->Place(WeightUpload::PackedBytes(format, n, k))
+                              : experts.At(row.expert, row.matrix);
     const absl::Status status = upload->Packed(
-        format, n, k, reinterpret_cast<const uint8_t*>(slot->data), host_scale, &data, &scale);
+        to, format, n, k, reinterpret_cast<const uint8_t*>(slot->data), host_scale, &data, &scale);
     slot->data = reinterpret_cast<decltype(slot->data)>(data);
     return status;
   };

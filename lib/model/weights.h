@@ -19,6 +19,8 @@
 #include "lib/device/device.h"
 #include "lib/io/checkpoint.h"
 #include "lib/model/config.h"
+#include "lib/model/expert_mover.h"
+#include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
 #include "lib/tensor/quant_format.h"
 
@@ -62,7 +64,10 @@ struct MoeWeights {
   std::vector<ExpertWeights> experts;              // [E]
   std::vector<const ExpertWeights*> expert_table;  // [E], into experts
   const ExpertWeights* const* table = nullptr;     // [E], what the kernels read
-  Fp8Weight shared_w1, shared_w3, shared_w2;       // [I, D], [I, D], [D, I]
+  // Of experts that move: what the gate counts in (kernels/op/moe.h).
+  ExpertCounts* counts = nullptr;
+  uint32_t* calls = nullptr;
+  Fp8Weight shared_w1, shared_w3, shared_w2;  // [I, D], [I, D], [D, I]
 };
 
 struct BlockWeights {
@@ -109,6 +114,7 @@ struct WeightTarget {
 struct WeightTargets {
   Shards shards;
   std::vector<WeightTarget> ranks;  // [shards.ranks]
+  ExpertBudgets budgets{};          // of devices with memory of their own
 };
 
 // What a forward pass reads, as a rank of an engine has it: of some matrices all rows, of others
@@ -136,7 +142,8 @@ class Weights : public WeightViews {
   // (main_proj, e_proj): without any mtp.* there is none; some of its tensors without the others
   // are Corrupt. Tensors that are in no table are ignored. Targets whose memory is not the
   // host's receive every tensor, or their rows of it, as soon as it is read, once for all of them,
-  // and the copies on the host are given up; OutOfDeviceMemory. `progress(done_bytes,
+  // and the copies on the host are given up; OutOfDeviceMemory, and PlanResidency's refusals of
+  // their budgets. `progress(done_bytes,
   // total_bytes)`, which may be empty, is called from this thread at least every 16 MiB as the
   // tensors' pages are read; false cancels (Cancelled). REQUIRES: `config` comes from
   // ParseModelConfig.
@@ -171,13 +178,23 @@ class Weights : public WeightViews {
   std::string weight_format() const;
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
   int64_t device_bytes() const { return device_bytes_; }  // of devices' own memory, 0 without
+  // What moves a rank's experts; null where they stay.
+  ExpertMover* mover(int rank) const {
+    return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].mover.get();
+  }
+  // Of devices with memory of their own.
+  const ResidencyPlan& residency() const { return residency_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
   friend class WeightsLoader;
   struct Rank {
     WeightViews views;
-    Buffer memory;  // of a device with its own
+    // Of a device with its own:
+    Buffer host_memory, memory;  // freed in the other order, when copies between them are done
+    RankBytes sizes;
+    ExpertSlots experts;
+    std::unique_ptr<ExpertMover> mover;  // null: they all lie on the device
     int64_t bytes = 0;
   };
   Weights() = default;
@@ -188,6 +205,7 @@ class Weights : public WeightViews {
   int64_t mapped_bytes_ = 0;
   int64_t owned_bytes_ = 0;
   int64_t device_bytes_ = 0;
+  ResidencyPlan residency_;
 };
 
 }  // namespace dsv4

@@ -81,8 +81,9 @@ bool AlikeForRanks(const DeviceTraits& a, const DeviceTraits& b) {
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
-                                                           const ModelConfig& config) {
-  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config);
+                                                           const ModelConfig& config,
+                                                           float synthetic_skew) {
+  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config, synthetic_skew);
   return Checkpoint::Open(folder);
 }
 
@@ -108,11 +109,12 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine->config_));
+                        OpenCheckpoint(folder, engine->config_, options.synthetic_skew));
   DSV4_RETURN_IF_ERROR(engine->OpenDevices(options));
   DSV4_RETURN_IF_ERROR(engine->ExpectRoom(folder, options));
-  DSV4_ASSIGN_OR_RETURN(engine->weights_, Weights::Load(engine->config_, std::move(checkpoint),
-                                                        options.progress, engine->Targets()));
+  DSV4_ASSIGN_OR_RETURN(engine->weights_,
+                        Weights::Load(engine->config_, std::move(checkpoint), options.progress,
+                                      engine->Targets(options)));
   DSV4_RETURN_IF_ERROR(engine->DescribeWeights(options));
   DSV4_RETURN_IF_ERROR(engine->Build(options));
   return engine;
@@ -123,10 +125,10 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine.config_));
+                        OpenCheckpoint(folder, engine.config_, options.synthetic_skew));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
-  DSV4_ASSIGN_OR_RETURN(engine.weights_,
-                        Weights::Describe(engine.config_, std::move(checkpoint), engine.Targets()));
+  DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint),
+                                                           engine.Targets(options)));
   EnginePlan plan;
   DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
   plan.info = engine.info_;
@@ -186,6 +188,7 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
                        BackendName(options.backend));
   }
   DSV4_RETURN_IF_ERROR(ReadTuning(options));
+  DSV4_RETURN_IF_ERROR(CheckBudgets(options));
   info_.backend = options.backend;
   info_.numerics = options.numerics;
   DSV4_ASSIGN_OR_RETURN(info_.cache_format, CacheFormat(options));
@@ -242,6 +245,28 @@ absl::Status Engine::ReadTuning(const EngineOptions& options) {
       ReadTuningDirectory(options.tuning_dir, BuiltinManifests());
   if (!files.ok()) return WithArgument(files.status(), "tuning_dir");
   tuning_files_ = *std::move(files);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckBudgets(const EngineOptions& options) const {
+  const ExpertBudgets& budgets = options.weight_budgets;
+  for (const auto& [name, bytes] : {std::pair("device_weight_bytes", budgets.device_bytes),
+                                    std::pair("host_weight_bytes", budgets.host_bytes)}) {
+    if (bytes < 0) {
+      return WithArgument(InvalidArgument("option ", name, " = ", bytes, " is negative"), name);
+    }
+    if ((bytes > 0 || budgets.least) && options.backend != Backend::kCuda) {
+      return WithArgument(
+          Unsupported("option ", name, " = ", bytes, ": backend ", BackendName(options.backend),
+                      " reads weights where the checkpoint's files are mapped"),
+          name);
+    }
+  }
+  if (budgets.host_bytes > 0 && !budgets.limited()) {
+    return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                                        " without device_weight_bytes, which leaves the host none"),
+                        "host_weight_bytes");
+  }
   return absl::OkStatus();
 }
 
@@ -312,8 +337,8 @@ absl::Status Engine::OpenDevices(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-WeightTargets Engine::Targets() const {
-  WeightTargets targets{.shards = shards_, .ranks = {}};
+WeightTargets Engine::Targets(const EngineOptions& options) const {
+  WeightTargets targets{.shards = shards_, .ranks = {}, .budgets = options.weight_budgets};
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
     targets.ranks.push_back({devices_[rank].get(), dispatches_[rank].get()});
   }
@@ -325,6 +350,9 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
                            ? weights_->device_bytes()
                            : weights_->mapped_bytes() + weights_->owned_bytes();
   weight_format_ = weights_->weight_format();
+  info_.residency = weights_->residency();
+  info_.token_expert_bytes =
+      config_.num_hidden_layers * config_.num_experts_per_tok * info_.residency.expert_bytes;
   DSV4_RETURN_IF_ERROR(ChooseDrafter(options));
   ShareOut();
   return absl::OkStatus();
@@ -416,6 +444,7 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
                                 absl::Span<const LayerCache> layers) const {
   return {.config = &config_,
           .weights = &weights_->views(rank),
+          .mover = weights_->mover(rank),
           .dispatch = dispatches_[static_cast<size_t>(rank)].get(),
           .device = devices_[static_cast<size_t>(rank)].get(),
           .layers = layers,
@@ -447,8 +476,10 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
 // Reading the weights of a plan that does not fit would take minutes.
 absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
   if (!devices_.front()->FreeBytes()) return absl::OkStatus();
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, config_));
-  DSV4_ASSIGN_OR_RETURN(weights_, Weights::Describe(config_, std::move(checkpoint), Targets()));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, config_, options.synthetic_skew));
+  DSV4_ASSIGN_OR_RETURN(weights_,
+                        Weights::Describe(config_, std::move(checkpoint), Targets(options)));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
     const std::optional<int64_t> free = devices_[rank]->FreeBytes();
@@ -510,6 +541,10 @@ absl::Status Engine::Build(const EngineOptions& options) {
   Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
       " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes, " bytes (",
       RowFormatName(info_.cache_format), " rows), workspace ", info_.workspace_bytes, " bytes");
+  if (info_.residency.on_host > 0) {
+    Log(LogLevel::kInfo, info_.residency.on_host, " of ", info_.residency.all(),
+        " routed experts in host memory, ", info_.residency.host_bytes(), " bytes");
+  }
   return absl::OkStatus();
 }
 

@@ -52,6 +52,8 @@ struct EngineOptions {
   // Who drafts them; empty: the checkpoint's drafter. NotFound where the checkpoint has another one
   // or none.
   std::optional<DrafterKind> drafter{};
+  // Of devices with memory of their own; Unsupported elsewhere. See PlanResidency.
+  ExpertBudgets weight_budgets{};
   // Directory of tuning files that take the place of this build's for the same kernels; empty:
   // none. Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
@@ -62,6 +64,7 @@ struct EngineOptions {
   // For measurements: random weights for this many of the layers that config.json describes, and no
   // others are read. 0 = ModelConfig::synthetic_layers.
   int64_t synthetic_layers = 0;
+  float synthetic_skew = 0;                     // see SyntheticCheckpoint
   bool graphs = true;                           // whether a device records steps of few rows
   ExchangePath exchange = ExchangePath::kAuto;  // between GPUs
   // (done bytes, total bytes) of loading; false cancels.
@@ -92,6 +95,8 @@ struct EngineInfo {
   int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
   std::vector<DeviceBytes> devices{};
   ExchangeCost exchange;
+  ResidencyPlan residency;         // without blocks where no device has memory of its own
+  int64_t token_expert_bytes = 0;  // that a token reads of routed experts, wherever they lie
   // The device that has most.
   const DeviceBytes& fullest() const;
 };
@@ -137,6 +142,12 @@ class Engine {
   const std::string& device_name() const { return device_name_; }
   const std::string& weight_format() const { return weight_format_; }
 
+  // Of the first rank, whose experts move as the others' do. Any thread.
+  ExpertTraffic expert_traffic() const {
+    const ExpertMover* const mover = weights_->mover(0);
+    return mover == nullptr ? ExpertTraffic() : mover->traffic();
+  }
+
   // For sessions.
   int32_t DraftSlots(int32_t drafts) const {
     return dsv4::DraftSlots(info_.drafter, config_, drafts);
@@ -162,9 +173,10 @@ class Engine {
   absl::Status LoadTokenizer(const std::string& folder);
   absl::Status ReadTuning(const EngineOptions& options);
   absl::Status CheckDevices(const EngineOptions& options) const;
+  absl::Status CheckBudgets(const EngineOptions& options) const;
   absl::Status OpenDevices(const EngineOptions& options);
   int ranks() const { return shards_.ranks; }
-  WeightTargets Targets() const;
+  WeightTargets Targets(const EngineOptions& options) const;
   // What exchanges take on each device.
   int64_t ExchangeBytes() const {
     return ranks() > 1 && !devices_.front()->host_memory() ? ExchangeDeviceBytes() : 0;

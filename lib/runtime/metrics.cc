@@ -44,6 +44,8 @@ EngineMetrics MetricsOf(const Engine& engine) {
     metrics.alarms[kind] = read(sessions.alarms[kind]);
   }
   metrics.cache = engine.cache().use();
+  metrics.experts = engine.expert_traffic();
+  metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
   return metrics;
 }
 
@@ -88,6 +90,12 @@ std::string MetricsJson(const Engine& engine) {
                         Pool("state_slots", metrics.cache.states)})},
       {"exchange", object({Number("token_bytes", info.exchange.bytes),
                            Number("bytes", metrics.exchanged_bytes)})},
+      {"experts", object({Number("on_device", info.residency.on_device),
+                          Number("on_host", info.residency.on_host),
+                          Number("device_reads", metrics.experts.device_reads),
+                          Number("host_reads", metrics.experts.host_reads),
+                          Number("host_read_bytes", metrics.host_read_bytes),
+                          Number("moved", metrics.experts.moved)})},
       {"alarms", object(std::move(alarms))},
   });
   std::string json;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lib/kv/kv_cache.h"
+#include "lib/model/expert_mover.h"
 #include "lib/runtime/logit_watch.h"
 
 namespace dsv4 {
@@ -38,6 +39,8 @@ struct EngineMetrics {
   int64_t exchanged_bytes = 0;                // that each device gathered
   std::array<int64_t, kAlarmKinds> alarms{};  // by the bit of Alarm
   KvUse cache;
+  ExpertTraffic experts;
+  int64_t host_read_bytes = 0;  // of experts, by all devices
 };
 
 // Concurrent with everything. Takes the mutexes of scheduler and cache for a copy of a few numbers;

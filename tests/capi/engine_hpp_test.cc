@@ -19,7 +19,7 @@ static_assert(kMoveOnly<dsv4::Engine> && kMoveOnly<dsv4::Tokenizer> && kMoveOnly
 static_assert(std::is_nothrow_copy_constructible_v<dsv4::Error>);
 
 // The C++ structs have a member for each field of these. Where a size changes, so must they.
-static_assert(sizeof(dsv4_engine_options) == 96 && sizeof(dsv4_engine_identity) == 32);
+static_assert(sizeof(dsv4_engine_options) == 112 && sizeof(dsv4_engine_identity) == 32);
 static_assert(sizeof(dsv4_sampling) == 168 && sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
 static_assert(sizeof(dsv4_message) == 128 && sizeof(dsv4_tool_call) == 56);
@@ -58,6 +58,12 @@ TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {
   }
   options.tuning_dir = "tables";
   CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("tuning_dir = tables"));
+  options.tuning_dir.clear();
+  options.device_weight_bytes = 7;
+  CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("device_weight_bytes = 7"));
+  options.device_weight_bytes = 0;
+  options.host_weight_bytes = 7;
+  CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("host_weight_bytes = 7"));
   CHECK(plan.weight_bytes == info.weight_bytes);
   CHECK(plan.cache_bytes == info.cache_bytes);
   CHECK(plan.workspace_bytes == info.workspace_bytes);

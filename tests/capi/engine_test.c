@@ -79,6 +79,10 @@ static void test_options(void) {
   EXPECT_REFUSED(reserved2, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved2");
   EXPECT_REFUSED(tuning_dir, "tables", DSV4_ERR_UNSUPPORTED,
                  "option tuning_dir = tables: kernels of backend cpu have nothing to tune");
+  EXPECT_REFUSED(device_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "device_weight_bytes = -1");
+  EXPECT_REFUSED(host_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "host_weight_bytes = -1");
+  EXPECT_REFUSED(device_weight_bytes, 1, DSV4_ERR_UNSUPPORTED,
+                 "option device_weight_bytes = 1: backend cpu reads weights where");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
   EXPECT_REFUSED(struct_size, 72 - 1, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 71");
   EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");
@@ -155,7 +159,7 @@ static void test_longer_structs(void) {
   engine = NULL;
   options.later[1] = 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
-               "options sets a field at byte 104");
+               "options sets a field at byte 120");
   EXPECT(engine == NULL);
 }
 

@@ -95,6 +95,10 @@ T __ldcg(const T* from) {
 
 inline void __threadfence() {}
 template <class T>
+T atomicExch(T* at, std::type_identity_t<T> value) {
+  return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
+}
+template <class T>
 T atomicAdd(T* at, std::type_identity_t<T> value) {
   return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
 }

@@ -186,14 +186,15 @@ void NoteCopy(const void* to) { Access<true>(to, 16, __builtin_return_address(0)
   DSV4_ACCESS(write##bytes, bytes, true)           \
   DSV4_ACCESS(unaligned_read##bytes, bytes, false) \
   DSV4_ACCESS(unaligned_write##bytes, bytes, true)
-#define DSV4_ATOMIC_ADD(bits)                                                                    \
-  uint##bits##_t __tsan_atomic##bits##_fetch_add(volatile void* at, uint##bits##_t value, int) { \
-    dsv4::emulation::Access<true>(const_cast<void*>(at), bits / 8, __builtin_return_address(0),  \
-                                  true);                                                         \
-    auto* const number = static_cast<volatile uint##bits##_t*>(at);                              \
-    const uint##bits##_t before = *number;                                                       \
-    *number = before + value;                                                                    \
-    return before;                                                                               \
+// `after`: what comes in the place of the number `before`.
+#define DSV4_ATOMIC(bits, name, after)                                                          \
+  uint##bits##_t __tsan_atomic##bits##_##name(volatile void* at, uint##bits##_t value, int) {   \
+    dsv4::emulation::Access<true>(const_cast<void*>(at), bits / 8, __builtin_return_address(0), \
+                                  true);                                                        \
+    auto* const number = static_cast<volatile uint##bits##_t*>(at);                             \
+    const uint##bits##_t before = *number;                                                      \
+    *number = after;                                                                            \
+    return before;                                                                              \
   }
 extern "C" {
 void __tsan_init() {}
@@ -210,8 +211,9 @@ void __tsan_read_range(void* at, size_t bytes) {
 void __tsan_write_range(void* at, size_t bytes) {
   dsv4::emulation::Access<true>(at, bytes, __builtin_return_address(0));
 }
-DSV4_ATOMIC_ADD(32)
-DSV4_ATOMIC_ADD(64)
+DSV4_ATOMIC(32, fetch_add, before + value)
+DSV4_ATOMIC(64, fetch_add, before + value)
+DSV4_ATOMIC(32, exchange, value)
 // Whether a `static` variable has been made.
 uint8_t __tsan_atomic8_load(const volatile uint8_t* at, int) { return *at; }
 // Of memory that other devices see, too, and that no block shares.

@@ -145,6 +145,42 @@ TEST_CASE("sm12x moe_gate breaks ties to the lowest expert and takes logits of a
   for (const int32_t e : nothing.experts) REQUIRE((e >= 0 && e < 64));
 }
 
+TEST_CASE("sm12x moe_gate counts the calls that choose an expert, not the rows") {
+  constexpr int64_t kExperts = 37, kHidden = 256;
+  constexpr int32_t kRows = 20, kChosen = 4;
+  const Bf16Rows x(48, kRows, kHidden);
+  const CudaBf16 weight(Bf16Storage(45, kExperts, kHidden));
+  const DeviceCopy<float> bias(RandomFloats(46, kExperts, 0.5f));
+  DeviceCopy<ExpertCounts> counts(std::vector<ExpertCounts>(kExperts, ExpertCounts()));
+  DeviceCopy<uint32_t> calls(std::vector<uint32_t>{0});
+  MoeGateParams p;
+  p.experts_per_token = kChosen;
+  p.gate = weight.view();
+  p.bias = bias.data();
+  p.routed_scale = 1;
+  const Gate without = GateOnCuda(p, x.bits, kRows, {});
+  p.counts = counts.data();
+  p.calls = calls.data();
+  std::vector<uint32_t> expected(kExperts);
+  for (const int32_t rows : {kRows, 1, 7, kRows}) {
+    std::vector<int32_t> sequence_of(static_cast<size_t>(rows));
+    sequence_of.back() = rows == 7 ? -1 : 0;  // padding, which chooses none
+    const Gate gate = GateOnCuda(p, x.Bits(0, rows), rows, {}, sequence_of);
+    if (rows == kRows) REQUIRE(gate.experts == without.experts);
+    std::vector<bool> chosen(kExperts);
+    for (const int32_t expert : gate.experts) {
+      if (expert >= 0) chosen[static_cast<size_t>(expert)] = true;
+    }
+    for (size_t e = 0; e < chosen.size(); ++e) expected[e] += chosen[e];
+  }
+  const std::vector<ExpertCounts> got = counts.Download();
+  for (size_t e = 0; e < expected.size(); ++e) {
+    INFO("expert " << e);
+    REQUIRE(got[e].calls == expected[e]);
+  }
+  REQUIRE(calls.Download() == std::vector<uint32_t>{4});
+}
+
 // A layer's experts in both forms.
 struct Layer {
   int64_t hidden, inter;

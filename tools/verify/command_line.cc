@@ -88,6 +88,17 @@ absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text) {
   return devices;
 }
 
+absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text) {
+  ExpertBudgets budgets;
+  if (text == "least") {
+    budgets.least = true;
+  } else if (!absl::SimpleAtoi(text, &budgets.device_bytes) || budgets.device_bytes < 0) {
+    return InvalidArgument("option --device-weights = ", text,
+                           " is not a number of bytes or \"least\"");
+  }
+  return budgets;
+}
+
 int ReportError(const absl::Status& error) {
   std::fprintf(stderr, "dsv4-verify: %s\n", std::string(error.message()).c_str());
   if (absl::IsCancelled(error)) return kExitInterrupted;

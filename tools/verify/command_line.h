@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/registry/kernel_entry.h"
+#include "lib/model/expert_residency.h"
 
 namespace dsv4 {
 
@@ -49,6 +50,8 @@ absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
 absl::StatusOr<Backend> ParseBackend(const std::string& name);
 absl::StatusOr<int32_t> ParseThreads(const std::string& text);
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
+// Of --device-weights: a number of bytes, or "least".
+absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text);
 
 // Prints "dsv4-verify: MESSAGE" to stderr and returns the exit code of the error's class.
 int ReportError(const absl::Status& error);

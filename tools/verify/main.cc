@@ -32,6 +32,8 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --omit POINT     leave out a rounding point or quantiser: the rule must notice (reference)
   --layers         also print the recorded tensors that the rule does not read
   --devices N,...  devices of that backend that share the model out; default: its first
+  --device-weights BYTES|least
+                   most of the weights on each device, experts beyond it on the host (cuda)
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
@@ -46,6 +48,8 @@ gates      Answers the model folder's gates.json greedily and prints the pass ra
   --draft-length X, --first-drafts SHARE
                    the least that these must be, with no session giving up drafting
   --devices N,...  devices of that backend that share the model out; default: its first
+  --device-weights BYTES|least
+                   most of the weights on each device, experts beyond it on the host (cuda)
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one

@@ -201,7 +201,10 @@ class Verification {
     EngineOptions options = OracleEngineOptions(oracle_, backend, options_.mode);
     options.omitted_points = omitted_points;
     options.threads = options_.threads;
-    if (backend == options_.backend) options.devices = options_.devices;
+    if (backend == options_.backend) {
+      options.devices = options_.devices;
+      options.weight_budgets = options_.weight_budgets;
+    }
     options.progress = [this](int64_t, int64_t) { return !options_.interrupted(); };
     return Engine::Open(folder_, options);
   }

@@ -22,6 +22,7 @@ struct OracleOptions {
   uint64_t omitted_points = 0;     // of the tested engine; reference backend only
   int32_t threads = 0;             // 0 = one per usable core
   std::vector<int32_t> devices{};  // of the backend; empty: its first
+  ExpertBudgets weight_budgets{};  // of them
   bool all_tensors = false;        // also print the recorded tensors that no rule reads
   std::function<void(absl::string_view)> print;  // one line, without its end
   Interrupted interrupted;

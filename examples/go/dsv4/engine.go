@@ -24,6 +24,8 @@ type EngineOptions struct {
 	MaxDraftTokens     int32        // most that sessions may ask for
 	TuningDir          string       // of tuning files to use instead of the library's own
 	Drafter            Drafter      // who drafts, where MaxDraftTokens is above 0
+	DeviceWeightBytes  int64        // most on each device; routed experts beyond it lie in host memory
+	HostWeightBytes    int64        // most of routed experts in host memory
 	Progress           ProgressFunc // is told of the bytes loaded
 }
 
@@ -50,6 +52,8 @@ func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 	c.cache_format = C.dsv4_cache_format(o.CacheFormat)
 	c.max_draft_tokens = C.int32_t(o.MaxDraftTokens)
 	c.drafter = C.dsv4_drafter(o.Drafter)
+	c.device_weight_bytes = C.int64_t(o.DeviceWeightBytes)
+	c.host_weight_bytes = C.int64_t(o.HostWeightBytes)
 	return c, nil
 }
 
@@ -87,6 +91,11 @@ type EngineInfo struct {
 
 	CheckpointDrafter Drafter // that the model folder has
 	Drafter           Drafter // that drafts for sessions
+
+	DeviceExperts    int64 // routed experts in the devices' memory
+	HostExperts      int64 // and in the host's
+	HostWeightBytes  uint64
+	TokenExpertBytes uint64 // that a token reads of routed experts
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -123,6 +132,11 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 
 		CheckpointDrafter: Drafter(c.checkpoint_drafter),
 		Drafter:           Drafter(c.drafter),
+
+		DeviceExperts:    int64(c.device_experts),
+		HostExperts:      int64(c.host_experts),
+		HostWeightBytes:  uint64(c.host_weight_bytes),
+		TokenExpertBytes: uint64(c.token_expert_bytes),
 	}
 }
 
@@ -160,6 +174,11 @@ type EngineMetrics struct {
 	AlarmTokenRun        uint64
 	AlarmBosRun          uint64
 	AlarmFewAccepted     uint64
+
+	DeviceExpertReads uint64 // of routed experts, from device memory
+	HostExpertReads   uint64 // and from host memory
+	HostReadBytes     uint64
+	MovedExperts      uint64 // to device memory
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -307,6 +326,11 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		AlarmTokenRun:        uint64(c.alarm_token_run),
 		AlarmBosRun:          uint64(c.alarm_bos_run),
 		AlarmFewAccepted:     uint64(c.alarm_few_accepted),
+
+		DeviceExpertReads: uint64(c.device_expert_reads),
+		HostExpertReads:   uint64(c.host_expert_reads),
+		HostReadBytes:     uint64(c.host_read_bytes),
+		MovedExperts:      uint64(c.moved_experts),
 	}, err
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linked into the sessions' tests, has them run on the cuda backend: with graphs, or without where
-// DSV4_TEST_GRAPHS is "off"; on DSV4_TEST_GPUS devices, which exchange by kernels or by NCCL alone
+// DSV4_TEST_GRAPHS is "off"; with as few experts on the device as can be where DSV4_TEST_WEIGHTS is
+// "least"; on DSV4_TEST_GPUS devices, which exchange by kernels or by NCCL alone
 // where DSV4_TEST_EXCHANGE is "direct" or "nccl".
 #include <cstdlib>
 
@@ -36,6 +37,9 @@ EngineOptions OnTestedBackend(const EngineOptions& options) {
   const absl::string_view exchange = Variable("DSV4_TEST_EXCHANGE");
   if (exchange == "direct") cuda.exchange = ExchangePath::kDirect;
   if (exchange == "nccl") cuda.exchange = ExchangePath::kNccl;
+  if (cuda.weight_budgets.device_bytes == 0 && Variable("DSV4_TEST_WEIGHTS") == "least") {
+    cuda.weight_budgets.least = true;
+  }
   return cuda;
 }
 

@@ -235,6 +235,8 @@ pub struct dsv4_engine_options {
     pub tuning_dir: *const c_char,
     pub drafter: dsv4_drafter,
     pub reserved2: i32,
+    pub device_weight_bytes: i64,
+    pub host_weight_bytes: i64,
 }
 sized!(dsv4_engine_options);
 
@@ -272,6 +274,10 @@ pub struct dsv4_engine_info {
     pub device_workspace_bytes: u64,
     pub checkpoint_drafter: dsv4_drafter,
     pub drafter: dsv4_drafter,
+    pub device_experts: i64,
+    pub host_experts: i64,
+    pub host_weight_bytes: u64,
+    pub token_expert_bytes: u64,
 }
 sized!(dsv4_engine_info);
 
@@ -322,6 +328,10 @@ pub struct dsv4_engine_metrics {
     pub alarm_token_run: u64,
     pub alarm_bos_run: u64,
     pub alarm_few_accepted: u64,
+    pub device_expert_reads: u64,
+    pub host_expert_reads: u64,
+    pub host_read_bytes: u64,
+    pub moved_experts: u64,
 }
 sized!(dsv4_engine_metrics);
 

@@ -39,6 +39,10 @@ pub struct EngineOptions {
     pub tuning_dir: Option<PathBuf>,
     /// Who drafts, where `max_draft_tokens` is above 0.
     pub drafter: Drafter,
+    /// Most bytes of weights on each device; routed experts beyond it lie in host memory.
+    pub device_weight_bytes: i64,
+    /// Most bytes of routed experts in host memory.
+    pub host_weight_bytes: i64,
 }
 
 impl EngineOptions {
@@ -69,6 +73,8 @@ impl EngineOptions {
             max_draft_tokens: self.max_draft_tokens,
             tuning_dir: tuning_dir.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
             drafter: self.drafter.0,
+            device_weight_bytes: self.device_weight_bytes,
+            host_weight_bytes: self.host_weight_bytes,
             ..Default::default()
         })
     }

@@ -86,6 +86,10 @@ mirrors! {
         device_workspace_bytes: u64,
         checkpoint_drafter: Drafter,
         drafter: Drafter,
+        device_experts: i64,
+        host_experts: i64,
+        host_weight_bytes: u64,
+        token_expert_bytes: u64,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -121,6 +125,10 @@ mirrors! {
         alarm_token_run: u64,
         alarm_bos_run: u64,
         alarm_few_accepted: u64,
+        device_expert_reads: u64,
+        host_expert_reads: u64,
+        host_read_bytes: u64,
+        moved_experts: u64,
     }
 
     /// What an engine's results were made on and of.

@@ -91,6 +91,8 @@ func Listing() string {
 		field("dsv4_engine_options.tuning_dir", unsafe.Offsetof(v.tuning_dir), unsafe.Sizeof(v.tuning_dir))
 		field("dsv4_engine_options.drafter", unsafe.Offsetof(v.drafter), unsafe.Sizeof(v.drafter))
 		field("dsv4_engine_options.reserved2", unsafe.Offsetof(v.reserved2), unsafe.Sizeof(v.reserved2))
+		field("dsv4_engine_options.device_weight_bytes", unsafe.Offsetof(v.device_weight_bytes), unsafe.Sizeof(v.device_weight_bytes))
+		field("dsv4_engine_options.host_weight_bytes", unsafe.Offsetof(v.host_weight_bytes), unsafe.Sizeof(v.host_weight_bytes))
 	}
 	{
 		var v C.dsv4_engine_info
@@ -126,6 +128,10 @@ func Listing() string {
 		field("dsv4_engine_info.device_workspace_bytes", unsafe.Offsetof(v.device_workspace_bytes), unsafe.Sizeof(v.device_workspace_bytes))
 		field("dsv4_engine_info.checkpoint_drafter", unsafe.Offsetof(v.checkpoint_drafter), unsafe.Sizeof(v.checkpoint_drafter))
 		field("dsv4_engine_info.drafter", unsafe.Offsetof(v.drafter), unsafe.Sizeof(v.drafter))
+		field("dsv4_engine_info.device_experts", unsafe.Offsetof(v.device_experts), unsafe.Sizeof(v.device_experts))
+		field("dsv4_engine_info.host_experts", unsafe.Offsetof(v.host_experts), unsafe.Sizeof(v.host_experts))
+		field("dsv4_engine_info.host_weight_bytes", unsafe.Offsetof(v.host_weight_bytes), unsafe.Sizeof(v.host_weight_bytes))
+		field("dsv4_engine_info.token_expert_bytes", unsafe.Offsetof(v.token_expert_bytes), unsafe.Sizeof(v.token_expert_bytes))
 	}
 	{
 		var v C.dsv4_engine_identity
@@ -172,6 +178,10 @@ func Listing() string {
 		field("dsv4_engine_metrics.alarm_token_run", unsafe.Offsetof(v.alarm_token_run), unsafe.Sizeof(v.alarm_token_run))
 		field("dsv4_engine_metrics.alarm_bos_run", unsafe.Offsetof(v.alarm_bos_run), unsafe.Sizeof(v.alarm_bos_run))
 		field("dsv4_engine_metrics.alarm_few_accepted", unsafe.Offsetof(v.alarm_few_accepted), unsafe.Sizeof(v.alarm_few_accepted))
+		field("dsv4_engine_metrics.device_expert_reads", unsafe.Offsetof(v.device_expert_reads), unsafe.Sizeof(v.device_expert_reads))
+		field("dsv4_engine_metrics.host_expert_reads", unsafe.Offsetof(v.host_expert_reads), unsafe.Sizeof(v.host_expert_reads))
+		field("dsv4_engine_metrics.host_read_bytes", unsafe.Offsetof(v.host_read_bytes), unsafe.Sizeof(v.host_read_bytes))
+		field("dsv4_engine_metrics.moved_experts", unsafe.Offsetof(v.moved_experts), unsafe.Sizeof(v.moved_experts))
 	}
 	{
 		var v C.dsv4_tool_options

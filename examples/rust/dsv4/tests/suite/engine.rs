@@ -41,6 +41,20 @@ fn a_tuning_directory_reaches_the_library() {
 }
 
 #[test]
+fn budgets_of_weights_reach_the_library() {
+    let options = |device_weight_bytes, host_weight_bytes| EngineOptions {
+        backend: Backend::CPU,
+        device_weight_bytes,
+        host_weight_bytes,
+        ..Default::default()
+    };
+    let error = Engine::plan(model(), &options(-1, 0)).err().unwrap();
+    assert_eq!(error.argument(), "options.device_weight_bytes");
+    let error = Engine::plan(model(), &options(0, -1)).err().unwrap();
+    assert_eq!(error.argument(), "options.host_weight_bytes");
+}
+
+#[test]
 fn the_plan_is_what_is_opened() {
     let options = EngineOptions {
         backend: Backend::CPU,

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/expert_mover.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int kPassesBetweenChoices = 16;
+constexpr float kKept = 0.995f;  // of heat, from one pass to the next
+// An expert comes to the device when it is so much hotter than the one that leaves: what chance
+// makes hotter stays.
+constexpr float kHotter = 1.5f, kHotterBy = 2;
+
+// Where kernels read a matrix that is moved.
+void Rebase(ExpertMatrix* matrix, const std::byte* to) {
+  if (matrix->n == 0) return;  // a rank that has no row of it
+  const auto* data = reinterpret_cast<const uint8_t*>(to);
+  matrix->scale = data + (matrix->scale - matrix->data);
+  matrix->data = data;
+}
+
+}  // namespace
+
+ExpertMover::ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
+                         ExpertSlots* slots, std::vector<Block> blocks, const ExpertCounts* counts)
+    : plan_(plan),
+      device_(device),
+      slots_(slots),
+      blocks_(std::move(blocks)),
+      device_counts_(counts),
+      counts_(static_cast<size_t>(plan.all())),
+      before_(counts_.size()),
+      heat_(counts_.size()),
+      order_(counts_.size()),
+      shuffles_(budgets.shuffle != 0),
+      chooses_at_once_(shuffles_),
+      random_(budgets.shuffle) {
+  for (int64_t i = 0; i < plan.spare; ++i) spare_.push_back(plan.on_device + i);
+  std::iota(order_.begin(), order_.end(), size_t{0});
+}
+
+absl::Status ExpertMover::BetweenPasses() {
+  ++cooling_passes_;
+  if (phase_ != Phase::kIdle) {
+    DSV4_ASSIGN_OR_RETURN(const bool done, device_->CopiesDone());
+    if (!done) return absl::OkStatus();
+    // By where the experts lay until now.
+    DSV4_RETURN_IF_ERROR(Count());
+    return phase_ == Phase::kUp ? BeginDown() : End();
+  }
+  if (++passes_ < kPassesBetweenChoices && !chooses_at_once_) return absl::OkStatus();
+  passes_ = 0;
+  DSV4_RETURN_IF_ERROR(Count());
+  swaps_.clear();
+  shuffles_ ? ChooseAny() : ChooseHottest();
+  // There may be more to exchange than there are slots for it.
+  chooses_at_once_ = shuffles_ || swaps_.size() == spare_.size();
+  return swaps_.empty() ? absl::OkStatus() : BeginUp();
+}
+
+absl::Status ExpertMover::Count() {
+  DSV4_RETURN_IF_ERROR(
+      device_->Download(reinterpret_cast<std::byte*>(counts_.data()),
+                        reinterpret_cast<const std::byte*>(device_counts_),
+                        static_cast<int64_t>(counts_.size() * sizeof(ExpertCounts))));
+  int64_t device_reads = 0, host_reads = 0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    const uint32_t calls = counts_[i].calls - before_[i].calls;
+    heat_[i] += static_cast<float>(calls);
+    (slots_->OnDevice(IdOf(i)) ? device_reads : host_reads) += calls;
+  }
+  std::swap(counts_, before_);
+  device_reads_ += device_reads;
+  host_reads_ += host_reads;
+  return absl::OkStatus();
+}
+
+// The hottest of the host and the coldest of the device, in pairs.
+void ExpertMover::ChooseHottest() {
+  const auto middle = std::partition(order_.begin(), order_.end(),
+                                     [&](size_t i) { return slots_->OnDevice(IdOf(i)); });
+  const auto pairs = std::min<std::ptrdiff_t>(
+      {static_cast<std::ptrdiff_t>(spare_.size()), middle - order_.begin(), order_.end() - middle});
+  std::partial_sort(order_.begin(), order_.begin() + pairs, middle,
+                    [&](size_t a, size_t b) { return heat_[a] < heat_[b]; });
+  std::partial_sort(middle, middle + pairs, order_.end(),
+                    [&](size_t a, size_t b) { return heat_[a] > heat_[b]; });
+  for (std::ptrdiff_t i = 0; i < pairs; ++i) {
+    const size_t up = middle[i], down = order_[static_cast<size_t>(i)];
+    if (heat_[up] < kHotter * heat_[down] + kHotterBy) break;
+    swaps_.push_back({.up = IdOf(up), .down = IdOf(down)});
+  }
+  const float kept = std::pow(kKept, static_cast<float>(std::exchange(cooling_passes_, 0)));
+  for (float& heat : heat_) heat *= kept;
+}
+
+void ExpertMover::ChooseAny() {
+  std::shuffle(order_.begin(), order_.end(), random_);
+  const auto middle = std::partition(order_.begin(), order_.end(),
+                                     [&](size_t i) { return slots_->OnDevice(IdOf(i)); });
+  const auto pairs = std::min<std::ptrdiff_t>(
+      {static_cast<std::ptrdiff_t>(spare_.size()), middle - order_.begin(), order_.end() - middle});
+  for (std::ptrdiff_t i = 0; i < pairs; ++i) {
+    swaps_.push_back({.up = IdOf(middle[i]), .down = IdOf(order_[static_cast<size_t>(i)])});
+  }
+}
+
+absl::Status ExpertMover::BeginUp() {
+  copies_.clear();
+  for (Swap& swap : swaps_) {
+    swap.spare = spare_.back();
+    spare_.pop_back();
+    copies_.push_back(
+        {slots_->Slot(swap.spare), slots_->Slot(slots_->SlotOf(swap.up)), slots_->slot_bytes()});
+  }
+  phase_ = Phase::kUp;
+  return device_->StartCopies(copies_);
+}
+
+absl::Status ExpertMover::BeginDown() {
+  copies_.clear();
+  for (Swap& swap : swaps_) {
+    DSV4_ASSIGN_OR_RETURN(swap.host_slot, Publish(swap.up, swap.spare));
+    copies_.push_back({slots_->Slot(swap.host_slot), slots_->Slot(slots_->SlotOf(swap.down)),
+                       slots_->slot_bytes()});
+  }
+  moved_ += static_cast<int64_t>(swaps_.size());
+  phase_ = Phase::kDown;
+  return device_->StartCopies(copies_);
+}
+
+absl::Status ExpertMover::End() {
+  for (const Swap& swap : swaps_) {
+    DSV4_ASSIGN_OR_RETURN(const int64_t freed, Publish(swap.down, swap.host_slot));
+    spare_.push_back(freed);
+  }
+  phase_ = Phase::kIdle;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> ExpertMover::Publish(ExpertId id, int64_t slot) {
+  const int64_t before = slots_->Move(id, slot);
+  const Block& block = blocks_[static_cast<size_t>(id.block)];
+  ExpertWeights& expert = block.experts[id.expert];
+  Rebase(&expert.w1, slots_->At(id, 0));
+  Rebase(&expert.w3, slots_->At(id, 1));
+  Rebase(&expert.w2, slots_->At(id, 2));
+  DSV4_RETURN_IF_ERROR(
+      device_->Upload(block.table + id.expert * static_cast<int64_t>(sizeof expert),
+                      reinterpret_cast<const std::byte*>(&expert), sizeof expert));
+  return before;
+}
+
+}  // namespace dsv4

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings the experts that passes choose most into a device's memory and others out of it, beside
+// the passes: for one rank. An expert is copied to a free slot by a stream of its own while passes
+// read the old one; between two passes its entry in the table changes, and only then is the old
+// slot written. So no pass ever waits for a copy or reads one that is not done. Used by the
+// thread that runs the rank's passes; `traffic` from any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/op/moe.h"
+#include "lib/device/device.h"
+#include "lib/model/expert_residency.h"
+
+namespace dsv4 {
+
+// Since the engine opened, as of the last time that the device's counts were read.
+struct ExpertTraffic {
+  int64_t device_reads = 0, host_reads = 0;  // of an expert's weights, by where they lay
+  int64_t moved = 0;                         // experts brought to the device
+};
+
+class ExpertMover {
+ public:
+  // A block's experts: what the host knows of them, and the same where kernels read it.
+  struct Block {
+    ExpertWeights* experts = nullptr;
+    std::byte* table = nullptr;
+  };
+
+  // `counts`: [blocks, plan.experts] on the device, which the blocks' gates count in. What is
+  // pointed to must outlive the mover.
+  ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
+              ExpertSlots* slots, std::vector<Block> blocks, const ExpertCounts* counts);
+
+  // Between two passes, when the device has nothing left to do. Errors: DeviceLost.
+  absl::Status BetweenPasses();
+
+  ExpertTraffic traffic() const {
+    return {device_reads_.load(), host_reads_.load(), moved_.load()};
+  }
+
+ private:
+  // Two experts that change places: `up` by `spare`, a slot of the device, which that of `down`
+  // replaces.
+  struct Swap {
+    ExpertId up, down;
+    int64_t spare = 0, host_slot = 0;
+  };
+  enum class Phase { kIdle, kUp, kDown };
+
+  absl::Status Count();
+  void ChooseHottest();
+  void ChooseAny();
+  absl::Status BeginUp();
+  absl::Status BeginDown();
+  absl::Status End();
+  // Has kernels read the expert in the slot; returns its former one.
+  absl::StatusOr<int64_t> Publish(ExpertId id, int64_t slot);
+  ExpertId IdOf(size_t index) const {
+    const auto experts = static_cast<size_t>(plan_.experts);
+    return {static_cast<int32_t>(index / experts), static_cast<int32_t>(index % experts)};
+  }
+
+  const ResidencyPlan plan_;
+  Device* const device_;
+  ExpertSlots* const slots_;
+  const std::vector<Block> blocks_;
+  const ExpertCounts* const device_counts_;
+  std::vector<ExpertCounts> counts_, before_;  // [blocks * experts]
+  std::vector<float> heat_;                    // of the same: calls lately
+  std::vector<size_t> order_;                  // scratch
+  std::vector<int64_t> spare_;                 // slots
+  std::vector<Swap> swaps_;
+  std::vector<MemoryCopy> copies_;
+  Phase phase_ = Phase::kIdle;
+  int passes_ = 0;          // since the last choice
+  int cooling_passes_ = 0;  // since heat was lowered
+  const bool shuffles_;
+  bool chooses_at_once_;
+  std::mt19937_64 random_;
+  std::atomic<int64_t> device_reads_{0}, host_reads_{0}, moved_{0};
+};
+
+}  // namespace dsv4

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where experts lie changes nothing, and no more memory is taken than planned.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/bundled_model.h"
+
+namespace dsv4 {
+namespace {
+
+using test::AnyTokens;
+using test::kBundledModel;
+using test::OpenBundled;
+using test::OpenColdSession;
+using test::Tested;
+
+EngineOptions WithBudgets(const ExpertBudgets& budgets) {
+  return Tested({.context_tokens = 512,
+                 .max_sessions = 4,
+                 .prefill_chunk_tokens = 9,
+                 .max_draft_tokens = 2,
+                 .weight_budgets = budgets});
+}
+
+EnginePlan PlanOf(const ExpertBudgets& budgets) {
+  absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithBudgets(budgets));
+  REQUIRE_OK(plan);
+  return *std::move(plan);
+}
+
+void Step(Session& session, int steps, std::vector<int32_t>* tokens) {
+  for (int i = 0; i < steps; ++i) {
+    const absl::StatusOr<StepResult> step = session.Step();
+    REQUIRE_OK(step);
+    tokens->push_back(step->token);
+  }
+}
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;
+  bool operator==(const Outcome&) const = default;
+};
+
+// A prompt in two chunks, a fork with drafts beside it, and a sampled session.
+Outcome Run(const std::shared_ptr<Engine>& engine) {
+  Outcome outcome;
+  const std::unique_ptr<Session> greedy = OpenColdSession(engine, {.draft_tokens = 2});
+  REQUIRE_OK(greedy->Sync(AnyTokens(11, 1)));
+  Step(*greedy, 2, &outcome.tokens);
+  const absl::StatusOr<std::unique_ptr<Session>> fork = greedy->Fork();
+  REQUIRE_OK(fork);
+  const std::unique_ptr<Session> sampled = OpenColdSession(engine, {.temperature = 1, .seed = 5});
+  REQUIRE_OK(sampled->Sync(AnyTokens(2, 2)));
+  Step(*sampled, 1, &outcome.tokens);
+  Step(**fork, 2, &outcome.tokens);
+  Step(*greedy, 1, &outcome.tokens);
+  outcome.logits = test::LogitsAfter(engine, AnyTokens(4, 3));
+  return outcome;
+}
+
+TEST_CASE("where experts lie changes no token and no logit, nor that they move between steps") {
+  const std::shared_ptr<Engine> whole = OpenBundled(WithBudgets({}));
+  REQUIRE(whole->info().residency.on_host == 0);
+  const Outcome expected = Run(whole);
+  const int64_t all = whole->info().fullest().weights;
+  const int64_t least = PlanOf({.least = true}).info.fullest().weights;
+  const int64_t bytes = least + (all - least) / 3;
+  const std::shared_ptr<Engine> some = OpenBundled(WithBudgets({.device_bytes = bytes}));
+  REQUIRE(some->info().fullest().weights <= bytes);
+  REQUIRE(some->info().residency.on_host > 0);
+  REQUIRE(Run(some) == expected);
+  const std::shared_ptr<Engine> moving = OpenBundled(WithBudgets({.least = true, .shuffle = 11}));
+  REQUIRE(Run(moving) == expected);
+  const ExpertTraffic traffic = moving->expert_traffic();
+  REQUIRE(traffic.moved > 0);
+  REQUIRE(traffic.host_reads > 0);
+  REQUIRE(traffic.device_reads > 0);
+}
+
+TEST_CASE("budgets of weights are planned, and the least that would do is told") {
+  const ResidencyPlan all = PlanOf({}).info.residency;
+  REQUIRE(all.on_host == 0);
+  const EnginePlan least = PlanOf({.least = true});
+  const ResidencyPlan& plan = least.info.residency;
+  REQUIRE(plan.all() == all.all());
+  REQUIRE(plan.on_device + plan.on_host == plan.all());
+  REQUIRE(plan.on_device == plan.blocks);
+  REQUIRE(plan.spare > 0);
+  int64_t placed = 0;
+  for (int64_t block = 0; block < plan.blocks; ++block) {
+    REQUIRE(plan.OnDevice(block) == 1);
+    placed += plan.OnDevice(block);
+  }
+  REQUIRE(placed == plan.on_device);
+  REQUIRE(least.info.token_expert_bytes ==
+          least.config.num_hidden_layers * least.config.num_experts_per_tok * plan.expert_bytes);
+  const int64_t bytes = least.info.fullest().weights;
+  const int64_t most = PlanOf({}).info.fullest().weights;
+  REQUIRE(PlanOf({.device_bytes = most}).info.residency.on_host == 0);
+  REQUIRE(PlanOf({.device_bytes = most - 1}).info.residency.on_host >= 1);
+  const auto refused = [](const ExpertBudgets& budgets, int64_t least_bytes) {
+    const absl::Status status = Engine::Plan(kBundledModel, WithBudgets(budgets)).status();
+    REQUIRE(absl::IsInvalidArgument(status));
+    REQUIRE_THAT(std::string(status.message()),
+                 Catch::Contains("at least " + std::to_string(least_bytes)));
+  };
+  refused({.device_bytes = bytes - 1}, bytes);
+  refused({.device_bytes = 1}, bytes);
+  refused({.device_bytes = bytes, .host_bytes = plan.host_bytes() - 1}, plan.host_bytes());
+  REQUIRE(PlanOf({.device_bytes = bytes, .host_bytes = plan.host_bytes()}).info.residency.on_host ==
+          plan.on_host);
+  REQUIRE(absl::IsInvalidArgument(
+      Engine::Plan(kBundledModel, WithBudgets({.host_bytes = 1})).status()));
+}
+
+}  // namespace
+}  // namespace dsv4
