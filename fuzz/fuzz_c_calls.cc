@@ -182,19 +182,22 @@ class Run {
   ~Run() {
     for (dsv4_session* session : sessions_) dsv4_session_close(session);
     dsv4_parser_close(parser_);
+    dsv4_grammar_close(grammar_);
     CheckNothingInUse();
   }
 
   void CallAll() {
     using Call = void (Run::*)();
     static constexpr Call kAll[] = {
-        &Run::Open,         &Run::OpenMessages, &Run::Close,     &Run::Fork,      &Run::Sync,
-        &Run::Prefill,      &Run::Step,         &Run::Step,      &Run::StepAll,   &Run::StepEvents,
-        &Run::StepEvents,   &Run::EndTurn,      &Run::Append,    &Run::Truncate,  &Run::SetOptions,
-        &Run::ReadMessages, &Run::Rewind,       &Run::Cancel,    &Run::Mask,      &Run::SetSampling,
-        &Run::ReadSession,  &Run::Save,         &Run::Load,      &Run::LoadFile,  &Run::Tokenize,
-        &Run::Render,       &Run::ParseWhole,   &Run::ParseOpen, &Run::ParseFeed, &Run::ParseFinish,
-        &Run::Plan,         &Run::ReadEngine};
+        &Run::Open,        &Run::OpenMessages, &Run::Close,      &Run::Fork,
+        &Run::Sync,        &Run::Prefill,      &Run::Step,       &Run::Step,
+        &Run::StepAll,     &Run::StepEvents,   &Run::StepEvents, &Run::EndTurn,
+        &Run::Append,      &Run::Truncate,     &Run::SetOptions, &Run::ReadMessages,
+        &Run::Rewind,      &Run::Cancel,       &Run::Mask,       &Run::SetSampling,
+        &Run::ReadSession, &Run::Save,         &Run::Load,       &Run::LoadFile,
+        &Run::Tokenize,    &Run::Render,       &Run::ParseWhole, &Run::ParseOpen,
+        &Run::ParseFeed,   &Run::ParseFinish,  &Run::Plan,       &Run::ReadEngine,
+        &Run::OpenGrammar, &Run::BindGrammar};
     for (int i = 0; i < kCalls && !in_.empty(); ++i) {
       (this->*kAll[in_.Below(std::size(kAll))])();
       CheckTimelines();
@@ -507,6 +510,37 @@ class Run {
     const dsv4_sampling sampling = Sampling();
     Check(dsv4_session_set_sampling(session, in_.Rarely() ? nullptr : &sampling, &error_));
   }
+  void OpenGrammar() {
+    static const char* const kTexts[] = {
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}",
+        "{\"enum\": [1, \"b\", null]}", "[a-f]{2,9}|x*", "root ::= \"yes\" | \"no\" root",
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]"};
+    using OpenText =
+        dsv4_status (*)(const dsv4_engine*, const char*, size_t, dsv4_grammar**, dsv4_error**);
+    static constexpr OpenText kOpen[] = {dsv4_grammar_open_schema, dsv4_grammar_open_regex,
+                                         dsv4_grammar_open_ebnf};
+    const std::string text = in_.Rarely() ? in_.Text() : kTexts[in_.Below(std::size(kTexts))];
+    const size_t kind = in_.Below(5);
+    const dsv4_engine* engine = in_.Rarely() ? nullptr : TheTarget().engine;
+    dsv4_grammar* opened = nullptr;
+    dsv4_tool_options options = DSV4_TOOL_OPTIONS_INIT;
+    options.choice = in_.Number32();
+    const dsv4_status status =
+        kind < std::size(kOpen) ? kOpen[kind](engine, text.data(), text.size(), &opened, &error_)
+        : kind == 3             ? dsv4_grammar_open_tools(engine, text.data(), text.size(),
+                                              in_.Rarely() ? &options : nullptr, &opened, &error_)
+                                : dsv4_grammar_share(grammar_, &opened, &error_);
+    Require((opened != nullptr) == (Check(status) == DSV4_OK));
+    if (opened == nullptr) return;
+    dsv4_grammar_close(grammar_);
+    grammar_ = opened;
+  }
+  // Sessions keep a grammar whose handle is closed.
+  void BindGrammar() {
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    sampling.grammar = grammar_;
+    Check(dsv4_session_set_sampling(Session(), &sampling, &error_));
+  }
   void ReadSession() {
     dsv4_session_stats stats = DSV4_SESSION_STATS_INIT;
     dsv4_sampling sampling = DSV4_SAMPLING_INIT;
@@ -658,6 +692,7 @@ class Run {
   Input in_;
   std::array<dsv4_session*, kSessions> sessions_{};
   dsv4_parser* parser_ = nullptr;
+  dsv4_grammar* grammar_ = nullptr;
   dsv4_error* error_ = nullptr;
   dsv4_session* inside_ = nullptr;  // that a callback may try to enter
   bool cancels_ = false;            // that callback cancels

@@ -88,6 +88,11 @@ absl::StatusOr<SavedGrammar> Timeline::ReadGrammar(const SessionCounts& counts,
 absl::Status Timeline::Restore(const SessionCounts& counts, absl::Span<const int32_t> tokens,
                                absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache,
                                const SavedGrammar& grammar) {
+  // A grammar allocates as it follows the output: all of that before the first change.
+  TokenChooser chooser = chooser_;
+  const auto prompt = static_cast<size_t>(counts.prompt_tokens);
+  chooser.Reset(tokens.subspan(0, prompt), grammar.free_outputs, grammar.grammar);
+  for (const int32_t token : tokens.subspan(prompt)) chooser.Push(token);
   DSV4_RETURN_IF_ERROR(kv_.ReadImage(
       counts.computed_tokens, {reinterpret_cast<const std::byte*>(cache.data()), cache.size()}));
   tokens_.assign(tokens.begin(), tokens.end());
@@ -98,10 +103,9 @@ absl::Status Timeline::Restore(const SessionCounts& counts, absl::Span<const int
     std::memcpy(logits_.data(), logits.data(), logits.size());
     has_logits_ = true;
   }
-  chooser_.Reset(absl::MakeConstSpan(tokens_).subspan(0, static_cast<size_t>(prompt_tokens_)),
-                 grammar.free_outputs, grammar.grammar);
-  for (int64_t i = prompt_tokens_; i < size(); ++i) chooser_.Push(tokens_[static_cast<size_t>(i)]);
+  chooser_ = std::move(chooser);
   speculation_.Reset();
+  watch_.Reset();
   prompt_log_probs_wanted_ = {};
   prompt_log_probs_.clear();
   DropAhead();

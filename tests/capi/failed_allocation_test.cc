@@ -456,6 +456,105 @@ void TestConversation(const World& world, long most) {
              most);
 }
 
+// Grammars that memory ran out for are not there, and sessions bound by one go on by its rules.
+void TestGrammars(const World& world, long most) {
+  static constexpr char kSchema[] =
+      R"({"type": "object", "properties": {"city": {"type": "string", "maxLength": 9}},
+          "required": ["city"], "additionalProperties": false})";
+  static constexpr char kTools[] = R"([{"type": "function", "function": {"name": "weather",
+      "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}])";
+  dsv4_grammar* grammar = nullptr;
+  const auto opened = [&](dsv4_status status) {
+    EXPECT((grammar != nullptr) == (status == DSV4_OK));
+    dsv4_grammar_close(grammar);
+    grammar = nullptr;
+  };
+  const auto schema = [&](dsv4_error** error) {
+    return dsv4_grammar_open_schema(world.engine, kSchema, sizeof kSchema - 1, &grammar, error);
+  };
+  // The first grammar of an engine makes what all of them share.
+  opened(schema(nullptr));
+  RefuseEach({"grammar_open_schema", [] {}, schema, opened}, most);
+  RefuseEach({"grammar_open_regex", [] {},
+              [&](dsv4_error** error) {
+                return dsv4_grammar_open_regex(world.engine, "[a-f]{2,9}", 10, &grammar, error);
+              },
+              opened},
+             most);
+  RefuseEach({"grammar_open_ebnf", [] {},
+              [&](dsv4_error** error) {
+                return dsv4_grammar_open_ebnf(world.engine, "root ::= \"yes\" | \"no\"", 21,
+                                              &grammar, error);
+              },
+              opened},
+             most);
+  RefuseEach({"grammar_open_tools", [] {},
+              [&](dsv4_error** error) {
+                return dsv4_grammar_open_tools(world.engine, kTools, sizeof kTools - 1, nullptr,
+                                               &grammar, error);
+              },
+              opened},
+             most);
+
+  dsv4_session *session = nullptr, *fork = nullptr;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  const auto ask = [&](int32_t drafts) {
+    dsv4_sampling sampling = DSV4_SAMPLING_INIT;
+    EXPECT_OK(schema(nullptr));
+    session = Ask(world, world.prompt);
+    sampling.grammar = grammar;
+    sampling.draft_tokens = drafts;
+    EXPECT_OK(dsv4_session_set_sampling(session, &sampling, nullptr));
+  };
+  const auto close = [&] {
+    dsv4_session_close(session);
+    dsv4_grammar_close(grammar);
+    grammar = nullptr;
+  };
+  ask(0);
+  std::string text;
+  const Tokens straight = Steps(session, kTokens, &text);
+  EXPECT(text.substr(0, 1) == "{");
+  close();
+  const auto goes_on = [&](dsv4_status) {
+    ExpectGoesOn(session, world.prompt, straight);
+    close();
+  };
+  for (const int32_t drafts : {0, 3}) {
+    RefuseEach(
+        {"step by a grammar", [&] { ask(drafts); },
+         [&](dsv4_error** error) { return dsv4_session_step(session, &step, error); }, goes_on},
+        most);
+  }
+  RefuseEach({"fork by a grammar",
+              [&] {
+                ask(0);
+                Steps(session, 2);
+              },
+              [&](dsv4_error** error) { return dsv4_session_fork(session, &fork, error); },
+              [&](dsv4_status status) {
+                if (status == DSV4_OK) {
+                  ExpectGoesOn(fork, world.prompt, straight);
+                  dsv4_session_close(fork);
+                }
+                goes_on(status);
+              }},
+             most);
+  ask(0);
+  Steps(session, 2);
+  size_t needed = 0;
+  EXPECT_OK(dsv4_session_save_memory(session, nullptr, 0, &needed, nullptr));
+  std::vector<uint8_t> image(needed);
+  EXPECT_OK(dsv4_session_save_memory(session, image.data(), needed, &needed, nullptr));
+  close();
+  RefuseEach({"load_memory of a grammar", [&] { ask(0); },
+              [&](dsv4_error** error) {
+                return dsv4_session_load_memory(session, image.data(), needed, error);
+              },
+              goes_on},
+             most);
+}
+
 // A step that finds no blocks, and the words for it no memory.
 void TestBlocks(int32_t threads) {
   World world;
@@ -511,6 +610,7 @@ void TestAll() {
     TestSteps(world, straight, 2, 3, kAll);
     TestStates(world, straight, 2, kAll);
     TestConversation(world, kAll);
+    if (stride < 100 || threads == 4) TestGrammars(world, kAll);
     for (const bool counted : {false, true}) {
       if (stride >= 100 && threads == 1) break;  // the long form has time for it
       const Neighbour neighbour(world, straight, counted);
