@@ -80,6 +80,7 @@ std::string ChatAnswer::Take(size_t candidate, const Token& token,
   }
   if (!stream()) return "";
   Json chunk = Chunk(candidate, std::move(delta), std::move(log_probs));
+  if (request_.common.token_ids) chunk["choices"][0]["token_ids"] = {token.id};
   if (request_.common.continuous_usage) chunk["usage"] = Usage(stats);
   return EventText(chunk);
 }
@@ -161,6 +162,7 @@ Json ChatAnswer::Whole(const dsv4::SessionStats& stats) {
          {"message", MessageOf(choice.turn)},
          {"logprobs", request_.log_probs ? Json{{"content", choice.log_probs}} : Json()},
          {"finish_reason", FinishOf(choice.turn)}});
+    if (request_.common.token_ids) choices.back()["token_ids"] = choice.turn.token_ids();
   }
   answer["usage"] = Usage(stats);
   return answer;

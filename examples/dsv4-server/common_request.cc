@@ -85,6 +85,7 @@ void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) 
 void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request) {
   const int32_t most = model.engine.info().max_sessions;
   request->count = static_cast<size_t>(fields->Integer("n", 1, most).value_or(1));
+  request->token_ids = fields->Bool("return_token_ids").value_or(false);
   const Json* given = fields->Any("stream_options");
   if (given == nullptr) return;
   if (!request->stream)
@@ -103,6 +104,7 @@ CommonRequest ReadCommon(const Model& model, Fields* fields) {
   ReadSampling(model, fields, &request.sampling);
   request.stream = fields->Bool("stream").value_or(false);
   if (const auto salt = fields->String("cache_salt")) request.cache_salt = HashOf(*salt);
+  if (!fields->Bool("cache_prompt").value_or(true)) request.cache_salt = RandomNumber();
   if (fields->Bool("store").value_or(false))
     throw InvalidRequest("store", "store: answers are not kept");
   fields->Ignore({"user", "metadata", "safety_identifier", "prompt_cache_key",

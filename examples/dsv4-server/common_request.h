@@ -27,11 +27,12 @@ struct CommonRequest {
   bool include_usage = false;     // a chunk with the usage at the end of a stream
   bool continuous_usage = false;  // and the usage so far in each chunk
   size_t count = 1;               // candidates
+  bool token_ids = false;         // of choices go into the answer
 };
 
 // Reads the fields that all APIs have: model, sampling, stream. Throws an ApiError.
 CommonRequest ReadCommon(const Model& model, Fields* fields);
-// Those of OpenAI's chats and completions: n, stream_options.
+// Those of chats and completions: n, stream_options, return_token_ids.
 void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request);
 
 // Throws an ApiError with status 404 when the field `model` names another one.

@@ -137,7 +137,7 @@ std::string CompletionAnswer::Take(size_t candidate, const Token& token,
   const CompletionRequest::Entry& entry = request_.prompts[candidate / request_.common.count];
   LogProbLists lists;
   std::string text;
-  if (choice.tokens == 0 && request_.echo) {
+  if (choice.tokens.empty() && request_.echo) {
     text = entry.text;
     if (request_.log_probs) {
       const std::vector<int32_t>& tokens = entry.prompt.tokens;
@@ -148,7 +148,7 @@ std::string CompletionAnswer::Take(size_t candidate, const Token& token,
   if (request_.no_tokens) {
     choice.finish = DSV4_FINISH_LENGTH;
   } else {
-    ++choice.tokens;
+    choice.tokens.push_back(token.id);
     text += token.text;
     if (token.log_probs) AddLogProbs(token.id, &*token.log_probs, &choice, &lists);
     choice.finish = token.finish;
@@ -163,6 +163,7 @@ std::string CompletionAnswer::Take(size_t candidate, const Token& token,
   add(&choice.lists.offsets, lists.offsets);
   if (!stream()) return "";
   Json chunk = Object(Json::array({ChoiceOf(candidate, std::move(text), lists)}));
+  if (request_.common.token_ids) chunk["choices"][0]["token_ids"] = {token.id};
   if (request_.common.continuous_usage) chunk["usage"] = Usage(stats);
   return EventText(chunk);
 }
@@ -197,7 +198,7 @@ Json CompletionAnswer::Usage(const dsv4::SessionStats& stats) const {
   for (const CompletionRequest::Entry& entry : request_.prompts)
     all.prompt_tokens += static_cast<int64_t>(entry.prompt.tokens.size());
   int64_t tokens = 0;
-  for (const Choice& choice : choices_) tokens += choice.tokens;
+  for (const Choice& choice : choices_) tokens += static_cast<int64_t>(choice.tokens.size());
   return UsageOf(all, tokens, 0);
 }
 
@@ -217,8 +218,10 @@ std::string CompletionAnswer::Failure(const ApiError& error) {
 
 Json CompletionAnswer::Whole(const dsv4::SessionStats& stats) {
   Json choices = Json::array();
-  for (size_t i = 0; i < choices_.size(); ++i)
+  for (size_t i = 0; i < choices_.size(); ++i) {
     choices.push_back(ChoiceOf(i, choices_[i].text, choices_[i].lists));
+    if (request_.common.token_ids) choices.back()["token_ids"] = choices_[i].tokens;
+  }
   Json answer = Object(std::move(choices));
   answer["usage"] = Usage(stats);
   return answer;

@@ -56,7 +56,7 @@ class CompletionAnswer : public Answer {
   struct Choice {
     std::string text = {};
     LogProbLists lists = {};
-    int64_t tokens = 0;
+    std::vector<int32_t> tokens = {};
     int64_t offset = 0;  // in code points
     dsv4_finish finish = DSV4_FINISH_NONE;
   };

@@ -45,6 +45,7 @@ class Turn {
   // The texts of all parts of one kind.
   std::string Text(Kind kind) const;
   int64_t tokens() const { return static_cast<int64_t>(tokens_.size()); }
+  const std::vector<int32_t>& token_ids() const { return tokens_; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
   // The stop string that has ended the turn; "" when it ended otherwise.
   std::string StopString(const Model& model, const std::vector<std::string>& strings) const;

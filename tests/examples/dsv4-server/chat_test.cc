@@ -81,10 +81,18 @@ TEST_CASE("An answer is the recorded one, whole and by chunks, with its usage") 
   CHECK(chunks.back()["choices"].empty());
   for (size_t i = 0; i + 1 < chunks.size(); ++i) CHECK(!chunks[i].contains("usage"));
 
+  request["return_token_ids"] = true;
+  request["cache_prompt"] = false;
   request["stream_options"] = {{"continuous_usage_stats", true}};
   const std::vector<Json> counted = Stream(server, kChat, request);
   CHECK(counted.size() == tokens + 1);
-  for (size_t i = 1; i < counted.size(); ++i) CHECK(counted[i]["usage"]["completion_tokens"] == i);
+  for (size_t i = 1; i < counted.size(); ++i) {
+    CHECK(counted[i]["usage"]["completion_tokens"] == i);
+    CHECK(counted[i]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0);
+    CHECK(counted[i]["choices"][0]["token_ids"] == Json::array({recorded["greedy_tokens"][i - 1]}));
+  }
+  request.erase("stream_options");
+  CHECK(server.Post(kChat, request)["choices"][0]["token_ids"] == recorded["greedy_tokens"]);
 }
 
 TEST_CASE("32 requests at once have the answers of each alone") {

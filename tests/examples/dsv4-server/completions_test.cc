@@ -19,7 +19,7 @@ TEST_CASE("A prompt is continued, as text and as ids, whole and by chunks") {
   const Json ids = server.Post("/tokenize", {{"messages", recorded["messages"]}})["tokens"];
   CHECK(ids.size() == recorded["prompt_tokens"]);
   const std::string text = server.Post("/detokenize", {{"tokens", ids}})["prompt"];
-  Json request = {{"temperature", 0}, {"max_tokens", 50}};
+  Json request = {{"temperature", 0}, {"max_tokens", 50}, {"return_token_ids", true}};
   for (const Json& prompt : {ids, Json::array({ids}), Json(text), Json::array({text})}) {
     request["prompt"] = prompt;
     // The text begins with the marker of the beginning itself.
@@ -31,6 +31,7 @@ TEST_CASE("A prompt is continued, as text and as ids, whole and by chunks") {
     CHECK(answer["choices"][0]["logprobs"].is_null());
     CHECK(answer["usage"]["prompt_tokens"] == ids.size());
     CHECK(answer["usage"]["completion_tokens"] == recorded["greedy_tokens"].size());
+    CHECK(answer["choices"][0]["token_ids"] == recorded["greedy_tokens"]);
   }
   request["stream_options"] = {{"include_usage", true}};
   const std::vector<Json> chunks = Stream(server, kComplete, request);
