@@ -7,7 +7,7 @@
 
 namespace dsv4 {
 
-void OperatorTimes::Record(const KernelEntry& entry, const Cost& cost,
+void OperatorTimes::Record(const KernelEntry& entry, const void* /*params*/, const Cost& cost,
                            absl::FunctionRef<void()> launch) {
   const double seconds = device_->SecondsOf(launch);
   for (Row* row : {&rows_[static_cast<size_t>(entry.op)], &all_}) {

@@ -21,7 +21,7 @@ class OperatorTimes final : public LaunchRecorder {
 
   // `device` must outlive it.
   explicit OperatorTimes(Device* device) : device_(device) {}
-  void Record(const KernelEntry& entry, const Cost& cost,
+  void Record(const KernelEntry& entry, const void* params, const Cost& cost,
               absl::FunctionRef<void()> launch) override;
 
   const Row& all() const { return all_; }

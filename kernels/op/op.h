@@ -9,9 +9,9 @@
 // row-major and contiguous unless a stride is given. All pointers of one Params live on the device
 // that runs it.
 //
-// Accuracy: no sum is less accurate than f32 accumulation. Backends take what a rounding point or a
-// quantiser follows in double, or in f32 chains short enough to come to the same, so that two of
-// them seldom round apart (docs/adr/0009-accurate-before-rounding.md).
+// Accuracy: no sum is less accurate than f32 accumulation in an order that the backend states. Fed
+// with the same inputs, two backends differ in at most one element of an output in 400, by one step
+// of its format (docs/adr/0022-f32-sums-in-a-stated-order.md).
 //
 // Row rule: a row's result depends only on that row's input, position and visible rows; not on the
 // other rows of the call, block ids or the thread count. Every backend keeps it bit for bit.

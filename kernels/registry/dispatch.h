@@ -16,13 +16,14 @@
 
 namespace dsv4 {
 
-// Observes launches. For benchmarks: cost against time.
+// Observes launches: their costs against time in benchmarks, what they read and write in
+// verification.
 class LaunchRecorder {
  public:
   virtual ~LaunchRecorder() = default;
   // Calls `launch` once, which enqueues the kernels and need not wait for them: Device::SecondsOf
-  // says how long they run.
-  virtual void Record(const KernelEntry& entry, const Cost& cost,
+  // says how long they run. `params`: of the entry's operator.
+  virtual void Record(const KernelEntry& entry, const void* params, const Cost& cost,
                       absl::FunctionRef<void()> launch) = 0;
 };
 
@@ -67,7 +68,7 @@ class Dispatch {
     if (recorder_ == nullptr) [[likely]] {
       choice.entry->launch(launch, &params);
     } else {
-      recorder_->Record(*choice.entry, CostOf(params),
+      recorder_->Record(*choice.entry, &params, CostOf(params),
                         [&] { choice.entry->launch(launch, &params); });
     }
     return absl::OkStatus();

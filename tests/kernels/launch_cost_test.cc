@@ -19,14 +19,16 @@ namespace {
 // Launches nothing until it is asked to.
 class HeldLaunches final : public LaunchRecorder {
  public:
-  void Record(const KernelEntry& entry, const Cost& cost,
+  void Record(const KernelEntry& entry, const void* params, const Cost& cost,
               absl::FunctionRef<void()> launch) override {
     name = entry.name;
+    of = params;
     last = cost;
     launched_before = last_launch.entry;
     launch();
   }
   std::string name, launched_before;
+  const void* of = nullptr;
   Cost last;
 };
 
@@ -50,6 +52,7 @@ TEST_CASE("a recorder has the entry, its cost and the launch") {
   context.stream = &stream;
   REQUIRE_OK(dispatch.Run(context, params));
   CHECK(recorder.name == "sm12x.wide");
+  CHECK(recorder.of == &params);
   CHECK(recorder.launched_before.empty());
   CHECK(std::string(last_launch.entry) == "sm12x.wide");
   CHECK(last_launch.multiprocessors == 170);

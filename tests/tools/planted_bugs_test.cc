@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planted bugs: the reference backend without one of its rounding points or quantisers. The fp32
-// rule of dsv4-verify must notice each quantiser; the distances of layers, each of them, by a limit
-// that the cpu backend keeps (that of the published rule has room for sums in other orders).
-#include <algorithm>
+// Planted bugs: the reference backend without one of its rounding points or quantisers. Each must
+// change some output of an operator that is fed with the right inputs by far more than the rule of
+// published numerics allows; the fp32 rule of dsv4-verify must notice each quantiser.
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/op/op.h"
+#include "kernels/op/attention.h"
+#include "kernels/op/dense.h"
+#include "kernels/reference/manifest.h"
+#include "tests/kernels/kernel_launch.h"
+#include "tests/kernels/step_fixture.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/status_test_macros.h"
@@ -46,28 +51,25 @@ class ReducedCase {
   test::TempFolder folder;
 };
 
-// The layers of a case, of the reference backend with and without points.
-class LayerProbe {
+// The operators of a case, of the reference backend with and without points.
+class OperatorProbe {
  public:
-  LayerProbe(const std::string& name, int64_t prompt) : case_(name, {prompt}) {
-    baseline_ = Open(Backend::kReference, 0);
+  OperatorProbe(const std::string& name, int64_t prompt) : case_(name, {prompt}) {
+    baseline_ = Open(0);
   }
 
-  double Worst(uint64_t omitted_points) { return Worst(Open(Backend::kReference, omitted_points)); }
-  double WorstOfCpu() { return Worst(Open(Backend::kCpu, 0)); }
+  std::map<std::string, OperatorFlips> Flips(uint64_t omitted_points) {
+    OperatorComparison operators;
+    REQUIRE_OK(
+        CompareLayers(case_.oracle, *baseline_, *Open(omitted_points), NotInterrupted, &operators));
+    CHECK(operators.Holds() == (omitted_points == 0));
+    return operators.flips();
+  }
 
  private:
-  double Worst(const std::shared_ptr<Engine>& tested) {
-    const absl::StatusOr<std::vector<LayerDistance>> layers =
-        CompareLayers(case_.oracle, *baseline_, *tested, NotInterrupted);
-    REQUIRE_OK(layers);
-    double worst = 0;
-    for (const LayerDistance& layer : *layers) worst = std::max(worst, layer.distance);
-    return worst;
-  }
-
-  std::shared_ptr<Engine> Open(Backend backend, uint64_t omitted_points) {
-    EngineOptions options = OracleEngineOptions(case_.oracle, backend, Numerics::kPublished);
+  std::shared_ptr<Engine> Open(uint64_t omitted_points) {
+    EngineOptions options =
+        OracleEngineOptions(case_.oracle, Backend::kReference, Numerics::kPublished);
     options.omitted_points = omitted_points;
     const absl::StatusOr<std::shared_ptr<Engine>> engine =
         Engine::Open(case_.folder.path(), options);
@@ -79,40 +81,91 @@ class LayerProbe {
   std::shared_ptr<Engine> baseline_;
 };
 
-constexpr double kLayerLimit = 5e-3;
-
-// In case pro; its swiglu_limit leaves the FFN its size, while that of odd makes it small.
-TEST_CASE("layers notice the roundings around the FFN") {
-  LayerProbe probe("pro", 129);
-  CHECK(probe.Worst(0) == 0);
-  for (const Point point : {Point::kRoundSwiglu, Point::kRoundHcPost, Point::kQuantExpertHidden}) {
-    INFO(PointName(point));
-    CHECK(probe.Worst(PointBit(point)) > 2 * kLayerLimit);
+// The output of which the most elements differ.
+std::pair<std::string, double> MostChanged(const std::map<std::string, OperatorFlips>& flips) {
+  std::pair<std::string, double> most;
+  for (const auto& [name, output] : flips) {
+    if (output.share() > most.second) most = {name, output.share()};
   }
+  return most;
 }
 
-// Nothing in the layer quantises what these two round: dropped, they move the streams by one
-// rounding to bf16 (2^-9 of the FFN's share), less than that limit. What notices them is a tighter
-// one, which the cpu backend keeps in this case.
-TEST_CASE("a tighter limit notices the roundings behind the experts") {
-  constexpr double kOwnLimit = 1e-3;
-  LayerProbe probe("mixed", 129);
-  CHECK(probe.WorstOfCpu() < kOwnLimit);
-  for (const Point point : {Point::kRoundExpertOutput, Point::kRoundFfnOutput}) {
-    INFO(PointName(point));
-    CHECK(probe.Worst(PointBit(point)) > 2 * kOwnLimit);
-  }
+constexpr double kNoticed = 0.05;
+
+// The share of elements that differ without `point`, which is in force in published numerics.
+template <class Run>
+double ChangedWithout(Point point, const Run& run) {
+  const std::vector<float> expected = run(0), changed = run(PointBit(point));
+  size_t differing = 0;
+  for (size_t i = 0; i < expected.size(); ++i) differing += expected[i] != changed[i];
+  return static_cast<double>(differing) / static_cast<double>(expected.size());
 }
 
-// In case odd, where 300 tokens make more groups than the index selects.
-TEST_CASE("layers notice every other rounding point and quantiser") {
-  LayerProbe probe("odd", 300);
-  CHECK(probe.Worst(0) == 0);
+// What these two points round is quantised at once: of any numbers, few lie where that shows. Here
+// the quantiser sees numbers right above a tie, which rounding to bf16 makes one.
+TEST_CASE("output_groups notices its rounding in front of the quantiser") {
+  constexpr int64_t kRank = 128, kWidth = 512;
+  // Row i of the weight adds elements i and i + 128.
+  std::vector<uint8_t> weight(kRank * kWidth), scale(kWidth / 128, 127);
+  std::vector<float> o(kWidth);
+  for (int64_t i = 0; i < kRank; ++i) {
+    weight[i * kWidth + i] = weight[i * kWidth + kRank + i] = 0x38;
+    o[i] = 1.0625f;  // between 1 and 1.125
+    o[kRank + i] = 0x1p-12f;
+  }
+  o[0] = 448;  // the scale is 1
+  const double changed = ChangedWithout(Point::kRoundOutputGroups, [&](uint64_t omitted) {
+    std::vector<float> y(kRank);
+    OutputGroupsParams p;
+    p.rows = 1;
+    p.groups = 1;
+    p.rank = kRank;
+    p.group_width = kWidth;
+    p.wo_a = {.data = weight.data(), .scale = scale.data(), .n = kRank, .k = kWidth};
+    p.o = o.data();
+    p.y = y.data();
+    test::LaunchKernel(ReferenceManifest(), p,
+                       {.numerics = Numerics::kPublished, .omitted_points = omitted});
+    return y;
+  });
+  CHECK(changed >= kNoticed);
+}
+
+TEST_CASE("index queries notice the rounding of the Hadamard rotation") {
+  test::TestStep step({{1, 0}}, 256, 1);
+  const RowPool window = step.MakeWindowPool();
+  std::vector<uint16_t> norm(kKvRowElements, 0x3f80);
+  const double changed = ChangedWithout(Point::kRoundHadamard, [&](uint64_t omitted) {
+    std::vector<float> q(kKvRowElements, 1), kv(kKvRowElements, 1);
+    // Every second element becomes 56.625 / sqrt(128) = 5.005, 5 in bf16: between 4 and 6.
+    std::vector<float> index_q(kIndexKeyElements);
+    index_q[0] = 56.5f;
+    index_q[1] = 0.125f;
+    QkvPrepareParams p;
+    p.step = &step.rows();
+    p.heads = 1;
+    p.q = q.data();
+    p.kv = kv.data();
+    p.kv_norm = norm.data();
+    p.eps = 1e-6f;
+    p.window = window;
+    p.index_heads = 1;
+    p.index_q = index_q.data();
+    test::LaunchKernel(ReferenceManifest(), p,
+                       {.numerics = Numerics::kPublished, .omitted_points = omitted});
+    return index_q;
+  });
+  CHECK(changed >= kNoticed);
+}
+
+TEST_CASE("operators notice every other rounding point and quantiser") {
+  OperatorProbe probe("odd", 129);
+  CHECK(MostChanged(probe.Flips(0)).second == 0);
   for (const Point point : Points(false)) {
-    if (point >= Point::kRoundSwiglu && point <= Point::kRoundHcPost) continue;
-    if (point == Point::kQuantExpertHidden) continue;
-    INFO(PointName(point));
-    CHECK(probe.Worst(PointBit(point)) > 2 * kLayerLimit);
+    if (point == Point::kRoundOutputGroups || point == Point::kRoundHadamard) continue;
+    const auto [output, share] = MostChanged(probe.Flips(PointBit(point)));
+    INFO(PointName(point) << ": " << 100 * share << " % of " << output);
+    CHECK(share >= kNoticed);
   }
 }
 

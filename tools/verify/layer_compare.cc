@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/functional/function_ref.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "tools/verify/expected_tensors.h"
@@ -37,12 +38,14 @@ void WriteStreams(const std::vector<float>& streams, ModelRanks& model) {
 // One prompt in both engines.
 class PromptComparison {
  public:
-  PromptComparison(const OracleCase& oracle, int64_t length, Engine& baseline, Engine& tested)
+  PromptComparison(const OracleCase& oracle, int64_t length, Engine& baseline, Engine& tested,
+                   OperatorComparison* operators)
       : oracle_(oracle),
         tokens_(OraclePrompt(oracle, "prompt", length)),
         following_(OraclePrompt(oracle, "decode", 1)[0]),
         baseline_(baseline),
         tested_(tested),
+        operators_(operators),
         sums_(static_cast<size_t>(oracle.model.num_hidden_layers + oracle.stages)) {}
 
   absl::Status Run(const Interrupted& interrupted) {
@@ -100,15 +103,36 @@ class PromptComparison {
     return ForwardMtpAfter(engine.model(), sequence, begin, next_tokens);
   }
 
+  // Runs a block on the baseline and on the tested engine, of which both get the baseline's
+  // streams.
+  absl::Status CompareRuns(int64_t block, int64_t rows,
+                           absl::FunctionRef<absl::Status()> run_baseline,
+                           absl::FunctionRef<absl::Status()> run_tested) {
+    const int64_t elements = rows * kStreams * oracle_.model.hidden_size;
+    const std::vector<float> streams = ReadStreams(baseline_.model(), elements);
+    if (operators_ != nullptr) baseline_.set_recorder(operators_->baseline());
+    const absl::Status ran = run_baseline();
+    baseline_.set_recorder(nullptr);
+    DSV4_RETURN_IF_ERROR(ran);
+    WriteStreams(streams, tested_.model());
+    DSV4_RETURN_IF_ERROR(run_tested());
+    sums_[static_cast<size_t>(block)].Add(ReadStreams(tested_.model(), elements),
+                                          ReadStreams(baseline_.model(), elements));
+    if (operators_ == nullptr) return absl::OkStatus();
+    // Once more, with the baseline's inputs for every launch.
+    WriteStreams(streams, tested_.model());
+    tested_.set_recorder(operators_->tested());
+    const absl::Status ran_again = run_tested();
+    tested_.set_recorder(nullptr);
+    DSV4_RETURN_IF_ERROR(ran_again);
+    return operators_->Finish();
+  }
+
   absl::Status CompareLayer(int64_t layer, int64_t begin, int64_t rows, const KvSequence& baseline,
                             const KvSequence& tested) {
-    const int64_t elements = rows * kStreams * oracle_.model.hidden_size;
-    WriteStreams(ReadStreams(baseline_.model(), elements), tested_.model());
-    DSV4_RETURN_IF_ERROR(RunLayer(baseline_, baseline, layer, begin, rows));
-    DSV4_RETURN_IF_ERROR(RunLayer(tested_, tested, layer, begin, rows));
-    sums_[static_cast<size_t>(layer)].Add(ReadStreams(tested_.model(), elements),
-                                          ReadStreams(baseline_.model(), elements));
-    return absl::OkStatus();
+    return CompareRuns(
+        layer, rows, [&] { return RunLayer(baseline_, baseline, layer, begin, rows); },
+        [&] { return RunLayer(tested_, tested, layer, begin, rows); });
   }
 
   // The stages of a DSpark drafter, in a draft behind the prompt.
@@ -123,13 +147,11 @@ class PromptComparison {
     DSV4_RETURN_IF_ERROR(baseline_.model().BeginDraft(drafts.rows(), drafts.tokens(), {}));
     DSV4_RETURN_IF_ERROR(
         tested_.model().BeginDraft(tested_drafts.rows(), tested_drafts.tokens(), {}));
-    const int64_t elements = drafts.row_count() * kStreams * oracle_.model.hidden_size;
     for (int64_t stage = 0; stage < oracle_.stages; ++stage) {
-      WriteStreams(ReadStreams(baseline_.model(), elements), tested_.model());
-      DSV4_RETURN_IF_ERROR(baseline_.model().RunDraftBlock(stage));
-      DSV4_RETURN_IF_ERROR(tested_.model().RunDraftBlock(stage));
-      sums_[static_cast<size_t>(oracle_.model.num_hidden_layers + stage)].Add(
-          ReadStreams(tested_.model(), elements), ReadStreams(baseline_.model(), elements));
+      DSV4_RETURN_IF_ERROR(CompareRuns(
+          oracle_.model.num_hidden_layers + stage, drafts.row_count(),
+          [&] { return baseline_.model().RunDraftBlock(stage); },
+          [&] { return tested_.model().RunDraftBlock(stage); }));
     }
     return absl::OkStatus();
   }
@@ -139,6 +161,7 @@ class PromptComparison {
   const int32_t following_;  // the token after the prompt
   Engine& baseline_;
   Engine& tested_;
+  OperatorComparison* const operators_;
   std::vector<RelativeL2> sums_;  // by layer: output streams
 };
 
@@ -160,10 +183,11 @@ std::vector<int64_t> LayerPrompts(const OracleCase& oracle) {
 
 absl::StatusOr<std::vector<LayerDistance>> CompareLayers(const OracleCase& oracle, Engine& baseline,
                                                          Engine& tested,
-                                                         const Interrupted& interrupted) {
+                                                         const Interrupted& interrupted,
+                                                         OperatorComparison* operators) {
   std::vector<LayerDistance> distances;
   for (const int64_t length : LayerPrompts(oracle)) {
-    PromptComparison comparison(oracle, length, baseline, tested);
+    PromptComparison comparison(oracle, length, baseline, tested, operators);
     DSV4_RETURN_IF_ERROR(comparison.Run(interrupted));
     const std::vector<LayerDistance> layers = comparison.Distances();
     distances.insert(distances.end(), layers.begin(), layers.end());

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/runtime/engine.h"
+#include "tools/verify/operator_compare.h"
 #include "tools/verify/oracle_case.h"
 #include "tools/verify/oracle_run.h"
 
@@ -25,9 +26,11 @@ struct LayerDistance {
 std::vector<int64_t> LayerPrompts(const OracleCase& oracle);
 
 // For every prompt of LayerPrompts and every layer. Both engines were opened with
-// OracleEngineOptions and have no sequence open.
+// OracleEngineOptions and have no sequence open. `operators`, where there is one, compares the
+// launches of the layers, too.
 absl::StatusOr<std::vector<LayerDistance>> CompareLayers(const OracleCase& oracle, Engine& baseline,
                                                          Engine& tested,
-                                                         const Interrupted& interrupted);
+                                                         const Interrupted& interrupted,
+                                                         OperatorComparison* operators = nullptr);
 
 }  // namespace dsv4

@@ -24,7 +24,8 @@ constexpr char kHelp[] =
        dsv4-verify soak --hours H|--tokens N [options] MODEL_DIR
 
 oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
-           figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md).
+           figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md);
+           published also prints how many elements of each operator's outputs differ.
            exact reads NAME.exact.safetensors; fp32 and published read NAME.published.safetensors.
   --mode M         exact and fp32 are the reference backend's
   --backend B      reference (default), cpu or cuda

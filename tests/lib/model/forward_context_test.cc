@@ -31,7 +31,7 @@ class TwoStreamDevice final : public FarDevice {
 
 class NoRecorder final : public LaunchRecorder {
  public:
-  void Record(const KernelEntry&, const Cost&, absl::FunctionRef<void()>) override {}
+  void Record(const KernelEntry&, const void*, const Cost&, absl::FunctionRef<void()>) override {}
 };
 
 // Runs A beside B and logs where they run.
