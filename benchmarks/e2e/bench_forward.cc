@@ -7,8 +7,12 @@
 //   peak
 //            + 0.3 us per operator call.
 // With --operators, a line per operator. --cache-format packed,bf16 measures several formats of the
-// cache's rows in turns, repetition by repetition.
-// usage: bench_forward [--operators] [--threads N] [--cache-format F[,F...]] MODEL_DIR
+// cache's rows in turns, repetition by repetition. --tokens, --steps and --repetitions set the
+// length of the prompt (1024), how many tokens are decoded behind it (128) and how often (7);
+// --instructions makes do without AVX512-BF16 (avx512) or without AVX-512 (avx2).
+// MODEL_DIR may be benchmarks/e2e/wide: five layers of Flash's widths, 2.3 GB of random weights.
+// usage: bench_forward [--operators] [--threads N] [--tokens N] [--steps N] [--repetitions N]
+//        [--instructions avx512|avx2] [--cache-format F[,F...]] MODEL_DIR
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -23,6 +27,8 @@
 
 #include "benchmarks/ceiling.h"
 #include "benchmarks/e2e/operator_times.h"
+#include "hwy/targets.h"
+#include "kernels/cpu/dot.h"
 #include "lib/device/cpu_device.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
@@ -32,9 +38,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kPromptTokens = 1024;
-constexpr int kDecodeSteps = 128;
-constexpr int kRepetitions = 7;
+// How much is measured; a model of real widths takes less of it.
+struct Amounts {
+  int64_t prompt_tokens = 1024;
+  int decode_steps = 128;
+  int repetitions = 7;
+};
+
 constexpr double kCallSeconds = 0.3e-6;  // of an operator call, in the decode floor
 
 double SecondsSince(Clock::time_point start) {
@@ -50,10 +60,10 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-std::vector<int32_t> PromptTokens(int64_t vocab) {
+std::vector<int32_t> PromptTokens(int64_t count, int64_t vocab) {
   std::vector<int32_t> tokens;
   uint32_t state = 1;
-  for (int64_t i = 0; i < kPromptTokens; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     state = state * 1664525u + 1013904223u;
     tokens.push_back(static_cast<int32_t>(3 + (state >> 8) % (vocab - 3)));
   }
@@ -68,11 +78,12 @@ double Median(std::vector<double> values) {
 // One engine under measurement.
 class Subject {
  public:
-  Subject(const std::string& folder, const EngineOptions& options) {
+  Subject(const std::string& folder, const EngineOptions& options, const Amounts& amounts)
+      : amounts_(amounts) {
     const Clock::time_point start = Clock::now();
     engine_ = Must(Engine::Open(folder, options));
     open_seconds_ = SecondsSince(start);
-    prompt_ = PromptTokens(engine_->config().vocab_size);
+    prompt_ = PromptTokens(amounts.prompt_tokens, engine_->config().vocab_size);
     // The costs of one prefill and of one decode step, and the time of each operator.
     Prefill();
     prefill_times_.emplace(&engine_->device());
@@ -81,12 +92,12 @@ class Subject {
     Must(session_->Step());
     decode_times_.emplace(&engine_->device());
     engine_->set_recorder(&*decode_times_);
-    for (int step = 0; step < kDecodeSteps; ++step) Must(session_->Step());
+    for (int step = 0; step < amounts_.decode_steps; ++step) Must(session_->Step());
     engine_->set_recorder(nullptr);
   }
 
   int32_t threads() const { return engine_->info().threads; }
-  int64_t step_bytes() const { return decode_times_->all().cost.bytes / kDecodeSteps; }
+  int64_t step_bytes() const { return decode_times_->all().cost.bytes / amounts_.decode_steps; }
   const std::vector<double>& prefill_seconds() const { return prefill_seconds_; }
   const std::vector<double>& decode_seconds() const { return decode_seconds_; }
   const char* cache_format() const { return RowFormatName(engine_->info().cache_format); }
@@ -97,15 +108,16 @@ class Subject {
     prefill_seconds_.push_back(SecondsSince(begin));
     Must(session_->Step());
     begin = Clock::now();
-    for (int step = 0; step < kDecodeSteps; ++step) Must(session_->Step());
-    decode_seconds_.push_back(SecondsSince(begin) / kDecodeSteps);
+    for (int step = 0; step < amounts_.decode_steps; ++step) Must(session_->Step());
+    decode_seconds_.push_back(SecondsSince(begin) / amounts_.decode_steps);
   }
 
   void Print(double fma_flops, double read_bytes, bool operators) const {
     const double prefill_time = Median(prefill_seconds_), decode_time = Median(decode_seconds_);
     const double prefill_flops = static_cast<double>(prefill_times_->all().cost.flops);
-    const double step_flops = static_cast<double>(decode_times_->all().cost.flops) / kDecodeSteps;
-    const double calls = static_cast<double>(decode_times_->all().calls) / kDecodeSteps;
+    const double step_flops =
+        static_cast<double>(decode_times_->all().cost.flops) / amounts_.decode_steps;
+    const double calls = static_cast<double>(decode_times_->all().calls) / amounts_.decode_steps;
     const double floor = step_bytes() / read_bytes + step_flops / fma_flops + calls * kCallSeconds;
     std::printf(
         "open %.1f ms, %d threads, cache %s, FMA peak %.1f GFLOP/s, read rate %.1f GB/s over "
@@ -113,19 +125,19 @@ class Subject {
         open_seconds_ * 1e3, threads(), cache_format(), fma_flops * 1e-9, read_bytes * 1e-9,
         step_bytes() * 1e-6);
     std::printf("prefill %lld tokens: %.1f ms, %.0f tokens/s, %.2f GFLOP, %.1f %% of FMA peak\n",
-                static_cast<long long>(kPromptTokens), prefill_time * 1e3,
-                kPromptTokens / prefill_time, prefill_flops * 1e-9,
+                static_cast<long long>(amounts_.prompt_tokens), prefill_time * 1e3,
+                static_cast<double>(amounts_.prompt_tokens) / prefill_time, prefill_flops * 1e-9,
                 100 * prefill_flops / prefill_time / fma_flops);
     std::printf(
         "decode at %lld: %.1f us, %.0f tokens/s; floor %.1f us (%.2f MB, %.2f MFLOP, %.0f calls), "
         "%.2f times\n",
-        static_cast<long long>(kPromptTokens), decode_time * 1e6, 1 / decode_time, floor * 1e6,
-        step_bytes() * 1e-6, step_flops * 1e-6, calls, decode_time / floor);
+        static_cast<long long>(amounts_.prompt_tokens), decode_time * 1e6, 1 / decode_time,
+        floor * 1e6, step_bytes() * 1e-6, step_flops * 1e-6, calls, decode_time / floor);
     if (operators) {
       std::printf("prefill, per prompt:\n");
       prefill_times_->Print(1);
       std::printf("decode, per step:\n");
-      decode_times_->Print(kDecodeSteps);
+      decode_times_->Print(amounts_.decode_steps);
     }
   }
 
@@ -138,6 +150,7 @@ class Subject {
     Must(session_->Prefill(0, nullptr));
   }
 
+  const Amounts amounts_;
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Session> session_;
   uint64_t salt_ = 0;
@@ -155,15 +168,16 @@ double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 void Run(const std::string& folder, EngineOptions options,
-         const std::vector<std::optional<RowFormat>>& formats, bool operators) {
+         const std::vector<std::optional<RowFormat>>& formats, const Amounts& amounts,
+         bool operators) {
   std::deque<Subject> subjects;
   for (const std::optional<RowFormat>& format : formats) {
     options.cache_format = format;
-    subjects.emplace_back(folder, options);
+    subjects.emplace_back(folder, options, amounts);
   }
   // The ceilings are measured between the repetitions: this machine's clock and neighbours vary.
   std::vector<double> fma, read;
-  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+  for (int repetition = 0; repetition < amounts.repetitions; ++repetition) {
     {
       CpuStream stream(subjects.front().threads());
       fma.push_back(FmaPeak(stream));
@@ -179,6 +193,14 @@ void Run(const std::string& folder, EngineOptions options,
                 MedianRatio(first.prefill_seconds(), subjects[i].prefill_seconds()),
                 MedianRatio(first.decode_seconds(), subjects[i].decode_seconds()));
   }
+}
+
+// Takes the instructions that the processor has beyond those named; false for an unknown name.
+bool LimitInstructions(const std::string& name) {
+  if (name != "avx512" && name != "avx2") return false;
+  AllowAvx512Bf16(false);
+  if (name == "avx2") hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~HWY_AVX3);
+  return true;
 }
 
 // "packed,bf16"; false for a name that is not a format.
@@ -205,14 +227,24 @@ int main(int argc, char** argv) {
   std::string folder;
   dsv4::EngineOptions options;
   std::vector<std::optional<dsv4::RowFormat>> formats;
+  dsv4::Amounts amounts;
   bool operators = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--operators") == 0) {
       operators = true;
     } else if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
       options.threads = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--tokens") == 0 && i + 1 < argc) {
+      amounts.prompt_tokens = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
+      amounts.decode_steps = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--repetitions") == 0 && i + 1 < argc) {
+      amounts.repetitions = std::atoi(argv[++i]);
     } else if (std::strcmp(argv[i], "--cache-format") == 0 && i + 1 < argc &&
                dsv4::ParseFormats(argv[i + 1], &formats)) {
+      ++i;
+    } else if (std::strcmp(argv[i], "--instructions") == 0 && i + 1 < argc &&
+               dsv4::LimitInstructions(argv[i + 1])) {
       ++i;
     } else if (argv[i][0] != '-' && folder.empty()) {
       folder = argv[i];
@@ -221,13 +253,15 @@ int main(int argc, char** argv) {
       break;
     }
   }
-  if (folder.empty()) {
+  if (folder.empty() || amounts.prompt_tokens < 1 || amounts.decode_steps < 1 ||
+      amounts.repetitions < 1) {
     std::fprintf(stderr,
-                 "usage: bench_forward [--operators] [--threads N] "
+                 "usage: bench_forward [--operators] [--threads N] [--tokens N] [--steps N] "
+                 "[--repetitions N] [--instructions avx512|avx2] "
                  "[--cache-format packed|bf16[,...]] MODEL_DIR\n");
     return 2;
   }
   if (formats.empty()) formats.emplace_back();
-  dsv4::Run(folder, options, formats, operators);
+  dsv4::Run(folder, options, formats, amounts, operators);
   return 0;
 }

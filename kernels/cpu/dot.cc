@@ -4,8 +4,10 @@
 // side by side; weights are widened in 16-bit lanes.
 #include "kernels/cpu/dot.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "lib/tensor/quant_format.h"
 
@@ -158,84 +160,24 @@ HWY_INLINE void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t
   }
 }
 
-#if HWY_TARGET == HWY_AVX3
-constexpr int kWideTileRows = 2;
-#else
-constexpr int kWideTileRows = 1;
-#endif
-
-using DHalf = hn::Half<DF>;
-using DWide = hn::Rebind<double, DHalf>;
-using VWide = hn::Vec<DWide>;
-
-// v's lanes, added in pairs before the conversion, which costs more than an addition.
-HWY_INLINE VWide Widened(VF v) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::PromoteTo(DWide(), v);
-#else
-  const DHalf half;
-  return hn::PromoteTo(DWide(), hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-#endif
-}
-
-// As TileBf16, in chains of four terms.
-template <int kRows>
-HWY_INLINE void TileBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride,
-                             int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
-  const uint16_t* rows[kRows];
-  const uint16_t* cols[4];
-  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
-  for (int j = 0; j < 4; ++j) cols[j] = w + (j < n ? j : n - 1) * w_stride;
-  VWide acc[kRows][4];
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < 4; ++j) acc[i][j] = hn::Zero(DWide());
-  }
-  for (int64_t p = 0; p < k; p += 4 * kLanes) {
-    HWY_UNROLL(4)
-    for (int j = 0; j < 4; ++j) {
-      const VU w0 = LoadPairs(cols[j] + p), w1 = LoadPairs(cols[j] + p + 2 * kLanes);
-      HWY_UNROLL(8)
-      for (int i = 0; i < kRows; ++i) {
-        const VU v0 = LoadPairs(rows[i] + p), v1 = LoadPairs(rows[i] + p + 2 * kLanes);
-        VF sum = hn::Mul(Even(v0), Even(w0));
-        sum = hn::MulAdd(Odd(v0), Odd(w0), sum);
-        sum = hn::MulAdd(Even(v1), Even(w1), sum);
-        sum = hn::MulAdd(Odd(v1), Odd(w1), sum);
-        acc[i][j] = hn::Add(acc[i][j], Widened(sum));
-      }
-    }
-  }
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < n; ++j) {
-      out[(m + i) * ld + j] = static_cast<float>(hn::GetLane(hn::SumOfLanes(DWide(), acc[i][j])));
-    }
-  }
-}
-
-// Rows [m, m + count), count <= kRows.
-template <bool kWide, int kRows>
-HWY_INLINE void TileUpTo(int64_t count, const ActRows& a, int64_t m, const uint16_t* w,
-                         int64_t w_stride, int n, int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+// Calls f<kRows'>() for `count` <= kRows rows.
+template <int kRows, class F>
+HWY_INLINE void WithRows(int64_t count, const F& f) {
   if (count == kRows) {
-    if constexpr (kWide) {
-      TileBf16Wide<kRows>(a, m, w, w_stride, n, k, out, ld);
-    } else {
-      TileBf16<kRows>(a, m, w, w_stride, n, k, out, ld);
-    }
+    f.template operator()<kRows>();
   } else if constexpr (kRows > 1) {
-    TileUpTo<kWide, kRows - 1>(count, a, m, w, w_stride, n, k, out, ld);
+    WithRows<kRows - 1>(count, f);
   }
 }
 
-template <bool kWide>
 void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n, int64_t k,
              float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += 4) {
     const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
-    constexpr int kRows = kWide ? kWideTileRows : kTileRows;
-    for (int64_t i = 0; i < m; i += kRows) {
-      TileUpTo<kWide, kRows>(m - i < kRows ? m - i : kRows, a, i, w + j * w_stride, w_stride, cols,
-                             k, out + j, ld);
+    for (int64_t i = 0; i < m; i += kTileRows) {
+      WithRows<kTileRows>(m - i < kTileRows ? m - i : kTileRows, [&]<int kRows>() HWY_ATTR {
+        TileBf16<kRows>(a, i, w + j * w_stride, w_stride, cols, k, out + j, ld);
+      });
     }
   }
 }
@@ -334,19 +276,224 @@ void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint
   }
 }
 
+// ---- Weights straight from memory. They become f32 by way of f16, whose exponents reach e4m3's
+// subnormal numbers: an e4m3 code's bits at the places of f16 mean its value times 2^-8, and the
+// bits of an e2m1 number lie in the upper byte of f16. The even elements of a stretch of K lie in
+// one vector and the odd ones in another, as where weights are bf16, so that sums are the same.
+
+using DI16 = hn::RebindToSigned<D16>;
+using DHalf16 = hn::Half<D16>;
+using DF16 = hn::Rebind<hwy::float16_t, DF>;
+constexpr int64_t kStretch = 4 * kLanes;  // elements of K per step
+
+// The lower and the upper half of a vector of f16 bits.
+HWY_INLINE void FromHalves(V16 bits, VF& lower, VF& upper) {
+  lower = hn::PromoteTo(DF(), hn::BitCast(DF16(), hn::LowerHalf(DHalf16(), bits)));
+  upper = hn::PromoteTo(DF(), hn::BitCast(DF16(), hn::UpperHalf(DHalf16(), bits)));
+}
+
+// A stretch of K of one weight row or activation row.
+struct Stretch {
+  VF even[2], odd[2];
+};
+
+HWY_INLINE VF AddProducts(const Stretch& a, const Stretch& b, VF sum) {
+  sum = hn::MulAdd(a.even[0], b.even[0], sum);
+  sum = hn::MulAdd(a.odd[0], b.odd[0], sum);
+  sum = hn::MulAdd(a.even[1], b.even[1], sum);
+  return hn::MulAdd(a.odd[1], b.odd[1], sum);
+}
+
+HWY_INLINE Stretch LoadActivations(const uint16_t* p) {
+  const VU first = LoadPairs(p), second = LoadPairs(p + 2 * kLanes);
+  return {{Even(first), Even(second)}, {Odd(first), Odd(second)}};
+}
+
+HWY_INLINE Stretch Scaled(const Stretch& v, VF first, VF second) {
+  return {{hn::Mul(v.even[0], first), hn::Mul(v.even[1], second)},
+          {hn::Mul(v.odd[0], first), hn::Mul(v.odd[1], second)}};
+}
+
+// e4m3 codes, times 2^-8. A NaN is taken for a number.
+HWY_INLINE Stretch FromE4M3(V16 codes) {
+  const DI16 di;
+  // The sign twice, then the magnitude, then what is not the code's.
+  const auto mask = hn::Set(di, static_cast<int16_t>(0xbf80));
+  const auto even = hn::And(hn::ShiftRight<1>(hn::BitCast(di, hn::ShiftLeft<8>(codes))), mask);
+  const auto odd = hn::And(hn::ShiftRight<1>(hn::BitCast(di, codes)), mask);
+  Stretch v;
+  FromHalves(hn::BitCast(D16(), even), v.even[0], v.even[1]);
+  FromHalves(hn::BitCast(D16(), odd), v.odd[0], v.odd[1]);
+  return v;
+}
+
+// Bytes of e2m1 codes, each in the low half of a word.
+HWY_INLINE Stretch FromE2M1(V16 bytes) {
+  alignas(16) static constexpr uint8_t kUpper[16] = {0x00, 0x38, 0x3c, 0x3e, 0x40, 0x42,
+                                                     0x44, 0x46, 0x80, 0xb8, 0xbc, 0xbe,
+                                                     0xc0, 0xc2, 0xc4, 0xc6};
+  const auto table = hn::LoadDup128(D8(), kUpper);
+  const V16 mask = hn::Set(D16(), 0x0f00);
+  // The lower byte of each word looks up 0, which is 0.
+  const auto even = hn::BitCast(D8(), hn::And(hn::ShiftLeft<8>(bytes), mask));
+  const auto odd = hn::BitCast(D8(), hn::And(hn::ShiftLeft<4>(bytes), mask));
+  Stretch v;
+  FromHalves(hn::BitCast(D16(), hn::TableLookupBytes(table, even)), v.even[0], v.even[1]);
+  FromHalves(hn::BitCast(D16(), hn::TableLookupBytes(table, odd)), v.odd[0], v.odd[1]);
+  return v;
+}
+
+HWY_INLINE float PowerOfTwo(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(127 + exponent) << 23);
+}
+
+constexpr int kDirectTileRows = HWY_TARGET == HWY_AVX2 ? 2 : 4;
+
+// Columns from n on repeat column n - 1 and are not stored.
+template <int kRows>
+HWY_INLINE void StoreTile(const VF (&acc)[kRows][4], int n, float* HWY_RESTRICT out, int64_t ld) {
+  for (int i = 0; i < kRows; ++i) {
+    float sums[4];
+    SumFour(acc[i][0], acc[i][1], acc[i][2], acc[i][3], sums);
+    std::memcpy(out + i * ld, sums, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+template <int kRows>
+HWY_INLINE void TileFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int n,
+                        int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+  const DF df;
+  const D8 d8;
+  const uint8_t* cols[4];
+  for (int j = 0; j < 4; ++j) cols[j] = w + (j < n ? j : n - 1) * k;
+  VF acc[kRows][4];
+  for (auto& row : acc) {
+    for (VF& sum : row) sum = hn::Zero(df);
+  }
+  auto largest = hn::Zero(d8);  // magnitude's code
+  for (int64_t block = 0; block < k; block += 128) {
+    // The scale goes to the activations, which several weights share.
+    const int fold = scale == nullptr ? 0 : scale[block / 128] - 127;
+    const VF factor = hn::Set(df, PowerOfTwo(fold + 8));
+    for (int64_t p = block; p < block + 128; p += kStretch) {
+      Stretch x[kRows];
+      HWY_UNROLL(4)
+      for (int i = 0; i < kRows; ++i) {
+        x[i] = Scaled(LoadActivations(a.Row(m + i) + p), factor, factor);
+      }
+      HWY_UNROLL(4)
+      for (int j = 0; j < 4; ++j) {
+        // The next tile's, which lies beyond the page that the processor reads ahead in.
+        __builtin_prefetch(cols[j] + 4 * k + p);
+        const auto codes = hn::LoadU(d8, cols[j] + p);
+        largest = hn::Max(largest, hn::And(codes, hn::Set(d8, 0x7f)));
+        const Stretch v = FromE4M3(hn::BitCast(D16(), codes));
+        HWY_UNROLL(4)
+        for (int i = 0; i < kRows; ++i) acc[i][j] = AddProducts(x[i], v, acc[i][j]);
+      }
+    }
+  }
+  StoreTile<kRows>(acc, n, out + m * ld, ld);
+  if (HWY_LIKELY(hn::AllFalse(d8, hn::Eq(largest, hn::Set(d8, 0x7f))))) return;
+  for (int j = 0; j < n; ++j) {
+    if (std::none_of(cols[j], cols[j] + k, [](uint8_t code) { return (code & 0x7f) == 0x7f; })) {
+      continue;
+    }
+    for (int i = 0; i < kRows; ++i) out[(m + i) * ld + j] = std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
+               int64_t k, float* out, int64_t ld) {
+  for (int64_t j = 0; j < n; j += 4) {
+    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
+    for (int64_t i = 0; i < m; i += kDirectTileRows) {
+      WithRows<kDirectTileRows>(std::min<int64_t>(kDirectTileRows, m - i),
+                                [&]<int kRows>() HWY_ATTR {
+                                  TileFp8<kRows>(a, i, w + j * k, scale, cols, k, out + j, ld);
+                                });
+    }
+  }
+}
+
+// factors [n * k / 32]: of every run of 32, in f32.
+template <int kRows>
+HWY_INLINE void TileFp4(const ActRows& a, int64_t m, const uint8_t* w, const float* factors, int n,
+                        int64_t k, float* HWY_RESTRICT out, int64_t ld) {
+  const DF df;
+  const D16 d16;
+  const hn::Rebind<uint8_t, D16> d8;
+  const uint8_t* cols[4];
+  const float* col_factors[4];
+  for (int j = 0; j < 4; ++j) {
+    cols[j] = w + (j < n ? j : n - 1) * (k / 2);
+    col_factors[j] = factors + (j < n ? j : n - 1) * (k / 32);
+  }
+  VF acc[kRows][4];
+  for (auto& row : acc) {
+    for (VF& sum : row) sum = hn::Zero(df);
+  }
+  for (int64_t p = 0; p < k; p += kStretch) {
+    Stretch x[kRows];
+    HWY_UNROLL(4)
+    for (int i = 0; i < kRows; ++i) x[i] = LoadActivations(a.Row(m + i) + p);
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j) {
+      __builtin_prefetch(cols[j] + 2 * k + p / 2);
+      const V16 bytes = hn::PromoteTo(d16, hn::LoadU(d8, cols[j] + p / 2));
+      const VF first = hn::Set(df, col_factors[j][p / 32]);
+      const VF second = hn::Set(df, col_factors[j][(p + 2 * kLanes) / 32]);
+      const Stretch v = Scaled(FromE2M1(bytes), first, second);
+      HWY_UNROLL(4)
+      for (int i = 0; i < kRows; ++i) acc[i][j] = AddProducts(x[i], v, acc[i][j]);
+    }
+  }
+  StoreTile<kRows>(acc, n, out + m * ld, ld);
+}
+
+void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
+               int64_t k, float* out, int64_t ld) {
+  const DU du;
+  const hn::Rebind<uint8_t, DU> d8;
+  float factors[4 * kDirectMaxK / 32];
+  for (int64_t j = 0; j < n; j += 4) {
+    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
+    const uint8_t* scales = scale + j * (k / 32);
+    const int64_t runs = cols * (k / 32);
+    int64_t run = 0;
+    for (; run + kLanes <= runs; run += kLanes) {
+      const VU bits = hn::ShiftLeft<23>(hn::PromoteTo(du, hn::LoadU(d8, scales + run)));
+      hn::StoreU(hn::BitCast(DF(), bits), DF(), factors + run);
+    }
+    for (; run < runs; ++run) factors[run] = PowerOfTwo(scales[run] - 127);
+    for (int64_t i = 0; i < m; i += kDirectTileRows) {
+      WithRows<kDirectTileRows>(
+          std::min<int64_t>(kDirectTileRows, m - i), [&]<int kRows>() HWY_ATTR {
+            TileFp4<kRows>(a, i, w + j * (k / 2), factors, cols, k, out + j, ld);
+          });
+    }
+  }
+}
+
 #endif  // HWY_TARGET
 
 }  // namespace
 
 const DotKernels* TargetDotKernels() {
-  static constexpr DotKernels kKernels = {.name = HWY_STR(HWY_NAMESPACE),
-                                          .bf16 = &DotBf16<false>,
-                                          .bf16_wide = &DotBf16<true>,
-                                          .widen_fp8 = &WidenFp8,
-                                          .widen_fp4 = &WidenFp4,
-                                          .direct_fp8 = nullptr,
-                                          .direct_fp8_wide = nullptr,
-                                          .direct_fp4 = nullptr};
+  static constexpr DotKernels kKernels = {
+    .name = HWY_STR(HWY_NAMESPACE),
+    .bf16 = &DotBf16,
+    .widen_fp8 = &WidenFp8,
+    .widen_fp4 = &WidenFp4,
+#if HWY_TARGET == HWY_SCALAR
+    .direct_fp8 = nullptr,
+    .direct_fp4 = nullptr
+  };
+#else
+    .direct_fp8 = &DirectFp8,
+    .direct_fp4 = &DirectFp4
+  };
+#endif
 #if HWY_TARGET == HWY_AVX3
   if (UseAvx512Bf16()) return &kDotAvx512Bf16;
 #endif

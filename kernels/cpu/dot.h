@@ -3,14 +3,10 @@
 // weight rows that are bf16 in memory, or are widened to bf16 from FP8 or FP4 in registers or into
 // a scratch panel. Blocking over rows and threads, and scales beyond kMaxFold, are panel.h's.
 //
-// Order of a sum, the same in every function of one DotKernels: lanes run along K, one chain of
-// fused multiply-adds per lane from K = 0 up, then a fixed tree over the lanes. An output's bits
-// depend on its activation row and its weight row alone.
-//
-// Products of e4m3 and e2m1 numbers have so few bits that chains of f32 hardly ever round. Sums of
-// full bf16 activations do, by about 2e-7, and where a quantiser follows, what that flips in bf16
-// becomes a step of 6 %. Their functions, _wide, break the chains after a few terms and go on in
-// double, tree included, which leaves an error of about 5e-8.
+// Order of a sum, the same in every function of one DotKernels, for few rows and many: f32 lanes
+// run along K, one chain of fused multiply-adds per lane from K = 0 up, then a fixed tree over the
+// lanes (docs/adr/0022-f32-sums-in-a-stated-order.md). An output's bits depend on its activation
+// row and its weight row alone.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +44,6 @@ struct DotKernels {
   // out[i * ld + j] = a row i . w row j, for i < m, j < n; w row j begins at w + j * w_stride.
   void (*bf16)(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n,
                int64_t k, float* out, int64_t ld);
-  decltype(bf16) bf16_wide;
   // out[j * k + i] = the value of weight (j, i) as bf16, for j < n, i < k.
   void (*widen_fp8)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
   void (*widen_fp4)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
@@ -56,7 +51,6 @@ struct DotKernels {
   // where widening in registers gains nothing.
   void (*direct_fp8)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
-  decltype(direct_fp8) direct_fp8_wide;
   void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
 };

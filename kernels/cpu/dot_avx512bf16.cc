@@ -81,66 +81,6 @@ inline void StoreSums(const __m512 (&acc)[kRows][kCols], int n, float* out, int6
   }
 }
 
-// ---- The same in double.
-
-// v's lanes, added in pairs before the conversion, which costs more than an addition.
-inline __m512d Widened(__m512 v) {
-  return _mm512_cvtps_pd(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
-}
-
-template <bool kWide>
-struct Accumulator {
-  typedef __m512 Type;
-};
-template <>
-struct Accumulator<true> {
-  typedef __m512d Type;
-};
-
-inline void SetZero(__m512& acc) { acc = _mm512_setzero_ps(); }
-inline void SetZero(__m512d& acc) { acc = _mm512_setzero_pd(); }
-
-// Vectors whose products are added at a time.
-template <bool kWide>
-constexpr int kSpan = kWide ? 4 : 2;
-
-// Adds the products of a and b.
-inline void AddProducts(const __m512bh (&a)[2], const __m512bh (&b)[2], __m512& acc) {
-  acc = _mm512_dpbf16_ps(_mm512_dpbf16_ps(acc, a[0], b[0]), a[1], b[1]);
-}
-inline void AddProducts(const __m512bh (&a)[4], const __m512bh (&b)[4], __m512d& acc) {
-  const __m512 zero = _mm512_setzero_ps();
-  const __m512 first = _mm512_dpbf16_ps(_mm512_dpbf16_ps(zero, a[0], b[0]), a[1], b[1]);
-  const __m512 second = _mm512_dpbf16_ps(_mm512_dpbf16_ps(zero, a[2], b[2]), a[3], b[3]);
-  acc = _mm512_add_pd(acc, Widened(_mm512_add_ps(first, second)));
-}
-
-// The lane sums of a, b, c and d, rounded once.
-inline __m128 SumFour(__m512d a, __m512d b, __m512d c, __m512d d) {
-  const __m512d ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
-  const __m512d cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
-  const __m512d sums =
-      _mm512_add_pd(_mm512_shuffle_f64x2(ab, cd, 0x44), _mm512_shuffle_f64x2(ab, cd, 0xee));
-  const __m256d low = _mm512_castpd512_pd256(sums), high = _mm512_extractf64x4_pd(sums, 1);
-  return _mm256_cvtpd_ps(_mm256_add_pd(_mm256_permute2f128_pd(low, high, 0x20),
-                                       _mm256_permute2f128_pd(low, high, 0x31)));
-}
-
-template <int kRows, int kCols>
-inline void StoreSums(const __m512d (&acc)[kRows][kCols], int n, float* out, int64_t ld) {
-  static_assert(kCols % 4 == 0);
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-    for (int j = 0; j < kCols; j += 4) {
-      if (j >= n) break;
-      const __m128 sums = SumFour(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
-      const int left = n - j < 4 ? n - j : 4;
-      _mm_mask_storeu_ps(out + i * ld + j, static_cast<__mmask8>((1 << left) - 1), sums);
-    }
-  }
-}
-
 // Asks for `bytes` of weights that lie kAhead beyond `from`. The processor's own prefetch stops at
 // each page and begins anew at each matrix: short rows would wait for most of their weights.
 inline void PrefetchAhead(const uint8_t* from, int64_t bytes) {
@@ -182,52 +122,6 @@ inline void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_s
     }
   }
   StoreSums<kRows, kCols>(acc, n, out + m * ld, ld);
-}
-
-// As TileBf16, in chains of two vectors, two of which are added before the conversion.
-template <int kRows, int kCols>
-inline void TileBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int n,
-                         int64_t k, float* out, int64_t ld) {
-  const uint16_t* rows[kRows];
-  const uint16_t* cols[kCols];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) rows[i] = a.Row(m + i);
-#pragma GCC unroll 8
-  for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * w_stride;
-  Accumulator<true>::Type acc[kRows][kCols];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) SetZero(acc[i][j]);
-  }
-  for (int64_t p = 0; p < k; p += kSpan<true> * kStep) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) {
-      __m512bh b[kSpan<true>];
-#pragma GCC unroll 4
-      for (int s = 0; s < kSpan<true>; ++s) b[s] = LoadBf16(cols[j] + p + s * kStep);
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        __m512bh v[kSpan<true>];
-#pragma GCC unroll 4
-        for (int s = 0; s < kSpan<true>; ++s) v[s] = LoadBf16(rows[i] + p + s * kStep);
-        AddProducts(v, b, acc[i][j]);
-      }
-    }
-  }
-  StoreSums<kRows, kCols>(acc, n, out + m * ld, ld);
-}
-
-void DotBf16Wide(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n,
-                 int64_t k, float* out, int64_t ld) {
-  for (int64_t j = 0; j < n; j += 4) {
-    const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
-    const uint16_t* wj = w + j * w_stride;
-    int64_t i = 0;
-    for (; i + 4 <= m; i += 4) TileBf16Wide<4, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
-    for (; i + 2 <= m; i += 2) TileBf16Wide<2, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
-    if (i < m) TileBf16Wide<1, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
-  }
 }
 
 void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n, int64_t k,
@@ -347,7 +241,7 @@ void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint
   }
 }
 
-template <bool kWide, int kRows, int kCols>
+template <int kRows, int kCols>
 inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, int n, int64_t k,
                     float* out, int64_t ld) {
   const uint16_t* rows[kRows];
@@ -356,72 +250,61 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
   for (int i = 0; i < kRows; ++i) rows[i] = a.Row(i);
 #pragma GCC unroll 8
   for (int j = 0; j < kCols; ++j) cols[j] = w + (j < n ? j : n - 1) * k;
-  typename Accumulator<kWide>::Type acc[kRows][kCols];
+  __m512 acc[kRows][kCols];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) SetZero(acc[i][j]);
+    for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
   }
   for (int64_t block = 0; block < k / 128; ++block) {
     const Fp8Widener widener(Fold(scale, block));
-    for (int64_t p = block * 128; p < block * 128 + 128; p += kSpan<kWide> * kStep) {
-      __m512bh v[kRows][kSpan<kWide>];
+    for (int64_t p = block * 128; p < block * 128 + 128; p += 2 * kStep) {
+      __m512bh v[kRows][2];
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
-        for (int s = 0; s < kSpan<kWide>; ++s) v[i][s] = LoadBf16(rows[i] + p + s * kStep);
+        v[i][0] = LoadBf16(rows[i] + p);
+        v[i][1] = LoadBf16(rows[i] + p + kStep);
       }
 #pragma GCC unroll 8
       for (int j = 0; j < kCols; ++j) {
-        __m512bh b[kSpan<kWide>];
-#pragma GCC unroll 2
-        for (int s = 0; s < kSpan<kWide>; s += 2) {
-          __m512i first, second;
-          widener.Widen(cols[j] + p + s * kStep, first, second);
-          b[s] = AsBf16(first);
-          b[s + 1] = AsBf16(second);
-        }
+        __m512i first, second;
+        widener.Widen(cols[j] + p, first, second);
 #pragma GCC unroll 8
-        for (int i = 0; i < kRows; ++i) AddProducts(v[i], b, acc[i][j]);
+        for (int i = 0; i < kRows; ++i) {
+          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][0], AsBf16(first));
+          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][1], AsBf16(second));
+        }
       }
     }
   }
   StoreSums<kRows, kCols>(acc, n, out, ld);
 }
 
-template <bool kWide, int kRows, int kCols>
+template <int kRows, int kCols>
 void DirectFp8Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
                    float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += kCols) {
     if (kCols * k <= kShortTileBytes) PrefetchAhead(w + j * k, kCols * k);
-    TileFp8<kWide, kRows, kCols>(a, w + j * k, scale,
-                                 static_cast<int>(n - j < kCols ? n - j : kCols), k, out + j, ld);
+    TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
+                          out + j, ld);
   }
 }
 
-template <bool kWide>
 void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                int64_t k, float* out, int64_t ld) {
   switch (m) {
     case 1:
-      return DirectFp8Rows<kWide, 1, 8>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<1, 8>(a, w, scale, n, k, out, ld);
     case 2:
-      return DirectFp8Rows<kWide, 2, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<2, 4>(a, w, scale, n, k, out, ld);
     case 3:
-      return DirectFp8Rows<kWide, 3, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<3, 4>(a, w, scale, n, k, out, ld);
     case 4:
-      return DirectFp8Rows<kWide, 4, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<4, 4>(a, w, scale, n, k, out, ld);
+    case 5:
+      return DirectFp8Rows<5, 4>(a, w, scale, n, k, out, ld);
     default:
-      break;
-  }
-  // Wide sums of more rows do not fit the registers.
-  if constexpr (kWide) {
-    DirectFp8Rows<kWide, 3, 4>(a, w, scale, n, k, out, ld);
-    DirectFp8<kWide>(a.From(3), m - 3, w, scale, n, k, out + 3 * ld, ld);
-  } else if (m == 5) {
-    DirectFp8Rows<kWide, 5, 4>(a, w, scale, n, k, out, ld);
-  } else {
-    DirectFp8Rows<kWide, 6, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<6, 4>(a, w, scale, n, k, out, ld);
   }
 }
 
@@ -550,11 +433,9 @@ void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
 
 const DotKernels kDotAvx512Bf16 = {.name = "avx512bf16",
                                    .bf16 = &DotBf16,
-                                   .bf16_wide = &DotBf16Wide,
                                    .widen_fp8 = &WidenFp8,
                                    .widen_fp4 = &WidenFp4,
-                                   .direct_fp8 = &DirectFp8<false>,
-                                   .direct_fp8_wide = &DirectFp8<true>,
+                                   .direct_fp8 = &DirectFp8,
                                    .direct_fp4 = &DirectFp4};
 
 }  // namespace dsv4

@@ -18,7 +18,6 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
     parts[i] = {.x = {static_cast<const uint16_t*>(p.x), p.k},
                 .w = part.w,
                 .output = part.round_output ? LinearOutput::kRound : LinearOutput::kF32,
-                .sums = Sums::kWide,
                 .y = part.y,
                 .y_stride = part.w.n};
   }
@@ -31,6 +30,6 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
 
 constinit const KernelEntry kCpuLinearBf16 =
     MakeEntry<LinearBf16Params, &Launch, &SupportsAll<LinearBf16Params>, &Workspace>(
-        "cpu.linear_bf16", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+        "cpu.linear_bf16", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
 
 }  // namespace dsv4

@@ -9,9 +9,6 @@
 namespace dsv4 {
 namespace {
 
-// From here on chains of f32 are long enough to round now and then, even of e4m3 products.
-constexpr int64_t kLongSum = 1024;
-
 int64_t Workspace(const LinearFp8Params& p, int threads) {
   return LinearWorkspaceBytes(WeightView::Format::kFp8, LinearOutput::kRound, p.k, threads);
 }
@@ -23,7 +20,6 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
     parts[i] = {.x = {static_cast<const uint16_t*>(p.x), p.k},
                 .w = part.w,
                 .output = LinearOutput::kRound,
-                .sums = p.k < kLongSum ? Sums::kPlain : Sums::kWide,
                 .y = part.y,
                 .y_stride = part.w.n};
   }
@@ -36,6 +32,6 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
 
 constinit const KernelEntry kCpuLinearFp8 =
     MakeEntry<LinearFp8Params, &Launch, &SupportsAll<LinearFp8Params>, &Workspace>(
-        "cpu.linear_fp8", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+        "cpu.linear_fp8", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
 
 }  // namespace dsv4

@@ -60,7 +60,6 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
   const LinearPart part = {.x = {static_cast<const uint16_t*>(p.x), p.gate.k},
                            .w = p.gate,
                            .output = LinearOutput::kF32,
-                           .sums = Sums::kWide,
                            .y = scores,
                            .y_stride = p.gate.n};
   RunLinear(stream, {&part, 1}, p.rows, context.workspace + ScoreBytes(p));
@@ -78,6 +77,6 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
 
 constinit const KernelEntry kCpuMoeGate =
     MakeEntry<MoeGateParams, &Launch, &SupportsAll<MoeGateParams>, &Workspace>(
-        "cpu.moe_gate", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+        "cpu.moe_gate", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
 
 }  // namespace dsv4

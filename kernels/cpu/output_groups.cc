@@ -40,7 +40,6 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
         .x = {static_cast<const uint16_t*>(p.o) + g * p.group_width, p.groups * p.group_width},
         .w = weight,
         .output = LinearOutput::kRoundQuantise,
-        .sums = Sums::kWide,
         .y = static_cast<uint16_t*>(p.y) + g * p.rank,
         .y_stride = p.groups * p.rank};
   }
@@ -52,6 +51,6 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
 
 constinit const KernelEntry kCpuOutputGroups =
     MakeEntry<OutputGroupsParams, &Launch, &Supports, &Workspace>(
-        "cpu.output_groups", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+        "cpu.output_groups", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
 
 }  // namespace dsv4

@@ -124,14 +124,8 @@ int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows) {
   return n * weight.bytes_per_row() / 16 + n * weight.k * rows / 64;
 }
 
-Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch,
-             Sums sums)
-    : kernels_(ActiveDotKernels()),
-      weight_(weight),
-      n0_(n0),
-      n_(n),
-      scratch_(scratch),
-      bf16_(sums == Sums::kWide ? kernels_.bf16_wide : kernels_.bf16) {
+Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch)
+    : kernels_(ActiveDotKernels()), weight_(weight), n0_(n0), n_(n), scratch_(scratch) {
   if (weight.format == Format::kBf16) {
     widened_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
     return;
@@ -155,9 +149,7 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   folds_ = FoldsExactly(0, n);
   const bool fp8 = weight.format == Format::kFp8;
   if (weight.k <= kDirectMaxK) {
-    direct_ = !fp8                  ? kernels_.direct_fp4
-              : sums == Sums::kWide ? kernels_.direct_fp8_wide
-                                    : kernels_.direct_fp8;
+    direct_ = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
   }
   if (!folds_ || (direct_ != nullptr && rows <= kDirectRows)) return;
   (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(0), n, weight.k, scratch);
@@ -168,7 +160,7 @@ void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   if (weight_.format == Format::kFp8F32) {
     DotByRuns(a, m, out, ld);
   } else if (widened_ != nullptr) {
-    bf16_(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
+    kernels_.bf16(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
     if (weight_.format != Format::kNvfp4) return;
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n_; ++j) out[i * ld + j] *= weight_.tensor_scale;
@@ -194,7 +186,7 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   if (direct_ == nullptr) {
     (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(j), n, weight_.k, scratch_);
-    bf16_(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
+    kernels_.bf16(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
     return;
   }
   for (int64_t i = 0; i < m; i += kDirectRows) {
@@ -217,7 +209,7 @@ void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int6
     double total = 0;
     for (int64_t p = 0; p < weight_.k; p += run) {
       float sum = 0;
-      bf16_({row.Row(0) + p, 0, nullptr}, 1, scratch_ + p, weight_.k, 1, run, &sum, 1);
+      kernels_.bf16({row.Row(0) + p, 0, nullptr}, 1, scratch_ + p, weight_.k, 1, run, &sum, 1);
       total += double{sum} * E8M0ToFloat(scales[p / run]);
     }
     out[i * ld] = static_cast<float>(total);
@@ -236,7 +228,7 @@ void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const
     for (int64_t p = 0; p < weight_.k; p += kFp8Block) {
       ActRows part = a.From(begin);
       part.base += p;
-      bf16_(part, rows, widened_ + p, weight_.k, n_, kFp8Block, sums, kPanelRows);
+      kernels_.bf16(part, rows, widened_ + p, weight_.k, n_, kFp8Block, sums, kPanelRows);
       const double scale = scales[p / kFp8Block];
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t j = 0; j < n_; ++j) {
@@ -312,7 +304,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
     const int64_t n0 = panel * unit_rows(*part), n = std::min(unit_rows(*part), part->w.n - n0);
     const int64_t begin = unit / panels * block_rows, end = std::min(rows, begin + block_rows);
     if (begin >= end) return;
-    const Panel weights(part->w, n0, n, end - begin, widened, part->sums);
+    const Panel weights(part->w, n0, n, end - begin, widened);
     const int64_t slice = SliceRows(part->w.k);
     for (int64_t m0 = begin; m0 < end; m0 += slice) {
       const int64_t m = std::min(slice, end - m0);

@@ -65,20 +65,13 @@ int64_t SliceRows(int64_t k);
 // Bytes of scratch to widen `n` rows of a weight: none for bf16.
 int64_t WidenedBytes(WeightView::Format format, int64_t n, int64_t k);
 
-// How a product is summed (dot.h).
-enum class Sums {
-  kPlain,
-  kWide,  // not for an FP4 weight
-};
-
 // Weight rows [n0, n0 + n), ready for dot products. REQUIRES: n <= kPanelRows; of an FP8 weight all
 // in one 128-row block.
 class Panel {
  public:
   // For `rows` activation rows in all. `scratch` has WidenedBytes(format, n, k) and outlives the
   // panel.
-  Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch,
-        Sums sums = Sums::kPlain);
+  Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch);
 
   // out[i * ld + j] = a row i . weight row n0 + j, for i < m, j < n, in f32.
   void Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const;
@@ -94,7 +87,6 @@ class Panel {
   const WeightView& weight_;
   int64_t n0_, n_;
   uint16_t* scratch_;
-  decltype(DotKernels::bf16) bf16_;
   const uint16_t* widened_ = nullptr;  // rows k apart; null: products come straight from the weight
   decltype(DotKernels::direct_fp8) direct_ = nullptr;
   bool folds_ = true;  // every scale is within kMaxFold
@@ -111,7 +103,6 @@ struct LinearPart {
   ActRows x;
   WeightView w;
   LinearOutput output = LinearOutput::kRound;
-  Sums sums = Sums::kPlain;
   void* y = nullptr;     // [rows, n], bf16 or f32
   int64_t y_stride = 0;  // elements
 };
