@@ -18,11 +18,14 @@
 namespace dsv4 {
 namespace {
 
+// Of a row's RMS: below it f32 sums have no more bits than the step there.
+constexpr double kCancelled = 1. / 1024;
 constexpr double kMostFlips = 1. / 400, kMostLeftOut = 1. / 100, kF32Distance = 1e-5;
 
 // What a tensor's elements are rounded to last.
 enum class Format {
   kBf16,
+  kSum,       // bf16, of terms that are rounded themselves
   kHead,      // bf16, of which the last 64 are rotated in pairs
   kCodes,     // act_quant 128
   kKvRow,     // act_quant 64 of the first 448; bf16 behind them, which is counted apart
@@ -218,7 +221,7 @@ Tensors Of(const MoeGateParams& p) {
 Tensors Of(const ExpertFfnParams& p) {
   return {{Act(p.x, p.rows, p.hidden), Int32(p.experts, p.rows, p.experts_per_token),
            F32(p.weights, p.rows, p.experts_per_token)},
-          {{"y", Format::kBf16, Act(p.y, p.rows, p.hidden)}}};
+          {{"y", Format::kSum, Act(p.y, p.rows, p.hidden)}}};
 }
 
 template <class Params>
@@ -335,14 +338,14 @@ void CompareRun(const float* expected, const float* actual, int64_t n, const F& 
   }
 }
 
-// bf16: below 1/1024 of the row's RMS, terms cancel and f32 sums have no more bits. Elements from
-// `roped` on are pairs, rotated after a rounding: a flip in front of it is a step of the larger
-// one.
-void CompareBf16(const float* expected, const float* actual, int64_t n, int64_t roped,
-                 OperatorFlips* flips) {
+// bf16. Below `floor_share` of the row's RMS terms cancel, and a step is that of the terms.
+// Elements from `roped` on are pairs, rotated after a rounding: a flip in front of it is a step of
+// the larger one.
+void CompareBf16(const float* expected, const float* actual, int64_t n, double floor_share,
+                 int64_t roped, OperatorFlips* flips) {
   double squares = 0;
   for (int64_t i = 0; i < n; ++i) squares += double{expected[i]} * expected[i];
-  const auto floor = static_cast<float>(std::sqrt(squares / static_cast<double>(n)) / 1024);
+  const auto floor = static_cast<float>(std::sqrt(squares / static_cast<double>(n)) * floor_share);
   const auto ulp = [floor](float magnitude) {
     return std::ldexp(1.0f, std::ilogb(std::max({magnitude, floor, 1e-30f})) - 7);
   };
@@ -374,9 +377,11 @@ void CompareRow(Format format, const float* expected, const float* actual, int64
                 OperatorFlips* flips) {
   switch (format) {
     case Format::kBf16:
-      return CompareBf16(expected, actual, n, n, flips);
+      return CompareBf16(expected, actual, n, kCancelled, n, flips);
+    case Format::kSum:
+      return CompareBf16(expected, actual, n, 1, n, flips);
     case Format::kHead:
-      return CompareBf16(expected, actual, n, kPlain, flips);
+      return CompareBf16(expected, actual, n, kCancelled, kPlain, flips);
     case Format::kCodes:
       for (int64_t i = 0; i < n; i += 128) CompareE4M3(expected + i, actual + i, 128, flips);
       return;
@@ -474,7 +479,8 @@ void OperatorComparison::RecordTested(const KernelEntry& entry, const void* para
       } else {
         CompareRow(format, from, to, tensor.width, &flips);
         if (format != Format::kKvRow) continue;
-        CompareBf16(from + kPlain, to + kPlain, kKvRopeElements, 0, &flips_[key + ".rope"]);
+        CompareBf16(from + kPlain, to + kPlain, kKvRopeElements, kCancelled, 0,
+                    &flips_[key + ".rope"]);
       }
     }
     if (format == Format::kF32) {
