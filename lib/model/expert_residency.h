@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the routed experts of an engine lie (docs/adr/0022-expert-residency.md): in slots of one
+// Where the routed experts of an engine lie (docs/adr/0023-expert-residency.md): in slots of one
 // size, some of a device's memory and the others of pinned host memory, which the device's kernels
 // read through the same table. An expert's bytes are the same in both, so what is computed does not
 // depend on it.
