@@ -235,10 +235,11 @@ TEST_CASE("drafting is given up when drafts are never right, with a reason") {
 
 // mtp_acceptance of gates.json is 1.0: the training code's first drafts were all right.
 void FirstDraftsAreRight(const std::string& folder) {
-  const std::shared_ptr<Engine> engine = OpenBundled(Options(3), folder);
-  SpeculationStats total;
   for (const char* question : {"Do you know the capital of Russia?", "What is 3 plus 4?",
                                "What is the capital of France?"}) {
+    // An engine that has measured nothing yet drafts; on a busy machine it may find that it does
+    // not pay.
+    const std::shared_ptr<Engine> engine = OpenBundled(Options(3), folder);
     const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 3});
     REQUIRE_OK(session->Sync(test::ChatPrompt(*engine, question)));
     RecordedRun run;
