@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is answered to a POST to Anthropic's /v1/messages.
+// The answer to a POST to Anthropic's /v1/messages.
 #pragma once
 
 #include <string>

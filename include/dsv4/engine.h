@@ -201,28 +201,28 @@ DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,
                                               dsv4_engine_identity* identity,
                                               dsv4_error** error) DSV4_NOEXCEPT;
 
-/* What an engine has done since it was opened (counters, which only grow), and what it holds now.
- * Of a pool of the cache, `used` is what sessions hold and `cached` what only the prefix cache
- * holds, which gives it up when a session needs it. */
+/* Counters since the engine was opened, and gauges of its state now. For each pool of the cache,
+ * `used` counts what sessions hold, and `cached` what only the prefix cache holds and will give up
+ * when a session needs it. A request is one session's part of a step. */
 typedef struct dsv4_engine_metrics {
   uint32_t struct_size;
-  int32_t device_lost;         /* 1 after a step failed as DEVICE_LOST: no later one succeeds */
-  int32_t sessions;            /* open now */
-  int32_t waiting_requests;    /* parts of sessions in the running step, and waiting for the next */
-  uint64_t steps;              /* forward passes */
-  double step_seconds;         /* time in steps */
-  uint64_t step_tokens;        /* tokens computed: of prompts, generated ones and drafts */
-  uint64_t cancelled_requests; /* parts of sessions in steps that were cancelled */
-  uint64_t failed_requests;    /* and that failed otherwise */
-  uint64_t prompt_tokens;      /* tokens of all syncs */
-  uint64_t reused_tokens;      /* part of prompt_tokens whose cache rows were kept or found */
+  int32_t device_lost;          /* 1 after a step failed as DEVICE_LOST: no later one succeeds */
+  int32_t sessions;             /* open now */
+  int32_t waiting_requests;     /* requests in the running step or waiting for one */
+  uint64_t steps;               /* forward passes */
+  double step_seconds;          /* time in steps */
+  uint64_t step_tokens;         /* tokens computed: of prompts, generated ones and drafts */
+  uint64_t cancelled_requests;  /* requests that were cancelled */
+  uint64_t failed_requests;     /* requests that failed for another reason */
+  uint64_t prompt_tokens;       /* tokens of all syncs */
+  uint64_t reused_tokens;       /* part of prompt_tokens whose cache rows were kept or found */
   uint64_t prefix_cache_tokens; /* part of reused_tokens from the prefix cache */
   uint64_t prefilled_tokens;    /* prompt tokens computed */
   uint64_t generated_tokens;    /* tokens delivered */
-  uint64_t draft_steps;         /* parts of sessions in steps that verified drafts */
+  uint64_t draft_steps;         /* requests that verified drafts */
   uint64_t drafted_tokens;      /* drafts verified */
   uint64_t accepted_tokens;     /* drafts accepted */
-  uint64_t exchanged_bytes;     /* that each device gathered from the others */
+  uint64_t exchanged_bytes;     /* bytes that each device gathered from the others */
   int32_t window_blocks;        /* sliding-window rows of 64 tokens */
   int32_t window_blocks_used;
   int32_t window_blocks_cached;
@@ -233,7 +233,7 @@ typedef struct dsv4_engine_metrics {
   int32_t state_slots_used;
   int32_t state_slots_cached;
   int32_t reserved; /* 0 */
-  /* Alarms (see dsv4_alarms): of how many syncs the output raised them. */
+  /* Alarms (see dsv4_alarms): the number of syncs whose output raised them. */
   uint64_t alarm_nonfinite_logits;
   uint64_t alarm_frozen_logits;
   uint64_t alarm_token_run;
@@ -253,7 +253,7 @@ typedef struct dsv4_engine_metrics {
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for
- * no step. Each number is right by itself; numbers may be of slightly different moments. */
+ * no step. Each number is exact; different numbers may be from slightly different moments. */
 DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
                                              dsv4_engine_metrics* metrics,
                                              dsv4_error** error) DSV4_NOEXCEPT;

@@ -21,10 +21,10 @@ enum class Alarm : int32_t {
 inline constexpr int32_t kAlarmKinds = 5;
 const char* AlarmName(Alarm alarm);  // "nonfinite_logits"
 
-// What a row of logits is told by.
+// Identifies a row of logits.
 struct LogitSum {
-  uint64_t hash = 0;        // of equal rows equal
-  bool non_finite = false;  // a NaN or an infinity is in it
+  uint64_t hash = 0;        // equal rows have equal hashes
+  bool non_finite = false;  // the row has a NaN or an infinity
 };
 // One pass at the speed of memory.
 LogitSum SumOf(absl::Span<const float> logits);
@@ -33,14 +33,13 @@ class LogitWatch {
  public:
   // Rows in a row that are equal to the bit, and tokens in a row that are the same one.
   static constexpr int32_t kFrozenRows = 4, kTokenRun = 256, kBosRun = 4;
-  // Of rows on a device, of which the host has only candidates, every so many are brought over.
+  // A GPU returns only candidates: the host downloads a whole row once in so many positions.
   static constexpr int64_t kDevicePositions = 64;
 
   explicit LogitWatch(int32_t bos) : bos_(bos) {}
 
-  // Of the row that the token at `position` is chosen from. Internal when the row is not to be
-  // chosen from: it is not all numbers, or it has not changed for kFrozenRows rows. Both are
-  // alarms.
+  // Checks the row that the token at `position` is chosen from. Internal, with an alarm, if a logit
+  // is NaN or infinite, or if kFrozenRows rows are equal: then no token may be chosen from it.
   absl::Status See(int64_t position, absl::Span<const float> logits);
   // The token at `position` is chosen.
   void SeeToken(int64_t position, int32_t token);
