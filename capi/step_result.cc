@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "capi/struct_io.h"
+#include "lib/base/error.h"
 
 namespace dsv4::capi {
 namespace {
@@ -26,7 +27,7 @@ dsv4_finish FinishTo(Finish finish) {
 
 dsv4_finish FinishOfFailure(const absl::Status& status) {
   if (absl::IsCancelled(status)) return DSV4_FINISH_CANCELLED;
-  return absl::IsOutOfRange(status) ? DSV4_FINISH_CONTEXT_FULL : DSV4_FINISH_ERROR;
+  return IsContextFull(status) ? DSV4_FINISH_CONTEXT_FULL : DSV4_FINISH_ERROR;
 }
 
 dsv4_step_result StepResultTo(const StepResult& step) {
@@ -49,7 +50,7 @@ dsv4_step_result FailureTo(const absl::Status& status) {
 }  // namespace
 
 absl::Status CopyStepOut(const absl::StatusOr<StepResult>& step, dsv4_step_result* result) {
-  if (absl::IsFailedPrecondition(step.status())) return step.status();  // Busy: as it was
+  if (IsBusy(step.status())) return step.status();  // Busy: as it was
   CopyOut(step.ok() ? StepResultTo(*step) : FailureTo(step.status()), result);
   return step.status();
 }

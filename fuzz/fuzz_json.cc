@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "lib/base/error.h"
 #include "lib/io/json.h"
 #include "lib/text/json_text.h"
 #include "lib/text/python_json.h"
@@ -28,8 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const auto python = dsv4::ParsePythonJson(text, "fuzz");
   if (!python.ok()) {
-    const bool may_be_limit = absl::IsUnimplemented(python.status()) ||
-                              size > static_cast<size_t>(dsv4::kMaxPythonIntegerDigits);
+    const bool may_be_limit =
+        IsUnsupported(python.status()) || size > static_cast<size_t>(dsv4::kMaxPythonIntegerDigits);
     Require(!strict.ok() || may_be_limit);
     return 0;
   }

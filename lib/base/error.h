@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's error classes as absl::Status: one constructor per public status code
-// (include/dsv4/error.h), each a fixed absl code so that capi/error.cc maps them one to one.
-// Messages are one line, name the file, key, tensor or value at fault, and its limit.
+// The library's errors as absl::Status: one constructor per public status code
+// (include/dsv4/error.h), each with a fixed absl code that capi/error.cc maps back. Test for an
+// error with the predicate beside its constructor; where there is none, absl's name is the same.
+// Messages are one line and name the file, key, tensor or value at fault and its limit.
 #pragma once
 
 #include <string>
@@ -46,23 +47,30 @@ template <class... Args>
 absl::Status Corrupt(const Args&... args) {
   return absl::DataLossError(absl::StrCat(args...));
 }
+inline bool IsCorrupt(const absl::Status& status) { return absl::IsDataLoss(status); }
 template <class... Args>
 absl::Status Unsupported(const Args&... args) {
   return absl::UnimplementedError(absl::StrCat(args...));
 }
+inline bool IsUnsupported(const absl::Status& status) { return absl::IsUnimplemented(status); }
 template <class... Args>
 absl::Status OutOfHostMemory(const Args&... args) {
   return absl::ResourceExhaustedError(absl::StrCat(args...));
+}
+inline bool IsOutOfHostMemory(const absl::Status& status) {
+  return absl::IsResourceExhausted(status);
 }
 template <class... Args>
 absl::Status ContextFull(const Args&... args) {
   return absl::OutOfRangeError(absl::StrCat(args...));
 }
+inline bool IsContextFull(const absl::Status& status) { return absl::IsOutOfRange(status); }
 // The KV block pool has no block left for the session that asked.
 template <class... Args>
 absl::Status OutOfBlocks(const Args&... args) {
   return absl::AbortedError(absl::StrCat(args...));
 }
+inline bool IsOutOfBlocks(const absl::Status& status) { return absl::IsAborted(status); }
 template <class... Args>
 absl::Status Cancelled(const Args&... args) {
   return absl::CancelledError(absl::StrCat(args...));
@@ -71,6 +79,7 @@ template <class... Args>
 absl::Status Busy(const Args&... args) {
   return absl::FailedPreconditionError(absl::StrCat(args...));
 }
+inline bool IsBusy(const absl::Status& status) { return absl::IsFailedPrecondition(status); }
 template <class... Args>
 absl::Status VersionMismatch(const Args&... args) {
   return absl::AlreadyExistsError(absl::StrCat(args...));

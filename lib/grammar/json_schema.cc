@@ -145,7 +145,7 @@ std::string Decoded(absl::string_view fragment) {
 
 absl::StatusOr<JsonValue> ParseSchema(absl::string_view json, absl::string_view source) {
   absl::StatusOr<JsonValue> schema = ParseJson(json, source, kMaxSchemaBytes, kMaxSchemaDepth);
-  if (absl::IsDataLoss(schema.status())) return InvalidArgument(schema.status().message());
+  if (IsCorrupt(schema.status())) return InvalidArgument(schema.status().message());
   return schema;
 }
 

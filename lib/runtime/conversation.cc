@@ -52,7 +52,7 @@ void Exchange(std::vector<T>* list, size_t first, size_t count, std::vector<T>* 
 
 // What the model wrote may be nested deeper than the encoder reads; as a string it is kept.
 void MakeReadable(std::string* arguments) {
-  if (!absl::IsUnimplemented(ParsePythonJson(*arguments, "arguments").status())) return;
+  if (!IsUnsupported(ParsePythonJson(*arguments, "arguments").status())) return;
   std::string wrapped = "{\"arguments\": \"";
   AppendJsonEscaped(*arguments, &wrapped);
   *arguments = wrapped + "\"}";

@@ -196,7 +196,7 @@ absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   // The most drafts that this step can go on with: what it chooses is not known yet.
   can_draft_ = choose && !proposer_ && speculation_.max_drafts() > 0;
   absl::Status status = Reserve(batch, rows);
-  if (absl::IsAborted(status) && choose) {
+  if (IsOutOfBlocks(status) && choose) {
     // What drafts would take may be enough to go on without.
     speculation_.Clear();
     can_draft_ = false;

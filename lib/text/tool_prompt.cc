@@ -43,7 +43,7 @@ constexpr absl::string_view kToolsAfterSchemas =
 // The parameters of a call, as an object.
 absl::StatusOr<JsonValue> ParametersOf(const std::string& arguments, const std::string& place) {
   absl::StatusOr<JsonValue> parsed = ParsePythonJson(arguments, place);
-  if (absl::IsDataLoss(parsed.status())) {
+  if (IsCorrupt(parsed.status())) {
     std::vector<JsonMember> members;
     members.push_back({"arguments", JsonValue::FromString(arguments)});
     return JsonValue::FromObject(std::move(members));

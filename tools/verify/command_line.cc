@@ -102,7 +102,7 @@ absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text) {
 int ReportError(const absl::Status& error) {
   std::fprintf(stderr, "dsv4-verify: %s\n", std::string(error.message()).c_str());
   if (absl::IsCancelled(error)) return kExitInterrupted;
-  if (absl::IsResourceExhausted(error)) return kExitMemory;
+  if (IsOutOfHostMemory(error)) return kExitMemory;
   return kExitInput;
 }
 

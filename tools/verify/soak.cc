@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 
 namespace dsv4 {
@@ -18,7 +19,7 @@ constexpr uint64_t kColdSalt = uint64_t{1} << 40;
 
 // What a cancel or a full cache may answer.
 bool Explained(const absl::Status& status) {
-  return absl::IsCancelled(status) || absl::IsAborted(status);
+  return absl::IsCancelled(status) || IsOutOfBlocks(status);
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ void Soak::Work(Slot* slot, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int text = 0; text < 4 && !Ended(); ++text) {
     const absl::Status status = OneText(slot, straight_[random() % straight_.size()], &random);
-    if (absl::IsAborted(status)) {
+    if (IsOutOfBlocks(status)) {
       ++refused_;
     } else if (!status.ok()) {
       ++failed_;

@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "lib/base/error.h"
 #include "lib/io/mapped_file.h"
 #include "tests/lib/grammar/language.h"
 #include "tests/support/catch.h"
@@ -33,7 +34,7 @@ void CheckCase(const JsonValue& one, Counts* counts) {
   INFO(*one.Find("name")->AsString());
   absl::StatusOr<Language> language = LanguageOf(*one.Find("schema"));
   if (const JsonValue* refused = one.Find("refused")) {
-    CHECK(absl::IsUnimplemented(language.status()));
+    CHECK(IsUnsupported(language.status()));
     CHECK(std::string(language.status().message()).find(*refused->AsString()) != std::string::npos);
     return;
   }

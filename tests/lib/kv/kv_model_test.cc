@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "lib/base/error.h"
 #include "tests/lib/kv/fake_forward.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
@@ -260,7 +261,7 @@ class World {
     const int64_t before = actor.session.kv.length();
     const absl::Status status = actor.session.kv.ReadImage(saved_.text.size(), saved_.image);
     if (!status.ok()) {
-      REQUIRE(absl::IsAborted(status));
+      REQUIRE(IsOutOfBlocks(status));
       REQUIRE(actor.session.kv.length() == before);
       ++full;
       return;

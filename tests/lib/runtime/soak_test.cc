@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/bundled_model.h"
 
@@ -104,13 +105,13 @@ class Soak {
  private:
   // What a full cache, a cancel or an empty session may answer.
   static bool Tolerated(const absl::Status& status) {
-    return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsOutOfRange(status) ||
+    return IsOutOfBlocks(status) || absl::IsCancelled(status) || IsContextFull(status) ||
            absl::IsInvalidArgument(status);
   }
 
   void Count(const absl::Status& status) {
     if (status.ok()) return;
-    if (absl::IsAborted(status)) ++refused_;
+    if (IsOutOfBlocks(status)) ++refused_;
     if (absl::IsCancelled(status)) ++cancelled_;
     if (!Tolerated(status)) ++unexpected_;
   }
