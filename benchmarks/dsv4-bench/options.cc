@@ -1,73 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table of options serves parsing and help; lists are split, and ranges counted out, in one
-// place for all kinds of values.
+// Lists are split, and ranges counted out, in one place for all kinds of values.
 #include "benchmarks/dsv4-bench/options.h"
 
-#include <charconv>
-#include <cmath>
-#include <cstdio>
 #include <limits>
-#include <optional>
 #include <string_view>
-#include <system_error>
 
+#include "examples/dsv4-chat/command_line.h"
+#include "examples/dsv4-chat/engine_options.h"
 #include "examples/dsv4-chat/failure.h"
 
 namespace bench {
 namespace {
 
 using chat::Failure;
+using chat::kBackends;
+using chat::kCacheFormats;
+using chat::kNumerics;
 using chat::kUsageError;
+using chat::Named;
+using chat::Option;
+using chat::ParseName;
+using chat::ParseNumber;
+using chat::Refuse;
+using chat::SplitAtCommas;
 
 // Values of one list: a range that is larger is a slip of the pen.
 constexpr size_t kMaxValues = 1024;
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
-
-struct Option {
-  const char* short_name;  // "" without one
-  const char* long_name;
-  const char* value_name;  // "" when it takes none
-  const char* help;
-  // `name` is the option as the user wrote it.
-  void (*apply)(Options* options, const std::string& name, const std::string& value);
-};
-
-[[noreturn]] void Refuse(const std::string& name, std::string_view value,
-                         const std::string& expected) {
-  throw Failure{kUsageError, name + ": \"" + std::string(value) + "\" is not " + expected};
-}
-
-// `value` as a number from `low` to `high`, all of it.
-template <class T>
-T ParseNumber(const std::string& name, std::string_view value, T low, T high) {
-  T number{};
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  // Written so that NaN fails.
-  if (error != std::errc() || stop != end || !(number >= low && number <= high)) {
-    const bool unlimited = static_cast<double>(high) >= static_cast<double>(kMaxTokens) ||
-                           high == std::numeric_limits<T>::max();
-    const std::string limit = unlimited
-                                  ? " of " + std::to_string(low) + " or more"
-                                  : " from " + std::to_string(low) + " to " + std::to_string(high);
-    Refuse(name, value,
-           (std::numeric_limits<T>::is_integer ? "a whole number" : "a number") + limit);
-  }
-  return number;
-}
-
-int64_t ParseGigabytes(const std::string& name, std::string_view value) {
-  return std::llround(1e9 * ParseNumber<double>(name, value, 0, 1e6));
-}
-
-std::vector<std::string_view> SplitAtCommas(std::string_view list) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {
-    end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-  }
-  return parts;
-}
 
 // One part of a list of whole numbers: "N", or a range "FIRST-LAST", "FIRST-LAST+STEP" or
 // "FIRST-LAST*FACTOR".
@@ -109,44 +68,16 @@ void AddNumbers(const std::string& name, const std::string& list, T low, T high,
   }
 }
 
-template <class T>
-struct Named {
-  const char* name;
-  T value;
-};
-
-constexpr Named<dsv4_backend> kBackends[] = {{"auto", DSV4_BACKEND_AUTO},
-                                             {"cpu", DSV4_BACKEND_CPU},
-                                             {"cuda", DSV4_BACKEND_CUDA},
-                                             {"reference", DSV4_BACKEND_REFERENCE}};
-constexpr Named<dsv4_numerics> kNumerics[] = {{"published", DSV4_NUMERICS_PUBLISHED},
-                                              {"fp32", DSV4_NUMERICS_FP32},
-                                              {"exact", DSV4_NUMERICS_EXACT}};
-constexpr Named<dsv4_cache_format> kCacheFormats[] = {{"auto", DSV4_CACHE_AUTO},
-                                                      {"packed", DSV4_CACHE_PACKED},
-                                                      {"bf16", DSV4_CACHE_BF16},
-                                                      {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
-                                                      {"f32", DSV4_CACHE_F32}};
-constexpr Named<dsv4_drafter> kDrafters[] = {{"auto", DSV4_DRAFTER_AUTO},
-                                             {"none", DSV4_DRAFTER_NONE},
-                                             {"mtp", DSV4_DRAFTER_MTP},
-                                             {"dspark", DSV4_DRAFTER_DSPARK},
-                                             {"ngram", DSV4_DRAFTER_NGRAM}};
+// Also none.
+constexpr Named<dsv4_drafter> kAllDrafters[] = {{"auto", DSV4_DRAFTER_AUTO},
+                                                {"none", DSV4_DRAFTER_NONE},
+                                                {"mtp", DSV4_DRAFTER_MTP},
+                                                {"dspark", DSV4_DRAFTER_DSPARK},
+                                                {"ngram", DSV4_DRAFTER_NGRAM}};
 constexpr Named<Format> kFormats[] = {{"md", Format::kMarkdown},
                                       {"csv", Format::kCsv},
                                       {"json", Format::kJson},
                                       {"jsonl", Format::kJsonLines}};
-
-template <class T, size_t count>
-T ParseName(const std::string& name, std::string_view value, const Named<T> (&known)[count]) {
-  std::string expected;
-  for (size_t i = 0; i < count; ++i) {
-    if (value == known[i].name) return known[i].value;
-    if (i > 0) expected += i + 1 < count ? ", " : " or ";
-    expected += known[i].name;
-  }
-  Refuse(name, value, expected);
-}
 
 template <class T, size_t count>
 void AddNames(const std::string& name, const std::string& list, const Named<T> (&known)[count],
@@ -166,11 +97,10 @@ const char* NameOf(T value, const Named<T> (&known)[count]) {
 constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr float kMaxFloat = std::numeric_limits<float>::max();
 
-const Option kOptions[] = {
+constexpr Option<Options> kOptions[] = {
     {"-m", "--model", "DIR", "model folder (required; several times: one after the other)",
      [](Options* o, const std::string& name, const std::string& v) {
-       if (v.empty()) Refuse(name, v, "a folder");
-       o->models.push_back(v);
+       o->models.push_back(chat::ParseFolder(name, v));
      }},
     {"", "--synthetic-layers", "N", "random weights for N of its layers: DIR needs no others",
      [](Options* o, const std::string& name, const std::string& v) {
@@ -201,8 +131,7 @@ const Option kOptions[] = {
      }},
     {"-f", "--file", "FILE", "make prompts of this text, over and over (default: random tokens)",
      [](Options* o, const std::string& name, const std::string& v) {
-       if (v.empty()) Refuse(name, v, "a file");
-       o->text_file = v;
+       o->text_file = chat::ParseFile(name, v);
      }},
     {"", "--no-warmup", "", "do not run a test once, short, before it is measured",
      [](Options* o, const std::string&, const std::string&) { o->warmup = false; }},
@@ -232,16 +161,15 @@ const Option kOptions[] = {
      [](Options* o, const std::string&, const std::string& v) { o->tuning_dir = v; }},
     {"", "--devices", "N,...", "the backend's devices that share the model out (default 0)",
      [](Options* o, const std::string& name, const std::string& v) {
-       o->devices.clear();
-       AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->devices);
+       o->devices = chat::ParseDevices(name, v);
      }},
     {"", "--device-weights", "GB", "most of the weights on each device, experts beyond on the host",
      [](Options* o, const std::string& name, const std::string& v) {
-       o->device_weights = ParseGigabytes(name, v);
+       o->device_weights = chat::ParseGigabytes(name, v);
      }},
     {"", "--host-weights", "GB", "most of the experts on the host",
      [](Options* o, const std::string& name, const std::string& v) {
-       o->host_weights = ParseGigabytes(name, v);
+       o->host_weights = chat::ParseGigabytes(name, v);
      }},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {
@@ -262,7 +190,7 @@ const Option kOptions[] = {
     {"", "--drafter", "D", "who drafts: auto (default: the model's own), mtp, dspark or ngram",
      [](Options* o, const std::string& name, const std::string& v) {
        std::vector<dsv4_drafter> drafters;
-       AddNames(name, v, kDrafters, &drafters);
+       AddNames(name, v, kAllDrafters, &drafters);
        if (drafters.size() != 1) Refuse(name, v, "one drafter");
        o->drafter = drafters.front();
      }},
@@ -308,19 +236,6 @@ constexpr char kHelpNotes[] =
     "Exit codes: 0 done, 1 run time, 2 usage, 3 model or format, 4 memory, 5 device lost, "
     "130 interrupted.\n";
 
-// The option that `argument` names, and the value written in the same argument: --name=VALUE.
-const Option* FindOption(const std::string& argument, std::string* name,
-                         std::optional<std::string>* value) {
-  const size_t name_end = argument.starts_with("--") ? argument.find('=') : std::string::npos;
-  *name = argument.substr(0, name_end);
-  for (const Option& option : kOptions) {
-    if (*name != option.long_name && *name != option.short_name) continue;
-    if (name_end != std::string::npos) *value = argument.substr(name_end + 1);
-    return &option;
-  }
-  return nullptr;
-}
-
 template <class T>
 void Default(std::vector<T>* values, T value) {
   if (values->empty()) values->push_back(value);
@@ -361,46 +276,20 @@ void Settle(Options* o) {
 
 Options ParseOptions(int argc, const char* const* argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument.size() < 2 || argument[0] != '-')
-      throw Failure{kUsageError, "unexpected argument \"" + argument + "\""};
-    std::string name;
-    std::optional<std::string> value;
-    const Option* option = FindOption(argument, &name, &value);
-    if (option == nullptr) throw Failure{kUsageError, "unknown option " + name};
-    const bool takes_value = option->value_name[0] != '\0';
-    if (!takes_value && value)
-      throw Failure{kUsageError, name + " takes no value, but has \"" + *value + "\""};
-    if (takes_value && !value) {
-      if (i + 1 == argc) throw Failure{kUsageError, name + " needs a value: " + option->value_name};
-      value = argv[++i];
-    }
-    option->apply(&options, name, value.value_or(""));
-  }
+  chat::ParseOptions<Options>(argc, argv, {kOptions}, &options);
   if (!options.help && !options.version) Settle(&options);
   return options;
 }
 
 std::string HelpText() {
-  std::string text =
-      "usage: dsv4-bench -m DIR [options]\n"
-      "Measures how fast the model in DIR reads prompts and generates tokens.\n\n";
-  for (const Option& option : kOptions) {
-    std::string names = option.short_name;
-    if (!names.empty()) names += ", ";
-    names += option.long_name;
-    if (option.value_name[0] != '\0') names += std::string(" ") + option.value_name;
-    char line[160];
-    std::snprintf(line, sizeof line, "  %-31s %s\n", names.c_str(), option.help);
-    text += line;
-  }
-  return text + kHelpNotes;
+  return "usage: dsv4-bench -m DIR [options]\n"
+         "Measures how fast the model in DIR reads prompts and generates tokens.\n\n" +
+         chat::HelpLines<Options>(kOptions) + kHelpNotes;
 }
 
 const char* BackendName(dsv4_backend backend) { return NameOf(backend, kBackends); }
 const char* NumericsName(dsv4_numerics numerics) { return NameOf(numerics, kNumerics); }
 const char* CacheFormatName(dsv4_cache_format format) { return NameOf(format, kCacheFormats); }
-const char* DrafterName(dsv4_drafter drafter) { return NameOf(drafter, kDrafters); }
+const char* DrafterName(dsv4_drafter drafter) { return NameOf(drafter, kAllDrafters); }
 
 }  // namespace bench

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "examples/dsv4-chat/engine_options.h"
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/files.h"
 #include "examples/dsv4-chat/line_editor.h"
@@ -151,7 +152,8 @@ class Loop {
   }
 
   void Think(const std::string& value) {
-    const dsv4_thinking_mode mode = ParseThinking("/think", value.empty() ? "low" : value);
+    const dsv4_thinking_mode mode =
+        ParseName("/think", value.empty() ? "low" : value, kThinkingModes);
     conversation_->set_thinking(mode);
     screen_->Notice(mode == DSV4_THINKING_OFF ? "answers at once" : "reasons first");
   }

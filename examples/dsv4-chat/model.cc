@@ -19,21 +19,10 @@ namespace chat {
 namespace {
 
 dsv4::EngineOptions EngineOptionsOf(const Options& options) {
-  dsv4::EngineOptions out;
-  out.backend = options.backend;
-  out.numerics = options.numerics;
-  out.devices = options.devices;
-  out.context_tokens = options.context;
+  dsv4::EngineOptions out = options.engine;
   // A conversation that is saved or loaded is a second one for a moment.
   out.max_sessions = 2;
-  out.prefill_chunk_tokens = options.chunk;
-  out.threads = options.threads;
-  out.cache_format = options.cache_format;
   out.max_draft_tokens = options.sampling.drafts;
-  out.tuning_dir = options.tuning_dir;
-  out.drafter = options.drafter;
-  out.device_weight_bytes = options.device_weights;
-  out.host_weight_bytes = options.host_weights;
   return out;
 }
 

@@ -2,12 +2,11 @@
 // The command line of dsv4-chat.
 #pragma once
 
-#include <dsv4/dsv4.h>
+#include <dsv4/dsv4.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace chat {
@@ -39,16 +38,7 @@ struct Options {
   SamplingOptions sampling;
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;
   dsv4_chat_encoder chat_encoder = DSV4_CHAT_ENCODER_AUTO;
-  int64_t context = 0;  // 0 = the model's limit
-  dsv4_backend backend = DSV4_BACKEND_AUTO;
-  dsv4_numerics numerics = DSV4_NUMERICS_PUBLISHED;
-  dsv4_cache_format cache_format = DSV4_CACHE_AUTO;
-  std::string tuning_dir;  // empty: the library's own tables
-  dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
-  std::vector<int32_t> devices;                  // empty: the backend's first
-  int64_t device_weights = 0, host_weights = 0;  // most bytes; 0 = no limit
-  int32_t chunk = 0;    // tokens of a prompt for one forward; 0 = the library's choice
-  int32_t threads = 0;  // 0 = one per core
+  dsv4::EngineOptions engine;
   bool raw = false;
   bool inspect = false, plan = false;
   bool json = false;
@@ -66,14 +56,6 @@ Options ParseOptions(int argc, const char* const* argv);
 // "temp=0.5" as --temp 0.5, for the options that are SamplingOptions; throws a Failure as
 // ParseOptions.
 void SetSampling(SamplingOptions* sampling, const std::string& assignment);
-
-// "off", "low", "high" or "max", and "auto", "preview" or "0731"; each throws a Failure that names
-// `where` for anything else.
-dsv4_thinking_mode ParseThinking(const std::string& where, const std::string& value);
-dsv4_chat_encoder ParseEncoder(const std::string& where, const std::string& value);
-
-// ": did you mean CANDIDATE?" for the one that `name` may be a slip of, else "".
-std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates);
 
 std::string HelpText();
 

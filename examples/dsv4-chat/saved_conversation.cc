@@ -5,10 +5,10 @@
 
 #include <string_view>
 
+#include "examples/dsv4-chat/engine_options.h"
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/files.h"
 #include "examples/dsv4-chat/json_text.h"
-#include "examples/dsv4-chat/options.h"
 
 namespace chat {
 namespace {
@@ -46,7 +46,7 @@ SavedConversation Read(const dom::element& root, const std::string& path) {
   SavedConversation read;
   read.system = Text(root, "system");
   read.tools = Text(root, "tools");
-  read.thinking = ParseThinking(path + ": thinking", Text(root, "thinking"));
+  read.thinking = ParseName(path + ": thinking", Text(root, "thinking"), kThinkingModes);
   for (const dom::element message : root["messages"].get_array()) {
     const std::string role = Text(message, "role");
     if (role != "user" && role != "assistant" && role != "tool")

@@ -8,7 +8,7 @@ server=$1 manual=$2
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-"$server" --help | sed -n 's/^  \(--[a-z-]*\).*/\1/p' | sort >"$place/help"
+"$server" --help | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p' | sort >"$place/help"
 sed -n '/^\.SH OPTIONS/,/^\.SH ENDPOINTS/p' "$manual" | sed -n 's/\\-/-/g; s/^\.BI* \(--[a-z-]*\).*/\1/p' |
   sort >"$place/manual"
 [ "$(wc -l <"$place/help")" -gt 10 ] || { echo 'FAILED: no options found'; exit 1; }

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command lines of the programs: one table of options serves parsing and help. Every function
+// throws a Failure for the user that names the option and the value.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "examples/dsv4-chat/failure.h"
+
+namespace chat {
+
+// An option that sets something in a Target.
+template <class Target>
+struct Option {
+  const char* short_name;  // "" without one
+  const char* long_name;
+  const char* value_name;  // "" when it takes none
+  const char* help;
+  // `name` is the option as the user wrote it.
+  void (*apply)(Target* target, const std::string& name, const std::string& value);
+  // The value of the option alone; nullptr: it needs one. The argument after it is its value when
+  // value_name, as in "off|low", lists it.
+  const char* lone_value = nullptr;
+};
+
+// The value is not `expected`: a text such as "a file".
+[[noreturn]] void Refuse(const std::string& name, std::string_view value,
+                         const std::string& expected);
+
+// `value` as a number from `low` to `high`, all of it.
+template <class T>
+T ParseNumber(const std::string& name, std::string_view value, T low, T high,
+              const std::string& expected) {
+  T number{};
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  // Written so that NaN fails.
+  if (error != std::errc() || stop != end || !(number >= low && number <= high))
+    Refuse(name, value, expected);
+  return number;
+}
+
+template <class T>
+T ParseNumber(const std::string& name, std::string_view value, T low, T high) {
+  constexpr double kMost = 1e12;  // as good as no limit
+  const bool unlimited =
+      static_cast<double>(high) >= kMost || high == std::numeric_limits<T>::max();
+  const std::string limit = unlimited
+                                ? " of " + std::to_string(low) + " or more"
+                                : " from " + std::to_string(low) + " to " + std::to_string(high);
+  return ParseNumber<T>(
+      name, value, low, high,
+      (std::numeric_limits<T>::is_integer ? "a whole number" : "a number") + limit);
+}
+
+// A whole number from 1 on.
+template <class T>
+T ParseCount(const std::string& name, std::string_view value) {
+  const T high = std::numeric_limits<T>::max();
+  return ParseNumber<T>(name, value, 1, high, "a whole number from 1 to " + std::to_string(high));
+}
+
+// Bytes.
+int64_t ParseGigabytes(const std::string& name, std::string_view value);
+// Not empty.
+std::string ParseFile(const std::string& name, const std::string& value);
+std::string ParseFolder(const std::string& name, const std::string& value);
+// "0,2"
+std::vector<int32_t> ParseDevices(const std::string& name, std::string_view value);
+std::vector<std::string_view> SplitAtCommas(std::string_view list);
+
+template <class T>
+struct Named {
+  const char* name;
+  T value;
+};
+
+template <class T, size_t count>
+T ParseName(const std::string& name, std::string_view value, const Named<T> (&known)[count]) {
+  std::string expected;
+  for (size_t i = 0; i < count; ++i) {
+    if (value == known[i].name) return known[i].value;
+    if (i > 0) expected += i + 1 < count ? ", " : " or ";
+    expected += known[i].name;
+  }
+  Refuse(name, value, expected);
+}
+
+// ": did you mean CANDIDATE?" for the one that `name` may be a slip of, else "".
+std::string Suggestion(std::string_view name, const std::vector<std::string_view>& candidates);
+
+// The lines of --help of one option.
+std::string HelpLine(const char* short_name, const char* long_name, const char* value_name,
+                     const char* help);
+
+template <class Target>
+std::string HelpLines(std::span<const Option<Target>> options) {
+  std::string text;
+  for (const Option<Target>& option : options)
+    text += HelpLine(option.short_name, option.long_name, option.value_name, option.help);
+  return text;
+}
+
+// The arguments of a command line, one option after the other.
+class ArgumentReader {
+ public:
+  // `stray_hint` follows what is said about an argument that is no option.
+  ArgumentReader(int argc, const char* const* argv, const char* stray_hint)
+      : argc_(argc), argv_(argv), stray_hint_(stray_hint) {}
+
+  // Goes to the next argument, which must be an option. False at the end.
+  bool Next();
+  // Whether it is the option: as a whole or, `attached`, as -nVALUE.
+  bool Is(const char* short_name, const char* long_name, bool attached);
+  // The option as it was written, without a value.
+  const std::string& name() const { return name_; }
+  // Its value, which may be the next argument.
+  std::string Value(const char* value_name, const char* lone_value);
+  [[noreturn]] void RefuseName(const std::vector<std::string_view>& known) const;
+
+ private:
+  const int argc_;
+  const char* const* const argv_;
+  const char* const stray_hint_;
+  int index_ = 0;
+  std::string name_;
+  std::optional<std::string> value_;  // in the same argument
+};
+
+template <class Target>
+using OptionTables = std::vector<std::span<const Option<Target>>>;
+
+// Applies the options of the command line in their order. They come from several tables, for help
+// under headings.
+template <class Target>
+void ParseOptions(int argc, const char* const* argv, const OptionTables<Target>& tables,
+                  Target* target, const char* stray_hint = "") {
+  ArgumentReader reader(argc, argv, stray_hint);
+  while (reader.Next()) {
+    const Option<Target>* found = nullptr;
+    std::vector<std::string_view> names;
+    for (const bool attached : {false, true}) {
+      for (const auto& table : tables) {
+        for (const Option<Target>& option : table) {
+          names.push_back(option.long_name);
+          if (found == nullptr && reader.Is(option.short_name, option.long_name, attached))
+            found = &option;
+        }
+      }
+    }
+    if (found == nullptr) reader.RefuseName(names);
+    const std::string value = reader.Value(found->value_name, found->lone_value);
+    found->apply(target, reader.name(), value);
+  }
+}
+
+}  // namespace chat

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of the programs that open an engine.
+#pragma once
+
+#include <dsv4/dsv4.hpp>
+
+#include "examples/dsv4-chat/command_line.h"
+
+namespace chat {
+
+inline constexpr Named<dsv4_backend> kBackends[] = {{"auto", DSV4_BACKEND_AUTO},
+                                                    {"cpu", DSV4_BACKEND_CPU},
+                                                    {"cuda", DSV4_BACKEND_CUDA},
+                                                    {"reference", DSV4_BACKEND_REFERENCE}};
+inline constexpr Named<dsv4_numerics> kNumerics[] = {{"published", DSV4_NUMERICS_PUBLISHED},
+                                                     {"fp32", DSV4_NUMERICS_FP32},
+                                                     {"exact", DSV4_NUMERICS_EXACT}};
+inline constexpr Named<dsv4_cache_format> kCacheFormats[] = {
+    {"auto", DSV4_CACHE_AUTO},
+    {"packed", DSV4_CACHE_PACKED},
+    {"bf16", DSV4_CACHE_BF16},
+    {"fp8_per_tensor", DSV4_CACHE_FP8_PER_TENSOR},
+    {"f32", DSV4_CACHE_F32}};
+inline constexpr Named<dsv4_drafter> kDrafters[] = {{"auto", DSV4_DRAFTER_AUTO},
+                                                    {"mtp", DSV4_DRAFTER_MTP},
+                                                    {"dspark", DSV4_DRAFTER_DSPARK},
+                                                    {"ngram", DSV4_DRAFTER_NGRAM}};
+inline constexpr Named<dsv4_thinking_mode> kThinkingModes[] = {{"off", DSV4_THINKING_OFF},
+                                                               {"low", DSV4_THINKING_LOW},
+                                                               {"high", DSV4_THINKING_HIGH},
+                                                               {"max", DSV4_THINKING_MAX}};
+inline constexpr Named<dsv4_chat_encoder> kChatEncoders[] = {{"auto", DSV4_CHAT_ENCODER_AUTO},
+                                                             {"preview", DSV4_CHAT_ENCODER_PREVIEW},
+                                                             {"0731", DSV4_CHAT_ENCODER_0731}};
+
+// All but how many tokens are drafted, which dsv4-chat may change later. A Target has the
+// dsv4::EngineOptions `engine`.
+template <class Target>
+inline constexpr Option<Target> kEngineOptions[] = {
+    {"-c", "--context", "N", "tokens of context (default: the model's limit)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.context_tokens = ParseCount<int64_t>(name, v);
+     }},
+    {"", "--backend", "auto|cpu|cuda|reference", "where the model runs (default: auto)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.backend = ParseName(name, v, kBackends);
+     }},
+    {"", "--devices", "N,...", "the backend's devices to share out to (default: 0)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.devices = ParseDevices(name, v);
+     }},
+    {"", "--device-weights", "GB",
+     "most of the weights on each device; experts beyond it lie on the host (cuda)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.device_weight_bytes = ParseGigabytes(name, v);
+     }},
+    {"", "--host-weights", "GB", "most of the experts on the host (cuda)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.host_weight_bytes = ParseGigabytes(name, v);
+     }},
+    {"", "--threads", "N", "CPU threads (default: one per core)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.threads = ParseCount<int32_t>(name, v);
+     }},
+    {"", "--chunk", "N", "tokens of a prompt to compute at once",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.prefill_chunk_tokens = ParseCount<int32_t>(name, v);
+     }},
+    {"", "--numerics", "published|fp32|exact", "how numbers are rounded (default: as published)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.numerics = ParseName(name, v, kNumerics);
+     }},
+    {"", "--cache-format", "FORMAT", "auto, packed, bf16, fp8_per_tensor or f32",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.cache_format = ParseName(name, v, kCacheFormats);
+     }},
+    {"", "--drafter", "auto|mtp|dspark|ngram", "who drafts with --draft (default: the model's own)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.drafter = ParseName(name, v, kDrafters);
+     }},
+    {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
+     [](Target* o, const std::string&, const std::string& v) { o->engine.tuning_dir = v; }},
+};
+
+}  // namespace chat
