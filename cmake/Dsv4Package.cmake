@@ -53,7 +53,8 @@ DeepSeek-V4-Flash with -m.")
 dsv4_debian_package(SERVER dsv4-server misc "${library} (= ${version})"
 "serve models of the DeepSeek V4 family over HTTP
 dsv4-server answers clients of OpenAI's and Anthropic's APIs. It brings no
-model: name a folder in the format of DeepSeek-V4-Flash with --model.")
+model: name a folder in the format of DeepSeek-V4-Flash with --model.
+dsv4-gates tests a server with such an API.")
 dsv4_debian_package(TOOLS dsv4-tools misc "${library} (= ${version})"
 "verification and benchmarks of libdsv4
 dsv4-verify holds a build against recorded results of the published model

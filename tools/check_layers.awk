@@ -49,6 +49,8 @@ BEGIN {
   allow("tests/examples/desktop", "include examples/desktop tests/support/catch.h")
   # Programs like dsv4-chat, with which they share files.
   allow("benchmarks/dsv4-bench", "include examples/dsv4-chat")
+  allow("tools/gates", "include examples/dsv4-chat")
+  allow("tests/tools", anything " examples/dsv4-chat/failure.h")
   allow("tests/benchmarks", anything " examples/dsv4-chat/failure.h")
 
   # Sources of other projects: quoted as their own documentation does.

@@ -32,7 +32,7 @@ attempt cmake.log cmake -G Ninja -S "$source" -B tree -DCMAKE_INSTALL_PREFIX=/us
 (
   cd "$build"
   cp -d --parents capi/libdsv4.* */dsv4-bench/dsv4-bench */dsv4-chat/dsv4-chat */verify/dsv4-verify \
-    ${server:+*/dsv4-server/dsv4-server} "$place/tree"
+    ${server:+*/dsv4-server/dsv4-server */gates/dsv4-gates} "$place/tree"
 )
 # Installing removes the run path of this build, which the programs have.
 find tree -name cmake_install.cmake -exec sed -i "s,OLD_RPATH \"$place/tree/,OLD_RPATH \"$build/," {} +
@@ -106,7 +106,9 @@ for answer in "$(./client "$source/models/dsv4-tiny" "$question")" \
   esac
 done
 if [ -n "$server" ]; then
-  "$root/bin/dsv4-server" --help >/dev/null || fail "dsv4-server --help exits with $?"
+  for program in dsv4-server dsv4-gates; do
+    "$root/bin/$program" --help >/dev/null || fail "$program --help exits with $?"
+  done
   unit=$root/lib/systemd/system/dsv4-server.service
   grep -qx 'ExecStart=/usr/bin/dsv4-server $DSV4_SERVER_OPTIONS' "$unit" || fail "$unit does not start it"
 fi

@@ -29,7 +29,7 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   (cd "$source" && find include -type f)
   echo bin/dsv4-bench
   echo bin/dsv4-chat
-  [ "$server" = OFF ] || echo bin/dsv4-server
+  [ "$server" = OFF ] || printf 'bin/dsv4-gates\nbin/dsv4-server\n'
   echo bin/dsv4-verify
   for file in cmake/dsv4/dsv4Config.cmake cmake/dsv4/dsv4ConfigVersion.cmake \
     cmake/dsv4/dsv4StaticTargets-release.cmake cmake/dsv4/dsv4StaticTargets.cmake \

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gates/options.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "examples/dsv4-chat/command_line.h"
+#include "tools/gates/gates.h"
+
+namespace gates {
+namespace {
+
+using chat::ParseNumber;
+using Option = chat::Option<Options>;
+
+constexpr size_t kMostTokens = size_t{1} << 24;
+constexpr size_t kMostThreads = 1024;
+
+std::vector<size_t> ParseSizes(const std::string& name, const std::string& value, size_t high) {
+  std::vector<size_t> sizes;
+  for (const std::string_view part : chat::SplitAtCommas(value))
+    sizes.push_back(ParseNumber<size_t>(name, part, 1, high));
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+constexpr Option kOptions[] = {
+    {"", "--url", "URL", "the server (default: http://127.0.0.1:8000)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       if (!v.starts_with("http://")) chat::Refuse(n, v, "an address that begins with http://");
+       o->url = v;
+     }},
+    {"", "--api-key", "KEY", "sent as Authorization: Bearer KEY",
+     [](Options* o, const std::string&, const std::string& v) { o->api_key = v; }},
+    {"", "--model", "NAME", "as the server names it (default: the first it lists)",
+     [](Options* o, const std::string&, const std::string& v) { o->model = v; }},
+    {"", "--gates", "NAME,...", "only these; --list names them",
+     [](Options* o, const std::string& n, const std::string& v) {
+       for (const std::string_view name : chat::SplitAtCommas(v)) {
+         if (FindGate(name) == nullptr) chat::Refuse(n, name, "a gate; --list names them");
+         o->gates.emplace_back(name);
+       }
+     }},
+    {"", "--depths", "N,...", "tokens of context (default: 512,2048); the largest is a long prompt",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->depths = ParseSizes(n, v, kMostTokens);
+     }},
+    {"", "--concurrency", "N,...", "requests at a time in the latency matrix (default: 1,4)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->concurrencies = ParseSizes(n, v, kMostThreads);
+     }},
+    {"", "--output", "N", "tokens of an answer (default: 32)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->output = ParseNumber<size_t>(n, v, 4, kMostTokens);
+     }},
+    {"", "--requests", "N", "requests at once where many come (default: 16)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->requests = ParseNumber<size_t>(n, v, 4, kMostThreads);
+     }},
+    {"", "--needles", "N", "places of the needle in a context, each at 8 positions (default: 3)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->needles = ParseNumber<size_t>(n, v, 1, 1000);
+     }},
+    {"", "--least-recall", "SHARE", "of needles that must be found, per depth and position",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->least_recall = ParseNumber<double>(n, v, 0, 1);
+     }},
+    {"", "--decoders", "N", "decoding sessions of fairness (default: 4)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->decoders = ParseNumber<size_t>(n, v, 2, kMostThreads);
+     }},
+    {"", "--long-prompts", "N", "long prompts of fairness (default: 2)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->long_prompts = ParseNumber<size_t>(n, v, 1, kMostThreads);
+     }},
+    {"", "--least-share", "SHARE", "of the fastest decoder's tokens, for the slowest (0.8)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->least_share = ParseNumber<double>(n, v, 0, 1);
+     }},
+    {"", "--chunk", "N", "prompt tokens after which decoders must advance (default: 4096)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->chunk = ParseNumber<size_t>(n, v, 1, kMostTokens);
+     }},
+    {"", "--most-ttft", "MS", "99th percentile of the time to the first token (default: no limit)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->most_ttft_ms = ParseNumber<double>(n, v, 0, 1e9);
+     }},
+    {"", "--most-itl", "MS", "99th percentile of the time between tokens (default: no limit)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->most_itl_ms = ParseNumber<double>(n, v, 0, 1e9);
+     }},
+    {"", "--timeout", "S", "seconds to wait for a byte (default: 600)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->timeout_s = ParseNumber<double>(n, v, 1, 1e6);
+     }},
+    {"", "--seed", "N", "of the prompts (default: 0)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->seed = ParseNumber<uint64_t>(n, v, 0, std::numeric_limits<uint64_t>::max());
+     }},
+    {"-o", "--report", "FILE", "where the JSON report goes (default: standard output)",
+     [](Options* o, const std::string& n, const std::string& v) {
+       o->output_file = chat::ParseFile(n, v);
+     }},
+    {"", "--list", "", "name the gates and end",
+     [](Options* o, const std::string&, const std::string&) { o->list = true; }},
+    {"-h", "--help", "", "print this and end",
+     [](Options* o, const std::string&, const std::string&) { o->help = true; }},
+    {"", "--version", "", "print version and build, and end",
+     [](Options* o, const std::string&, const std::string&) { o->version = true; }},
+};
+
+}  // namespace
+
+Options ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  options.depths = {512, 2048};
+  options.concurrencies = {1, 4};
+  chat::ParseOptions<Options>(argc, argv, {kOptions}, &options);
+  return options;
+}
+
+std::string HelpText() {
+  return "usage: dsv4-gates [--url URL] [option...]\n"
+         "Holds a server with OpenAI's API to what its users rely on. See docs/server.md.\n\n" +
+         chat::HelpLines<Options>(kOptions) +
+         "\nExit codes: 0 all gates passed, 1 one failed, 2 usage, 3 no server to talk to.\n";
+}
+
+}  // namespace gates
