@@ -16,7 +16,7 @@ programs='
 '
 tests='
   catch2 libbenchmark-dev qt6-base-dev
-  abigail-tools dpkg-dev file doxygen
+  abigail-tools curl dpkg-dev file doxygen
   cargo rustc golang-go
 '
 case ${1-} in
