@@ -19,6 +19,9 @@ const char kPage[] = R"html(<!DOCTYPE html>
   details { color: #666; white-space: pre-wrap; }
   .notes { color: #666; font-size: .8em; }
   .error { color: #b00; }
+  .call { border-left: .2em solid #8ab; padding-left: .8em; margin: .5em 0; }
+  .call code { white-space: pre-wrap; overflow-wrap: anywhere; }
+  .call input { width: 100%; box-sizing: border-box; font: inherit; }
   textarea { width: 100%; box-sizing: border-box; font: inherit; }
   form { position: sticky; bottom: 0; background: Canvas; padding: .5em 0; }
 </style>
@@ -31,6 +34,8 @@ const char kPage[] = R"html(<!DOCTYPE html>
   <button id="clear" type="button">New chat</button>
   <label>Thinking <select id="effort"><option>none<option>low<option>high<option>max</select></label>
   <label>Key <input id="key" type="password" size="8" autocomplete="off"></label>
+  <details><summary>Tools</summary><textarea id="tools" rows="6" aria-label="Tools" spellcheck="false"
+    placeholder="A JSON list of functions in OpenAI's form. You type the results of their calls."></textarea></details>
 </form>
 <script>
 'use strict';
@@ -60,14 +65,49 @@ async function* eventsOf(body) {
   }
 }
 
+// Adds a piece of a call of a tool, which is shown in `element`.
+function addCall(message, element, piece) {
+  message.tool_calls = message.tool_calls || [];
+  let call = message.tool_calls[piece.index];
+  if (!call) {
+    call = {id: piece.id, type: 'function', function: {name: piece.function.name, arguments: ''}};
+    message.tool_calls[piece.index] = call;
+    add(element, 'call').append(document.createElement('code'));
+  }
+  call.function.arguments += piece.function.arguments || '';
+  element.querySelectorAll('.call code')[piece.index].textContent =
+      `${call.function.name}(${call.function.arguments})`;
+}
+
+// Asks for the results of a message's calls, which continue the conversation.
+function askResults(message, element) {
+  const inputs = [...element.querySelectorAll('.call')].map(call => {
+    const input = add(call, 'result', 'input');
+    input.setAttribute('aria-label', 'Result');
+    input.placeholder = 'Result';
+    return input;
+  });
+  const send = add(element, 'results', 'button');
+  send.textContent = 'Send results';
+  send.onclick = () => {
+    if (running) return;
+    send.remove();
+    const results = message.tool_calls.map(
+        (call, i) => ({role: 'tool', tool_call_id: call.id, content: inputs[i].value}));
+    for (const input of inputs) input.readOnly = true;
+    ask(results);
+  };
+}
+
 // Shows an answer as it comes. Returns its message.
 async function answer(element, signal) {
   const begin = performance.now();
+  const tools = at('tools').value.trim() ? JSON.parse(at('tools').value) : undefined;
   const headers = {'Content-Type': 'application/json'};
   if (at('key').value) headers.Authorization = 'Bearer ' + at('key').value;
   const response = await fetch('v1/chat/completions', {
     method: 'POST', headers, signal,
-    body: JSON.stringify({messages, stream: true, stream_options: {include_usage: true},
+    body: JSON.stringify({messages, tools, stream: true, stream_options: {include_usage: true},
                           reasoning_effort: at('effort').value})});
   if (!response.ok) throw new Error((await response.json()).error.message);
   const message = {role: 'assistant', content: ''};
@@ -93,14 +133,20 @@ async function answer(element, signal) {
         message.content += delta.content;
         text.textContent = message.content;
       }
+      for (const piece of delta.tool_calls || []) {
+        if (thought) thought.parentElement.open = false;
+        addCall(message, element, piece);
+      }
       if (chunk.usage) {
         const usage = chunk.usage;
         const seconds = (performance.now() - first) / 1000;
+        // A rate of what came all at once says nothing.
+        const rate = seconds < 0.02 ? '' :
+            `, ${((usage.completion_tokens - 1) / seconds).toFixed(1)} per second`;
         add(element, 'notes').textContent =
             `${usage.prompt_tokens} tokens read, ${usage.prompt_tokens_details.cached_tokens} of ` +
             `them cached; first token after ${((first - begin) / 1000).toFixed(2)} s; ` +
-            `${usage.completion_tokens} tokens written, ` +
-            `${((usage.completion_tokens - 1) / Math.max(seconds, 1e-3)).toFixed(1)} per second`;
+            `${usage.completion_tokens} tokens written${rate}`;
       }
     }
   } catch (error) {
@@ -110,29 +156,40 @@ async function answer(element, signal) {
   return message;
 }
 
-at('form').onsubmit = async event => {
-  event.preventDefault();
-  const question = at('question').value.trim();
-  if (!question || running) return;
-  at('question').value = '';
-  add(at('turns'), 'user').textContent = question;
-  messages.push({role: 'user', content: question});
+// Adds messages, and shows what the model answers.
+async function ask(added) {
+  const before = messages.length;
+  messages.push(...added);
   const element = add(at('turns'), 'turn');
   const mine = running = new AbortController();
   at('send').disabled = true;
   at('stop').disabled = false;
   try {
     const message = await answer(element, mine.signal);
-    if (running === mine) messages.push(message);
+    if (running === mine) {
+      // Calls that were cut off are none.
+      if (mine.signal.aborted) delete message.tool_calls;
+      messages.push(message);
+      if (message.tool_calls) askResults(message, element);
+    }
   } catch (error) {
     // The question may be asked again.
-    if (running === mine) messages.pop();
+    if (running === mine) messages.length = before;
     if (error.name !== 'AbortError') add(element, 'error').textContent = error.message;
   }
   if (running !== mine) return;
   running = null;
   at('send').disabled = false;
   at('stop').disabled = true;
+}
+
+at('form').onsubmit = event => {
+  event.preventDefault();
+  const question = at('question').value.trim();
+  if (!question || running) return;
+  at('question').value = '';
+  add(at('turns'), 'user').textContent = question;
+  ask([{role: 'user', content: question}]);
 };
 at('question').onkeydown = event => {
   if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
