@@ -94,7 +94,7 @@ typedef struct dsv4_engine_options {
    * (names the file and key). */
   const char* tuning_dir;
   /* The drafter, if max_draft_tokens is above 0. NOT_FOUND if the checkpoint does not have it, or
-   * for AUTO if it has none. The CUDA backend does not run DSPARK in this version (UNSUPPORTED). */
+   * for AUTO if it has none. */
   dsv4_drafter drafter;
   int32_t reserved2; /* 0 */
   /* The largest number of bytes of weights on each device; 0 = no limit. Routed experts beyond it

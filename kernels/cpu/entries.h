@@ -25,6 +25,7 @@ extern const KernelEntry kCpuExpertFfn;
 extern const KernelEntry kCpuRopeTable;
 extern const KernelEntry kCpuEmbedRows;
 extern const KernelEntry kCpuCopyRows;
+extern const KernelEntry kCpuDraftLogits;
 extern const KernelEntry kCpuHcPre;
 extern const KernelEntry kCpuHcPost;
 extern const KernelEntry kCpuHcHead;

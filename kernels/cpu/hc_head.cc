@@ -21,7 +21,8 @@ void MeanRows(const HcHeadParams& p, int64_t begin, int64_t end) {
   constexpr float kQuarters[4] = {0.25f, 0.25f, 0.25f, 0.25f};
   for (int64_t r = begin; r < end; ++r) {
     const int64_t row = p.row_of == nullptr ? r : p.row_of[r];
-    uint16_t* const mean = static_cast<uint16_t*>(p.quantized) + r * p.quantized_stride;
+    uint16_t* const mean =
+        static_cast<uint16_t*>(p.quantized) + r * p.quantized_width + p.quantized_column;
     SumStreams(static_cast<const uint16_t*>(p.streams) + row * 4 * p.hidden, kQuarters, p.hidden,
                mean);
     for (int64_t i = 0; i < p.hidden; i += 128) ActQuantRun<128>(mean + i, mean + i);

@@ -10,7 +10,7 @@ Manifest CpuManifest() {
       kCpuLinearFp8,       kCpuLinearBf16, kCpuOutputGroups, kCpuMoeGate,    kCpuExpertFfn,
       kCpuRopeTable,       kCpuEmbedRows,  kCpuHcPre,        kCpuHcPost,     kCpuHcHead,
       kCpuMtpCombine,      kCpuRmsNorm,    kCpuQkvPrepare,   kCpuCompressKv, kCpuIndexScoreTopk,
-      kCpuSparseAttention, kCpuCopyRows,
+      kCpuSparseAttention, kCpuCopyRows,   kCpuDraftLogits,
   };
   return entries;
 }

@@ -77,6 +77,16 @@ void ListRows(const SparseAttentionParams& p, int64_t begin, int64_t end, UnitSc
   };
 
   // Each query sees one position more than the one before it, and at most 128.
+  if (p.block_rows > 0) {
+    const int64_t block = sequence.first_position, block_end = block + sequence.rows;
+    for (int64_t at = std::max(sequence.window_begin, block - kWindowTokens); at < block_end;
+         ++at) {
+      const uint16_t* row = row_of(p.window, sequence.window_blocks[at / kWindowBlockTokens],
+                                   at % kWindowBlockTokens);
+      for (int64_t i = 0; i < queries; ++i) append(i, row);
+    }
+    return;
+  }
   const int64_t first = step.positions[begin], last = step.positions[end - 1];
   for (int64_t at = std::max(sequence.window_begin, first - kWindowTokens + 1); at <= last; ++at) {
     const uint16_t* row =
@@ -311,13 +321,15 @@ int64_t MaxGroups(const SparseAttentionParams& p) {
 int64_t MaxRows(const SparseAttentionParams& p) {
   const int64_t window =
       std::min<int64_t>(kWindowTokens, std::max<int64_t>(p.step->max_position, 1));
-  return (window + MaxGroups(p) + 15) / 16 * 16;
+  return (window + p.block_rows + MaxGroups(p) + 15) / 16 * 16;
 }
 
 // The most rows that a unit unpacks: at ratio 4 its queries may select different ones.
 int64_t MaxUnpackedRows(const SparseAttentionParams& p) {
   int64_t rows = 0;
-  if (p.window.format != RowFormat::kBf16) rows += kWindowTokens + kQueryBlock - 1;
+  if (p.window.format != RowFormat::kBf16) {
+    rows += kWindowTokens + std::max<int64_t>(kQueryBlock - 1, p.block_rows);
+  }
   if (p.groups.format != RowFormat::kBf16) {
     rows += p.ratio == kCsaRatio
                 ? std::min(kQueryBlock * MaxGroups(p), VisibleGroups(p.step->max_position, p.ratio))

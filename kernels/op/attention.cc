@@ -142,6 +142,15 @@ absl::Status Validate(const SparseAttentionParams& p) {
   DSV4_RETURN_IF_ERROR(CheckStep("sparse_attention", p.step));
   DSV4_RETURN_IF_ERROR(Expect(p.ratio == 0 || p.ratio == kCsaRatio || p.ratio == kHcaRatio,
                               "sparse_attention: ratio ", p.ratio, " is not 0, 4 or 128"));
+  if (p.block_rows != 0) {
+    DSV4_RETURN_IF_ERROR(Expect(p.block_rows > 0 && p.ratio == 0, "sparse_attention: blocks of ",
+                                p.block_rows, " rows at ratio ", p.ratio));
+    for (int i = 0; i < p.step->sequence_count; ++i) {
+      const int32_t rows = p.step->sequence(i).rows;
+      DSV4_RETURN_IF_ERROR(Expect(rows <= p.block_rows, "sparse_attention: a block of ", rows,
+                                  " rows; the bound is ", p.block_rows));
+    }
+  }
   return Expect(p.heads >= 1 && p.q != nullptr && p.o != nullptr && p.sink != nullptr &&
                     p.window.base != nullptr && (p.ratio == 0 || p.groups.base != nullptr) &&
                     (p.ratio != kCsaRatio || (p.selected != nullptr && p.topk >= 1)),
@@ -154,14 +163,17 @@ Cost CostOf(const SparseAttentionParams& p) {
     const SequenceRows& s = p.step->sequence(i);
     const int64_t end = s.first_position + s.rows;
     // Each row that any query of the sequence sees is read once.
-    const int64_t window = std::min<int64_t>(end - s.window_begin, s.rows + kWindowTokens - 1);
+    const int64_t reach = kWindowTokens - (p.block_rows > 0 ? 0 : 1);  // before the first row
+    const int64_t window = std::min<int64_t>(end - s.window_begin, s.rows + reach);
     int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(end - 1, p.ratio);
     if (p.ratio == kCsaRatio) groups = std::min<int64_t>(groups, int64_t{s.rows} * p.topk);
     cost.bytes += window * RowBytes(p.window) + groups * RowBytes(p.groups);
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t position = s.first_position + r;
-      const int64_t attended = std::min<int64_t>(position + 1 - s.window_begin, kWindowTokens) +
-                               AttendedGroups(p, position);
+      const int64_t attended =
+          p.block_rows > 0 ? window
+                           : std::min<int64_t>(position + 1 - s.window_begin, kWindowTokens) +
+                                 AttendedGroups(p, position);
       cost.flops += attended * p.heads * kKvRowElements * 4;
     }
   }

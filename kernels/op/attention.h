@@ -78,7 +78,9 @@ struct IndexScoreTopkParams {
 
 // o[t, h] = sum_n p_n row_n / (sum_n p_n + exp(sink[h] - max)), p_n = exp(q . row_n * scale - max),
 // over the window rows of positions max(window_begin, t - 127) .. t and the compressed rows: the
-// selected groups (ratio 4), every visible group (ratio 128), none (ratio 0). Rounded
+// selected groups (ratio 4), every visible group (ratio 128), none (ratio 0). With block_rows, all
+// rows of a sequence see the same window rows: those of positions max(window_begin, b - 128) ..
+// b + rows - 1, where b is the sequence's first position. Rounded
 // (kRoundAttention), then inverse RoPE of the row's position on the last 64 dims
 // (kRoundInverseRope). The maximum includes the sink. A kernel sums the rows in an order that
 // follows from the query's position and groups alone, so that a query's bits do not depend on its
@@ -95,7 +97,8 @@ struct SparseAttentionParams {
   int32_t topk = 0;
   const float* sink = nullptr;  // [H]
   float softmax_scale = 0;
-  void* o = nullptr;  // [T, H, 512] act; may be q
+  void* o = nullptr;       // [T, H, 512] act; may be q
+  int32_t block_rows = 0;  // ratio 0 only: bound of a sequence's rows; 0: the window is causal
 };
 
 // The formats that a backend's kernels read and write.

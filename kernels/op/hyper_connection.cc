@@ -41,9 +41,11 @@ Cost CostOf(const HcPostParams& p) {
 absl::Status Validate(const HcHeadParams& p) {
   if (p.fn == nullptr) {
     return Expect(p.rows >= 1 && p.hidden >= 1 && p.streams != nullptr && p.quantized != nullptr &&
-                      p.quantized_stride >= p.hidden && p.normed == nullptr && p.mixed == nullptr,
-                  "hc_head: rows ", p.rows, ", hidden ", p.hidden, ", stride ", p.quantized_stride,
-                  " or a null pointer");
+                      p.quantized_column >= 0 && p.quantized_column % 128 == 0 &&
+                      p.quantized_width >= p.quantized_column + p.hidden && p.normed == nullptr &&
+                      p.mixed == nullptr,
+                  "hc_head: rows ", p.rows, ", hidden ", p.hidden, ", column ", p.quantized_column,
+                  " of ", p.quantized_width, " or a null pointer");
   }
   return Expect(p.rows >= 1 && p.hidden >= 1 && p.streams != nullptr && p.fn != nullptr &&
                     p.base != nullptr && p.scale != nullptr && p.norm != nullptr &&

@@ -79,8 +79,10 @@ struct HcHeadParams {
   const uint16_t* norm = nullptr;  // [D] bf16
   void* normed = nullptr;          // [R, D] act
   void* mixed = nullptr;           // [R, D] act, with fn; may be null
-  void* quantized = nullptr;       // [R, D] act, without fn
-  int64_t quantized_stride = 0;    // elements from one row of it to the next
+  // [R, quantized_width] act, without fn; what is written are columns quantized_column ..
+  // quantized_column + D - 1, multiples of 128.
+  void* quantized = nullptr;
+  int64_t quantized_width = 0, quantized_column = 0;
 };
 
 // streams[t, h, :] = e[t, :] + h[t, h, :], rounded as a linear's output (kRoundLinear).

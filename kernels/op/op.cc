@@ -11,6 +11,7 @@ constexpr std::array kOpNames = {
     "rms_norm",         "linear_fp8",       "linear_bf16",   "qkv_prepare",      "compress_kv",
     "index_score_topk", "sparse_attention", "output_groups", "moe_gate",         "expert_ffn",
     "mtp_combine",      "copy_rows",        "pack_weight",   "token_candidates", "gather_columns",
+    "draft_logits",
 };
 static_assert(kOpNames.size() == static_cast<size_t>(Op::kCount));
 

@@ -52,6 +52,7 @@ enum class Op : int32_t {
   kPackWeight,
   kTokenCandidates,
   kGatherColumns,
+  kDraftLogits,
   kCount,
 };
 

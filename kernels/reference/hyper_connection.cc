@@ -154,7 +154,8 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
     const float* row = streams + t * kStreams * hidden;
     if (params.fn == nullptr) {
       constexpr float kQuarters[kStreams] = {0.25f, 0.25f, 0.25f, 0.25f};
-      float* mean = static_cast<float*>(params.quantized) + r * params.quantized_stride;
+      float* mean = static_cast<float*>(params.quantized) + r * params.quantized_width +
+                    params.quantized_column;
       MixStreams(context, kQuarters, row, hidden, mean);
       ActQuant(context, Point::kQuantLinearInput, mean, hidden, kFp8Block);
       return;

@@ -5,6 +5,7 @@
 
 #include "kernels/op/attention.h"
 #include "kernels/op/dense.h"
+#include "kernels/op/draft_logits.h"
 #include "kernels/op/hyper_connection.h"
 #include "kernels/op/moe.h"
 #include "kernels/op/rope.h"
@@ -30,6 +31,7 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
 void LaunchMoeGate(const LaunchContext& context, const MoeGateParams& params);
 void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params);
 void LaunchTokenCandidates(const LaunchContext& context, const TokenCandidatesParams& params);
+void LaunchDraftLogits(const LaunchContext& context, const DraftLogitsParams& params);
 
 int64_t LinearFp8Workspace(const LinearFp8Params& params, int threads);
 int64_t LinearBf16Workspace(const LinearBf16Params& params, int threads);

@@ -56,6 +56,7 @@ constexpr KernelEntry kEntries[] = {
     Entry<MtpCombineParams, &LaunchMtpCombine>("reference.mtp_combine"),
     Entry<CopyRowsParams, &LaunchCopyRows>("reference.copy_rows"),
     Entry<TokenCandidatesParams, &LaunchTokenCandidates>("reference.token_candidates"),
+    Entry<DraftLogitsParams, &LaunchDraftLogits>("reference.draft_logits"),
 };
 // All but pack_weight and gather_columns: it reads weights as they are stored, and its ranks'
 // memory is one.

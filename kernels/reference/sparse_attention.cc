@@ -57,8 +57,10 @@ int64_t GatherRows(const SparseAttentionParams& params, int64_t t, float* out) {
   const auto append = [&](const RowPool& pool, int32_t block, int64_t slot) {
     LoadRow(pool, block, slot, out + count++ * kKvRowElements);
   };
-  for (int64_t p = std::max(sequence.window_begin, position + 1 - kWindowTokens); p <= position;
-       ++p) {
+  const bool block = params.block_rows > 0;
+  const int64_t first = block ? sequence.first_position : position + 1;
+  const int64_t last = block ? sequence.first_position + sequence.rows - 1 : position;
+  for (int64_t p = std::max(sequence.window_begin, first - kWindowTokens); p <= last; ++p) {
     append(params.window, sequence.window_blocks[p / kWindowBlockTokens], p % kWindowBlockTokens);
   }
   if (params.ratio == 0) return count;
@@ -80,7 +82,7 @@ int64_t GatherRows(const SparseAttentionParams& params, int64_t t, float* out) {
 }
 
 int64_t MaxRows(const SparseAttentionParams& params) {
-  if (params.ratio == 0) return kWindowTokens;
+  if (params.ratio == 0) return kWindowTokens + params.block_rows;
   const int64_t visible = VisibleGroups(params.step->max_position, params.ratio);
   return kWindowTokens +
          (params.ratio == kCsaRatio ? std::min<int64_t>(params.topk, visible) : visible);

@@ -35,12 +35,12 @@ struct AttendArgs {
 // The rows that a query sees, in chunks: the window by the ring of positions, slot s of it the one
 // with p % 128 == s, and behind the slots that positions so far have filled, in whole chunks, the
 // groups. Two queries one behind the other have the same rows in the same places but for one of the
-// window and, at ratio 128, of groups. None for padding. Little state: it is in shared memory while
-// sums are in registers.
+// window and, at ratio 128, of groups. Those of a block by position, the same for all of its
+// queries. None for padding. Little state: it is in shared memory while sums are in registers.
 struct VisibleRows {
   int row;  // of the step
   int sequence;
-  int position, first_position;  // of the query, of its window
+  int position, first_position;  // of the query (in a block: its last row), of its window
   int window, count;             // slots, and with them groups
 
   __device__ __forceinline__ VisibleRows(const AttendArgs& args, int t) : row(t) {
@@ -51,9 +51,18 @@ struct VisibleRows {
       sequence = first_position = window = count = 0;
       return;
     }
-    const int64_t oldest = int64_t{position} + 1 - kWindowTokens;
-    const int64_t begin = args.step.sequences[sequence].window_begin;
+    const SequenceRows& rows = args.step.sequences[sequence];
+    int64_t oldest = int64_t{position} + 1 - kWindowTokens;
+    const int64_t begin = rows.window_begin;
+    if (p.block_rows > 0) {
+      oldest = rows.first_position - kWindowTokens;
+      position = static_cast<int>(rows.first_position) + rows.rows - 1;
+    }
     first_position = static_cast<int>(oldest > begin ? oldest : begin);
+    if (p.block_rows > 0) {
+      window = count = position + 1 - first_position;
+      return;
+    }
     window = (min(position + 1, static_cast<int>(kWindowTokens)) + kChunk - 1) / kChunk * kChunk;
     int64_t groups = 0;
     if (p.ratio == kCsaRatio) {
@@ -70,6 +79,7 @@ struct VisibleRows {
   // wait for. Step one: the position or group of row n; -1 where there is none.
   __device__ __forceinline__ int IndexOf(const AttendArgs& args, int n) const {
     if (n >= count) return -1;
+    if (args.p.block_rows > 0) return first_position + n;
     if (n < window) {
       const int p = position - ((position - n) & (kWindowTokens - 1));
       return p < first_position ? -1 : p;

@@ -46,6 +46,7 @@ extern const KernelEntry kSm12xRopeTable;
 extern const KernelEntry kSm12xEmbedRows;
 extern const KernelEntry kSm12xCopyRows;
 extern const KernelEntry kSm12xGatherColumns;
+extern const KernelEntry kSm12xDraftLogits;
 extern const KernelEntry kSm12xHcPre;
 extern const KernelEntry kSm12xHcPost;
 extern const KernelEntry kSm12xHcHead;

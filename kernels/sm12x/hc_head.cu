@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hc_head: pre = sigmoid(fn . streams) of the chosen rows, their streams' weighted sum, RMSNorm.
+// hc_head: pre = sigmoid(fn . streams) of the chosen rows, their streams' weighted sum, RMSNorm; or
+// the streams' mean, quantised.
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
 // Roofline: 16 D bytes of fn (0.26 MB at D = 4096) once a call and 8 D + 2 D a row: latency.
 // Plan: as hc_pre's, with 4 outputs.
@@ -56,13 +57,50 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   }
   __syncthreads();
   const TwoFloat squares = sm12x::SumStreams(streams, pre, dim, p.norm);
+  if (p.mixed != nullptr) {
+    for (int64_t column = threadIdx.x * 8; column < dim; column += kThreads * 8) {
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.mixed) + row * dim + column) =
+          *reinterpret_cast<const uint4*>(streams + column);
+    }
+  }
   sm12x::NormalizeRow(streams, squares, dim, streams + dim, p.norm_eps,
                       static_cast<uint16_t*>(p.normed) + row * dim, nullptr, scratch);
 }
 
+// A block of a row; a thread has eight columns of each stripe.
+__global__ void __launch_bounds__(sm12x::kNormThreads)
+    hc_mean_kernel(const __grid_constant__ HcHeadParams p) {
+  sm12x::BeginAfterPredecessors();
+  const int64_t row = blockIdx.x, dim = p.hidden;
+  const int64_t source = p.row_of == nullptr ? row : p.row_of[row];
+  const uint16_t* const x = static_cast<const uint16_t*>(p.streams) + source * kStreamCount * dim;
+  uint8_t* const to =
+      static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(p.quantized_width);
+  const int64_t warp_column = threadIdx.x / 32 * 256, lane_column = threadIdx.x % 32 * 8;
+  for (int64_t begin = warp_column; begin < dim; begin += sm12x::kNormThreads * 8) {
+    const int64_t column = begin + lane_column;
+    const bool active = column < dim;
+    float mean[8] = {};
+    if (active) {
+      float v[kStreamCount][8];
+#pragma unroll
+      for (int h = 0; h < kStreamCount; ++h) sm12x::LoadBf16x8(x + h * dim + column, v[h]);
+      constexpr float kQuarters[kStreamCount] = {0.25f, 0.25f, 0.25f, 0.25f};
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {
+        float pair[kStreamCount][2];
+#pragma unroll
+        for (int h = 0; h < kStreamCount; ++h) pair[h][0] = v[h][i], pair[h][1] = v[h][i + 1];
+        const uint32_t sums = sm12x::WeightedSums(kQuarters, pair);
+        mean[i] = sm12x::Bf16Low(sums);
+        mean[i + 1] = sm12x::Bf16High(sums);
+      }
+    }
+    sm12x::StoreQuantized(mean, active, p.quantized_column + column, p.quantized_width, to);
+  }
+}
+
 absl::Status SupportsHcHead(const HcHeadParams& p) {
-  if (p.fn == nullptr) return Unsupported("there is no kernel for the streams' mean");
-  if (p.mixed != nullptr) return Unsupported("the streams' sum is not kept");
   if (p.hidden % 128 != 0) return Unsupported("hidden ", p.hidden, " is not a multiple of 128");
   if (p.hidden > sm12x::kMostHidden) {
     return Unsupported("hidden ", p.hidden, " is above ", sm12x::kMostHidden);
@@ -75,6 +113,11 @@ int64_t HcHeadWorkspace(const HcHeadParams& p, int) {
 }
 
 void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
+  if (params.fn == nullptr) {
+    sm12x::LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(params.rows)),
+                            sm12x::kNormThreads, 0, hc_mean_kernel, params);
+    return;
+  }
   auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
   sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),

@@ -23,7 +23,8 @@
 // parts of P, which would be 5 % faster. Tensor cores cut sums off below 2^-24 of the largest:
 // hence factors of so few bits that most sums are exact, apart from small rests; scores,
 // exponentials and sums are pairs. Edge cases: -1 in the selection is a row of weight 0; heads
-// beyond H are computed from zeros and dropped; padding rows are skipped.
+// beyond H are computed from zeros and dropped; padding rows are skipped; the rows of a block see
+// up to 128 + block_rows rows of the window, in order.
 //
 // Measured on an H200 by the portable twins, 2026-11-22, H = 64, cached rows beyond L2: one row at 2K
 // of context 7.9 us at ratio 0, 8.4 at 4, 8.7 at 128 (with rows in L2 7.1, 7.8 and 7.7), and 11.6 at
@@ -465,7 +466,7 @@ int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile 
 
 // The most chunks that a query of this engine has.
 int64_t MaxChunks(const SparseAttentionParams& p) {
-  int64_t rows = kWindowTokens;
+  int64_t rows = kWindowTokens + p.block_rows;
   if (p.ratio != 0) {
     const int64_t visible = VisibleGroups(p.step->max_position, p.ratio);
     rows += p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;

@@ -186,9 +186,7 @@ SequenceRows KvSequence::BlockRows(int32_t first_row, int32_t rows, int64_t firs
   return {.first_row = first_row,
           .rows = rows,
           .first_position = first_position,
-          .window_blocks = window_blocks_.data(),
-          .group_blocks = window_blocks_.data(),
-          .window_begin = first_position};
+          .window_blocks = window_blocks_.data()};
 }
 
 void KvSequence::Commit(int64_t rows) {

@@ -78,8 +78,8 @@ class KvSequence {
   // The view of an MTP pass over slots [first_slot, first_slot + rows). REQUIRES: they lie in what
   // the last Reserve covers, at or after the length() it was called at.
   SequenceRows MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const;
-  // The view of a block of `rows` rows from `first_position` on, behind all of the sequence's own:
-  // its windows are its group blocks, too, and its own window begins with it. REQUIRES: as MtpRows.
+  // The view of a block of `rows` rows from `first_position` on, behind all of the sequence's own.
+  // REQUIRES: as MtpRows.
   SequenceRows BlockRows(int32_t first_row, int32_t rows, int64_t first_position) const;
   // The first `rows` reserved rows are part of the sequence, the others as if never computed.
   // REQUIRES: a state was saved after row `rows`, or rows == 0, which gives the step up.

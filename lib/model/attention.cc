@@ -77,22 +77,19 @@ int32_t Heads(const ForwardContext& c) {
 
 SparseAttentionParams Attend(const ForwardContext& c, const BlockWeights& w,
                              const LayerCache& cache) {
-  const bool csa = w.compress_ratio == kCsaRatio, block = c.attended.topk > 0;
-  return {.step = block ? &c.attended.step : &c.step,
+  const bool csa = w.compress_ratio == kCsaRatio;
+  return {.step = &c.step,
           .heads = Heads(c),
-          .ratio = block ? static_cast<int32_t>(kCsaRatio) : w.compress_ratio,
+          .ratio = w.compress_ratio,
           .q = c.act.q,
           .window = cache.window,
-          .groups = block ? cache.window : cache.groups,
-          .selected = block ? c.attended.selected
-                      : csa ? c.act.selected
-                            : nullptr,
-          .topk = block ? c.attended.topk
-                  : csa ? static_cast<int32_t>(c.config->index_topk)
-                        : 0,
+          .groups = cache.groups,
+          .selected = csa ? c.act.selected : nullptr,
+          .topk = csa ? static_cast<int32_t>(c.config->index_topk) : 0,
           .sink = w.attn.sink,
           .softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(kHeadDim))),
-          .o = c.act.q};
+          .o = c.act.q,
+          .block_rows = c.block_rows};
 }
 
 // Queries, index queries too, and the window's rows.

@@ -61,12 +61,14 @@ class DraftBlocks {
   virtual absl::Status RunHead(const ForwardContext& context, int32_t rows, const int32_t* row_of,
                                float* part) = 0;
 
-  // Of a drafter whose logits depend on the token before: adds to row `row` of the head's last
-  // logits what `previous` says of it. Returns how sure the drafter is of its token there, as a
-  // logit. On a device with host memory.
-  virtual absl::StatusOr<float> Follow(const ForwardContext& context, int32_t row,
-                                       int32_t previous) {
-    static_cast<void>(context), static_cast<void>(row), static_cast<void>(previous);
+  // Of a drafter whose logits depend on the token before: adds to rows `row_of` [rows] of the
+  // head's last logits what the tokens before them say of them. confidences[row]: how sure the
+  // drafter is of its token there, as a logit.
+  virtual bool follows() const { return false; }
+  virtual absl::Status Follow(const ForwardContext& context, int32_t rows, const int32_t* row_of,
+                              const int32_t* tokens, float* confidences) {
+    static_cast<void>(context), static_cast<void>(rows), static_cast<void>(row_of);
+    static_cast<void>(tokens), static_cast<void>(confidences);
     return Internal("the drafter's logits depend on no token");
   }
   // What the head norms for row `row` of its last ones: [D] act. For verification.

@@ -25,14 +25,6 @@ namespace dsv4 {
 using Tap = std::function<void(int64_t layer, absl::string_view what, const void* data, DType dtype,
                                int64_t rows, int64_t width)>;
 
-// What a block's rows attend to in the windows of their layer beside the rows of the block up to
-// themselves: `selected` positions, each as a group of its own.
-struct BlockAttention {
-  StepRows step;                      // with the windows as groups, too
-  const int32_t* selected = nullptr;  // [T, topk], ascending, then -1; null: no block
-  int32_t topk = 0;
-};
-
 struct ForwardContext {
   const ModelConfig* config = nullptr;
   const Shards* shards = nullptr;
@@ -45,7 +37,7 @@ struct ForwardContext {
   LaunchContext side;  // of the device's second stream; no stream where there is none
   Activations act;
   StepRows step;
-  BlockAttention attended;
+  int32_t block_rows = 0;           // as SparseAttentionParams has it
   const int32_t* tokens = nullptr;  // [T]
   const Tap* tap = nullptr;
   Device* device = nullptr;

@@ -10,6 +10,8 @@ namespace dsv4 {
 absl::Status LogitRows::Place(Device* device, int32_t rows, int64_t vocab, float* logits) {
   logits_ = logits;
   vocab_ = vocab;
+  DSV4_ASSIGN_OR_RETURN(confidences_,
+                        device->AllocateHost(rows * int64_t{sizeof(float)}, "confidences"));
   if (device->host_memory()) return absl::OkStatus();
   device_ = device;
   rows_.resize(static_cast<size_t>(rows));
@@ -27,6 +29,14 @@ void LogitRows::Begin(const HeadRows& head) {
     State& row = rows_[static_cast<size_t>(question.row)];
     row.asked = true;
     row.rule = question.rule;
+  }
+}
+
+void LogitRows::Change(absl::Span<const int32_t> rows, absl::Span<const LogitQuestion> questions) {
+  if (device_ == nullptr) return;
+  for (const int32_t row : rows) rows_[static_cast<size_t>(row)] = State{};
+  for (const LogitQuestion& question : questions) {
+    rows_[static_cast<size_t>(question.row)] = {.asked = true, .rule = question.rule};
   }
 }
 

@@ -36,10 +36,14 @@ class LogitRows {
   // Where the device answers questions: the list of row r at [r]; null where the host has all
   // logits anyway.
   CandidateList* lists() { return reinterpret_cast<CandidateList*>(lists_.data()); }
+  // How sure a drafter is of row r at [r], where it says so.
+  float* confidences() { return reinterpret_cast<float*>(confidences_.data()); }
 
   // The head was launched for `head`: nothing of the last rows is left. Answers to its questions
   // are there once the device has finished.
   void Begin(const HeadRows& head);
+  // The device has changed these rows' logits; `questions` as of HeadRows, each about one of them.
+  void Change(absl::Span<const int32_t> rows, absl::Span<const LogitQuestion> questions);
   // The candidates of a row; null where none were asked for, or there are too many.
   const CandidateList* Candidates(int32_t row) const;
   const CandidateRule& RuleOf(int32_t row) const { return rows_[static_cast<size_t>(row)].rule; }
@@ -57,8 +61,8 @@ class LogitRows {
   Device* device_ = nullptr;  // null: host memory
   int64_t vocab_ = 0;
   float* logits_ = nullptr;
-  Buffer host_logits_;  // pinned
-  Buffer lists_;        // pinned: the kernel writes them there
+  Buffer host_logits_;          // pinned
+  Buffer lists_, confidences_;  // pinned: the kernels write them there
   std::vector<State> rows_;
 };
 

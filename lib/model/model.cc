@@ -127,12 +127,17 @@ absl::Status Model::Plan() {
   DSV4_RETURN_IF_ERROR(Embed());
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
+    DSV4_RETURN_IF_ERROR(TapLayer(layer));
   }
   DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kMain, limits_.logit_rows, true));
   DSV4_RETURN_IF_ERROR(context_.Run(CopyParams(limits_.rows, nullptr, nullptr)));
   if (drafter_ != nullptr) {
     DSV4_RETURN_IF_ERROR(RunDraft());
     DSV4_RETURN_IF_ERROR(RunHeadOf(Pass::kDraft, limits_.logit_rows, true));
+    if (drafter_->follows()) {
+      DSV4_RETURN_IF_ERROR(
+          drafter_->Follow(context_, limits_.logit_rows, nullptr, nullptr, nullptr));
+    }
   }
   context_.planning = false;
   return absl::OkStatus();
@@ -275,9 +280,13 @@ absl::Status Model::Embed() {
 
 absl::Status Model::RunLayer(int64_t layer) {
   const DeviceScope scope(parts_.device);
-  DSV4_RETURN_IF_ERROR(RunBlock(context_, layer, parts_.weights->layers[static_cast<size_t>(layer)],
-                                parts_.layers[static_cast<size_t>(layer)]));
+  return RunBlock(context_, layer, parts_.weights->layers[static_cast<size_t>(layer)],
+                  parts_.layers[static_cast<size_t>(layer)]);
+}
+
+absl::Status Model::TapLayer(int64_t layer) {
   if (drafter_ == nullptr) return absl::OkStatus();
+  const DeviceScope scope(parts_.device);
   DSV4_RETURN_IF_ERROR(drafter_->AfterLayer(context_, layer));
   return layer + 1 == parts_.config->num_hidden_layers ? drafter_->AfterLayers(context_)
                                                        : absl::OkStatus();
@@ -294,6 +303,7 @@ absl::Status Model::RunLayers(const std::function<bool()>* stop) {
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
     DSV4_RETURN_IF_ERROR(Stopped(stop, layer));
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
+    DSV4_RETURN_IF_ERROR(TapLayer(layer));
   }
   return absl::OkStatus();
 }
@@ -363,6 +373,11 @@ absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
 absl::Status Model::WriteStreams(absl::Span<const std::byte> from) {
   return parts_.device->Upload(static_cast<std::byte*>(context_.act.streams), from.data(),
                                static_cast<int64_t>(from.size()));
+}
+
+absl::Status Model::ReadDraftHidden(int32_t row, absl::Span<std::byte> to) {
+  return parts_.device->Download(to.data(), drafter_->HiddenOf(row),
+                                 static_cast<int64_t>(to.size()));
 }
 
 absl::StatusOr<PassInputs> Model::DraftInputs(const StepRows& step, const int32_t* tokens,
@@ -451,12 +466,34 @@ absl::StatusOr<const float*> Model::DraftLogits(absl::Span<const int32_t> row_of
   return LaunchAndFetch(Pass::kDraft, row_of);
 }
 
-absl::StatusOr<float> Model::FollowDraft(int32_t row, int32_t previous) {
+absl::Status Model::FollowDrafts(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
+                                 absl::Span<const LogitQuestion> questions) {
   if (drafter_ == nullptr) return Internal("the drafter was not planned for");
-  if (row < 0 || row >= limits_.logit_rows) {
-    return InvalidArgument("row ", row, " of drafted logits; the limit is ", limits_.logit_rows);
+  const DeviceScope scope(parts_.device);
+  const auto count = static_cast<int32_t>(rows.size());
+  if (count > limits_.logit_rows || rows.size() != tokens.size()) {
+    return InvalidArgument("drafts in ", count, " rows after ", tokens.size(),
+                           " tokens; the limit is ", limits_.logit_rows);
   }
-  return drafter_->Follow(context_, row, previous);
+  for (int32_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (rows[at] < 0 || rows[at] >= limits_.logit_rows) {
+      return InvalidArgument("row ", rows[at], " of drafted logits; the limit is ",
+                             limits_.logit_rows);
+    }
+    if (tokens[at] < 0 || tokens[at] >= parts_.config->vocab_size) {
+      return InvalidArgument("a draft after token ", tokens[at], "; the vocabulary has ",
+                             parts_.config->vocab_size);
+    }
+  }
+  // The first rank has all logits, and chooses for all ranks.
+  if (count == 0 || parts_.rank > 0) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(upload_.Follow(rows, tokens, questions, &inputs_));
+  logits_.Change(rows, questions);
+  DSV4_RETURN_IF_ERROR(drafter_->Follow(context_, count, inputs_.head_rows, inputs_.previous,
+                                        logits_.confidences()));
+  if (questions.empty() || parts_.device->host_memory()) return absl::OkStatus();
+  return context_.Run(Candidates(limits_.logit_rows));
 }
 
 absl::StatusOr<const float*> Model::LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of) {
@@ -495,11 +532,15 @@ absl::Status Model::RunHeadOf(Pass pass, int32_t rows, bool questions, int part)
                            : drafter_->RunHead(context_, rows, inputs_.head_rows, logits));
   // The answers are taken from the first rank.
   if (!questions || parts_.device->host_memory() || parts_.rank > 0) return absl::OkStatus();
-  return context_.Run(TokenCandidatesParams{.rows = rows,
-                                            .vocab = parts_.config->vocab_size,
-                                            .queries = inputs_.queries,
-                                            .logits = context_.act.logits,
-                                            .lists = logits_.lists()});
+  return context_.Run(Candidates(rows));
+}
+
+TokenCandidatesParams Model::Candidates(int32_t rows) {
+  return {.rows = rows,
+          .vocab = parts_.config->vocab_size,
+          .queries = inputs_.queries,
+          .logits = context_.act.logits,
+          .lists = logits_.lists()};
 }
 
 }  // namespace dsv4

@@ -68,8 +68,10 @@ class Model {
   absl::Status Begin(const StepRows& step, const int32_t* tokens);
   // embedding of the step's tokens -> streams.
   absl::Status Embed();
-  // Main layer `layer`: streams -> streams, and after the last one what the drafter needs of them.
+  // Main layer `layer`: streams -> streams.
   absl::Status RunLayer(int64_t layer);
+  // What the drafter needs of the streams after it, and after the last one of all layers.
+  absl::Status TapLayer(int64_t layer);
   // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab] in host
   // memory.
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
@@ -101,12 +103,15 @@ class Model {
   absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
                           absl::Span<const StreamSource> sources);
   absl::Status RunDraftBlock(int64_t block);
-  // DraftBlocks::Follow, for row `row` of the last ForwardDraft's head.
-  absl::StatusOr<float> FollowDraft(int32_t row, int32_t previous);
-  // DraftBlocks::HiddenOf; null without a drafter.
-  const std::byte* DraftHidden(int32_t row) const {
-    return drafter_ == nullptr ? nullptr : drafter_->HiddenOf(row);
-  }
+  // DraftBlocks::Follow, for rows of the last ForwardDraft's head: row rows[i] comes after token
+  // tokens[i]; questions[i], if any are given, is about it. Its confidence and the answer are there
+  // after Finish.
+  absl::Status FollowDrafts(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
+                            absl::Span<const LogitQuestion> questions = {});
+  float Confidence(int32_t row) { return logits_.confidences()[row]; }
+  // What the drafter's head norms for row `row` of its last ones and those after it: [D] act each.
+  // For verification. REQUIRES: the drafter keeps it.
+  absl::Status ReadDraftHidden(int32_t row, absl::Span<std::byte> to);
   // Logits of rows of the last ForwardDraft.
   absl::StatusOr<const float*> DraftLogits(absl::Span<const int32_t> row_of);
 
@@ -185,6 +190,8 @@ class Model {
   absl::Status ExpectHead(const HeadRows& head) const;
   // The head of `pass` for `rows` rows of it, and answers to the questions about them.
   absl::Status RunHeadOf(Pass pass, int32_t rows, bool questions, int part = 0);
+  // The answers to the questions about `rows` rows of the last head.
+  TokenCandidatesParams Candidates(int32_t rows);
   // The same for rows that the device does not have yet; nothing where there are none.
   absl::Status LaunchHead(Pass pass, const HeadRows& head);
   absl::StatusOr<const float*> LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of);

@@ -100,6 +100,10 @@ absl::Status ModelRanks::RunLayer(int64_t layer) {
   return OnAll([&](Model& model, int) { return model.RunLayer(layer); });
 }
 
+absl::Status ModelRanks::TapLayer(int64_t layer) {
+  return OnAll([&](Model& model, int) { return model.TapLayer(layer); });
+}
+
 absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
                                  const std::function<bool()>* stop, const HeadRows& head) {
   if (ranks() == 1 || stop == nullptr) {

@@ -38,6 +38,7 @@ class ModelRanks {
   absl::Status Begin(const StepRows& step, const int32_t* tokens);
   absl::Status Embed();
   absl::Status RunLayer(int64_t layer);
+  absl::Status TapLayer(int64_t layer);
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
   LogitRows& logits() { return first().logits(); }
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
@@ -51,10 +52,15 @@ class ModelRanks {
   absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
                           absl::Span<const StreamSource> sources);
   absl::Status RunDraftBlock(int64_t block);
-  absl::StatusOr<float> FollowDraft(int32_t row, int32_t previous) {
-    return first().FollowDraft(row, previous);
+  // On the first rank, which has all logits.
+  absl::Status FollowDrafts(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
+                            absl::Span<const LogitQuestion> questions = {}) {
+    return first().FollowDrafts(rows, tokens, questions);
   }
-  const std::byte* DraftHidden(int32_t row) const { return first().DraftHidden(row); }
+  float Confidence(int32_t row) { return first().Confidence(row); }
+  absl::Status ReadDraftHidden(int32_t row, absl::Span<std::byte> to) {
+    return first().ReadDraftHidden(row, to);
+  }
   absl::Status ReadStreams(absl::Span<std::byte> to) { return first().ReadStreams(to); }
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return first().activation_dtype(); }

@@ -21,7 +21,7 @@ int64_t Bytes(int64_t count, size_t size) {
 int64_t PointerBytes(const StepLimits& limits) { return 2 * Bytes(limits.rows, sizeof(void*)); }
 
 int64_t HeadBytes(const StepLimits& limits) {
-  return Bytes(limits.logit_rows, sizeof(int32_t)) +
+  return 2 * Bytes(limits.logit_rows, sizeof(int32_t)) +
          Bytes(limits.logit_rows, sizeof(CandidateQuery));
 }
 
@@ -51,6 +51,7 @@ absl::Status StepUpload::Place(Device* device, const StepLimits& limits, TokenMa
   if (device->host_memory()) return absl::OkStatus();
   device_ = device;
   masks_ = masks;
+  logit_rows_ = limits.logit_rows;
   pointers_ = memory;
   pass_ = pointers_ + PointerBytes(limits);
   head_ = pass_ + PassBytes(limits);
@@ -111,8 +112,8 @@ T* StepUpload::AppendPadded(const T* from, int64_t count, int64_t padded, T padd
 // Kernels index a table by the whole position: the part of it that they read is sent.
 SequenceRows StepUpload::AppendTables(SequenceRows rows) {
   const int64_t end = rows.first_position + rows.rows;
-  const int64_t first_window =
-      std::max(rows.window_begin, rows.first_position - (kWindowTokens - 1));
+  // The rows of a block see one position more.
+  const int64_t first_window = std::max(rows.window_begin, rows.first_position - kWindowTokens);
   const int64_t window_entry = std::max<int64_t>(first_window, 0) / kWindowBlockTokens;
   const int64_t window_entries = CeilDiv(end, kWindowBlockTokens) - window_entry;
   rows.window_blocks =
@@ -189,6 +190,21 @@ absl::Status StepUpload::Head(const HeadRows& head, PassInputs* inputs) {
   const auto rows = static_cast<int32_t>(head.rows.size());
   inputs->head_rows = DeviceOf<int32_t>(Append(head.rows.data(), rows));
   DSV4_RETURN_IF_ERROR(AppendQueries(rows, head.questions, &inputs->queries));
+  return Send();
+}
+
+absl::Status StepUpload::Follow(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
+                                absl::Span<const LogitQuestion> questions, PassInputs* inputs) {
+  if (device_ == nullptr) {
+    inputs->head_rows = rows.data();
+    inputs->previous = tokens.data();
+    return absl::OkStatus();
+  }
+  Begin(head_);
+  const auto count = static_cast<int64_t>(rows.size());
+  inputs->head_rows = DeviceOf<int32_t>(Append(rows.data(), count));
+  inputs->previous = DeviceOf<int32_t>(Append(tokens.data(), count));
+  DSV4_RETURN_IF_ERROR(AppendQueries(logit_rows_, questions, &inputs->queries));
   return Send();
 }
 

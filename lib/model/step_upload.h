@@ -31,6 +31,7 @@ struct PassInputs {
   // [rows of the head] The device's alone.
   const int32_t* head_rows = nullptr;
   const CandidateQuery* queries = nullptr;
+  const int32_t* previous = nullptr;  // tokens before head_rows
 };
 
 class StepUpload {
@@ -60,6 +61,9 @@ class StepUpload {
   absl::Status Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs);
   // The head's rows and queries alone, for the pass brought there last.
   absl::Status Head(const HeadRows& head, PassInputs* inputs);
+  // Rows of the last head, the tokens before them, and queries by the rows of the head.
+  absl::Status Follow(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
+                      absl::Span<const LogitQuestion> questions, PassInputs* inputs);
   // Two lists of `count` pointers, count at most limits.rows.
   absl::Status Pointers(int32_t count, const std::byte* const** from, std::byte* const** to);
 
@@ -93,6 +97,7 @@ class StepUpload {
   std::vector<std::byte> memory_;
   Buffer pinned_;  // the image where it is fetched
   int64_t positions_ = 0;
+  int32_t logit_rows_ = 0;
   CopyRowsParams fetch_;
   std::vector<SequenceRows> host_sequences_;  // the padded step's, with the host's pointers
 };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "lib/base/status_macros.h"
@@ -23,7 +24,12 @@ class DsparkDrafter final : public Drafter {
         context_(context),
         block_(static_cast<size_t>(config.block_size), static_cast<int32_t>(config.noise_token_id)),
         batch_(model->limits()),
-        wants_(model->limits()) {}
+        wants_(model->limits()) {
+    const auto sessions = static_cast<size_t>(model->limits().sequences);
+    rows_.reserve(sessions);
+    previous_.reserve(sessions);
+    questions_.reserve(sessions);
+  }
 
   absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* pace,
                      bool* finished) override {
@@ -56,16 +62,30 @@ class DsparkDrafter final : public Drafter {
     if (batch_.empty()) return absl::OkStatus();
     *finished = false;
     DSV4_RETURN_IF_ERROR(model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, wants_.head()));
-    DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, finished));
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
+      rows_.clear();
+      previous_.clear();
+      questions_.clear();
       for (StepItem& item : items) {
         if (!item.drafting) continue;
-        const int32_t previous = item.timeline->all_tokens().back();
-        DSV4_ASSIGN_OR_RETURN(const float sure,
-                              model_->FollowDraft(item.logits_row + draft, previous));
+        rows_.push_back(item.logits_row + draft);
+        previous_.push_back(item.timeline->all_tokens().back());
+        if (std::optional<LogitQuestion> question = item.timeline->DraftQuestion()) {
+          question->row = rows_.back();
+          questions_.push_back(*question);
+        }
+      }
+      if (rows_.empty()) break;
+      *finished = false;
+      DSV4_RETURN_IF_ERROR(model_->FollowDrafts(rows_, previous_, questions_));
+      DSV4_RETURN_IF_ERROR(model_->Finish());
+      *finished = true;
+      for (StepItem& item : items) {
+        if (!item.drafting) continue;
+        const double sure = model_->Confidence(item.logits_row + draft);
         // It depends on the token before the draft alone: leaving the draft out changes no odds.
-        item.drafting = item.drafts.Pays(1 / (1 + std::exp(-double{sure})));
+        item.drafting = item.drafts.Pays(1 / (1 + std::exp(-sure)));
       }
       for_each([&](StepItem& item) {
         if (!item.drafting) return;
@@ -82,6 +102,9 @@ class DsparkDrafter final : public Drafter {
   std::vector<int32_t> block_;  // the newest token, and noise
   StepBatch batch_;
   LogitWants wants_;
+  // Rows of the next drafts, the tokens before them, and what is asked about them.
+  std::vector<int32_t> rows_, previous_;
+  std::vector<LogitQuestion> questions_;
 };
 
 }  // namespace

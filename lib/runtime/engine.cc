@@ -381,11 +381,6 @@ absl::Status Engine::ChooseDrafter(const EngineOptions& options) {
                                  ": the checkpoint's drafter is ", DrafterName(own)),
                         "drafter");
   }
-  if (info_.drafter == DrafterKind::kDspark && !devices_.front()->host_memory()) {
-    return Unsupported("backend ", BackendName(info_.backend),
-                       " has no kernels for the checkpoint's DSpark drafter; backend cpu has, and "
-                       "drafter = n-gram drafts on both");
-  }
   info_.max_draft_tokens = MostDrafts(info_.drafter, config_, info_.max_draft_tokens);
   return absl::OkStatus();
 }

@@ -237,7 +237,7 @@ std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
 template <class Act>
 Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, bool in_place,
                         float sink_shift, int threads, uint64_t seed, int64_t window_begin = 0,
-                        RowFormat format = kDefaultRows<Act>) {
+                        RowFormat format = kDefaultRows<Act>, int32_t block_rows = 0) {
   constexpr int kTopk = 24;
   TestStep step(pieces, seed);
   TestPool window(64, 512, format);
@@ -247,7 +247,7 @@ Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, 
     const SequenceRows& s = step.sequences_[i];
     const int64_t end = s.first_position + s.rows;
     window.Fill(s.window_blocks, 41, pieces[i].sequence,
-                std::max(window_begin, s.first_position - 127), end);
+                std::max(window_begin, s.first_position - (block_rows > 0 ? 128 : 127)), end);
     step.sequences_[i].window_begin = window_begin;
     if (ratio != 0) {
       groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, ratio));
@@ -272,6 +272,7 @@ Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, 
   p.sink = sink.data();
   p.softmax_scale = 1 / std::sqrt(512.0f);
   p.o = in_place ? q.data() : o.data();
+  p.block_rows = block_rows;
   Launch<Act>(p, threads);
   Rows out;
   ReadTensor(step, in_place ? q : o, heads * 512, out);
@@ -298,6 +299,25 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
     for (const float shift : {60.0f, -1000.0f}) {
       RequireClose(RunSparseAttention<uint16_t>(kBatch, 4, 4, false, shift, 2, 1),
                    RunSparseAttention<float>(kBatch, 4, 4, false, shift, 1, 2), 0.99996, 0.01);
+    }
+  });
+}
+
+TEST_CASE("cpu sparse_attention of blocks equals the reference and keeps the row rule") {
+  const std::vector<Piece> blocks = {{0, 1, 5}, {1, 126, 5}, {2, 300, 16}, {3, 64, 1}};
+  const auto run = [](const std::vector<Piece>& pieces, RowFormat format, int threads) {
+    return RunSparseAttention<uint16_t>(pieces, 0, 5, false, 0, threads, 1, 0, format, 16);
+  };
+  const Rows want =
+      RunSparseAttention<float>(blocks, 0, 5, false, 0, 1, 1, 0, kDefaultRows<float>, 16);
+  ForEachTarget([&] {
+    const Rows got = run(blocks, RowFormat::kPacked, 2);
+    RequireClose(got, want, 0.9999, 0.01);
+    RequireSame(run(blocks, RowFormat::kBf16, 3), got);
+    for (const Piece& block : blocks) {
+      for (const auto& [key, row] : run({block}, RowFormat::kPacked, 1)) {
+        REQUIRE(SameBits(row, got.at(key)));
+      }
     }
   });
 }

@@ -361,9 +361,10 @@ Rows RunHcHead(int64_t first, int32_t rows, int64_t dim, bool chosen, int thread
   p.streams = streams.data();
   Rows out;
   if (output == HeadOutput::kMean) {
-    p.quantized_stride = 2 * dim;
+    p.quantized = means.data();
+    p.quantized_width = 2 * dim;
     for (const int64_t part : {0, 1}) {
-      p.quantized = means.data() + part * dim;
+      p.quantized_column = part * dim;
       Launch<Act>(p, threads);
     }
     Read(means, rows, 2 * dim, first, out);

@@ -111,7 +111,10 @@ TEST_CASE("qkv_prepare is norm, rotation and insertion") {
 }
 
 TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
-  const int64_t ratio = GENERATE(0, 4, 128);
+  // With `block`, the rows of a sequence see the 128 before the block and all of it.
+  const auto [ratio, block] =
+      GENERATE(std::pair<int64_t, bool>{0, false}, std::pair<int64_t, bool>{0, true},
+               std::pair<int64_t, bool>{4, false}, std::pair<int64_t, bool>{128, false});
   TestStep step(MixedRows(), 1100, 4);
   const int64_t rows = step.rows().rows, heads = 18, topk = 30;
   const Floats q = RandomFloats(5, rows * heads * 512), sink = RandomFloats(6, heads, 3);
@@ -145,13 +148,17 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
   params.sink = sink.data();
   params.softmax_scale = 0.06f;
   params.o = o.data();
+  params.block_rows = block ? static_cast<int32_t>(rows) : 0;
   LaunchKernel(ReferenceManifest(), params, {.threads = 2});
 
   for (int64_t t = 0; t < rows; ++t) {
     const int64_t position = step.rows().positions[t];
     std::vector<const float*> visible;
-    const int64_t begin = step.rows().sequences[step.rows().sequence_of[t]].window_begin;
-    for (int64_t p = std::max(begin, position - 127); p <= position; ++p) {
+    const SequenceRows& sequence = step.rows().sequences[step.rows().sequence_of[t]];
+    const int64_t begin = sequence.window_begin;
+    const int64_t oldest = block ? sequence.first_position - 128 : position - 127;
+    const int64_t last = block ? sequence.first_position + sequence.rows - 1 : position;
+    for (int64_t p = std::max(begin, oldest); p <= last; ++p) {
       visible.push_back(step.WindowRow(params.window, t, p));
     }
     for (int64_t i = 0; ratio == 4 && i < topk; ++i) {
@@ -162,7 +169,7 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
       visible.push_back(step.GroupRow(params.groups, t, group, 128));
     }
     for (int64_t h = 0; h < heads; ++h) {
-      CAPTURE(ratio, t, h);
+      CAPTURE(params.ratio, params.block_rows, t, h);
       Doubles expected(512);
       double denominator = std::exp(double{sink[static_cast<size_t>(h)]});
       for (const float* row : visible) {

@@ -298,7 +298,7 @@ TEST_CASE("hc_pre and hc_head mix the streams by their weights") {
                             .hidden = hidden,
                             .streams = streams.data(),
                             .quantized = mean.data(),
-                            .quantized_stride = hidden},
+                            .quantized_width = hidden},
                {.threads = 2});
   Doubles normed_again, expected_mean;
   for (int64_t r = 0; r < 4; ++r) {

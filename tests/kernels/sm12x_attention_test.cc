@@ -389,6 +389,7 @@ struct Attention {
   int64_t window_begin = 0;
   RowFormat format = RowFormat::kPacked;
   int64_t broken_position = -1;  // its window row is infinite
+  int32_t block_rows = 0;
 };
 
 Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& layout,
@@ -401,7 +402,8 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
     SequenceRows& s = step.host(i);
     const int64_t end = s.first_position + s.rows;
     window.Fill(s.window_blocks, 41, pieces[i].sequence,
-                std::max(how.window_begin, s.first_position - 127), end);
+                std::max(how.window_begin, s.first_position - (how.block_rows > 0 ? 128 : 127)),
+                end);
     s.window_begin = how.window_begin;
     if (how.broken_position >= 0) {
       const int64_t at = how.broken_position;
@@ -435,6 +437,7 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
   p.sink = sink.data();
   p.softmax_scale = how.q_scale / std::sqrt(512.0f);
   p.o = how.in_place ? q.data() : o.data();
+  p.block_rows = how.block_rows;
   LaunchStep(step, kSm12xSparseAttention, p);
   Rows out;
   (how.in_place ? q : o).Read(out);
@@ -476,6 +479,23 @@ TEST_CASE("sm12x sparse_attention keeps the row rule, few rows and many") {
         return RunSparseAttention(on, pieces, layout,
                                   {.ratio = ratio, .heads = heads, .topk = 512});
       });
+    }
+  }
+}
+
+TEST_CASE("sm12x sparse_attention of blocks equals the reference and keeps the row rule") {
+  const std::vector<Piece> blocks = {{0, 1, 5}, {1, 126, 5}, {2, 300, 16}, {3, 64, 1}};
+  for (const int heads : {4, 64}) {  // few rows for the device, and many
+    const Attention how{.heads = heads, .block_rows = 16};
+    const Rows got = RunSparseAttention(On::kCuda, blocks, kPlain, how);
+    RequireClose(got, RunSparseAttention(On::kReference, blocks, kPlain, how), 0.9998, 0.01);
+    Attention other = how;
+    other.format = RowFormat::kBf16;
+    RequireSame(RunSparseAttention(On::kCuda, blocks, kPadded, other), got);
+    for (const Piece& block : blocks) {
+      for (const auto& [key, row] : RunSparseAttention(On::kCuda, {block}, kPlain, how)) {
+        REQUIRE(SameBits(row, got.at(key)));
+      }
     }
   }
 }

@@ -288,7 +288,10 @@ TEST_CASE("sm12x hc_head equals the reference and keeps the row rule, of chosen 
                    .norm_eps = 1e-6f,
                    .norm = norm.data(),
                    .normed = expected.data()};
+    std::vector<float> expected_mixed(expected.size());
+    p.mixed = expected_mixed.data();
     LaunchKernel(ReferenceManifest(), p, kPublished);
+    p.mixed = nullptr;
     const auto x = OnDevice(streams.bits), norms = OnDevice(norm);
     const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
     p.streams = x.data();
@@ -308,6 +311,12 @@ TEST_CASE("sm12x hc_head equals the reference and keeps the row rule, of chosen 
     INFO("hidden " << dim);
     const std::vector<uint16_t> whole = run(kRows, nullptr);
     RequireSameRounding(whole, expected, 2e-7f);
+    const DeviceCopy<uint16_t> mixed(kRows * dim);
+    p.mixed = mixed.data();
+    REQUIRE(run(kRows, nullptr) == whole);
+    p.mixed = nullptr;
+    REQUIRE(mixed.Intact());
+    RequireSameRounding(mixed.Download(), expected_mixed, 2e-7f);
     for (const int32_t rows : kRowCounts) {
       INFO(rows << " rows");
       const std::vector<uint16_t> part = run(rows, nullptr);
@@ -321,6 +330,33 @@ TEST_CASE("sm12x hc_head equals the reference and keeps the row rule, of chosen 
       }
       const auto row_of = OnDevice(chosen);
       REQUIRE(run(rows, row_of.data()) == want);
+    }
+  }
+}
+
+TEST_CASE("sm12x hc_head takes the streams' means, as parts of quantised rows") {
+  for (const int64_t dim : kWidths) {
+    for (const int32_t rows : kRowCounts) {
+      INFO("hidden " << dim << ", " << rows << " rows");
+      const int64_t width = 3 * dim;
+      const Acts streams(97, rows, 4 * dim), others(98, rows, 4 * dim);
+      std::vector<float> expected(static_cast<size_t>(rows * width));
+      const auto x = OnDevice(streams.bits), y = OnDevice(others.bits);
+      const DeviceCopy<uint8_t> stored(rows * sm12x::QuantizedRowBytes(width));
+      for (const int64_t part : {1, 2, 0}) {
+        HcHeadParams p{.rows = rows,
+                       .hidden = dim,
+                       .streams = (part == 1 ? others : streams).values.data(),
+                       .quantized = expected.data(),
+                       .quantized_width = width,
+                       .quantized_column = part * dim};
+        LaunchKernel(ReferenceManifest(), p, kPublished);
+        p.streams = (part == 1 ? y : x).data();
+        p.quantized = stored.data();
+        LaunchCuda(p);
+      }
+      REQUIRE(stored.Intact());
+      RequireSameQuantized(Dequantized(stored.Download(), rows, width), expected);
     }
   }
 }

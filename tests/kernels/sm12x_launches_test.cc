@@ -99,6 +99,14 @@ std::string SmallerFlashConfig() {
   return EditedJson(EditedJson(FlashConfig(), "n_routed_experts", "16"), "vocab_size", "2048");
 }
 
+// With a stage of a DSpark drafter in place of the MTP block.
+std::string DsparkFlashConfig() {
+  std::string config = SmallerFlashConfig();
+  return config.insert(config.find('{') + 1,
+                       R"("dspark_block_size": 5, "dspark_noise_token_id": 7,
+                          "dspark_target_layer_ids": [0, 1], "dspark_markov_rank": 256,)");
+}
+
 // Opens an engine, which records the steps of few rows, and computes prompts of many lengths.
 void ExpectEngineTaken(const std::string& config, EngineOptions options,
                        std::set<std::string>* names) {
@@ -128,11 +136,14 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
     SetMadeUpGpu(gpu);
     ExpectEngineTaken(FlashConfig(), {.max_sessions = 64, .max_draft_tokens = 7}, &names);
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
+    ExpectEngineTaken(DsparkFlashConfig(), {.max_sessions = 8, .max_draft_tokens = 5}, &names);
   }
-  // Those of rows that are no multiple of 16 bytes, of more than 256 experts, and of several GPUs.
+  // Those of rows that are no multiple of 16 bytes, of more than 256 experts, of several GPUs, and
+  // of drafts that follow tokens.
   const std::set<std::string> others = {"embed_rows_kernel<unsigned short>",
                                         "select_experts_kernel<32>", "gather_columns_kernel<uint4>",
-                                        "gather_columns_kernel<unsigned char>"};
+                                        "gather_columns_kernel<unsigned char>",
+                                        "draft_logits_kernel"};
   for (const auto& [symbol, kernel] : Kernels()) {
     INFO(kernel.name);
     CHECK(names.count(kernel.name) + others.count(kernel.name) == 1);

@@ -24,10 +24,12 @@ TEST_CASE("the cuda backend computes the oracle's cases") {
     int exit;
   };
   // The values of "fp8" are none of MXFP4's: such a model is refused.
-  for (const Case& c : {Case{"odd", "odd", kExitPassed}, Case{"mixed", "mixed", kExitPassed},
-                        Case{"pro", "pro", kExitPassed}, Case{"wide", "wide", kExitPassed},
-                        Case{"mixed_nvfp4", "mixed", kExitPassed},
-                        Case{"mixed_fp8", "mixed", kExitPassed}, Case{"fp8", "fp8", kExitInput}}) {
+  for (const Case& c :
+       {Case{"odd", "odd", kExitPassed}, Case{"mixed", "mixed", kExitPassed},
+        Case{"pro", "pro", kExitPassed}, Case{"wide", "wide", kExitPassed},
+        Case{"dspark", "dspark", kExitPassed}, Case{"dspark_nvfp4", "dspark", kExitPassed},
+        Case{"mixed_nvfp4", "mixed", kExitPassed}, Case{"mixed_fp8", "mixed", kExitPassed},
+        Case{"fp8", "fp8", kExitInput}}) {
     CAPTURE(c.name);
     CHECK(Run(RunOracleCommand,
               {"--mode", "published", "--backend", "cuda", oracle + "/cases/" + c.name + ".json",
@@ -37,6 +39,12 @@ TEST_CASE("the cuda backend computes the oracle's cases") {
 
 TEST_CASE("the cuda backend passes the bundled model's gates") {
   CHECK(Run(RunGatesCommand, {"--backend", "cuda", DSV4_SOURCE_DIR "/models/dsv4-tiny"}) ==
+        kExitPassed);
+}
+
+TEST_CASE("the cuda backend passes the gates of the model with a DSpark drafter") {
+  CHECK(Run(RunGatesCommand, {"--backend", "cuda", "--draft", "5", "--draft-length", "4.8",
+                              "--first-drafts", "0.99", DSV4_BUILT_MODELS "/dsv4-tiny-dspark"}) ==
         kExitPassed);
 }
 

@@ -2,6 +2,7 @@
 #include "tools/verify/layer_compare.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "absl/functional/function_ref.h"
@@ -110,10 +111,7 @@ class PromptComparison {
                            absl::FunctionRef<absl::Status()> run_tested) {
     const int64_t elements = rows * kStreams * oracle_.model.hidden_size;
     const std::vector<float> streams = ReadStreams(baseline_.model(), elements);
-    if (operators_ != nullptr) baseline_.set_recorder(operators_->baseline());
-    const absl::Status ran = run_baseline();
-    baseline_.set_recorder(nullptr);
-    DSV4_RETURN_IF_ERROR(ran);
+    DSV4_RETURN_IF_ERROR(RecordBaseline(run_baseline));
     WriteStreams(streams, tested_.model());
     DSV4_RETURN_IF_ERROR(run_tested());
     sums_[static_cast<size_t>(block)].Add(ReadStreams(tested_.model(), elements),
@@ -121,21 +119,46 @@ class PromptComparison {
     if (operators_ == nullptr) return absl::OkStatus();
     // Once more, with the baseline's inputs for every launch.
     WriteStreams(streams, tested_.model());
+    return CompareOperators(run_tested);
+  }
+
+  absl::Status RecordBaseline(absl::FunctionRef<absl::Status()> run) {
+    if (operators_ != nullptr) baseline_.set_recorder(operators_->baseline());
+    const absl::Status ran = run();
+    baseline_.set_recorder(nullptr);
+    return ran;
+  }
+
+  // What the baseline recorded, on the tested engine. REQUIRES: operators_.
+  absl::Status CompareOperators(absl::FunctionRef<absl::Status()> run) {
     tested_.set_recorder(operators_->tested());
-    const absl::Status ran_again = run_tested();
+    const absl::Status ran = run();
     tested_.set_recorder(nullptr);
-    DSV4_RETURN_IF_ERROR(ran_again);
+    DSV4_RETURN_IF_ERROR(ran);
     return operators_->Finish();
+  }
+
+  // The same for what leaves no streams to compare.
+  absl::Status CompareOperators(absl::FunctionRef<absl::Status()> run_baseline,
+                                absl::FunctionRef<absl::Status()> run_tested) {
+    DSV4_RETURN_IF_ERROR(RecordBaseline(run_baseline));
+    return operators_ == nullptr ? run_tested() : CompareOperators(run_tested);
   }
 
   absl::Status CompareLayer(int64_t layer, int64_t begin, int64_t rows, const KvSequence& baseline,
                             const KvSequence& tested) {
-    return CompareRuns(
+    DSV4_RETURN_IF_ERROR(CompareRuns(
         layer, rows, [&] { return RunLayer(baseline_, baseline, layer, begin, rows); },
-        [&] { return RunLayer(tested_, tested, layer, begin, rows); });
+        [&] { return RunLayer(tested_, tested, layer, begin, rows); }));
+    if (layer >= oracle_.model.num_hidden_layers) return absl::OkStatus();
+    // A drafter's context is made of the baseline's streams on both engines, too.
+    WriteStreams(ReadStreams(baseline_.model(), rows * kStreams * oracle_.model.hidden_size),
+                 tested_.model());
+    return CompareOperators([&] { return baseline_.model().TapLayer(layer); },
+                            [&] { return tested_.model().TapLayer(layer); });
   }
 
-  // The stages of a DSpark drafter, in a draft behind the prompt.
+  // The stages and heads of a DSpark drafter, in a draft behind the prompt.
   absl::Status CompareDraft(const KvSequence& baseline, const KvSequence& tested) {
     std::vector<int32_t> block(static_cast<size_t>(oracle_.dspark.block_size),
                                static_cast<int32_t>(oracle_.model.dspark.noise_token_id));
@@ -153,7 +176,22 @@ class PromptComparison {
           [&] { return baseline_.model().RunDraftBlock(stage); },
           [&] { return tested_.model().RunDraftBlock(stage); }));
     }
-    return absl::OkStatus();
+    const auto streams = drafts.row_count() * kStreams * oracle_.model.hidden_size;
+    WriteStreams(ReadStreams(baseline_.model(), streams), tested_.model());
+    return CompareOperators([&] { return RunDraftHeads(baseline_.model()); },
+                            [&] { return RunDraftHeads(tested_.model()); });
+  }
+
+  // Along forced drafts.
+  absl::Status RunDraftHeads(ModelRanks& model) const {
+    std::vector<int32_t> rows(static_cast<size_t>(oracle_.dspark.block_size));
+    std::iota(rows.begin(), rows.end(), 0);
+    std::vector<int32_t> previous = OraclePrompt(oracle_, "draft", oracle_.dspark.block_size);
+    previous.insert(previous.begin(), following_);
+    previous.pop_back();
+    DSV4_RETURN_IF_ERROR(model.DraftLogits(rows).status());
+    DSV4_RETURN_IF_ERROR(model.FollowDrafts(rows, previous));
+    return model.Finish();
   }
 
   const OracleCase& oracle_;

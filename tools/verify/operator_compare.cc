@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/dense.h"
+#include "kernels/op/draft_logits.h"
 #include "kernels/op/hyper_connection.h"
 #include "kernels/op/moe.h"
 #include "kernels/op/rope.h"
@@ -45,6 +46,7 @@ struct Tensor {
   Type type;
   void* data = nullptr;
   int64_t rows = 0, width = 0, stride = 0;
+  int64_t column = 0;  // the first of a row
   RowPool pool{};
   std::vector<Place> places{};
 };
@@ -117,10 +119,20 @@ Tensors Of(const HcPreParams& p) {
 Tensors Of(const HcHeadParams& p) {
   const int64_t streams =
       p.row_of == nullptr ? p.rows : 1 + *std::max_element(p.row_of, p.row_of + p.rows);
+  Tensor quantized = Act(p.quantized, p.rows, p.hidden, p.quantized_width);
+  quantized.column = p.quantized_column;
   return {{Act(p.streams, streams, 4 * p.hidden)},
           {{"mixed", Format::kBf16, Act(p.mixed, p.rows, p.hidden)},
            {"normed", Format::kBf16, Act(p.normed, p.rows, p.hidden)},
-           {"quantized", Format::kCodes, Act(p.quantized, p.rows, p.hidden, p.quantized_stride)}}};
+           {"quantized", Format::kCodes, std::move(quantized)}}};
+}
+
+Tensors Of(const DraftLogitsParams& p) {
+  const int64_t rows = 1 + *std::max_element(p.row_of, p.row_of + p.rows);
+  const Tensor logits = F32(p.logits, rows, p.vocab);
+  return {{Act(p.states, rows, p.hidden), logits},
+          {{"logits", Format::kF32, logits},
+           {"confidences", Format::kF32, F32(p.confidences, rows, 1)}}};
 }
 
 Tensors Of(const MtpCombineParams& p) {
@@ -262,6 +274,8 @@ Tensors TensorsOf(Op op, const void* params) {
       return As<ExpertFfnParams>(params);
     case Op::kMtpCombine:
       return As<MtpCombineParams>(params);
+    case Op::kDraftLogits:
+      return As<DraftLogitsParams>(params);
     default:
       return {};
   }
@@ -280,7 +294,7 @@ std::vector<float> Read(const Tensor& t, Backend backend) {
       continue;
     }
     for (int64_t i = 0; i < t.width; ++i) {
-      const int64_t at = r * t.stride + i;
+      const int64_t at = r * t.stride + t.column + i;
       if (t.type == Tensor::Type::kInt32) {
         to[i] = static_cast<float>(static_cast<const int32_t*>(t.data)[at]);
       } else if (t.type == Tensor::Type::kF32 || StoresF32(backend)) {
@@ -304,7 +318,7 @@ void Write(const Tensor& t, Backend backend, std::vector<float> values) {
       continue;
     }
     for (int64_t i = 0; i < t.width; ++i) {
-      const int64_t at = r * t.stride + i;
+      const int64_t at = r * t.stride + t.column + i;
       if (t.type == Tensor::Type::kInt32) {
         static_cast<int32_t*>(t.data)[at] = static_cast<int32_t>(from[i]);
       } else if (t.type == Tensor::Type::kF32 || StoresF32(backend)) {

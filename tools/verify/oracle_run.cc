@@ -186,9 +186,12 @@ class CaseRun {
     DSV4_ASSIGN_OR_RETURN(const float* logits, model.DraftLogits(rows));
     for (const RecordedRows& recorded : recorded_rows_) {
       const int64_t hidden = engine_.config().hidden_size;
+      std::vector<std::byte> bytes(
+          static_cast<size_t>(block * hidden * DTypeBytes(model.activation_dtype())));
+      DSV4_RETURN_IF_ERROR(
+          model.ReadDraftHidden(static_cast<int32_t>(recorded.first), absl::MakeSpan(bytes)));
       tensors_[recorded.prefix + ".hidden"] =
-          WidenElements(model.DraftHidden(static_cast<int32_t>(recorded.first)),
-                        model.activation_dtype(), block * hidden);
+          WidenElements(bytes.data(), model.activation_dtype(), block * hidden);
       Append(recorded.prefix + ".base_logits", logits + recorded.first * vocab,
              static_cast<size_t>(block));
     }
@@ -199,28 +202,39 @@ class CaseRun {
       int32_t previous = anchor;
       for (int64_t i = 0; i < block; ++i) {
         const auto row = static_cast<int32_t>(recorded.first + i);
-        DSV4_ASSIGN_OR_RETURN(const float sure, model.FollowDraft(row, previous));
-        confidence.push_back(sure);
+        DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> of_row,
+                              Follow(row, previous, &confidence));
+        Append(recorded.prefix + ".markov_logits", of_row.data(), 1);
         previous = forced[static_cast<size_t>(i)];
       }
-      Append(recorded.prefix + ".markov_logits", logits + recorded.first * vocab,
-             static_cast<size_t>(block));
     }
-    DSV4_ASSIGN_OR_RETURN(logits, model.DraftLogits(rows));
+    DSV4_RETURN_IF_ERROR(model.DraftLogits(rows).status());
     for (const RecordedRows& recorded : recorded_rows_) {
       std::vector<float>& chain = tensors_[recorded.prefix + ".chain"];
       std::vector<float>& confidence = tensors_[recorded.prefix + ".chain_confidence"];
       int32_t previous = anchor;
       for (int64_t i = 0; i < block; ++i) {
         const auto row = static_cast<int32_t>(recorded.first + i);
-        DSV4_ASSIGN_OR_RETURN(const float sure, model.FollowDraft(row, previous));
-        confidence.push_back(sure);
-        const float* const of_row = logits + row * vocab;
-        previous = static_cast<int32_t>(std::max_element(of_row, of_row + vocab) - of_row);
+        DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> of_row,
+                              Follow(row, previous, &confidence));
+        previous =
+            static_cast<int32_t>(std::max_element(of_row.begin(), of_row.end()) - of_row.begin());
         chain.push_back(static_cast<float>(previous));
       }
     }
     return absl::OkStatus();
+  }
+
+  // The logits of row `row` of the last draft after token `previous`; adds how sure the drafter is
+  // there.
+  absl::StatusOr<absl::Span<const float>> Follow(int32_t row, int32_t previous,
+                                                 std::vector<float>* confidence) {
+    ModelRanks& model = engine_.model();
+    DSV4_RETURN_IF_ERROR(
+        model.FollowDrafts(absl::MakeConstSpan(&row, 1), absl::MakeConstSpan(&previous, 1)));
+    DSV4_RETURN_IF_ERROR(model.Finish());
+    confidence->push_back(model.Confidence(row));
+    return model.logits().Row(row);
   }
 
   // What a draft behind `length` positions sees: main_x of the last ones, and the context rows that
