@@ -112,7 +112,7 @@ class SchemaCompiler {
   void FindNames(const JsonValue& schema);
   void FindAnchors(const JsonValue& value);
   // Whether two schemas have no value in common, as far as types and constant members tell.
-  bool Disjoint(const JsonValue& a, const JsonValue& b) const;
+  bool Disjoint(const JsonValue& left, const JsonValue& right) const;
   // Whether both schemas allow strings alone, each its own.
   bool Apart(const JsonValue& a, const JsonValue& b) const;
   // What a schema refers to, if it does; else itself.

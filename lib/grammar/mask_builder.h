@@ -42,7 +42,7 @@ class MaskBuilder {
     }
   };
   void AddTo(Expr state, MaskBits* bits);
-  const Head& HeadOf(Expr head);
+  const Head& HeadOf(Expr first);
   // The nodes below `node` (all, if it is none), from `state` at it.
   template <class Visit>
   void Walk(Expr state, uint32_t begin, uint32_t end, uint32_t depth, Visit&& visit);

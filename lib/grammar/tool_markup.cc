@@ -39,8 +39,8 @@ constexpr absl::string_view kParameterKeywords[] = {
 // Names stand between quotes, without escapes.
 bool CanBeName(absl::string_view name) {
   constexpr absl::string_view kRefused("\"\n\0", 3);
-  return !name.empty() && name.find_first_of(kRefused) == name.npos &&
-         name.find(kDsml) == name.npos;
+  return !name.empty() && name.find_first_of(kRefused) == absl::string_view::npos &&
+         name.find(kDsml) == absl::string_view::npos;
 }
 
 class Compiler {

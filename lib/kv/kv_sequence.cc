@@ -24,7 +24,8 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
   save_slots_.reserve(saves_.capacity());
   step_states_.reserve(saves_.capacity() + 1);
   // Publish adds a step's points before it drops what they make superfluous.
-  points_.reserve(static_cast<size_t>(plan.restore_points + plan.saves_per_step + 1));
+  points_.reserve(static_cast<size_t>(plan.restore_points) +
+                  static_cast<size_t>(plan.saves_per_step) + 1);
 }
 
 absl::StatusOr<KvSequence> KvSequence::Open(KvCache* cache, uint64_t salt) {
