@@ -16,7 +16,8 @@ namespace {
 
 class MtpDrafter final : public Drafter {
  public:
-  explicit MtpDrafter(ModelRanks* model) : model_(model), batch_(model->limits()), wants_(model->limits()) {
+  explicit MtpDrafter(ModelRanks* model)
+      : model_(model), batch_(model->limits()), wants_(model->limits()) {
     const auto rows = static_cast<size_t>(model->limits().rows);
     saved_rows_.reserve(rows);
     saves_.reserve(rows);
