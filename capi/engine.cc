@@ -12,6 +12,7 @@
 #include "capi/progress.h"
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
+#include "lib/runtime/group_options.h"
 #include "lib/runtime/inspection.h"
 
 namespace dsv4::capi {
@@ -151,6 +152,16 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
   options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes};
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
+  if (in.group_id != nullptr) options.group.id = in.group_id;
+  options.group.build = dsv4_build_info();
+  options.group.rank = in.group_rank;
+  if (in.group_size == 1) {
+    return InvalidValue("options.group_size", " is 1; a group has 2 to ", kMaxRanks, " processes");
+  }
+  if (in.group_size != 0) options.group.ranks = in.group_size;
+  if (!options.group.id.empty()) {
+    DSV4_RETURN_IF_ERROR(WithArgumentOf(TakeGroupOptions(&options), "options"));
+  }
   options.progress = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_LOAD);
   return options;
 }
@@ -239,6 +250,21 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   return out;
 }
 
+absl::Status FillDevice(const EngineInfo& info, int32_t device, dsv4_device_info* out) {
+  const auto count = static_cast<int32_t>(info.devices.size());
+  if (device < 0 || device >= count) {
+    return InvalidValue("device", " is ", device, "; the engine has ", count, " devices");
+  }
+  const DeviceBytes& bytes = info.devices[static_cast<size_t>(device)];
+  dsv4_device_info filled = DSV4_DEVICE_INFO_INIT;
+  filled.index = bytes.index;
+  filled.weight_bytes = static_cast<uint64_t>(bytes.weights);
+  filled.cache_bytes = static_cast<uint64_t>(bytes.cache);
+  filled.workspace_bytes = static_cast<uint64_t>(bytes.workspace);
+  CopyOut(filled, out);
+  return absl::OkStatus();
+}
+
 }  // namespace
 }  // namespace dsv4::capi
 
@@ -272,6 +298,16 @@ dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* in
     dsv4::Engine& opened = *engine->engine;
     CopyOut(InfoFrom(opened.info(), opened.config(), opened.cache().bytes()), info);
     return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_engine_get_device(const dsv4_engine* engine, int32_t device,
+                                   dsv4_device_info* info, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
+    return FillDevice(engine->engine->info(), device, info);
   });
 }
 
@@ -325,6 +361,53 @@ dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4
     if (!plan.ok()) return dsv4::WithArgumentOf(plan.status(), "options");
     CopyOut(InfoFrom(plan->info, plan->config, plan->cache.bytes), info);
     return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* options, int32_t device,
+                             dsv4_device_info* info, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
+    const absl::StatusOr<dsv4::EnginePlan> plan = dsv4::Engine::Plan(path, in);
+    if (!plan.ok()) return dsv4::WithArgumentOf(plan.status(), "options");
+    return FillDevice(plan->info, device, info);
+  });
+}
+
+dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id, size_t capacity,
+                                 size_t* needed, dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(options, "options"));
+    DSV4_RETURN_IF_ERROR(CheckArray(id, capacity, "id"));
+    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    constexpr size_t kCapacity = 1024;
+    if (capacity < kCapacity) {
+      return dsv4::InvalidValue("capacity", " is ", capacity, "; expected at least ", kCapacity);
+    }
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
+    const absl::StatusOr<std::string> made = dsv4::CreateGroupId(in);
+    if (!made.ok()) return dsv4::WithArgumentOf(made.status(), "options");
+    CopyArrayOut(*made, id, capacity, needed);
+    return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_group_serve(const char* path, const dsv4_engine_options* options,
+                             dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+    DSV4_RETURN_IF_ERROR(NotNull(options, "options"));
+    DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(options, "options"));
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions serve_options, OptionsFrom(options));
+    const auto report = Reporter(in.progress, in.progress_user, DSV4_PROGRESS_SERVE);
+    const absl::Status served = dsv4::Engine::Serve(
+        path, serve_options, [&](int64_t tokens) { return !report || report(tokens, 0); });
+    return dsv4::WithArgumentOf(served, "options");
   });
 }
 

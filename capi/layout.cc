@@ -48,9 +48,19 @@ static_assert(Holds({FIELD(Options, struct_size, 0),
                      FIELD(Options, drafter, 88),
                      FIELD(Options, reserved2, 92),
                      FIELD(Options, device_weight_bytes, 96),
-                     FIELD(Options, host_weight_bytes, 104)},
+                     FIELD(Options, host_weight_bytes, 104),
+                     FIELD(Options, group_id, 112),
+                     FIELD(Options, group_size, 120),
+                     FIELD(Options, group_rank, 124)},
                     sizeof(Options)) &&
-              sizeof(Options) == 112);
+              sizeof(Options) == 128);
+
+using Device = dsv4_device_info;
+static_assert(Holds({FIELD(Device, struct_size, 0), FIELD(Device, index, 4),
+                     FIELD(Device, weight_bytes, 8), FIELD(Device, cache_bytes, 16),
+                     FIELD(Device, workspace_bytes, 24)},
+                    sizeof(Device)) &&
+              sizeof(Device) == 32);
 
 using Info = dsv4_engine_info;
 static_assert(Holds({FIELD(Info, struct_size, 0),

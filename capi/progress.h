@@ -20,10 +20,12 @@ class Progress {
   // False: the callback asked to cancel.
   bool operator()(int64_t done, int64_t total) {
     const Clock::time_point now = Clock::now();
-    if (done < total && now < next_) return true;
+    const bool last = done == total && phase_ != DSV4_PROGRESS_SERVE;
+    if (!last && now < next_) return true;
     next_ = now + std::chrono::milliseconds(50);
-    const dsv4_progress_unit unit =
-        phase_ == DSV4_PROGRESS_PREFILL ? DSV4_UNIT_TOKENS : DSV4_UNIT_BYTES;
+    const dsv4_progress_unit unit = phase_ == DSV4_PROGRESS_PREFILL || phase_ == DSV4_PROGRESS_SERVE
+                                        ? DSV4_UNIT_TOKENS
+                                        : DSV4_UNIT_BYTES;
     return callback_(user_, phase_, static_cast<uint64_t>(done), static_cast<uint64_t>(total),
                      unit) == 0;
   }

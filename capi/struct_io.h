@@ -32,6 +32,8 @@ inline constexpr uint32_t kFirstSize<dsv4_engine_info> = 88;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_engine_identity> = 32;
 template <>
+inline constexpr uint32_t kFirstSize<dsv4_device_info> = 32;
+template <>
 inline constexpr uint32_t kFirstSize<dsv4_engine_metrics> = 208;
 template <>
 inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where, in the components that a distribution makes packages of:
 # `runtime` (the shared library), `development` (headers, archive, CMake package, pkg-config file),
-# `chat`, `server` and `tools` (programs).
+# `chat`, `server`, `worker` and `tools` (programs).
 include(CMakePackageConfigHelpers)
 get_property(DSV4_ABI GLOBAL PROPERTY DSV4_ABI)
 get_property(others GLOBAL PROPERTY DSV4_OTHER_LIBRARIES)
@@ -99,7 +99,7 @@ if(BUILD_SHARED_LIBS AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set(run_path "$ORIGIN/${to_library}")
 endif()
-foreach(program dsv4-chat dsv4-server dsv4-gates dsv4-bench dsv4-verify)
+foreach(program dsv4-chat dsv4-server dsv4-gates dsv4-worker dsv4-bench dsv4-verify)
   if(NOT TARGET ${program})
     continue()
   endif()
@@ -107,26 +107,23 @@ foreach(program dsv4-chat dsv4-server dsv4-gates dsv4-bench dsv4-verify)
   if(NOT program STREQUAL dsv4-verify)
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "${run_path}")
   endif()
-  if(program STREQUAL dsv4-chat)
-    install(TARGETS ${program} RUNTIME COMPONENT chat)
-    install(FILES ${PROJECT_SOURCE_DIR}/examples/dsv4-chat/dsv4-chat.1
-            DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT chat)
-  elseif(program STREQUAL dsv4-server)
-    install(TARGETS ${program} RUNTIME COMPONENT server)
-    install(FILES ${PROJECT_SOURCE_DIR}/examples/dsv4-server/dsv4-server.1
-            DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT server)
-    # The unit names the program by its path: it is of use in the system's own folders alone.
-    if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
-      configure_file(${PROJECT_SOURCE_DIR}/examples/dsv4-server/dsv4-server.service.in
-                     ${build}/dsv4-server.service @ONLY)
-      install(FILES ${build}/dsv4-server.service DESTINATION lib/systemd/system COMPONENT server)
-    endif()
-  elseif(program STREQUAL dsv4-gates)
-    install(TARGETS ${program} RUNTIME COMPONENT server)
-  else()
-    install(TARGETS ${program} RUNTIME COMPONENT tools)
+  set(component tools)
+  if(program STREQUAL dsv4-gates)
+    set(component server)
   endif()
+  set(manual ${PROJECT_SOURCE_DIR}/examples/${program}/${program}.1)
+  if(EXISTS ${manual})
+    string(REPLACE dsv4- "" component ${program})
+    install(FILES ${manual} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT ${component})
+  endif()
+  install(TARGETS ${program} RUNTIME COMPONENT ${component})
 endforeach()
+# The unit names the program by its path: it is of use in the system's own folders alone.
+if(TARGET dsv4-server AND CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  configure_file(${PROJECT_SOURCE_DIR}/examples/dsv4-server/dsv4-server.service.in
+                 ${build}/dsv4-server.service @ONLY)
+  install(FILES ${build}/dsv4-server.service DESTINATION lib/systemd/system COMPONENT server)
+endif()
 
 # Licence and notices go with the component that every other one needs.
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE TYPE DOC COMPONENT runtime)

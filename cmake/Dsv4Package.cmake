@@ -4,7 +4,7 @@
 # -DCMAKE_INSTALL_PREFIX=/usr (docs/release.md).
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL runtime development chat tools)
+set(CPACK_COMPONENTS_ALL runtime development chat worker tools)
 if(TARGET dsv4-server)
   list(APPEND CPACK_COMPONENTS_ALL server)
 endif()
@@ -55,6 +55,10 @@ dsv4_debian_package(SERVER dsv4-server misc "${library} (= ${version})"
 dsv4-server answers clients of OpenAI's and Anthropic's APIs. It brings no
 model: name a folder in the format of DeepSeek-V4-Flash with --model.
 dsv4-gates tests a server with such an API.")
+dsv4_debian_package(WORKER dsv4-worker misc "${library} (= ${version})"
+"share models of the DeepSeek V4 family out to several machines
+dsv4-worker computes a part of a model that dsv4-chat or dsv4-server uses on
+this or another machine. It needs an NVIDIA GPU and NCCL.")
 dsv4_debian_package(TOOLS dsv4-tools misc "${library} (= ${version})"
 "verification and benchmarks of libdsv4
 dsv4-verify holds a build against recorded results of the published model

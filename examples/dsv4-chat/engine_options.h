@@ -58,6 +58,10 @@ inline constexpr Option<Target> kEngineOptions[] = {
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.host_weight_bytes = ParseGigabytes(name, v);
      }},
+    {"", "--workers", "N", "split the model with N dsv4-worker processes (cuda)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.group_size = 1 + ParseNumber<int32_t>(name, v, 1, 7);
+     }},
     {"", "--threads", "N", "CPU threads (default: one per core)",
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.threads = ParseCount<int32_t>(name, v);

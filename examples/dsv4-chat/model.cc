@@ -13,6 +13,7 @@
 #include "examples/dsv4-chat/files.h"
 #include "examples/dsv4-chat/json_text.h"
 #include "examples/dsv4-chat/progress_bar.h"
+#include "examples/dsv4-chat/start_group.h"
 #include "examples/dsv4-chat/terminal.h"
 
 namespace chat {
@@ -91,8 +92,21 @@ uint64_t DeviceBytes(const dsv4::EngineInfo& info) {
   return info.device_weight_bytes + info.device_cache_bytes + info.device_workspace_bytes;
 }
 
-std::string JsonOf(const dsv4::EngineInfo& info) {
+uint64_t TotalBytes(const dsv4::DeviceInfo& device) {
+  return device.weight_bytes + device.cache_bytes + device.workspace_bytes;
+}
+
+std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceInfo>& devices) {
   const auto bytes = [](uint64_t count) { return static_cast<int64_t>(count); };
+  std::vector<std::string> each;
+  for (const dsv4::DeviceInfo& device : devices) {
+    each.push_back(JsonObject()
+                       .Number("index", int64_t{device.index})
+                       .Number("weight_bytes", bytes(device.weight_bytes))
+                       .Number("cache_bytes", bytes(device.cache_bytes))
+                       .Number("workspace_bytes", bytes(device.workspace_bytes))
+                       .text());
+  }
   return JsonObject()
       .String("event", "plan")
       .String("backend", NameOf(info.backend))
@@ -115,6 +129,7 @@ std::string JsonOf(const dsv4::EngineInfo& info) {
       .Number("workspace_bytes", bytes(info.workspace_bytes))
       .Number("total_bytes", bytes(TotalBytes(info)))
       .Number("device_bytes", bytes(DeviceBytes(info)))
+      .Json("each_device", JsonArray(each))
       .Number("step_exchanges", int64_t{info.step_exchanges})
       .Number("token_exchange_bytes", bytes(info.token_exchange_bytes))
       .Number("device_experts", info.device_experts)
@@ -124,7 +139,7 @@ std::string JsonOf(const dsv4::EngineInfo& info) {
       .text();
 }
 
-std::string TableOf(const dsv4::EngineInfo& info) {
+std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceInfo>& devices) {
   char line[256];
   std::snprintf(line, sizeof line, "backend %s, %s numerics, %d threads; context %lld tokens\n",
                 NameOf(info.backend).c_str(), NameOfNumerics(info.numerics).c_str(), info.threads,
@@ -146,6 +161,11 @@ std::string TableOf(const dsv4::EngineInfo& info) {
   row("total", TotalBytes(info));
   if (info.device_count > 1) {
     row(("most of " + std::to_string(info.device_count) + " devices").c_str(), DeviceBytes(info));
+    for (const dsv4::DeviceInfo& device : devices) {
+      const std::string name =
+          device.index < 0 ? "  a worker's" : "  device " + std::to_string(device.index);
+      row(name.c_str(), TotalBytes(device));
+    }
     row("exchanged per token", info.token_exchange_bytes);
   }
   if (info.host_experts > 0) {
@@ -196,6 +216,7 @@ dsv4::Grammar GrammarOf(const dsv4::Engine& engine, const SamplingOptions& given
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
   ProgressBar bar("loading", screen.shows_progress());
   dsv4::EngineOptions open = EngineOptionsOf(options);
+  if (open.group_size > 0) WriteErr(StartGroup(&open));
   open.progress = bar.Callback();
   return dsv4::Engine(options.model, open);
 }
@@ -233,7 +254,11 @@ void Describe(const Options& options) {
   }
   if (options.plan) {
     const dsv4::EngineInfo info = dsv4::Plan(options.model, EngineOptionsOf(options));
-    WriteOut(options.json ? JsonOf(info) + "\n" : TableOf(info));
+    std::vector<dsv4::DeviceInfo> devices;
+    for (int32_t device = 0; device < info.device_count; ++device) {
+      devices.push_back(dsv4::PlanDevice(options.model, device, EngineOptionsOf(options)));
+    }
+    WriteOut(options.json ? JsonOf(info, devices) + "\n" : TableOf(info, devices));
   }
 }
 

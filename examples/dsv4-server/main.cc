@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "examples/dsv4-chat/failure.h"
+#include "examples/dsv4-chat/start_group.h"
 #include "examples/dsv4-server/arguments.h"
 #include "examples/dsv4-server/common_request.h"
 #include "examples/dsv4-server/http_server.h"
@@ -56,6 +57,7 @@ std::string NameOf(const Arguments& arguments) {
 int Serve(const Arguments& arguments) {
   const sigset_t signals = BlockSignals();
   dsv4::EngineOptions options = arguments.engine;
+  if (options.group_size > 0) std::fputs(chat::StartGroup(&options).c_str(), stderr);
   // A signal that comes while the model is loaded ends the program.
   options.progress = [&](const dsv4::ProgressReport&) {
     sigset_t pending;

@@ -50,6 +50,7 @@ typedef int32_t dsv4_progress_phase;
 #define DSV4_PROGRESS_PREFILL ((dsv4_progress_phase)2)
 #define DSV4_PROGRESS_SAVE ((dsv4_progress_phase)3)
 #define DSV4_PROGRESS_RESTORE ((dsv4_progress_phase)4)
+#define DSV4_PROGRESS_SERVE ((dsv4_progress_phase)5) /* done: tokens computed; total: 0 */
 
 typedef int32_t dsv4_progress_unit;
 #define DSV4_UNIT_BYTES ((dsv4_progress_unit)1)
@@ -106,11 +107,15 @@ typedef struct dsv4_engine_options {
   /* The largest number of bytes of routed experts in host memory, of all devices together; 0 = no
    * limit. INVALID_ARGUMENT if the experts beyond device_weight_bytes do not fit. */
   int64_t host_weight_bytes;
+  /* Several processes, one device each, that split the model: see dsv4_group_create_id. */
+  const char* group_id; /* of dsv4_group_create_id; NULL or "" without a group */
+  int32_t group_size;   /* number of processes, 2 to 8; 0 without a group */
+  int32_t group_rank;   /* 0: this process opens the engine; 1 to group_size - 1: it serves */
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, \
-        0                                                                                          \
+        0, NULL, 0, 0                                                                              \
   }
 
 /* The settings in effect and the planned memory. Counts of bytes are of all devices together,
@@ -135,11 +140,11 @@ typedef struct dsv4_engine_info {
   uint64_t workspace_bytes; /* activations and scratch */
   dsv4_cache_format cache_format;
   int32_t max_draft_tokens;
-  uint64_t cache_window_bytes; /* sliding-window rows */
-  uint64_t cache_group_bytes;  /* compressed rows */
-  uint64_t cache_index_bytes;  /* index keys */
-  uint64_t cache_state_bytes;  /* compressor states of sessions and restore points */
-  int32_t device_count;
+  uint64_t cache_window_bytes;   /* sliding-window rows */
+  uint64_t cache_group_bytes;    /* compressed rows */
+  uint64_t cache_index_bytes;    /* index keys */
+  uint64_t cache_state_bytes;    /* compressor states of sessions and restore points */
+  int32_t device_count;          /* those of the group's other processes included */
   int32_t step_exchanges;        /* all-gathers in a step that computes logits; 0 on one device */
   uint64_t token_exchange_bytes; /* bytes that each device gathers for one token of a step */
   /* Bytes of the device that holds the most. The CPU backend maps weights once: there they are the
@@ -181,6 +186,24 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 /* Reports the settings in effect and the planned memory. May run concurrently. */
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Planned memory of one device of an engine. The CPU backend maps weights once: there weight_bytes
+ * is what the device reads. */
+typedef struct dsv4_device_info {
+  uint32_t struct_size;
+  int32_t index; /* of the backend's devices; -1: a device of another process of the group */
+  uint64_t weight_bytes;
+  uint64_t cache_bytes;
+  uint64_t workspace_bytes;
+} dsv4_device_info;
+#define DSV4_DEVICE_INFO_INIT \
+  { sizeof(dsv4_device_info), 0, 0, 0, 0 }
+
+/* Reports device `device` of an engine, from 0 to device_count - 1. May run concurrently.
+ * Errors: INVALID_ARGUMENT beyond. */
+DSV4_API dsv4_status dsv4_engine_get_device(const dsv4_engine* engine, int32_t device,
+                                            dsv4_device_info* info,
+                                            dsv4_error** error) DSV4_NOEXCEPT;
 
 /* What a measurement should record about an engine. The strings live as long as the handle. */
 typedef struct dsv4_engine_identity {
@@ -275,6 +298,52 @@ DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* j
  * - options: may be NULL. */
 DSV4_API dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options,
                                dsv4_engine_info* info, dsv4_error** error) DSV4_NOEXCEPT;
+
+/* The same for one device, from 0 to device_count - 1, as dsv4_engine_get_device reports it. */
+DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* options,
+                                      int32_t device, dsv4_device_info* info,
+                                      dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Groups: an engine whose devices belong to several processes, on one machine or several, such as
+ * two machines with one GPU each. NCCL (libnccl.so.2, the same version everywhere) connects them.
+ * 1. The process that opens the engine makes an id of its options, and the host carries it to the
+ *    others.
+ * 2. That process calls dsv4_engine_open with the id and group_rank 0. The others call
+ *    dsv4_group_serve with the id and the ranks 1 to group_size - 1. The calls may be made in any
+ *    order, within five minutes.
+ * 3. The engine works like any other: its results are bit for bit those of one device. A step that
+ *    has begun is not cancelled.
+ * CUDA backend only (otherwise UNSUPPORTED); a process has one device of its group. Processes with
+ * different builds, models or options are refused (VERSION_MISMATCH) before weights are read; the
+ * message names the difference.
+ * If a process ends, stops or cannot be reached for 10 seconds, the calls of the others return
+ * DEVICE_LOST: from then on the engine is lost, and a new group may be opened. While the processes
+ * load weights, it may take five minutes.
+ * NCCL opens the only network connections. Nothing that travels is encrypted, and whoever has the
+ * id and reaches the ports can join: use a network that you trust. */
+
+/* Makes the id of a new group, a text of about 500 bytes. NCCL accepts connections in this process
+ * from here on, so that it must not end before the engine has opened.
+ * - options: of the engine, with group_size from 2 to 8. The id carries group_size, numerics,
+ *   context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, cache_format,
+ *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. A process that has one of
+ *   these as 0 takes it from the id.
+ * - Writes up to `capacity` bytes to `id`, without a terminator, and the full length to *needed.
+ *   Each call makes another id, so `capacity` is at least 1024.
+ * Errors: INVALID_ARGUMENT for less or for another group_size, UNSUPPORTED without NCCL. */
+DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id,
+                                          size_t capacity, size_t* needed,
+                                          dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Loads this process's part of the model folder `path` and computes what the process of rank 0 asks
+ * for. Returns OK when that closes its engine.
+ * - options: group_id and group_rank as above; the device, the tuning folder and the progress
+ *   function are this process's own. The progress function is called while weights are loaded
+ *   (DSV4_PROGRESS_LOAD) and then at least once a second (DSV4_PROGRESS_SERVE). A non-zero return
+ *   value stops the process (CANCELLED), and the others lose their device.
+ * Errors: those of dsv4_engine_open, DEVICE_LOST, CANCELLED. */
+DSV4_API dsv4_status dsv4_group_serve(const char* path, const dsv4_engine_options* options,
+                                      dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Describes the model folder `path` as a JSON object on one line. Reads the headers of its files
  * and the beginning and end of every tensor. Keys (later versions may add more):

@@ -46,11 +46,16 @@ struct EngineOptions {
   dsv4_drafter drafter = DSV4_DRAFTER_AUTO;
   int64_t device_weight_bytes = 0;
   int64_t host_weight_bytes = 0;
+  std::string group_id = {};
+  int32_t group_size = 0;
+  int32_t group_rank = 0;
 };
 
 // The settings in effect and the planned memory.
 using EngineInfo = dsv4_engine_info;
 using EngineMetrics = dsv4_engine_metrics;
+// The planned memory of one device.
+using DeviceInfo = dsv4_device_info;
 
 // What a measurement should record about an engine, with the fields of dsv4_engine_identity.
 struct EngineIdentity {
@@ -104,6 +109,9 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.drafter = in.drafter;
   out.device_weight_bytes = in.device_weight_bytes;
   out.host_weight_bytes = in.host_weight_bytes;
+  out.group_id = in.group_id.c_str();
+  out.group_size = in.group_size;
+  out.group_rank = in.group_rank;
   return out;
 }
 
@@ -118,6 +126,39 @@ inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {
   EngineInfo info = DSV4_ENGINE_INFO_INIT;
   detail::Call(dsv4_plan, path.c_str(), &view, &info);
   return info;
+}
+
+// The same for one device of the engine.
+inline DeviceInfo PlanDevice(const std::string& path, int32_t device,
+                             const EngineOptions& options = {}) {
+  detail::CheckAbi();
+  detail::ProgressCall progress(options.progress);
+  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  DeviceInfo info = DSV4_DEVICE_INFO_INIT;
+  detail::Call(dsv4_plan_device, path.c_str(), &view, device, &info);
+  return info;
+}
+
+// The id of a new group of options.group_size processes that split a model, to be carried to all of
+// them. It carries the options that they have in common.
+inline std::string CreateGroupId(const EngineOptions& options) {
+  detail::CheckAbi();
+  detail::ProgressCall progress(options.progress);
+  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  std::string id(1024, '\0');
+  std::size_t needed = 0;
+  detail::Call(dsv4_group_create_id, &view, id.data(), id.size(), &needed);
+  id.resize(needed);
+  return id;
+}
+
+// Loads this process's part of the model and computes what the process of rank 0 asks for, until
+// that closes its engine.
+inline void ServeGroup(const std::string& path, const EngineOptions& options) {
+  detail::CheckAbi();
+  detail::ProgressCall progress(options.progress);
+  const dsv4_engine_options view = detail::ViewOf(options, &progress);
+  detail::CallBack(progress.thrown, dsv4_group_serve, path.c_str(), &view);
 }
 
 // Describes the model folder `path` as a JSON object.
@@ -147,6 +188,13 @@ class Engine {
   EngineInfo info() const {
     EngineInfo info = DSV4_ENGINE_INFO_INIT;
     detail::Call(dsv4_engine_get_info, handle_.get(), &info);
+    return info;
+  }
+
+  // The planned memory of one device, from 0 to info().device_count - 1.
+  DeviceInfo device(int32_t device) const {
+    DeviceInfo info = DSV4_DEVICE_INFO_INIT;
+    detail::Call(dsv4_engine_get_device, handle_.get(), device, &info);
     return info;
   }
 

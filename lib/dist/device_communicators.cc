@@ -15,6 +15,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_stream.h"
 #include "lib/dist/nccl.h"
+#include "lib/dist/nccl_gather.h"
 #include "lib/dist/rendezvous.h"
 
 namespace dsv4 {
@@ -23,8 +24,6 @@ namespace {
 // Of a wait for another rank. Ranks are equally fast, and as far as each other, but for what their
 // hosts' threads are held up.
 constexpr std::chrono::seconds kWaitLimit{4};
-// NCCL lays ranks' slices one behind the other: what a piece of an exchange takes.
-constexpr int64_t kPieceBytes = int64_t{32} << 20;
 constexpr int64_t kSignalBytes = 256;
 static_assert(sizeof(ExchangeSignals) <= kSignalBytes);
 constexpr int64_t kShortBytes = 1024;
@@ -158,82 +157,26 @@ class DeviceCommunicator final : public Communicator {
                             group_->meeting.Take(rank_, rank, params));
     }
     if (by_nccl) return GatherByNccl(params);
-    return Launch(params, params.rows, slices, params.whole, true);
+    return Launch(params, slices);
   }
 
-  absl::Status Launch(const GatherParams& params, int64_t rows,
-                      const std::array<const std::byte*, kMaxRanks>& slices, std::byte* whole,
-                      bool meet) const {
-    GatherColumnsParams gather{.rows = rows,
-                               .rank = rank_,
-                               .ranks = ranks(),
-                               .shares = params.shares,
-                               .slices = slices,
-                               .whole = whole};
-    if (meet) {
-      gather.signals = group_->signals;
-      gather.failure = group_->failure();
-      gather.limit_ns = kWaitLimit / std::chrono::nanoseconds(1);
-    }
+  absl::Status Launch(const GatherParams& params,
+                      const std::array<const std::byte*, kMaxRanks>& slices) const {
+    const GatherColumnsParams gather{.rows = params.rows,
+                                     .rank = rank_,
+                                     .ranks = ranks(),
+                                     .shares = params.shares,
+                                     .slices = slices,
+                                     .whole = params.whole,
+                                     .signals = group_->signals,
+                                     .failure = group_->failure(),
+                                     .limit_ns = kWaitLimit / std::chrono::nanoseconds(1)};
     const DeviceScope scope(own_.device);
     return own_.dispatch->Run(LaunchContext{.stream = &own_.device->stream()}, gather);
   }
 
-  // In pieces of as many rows as the staging memory takes; a single row's columns are where they
-  // belong at once.
-  absl::Status GatherByNccl(const GatherParams& params) {
-    const ColumnShares& shares = params.shares;
-    int64_t row_bytes = 0;
-    for (int rank = 0; rank < ranks(); ++rank) row_bytes += shares.SliceStride(rank);
-    const bool staged = params.rows > 1 || row_bytes != shares.WholeWidth();
-    if (staged && row_bytes > kPieceBytes) {
-      return Internal("an exchange of rows of ", row_bytes, " bytes");
-    }
-    const int64_t piece = staged ? kPieceBytes / row_bytes : 1;
-    for (int64_t row = 0; row < params.rows; row += piece) {
-      const int64_t rows = std::min(piece, params.rows - row);
-      std::byte* const to = staged ? Staging() : params.whole;
-      const std::byte* const slice =
-          params.slice == nullptr ? nullptr : params.slice + row * shares.SliceStride(rank_);
-      DSV4_RETURN_IF_ERROR(Enqueue(shares, rows, slice, to));
-      if (!staged) continue;
-      std::array<const std::byte*, kMaxRanks> slices{};
-      int64_t begin = 0;
-      for (int rank = 0; rank < ranks(); ++rank) {
-        slices[static_cast<size_t>(rank)] = to + begin;
-        begin += rows * shares.SliceStride(rank);
-      }
-      DSV4_RETURN_IF_ERROR(
-          Launch(params, rows, slices, params.whole + row * shares.WholeStride(), false));
-    }
-    return absl::OkStatus();
-  }
-
-  // The ranks' slices of `rows` rows, one behind the other in `to`.
-  absl::Status Enqueue(const ColumnShares& shares, int64_t rows, const std::byte* slice,
-                       std::byte* to) {
-    const Nccl& nccl = *group_->nccl;
-    void* const stream = static_cast<CudaStream&>(own_.device->stream()).handle();
-    const DeviceScope scope(own_.device);
-    const auto bytes = [&](int rank) {
-      return static_cast<size_t>(rows * shares.SliceStride(rank));
-    };
-    bool even = true;
-    for (int rank = 1; rank < ranks(); ++rank) even = even && bytes(rank) == bytes(0);
-    if (even) {
-      return nccl.Check(nccl.AllGather(slice, to, bytes(0), Nccl::kUint8, comm_, stream),
-                        "all-gather");
-    }
-    DSV4_RETURN_IF_ERROR(nccl.Check(nccl.GroupStart(), "a group of broadcasts"));
-    int result = Nccl::kSuccess;
-    for (int rank = 0; rank < ranks() && result == Nccl::kSuccess; ++rank) {
-      if (bytes(rank) > 0) {
-        result = nccl.Broadcast(slice, to, bytes(rank), Nccl::kUint8, rank, comm_, stream);
-      }
-      to += bytes(rank);
-    }
-    const int ended = nccl.GroupEnd();
-    return nccl.Check(result == Nccl::kSuccess ? ended : result, "broadcast");
+  absl::Status GatherByNccl(const GatherParams& params) const {
+    return NcclGather{group_->nccl, comm_, own_, rank_, ranks(), Staging()}.Run(params);
   }
 
   // Waits for the device. A link that fails, or another rank, ends what NCCL waits for.
@@ -264,7 +207,7 @@ class DeviceCommunicator final : public Communicator {
     constexpr int kRuns = 6, kWarm = 2;
     const int64_t width = bytes / ranks() / 16 * 16;
     std::byte* const slices = Staging();
-    GatherParams params{.rows = 1, .whole = Staging() + kPieceBytes / 2};
+    GatherParams params{.rows = 1, .whole = Staging() + NcclGather::kStagingBytes / 2};
     std::fill_n(params.shares.widths.begin(), ranks(), width);
     auto begin = std::chrono::steady_clock::now();
     for (int run = 0; run < kWarm + kRuns; ++run) {
@@ -284,7 +227,7 @@ class DeviceCommunicator final : public Communicator {
   absl::Status ConnectUneven() {
     GatherParams params{.rows = 1,
                         .slice = Staging() + ++exchanges_ % 2 * kShortBytes,
-                        .whole = Staging() + kPieceBytes / 2};
+                        .whole = Staging() + NcclGather::kStagingBytes / 2};
     for (int rank = 0; rank < ranks(); ++rank) {
       params.shares.widths[static_cast<size_t>(rank)] = 16 * (rank + 1);
     }
@@ -326,7 +269,7 @@ absl::Status ReachEachOther(absl::Span<const DeviceRank> ranks) {
 
 }  // namespace
 
-int64_t ExchangeDeviceBytes() { return kSignalBytes + kPieceBytes; }
+int64_t ExchangeDeviceBytes() { return kSignalBytes + NcclGather::kStagingBytes; }
 
 absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
                                                    ExchangePath path) {

@@ -15,16 +15,12 @@
 #include "kernels/registry/dispatch.h"
 #include "lib/device/device.h"
 #include "lib/dist/communicator.h"
+#include "lib/dist/nccl_gather.h"
 
 namespace dsv4 {
 
 // kNone, for measurements alone: nothing is exchanged, and what is computed is garbage.
 enum class ExchangePath : int32_t { kAuto, kDirect, kNccl, kNone };
-
-struct DeviceRank {
-  Device* device = nullptr;
-  Dispatch* dispatch = nullptr;
-};
 
 // What an exchange takes on each device besides its tensors.
 int64_t ExchangeDeviceBytes();

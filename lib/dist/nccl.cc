@@ -51,6 +51,9 @@ absl::StatusOr<const Nccl*> Nccl::Open() {
   nccl->version_ = VersionText(version);
   DSV4_RETURN_IF_ERROR(Find(library, "ncclGetErrorString", &nccl->GetErrorString));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclCommInitAll", &nccl->CommInitAll));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclGetUniqueId", &nccl->GetUniqueId));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclCommInitRank", &nccl->CommInitRank));
+  DSV4_RETURN_IF_ERROR(Find(library, "ncclCommInitRankConfig", &nccl->CommInitRankConfig));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclCommDestroy", &nccl->CommDestroy));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclCommAbort", &nccl->CommAbort));
   DSV4_RETURN_IF_ERROR(Find(library, "ncclCommGetAsyncError", &nccl->CommGetAsyncError));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +17,20 @@ class Nccl {
  public:
   using Comm = void*;    // ncclComm_t
   using Stream = void*;  // cudaStream_t
+  // What ranks of several processes find each other by: ncclUniqueId.
+  struct UniqueId {
+    char bytes[128];
+  };
+  // ncclConfig_t as of 2.18. Later versions take it for what it is by its size and version.
+  struct Config {
+    static constexpr int kUnset = std::numeric_limits<int>::min();
+    size_t size = sizeof(Config);
+    unsigned magic = 0xcafebeef;
+    unsigned version = 21800;
+    int blocking = kUnset, cga_cluster_size = kUnset, min_ctas = kUnset, max_ctas = kUnset;
+    const char* net_name = nullptr;
+    int split_share = kUnset;
+  };
   // ncclResult_t, ncclDataType_t
   static constexpr int kSuccess = 0, kInProgress = 7, kUint8 = 1;
 
@@ -28,6 +43,9 @@ class Nccl {
   absl::Status Check(int result, const char* what) const;
 
   int (*CommInitAll)(Comm* comms, int count, const int* devices) = nullptr;
+  int (*GetUniqueId)(UniqueId* id) = nullptr;
+  int (*CommInitRank)(Comm* comm, int ranks, UniqueId id, int rank) = nullptr;
+  int (*CommInitRankConfig)(Comm* comm, int ranks, UniqueId id, int rank, Config* config) = nullptr;
   int (*CommDestroy)(Comm comm) = nullptr;
   int (*CommAbort)(Comm comm) = nullptr;
   int (*CommGetAsyncError)(Comm comm, int* error) = nullptr;

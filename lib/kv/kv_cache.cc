@@ -191,12 +191,14 @@ void KvCache::CopyBlock(const Memory& memory, const RowPool& pool, int32_t from,
 }
 
 void KvCache::CopyWindowBlock(int32_t from, int32_t to) {
+  if (writes_ != nullptr) writes_->CopyWindowBlock(from, to);
   for (const Memory& memory : memories_) {
     for (const LayerCache& layer : memory.layers) CopyBlock(memory, layer.window, from, to);
   }
 }
 
 void KvCache::CopyGroupBlock(int32_t from, int32_t to) {
+  if (writes_ != nullptr) writes_->CopyGroupBlock(from, to);
   for (const Memory& memory : memories_) {
     for (const LayerCache& layer : memory.layers) {
       CopyBlock(memory, layer.groups, from, to);

@@ -66,6 +66,24 @@ struct KvPlan {
 // InvalidArgument when the shape needs 2^31 blocks of a kind.
 absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape);
 
+// An image's blocks (kv_image.cc), as a sequence has them.
+struct ImageBlocks {
+  int64_t length = 0;                 // tokens
+  absl::Span<const int32_t> windows;  // entry p / 64, up to the last block
+  absl::Span<const int32_t> groups;   // entry p / 256
+  int32_t state = kNoBlock;
+};
+
+// Is told of what is written to the cache's memories by other means than steps, for ranks in other
+// processes. Guarded by KvCache::mutex().
+class KvWrites {
+ public:
+  virtual ~KvWrites() = default;
+  virtual void CopyWindowBlock(int32_t from, int32_t to) = 0;
+  virtual void CopyGroupBlock(int32_t from, int32_t to) = 0;
+  virtual absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) = 0;
+};
+
 // Blocks of each pool: free, held by the prefix cache alone (which gives them up when a sequence
 // needs them), and held by sequences.
 struct PoolUse {
@@ -127,6 +145,11 @@ class KvCache {
   // Copies all layers' rows of a block. A copy that fails does so for good: the next step says it.
   void CopyWindowBlock(int32_t from, int32_t to);
   void CopyGroupBlock(int32_t from, int32_t to);
+  // Writes an image's rows and state to its blocks, on all ranks of this process.
+  absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image);
+  // Null: nobody is told.
+  KvWrites* writes() const { return writes_; }
+  void set_writes(KvWrites* writes) { writes_ = writes; }
   // A sequence is known from its opening to its closing; OutOfBlocks beyond max_sequences.
   absl::Status OpenSequence(KvSequence* sequence);
   void MoveSequence(const KvSequence* from, KvSequence* to);
@@ -147,6 +170,7 @@ class KvCache {
   const KvCacheShape shape_;
   const KvPlan plan_;
   const std::vector<Memory> memories_;
+  KvWrites* writes_ = nullptr;
   mutable std::mutex mutex_;
   BlockPool window_pool_, group_pool_, state_pool_;
   PrefixCache prefixes_;

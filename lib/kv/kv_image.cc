@@ -142,6 +142,32 @@ BatchSize BatchSizeOf(const KvCache& cache, int64_t length, absl::Span<const int
   return size;
 }
 
+// Writes an image's rows and state to its blocks of a rank.
+absl::Status PutRows(const KvCache& cache, int rank, const ImageBlocks& blocks,
+                     absl::Span<const std::byte> image, RunBatch* batch) {
+  Device& device = cache.device(rank);
+  const std::byte* from = image.data();
+  const auto put = [&]() -> absl::Status {
+    batch->ForEachRow(
+        [&](std::byte* data, size_t data_bytes, std::byte* scales, size_t scale_bytes) {
+          std::memcpy(data, from, data_bytes);
+          std::memcpy(scales, from + data_bytes, scale_bytes);
+          from += data_bytes + scale_bytes;
+        });
+    DSV4_RETURN_IF_ERROR(device.Scatter(batch->pieces(), batch->memory()));
+    batch->Clear();
+    return absl::OkStatus();
+  };
+  DSV4_RETURN_IF_ERROR(ForEachRun(cache, rank, blocks.length, blocks.windows, blocks.groups,
+                                  [&](const RowRun& run) -> absl::Status {
+                                    if (!batch->HasRoomFor(run)) DSV4_RETURN_IF_ERROR(put());
+                                    batch->Add(run);
+                                    return absl::OkStatus();
+                                  }));
+  DSV4_RETURN_IF_ERROR(put());
+  return device.Upload(cache.state(blocks.state, rank), from, cache.state_bytes());
+}
+
 }  // namespace
 
 int64_t KvSequence::ImagePosition(int64_t tokens) const {
@@ -258,30 +284,23 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
   length_ = length;
   publishes_ = false;
 
-  const auto read_rows = [&](int rank) -> absl::Status {
-    Device& device = cache_->device(rank);
-    const std::byte* from = image.data();
-    const auto read = [&]() -> absl::Status {
-      batch.ForEachRow(
-          [&](std::byte* data, size_t data_bytes, std::byte* scales, size_t scale_bytes) {
-            std::memcpy(data, from, data_bytes);
-            std::memcpy(scales, from + data_bytes, scale_bytes);
-            from += data_bytes + scale_bytes;
-          });
-      DSV4_RETURN_IF_ERROR(device.Scatter(batch.pieces(), batch.memory()));
-      batch.Clear();
-      return absl::OkStatus();
-    };
-    DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, rank, length, window_blocks_, group_blocks_,
-                                    [&](const RowRun& run) -> absl::Status {
-                                      if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(read());
-                                      batch.Add(run);
-                                      return absl::OkStatus();
-                                    }));
-    DSV4_RETURN_IF_ERROR(read());
-    return device.Upload(cache_->state(state_, rank), from, cache_->state_bytes());
-  };
-  for (int rank = 0; rank < cache_->ranks(); ++rank) DSV4_RETURN_IF_ERROR(read_rows(rank));
+  const ImageBlocks blocks{
+      .length = length,
+      .windows = absl::MakeConstSpan(window_blocks_).subspan(0, static_cast<size_t>(window_end_)),
+      .groups = absl::MakeConstSpan(group_blocks_).subspan(0, static_cast<size_t>(group_end_)),
+      .state = state_};
+  if (cache_->writes() != nullptr) DSV4_RETURN_IF_ERROR(cache_->writes()->PutImage(blocks, image));
+  for (int rank = 0; rank < cache_->ranks(); ++rank) {
+    DSV4_RETURN_IF_ERROR(PutRows(*cache_, rank, blocks, image, &batch));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvCache::PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) {
+  RunBatch batch(device(), BatchSizeOf(*this, blocks.length, blocks.windows, blocks.groups));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    DSV4_RETURN_IF_ERROR(PutRows(*this, rank, blocks, image, &batch));
+  }
   return absl::OkStatus();
 }
 

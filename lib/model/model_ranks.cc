@@ -51,11 +51,11 @@ absl::StatusOr<std::unique_ptr<ModelRanks>> ModelRanks::Create(
     std::vector<std::unique_ptr<Communicator>> communicators) {
   std::unique_ptr<ModelRanks> ranks(new ModelRanks);
   ranks->models_.resize(parts.size());
-  if (parts.size() == 1) {
+  ranks->communicators_ = std::move(communicators);
+  if (ranks->communicators_.empty()) {
     DSV4_ASSIGN_OR_RETURN(ranks->models_[0], Model::Create(parts[0], limits));
     return ranks;
   }
-  ranks->communicators_ = std::move(communicators);
   DSV4_ASSIGN_OR_RETURN(ranks->threads_, RankThreads::Start(ranks->ranks()));
   // All at the same time, as steps that are recorded exchange what they compute. Of several that
   // fail, most do because of one.
@@ -80,12 +80,22 @@ absl::StatusOr<std::unique_ptr<ModelRanks>> ModelRanks::Create(
 }
 
 absl::Status ModelRanks::OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f) {
-  if (ranks() == 1) return f(first(), 0);
+  if (communicators_.empty()) return f(first(), 0);
   return threads_->Run([&](int rank) {
     absl::Status status = Contained([&] { return f(*models_[static_cast<size_t>(rank)], rank); });
     if (!status.ok() && !FailsOnAll(status)) Abort(rank, status);
     return status;
   });
+}
+
+absl::Status ModelRanks::Told(absl::FunctionRef<MessageWriter()> message,
+                              absl::FunctionRef<absl::Status()> f) {
+  if (group_ == nullptr) return f();
+  const std::lock_guard lock(group_->sending());
+  const absl::Status status = Contained([&] { return group_->Send(message().bytes()); });
+  if (status.ok()) return f();
+  group_->Abort(status);
+  return status;
 }
 
 absl::Status ModelRanks::Begin(const StepRows& step, const int32_t* tokens) {
@@ -106,6 +116,16 @@ absl::Status ModelRanks::TapLayer(int64_t layer) {
 
 absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
                                  const std::function<bool()>* stop, const HeadRows& head) {
+  if (group_ != nullptr) {
+    // Other processes would have to be asked before each layer: a pass that has begun ends.
+    if (stop != nullptr && (*stop)()) return Cancelled("stopped before a pass");
+    const auto message = [&] {
+      return MessageWriter(GroupCommand::kForward).AddStep(step, tokens).AddList(head.rows);
+    };
+    return Told(message, [&] {
+      return OnAll([&](Model& model, int) { return model.Forward(step, tokens, nullptr, head); });
+    });
+  }
   if (ranks() == 1 || stop == nullptr) {
     return OnAll([&](Model& model, int) { return model.Forward(step, tokens, stop, head); });
   }
@@ -127,13 +147,28 @@ absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
 
 absl::Status ModelRanks::SaveStreams(absl::Span<const int32_t> rows,
                                      absl::Span<const int32_t> slots) {
-  return OnAll([&](Model& model, int) { return model.SaveStreams(rows, slots); });
+  if (rows.empty()) return absl::OkStatus();
+  const auto message = [&] {
+    return MessageWriter(GroupCommand::kSaveStreams).AddList(rows).AddList(slots);
+  };
+  return Told(message, [&] {
+    return OnAll([&](Model& model, int) { return model.SaveStreams(rows, slots); });
+  });
 }
 
 absl::Status ModelRanks::ForwardDraft(const StepRows& step, const int32_t* tokens,
                                       absl::Span<const StreamSource> sources,
                                       const HeadRows& head) {
-  return OnAll([&](Model& model, int) { return model.ForwardDraft(step, tokens, sources, head); });
+  const auto message = [&] {
+    return MessageWriter(GroupCommand::kForwardDraft)
+        .AddStep(step, tokens)
+        .AddList(sources)
+        .AddList(head.rows);
+  };
+  return Told(message, [&] {
+    return OnAll(
+        [&](Model& model, int) { return model.ForwardDraft(step, tokens, sources, head); });
+  });
 }
 
 absl::Status ModelRanks::BeginDraft(const StepRows& step, const int32_t* tokens,
@@ -145,23 +180,26 @@ absl::Status ModelRanks::RunDraftBlock(int64_t block) {
   return OnAll([&](Model& model, int) { return model.RunDraftBlock(block); });
 }
 
-absl::StatusOr<const float*> ModelRanks::FetchLogits(Fetch fetch,
+absl::StatusOr<const float*> ModelRanks::FetchLogits(Fetch fetch, GroupCommand command,
                                                      absl::Span<const int32_t> row_of) {
   const float* logits = nullptr;
-  DSV4_RETURN_IF_ERROR(OnAll([&](Model& model, int rank) -> absl::Status {
-    DSV4_ASSIGN_OR_RETURN(const float* const own, (model.*fetch)(row_of));
-    if (rank == 0) logits = own;
-    return absl::OkStatus();
+  const auto message = [&] { return MessageWriter(command).AddList(row_of); };
+  DSV4_RETURN_IF_ERROR(Told(message, [&] {
+    return OnAll([&](Model& model, int rank) -> absl::Status {
+      DSV4_ASSIGN_OR_RETURN(const float* const own, (model.*fetch)(row_of));
+      if (rank == 0) logits = own;
+      return absl::OkStatus();
+    });
   }));
   return logits;
 }
 
 absl::StatusOr<const float*> ModelRanks::Logits(absl::Span<const int32_t> row_of) {
-  return FetchLogits(&Model::Logits, row_of);
+  return FetchLogits(&Model::Logits, GroupCommand::kLogits, row_of);
 }
 
 absl::StatusOr<const float*> ModelRanks::DraftLogits(absl::Span<const int32_t> row_of) {
-  return FetchLogits(&Model::DraftLogits, row_of);
+  return FetchLogits(&Model::DraftLogits, GroupCommand::kDraftLogits, row_of);
 }
 
 absl::Status ModelRanks::WriteStreams(absl::Span<const std::byte> from) {

@@ -2,7 +2,8 @@
 // The forward pass of an engine: a Model for each of its devices, which compute a step together. On
 // one device it is that device's Model and nothing else; on several, every call runs on a thread
 // for each rank, and the models exchange what they have computed of a layer. What comes out lies
-// where the first rank has it. Used by one thread at a time.
+// where the first rank has it. Where further ranks are other processes', they are told of every
+// pass. Used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -15,20 +16,26 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "lib/dist/communicator.h"
+#include "lib/dist/process_group.h"
 #include "lib/dist/rank_threads.h"
+#include "lib/model/group_messages.h"
 #include "lib/model/model.h"
 
 namespace dsv4 {
 
 class ModelRanks {
  public:
-  // `parts`: of each rank; their communicators become these, one for each rank where there are
-  // several. Errors of Model::Create.
+  // `parts`: of each rank of this process; their communicators become these, one for each rank
+  // where there are several. Errors of Model::Create.
   static absl::StatusOr<std::unique_ptr<ModelRanks>> Create(
       std::vector<Model::Parts> parts, const StepLimits& limits,
       std::vector<std::unique_ptr<Communicator>> communicators);
 
-  int ranks() const { return static_cast<int>(models_.size()); }
+  // The only communicator is this group's, which this process leads: the other processes are told
+  // of every pass.
+  void Lead(ProcessGroup* group) { group_ = group; }
+
+  int ranks() const { return static_cast<int>(models_.size()); }  // of this process
   const StepLimits& limits() const { return first().limits(); }
   int64_t workspace_bytes(int rank) const {
     return models_[static_cast<size_t>(rank)]->workspace_bytes();
@@ -86,11 +93,17 @@ class ModelRanks {
   // Calls f(model, rank) on all ranks, and tells the others when one fails.
   absl::Status OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f);
   using Fetch = absl::StatusOr<const float*> (Model::*)(absl::Span<const int32_t> row_of);
-  absl::StatusOr<const float*> FetchLogits(Fetch fetch, absl::Span<const int32_t> row_of);
+  absl::StatusOr<const float*> FetchLogits(Fetch fetch, GroupCommand command,
+                                           absl::Span<const int32_t> row_of);
+  // Calls f(), after the message was sent to the processes of the group, if there is one. They
+  // make the exchanges of both in the same order.
+  absl::Status Told(absl::FunctionRef<MessageWriter()> message,
+                    absl::FunctionRef<absl::Status()> f);
 
   std::vector<std::unique_ptr<Communicator>> communicators_;  // none with one rank
   std::vector<std::unique_ptr<Model>> models_;
   std::unique_ptr<RankThreads> threads_;  // none with one rank
+  ProcessGroup* group_ = nullptr;         // that this process leads
 };
 
 }  // namespace dsv4

@@ -41,6 +41,23 @@ int64_t PassBytes(const StepLimits& limits) {
 
 }  // namespace
 
+// The rows of a block see one position more.
+int64_t FirstWindowEntry(const SequenceRows& rows) {
+  const int64_t first = std::max(rows.window_begin, rows.first_position - kWindowTokens);
+  return std::max<int64_t>(first, 0) / kWindowBlockTokens;
+}
+
+StepTables TablesOf(const SequenceRows& rows) {
+  const int64_t end = rows.first_position + rows.rows, first = FirstWindowEntry(rows);
+  const int64_t windows = CeilDiv(end, kWindowBlockTokens) - first;
+  StepTables tables;
+  tables.windows = {rows.window_blocks + first, static_cast<size_t>(windows)};
+  if (rows.group_blocks != nullptr) {
+    tables.groups = {rows.group_blocks, static_cast<size_t>(CeilDiv(end, kGroupBlockTokens))};
+  }
+  return tables;
+}
+
 int64_t StepUpload::DeviceBytes(const Device& device, const StepLimits& limits) {
   if (device.host_memory()) return 0;
   return PointerBytes(limits) + PassBytes(limits) + HeadBytes(limits);
@@ -109,18 +126,14 @@ T* StepUpload::AppendPadded(const T* from, int64_t count, int64_t padded, T padd
   return DeviceOf<T>(place);
 }
 
-// Kernels index a table by the whole position: the part of it that they read is sent.
 SequenceRows StepUpload::AppendTables(SequenceRows rows) {
-  const int64_t end = rows.first_position + rows.rows;
-  // The rows of a block see one position more.
-  const int64_t first_window = std::max(rows.window_begin, rows.first_position - kWindowTokens);
-  const int64_t window_entry = std::max<int64_t>(first_window, 0) / kWindowBlockTokens;
-  const int64_t window_entries = CeilDiv(end, kWindowBlockTokens) - window_entry;
-  rows.window_blocks =
-      DeviceOf<int32_t>(Append(rows.window_blocks + window_entry, window_entries)) - window_entry;
+  const StepTables tables = TablesOf(rows);
+  rows.window_blocks = DeviceOf<int32_t>(Append(tables.windows.data(),
+                                                static_cast<int64_t>(tables.windows.size()))) -
+                       FirstWindowEntry(rows);
   if (rows.group_blocks != nullptr) {
     rows.group_blocks =
-        DeviceOf<int32_t>(Append(rows.group_blocks, CeilDiv(end, kGroupBlockTokens)));
+        DeviceOf<int32_t>(Append(tables.groups.data(), static_cast<int64_t>(tables.groups.size())));
   }
   if (rows.saves != nullptr) {
     rows.saves = DeviceOf<StateSave>(Append(rows.saves, rows.save_count));

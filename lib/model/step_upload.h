@@ -34,6 +34,15 @@ struct PassInputs {
   const int32_t* previous = nullptr;  // tokens before head_rows
 };
 
+// The parts of a sequence's block tables that kernels read in a step, which index them by the whole
+// position: from the entry of the first window row on, and all groups.
+struct StepTables {
+  absl::Span<const int32_t> windows, groups;
+};
+StepTables TablesOf(const SequenceRows& rows);
+// The entry of window_blocks that TablesOf begins with.
+int64_t FirstWindowEntry(const SequenceRows& rows);
+
 class StepUpload {
  public:
   // Rows, sequences and rows of the head that a pass is padded to, at least its own.

@@ -390,6 +390,7 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     uploads.reserve(targets.ranks.size());
     for (size_t rank = 0; rank < targets.ranks.size(); ++rank) {
       uploads.emplace_back(targets.ranks[rank].device, targets.ranks[rank].dispatch);
+      if (!targets.ranks[rank].here) continue;
       DSV4_RETURN_IF_ERROR(
           PlaceExperts(targets.ranks[rank], &weights_->ranks_[rank], &uploads[rank]));
     }
@@ -417,6 +418,7 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     }
     DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
     for (size_t rank = 0; rank < uploads.size(); ++rank) {
+      if (!targets.ranks[rank].here) continue;
       const Slice rows = RowsOfRank(bound.row, targets.shards, static_cast<int>(rank));
       const WeightSlot& slot = slots_[rank][bound.index];
       CutRows(bound.row.slot, rows, slot);
@@ -431,6 +433,7 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     return PlanRanks(targets);  // formats have changed
   }
   for (size_t rank = 0; rank < uploads.size(); ++rank) {
+    if (!targets.ranks[rank].here) continue;
     Weights::Rank& own = weights_->ranks_[rank];
     for (MoeWeights* moe : MoeLayers(&own.views)) {
       DSV4_RETURN_IF_ERROR(SendExperts(moe, &uploads[rank]));

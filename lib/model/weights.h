@@ -109,6 +109,8 @@ struct DrafterWeights {
 struct WeightTarget {
   Device* device = nullptr;
   Dispatch* dispatch = nullptr;
+  // Else another process's: the device is one like it, by which its weights are planned alone.
+  bool here = true;
 };
 // The ranks' targets, all of one kind; none: the host's memory.
 struct WeightTargets {

@@ -14,6 +14,7 @@
 #include "lib/dist/memory_communicator.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
+#include "lib/runtime/group_options.h"
 #include "lib/sampling/params.h"
 #include "lib/sampling/sampler.h"
 
@@ -105,6 +106,27 @@ Backend BestBackend(int32_t index) {
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                                                      const EngineOptions& options) {
+  if (options.group.rank != 0) {
+    return WithArgument(InvalidArgument("option group_rank = ", options.group.rank,
+                                        ": rank 0 of a group opens an engine; the others serve it"),
+                        "group_rank");
+  }
+  return OpenRanks(folder, options);
+}
+
+absl::Status Engine::Serve(const std::string& folder, const EngineOptions& options,
+                           absl::FunctionRef<bool(int64_t rows)> go_on) {
+  if (options.group.rank == 0) {
+    return WithArgument(
+        InvalidArgument("option group_rank = 0: that process opens an engine; the others serve it"),
+        "group_rank");
+  }
+  DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, OpenRanks(folder, options));
+  return FollowLeader(engine->group_, engine->model_.get(), engine->cache_.get(), go_on);
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRanks(const std::string& folder,
+                                                          const EngineOptions& options) {
   std::shared_ptr<Engine> engine(new Engine);
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
@@ -112,9 +134,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                         OpenCheckpoint(folder, engine->config_, options.synthetic_skew));
   DSV4_RETURN_IF_ERROR(engine->OpenDevices(options));
   DSV4_RETURN_IF_ERROR(engine->ExpectRoom(folder, options));
-  DSV4_ASSIGN_OR_RETURN(engine->weights_,
-                        Weights::Load(engine->config_, std::move(checkpoint), options.progress,
-                                      engine->Targets(options)));
+  if (options.group.grouped()) {
+    DSV4_RETURN_IF_ERROR(engine->JoinGroup(checkpoint->Fingerprint(), options));
+  }
+  DSV4_RETURN_IF_ERROR(engine->LoadWeights(std::move(checkpoint), options));
   DSV4_RETURN_IF_ERROR(engine->DescribeWeights(options));
   DSV4_RETURN_IF_ERROR(engine->Build(options));
   return engine;
@@ -179,10 +202,16 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   }
 
   DSV4_RETURN_IF_ERROR(CheckDevices(options));
-  const auto ranks = static_cast<int>(std::max<size_t>(options.devices.size(), 1));
+  DSV4_RETURN_IF_ERROR(CheckGroup(options));
+  const int ranks = options.group.grouped()
+                        ? options.group.ranks
+                        : static_cast<int>(std::max<size_t>(options.devices.size(), 1));
   absl::StatusOr<Shards> shards = Shards::Of(config_, ranks);
-  if (!shards.ok()) return WithArgument(shards.status(), "devices");
+  if (!shards.ok()) {
+    return WithArgument(shards.status(), options.group.grouped() ? "group_size" : "devices");
+  }
   shards_ = *std::move(shards);
+  first_rank_ = options.group.rank;
   if (options.numerics != Numerics::kPublished && options.backend != Backend::kReference) {
     return Unsupported("numerics other than published run on the reference backend only, not on ",
                        BackendName(options.backend));
@@ -291,19 +320,62 @@ absl::Status Engine::CheckDevices(const EngineOptions& options) const {
   return absl::OkStatus();
 }
 
+// What must be the same for the processes to compute the same steps.
+absl::Status Engine::JoinGroup(const ContentHash& fingerprint, const EngineOptions& options) {
+  const Device& device = *devices_.front();
+  const std::string record = absl::StrCat(
+      "group_size = ", options.group.ranks, "\nmodel config.json = ", HexOf(config_hash_),
+      "\nmodel fingerprint = ", HexOf(fingerprint), "\ntokenizer.json = ", HexOf(tokenizer_hash_),
+      "\nsynthetic layers = ", config_.synthetic_layers,
+      "\narchitecture = ", ComputeCapabilityName(device.traits().compute_capability),
+      "\ncontext_tokens = ", info_.context_tokens, "\ncache_tokens = ", info_.cache_tokens,
+      "\nmax_sessions = ", info_.max_sessions,
+      "\nprefill_chunk_tokens = ", info_.prefill_chunk_tokens,
+      "\nnumerics = ", NumericsName(info_.numerics),
+      "\ncache_format = ", RowFormatName(info_.cache_format),
+      "\ndrafter = ", DrafterName(info_.drafter), "\nmax_draft_tokens = ", info_.max_draft_tokens,
+      "\ndevice_weight_bytes = ", options.weight_budgets.device_bytes,
+      "\nhost_weight_bytes = ", options.weight_budgets.host_bytes,
+      "\ngraphs = ", options.graphs ? "on" : "off", "\nrows of logits = ", options.logit_rows,
+      "\nplan = ", weights_ == nullptr ? 0 : weights_->device_bytes(), " bytes of weights");
+  DSV4_ASSIGN_OR_RETURN(
+      joined_,
+      ProcessGroup::Join(options.group, {devices_.front().get(), dispatches_[0].get()}, record));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::LoadWeights(std::unique_ptr<Checkpoint> checkpoint,
+                                 const EngineOptions& options) {
+  absl::Status joined;
+  std::function<bool(int64_t, int64_t)> progress = options.progress;
+  if (joined_ != nullptr) {
+    progress = [&](int64_t done, int64_t total) {
+      if (options.progress && !options.progress(done, total)) return false;
+      joined = joined_->Loaded(done, total);
+      return joined.ok();
+    };
+  }
+  absl::StatusOr<std::unique_ptr<Weights>> weights =
+      Weights::Load(config_, std::move(checkpoint), progress, Targets(options));
+  DSV4_RETURN_IF_ERROR(joined);
+  DSV4_ASSIGN_OR_RETURN(weights_, std::move(weights));
+  return absl::OkStatus();
+}
+
 // Ranks on the CPU share its threads, one each at least.
 absl::Status Engine::OpenDevices(const EngineOptions& options) {
   const bool cuda = options.backend == Backend::kCuda;
   const int threads = options.threads == 0 ? UsableCores() : options.threads;
-  for (int rank = 0; rank < ranks(); ++rank) {
+  const int local = options.group.grouped() ? 1 : ranks();
+  for (int rank = 0; rank < local; ++rank) {
     DeviceOptions device{.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu,
                          .threads = options.threads};
-    if (!options.devices.empty() && (cuda || ranks() == 1)) {
+    if (!options.devices.empty() && (cuda || local == 1)) {
       device.index = options.devices[static_cast<size_t>(rank)];
     }
     DSV4_RETURN_IF_ERROR(Device::Check(device));
-    if (ranks() > 1) {
-      device.threads = std::max(threads * (rank + 1) / ranks() - threads * rank / ranks(), 1);
+    if (local > 1) {
+      device.threads = std::max(threads * (rank + 1) / local - threads * rank / local, 1);
     }
     DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, Device::Open(device));
     const DeviceTraits traits = opened->traits();
@@ -339,8 +411,9 @@ absl::Status Engine::OpenDevices(const EngineOptions& options) {
 
 WeightTargets Engine::Targets(const EngineOptions& options) const {
   WeightTargets targets{.shards = shards_, .ranks = {}, .budgets = options.weight_budgets};
-  for (size_t rank = 0; rank < devices_.size(); ++rank) {
-    targets.ranks.push_back({devices_[rank].get(), dispatches_[rank].get()});
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const size_t device = DeviceOf(rank);
+    targets.ranks.push_back({devices_[device].get(), dispatches_[device].get(), IsHere(rank)});
   }
   return targets;
 }
@@ -388,7 +461,13 @@ absl::Status Engine::ChooseDrafter(const EngineOptions& options) {
 void Engine::ShareOut() {
   info_.devices.resize(static_cast<size_t>(ranks()));
   for (int rank = 0; rank < ranks(); ++rank) {
-    info_.devices[static_cast<size_t>(rank)].weights = weights_->bytes(rank);
+    DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
+    device.weights = weights_->bytes(rank);
+    if (!IsHere(rank)) continue;
+    // The parts of the CPU are one device's.
+    device.index = devices_.size() > 1 && devices_.front()->host_memory()
+                       ? rank
+                       : devices_[DeviceOf(rank)]->index();
   }
   const Dispatch& dispatch = *dispatches_.front();
   info_.exchange = ExchangeOf(config_, ranks(), DTypeBytes(dispatch.activation_dtype()),
@@ -440,8 +519,8 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
   return {.config = &config_,
           .weights = &weights_->views(rank),
           .mover = weights_->mover(rank),
-          .dispatch = dispatches_[static_cast<size_t>(rank)].get(),
-          .device = devices_[static_cast<size_t>(rank)].get(),
+          .dispatch = dispatches_[DeviceOf(rank)].get(),
+          .device = devices_[DeviceOf(rank)].get(),
           .layers = layers,
           .drafts = PlansDrafter(),
           .omitted_points = options.omitted_points,
@@ -476,12 +555,12 @@ absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& 
   DSV4_ASSIGN_OR_RETURN(weights_,
                         Weights::Describe(config_, std::move(checkpoint), Targets(options)));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
-  for (size_t rank = 0; rank < devices_.size(); ++rank) {
-    const std::optional<int64_t> free = devices_[rank]->FreeBytes();
-    const DeviceBytes& plan = info_.devices[rank];
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const std::optional<int64_t> free = devices_[i]->FreeBytes();
+    const DeviceBytes& plan = info_.devices[static_cast<size_t>(first_rank_) + i];
     if (!free || plan.total() <= *free) continue;
-    return OutOfDeviceMemory("cuda:", devices_[rank]->index(), " (", devices_[rank]->name(),
-                             ") has ", *free, " bytes free; the plan takes ", plan.total(),
+    return OutOfDeviceMemory("cuda:", devices_[i]->index(), " (", devices_[i]->name(), ") has ",
+                             *free, " bytes free; the plan takes ", plan.total(),
                              " of it: weights ", plan.weights, ", key/value cache ", plan.cache,
                              ", workspace ", plan.workspace);
   }
@@ -495,13 +574,16 @@ absl::Status Engine::Build(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(), devices));
   const StepLimits limits = Limits(options);
   std::vector<Model::Parts> parts;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    parts.push_back(ModelParts(options, rank, cache_->layers(rank)));
-    parts.back().streams = cache_->streams(rank);
+  for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
+    parts.push_back(ModelParts(options, first_rank_ + i, cache_->layers(i)));
+    parts.back().streams = cache_->streams(i);
   }
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::shared_ptr<const ExchangeWays> ways;  // between devices with memory of their own
-  if (ranks() > 1 && devices_.front()->host_memory()) {
+  if (joined_ != nullptr) {
+    group_ = joined_.get();
+    communicators.push_back(std::move(joined_));
+  } else if (ranks() > 1 && devices_.front()->host_memory()) {
     communicators = MemoryCommunicators(ranks(), kExchangeLimit);
   } else if (ranks() > 1) {
     std::vector<DeviceRank> connected;
@@ -516,9 +598,10 @@ absl::Status Engine::Build(const EngineOptions& options) {
   }
   DSV4_ASSIGN_OR_RETURN(model_,
                         ModelRanks::Create(std::move(parts), limits, std::move(communicators)));
-  if (ways != nullptr) {
+  if (ways != nullptr || group_ != nullptr) {
     Log(LogLevel::kInfo, ranks(), " devices exchange ", info_.exchange.bytes, " bytes a token in ",
-        info_.exchange.exchanges, " exchanges, ", ways->Describe());
+        info_.exchange.exchanges, " exchanges, ",
+        ways != nullptr ? ways->Describe() : "by NCCL between processes");
   }
   batch_ = std::make_unique<StepBatch>(limits);
   runner_ = std::make_unique<StepRunner>(
@@ -529,7 +612,14 @@ absl::Status Engine::Build(const EngineOptions& options) {
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
     device.cache = cache_->bytes().total();
-    device.workspace = model_->workspace_bytes(rank) + ExchangeBytes();
+    if (IsHere(rank)) {
+      device.workspace = model_->workspace_bytes(rank - first_rank_);
+    } else {
+      DSV4_ASSIGN_OR_RETURN(
+          device.workspace,
+          Model::PlanBytes(ModelParts(options, rank, cache_->plan().layers), limits));
+    }
+    device.workspace += ExchangeBytes();
     info_.cache_bytes += device.cache;
     info_.workspace_bytes += device.workspace;
   }
@@ -540,6 +630,12 @@ absl::Status Engine::Build(const EngineOptions& options) {
     Log(LogLevel::kInfo, info_.residency.on_host, " of ", info_.residency.all(),
         " routed experts in host memory, ", info_.residency.host_bytes(), " bytes");
   }
+  if (group_ == nullptr) return absl::OkStatus();
+  DSV4_RETURN_IF_ERROR(group_->Opened());
+  if (group_->rank() > 0) return absl::OkStatus();
+  model_->Lead(group_);
+  writes_ = std::make_unique<TellWrites>(group_);
+  cache_->set_writes(writes_.get());
   return absl::OkStatus();
 }
 

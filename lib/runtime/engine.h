@@ -16,6 +16,7 @@
 #include "kernels/tuning/tuning_file.h"
 #include "lib/device/device.h"
 #include "lib/dist/device_communicators.h"
+#include "lib/dist/process_group.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/config.h"
 #include "lib/model/model_ranks.h"
@@ -23,6 +24,7 @@
 #include "lib/model/weights.h"
 #include "lib/runtime/drafter.h"
 #include "lib/runtime/grammar_tokens.h"
+#include "lib/runtime/group.h"
 #include "lib/runtime/metrics.h"
 #include "lib/runtime/scheduler.h"
 #include "lib/runtime/session_image.h"
@@ -43,6 +45,9 @@ struct EngineOptions {
   // less than their number: ranks that share its cores. GPUs are of one architecture. What an
   // engine computes does not depend on their number (docs/adr/0020-exact-split.md).
   std::vector<int32_t> devices{};
+  // Processes with one device each that share the model out instead: cuda alone. The other options
+  // are the same in all of them.
+  GroupPlace group{};
   int64_t context_tokens = 0;        // 0 = max_position_embeddings, the limit
   int64_t cache_tokens = 0;          // 0 = context_tokens
   int32_t max_sessions = 0;          // 0 = 4
@@ -79,6 +84,7 @@ Backend BestBackend(int32_t index);
 // the rank reads of them.
 struct DeviceBytes {
   int64_t weights = 0, cache = 0, workspace = 0;
+  int32_t index = -1;  // of the backend's devices; -1: another process's
   int64_t total() const { return weights + cache + workspace; }
 };
 
@@ -115,6 +121,10 @@ class Engine {
   // weight is read where the device says that it has no room.
   static absl::StatusOr<std::shared_ptr<Engine>> Open(const std::string& folder,
                                                       const EngineOptions& options);
+  // Opens a rank of a group that another process leads, and does what that says until it closes.
+  // Errors: Open's, and those of FollowLeader.
+  static absl::Status Serve(const std::string& folder, const EngineOptions& options,
+                            absl::FunctionRef<bool(int64_t rows)> go_on);
   // The same checks and refusals but those of the weights' values, from the files' headers alone:
   // reads no weight and allocates neither cache nor activations.
   static absl::StatusOr<EnginePlan> Plan(const std::string& folder, const EngineOptions& options);
@@ -174,8 +184,21 @@ class Engine {
   absl::Status ReadTuning(const EngineOptions& options);
   absl::Status CheckDevices(const EngineOptions& options) const;
   absl::Status CheckBudgets(const EngineOptions& options) const;
+  // Meets the other processes of the group.
+  absl::Status JoinGroup(const ContentHash& fingerprint, const EngineOptions& options);
+  absl::Status LoadWeights(std::unique_ptr<Checkpoint> checkpoint, const EngineOptions& options);
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenRanks(const std::string& folder,
+                                                           const EngineOptions& options);
   absl::Status OpenDevices(const EngineOptions& options);
   int ranks() const { return shards_.ranks; }
+  // Ranks of this process are [first_rank_, first_rank_ + devices_.size()). For another process's
+  // rank, a device here that is like its own.
+  bool IsHere(int rank) const {
+    return rank >= first_rank_ && rank < first_rank_ + static_cast<int>(devices_.size());
+  }
+  size_t DeviceOf(int rank) const {
+    return IsHere(rank) ? static_cast<size_t>(rank - first_rank_) : 0;
+  }
   WeightTargets Targets(const EngineOptions& options) const;
   // What exchanges take on each device.
   int64_t ExchangeBytes() const {
@@ -214,6 +237,7 @@ class Engine {
   std::vector<TuningFile> tuning_files_;  // of the option, until the device is known
   std::vector<uint32_t> with_text_;       // mask; empty: all tokens
   Shards shards_;
+  int first_rank_ = 0;                            // of this process
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<const Tokenizer> tokenizer_;
@@ -221,7 +245,10 @@ class Engine {
   mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
   std::optional<FoundChatEncoder> chat_encoder_;
   std::vector<std::unique_ptr<Dispatch>> dispatches_;  // of the ranks
+  ProcessGroup* group_ = nullptr;                      // model_'s
+  std::unique_ptr<TellWrites> writes_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<ProcessGroup> joined_;  // until model_ has it
   std::unique_ptr<ModelRanks> model_;
   std::unique_ptr<StepBatch> batch_;
   std::unique_ptr<StepRunner> runner_;

@@ -14,6 +14,7 @@ int main(void) {
   const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   const dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
   const dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT;
+  const dsv4_device_info device = DSV4_DEVICE_INFO_INIT;
   const dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   const dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   const dsv4_session_options session_options = DSV4_SESSION_OPTIONS_INIT;
@@ -37,6 +38,7 @@ int main(void) {
   EXPECT_INIT(options);
   EXPECT_INIT(info);
   EXPECT_INIT(identity);
+  EXPECT_INIT(device);
   EXPECT_INIT(metrics);
   EXPECT_INIT(sampling);
   EXPECT_INIT(session_options);

@@ -311,6 +311,7 @@ static void test_conversation(dsv4_engine* engine) {
 int main(int argc, char** argv) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
   dsv4_engine_info plan = DSV4_ENGINE_INFO_INIT, info = DSV4_ENGINE_INFO_INIT;
+  dsv4_device_info device = DSV4_DEVICE_INFO_INIT;
   dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   dsv4_engine_identity identity = DSV4_ENGINE_IDENTITY_INIT;
   dsv4_engine* engine = NULL;
@@ -325,10 +326,16 @@ int main(int argc, char** argv) {
   options.progress = count_progress;
   options.progress_user = calls;
   OK(dsv4_plan(argv[1], &options, &plan, &error));
+  OK(dsv4_plan_device(argv[1], &options, 0, &device, &error));
+  CHECK(device.weight_bytes == plan.weight_bytes);
+  CHECK(dsv4_group_create_id(&options, description, 0, &needed, NULL) == DSV4_ERR_INVALID_ARGUMENT);
+  CHECK(dsv4_group_serve(argv[1], &options, NULL) == DSV4_ERR_INVALID_ARGUMENT);
   OK(dsv4_inspect(argv[1], description, sizeof description, &needed, &error));
   OK(dsv4_engine_open(argv[1], &options, &engine, &error));
   OK(dsv4_engine_get_info(engine, &info, &error));
   CHECK(info.context_tokens == 256 && info.weight_bytes == plan.weight_bytes);
+  OK(dsv4_engine_get_device(engine, 0, &device, &error));
+  CHECK(device.cache_bytes == info.cache_bytes);
   OK(dsv4_engine_get_identity(engine, &identity, &error));
   CHECK(needed < sizeof description);
   description[needed] = '\0';

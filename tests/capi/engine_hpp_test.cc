@@ -19,7 +19,7 @@ static_assert(kMoveOnly<dsv4::Engine> && kMoveOnly<dsv4::Tokenizer> && kMoveOnly
 static_assert(std::is_nothrow_copy_constructible_v<dsv4::Error>);
 
 // The C++ structs have a member for each field of these. Where a size changes, so must they.
-static_assert(sizeof(dsv4_engine_options) == 112 && sizeof(dsv4_engine_identity) == 32);
+static_assert(sizeof(dsv4_engine_options) == 128 && sizeof(dsv4_engine_identity) == 32);
 static_assert(sizeof(dsv4_sampling) == 168 && sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
 static_assert(sizeof(dsv4_message) == 128 && sizeof(dsv4_tool_call) == 56);
@@ -79,6 +79,22 @@ TEST_CASE("hpp: what a model is") {
   CHECK(dsv4::Inspect(kModel).find(identity.fingerprint) != std::string::npos);
   // generation_config.json.
   CHECK(engine.default_sampling().temperature == 0);
+}
+
+TEST_CASE("hpp: devices of an engine, and groups") {
+  dsv4::EngineOptions options;
+  options.context_tokens = 512;
+  options.devices = {0, 1};
+  const dsv4::Engine engine = OpenBundled(options);
+  CHECK(engine.device(1).index == 1);
+  CHECK(engine.device(1).weight_bytes == dsv4::PlanDevice(kModel, 1, options).weight_bytes);
+  REQUIRE_ERROR(engine.device(2), DSV4_ERR_INVALID_ARGUMENT, "the engine has 2 devices");
+  options.devices = {};
+  options.group_size = 2;
+  REQUIRE_ERROR(dsv4::Plan(kModel, options), DSV4_ERR_UNSUPPORTED, "group_size = 2");
+  options.group_rank = 2;
+  REQUIRE_ERROR(dsv4::ServeGroup(kModel, options), DSV4_ERR_INVALID_ARGUMENT, "group_rank = 2");
+  REQUIRE_ERROR(dsv4::CreateGroupId({}), DSV4_ERR_INVALID_ARGUMENT, "group_size = 0");
 }
 
 TEST_CASE("hpp: metrics of an engine") {

@@ -60,6 +60,11 @@ static void test_options(void) {
   EXPECT_REFUSED(device_count, 1, DSV4_ERR_INVALID_ARGUMENT, "options.devices is NULL");
   EXPECT_REFUSED(device_count, 2, DSV4_ERR_INVALID_ARGUMENT, "options.devices is NULL");
   EXPECT_REFUSED(device_count, 9, DSV4_ERR_INVALID_ARGUMENT, "options.device_count is 9");
+  EXPECT_REFUSED(group_size, 1, DSV4_ERR_INVALID_ARGUMENT, "options.group_size is 1");
+  EXPECT_REFUSED(group_size, 9, DSV4_ERR_INVALID_ARGUMENT, "group_size = 9 is not in 1..8");
+  EXPECT_REFUSED(group_size, 2, DSV4_ERR_UNSUPPORTED, "group_size = 2 on backend cpu");
+  EXPECT_REFUSED(group_id, "id", DSV4_ERR_INVALID_ARGUMENT, "\"id\" is not an id of a group");
+  EXPECT_REFUSED(group_rank, 1, DSV4_ERR_INVALID_ARGUMENT, "option group_rank = 1");
   EXPECT_REFUSED(device_count, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.device_count");
   EXPECT_REFUSED(context_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
   EXPECT_REFUSED(context_tokens, 16385, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
@@ -124,6 +129,57 @@ static void test_two_devices(void) {
                                 two.cache_state_bytes);
   EXPECT(two.device_weight_bytes < two.weight_bytes && two.device_cache_bytes == one.cache_bytes);
   EXPECT(two.device_workspace_bytes > 0 && two.device_workspace_bytes < two.workspace_bytes);
+
+  /* The devices' bytes are those of the engine, planned and opened. */
+  dsv4_engine* engine = NULL;
+  EXPECT_OK(dsv4_engine_open(MODEL, &options, &engine, &error));
+  uint64_t weights = 0, cache = 0, workspace = 0;
+  for (int32_t i = 0; i < 2; ++i) {
+    dsv4_device_info planned = DSV4_DEVICE_INFO_INIT, opened = DSV4_DEVICE_INFO_INIT;
+    EXPECT_OK(dsv4_plan_device(MODEL, &options, i, &planned, &error));
+    EXPECT_OK(dsv4_engine_get_device(engine, i, &opened, &error));
+    EXPECT(memcmp(&planned, &opened, sizeof planned) == 0);
+    EXPECT(opened.index == i && opened.weight_bytes < one.weight_bytes);
+    weights += opened.weight_bytes;
+    cache += opened.cache_bytes;
+    workspace += opened.workspace_bytes;
+  }
+  /* What is not split both read. */
+  EXPECT(weights > two.weight_bytes);
+  EXPECT(cache == two.cache_bytes && workspace == two.workspace_bytes);
+  dsv4_device_info none = DSV4_DEVICE_INFO_INIT;
+  EXPECT_FAILS(dsv4_engine_get_device(engine, 2, &none, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "device is 2; the engine has 2 devices");
+  EXPECT_FAILS(dsv4_plan_device(MODEL, &options, -1, &none, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "device is -1");
+  dsv4_engine_close(engine);
+}
+
+static void test_groups(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  char id[1024];
+  size_t needed = 0;
+  EXPECT_FAILS(dsv4_group_create_id(NULL, id, sizeof id, &needed, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "options is NULL");
+  EXPECT_FAILS(dsv4_group_create_id(&options, id, sizeof id - 1, &needed, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "capacity is 1023; expected at least 1024");
+  EXPECT_FAILS(dsv4_group_create_id(&options, id, sizeof id, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
+  EXPECT_FAILS(dsv4_group_create_id(&options, id, sizeof id, &needed, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "option group_size = 0; a group has 2 to 8 processes");
+  options.group_id = "dsv4-group-1:";
+  EXPECT_FAILS(dsv4_group_serve(MODEL, &options, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "option group_id = \"dsv4-group-1:\" is not an id of a group");
+  options.group_id = "";
+  EXPECT_FAILS(dsv4_group_serve(MODEL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "options is NULL");
+  EXPECT_FAILS(dsv4_group_serve(MODEL, &options, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "option group_rank = 0");
+  options.group_size = 2;
+  EXPECT_FAILS(dsv4_group_create_id(&options, id, sizeof id, &needed, &error), DSV4_ERR_UNSUPPORTED,
+               "group_size = 2 on backend cpu");
+  options.group_rank = 1;
+  EXPECT_FAILS(dsv4_group_serve(MODEL, &options, &error), DSV4_ERR_UNSUPPORTED,
+               "group_size = 2 on backend cpu");
 }
 
 /* A caller built against a newer header: a longer struct. */
@@ -159,7 +215,7 @@ static void test_longer_structs(void) {
   engine = NULL;
   options.later[1] = 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
-               "options sets a field at byte 120");
+               "options sets a field at byte 136");
   EXPECT(engine == NULL);
 }
 
@@ -424,6 +480,7 @@ int main(void) {
   test_arguments();
   test_options();
   test_two_devices();
+  test_groups();
   test_longer_structs();
   test_shorter_structs();
   test_cache_formats();

@@ -167,6 +167,14 @@ static dsv4_status fill_engine_info(void* filled) {
   return dsv4_engine_get_info(engine, filled, &error);
 }
 
+static dsv4_status fill_device(void* filled) {
+  return dsv4_engine_get_device(engine, 0, filled, &error);
+}
+
+static dsv4_status fill_planned_device(void* filled) {
+  return dsv4_plan_device(MODEL, NULL, 0, filled, &error);
+}
+
 static dsv4_status fill_plan(void* filled) { return dsv4_plan(MODEL, NULL, filled, &error); }
 
 static dsv4_status fill_engine_identity(void* filled) {
@@ -244,6 +252,8 @@ static void test_outs(void) {
   const Out outs[] = {{"info", sizeof(dsv4_engine_info), 88, fill_engine_info},
                       {"info", sizeof(dsv4_engine_info), 88, fill_plan},
                       {"identity", sizeof(dsv4_engine_identity), 32, fill_engine_identity},
+                      {"info", sizeof(dsv4_device_info), 32, fill_device},
+                      {"info", sizeof(dsv4_device_info), 32, fill_planned_device},
                       {"metrics", sizeof(dsv4_engine_metrics), 208, fill_engine_metrics},
                       {"sampling", sizeof(dsv4_sampling), 40, fill_default_sampling},
                       {"sampling", sizeof(dsv4_sampling), 40, fill_sampling},

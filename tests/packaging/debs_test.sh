@@ -31,8 +31,8 @@ attempt cmake.log cmake -G Ninja -S "$source" -B tree -DCMAKE_INSTALL_PREFIX=/us
   -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF "$@"
 (
   cd "$build"
-  cp -d --parents capi/libdsv4.* */dsv4-bench/dsv4-bench */dsv4-chat/dsv4-chat */verify/dsv4-verify \
-    ${server:+*/dsv4-server/dsv4-server */gates/dsv4-gates} "$place/tree"
+  cp -d --parents capi/libdsv4.* */dsv4-bench/dsv4-bench */dsv4-chat/dsv4-chat */dsv4-worker/dsv4-worker \
+    */verify/dsv4-verify ${server:+*/dsv4-server/dsv4-server */gates/dsv4-gates} "$place/tree"
 )
 # Installing removes the run path of this build, which the programs have.
 find tree -name cmake_install.cmake -exec sed -i "s,OLD_RPATH \"$place/tree/,OLD_RPATH \"$build/," {} +
@@ -47,7 +47,7 @@ prefix=/usr
 libdir=lib/$(dpkg-architecture -q DEB_HOST_MULTIARCH)
 runtime=libdsv4-$abi
 {
-  for package in dsv4-chat $server dsv4-tools $runtime libdsv4-dev; do
+  for package in dsv4-chat $server dsv4-tools dsv4-worker $runtime libdsv4-dev; do
     echo "${package}_$version-1_$architecture.deb"
   done
 } >expected
@@ -70,12 +70,13 @@ depends $runtime 'libabsl[0-9]+ ' 'libc6 ' 'libhwy1 ' 'libpcre2-8-0 ' 'libsimdjs
 depends libdsv4-dev "$runtime \\(= $version-1\\)" 'libabsl-dev' 'libhwy-dev' 'libpcre2-dev' 'libsimdjson-dev'
 depends dsv4-chat "$runtime " 'libc6 '
 depends dsv4-tools "$runtime " 'libc6 '
+depends dsv4-worker "$runtime " 'libc6 '
 [ -z "$server" ] || depends $server "$runtime " 'libc6 ' 'libcpp-httplib'
-case $(for package in $runtime libdsv4-dev dsv4-chat $server dsv4-tools; do field $package Depends; done) in
+case $(for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do field $package Depends; done) in
   *cuda* | *nvidia* | *nccl*) fail 'a package depends on CUDA, a driver or NCCL' ;;
   *protobuf*) fail 'a package depends on protobuf, which tools and tests of this build use' ;;
 esac
-for package in $runtime libdsv4-dev dsv4-chat $server dsv4-tools; do
+for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do
   contents $package | grep -qx ".$prefix/share/doc/$package/copyright" || fail "$package has no copyright"
 done
 contents $runtime | grep -v "^.$prefix/share/doc/" >runtime
@@ -84,11 +85,11 @@ diff runtime.expected runtime || fail "$runtime has more or less (>) than the li
 dpkg-deb -I "$(deb $runtime)" shlibs | grep -qx "libdsv4 $abi $runtime (>= $version-1)" || fail 'no shlibs file'
 dpkg-deb -I "$(deb $runtime)" triggers | grep -qx 'activate-noawait ldconfig' || fail 'no ldconfig trigger'
 # No file is in two packages.
-for package in $runtime libdsv4-dev dsv4-chat $server dsv4-tools; do contents $package; done | sort | uniq -d >twice
+for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do contents $package; done | sort | uniq -d >twice
 [ ! -s twice ] || fail "in two packages: $(cat twice)"
 
 # Together they are a system on which clients are built and chats are led.
-for package in $runtime libdsv4-dev dsv4-chat $server dsv4-tools; do dpkg-deb -x "$(deb $package)" "$place/root"; done
+for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do dpkg-deb -x "$(deb $package)" "$place/root"; done
 root=$place/root$prefix
 # A distribution's programs have no run path.
 for file in "$root/$libdir/libdsv4.so" "$root"/bin/*; do
@@ -112,6 +113,7 @@ if [ -n "$server" ]; then
   unit=$root/lib/systemd/system/dsv4-server.service
   grep -qx 'ExecStart=/usr/bin/dsv4-server $DSV4_SERVER_OPTIONS' "$unit" || fail "$unit does not start it"
 fi
+"$root/bin/dsv4-worker" --help >/dev/null || fail "dsv4-worker --help exits with $?"
 "$root/bin/dsv4-bench" --help >/dev/null || fail "dsv4-bench --help exits with $?"
 "$root/bin/dsv4-verify" hash "$source/models/dsv4-tiny" >hash.log 2>&1 || fail "dsv4-verify: $(cat hash.log)"
 

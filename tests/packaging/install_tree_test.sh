@@ -31,6 +31,7 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   echo bin/dsv4-chat
   [ "$server" = OFF ] || printf 'bin/dsv4-gates\nbin/dsv4-server\n'
   echo bin/dsv4-verify
+  echo bin/dsv4-worker
   for file in cmake/dsv4/dsv4Config.cmake cmake/dsv4/dsv4ConfigVersion.cmake \
     cmake/dsv4/dsv4StaticTargets-release.cmake cmake/dsv4/dsv4StaticTargets.cmake \
     cmake/dsv4/dsv4Targets-release.cmake cmake/dsv4/dsv4Targets.cmake \
@@ -41,6 +42,7 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   echo share/doc/dsv4/NOTICE
   echo share/man/man1/dsv4-chat.1
   [ "$server" = OFF ] || echo share/man/man1/dsv4-server.1
+  echo share/man/man1/dsv4-worker.1
 } | sort >"$place/expected"
 find . ! -type d | sed 's,^\./,,' | sort >"$place/installed"
 diff "$place/expected" "$place/installed" || fail 'not the files (<) that belong there'

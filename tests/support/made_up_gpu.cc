@@ -343,16 +343,21 @@ cudaError_t cudaDeviceSynchronize() { return Wait(); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return Make(stream); }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return Destroy(); }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return Wait(); }
+// Who asks again and again waits, too.
 cudaError_t cudaStreamQuery(cudaStream_t) {
   const cudaError_t result = Call();
   const std::lock_guard lock(TheState().working);
-  return result == cudaSuccess && !TheState().enqueued.empty() ? cudaErrorNotReady : result;
+  if (result != cudaSuccess || TheState().enqueued.empty()) return result;
+  const std::function<void()> work = std::move(TheState().enqueued.front());
+  TheState().enqueued.pop_front();
+  work();
+  return TheState().enqueued.empty() ? result : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return Call(); }
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) {
-  const cudaError_t result = Call();
-  if (result == cudaSuccess) f(data);
-  return result;
+// A stand-in for a library that is loaded calls it, too (stand_in_nccl.cc).
+__attribute__((visibility("default"))) cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f,
+                                                                      void* data) {
+  return Enqueue([=] { f(data); });
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const cudaError_t result = Make(event);

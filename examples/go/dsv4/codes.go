@@ -78,6 +78,7 @@ const (
 	ProgressPrefill ProgressPhase = C.DSV4_PROGRESS_PREFILL
 	ProgressSave    ProgressPhase = C.DSV4_PROGRESS_SAVE
 	ProgressRestore ProgressPhase = C.DSV4_PROGRESS_RESTORE
+	ProgressServe   ProgressPhase = C.DSV4_PROGRESS_SERVE
 )
 
 // ProgressUnit is what a Progress counts.

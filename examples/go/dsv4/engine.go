@@ -27,6 +27,9 @@ type EngineOptions struct {
 	DeviceWeightBytes  int64        // most on each device; routed experts beyond it lie in host memory
 	HostWeightBytes    int64        // most of routed experts in host memory
 	Progress           ProgressFunc // is told of the bytes loaded
+	GroupID            string       // of CreateGroupID; empty without a group
+	GroupSize          int32        // processes that split the model, one device each; 0 without a group
+	GroupRank          int32        // 0 opens the engine, the others ServeGroup
 }
 
 func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
@@ -54,6 +57,13 @@ func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 	c.drafter = C.dsv4_drafter(o.Drafter)
 	c.device_weight_bytes = C.int64_t(o.DeviceWeightBytes)
 	c.host_weight_bytes = C.int64_t(o.HostWeightBytes)
+	group, err := memory.cString("group_id", o.GroupID)
+	if err != nil {
+		return nil, err
+	}
+	c.group_id = group
+	c.group_size = C.int32_t(o.GroupSize)
+	c.group_rank = C.int32_t(o.GroupRank)
 	return c, nil
 }
 
@@ -249,6 +259,91 @@ func Plan(path string, options *EngineOptions) (EngineInfo, error) {
 	return newEngineInfo(&info), err
 }
 
+// DeviceInfo is the planned memory of one device of an engine.
+type DeviceInfo struct {
+	Index          int32 // of the backend's devices; -1: of another process of the group
+	WeightBytes    uint64
+	CacheBytes     uint64
+	WorkspaceBytes uint64
+}
+
+func newDeviceInfo(c *C.dsv4_device_info) DeviceInfo {
+	return DeviceInfo{
+		Index:          int32(c.index),
+		WeightBytes:    uint64(c.weight_bytes),
+		CacheBytes:     uint64(c.cache_bytes),
+		WorkspaceBytes: uint64(c.workspace_bytes),
+	}
+}
+
+// PlanDevice returns what Plan does, of one device of the engine.
+func PlanDevice(path string, options *EngineOptions, device int32) (DeviceInfo, error) {
+	if err := checkABI(); err != nil {
+		return DeviceInfo{}, err
+	}
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return DeviceInfo{}, err
+	}
+	cOptions, err := options.c(&memory)
+	if err != nil {
+		return DeviceInfo{}, err
+	}
+	info := C.dsv4_device_info{struct_size: C.sizeof_dsv4_device_info}
+	err = check(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_plan_device(cPath, cOptions, C.int32_t(device), &info, failure)
+	})
+	return newDeviceInfo(&info), err
+}
+
+// CreateGroupID makes the id of a new group of GroupSize processes that split a model, to be carried to
+// all of them. It carries the options that they have in common.
+func CreateGroupID(options *EngineOptions) (string, error) {
+	if err := checkABI(); err != nil {
+		return "", err
+	}
+	var memory arena
+	defer memory.free()
+	cOptions, err := options.c(&memory)
+	if err != nil {
+		return "", err
+	}
+	return fillText(1024, func(id *C.char, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_group_create_id(cOptions, id, capacity, needed, failure)
+	})
+}
+
+// ServeGroup loads this process's part of the model and computes what the process of rank 0 asks for,
+// until that closes its engine. Where ctx or the options' Progress end it, they end the group.
+func ServeGroup(ctx context.Context, path string, options *EngineOptions) error {
+	if err := checkABI(); err != nil {
+		return err
+	}
+	var memory arena
+	defer memory.free()
+	cPath, err := memory.cString("path", path)
+	if err != nil {
+		return err
+	}
+	cOptions, err := options.c(&memory)
+	if err != nil {
+		return err
+	}
+	var function ProgressFunc
+	if options != nil {
+		function = options.Progress
+	}
+	return withProgress(ctx, function, func(progress C.dsv4_progress_fn, user unsafe.Pointer) error {
+		cOptions.progress, cOptions.progress_user = progress, user
+		return check(func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_group_serve(cPath, cOptions, failure)
+		})
+	})
+}
+
 // Inspect describes a model folder as a JSON object, from the headers of its files.
 func Inspect(path string) (string, error) {
 	if err := checkABI(); err != nil {
@@ -344,6 +439,15 @@ func (e *Engine) MetricsJSON() (string, error) {
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_engine_metrics_json(e.c, json, capacity, needed, failure)
 	})
+}
+
+// Device returns the planned memory of one device, from 0 to Info's DeviceCount - 1.
+func (e *Engine) Device(device int32) (DeviceInfo, error) {
+	info := C.dsv4_device_info{struct_size: C.sizeof_dsv4_device_info}
+	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_get_device(e.c, C.int32_t(device), &info, failure)
+	})
+	return newDeviceInfo(&info), err
 }
 
 // Identity returns device, weight format and the checkpoint's fingerprint.

@@ -162,12 +162,26 @@ func TestPlanIsWhatIsOpened(t *testing.T) {
 	defer engine.Close()
 	info := must(engine.Info())(t)
 	expect(t, info, planned)
+	device := must(PlanDevice(model, options, 0))(t)
+	expect(t, must(engine.Device(0))(t), device)
+	expect(t, device.WeightBytes, info.WeightBytes)
 	expect(t, info.ContextTokens, 1024)
 	expect(t, info.MaxSessions, 2)
 	expect(t, info.CacheFormat, CacheBF16)
 	expect(t, info.CheckpointDrafter, DrafterMTP)
 	expect(t, info.Drafter, DrafterNgram)
 	expect(t, info.HasTokenizer && info.HasMTP && info.WeightBytes > 0, true)
+}
+
+func TestGroupsAreRefusedOnTheCPU(t *testing.T) {
+	options := &EngineOptions{Backend: BackendCPU, GroupSize: 2, GroupRank: 1}
+	err := ServeGroup(background, model, options)
+	expect(t, strings.Contains(err.Error(), "group_size = 2 on backend cpu"), true)
+	options.GroupID = "id"
+	err = ServeGroup(background, model, options)
+	expect(t, strings.Contains(err.Error(), "\"id\" is not an id of a group"), true)
+	_, err = CreateGroupID(&EngineOptions{})
+	expect(t, strings.Contains(err.Error(), "group_size = 0"), true)
 }
 
 func TestEngineCounts(t *testing.T) {

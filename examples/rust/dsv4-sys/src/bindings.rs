@@ -56,6 +56,7 @@ pub const DSV4_PROGRESS_LOAD: dsv4_progress_phase = 1;
 pub const DSV4_PROGRESS_PREFILL: dsv4_progress_phase = 2;
 pub const DSV4_PROGRESS_SAVE: dsv4_progress_phase = 3;
 pub const DSV4_PROGRESS_RESTORE: dsv4_progress_phase = 4;
+pub const DSV4_PROGRESS_SERVE: dsv4_progress_phase = 5;
 pub const DSV4_UNIT_BYTES: dsv4_progress_unit = 1;
 pub const DSV4_UNIT_TOKENS: dsv4_progress_unit = 2;
 pub const DSV4_OK: dsv4_status = 0;
@@ -237,6 +238,9 @@ pub struct dsv4_engine_options {
     pub reserved2: i32,
     pub device_weight_bytes: i64,
     pub host_weight_bytes: i64,
+    pub group_id: *const c_char,
+    pub group_size: i32,
+    pub group_rank: i32,
 }
 sized!(dsv4_engine_options);
 
@@ -280,6 +284,17 @@ pub struct dsv4_engine_info {
     pub token_expert_bytes: u64,
 }
 sized!(dsv4_engine_info);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsv4_device_info {
+    pub struct_size: u32,
+    pub index: i32,
+    pub weight_bytes: u64,
+    pub cache_bytes: u64,
+    pub workspace_bytes: u64,
+}
+sized!(dsv4_device_info);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -502,10 +517,14 @@ extern "C" {
     pub fn dsv4_engine_open(path: *const c_char, options: *const dsv4_engine_options, engine: *mut *mut dsv4_engine, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_close(engine: *mut dsv4_engine);
     pub fn dsv4_engine_get_info(engine: *const dsv4_engine, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_get_device(engine: *const dsv4_engine, device: i32, info: *mut dsv4_device_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_identity(engine: *const dsv4_engine, identity: *mut dsv4_engine_identity, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_metrics(engine: *const dsv4_engine, metrics: *mut dsv4_engine_metrics, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_metrics_json(engine: *const dsv4_engine, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_plan(path: *const c_char, options: *const dsv4_engine_options, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_plan_device(path: *const c_char, options: *const dsv4_engine_options, device: i32, info: *mut dsv4_device_info, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_group_create_id(options: *const dsv4_engine_options, id: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_group_serve(path: *const c_char, options: *const dsv4_engine_options, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_inspect(path: *const c_char, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_tokenizer(engine: *const dsv4_engine, tokenizer: *mut *const dsv4_tokenizer, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_error_code(error: *const dsv4_error) -> dsv4_status;

@@ -92,6 +92,7 @@ codes! {
         PREFILL = DSV4_PROGRESS_PREFILL,
         SAVE = DSV4_PROGRESS_SAVE,
         RESTORE = DSV4_PROGRESS_RESTORE,
+        SERVE = DSV4_PROGRESS_SERVE,
     }
 
     /// What a [`Progress`](crate::Progress) counts.

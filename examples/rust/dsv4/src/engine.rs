@@ -5,7 +5,7 @@ use crate::conversation::Conversation;
 use crate::error::{check, check_abi, Error, Result};
 use crate::memory;
 use crate::message::{ChatOptions, Message};
-use crate::mirror::{EngineIdentity, EngineInfo, EngineMetrics, FromC};
+use crate::mirror::{DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, FromC};
 use crate::grammar::{Grammar, ToolOptions};
 use crate::sampling::Sampling;
 use crate::session::{Session, SessionOptions, Step};
@@ -43,6 +43,43 @@ pub struct EngineOptions {
     pub device_weight_bytes: i64,
     /// Most bytes of routed experts in host memory.
     pub host_weight_bytes: i64,
+    /// Of [`create_group_id`]; empty without a group.
+    pub group_id: String,
+    /// Processes that split the model, one device each; 0 without a group.
+    pub group_size: i32,
+    /// 0 opens the engine, the others [`serve_group`].
+    pub group_rank: i32,
+}
+
+/// The id of a new group of `options.group_size` processes that split a model, to be carried to all of
+/// them. It carries the options that they have in common.
+pub fn create_group_id(options: &EngineOptions) -> Result<String> {
+    check_abi()?;
+    let mut made = String::new();
+    options.with_c(None, |options| {
+        made = memory::fill_string(1024, |id, capacity, needed, error| unsafe {
+            // Safety: all pointers are valid during the call.
+            sys::dsv4_group_create_id(options, id, capacity, needed, error)
+        })?;
+        Ok(())
+    })?;
+    Ok(made)
+}
+
+/// Loads this process's part of the model and computes what the process of rank 0 asks for, until
+/// that closes its engine. `progress` is told of bytes loaded, then of tokens computed; `Break` ends
+/// it, and the group.
+pub fn serve_group(
+    path: impl AsRef<Path>,
+    options: &EngineOptions,
+    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<()> {
+    check_abi()?;
+    let path = memory::c_path(path.as_ref())?;
+    options.with_c(Some(&mut progress), |options| {
+        // Safety: all pointers are valid during the call.
+        check(|error| unsafe { sys::dsv4_group_serve(path.as_ptr(), options, error) })
+    })
 }
 
 impl EngineOptions {
@@ -56,6 +93,7 @@ impl EngineOptions {
             Some(path) => Some(memory::c_string("tuning_dir", path.as_os_str().as_bytes())?),
             None => None,
         };
+        let group_id = memory::c_string("group_id", self.group_id.as_bytes())?;
         let (progress, progress_user) = callback::progress(&mut progress);
         use_it(&sys::dsv4_engine_options {
             backend: self.backend.0,
@@ -75,6 +113,9 @@ impl EngineOptions {
             drafter: self.drafter.0,
             device_weight_bytes: self.device_weight_bytes,
             host_weight_bytes: self.host_weight_bytes,
+            group_id: group_id.as_ptr(),
+            group_size: self.group_size,
+            group_rank: self.group_rank,
             ..Default::default()
         })
     }
@@ -152,6 +193,25 @@ impl Engine {
         Ok(unsafe { EngineInfo::from_c(info) })
     }
 
+    /// The same for one device of the engine.
+    pub fn plan_device(
+        path: impl AsRef<Path>,
+        options: &EngineOptions,
+        device: i32,
+    ) -> Result<DeviceInfo> {
+        check_abi()?;
+        let path = memory::c_path(path.as_ref())?;
+        let mut info = sys::dsv4_device_info::default();
+        options.with_c(None, |options| {
+            // Safety: all pointers are valid during the call.
+            check(|error| unsafe {
+                sys::dsv4_plan_device(path.as_ptr(), options, device, &mut info, error)
+            })
+        })?;
+        // Safety: no pointer in it.
+        Ok(unsafe { DeviceInfo::from_c(info) })
+    }
+
     /// Describes a model folder as a JSON object, from the headers of its files.
     pub fn inspect(path: impl AsRef<Path>) -> Result<String> {
         check_abi()?;
@@ -196,6 +256,17 @@ impl Engine {
             // Safety: the engine is open, and all pointers are valid during the call.
             sys::dsv4_engine_metrics_json(self.as_ptr(), json, capacity, needed, error)
         })
+    }
+
+    /// The planned memory of one device, from 0 to `info().device_count - 1`.
+    pub fn device(&self, device: i32) -> Result<DeviceInfo> {
+        let mut info = sys::dsv4_device_info::default();
+        // Safety: the engine is open.
+        check(|error| unsafe {
+            sys::dsv4_engine_get_device(self.as_ptr(), device, &mut info, error)
+        })?;
+        // Safety: no pointer in it.
+        Ok(unsafe { DeviceInfo::from_c(info) })
     }
 
     /// Device, weight format and the checkpoint's fingerprint.

@@ -46,14 +46,14 @@ pub use codes::{
     ProgressPhase, ProgressUnit, ReuseLimit, Role, ThinkingMode, ToolChoice,
 };
 pub use conversation::{Conversation, Events};
-pub use engine::{Engine, EngineOptions};
+pub use engine::{create_group_id, serve_group, Engine, EngineOptions};
 pub use error::{Error, Result};
 pub use grammar::{Grammar, ToolOptions};
 pub use log::{clear_log, set_log};
 pub use message::{
     parse_completion, render_text, render_text_json, ChatOptions, Message, ToolCall,
 };
-pub use mirror::{EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult};
+pub use mirror::{DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, Stats, SyncResult};
 pub use parser::{Event, Parser, ParserOptions};
 pub use sampling::Sampling;
 pub use session::{

@@ -131,6 +131,15 @@ mirrors! {
         moved_experts: u64,
     }
 
+    /// The planned memory of one device of an engine.
+    DeviceInfo of dsv4_device_info {
+        /// Of the backend's devices; -1: of another process of the group.
+        index: i32,
+        weight_bytes: u64,
+        cache_bytes: u64,
+        workspace_bytes: u64,
+    }
+
     /// What an engine's results were made on and of.
     EngineIdentity of dsv4_engine_identity {
         device: String,

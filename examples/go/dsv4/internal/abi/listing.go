@@ -93,6 +93,9 @@ func Listing() string {
 		field("dsv4_engine_options.reserved2", unsafe.Offsetof(v.reserved2), unsafe.Sizeof(v.reserved2))
 		field("dsv4_engine_options.device_weight_bytes", unsafe.Offsetof(v.device_weight_bytes), unsafe.Sizeof(v.device_weight_bytes))
 		field("dsv4_engine_options.host_weight_bytes", unsafe.Offsetof(v.host_weight_bytes), unsafe.Sizeof(v.host_weight_bytes))
+		field("dsv4_engine_options.group_id", unsafe.Offsetof(v.group_id), unsafe.Sizeof(v.group_id))
+		field("dsv4_engine_options.group_size", unsafe.Offsetof(v.group_size), unsafe.Sizeof(v.group_size))
+		field("dsv4_engine_options.group_rank", unsafe.Offsetof(v.group_rank), unsafe.Sizeof(v.group_rank))
 	}
 	{
 		var v C.dsv4_engine_info
@@ -132,6 +135,15 @@ func Listing() string {
 		field("dsv4_engine_info.host_experts", unsafe.Offsetof(v.host_experts), unsafe.Sizeof(v.host_experts))
 		field("dsv4_engine_info.host_weight_bytes", unsafe.Offsetof(v.host_weight_bytes), unsafe.Sizeof(v.host_weight_bytes))
 		field("dsv4_engine_info.token_expert_bytes", unsafe.Offsetof(v.token_expert_bytes), unsafe.Sizeof(v.token_expert_bytes))
+	}
+	{
+		var v C.dsv4_device_info
+		fmt.Fprintf(&out, "struct dsv4_device_info %d %d\n", unsafe.Sizeof(v), unsafe.Alignof(v))
+		field("dsv4_device_info.struct_size", unsafe.Offsetof(v.struct_size), unsafe.Sizeof(v.struct_size))
+		field("dsv4_device_info.index", unsafe.Offsetof(v.index), unsafe.Sizeof(v.index))
+		field("dsv4_device_info.weight_bytes", unsafe.Offsetof(v.weight_bytes), unsafe.Sizeof(v.weight_bytes))
+		field("dsv4_device_info.cache_bytes", unsafe.Offsetof(v.cache_bytes), unsafe.Sizeof(v.cache_bytes))
+		field("dsv4_device_info.workspace_bytes", unsafe.Offsetof(v.workspace_bytes), unsafe.Sizeof(v.workspace_bytes))
 	}
 	{
 		var v C.dsv4_engine_identity
@@ -343,6 +355,7 @@ func Listing() string {
 	constant("DSV4_PROGRESS_PREFILL", C.DSV4_PROGRESS_PREFILL)
 	constant("DSV4_PROGRESS_SAVE", C.DSV4_PROGRESS_SAVE)
 	constant("DSV4_PROGRESS_RESTORE", C.DSV4_PROGRESS_RESTORE)
+	constant("DSV4_PROGRESS_SERVE", C.DSV4_PROGRESS_SERVE)
 	constant("DSV4_UNIT_BYTES", C.DSV4_UNIT_BYTES)
 	constant("DSV4_UNIT_TOKENS", C.DSV4_UNIT_TOKENS)
 	constant("DSV4_OK", C.DSV4_OK)
@@ -426,10 +439,14 @@ func Listing() string {
 	function("dsv4_engine_open", unsafe.Pointer(C.dsv4_engine_open))
 	function("dsv4_engine_close", unsafe.Pointer(C.dsv4_engine_close))
 	function("dsv4_engine_get_info", unsafe.Pointer(C.dsv4_engine_get_info))
+	function("dsv4_engine_get_device", unsafe.Pointer(C.dsv4_engine_get_device))
 	function("dsv4_engine_get_identity", unsafe.Pointer(C.dsv4_engine_get_identity))
 	function("dsv4_engine_get_metrics", unsafe.Pointer(C.dsv4_engine_get_metrics))
 	function("dsv4_engine_metrics_json", unsafe.Pointer(C.dsv4_engine_metrics_json))
 	function("dsv4_plan", unsafe.Pointer(C.dsv4_plan))
+	function("dsv4_plan_device", unsafe.Pointer(C.dsv4_plan_device))
+	function("dsv4_group_create_id", unsafe.Pointer(C.dsv4_group_create_id))
+	function("dsv4_group_serve", unsafe.Pointer(C.dsv4_group_serve))
 	function("dsv4_inspect", unsafe.Pointer(C.dsv4_inspect))
 	function("dsv4_engine_tokenizer", unsafe.Pointer(C.dsv4_engine_tokenizer))
 	function("dsv4_error_code", unsafe.Pointer(C.dsv4_error_code))

@@ -5,8 +5,9 @@ listing! {
     dsv4_tool_call { struct_size, reserved, id, id_length, name, name_length, arguments, arguments_length }
     dsv4_message { struct_size, role, content, content_length, reasoning, reasoning_length, tool_calls, tool_call_count, tool_call_id, tool_call_id_length, tools, tools_length, response_format, response_format_length, task, task_length, wo_eos, reserved }
     dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, context, context_length, context_messages, context_message_count, encoder, reserved }
-    dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2, device_weight_bytes, host_weight_bytes }
+    dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2, device_weight_bytes, host_weight_bytes, group_id, group_size, group_rank }
     dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter, device_experts, host_experts, host_weight_bytes, token_expert_bytes }
+    dsv4_device_info { struct_size, index, weight_bytes, cache_bytes, workspace_bytes }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint }
     dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, group_blocks, group_blocks_used, group_blocks_cached, state_slots, state_slots_used, state_slots_cached, reserved, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
@@ -54,6 +55,7 @@ listing! {
     DSV4_PROGRESS_PREFILL
     DSV4_PROGRESS_SAVE
     DSV4_PROGRESS_RESTORE
+    DSV4_PROGRESS_SERVE
     DSV4_UNIT_BYTES
     DSV4_UNIT_TOKENS
     DSV4_OK
@@ -133,10 +135,14 @@ listing! {
     dsv4_engine_open
     dsv4_engine_close
     dsv4_engine_get_info
+    dsv4_engine_get_device
     dsv4_engine_get_identity
     dsv4_engine_get_metrics
     dsv4_engine_metrics_json
     dsv4_plan
+    dsv4_plan_device
+    dsv4_group_create_id
+    dsv4_group_serve
     dsv4_inspect
     dsv4_engine_tokenizer
     dsv4_error_code

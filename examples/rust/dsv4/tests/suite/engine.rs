@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::{go_on, model, open, prompt};
 use dsv4::{Backend, CacheFormat, Code, Drafter, Engine, EngineOptions};
+use std::ops::ControlFlow;
 
 #[test]
 fn a_missing_folder_is_named() {
@@ -55,6 +56,23 @@ fn budgets_of_weights_reach_the_library() {
 }
 
 #[test]
+fn groups_are_refused_on_the_cpu() {
+    let mut options = EngineOptions {
+        backend: Backend::CPU,
+        group_size: 2,
+        group_rank: 1,
+        ..Default::default()
+    };
+    let error = dsv4::serve_group(model(), &options, |_| ControlFlow::Continue(())).err().unwrap();
+    assert!(error.to_string().contains("group_size = 2 on backend cpu"), "{error}");
+    options.group_id = "id".to_string();
+    let error = dsv4::serve_group(model(), &options, |_| ControlFlow::Continue(())).err().unwrap();
+    assert!(error.to_string().contains("\"id\" is not an id of a group"), "{error}");
+    let error = dsv4::create_group_id(&EngineOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("group_size = 0"), "{error}");
+}
+
+#[test]
 fn the_plan_is_what_is_opened() {
     let options = EngineOptions {
         backend: Backend::CPU,
@@ -67,8 +85,12 @@ fn the_plan_is_what_is_opened() {
         ..Default::default()
     };
     let planned = Engine::plan(model(), &options).unwrap();
-    let info = Engine::open(model(), &options).unwrap().info().unwrap();
+    let engine = Engine::open(model(), &options).unwrap();
+    let info = engine.info().unwrap();
     assert_eq!(planned, info);
+    let device = Engine::plan_device(model(), &options, 0).unwrap();
+    assert_eq!(device, engine.device(0).unwrap());
+    assert_eq!(device.weight_bytes, info.weight_bytes);
     assert_eq!((info.context_tokens, info.max_sessions, info.threads), (1024, 2, 1));
     assert_eq!((info.cache_format, info.max_draft_tokens), (CacheFormat::BF16, 2));
     assert_eq!((info.checkpoint_drafter, info.drafter), (Drafter::MTP, Drafter::NGRAM));

@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: manual_test.sh SERVER MANUAL
-# The manual page of dsv4-server has each option of --help and no other, and formats without a warning
-# where there is a formatter.
+# usage: manual_test.sh PROGRAM MANUAL
+# The manual page of a program has each option of --help and no other, and formats without a warning where
+# there is a formatter.
 set -eu
-server=$1 manual=$2
+program=$1 manual=$2
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-"$server" --help | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p' | sort >"$place/help"
-sed -n '/^\.SH OPTIONS/,/^\.SH ENDPOINTS/p' "$manual" | sed -n 's/\\-/-/g; s/^\.BI* \(--[a-z-]*\).*/\1/p' |
+"$program" --help | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p' | sort >"$place/help"
+awk '/^\.SH/ { options = $2 == "OPTIONS" } options' "$manual" | sed -n 's/\\-/-/g; s/^\.BI* \(--[a-z-]*\).*/\1/p' |
   sort >"$place/manual"
-[ "$(wc -l <"$place/help")" -gt 10 ] || { echo 'FAILED: no options found'; exit 1; }
+[ "$(wc -l <"$place/help")" -gt 5 ] || { echo 'FAILED: no options found'; exit 1; }
 diff "$place/help" "$place/manual" || { echo 'FAILED: options of --help (<) and the manual (>)'; exit 1; }
 
 if command -v mandoc >/dev/null; then

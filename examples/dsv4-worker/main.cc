@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// dsv4-worker: a GPU's part of a model that another process uses, on this machine or another. That
+// process, such as dsv4-chat --workers, makes the group's id, which carries the engine's options.
+#include <signal.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <dsv4/dsv4.hpp>
+#include <limits>
+#include <string>
+
+#include "examples/dsv4-chat/command_line.h"
+#include "examples/dsv4-chat/failure.h"
+
+namespace worker {
+namespace {
+
+struct Arguments {
+  std::string model;
+  dsv4::EngineOptions engine;
+  bool help = false, version = false;
+};
+
+constexpr chat::Option<Arguments> kOptions[] = {
+    {"-m", "--model", "DIR", "model folder (required)",
+     [](Arguments* a, const std::string& n, const std::string& v) {
+       a->model = chat::ParseFolder(n, v);
+     }},
+    {"", "--group", "ID", "the group's id (required)",
+     [](Arguments* a, const std::string&, const std::string& v) { a->engine.group_id = v; }},
+    {"", "--rank", "N", "this process's place in the group, from 1 on (default: 1)",
+     [](Arguments* a, const std::string& n, const std::string& v) {
+       a->engine.group_rank = chat::ParseCount<int32_t>(n, v);
+     }},
+    {"", "--device", "N", "the GPU to use (default: 0)",
+     [](Arguments* a, const std::string& n, const std::string& v) {
+       a->engine.devices = {
+           chat::ParseNumber<int32_t>(n, v, 0, std::numeric_limits<int32_t>::max())};
+     }},
+    {"", "--tuning", "DIR", "tuning tables to use instead of the library's",
+     [](Arguments* a, const std::string&, const std::string& v) { a->engine.tuning_dir = v; }},
+    {"-h", "--help", "", "print this and end",
+     [](Arguments* a, const std::string&, const std::string&) { a->help = true; }},
+    {"", "--version", "", "print version and build, and end",
+     [](Arguments* a, const std::string&, const std::string&) { a->version = true; }},
+};
+
+std::string HelpText() {
+  return "usage: dsv4-worker --model DIR --group ID [option...]\n"
+         "Computes a part of the model in DIR for the process that made the group's id, until\n"
+         "that closes the model. dsv4-chat and dsv4-server print the id with --workers N. The\n"
+         "model and the build of the library are the same there.\n\n" +
+         chat::HelpLines<Arguments>(kOptions) +
+         "\nSIGINT and SIGTERM stop it, and with it the group; before the group has met, the\n"
+         "second one. Exit codes: 0 the model was closed, 1 run time, 2 usage, 3 model or format,\n"
+         "4 memory, 5 device or group lost, 130 interrupted.\n";
+}
+
+Arguments ParseArguments(int argc, const char* const* argv) {
+  Arguments arguments;
+  arguments.engine.backend = DSV4_BACKEND_CUDA;
+  arguments.engine.devices = {0};
+  arguments.engine.group_rank = 1;
+  chat::ParseOptions<Arguments>(argc, argv, {kOptions}, &arguments);
+  return arguments;
+}
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The second signal ends the program, whatever it waits for.
+void CatchSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int Serve(Arguments arguments) {
+  CatchSignals();
+  bool loaded = false, ready = false;
+  arguments.engine.progress = [&](const dsv4::ProgressReport& report) {
+    if (report.phase == DSV4_PROGRESS_LOAD && !loaded) {
+      loaded = true;
+      std::fputs("dsv4-worker: the group has met; loading\n", stderr);
+    } else if (report.phase == DSV4_PROGRESS_SERVE && !ready) {
+      ready = true;
+      std::fputs("dsv4-worker: ready\n", stderr);
+    }
+    return interrupted == 0;
+  };
+  dsv4::ServeGroup(arguments.model, arguments.engine);
+  return chat::kOk;
+}
+
+int Run(int argc, char** argv) {
+  const Arguments arguments = ParseArguments(argc, argv);
+  if (arguments.help) {
+    std::fputs(HelpText().c_str(), stdout);
+    return chat::kOk;
+  }
+  if (arguments.version) {
+    std::printf("%s\n", dsv4_build_info());
+    return chat::kOk;
+  }
+  if (arguments.model.empty())
+    throw chat::Failure{chat::kUsageError, "no model: name its folder with --model DIR"};
+  if (arguments.engine.group_id.empty())
+    throw chat::Failure{chat::kUsageError, "no group: dsv4-chat --workers 1 prints its id"};
+  return Serve(arguments);
+}
+
+}  // namespace
+}  // namespace worker
+
+int main(int argc, char** argv) {
+  try {
+    return worker::Run(argc, argv);
+  } catch (...) {
+    const chat::Failure failure = chat::CurrentFailure();
+    if (!failure.message.empty())
+      std::fprintf(stderr, "dsv4-worker: %s\n", failure.message.c_str());
+    if (failure.exit_code == chat::kUsageError) std::fputs("See dsv4-worker --help.\n", stderr);
+    return failure.exit_code;
+  }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the leader of a group of processes (lib/dist/process_group.h) tells the others: what a pass
+// is about, and what is written to the cache between passes. A message is commands one behind the
+// other: a kind, then its fields. All processes are of one build, so a field is its bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/op/step_rows.h"
+#include "lib/base/error.h"
+
+namespace dsv4 {
+
+enum class GroupCommand : int32_t {
+  kForward,
+  kForwardDraft,
+  kSaveStreams,
+  kLogits,
+  kDraftLogits,
+  kCopyWindowBlock,
+  kCopyGroupBlock,
+  kPutImage,
+};
+
+class MessageWriter {
+ public:
+  explicit MessageWriter(GroupCommand command) { Add(command); }
+  template <class T>
+  MessageWriter& Add(const T& value) {
+    return AddAll(&value, 1);
+  }
+  // With its length before it.
+  template <class T>
+  MessageWriter& AddList(absl::Span<const T> list) {
+    Add(static_cast<int64_t>(list.size()));
+    return AddAll(list.data(), list.size());
+  }
+  // A step and its tokens: of the block tables what the step reads.
+  MessageWriter& AddStep(const StepRows& step, const int32_t* tokens);
+  absl::Span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  template <class T>
+  MessageWriter& AddAll(const T* values, size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const size_t begin = bytes_.size(), bytes = count * sizeof(T);
+    bytes_.resize(begin + bytes);
+    if (bytes > 0) std::memcpy(bytes_.data() + begin, values, bytes);
+    return *this;
+  }
+
+  std::vector<std::byte> bytes_;
+};
+
+// A step that came in a message; step() and tokens() live as long as it.
+struct ReceivedStep {
+  StepRows step;
+  std::vector<int32_t> tokens, sequence_of;
+  std::vector<int64_t> positions;
+  std::vector<SequenceRows> sequences;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<std::vector<StateSave>> saves;
+};
+
+class MessageReader {
+ public:
+  explicit MessageReader(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  // DeviceLost where the message ends too early.
+  template <class T>
+  absl::StatusOr<T> Take() {
+    T value{};
+    if (absl::Status status = TakeAll(&value, 1); !status.ok()) return status;
+    return value;
+  }
+  template <class T>
+  absl::StatusOr<std::vector<T>> TakeList() {
+    absl::StatusOr<int64_t> count = Take<int64_t>();
+    if (!count.ok()) return count.status();
+    if (*count < 0 || static_cast<size_t>(*count) > bytes_.size() / sizeof(T)) return Cut();
+    std::vector<T> list(static_cast<size_t>(*count));
+    if (absl::Status status = TakeAll(list.data(), list.size()); !status.ok()) return status;
+    return list;
+  }
+  absl::Status TakeStep(ReceivedStep* step);
+
+ private:
+  static absl::Status Cut() { return DeviceLost("a message of the group's leader is cut short"); }
+  template <class T>
+  absl::Status TakeAll(T* to, size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const size_t bytes = count * sizeof(T);
+    if (bytes > bytes_.size()) return Cut();
+    if (bytes > 0) std::memcpy(static_cast<void*>(to), bytes_.data(), bytes);
+    bytes_.remove_prefix(bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Span<const std::byte> bytes_;
+};
+
+}  // namespace dsv4

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine does in a group of processes (lib/dist/process_group.h): the leader tells the
+// others what it writes to its cache between passes, and the others do what they are told.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "lib/dist/process_group.h"
+#include "lib/kv/kv_cache.h"
+#include "lib/model/model_ranks.h"
+
+namespace dsv4 {
+
+class TellWrites final : public KvWrites {
+ public:
+  explicit TellWrites(ProcessGroup* group) : group_(group) {}
+  void CopyWindowBlock(int32_t from, int32_t to) override;
+  void CopyGroupBlock(int32_t from, int32_t to) override;
+  absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) override;
+
+ private:
+  void TellCopy(GroupCommand command, int32_t from, int32_t to);
+  ProcessGroup* const group_;
+};
+
+// Does what the leader says until it closes. `go_on` is asked after every message, at least once a
+// second, with the rows that were computed so far; false ends it with Cancelled, and the leader
+// with DeviceLost. Errors: DeviceLost.
+absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache,
+                          absl::FunctionRef<bool(int64_t rows)> go_on);
+
+}  // namespace dsv4

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+
+#include "lib/runtime/group_options.h"
+#include "tests/groups/member.h"
+
+namespace dsv4::test {
+
+EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds limit) {
+  EngineOptions options{.backend = Backend::kCuda,
+                        .context_tokens = 512,
+                        .max_sessions = 2,
+                        .prefill_chunk_tokens = 8,
+                        .max_draft_tokens = 1};
+  if (rank > 0) options = {.backend = Backend::kCuda};
+  options.group = {.id = id, .build = kTestBuild, .ranks = 2, .rank = rank, .limit = limit};
+  if (rank > 0 && !TakeGroupOptions(&options).ok()) std::abort();
+  // Each process has one GPU, or one of two.
+  const char* const gpus = std::getenv("DSV4_TEST_GPUS");
+  if (gpus != nullptr && std::string(gpus) == "2") options.devices = {rank};
+  return options;
+}
+
+EngineOptions AloneOptions() {
+  EngineOptions options = GroupOptions("", 0, {});
+  options.group = {};
+  options.devices = {};
+  return options;
+}
+
+}  // namespace dsv4::test

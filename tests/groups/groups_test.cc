@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines of two processes with a GPU each. Tests with [.long] compute more than a few tokens,
+// which takes emulated kernels a while.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "lib/base/error.h"
+#include "lib/runtime/group_options.h"
+#include "tests/groups/member.h"
+#include "tests/support/bundled_model.h"
+
+extern char** environ;
+
+namespace dsv4::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string NewId() {
+  absl::StatusOr<std::string> id = CreateGroupId(GroupOptions("", 0, kHaste));
+  REQUIRE_OK(id);
+  return *std::move(id);
+}
+
+std::shared_ptr<Engine> Open(const EngineOptions& options) {
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  REQUIRE_OK(engine);
+  return *std::move(engine);
+}
+
+struct Text {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;  // after the last of them
+  bool operator==(const Text&) const = default;
+};
+
+// What `session` goes on with.
+Text GoesOn(Session* session, int tokens) {
+  Text text;
+  for (int i = 0; i < tokens; ++i) {
+    const absl::StatusOr<StepResult> step = session->Step();
+    REQUIRE_OK(step);
+    text.tokens.push_back(step->token);
+  }
+  text.logits.assign(session->logits().begin(), session->logits().end());
+  return text;
+}
+
+Text TextAfter(const std::shared_ptr<Engine>& engine, const std::vector<int32_t>& prompt,
+               int tokens, const SamplingParams& sampling) {
+  const auto session = OpenSession(engine, sampling);
+  REQUIRE_OK(session->Sync(prompt));
+  return GoesOn(session.get(), tokens);
+}
+
+SamplingParams Sampling(int32_t drafts = 0) {
+  SamplingParams sampling;
+  sampling.seed = 7;
+  sampling.draft_tokens = drafts;
+  return sampling;
+}
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// A step of a session of `engine`, and how long it took.
+absl::Status StepFails(const std::shared_ptr<Engine>& engine, double* seconds) {
+  const auto session = OpenSession(engine, Sampling());
+  REQUIRE_OK(session->Sync(AnyTokens(3, 1)));
+  const auto begin = Clock::now();
+  const absl::Status status = session->Step().status();
+  *seconds = SecondsSince(begin);
+  return status;
+}
+
+constexpr double kBoundSeconds = 5;  // the limit of GroupOptions, and some for a busy machine
+
+}  // namespace
+
+Member::Member(const std::string& role, const std::string& id, int rank, std::chrono::seconds limit,
+               int64_t context_tokens) {
+  int pipe[2];
+  REQUIRE(pipe2(pipe, O_CLOEXEC) == 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe[1], STDOUT_FILENO);
+  std::string arguments[] = {DSV4_GROUP_MEMBER,
+                             role,
+                             id,
+                             std::to_string(rank),
+                             std::to_string(limit.count()),
+                             std::to_string(context_tokens)};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  REQUIRE(posix_spawn(&process_, argv[0], &actions, nullptr, argv.data(), environ) == 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(pipe[1]);
+  output_ = pipe[0];
+}
+
+Member::~Member() {
+  close(output_);
+  if (process_ < 0) return;
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+}
+
+void Member::Signal(int signal) const { REQUIRE(kill(process_, signal) == 0); }
+
+std::string Member::Line() {
+  std::string line;
+  for (char c; read(output_, &c, 1) == 1 && c != '\n';) line += c;
+  return line;
+}
+
+std::string Member::End() {
+  int status = 0;
+  REQUIRE(waitpid(process_, &status, 0) == process_);
+  process_ = -1;
+  if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
+  return "exit " + std::to_string(WEXITSTATUS(status));
+}
+
+TEST_CASE("two processes give the tokens and logits of one, until the leader closes") {
+  const std::vector<int32_t> prompt = AnyTokens(11, 5);
+  const Text alone = TextAfter(Open(AloneOptions()), prompt, 2, Sampling());
+  const std::string id = NewId();
+  Member member("serve", id, 1, kPatience);
+  auto engine = Open(GroupOptions(id, 0, kPatience));
+  REQUIRE(engine->info().devices.size() == 2);
+  REQUIRE(engine->info().devices[1].weights > 0);
+  REQUIRE(TextAfter(engine, prompt, 2, Sampling()) == alone);
+  REQUIRE(member.Line() == "ready");
+  engine.reset();
+  REQUIRE(member.Line() == "ok");
+  REQUIRE(member.End() == "exit 0");
+}
+
+TEST_CASE("forks, drafts and saved sessions of two processes are those of one", "[.long]") {
+  const auto run = [](const std::shared_ptr<Engine>& engine, std::vector<uint8_t>* saved) {
+    std::vector<Text> texts;
+    texts.push_back(TextAfter(engine, AnyTokens(9, 2), 4, Sampling(1)));
+    {
+      const auto session = OpenSession(engine, Sampling());
+      REQUIRE_OK(session->Sync(AnyTokens(70, 3)));
+      texts.push_back(GoesOn(session.get(), 2));
+      absl::StatusOr<std::unique_ptr<Session>> fork = session->Fork();
+      REQUIRE_OK(fork);
+      texts.push_back(GoesOn(fork->get(), 2));
+      texts.push_back(GoesOn(session.get(), 2));
+      saved->resize(static_cast<size_t>(session->SaveBytes()));
+      REQUIRE_OK(session->SaveTo(absl::MakeSpan(*saved)));
+      texts.push_back(GoesOn(session.get(), 1));
+    }
+    const auto loaded = OpenSession(engine, Sampling());
+    REQUIRE_OK(loaded->Load(*saved, "image"));
+    texts.push_back(GoesOn(loaded.get(), 1));
+    return texts;
+  };
+  std::vector<uint8_t> alone, together;
+  const std::vector<Text> expected = run(Open(AloneOptions()), &alone);
+  const std::string id = NewId();
+  Member member("serve", id, 1, kPatience);
+  auto engine = Open(GroupOptions(id, 0, kPatience));
+  REQUIRE(run(engine, &together) == expected);
+  REQUIRE(together == alone);
+}
+
+TEST_CASE("processes with other options are told what differs before weights are read") {
+  const std::string id = NewId();
+  Member member("serve", id, 1, kHaste, 256);
+  EngineOptions options = GroupOptions(id, 0, kHaste);
+  bool read = false;
+  options.progress = [&](int64_t, int64_t) { return read = true; };
+  const absl::Status refused = Engine::Open(kBundledModel, options).status();
+  const std::string difference =
+      "the group's processes differ: rank 0 has context_tokens = 512; rank 1 has context_tokens = "
+      "256";
+  REQUIRE(refused.message() == difference);
+  REQUIRE(!read);
+  REQUIRE(member.Line() == "failed: " + difference);
+  REQUIRE(member.End() == "exit 1");
+}
+
+TEST_CASE("a group's id carries the options that its processes have in common") {
+  EngineOptions given = GroupOptions("", 0, kHaste);
+  given.group.ranks = 4;
+  given.context_tokens = 5000;
+  given.cache_tokens = 6000;
+  given.max_sessions = 7;
+  given.prefill_chunk_tokens = 8;
+  given.max_draft_tokens = 3;
+  given.numerics = Numerics::kExact;
+  given.cache_format = RowFormat::kBf16;
+  given.drafter = DrafterKind::kNone;
+  given.weight_budgets = {.device_bytes = int64_t{1} << 40, .host_bytes = 9};
+  const absl::StatusOr<std::string> id = CreateGroupId(given);
+  REQUIRE_OK(id);
+  EngineOptions taken;
+  taken.group.id = *id;
+  taken.max_sessions = 2;
+  REQUIRE_OK(TakeGroupOptions(&taken));
+  REQUIRE(taken.group.ranks == 4);
+  REQUIRE(taken.context_tokens == 5000);
+  REQUIRE(taken.cache_tokens == 6000);
+  REQUIRE(taken.max_sessions == 2);  // its own
+  REQUIRE(taken.prefill_chunk_tokens == 8);
+  REQUIRE(taken.max_draft_tokens == 3);
+  REQUIRE(taken.numerics == Numerics::kExact);
+  REQUIRE(taken.cache_format == RowFormat::kBf16);
+  REQUIRE(taken.drafter == DrafterKind::kNone);
+  REQUIRE(taken.weight_budgets.device_bytes == int64_t{1} << 40);
+  REQUIRE(taken.weight_budgets.host_bytes == 9);
+}
+
+TEST_CASE("an id of another build, or that is none, is refused") {
+  EngineOptions options = GroupOptions(NewId(), 0, kHaste);
+  options.group.build = "another one";
+  REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
+          "the group's id was made by another build of the library, the build under test; this one "
+          "is another one");
+  options.group.id = "dsv4";
+  REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
+          "option group_id = \"dsv4\" is not an id of a group");
+}
+
+TEST_CASE("places in a group that cannot be are refused by name") {
+  EngineOptions options = GroupOptions("id", 0, kHaste);
+  options.group.rank = 2;
+  REQUIRE(Engine::Serve(kBundledModel, options, [](int64_t) { return true; }).message() ==
+          "option group_rank = 2 is not in 0..1");
+  options.group.rank = 1;
+  REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
+          "option group_rank = 1: rank 0 of a group opens an engine; the others serve it");
+  options = GroupOptions("id", 0, kHaste);
+  options.backend = Backend::kCpu;
+  REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
+          "option group_size = 2 on backend cpu; a group's processes use backend cuda");
+  options = GroupOptions("id", 0, kHaste);
+  options.group.ranks = 3;
+  REQUIRE(absl::IsInvalidArgument(Engine::Open(kBundledModel, options).status()));
+}
+
+TEST_CASE("a follower that is killed makes the leader lose its device, and a new group opens") {
+  const std::string id = NewId();
+  Member member("serve", id, 1, kHaste);
+  auto engine = Open(GroupOptions(id, 0, kHaste));
+  REQUIRE(member.Line() == "ready");
+  member.Signal(SIGKILL);
+  REQUIRE(member.End() == "signal 9");
+  double seconds = 0;
+  REQUIRE(IsDeviceLost(StepFails(engine, &seconds)));
+  REQUIRE(seconds < kBoundSeconds);
+  engine.reset();
+  const std::string again = NewId();
+  Member other("serve", again, 1, kHaste);
+  REQUIRE(Open(GroupOptions(again, 0, kHaste)) != nullptr);
+}
+
+TEST_CASE("a follower that is killed while it loads weights makes the leader lose its device") {
+  const std::string id = NewId();
+  Member member("die", id, 1, kHaste);
+  REQUIRE(IsDeviceLost(Engine::Open(kBundledModel, GroupOptions(id, 0, kHaste)).status()));
+  REQUIRE(member.End() == "signal 9");
+}
+
+TEST_CASE("a follower that stops answering makes the leader lose its device") {
+  const std::string id = NewId();
+  Member member("serve", id, 1, kHaste);
+  const auto engine = Open(GroupOptions(id, 0, kHaste));
+  REQUIRE(member.Line() == "ready");
+  member.Signal(SIGSTOP);
+  double seconds = 0;
+  const absl::Status status = StepFails(engine, &seconds);
+  REQUIRE(IsDeviceLost(status));
+  REQUIRE(status.message() ==
+          "rank 0 of the group: waited 2000 ms for another process of the group");
+  REQUIRE(seconds < kBoundSeconds);
+}
+
+TEST_CASE("a leader that is killed, or stops answering, makes its follower lose its device") {
+  const int signal = GENERATE(SIGKILL, SIGSTOP);
+  const std::string id = NewId();
+  Member leader("lead", id, 0, kHaste);
+  Clock::time_point begin;
+  bool signalled = false;
+  const absl::Status served =
+      Engine::Serve(kBundledModel, GroupOptions(id, 1, kHaste), [&](int64_t) {
+        if (!signalled) leader.Signal(signal);
+        signalled = true;
+        begin = Clock::now();
+        return true;
+      });
+  REQUIRE(signalled);
+  REQUIRE(IsDeviceLost(served));
+  REQUIRE(SecondsSince(begin) < kBoundSeconds);
+}
+
+TEST_CASE("a follower whose host stops it ends as cancelled, and its leader loses its device") {
+  const std::string id = NewId();
+  Member leader("lead", id, 0, kHaste);
+  REQUIRE(absl::IsCancelled(
+      Engine::Serve(kBundledModel, GroupOptions(id, 1, kHaste), [](int64_t) { return false; })));
+}
+
+}  // namespace dsv4::test

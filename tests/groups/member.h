@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The other process of a test of groups: the program group_member, which serves or leads a rank.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+
+#include "lib/runtime/engine.h"
+
+namespace dsv4::test {
+
+inline constexpr const char* kTestBuild = "the build under test";
+
+// Of waits, where nobody fails: emulated kernels take their time. And where somebody does.
+inline constexpr std::chrono::seconds kPatience{300}, kHaste{2};
+
+// Those of the tests' engines, on this process's GPU. Small, so that little is recorded. Ranks but
+// 0 take them from the id.
+EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds limit);
+// The same without a group.
+EngineOptions AloneOptions();
+
+// A running group_member.
+class Member {
+ public:
+  // `role`: "serve", "lead", or "die", which it does while it loads weights. With other options
+  // where `context_tokens` is not 0.
+  Member(const std::string& role, const std::string& id, int rank, std::chrono::seconds limit,
+         int64_t context_tokens = 0);
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void Signal(int signal) const;
+  // The next line that it writes; "" at its end.
+  std::string Line();
+  // Waits for its end: "exit 0", "signal 9".
+  std::string End();
+
+ private:
+  pid_t process_ = -1;
+  int output_ = -1;
+};
+
+}  // namespace dsv4::test
