@@ -201,10 +201,10 @@ void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {
   alignas(64) uint32_t panel[kKeyPairs * kPanelGroups];
   const int64_t per_block = kGroupBlockTokens / kCsaRatio;
   for (int64_t begin = range.row_begin; begin < range.row_end;) {
-    // Rows [begin, end) are neighbours of one sequence.
+    // Rows [begin, end) are neighbours of one sequence. They may be a part of its rows of the step.
+    int64_t end = begin + 1;
+    while (end < range.row_end && step.sequence_of[end] == step.sequence_of[begin]) ++end;
     const SequenceRows& sequence = step.sequences[step.sequence_of[begin]];
-    const int64_t end =
-        std::min<int64_t>(range.row_end, int64_t{sequence.first_row} + sequence.rows);
     const int64_t visible = VisibleGroups(step.positions[end - 1], kCsaRatio);
     const int64_t stop = visible > p.topk ? std::min(visible, range.group_end) : 0;
     static_assert(kGroupBlockTokens / kCsaRatio % kPanelGroups == 0);

@@ -2,7 +2,9 @@
 // The attention sub-layer (model.md 4.2 to 4.4).
 #include "kernels/op/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "kernels/op/dense.h"
 #include "lib/base/status_macros.h"
@@ -56,17 +58,51 @@ CompressKvParams CompressIndexKeys(const ForwardContext& c, const BlockWeights& 
           .rows = cache.index_keys};
 }
 
-IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache) {
-  const int64_t heads = c.config->index_n_heads;
+// Of `rows`, which are those of c.step from `first` on.
+IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache,
+                               const StepRows& rows, int64_t first) {
+  const int64_t heads = c.config->index_n_heads, topk = c.config->index_topk;
+  const int64_t element = DTypeBytes(c.act_dtype());
   return {
-      .step = &c.step,
+      .step = &rows,
       .heads = static_cast<int32_t>(heads),
-      .topk = static_cast<int32_t>(c.config->index_topk),
-      .q = c.act.index_q,
-      .weights = c.act.index_weights,
+      .topk = static_cast<int32_t>(topk),
+      .q = static_cast<const std::byte*>(c.act.index_q) + first * heads * kIndexHeadDim * element,
+      .weights = static_cast<const std::byte*>(c.act.index_weights) + first * heads * element,
       .weight_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(kIndexHeadDim * heads))),
       .keys = cache.index_keys,
-      .selected = c.act.selected};
+      .selected = c.act.selected + first * topk};
+}
+
+// Whether each rank scores some of the rows and the others are told what it selects: where that
+// takes less time than scoring them all (docs/adr/0020-exact-split.md). Steps of few rows are
+// recorded before their contexts are known.
+bool ScoresApart(const ForwardContext& c) {
+  constexpr int32_t kFewRows = 64;
+  if (c.alone() || c.planning || c.step.rows <= kFewRows) return false;
+  int64_t groups = 0;
+  for (int32_t i = 0; i < c.step.sequence_count; ++i) {
+    const SequenceRows& sequence = c.step.sequence(i);
+    if (sequence.rows == 0) continue;  // padding
+    groups =
+        std::max(groups, VisibleGroups(sequence.first_position + sequence.rows - 1, kCsaRatio));
+  }
+  return groups >= 2 * c.config->index_topk;
+}
+
+absl::Status SelectGroups(const ForwardContext& c, const LayerCache& cache) {
+  if (!ScoresApart(c)) return c.Run(ScoreTopk(c, cache, c.step, 0));
+  constexpr int64_t kUnit = 4;  // rows that kernels score together
+  const Slices slices(c.step.rows, kUnit, c.shards->ranks);
+  const Slice& own = c.own(slices);
+  StepRows rows = c.step;
+  rows.rows = static_cast<int32_t>(own.size());
+  rows.sequence_of += own.begin;
+  rows.positions += own.begin;
+  DSV4_RETURN_IF_ERROR(c.Run(ScoreTopk(c, cache, rows, own.begin)));
+  const int64_t row_bytes = c.config->index_topk * DTypeBytes(DType::kI32);
+  return c.Gather(1, slices, row_bytes, c.act.selected + own.begin * c.config->index_topk,
+                  c.act.selected);
 }
 
 // The rank's own.
@@ -147,7 +183,7 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
   const auto compressors = [&](const ForwardContext& on) { return RunCompressors(on, w, cache); };
   DSV4_RETURN_IF_ERROR(w.compress_ratio == 0 ? queries(c) : c.RunBeside(queries, compressors));
   if (w.compress_ratio == kCsaRatio) {
-    DSV4_RETURN_IF_ERROR(c.Run(ScoreTopk(c, cache)));
+    DSV4_RETURN_IF_ERROR(SelectGroups(c, cache));
     c.Show(layer, "index_topk", c.act.selected, DType::kI32, config.index_topk);
   }
   DSV4_RETURN_IF_ERROR(c.Run(Attend(c, w, cache)));
