@@ -8,12 +8,16 @@
 #include "tools/verify/oracle_checkpoint.h"
 
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "lib/io/checkpoint.h"
+#include "lib/model/format_changes.h"
 #include "lib/model/weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
@@ -207,6 +211,61 @@ TEST_CASE("the loader takes the written checkpoints") {
   REQUIRE((*weights)->drafter != nullptr);
   CHECK((*weights)->drafter->kind == DrafterKind::kDspark);
   CHECK((*weights)->drafter->blocks.size() == 3);
+}
+
+// A matrix of an expert as the checkpoint of a case has it.
+template <class T>
+const T* DataOf(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorEntry* const entry = checkpoint.Find(name);
+  REQUIRE(entry != nullptr);
+  return reinterpret_cast<const T*>(entry->data);
+}
+
+TEST_CASE(
+    "experts that a device's kernels cannot run are refused by the first run that is not MXFP4") {
+  const TempFolder folder;
+  const std::string name = "layers.1.ffn.experts.3.w1";
+  for (const char* const format : {"mixed_nvfp4", "nvfp4_real"}) {
+    INFO(format);
+    const OracleCase oracle = Case(format);
+    REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File(format)));
+    const auto checkpoint = Checkpoint::Open(folder.File(format));
+    REQUIRE_OK(checkpoint);
+    const int64_t n = oracle.model.moe_intermediate_size, k = oracle.model.hidden_size;
+    const auto* const scale = DataOf<uint8_t>(**checkpoint, name + ".weight_scale");
+    Nvfp4Weight weight{DataOf<uint8_t>(**checkpoint, name + ".weight"), scale, n, k};
+    std::memcpy(&weight.tensor_scale, DataOf<char>(**checkpoint, name + ".weight_scale_2"), 4);
+    // Two runs of 16 become one of 32 where their scales are the same power of two.
+    int64_t first = 0;
+    const auto folds = [&](int64_t run) {
+      int exponent = 0;
+      const float value = E4M3ToFloat(scale[2 * run]) * weight.tensor_scale;
+      return scale[2 * run] == scale[2 * run + 1] && std::frexp(value, &exponent) == 0.5f;
+    };
+    while (first < n * k / kFp4Run && folds(first)) ++first;
+    ExpertMatrix expert = weight;
+    const absl::Status settled = FormatChanges(**checkpoint, true).Settle(name, &expert);
+    if (first == n * k / kFp4Run) {
+      REQUIRE_OK(settled);
+      CHECK(expert.format == ExpertFormat::kMxfp4);
+      CHECK(std::string(format) == "mixed_nvfp4");
+      continue;
+    }
+    const int64_t column = first % (k / kFp4Run) * kFp4Run;
+    REQUIRE_FAILS(settled, Code::kUnimplemented,
+                  absl::StrCat("tensor ", name, ".weight: elements ", column, " to ", column + 31,
+                               " of row ", first / (k / kFp4Run), " are no MXFP4 numbers"));
+  }
+  REQUIRE_OK(WriteOracleCheckpoint(Case("fp8"), folder.File("fp8")));
+  const auto checkpoint = Checkpoint::Open(folder.File("fp8"));
+  REQUIRE_OK(checkpoint);
+  const OracleCase fp8 = Case("fp8");
+  ExpertMatrix expert = Fp8Weight{.data = DataOf<uint8_t>(**checkpoint, name + ".weight"),
+                                  .n = fp8.model.moe_intermediate_size,
+                                  .k = fp8.model.hidden_size,
+                                  .f32_scale = DataOf<float>(**checkpoint, name + ".scale")};
+  REQUIRE_FAILS(FormatChanges(**checkpoint, true).Settle(name, &expert), Code::kUnimplemented,
+                "tensor " + name + ".scale: the scale of block [0, 0] is ");
 }
 
 TEST_CASE("prompts and forced tokens are the generator's") {
