@@ -110,14 +110,17 @@ class Fields {
   void FixedIfPresent(absl::string_view key, const char* expected) {
     OneOfIfPresent(key, {expected});
   }
-  void OneOfIfPresent(absl::string_view key, std::initializer_list<absl::string_view> expected) {
+  // Empty where it is absent.
+  std::string OneOfIfPresent(absl::string_view key,
+                             std::initializer_list<absl::string_view> expected) {
     const JsonValue* value = Optional(key);
-    if (value == nullptr) return;
+    if (value == nullptr) return {};
     const std::string* text = value->AsString();
-    if (text != nullptr && std::count(expected.begin(), expected.end(), *text) != 0) return;
+    if (text != nullptr && std::count(expected.begin(), expected.end(), *text) != 0) return *text;
     Refuse(key, *value, text != nullptr,
            absl::StrJoin(expected, " or ",
                          [](std::string* out, absl::string_view name) { *out += Quoted(name); }));
+    return {};
   }
 
   // The members of a required object; none after a failure, which the caller need not look at.
@@ -272,7 +275,7 @@ void ReadMoe(Fields* f, ModelConfig* c) {
   f->Fixed("scoring_func", "sqrtsoftplus");
   f->Fixed("hidden_act", "silu");
   // What the experts' tensors are is told by their own dtypes.
-  f->OneOfIfPresent("expert_dtype", {"fp4", "fp8"});
+  c->expert_dtype = f->OneOfIfPresent("expert_dtype", {"fp4", "fp8"});
   c->n_routed_experts = f->Int("n_routed_experts", 1, kMaxCount);
   c->num_experts_per_tok = f->Int("num_experts_per_tok", 1, kMaxCount);
   if (c->num_experts_per_tok > c->n_routed_experts) {

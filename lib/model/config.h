@@ -59,6 +59,7 @@ struct ModelConfig {
   int64_t num_experts_per_tok = 0;            // K
   int64_t moe_intermediate_size = 0;          // I
   int64_t num_hash_layers = 0;
+  std::string expert_dtype;  // "fp4", "fp8" or empty; the experts' tensors are what they are
   double routed_scaling_factor = 0;
   double swiglu_limit = 0;  // 0 = no clamp
   int64_t hc_sinkhorn_iters = 0;

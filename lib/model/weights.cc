@@ -698,6 +698,12 @@ std::string Weights::weight_format() const {
       }));
 }
 
+bool Weights::ExpertsAre(absl::string_view expert_dtype) const {
+  return std::all_of(expert_formats_.begin(), expert_formats_.end(), [&](ExpertFormat format) {
+    return (format == ExpertFormat::kFp8) == (expert_dtype == "fp8");
+  });
+}
+
 std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
   Weights scratch;
   std::vector<TensorEntry> tensors;

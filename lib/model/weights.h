@@ -178,6 +178,8 @@ class Weights : public WeightViews {
   // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",
   // with all the experts' formats where there are several ("fp8+fp4,nvfp4").
   std::string weight_format() const;
+  // Whether the routed experts of layers are all as expert_dtype of config.json says.
+  bool ExpertsAre(absl::string_view expert_dtype) const;
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
   int64_t device_bytes() const { return device_bytes_; }  // of devices' own memory, 0 without
   // What moves a rank's experts; null where they stay.

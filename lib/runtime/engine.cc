@@ -423,6 +423,10 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
                            ? weights_->device_bytes()
                            : weights_->mapped_bytes() + weights_->owned_bytes();
   weight_format_ = weights_->weight_format();
+  if (!config_.expert_dtype.empty() && !weights_->ExpertsAre(config_.expert_dtype)) {
+    Log(LogLevel::kWarning, "config.json: expert_dtype is ", Quoted(config_.expert_dtype),
+        ", but the weights are ", weight_format_, ": the tensors are believed");
+  }
   info_.residency = weights_->residency();
   info_.token_expert_bytes =
       config_.num_hidden_layers * config_.num_experts_per_tok * info_.residency.expert_bytes;

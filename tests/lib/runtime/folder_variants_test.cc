@@ -153,18 +153,39 @@ TEST_CASE("a turn ends at each token that config.json lists") {
   CHECK(absl::StrContains(*inspected, R"("eos_token_id": [1, 16])"));
 }
 
+// Opens `variant`; what is logged goes to *log.
+absl::StatusOr<std::shared_ptr<Engine>> OpenLogged(const Variant& variant, LogLevel level,
+                                                   std::string* log) {
+  SetLogCallback(
+      [](void* user, LogLevel, const char* message) {
+        absl::StrAppend(static_cast<std::string*>(user), message, "\n");
+      },
+      log, level);
+  auto engine = variant.Open();
+  SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
+  return engine;
+}
+
+TEST_CASE("the log tells of an expert_dtype that the experts' tensors are not of") {
+  for (const bool contradicts : {false, true}) {
+    Variant variant;
+    if (contradicts) variant.Edit("config.json", "expert_dtype", "\"fp8\"");
+    std::string log;
+    const auto engine = OpenLogged(variant, LogLevel::kWarning, &log);
+    REQUIRE_OK(engine);
+    CHECK((*engine)->weight_format() == "fp8+fp4");
+    CHECK(absl::StrContains(log, "config.json: expert_dtype is \"fp8\", but the weights are "
+                                 "fp8+fp4: the tensors are believed") == contradicts);
+    CHECK(log.empty() == !contradicts);
+  }
+}
+
 TEST_CASE("generation_config.json sets the sampling defaults, and the log has what it cannot") {
   Variant variant;
   variant.Add("generation_config.json",
               R"("repetition_penalty": 1.3, "max_new_tokens": 3, "num_beams": 4)");
   std::string log;
-  SetLogCallback(
-      [](void* user, LogLevel, const char* message) {
-        absl::StrAppend(static_cast<std::string*>(user), message, "\n");
-      },
-      &log, LogLevel::kInfo);
-  const auto engine = variant.Open();
-  SetLogCallback(nullptr, nullptr, LogLevel::kInfo);
+  const auto engine = OpenLogged(variant, LogLevel::kInfo, &log);
   REQUIRE_OK(engine);
   const SamplingParams sampling = Session::DefaultSampling(**engine);
   CHECK(sampling.repetition_penalty == 1.3f);
