@@ -74,6 +74,21 @@ dsv4_status dsv4_tokenizer_decode(const dsv4_tokenizer* tokenizer, const int32_t
   });
 }
 
+dsv4_status dsv4_tokenizer_token_bytes(const dsv4_tokenizer* tokenizer, int32_t id, char* bytes,
+                                       size_t capacity, size_t* length,
+                                       dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
+    DSV4_RETURN_IF_ERROR(CheckArray(bytes, capacity, "bytes"));
+    DSV4_RETURN_IF_ERROR(NotNull(length, "length"));
+    const absl::StatusOr<absl::string_view> token = tokenizer->tokenizer->TokenBytes(id);
+    if (!token.ok()) return dsv4::WithArgument(token.status(), "id");
+    CopyArrayOut(*token, bytes, capacity, length);
+    return absl::OkStatus();
+  });
+}
+
 int32_t dsv4_tokenizer_added_token(const dsv4_tokenizer* tokenizer, const char* text) noexcept {
   if (tokenizer == nullptr || text == nullptr) return -1;
   return tokenizer->tokenizer->FindAddedToken(text).value_or(-1);

@@ -43,6 +43,15 @@ DSV4_API dsv4_status dsv4_tokenizer_decode(const dsv4_tokenizer* tokenizer, cons
                                            size_t count, char* text, size_t capacity,
                                            size_t* length, dsv4_error** error) DSV4_NOEXCEPT;
 
+/* The bytes of one token. They may be a part of a UTF-8 character. The bytes of the tokens of an
+ * encoded text, one after the other, are that text.
+ * - bytes: receives up to `capacity` bytes, without a terminator.
+ * - *length: receives the number of bytes of the token.
+ * Errors: INVALID_ARGUMENT for an id outside the vocabulary (names it). */
+DSV4_API dsv4_status dsv4_tokenizer_token_bytes(const dsv4_tokenizer* tokenizer, int32_t id,
+                                                char* bytes, size_t capacity, size_t* length,
+                                                dsv4_error** error) DSV4_NOEXCEPT;
+
 /* The id of the added token whose text is `text` (NUL-terminated), for example "</think>". -1 if
  * there is none. */
 DSV4_API int32_t dsv4_tokenizer_added_token(const dsv4_tokenizer* tokenizer,

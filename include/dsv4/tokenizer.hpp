@@ -41,6 +41,14 @@ class TokenizerView {
         });
   }
 
+  // The bytes of one token, which may be a part of a character.
+  std::string TokenBytes(int32_t id) const {
+    return detail::ReadAll<std::string>(
+        32, [&](char* bytes, std::size_t capacity, std::size_t* length) {
+          detail::Call(dsv4_tokenizer_token_bytes, tokenizer_, id, bytes, capacity, length);
+        });
+  }
+
   // The id of the added token whose text is `text`, for example "</think>". -1 if there is none.
   int32_t AddedToken(const std::string& text) const noexcept {
     return dsv4_tokenizer_added_token(tokenizer_, text.c_str());

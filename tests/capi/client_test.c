@@ -103,6 +103,8 @@ static void test_text(const char* folder) {
                            &error));
   OK(dsv4_tokenizer_decode(tokenizer, ids, count, text, sizeof text, &length, &error));
   CHECK(length == strlen(kAnswer) && memcmp(text, kAnswer, length) == 0);
+  OK(dsv4_tokenizer_token_bytes(tokenizer, ids[0], text, sizeof text, &length, &error));
+  CHECK(length > 0 && memcmp(text, kAnswer, length) == 0);
 
   memset(&heard, 0, sizeof heard);
   OK(dsv4_parser_open(&parsing, &parser, &error));

@@ -36,6 +36,7 @@ TEST_CASE("hpp: text to tokens and back") {
         Ids{tokenizer.AddedToken("</think>")});
   CHECK(tokenizer.Encode("</think>").size() > 1);
   CHECK(tokenizer.AddedToken("<none>") == -1);
+  CHECK(tokenizer.TokenBytes(tokenizer.AddedToken("</think>")) == "</think>");
   // More tokens than half the bytes, and more bytes than eight a token.
   std::string odd;
   for (int i = 0; i < 100; ++i) odd += "\xf0\x9f\x9c\x81";
@@ -45,6 +46,7 @@ TEST_CASE("hpp: text to tokens and back") {
   CHECK(tokenizer.Decode(markers).size() == 50 * (sizeof BOS - 1));
 
   REQUIRE_ERROR(tokenizer.Encode("a\xff"), DSV4_ERR_INVALID_ARGUMENT, "byte 1");
+  REQUIRE_ERROR(tokenizer.TokenBytes(4000), DSV4_ERR_INVALID_ARGUMENT, "4000");
   REQUIRE_ERROR(tokenizer.Decode({4000}), DSV4_ERR_INVALID_ARGUMENT, "4000");
   REQUIRE_ERROR(dsv4::Tokenizer("/nonexistent"), DSV4_ERR_NOT_FOUND, "/nonexistent");
 

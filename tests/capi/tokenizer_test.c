@@ -105,12 +105,52 @@ static void test_decode(const dsv4_tokenizer* tokenizer) {
                DSV4_ERR_INVALID_ARGUMENT, "length is NULL");
 }
 
+/* Texts whose tokens are parts of characters: in a row, their bytes are the text. */
+static void test_token_bytes(const dsv4_tokenizer* tokenizer) {
+  static const char kOdd[] = "z\xc3\xa4hlt \xf0\x9f\x99\x82 \xe6\x95\xb0";
+  int32_t ids[64];
+  char bytes[256], text[64];
+  size_t count = 0, length = 0, total = 0;
+  int parts = 0;
+  EXPECT_OK(dsv4_tokenizer_encode(tokenizer, kOdd, strlen(kOdd), DSV4_ENCODE_PLAIN, ids, 64, &count,
+                                  &error));
+  for (size_t i = 0; i < count; i++) {
+    EXPECT_OK(dsv4_tokenizer_token_bytes(tokenizer, ids[i], bytes + total, sizeof bytes - total,
+                                         &length, &error));
+    total += length;
+    EXPECT_OK(dsv4_tokenizer_decode(tokenizer, ids + i, 1, text, sizeof text, &length, &error));
+    parts += length == 3 && memcmp(text, "\xef\xbf\xbd", 3) == 0;
+  }
+  EXPECT(total == strlen(kOdd));
+  EXPECT(memcmp(bytes, kOdd, total) == 0);
+  EXPECT(parts > 0);
+
+  const int32_t end = dsv4_tokenizer_added_token(tokenizer, "</think>");
+  memset(bytes, '#', sizeof bytes);
+  EXPECT_OK(dsv4_tokenizer_token_bytes(tokenizer, end, bytes, 3, &length, &error));
+  EXPECT(length == 8);
+  EXPECT(memcmp(bytes, "</t#", 4) == 0);
+  EXPECT_OK(dsv4_tokenizer_token_bytes(tokenizer, end, NULL, 0, &length, &error));
+  EXPECT(length == 8);
+  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, 5000, bytes, 64, &length, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "5000");
+  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, -1, bytes, 64, &length, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "-1");
+  EXPECT_FAILS(dsv4_tokenizer_token_bytes(NULL, end, bytes, 64, &length, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "tokenizer is NULL");
+  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, end, NULL, 64, &length, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "bytes is NULL");
+  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, end, bytes, 64, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "length is NULL");
+}
+
 int main(void) {
   test_open();
   dsv4_tokenizer* tokenizer = NULL;
   EXPECT_OK(dsv4_tokenizer_open(MODEL, &tokenizer, &error));
   test_encode(tokenizer);
   test_decode(tokenizer);
+  test_token_bytes(tokenizer);
   EXPECT(dsv4_tokenizer_vocab_size(tokenizer) > kIds[3]);
   EXPECT(dsv4_tokenizer_vocab_size(tokenizer) <= 2048);
   EXPECT(dsv4_tokenizer_vocab_size(NULL) == 0);

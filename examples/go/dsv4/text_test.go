@@ -19,10 +19,18 @@ func openTokenizer(t *testing.T) *Tokenizer {
 func TestTextSurvivesTheTokenizer(t *testing.T) {
 	tokenizer := openTokenizer(t)
 	for _, text := range []string{"", "Hello, world!", "Émile zählt 1234567 — 数字 🙂\n\t  x"} {
-		expect(t, must(tokenizer.Decode(must(tokenizer.Encode(text))(t)))(t), text)
+		tokens := must(tokenizer.Encode(text))(t)
+		expect(t, must(tokenizer.Decode(tokens))(t), text)
+		var bytes []byte
+		for _, token := range tokens {
+			bytes = append(bytes, must(tokenizer.TokenBytes(token))(t)...)
+		}
+		expect(t, string(bytes), text)
 	}
 	_, err := tokenizer.Decode([]int32{tokenizer.VocabSize()})
 	expect(t, strings.HasPrefix(expectCode(t, err, InvalidArgument).Argument, "ids"), true)
+	_, err = tokenizer.TokenBytes(-1)
+	expect(t, expectCode(t, err, InvalidArgument).Argument, "id")
 }
 
 func TestUsersForgeNoControlToken(t *testing.T) {

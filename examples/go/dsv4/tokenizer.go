@@ -76,6 +76,19 @@ func (t *Tokenizer) Decode(tokens []int32) (string, error) {
 	})
 }
 
+// TokenBytes returns the bytes of one token, which may be a part of a character.
+func (t *Tokenizer) TokenBytes(token int32) ([]byte, error) {
+	if err := t.handle.acquire(false); err != nil {
+		return nil, err
+	}
+	defer t.handle.release()
+	bytes, err := fillText(32, func(data *C.char, capacity C.size_t, needed *C.size_t,
+		failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_tokenizer_token_bytes(t.c, C.int32_t(token), data, capacity, needed, failure)
+	})
+	return []byte(bytes), err
+}
+
 // AddedToken returns the id of the control token with exactly this text, as in "</think>".
 func (t *Tokenizer) AddedToken(text string) (id int32, ok bool) {
 	var memory arena

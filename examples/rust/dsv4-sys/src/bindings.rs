@@ -570,6 +570,7 @@ extern "C" {
     pub fn dsv4_tokenizer_close(tokenizer: *mut dsv4_tokenizer);
     pub fn dsv4_tokenizer_encode(tokenizer: *const dsv4_tokenizer, text: *const c_char, length: usize, flags: u32, ids: *mut i32, capacity: usize, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_tokenizer_decode(tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, text: *mut c_char, capacity: usize, length: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_tokenizer_token_bytes(tokenizer: *const dsv4_tokenizer, id: i32, bytes: *mut c_char, capacity: usize, length: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_tokenizer_added_token(tokenizer: *const dsv4_tokenizer, text: *const c_char) -> i32;
     pub fn dsv4_tokenizer_vocab_size(tokenizer: *const dsv4_tokenizer) -> i32;
 }

@@ -79,6 +79,14 @@ impl Tokenizer {
         })
     }
 
+    /// The bytes of one token, which may be a part of a character.
+    pub fn token_bytes(&self, id: i32) -> Result<Vec<u8>> {
+        memory::fill::<u8>(32, |bytes, capacity, needed, error| unsafe {
+            let raw = self.as_ptr();
+            sys::dsv4_tokenizer_token_bytes(raw, id, bytes.cast(), capacity, needed, error)
+        })
+    }
+
     /// The id of the control token with exactly this text, as in "</think>".
     pub fn added_token(&self, text: &str) -> Option<i32> {
         let text = memory::c_string("text", text.as_bytes()).ok()?;

@@ -492,6 +492,7 @@ func Listing() string {
 	function("dsv4_tokenizer_close", unsafe.Pointer(C.dsv4_tokenizer_close))
 	function("dsv4_tokenizer_encode", unsafe.Pointer(C.dsv4_tokenizer_encode))
 	function("dsv4_tokenizer_decode", unsafe.Pointer(C.dsv4_tokenizer_decode))
+	function("dsv4_tokenizer_token_bytes", unsafe.Pointer(C.dsv4_tokenizer_token_bytes))
 	function("dsv4_tokenizer_added_token", unsafe.Pointer(C.dsv4_tokenizer_added_token))
 	function("dsv4_tokenizer_vocab_size", unsafe.Pointer(C.dsv4_tokenizer_vocab_size))
 	return out.String()

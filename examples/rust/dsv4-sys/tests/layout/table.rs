@@ -188,6 +188,7 @@ listing! {
     dsv4_tokenizer_close
     dsv4_tokenizer_encode
     dsv4_tokenizer_decode
+    dsv4_tokenizer_token_bytes
     dsv4_tokenizer_added_token
     dsv4_tokenizer_vocab_size
 }

@@ -13,10 +13,13 @@ fn text_survives_the_tokenizer() {
     for text in ["", "Hello, world!", "Émile zählt 1234567 — 数字 🙂\n\t  x"] {
         let ids = tokenizer.encode(text).unwrap();
         assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap()).collect();
+        assert_eq!(bytes, text.as_bytes());
     }
     let error = tokenizer.decode(&[tokenizer.vocab_size()]).unwrap_err();
     assert_eq!(error.code(), Code::INVALID_ARGUMENT);
     assert!(error.argument().starts_with("ids"), "{}", error.argument());
+    assert_eq!(tokenizer.token_bytes(-1).unwrap_err().argument(), "id");
 }
 
 #[test]
