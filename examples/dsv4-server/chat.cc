@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/chat.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "examples/dsv4-server/log_probs.h"
 
 namespace server {
 namespace {
@@ -73,7 +74,7 @@ std::string ChatAnswer::Take(size_t candidate, const Token& token,
     Add(choice.turn.parts()[piece.part], piece, &delta);
   // Clients that count chunks count tokens, those whose text is held back, too.
   if (delta.empty() && !choice.turn.ended()) delta["content"] = "";
-  Json log_probs = LogProbsOf(token);
+  Json log_probs = LogProbs(token);
   if (!log_probs.is_null()) {
     choice.log_probs.insert(choice.log_probs.end(), log_probs.begin(), log_probs.end());
     log_probs = {{"content", Json(std::move(log_probs))}};
@@ -85,29 +86,11 @@ std::string ChatAnswer::Take(size_t candidate, const Token& token,
   return EventText(chunk);
 }
 
-Json ChatAnswer::LogProbOf(int32_t token, float log_prob) const {
-  const std::string text = model_.engine.tokenizer().Decode({&token, 1});
-  // Of a token within a character the tokenizer shows no bytes.
-  const bool whole = text.find("\xef\xbf\xbd") == std::string::npos;
-  Json bytes = nullptr;
-  if (whole) {
-    bytes = Json::array();
-    for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
-  }
-  return {{"token", text}, {"logprob", JsonLogProb(log_prob)}, {"bytes", std::move(bytes)}};
-}
-
 // Null where none were asked for. The token that ends the turn is no part of it.
-Json ChatAnswer::LogProbsOf(const Token& token) const {
+Json ChatAnswer::LogProbs(const Token& token) const {
   if (!request_.log_probs || !token.log_probs) return nullptr;
   if (token.id == model_.engine.info().eos_token) return Json::array();
-  Json entry = LogProbOf(token.id, token.log_probs->log_prob);
-  Json top = Json::array();
-  const auto& likely = token.log_probs->top;
-  for (size_t i = 0; i < std::min(likely.size(), request_.top_log_probs); ++i)
-    top.push_back(LogProbOf(likely[i].token, likely[i].log_prob));
-  entry["top_logprobs"] = std::move(top);
-  return Json::array({std::move(entry)});
+  return Json::array({LogProbsOf(model_, token, request_.top_log_probs)});
 }
 
 Json ChatAnswer::Usage(const dsv4::SessionStats& stats) const {

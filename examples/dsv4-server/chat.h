@@ -33,8 +33,7 @@ class ChatAnswer : public Answer {
 
   Json Object(const char* kind) const;
   Json Chunk(size_t candidate, Json delta, Json log_probs) const;
-  Json LogProbsOf(const Token& token) const;
-  Json LogProbOf(int32_t token, float log_prob) const;
+  Json LogProbs(const Token& token) const;
   Json MessageOf(const Turn& turn) const;
   Json FinishOf(const Turn& turn) const;
   Json Usage(const dsv4::SessionStats& stats) const;

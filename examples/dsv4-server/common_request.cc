@@ -44,12 +44,21 @@ std::vector<dsv4::TokenBias> ReadBias(Fields* fields) {
   for (const auto& [name, value] : object->items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
-    if (error != std::errc() || end != name.data() + name.size() || !value.is_number())
+    if (error != std::errc() || end != name.data() + name.size() || !IsNumber(value))
       throw InvalidRequest("logit_bias." + name,
                            "logit_bias." + name + ": expected a token id and a number");
-    biases.push_back({token, value.get<float>()});
+    biases.push_back({token, static_cast<float>(NumberOf(value))});
   }
   return biases;
+}
+
+// Of a turn: the end-of-sentence token, and the markers of other turns.
+void BanEnds(const Model& model, dsv4::Sampling* sampling) {
+  sampling->banned_tokens.push_back(model.engine.info().eos_token);
+  for (const char* marker : {"<｜User｜>", "<｜Assistant｜>"}) {
+    const int32_t token = model.engine.tokenizer().AddedToken(marker);
+    if (token >= 0) sampling->banned_tokens.push_back(token);
+  }
 }
 
 void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) {
@@ -73,7 +82,7 @@ void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) 
   sampling->biases = ReadBias(fields);
   sampling->draft_tokens = model.engine.info().max_draft_tokens;
   const bool ignores_end = fields->Bool("ignore_eos").value_or(false);
-  if (ignores_end) sampling->banned_tokens.push_back(model.engine.info().eos_token);
+  if (ignores_end) BanEnds(model, sampling);
   // What load tools send with it.
   if (fields->Integer("min_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(0) > 0 &&
       !ignores_end)

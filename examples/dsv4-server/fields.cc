@@ -56,8 +56,8 @@ std::optional<std::string> Fields::String(const char* name) {
 std::optional<double> Fields::Number(const char* name) {
   const Json* value = Any(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number()) Refuse(PathOf(name), "a number");
-  return value->get<double>();
+  if (!IsNumber(*value)) Refuse(PathOf(name), "a number");
+  return NumberOf(*value);
 }
 
 std::optional<int64_t> Fields::Integer(const char* name, int64_t low, int64_t high) {

@@ -2,6 +2,8 @@
 #include "examples/dsv4-server/json.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "examples/dsv4-server/api_error.h"
@@ -37,12 +39,58 @@ void CheckShape(std::string_view text) {
   }
 }
 
+// Builds what is parsed.
+class Builder : public nlohmann::detail::json_sax_dom_parser<Json> {
+ public:
+  using nlohmann::detail::json_sax_dom_parser<Json>::json_sax_dom_parser;
+
+  bool number_float(double value, const std::string& text) {
+    if (Json(value).dump() == text) return json_sax_dom_parser::number_float(value, text);
+    Json::binary_t raw(std::vector<uint8_t>(text.begin(), text.end()));
+    return binary(raw);
+  }
+};
+
+std::string RawTextOf(const Json& json) {
+  const Json::binary_t& raw = json.get_binary();
+  return {raw.begin(), raw.end()};
+}
+
+std::string DumpOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void Append(const Json& json, std::string* text) {
+  const char* separator = "";
+  if (json.is_object()) {
+    *text += '{';
+    for (const auto& [name, value] : json.items()) {
+      *text += separator + DumpOf(name) + ":";
+      Append(value, text);
+      separator = ",";
+    }
+    *text += '}';
+  } else if (json.is_array()) {
+    *text += '[';
+    for (const Json& value : json) {
+      *text += separator;
+      Append(value, text);
+      separator = ",";
+    }
+    *text += ']';
+  } else {
+    *text += json.is_binary() ? RawTextOf(json) : DumpOf(json);
+  }
+}
+
 }  // namespace
 
 Json ParseObject(std::string_view text) {
   CheckShape(text);
   try {
-    Json json = Json::parse(text);
+    Json json;
+    Builder builder(json);
+    Json::sax_parse(text, &builder);
     if (json.is_object()) return json;
   } catch (const Json::parse_error& error) {
     throw InvalidRequest("", "the body is not JSON: error at byte " + std::to_string(error.byte));
@@ -53,7 +101,16 @@ Json ParseObject(std::string_view text) {
 }
 
 std::string TextOf(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text;
+  Append(json, &text);
+  return text;
+}
+
+bool IsNumber(const Json& json) { return json.is_number() || json.is_binary(); }
+
+double NumberOf(const Json& json) {
+  // The parser has seen that it is a number, and not too large.
+  return json.is_binary() ? std::strtod(RawTextOf(json).c_str(), nullptr) : json.get<double>();
 }
 
 }  // namespace server

@@ -31,7 +31,7 @@ class Histogram {
 // What is true at a moment.
 struct Load {
   size_t running = 0, waiting = 0;
-  double cache_share = 0;  // of the cache's bytes, held by sessions
+  double cache_share = 0;  // of the fullest pool of the cache, held by sessions
 };
 
 class Metrics {

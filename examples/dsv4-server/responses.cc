@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "examples/dsv4-server/log_probs.h"
+
 namespace server {
 namespace {
 
@@ -10,12 +12,12 @@ constexpr char kCompleted[] = "completed", kIncomplete[] = "incomplete",
                kInProgress[] = "in_progress";
 
 // The one part that an item of text or of reasoning has.
-Json ContentOf(Turn::Kind kind, const std::string& text) {
+Json ContentOf(Turn::Kind kind, const std::string& text, Json log_probs = Json::array()) {
   if (kind == Turn::Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
   return {{"type", "output_text"},
           {"text", text},
           {"annotations", Json::array()},
-          {"logprobs", Json::array()}};
+          {"logprobs", std::move(log_probs)}};
 }
 
 const char* IdPrefix(Turn::Kind kind) {
@@ -67,7 +69,7 @@ Json ResponsesAnswer::Item(size_t index, bool begun) const {
   const Turn::Part& part = turn_.parts()[index];
   const char* status = begun ? kInProgress : Cut(index) ? kIncomplete : kCompleted;
   Json content = Json::array();
-  if (!begun) content.push_back(ContentOf(part.kind, part.text));
+  if (!begun) content.push_back(ContentOf(part.kind, part.text, log_probs_[index]));
   switch (part.kind) {
     case Turn::Kind::kReasoning:
       return {{"id", item_ids_[index]},
@@ -140,9 +142,10 @@ void ResponsesAnswer::EndItem(size_t index) {
     ItemEvent(done, index, {{"name", part.name}, {"arguments", part.text}});
   } else {
     Json members = {{"text", part.text}};
-    if (part.kind == Turn::Kind::kText) members["logprobs"] = Json::array();
+    if (part.kind == Turn::Kind::kText) members["logprobs"] = log_probs_[index];
     ItemEvent(done, index, std::move(members));
-    ItemEvent("response.content_part.done", index, {{"part", ContentOf(part.kind, part.text)}});
+    ItemEvent("response.content_part.done", index,
+              {{"part", ContentOf(part.kind, part.text, log_probs_[index])}});
   }
   Event("response.output_item.done", {{"output_index", index}, {"item", Item(index, false)}});
 }
@@ -153,12 +156,29 @@ std::string ResponsesAnswer::Begin(const dsv4::SessionStats&) {
   return std::exchange(events_, {});
 }
 
+Json ResponsesAnswer::TakeLogProbs(const Turn::Piece& piece) {
+  if (piece.text.empty() && !piece.begins) return Json::array();
+  Json entries = std::exchange(waiting_log_probs_, Json::array());
+  if (turn_.parts()[piece.part].kind != Turn::Kind::kText) return Json::array();
+  Json& all = log_probs_[piece.part];
+  all.insert(all.end(), entries.begin(), entries.end());
+  return entries;
+}
+
 std::string ResponsesAnswer::Take(size_t, const Token& token, const dsv4::SessionStats&) {
+  const int64_t reasoning_tokens = turn_.reasoning_tokens();
   const std::vector<Turn::Piece> pieces = turn_.Take(token);
-  while (item_ids_.size() < turn_.parts().size())
+  const bool of_reasoning = turn_.reasoning_tokens() > reasoning_tokens;
+  if (request_.log_probs && token.log_probs && !of_reasoning &&
+      token.id != model_.engine.info().eos_token)
+    waiting_log_probs_.push_back(LogProbsOf(model_, token, request_.top_log_probs));
+  while (item_ids_.size() < turn_.parts().size()) {
     item_ids_.push_back(NewId(IdPrefix(turn_.parts()[item_ids_.size()].kind)));
-  if (!stream()) return "";
+    log_probs_.push_back(Json::array());
+  }
   for (const Turn::Piece& piece : pieces) {
+    Json log_probs = TakeLogProbs(piece);
+    if (!stream()) continue;
     if (piece.begins) {
       if (piece.part > 0) EndItem(piece.part - 1);
       BeginItem(piece.part);
@@ -166,7 +186,7 @@ std::string ResponsesAnswer::Take(size_t, const Token& token, const dsv4::Sessio
     if (piece.text.empty()) continue;
     const Turn::Kind kind = turn_.parts()[piece.part].kind;
     Json members = {{"delta", piece.text}};
-    if (kind == Turn::Kind::kText) members["logprobs"] = Json::array();
+    if (kind == Turn::Kind::kText) members["logprobs"] = std::move(log_probs);
     ItemEvent(NameOf(kind) + ".delta", piece.part, std::move(members));
   }
   return std::exchange(events_, {});

@@ -38,14 +38,18 @@ class ResponsesAnswer : public Answer {
   Json Response(const char* status, const dsv4::SessionStats* stats) const;
   const char* Status() const;
   bool Cut(size_t part) const;
+  // Those of the tokens whose text the piece is; they are added to its part's.
+  Json TakeLogProbs(const Turn::Piece& piece);
 
   const Model& model_;
   const ResponsesRequest request_;
   const std::string id_;
   const int64_t created_;
   Turn turn_;
-  std::vector<std::string> item_ids_;  // of parts
-  std::string events_;                 // that are to be sent
+  std::vector<std::string> item_ids_;       // of parts
+  std::vector<Json> log_probs_;             // of parts
+  Json waiting_log_probs_ = Json::array();  // of tokens whose text is still to come
+  std::string events_;                      // that are to be sent
   int64_t event_count_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/responses_request.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -214,21 +215,36 @@ void RefuseUnsupported(Fields* fields) {
     throw InvalidRequest("background", "background is not supported");
   if (fields->String("truncation").value_or("disabled") != "disabled")
     throw InvalidRequest("truncation", "truncation must be disabled");
-  if (fields->Integer("top_logprobs", 0, 20).value_or(0) != 0)
-    throw InvalidRequest("top_logprobs", "top_logprobs is not supported");
-  if (const Json* include = fields->Any("include")) {
-    // There is none: reasoning is plain.
-    for (const Json& what : *include) {
-      if (what != "reasoning.encrypted_content")
-        throw InvalidRequest("include", "include: only reasoning.encrypted_content is accepted");
-    }
-  }
   if (const Json* given = fields->Any("stream_options")) {
     Fields options(*given, "stream_options");
     options.Ignore({"include_obfuscation"});
     options.RefuseOthers();
   }
   fields->Ignore({"client_metadata"});
+}
+
+// The log-probabilities, which have to be asked for by name.
+void ReadLogProbs(Fields* fields, ResponsesRequest* request) {
+  if (const Json* include = fields->Any("include")) {
+    if (!include->is_array()) throw InvalidRequest("include", "include must be a list");
+    for (const Json& what : *include) {
+      if (what == "message.output_text.logprobs")
+        request->log_probs = true;
+      else if (what != "reasoning.encrypted_content")  // there is none: reasoning is plain
+        throw InvalidRequest("include",
+                             "include: only message.output_text.logprobs and "
+                             "reasoning.encrypted_content are accepted");
+    }
+  }
+  const auto top = fields->Integer("top_logprobs", 0, 20);
+  if (top.value_or(0) > 0 && !request->log_probs)
+    throw InvalidRequest("top_logprobs",
+                         "top_logprobs needs \"include\": [\"message.output_text.logprobs\"]");
+  request->top_log_probs = static_cast<size_t>(top.value_or(0));
+  if (request->log_probs)
+    request->prompt.sampling.log_probs =
+        static_cast<int32_t>(std::max<int64_t>(top.value_or(0), 1));
+  request->echoed["top_logprobs"] = request->top_log_probs;
 }
 
 }  // namespace
@@ -241,6 +257,7 @@ ResponsesRequest ReadResponses(const Model& model, const Json& body) {
   Prompt* prompt = &request.prompt;
   prompt->sampling = request.common.sampling;
   prompt->cache_salt = request.common.cache_salt;
+  ReadLogProbs(&fields, &request);
   Json* echoed = &request.echoed;
   (*echoed)["instructions"] = nullptr;
   Json messages = ReadInput(&fields, echoed);

@@ -12,6 +12,8 @@ struct ResponsesRequest {
   CommonRequest common;
   Prompt prompt;
   TurnOptions turn;
+  bool log_probs = false;        // of the tokens of the text
+  size_t top_log_probs = 0;      // and of the most likely ones at each
   Json echoed = Json::object();  // members that the answer repeats
 };
 

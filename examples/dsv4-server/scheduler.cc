@@ -30,7 +30,7 @@ Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, size_t most_r
       metrics_(metrics),
       most_requests_(most_requests),
       most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
-      cache_bytes_(static_cast<double>(engine.info().cache_bytes)),
+      idle_(engine.metrics()),
       thread_([this] { Run(); }) {}
 
 Scheduler::~Scheduler() {
@@ -124,8 +124,18 @@ bool Scheduler::idle() const {
 }
 
 Load Scheduler::load() const {
+  const dsv4::EngineMetrics metrics = engine_.metrics();
+  const auto share = [&](int32_t dsv4::EngineMetrics::*all, int32_t dsv4::EngineMetrics::*used) {
+    const int32_t own = idle_.*used;
+    return metrics.*all == own ? 0.0
+                               : static_cast<double>(metrics.*used - own) / (metrics.*all - own);
+  };
+  using M = dsv4::EngineMetrics;
+  const double cache_share = std::max({share(&M::window_blocks, &M::window_blocks_used),
+                                       share(&M::group_blocks, &M::group_blocks_used),
+                                       share(&M::state_slots, &M::state_slots_used)});
   const std::lock_guard lock(mutex_);
-  return {open_sessions_, waiting_.size(), std::min(1.0, held_bytes_ / cache_bytes_)};
+  return {open_sessions_, waiting_.size(), cache_share};
 }
 
 double Scheduler::seconds_since_token() const {
@@ -160,12 +170,9 @@ void Scheduler::Run() {
       leaving.insert(leaving.end(), ended.begin(), ended.end());
     }
     for (const Running* running : leaving) Remove(running);
-    held_bytes_ = 0;
-    for (Running& running : running_) {
-      if (!leaving.empty()) running.parked = false;
-      held_bytes_ += static_cast<double>(running.generation->session().stats().cache_bytes);
-    }
-    if (!leaving.empty()) left_.notify_all();
+    if (leaving.empty()) continue;
+    for (Running& running : running_) running.parked = false;
+    left_.notify_all();
   }
 }
 

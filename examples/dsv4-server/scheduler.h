@@ -72,7 +72,7 @@ class Scheduler {
   const dsv4::Engine& engine_;
   Metrics* const metrics_;
   const size_t most_requests_, most_sessions_;
-  const double cache_bytes_;
+  const dsv4::EngineMetrics idle_;  // without sessions: the engine itself holds some of the cache
 
   mutable std::mutex mutex_;
   std::condition_variable work_;  // for the thread
@@ -82,7 +82,6 @@ class Scheduler {
   int next_ticket_ = 0;
   size_t open_sessions_ = 0;
   bool draining_ = false, cancelled_ = false, ending_ = false;
-  double held_bytes_ = 0;
   std::chrono::steady_clock::time_point last_token_ =
       std::chrono::steady_clock::now() - std::chrono::hours(1);
   std::thread thread_;

@@ -5,7 +5,6 @@ namespace server {
 
 std::vector<Turn::Piece> Turn::Take(const Token& token) {
   tokens_.push_back(token.id);
-  if (reasons_) ++reasoning_tokens_;
   if (token.finish != DSV4_FINISH_NONE) {
     const bool dropped = options_.no_calls && token.finish == DSV4_FINISH_TOOL_CALL;
     finish_ = dropped ? DSV4_FINISH_STOP : token.finish;
@@ -32,6 +31,8 @@ std::vector<Turn::Piece> Turn::Take(const Token& token) {
       Add(Kind::kText, event, &pieces);
     }
   }
+  // The token that ends the reasoning is one of it, and the first of the text is not.
+  if (reasons_) ++reasoning_tokens_;
   return pieces;
 }
 

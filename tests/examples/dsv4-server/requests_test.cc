@@ -171,6 +171,37 @@ TEST_CASE("Errors name the field") {
   CHECK(too_long["error"]["code"] == "context_length_exceeded");
 }
 
+// Python's json.loads and json.dumps, by which the family's published code writes schemas.
+TEST_CASE("Numbers in schemas reach the model as the published code writes them") {
+  const ServerProgram& server = SharedServer();
+  const std::string body = R"({"messages": [{"role": "user", "content": "Hi"}], "tools": [
+      {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
+        "x": {"type": "number", "minimum": 1e3, "maximum": 1.0E+4, "default": 2.50, "multipleOf": 0.5,
+              "examples": [-0.10, 7, 123456789012345678901234567890]}}}}}]})";
+  const httplib::Result tokens = server.Client().Post("/tokenize", body, "application/json");
+  REQUIRE(tokens);
+  INFO(tokens->body);
+  REQUIRE(tokens->status == 200);
+  const Json prompt =
+      server.Post("/detokenize", {{"tokens", Json::parse(tokens->body)["tokens"]}})["prompt"];
+  INFO(prompt);
+  for (const char* number : {"\"minimum\": 1000.0,", "\"maximum\": 10000.0,", "\"default\": 2.5,",
+                             "\"multipleOf\": 0.5,", "[-0.1, 7, 123456789012345678901234567890]"})
+    CHECK(prompt.get<std::string>().find(number) != std::string::npos);
+  // Numbers of fields may be written in any way.
+  const auto status = [&](const std::string& fields) {
+    const httplib::Result result = server.Client().Post(
+        kChat,
+        R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, )" + fields + "}",
+        "application/json");
+    REQUIRE(result);
+    return result->status;
+  };
+  CHECK(status(R"("temperature": 7.0e-1, "logit_bias": {"5": 1.50})") == 200);
+  CHECK(status(R"("temperature": -1.0e0)") == 400);
+  CHECK(status(R"("seed": 1e3)") == 400);
+}
+
 TEST_CASE("Bodies that are no requests are refused, and the connection goes on") {
   const ServerProgram& server = SharedServer();
   httplib::Client client = server.Client();
@@ -228,6 +259,7 @@ TEST_CASE("A client that vanishes has its session cancelled") {
   const int connection = Connect(server.port());
   REQUIRE(Send(connection, HeadOfPost("Content-Length: " + std::to_string(body.size())) + body));
   server.AwaitMetric(kRunning, 1);
+  CHECK(server.Metric("vllm:kv_cache_usage_perc{model_name=\"dsv4-tiny\"}") > 0);
   close(connection);
   server.AwaitMetric(kRunning, 0);
   CHECK(server.Metric(kAborted) == aborted + 2);

@@ -55,7 +55,7 @@ Json Streamed(Json request) {
   CHECK(events[0]["response"]["status"] == "in_progress");
   const Json& response = events.back()["response"];
   CHECK(events.back()["type"] == "response." + response["status"].get<std::string>());
-  Json items = Json::array();
+  Json items = Json::array(), log_probs = Json::array();
   std::string text;
   for (size_t i = 0; i < events.size(); ++i) {
     const Json& event = events[i];
@@ -65,11 +65,15 @@ Json Streamed(Json request) {
     if (type == "response.output_item.added") {
       CHECK(event["output_index"] == items.size());
       text.clear();
+      log_probs = Json::array();
     } else if (type.ends_with(".delta")) {
       CHECK(event["output_index"] == items.size());
       text += event["delta"].get<std::string>();
+      const Json some = event.value("logprobs", Json::array());
+      log_probs.insert(log_probs.end(), some.begin(), some.end());
     } else if (type == "response.output_text.done" || type == "response.reasoning_text.done") {
       CHECK(event["text"] == text);
+      CHECK(event.value("logprobs", Json::array()) == log_probs);
     } else if (type == "response.function_call_arguments.done") {
       CHECK(event["arguments"] == text);
     } else if (type == "response.output_item.done") {
@@ -81,6 +85,48 @@ Json Streamed(Json request) {
 }
 
 }  // namespace
+
+TEST_CASE("Log-probabilities of the text are those of a chat, also of tokens within characters") {
+  const ServerProgram& server = SharedServer();
+  const char* const questions[] = {"Do you know the capital of Russia?", "法国的首都是什么？"};
+  for (const char* question : questions) {
+    Json chat = Ask(question);
+    chat.update({{"logprobs", true}, {"top_logprobs", 2}});
+    const Json choice = server.Post("/v1/chat/completions", chat)["choices"][0];
+    const Json expected = choice["logprobs"]["content"];
+    Json request = {{"input", question},
+                    {"temperature", 0},
+                    {"include", Json::array({"message.output_text.logprobs"})},
+                    {"top_logprobs", 2}};
+    for (const Json& response : {server.Post(kResponses, request), Streamed(request)}) {
+      CHECK(response["top_logprobs"] == 2);
+      const Json& part = response["output"][0]["content"][0];
+      CHECK(part["logprobs"] == expected);
+      std::string text;
+      for (const Json& entry : part["logprobs"]) {
+        for (const Json& byte : entry["bytes"]) text += static_cast<char>(byte.get<int>());
+      }
+      CHECK(text == choice["message"]["content"].get<std::string>());
+    }
+    // Of the reasoning and of calls there are none.
+    request.update({{"reasoning", {{"effort", "high"}}}, {"input", "Calculate 91 + 49."}});
+    const Json output = Streamed(request)["output"];
+    REQUIRE(output.size() == 2);
+    CHECK(!output[0]["content"][0].contains("logprobs"));
+    std::string text;
+    for (const Json& entry : output[1]["content"][0]["logprobs"])
+      text += entry["token"].get<std::string>();
+    CHECK(text == "91 + 49 = 140");
+  }
+  const auto param = [&](const Json& fields) {
+    Json request = {{"input", "a"}};
+    request.update(fields);
+    return server.Post(kResponses, request, 400)["error"]["param"];
+  };
+  CHECK(param({{"top_logprobs", 2}}) == "top_logprobs");
+  CHECK(param({{"include", Json::array({"file_search_call.results"})}}) == "include");
+  CHECK(param({{"include", "message.output_text.logprobs"}}) == "include");
+}
 
 TEST_CASE("A response is the recorded one, whole and by events, with its usage") {
   const Json recorded = Recorded("facts")[0];
