@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where, in the components that a distribution makes packages of:
 # `runtime` (the shared library), `development` (headers, archive, CMake package, pkg-config file),
-# `chat`, `server`, `worker` and `tools` (programs).
+# `chat`, `desktop`, `server`, `worker` and `tools` (programs).
 include(CMakePackageConfigHelpers)
 get_property(DSV4_ABI GLOBAL PROPERTY DSV4_ABI)
 get_property(others GLOBAL PROPERTY DSV4_OTHER_LIBRARIES)
@@ -99,7 +99,7 @@ if(BUILD_SHARED_LIBS AND NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   file(RELATIVE_PATH to_library ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set(run_path "$ORIGIN/${to_library}")
 endif()
-foreach(program dsv4-chat dsv4-server dsv4-gates dsv4-worker dsv4-bench dsv4-verify)
+foreach(program dsv4-chat dsv4-desktop dsv4-server dsv4-gates dsv4-worker dsv4-bench dsv4-verify)
   if(NOT TARGET ${program})
     continue()
   endif()
@@ -110,6 +110,10 @@ foreach(program dsv4-chat dsv4-server dsv4-gates dsv4-worker dsv4-bench dsv4-ver
   set(component tools)
   if(program STREQUAL dsv4-gates)
     set(component server)
+  elseif(program STREQUAL dsv4-desktop)
+    set(component desktop)
+    install(FILES ${PROJECT_SOURCE_DIR}/examples/desktop/dsv4-desktop.desktop
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/applications COMPONENT desktop)
   endif()
   set(manual ${PROJECT_SOURCE_DIR}/examples/${program}/${program}.1)
   if(EXISTS ${manual})

@@ -5,6 +5,9 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL runtime development chat worker tools)
+if(TARGET dsv4-desktop)
+  list(APPEND CPACK_COMPONENTS_ALL desktop)
+endif()
 if(TARGET dsv4-server)
   list(APPEND CPACK_COMPONENTS_ALL server)
 endif()
@@ -50,6 +53,10 @@ dsv4_debian_package(CHAT dsv4-chat misc "${library} (= ${version})"
 dsv4-chat answers single questions or leads conversations, with reasoning,
 tools and JSON output. It brings no model: name a folder in the format of
 DeepSeek-V4-Flash with -m.")
+dsv4_debian_package(DESKTOP dsv4-desktop misc "${library} (= ${version})"
+"chat with models of the DeepSeek V4 family in a window
+dsv4-desktop opens a model folder and leads conversations that branch, with
+reasoning, tools and statistics. It brings no model.")
 dsv4_debian_package(SERVER dsv4-server misc "${library} (= ${version})"
 "serve models of the DeepSeek V4 family over HTTP
 dsv4-server answers clients of OpenAI's and Anthropic's APIs. It brings no

@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: debs_test.sh SOURCE_DIR BUILD_DIR PLACE SERVER CMAKE_OPTION...
+# usage: debs_test.sh SOURCE_DIR BUILD_DIR PLACE SERVER DESKTOP CMAKE_OPTION...
 # The Debian packages that cpack makes of a tree configured for /usr with the options: what they depend
 # on, who has which file, and, unpacked together, a client that is built and a chat that is led.
 set -eu
 export LC_ALL=C
-source=$1 build=$2 place=$3 server=
-[ "$4" = OFF ] || server=dsv4-server  # which is built where its libraries are
-shift 4
+source=$1 build=$2 place=$3 server= desktop=
+# These are built where their libraries are.
+[ "$4" = OFF ] || server=dsv4-server
+[ "$5" = OFF ] || desktop=dsv4-desktop
+shift 5
 failures=0
 for tool in dpkg-deb dpkg-shlibdeps file; do
   command -v $tool >/dev/null || { echo "skipped: $tool is not installed (dpkg-dev, file)"; exit 77; }
@@ -32,7 +34,8 @@ attempt cmake.log cmake -G Ninja -S "$source" -B tree -DCMAKE_INSTALL_PREFIX=/us
 (
   cd "$build"
   cp -d --parents capi/libdsv4.* */dsv4-bench/dsv4-bench */dsv4-chat/dsv4-chat */dsv4-worker/dsv4-worker \
-    */verify/dsv4-verify ${server:+*/dsv4-server/dsv4-server */gates/dsv4-gates} "$place/tree"
+    */verify/dsv4-verify ${server:+*/dsv4-server/dsv4-server */gates/dsv4-gates} \
+    ${desktop:+*/desktop/dsv4-desktop} "$place/tree"
 )
 # Installing removes the run path of this build, which the programs have.
 find tree -name cmake_install.cmake -exec sed -i "s,OLD_RPATH \"$place/tree/,OLD_RPATH \"$build/," {} +
@@ -47,12 +50,14 @@ prefix=/usr
 libdir=lib/$(dpkg-architecture -q DEB_HOST_MULTIARCH)
 runtime=libdsv4-$abi
 {
-  for package in dsv4-chat $server dsv4-tools dsv4-worker $runtime libdsv4-dev; do
+  for package in dsv4-chat $desktop $server dsv4-tools dsv4-worker $runtime libdsv4-dev; do
     echo "${package}_$version-1_$architecture.deb"
   done
 } >expected
 find . -name '*.deb' | sed 's,.*/,,' | sort >made
 diff expected made || fail 'not the packages (<) that belong there'
+
+packages="$runtime libdsv4-dev dsv4-chat dsv4-worker $desktop $server dsv4-tools"
 
 # field PACKAGE FIELD, contents PACKAGE: of the package that was made.
 deb() { ls "$1"_*.deb; }
@@ -72,11 +77,12 @@ depends dsv4-chat "$runtime " 'libc6 '
 depends dsv4-tools "$runtime " 'libc6 '
 depends dsv4-worker "$runtime " 'libc6 '
 [ -z "$server" ] || depends $server "$runtime " 'libc6 ' 'libcpp-httplib'
-case $(for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do field $package Depends; done) in
+[ -z "$desktop" ] || depends $desktop "$runtime " 'libqt6widgets6 '
+case $(for package in $packages; do field $package Depends; done) in
   *cuda* | *nvidia* | *nccl*) fail 'a package depends on CUDA, a driver or NCCL' ;;
   *protobuf*) fail 'a package depends on protobuf, which tools and tests of this build use' ;;
 esac
-for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do
+for package in $packages; do
   contents $package | grep -qx ".$prefix/share/doc/$package/copyright" || fail "$package has no copyright"
 done
 contents $runtime | grep -v "^.$prefix/share/doc/" >runtime
@@ -85,11 +91,11 @@ diff runtime.expected runtime || fail "$runtime has more or less (>) than the li
 dpkg-deb -I "$(deb $runtime)" shlibs | grep -qx "libdsv4 $abi $runtime (>= $version-1)" || fail 'no shlibs file'
 dpkg-deb -I "$(deb $runtime)" triggers | grep -qx 'activate-noawait ldconfig' || fail 'no ldconfig trigger'
 # No file is in two packages.
-for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do contents $package; done | sort | uniq -d >twice
+for package in $packages; do contents $package; done | sort | uniq -d >twice
 [ ! -s twice ] || fail "in two packages: $(cat twice)"
 
 # Together they are a system on which clients are built and chats are led.
-for package in $runtime libdsv4-dev dsv4-chat dsv4-worker $server dsv4-tools; do dpkg-deb -x "$(deb $package)" "$place/root"; done
+for package in $packages; do dpkg-deb -x "$(deb $package)" "$place/root"; done
 root=$place/root$prefix
 # A distribution's programs have no run path.
 for file in "$root/$libdir/libdsv4.so" "$root"/bin/*; do
@@ -113,6 +119,8 @@ if [ -n "$server" ]; then
   unit=$root/lib/systemd/system/dsv4-server.service
   grep -qx 'ExecStart=/usr/bin/dsv4-server $DSV4_SERVER_OPTIONS' "$unit" || fail "$unit does not start it"
 fi
+[ -z "$desktop" ] || QT_QPA_PLATFORM=offscreen "$root/bin/dsv4-desktop" --version >/dev/null ||
+  fail "dsv4-desktop --version exits with $?"
 "$root/bin/dsv4-worker" --help >/dev/null || fail "dsv4-worker --help exits with $?"
 "$root/bin/dsv4-bench" --help >/dev/null || fail "dsv4-bench --help exits with $?"
 "$root/bin/dsv4-verify" hash "$source/models/dsv4-tiny" >hash.log 2>&1 || fail "dsv4-verify: $(cat hash.log)"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: install_tree_test.sh SOURCE_DIR BUILD_DIR PLACE LIBDIR CUDA SERVER
+# usage: install_tree_test.sh SOURCE_DIR BUILD_DIR PLACE LIBDIR CUDA SERVER DESKTOP
 # `cmake --install` with DESTDIR: exactly the files that belong there, headers as in the tree, nothing
 # that points at where it was built, and a library that exports and needs what it should. Leaves the
-# tree, moved away from where it was installed, in PLACE/moved. CUDA, SERVER: whether
+# tree, moved away from where it was installed, in PLACE/moved. CUDA, SERVER, DESKTOP: whether
 # these are built, ON or OFF.
 set -eu
 export LC_ALL=C
-source=$1 build=$2 place=$3 libdir=$4 cuda=$5 server=$6
+source=$1 build=$2 place=$3 libdir=$4 cuda=$5 server=$6 desktop=$7
 failures=0
 
 fail() {
@@ -29,6 +29,7 @@ version=$(sed -n 's/^project(dsv4 VERSION \([0-9.]*\) .*/\1/p' "$source/CMakeLis
   (cd "$source" && find include -type f)
   echo bin/dsv4-bench
   echo bin/dsv4-chat
+  [ "$desktop" = OFF ] || printf 'bin/dsv4-desktop\nshare/applications/dsv4-desktop.desktop\n'
   [ "$server" = OFF ] || printf 'bin/dsv4-gates\nbin/dsv4-server\n'
   echo bin/dsv4-verify
   echo bin/dsv4-worker
