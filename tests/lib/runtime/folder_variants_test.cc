@@ -174,8 +174,9 @@ TEST_CASE("the log tells of an expert_dtype that the experts' tensors are not of
     const auto engine = OpenLogged(variant, LogLevel::kWarning, &log);
     REQUIRE_OK(engine);
     CHECK((*engine)->weight_format() == "fp8+fp4");
-    CHECK(absl::StrContains(log, "config.json: expert_dtype is \"fp8\", but the weights are "
-                                 "fp8+fp4: the tensors are believed") == contradicts);
+    CHECK(absl::StrContains(log,
+                            "config.json: expert_dtype is \"fp8\", but the weights are "
+                            "fp8+fp4: the tensors are believed") == contradicts);
     CHECK(log.empty() == !contradicts);
   }
 }
