@@ -18,6 +18,12 @@ __device__ __forceinline__ float Bf16High(uint32_t pair) {
 
 __device__ __forceinline__ float RoundBf16(float value) { return Bf16Low(Bf16x2(value, 0)); }
 
+// The upper four of the eight bits that two bf16 numbers have each, and the lower.
+__device__ __forceinline__ uint32_t UpperBits(uint32_t pair) { return pair & 0xfff0fff0u; }
+__device__ __forceinline__ uint32_t LowerBits(uint32_t pair) {
+  return SubtractBf16x2(pair, UpperBits(pair));
+}
+
 // Eight values at a 16-byte boundary.
 __device__ __forceinline__ void LoadBf16x8(const uint16_t* from, float (&out)[8]) {
   const uint4 v = *reinterpret_cast<const uint4*>(from);

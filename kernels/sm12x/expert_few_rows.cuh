@@ -282,12 +282,12 @@ template <int kMatrices, int kSlots>
 __device__ __forceinline__ float FewSum(const float* products, int chains, int matrix, int slot,
                                         int tile_row) {
   const float* from = products + (matrix * kSlots + slot) * kProductStride + tile_row;
-  TwoFloat sum;
+  float sum = 0;
 #pragma unroll 8
   for (int c = 0; c < chains; ++c, from += kMatrices * kSlots * kProductStride) {
-    sum.Add(*from);
+    sum = __fadd_rn(sum, *from);
   }
-  return sum.Rounded();
+  return sum;
 }
 
 // The end of the segments from `begin` that fit in a round.

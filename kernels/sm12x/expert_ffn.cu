@@ -6,27 +6,32 @@
 // Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes, the shared expert's 3 D I, and
 //   6 D I (K + 1) flops a row: bound by memory up to hundreds of rows.
 // Plan: up to 8 rows two kernels whose blocks have equal shares of all weights
-//   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first: experts with up to 16 rows
-//   stream their tiles of w1 and w3, then of w2, past eight rows at a time (SplitProducts); experts
-//   with more take 128 to a block (TiledProducts). Hidden values go through memory as bf16 and are
-//   quantised where they are read or by a kernel of their own; outputs of experts go through memory
-//   as the bf16 numbers that they are rounded to, and are summed last.
-// Measured (H200 by the twin, 2026-11-21, weights beyond L2): one row 43 us for 105 MB (58 % of the
-//   bandwidth of a copy), 8 rows 246 us (59 %), 64 rows 1.14 ms (56 %), 4096 rows 14.6 ms (99
-//   TFLOP/s). Stamps of one row's call: 2.0 us from its predecessor's end until the experts are
-//   listed and the row is staged, 18 to 20 us of routed tiles (blocks of the shared expert take 11
-//   and then have nothing), 2 us of sums and SwiGLU, 0.5 us to the second kernel, 2.8 us until
-//   hidden values are quantised, 8 to 11 us of w2, 1.5 us of sums. What bounds the tiles seems to
-//   be the twin's instructions and their latencies rather than memory: a warp takes about 1060
-//   cycles for a kilobyte of fp4, 600 for fp8. Tried without gain: weights by bulk copies to a ring
-//   in shared memory (each warp its own 42.2 us; with 64 registers, so that both kernels fit on a
-//   multiprocessor at once, 47; with twice the warps 45; slots that eight warps share, 67); one
-//   block of 16 warps with both formats for each multiprocessor (43.2 us); an early touch of each
-//   expert's pages. With 16 experts a layer, of which L2 holds a part, a call takes 42.4 us. More
-//   rows are bound by instructions (54 % of the issue slots at 8) and waits for weights (28 % of
-//   the warps' time): widening e2m1 to f16 takes 9 instructions for eight codes, a kilobyte of
-//   weights about 130 a warp in all. With block-scaled MMA it is three for eight codes, one MMA for
-//   two and no scaling.
+//   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first. Up to 16 rows experts stream
+//   their tiles of w1 and w3, then of w2, past eight rows at a time (SplitProducts). More rows go
+//   through the GEMM (gemm.cuh), whose blocks stay and take one (group of rows, tiles) after the
+//   other: groups of up to 16 rows and of up to 128, and the shared expert, in a launch each.
+//   Hidden values go through memory as bf16 and are quantised where they are read or by a kernel of
+//   their own; outputs of experts go through memory as the bf16 numbers that they are rounded to,
+//   and are summed last.
+// Measured (H100 by the twin, 2026-11-26): one row 47.7 us (74 % of the bandwidth of a copy), 8
+// rows
+//   259 us (79 %), 64 rows 1.18 ms (76 %), 256 rows 1.51 ms, 1024 rows 2.52 ms, 4096 rows 7.25 ms
+//   (199 TFLOP/s).
+// Few rows (H200 by the twin, 2026-11-21, weights beyond L2): one row 43 us for 105 MB (58 % of the
+//   bandwidth of a copy). Stamps of one row's call: 2.0 us from its predecessor's end until the
+//   experts are listed and the row is staged, 18 to 20 us of routed tiles (blocks of the shared
+//   expert take 11 and then have nothing), 2 us of sums and SwiGLU, 0.5 us to the second
+//   kernel, 2.8 us until hidden values are quantised, 8 to 11 us of w2, 1.5 us of sums. What bounds
+//   the tiles seems to be the twin's instructions and their latencies rather than memory: a warp
+//   takes about 1060 cycles for a kilobyte of fp4, 600 for fp8. Tried without gain: weights by bulk
+//   copies to a ring in shared memory (each warp its own 42.2 us; with 64 registers, so that both
+//   kernels fit on a multiprocessor at once, 47; with twice the warps 45; slots that eight warps
+//   share, 67); one block of 16 warps with both formats for each multiprocessor (43.2 us); an early
+//   touch of each expert's pages. With 16 experts a layer, of which L2 holds a part, a call
+//   takes 42.4 us. More rows are bound by instructions (54 % of the issue slots at 8) and waits for
+//   weights (28 % of the warps' time): widening e2m1 to f16 takes 9 instructions for eight codes, a
+//   kilobyte of weights about 130 a warp in all. With block-scaled MMA it is three for eight codes,
+//   one MMA for two and no scaling.
 // Edge cases: experts without rows are not read; a row may name an expert twice.
 #include "kernels/sm12x/expert_few_rows.cuh"
 
@@ -42,17 +47,12 @@ namespace {
 
 using namespace sm12x;
 
-constexpr int kSmallRows = 16;  // of an expert whose weights stream past its rows
+constexpr int kSmallRows = kSmallGroupRows;  // of an expert that one block of few rows takes
 
 constexpr int64_t kMaxExperts = 8192;
 
 // Blocks for which the tiles of few rows are shared out.
-enum Knob { kBlocksKnob };
-constexpr const char* kKnobs[] = {"split_blocks_per_multiprocessor"};
-constexpr KernelConfig kConfigs[] = {{{2}}, {{1}}, {{4}}};
-int64_t SplitBlocks(const LaunchContext& context) {
-  return int64_t{ConfigOf(context, kConfigs).values[kBlocksKnob]} * context.multiprocessors;
-}
+int64_t SplitBlocks(const LaunchContext& context) { return int64_t{2} * context.multiprocessors; }
 
 int32_t SmallRows(const ExpertFfnParams& p);
 
@@ -89,10 +89,6 @@ struct Plan {
 };
 
 absl::Status Supports(const ExpertFfnParams& p) {
-  if (!ExpertShape<true>::Fits(std::max(p.hidden, p.inter)) ||
-      !ExpertShape<false>::Fits(std::max(p.hidden, p.inter))) {
-    return Unsupported("hidden ", p.hidden, ", inter ", p.inter, ": too large");
-  }
   return p.expert_count <= kMaxExperts
              ? absl::OkStatus()
              : Unsupported(p.expert_count, " experts, at most ", kMaxExperts);
@@ -108,10 +104,13 @@ int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
 
 // Rows up to which an expert is small: all are, where few rows are all there are.
 int32_t SmallRows(const ExpertFfnParams& p) {
-  const bool fits = SplitFits<Fp8Chains, 2>(p.hidden) &&
-                    DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
-  if (!fits) return 0;
   return p.rows <= kSmallRows ? p.rows * p.experts_per_token : kSmallRows;
+}
+
+// Whether weights stream past all rows in registers.
+bool Splits(const ExpertFfnParams& p) {
+  return p.rows <= kSmallRows && SplitFits<Fp8Chains, 2>(p.hidden) &&
+         DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
 }
 
 // Two launches, or false where they don't fit.
@@ -143,22 +142,19 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
 }
 
 void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work,
-                 int64_t jobs, bool with_shared) {
+                 int64_t groups) {
   const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
-  const int64_t all_jobs = jobs + (with_shared ? 1 : 0);
+  const int64_t jobs = groups + 1;  // and the shared expert
   const cudaStream_t stream = CudaStreamOf(context);
   const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes, bool overlap,
                           auto* kernel) {
     const int64_t sets = CeilDiv<int64_t>(width / kTileRows, split.tiles());
-    const int steps = SplitSteps(sets * all_jobs, SplitBlocks(context));
-    const dim3 blocks(Ceil(sets, with_shared ? SharedSteps(steps) : steps),
-                      static_cast<unsigned>(all_jobs));
+    const int steps = SplitSteps(sets * jobs, SplitBlocks(context));
+    const dim3 blocks(Ceil(sets, SharedSteps(steps)), static_cast<unsigned>(jobs));
     if (overlap) {
-      LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
-                       with_shared);
+      LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps);
     } else {
-      LaunchInOrder(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps,
-                    with_shared);
+      LaunchInOrder(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps);
     }
   };
   if (p.part != ExpertPart::kOutputs) {
@@ -171,26 +167,11 @@ void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const F
   }
 }
 
-// `weight_rows`: of a block.
-template <bool kShared>
-void LaunchTiled(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
-                 int64_t groups, int64_t width, int64_t weight_rows, int64_t k,
-                 void (*kernel)(ExpertFfnParams, FfnWorkspace)) {
-  using Shape = ExpertShape<kShared>;
-  LaunchOverlapped(stream, dim3(Ceil(width, weight_rows), static_cast<unsigned>(groups)),
-                   Shape::kThreads, Shape::SharedBytes(k), kernel, p, work);
-}
-template <bool kShared>
-void LaunchTiledUp(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
-                   int64_t groups) {
-  LaunchTiled<kShared>(stream, p, work, groups, p.inter, ExpertShape<kShared>::kWeightRows / 2,
-                       p.hidden, expert_up_tiled_kernel<kShared>);
-}
-template <bool kShared>
-void LaunchTiledDown(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work,
-                     int64_t groups) {
-  LaunchTiled<kShared>(stream, p, work, groups, p.hidden, ExpertShape<kShared>::kWeightRows,
-                       p.inter, expert_down_tiled_kernel<kShared>);
+template <class Kind, bool kUp>
+void LaunchGemm(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
+  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(context.multiprocessors)),
+                   Kind::Shape::kThreads, Kind::Shape::kSharedBytes, expert_gemm_kernel<Kind, kUp>,
+                   p, work);
 }
 
 void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
@@ -201,25 +182,29 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
                   : LaunchFewRows<false>(context, p, work)) {
     return;
   }
-  const bool split = plan.small_rows > 0;
-  const bool shared_apart = !split || p.rows > kSplitSharedRows;
-  const int64_t shared_groups = shared_apart ? CeilDiv<int64_t>(p.rows, kGroupRows) : 0;
+  const bool split = Splits(p);
   LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
                    p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
                    p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
-  if (p.part != ExpertPart::kOutputs) {
-    if (shared_groups > 0) LaunchTiledUp<true>(stream, p, work, shared_groups);
-    if (plan.large_groups > 0) LaunchTiledUp<false>(stream, p, work, plan.large_groups);
-  }
+  const auto launch = [&]<bool kUp>(std::bool_constant<kUp>) {
+    if (p.rows <= FewShared::Shape::kRows) {
+      LaunchGemm<FewShared, kUp>(context, p, work);
+    } else {
+      LaunchGemm<ManyShared, kUp>(context, p, work);
+    }
+    if (plan.large_groups > 0) LaunchGemm<ManyRouted, kUp>(context, p, work);
+    LaunchGemm<FewRouted, kUp>(context, p, work);
+  };
   if (split) {
-    LaunchSplit(context, p, work, plan.small_groups, !shared_apart);
+    LaunchSplit(context, p, work, plan.small_groups);
+  } else if (p.part != ExpertPart::kOutputs) {
+    launch(std::true_type());
   }
   if (p.part == ExpertPart::kProducts) return;
-  if (shared_groups > 0 || plan.large_groups > 0) {
+  if (!split) {
     LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);
+    launch(std::false_type());
   }
-  if (shared_groups > 0) LaunchTiledDown<true>(stream, p, work, shared_groups);
-  if (plan.large_groups > 0) LaunchTiledDown<false>(stream, p, work, plan.large_groups);
   // Rows along x: of y, a grid has no more than 65,535.
   LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Ceil(p.hidden, kSumThreads * 8)),
                    kSumThreads, 0, sum_experts_kernel, p, work);
@@ -228,7 +213,6 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
 }  // namespace
 
 constinit const KernelEntry kSm12xExpertFfn =
-    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>("sm12x.expert_ffn", 1,
-                                                                    {kKnobs, kConfigs});
+    MakeSm12xEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>("sm12x.expert_ffn", 2);
 
 }  // namespace dsv4

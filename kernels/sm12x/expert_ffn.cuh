@@ -4,10 +4,13 @@
 // expert's output of a row.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/op/moe.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/expert_rows.cuh"
+#include "kernels/sm12x/gemm.cuh"
 #include "kernels/sm12x/inner_product.cuh"
 #include "kernels/sm12x/quantized_rows.cuh"
 #include "kernels/sm12x/swiglu.cuh"
@@ -63,18 +66,15 @@ __device__ __forceinline__ void StoreHidden(const ExpertFfnParams& p, const FfnW
 
 // ---- few rows ----
 
-// Rows up to which the shared expert goes with the routed ones.
-inline constexpr int kSplitSharedRows = 16;
-
 // The shared expert's weights have twice the bytes: its blocks take half the tiles.
 constexpr int SharedSteps(int steps) { return (steps + 1) / 2; }
 
-// The rows of job blockIdx.y: job 0 is the shared expert if `with_shared`; then each small group.
-// count 0: nothing to do.
+// The rows of job blockIdx.y: job 0 is the shared expert; then each small group. count 0: nothing
+// to do.
 __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnWorkspace& work,
                                             const SplitPlan& plan, int steps, int64_t tiles,
-                                            bool with_shared, int32_t* list) {
-  const int job = static_cast<int>(blockIdx.y) - (with_shared ? 1 : 0);
+                                            int32_t* list) {
+  const int job = static_cast<int>(blockIdx.y) - 1;
   if (job < 0) return {-1, p.rows, list, 0};
   if (int64_t{blockIdx.x} * steps * plan.tiles() >= tiles) return {0, 0, list, 0};
   if (job >= work.groups.counts[0]) return {0, 0, list, 0};
@@ -111,8 +111,8 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
           const int matrix = i / kOutputs % 2, row = i / kTileRows % kSplitRows;
           if (base + row >= rows.count) continue;
           float* from = products + i / (2 * kOutputs) * tile_floats;
-          from[matrix * kProductFloats<Chains> + row * kProductStride + i % kTileRows] =
-              SplitSum<Chains, 2>(from, plan, matrix, row, i % kTileRows);
+          from[matrix * kProductFloats + row * kProductStride + i % kTileRows] =
+              SplitSum<2>(from, plan, matrix, row, i % kTileRows);
         }
         __syncthreads();
 #pragma unroll 1
@@ -122,7 +122,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
           if (base + row >= rows.count || tile >= tiles) continue;
           const float* sums = products + slot * tile_floats + row * kProductStride + i % kTileRows;
           StoreHidden(p, work, rows, base + row, tile * kTileRows + i % kTileRows, sums[0],
-                      sums[kProductFloats<Chains>]);
+                      sums[kProductFloats]);
         }
       });
 }
@@ -130,11 +130,11 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work,
-                           const __grid_constant__ SplitPlan plan, int steps, bool with_shared) {
+                           const __grid_constant__ SplitPlan plan, int steps) {
   auto* const products = DynamicShared<float>();
   __shared__ int32_t list[kGroupRows];
   BeginAfterPredecessors();
-  const FfnRows rows = SplitJob(p, work, plan, steps, p.inter / kTileRows, with_shared, list);
+  const FfnRows rows = SplitJob(p, work, plan, steps, p.inter / kTileRows, list);
   if (rows.count == 0) return;
   if (rows.expert < 0) {
     SplitUp<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w1, p.shared_w3, products);
@@ -198,7 +198,7 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
           if (base + row >= rows.count || tile >= tiles) continue;
           StoreBf16(
               work.outputs + rows.Slot(p, base + row) * p.hidden + tile * kTileRows + tile_row,
-              SplitSum<Chains, 1>(products + slot * tile_floats, plan, 0, row, tile_row));
+              SplitSum<1>(products + slot * tile_floats, plan, 0, row, tile_row));
         }
       });
 }
@@ -206,12 +206,12 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_down_split_kernel(const __grid_constant__ ExpertFfnParams p,
                              const __grid_constant__ FfnWorkspace work,
-                             const __grid_constant__ SplitPlan plan, int steps, bool with_shared) {
+                             const __grid_constant__ SplitPlan plan, int steps) {
   auto* const products = DynamicShared<float>();
   __shared__ int32_t list[kGroupRows];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
   // Which rows are whose was written before the first half started.
-  const FfnRows rows = SplitJob(p, work, plan, steps, p.hidden / kTileRows, with_shared, list);
+  const FfnRows rows = SplitJob(p, work, plan, steps, p.hidden / kTileRows, list);
   if (rows.count == 0) {
     BeginAfterPredecessors();
     return;
@@ -219,104 +219,136 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   if (rows.expert < 0) {
     SplitDown<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w2, products, staged);
   } else {
-    SplitDown<Fp4Chains>(p, work, rows, plan, steps, Mxfp4(p.experts_table[rows.expert]->w2), products,
-                         staged);
+    SplitDown<Fp4Chains>(p, work, rows, plan, steps, Mxfp4(p.experts_table[rows.expert]->w2),
+                         products, staged);
   }
 }
 
 // ---- many rows ----
 
-// The rows of the block's large group, or its kGroupRows of the shared expert's.
-template <bool kShared>
-__device__ __forceinline__ FfnRows TiledJob(const ExpertFfnParams& p, const FfnWorkspace& work,
-                                            int32_t* list) {
-  if constexpr (kShared) {
-    const int first = static_cast<int>(blockIdx.y) * kGroupRows;
-    return {-1, min(p.rows - first, kGroupRows), list, first};
-  } else {
-    if (static_cast<int>(blockIdx.y) >= work.groups.counts[1]) return {0, 0, list, 0};
-    const RowGroup group = work.groups.large[blockIdx.y];
-    if (threadIdx.x < group.count) {
-      list[threadIdx.x] = work.groups.pair_of[group.first + threadIdx.x];
+// Shapes of a block: of routed experts with few rows and with many, and of the shared one. Up, a
+// warp's first tile is one of w1 and its second the same of w3.
+struct FewRouted {
+  using Shape = GemmShape<Fp4Chains, 2, 2, 8, 1>;
+};
+struct ManyRouted {
+  using Shape = GemmShape<Fp4Chains, 2, 8, 8, 1>;
+};
+struct FewShared {
+  using Shape = GemmShape<Fp8Chains, 2, 4, 4, 2>;
+};
+struct ManyShared {
+  using Shape = GemmShape<Fp8Chains, 2, 8, 4, 2>;
+};
+template <class Kind>
+inline constexpr bool kSharedKind = std::is_same_v<typename Kind::Shape::Chains, Fp8Chains>;
+static_assert(ManyRouted::Shape::kRows == kGroupRows);
+static_assert(FewRouted::Shape::kRows == kSmallGroupRows);
+
+// What both halves share: an item is some tiles of one group of rows, groups being the outer
+// dimension, so that those of an expert meet its weights in L2.
+template <class Kind, bool kUp>
+struct ExpertWork {
+  static constexpr int kRun = 0;
+  using Shape = typename Kind::Shape;
+  using Chains = typename Shape::Chains;
+  using Weight = typename Chains::Weight;
+  static constexpr bool kShared = kSharedKind<Kind>;
+  // Tiles of one weight in a block.
+  static constexpr int kBlockTiles = kUp ? Shape::kTiles / 2 : Shape::kTiles;
+  struct Item {
+    FfnRows rows;
+    int count;
+    int64_t tile;          // the first
+    Weight first, second;  // w1 and w3, or w2
+  };
+  const ExpertFfnParams& p;
+  const FfnWorkspace& work;
+  const RowGroup* groups;
+  int group_count;
+
+  __device__ __forceinline__ int64_t k() const { return kUp ? p.hidden : p.inter; }
+  __device__ __forceinline__ int64_t tiles() const {
+    return (kUp ? p.inter : p.hidden) / kTileRows;
+  }
+  __device__ __forceinline__ int TileBlocks() const {
+    return static_cast<int>((tiles() + kBlockTiles - 1) / kBlockTiles);
+  }
+  __device__ __forceinline__ int items() const { return group_count * TileBlocks(); }
+  __device__ __forceinline__ int chains() const { return static_cast<int>(k() / kChain); }
+  __device__ __forceinline__ int64_t scale_bytes() const { return k(); }
+  __device__ __forceinline__ Item At(int index) const {
+    const int group = index / TileBlocks();
+    Item item;
+    item.tile = int64_t{index % TileBlocks()} * kBlockTiles;
+    if constexpr (kShared) {
+      const int first = group * Shape::kRows;
+      item.rows = {-1, min(p.rows - first, Shape::kRows), nullptr, first};
+      item.first = kUp ? p.shared_w1 : p.shared_w2;
+      item.second = p.shared_w3;
+    } else {
+      const RowGroup of = groups[group];
+      item.rows = {of.expert, of.count, work.groups.pair_of + of.first, 0};
+      const ExpertWeights& expert = *p.experts_table[of.expert];
+      item.first = Mxfp4(kUp ? expert.w1 : expert.w2);
+      item.second = Mxfp4(expert.w3);
     }
-    __syncthreads();
-    return {group.expert, group.count, list, 0};
+    item.count = item.rows.count;
+    return item;
   }
-}
-
-template <bool kShared>
-using TiledChains = std::conditional_t<kShared, Fp8Chains, Fp4Chains>;
-template <bool kShared>
-using ExpertShape = TiledShape<TiledChains<kShared>>;
-static_assert(ExpertShape<false>::kRows == kGroupRows && ExpertShape<true>::kRows == kGroupRows);
-
-// The first half of the warps along tiles takes tiles of w1, the second the same of w3.
-template <bool kShared>
-__global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
-    expert_up_tiled_kernel(const __grid_constant__ ExpertFfnParams p,
-                           const __grid_constant__ FfnWorkspace work) {
-  using Chains = TiledChains<kShared>;
-  constexpr int kWarpsM = ExpertShape<kShared>::kWarpsM, kHalf = kWarpsM / 2;
-  auto* const shared = DynamicShared<std::byte>();
-  __shared__ int32_t list[kGroupRows];
-  BeginAfterPredecessors();
-  const FfnRows rows = TiledJob<kShared>(p, work, list);
-  if (rows.count == 0) return;
-  const int64_t tiles = p.inter / kTileRows, first_tile = int64_t{blockIdx.x} * kHalf;
-  const int64_t tile = first_tile + threadIdx.x / 32 % kHalf;
-  const auto run = [&](const auto& w1, const auto& w3) {
-    TiledProducts<Chains, true>(
-        static_cast<int>(p.hidden / kChain), tile < tiles, rows.count, p.hidden, shared,
-        [&](int warp, int lane) {
-          return typename Chains::Cursor(warp < kHalf ? w1 : w3,
-                                         min(first_tile + warp % kHalf, tiles - 1), lane);
-        },
-        [&](int row) { return InputRow(p, rows.Row(p, row)); },
-        [&](int row, int tile_row, float gate, float up) {
-          StoreHidden(p, work, rows, row, tile * kTileRows + tile_row, gate, up);
+  __device__ __forceinline__ typename Chains::Cursor Tile(const Item& item, int i) const {
+    const int64_t tile = min(item.tile + (kUp ? i / 2 : i), tiles() - 1);
+    return typename Chains::Cursor(kUp && i % 2 != 0 ? item.second : item.first, tile, 0);
+  }
+  __device__ __forceinline__ const std::byte* Row(const Item& item, int i) const {
+    if constexpr (kUp) return InputRow(p, item.rows.Row(p, i));
+    return reinterpret_cast<const std::byte*>(work.quantised) +
+           item.rows.Slot(p, i) * QuantizedRowBytes(p.inter);
+  }
+  __device__ __forceinline__ void Store(const Item& item, int first_tile, int first_row,
+                                        const GemmSums<Shape>& sums) const {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int c = 0; c < Shape::kCols; ++c) {
+      const int first = first_row + c * 8;
+      if (first >= item.count) break;
+      if constexpr (kUp) {
+        const int64_t tile = item.tile + first_tile / 2;
+        if (tile >= tiles()) break;
+        float hidden[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = min(first + 2 * t + i % 2, item.count - 1);
+          hidden[i] = GatedProduct(RoundBf16(sums[0][c][i]), RoundBf16(sums[1][c][i]), p.limit,
+                                   item.rows.Weight(p, row));
+        }
+        StoreBf16Tile(hidden, item.count - first, [&](int row) {
+          return work.hidden + item.rows.Slot(p, first + row) * p.inter + tile * kTileRows;
         });
-  };
-  if constexpr (kShared) {
-    run(p.shared_w1, p.shared_w3);
-  } else {
-    const ExpertWeights& expert = *p.experts_table[rows.expert];
-    run(Mxfp4(expert.w1), Mxfp4(expert.w3));
+      } else {
+#pragma unroll
+        for (int m = 0; m < Shape::kTilesM; ++m) {
+          const int64_t tile = item.tile + first_tile + m;
+          if (tile >= tiles()) break;
+          StoreBf16Tile(sums[m][c], item.count - first, [&](int row) {
+            return work.outputs + item.rows.Slot(p, first + row) * p.hidden + tile * kTileRows;
+          });
+        }
+      }
+    }
   }
-}
+};
 
-template <bool kShared>
-__global__ void __launch_bounds__(ExpertShape<kShared>::kThreads, 1)
-    expert_down_tiled_kernel(const __grid_constant__ ExpertFfnParams p,
-                             const __grid_constant__ FfnWorkspace work) {
-  using Chains = TiledChains<kShared>;
-  constexpr int kWarpsM = ExpertShape<kShared>::kWarpsM;
-  auto* const shared = DynamicShared<std::byte>();
-  __shared__ int32_t list[kGroupRows];
+template <class Kind, bool kUp>
+__global__ void __launch_bounds__(Kind::Shape::kThreads, 1)
+    expert_gemm_kernel(const __grid_constant__ ExpertFfnParams p,
+                       const __grid_constant__ FfnWorkspace work) {
+  constexpr bool kMany = std::is_same_v<Kind, ManyRouted>;
   BeginAfterPredecessors();
-  const FfnRows rows = TiledJob<kShared>(p, work, list);
-  if (rows.count == 0) return;
-  const int64_t tiles = p.hidden / kTileRows, first_tile = int64_t{blockIdx.x} * kWarpsM;
-  const int64_t tile = first_tile + threadIdx.x / 32 % kWarpsM;
-  const auto run = [&](const auto& w2) {
-    TiledProducts<Chains, false>(
-        static_cast<int>(p.inter / kChain), tile < tiles, rows.count, p.inter, shared,
-        [&](int warp, int lane) {
-          return typename Chains::Cursor(w2, min(first_tile + warp, tiles - 1), lane);
-        },
-        [&](int row) {
-          return reinterpret_cast<const std::byte*>(work.quantised) +
-                 rows.Slot(p, row) * QuantizedRowBytes(p.inter);
-        },
-        [&](int row, int tile_row, float value, float) {
-          StoreBf16(work.outputs + rows.Slot(p, row) * p.hidden + tile * kTileRows + tile_row,
-                    value);
-        });
-  };
-  if constexpr (kShared) {
-    run(p.shared_w2);
-  } else {
-    run(Mxfp4(p.experts_table[rows.expert]->w2));
-  }
+  ExpertWork<Kind, kUp> all{p, work, kMany ? work.groups.large : work.groups.small, 0};
+  all.group_count = kSharedKind<Kind> ? (p.rows + Kind::Shape::kRows - 1) / Kind::Shape::kRows
+                                      : work.groups.counts[kMany ? 1 : 0];
+  Gemm<typename Kind::Shape>(all, DynamicShared<std::byte>());
 }
 
 // ---- sum ----

@@ -11,7 +11,8 @@
 namespace dsv4::sm12x {
 
 inline constexpr int kGroupThreads = 256;
-inline constexpr int kGroupRows = 128;  // pairs of one RowGroup at most
+// Pairs of one RowGroup at most: of experts with few and with many.
+inline constexpr int kSmallGroupRows = 16, kGroupRows = 64;
 
 // Pairs [first, first + count) of the sorted list, all of one expert.
 struct RowGroup {
@@ -28,7 +29,7 @@ struct RowGroups {
   RowGroup* large;   // [MaxLargeGroups]
 };
 constexpr int64_t MaxSmallGroups(int64_t pairs, int64_t expert_count) {
-  return pairs / kGroupRows + (pairs < expert_count ? pairs : expert_count);
+  return pairs / kSmallGroupRows + (pairs < expert_count ? pairs : expert_count);
 }
 constexpr int64_t MaxLargeGroups(int64_t pairs, int64_t expert_count, int64_t small_rows) {
   const int64_t experts = pairs / (small_rows + 1);
@@ -85,7 +86,8 @@ static __global__ void __launch_bounds__(kGroupThreads)
   __syncthreads();
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) {
     const int32_t count = histogram[e], kind = count > out.small_rows;
-    const int32_t groups = (count + kGroupRows - 1) / kGroupRows;
+    const int32_t most = kind == 0 ? kSmallGroupRows : kGroupRows,
+                  groups = (count + most - 1) / most;
     if (e < me) {
       atomicAdd(&begin, count);
       atomicAdd(&before[kind], groups);
@@ -99,8 +101,9 @@ static __global__ void __launch_bounds__(kGroupThreads)
                               [&](int pair) { return experts[pair] == me; });
   const int kind = count > out.small_rows;
   RowGroup* const groups = (kind == 0 ? out.small : out.large) + before[kind];
-  for (int i = threadIdx.x; i * kGroupRows < count; i += kGroupThreads) {
-    groups[i] = {me, begin + i * kGroupRows, min(count - i * kGroupRows, kGroupRows)};
+  const int most = kind == 0 ? kSmallGroupRows : kGroupRows;
+  for (int i = threadIdx.x; i * most < count; i += kGroupThreads) {
+    groups[i] = {me, begin + i * most, min(count - i * most, most)};
   }
 }
 

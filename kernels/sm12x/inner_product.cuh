@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the one order of additions of all
-// matrix operators, and two ways to go through it that agree bit for bit.
+// matrix operators, and the way through it for few rows.
 //
-// Order: the product of a chain (128 elements of K) is the sum of its four steps, in f32 where both
-// factors have few bits, so that the sums are mostly exact, else a TwoFloat; the chains' products
-// are added in ascending order in a TwoFloat, so that what is rounded afterwards has hardly any
-// noise of its own (docs/adr/0009).
+// Order: MMAs accumulate a chain, 128 elements of K; the chains' products, times their scales, are
+// added in ascending order to an f32 sum (docs/adr/0022).
 //
-// SplitProducts, for few rows: the warps of a block share out K. A warp streams its part of one
+// For few rows, SplitProducts: the warps of a block share out K. A warp streams its part of one
 // tile after the other through registers, far ahead of its use, and takes eight rows after the
 // other past it. Activations come as fragments from L1 or shared memory; chain products meet in
-// shared memory. TiledProducts, for many: a warp goes along K with one tile (or one of each matrix)
-// and several eights of rows, which the block stages in shared memory.
+// shared memory. For many rows: gemm.cuh.
 #pragma once
-
-#include <type_traits>
 
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/packed_layout.h"
-#include "kernels/sm12x/two_float.cuh"
 #include "lib/tensor/quant_format.h"
 
 namespace dsv4::sm12x {
 
 // How a weight format is read: its packed chains, the operand that MMAs want, and the activations
 // it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain. A cursor is a
-// lane's into a tile; lane 0's asks for chains to be brought to L2.
+// lane's into a tile; lane 0's asks for chains to be brought to L2. kTileScale: a chain of a tile
+// has one scale; kTileScaleBytes: those that it has for each row. Held is an operand that many rows
+// pass, of a chain where activations are quantised, else of a half, and comes from its vectors and
+// the scales of a stage (gemm.cuh).
 struct Fp8Chains {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
-  using Sum = float;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
+  static constexpr bool kTileScale = true;
+  static constexpr int kTileScaleBytes = 0;
+  using Held = HeldFp8;
+  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors], const std::byte*, int,
+                                              uint32_t scale) {
+    Held held;
+    held.Hold(codes, scale);
+    return held;
+  }
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;
@@ -63,9 +68,19 @@ struct Fp8Chains {
 struct Fp4Chains {
   using Weight = Fp4Weight;
   using Operand = Fp4Operand;
-  using Sum = float;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
+  static constexpr bool kTileScale = false;
+  static constexpr int kTileScaleBytes = kTileRows * 4;
+  using Held = HeldFp4;
+  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors],
+                                              const std::byte* tile_scales, int tile, uint32_t) {
+    const auto* words = reinterpret_cast<const uint32_t*>(tile_scales + tile * kTileScaleBytes) +
+                        Fp4ScaleWord(static_cast<int>(threadIdx.x % 32));
+    Held held;
+    held.Hold(codes, *reinterpret_cast<const Fp4Scales*>(words));
+    return held;
+  }
   struct Raw {
     uint4 data[kVectors];
     Fp4Scales scale;
@@ -97,10 +112,16 @@ struct Fp4Chains {
 
 struct Bf16Chains {
   using Weight = Bf16Weight;
-  using Operand = Bf16Operand;
-  using Sum = TwoFloat;
+  using Operand = Bf16Operand<8>;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 8, kBWords = 16, kChainBytes = 256;
+  static constexpr bool kTileScale = false;
+  static constexpr int kTileScaleBytes = 0;
+  using Held = Bf16Operand<4>;
+  static __device__ __forceinline__ Held Hold(const uint4 (&vectors)[4], const std::byte*, int,
+                                              uint32_t) {
+    return Held(vectors);
+  }
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;  // none
@@ -128,9 +149,15 @@ struct Bf16Chains {
 struct Fp8WidenedChains {
   using Weight = Fp8Weight;
   using Operand = Fp8WidenedOperand;
-  using Sum = TwoFloat;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 4, kBWords = 16, kChainBytes = 256;
+  static constexpr bool kTileScale = true;
+  static constexpr int kTileScaleBytes = 0;
+  using Held = Bf16Operand<4>;
+  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[2], const std::byte*, int,
+                                              uint32_t) {
+    return WidenedToBf16(codes);
+  }
   struct Raw : Fp8Chains::Raw {
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
@@ -156,7 +183,7 @@ __device__ __forceinline__ void LoadActs(const std::byte* chain_of_row, int t,
 
 template <class Chains, class Operand>
 __device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Chains::kBWords],
-                                        uint32_t act_scale, typename Chains::Sum (&sum)[4]) {
+                                        uint32_t act_scale, float (&sum)[4]) {
   if constexpr (Chains::kQuantised) {
     ChainProduct<false>(w, Ready(b), act_scale, sum);
   } else {
@@ -171,11 +198,7 @@ inline constexpr int kSplitThreads = kSplitWarps * 32;
 inline constexpr int kSplitRows = 8;  // activation rows of one product
 // Products of a chain in shared memory: eight rows of 16, padded against bank conflicts.
 inline constexpr int kProductStride = 20;
-inline constexpr int kProductPlane = kSplitRows * kProductStride;
-// The lower parts of TwoFloats behind the upper.
-template <class Chains>
-inline constexpr int kProductFloats =
-    kProductPlane* int{sizeof(typename Chains::Sum) / sizeof(float)};
+inline constexpr int kProductFloats = kSplitRows * kProductStride;
 
 // How the warps of a block share out a weight of `chains` chains: 2^shift warps a tile.
 struct SplitPlan {
@@ -192,7 +215,7 @@ struct SplitPlan {
   // Floats of a tile's products of kMatrices weights.
   template <class Chains, int kMatrices>
   constexpr int64_t tile_floats() const {
-    return int64_t{chains} * kMatrices * cols * kProductFloats<Chains>;
+    return int64_t{chains} * kMatrices * cols * kProductFloats;
   }
   template <class Chains, int kMatrices>
   constexpr int64_t shared_bytes() const {
@@ -247,12 +270,6 @@ __device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const Spli
 template <class Chains, int kMatrices>
 constexpr bool SplitFits(int64_t k) {
   return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kMaxSharedBytes - 4096;
-}
-
-__device__ __forceinline__ void StoreProduct(float value, float* to) { *to = value; }
-__device__ __forceinline__ void StoreProduct(TwoFloat value, float* to) {
-  to[0] = value.hi;
-  to[kProductPlane] = value.lo;
 }
 
 // The chain products of one tile after the other of each of kMatrices weights with `count` rows of
@@ -335,15 +352,14 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
               }
 #pragma unroll
               for (int m = 0; m < kMatrices; ++m) {
-                typename Chains::Sum sum[4];
+                float sum[4];
                 Product<Chains>(held[i][m].Widened(), b, scale, sum);
-                float* to = products +
-                            ((chain * kMatrices + m) * plan.cols + c) * kProductFloats<Chains> +
+                float* to = products + ((chain * kMatrices + m) * plan.cols + c) * kProductFloats +
                             2 * t * kProductStride + g;
-                StoreProduct(sum[0], to);
-                StoreProduct(sum[1], to + kProductStride);
-                StoreProduct(sum[2], to + 8);
-                StoreProduct(sum[3], to + kProductStride + 8);
+                to[0] = sum[0];
+                to[kProductStride] = sum[1];
+                to[8] = sum[2];
+                to[kProductStride + 8] = sum[3];
               }
             }
           }
@@ -364,181 +380,17 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
 
 // The sum of the products that SplitProducts left of one matrix for row `row` of its pass and row
 // `tile_row` of the tile.
-template <class Chains, int kMatrices>
+template <int kMatrices>
 __device__ __forceinline__ float SplitSum(const float* products, const SplitPlan& plan, int matrix,
                                           int row, int tile_row) {
-  const float* from = products + (matrix * plan.cols + row / kSplitRows) * kProductFloats<Chains> +
+  const float* from = products + (matrix * plan.cols + row / kSplitRows) * kProductFloats +
                       row % kSplitRows * kProductStride + tile_row;
-  TwoFloat sum;
+  float sum = 0;
 #pragma unroll 4
-  for (int c = 0; c < plan.chains; ++c, from += kMatrices * plan.cols * kProductFloats<Chains>) {
-    if constexpr (std::is_same_v<typename Chains::Sum, float>) {
-      sum.Add(*from);
-    } else {
-      sum.Add(TwoFloat{from[0], from[kProductPlane]});
-    }
+  for (int c = 0; c < plan.chains; ++c, from += kMatrices * plan.cols * kProductFloats) {
+    sum = __fadd_rn(sum, *from);
   }
-  return sum.Rounded();
-}
-
-// ---- many rows ----
-
-// A block's shape: kWarpsM warps along the weight's tiles, kWarpsN along rows of activations, each
-// with kCols eights of them; stages of one chain of both in shared memory, as many as fit.
-template <class Chains>
-struct TiledShape {
-  static constexpr int kWarpsM = 4, kWarpsN = Chains::kQuantised ? 4 : 2, kCols = 4;
-  static constexpr int kThreads = kWarpsM * kWarpsN * 32;
-  static constexpr int kRows = kWarpsN * kCols * 8;
-  static constexpr int kWeightRows = kWarpsM * kTileRows;
-  // A row's chain and padding that spreads the lanes' 16-byte reads over all banks.
-  static constexpr int kRowBytes = Chains::kChainBytes + (Chains::kQuantised ? 16 : 64);
-  static constexpr int kTileBytes = Chains::kVectors * 512;
-  static constexpr int kActBytes = kRows * kRowBytes;
-  static constexpr int kStageBytes = kActBytes + kWarpsM * kTileBytes;
-  static constexpr int kStages = kStageBytes * 4 <= 90 * 1024   ? 4
-                                 : kStageBytes * 3 <= 90 * 1024 ? 3
-                                                                : 2;
-  // Stages, then the activations' scales of all chains, [row][chain].
-  static constexpr int64_t SharedBytes(int64_t k) {
-    return kStageBytes * kStages + (Chains::kQuantised ? (k / kChain + 3) / 4 * 4 * kRows : 0);
-  }
-  static constexpr bool Fits(int64_t k) { return SharedBytes(k) <= kMaxSharedBytes - 1024; }
-};
-
-// The sums of kWarpsM tiles of `chains` chains with kRows rows, `count` of which are live. A block
-// of Shape::kThreads calls it. `cursor_of(warp, lane)` is a lane's into the tile of warp `warp` of
-// kWarpsM, or into any tile where that one is not there; `live`: whether this warp's is. `row_of`
-// as for SplitProducts; called with rows below `count` only. Calls store(row, tile_row, sum, other)
-// for each output of live warps and rows; kPaired: of the first half of kWarpsM alone, with `other`
-// the sum of the same output of the tile of warp + kWarpsM / 2. `shared` has Shape::SharedBytes at
-// a 16-byte boundary.
-template <class Chains, bool kPaired, class CursorOf, class RowOf, class Store>
-__device__ __forceinline__ void TiledProducts(int chains, bool live, int count, int64_t scale_bytes,
-                                              std::byte* shared, CursorOf&& cursor_of,
-                                              RowOf&& row_of, Store&& store) {
-  using Shape = TiledShape<Chains>;
-  constexpr int kStages = Shape::kStages, kCols = Shape::kCols;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int warp_m = warp % Shape::kWarpsM, first_col = warp / Shape::kWarpsM * (kCols * 8);
-  const int scale_stride = (chains + 3) / 4 * 4;
-  uint8_t* scales = reinterpret_cast<uint8_t*>(shared + kStages * Shape::kStageBytes);
-
-  // What this thread copies of each stage: pieces of 16 bytes.
-  constexpr int kRowPieces = Chains::kChainBytes / 16;
-  constexpr int kActPieces = Shape::kRows * kRowPieces / Shape::kThreads;
-  constexpr int kAllWeightPieces = Shape::kWarpsM * Shape::kTileBytes / 16;
-  constexpr int kWeightPieces = (kAllWeightPieces + Shape::kThreads - 1) / Shape::kThreads;
-  const std::byte* act_from[kActPieces];
-  const std::byte* weight_from[kWeightPieces];
-#pragma unroll
-  for (int i = 0; i < kActPieces; ++i) {
-    const int piece = i * Shape::kThreads + threadIdx.x;
-    act_from[i] = row_of(min(piece / kRowPieces, count - 1)) + piece % kRowPieces * 16;
-  }
-#pragma unroll
-  for (int i = 0; i < kWeightPieces; ++i) {
-    const int piece = i * Shape::kThreads + threadIdx.x;
-    const int tile = piece / (Chains::kVectors * 32), vector = piece / 32 % Chains::kVectors;
-    if (piece < kAllWeightPieces) {
-      weight_from[i] =
-          reinterpret_cast<const std::byte*>(cursor_of(tile, lane).data) + vector * 512;
-    }
-  }
-  const auto stage = [&](int chain) {
-    if (chain < chains) {
-      std::byte* to = shared + chain % kStages * Shape::kStageBytes;
-#pragma unroll
-      for (int i = 0; i < kActPieces; ++i) {
-        // Rows that are not there would all be copies of one: a crowd at one place of L2.
-        const int piece = i * Shape::kThreads + threadIdx.x, row = piece / kRowPieces;
-        if (row < count) {
-          CopyAsync16(to + row * Shape::kRowBytes + piece % kRowPieces * 16,
-                      act_from[i] + int64_t{chain} * Chains::kChainBytes);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kWeightPieces; ++i) {
-        const int piece = i * Shape::kThreads + threadIdx.x;
-        if (piece < kAllWeightPieces) {
-          CopyAsync16(to + Shape::kActBytes + piece * 16,
-                      weight_from[i] + int64_t{chain} * Shape::kTileBytes);
-        }
-      }
-    }
-    CommitCopies();
-  };
-#pragma unroll
-  for (int s = 0; s < kStages - 1; ++s) stage(s);
-  if constexpr (Chains::kQuantised) {
-    for (int i = threadIdx.x; i < count * chains; i += Shape::kThreads) {
-      const int row = i / chains, chain = i % chains;
-      scales[row * scale_stride + chain] =
-          *reinterpret_cast<const uint8_t*>(row_of(row) + scale_bytes + chain);
-    }
-  }
-
-  const bool busy = live && first_col < count;
-  const typename Chains::Cursor cursor = cursor_of(warp_m, lane);
-  auto weight_scale = cursor.Scale(0);  // of the next chain
-  TwoFloat sums[kCols][4];
-  for (int chain = 0; chain < chains; ++chain) {
-    WaitForCopies<kStages - 2>();
-    __syncthreads();
-    stage(chain + kStages - 1);
-    if (!busy) continue;
-    const std::byte* acts = shared + chain % kStages * Shape::kStageBytes;
-    const std::byte* tile = acts + Shape::kActBytes + warp_m * Shape::kTileBytes + lane * 16;
-    typename Chains::Raw raw;
-#pragma unroll
-    for (int v = 0; v < Chains::kVectors; ++v) {
-      raw.data[v] = *reinterpret_cast<const uint4*>(tile + v * 512);
-    }
-    raw.scale = weight_scale;
-    if (chain + 1 < chains) weight_scale = cursor.Scale(chain + 1);
-    const auto operand = raw.Widened();
-#pragma unroll
-    for (int c = 0; c < kCols; ++c) {
-      const int col = first_col + c * 8;
-      if (col >= count) break;
-      uint32_t b[Chains::kBWords];
-      LoadActs<Chains>(acts + (col + g) * Shape::kRowBytes, t, b);
-      uint32_t scale = 0;
-      if constexpr (Chains::kQuantised) scale = scales[(col + g) * scale_stride + chain];
-      typename Chains::Sum sum[4];
-      Product<Chains>(operand, b, scale, sum);
-#pragma unroll
-      for (int v = 0; v < 4; ++v) sums[c][v].Add(sum[v]);
-    }
-  }
-  WaitForCopies<0>();
-
-  // Sums of the second half of the tiles, [tile][row][tile row], where the stages were.
-  constexpr int kStride = kProductStride, kHalf = Shape::kWarpsM / 2;
-  float* others = reinterpret_cast<float*>(shared) + warp_m % kHalf * (Shape::kRows * kStride);
-  static_assert(!kPaired || kHalf * Shape::kRows * kStride * int{sizeof(float)} <=
-                                kStages * Shape::kStageBytes);
-  const bool second = warp_m >= kHalf;
-  if constexpr (kPaired) {
-    __syncthreads();
-    if (busy && second) {
-#pragma unroll
-      for (int i = 0; i < kCols * 4; ++i) {
-        const int row = first_col + i / 4 * 8 + 2 * t + i % 2;
-        others[row * kStride + g + i / 2 % 2 * 8] = sums[i / 4][i % 4].Rounded();
-      }
-    }
-    __syncthreads();
-    if (second) return;
-  }
-  if (!busy) return;
-#pragma unroll
-  for (int i = 0; i < kCols * 4; ++i) {
-    const int row = first_col + i / 4 * 8 + 2 * t + i % 2, tile_row = g + i / 2 % 2 * 8;
-    if (row >= count) continue;
-    store(row, tile_row, sums[i / 4][i % 4].Rounded(),
-          kPaired ? others[row * kStride + tile_row] : 0.0f);
-  }
+  return sum;
 }
 
 }  // namespace dsv4::sm12x

@@ -8,6 +8,7 @@
 #include "kernels/registry/kernel_entry.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/bf16.cuh"
+#include "kernels/sm12x/gemm.cuh"
 #include "kernels/sm12x/inner_product.cuh"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/overlapped_launch.cuh"
@@ -19,7 +20,8 @@ struct LinearJob {
   struct Part {
     typename Chains::Weight w;
     void* y = nullptr;
-    bool bf16 = true;  // y [rows, n] is bf16, rounded; else f32
+    bool bf16 = true;     // y [rows, n] is bf16, rounded; else f32
+    int64_t width = w.n;  // elements from one row of y to the next
   };
   static constexpr int kMaxParts = 5;
   int rows = 0;
@@ -49,7 +51,7 @@ __device__ __forceinline__ const typename LinearJob<Chains>::Part& PartOf(
 template <class Part>
 __device__ __forceinline__ void StoreOutput(const Part& part, int64_t row, int64_t n, float value) {
   if (n >= part.w.n) return;
-  const int64_t at = row * part.w.n + n;
+  const int64_t at = row * part.width + n;
   if (part.bf16) {
     static_cast<uint16_t*>(part.y)[at] = static_cast<uint16_t>(Bf16x2(value, 0));
   } else {
@@ -100,80 +102,213 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
           if (tile >= tiles) continue;
           const auto& part = PartOf(job, &tile);
           StoreOutput(part, base + row, tile * kTileRows + tile_row,
-                      SplitSum<Chains, 1>(products + slot * tile_floats, plan, 0, row, tile_row));
+                      SplitSum<1>(products + slot * tile_floats, plan, 0, row, tile_row));
         }
       });
 }
 
-template <class Chains>
-__global__ void __launch_bounds__(TiledShape<Chains>::kThreads, 1)
-    linear_tiled_kernel(const __grid_constant__ LinearJob<Chains> job, int64_t tiles) {
-  using Shape = TiledShape<Chains>;
-  auto* const shared = DynamicShared<std::byte>();
+// The items of a launch: kTiles tiles by kRows rows, in bands of some blocks of tiles, so that what
+// runs at a time shares both its weights and its rows. kRun_: of Gemm.
+template <class Shape, int kRun_>
+struct LinearWork {
+  static constexpr int kRun = kRun_;
+  using Chains = typename Shape::Chains;
+  struct Item {
+    int64_t tile, row;  // the first
+    int count;
+    const std::byte* x;  // of the first row
+  };
+  static constexpr int kBand = 8;
+  const LinearJob<Chains>& job;
+  int64_t tiles;
+
+  __host__ __device__ int TileBlocks() const {
+    return static_cast<int>((tiles + Shape::kTiles - 1) / Shape::kTiles);
+  }
+  __host__ __device__ int RowBlocks() const { return (job.rows + Shape::kRows - 1) / Shape::kRows; }
+  __host__ __device__ int items() const { return TileBlocks() * RowBlocks(); }
+  __device__ __forceinline__ int chains() const {
+    return static_cast<int>(job.parts[0].w.k / kChain);
+  }
+  __device__ __forceinline__ int64_t scale_bytes() const { return job.scale_bytes; }
+  __device__ __forceinline__ Item At(int index) const {
+    const int row_blocks = RowBlocks(), band = index / (kBand * row_blocks);
+    const int wide = min(TileBlocks() - band * kBand, kBand),
+              of_band = index % (kBand * row_blocks);
+    const int64_t tile = int64_t{band * kBand + of_band % wide} * Shape::kTiles;
+    const int64_t row = int64_t{of_band / wide} * Shape::kRows;
+    return {tile, row, static_cast<int>(min(job.rows - row, int64_t{Shape::kRows})),
+            GroupOf(job, tile) + row * job.row_bytes};
+  }
+  __device__ __forceinline__ typename Chains::Cursor Tile(const Item& item, int i) const {
+    int64_t tile = min(item.tile + i, tiles - 1);
+    const auto& part = PartOf(job, &tile);
+    return typename Chains::Cursor(part.w, tile, 0);
+  }
+  __device__ __forceinline__ const std::byte* Row(const Item& item, int i) const {
+    return item.x + i * job.row_bytes;
+  }
+  __device__ __forceinline__ void Store(const Item& item, int first_tile, int first_row,
+                                        const GemmSums<Shape>& sums) const {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int m = 0; m < Shape::kTilesM; ++m) {
+      int64_t tile = item.tile + first_tile + m;
+      if (tile >= tiles) break;
+      const auto& part = PartOf(job, &tile);
+      const int64_t width = part.width;
+      const bool even = width % kTileRows == 0 && part.w.n % kTileRows == 0;
+#pragma unroll
+      for (int c = 0; c < Shape::kCols; ++c) {
+        const int first = first_row + c * 8;
+        if (first >= item.count) break;
+        const auto& sum = sums[m][c];
+        if (part.bf16 && even) {
+          StoreBf16Tile(sum, item.count - first, [&](int row) {
+            return static_cast<uint16_t*>(part.y) + (item.row + first + row) * width +
+                   tile * kTileRows;
+          });
+          continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = first + 2 * t + i % 2;
+          if (row < item.count) {
+            StoreOutput(part, item.row + row, tile * kTileRows + g + i / 2 * 8, sum[i]);
+          }
+        }
+      }
+    }
+  }
+};
+
+template <class Shape, int kRun>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
+    linear_gemm_kernel(const __grid_constant__ LinearJob<typename Shape::Chains> job,
+                       int64_t tiles) {
+  const LinearWork<Shape, kRun> work{job, tiles};
+  // Nobody writes weights: the first ones come closer while predecessors run out.
+  constexpr int kAhead = 4;
+  if (threadIdx.x < Shape::kTiles) {
+    work.Tile(work.At(blockIdx.x), threadIdx.x).Prefetch(0, min(work.chains(), kAhead));
+  }
   BeginAfterPredecessors();
-  const int64_t first_row = int64_t{blockIdx.y} * Shape::kRows;
-  const int64_t first_tile = int64_t{blockIdx.x} * Shape::kWarpsM;
-  int64_t tile = first_tile + threadIdx.x / 32 % Shape::kWarpsM;
-  const bool live = tile < tiles;
-  const std::byte* x = GroupOf(job, first_tile) + first_row * job.row_bytes;
-  const auto& part = PartOf(job, &tile);
-  TiledProducts<Chains, false>(
-      static_cast<int>(part.w.k / kChain), live,
-      static_cast<int>(min(job.rows - first_row, int64_t{Shape::kRows})), job.scale_bytes, shared,
-      [&](int warp, int lane) {
-        int64_t of = min(first_tile + warp, tiles - 1);
-        const auto& part_of = PartOf(job, &of);
-        return typename Chains::Cursor(part_of.w, of, lane);
-      },
-      [&](int row) { return x + row * job.row_bytes; },
-      [&](int row, int tile_row, float value, float) {
-        StoreOutput(part, first_row + row, tile * kTileRows + tile_row, value);
-      });
+  Gemm<Shape>(work, DynamicShared<std::byte>());
 }
 
-// Rows up to which each weight is held while rows pass: more where tiles of many rows would leave
-// multiprocessors idle.
-inline constexpr int kSplitLinearRows = 32, kSplitNarrowRows = 128;
-inline constexpr int64_t kNarrowBlocks = 96;
+// The shapes of a block of a GEMM: 2 tiles by 64 rows, 8 by 64, 8 by 128.
+template <class Chains>
+using NarrowBlock = GemmShape<Chains, 1, 2, 2, 4, 2>;
+template <class Chains>
+using MiddleBlock = GemmShape<Chains, 2, 4, 4, 2>;
+template <class Chains>
+using WideBlock = GemmShape<Chains, 2, 8, 4, 2>;
 
-// Knobs of the linears. Up to how many rows each weight is held while they pass, 0 for what is said
-// above; so many blocks for each multiprocessor before one takes several sets of tiles.
-enum LinearKnob { kSplitRowsKnob, kSplitBlocksKnob };
-inline constexpr const char* kLinearKnobs[] = {"split_rows", "split_blocks_per_multiprocessor"};
-inline constexpr KernelConfig kLinearConfigs[] = {{{0, 2}},  {{0, 1}},  {{0, 4}},
-                                                  {{16, 2}}, {{64, 2}}, {{128, 2}}};
+template <class Shape, int kRun>
+void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::Chains>& job,
+                int64_t tiles) {
+  const int items = LinearWork<Shape, kRun>{job, tiles}.items();
+  const int blocks = std::min(items, Shape::kResident * context.multiprocessors);
+  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), Shape::kThreads,
+                   Shape::kSharedBytes, linear_gemm_kernel<Shape, kRun>, job, tiles);
+}
+
+// How a launch goes: each weight is held while rows pass it, or as a GEMM of one of the shapes. It
+// changes no bits.
+enum LinearPath { kByRule, kHeld, kNarrow, kMiddle, kWide };
+enum LinearKnob { kPathKnob };
+inline constexpr const char* kLinearKnobs[] = {"path"};
+inline constexpr KernelConfig kLinearConfigs[] = {
+    {{kByRule}}, {{kHeld}}, {{kNarrow}}, {{kMiddle}}, {{kWide}}};
+
+// The shape whose launch ends first.
+inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows) {
+  // Nanoseconds of a chain of 128 on an H100, for as many blocks as a multiprocessor has: without
+  // rows, and what all their rows add; for one block alone.
+  struct Cost {
+    LinearPath path;
+    int tiles, rows, resident;
+    double without_rows, of_rows, alone;
+  };
+  constexpr Cost kCosts[] = {{kNarrow, 2, 64, 2, 720, 350, 605},
+                             {kMiddle, 8, 64, 1, 640, 775, 0},
+                             {kWide, 8, 128, 1, 855, 1495, 0}};
+  LinearPath best = kByRule;
+  double least = 0;
+  for (const Cost& c : kCosts) {
+    const int64_t items = (tiles + c.tiles - 1) / c.tiles * ((rows + c.rows - 1) / c.rows);
+    int64_t turns = items / (c.resident * multiprocessors);
+    const int64_t rest = items - turns * c.resident * multiprocessors;
+    const bool alone = c.resident > 1 && rest > 0 && rest <= multiprocessors;
+    if (rest > 0 && !alone) ++turns;
+    const double share = static_cast<double>(std::min<int64_t>(rows, c.rows)) / c.rows;
+    const double time =
+        static_cast<double>(turns) * (c.without_rows + c.of_rows * share) + (alone ? c.alone : 0);
+    if (best == kByRule || time < least) {
+      best = c.path;
+      least = time;
+    }
+  }
+  return best;
+}
+
+// Weights are held while so few rows pass that a GEMM would wait for memory with fewer bytes under
+// way: up to 8, and up to 64 where tiles are few.
+inline bool HoldsWeights(int multiprocessors, int64_t tiles, int64_t rows) {
+  constexpr int64_t kMostRows = 64, kProducts = 9;  // of a tile and eight rows, a multiprocessor
+  return rows <= kSplitRows ||
+         (rows <= kMostRows &&
+          tiles * ((rows + kSplitRows - 1) / kSplitRows) <= kProducts * multiprocessors);
+}
 
 template <class Chains>
-void LaunchLinear(const LaunchContext& context, const LinearJob<Chains>& job,
-                  const KernelConfig& config) {
-  const cudaStream_t stream = CudaStreamOf(context);
+void LaunchHeld(const LaunchContext& context, const LinearJob<Chains>& job, int64_t tiles) {
+  constexpr int kBlocks = 2;  // of a multiprocessor, before one takes several sets of tiles
+  SplitPlan plan = SplitPlanOf<Chains>(job.parts[0].w.k, tiles, job.rows);
+  const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
+  const int64_t most_blocks = int64_t{kBlocks} * context.multiprocessors;
+  int steps = SplitSteps(sets, most_blocks);
+  // More than eight steps: blocks come one after the other, and the last ones should be short.
+  if (sets > 8 * most_blocks && sets < 24 * most_blocks) steps = 4;
+  const int64_t blocks = (sets + steps - 1) / steps;
+  // Where equal steps leave few blocks, each has more under way: 14.7 us for 15.1 of wq_b with
+  // index wq_b on 132 multiprocessors. Where blocks are enough it costs 5 %; and sharing those 640
+  // sets out to 264 blocks, by two or three, instead of 214 gains nothing.
+  if (steps > 1 && 8 * blocks < 7 * most_blocks) plan.ahead = true;
+  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), plan.threads(),
+                   plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>, job, plan, tiles,
+                   steps);
+}
+
+// By `path`, where that is possible. kRun: of LinearWork, of a GEMM.
+template <class Chains, int kRun = 0>
+void LaunchLinear(const LaunchContext& context, const LinearJob<Chains>& job, LinearPath path) {
   int64_t tiles = 0;
   for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
-  using Shape = TiledShape<Chains>;
-  const int64_t k = job.parts[0].w.k;
-  const int64_t tile_blocks = (tiles + Shape::kWarpsM - 1) / Shape::kWarpsM;
-  const int held_rows = tile_blocks < kNarrowBlocks ? kSplitNarrowRows : kSplitLinearRows;
-  const int split_rows =
-      config.values[kSplitRowsKnob] > 0 ? config.values[kSplitRowsKnob] : held_rows;
-  if (job.rows <= split_rows && SplitFits<Chains, 1>(k)) {
-    SplitPlan plan = SplitPlanOf<Chains>(k, tiles, job.rows);
-    const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
-    const int64_t most_blocks = int64_t{config.values[kSplitBlocksKnob]} * context.multiprocessors;
-    const int steps = SplitSteps(sets, most_blocks);
-    const int64_t blocks = (sets + steps - 1) / steps;
-    // Where equal steps leave few blocks, each has more under way: 14.7 us for 15.1 of wq_b with
-    // index wq_b on 132 multiprocessors. Where blocks are enough it costs 5 %; and sharing those 640
-    // sets out to 264 blocks, by two or three, instead of 214 gains nothing.
-    if (steps > 1 && 8 * blocks < 7 * most_blocks) plan.ahead = true;
-    LaunchOverlapped(stream, dim3(static_cast<unsigned>(blocks)), plan.threads(),
-                     plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>, job, plan, tiles,
-                     steps);
-    return;
+  if constexpr (kRun == 0) {
+    if (path == kByRule && HoldsWeights(context.multiprocessors, tiles, job.rows)) path = kHeld;
+    if (path == kHeld && SplitFits<Chains, 1>(job.parts[0].w.k)) {
+      return LaunchHeld(context, job, tiles);
+    }
   }
-  const dim3 blocks(static_cast<unsigned>(tile_blocks),
-                    static_cast<unsigned>((job.rows + Shape::kRows - 1) / Shape::kRows));
-  LaunchOverlapped(stream, blocks, Shape::kThreads, Shape::SharedBytes(k),
-                   linear_tiled_kernel<Chains>, job, tiles);
+  if (path == kByRule || path == kHeld) {
+    path = GemmPathFor(context.multiprocessors, tiles, job.rows);
+  }
+  switch (path) {
+    case kNarrow:
+      return LaunchGemm<NarrowBlock<Chains>, kRun>(context, job, tiles);
+    case kWide:
+      // There are no registers for the sums of runs.
+      if constexpr (kRun == 0) return LaunchGemm<WideBlock<Chains>, kRun>(context, job, tiles);
+      [[fallthrough]];
+    default:
+      return LaunchGemm<MiddleBlock<Chains>, kRun>(context, job, tiles);
+  }
+}
+
+// The path that a config of kLinearConfigs names.
+inline LinearPath PathOf(const KernelConfig& config) {
+  return static_cast<LinearPath>(config.values[kPathKnob]);
 }
 
 }  // namespace dsv4::sm12x

@@ -4,11 +4,10 @@
 // Contract: kernels/op/dense.h; weights packed (packed_layout.h).
 // Roofline: 2 n k bytes of weights a call, 2 n k flops a row: bound by memory up to about a hundred
 //   rows.
-// Plan: inner_product.cuh's, as linear_fp8.
-// Measured (H200, 2026-11-21, weights beyond L2): lm_head 243 us at one row (103 % of the bandwidth
-//   of a copy); compressors 4.9 and 6.3 us at one row, 24 and 26 us at 64; 4096 rows 67 TFLOP/s.
-//   Many rows are bound by MMAs: factors are split in upper and lower bits, three for each
-//   (arch/mma.cuh), on SM12x as well.
+// Plan: linear.cuh's, as linear_fp8.
+// Measured (H100, 2026-11-26, weights beyond L2): lm_head 345 us at one row (103 % of the bandwidth
+//   of a copy), 387 us at 64; C4 layer 9.6 us at one row, 22 us at 64; 4096 rows 219 to 270
+//   TFLOP/s.
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
@@ -27,12 +26,12 @@ void Launch(const LaunchContext& context, const LinearBf16Params& p) {
   for (int i = 0; i < p.part_count; ++i) {
     job.parts[i] = {p.parts[i].w, p.parts[i].y, p.parts[i].round_output};
   }
-  sm12x::LaunchLinear(context, job, ConfigOf(context, sm12x::kLinearConfigs));
+  sm12x::LaunchLinear(context, job, sm12x::PathOf(ConfigOf(context, sm12x::kLinearConfigs)));
 }
 
 }  // namespace
 
 constinit const KernelEntry kSm12xLinearBf16 = MakeSm12xEntry<LinearBf16Params, &Launch>(
-    "sm12x.linear_bf16", 1, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+    "sm12x.linear_bf16", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

@@ -2,12 +2,14 @@
 // moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
 // Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
-// Plan: gate_products_kernel, a block per tile of 16 experts and 512 elements of K, asks for its
-//   weights before the rows are there, and takes eight rows after the other past them.
-//   select_experts_kernel, a block a row, adds their sums up in ascending order (TwoFloats all the
-//   way: a row's bits do not depend on the others); then one warp keeps score + bias in registers
-//   and takes the largest K times.
-// Measured on an H200, 256 x 4096, not in L2: 4.2 us at a row, 7.2 at 64, 314 at 4096.
+// Plan: K is cut in runs of four chains, whose sums are added up in ascending order, whatever the
+//   rows. gate_products_kernel, a block per tile of 16 experts and run, asks for its weights before
+//   the rows are there, takes eight rows after the other past them, and leaves the runs' sums. Many
+//   rows go through the GEMM of the linears, which leaves the sums of runs.
+//   select_experts_kernel, a block a row, adds up what is left of them; then one warp keeps
+//   score + bias in registers and takes the largest K times.
+// Measured on an H100, 256 x 4096, not in L2, before the runs' sums were f32: 4.0 us at a row, 7.3
+//   at 64, 15.4 at 256; the GEMM 54 at 4096.
 // Edge cases: equal sums go to the lowest expert; a NaN counts as the smallest, so that the experts
 //   of any row are experts, and those of padding none. Scores that become weights come of pairs
 //   (exp.cuh).
@@ -17,8 +19,8 @@
 
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/exp.cuh"
-#include "kernels/sm12x/inner_product.cuh"
 #include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/linear.cuh"
 #include "kernels/sm12x/overlapped_launch.cuh"
 #include "lib/base/checked_math.h"
 
@@ -26,29 +28,32 @@ namespace dsv4 {
 namespace {
 
 using sm12x::kTileRows;
-using sm12x::TwoFloat;
 using Chains = sm12x::Bf16Chains;
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 constexpr int64_t kMaxExperts = 1024;
-constexpr int kWarps = 4;     // a block of gate_products_kernel: so many chains of K
+constexpr int kWarps = 4;     // of a block of gate_products_kernel: the chains of a run
 constexpr int kPassRows = 8;  // that it takes at a time
 constexpr int kSelectThreads = 256;
+// Rows up to which the sums of runs go through memory; beyond, logits do.
+constexpr int32_t kFewRows = 256;
 
 struct GateShape {
-  int tiles, groups, chains;  // of experts; of chains; of K
-  constexpr int64_t SumsOfRow() const { return int64_t{groups} * tiles * kTileRows; }
+  int tiles, chains;  // of experts; of K
+  int sums;           // of each expert, that its logit is the sum of
+  constexpr int64_t Width() const { return int64_t{tiles} * kTileRows; }
+  constexpr int64_t FloatsOfRow() const { return sums * Width(); }
 };
 constexpr GateShape ShapeOf(const MoeGateParams& p) {
   const auto chains = static_cast<int>(p.gate.k / sm12x::kChain);
-  return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), CeilDiv(chains, kWarps), chains};
+  return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), chains,
+          p.rows <= kFewRows ? CeilDiv(chains, kWarps) : 1};
 }
 
-// Block (tile, group, some rows): group_sums[row][group][expert].
+// Block (tile, run of chains, some rows): sums[row][run][expert].
 __global__ void __launch_bounds__(kWarps * 32)
-    gate_products_kernel(const __grid_constant__ MoeGateParams p, GateShape shape,
-                         TwoFloat* group_sums) {
-  __shared__ TwoFloat products[kWarps][kPassRows][kTileRows + 2];
+    gate_products_kernel(const __grid_constant__ MoeGateParams p, GateShape shape, float* sums) {
+  __shared__ float products[kWarps][kPassRows][kTileRows + 4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int chain = blockIdx.y * kWarps + warp;
   const bool live = chain < shape.chains;
@@ -62,7 +67,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     if (live) {
       uint32_t b[Chains::kBWords];
       sm12x::LoadActs<Chains>(x + min(first + g, p.rows - 1) * row_bytes, t, b);
-      TwoFloat sum[4];
+      float sum[4];
       sm12x::ChainProduct(raw.Widened(), b, sum);
 #pragma unroll
       for (int i = 0; i < 4; ++i) products[warp][2 * t + i % 2][g + i / 2 * 8] = sum[i];
@@ -70,17 +75,22 @@ __global__ void __launch_bounds__(kWarps * 32)
     __syncthreads();
     const int row = threadIdx.x / kTileRows, expert = threadIdx.x % kTileRows;
     if (first + row < p.rows) {
-      TwoFloat sum;
+      float sum = 0;
       for (int w = 0; w < min(kWarps, shape.chains - static_cast<int>(blockIdx.y) * kWarps); ++w) {
-        sum.Add(products[w][row][expert]);
+        sum = __fadd_rn(sum, products[w][row][expert]);
       }
-      group_sums[(first + row) * shape.SumsOfRow() +
-                 (int64_t{blockIdx.y} * shape.tiles + blockIdx.x) * kTileRows + expert] = sum;
+      sums[(first + row) * shape.FloatsOfRow() + blockIdx.y * shape.Width() +
+           blockIdx.x * kTileRows + expert] = sum;
     }
     __syncthreads();
   }
 }
 static_assert(kWarps * 32 == kPassRows * kTileRows);
+
+__global__ void count_call_kernel(uint32_t* calls) {
+  sm12x::BeginAfterPredecessors();
+  ++*calls;
+}
 
 __device__ __forceinline__ float Score(float x) {
   return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
@@ -96,7 +106,7 @@ __device__ __forceinline__ uint32_t OrderedKey(float value) {
 template <int kPerLane>
 __global__ void __launch_bounds__(kSelectThreads)
     select_experts_kernel(const __grid_constant__ MoeGateParams p, GateShape shape,
-                          const TwoFloat* group_sums) {
+                          const float* sums) {
   __shared__ float logits[kPerLane * 32];
   __shared__ uint32_t ordered[kPerLane * 32];
   const int64_t row = blockIdx.x;
@@ -116,17 +126,17 @@ __global__ void __launch_bounds__(kSelectThreads)
     }
     return;
   }
-  const TwoFloat* sums = group_sums + row * shape.SumsOfRow();
+  sums += row * shape.FloatsOfRow();
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
     const int e = threadIdx.x + i * kSelectThreads;
     if (e >= experts) continue;
-    TwoFloat sum;
+    float sum = 0;
 #pragma unroll 8
-    for (int group = 0; group < shape.groups; ++group) {
-      sum.Add(sums[int64_t{group} * shape.tiles * kTileRows + e]);
+    for (int run = 0; run < shape.sums; ++run) {
+      sum = __fadd_rn(sum, sums[run * shape.Width() + e]);
     }
-    logits[e] = sum.Rounded();
+    logits[e] = sum;
     ordered[e] = OrderedKey(Score(logits[e]) + bias[i]);
   }
   __syncthreads();
@@ -180,28 +190,45 @@ absl::Status Supports(const MoeGateParams& p) {
 }
 
 int64_t Workspace(const MoeGateParams& p, int) {
-  return p.rows * ShapeOf(p).SumsOfRow() * static_cast<int64_t>(sizeof(TwoFloat));
+  // Of fewer rows, too.
+  MoeGateParams few = p;
+  few.rows = std::min(p.rows, kFewRows);
+  return std::max(p.rows * ShapeOf(p).FloatsOfRow(), few.rows * ShapeOf(few).FloatsOfRow()) *
+         static_cast<int64_t>(sizeof(float));
 }
 
 void Launch(const LaunchContext& context, const MoeGateParams& p) {
   constexpr int kBlocks = 6;  // of a multiprocessor, while there are rows for them
   const cudaStream_t stream = CudaStreamOf(context);
   const GateShape shape = ShapeOf(p);
-  auto* const group_sums = reinterpret_cast<TwoFloat*>(context.workspace);
-  const int turns = std::min(CeilDiv(p.rows, kPassRows), CeilDiv(context.multiprocessors * kBlocks,
-                                                                 shape.tiles * shape.groups));
-  const dim3 blocks(static_cast<unsigned>(shape.tiles), static_cast<unsigned>(shape.groups),
-                    static_cast<unsigned>(turns));
-  sm12x::LaunchOverlapped(stream, blocks, kWarps * 32, 0, gate_products_kernel, p, shape,
-                          group_sums);
+  auto* const sums = reinterpret_cast<float*>(context.workspace);
+  if (p.rows <= kFewRows) {
+    const int turns =
+        std::min(CeilDiv(p.rows, kPassRows),
+                 CeilDiv(context.multiprocessors * kBlocks, shape.tiles * shape.sums));
+    const dim3 blocks(static_cast<unsigned>(shape.tiles), static_cast<unsigned>(shape.sums),
+                      static_cast<unsigned>(turns));
+    sm12x::LaunchOverlapped(stream, blocks, kWarps * 32, 0, gate_products_kernel, p, shape, sums);
+  } else {
+    if (p.calls != nullptr) {
+      sm12x::LaunchOverlapped(stream, dim3(1), 1, 0, count_call_kernel, p.calls);
+    }
+    sm12x::LinearJob<Chains> job;
+    job.rows = p.rows;
+    job.x = static_cast<const std::byte*>(p.x);
+    job.row_bytes = p.gate.k * kActBytes;
+    job.part_count = 1;
+    job.parts[0] = {p.gate, sums, /*bf16=*/false, shape.Width()};
+    sm12x::LaunchLinear<Chains, kWarps>(context, job, sm12x::kByRule);
+  }
   const auto select = p.gate.n <= 256 ? select_experts_kernel<8> : select_experts_kernel<32>;
   sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), kSelectThreads, 0, select, p,
-                          shape, group_sums);
+                          shape, sums);
 }
 
 }  // namespace
 
 constinit const KernelEntry kSm12xMoeGate =
-    MakeSm12xEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", 3);
+    MakeSm12xEntry<MoeGateParams, &Launch, &Supports, &Workspace>("sm12x.moe_gate", 4);
 
 }  // namespace dsv4

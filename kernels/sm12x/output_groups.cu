@@ -7,13 +7,9 @@
 // (exact) and multiplied as linear_bf16 does; groups are parts of the weight with their own columns
 // of o. The products go to the workspace as bf16, and a warp quantises two runs of 128 of them at a
 // time.
-// Measured (H200, 2026-11-21, weights beyond L2): 14.5 us at one row for 33.6 MB, of which the
-// second kernel has about one: the next operator's weights come meanwhile; 15.4 us at 8 rows, 57 us
-// at 64, 81 TFLOP/s at 4096. Few rows wait for weights (a quarter of the warps' time) and at
-// barriers (a seventh), many are bound by instructions: widening takes four for two codes, on SM12x
-// as well. Half the MMAs at few rows, a row's upper and lower bits in columns of one, gained
-// nothing.
-// Edge cases: those of linear_fp8.
+// Measured (H100, 2026-11-26, weights beyond L2): 14.3 us at one row for 33.6 MB, of which the
+// second kernel has about one: the next operator's weights come meanwhile; 39 us at 64, 243 TFLOP/s
+// at 4096. Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -37,7 +33,7 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   job.group_bytes = p.group_width * kActBytes;
   job.part_count = 1;
   job.parts[0] = {p.wo_a, context.workspace, true};
-  sm12x::LaunchLinear(context, job, ConfigOf(context, sm12x::kLinearConfigs));
+  sm12x::LaunchLinear(context, job, sm12x::PathOf(ConfigOf(context, sm12x::kLinearConfigs)));
   sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
                         p.groups * p.rank, static_cast<uint8_t*>(p.y));
 }
@@ -46,6 +42,6 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
 
 constinit const KernelEntry kSm12xOutputGroups =
     MakeSm12xEntry<OutputGroupsParams, &Launch, &SupportsAll<OutputGroupsParams>, &Workspace>(
-        "sm12x.output_groups", 1, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
+        "sm12x.output_groups", 2, {sm12x::kLinearKnobs, sm12x::kLinearConfigs});
 
 }  // namespace dsv4

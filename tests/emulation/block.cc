@@ -28,6 +28,7 @@ constexpr int kPoison = 0xff;
 struct Copy {
   void* to;
   const void* from;
+  int bytes;
 };
 
 // A thread's copies that nobody has waited for: [begin, end), in groups that end at a copy each;
@@ -253,15 +254,17 @@ void SyncSome(int id, int threads) {
   Wait(m.barriers[id], static_cast<unsigned>(threads), 0);
 }
 
-void CopyLater(void* to, const void* from) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
-    Fail("a copy of 16 bytes that are not aligned");
+void CopyLater(void* to, const void* from, int bytes) {
+  const auto size = static_cast<uintptr_t>(bytes);
+  if (reinterpret_cast<uintptr_t>(to) % size != 0 ||
+      reinterpret_cast<uintptr_t>(from) % size != 0) {
+    Fail("a copy of bytes that are not aligned");
   }
   Copies& copies = m.running->copies;
   if (copies.end - copies.begin == Copies::kMost) Fail("too many copies under way");
-  NoteCopy(to);
-  std::memset(to, kPoison, 16);
-  copies.copies[copies.end++ % Copies::kMost] = {to, from};
+  NoteCopy(to, bytes);
+  std::memset(to, kPoison, size);
+  copies.copies[copies.end++ % Copies::kMost] = {to, from, bytes};
 }
 
 void CommitCopies() {
@@ -275,9 +278,9 @@ void WaitForCopies(int pending) {
   while (copies.last_group - copies.first_group > static_cast<size_t>(pending)) {
     const size_t end = copies.groups[copies.first_group++ % Copies::kMost];
     for (; copies.begin < end; ++copies.begin) {
-      const auto [to, from] = copies.copies[copies.begin % Copies::kMost];
-      NoteCopy(to);
-      std::memcpy(to, from, 16);
+      const auto [to, from, bytes] = copies.copies[copies.begin % Copies::kMost];
+      NoteCopy(to, bytes);
+      std::memcpy(to, from, static_cast<size_t>(bytes));
     }
   }
 }

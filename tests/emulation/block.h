@@ -35,7 +35,7 @@ void SyncSome(int id, int threads);
 
 // Copies of 16 bytes to shared memory that are not made before somebody waits for them; until then
 // the place has NaNs.
-void CopyLater(void* to, const void* from);
+void CopyLater(void* to, const void* from, int bytes);
 void CommitCopies();
 void WaitForCopies(int pending);
 

@@ -172,7 +172,9 @@ void OrderLanes(unsigned warp) { ++state.seen[warp][warp]; }
 
 void EndTurn() { Settle(); }
 
-void NoteCopy(const void* to) { Access<true>(to, 16, __builtin_return_address(0)); }
+void NoteCopy(const void* to, int bytes) {
+  Access<true>(to, static_cast<unsigned>(bytes), __builtin_return_address(0));
+}
 
 }  // namespace dsv4::emulation
 

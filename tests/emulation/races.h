@@ -21,6 +21,6 @@ void OrderLanes(unsigned warp);
 // The running thread gives way to another.
 void EndTurn();
 // The running thread's copy, while it is under way and when it is done.
-void NoteCopy(const void* to);
+void NoteCopy(const void* to, int bytes);
 
 }  // namespace dsv4::emulation

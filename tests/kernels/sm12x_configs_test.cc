@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "kernels/op/dense.h"
-#include "kernels/op/moe.h"
 #include "tests/kernels/cuda_matrix.h"
 #include "tests/kernels/cuda_step.h"
 
@@ -117,58 +116,6 @@ TEST_CASE("configs of output_groups agree") {
   }
 }
 
-TEST_CASE("configs of expert_ffn agree") {
-  constexpr int64_t kHidden = 1024, kInter = 512;
-  constexpr int32_t kExperts = 16, kChosen = 6;
-  std::vector<CudaFp4> fp4;
-  for (uint64_t i = 0; i < 3 * kExperts; ++i) {
-    fp4.emplace_back(i % 3 == 2 ? Fp4Storage(i, kHidden, kInter) : Fp4Storage(i, kInter, kHidden));
-  }
-  std::vector<ExpertWeights> views;
-  for (size_t e = 0; e < fp4.size(); e += 3) {
-    views.push_back({fp4[e].view(), fp4[e + 1].view(), fp4[e + 2].view()});
-  }
-  const DeviceCopy<ExpertWeights> experts(views);
-  std::vector<const ExpertWeights*> pointers;
-  for (int32_t e = 0; e < kExperts; ++e) pointers.push_back(experts.data() + e);
-  const DeviceCopy<const ExpertWeights*> table(pointers);
-  const CudaFp8 w1(Fp8Storage(7, kInter, kHidden)), w3(Fp8Storage(8, kInter, kHidden)),
-      w2(Fp8Storage(9, kHidden, kInter));
-  const QuantizedRows x(10, 192, kHidden);
-  for (const bool crowded : {false, true}) {
-    for (const int32_t rows : kRowCounts) {
-      INFO(rows << (crowded ? " rows at the same experts" : " rows"));
-      std::vector<int32_t> chosen;
-      for (int32_t i = 0; i < rows * kChosen; ++i) {
-        chosen.push_back((crowded ? i % kChosen : i * 5 + i / kChosen) % kExperts);
-      }
-      const DeviceCopy<int32_t> ids(chosen);
-      const DeviceCopy<float> weights(RandomFloats(11, rows * kChosen));
-      const DeviceCopy<uint8_t> input(x.Bytes(0, rows));
-      RequireConfigsAgree(kSm12xExpertFfn, [&] {
-        DeviceCopy<uint16_t> y(rows * kHidden);
-        LaunchCuda(ExpertFfnParams{.rows = rows,
-                                   .hidden = kHidden,
-                                   .inter = kInter,
-                                   .expert_count = kExperts,
-                                   .experts_per_token = kChosen,
-                                   .experts_table = table.data(),
-                                   .shared_w1 = w1.view(),
-                                   .shared_w3 = w3.view(),
-                                   .shared_w2 = w2.view(),
-                                   .experts = ids.data(),
-                                   .weights = weights.data(),
-                                   .limit = 10,
-                                   .x = input.data(),
-                                   .y = y.data()});
-        Bytes left;
-        Append(y, &left);
-        return left;
-      });
-    }
-  }
-}
-
 // Decode rows, a verify, and a prefill chunk, alone and together.
 const std::vector<std::vector<Piece>> kSteps = {
     {{0, 2047, 1}},
@@ -260,8 +207,8 @@ TEST_CASE("configs of index_score_topk agree") {
 }
 
 TEST_CASE("there is a case above for every entry with knobs") {
-  const Op tried[] = {Op::kLinearFp8, Op::kLinearBf16,      Op::kOutputGroups,
-                      Op::kExpertFfn, Op::kSparseAttention, Op::kIndexScoreTopk};
+  const Op tried[] = {Op::kLinearFp8, Op::kLinearBf16, Op::kOutputGroups, Op::kSparseAttention,
+                      Op::kIndexScoreTopk};
   for (const KernelEntry& entry : Sm12xManifest()) {
     INFO(entry.name);
     const bool is_tried =

@@ -59,7 +59,7 @@ void RequireSameGate(const Gate& got, const Gate& expected) {
 }
 
 TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows") {
-  constexpr int32_t kRows = 192;
+  constexpr int32_t kRows = 257;
   struct Case {
     int64_t experts, hidden;
     int32_t k;
@@ -97,7 +97,7 @@ TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows
       }
       const Gate all = GateOnCuda(p, x.bits, kRows, tokens);
       RequireSameGate(all, GateOfReference(truth, x.values.data(), kRows, tokens));
-      for (const int32_t rows : {1, 2, 3, 6, 8, 16, 17, 33, 48, 64, 65}) {
+      for (const int32_t rows : {1, 2, 3, 6, 8, 16, 17, 33, 48, 64, 65, 256}) {
         INFO(rows << " rows");
         const int64_t first = kRows - rows;
         const Gate part =
@@ -147,7 +147,7 @@ TEST_CASE("sm12x moe_gate breaks ties to the lowest expert and takes logits of a
 
 TEST_CASE("sm12x moe_gate counts the calls that choose an expert, not the rows") {
   constexpr int64_t kExperts = 37, kHidden = 256;
-  constexpr int32_t kRows = 20, kChosen = 4;
+  constexpr int32_t kRows = 260, kChosen = 4;
   const Bf16Rows x(48, kRows, kHidden);
   const CudaBf16 weight(Bf16Storage(45, kExperts, kHidden));
   const DeviceCopy<float> bias(RandomFloats(46, kExperts, 0.5f));

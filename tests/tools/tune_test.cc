@@ -188,7 +188,7 @@ TEST_CASE("the library reads every bundled table as the schema does") {
       REQUIRE(entry.floor_us.value_or(0) == expected.floor_us());
     }
   }
-  REQUIRE(files == 24);
+  REQUIRE(files == 20);
 }
 
 std::set<std::tuple<Op, int64_t, int64_t>> linears;  // that were prepared: operator, n and k

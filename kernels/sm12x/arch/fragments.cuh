@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What brings fragments of 16-bit elements out of shared memory: instructions of every target that
-// this backend has. Lane l is g = l / 4, t = l % 4.
+// What brings fragments of 16-bit elements out of shared memory, and transposes them: instructions
+// of every target that this backend has. Lane l is g = l / 4, t = l % 4.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,14 @@ __device__ __forceinline__ void LoadTransposedMatrices(uint32_t (&out)[4], const
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                : "r"(address)
                : "memory");
+}
+
+// Of an 8 x 8 matrix of 16-bit elements whose elements 2t and 2t + 1 of row g lane l has, those of
+// its transpose.
+__device__ __forceinline__ uint32_t TransposedMatrix(uint32_t elements) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(elements));
+  return out;
 }
 
 }  // namespace dsv4::sm12x

@@ -55,6 +55,13 @@ __device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
                "l"(from)
                : "memory");
 }
+// The same of 4 bytes.
+__device__ __forceinline__ void CopyAsync4(void* to_shared, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
+               "l"(from)
+               : "memory");
+}
 __device__ __forceinline__ void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a tile of 16 weight rows and a tile of 8 activation rows over K = 32, f32, from zero:
-// bf16 by mma.sync m16n8k16; e4m3 and e2m1 weights by e4m3 activations with ue8m0 scales by the
+// Products of a tile of 16 weight rows and a tile of 8 activation rows over a chain, the 128
+// elements of K that share an activation scale: f32, accumulated by the MMAs from zero on. bf16 by
+// mma.sync m16n8k16; e4m3 and e2m1 weights by e4m3 activations with ue8m0 scales by the
 // block-scaled mma.sync of SM12x, and where the target lacks it by its twin: codes widened to f16,
-// which is exact, two m16n8k16, and the scales multiplied on afterwards. Fragments of both are
-// those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g + 8 and columns 2 t, 2 t + 1, 2
-// t, 2 t + 1.
+// which is exact, two m16n8k16 for each step of 32, and the scales multiplied on afterwards.
+// Fragments of both are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g + 8 and
+// columns 2 t, 2 t + 1, 2 t, 2 t + 1.
+//
+// ChainProduct gives a chain's product, for kernels of few rows. AddChain adds it to an f32 sum,
+// with weights that are widened once for many columns (the structs Held...). Both give the same
+// bits: scales are powers of two, so that the product is exact and FMA rounds as an addition does.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +18,6 @@
 #include "kernels/sm12x/arch/mma_instructions.cuh"
 #include "kernels/sm12x/arch/numbers.cuh"
 #include "kernels/sm12x/arch/target.cuh"
-#include "kernels/sm12x/two_float.cuh"
 
 namespace dsv4::sm12x {
 
@@ -71,10 +75,9 @@ __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, f
   }
 }
 
-// d = a b over K = 32, unscaled, of the widened words of both half steps.
+// d += a b over K = 32, unscaled, of the widened words of both half steps.
 __device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a0)[4],
                                            const uint32_t (&a1)[4], const uint32_t* b) {
-  d[0] = d[1] = d[2] = d[3] = 0;
   MmaF16(d, a0[0], a0[1], a0[2], a0[3], b[0], b[1]);
   MmaF16(d, a1[0], a1[1], a1[2], a1[3], b[2], b[3]);
 }
@@ -97,27 +100,100 @@ __device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint
 }
 #endif
 
-// sum = the chain's product: its four steps' in ascending order, in f32.
+// The scales of a lane's columns of activations: on SM12x the ue8m0 code of the row that it brings,
+// else the values of columns 2 t and 2 t + 1.
+#if DSV4_BLOCK_SCALED_MMA
+struct ColumnScales {
+  uint32_t code;
+};
+#else
+struct ColumnScales {
+  float even, odd;
+};
+#endif
+// From the codes of eight rows that lie `stride` bytes apart.
+__device__ __forceinline__ ColumnScales LoadColumnScales(const uint8_t* codes, int stride) {
+  const int lane = threadIdx.x % 32;
+#if DSV4_BLOCK_SCALED_MMA
+  return {codes[lane / 4 * stride]};
+#else
+  const uint8_t* even = codes + lane % 4 * 2 * stride;
+  return {ScaleValue(even[0]), ScaleValue(even[stride])};
+#endif
+}
+
+// sum += product times the scales of its columns and `factor`, where the MMAs did not see them.
+__device__ __forceinline__ void AddScaled(const float (&product)[4], const ColumnScales& scales,
+                                          float factor, float (&sum)[4]) {
+#if DSV4_BLOCK_SCALED_MMA
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __fadd_rn(sum[i], product[i]);
+#else
+  const float even = factor * scales.even, odd = factor * scales.odd;
+  sum[0] = __fmaf_rn(product[0], even, sum[0]);
+  sum[1] = __fmaf_rn(product[1], odd, sum[1]);
+  sum[2] = __fmaf_rn(product[2], even, sum[2]);
+  sum[3] = __fmaf_rn(product[3], odd, sum[3]);
+#endif
+}
+
 template <bool kOneRow>
 __device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
+  sum[0] = sum[1] = sum[2] = sum[3] = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    float d[4] = {};
     const uint32_t* b = acts.words + j * kReadyWords;
 #if DSV4_BLOCK_SCALED_MMA
-    MmaScaledE4M3(d, w.steps[j], b[0], b[1], w.scale, act_scale);
+    MmaScaledE4M3(sum, w.steps[j], b[0], b[1], w.scale, act_scale);
 #else
     uint32_t a[2][4];
     WidenE4M3Words(w.steps[j].x, w.steps[j].y, a[0]);
     WidenE4M3Words(w.steps[j].z, w.steps[j].w, a[1]);
-    MmaWidened(d, a[0], a[1], b);
+    MmaWidened(sum, a[0], a[1], b);
 #endif
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum[i] = j == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
   }
 #if !DSV4_BLOCK_SCALED_MMA
   ScaleColumns<kOneRow>(act_scale, ScaleValue(w.scale), sum);
+#endif
+}
+
+struct HeldFp8 {
+#if DSV4_BLOCK_SCALED_MMA
+  uint4 steps[4];
+  uint32_t scale;
+  __device__ __forceinline__ void Hold(const uint4 (&codes)[4], uint32_t scale_code) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) steps[j] = codes[j];
+    scale = scale_code;
+  }
+#else
+  uint32_t a[8][4];
+  float scale;
+  __device__ __forceinline__ void Hold(const uint4 (&codes)[4], uint32_t scale_code) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      WidenE4M3Words(codes[j].x, codes[j].y, a[2 * j]);
+      WidenE4M3Words(codes[j].z, codes[j].w, a[2 * j + 1]);
+    }
+    scale = ScaleValue(scale_code);
+  }
+#endif
+};
+__device__ __forceinline__ void AddChain(const HeldFp8& w, const ReadyActs& acts,
+                                         const ColumnScales& scales, float (&sum)[4]) {
+  float product[4] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t* b = acts.words + j * kReadyWords;
+#if DSV4_BLOCK_SCALED_MMA
+    MmaScaledE4M3(product, w.steps[j], b[0], b[1], w.scale, scales.code);
+  }
+  AddScaled(product, scales, 1, sum);
+#else
+    MmaWidened(product, w.a[2 * j], w.a[2 * j + 1], b);
+  }
+  AddScaled(product, scales, w.scale, sum);
 #endif
 }
 
@@ -129,6 +205,15 @@ __device__ __forceinline__ int Fp4ScaleWord(int lane) { return lane / 4 * 2 + la
 #else
 using Fp4Scales = uint2;
 __device__ __forceinline__ int Fp4ScaleWord(int lane) { return lane / 4 * 2; }
+#endif
+
+#if !DSV4_BLOCK_SCALED_MMA
+// The value of the scale of step kStep. 2^-127, the smallest, counts as nothing here.
+template <int kStep>
+__device__ __forceinline__ float Fp4StepScale(uint32_t codes) {
+  return __uint_as_float((kStep < 3 ? codes << (23 - 8 * (kStep < 3 ? kStep : 0)) : codes >> 1) &
+                         0x7f800000u);
+}
 #endif
 
 // The four steps of a chain of an e2m1 weight tile, two words a step. `scales`: the chain's from
@@ -146,26 +231,22 @@ struct Fp4Operand {
 template <int kStep>
 __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, const ReadyActs& acts,
                                            uint32_t act_scale, float (&sum)[4]) {
-  float d[4] = {};
   const uint32_t* b = acts.words + kStep * kReadyWords;
 #if DSV4_BLOCK_SCALED_MMA
   uint32_t a[4];
   word::UnpackBytes(w.words[2 * kStep], &a[0], &a[1]);
   word::UnpackBytes(w.words[2 * kStep + 1], &a[2], &a[3]);
-  MmaScaledE2M1<kStep>(d, a, b[0], b[1], w.scales, act_scale);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = kStep == 0 ? d[i] : __fadd_rn(sum[i], d[i]);
+  if constexpr (kStep == 0) sum[0] = sum[1] = sum[2] = sum[3] = 0;
+  MmaScaledE2M1<kStep>(sum, a, b[0], b[1], w.scales, act_scale);
 #else
+  float d[4] = {};
   uint32_t a[2][4];
   word::UnpackF16(w.words[2 * kStep], a[0]);
   word::UnpackF16(w.words[2 * kStep + 1], a[1]);
   MmaWidened(d, a[0], a[1], b);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    // 2^-127, the smallest scale, counts as nothing here.
-    const uint32_t codes = i < 2 ? w.scales.x : w.scales.y;
-    const float scale = __uint_as_float(
-        (kStep < 3 ? codes << (23 - 8 * (kStep < 3 ? kStep : 0)) : codes >> 1) & 0x7f800000u);
+    const float scale = Fp4StepScale<kStep>(i < 2 ? w.scales.x : w.scales.y);
     sum[i] = kStep == 0 ? d[i] * scale : __fmaf_rn(d[i], scale, sum[i]);
   }
 #endif
@@ -183,91 +264,122 @@ __device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const ReadyAct
 #endif
 }
 
-// The four steps of a chain of a bf16 weight tile, two half steps each.
-struct Bf16Operand {
-  uint4 a[8];
-  Bf16Operand() = default;
-  __device__ __forceinline__ Bf16Operand(const uint4 (&vectors)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) a[i] = vectors[i];
-  }
-};
-
-// The upper four of the eight bits that two bf16 numbers have each, and the lower.
-__device__ __forceinline__ uint32_t UpperBits(uint32_t pair) { return pair & 0xfff0fff0u; }
-__device__ __forceinline__ uint32_t LowerBits(uint32_t pair) {
-  return SubtractBf16x2(pair, UpperBits(pair));
-}
-
-// sum = the chain's product. The tensor cores cut the sum of a step's products off below about
-// 2^-24 of the largest: products of all 16 bits would carry that noise into every output. So
-// factors are split: products of upper bits mostly sum up exactly, and the noise of the others is
-// 2^-4 of theirs. kSplitWeights: not needed where the weights have no more than four bits. `b`: two
-// words a half step.
-template <bool kSplitWeights>
-__device__ __forceinline__ void SplitChainProduct(const Bf16Operand& w, const uint32_t (&b)[16],
-                                                  TwoFloat (&sum)[4]) {
-  float minor[4] = {};
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    float major[4] = {};
-#pragma unroll
-    for (int h = 2 * j; h < 2 * j + 2; ++h) {
-      const uint4 a = w.a[h];
-      const uint32_t upper0 = UpperBits(b[2 * h]), upper1 = UpperBits(b[2 * h + 1]);
-      if constexpr (kSplitWeights) {
-        MmaBf16(major, UpperBits(a.x), UpperBits(a.y), UpperBits(a.z), UpperBits(a.w), upper0,
-                upper1);
-        MmaBf16(minor, LowerBits(a.x), LowerBits(a.y), LowerBits(a.z), LowerBits(a.w), upper0,
-                upper1);
-      } else {
-        MmaBf16(major, a.x, a.y, a.z, a.w, upper0, upper1);
-      }
-      MmaBf16(minor, a.x, a.y, a.z, a.w, LowerBits(b[2 * h]), LowerBits(b[2 * h + 1]));
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sum[i] = {j == 0 ? major[i] : __fadd_rn(sum[i].hi, major[i]), 0.0f};
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i].Add(minor[i]);
-}
-__device__ __forceinline__ void ChainProduct(const Bf16Operand& w, const uint32_t (&b)[16],
-                                             TwoFloat (&sum)[4]) {
-  SplitChainProduct<true>(w, b, sum);
-}
-
-// The same of an e4m3 tile with one scale, widened to bf16, for activations that are not quantised.
-struct Fp8WidenedOperand {
-  uint32_t scale;
-  Bf16Operand widened;  // without the scale
-  __device__ __forceinline__ Fp8WidenedOperand(const uint4 (&steps)[4], uint32_t scale_code)
-      : scale(scale_code) {
+struct HeldFp4 {
+#if DSV4_BLOCK_SCALED_MMA
+  uint32_t a[4][4];
+  uint32_t scales;
+  __device__ __forceinline__ void Hold(const uint4 (&steps)[2], Fp4Scales scale_codes) {
+    const Fp4Operand w(steps, scale_codes);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      // A step's words: row g and row g + 8 of the first half step, then of the second. A word's
-      // bytes 0, 1 are the first register of its row, 2, 3 the second; each with its sign above it.
-      constexpr uint32_t kFirst = 0x9180, kSecond = 0xb3a2;
-      widened.a[2 * j] = {Widen(steps[j].x, kFirst), Widen(steps[j].y, kFirst),
-                          Widen(steps[j].x, kSecond), Widen(steps[j].y, kSecond)};
-      widened.a[2 * j + 1] = {Widen(steps[j].z, kFirst), Widen(steps[j].w, kFirst),
-                              Widen(steps[j].z, kSecond), Widen(steps[j].w, kSecond)};
+      word::UnpackBytes(w.words[2 * j], &a[j][0], &a[j][1]);
+      word::UnpackBytes(w.words[2 * j + 1], &a[j][2], &a[j][3]);
+    }
+    scales = scale_codes;
+  }
+#else
+  uint32_t a[8][4];
+  float scales[4][2];  // of rows g and g + 8
+  __device__ __forceinline__ void Hold(const uint4 (&steps)[2], Fp4Scales scale_codes) {
+    const Fp4Operand w(steps, scale_codes);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) word::UnpackF16(w.words[j], a[j]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t codes = i == 0 ? scale_codes.x : scale_codes.y;
+      scales[0][i] = Fp4StepScale<0>(codes);
+      scales[1][i] = Fp4StepScale<1>(codes);
+      scales[2][i] = Fp4StepScale<2>(codes);
+      scales[3][i] = Fp4StepScale<3>(codes);
     }
   }
-  // Two codes, which `selector` extends to 16 bits by their signs, as bf16: sign, exponent and
-  // mantissa shifted to their places are the value times 2^-120, which the product makes good.
-  static __device__ __forceinline__ uint32_t Widen(uint32_t word, uint32_t selector) {
-    return MultiplyBf16x2(BytesOrSigns(word, selector) << 4 & 0x87f087f0u, 0x7b807b80u);
+#endif
+};
+__device__ __forceinline__ void AddChain(const HeldFp4& w, const ReadyActs& acts,
+                                         const ColumnScales& scales, float (&sum)[4]) {
+  float product[4] = {};
+#if DSV4_BLOCK_SCALED_MMA
+  const uint32_t* b = acts.words;
+  MmaScaledE2M1<0>(product, w.a[0], b[0], b[1], w.scales, scales.code);
+  MmaScaledE2M1<1>(product, w.a[1], b[2], b[3], w.scales, scales.code);
+  MmaScaledE2M1<2>(product, w.a[2], b[4], b[5], w.scales, scales.code);
+  MmaScaledE2M1<3>(product, w.a[3], b[6], b[7], w.scales, scales.code);
+#else
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float d[4] = {};
+    MmaWidened(d, w.a[2 * j], w.a[2 * j + 1], acts.words + j * kReadyWords);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      product[i] =
+          j == 0 ? d[i] * w.scales[j][i / 2] : __fmaf_rn(d[i], w.scales[j][i / 2], product[i]);
+    }
+  }
+#endif
+  AddScaled(product, scales, kE2M1Factor, sum);
+}
+
+// Half steps (K = 16) of a bf16 weight tile.
+template <int kHalfSteps>
+struct Bf16Operand {
+  uint4 a[kHalfSteps];
+  Bf16Operand() = default;
+  __device__ __forceinline__ Bf16Operand(const uint4 (&vectors)[kHalfSteps]) {
+#pragma unroll
+    for (int i = 0; i < kHalfSteps; ++i) a[i] = vectors[i];
   }
 };
 
+// sum += the product. `b`: two words a half step.
+template <int kHalfSteps>
+__device__ __forceinline__ void AddProduct(const Bf16Operand<kHalfSteps>& w,
+                                           const uint32_t (&b)[2 * kHalfSteps], float (&sum)[4]) {
+#pragma unroll
+  for (int h = 0; h < kHalfSteps; ++h) {
+    const uint4 a = w.a[h];
+    MmaBf16(sum, a.x, a.y, a.z, a.w, b[2 * h], b[2 * h + 1]);
+  }
+}
+__device__ __forceinline__ void ChainProduct(const Bf16Operand<8>& w, const uint32_t (&b)[16],
+                                             float (&sum)[4]) {
+  sum[0] = sum[1] = sum[2] = sum[3] = 0;
+  AddProduct(w, b, sum);
+}
+
+// Steps (K = 32) of an e4m3 tile, widened to bf16 without their scale, for activations that are not
+// quantised.
+template <int kSteps>
+__device__ __forceinline__ Bf16Operand<2 * kSteps> WidenedToBf16(const uint4 (&steps)[kSteps]) {
+  // Two codes, which `selector` extends to 16 bits by their signs: sign, exponent and mantissa
+  // shifted to their places are the value times 2^-120, which the product makes good.
+  const auto widen = [](uint32_t word, uint32_t selector) {
+    return MultiplyBf16x2(BytesOrSigns(word, selector) << 4 & 0x87f087f0u, 0x7b807b80u);
+  };
+  Bf16Operand<2 * kSteps> out;
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    // A step's words: row g and row g + 8 of the first half step, then of the second. A word's
+    // bytes 0, 1 are the first register of its row, 2, 3 the second; each with its sign above it.
+    constexpr uint32_t kFirst = 0x9180, kSecond = 0xb3a2;
+    out.a[2 * j] = {widen(steps[j].x, kFirst), widen(steps[j].y, kFirst),
+                    widen(steps[j].x, kSecond), widen(steps[j].y, kSecond)};
+    out.a[2 * j + 1] = {widen(steps[j].z, kFirst), widen(steps[j].w, kFirst),
+                        widen(steps[j].z, kSecond), widen(steps[j].w, kSecond)};
+  }
+  return out;
+}
+struct Fp8WidenedOperand {
+  uint32_t scale;
+  Bf16Operand<8> widened;
+  __device__ __forceinline__ Fp8WidenedOperand(const uint4 (&steps)[4], uint32_t scale_code)
+      : scale(scale_code), widened(WidenedToBf16(steps)) {}
+};
 __device__ __forceinline__ void ChainProduct(const Fp8WidenedOperand& w, const uint32_t (&b)[16],
-                                             TwoFloat (&sum)[4]) {
-  SplitChainProduct<false>(w.widened, b, sum);
+                                             float (&sum)[4]) {
+  ChainProduct(w.widened, b, sum);
   const float value = ScaleValue(w.scale);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = {sum[i].hi * value, sum[i].lo * value};
+  for (int i = 0; i < 4; ++i) sum[i] *= value;
 }
 
 }  // namespace dsv4::sm12x

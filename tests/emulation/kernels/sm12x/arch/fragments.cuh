@@ -31,4 +31,17 @@ void Load8x8(uint32_t (&out)[4], const void* row) {
 inline void LoadMatrices(uint32_t (&out)[4], const void* row) { Load8x8<false>(out, row); }
 inline void LoadTransposedMatrices(uint32_t (&out)[4], const void* row) { Load8x8<true>(out, row); }
 
+inline uint32_t TransposedMatrix(uint32_t elements) {
+  return emulation::Together<uint32_t>(
+      0xffffffffu, "movmatrix", elements, [](const uint32_t* given, uint32_t* got) {
+        const auto element = [&](int row, int column) {
+          return given[4 * row + column / 2] >> 16 * (column % 2) & 0xffff;
+        };
+        for (int lane = 0; lane < 32; ++lane) {
+          const int g = lane / 4, t = lane % 4;
+          got[lane] = element(2 * t, g) | element(2 * t + 1, g) << 16;
+        }
+      });
+}
+
 }  // namespace dsv4::sm12x

@@ -30,7 +30,10 @@ inline void PrefetchBulk(const void* from, uint32_t bytes) {
 }
 
 inline void CopyAsync16(void* to_shared, const void* from) {
-  emulation::CopyLater(to_shared, from);
+  emulation::CopyLater(to_shared, from, 16);
+}
+inline void CopyAsync4(void* to_shared, const void* from) {
+  emulation::CopyLater(to_shared, from, 4);
 }
 inline void CommitCopies() { emulation::CommitCopies(); }
 template <int kPending>
