@@ -25,11 +25,15 @@
 // to the device, and --router-skew X routers of random weights that choose few experts often
 // (lib/model/synthetic.h).
 //
+// With --drafts N, for the folder's drafter: what a step takes that verifies N drafts, and a draft
+// of N tokens, of one session, by the device's time of their graphs. The floor of a draft is the
+// time to read the drafter's weights, of the experts as many as its rows choose, and the head's.
+//
 // usage: bench_decode [--backend cpu|cuda] [--devices I,...] [--exchange auto|direct|nccl|none]
 //                     [--synthetic-layers N] [--contexts N,...] [--sessions N,...]
 //                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
 //                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
-//                     [--warm N] MODEL_DIR
+//                     [--warm N] [--drafts N] MODEL_DIR
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -82,7 +86,7 @@ struct Options {
   std::vector<int64_t> contexts = {2048};
   std::vector<int64_t> sessions = {1};
   std::vector<int64_t> prefills;
-  int64_t steps = 32, warm_steps = 8;
+  int64_t steps = 32, warm_steps = 8, drafts = 0;
   float temperature = 1;
   bool operators = false;
 };
@@ -100,15 +104,18 @@ std::set<std::string> SharedOut(const ModelConfig& config) {
   return names;
 }
 
-// Bytes of weights that each of so many devices reads in a step of so many tokens.
-double FloorBytes(const ModelConfig& config, int64_t tokens, size_t devices) {
+// Bytes of weights that each of so many devices reads in a step of so many tokens, or in a draft of
+// them.
+double FloorBytes(const ModelConfig& config, int64_t tokens, size_t devices, bool draft = false) {
   static const std::set<std::string> shared_out = SharedOut(config);
   const double chosen = static_cast<double>(config.num_experts_per_tok) /
                         static_cast<double>(config.n_routed_experts);
   const double read_experts = 1 - std::pow(1 - chosen, static_cast<double>(tokens));
   double bytes = 0;
   for (const TensorEntry& entry : Weights::TensorsOf(config)) {
-    if (entry.name.rfind("mtp.", 0) == 0 || entry.name == "embed.weight") continue;
+    const bool drafter = entry.name.rfind("mtp.", 0) == 0;
+    if (entry.name == "embed.weight") continue;
+    if (draft != (drafter || (draft && entry.name == "head.weight"))) continue;
     if (entry.name.find("tid2eid") != std::string::npos) continue;
     const bool routed = entry.name.find("ffn.experts.") != std::string::npos;
     const std::string row = entry.name.substr(0, entry.name.rfind('.'));
@@ -172,6 +179,7 @@ class Benchmark {
     open.context_tokens = context;
     open.cache_tokens = context * sessions;
     open.max_sessions = static_cast<int32_t>(sessions);
+    open.max_draft_tokens = static_cast<int32_t>(options.drafts);
     // Opened before, so that what CUDA takes for any program does not count.
     const bool cuda = open.backend == Backend::kCuda;
     const auto device = Must(Device::Open({.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
@@ -207,6 +215,7 @@ class Benchmark {
             MeasureDecode(context, options_.sessions[i], image, i < first.size() ? first[i] : 0);
         if (i == first.size()) first.push_back(step);
       }
+      if (options_.drafts > 0) MeasureDrafts(context, image);
     }
   }
 
@@ -366,6 +375,61 @@ class Benchmark {
     return step;
   }
 
+  // Device seconds and seconds of a step that verifies drafts, of wrong ones, few enough that
+  // drafting is not given up; `own`: and makes new ones, by the drafter.
+  std::pair<double, double> DraftingStep(int64_t context, absl::Span<const uint8_t> image,
+                                         bool own) {
+    constexpr int kRounds = 4, kSteps = 4;
+    double device = 0, host = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::unique_ptr<Session> session = NewSession();
+      Must(session->SetSampling({.seed = salt_,
+                                 .banned_tokens = engine_->config().eos_token_ids,
+                                 .draft_tokens = static_cast<int32_t>(options_.drafts)}));
+      if (!own) {
+        session->timeline().set_proposer(
+            [](absl::Span<const int32_t>, absl::Span<int32_t> drafts) -> size_t {
+              std::fill(drafts.begin(), drafts.end(), 2);
+              return drafts.size();
+            });
+      }
+      std::vector<int32_t> tokens = Tokens(context - kOwnTokens, 0);
+      const std::vector<int32_t> last = Tokens(kOwnTokens, salt_);
+      tokens.insert(tokens.end(), last.begin(), last.end());
+      Must(session->Load(image, "the computed context"));
+      Must(session->Sync(tokens));
+      // Until a step has ended with drafts, so that those that follow verify some.
+      Must(session->Step());
+      Must(session->Step());
+      const Clock::time_point start = Clock::now();
+      device += engine_->device().GraphSecondsOf([&] {
+        const int64_t before = session->stats().speculation.steps();
+        while (session->stats().speculation.steps() < before + kSteps) Must(session->Step());
+      });
+      host += SecondsSince(start);
+    }
+    if (device == 0) device = host;  // without graphs
+    return {device / (kRounds * kSteps), host / (kRounds * kSteps)};
+  }
+
+  void MeasureDrafts(int64_t context, absl::Span<const uint8_t> image) {
+    DraftingStep(context, image, true);  // warms up
+    const auto [verify, verify_host] = DraftingStep(context, image, false);
+    const auto [both, both_host] = DraftingStep(context, image, true);
+    const size_t devices = engine_->info().devices.size();
+    const double verify_floor =
+        FloorBytes(engine_->config(), options_.drafts + 1, devices) / bandwidth_;
+    const double draft_floor =
+        FloorBytes(engine_->config(), options_.drafts, devices, true) / bandwidth_;
+    std::printf(
+        "context %lld, %lld drafts: verifying %.3f ms (floor %.3f, %.1f %%), drafting %.3f ms "
+        "(floor %.3f, %.1f %%); on the host's clock %.3f ms without drafting, %.3f with\n",
+        static_cast<long long>(context), static_cast<long long>(options_.drafts), verify * 1e3,
+        verify_floor * 1e3, 100 * verify_floor / verify, (both - verify) * 1e3, draft_floor * 1e3,
+        100 * draft_floor / (both - verify), verify_host * 1e3, both_host * 1e3);
+    std::fflush(stdout);
+  }
+
   const Options& options_;
   std::shared_ptr<Engine> engine_;
   // Seconds that a step of so many tokens takes at least, and the bytes of the device and of the
@@ -474,6 +538,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->prefills = numbers;
     } else if (argument == "--steps") {
       options->steps = numbers[0];
+    } else if (argument == "--drafts") {
+      options->drafts = numbers[0];
     } else if (argument == "--warm") {
       options->warm_steps = numbers[0];
     } else if (argument == "--chunk") {
@@ -500,7 +566,7 @@ int main(int argc, char** argv) {
                  "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
                  "[--no-graphs]\n"
                  "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
-                 "                    [--warm N] MODEL_DIR\n");
+                 "                    [--warm N] [--drafts N] MODEL_DIR\n");
     return 2;
   }
   dsv4::Benchmark(options).Run();

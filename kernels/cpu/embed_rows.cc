@@ -15,7 +15,7 @@ void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& p) {
   ForRowBlocks(context, p.rows, BlockRows(dim * p.copies * 2),
                [&](int64_t begin, int64_t end, int) {
                  for (int64_t r = begin; r < end; ++r) {
-                   const uint16_t* row = p.embed.data + p.tokens[r] * dim;
+                   const uint16_t* row = p.embed.data + p.TokenOf(r) * dim;
                    for (int64_t c = 0; c < p.copies; ++c) {
                      std::memcpy(out + (r * p.copies + c) * dim, row, static_cast<size_t>(dim) * 2);
                    }

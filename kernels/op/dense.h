@@ -15,9 +15,18 @@ struct EmbedRowsParams {
   static constexpr Op kOp = Op::kEmbedRows;
   int32_t rows = 0;  // T
   int32_t copies = 1;
-  const int32_t* tokens = nullptr;  // [T], each in [0, embed.n)
+  // [T], each in [0, embed.n); below 0: chosen[-1 - token], or token 0 where that is below 0, too.
+  const int32_t* tokens = nullptr;
   Bf16Weight embed{};               // [vocab, D]
   void* out = nullptr;              // [T, copies, D] act
+  const int32_t* chosen = nullptr;  // as TokenCandidatesParams has it; null: tokens are all known
+
+  constexpr int64_t TokenOf(int64_t row) const {
+    const int32_t token = tokens[row];
+    if (token >= 0) return token;
+    const int32_t later = chosen[-1 - token];
+    return later >= 0 ? later : 0;
+  }
 };
 
 // to[r][0 .. row_bytes) = from[r][0 .. row_bytes): gathers and scatters rows of any type. No row's

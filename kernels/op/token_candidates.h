@@ -31,7 +31,8 @@ struct CandidateRule {
 
 struct CandidateQuery {
   CandidateRule rule;
-  int32_t row = 0;  // of the logits; below 0: nothing is asked, and the list is left alone
+  int32_t row = 0;   // of the logits; below 0: nothing is asked, and the list is left alone
+  int32_t list = 0;  // where the answer goes
   const uint32_t* allowed =
       nullptr;  // [vocab / 32 rounded up] token t is bit t % 32 of word t / 32
 };
@@ -64,14 +65,17 @@ constexpr int32_t WeightBin(float weight) {
   return std::min(below_one, kCandidateBins - 1);
 }
 
-// lists[q] answers queries[q].
+// lists[queries[q].list] answers queries[q].
 struct TokenCandidatesParams {
   static constexpr Op kOp = Op::kTokenCandidates;
   int32_t rows = 0;  // queries
   int64_t vocab = 0;
   const CandidateQuery* queries = nullptr;  // [rows]
   const float* logits = nullptr;            // [rows of the head, vocab]
-  CandidateList* lists = nullptr;  // [rows]; may be memory of the host that the device writes
+  CandidateList* lists = nullptr;           // may be memory of the host that the device writes
+  // chosen[i]: the token of list i, for a later kernel; below 0: there is none, or several. May be
+  // null. Lists that nothing is asked of leave it alone.
+  int32_t* chosen = nullptr;
 };
 
 absl::Status Validate(const TokenCandidatesParams& params);

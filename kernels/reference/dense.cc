@@ -42,7 +42,7 @@ void LaunchEmbedRows(const LaunchContext& context, const EmbedRowsParams& params
   const int64_t dim = params.embed.k;
   StreamOf(context).ParallelFor(params.rows, [&](int64_t t, int) {
     float* row = static_cast<float*>(params.out) + t * params.copies * dim;
-    LoadRow(params.embed, params.tokens[t], row);
+    LoadRow(params.embed, params.TokenOf(t), row);
     for (int64_t c = 1; c < params.copies; ++c) std::copy(row, row + dim, row + c * dim);
   });
 }

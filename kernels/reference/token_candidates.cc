@@ -87,7 +87,15 @@ void Answer(const TokenCandidatesParams& params, const CandidateQuery& query, Ca
 }  // namespace
 
 void LaunchTokenCandidates(const LaunchContext&, const TokenCandidatesParams& params) {
-  for (int32_t q = 0; q < params.rows; ++q) Answer(params, params.queries[q], &params.lists[q]);
+  for (int32_t q = 0; q < params.rows; ++q) {
+    const CandidateQuery& query = params.queries[q];
+    CandidateList* const list = &params.lists[query.list];
+    Answer(params, query, list);
+    if (query.row < 0 || params.chosen == nullptr) continue;
+    const bool single =
+        query.rule.kind == CandidateRule::kLargest || query.rule.kind == CandidateRule::kDraw;
+    params.chosen[query.list] = single && list->count == 1 ? list->tokens[0].token : -1;
+  }
 }
 
 }  // namespace dsv4::reference

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
   sm12x::BeginAfterPredecessors();
   const int64_t row = blockIdx.x;
   const int64_t units = p.embed.k * 2 / static_cast<int64_t>(sizeof(Unit));
-  const Unit* from = reinterpret_cast<const Unit*>(p.embed.data) + p.tokens[row] * units;
+  const Unit* from = reinterpret_cast<const Unit*>(p.embed.data) + p.TokenOf(row) * units;
   Unit* to = static_cast<Unit*>(p.out) + row * p.copies * units;
   for (int64_t i = threadIdx.x; i < units; i += kThreads) {
     const Unit value = from[i];

@@ -203,7 +203,7 @@ __device__ int32_t LastBin(const CandidateRule& rule, const Scratch& scratch, ui
 // The token of this part at which the mass in token order passes what is wanted, if it is here:
 // every thread sums up tokens that follow each other.
 __device__ void Draw(const Part& part, const Scratch& scratch, float best, uint64_t mass,
-                     CandidateList* list) {
+                     CandidateList* list, int32_t* chosen) {
   const uint64_t parts_before = MassBefore(scratch, blockIdx.x);
   const double wanted = part.query.rule.uniform * MassOfUnits(mass);
   const auto passes = [&](uint64_t units) { return MassOfUnits(units) > wanted; };
@@ -224,6 +224,7 @@ __device__ void Draw(const Part& part, const Scratch& scratch, float best, uint6
     before += WeightUnits(part.WeightOf(logit, best));
     if (!passes(before)) continue;
     list->tokens[0] = {token, logit};
+    if (chosen != nullptr) *chosen = token;
     return;
   }
 }
@@ -235,13 +236,14 @@ __global__ void __launch_bounds__(kThreads)
   sm12x::BeginAfterPredecessors();
   if (part.query.row < 0) return;
   Scratch& scratch = all[blockIdx.y];
-  CandidateList* const list = &p.lists[blockIdx.y];
+  CandidateList* const list = &p.lists[part.query.list];
+  int32_t* const chosen = p.chosen == nullptr ? nullptr : p.chosen + part.query.list;
   const uint64_t key = BestKey(scratch);
   const float best = LogitOf(key);
   const bool single = rule.kind == CandidateRule::kLargest || rule.kind == CandidateRule::kDraw;
   const uint64_t mass = MassBefore(scratch, kBlocks);
   if (key != 0 && rule.kind == CandidateRule::kDraw) {
-    Draw(part, scratch, best, mass, list);
+    Draw(part, scratch, best, mass, list, chosen);
   } else if (key != 0 && !single) {
     const int32_t last =
         rule.kind == CandidateRule::kLeastWeight ? 0 : LastBin(rule, scratch, mass);
@@ -270,6 +272,10 @@ __global__ void __launch_bounds__(kThreads)
     }
     list->count = key != 0 ? 1 : 0;
     list->mass = MassOfUnits(mass);
+  }
+  // Of a draw, the thread that finds it says so.
+  if (blockIdx.x == 0 && chosen != nullptr && (key == 0 || rule.kind != CandidateRule::kDraw)) {
+    *chosen = key != 0 && single ? TokenOf(key) : -1;
   }
   if (single) return;
   // The query's last block knows the count.

@@ -20,6 +20,8 @@ struct StepLimits {
   int32_t sequences = 0;   // B
   int32_t logit_rows = 0;  // R: rows whose logits one step may ask for
   int64_t positions = 0;   // exclusive bound of positions
+  // Tokens that a drafter drafts for a session in a step, at most.
+  int32_t drafts = 0;
   // Rows of a step without prompts: of all sequences, with their drafts. At most `rows`.
   int32_t decode_rows = 0;
 };

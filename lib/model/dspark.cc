@@ -122,6 +122,7 @@ class DsparkStages final : public DraftBlocks {
                                    .rank = config_.dspark.markov_rank,
                                    .row_of = row_of,
                                    .tokens = tokens,
+                                   .chosen = c.chosen,
                                    .embed = dspark.markov_w1.data,
                                    .weight = dspark.markov_w2.data,
                                    .confidence = dspark.confidence.data,

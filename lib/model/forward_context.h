@@ -39,6 +39,7 @@ struct ForwardContext {
   StepRows step;
   int32_t block_rows = 0;           // as SparseAttentionParams has it
   const int32_t* tokens = nullptr;  // [T]
+  const int32_t* chosen = nullptr;  // what tokens of a drafter's pass below 0 stand for
   const Tap* tap = nullptr;
   Device* device = nullptr;
   std::vector<std::byte>* tap_memory = nullptr;  // what the tap sees of a device's memory

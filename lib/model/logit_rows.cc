@@ -26,9 +26,7 @@ void LogitRows::Begin(const HeadRows& head) {
   if (device_ == nullptr) return;
   std::fill_n(rows_.begin(), head.rows.size(), State{});
   for (const LogitQuestion& question : head.questions) {
-    State& row = rows_[static_cast<size_t>(question.row)];
-    row.asked = true;
-    row.rule = question.rule;
+    rows_[static_cast<size_t>(question.place())] = {.asked = true, .rule = question.rule};
   }
 }
 
@@ -36,7 +34,7 @@ void LogitRows::Change(absl::Span<const int32_t> rows, absl::Span<const LogitQue
   if (device_ == nullptr) return;
   for (const int32_t row : rows) rows_[static_cast<size_t>(row)] = State{};
   for (const LogitQuestion& question : questions) {
-    rows_[static_cast<size_t>(question.row)] = {.asked = true, .rule = question.rule};
+    rows_[static_cast<size_t>(question.place())] = {.asked = true, .rule = question.rule};
   }
 }
 

@@ -18,9 +18,11 @@ namespace dsv4 {
 // empty: all tokens with text.
 struct LogitQuestion {
   int32_t row = 0;
+  int32_t list = -1;  // where the answer goes; -1: to the row's own
   CandidateRule rule;
   absl::Span<const uint32_t> allowed{};
   uint64_t allowed_id = 0;
+  int32_t place() const { return list >= 0 ? list : row; }
 };
 
 // What is wanted of the head after a pass.
@@ -42,7 +44,7 @@ class LogitRows {
   // The head was launched for `head`: nothing of the last rows is left. Answers to its questions
   // are there once the device has finished.
   void Begin(const HeadRows& head);
-  // The device has changed these rows' logits; `questions` as of HeadRows, each about one of them.
+  // The device changes these rows' logits, too, and answers further questions.
   void Change(absl::Span<const int32_t> rows, absl::Span<const LogitQuestion> questions);
   // The candidates of a row; null where none were asked for, or there are too many.
   const CandidateList* Candidates(int32_t row) const;

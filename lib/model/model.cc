@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/op/dense.h"
+#include "lib/base/checked_math.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "lib/model/block.h"
@@ -39,6 +40,10 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
          .shards = parts.shards,
          .rank = parts.rank});
   }
+  if (chains()) {
+    chain_inputs_.resize(ChainPasses());
+    chain_fetched_.resize(ChainPasses() - 1);
+  }
 }
 
 Model::~Model() {
@@ -48,6 +53,7 @@ Model::~Model() {
       static_cast<void>(pass->alone.release());
       static_cast<void>(pass->with_head.release());
     }
+    static_cast<void>(step.chain.release());
   }
 }
 
@@ -81,7 +87,23 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
     DSV4_RETURN_IF_ERROR(upload_.Place(device, limits_, &masks_, memory + bytes));
   }
   bytes += StepUpload::DeviceBytes(*device, limits_);
+  if (chains()) {
+    if (memory != nullptr) {
+      chosen_ = reinterpret_cast<int32_t*>(memory + bytes);
+      context_.chosen = chosen_;
+    }
+    bytes += RoundUp<int64_t>(limits_.logit_rows * int64_t{sizeof(int32_t)}, 64);
+  }
   if (!parts_.graphs) return bytes;
+  StepLimits later = recorded;  // passes of a chain
+  later.rows = recorded.sequences;
+  later.drafts = 0;
+  for (FetchedInputs& fetched : chain_fetched_) {
+    if (memory != nullptr) {
+      DSV4_RETURN_IF_ERROR(fetched.upload.PlaceFetched(device, later, &masks_, memory + bytes));
+    }
+    bytes += StepUpload::DeviceBytes(*device, later);
+  }
   for (const Pass pass : {Pass::kMain, Pass::kDraft}) {
     if (pass == Pass::kDraft && drafter_ == nullptr) continue;
     if (memory != nullptr) {
@@ -154,7 +176,8 @@ absl::Status Model::SetPass(const PassInputs& inputs) {
 }
 
 absl::Status Model::SetPass(StepUpload* upload, const StepUpload::Shape& shape,
-                            const HeadRows& head, PassInputs inputs) {
+                            const HeadRows& head, PassInputs inputs, FollowingDrafts* following,
+                            bool first) {
   const StepRows& step = inputs.step;
   if (shape.rows < 1 || step.rows > limits_.rows || step.sequence_count > limits_.sequences) {
     return InvalidArgument("a step of ", step.rows, " rows and ", step.sequence_count,
@@ -162,7 +185,7 @@ absl::Status Model::SetPass(StepUpload* upload, const StepUpload::Shape& shape,
   }
   inputs.step.rope = context_.act.rope;
   inputs.step.max_position = limits_.positions;
-  DSV4_RETURN_IF_ERROR(upload->Pass(shape, head, &inputs));
+  DSV4_RETURN_IF_ERROR(upload->Pass(shape, head, &inputs, following, first));
   inputs_ = inputs;
   heads_ = 0;
   context_.step = inputs_.step;
@@ -197,6 +220,7 @@ absl::Status Model::RecordSteps() {
     if (step.main.alone == nullptr) return absl::OkStatus();
     if (drafter_ != nullptr)
       DSV4_RETURN_IF_ERROR(RecordPass(Pass::kDraft, step.shape, &step.draft));
+    if (chains()) DSV4_RETURN_IF_ERROR(RecordChain(&step));
     recorded_.push_back(std::move(step));
   }
   return parts_.device->Finish();
@@ -237,6 +261,133 @@ absl::Status Model::RecordPass(Pass pass, const StepUpload::Shape& shape, Record
   return absl::OkStatus();
 }
 
+// A drafter whose logits follow tokens drafts in one pass.
+size_t Model::ChainPasses() const {
+  return drafter_->follows() ? 1 : static_cast<size_t>(std::max(limits_.drafts, 1));
+}
+
+// Of a drafter of blocks, as many sequences as rows have room for. Of the others, sequences of as
+// many rows as a step accepts, while that is one sequence.
+StepUpload::Shape Model::ChainShape(const StepUpload::Shape& shape) const {
+  StepUpload::Shape first = shape;
+  if (drafter_->follows()) {
+    const auto block = static_cast<int32_t>(parts_.config->dspark.block_size);
+    first.sequences = std::clamp(shape.rows / block, 1, shape.sequences);
+    first.drafts = limits_.drafts;
+    first.head_rows = std::min(first.sequences * limits_.drafts, limits_.logit_rows);
+  } else {
+    first.sequences = shape.rows <= limits_.drafts + 1 ? 1 : shape.sequences;
+    first.head_rows = std::min(first.sequences, limits_.logit_rows);
+  }
+  return first;
+}
+
+StepUpload::Shape Model::ChainShape(const StepUpload::Shape& first, size_t pass) const {
+  if (pass == 0) return first;
+  return {first.sequences, first.sequences, first.head_rows};
+}
+
+absl::Status Model::SetChainPass(const DraftChain& chain, size_t pass, StepUpload* upload,
+                                 const StepUpload::Shape& shape) {
+  PassInputs inputs;
+  HeadRows head;
+  following_ = pass + 1 == chain.passes.size() ? chain.following : FollowingDrafts{};
+  if (pass < chain.passes.size()) {
+    const DraftPass& from = chain.passes[pass];
+    DSV4_RETURN_IF_ERROR(ExpectHead(from.head));
+    DSV4_ASSIGN_OR_RETURN(inputs, DraftInputs(from.step, from.tokens, from.sources));
+    SetSources(from.sources, shape.rows, &inputs);
+    head = from.head;
+    logits_.Change({}, head.questions);
+  } else {
+    SetSources({}, shape.rows, &inputs);
+  }
+  logits_.Change({}, following_.questions);
+  DSV4_RETURN_IF_ERROR(SetPass(upload, shape, head, inputs, &following_, pass == 0));
+  chain_inputs_[pass] = inputs_;
+  return absl::OkStatus();
+}
+
+absl::Status Model::RunChainPass(size_t pass, int32_t head_rows) {
+  inputs_ = chain_inputs_[pass];
+  context_.step = inputs_.step;
+  context_.tokens = inputs_.tokens;
+  DSV4_RETURN_IF_ERROR(RunDraft());
+  DSV4_RETURN_IF_ERROR(drafter_->RunHead(context_, head_rows, inputs_.head_rows,
+                                         context_.act.logits_part[++heads_ % 2]));
+  if (!drafter_->follows()) return context_.Run(Candidates(head_rows));
+  // The first rank has all logits, and chooses for all ranks.
+  for (int32_t draft = 0; draft < following_.drafts && parts_.rank == 0; ++draft) {
+    const int64_t at = int64_t{draft} * following_.sequences;
+    DSV4_RETURN_IF_ERROR(drafter_->Follow(context_, following_.sequences, following_.rows + at,
+                                          following_.tokens + at, logits_.confidences()));
+    inputs_.queries = following_.queries + at;
+    DSV4_RETURN_IF_ERROR(context_.Run(Candidates(following_.sequences)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::RecordChain(RecordedStep* step) {
+  const StepUpload::Shape first = step->chain_shape = ChainShape(step->shape);
+  for (size_t pass = 0; pass < ChainPasses(); ++pass) {
+    DSV4_RETURN_IF_ERROR(
+        SetChainPass({}, pass, &ChainFetched(pass).upload, ChainShape(first, pass)));
+  }
+  DSV4_ASSIGN_OR_RETURN(step->chain, parts_.device->Record([&]() -> absl::Status {
+    for (size_t pass = 0; pass < ChainPasses(); ++pass) {
+      const StepUpload::Shape shape = ChainShape(first, pass);
+      DSV4_RETURN_IF_ERROR(context_.Run(ChainFetched(pass).upload.Fetch(shape)));
+      DSV4_RETURN_IF_ERROR(RunChainPass(pass, shape.head_rows));
+    }
+    return absl::OkStatus();
+  }));
+  return absl::OkStatus();
+}
+
+absl::Status Model::ForwardDrafts(const DraftChain& chain) {
+  const size_t passes = chain.passes.size();
+  if (!chains() || passes == 0 || passes > ChainPasses() ||
+      chain.following.drafts > limits_.drafts) {
+    return InvalidArgument("a chain of ", passes, " passes and ", chain.following.drafts,
+                           " drafts; the limit is ", limits_.drafts);
+  }
+  const DeviceScope scope(parts_.device);
+  const StepRows& step = chain.passes[0].step;
+  const RecordedStep* const recorded = RecordedChain(step);
+  if (recorded == nullptr) {
+    for (size_t pass = 0; pass < passes; ++pass) {
+      const DraftPass& from = chain.passes[pass];
+      const auto head_rows = static_cast<int32_t>(from.head.rows.size());
+      DSV4_RETURN_IF_ERROR(SetChainPass(
+          chain, pass, &upload_,
+          {from.step.rows, from.step.sequence_count, head_rows, chain.following.drafts}));
+      DSV4_RETURN_IF_ERROR(RunChainPass(pass, head_rows));
+    }
+    return absl::OkStatus();
+  }
+  for (size_t pass = 0; pass < ChainPasses(); ++pass) {
+    if (ChainFetched(pass).launched) DSV4_RETURN_IF_ERROR(Finish());
+  }
+  if (parts_.communicator != nullptr) DSV4_RETURN_IF_ERROR(parts_.communicator->Check());
+  for (size_t pass = 0; pass < ChainPasses(); ++pass) {
+    DSV4_RETURN_IF_ERROR(SetChainPass(chain, pass, &ChainFetched(pass).upload,
+                                      ChainShape(recorded->chain_shape, pass)));
+    ChainFetched(pass).launched = true;
+  }
+  recorded->chain->Launch();
+  return absl::OkStatus();
+}
+
+const Model::RecordedStep* Model::RecordedChain(const StepRows& step) const {
+  if (Recorded(step) == nullptr) return nullptr;
+  const auto recorded =
+      std::find_if(recorded_.begin(), recorded_.end(), [&](const RecordedStep& candidate) {
+        return candidate.chain_shape.rows >= step.rows &&
+               candidate.chain_shape.sequences >= step.sequence_count;
+      });
+  return recorded != recorded_.end() ? &*recorded : nullptr;
+}
+
 absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
                            const PassInputs& inputs) {
   FetchedInputs& fetched = FetchedOf(pass);
@@ -254,6 +405,7 @@ absl::Status Model::Finish() {
   DSV4_RETURN_IF_ERROR(FinishExchanges());
   DSV4_RETURN_IF_ERROR(parts_.device->Finish());
   for (FetchedInputs& fetched : fetched_) fetched.launched = false;
+  for (FetchedInputs& fetched : chain_fetched_) fetched.launched = false;
   return absl::OkStatus();
 }
 
@@ -540,7 +692,8 @@ TokenCandidatesParams Model::Candidates(int32_t rows) {
           .vocab = parts_.config->vocab_size,
           .queries = inputs_.queries,
           .logits = context_.act.logits,
-          .lists = logits_.lists()};
+          .lists = logits_.lists(),
+          .chosen = chosen_};
 }
 
 }  // namespace dsv4

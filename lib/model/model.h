@@ -31,6 +31,19 @@ struct StreamSource {
   int32_t row, slot;
 };
 
+// Passes of a drafter that are launched together: each of them may go on with tokens that the
+// passes before it have chosen.
+struct DraftPass {
+  StepRows step;
+  const int32_t* tokens = nullptr;  // below 0: -1 - i stands for the token of list i
+  absl::Span<const StreamSource> sources{};
+  HeadRows head;
+};
+struct DraftChain {
+  absl::Span<const DraftPass> passes{};
+  FollowingDrafts following{};  // of the last pass's head, where logits depend on the token before
+};
+
 class Model {
  public:
   struct Parts {
@@ -103,6 +116,12 @@ class Model {
   absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
                           absl::Span<const StreamSource> sources);
   absl::Status RunDraftBlock(int64_t block);
+  // Whether a draft of several tokens can be chosen on the device.
+  bool chains() const { return drafter_ != nullptr && !parts_.device->host_memory(); }
+  // The passes of a draft, as ForwardDraft, and the choice of its tokens: one graph, where it is
+  // recorded. Answers to the questions are there after Finish. A pass but the first has at most a
+  // row for each sequence. REQUIRES: chains(); at most limits().drafts passes or following drafts.
+  absl::Status ForwardDrafts(const DraftChain& chain);
   // DraftBlocks::Follow, for rows of the last ForwardDraft's head: row rows[i] comes after token
   // tokens[i]; questions[i], if any are given, is about it. Its confidence and the answer are there
   // after Finish.
@@ -137,7 +156,9 @@ class Model {
   // Steps of few rows, recorded for each number of rows that they are padded to.
   struct RecordedStep {
     StepUpload::Shape shape;
-    RecordedPass main, draft;  // draft: where it is planned for
+    RecordedPass main, draft;         // draft: where it is planned for
+    StepUpload::Shape chain_shape{};  // of the first pass of a chain
+    std::unique_ptr<Graph> chain;     // where they are planned for
   };
   // What a recorded pass fetches.
   struct FetchedInputs {
@@ -154,7 +175,7 @@ class Model {
   StepLimits RecordedLimits() const;
   // Sets the rows of a pass, padded to `shape`.
   absl::Status SetPass(StepUpload* upload, const StepUpload::Shape& shape, const HeadRows& head,
-                       PassInputs inputs);
+                       PassInputs inputs, FollowingDrafts* following = nullptr, bool first = true);
   // The same without padding or head.
   absl::Status SetPass(const PassInputs& inputs);
   absl::Status ComputeRope();
@@ -172,6 +193,17 @@ class Model {
   absl::Status LoadKernels(const StepUpload::Shape& shape);
   // Sets a pass of padding alone: what it would leave in the device's memory is nobody's.
   absl::Status SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape);
+  // The shape of the first pass of a chain for steps of `shape`, and of pass `pass` of it.
+  StepUpload::Shape ChainShape(const StepUpload::Shape& shape) const;
+  StepUpload::Shape ChainShape(const StepUpload::Shape& first, size_t pass) const;
+  size_t ChainPasses() const;
+  absl::Status SetChainPass(const DraftChain& chain, size_t pass, StepUpload* upload,
+                            const StepUpload::Shape& shape);
+  absl::Status RunChainPass(size_t pass, int32_t head_rows);
+  absl::Status RecordChain(RecordedStep* step);
+  FetchedInputs& ChainFetched(size_t pass) {
+    return pass == 0 ? FetchedOf(Pass::kDraft) : chain_fetched_[pass - 1];
+  }
   absl::Status Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
                       const PassInputs& inputs);
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
@@ -181,6 +213,7 @@ class Model {
   }
   // The one that fits; null: none, or something watches what is launched.
   const RecordedStep* Recorded(const StepRows& step) const;
+  const RecordedStep* RecordedChain(const StepRows& step) const;
   absl::Status Stopped(const std::function<bool()>* stop, int64_t layer) const;
   // copy_from_ -> copy_to_
   absl::Status CopyStreams(int32_t rows);
@@ -205,9 +238,13 @@ class Model {
   TokenMasks masks_;
   StepUpload upload_;
   FetchedInputs fetched_[2];
-  PassInputs inputs_;                   // of the running pass, the device's
-  int heads_ = 0;                       // launched for it after it
-  std::vector<RecordedStep> recorded_;  // ascending
+  std::vector<FetchedInputs> chain_fetched_;  // of the passes of a chain after its first
+  std::vector<PassInputs> chain_inputs_;      // of all of them
+  FollowingDrafts following_;                 // of the chain, the device's
+  int32_t* chosen_ = nullptr;                 // [R] the device's: tokens of lists
+  PassInputs inputs_;                         // of the running pass, the device's
+  int heads_ = 0;                             // launched for it after it
+  std::vector<RecordedStep> recorded_;        // ascending
   LogitRows logits_;
   bool watched_ = false;
   std::vector<std::byte> tap_memory_;

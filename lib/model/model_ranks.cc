@@ -171,6 +171,10 @@ absl::Status ModelRanks::ForwardDraft(const StepRows& step, const int32_t* token
   });
 }
 
+absl::Status ModelRanks::ForwardDrafts(const DraftChain& chain) {
+  return OnAll([&](Model& model, int) { return model.ForwardDrafts(chain); });
+}
+
 absl::Status ModelRanks::BeginDraft(const StepRows& step, const int32_t* tokens,
                                     absl::Span<const StreamSource> sources) {
   return OnAll([&](Model& model, int) { return model.BeginDraft(step, tokens, sources); });

@@ -55,6 +55,9 @@ class ModelRanks {
   absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
   absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
                             absl::Span<const StreamSource> sources, const HeadRows& head = {});
+  // Not in a group of processes, whose tokens the leader's host chooses.
+  bool chains() const { return group_ == nullptr && first().chains(); }
+  absl::Status ForwardDrafts(const DraftChain& chain);
   absl::StatusOr<const float*> DraftLogits(absl::Span<const int32_t> row_of);
   absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
                           absl::Span<const StreamSource> sources);

@@ -42,8 +42,12 @@ class MtpBlock final : public DraftBlocks {
 
   absl::Status Begin(const ForwardContext& c) override {
     const int32_t rows = c.step.rows;
-    DSV4_RETURN_IF_ERROR(c.Run(EmbedRowsParams{
-        .rows = rows, .copies = 1, .tokens = c.tokens, .embed = weights_.embed, .out = e_}));
+    DSV4_RETURN_IF_ERROR(c.Run(EmbedRowsParams{.rows = rows,
+                                               .copies = 1,
+                                               .tokens = c.tokens,
+                                               .embed = weights_.embed,
+                                               .out = e_,
+                                               .chosen = c.chosen}));
     const MtpWeights& mtp = drafter_.mtp;
     // In this order: y's part may have been exchanged just before.
     DSV4_RETURN_IF_ERROR(NormAndProject(c, rows * static_cast<int32_t>(kStreams), sources_,

@@ -12,7 +12,7 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr CandidateQuery kNoQuery{.rule = {}, .row = -1};
+constexpr CandidateQuery kNoQuery{.rule = {}, .row = -1, .list = 0};
 
 int64_t Bytes(int64_t count, size_t size) {
   return RoundUp<int64_t>(count * static_cast<int64_t>(size), kAlignment);
@@ -25,6 +25,11 @@ int64_t HeadBytes(const StepLimits& limits) {
          Bytes(limits.logit_rows, sizeof(CandidateQuery));
 }
 
+int64_t FollowingBytes(const StepLimits& limits) {
+  const int64_t places = int64_t{limits.drafts} * limits.sequences;
+  return 2 * Bytes(places, sizeof(int32_t)) + Bytes(places, sizeof(CandidateQuery));
+}
+
 // The most that one pass takes: a save or window block for every row and some more for each
 // sequence, and the group blocks of the longest sequences.
 int64_t PassBytes(const StepLimits& limits) {
@@ -32,9 +37,9 @@ int64_t PassBytes(const StepLimits& limits) {
   const int64_t window_entries = 4;  // of a sequence, beside those of its rows
   const int64_t group_entries = limits.positions / kGroupBlockTokens + 2;
   return 2 * Bytes(rows, sizeof(int32_t)) + 2 * Bytes(rows, sizeof(int64_t)) +
-         PointerBytes(limits) + HeadBytes(limits) + Bytes(sequences, sizeof(SequenceRows)) +
-         Bytes(rows, sizeof(StateSave)) + sequences * kAlignment +
-         Bytes(rows / kWindowBlockTokens, sizeof(int32_t)) +
+         PointerBytes(limits) + HeadBytes(limits) + FollowingBytes(limits) +
+         Bytes(sequences, sizeof(SequenceRows)) + Bytes(rows, sizeof(StateSave)) +
+         sequences * kAlignment + Bytes(rows / kWindowBlockTokens, sizeof(int32_t)) +
          sequences *
              (Bytes(window_entries + 1, sizeof(int32_t)) + Bytes(group_entries, sizeof(int32_t)));
 }
@@ -97,7 +102,8 @@ CopyRowsParams StepUpload::Fetch(const Shape& shape) const {
   fetch.row_bytes = PassBytes({.rows = shape.rows,
                                .sequences = shape.sequences,
                                .logit_rows = shape.head_rows,
-                               .positions = positions_});
+                               .positions = positions_,
+                               .drafts = shape.drafts});
   return fetch;
 }
 
@@ -146,13 +152,48 @@ absl::Status StepUpload::AppendQueries(int32_t rows, absl::Span<const LogitQuest
   const size_t place = Append<CandidateQuery>(nullptr, rows);
   CandidateQuery* const query = reinterpret_cast<CandidateQuery*>(host_ + place);
   std::fill_n(query, rows, kNoQuery);
-  masks_->Begin();
   for (const LogitQuestion& question : questions) {
-    DSV4_ASSIGN_OR_RETURN(const uint32_t* const allowed,
-                          masks_->OnDevice(question.allowed, question.allowed_id));
-    query[question.row] = {.rule = question.rule, .row = question.row, .allowed = allowed};
+    DSV4_ASSIGN_OR_RETURN(query[question.row], QueryOf(question));
   }
   *queries = DeviceOf<CandidateQuery>(place);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CandidateQuery> StepUpload::QueryOf(const LogitQuestion& question) {
+  DSV4_ASSIGN_OR_RETURN(const uint32_t* const allowed,
+                        masks_->OnDevice(question.allowed, question.allowed_id));
+  return CandidateQuery{
+      .rule = question.rule, .row = question.row, .list = question.place(), .allowed = allowed};
+}
+
+// Padded sequence by sequence.
+absl::Status StepUpload::AppendFollowing(const Shape& shape, FollowingDrafts* following) {
+  const int64_t places = int64_t{shape.drafts} * shape.sequences;
+  const size_t rows = Append<int32_t>(nullptr, places), tokens = Append<int32_t>(nullptr, places);
+  const size_t queries = Append<CandidateQuery>(nullptr, places);
+  auto* const row = reinterpret_cast<int32_t*>(host_ + rows);
+  auto* const token = reinterpret_cast<int32_t*>(host_ + tokens);
+  auto* const query = reinterpret_cast<CandidateQuery*>(host_ + queries);
+  std::fill_n(row, places, -1);
+  std::fill_n(query, places, kNoQuery);
+  const FollowingDrafts& from = *following;
+  for (int32_t draft = 0; draft < from.drafts; ++draft) {
+    for (int32_t i = 0; i < from.sequences; ++i) {
+      const int64_t at = int64_t{draft} * shape.sequences + i;
+      row[at] = from.rows[draft * from.sequences + i];
+      token[at] = from.tokens[draft * from.sequences + i];
+      if (row[at] < 0) continue;
+      for (const LogitQuestion& question : from.questions) {
+        if (question.row != row[at]) continue;
+        DSV4_ASSIGN_OR_RETURN(query[at], QueryOf(question));
+      }
+    }
+  }
+  *following = {.drafts = shape.drafts,
+                .sequences = shape.sequences,
+                .rows = DeviceOf<int32_t>(rows),
+                .tokens = DeviceOf<int32_t>(tokens),
+                .queries = DeviceOf<CandidateQuery>(queries)};
   return absl::OkStatus();
 }
 
@@ -161,9 +202,11 @@ absl::Status StepUpload::Send() {
 }
 
 // What has its place for good comes before what varies in size.
-absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs) {
+absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs,
+                              FollowingDrafts* following, bool first) {
   if (device_ == nullptr) return absl::OkStatus();
   Begin(pass_);
+  if (first) masks_->Begin();
   const StepRows& step = inputs->step;
   const int32_t rows = shape.rows;
   PassInputs out;
@@ -180,6 +223,7 @@ absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInpu
   out.head_rows =
       AppendPadded(head.rows.data(), static_cast<int64_t>(head.rows.size()), shape.head_rows, 0);
   DSV4_RETURN_IF_ERROR(AppendQueries(shape.head_rows, head.questions, &out.queries));
+  if (shape.drafts > 0) DSV4_RETURN_IF_ERROR(AppendFollowing(shape, following));
   const size_t list = Append<SequenceRows>(nullptr, shape.sequences);
   out.step.sequences = DeviceOf<SequenceRows>(list);
   host_sequences_.assign(step.sequences, step.sequences + step.sequence_count);
@@ -200,6 +244,7 @@ absl::Status StepUpload::Head(const HeadRows& head, PassInputs* inputs) {
     return absl::OkStatus();
   }
   Begin(head_);
+  masks_->Begin();
   const auto rows = static_cast<int32_t>(head.rows.size());
   inputs->head_rows = DeviceOf<int32_t>(Append(head.rows.data(), rows));
   DSV4_RETURN_IF_ERROR(AppendQueries(rows, head.questions, &inputs->queries));
@@ -214,6 +259,7 @@ absl::Status StepUpload::Follow(absl::Span<const int32_t> rows, absl::Span<const
     return absl::OkStatus();
   }
   Begin(head_);
+  masks_->Begin();
   const auto count = static_cast<int64_t>(rows.size());
   inputs->head_rows = DeviceOf<int32_t>(Append(rows.data(), count));
   inputs->previous = DeviceOf<int32_t>(Append(tokens.data(), count));

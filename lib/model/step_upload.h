@@ -43,11 +43,23 @@ StepTables TablesOf(const SequenceRows& rows);
 // The entry of window_blocks that TablesOf begins with.
 int64_t FirstWindowEntry(const SequenceRows& rows);
 
+// Drafts whose logits depend on the token before, one after another for each of some sequences.
+struct FollowingDrafts {
+  int32_t drafts = 0, sequences = 0;
+  // [drafts, sequences]: rows of the head, below 0: none; the tokens before them, below 0: -1 - i
+  // stands for the token of list i. The host's, or as PassInputs the device's.
+  const int32_t* rows = nullptr;
+  const int32_t* tokens = nullptr;
+  absl::Span<const LogitQuestion> questions{};  // at most one about each row
+  const CandidateQuery* queries = nullptr;      // [drafts, sequences] The device's alone.
+};
+
 class StepUpload {
  public:
   // Rows, sequences and rows of the head that a pass is padded to, at least its own.
   struct Shape {
     int32_t rows = 0, sequences = 0, head_rows = 0;
+    int32_t drafts = 0;  // of each sequence that follow each other
   };
 
   // Device bytes for steps within `limits`; 0 on a device with host memory.
@@ -67,7 +79,10 @@ class StepUpload {
   // with pointers of the device: always the same ones for the same shape. Valid until the next
   // call; what the pointers came from must live as long. REQUIRES, after PlaceFetched: the last
   // pass has been fetched.
-  absl::Status Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs);
+  // `following`, where shape.drafts is not 0: becomes the device's, padded. The first pass of those
+  // that are launched together begins with the masks.
+  absl::Status Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs,
+                    FollowingDrafts* following = nullptr, bool first = true);
   // The head's rows and queries alone, for the pass brought there last.
   absl::Status Head(const HeadRows& head, PassInputs* inputs);
   // Rows of the last head, the tokens before them, and queries by the rows of the head.
@@ -92,6 +107,8 @@ class StepUpload {
   }
   SequenceRows AppendTables(SequenceRows rows);
   // Those of `rows` rows of the head.
+  absl::StatusOr<CandidateQuery> QueryOf(const LogitQuestion& question);
+  absl::Status AppendFollowing(const Shape& shape, FollowingDrafts* following);
   absl::Status AppendQueries(int32_t rows, absl::Span<const LogitQuestion> questions,
                              const CandidateQuery** queries);
   absl::Status Send();

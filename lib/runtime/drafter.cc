@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "lib/runtime/timeline.h"
+
 namespace dsv4 {
 
 std::unique_ptr<Drafter> Drafter::Of(DrafterKind kind, const ModelConfig& config,
@@ -18,6 +20,14 @@ std::unique_ptr<Drafter> Drafter::Of(DrafterKind kind, const ModelConfig& config
       break;
   }
   return nullptr;
+}
+
+bool ChoosesOnDevice(const ModelRanks& model, absl::Span<const StepItem> items) {
+  if (!model.chains()) return false;
+  return std::all_of(items.begin(), items.end(), [](const StepItem& item) {
+    return !item.in_step || item.timeline->drafts_wanted() == 0 ||
+           item.timeline->LaterDraftQuestion(0).has_value();
+  });
 }
 
 int32_t DraftSlots(DrafterKind kind, const ModelConfig& config, int32_t drafts) {

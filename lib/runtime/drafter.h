@@ -61,6 +61,10 @@ class Drafter {
                              bool* finished) = 0;
 };
 
+// Whether all drafts that the items want can be chosen on the model's device, one after another
+// without the host.
+bool ChoosesOnDevice(const ModelRanks& model, absl::Span<const StepItem> items);
+
 // Each kind's, for Of.
 std::unique_ptr<Drafter> MakeMtpDrafter(ModelRanks* model);
 std::unique_ptr<Drafter> MakeDsparkDrafter(ModelRanks* model, const DsparkConfig& config,

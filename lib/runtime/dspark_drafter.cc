@@ -25,10 +25,10 @@ class DsparkDrafter final : public Drafter {
         block_(static_cast<size_t>(config.block_size), static_cast<int32_t>(config.noise_token_id)),
         batch_(model->limits()),
         wants_(model->limits()) {
-    const auto sessions = static_cast<size_t>(model->limits().sequences);
-    rows_.reserve(sessions);
-    previous_.reserve(sessions);
-    questions_.reserve(sessions);
+    const auto drafts = static_cast<size_t>(model->limits().logit_rows);
+    rows_.reserve(drafts);
+    previous_.reserve(drafts);
+    questions_.reserve(drafts);
   }
 
   absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* pace,
@@ -38,6 +38,7 @@ class DsparkDrafter final : public Drafter {
           return item.in_step && item.timeline->drafts_wanted() > 0;
         }));
     const auto start = std::chrono::steady_clock::now();
+    const bool at_once = ChoosesOnDevice(*model_, items);
     batch_.Clear();
     wants_.Clear();
     int32_t most = 0;
@@ -61,26 +62,18 @@ class DsparkDrafter final : public Drafter {
     }
     if (batch_.empty()) return absl::OkStatus();
     *finished = false;
-    DSV4_RETURN_IF_ERROR(model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, wants_.head()));
+    if (at_once) {
+      DSV4_RETURN_IF_ERROR(DraftAtOnce(items, most));
+      *finished = true;
+    } else {
+      DSV4_RETURN_IF_ERROR(model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, wants_.head()));
+    }
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
-      rows_.clear();
-      previous_.clear();
-      questions_.clear();
-      for (StepItem& item : items) {
-        if (!item.drafting) continue;
-        rows_.push_back(item.logits_row + draft);
-        previous_.push_back(item.timeline->all_tokens().back());
-        if (std::optional<LogitQuestion> question = item.timeline->DraftQuestion()) {
-          question->row = rows_.back();
-          questions_.push_back(*question);
-        }
+      if (!at_once) {
+        DSV4_RETURN_IF_ERROR(Follow(items, draft, finished));
+        if (rows_.empty()) break;
       }
-      if (rows_.empty()) break;
-      *finished = false;
-      DSV4_RETURN_IF_ERROR(model_->FollowDrafts(rows_, previous_, questions_));
-      DSV4_RETURN_IF_ERROR(model_->Finish());
-      *finished = true;
       for (StepItem& item : items) {
         if (!item.drafting) continue;
         const double sure = model_->Confidence(item.logits_row + draft);
@@ -97,6 +90,57 @@ class DsparkDrafter final : public Drafter {
   }
 
  private:
+  // The pass, and the choice of all drafts, without waiting for the device in between.
+  absl::Status DraftAtOnce(absl::Span<StepItem> items, int32_t most) {
+    rows_.clear();
+    previous_.clear();
+    questions_.clear();
+    int32_t sessions = 0;
+    for (int32_t draft = 0; draft < most; ++draft) {
+      for (const StepItem& item : items) {
+        if (!item.drafting) continue;
+        if (draft == 0) ++sessions;
+        const bool wanted = draft < item.timeline->drafts_wanted();
+        const int32_t row = item.logits_row + draft;
+        rows_.push_back(wanted ? row : -1);
+        previous_.push_back(draft == 0 ? item.timeline->all_tokens().back() : -1 - (row - 1));
+        if (!wanted) continue;
+        questions_.push_back(*item.timeline->LaterDraftQuestion(draft));
+        questions_.back().row = row;
+      }
+    }
+    const DraftPass pass{batch_.rows(), batch_.tokens(), {}, wants_.head()};
+    DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = absl::MakeConstSpan(&pass, 1),
+                                                .following = {.drafts = most,
+                                                              .sequences = sessions,
+                                                              .rows = rows_.data(),
+                                                              .tokens = previous_.data(),
+                                                              .questions = questions_}}));
+    return model_->Finish();
+  }
+
+  // Draft `draft` of all that still draft.
+  absl::Status Follow(absl::Span<StepItem> items, int32_t draft, bool* finished) {
+    rows_.clear();
+    previous_.clear();
+    questions_.clear();
+    for (StepItem& item : items) {
+      if (!item.drafting) continue;
+      rows_.push_back(item.logits_row + draft);
+      previous_.push_back(item.timeline->all_tokens().back());
+      if (std::optional<LogitQuestion> question = item.timeline->DraftQuestion()) {
+        question->row = rows_.back();
+        questions_.push_back(*question);
+      }
+    }
+    if (rows_.empty()) return absl::OkStatus();
+    *finished = false;
+    DSV4_RETURN_IF_ERROR(model_->FollowDrafts(rows_, previous_, questions_));
+    DSV4_RETURN_IF_ERROR(model_->Finish());
+    *finished = true;
+    return absl::OkStatus();
+  }
+
   ModelRanks* model_;
   const int64_t context_;       // tokens
   std::vector<int32_t> block_;  // the newest token, and noise

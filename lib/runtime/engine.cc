@@ -515,6 +515,7 @@ StepLimits Engine::Limits(const EngineOptions& options) const {
           .sequences = info_.max_sessions,
           .logit_rows = std::max(options.logit_rows, decode_rows),
           .positions = info_.context_tokens,
+          .drafts = PlansDrafter() ? info_.max_draft_tokens : 0,
           .decode_rows = decode_rows + mtp_rows};
 }
 

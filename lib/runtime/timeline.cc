@@ -266,6 +266,13 @@ std::optional<LogitQuestion> Timeline::DraftQuestion() {
   return chooser_.Question(NextUniform(), draft_allowed_.get());
 }
 
+std::optional<LogitQuestion> Timeline::LaterDraftQuestion(int32_t later) const {
+  const std::optional<LogitQuestion> question = chooser_.Question(NextUniform(later), nullptr);
+  const bool one = question && (question->rule.kind == CandidateRule::kLargest ||
+                                question->rule.kind == CandidateRule::kDraw);
+  return one ? question : std::nullopt;
+}
+
 absl::Status Timeline::Choose(LogitRows* logits, int32_t first) {
   const int32_t drafts = static_cast<int32_t>(speculation_.drafts().size());
   has_logits_ = false;

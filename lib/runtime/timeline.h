@@ -172,6 +172,9 @@ class Timeline {
   // Chooses a draft from a drafter's `logits`, of which those of DraftQuestion are enough. The
   // draft then lies at the end of all_tokens(), until EndDrafts. False: no further ones.
   std::optional<LogitQuestion> DraftQuestion();
+  // The same of the draft `later` after the next one, before that is known; none where earlier
+  // drafts decide what is asked, or where the answer is more than one token.
+  std::optional<LogitQuestion> LaterDraftQuestion(int32_t later) const;
   bool Draft(const TokenLogits& logits);
   absl::Span<const int32_t> last_draft() const {
     return absl::MakeConstSpan(tokens_).subspan(tokens_.size() - 1);

@@ -477,6 +477,21 @@ TEST_CASE("sm12x embed_rows copies bits") {
           for (int copy = 0; copy < copies; ++copy) want.insert(want.end(), row, row + dim);
         }
         REQUIRE(out.Download() == want);
+        // The same tokens, all of them or the last chosen by an earlier kernel; none is token 0.
+        std::vector<int32_t> later, places = tokens;
+        for (size_t r = 0; r < tokens.size(); ++r) {
+          later.push_back(tokens[tokens.size() - 1 - r] == 0 ? -1 : tokens[tokens.size() - 1 - r]);
+          places[r] = -static_cast<int32_t>(tokens.size() - r);
+        }
+        const DeviceCopy<int32_t> chosen_later(later), chosen_places(places);
+        DeviceCopy<uint16_t> again(rows * copies * dim);
+        LaunchCuda(EmbedRowsParams{.rows = rows,
+                                   .copies = copies,
+                                   .tokens = chosen_places.data(),
+                                   .embed = {table.data(), 50, dim},
+                                   .out = again.data(),
+                                   .chosen = chosen_later.data()});
+        REQUIRE(again.Download() == want);
       }
     }
   }

@@ -36,34 +36,42 @@ void Compare(int64_t vocab, int32_t rows, int32_t queries, std::mt19937& random)
   const test::DeviceCopy<uint32_t> device_masks[] = {test::DeviceCopy<uint32_t>(masks[0]),
                                                      test::DeviceCopy<uint32_t>(masks[1])};
   std::vector<CandidateQuery> host(static_cast<size_t>(queries)), device;
-  for (CandidateQuery& query : host) {
+  for (size_t q = 0; q < host.size(); ++q) {
+    CandidateQuery& query = host[q];
     const uint32_t mask = random() % 2;
     query = {.rule = AnyRule(random),
              .row = static_cast<int32_t>(random() % static_cast<uint32_t>(rows)),
              .allowed = masks[mask].data()};
     if (random() % 8 == 0) query = {.rule = {}, .row = -1};
+    query.list = static_cast<int32_t>(host.size() - 1 - q);
     device.push_back(query);
     if (query.row >= 0) device.back().allowed = device_masks[mask].data();
   }
   // Of a query that asks nothing, what was there stays.
   std::vector<CandidateList> expected(host.size(), CandidateList{-2, 0, {}});
   const test::DeviceCopy<CandidateList> lists(expected);
+  std::vector<int32_t> expected_chosen(host.size(), -2);
+  const test::DeviceCopy<int32_t> chosen(expected_chosen);
   reference::LaunchTokenCandidates({}, {.rows = queries,
                                         .vocab = vocab,
                                         .queries = host.data(),
                                         .logits = logits.data(),
-                                        .lists = expected.data()});
+                                        .lists = expected.data(),
+                                        .chosen = expected_chosen.data()});
   const test::DeviceCopy<float> device_logits(logits);
   const test::DeviceCopy<CandidateQuery> device_queries(device);
   test::LaunchCuda(TokenCandidatesParams{.rows = queries,
                                          .vocab = vocab,
                                          .queries = device_queries.data(),
                                          .logits = device_logits.data(),
-                                         .lists = lists.data()});
+                                         .lists = lists.data(),
+                                         .chosen = chosen.data()});
   REQUIRE(lists.Intact());
   std::vector<CandidateList> actual = lists.Download();
+  REQUIRE(chosen.Intact());
+  REQUIRE(chosen.Download() == expected_chosen);
   for (size_t q = 0; q < host.size(); ++q) {
-    const CandidateRule& rule = host[q].rule;
+    const CandidateRule& rule = host[host.size() - 1 - q].rule;
     CAPTURE(vocab, q, rule.kind, rule.temperature, rule.top_k, rule.top_p, rule.min_p,
             rule.uniform);
     REQUIRE(actual[q].count == expected[q].count);
