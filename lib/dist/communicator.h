@@ -43,8 +43,6 @@ class Communicator {
   virtual absl::Status Check() = 0;
   // This rank failed, of `reason`. Any thread; the first reason stays.
   virtual void Abort(const absl::Status& reason) = 0;
-  // Whether graphs that exchanges were recorded in can no longer be destroyed.
-  virtual bool graphs_are_stuck() const { return false; }
 };
 
 }  // namespace dsv4

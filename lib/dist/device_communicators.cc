@@ -15,6 +15,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/device/cuda_stream.h"
 #include "lib/dist/nccl.h"
+#include "lib/dist/nccl_abort.h"
 #include "lib/dist/nccl_gather.h"
 #include "lib/dist/rendezvous.h"
 
@@ -94,8 +95,6 @@ class DeviceCommunicator final : public Communicator {
   int ranks() const override { return group_->meeting.ranks(); }
   absl::Status Check() override { return group_->meeting.Check(); }
   void Abort(const absl::Status& reason) override { group_->Fail(reason); }
-  // NCCL has what it recorded call the communicator when it is destroyed.
-  bool graphs_are_stuck() const override { return aborted_; }
 
   // Connections are made by an exchange, and must not be while one is recorded.
   absl::Status Start() override {
@@ -194,8 +193,7 @@ class DeviceCommunicator final : public Communicator {
             group_->nccl->Check(result == Nccl::kSuccess ? error : result, "an exchange");
         if (!status.ok()) group_->Fail(status);
         if (!group_->meeting.Check().ok()) {
-          aborted_ = true;
-          group_->nccl->CommAbort(std::exchange(comm_, nullptr));
+          abort_.Start(group_->nccl, std::exchange(comm_, nullptr));
         }
       }
       if (std::chrono::steady_clock::now() - begin > kBusy) std::this_thread::sleep_for(kNap);
@@ -252,7 +250,8 @@ class DeviceCommunicator final : public Communicator {
   const DeviceRank own_;
   Buffer memory_;    // signals, then staging
   Nccl::Comm comm_;  // this rank's thread's, once it has started
-  bool uses_nccl_ = false, aborted_ = false;
+  NcclAbort abort_;
+  bool uses_nccl_ = false;
   int exchanges_ = 0;
   bool settled_ = false;
 };

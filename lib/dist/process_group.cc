@@ -265,14 +265,13 @@ void ProcessGroup::Look() {
     Abort(DeviceLost("waited ", limit.count(), " ms for another process of the group"));
   }
   if (!failed_.load()) return;
-  aborted_.store(true);
   comm_.store(nullptr);
   // Who enqueues is done in a moment, unless the device's queue is full.
   std::unique_lock enqueueing(enqueueing_, std::defer_lock);
   for (int wait = 0; wait < 200 && !enqueueing.try_lock(); ++wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  nccl_->CommAbort(comm);
+  abort_.Start(nccl_, comm);
 }
 
 absl::Status ProcessGroup::Enqueue(absl::FunctionRef<absl::Status(Nccl::Comm comm)> enqueue) {

@@ -25,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lib/dist/communicator.h"
+#include "lib/dist/nccl_abort.h"
 #include "lib/dist/nccl_gather.h"
 
 namespace dsv4 {
@@ -69,7 +70,6 @@ class ProcessGroup final : public Communicator {
   absl::Status Finish() override;
   absl::Status Check() override;
   void Abort(const absl::Status& reason) override;
-  bool graphs_are_stuck() const override { return aborted_.load(); }
 
   // `done` bytes of `total` are loaded. Waits now and then until the other processes are as far, so
   // that one that is gone is noticed.
@@ -122,7 +122,7 @@ class ProcessGroup final : public Communicator {
   Buffer memory_;  // ticks, then staging
   Buffer tick_;    // pinned
   std::atomic<Nccl::Comm> comm_{nullptr};
-  std::atomic<bool> aborted_{false}, failed_{false}, pending_{false}, stop_{false};
+  std::atomic<bool> failed_{false}, pending_{false}, stop_{false};
   std::atomic<Clock::rep> progressed_{0}, sent_{0};
   std::atomic<std::chrono::milliseconds::rep> limit_;
   int64_t exchanges_ = 0, loaded_ = 0;
@@ -133,6 +133,7 @@ class ProcessGroup final : public Communicator {
   std::vector<std::byte> before_;
   pthread_t watcher_{};
   bool watching_ = false, opened_ = false;
+  NcclAbort abort_;  // by Look
 };
 
 }  // namespace dsv4

@@ -46,16 +46,7 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   }
 }
 
-Model::~Model() {
-  if (parts_.communicator == nullptr || !parts_.communicator->graphs_are_stuck()) return;
-  for (RecordedStep& step : recorded_) {
-    for (RecordedPass* pass : {&step.main, &step.draft}) {
-      static_cast<void>(pass->alone.release());
-      static_cast<void>(pass->with_head.release());
-    }
-    static_cast<void>(step.chain.release());
-  }
-}
+Model::~Model() = default;
 
 StepLimits Model::RecordedLimits() const {
   constexpr int32_t kShortPrompt = 64;

@@ -224,12 +224,17 @@ int ncclCommInitRank(Comm** comm, int ranks, UniqueId id, int rank) {
 int ncclCommInitRankConfig(Comm** comm, int ranks, UniqueId id, int rank, Config* config) {
   return Init(comm, ranks, id, rank, config->blocking != 0);
 }
-// Whoever still runs an exchange of it ends; it stays, for who may look at it.
+// Whoever still runs an exchange of it ends; it stays, for who may look at it. NCCL returns only
+// when the graphs that recorded its exchanges are destroyed; here after
+// DSV4_STAND_IN_NCCL_ABORT_MS.
 int ncclCommAbort(Comm* comm) {
   comm->aborted.store(true);
   if (comm->connecting.joinable()) comm->connecting.join();
   for (int& socket : comm->sockets) {
     if (socket >= 0) shutdown(socket, SHUT_RDWR);
+  }
+  if (const char* const wait = std::getenv("DSV4_STAND_IN_NCCL_ABORT_MS"); wait != nullptr) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(wait)));
   }
   return kSuccess;
 }
