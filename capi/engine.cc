@@ -18,10 +18,10 @@
 namespace dsv4::capi {
 namespace {
 
-absl::StatusOr<Backend> BackendFrom(dsv4_backend value, int32_t device) {
+// AUTO is the CPU where no GPU fits.
+absl::StatusOr<Backend> BackendFrom(dsv4_backend value) {
   switch (value) {
     case DSV4_BACKEND_AUTO:
-      return BestBackend(device);
     case DSV4_BACKEND_CPU:
       return Backend::kCpu;
     case DSV4_BACKEND_REFERENCE:
@@ -127,10 +127,9 @@ dsv4_drafter DrafterTo(DrafterKind drafter) {
 
 absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   EngineOptions options;
-  if (given == nullptr) {
-    options.backend = BestBackend(0);
-    return options;
-  }
+  options.prove = true;
+  options.prefer_gpu = given == nullptr;
+  if (given == nullptr) return options;
   DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
   DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
@@ -140,8 +139,8 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   }
   DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
   options.devices.assign(in.devices, in.devices + in.device_count);
-  DSV4_ASSIGN_OR_RETURN(options.backend,
-                        BackendFrom(in.backend, options.devices.empty() ? 0 : options.devices[0]));
+  DSV4_ASSIGN_OR_RETURN(options.backend, BackendFrom(in.backend));
+  options.prefer_gpu = in.backend == DSV4_BACKEND_AUTO;
   options.context_tokens = in.context_tokens;
   options.cache_tokens = in.cache_tokens;
   options.max_sessions = in.max_sessions;
@@ -322,6 +321,7 @@ dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine, dsv4_engine_iden
     out.device = opened.device_name().c_str();
     out.weight_format = opened.weight_format().c_str();
     out.fingerprint = opened.fingerprint().c_str();
+    out.backend_reason = opened.backend_reason().c_str();
     CopyOut(out, identity);
     return absl::OkStatus();
   });

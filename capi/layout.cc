@@ -104,9 +104,9 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
 using Identity = dsv4_engine_identity;
 static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),
                      FIELD(Identity, device, 8), FIELD(Identity, weight_format, 16),
-                     FIELD(Identity, fingerprint, 24)},
+                     FIELD(Identity, fingerprint, 24), FIELD(Identity, backend_reason, 32)},
                     sizeof(Identity)) &&
-              sizeof(Identity) == 32);
+              sizeof(Identity) == 40);
 
 using Metrics = dsv4_engine_metrics;
 static_assert(Holds({FIELD(Metrics, struct_size, 0),

@@ -13,10 +13,15 @@ DSV4_BEGIN_DECLS
 typedef struct dsv4_engine dsv4_engine;
 
 typedef int32_t dsv4_backend;
-#define DSV4_BACKEND_AUTO ((dsv4_backend)0)      /* the CPU in this version */
+/* A GPU of SM12x (compute capability 12.0 or 12.1) that gives its known answers and has room for
+ * the engine, else the CPU: dsv4_engine_identity.backend_reason and the log say why. */
+#define DSV4_BACKEND_AUTO ((dsv4_backend)0)
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
-#define DSV4_BACKEND_CUDA ((dsv4_backend)3)      /* a GPU; UNSUPPORTED if there is none */
+/* A GPU; UNSUPPORTED if there is none, or if a kernel does not give its known answers on it. The
+ * first open of a process on a device compares every operator with recorded outputs, which takes
+ * less than a second. */
+#define DSV4_BACKEND_CUDA ((dsv4_backend)3)
 
 typedef int32_t dsv4_numerics;
 #define DSV4_NUMERICS_PUBLISHED ((dsv4_numerics)0) /* bf16 rounding as in the published code */
@@ -215,9 +220,12 @@ typedef struct dsv4_engine_identity {
   /* 32 hexadecimal digits that identify the checkpoint: a hash of the headers and of the beginning
    * and end of every tensor. Saved sessions carry it. */
   const char* fingerprint;
+  /* Why DSV4_BACKEND_AUTO took no GPU: names the device and the operator, capability or memory.
+   * "" where it took one or was not asked. */
+  const char* backend_reason;
 } dsv4_engine_identity;
 #define DSV4_ENGINE_IDENTITY_INIT \
-  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL }
+  { sizeof(dsv4_engine_identity), 0, NULL, NULL, NULL, NULL }
 
 /* Identifies the engine. May run concurrently. The first call reads up to 8 KiB of every tensor. */
 DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,

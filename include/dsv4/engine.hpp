@@ -59,7 +59,7 @@ using DeviceInfo = dsv4_device_info;
 
 // What a measurement should record about an engine, with the fields of dsv4_engine_identity.
 struct EngineIdentity {
-  std::string device, weight_format, fingerprint;
+  std::string device, weight_format, fingerprint, backend_reason;
 };
 
 namespace detail {
@@ -202,7 +202,7 @@ class Engine {
   EngineIdentity identity() const {
     dsv4_engine_identity view = DSV4_ENGINE_IDENTITY_INIT;
     detail::Call(dsv4_engine_get_identity, handle_.get(), &view);
-    return {view.device, view.weight_format, view.fingerprint};
+    return {view.device, view.weight_format, view.fingerprint, view.backend_reason};
   }
 
   // Counters and gauges. May run concurrently with everything.

@@ -327,6 +327,12 @@ absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view pur
   return buffer;
 }
 
+std::string CudaDevice::bus_id() {
+  char id[32] = {};
+  if (cudaDeviceGetPCIBusId(id, sizeof id, index_) != cudaSuccess) cudaGetLastError();
+  return id;
+}
+
 // A GPU that shares the host's memory gets what the page cache holds, too, which CUDA does not
 // count.
 std::optional<int64_t> CudaDevice::FreeBytes() {

@@ -27,6 +27,7 @@ class CudaDevice final : public Device {
 
   std::string name() const override { return traits_.name; }
   int32_t index() const override { return index_; }
+  std::string bus_id() override;
   Stream& stream() override { return *stream_; }
   Stream* side_stream() override { return side_stream_.get(); }
   absl::Status Fork() override;

@@ -57,6 +57,8 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;        // by its maker
   virtual int32_t index() const { return 0; }  // DeviceOptions::index
+  // "0000:01:00.0", by which NVIDIA's management library finds it; empty where there is no bus.
+  virtual std::string bus_id() { return ""; }
   virtual Stream& stream() = 0;
   // A second stream, whose kernels run beside those of the first; null where there is none. What it
   // is given after Fork follows all that stream() was given before Fork; what stream() is given

@@ -18,7 +18,8 @@ namespace dsv4 {
 namespace {
 
 // Elements of a dtype: random where the values matter to nobody, powers of two where they keep sums
-// near 1. One-dimensional bf16 tensors are norms, whose weights are 1.
+// near 1. One-dimensional bf16 tensors are norms, whose weights are 1 to 1.5. A token's experts
+// are others each.
 std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
   std::mt19937_64 random(static_cast<uint64_t>(dtype));
   std::vector<uint8_t> memory(static_cast<size_t>(bytes));
@@ -37,12 +38,12 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
     case DType::kI8:  // two e2m1 codes
       fill([](uint64_t bits) { return bits; });
       break;
-    case DType::kF8E8M0:  // 2^-8
-      std::memset(memory.data(), 119, memory.size());
+    case DType::kF8E8M0:  // 2^-10 to 2^-7
+      fill([](uint64_t bits) { return (bits & 0x0303030303030303u) + 0x7575757575757575u; });
       break;
     case DType::kBF16:  // magnitudes of 2^-8 to 2^-6, signs random
       fill([norm](uint64_t bits) {
-        return norm ? uint64_t{0x3f803f803f803f80}
+        return norm ? (bits & 0x003f003f003f003f) | 0x3f803f803f803f80
                     : (bits & 0x80ff80ff80ff80ff) | 0x3b803b803b803b80;
       });
       break;
@@ -52,9 +53,7 @@ std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t exp
       });
       break;
     case DType::kI64:
-      fill([experts](uint64_t bits) {
-        return static_cast<int64_t>(bits % static_cast<uint64_t>(experts));
-      });
+      fill([experts, next = int64_t{0}](uint64_t) mutable { return next++ % experts; });
       break;
     default:
       break;

@@ -14,6 +14,7 @@
 #include "lib/dist/memory_communicator.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/synthetic.h"
+#include "lib/runtime/device_proof.h"
 #include "lib/runtime/group_options.h"
 #include "lib/sampling/params.h"
 #include "lib/sampling/sampler.h"
@@ -88,21 +89,60 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& fo
   return Checkpoint::Open(folder);
 }
 
+std::vector<int32_t> DevicesOf(const EngineOptions& options) {
+  return options.devices.empty() ? std::vector<int32_t>{0} : options.devices;
+}
+
+// Whether the devices are GPUs that the cuda backend is written for, and prove themselves.
+// Unsupported with the reason.
+absl::Status GpusFit(const EngineOptions& options) {
+  constexpr int32_t kFirst = 120, kLast = 129;  // compute capabilities
+  if (options.numerics != Numerics::kPublished) {
+    return Unsupported(NumericsName(options.numerics), " numerics run on the reference backend");
+  }
+  for (const int32_t index : DevicesOf(options)) {
+    const absl::StatusOr<std::unique_ptr<Device>> device =
+        Device::Open({.kind = DeviceKind::kCuda, .index = index});
+    if (!device.ok()) return Unsupported(device.status().message());
+    const int32_t capability = (*device)->traits().compute_capability;
+    if (capability < kFirst || capability > kLast) {
+      return Unsupported("cuda:", index, " (", (*device)->name(), ") has compute capability ",
+                         ComputeCapabilityName(capability),
+                         ", for which the kernels are not written; backend cuda runs there");
+    }
+  }
+  return ProveOnce(DevicesOf(options), options.tuning_dir);
+}
+
+EngineOptions OnGpus(EngineOptions options) {
+  options.backend = Backend::kCuda;
+  options.prefer_gpu = false;
+  return options;
+}
+
+// What another backend may do all the same.
+bool IsUnfit(const absl::Status& status) {
+  return IsUnsupported(status) || absl::IsPermissionDenied(status);  // OutOfDeviceMemory
+}
+
+// Tables by which every entry with knobs runs its config of that number, modulo their count.
+std::vector<TuningTable> TablesOfConfig(int32_t number) {
+  std::vector<TuningTable> tables;
+  for (const Manifest& manifest : BuiltinManifests()) {
+    for (const KernelEntry& entry : manifest) {
+      const absl::Span<const KernelConfig> configs = entry.knobs.configs;
+      if (configs.empty()) continue;
+      tables.push_back({&entry, configs[static_cast<size_t>(number) % configs.size()]});
+    }
+  }
+  return tables;
+}
+
 ContentHash HashOfText(absl::string_view text) {
   return HashOf({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
 
 }  // namespace
-
-Backend BestBackend(int32_t index) {
-  const absl::Status usable = Device::Check({.kind = DeviceKind::kCuda, .index = index});
-  if (usable.ok()) {
-    Log(LogLevel::kInfo, "backend cpu: device cuda:", index, " is usable, by backend cuda");
-  } else {
-    Log(LogLevel::kInfo, "backend cpu: ", std::string(usable.message()));
-  }
-  return Backend::kCpu;
-}
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                                                      const EngineOptions& options) {
@@ -111,7 +151,25 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                                         ": rank 0 of a group opens an engine; the others serve it"),
                         "group_rank");
   }
-  return OpenRanks(folder, options);
+  if (!options.prefer_gpu) return OpenRanks(folder, options);
+  absl::Status unfit = GpusFit(options);
+  if (unfit.ok()) {
+    absl::StatusOr<std::shared_ptr<Engine>> opened = OpenRanks(folder, OnGpus(options));
+    if (opened.ok() || !IsUnfit(opened.status())) return opened;
+    unfit = opened.status();
+  }
+  DSV4_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, OpenRanks(folder, options));
+  engine->backend_reason_ = std::string(unfit.message());
+  Log(LogLevel::kInfo, "backend ", BackendName(options.backend), ": ", engine->backend_reason_);
+  return engine;
+}
+
+absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineOptions& options) {
+  if (options.prefer_gpu && GpusFit(options).ok()) {
+    absl::StatusOr<EnginePlan> plan = PlanOn(folder, OnGpus(options), true);
+    if (plan.ok() || !IsUnfit(plan.status())) return plan;
+  }
+  return PlanOn(folder, options, false);
 }
 
 absl::Status Engine::Serve(const std::string& folder, const EngineOptions& options,
@@ -121,7 +179,9 @@ absl::Status Engine::Serve(const std::string& folder, const EngineOptions& optio
         InvalidArgument("option group_rank = 0: that process opens an engine; the others serve it"),
         "group_rank");
   }
-  DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, OpenRanks(folder, options));
+  const bool gpu = options.prefer_gpu && GpusFit(options).ok();
+  DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine,
+                        OpenRanks(folder, gpu ? OnGpus(options) : options));
   return FollowLeader(engine->group_, engine->model_.get(), engine->cache_.get(), go_on);
 }
 
@@ -130,20 +190,40 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRanks(const std::string& fol
   std::shared_ptr<Engine> engine(new Engine);
   DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine->config_, options.synthetic_skew));
-  DSV4_RETURN_IF_ERROR(engine->OpenDevices(options));
-  DSV4_RETURN_IF_ERROR(engine->ExpectRoom(folder, options));
-  if (options.group.grouped()) {
-    DSV4_RETURN_IF_ERROR(engine->JoinGroup(checkpoint->Fingerprint(), options));
-  }
-  DSV4_RETURN_IF_ERROR(engine->LoadWeights(std::move(checkpoint), options));
-  DSV4_RETURN_IF_ERROR(engine->DescribeWeights(options));
-  DSV4_RETURN_IF_ERROR(engine->Build(options));
+  DSV4_RETURN_IF_ERROR(engine->Load(folder, options));
   return engine;
 }
 
-absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineOptions& options) {
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRandom(absl::string_view config_json,
+                                                           const EngineOptions& options) {
+  std::shared_ptr<Engine> engine(new Engine);
+  DSV4_ASSIGN_OR_RETURN(engine->config_, ParseModelConfig(config_json, "random weights"));
+  engine->config_.synthetic_layers = engine->config_.num_hidden_layers;
+  engine->token_limit_ = static_cast<int32_t>(engine->config_.vocab_size);
+  engine->eos_tokens_ = engine->config_.eos_token_ids;
+  DSV4_RETURN_IF_ERROR(engine->Settle(options));
+  DSV4_RETURN_IF_ERROR(engine->Load("", options));
+  return engine;
+}
+
+absl::Status Engine::Load(const std::string& folder, const EngineOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, config_, options.synthetic_skew));
+  if (options.prove && options.backend == Backend::kCuda) {
+    DSV4_RETURN_IF_ERROR(ProveOnce(DevicesOf(options), options.tuning_dir));
+  }
+  DSV4_RETURN_IF_ERROR(OpenDevices(options));
+  DSV4_RETURN_IF_ERROR(ExpectRoom(folder, options));
+  if (options.group.grouped()) {
+    DSV4_RETURN_IF_ERROR(JoinGroup(checkpoint->Fingerprint(), options));
+  }
+  DSV4_RETURN_IF_ERROR(LoadWeights(std::move(checkpoint), options));
+  DSV4_RETURN_IF_ERROR(DescribeWeights(options));
+  return Build(options);
+}
+
+absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const EngineOptions& options,
+                                          bool room) {
   Engine engine;
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
@@ -154,13 +234,14 @@ absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineO
                                                            engine.Targets(options)));
   EnginePlan plan;
   DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
+  if (room) DSV4_RETURN_IF_ERROR(engine.CheckRoom());
   plan.info = engine.info_;
   plan.config = engine.config_;
   plan.weight_format = engine.weight_format_;
   return plan;
 }
 
-// Reads the configuration files and settles every option against them.
+// Reads the configuration files, and settles the options.
 absl::Status Engine::Configure(const std::string& folder, const EngineOptions& options) {
   const std::string config_path = folder + "/config.json";
   DSV4_ASSIGN_OR_RETURN(const std::string config_json, ReadFile(config_path, kMaxConfigBytes));
@@ -200,7 +281,11 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
     }
     eos_tokens_.push_back(token);
   }
+  return Settle(options);
+}
 
+// Settles every option against the model's configuration.
+absl::Status Engine::Settle(const EngineOptions& options) {
   DSV4_RETURN_IF_ERROR(CheckDevices(options));
   DSV4_RETURN_IF_ERROR(CheckGroup(options));
   const int ranks = options.group.grouped()
@@ -397,6 +482,7 @@ absl::Status Engine::OpenDevices(const EngineOptions& options) {
     DSV4_ASSIGN_OR_RETURN(
         std::vector<TuningTable> tables,
         TablesOf(traits, tuning_files_, BuiltinTuningFiles(), BuiltinManifests()));
+    if (options.config_number >= 0) tables = TablesOfConfig(options.config_number);
     if (cuda) {
       Log(LogLevel::kInfo, "tuning tables of ", tables.size(), " kernels for ", opened->name(),
           ", ", ComputeCapabilityName(traits.compute_capability), " with ", traits.multiprocessors,
@@ -560,6 +646,10 @@ absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& 
   DSV4_ASSIGN_OR_RETURN(weights_,
                         Weights::Describe(config_, std::move(checkpoint), Targets(options)));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
+  return CheckRoom();
+}
+
+absl::Status Engine::CheckRoom() const {
   for (size_t i = 0; i < devices_.size(); ++i) {
     const std::optional<int64_t> free = devices_[i]->FreeBytes();
     const DeviceBytes& plan = info_.devices[static_cast<size_t>(first_rank_) + i];

@@ -37,6 +37,9 @@ namespace dsv4 {
 
 struct EngineOptions {
   Backend backend = Backend::kCpu;
+  // Takes the cuda backend in place of `backend` where `devices` are GPUs of SM12x that prove
+  // themselves and have room for the engine: Engine::backend_reason says why where they do not.
+  bool prefer_gpu = false;
   Numerics numerics = Numerics::kPublished;
   // How rows of the cache are stored: kPacked or kBf16 under published numerics, which they hold
   // exactly; kF32 or kFp8PerTensor under the others. Empty: the first of these.
@@ -62,7 +65,10 @@ struct EngineOptions {
   // Directory of tuning files that take the place of this build's for the same kernels; empty:
   // none. Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
+  // GPUs give known answers before a weight is loaded (ProveOnce); Unsupported where they do not.
+  bool prove = false;
   // For verification, not part of the public interface:
+  int32_t config_number = -1;   // see ProofOptions::config
   bool drafts = false;          // plan rows and buffers of the drafter
   int32_t logit_rows = 0;       // rows whose logits one step may ask for, if more than it needs
   uint64_t omitted_points = 0;  // PointBit set, reference backend only
@@ -75,10 +81,6 @@ struct EngineOptions {
   // (done bytes, total bytes) of loading; false cancels.
   std::function<bool(int64_t, int64_t)> progress{};
 };
-
-// The backend of those who name none: the CPU, as long as the CUDA backend has not been run on the
-// GPUs that it is written for. The log says whether device `index` could run it.
-Backend BestBackend(int32_t index);
 
 // What one device has of an engine. On the CPU, whose ranks map the same files, `weights` is what
 // the rank reads of them.
@@ -125,6 +127,9 @@ class Engine {
   // Errors: Open's, and those of FollowLeader.
   static absl::Status Serve(const std::string& folder, const EngineOptions& options,
                             absl::FunctionRef<bool(int64_t rows)> go_on);
+  // An engine on random weights for `config_json`, without a folder: see SyntheticCheckpoint.
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenRandom(absl::string_view config_json,
+                                                            const EngineOptions& options);
   // The same checks and refusals but those of the weights' values, from the files' headers alone:
   // reads no weight and allocates neither cache nor activations.
   static absl::StatusOr<EnginePlan> Plan(const std::string& folder, const EngineOptions& options);
@@ -150,6 +155,8 @@ class Engine {
   // Of the checkpoint, in hexadecimal; like identity().
   const std::string& fingerprint() const;
   const std::string& device_name() const { return device_name_; }
+  // Why no GPU was taken, of an engine opened with prefer_gpu; else empty.
+  const std::string& backend_reason() const { return backend_reason_; }
   const std::string& weight_format() const { return weight_format_; }
 
   // Of the first rank, whose experts move as the others' do. Any thread.
@@ -179,7 +186,13 @@ class Engine {
 
  private:
   Engine() = default;
+  // Of options that name their backend. `room`: refuses a plan that the devices have no room for.
+  static absl::StatusOr<EnginePlan> PlanOn(const std::string& folder, const EngineOptions& options,
+                                           bool room);
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
+  absl::Status Settle(const EngineOptions& options);
+  // The rest of opening, once the configuration and the tokenizer are read.
+  absl::Status Load(const std::string& folder, const EngineOptions& options);
   absl::Status LoadTokenizer(const std::string& folder);
   absl::Status ReadTuning(const EngineOptions& options);
   absl::Status CheckDevices(const EngineOptions& options) const;
@@ -215,6 +228,8 @@ class Engine {
   // Fills info's bytes from described weights.
   absl::StatusOr<KvPlan> PlanMemory(const EngineOptions& options);
   absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
+  // OutOfDeviceMemory where a device has less free than the plan takes.
+  absl::Status CheckRoom() const;
   KvCacheShape CacheShape() const;
   StepLimits Limits(const EngineOptions& options) const;
   Model::Parts ModelParts(const EngineOptions& options, int rank,
@@ -227,7 +242,7 @@ class Engine {
   mutable std::once_flag identity_once_;
   mutable SessionIdentity identity_;
   mutable std::string fingerprint_;
-  std::string device_name_;
+  std::string device_name_, backend_reason_;
   std::string weight_format_;
   ModelConfig config_;
   GenerationConfig generation_;

@@ -372,6 +372,7 @@ static void test_identity(void) {
   EXPECT(strcmp(identity.fingerprint, "4eed995de9ce01b913fa2910801525a0") == 0);
   EXPECT_OK(dsv4_engine_get_identity(engine, &again, &error));
   EXPECT(again.device == identity.device && again.fingerprint == identity.fingerprint);
+  EXPECT(again.backend_reason != NULL);
   identity.struct_size = 32 - 1;
   EXPECT_FAILS(dsv4_engine_get_identity(engine, &identity, &error), DSV4_ERR_INVALID_ARGUMENT,
                "identity.struct_size is 31");

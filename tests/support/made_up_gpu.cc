@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -26,6 +27,7 @@ using Work = std::vector<std::function<void()>>;
 // one.
 struct Event {
   int64_t recorded = 0, reached = 0;
+  std::chrono::steady_clock::time_point time{};  // of the last
 };
 
 struct State {
@@ -296,6 +298,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return cudaErrorInvalidValue;
   }
 }
+cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int) {
+  std::snprintf(id, static_cast<size_t>(size), "0000:00:00.0");
+  return Call();
+}
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
   return Call();
@@ -378,7 +384,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   if (result != cudaSuccess || state.recorded != nullptr) return result;
   Event* const recorded = reinterpret_cast<Event*>(event);
   ++recorded->recorded;
-  state.enqueued.push_back([recorded] { ++recorded->reached; });
+  state.enqueued.push_back([recorded] {
+    ++recorded->reached;
+    recorded->time = std::chrono::steady_clock::now();
+  });
   return result;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -390,8 +399,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return Wait(reinterpret_cast<Event*>(event));
 }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::chrono::duration<float, std::milli> elapsed =
+      reinterpret_cast<Event*>(end)->time - reinterpret_cast<Event*>(begin)->time;
+  *milliseconds = TheState().gpu.stuck_clock ? 0 : elapsed.count();
   return Call();
 }
 

@@ -18,8 +18,9 @@ struct MadeUpGpu {
   std::string name = "made up";
   int32_t compute_capability = 120;  // 10 * major + minor
   int32_t multiprocessors = 188;
-  bool integrated = false;  // in the host's memory
-  bool works = false;       // else all that is enqueued is forgotten
+  bool integrated = false;   // in the host's memory
+  bool works = false;        // else all that is enqueued is forgotten
+  bool stuck_clock = false;  // no time passes between events
   int64_t bytes = int64_t{96} << 30;
   // Each 32 bits of new pinned memory: what kernels write there. 2 makes all lists of candidates
   // (kernels/op/token_candidates.h) ones of token 2.

@@ -78,18 +78,4 @@ absl::StatusOr<std::vector<float>> ExpectedTensors::Read(absl::string_view name,
   return values;
 }
 
-void RelativeL2::Add(const std::vector<float>& actual, const std::vector<float>& expected) {
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double e = expected[i], d = actual[i] - e;
-    difference_ += d * d;
-    norm_ += e * e;
-  }
-}
-
-double RelativeL2::distance() const {
-  if (difference_ == 0) return 0;
-  const double distance = std::sqrt(difference_ / norm_);
-  return std::isnan(distance) ? INFINITY : distance;
-}
-
 }  // namespace dsv4

@@ -34,16 +34,4 @@ class ExpectedTensors {
   std::map<std::string, TensorEntry> entries_;
 };
 
-// Squares summed over pairs of values, and what they make together: |actual - expected| /
-// |expected| of all values as one vector. Infinite when a value is NaN, or only `expected` is zero.
-class RelativeL2 {
- public:
-  // REQUIRES: the same size.
-  void Add(const std::vector<float>& actual, const std::vector<float>& expected);
-  double distance() const;
-
- private:
-  double difference_ = 0, norm_ = 0;
-};
-
 }  // namespace dsv4

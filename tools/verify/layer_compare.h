@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "lib/runtime/engine.h"
-#include "tools/verify/operator_compare.h"
+#include "lib/runtime/operator_compare.h"
 #include "tools/verify/oracle_case.h"
 #include "tools/verify/oracle_run.h"
 

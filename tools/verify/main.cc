@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 #include "lib/base/error.h"
 #include "tools/verify/command_line.h"
+#include "tools/verify/device_command.h"
 #include "tools/verify/encoding_command.h"
 #include "tools/verify/gates_command.h"
 #include "tools/verify/hash_command.h"
@@ -22,6 +23,7 @@ constexpr char kHelp[] =
        dsv4-verify gates [options] MODEL_DIR
        dsv4-verify hash [--expect HASH] MODEL_DIR
        dsv4-verify soak --hours H|--tokens N [options] MODEL_DIR
+       dsv4-verify device [options]
 
 oracle     Writes the case's checkpoint, runs it, and prints the relative L2 distance of every
            figure from the recorded one and whether the mode's rule holds (tests/oracle/README.md);
@@ -64,6 +66,14 @@ soak       Runs greedy sessions together, with up to 5 drafts, prefixes in commo
   --backend B      cpu (default), cuda or reference
   --devices N,...  devices of that backend that share the model out; default: its first
   --threads N      default: one per usable core
+device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, exchange, and whether every
+           kernel gives its known answers, with each of its configs (docs/verify-device.md).
+  --backend B      cuda (default), cpu or reference: the known answers alone
+  --devices N,...  devices of that backend, also together; default: its first
+  --threads N      default: one per usable core
+  --tuning-dir DIR tuning files to use in place of this build's
+  --rows N         of the long prompt, default 264
+  --write FILE     writes the reference backend's answers to FILE instead
 
 Exit codes: 0 all holds, 1 something does not, 2 usage, 3 a missing, malformed or unsupported file,
 4 out of memory, 130 interrupted.
@@ -93,5 +103,6 @@ int main(int argc, char** argv) {
   if (command == "gates") return RunGatesCommand(arguments.subspan(1));
   if (command == "hash") return RunHashCommand(arguments.subspan(1));
   if (command == "soak") return RunSoakCommand(arguments.subspan(1));
+  if (command == "device") return RunDeviceCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/runtime/relative_l2.h"
 #include "tools/verify/layer_compare.h"
 
 namespace dsv4 {
@@ -284,8 +285,8 @@ class Verification {
     bool operators_hold = true;
   };
 
-  // The layers' distances to those of the reference backend, and the flips of operators whose
-  // memory is the host's. That backend itself has none, and compares nothing.
+  // The layers' distances to those of the reference backend, and the flips of operators. That
+  // backend itself has none, and compares nothing.
   absl::StatusOr<Layers> CompareToReference(Engine& engine) const {
     if (options_.backend == Backend::kReference && options_.omitted_points == 0) return Layers{};
     std::vector<double> distances;
@@ -309,25 +310,13 @@ class Verification {
   }
 
   // A rank of several computes parts of what the baseline's launches do.
-  bool OperatorsComparable() const {
-    return options_.backend != Backend::kCuda && options_.devices.size() <= 1;
-  }
+  bool OperatorsComparable() const { return options_.devices.size() <= 1; }
 
   void PrintOperators(const OperatorComparison& operators) const {
-    if (!OperatorsComparable()) {
-      options_.print("operators: compared on one device of a backend in the host's memory only");
-    }
+    if (!OperatorsComparable()) options_.print("operators: compared on one device only");
     for (const auto& [name, flips] : operators.flips()) {
-      std::string line = absl::StrFormat("operator %-35s ", name);
-      if (flips.choices > 0) {
-        absl::StrAppendFormat(&line, "%d rows, %d chose otherwise", flips.choices, flips.left_out);
-      } else if (flips.elements > 0) {
-        absl::StrAppendFormat(&line, "%d of %d differ, %d by more than a step", flips.differing,
-                              flips.elements, flips.beyond);
-      } else {
-        absl::StrAppendFormat(&line, "%.3g", flips.distance);
-      }
-      options_.print(absl::StrCat(line, flips.Holds() ? "" : ": too much"));
+      options_.print(absl::StrFormat("operator %-35s %s%s", name, flips.Describe(),
+                                     flips.Holds() ? "" : ": too much"));
     }
   }
 

@@ -196,6 +196,8 @@ type EngineIdentity struct {
 	Device       string
 	WeightFormat string
 	Fingerprint  string // tells checkpoints apart; saved sessions carry it
+
+	BackendReason string // why no GPU was taken; empty where one was, or none was asked for
 }
 
 // Engine is one model in memory.
@@ -467,6 +469,8 @@ func (e *Engine) Identity() (EngineIdentity, error) {
 		Device:       C.GoString(identity.device),
 		WeightFormat: C.GoString(identity.weight_format),
 		Fingerprint:  C.GoString(identity.fingerprint),
+
+		BackendReason: C.GoString(identity.backend_reason),
 	}, nil
 }
 

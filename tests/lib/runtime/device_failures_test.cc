@@ -50,6 +50,31 @@ absl::Status Use(const std::shared_ptr<Engine>& engine) {
   return Steps(second.get());
 }
 
+// Its kernels do nothing, so that the answers are not the known ones.
+TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU taken") {
+  SetMadeUpGpu({.pinned = kPinned});
+  EngineOptions options{.backend = Backend::kCuda, .context_tokens = 1024, .prove = true};
+  const std::string told =
+      "cuda:0 (made up) is refused: it failed its known answers: compress_kv.state (rows 1): ";
+  REQUIRE_FAILS(Engine::Open(kBundledModel, options).status(), Unsupported().code(), told);
+  options.backend = Backend::kCpu;
+  options.prefer_gpu = true;
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  REQUIRE_OK(engine);
+  REQUIRE((*engine)->info().backend == Backend::kCpu);
+  REQUIRE(absl::StartsWith((*engine)->backend_reason(), told));
+  const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, options);
+  REQUIRE_OK(plan);
+  REQUIRE(plan->info.backend == Backend::kCpu);
+  REQUIRE(UseOfMadeUpGpu().left == 0);
+
+  // GPUs of another kind are not asked.
+  SetMadeUpGpu({.name = "Hopper", .compute_capability = 90});
+  engine = Engine::Open(kBundledModel, options);
+  REQUIRE_OK(engine);
+  REQUIRE(absl::StrContains((*engine)->backend_reason(), "Hopper) has compute capability 9.0"));
+}
+
 // A failing GPU's engine is opened, if it can be, and used twice.
 void ExpectLost(int64_t failing_call) {
   INFO("call " << failing_call << " fails");

@@ -304,6 +304,7 @@ pub struct dsv4_engine_identity {
     pub device: *const c_char,
     pub weight_format: *const c_char,
     pub fingerprint: *const c_char,
+    pub backend_reason: *const c_char,
 }
 sized!(dsv4_engine_identity);
 

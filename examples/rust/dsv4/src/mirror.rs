@@ -146,6 +146,8 @@ mirrors! {
         weight_format: String,
         /// Tells checkpoints apart; saved sessions carry it.
         fingerprint: String,
+        /// Why no GPU was taken; empty where one was, or none was asked for.
+        backend_reason: String,
     }
 
     /// What a sync kept.

@@ -153,6 +153,7 @@ func Listing() string {
 		field("dsv4_engine_identity.device", unsafe.Offsetof(v.device), unsafe.Sizeof(v.device))
 		field("dsv4_engine_identity.weight_format", unsafe.Offsetof(v.weight_format), unsafe.Sizeof(v.weight_format))
 		field("dsv4_engine_identity.fingerprint", unsafe.Offsetof(v.fingerprint), unsafe.Sizeof(v.fingerprint))
+		field("dsv4_engine_identity.backend_reason", unsafe.Offsetof(v.backend_reason), unsafe.Sizeof(v.backend_reason))
 	}
 	{
 		var v C.dsv4_engine_metrics

@@ -2,19 +2,19 @@
 // Operator by operator: what a tested backend makes of the inputs that the same launch of the
 // baseline had. Nothing adds up over operators: each output of the tested engine is replaced by the
 // baseline's once it is compared.
-//
-// Both backends' memory is the host's. One launch after the other: recorders are of engines that
-// run in turns.
+// One launch after the other: recorders are of engines that run in turns, each on one device.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/registry/dispatch.h"
+#include "lib/runtime/launch_tensors.h"
 
 namespace dsv4 {
 
@@ -26,12 +26,27 @@ struct OperatorFlips {
   double distance = 0;   // largest of an output that stays f32: relative L2 of one launch
   int64_t choices = 0;   // rows that chose experts or groups
   int64_t left_out = 0;  // of these, rows that chose others
+  std::string shape{};   // of the launch that differs most: "rows 7, n 512, k 256"
 
   double share() const {
     return elements == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(elements);
   }
-  // At most one element in 400 differs, by one step; f32 to 1e-5; one choice in 100.
+  // At most one element in 400 differs, and one of fewer, by one step; f32 to 1e-5; one choice in
+  // 100.
   bool Holds() const;
+  void Add(const OperatorFlips& launch, const std::string& of_shape);
+  // "3 of 8192 differ, 1 by more than a step"
+  std::string Describe() const;
+
+ private:
+  std::tuple<int64_t, int64_t, double, double> worst_{};
+};
+
+// What a launch of the baseline read and wrote, as LaunchTensors has it. Without inputs, the tested
+// launch keeps its own: those that earlier launches left, as the baseline's.
+struct LaunchRecord {
+  Op op;
+  std::vector<std::vector<float>> inputs, outputs;
 };
 
 class OperatorComparison {
@@ -41,11 +56,23 @@ class OperatorComparison {
   OperatorComparison& operator=(const OperatorComparison&) = delete;
 
   // To be an engine's recorder while it makes the baseline's launches, then the other's while it
-  // makes the same ones.
-  LaunchRecorder* baseline() { return &baseline_; }
-  LaunchRecorder* tested() { return &tested_; }
+  // makes the same ones. `device`: the engine's.
+  LaunchRecorder* baseline(Device& device) {
+    device_ = &device;
+    return &baseline_;
+  }
+  LaunchRecorder* tested(Device& device) {
+    device_ = &device;
+    return &tested_;
+  }
+  // The baseline's launches so far, and a baseline that was recorded before.
+  const std::vector<LaunchRecord>& launches() const { return launches_; }
+  // Of reading and writing them so far.
+  const absl::Status& status() const { return status_; }
+  void set_launches(std::vector<LaunchRecord> launches) { launches_ = std::move(launches); }
 
-  // After both: Internal when the launches were not the same. Begins anew, the flips are kept.
+  // After both: Internal when the launches were not the same, DeviceLost. Begins anew, the flips
+  // are kept.
   absl::Status Finish();
 
   // By operator and output: "hc_pre.normed"; the last 64 elements of rows: "compress_kv.rows.rope".
@@ -68,18 +95,16 @@ class OperatorComparison {
     OperatorComparison* owner_;
   };
 
-  struct Launch {
-    Op op;
-    std::vector<std::vector<float>> inputs, outputs;
-  };
-
   void RecordBaseline(const KernelEntry& entry, const void* params,
                       absl::FunctionRef<void()> launch);
   void RecordTested(const KernelEntry& entry, const void* params, absl::FunctionRef<void()> launch);
+  absl::Status Compare(const KernelEntry& entry, const void* params, const LaunchTensors& tensors,
+                       LaunchRecord* record, absl::FunctionRef<void()> launch);
 
   Recorder<&OperatorComparison::RecordBaseline> baseline_;
   Recorder<&OperatorComparison::RecordTested> tested_;
-  std::vector<Launch> launches_;
+  Device* device_ = nullptr;
+  std::vector<LaunchRecord> launches_;
   size_t replayed_ = 0;
   absl::Status status_;
   std::map<std::string, OperatorFlips> flips_;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Known answers: what the reference backend's launches wrote in the passes of known_passes.h, as
+// data in the library. `dsv4-verify device --write FILE` makes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lib/runtime/operator_compare.h"
+
+namespace dsv4 {
+
+// lib/runtime/known_answers.bin
+absl::Span<const uint8_t> BuiltinKnownAnswers();
+
+// Outputs only. Elements take two bytes where all of an output are bf16 numbers.
+std::string EncodeKnownAnswers(absl::Span<const LaunchRecord> launches);
+// Corrupt for bytes that EncodeKnownAnswers did not write.
+absl::StatusOr<std::vector<LaunchRecord>> DecodeKnownAnswers(absl::Span<const uint8_t> bytes);
+
+}  // namespace dsv4

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU that is not there proves itself, with the kernels of SM12x; faults that are planted in its
+// memory are told by operator. An engine that names no backend takes it.
+#include "lib/runtime/device_proof.h"
+
+#include <cmath>
+
+#include "kernels/op/dense.h"
+#include "tests/support/bundled_model.h"
+#include "tests/support/made_up_gpu.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4::test {
+namespace {
+
+ProofOptions Short() { return {.long_rows = 9}; }
+
+// The bytes of a matrix as the kernels read it, in the GPU's memory, which is the host's here.
+uint8_t* Packed(const Fp8Weight& weight) { return const_cast<uint8_t*>(weight.data); }
+
+TEST_CASE("a flipped bit in a packed weight is told by operator and shape") {
+  ProofOptions options = Short();
+  options.opened = [](Engine& engine) {
+    Packed(engine.views(0).layers[1].attn.wq_b)[1000] ^= 0x40;
+  };
+  REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
+                "cuda:0 (emulated) is refused: it failed its known answers: linear_fp8.y (rows ");
+  options.opened = [](Engine& engine) { Packed(engine.views(0).layers[2].attn.wo_a)[40] ^= 0x40; };
+  REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
+                "known answers: output_groups.y (rows ");
+}
+
+TEST_CASE("a wrong kernel result and NaN in a row are told by operator") {
+  for (const float value : {1.0f, NAN}) {
+    ProofOptions options = Short();
+    options.launched = [value](const KernelEntry& entry, const void* params) {
+      if (entry.op != Op::kLinearBf16) return;
+      const auto& linear = *static_cast<const LinearBf16Params*>(params);
+      const auto device = Device::Open({.kind = DeviceKind::kCuda});
+      REQUIRE_OK(device);
+      REQUIRE_OK((*device)->Finish());
+      if (!linear.parts[0].round_output) *static_cast<float*>(linear.parts[0].y) = value;
+    };
+    REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
+                  "known answers: linear_bf16.y_f32 (rows ");
+  }
+}
+
+TEST_CASE("an engine that prefers a GPU takes one that proves itself") {
+  const EngineOptions options{.prefer_gpu = true, .context_tokens = 512, .prove = true};
+  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  REQUIRE_OK(engine);
+  REQUIRE((*engine)->info().backend == Backend::kCuda);
+  REQUIRE((*engine)->backend_reason().empty());
+  // A plan that it has no room for is the CPU's.
+  EngineOptions large = options;
+  large.cache_tokens = int64_t{1} << 33;
+  const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, large);
+  REQUIRE_OK(plan);
+  REQUIRE(plan->info.backend == Backend::kCpu);
+}
+
+}  // namespace
+}  // namespace dsv4::test
