@@ -204,6 +204,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.host_experts = info.residency.on_host;
   out.host_weight_bytes = static_cast<uint64_t>(info.residency.host_bytes());
   out.token_expert_bytes = static_cast<uint64_t>(info.token_expert_bytes);
+  out.disk_experts = info.residency.on_disk;
   return out;
 }
 
@@ -246,6 +247,9 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.host_expert_reads = count(metrics.experts.host_reads);
   out.host_read_bytes = count(metrics.host_read_bytes);
   out.moved_experts = count(metrics.experts.moved);
+  out.disk_expert_reads = count(metrics.experts.disk_reads);
+  out.disk_read_bytes = count(metrics.experts.disk_bytes);
+  out.disk_read_seconds = metrics.experts.disk_seconds;
   return out;
 }
 

@@ -97,9 +97,10 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                      FIELD(Info, device_experts, 176),
                      FIELD(Info, host_experts, 184),
                      FIELD(Info, host_weight_bytes, 192),
-                     FIELD(Info, token_expert_bytes, 200)},
+                     FIELD(Info, token_expert_bytes, 200),
+                     FIELD(Info, disk_experts, 208)},
                     sizeof(Info)) &&
-              sizeof(Info) == 208);
+              sizeof(Info) == 216);
 
 using Identity = dsv4_engine_identity;
 static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),
@@ -145,9 +146,12 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, device_expert_reads, 208),
                      FIELD(Metrics, host_expert_reads, 216),
                      FIELD(Metrics, host_read_bytes, 224),
-                     FIELD(Metrics, moved_experts, 232)},
+                     FIELD(Metrics, moved_experts, 232),
+                     FIELD(Metrics, disk_expert_reads, 240),
+                     FIELD(Metrics, disk_read_bytes, 248),
+                     FIELD(Metrics, disk_read_seconds, 256)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 240);
+              sizeof(Metrics) == 264);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

@@ -58,7 +58,7 @@ BEGIN {
 
   # Sources of other projects: quoted as their own documentation does.
   external = "^(absl|google|hwy|benchmark|catch2)/|^(simdjson|pcre2)\\.h$"
-  posix = "^<(arpa|netinet|sys)/"
+  posix = "^<(arpa|linux|netinet|sys)/"
   # C and POSIX headers; a C++ standard header is a single word without an ending.
   c_header = "^<(assert|complex|ctype|dirent|dlfcn|errno|fcntl|fenv|float|inttypes|langinfo|limits|locale|math|" \
              "poll|pthread|pty|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|" \

@@ -167,7 +167,7 @@ constexpr Option<Options> kOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->device_weights = chat::ParseGigabytes(name, v);
      }},
-    {"", "--host-weights", "GB", "most of the experts on the host",
+    {"", "--host-weights", "GB", "most of the host's memory for experts; others stay on disk",
      [](Options* o, const std::string& name, const std::string& v) {
        o->host_weights = chat::ParseGigabytes(name, v);
      }},

@@ -21,6 +21,10 @@
 // The floor is then the device's bytes over the bandwidth of its copies and the host's over the
 // link's, that of copies from pinned memory, measured in the same run. What a step reads there was
 // counted, up to a few steps; what a prefill reads there is by the share of experts that lie there.
+// With --host-weights, experts beyond so many GB of host memory lie on disk: their elements in
+// FILE, which is written if it is not there (8 GB; several experts lie in the same place, and reads
+// go past the page cache). The floor then has the bytes that were read over the disk's bandwidth,
+// measured in the same run by reads as the engine makes them.
 // --warm N has N steps before those that are measured, in which experts that are chosen often come
 // to the device, and --router-skew X routers of random weights that choose few experts often
 // (lib/model/synthetic.h).
@@ -33,23 +37,30 @@
 //                     [--synthetic-layers N] [--contexts N,...] [--sessions N,...]
 //                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
 //                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
-//                     [--warm N] [--drafts N] MODEL_DIR
+//                     [--warm N] [--drafts N] [--host-weights GB] [--disk-file FILE]
+//                     MODEL_DIR
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "benchmarks/e2e/operator_times.h"
+#include "lib/io/direct_reader.h"
 #include "lib/model/synthetic.h"
 #include "lib/model/weight_table.h"
 #include "lib/runtime/engine.h"
@@ -155,6 +166,46 @@ double LinkBandwidth(Device& device) {
   return 1.0 * kBytes * kCopies / SecondsSince(start);
 }
 
+// Writes the file of --disk-file past the page cache, if it is not there.
+void WriteDiskFile(const std::string& path) {
+  constexpr int64_t kBytes = int64_t{8} << 30, kPart = int64_t{16} << 20;
+  if (std::filesystem::exists(path)) return;
+  const Clock::time_point start = Clock::now();
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
+  auto* const part = static_cast<uint64_t*>(std::aligned_alloc(4096, kPart));
+  uint64_t state = 1;
+  for (int64_t i = 0; i < kPart / 8; ++i) part[i] = state = state * 6364136223846793005u + 1;
+  for (int64_t done = 0; done < kBytes; done += kPart) {
+    part[0] = static_cast<uint64_t>(done);
+    if (file < 0 || write(file, part, kPart) != kPart) {
+      std::fprintf(stderr, "bench_decode: cannot write %s\n", path.c_str());
+      std::exit(1);
+    }
+  }
+  fsync(file);
+  close(file);
+  std::free(part);
+  std::printf("wrote %s: %.2f GB/s\n", path.c_str(), kBytes * 1e-9 / SecondsSince(start));
+}
+
+// Bytes read a second, in pieces like those of experts.
+double DiskBandwidth(const std::string& path) {
+  constexpr int64_t kPiece = int64_t{4} << 20, kPieces = 12, kRounds = 20;
+  const auto reader = Must(DirectReader::Open({path}, {}));
+  const int64_t room = DirectReader::RoomFor(kPiece);
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, room * kPieces));
+  const Clock::time_point start = Clock::now();
+  for (int64_t round = 0; round < kRounds; ++round) {
+    std::vector<FilePiece> pieces;
+    for (int64_t i = 0; i < kPieces; ++i) {
+      pieces.push_back({0, (round * kPieces + i) * 7 * kPiece, kPiece, memory + i * room});
+    }
+    Must(reader->Read(pieces));
+  }
+  std::free(memory);
+  return 1.0 * kPiece * kPieces * kRounds / SecondsSince(start);
+}
+
 std::vector<int32_t> Prompt(int64_t tokens, int64_t vocab, uint64_t seed) {
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -186,6 +237,14 @@ class Benchmark {
     bandwidth_ = CopyBandwidth(*device);
     link_ = LinkBandwidth(*device);
     const std::optional<int64_t> free_before = device->FreeBytes();
+    if (const std::string file = std::exchange(open.synthetic.file, {}); !file.empty()) {
+      WriteDiskFile(file);
+      disk_ = DiskBandwidth(file);
+      // Experts on disk are the last of each layer.
+      const ResidencyPlan plan = Must(Engine::Plan(options.folder, open)).info.residency;
+      open.synthetic.file = file;
+      open.synthetic.first_in_file = plan.experts - plan.OnDisk(plan.blocks - 1);
+    }
     const Clock::time_point start = Clock::now();
     engine_ = Must(Engine::Open(options.folder, open));
     Must(engine_->device().Finish());
@@ -240,6 +299,11 @@ class Benchmark {
                   static_cast<long long>(info.residency.on_host),
                   static_cast<long long>(info.residency.all()),
                   static_cast<double>(info.residency.host_bytes()) * 1e-9, link_ * 1e-9);
+    }
+    if (info.residency.on_disk > 0) {
+      std::printf("%lld of them on disk, which has %.2f GB/s; %lld come and go on the device\n",
+                  static_cast<long long>(info.residency.on_disk), disk_ * 1e-9,
+                  static_cast<long long>(info.residency.guests));
     }
     if (unplanned_bytes_) {
       std::printf("beside its plan, kernels and graphs took %.3f GB of the device\n",
@@ -344,12 +408,14 @@ class Benchmark {
     const auto measured = static_cast<double>(options_.steps);
     const int64_t host_reads = after.host_reads - before.host_reads;
     const int64_t reads = host_reads + after.device_reads - before.device_reads;
-    const StepFloor least =
+    const int64_t disk_bytes = after.disk_bytes - before.disk_bytes;
+    StepFloor least =
         reads == 0
             ? FloorOf(count)
             : FloorOf(count, static_cast<double>(host_reads) / measured *
                                  static_cast<double>(engine_->info().residency.expert_bytes) /
                                  static_cast<double>(engine_->info().devices.size()));
+    if (disk_bytes > 0) least.seconds += static_cast<double>(disk_bytes) / measured / disk_;
     const double floor = least.seconds;
     const double sm120_floor = least.device_bytes / kSm120Bandwidth + least.host_bytes / link_;
     std::printf("%9lld %9lld %9.3f %9.3f %10.1f %9.3f %7.1f%% %7.1f%% %7.3f %9.1f\n",
@@ -363,6 +429,12 @@ class Benchmark {
                   static_cast<double>(reads) / measured,
                   100 - 100 * static_cast<double>(host_reads) / static_cast<double>(reads),
                   static_cast<double>(after.moved - before.moved) / measured);
+    }
+    if (disk_bytes > 0) {
+      std::printf("  %.1f experts a step from disk, %.3f GB, for which it waits %.1f ms\n",
+                  static_cast<double>(after.disk_reads - before.disk_reads) / measured,
+                  static_cast<double>(disk_bytes) / measured * 1e-9,
+                  (after.disk_seconds - before.disk_seconds) / measured * 1e3);
     }
     if (options_.operators) {
       OperatorTimes times(&engine_->device());
@@ -448,7 +520,7 @@ class Benchmark {
     return {(all - host) / bandwidth_ + host / link_, all - host, host};
   }
 
-  double open_seconds_ = 0, bandwidth_ = 0, link_ = 0;
+  double open_seconds_ = 0, bandwidth_ = 0, link_ = 0, disk_ = 0;
   std::optional<int64_t> unplanned_bytes_;  // of the device's memory
   uint64_t salt_ = 0;
 };
@@ -516,8 +588,18 @@ bool Parse(int argc, char** argv, Options* options) {
       options->engine.weight_budgets.device_bytes = std::llround(gigabytes * 1e9);
       continue;
     }
+    if (argument == "--host-weights") {
+      double gigabytes = 0;
+      if (!absl::SimpleAtod(argv[i], &gigabytes) || !(gigabytes > 0)) return false;
+      options->engine.weight_budgets.host_bytes = std::llround(gigabytes * 1e9);
+      continue;
+    }
+    if (argument == "--disk-file") {
+      options->engine.synthetic.file = argv[i];
+      continue;
+    }
     if (argument == "--router-skew") {
-      if (!absl::SimpleAtof(argv[i], &options->engine.synthetic_skew)) return false;
+      if (!absl::SimpleAtof(argv[i], &options->engine.synthetic.skew)) return false;
       continue;
     }
     if (argument == "--temperature") {
@@ -566,7 +648,8 @@ int main(int argc, char** argv) {
                  "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
                  "[--no-graphs]\n"
                  "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
-                 "                    [--warm N] [--drafts N] MODEL_DIR\n");
+                 "                    [--warm N] [--drafts N] [--host-weights GB] [--disk-file "
+                 "FILE] MODEL_DIR\n");
     return 2;
   }
   dsv4::Benchmark(options).Run();

@@ -1,12 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: benchmarks/e2e/residency.sh BENCH_DECODE uniform|skewed|cost [GB...]
+# usage: benchmarks/e2e/residency.sh BENCH_DECODE uniform|skewed|cost|disk [GB...]
 # Speed of all layers of the full width on one GPU, with so many GB of weights in its memory (76, 64, 32, 24
 # and 16 by default) and the other experts in host memory, each beside its floor. uniform: routers that choose
 # all experts alike, decode of one and of 8 sessions, prefill of 4K and 16K tokens. skewed: decode by routers
 # that choose few experts often, when those have come to the GPU. cost: what residency takes where next to
-# nothing is on the host, as many layers as fit, without a budget and with one. Needs a GPU of 80 GB and, for
-# the smallest budgets, 150 GB of host memory.
+# nothing is on the host, as many layers as fit, without a budget and with one. disk: as uniform, with
+# HOST_WEIGHTS GB (100) of host memory and the other experts on disk, in DISK_FILE (disk.bin, 8 GB, which is
+# written if it is not there). Needs a GPU of 80 GB and, for the smallest budgets without disk, 150 GB of host
+# memory.
 set -eu
 bench=$1 part=$2
 shift 2
@@ -14,13 +16,18 @@ model=$(dirname "$0")/flash
 [ $# -gt 0 ] || set -- 76 64 32 24 16
 run() {
   echo "# bench_decode $*"
-  timeout 240 "$bench" --backend cuda --temperature 0 --contexts 2048 "$@" "$model" || echo "FAILED: $?"
+  timeout 420 "$bench" --backend cuda --temperature 0 --contexts 2048 "$@" "$model" || echo "FAILED: $?"
 }
 case $part in
   uniform)
     for gigabytes in "$@"; do
       run --synthetic-layers 43 --device-weights "$gigabytes" --sessions 1,8 --steps 48 \
         --prefills 4096,16384 --chunk 4096
+    done ;;
+  disk)
+    for gigabytes in "$@"; do
+      run --synthetic-layers 43 --device-weights "$gigabytes" --host-weights "${HOST_WEIGHTS:-100}" \
+        --disk-file "${DISK_FILE:-disk.bin}" --sessions 1,8 --warm 16 --steps 32 --prefills 4096 --chunk 4096
     done ;;
   skewed)
     for gigabytes in "$@"; do

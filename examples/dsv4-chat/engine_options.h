@@ -54,7 +54,8 @@ inline constexpr Option<Target> kEngineOptions[] = {
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.device_weight_bytes = ParseGigabytes(name, v);
      }},
-    {"", "--host-weights", "GB", "most of the experts on the host (cuda)",
+    {"", "--host-weights", "GB",
+     "most of the host's memory for experts; others stay on disk (cuda)",
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.host_weight_bytes = ParseGigabytes(name, v);
      }},

@@ -134,6 +134,7 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .Number("token_exchange_bytes", bytes(info.token_exchange_bytes))
       .Number("device_experts", info.device_experts)
       .Number("host_experts", info.host_experts)
+      .Number("disk_experts", info.disk_experts)
       .Number("host_weight_bytes", bytes(info.host_weight_bytes))
       .Number("token_expert_bytes", bytes(info.token_expert_bytes))
       .text();
@@ -168,12 +169,13 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
     }
     row("exchanged per token", info.token_exchange_bytes);
   }
-  if (info.host_experts > 0) {
+  if (info.host_experts > 0 || info.disk_experts > 0) {
     row("experts on the host", info.host_weight_bytes);
     row("experts of a token", info.token_expert_bytes);
-    std::snprintf(line, sizeof line, "%lld of %lld routed experts on the device\n",
-                  static_cast<long long>(info.device_experts),
-                  static_cast<long long>(info.device_experts + info.host_experts));
+    std::snprintf(
+        line, sizeof line, "%lld routed experts on the device, %lld on the host, %lld on disk\n",
+        static_cast<long long>(info.device_experts), static_cast<long long>(info.host_experts),
+        static_cast<long long>(info.disk_experts));
     table += line;
   }
   return table;

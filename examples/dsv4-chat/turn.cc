@@ -32,7 +32,8 @@ std::string DraftStatisticsOf(const dsv4::SessionStats& stats) {
 
 // "" if all experts are in device memory.
 std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
-  const uint64_t reads = metrics.device_expert_reads + metrics.host_expert_reads;
+  const uint64_t reads =
+      metrics.device_expert_reads + metrics.host_expert_reads + metrics.disk_expert_reads;
   if (reads == 0) return {};
   char text[160];
   std::snprintf(text, sizeof text,
@@ -40,7 +41,12 @@ std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
                 100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
                 BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(),
                 static_cast<unsigned long long>(metrics.moved_experts));
-  return text;
+  std::string line = text;
+  if (metrics.disk_expert_reads == 0) return line;
+  std::snprintf(text, sizeof text, ", %s from disk in %.1f s",
+                BytesText(static_cast<double>(metrics.disk_read_bytes)).c_str(),
+                metrics.disk_read_seconds);
+  return line + text;
 }
 
 }  // namespace

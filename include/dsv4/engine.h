@@ -107,10 +107,14 @@ typedef struct dsv4_engine_options {
    * are stored in pinned host memory, where the kernels of the device read them. Results do not
    * depend on it, bit for bit. INVALID_ARGUMENT if the weights other than routed experts, one
    * expert of each layer and the slots by which experts move do not fit; the message has the least
-   * value that works. CUDA backend only (otherwise UNSUPPORTED). */
+   * value that works. OUT_OF_HOST_MEMORY if the machine's free memory does not hold the rest. CUDA
+   * backend only (otherwise UNSUPPORTED). */
   int64_t device_weight_bytes;
-  /* The largest number of bytes of routed experts in host memory, of all devices together; 0 = no
-   * limit. INVALID_ARGUMENT if the experts beyond device_weight_bytes do not fit. */
+  /* The largest number of bytes of host memory for routed experts, of all devices together; 0 = no
+   * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step reads
+   * those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
+   * INVALID_ARGUMENT if there is no room for these reads; the message has the least value that
+   * works. */
   int64_t host_weight_bytes;
   /* Several processes, one device each, that split the model: see dsv4_group_create_id. */
   const char* group_id; /* of dsv4_group_create_id; NULL or "" without a group */
@@ -161,18 +165,21 @@ typedef struct dsv4_engine_info {
   dsv4_drafter drafter;            /* the drafter in use, or NONE */
   /* Routed experts, those of the drafter included, in device memory and in host memory. Each layer
    * starts with the same number on the device, the first layers with one more if it does not divide
-   * evenly. 0 except with the CUDA backend. */
+   * evenly, and so on the host. 0 except with the CUDA backend. */
   int64_t device_experts;
   int64_t host_experts;
-  uint64_t host_weight_bytes; /* experts in host memory; not part of weight_bytes */
+  /* Experts in host memory and, if some are on disk, the memory that reads of them take; not part
+   * of weight_bytes. */
+  uint64_t host_weight_bytes;
   /* Bytes of routed experts that one token reads in the layers. With a hit rate of h the devices
-   * together fetch 1 - h of it from host memory. */
+   * together fetch 1 - h of it from host memory or from disk. */
   uint64_t token_expert_bytes;
+  int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                            \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                         \
   }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated).
@@ -276,11 +283,14 @@ typedef struct dsv4_engine_metrics {
   uint64_t host_expert_reads;   /* from host memory */
   uint64_t host_read_bytes;     /* bytes of host_expert_reads, by all devices */
   uint64_t moved_experts;       /* experts moved to device memory */
+  uint64_t disk_expert_reads;   /* experts read from disk, by each device */
+  uint64_t disk_read_bytes;     /* their bytes, by all devices */
+  double disk_read_seconds;     /* time that passes waited for these reads */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                   \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

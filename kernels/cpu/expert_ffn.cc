@@ -253,6 +253,11 @@ class ExpertFfn {
   uint16_t* outputs_;  // [slots, D]
 };
 
+// In turns come weights of devices with memory of their own.
+absl::Status Supports(const ExpertFfnParams& p) {
+  return p.turn == ExpertTurn::kAll ? absl::OkStatus() : Unsupported("experts in turns");
+}
+
 int64_t Workspace(const ExpertFfnParams& p, int threads) { return Layout(p, threads).total; }
 
 void Launch(const LaunchContext& context, const ExpertFfnParams& p) { ExpertFfn(context, p).Run(); }
@@ -260,7 +265,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) { ExpertFfn(
 }  // namespace
 
 constinit const KernelEntry kCpuExpertFfn =
-    MakeEntry<ExpertFfnParams, &Launch, &SupportsAll<ExpertFfnParams>, &Workspace>(
+    MakeEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>(
         "cpu.expert_ffn", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
 
 }  // namespace dsv4

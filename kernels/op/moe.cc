@@ -47,7 +47,8 @@ absl::Status Validate(const ExpertFfnParams& p) {
                     p.experts != nullptr && p.weights != nullptr &&
                     (p.x != nullptr || p.part == ExpertPart::kOutputs) &&
                     (p.y != nullptr || p.part == ExpertPart::kProducts) &&
-                    (p.products != nullptr || p.part == ExpertPart::kWhole),
+                    (p.products != nullptr || p.part == ExpertPart::kWhole) &&
+                    (p.outputs != nullptr || p.turn == ExpertTurn::kAll),
                 "expert_ffn: a null pointer");
 }
 

@@ -52,6 +52,13 @@ struct MoeGateParams {
 // local D, the rows of w2 and the width of y; x is not read. Both give the bits of kWhole.
 enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 
+// Experts whose weights come one after another are computed in turns: calls alike but for `experts`
+// and the part of a rank. kFirst computes the shared expert and those that `experts` names in this
+// call, kNext those that it names, -1 standing for the others; they leave each expert's output of
+// a row in `outputs`, and no y. kSum then has all of them in `experts`, and adds up y. Together
+// they give the bits of kAll.
+enum class ExpertTurn : int32_t { kAll, kFirst, kNext, kSum };
+
 struct ExpertFfnParams {
   static constexpr Op kOp = Op::kExpertFfn;
   int32_t rows = 0;                                     // T
@@ -70,6 +77,8 @@ struct ExpertFfnParams {
   // [T (K + 1), inter] act, but for kWhole. The order of these rows is the backend's, and follows
   // from `experts` alone.
   void* products = nullptr;
+  ExpertTurn turn = ExpertTurn::kAll;
+  void* outputs = nullptr;  // [T (K + 1), D] act: between turns; null with kAll
 };
 
 absl::Status Validate(const MoeGateParams& params);

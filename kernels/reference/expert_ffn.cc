@@ -184,6 +184,10 @@ void LaunchExpertFfn(const LaunchContext& context, const ExpertFfnParams& params
   });
 }
 
+absl::Status SupportsExpertFfn(const ExpertFfnParams& params) {
+  return params.turn == ExpertTurn::kAll ? absl::OkStatus() : Unsupported("experts in turns");
+}
+
 int64_t ExpertFfnWorkspace(const ExpertFfnParams& params, int threads) {
   return FfnPlan(nullptr, params, threads).scratch.bytes();
 }

@@ -40,6 +40,7 @@ int64_t CompressKvWorkspace(const CompressKvParams& params, int threads);
 int64_t IndexScoreTopkWorkspace(const IndexScoreTopkParams& params, int threads);
 int64_t SparseAttentionWorkspace(const SparseAttentionParams& params, int threads);
 int64_t MoeGateWorkspace(const MoeGateParams& params, int threads);
+absl::Status SupportsExpertFfn(const ExpertFfnParams& params);
 int64_t ExpertFfnWorkspace(const ExpertFfnParams& params, int threads);
 
 }  // namespace dsv4::reference

@@ -52,7 +52,8 @@ constexpr KernelEntry kEntries[] = {
     Entry<OutputGroupsParams, &LaunchOutputGroups, &OutputGroupsWorkspace>(
         "reference.output_groups"),
     Entry<MoeGateParams, &LaunchMoeGate, &MoeGateWorkspace>("reference.moe_gate"),
-    Entry<ExpertFfnParams, &LaunchExpertFfn, &ExpertFfnWorkspace>("reference.expert_ffn"),
+    Entry<ExpertFfnParams, &LaunchExpertFfn, &ExpertFfnWorkspace, &SupportsExpertFfn>(
+        "reference.expert_ffn"),
     Entry<MtpCombineParams, &LaunchMtpCombine>("reference.mtp_combine"),
     Entry<CopyRowsParams, &LaunchCopyRows>("reference.copy_rows"),
     Entry<TokenCandidatesParams, &LaunchTokenCandidates>("reference.token_candidates"),

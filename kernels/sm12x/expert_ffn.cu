@@ -73,7 +73,8 @@ struct Plan {
                                                : static_cast<uint16_t*>(p.products);
     if (p.part == ExpertPart::kProducts) return;
     work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
-    work.outputs = Take<uint16_t>(base, slots * p.hidden);
+    work.outputs = p.turn == ExpertTurn::kAll ? Take<uint16_t>(base, slots * p.hidden)
+                                              : static_cast<uint16_t*>(p.outputs);
   }
   template <class T>
   T* Take(std::byte* base, int64_t count) {
@@ -174,12 +175,22 @@ void LaunchGemm(const LaunchContext& context, const ExpertFfnParams& p, const Ff
                    p, work);
 }
 
+// Rows along x: of y, a grid has no more than 65,535.
+void LaunchSum(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work) {
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Ceil(p.hidden, kSumThreads * 8)),
+                   kSumThreads, 0, sum_experts_kernel, p, work);
+}
+
 void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
   const Plan plan(p, context.workspace);
   const FfnWorkspace& work = plan.work;
-  if (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
-                  : LaunchFewRows<false>(context, p, work)) {
+  if (p.turn == ExpertTurn::kSum) {
+    if (p.part != ExpertPart::kProducts) LaunchSum(stream, p, work);
+    return;
+  }
+  if (p.turn == ExpertTurn::kAll && (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
+                                                 : LaunchFewRows<false>(context, p, work))) {
     return;
   }
   const bool split = Splits(p);
@@ -187,7 +198,9 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
                    p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
                    p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
   const auto launch = [&]<bool kUp>(std::bool_constant<kUp>) {
-    if (p.rows <= FewShared::Shape::kRows) {
+    if (p.turn == ExpertTurn::kNext) {
+      // The shared expert is done.
+    } else if (p.rows <= FewShared::Shape::kRows) {
       LaunchGemm<FewShared, kUp>(context, p, work);
     } else {
       LaunchGemm<ManyShared, kUp>(context, p, work);
@@ -205,9 +218,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
     LaunchQuantize(stream, work.hidden, plan.slots, p.inter, work.quantised);
     launch(std::false_type());
   }
-  // Rows along x: of y, a grid has no more than 65,535.
-  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Ceil(p.hidden, kSumThreads * 8)),
-                   kSumThreads, 0, sum_experts_kernel, p, work);
+  if (p.turn == ExpertTurn::kAll) LaunchSum(stream, p, work);
 }
 
 }  // namespace

@@ -140,6 +140,9 @@ absl::Status CudaDevice::OpenStream() {
   DSV4_ASSIGN_OR_RETURN(joined_, NewEvent());
   DSV4_ASSIGN_OR_RETURN(copying_, NewEvent());
   DSV4_ASSIGN_OR_RETURN(copied_, NewEvent());
+  for (void*& mark : marks_) {
+    DSV4_ASSIGN_OR_RETURN(mark, NewEvent());
+  }
   graph_clock_ = std::make_shared<GraphClock>();
   DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
                                                "staging of transfers"));
@@ -166,6 +169,9 @@ CudaDevice::~CudaDevice() {
   }
   for (void* event : {forked_, joined_, copying_, copied_}) {
     if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  }
+  for (void* mark : marks_) {
+    if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
   }
   for (const Slot& slot : slots_) {
     if (slot.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(slot.event));
@@ -196,6 +202,22 @@ absl::Status CudaDevice::StartCopies(absl::Span<const MemoryCopy> copies) {
   }
   return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(copied_), stream),
                    "recording an event");
+}
+
+absl::Status CudaDevice::Mark(int number) {
+  std::lock_guard lock(mutex_);
+  const DeviceScope scope(this);
+  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)]),
+                                   static_cast<cudaStream_t>(stream_->handle())),
+                   "recording an event");
+}
+
+absl::Status CudaDevice::Await(int number) {
+  std::lock_guard lock(mutex_);
+  const DeviceScope scope(this);
+  return CheckCall(
+      cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)])),
+      "waiting for the device");
 }
 
 absl::StatusOr<bool> CudaDevice::IsDone(void* event) {

@@ -43,6 +43,8 @@ class CudaDevice final : public Device {
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status StartCopies(absl::Span<const MemoryCopy> copies) override;
   absl::StatusOr<bool> CopiesDone() override { return IsDone(copied_); }
+  absl::Status Mark(int number) override;
+  absl::Status Await(int number) override;
   absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from) override;
   absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) override;
   absl::Status ReachMemoryOf(Device& other) override;
@@ -81,6 +83,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStream> stream_, side_stream_, copy_stream_;
   // cudaEvent_t
   void *forked_ = nullptr, *joined_ = nullptr, *copying_ = nullptr, *copied_ = nullptr;
+  std::array<void*, kMarks> marks_ = {};
   std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
   std::atomic<int> launch_error_{0};         // cudaError_t of the first launch that failed
   std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs

@@ -90,6 +90,17 @@ class Device {
   // REQUIRES: those of the last call are done.
   virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
   virtual absl::StatusOr<bool> CopiesDone() { return true; }
+  // Await returns once all that stream() was given until the last Mark of that number, one of
+  // kMarks, is done; at once where there was none.
+  static constexpr int kMarks = 2;
+  virtual absl::Status Mark(int number) {
+    static_cast<void>(number);
+    return absl::OkStatus();
+  }
+  virtual absl::Status Await(int number) {
+    static_cast<void>(number);
+    return absl::OkStatus();
+  }
   // Download and Upload of many pieces, which lie one after another in `to` and `from`.
   virtual absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from);
   virtual absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -129,10 +130,12 @@ bool Checkpoint::LiesIn(const std::string& folder) {
 }
 
 std::unique_ptr<Checkpoint> Checkpoint::FromMemory(std::vector<TensorEntry> tensors,
-                                                   std::vector<std::vector<uint8_t>> memory) {
+                                                   std::vector<std::vector<uint8_t>> memory,
+                                                   std::vector<MappedFile> files) {
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
   checkpoint->folder_ = "memory";
   checkpoint->memory_ = std::move(memory);
+  checkpoint->files_ = std::move(files);
   for (TensorEntry& entry : tensors) {
     checkpoint->total_bytes_ += entry.bytes;
     checkpoint->tensors_.insert_or_assign(entry.name, entry);
@@ -147,6 +150,23 @@ const TensorEntry* Checkpoint::Find(absl::string_view name) const {
 
 absl::string_view Checkpoint::FileOf(const TensorEntry& entry) const {
   return files_.empty() ? folder_ : files_[entry.file].path();
+}
+
+Checkpoint::Place Checkpoint::PlaceOf(const uint8_t* data) const {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const absl::Span<const uint8_t> bytes = files_[i].bytes();
+    if (std::less_equal<>()(bytes.data(), data) &&
+        std::less<>()(data, bytes.data() + bytes.size())) {
+      return {static_cast<int32_t>(i), data - bytes.data()};
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> Checkpoint::paths() const {
+  std::vector<std::string> paths;
+  for (const MappedFile& file : files_) paths.push_back(file.path());
+  return paths;
 }
 
 ContentHash Checkpoint::Fingerprint() const {

@@ -31,14 +31,24 @@ class Checkpoint {
 
   // Tensors that no file holds, whose data `memory` owns: for measurements of models that are not
   // at hand. Views may overlap.
+  // Some may lie in `files`, anywhere.
   static std::unique_ptr<Checkpoint> FromMemory(std::vector<TensorEntry> tensors,
-                                                std::vector<std::vector<uint8_t>> memory);
+                                                std::vector<std::vector<uint8_t>> memory,
+                                                std::vector<MappedFile> files = {});
 
   // The tensor of this runtime name (a `model.` prefix in the files is stripped); null when absent.
   const TensorEntry* Find(absl::string_view name) const;
 
   // File that holds the tensor, for messages; "memory" where none does.
   absl::string_view FileOf(const TensorEntry& entry) const;
+
+  // Where in its file a tensor's byte lies; no file where the bytes are in memory.
+  struct Place {
+    int32_t file = -1;
+    int64_t offset = 0;
+  };
+  Place PlaceOf(const uint8_t* data) const;
+  std::vector<std::string> paths() const;  // of the files
 
   // Tells checkpoints apart without reading all of them: the hash of every shard's header and of
   // the first and last kFingerprintBytes of every tensor's data. One damaged weight in the middle

@@ -9,8 +9,8 @@
 namespace dsv4 {
 
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
-                        int rank, DType act, int64_t workspace_bytes, int64_t beside_bytes,
-                        std::byte* memory, Activations* out) {
+                        int rank, bool turns, DType act, int64_t workspace_bytes,
+                        int64_t beside_bytes, std::byte* memory, Activations* out) {
   int64_t end = 0;
   const auto place = [&](auto*& pointer, int64_t rows, int64_t width, DType dtype) {
     using T = std::remove_reference_t<decltype(pointer)>;
@@ -50,6 +50,11 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
   place(out->y, t, d, act);
   place(out->experts, t, config.num_experts_per_tok, DType::kI32);
   place(out->expert_weights, t, config.num_experts_per_tok, DType::kF32);
+  if (turns) {
+    place(out->turn_experts, t, config.num_experts_per_tok, DType::kI32);
+    place(out->expert_outputs, t * (config.num_experts_per_tok + 1), shards.hidden[rank].size(),
+          act);
+  }
   place(out->head, limits.logit_rows, d, act);
   place(out->logits, limits.logit_rows, config.vocab_size, DType::kF32);
   const int64_t own_hidden = shards.hidden[rank].size();

@@ -48,8 +48,12 @@ struct Activations {
   void* y = nullptr;                // [T, D] act: a sub-layer's output
   int32_t* experts = nullptr;       // [T, K]
   float* expert_weights = nullptr;  // [T, K]
-  void* head = nullptr;             // [R, D] act
-  float* logits = nullptr;          // [R, vocab]
+  // These two where experts lie on disk: those of a turn, [T, K], and what turns leave,
+  // [T (K + 1), own D] act.
+  int32_t* turn_experts = nullptr;
+  void* expert_outputs = nullptr;
+  void* head = nullptr;     // [R, D] act
+  float* logits = nullptr;  // [R, vocab]
   // A rank's own columns of what ranks share out: parts of the tensors above. With one rank these
   // are the tensors themselves. No two exchanges that follow each other take the same one.
   void* groups_part = nullptr;
@@ -65,7 +69,7 @@ struct Activations {
 // Bytes of all buffers of a rank with so many of the operators' workspaces. With `memory` not null,
 // also points *out into it (64-byte aligned parts).
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
-                        int rank, DType act, int64_t workspace_bytes, int64_t beside_bytes,
-                        std::byte* memory, Activations* out);
+                        int rank, bool turns, DType act, int64_t workspace_bytes,
+                        int64_t beside_bytes, std::byte* memory, Activations* out);
 
 }  // namespace dsv4

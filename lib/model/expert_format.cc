@@ -76,6 +76,20 @@ std::optional<ExpertFormat> ExpertFormatOf(DType dtype) {
   }
 }
 
+StoredBytes StoredBytesOf(const ExpertMatrix& m) {
+  const int64_t elements = m.n * m.k;
+  switch (m.format) {
+    case ExpertFormat::kNvfp4:
+      return {elements / 2, elements / kNvfp4Run};
+    case ExpertFormat::kFp8:
+      return {elements, CeilDiv(m.n, kFp8Block) * CeilDiv(m.k, kFp8Block) *
+                            (m.f32_scale != nullptr ? int64_t{sizeof(float)} : 1)};
+    case ExpertFormat::kMxfp4:
+      break;
+  }
+  return {elements / 2, elements / kFp4Run};
+}
+
 const char* ExpertFormatName(ExpertFormat format) {
   switch (format) {
     case ExpertFormat::kMxfp4:

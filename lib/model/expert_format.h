@@ -18,6 +18,12 @@ namespace dsv4 {
 // A routed expert's matrix of this dtype: I8 is MXFP4, U8 NVFP4, F8_E4M3 FP8; nullopt for others.
 std::optional<ExpertFormat> ExpertFormatOf(DType dtype);
 
+// Bytes of a matrix as it is stored.
+struct StoredBytes {
+  int64_t data = 0, scale = 0;
+};
+StoredBytes StoredBytesOf(const ExpertMatrix& matrix);
+
 const char* ExpertFormatName(ExpertFormat format);  // "fp4", "nvfp4", "fp8"
 
 // scale[i] = the E8M0 byte of f32[i]. Returns the first i whose number is no power of two of E8M0's

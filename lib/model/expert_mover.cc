@@ -17,22 +17,14 @@ constexpr float kKept = 0.995f;  // of heat, from one pass to the next
 // makes hotter stays.
 constexpr float kHotter = 1.5f, kHotterBy = 2;
 
-// Where kernels read a matrix that is moved.
-void Rebase(ExpertMatrix* matrix, const std::byte* to) {
-  if (matrix->n == 0) return;  // a rank that has no row of it
-  const auto* data = reinterpret_cast<const uint8_t*>(to);
-  matrix->scale = data + (matrix->scale - matrix->data);
-  matrix->data = data;
-}
-
 }  // namespace
 
 ExpertMover::ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
-                         ExpertSlots* slots, std::vector<Block> blocks, const ExpertCounts* counts)
+                         ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts)
     : plan_(plan),
       device_(device),
       slots_(slots),
-      blocks_(std::move(blocks)),
+      table_(std::move(table)),
       device_counts_(counts),
       counts_(static_cast<size_t>(plan.all())),
       before_(counts_.size()),
@@ -73,7 +65,9 @@ absl::Status ExpertMover::Count() {
   for (size_t i = 0; i < counts_.size(); ++i) {
     const uint32_t calls = counts_[i].calls - before_[i].calls;
     heat_[i] += static_cast<float>(calls);
-    (slots_->OnDevice(IdOf(i)) ? device_reads : host_reads) += calls;
+    const ExpertTier tier = slots_->TierOf(slots_->IdOf(i));
+    if (tier == ExpertTier::kDevice) device_reads += calls;
+    if (tier == ExpertTier::kHost) host_reads += calls;
   }
   std::swap(counts_, before_);
   device_reads_ += device_reads;
@@ -81,20 +75,31 @@ absl::Status ExpertMover::Count() {
   return absl::OkStatus();
 }
 
+void ExpertMover::OrderByTier() {
+  const auto in = [&](ExpertTier tier) {
+    return [this, tier](size_t i) { return slots_->TierOf(slots_->IdOf(i)) == tier; };
+  };
+  device_end_ = std::partition(order_.begin(), order_.end(), in(ExpertTier::kDevice));
+  host_end_ = std::partition(device_end_, order_.end(), in(ExpertTier::kHost));
+}
+
+std::ptrdiff_t ExpertMover::Pairs() const {
+  return std::min<std::ptrdiff_t>({static_cast<std::ptrdiff_t>(spare_.size()),
+                                   device_end_ - order_.begin(), host_end_ - device_end_});
+}
+
 // The hottest of the host and the coldest of the device, in pairs.
 void ExpertMover::ChooseHottest() {
-  const auto middle = std::partition(order_.begin(), order_.end(),
-                                     [&](size_t i) { return slots_->OnDevice(IdOf(i)); });
-  const auto pairs = std::min<std::ptrdiff_t>(
-      {static_cast<std::ptrdiff_t>(spare_.size()), middle - order_.begin(), order_.end() - middle});
-  std::partial_sort(order_.begin(), order_.begin() + pairs, middle,
+  OrderByTier();
+  const std::ptrdiff_t pairs = Pairs();
+  std::partial_sort(order_.begin(), order_.begin() + pairs, device_end_,
                     [&](size_t a, size_t b) { return heat_[a] < heat_[b]; });
-  std::partial_sort(middle, middle + pairs, order_.end(),
+  std::partial_sort(device_end_, device_end_ + pairs, host_end_,
                     [&](size_t a, size_t b) { return heat_[a] > heat_[b]; });
   for (std::ptrdiff_t i = 0; i < pairs; ++i) {
-    const size_t up = middle[i], down = order_[static_cast<size_t>(i)];
+    const size_t up = device_end_[i], down = order_[static_cast<size_t>(i)];
     if (heat_[up] < kHotter * heat_[down] + kHotterBy) break;
-    swaps_.push_back({.up = IdOf(up), .down = IdOf(down)});
+    swaps_.push_back({.up = slots_->IdOf(up), .down = slots_->IdOf(down)});
   }
   const float kept = std::pow(kKept, static_cast<float>(std::exchange(cooling_passes_, 0)));
   for (float& heat : heat_) heat *= kept;
@@ -102,12 +107,10 @@ void ExpertMover::ChooseHottest() {
 
 void ExpertMover::ChooseAny() {
   std::shuffle(order_.begin(), order_.end(), random_);
-  const auto middle = std::partition(order_.begin(), order_.end(),
-                                     [&](size_t i) { return slots_->OnDevice(IdOf(i)); });
-  const auto pairs = std::min<std::ptrdiff_t>(
-      {static_cast<std::ptrdiff_t>(spare_.size()), middle - order_.begin(), order_.end() - middle});
-  for (std::ptrdiff_t i = 0; i < pairs; ++i) {
-    swaps_.push_back({.up = IdOf(middle[i]), .down = IdOf(order_[static_cast<size_t>(i)])});
+  OrderByTier();
+  for (std::ptrdiff_t i = 0; i < Pairs(); ++i) {
+    swaps_.push_back(
+        {.up = slots_->IdOf(device_end_[i]), .down = slots_->IdOf(order_[static_cast<size_t>(i)])});
   }
 }
 
@@ -146,14 +149,7 @@ absl::Status ExpertMover::End() {
 
 absl::StatusOr<int64_t> ExpertMover::Publish(ExpertId id, int64_t slot) {
   const int64_t before = slots_->Move(id, slot);
-  const Block& block = blocks_[static_cast<size_t>(id.block)];
-  ExpertWeights& expert = block.experts[id.expert];
-  Rebase(&expert.w1, slots_->At(id, 0));
-  Rebase(&expert.w3, slots_->At(id, 1));
-  Rebase(&expert.w2, slots_->At(id, 2));
-  DSV4_RETURN_IF_ERROR(
-      device_->Upload(block.table + id.expert * static_cast<int64_t>(sizeof expert),
-                      reinterpret_cast<const std::byte*>(&expert), sizeof expert));
+  DSV4_RETURN_IF_ERROR(table_.Point(id, slot));
   return before;
 }
 

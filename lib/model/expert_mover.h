@@ -15,6 +15,7 @@
 #include "kernels/op/moe.h"
 #include "lib/device/device.h"
 #include "lib/model/expert_residency.h"
+#include "lib/model/expert_table.h"
 
 namespace dsv4 {
 
@@ -22,26 +23,25 @@ namespace dsv4 {
 struct ExpertTraffic {
   int64_t device_reads = 0, host_reads = 0;  // of an expert's weights, by where they lay
   int64_t moved = 0;                         // experts brought to the device
+  // Experts read from disk, the bytes, and the time that passes waited for them.
+  int64_t disk_reads = 0, disk_bytes = 0;
+  double disk_seconds = 0;
 };
 
 class ExpertMover {
  public:
-  // A block's experts: what the host knows of them, and the same where kernels read it.
-  struct Block {
-    ExpertWeights* experts = nullptr;
-    std::byte* table = nullptr;
-  };
-
   // `counts`: [blocks, plan.experts] on the device, which the blocks' gates count in. What is
   // pointed to must outlive the mover.
   ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
-              ExpertSlots* slots, std::vector<Block> blocks, const ExpertCounts* counts);
+              ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts);
 
   // Between two passes, when the device has nothing left to do. Errors: DeviceLost.
   absl::Status BetweenPasses();
 
   ExpertTraffic traffic() const {
-    return {device_reads_.load(), host_reads_.load(), moved_.load()};
+    return {.device_reads = device_reads_.load(),
+            .host_reads = host_reads_.load(),
+            .moved = moved_.load()};
   }
 
  private:
@@ -61,20 +61,22 @@ class ExpertMover {
   absl::Status End();
   // Has kernels read the expert in the slot; returns its former one.
   absl::StatusOr<int64_t> Publish(ExpertId id, int64_t slot);
-  ExpertId IdOf(size_t index) const {
-    const auto experts = static_cast<size_t>(plan_.experts);
-    return {static_cast<int32_t>(index / experts), static_cast<int32_t>(index % experts)};
-  }
+  // Has [device_end, host_end) of order_ be the experts on the host, and those before on the
+  // device.
+  void OrderByTier();
+  // So many at most change places.
+  std::ptrdiff_t Pairs() const;
 
   const ResidencyPlan plan_;
   Device* const device_;
   ExpertSlots* const slots_;
-  const std::vector<Block> blocks_;
+  const ExpertTable table_;
   const ExpertCounts* const device_counts_;
   std::vector<ExpertCounts> counts_, before_;  // [blocks * experts]
   std::vector<float> heat_;                    // of the same: calls lately
-  std::vector<size_t> order_;                  // scratch
-  std::vector<int64_t> spare_;                 // slots
+  std::vector<size_t> order_;                  // scratch: experts by tier
+  std::vector<size_t>::iterator device_end_, host_end_;
+  std::vector<int64_t> spare_;  // slots
   std::vector<Swap> swaps_;
   std::vector<MemoryCopy> copies_;
   Phase phase_ = Phase::kIdle;

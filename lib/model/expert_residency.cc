@@ -9,66 +9,123 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kSpareSlots = 8;
+constexpr int64_t kLeastGuests = 8;
+// Of a device's slots: experts that are read from disk stay in them as long as they are used.
+constexpr int64_t kGuestShare = 4;
 
 }  // namespace
 
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks) {
   ResidencyPlan plan{.blocks = blocks, .experts = experts, .on_device = blocks * experts};
-  int64_t most = 0, least = 0;  // bytes of the largest rank, with all experts and with few
+  int64_t most = 0, stage = 0;
   for (const RankBytes& rank : ranks) {
     plan.expert_bytes += rank.expert();
-    most = std::max(most, rank.other + plan.all() * rank.expert());
-    least = std::max(least, rank.other + rank.counts + (blocks + kSpareSlots) * rank.expert());
+    most = std::max(most, rank.other + plan.all() * rank.expert());  // of the largest rank
+    stage += rank.stage;
   }
-  const int64_t device_bytes = budgets.least ? least : budgets.device_bytes;
-  if (device_bytes == 0 || device_bytes >= most) return plan;
-  if (device_bytes < least) {
+  // What a device needs for so many slots.
+  const auto bytes_of = [&](int64_t slots) {
+    int64_t bytes = 0;
+    for (const RankBytes& rank : ranks) {
+      bytes = std::max(bytes, rank.other + rank.counts + slots * rank.expert());
+    }
+    return bytes;
+  };
+  if (!budgets.limited() || budgets.device_bytes >= most) return plan;
+  const auto slots_in = [&](int64_t bytes) {
+    int64_t slots = plan.all() + kSpareSlots;
+    for (const RankBytes& rank : ranks) {
+      if (rank.expert() == 0) continue;
+      slots = std::min(slots, (bytes - rank.other - rank.counts) / rank.expert());
+    }
+    return slots;
+  };
+  // Without experts on disk.
+  plan.spare = kSpareSlots;
+  const int64_t few = blocks + kSpareSlots;
+  int64_t device_bytes = budgets.least ? bytes_of(few) : budgets.device_bytes;
+  if (device_bytes < bytes_of(few)) {
     return WithArgument(
         InvalidArgument("option device_weight_bytes = ", device_bytes, ": a device needs at least ",
-                        std::min(least, most),
+                        std::min(bytes_of(few), most),
                         ", which are all weights but routed experts, one of these for each of ",
                         blocks, " layers and ", kSpareSlots, " to exchange them by"),
         "device_weight_bytes");
   }
-  plan.spare = kSpareSlots;
-  for (const RankBytes& rank : ranks) {
-    if (rank.expert() == 0) continue;
-    const int64_t slots = (device_bytes - rank.other - rank.counts) / rank.expert();
-    plan.on_device = std::min(plan.on_device, slots - plan.spare);
-  }
+  plan.on_device = std::min(plan.all(), slots_in(device_bytes) - plan.spare);
   plan.on_host = plan.all() - plan.on_device;
-  if (budgets.host_bytes != 0 && budgets.host_bytes < plan.host_bytes()) {
+  if (budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes()) return plan;
+
+  plan.stage_bytes = stage;
+  if (budgets.host_bytes < stage) {
     return WithArgument(
-        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes, ": ", plan.on_host,
-                        " experts of ", plan.expert_bytes,
-                        " bytes have no room in device_weight_bytes = ", device_bytes,
-                        "; the host needs at least ", plan.host_bytes()),
+        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                        ": the host needs at least ", stage, " to read experts from disk, or ",
+                        plan.on_host * plan.expert_bytes,
+                        " to have all that have no room in "
+                        "device_weight_bytes = ",
+                        device_bytes),
         "host_weight_bytes");
   }
+  plan.on_host = plan.expert_bytes == 0 ? 0 : (budgets.host_bytes - stage) / plan.expert_bytes;
+  plan.spare = plan.on_host > 0 ? kSpareSlots : 0;
+  int64_t pack = 0;
+  for (const RankBytes& rank : ranks) pack = std::max(pack, rank.pack);
+  const int64_t least = bytes_of(blocks + plan.spare + kLeastGuests) + pack;
+  if (budgets.least) device_bytes = least;
+  if (device_bytes < least) {
+    return WithArgument(
+        InvalidArgument("option device_weight_bytes = ", device_bytes, ": a device needs at least ",
+                        least,
+                        " where experts lie on disk, which are all weights but routed "
+                        "experts, one of these for each of ",
+                        blocks, " layers and ", plan.spare + kLeastGuests, " that come and go"),
+        "device_weight_bytes");
+  }
+  const int64_t slots = slots_in(device_bytes - pack) - plan.spare;
+  plan.guests = std::clamp(slots / kGuestShare, kLeastGuests, slots - blocks);
+  plan.on_device = slots - plan.guests;
+  plan.on_host = std::min(plan.on_host, plan.all() - plan.on_device);
+  plan.on_disk = plan.all() - plan.on_device - plan.on_host;
   return plan;
+}
+
+absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ranks,
+                            std::optional<int64_t> available) {
+  const int64_t bytes = plan.host_bytes() * here / ranks;
+  if (!available || bytes <= *available) return absl::OkStatus();
+  return WithArgument(
+      OutOfHostMemory("the machine has ", *available, " bytes of memory available; ", plan.on_host,
+                      " experts beyond device_weight_bytes take ", bytes,
+                      ". With option host_weight_bytes below that, others stay on disk"),
+      "host_weight_bytes");
 }
 
 ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, std::byte* device,
                          std::byte* host)
     : experts_(plan.experts),
-      device_slots_(plan.on_device + plan.spare),
+      device_slots_(plan.device_slots()),
       bytes_(bytes.expert()),
       offsets_{0, bytes.matrices[0], bytes.matrices[0] + bytes.matrices[1]},
       device_(device),
       host_(host),
       slot_of_(static_cast<size_t>(plan.all())) {
-  for (int64_t block = 0; block < plan.blocks; ++block) {
-    for (int64_t expert = 0; expert < experts_; ++expert) {
-      const int64_t place = expert * plan.blocks + block;
-      slot_of_[static_cast<size_t>(block * experts_ + expert)] =
-          place < plan.on_device ? place : place + plan.spare;
+  for (size_t index = 0; index < slot_of_.size(); ++index) {
+    const ExpertId id = IdOf(index);
+    int64_t& slot = slot_of_[index];
+    switch (plan.TierOf(id)) {
+      case ExpertTier::kDevice:
+        slot = plan.PlaceOf(id);
+        break;
+      case ExpertTier::kHost:
+        slot = plan.PlaceOf(id) + plan.spare + plan.guests;
+        break;
+      case ExpertTier::kDisk:
+        slot = -1;
+        break;
     }
   }
-}
-
-std::byte* ExpertSlots::At(ExpertId id, int matrix) const {
-  return Slot(SlotOf(id)) + offsets_[static_cast<size_t>(matrix)];
 }
 
 }  // namespace dsv4

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the routed experts of an engine lie (docs/adr/0023-expert-residency.md): in slots of one
 // size, some of a device's memory and the others of pinned host memory, which the device's kernels
-// read through the same table. An expert's bytes are the same in both, so what is computed does not
-// depend on it.
+// read through the same table; or on disk, in the checkpoint's files, from which a pass brings
+// those that it needs to slots of the device (lib/model/expert_fetcher.h). An expert's bytes are
+// the same in any slot, so what is computed does not depend on it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,8 +23,9 @@ struct ExpertBudgets {
   int64_t device_bytes = 0;  // of all weights, on each device
   int64_t host_bytes = 0;    // of experts in host memory, of all devices together
   // For verification:
-  bool least = false;    // device_bytes is the least that does
-  uint64_t shuffle = 0;  // not 0: a seed by which experts move at random, as often as they can
+  bool least = false;        // device_bytes is the least that does
+  uint64_t shuffle = 0;      // not 0: a seed by which experts move at random, as often as they can
+  bool plain_reads = false;  // from disk, see DirectReader
 
   bool limited() const { return device_bytes != 0 || least; }
 };
@@ -36,55 +39,92 @@ struct ExpertId {
 struct RankBytes {
   int64_t other = 0;                     // of all but routed experts
   int64_t counts = 0;                    // of their uses, where some are on the host
+  int64_t stage = 0;                     // of host memory, for reads from disk,
+  int64_t pack = 0;                      // and to pack what they bring
   std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of an expert
   int64_t expert() const { return matrices[0] + matrices[1] + matrices[2]; }
 };
 
+enum class ExpertTier : int32_t { kDevice, kHost, kDisk };
+
 // How many experts lie where; the same on all ranks, of which each has its part of every expert.
 struct ResidencyPlan {
   int64_t blocks = 0, experts = 0;  // of a block
-  int64_t on_device = 0, on_host = 0;
+  int64_t on_device = 0, on_host = 0, on_disk = 0;
   int64_t spare = 0;         // slots of a device beside, by which experts move
+  int64_t guests = 0;        // and those that experts on disk come to
   int64_t expert_bytes = 0;  // of all ranks together
+  int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
 
   int64_t all() const { return blocks * experts; }
-  int64_t host_bytes() const { return on_host * expert_bytes; }
+  int64_t device_slots() const { return on_device + spare + guests; }
+  // Where an expert is at first.
+  ExpertTier TierOf(ExpertId id) const {
+    const int64_t place = PlaceOf(id);
+    if (place < on_device) return ExpertTier::kDevice;
+    return place < on_device + on_host ? ExpertTier::kHost : ExpertTier::kDisk;
+  }
+  // Among all, in the order in which they go to the tiers: the first of each block, then the
+  // second.
+  int64_t PlaceOf(ExpertId id) const { return id.expert * blocks + id.block; }
+  int64_t host_bytes() const { return on_host * expert_bytes + stage_bytes; }
   // Of one block, at first: as evenly as they go.
-  int64_t OnDevice(int64_t block) const {
-    return on_device / blocks + (block < on_device % blocks ? 1 : 0);
+  int64_t OnDevice(int64_t block) const { return Of(on_device, block); }
+  int64_t OnDisk(int64_t block) const { return experts - Of(on_device + on_host, block); }
+
+ private:
+  int64_t Of(int64_t count, int64_t block) const {
+    return count / blocks + (block < count % blocks ? 1 : 0);
   }
 };
 
-// As many experts on the devices as the budgets have room for. InvalidArgument, with the least that
-// would do, for less than one expert of each block, and where the host has no room for the others;
-// it names the option.
+// As many experts on the devices as the budgets have room for, then on the host. InvalidArgument,
+// with the least that would do, for less than one expert of each block on a device, and for a
+// budget of the host that has no room for what reads from disk take; it names the option.
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks);
+
+// OutOfHostMemory, with the option that helps, where the machine has `available` bytes and the plan
+// pins more for `here` of the ranks. Pinned memory is never swapped out: a system that has too
+// little kills processes.
+absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ranks,
+                            std::optional<int64_t> available);
 
 // The experts of one rank: which slot each is in.
 class ExpertSlots {
  public:
   ExpertSlots() = default;
-  // `device` and `host`: memory for plan.on_device + plan.spare and for plan.on_host experts.
+  // `device` and `host`: memory for plan.device_slots() and for plan.on_host experts.
   ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, std::byte* device,
               std::byte* host);
 
-  // Where a matrix of the expert lies: 0 is w1, 1 w3, 2 w2.
-  std::byte* At(ExpertId id, int matrix) const;
-  bool OnDevice(ExpertId id) const { return SlotOf(id) < device_slots_; }
+  ExpertTier TierOf(ExpertId id) const {
+    const int64_t slot = SlotOf(id);
+    if (slot < 0) return ExpertTier::kDisk;
+    return slot < device_slots_ ? ExpertTier::kDevice : ExpertTier::kHost;
+  }
+  bool OnDevice(ExpertId id) const { return TierOf(id) == ExpertTier::kDevice; }
 
-  // Slots are numbers: the device's from 0 on, then the host's.
+  // Slots are numbers: the device's from 0 on, then the host's. -1: on disk.
   int64_t SlotOf(ExpertId id) const { return slot_of_[IndexOf(id)]; }
   std::byte* Slot(int64_t slot) const {
     return slot < device_slots_ ? device_ + slot * bytes_ : host_ + (slot - device_slots_) * bytes_;
+  }
+  // Where a matrix of a slot's expert lies: 0 is w1, 1 w3, 2 w2.
+  std::byte* At(int64_t slot, int matrix) const {
+    return Slot(slot) + offsets_[static_cast<size_t>(matrix)];
   }
   int64_t slot_bytes() const { return bytes_; }
   // Has the expert in another slot; returns the one that it leaves.
   int64_t Move(ExpertId id, int64_t slot) { return std::exchange(slot_of_[IndexOf(id)], slot); }
 
- private:
   size_t IndexOf(ExpertId id) const { return static_cast<size_t>(id.block * experts_ + id.expert); }
+  ExpertId IdOf(size_t index) const {
+    const auto experts = static_cast<size_t>(experts_);
+    return {static_cast<int32_t>(index / experts), static_cast<int32_t>(index % experts)};
+  }
 
+ private:
   int64_t experts_ = 0, device_slots_ = 0, bytes_ = 0;
   std::array<int64_t, 3> offsets_ = {};
   std::byte *device_ = nullptr, *host_ = nullptr;

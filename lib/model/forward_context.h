@@ -17,6 +17,7 @@
 #include "lib/dist/communicator.h"
 #include "lib/model/activations.h"
 #include "lib/model/config.h"
+#include "lib/model/expert_fetcher.h"
 #include "lib/model/shard.h"
 
 namespace dsv4 {
@@ -37,9 +38,11 @@ struct ForwardContext {
   LaunchContext side;  // of the device's second stream; no stream where there is none
   Activations act;
   StepRows step;
-  int32_t block_rows = 0;           // as SparseAttentionParams has it
-  const int32_t* tokens = nullptr;  // [T]
-  const int32_t* chosen = nullptr;  // what tokens of a drafter's pass below 0 stand for
+  int32_t block_rows = 0;            // as SparseAttentionParams has it
+  const int32_t* tokens = nullptr;   // [T]
+  const int32_t* chosen = nullptr;   // what tokens of a drafter's pass below 0 stand for
+  ExpertFetcher* fetcher = nullptr;  // null: no expert lies on disk
+  bool recording = false;            // what is launched is recorded, and nothing runs
   const Tap* tap = nullptr;
   Device* device = nullptr;
   std::vector<std::byte>* tap_memory = nullptr;  // what the tap sees of a device's memory

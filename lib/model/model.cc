@@ -31,6 +31,7 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.side = context_.launch;
   context_.side.stream = parts.device->side_stream();
   context_.device = parts.device;
+  context_.fetcher = parts.fetcher;
   context_.tap_memory = &tap_memory_;
   if (parts.drafts) {
     drafter_ = DraftBlocks::Of(
@@ -62,8 +63,8 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   const int64_t vocab = parts_.config->vocab_size;
   const StepLimits recorded = RecordedLimits();
   int64_t bytes =
-      PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank, context_.act_dtype(),
-                      parts_.dispatch->workspace_bytes(),
+      PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank, parts_.fetches,
+                      context_.act_dtype(), parts_.dispatch->workspace_bytes(),
                       parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
   if (drafter_ != nullptr) {
     bytes += drafter_->Place(limits_, context_.act_dtype(),
@@ -85,7 +86,7 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
     }
     bytes += RoundUp<int64_t>(limits_.logit_rows * int64_t{sizeof(int32_t)}, 64);
   }
-  if (!parts_.graphs) return bytes;
+  if (!Records()) return bytes;
   StepLimits later = recorded;  // passes of a chain
   later.rows = recorded.sequences;
   later.drafts = 0;
@@ -197,7 +198,7 @@ StepUpload::Shape Model::ShapeOf(int32_t rows) const {
 
 absl::Status Model::RecordSteps() {
   if (parts_.device->host_memory()) return absl::OkStatus();
-  const int32_t recorded_rows = parts_.graphs ? RecordedLimits().rows : 0;
+  const int32_t recorded_rows = Records() ? RecordedLimits().rows : 0;
   for (int32_t rows = 0; rows < limits_.rows;) {
     const int32_t largest = rows < recorded_rows ? recorded_rows : limits_.rows;
     rows = std::min(NextStepSize(rows), largest);
@@ -232,7 +233,10 @@ absl::Status Model::LoadKernels(const StepUpload::Shape& shape) {
       DSV4_RETURN_IF_ERROR(RunPass(pass));
       return RunHeadOf(pass, shape.head_rows, true);
     };
-    DSV4_RETURN_IF_ERROR(parts_.device->Record(run).status());
+    context_.recording = true;
+    const absl::Status recorded = parts_.device->Record(run).status();
+    context_.recording = false;
+    DSV4_RETURN_IF_ERROR(recorded);
   }
   return absl::OkStatus();
 }
@@ -346,6 +350,7 @@ absl::Status Model::ForwardDrafts(const DraftChain& chain) {
   const StepRows& step = chain.passes[0].step;
   const RecordedStep* const recorded = RecordedChain(step);
   if (recorded == nullptr) {
+    BeginFetches();
     for (size_t pass = 0; pass < passes; ++pass) {
       const DraftPass& from = chain.passes[pass];
       const auto head_rows = static_cast<int32_t>(from.head.rows.size());
@@ -354,7 +359,7 @@ absl::Status Model::ForwardDrafts(const DraftChain& chain) {
           {from.step.rows, from.step.sequence_count, head_rows, chain.following.drafts}));
       DSV4_RETURN_IF_ERROR(RunChainPass(pass, head_rows));
     }
-    return absl::OkStatus();
+    return EndFetches();
   }
   for (size_t pass = 0; pass < ChainPasses(); ++pass) {
     if (ChainFetched(pass).launched) DSV4_RETURN_IF_ERROR(Finish());
@@ -466,8 +471,10 @@ absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
     return Replay(Pass::kMain, *recorded, head, inputs);
   }
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
+  BeginFetches();
   DSV4_RETURN_IF_ERROR(RunLayers(stop));
-  return LaunchHead(Pass::kMain, head);
+  DSV4_RETURN_IF_ERROR(LaunchHead(Pass::kMain, head));
+  return EndFetches();
 }
 
 const std::byte* Model::StreamsOfRow(int32_t row) const {
@@ -552,8 +559,10 @@ absl::Status Model::ForwardDraft(const StepRows& step, const int32_t* tokens,
   }
   SetSources(sources, step.rows, &inputs);
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
+  BeginFetches();
   DSV4_RETURN_IF_ERROR(RunDraft());
-  return LaunchHead(Pass::kDraft, head);
+  DSV4_RETURN_IF_ERROR(LaunchHead(Pass::kDraft, head));
+  return EndFetches();
 }
 
 // Rows of padding are anything.

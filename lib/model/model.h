@@ -49,7 +49,9 @@ class Model {
   struct Parts {
     const ModelConfig* config = nullptr;
     const WeightViews* weights = nullptr;
-    ExpertMover* mover = nullptr;  // of their experts; null: they stay
+    ExpertMover* mover = nullptr;      // of their experts; null: they stay
+    bool fetches = false;              // plan for experts that lie on disk
+    ExpertFetcher* fetcher = nullptr;  // theirs; null when planning, or where none do
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
@@ -210,6 +212,14 @@ class Model {
   // Waits for exchanges that the device has still to make, and for no more.
   absl::Status FinishExchanges() {
     return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Finish();
+  }
+  // Whether steps of few rows are recorded. Behind a gate the host looks for experts on disk.
+  bool Records() const { return parts_.graphs && !parts_.fetches; }
+  void BeginFetches() {
+    if (parts_.fetcher != nullptr) parts_.fetcher->BeginPass();
+  }
+  absl::Status EndFetches() const {
+    return parts_.fetcher == nullptr ? absl::OkStatus() : parts_.fetcher->EndPass();
   }
   // The one that fits; null: none, or something watches what is launched.
   const RecordedStep* Recorded(const StepRows& step) const;

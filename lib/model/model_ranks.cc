@@ -39,9 +39,11 @@ class StopAnswers {
   std::atomic<int64_t> answers_{0};
 };
 
-// What follows from the call's arguments follows on every rank alike, before it exchanges anything.
-bool FailsOnAll(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsInternal(status) || absl::IsCancelled(status);
+// What follows from the call's arguments follows on every rank alike, before it exchanges anything;
+// and failures of reads of experts end a pass that has made all its exchanges.
+bool FailsAlike(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsInternal(status) || absl::IsCancelled(status) ||
+         absl::IsUnavailable(status) || IsCorrupt(status) || IsUnsupported(status);
 }
 
 }  // namespace
@@ -83,7 +85,7 @@ absl::Status ModelRanks::OnAll(absl::FunctionRef<absl::Status(Model& model, int 
   if (communicators_.empty()) return f(first(), 0);
   return threads_->Run([&](int rank) {
     absl::Status status = Contained([&] { return f(*models_[static_cast<size_t>(rank)], rank); });
-    if (!status.ok() && !FailsOnAll(status)) Abort(rank, status);
+    if (!status.ok() && !FailsAlike(status)) Abort(rank, status);
     return status;
   });
 }

@@ -8,23 +8,82 @@
 namespace dsv4 {
 namespace {
 
-// The experts, of whose matrices each rank has some rows.
-absl::Status RunShared(const ForwardContext& c, ExpertFfnParams ffn) {
-  const int64_t element_bytes = DTypeBytes(c.act_dtype());
-  const Slices &inter = c.shards->inter, &hidden = c.shards->hidden;
+// The first half of the experts, of whose matrices each rank has some rows.
+absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn) {
+  const Slices& inter = c.shards->inter;
   const int64_t slots = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
   ffn.part = ExpertPart::kProducts;
   ffn.products = c.act.products_part;
   ffn.inter = c.own(inter).size();
   if (!c.own(inter).empty()) DSV4_RETURN_IF_ERROR(c.Run(ffn));
-  DSV4_RETURN_IF_ERROR(c.Gather(slots, inter, element_bytes, c.act.products_part, c.act.products));
+  return c.Gather(slots, inter, DTypeBytes(c.act_dtype()), c.act.products_part, c.act.products);
+}
+
+// The second half, or the sum of what turns left.
+absl::Status RunOutputs(const ForwardContext& c, ExpertFfnParams ffn) {
   ffn.part = ExpertPart::kOutputs;
   ffn.products = c.act.products;
-  ffn.inter = c.config->moe_intermediate_size;
-  ffn.hidden = c.own(hidden).size();
+  ffn.hidden = c.own(c.shards->hidden).size();
   ffn.y = c.act.y_part;
-  if (!c.own(hidden).empty()) DSV4_RETURN_IF_ERROR(c.Run(ffn));
-  return c.Gather(ffn.rows, hidden, element_bytes, c.act.y_part, c.act.y);
+  return c.own(c.shards->hidden).empty() ? absl::OkStatus() : c.Run(ffn);
+}
+
+absl::Status GatherOutputs(const ForwardContext& c) {
+  return c.Gather(c.step.rows, c.shards->hidden, DTypeBytes(c.act_dtype()), c.act.y_part, c.act.y);
+}
+
+absl::Status RunExperts(const ForwardContext& c, const ExpertFfnParams& ffn) {
+  if (c.alone()) return c.Run(ffn);
+  DSV4_RETURN_IF_ERROR(RunProducts(c, ffn));
+  DSV4_RETURN_IF_ERROR(RunOutputs(c, ffn));
+  return GatherOutputs(c);
+}
+
+// A turn that others follow, or the last one and the sum.
+absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool last) {
+  ExpertFfnParams sum = turn;
+  sum.turn = ExpertTurn::kSum;
+  sum.experts = c.act.experts;
+  if (c.alone()) {
+    DSV4_RETURN_IF_ERROR(c.Run(turn));
+    return last ? c.Run(sum) : absl::OkStatus();
+  }
+  DSV4_RETURN_IF_ERROR(RunProducts(c, turn));
+  DSV4_RETURN_IF_ERROR(RunOutputs(c, turn));
+  if (last) DSV4_RETURN_IF_ERROR(RunOutputs(c, sum));
+  // Also where others follow: no two exchanges after one another may be of the products.
+  return GatherOutputs(c);
+}
+
+// Where some experts lie on disk.
+absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+  ExpertFfnParams turn = ffn;
+  turn.turn = ExpertTurn::kFirst;
+  turn.experts = c.act.turn_experts;
+  turn.outputs = c.act.expert_outputs;
+  if (c.recording) {  // all that may be launched
+    DSV4_RETURN_IF_ERROR(RunExperts(c, ffn));
+    DSV4_RETURN_IF_ERROR(RunTurn(c, turn, false));
+    turn.turn = ExpertTurn::kNext;
+    return RunTurn(c, turn, true);
+  }
+  ExpertFetcher& fetcher = *c.fetcher;
+  const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
+  DSV4_ASSIGN_OR_RETURN(const bool all, fetcher.Begin(w.block, c.act.experts, pairs));
+  if (all) return RunExperts(c, ffn);
+  const auto run = [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(c.device->Upload(reinterpret_cast<std::byte*>(c.act.turn_experts),
+                                          reinterpret_cast<const std::byte*>(fetcher.turn().data()),
+                                          pairs * static_cast<int64_t>(sizeof(int32_t))));
+    return RunTurn(c, turn, !fetcher.more());
+  };
+  DSV4_RETURN_IF_ERROR(run());
+  turn.turn = ExpertTurn::kNext;
+  while (fetcher.more()) {
+    DSV4_RETURN_IF_ERROR(fetcher.Next());
+    DSV4_RETURN_IF_ERROR(run());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -62,7 +121,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                             .limit = static_cast<float>(config.swiglu_limit),
                             .x = c.act.quantized,
                             .y = c.act.y};
-  return c.alone() ? c.Run(ffn) : RunShared(c, ffn);
+  return c.fetcher != nullptr && !c.planning ? RunFetched(c, w, ffn) : RunExperts(c, ffn);
 }
 
 }  // namespace dsv4

@@ -11,6 +11,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/mapped_file.h"
 #include "lib/model/weights.h"
 #include "lib/tensor/dtype.h"
 
@@ -72,6 +77,23 @@ std::vector<uint8_t> SkewedBias(int64_t experts, float skew, std::mt19937_64* ra
   return bytes;
 }
 
+// The packed elements of routed experts from `first` on, one after another, from the beginning
+// again where the file ends.
+void PutInFile(absl::Span<const uint8_t> file, int64_t first, std::vector<TensorEntry>* tensors) {
+  size_t end = 0;
+  for (TensorEntry& entry : *tensors) {
+    const size_t at = entry.name.find(".ffn.experts.");
+    int64_t expert = 0;
+    if (at == std::string::npos || entry.dtype != DType::kI8) continue;
+    const absl::string_view rest = absl::string_view(entry.name).substr(at + 13);
+    if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert) || expert < first) continue;
+    const auto bytes = static_cast<size_t>(entry.bytes);
+    if (end + bytes > file.size()) end = 0;
+    entry.data = file.data() + end;
+    end += bytes;
+  }
+}
+
 }  // namespace
 
 ModelConfig FirstLayers(const ModelConfig& config, int64_t layers) {
@@ -88,7 +110,8 @@ ModelConfig FirstLayers(const ModelConfig& config, int64_t layers) {
   return first;
 }
 
-std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config, float skew) {
+absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(const ModelConfig& config,
+                                                                const SyntheticOptions& options) {
   std::vector<TensorEntry> tensors = Weights::TensorsOf(config);
   const auto pool_of = [](const TensorEntry& entry) {
     return std::pair(entry.dtype, entry.dtype == DType::kBF16 && entry.shape.size() == 1);
@@ -107,11 +130,17 @@ std::unique_ptr<Checkpoint> SyntheticCheckpoint(const ModelConfig& config, float
   std::mt19937_64 random(1);
   for (TensorEntry& entry : tensors) {
     entry.data = data[pool_of(entry)];
-    if (skew == 0 || !absl::EndsWith(entry.name, ".gate.bias")) continue;
-    memory.push_back(SkewedBias(config.n_routed_experts, skew, &random));
+    if (options.skew == 0 || !absl::EndsWith(entry.name, ".gate.bias")) continue;
+    memory.push_back(SkewedBias(config.n_routed_experts, options.skew, &random));
     entry.data = memory.back().data();
   }
-  return Checkpoint::FromMemory(std::move(tensors), std::move(memory));
+  std::vector<MappedFile> files;
+  if (!options.file.empty()) {
+    DSV4_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(options.file));
+    PutInFile(file.bytes(), options.first_in_file, &tensors);
+    files.push_back(std::move(file));
+  }
+  return Checkpoint::FromMemory(std::move(tensors), std::move(memory), std::move(files));
 }
 
 }  // namespace dsv4

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lib/base/checked_math.h"
+#include "lib/model/expert_format.h"
 
 namespace dsv4 {
 namespace {
@@ -65,21 +66,12 @@ int64_t ScaleBytes(const Fp8Weight& w) {
          (w.f32_scale != nullptr ? int64_t{sizeof(float)} : 1);
 }
 
-int64_t BytesOf(const ExpertMatrix& w) {
-  switch (w.format) {
-    case ExpertFormat::kNvfp4:
-      return w.n * w.k / 2 + w.n * (w.k / kNvfp4Run);
-    case ExpertFormat::kFp8:
-      return w.n * w.k + ScaleBytes(w.fp8());
-    case ExpertFormat::kMxfp4:
-      break;
-  }
-  return w.n * w.k / 2 + w.n * (w.k / kFp4Run);
-}
-
 // Of a row's view in which a rank has its rows.
-int64_t StoredBytes(const WeightRow& row) {
-  if (auto* const* w = std::get_if<ExpertMatrix*>(&row.slot)) return BytesOf(**w);
+int64_t RowBytes(const WeightRow& row) {
+  if (auto* const* w = std::get_if<ExpertMatrix*>(&row.slot)) {
+    const StoredBytes bytes = StoredBytesOf(**w);
+    return bytes.data + bytes.scale;
+  }
   if (auto* const* w = std::get_if<Fp8Weight*>(&row.slot)) {
     return (*w)->n * (*w)->k + ScaleBytes(**w);
   }
@@ -240,7 +232,7 @@ int64_t SharedOutBytes(const ModelConfig& config, WeightViews* views) {
   table.AddAll(views);
   int64_t bytes = 0;
   for (const WeightRow& row : table.rows()) {
-    if (row.split != Split::kNone) bytes += StoredBytes(row);
+    if (row.split != Split::kNone) bytes += RowBytes(row);
   }
   return bytes;
 }

@@ -22,10 +22,11 @@
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/model/expert_format.h"
+#include "lib/model/finite.h"
 #include "lib/model/foreign_layout.h"
 #include "lib/model/format_changes.h"
+#include "lib/model/weight_placement.h"
 #include "lib/model/weight_table.h"
-#include "lib/model/weight_upload.h"
 
 namespace dsv4 {
 namespace {
@@ -50,37 +51,6 @@ std::string DTypeText(const TensorEntry& entry) {
                                       : std::string(entry.dtype_name());
 }
 
-// True when any of `count` elements is no number, or infinite where the format can say so. Plain
-// loops without early exit: they run at memory speed.
-bool HasNonFinite(const TensorEntry& entry, const uint8_t* data, int64_t bytes) {
-  uint32_t bad = 0;
-  switch (entry.dtype) {
-    case DType::kF32:
-      for (int64_t i = 0; i + 4 <= bytes; i += 4) {
-        uint32_t bits;
-        std::memcpy(&bits, data + i, 4);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-      }
-      break;
-    case DType::kBF16:
-      for (int64_t i = 0; i + 2 <= bytes; i += 2) {
-        uint16_t bits;
-        std::memcpy(&bits, data + i, 2);
-        bad |= (bits & 0x7f80u) == 0x7f80u;
-      }
-      break;
-    case DType::kF8E4M3:
-      for (int64_t i = 0; i < bytes; ++i) bad |= (data[i] & 0x7fu) == 0x7fu;
-      break;
-    case DType::kF8E8M0:
-      for (int64_t i = 0; i < bytes; ++i) bad |= data[i] == 0xffu;
-      break;
-    default:
-      break;
-  }
-  return bad != 0;
-}
-
 }  // namespace
 
 // Fills the views of a Weights object from its checkpoint.
@@ -96,8 +66,7 @@ class WeightsLoader {
   absl::Status ResolveDrafter();
   size_t DrafterStages() const;
 
-  // Gives the ranks their views, counts what they take, and chooses the kernels that pack for their
-  // devices.
+  // Gives the ranks their views, and counts what they take.
   absl::Status PlanRanks(const WeightTargets& targets);
 
   // Reads every tensor, and brings it to the targets.
@@ -289,29 +258,13 @@ class WeightsLoader {
   template <class T>
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
 
+  absl::Status Read(const Bound& bound, bool copies_alone,
+                    const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
-  // Rows of the embedding are gathered, not multiplied, and a drafter's tables are read by a kernel
-  // of their own: they keep their layout.
-  bool IsPacked(const Bf16Weight* slot) const {
-    if (slot == &weights_->embed) return false;
-    if (weights_->drafter == nullptr) return true;
-    const DsparkWeights& dspark = weights_->drafter->dspark;
-    return slot != &dspark.markov_w1 && slot != &dspark.markov_w2 && slot != &dspark.confidence;
+  void PlanHostRanks(const Shards& shards);
+  static bool OnHost(const WeightTargets& targets) {
+    return targets.ranks.empty() || targets.ranks[0].device->host_memory();
   }
-  absl::Status Plan(const WeightRow& row, int64_t n, WeightUpload* upload, RankBytes* bytes) const;
-  // Takes the memory for a rank's weights.
-  absl::Status PlaceExperts(const WeightTarget& target, Weights::Rank* own,
-                            WeightUpload* upload) const;
-  // Places what counts the uses of a rank's experts, and makes what moves them.
-  void AddMover(const ExpertBudgets& budgets, Device* device, Weights::Rank* own,
-                WeightUpload* upload) const;
-  int64_t CountsBytes(int64_t blocks) const {
-    return blocks * config_.n_routed_experts * static_cast<int64_t>(sizeof(ExpertCounts));
-  }
-  absl::Status Send(const WeightRow& row, int64_t n, const ExpertSlots& experts,
-                    const WeightSlot& slot, WeightUpload* upload) const;
-  absl::Status SendExperts(MoeWeights* moe, WeightUpload* upload) const;
-  static std::vector<MoeWeights*> MoeLayers(WeightViews* views);
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
@@ -319,7 +272,7 @@ class WeightsLoader {
   Weights* weights_;
   std::vector<Pending> pending_;
   std::vector<Bound> bound_;
-  std::vector<std::vector<WeightSlot>> slots_;  // [ranks][Bound::index], of devices with memory
+  std::unique_ptr<WeightPlacement> placement_;  // of devices with memory of their own
   int64_t foldable_bytes_ = 0;  // of owned_bytes_: the scales of NVFP4 experts when all fold
 };
 
@@ -367,13 +320,30 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
       break;
     }
     default:
-      if (HasNonFinite(entry, data, end - begin)) {
+      if (HasNonFinite(entry.dtype, data, end - begin)) {
         return Corrupt(Where(entry), entry.dtype == DType::kF8E8M0
                                          ? " has a scale byte of 255, which is not a number"
                                          : " has an element that is not a finite number");
       }
   }
   if (pending.copy != nullptr) std::memcpy(pending.copy + begin, data, end - begin);
+  return absl::OkStatus();
+}
+
+// Reads the tensors of a row, or of these only what is copied. `read` is told of bytes and says
+// whether to go on.
+absl::Status WeightsLoader::Read(const Bound& bound, bool copies_alone,
+                                 const std::function<bool(int64_t)>& read) {
+  constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
+  for (size_t i = 0; i < bound.pending_count; ++i) {
+    const Pending& pending = pending_[bound.first_pending + i];
+    const bool skips = copies_alone && pending.copy == nullptr;
+    for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
+      const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
+      if (!skips) DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));
+      if (!read(end - begin)) return Cancelled(checkpoint_.folder(), ": loading was cancelled");
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -385,63 +355,36 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     const TensorEntry& y = *pending_[b.first_pending].entry;
     return std::pair(x.file, x.data) < std::pair(y.file, y.data);
   });
-  std::vector<WeightUpload> uploads;  // one for each device with memory of its own
-  if (weights_->device_bytes_ > 0) {
-    uploads.reserve(targets.ranks.size());
-    for (size_t rank = 0; rank < targets.ranks.size(); ++rank) {
-      uploads.emplace_back(targets.ranks[rank].device, targets.ranks[rank].dispatch);
-      if (!targets.ranks[rank].here) continue;
-      DSV4_RETURN_IF_ERROR(
-          PlaceExperts(targets.ranks[rank], &weights_->ranks_[rank], &uploads[rank]));
-    }
-  }
-  FormatChanges changes(checkpoint_, !uploads.empty());
+  if (placement_ != nullptr) DSV4_RETURN_IF_ERROR(placement_->Begin());
+  FormatChanges changes(checkpoint_, placement_ != nullptr);
   const int64_t total = weights_->mapped_bytes_;
-  constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
+  constexpr int64_t kReportBytes = int64_t{16} << 20;
   int64_t done = 0, unreported = 0;
+  const auto read = [&](int64_t bytes) {
+    done += bytes;
+    unreported += bytes;
+    if (!progress || (unreported < kReportBytes && done != total)) return true;
+    unreported = 0;
+    return progress(done, total);
+  };
   for (const Bound& bound : bound_) {
-    for (size_t i = 0; i < bound.pending_count; ++i) {
-      const Pending& pending = pending_[bound.first_pending + i];
-      for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
-        const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
-        DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));
-        done += end - begin;
-        unreported += end - begin;
-        if (progress && (unreported >= kPartBytes || done == total)) {
-          unreported = 0;
-          if (!progress(done, total)) {
-            return Cancelled(checkpoint_.folder(), ": loading was cancelled after ", done, " of ",
-                             total, " bytes");
-          }
-        }
-      }
+    const bool stays = placement_ != nullptr && placement_->StaysOnDisk(bound.row);
+    absl::Status status = Read(bound, stays, read);
+    if (absl::IsCancelled(status)) {
+      return Cancelled(status.message(), " after ", done, " of ", total, " bytes");
     }
-    DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
-    for (size_t rank = 0; rank < uploads.size(); ++rank) {
-      if (!targets.ranks[rank].here) continue;
-      const Slice rows = RowsOfRank(bound.row, targets.shards, static_cast<int>(rank));
-      const WeightSlot& slot = slots_[rank][bound.index];
-      CutRows(bound.row.slot, rows, slot);
-      if (rows.empty()) continue;
-      DSV4_RETURN_IF_ERROR(
-          Send(bound.row, rows.size(), weights_->ranks_[rank].experts, slot, &uploads[rank]));
-    }
+    DSV4_RETURN_IF_ERROR(status);
+    if (!stays) DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
+    if (placement_ != nullptr) DSV4_RETURN_IF_ERROR(placement_->Send(bound.row, bound.index));
   }
-  if (uploads.empty()) {
+  if (placement_ == nullptr) {
     weights_->owned_bytes_ += changes.bytes() - foldable_bytes_;
     for (auto& memory : changes.TakeMemory()) weights_->owned_.push_back(std::move(memory));
     return PlanRanks(targets);  // formats have changed
   }
-  for (size_t rank = 0; rank < uploads.size(); ++rank) {
-    if (!targets.ranks[rank].here) continue;
-    Weights::Rank& own = weights_->ranks_[rank];
-    for (MoeWeights* moe : MoeLayers(&own.views)) {
-      DSV4_RETURN_IF_ERROR(SendExperts(moe, &uploads[rank]));
-    }
-    AddMover(targets.budgets, targets.ranks[rank].device, &own, &uploads[rank]);
-    DSV4_ASSIGN_OR_RETURN(own.memory, uploads[rank].Finish());
-  }
-  weights_->owned_.clear();
+  DSV4_RETURN_IF_ERROR(placement_->Finish());
+  // Scales of experts on disk may be among the copies.
+  if (weights_->residency_.on_disk == 0) weights_->owned_.clear();
   weights_->owned_bytes_ = 0;
   return absl::OkStatus();
 }
@@ -459,179 +402,27 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
 }
 
 absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
+  if (OnHost(targets)) {
+    PlanHostRanks(targets.shards);
+    return absl::OkStatus();
+  }
+  placement_ = std::make_unique<WeightPlacement>(config_, targets, weights_);
+  std::vector<WeightRow> rows;
+  for (const Bound& bound : bound_) rows.push_back(bound.row);
+  return placement_->Plan(rows);
+}
+
+void WeightsLoader::PlanHostRanks(const Shards& shards) {
   weights_->ranks_.clear();
-  const bool host = targets.ranks.empty() || targets.ranks[0].device->host_memory();
-  const int ranks = targets.shards.ranks;
-  if (host && ranks == 1) return absl::OkStatus();
+  if (shards.ranks == 1) return;
   const int64_t all = weights_->mapped_bytes_ + weights_->owned_bytes_;
   const int64_t shared_out = SharedOutBytes(config_, weights_);
-  weights_->ranks_.resize(static_cast<size_t>(ranks));
-  slots_.assign(static_cast<size_t>(ranks), {});
-  weights_->device_bytes_ = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
+  weights_->ranks_.resize(static_cast<size_t>(shards.ranks));
+  for (int rank = 0; rank < shards.ranks; ++rank) {
     Weights::Rank& own = weights_->ranks_[static_cast<size_t>(rank)];
-    own.views = ShardOf(*weights_, config_, targets.shards, rank);
-    if (host) {
-      own.bytes = all - shared_out + SharedOutBytes(config_, &own.views);
-      continue;
-    }
-    WeightTable table(config_);
-    table.AddAll(&own.views);
-    for (const WeightRow& row : table.rows()) {
-      slots_[static_cast<size_t>(rank)].push_back(row.slot);
-    }
-    const WeightTarget& target = targets.ranks[static_cast<size_t>(rank)];
-    WeightUpload upload(target.device, target.dispatch);
-    for (const Bound& bound : bound_) {
-      const Slice rows = RowsOfRank(bound.row, targets.shards, rank);
-      if (rows.empty()) continue;
-      DSV4_RETURN_IF_ERROR(Plan(bound.row, rows.size(), &upload, &own.sizes));
-    }
-    const auto blocks = static_cast<int64_t>(MoeLayers(&own.views).size());
-    own.sizes.counts = WeightUpload::RawBytes(CountsBytes(blocks)) +
-                       WeightUpload::RawBytes(blocks * static_cast<int64_t>(sizeof(uint32_t)));
-    for (const MoeWeights* moe : MoeLayers(&own.views)) {
-      const auto experts = static_cast<int64_t>(moe->experts.size());
-      own.sizes.other +=
-          WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(ExpertWeights))) +
-          WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(const ExpertWeights*)));
-    }
+    own.views = ShardOf(*weights_, config_, shards, rank);
+    own.bytes = all - shared_out + SharedOutBytes(config_, &own.views);
   }
-  if (host) return absl::OkStatus();
-  std::vector<RankBytes> sizes;
-  for (const Weights::Rank& own : weights_->ranks_) sizes.push_back(own.sizes);
-  const auto blocks = static_cast<int64_t>(MoeLayers(weights_).size());
-  DSV4_ASSIGN_OR_RETURN(weights_->residency_,
-                        PlanResidency(targets.budgets, blocks, config_.n_routed_experts, sizes));
-  for (Weights::Rank& own : weights_->ranks_) {
-    const ResidencyPlan& plan = weights_->residency_;
-    own.bytes = own.sizes.other + (plan.on_host > 0 ? own.sizes.counts : 0) +
-                (plan.on_device + plan.spare) * own.sizes.expert();
-    weights_->device_bytes_ += own.bytes;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WeightsLoader::PlaceExperts(const WeightTarget& target, Weights::Rank* own,
-                                         WeightUpload* upload) const {
-  const ResidencyPlan& plan = weights_->residency_;
-  DSV4_RETURN_IF_ERROR(upload->Allocate(own->bytes));
-  DSV4_ASSIGN_OR_RETURN(own->host_memory,
-                        target.device->AllocateHost(plan.on_host * own->sizes.expert(),
-                                                    "experts beyond the device's budget"));
-  own->experts = ExpertSlots(plan, own->sizes,
-                             upload->Place((plan.on_device + plan.spare) * own->sizes.expert()),
-                             own->host_memory.data());
-  return absl::OkStatus();
-}
-
-void WeightsLoader::AddMover(const ExpertBudgets& budgets, Device* device, Weights::Rank* own,
-                             WeightUpload* upload) const {
-  const ResidencyPlan& plan = weights_->residency_;
-  if (plan.on_host == 0) return;
-  auto* const counts = reinterpret_cast<ExpertCounts*>(upload->Place(CountsBytes(plan.blocks)));
-  auto* const calls = reinterpret_cast<uint32_t*>(
-      upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));
-  std::vector<ExpertMover::Block> blocks;
-  for (MoeWeights* moe : MoeLayers(&own->views)) {
-    const auto block = static_cast<int64_t>(blocks.size());
-    moe->counts = counts + block * plan.experts;
-    moe->calls = calls + block;
-    // The table's first entry.
-    const auto* table = reinterpret_cast<const std::byte*>(moe->expert_table.front());
-    blocks.push_back({moe->experts.data(), const_cast<std::byte*>(table)});
-  }
-  own->mover = std::make_unique<ExpertMover>(budgets, plan, device, &own->experts,
-                                             std::move(blocks), counts);
-}
-
-std::vector<MoeWeights*> WeightsLoader::MoeLayers(WeightViews* views) {
-  std::vector<MoeWeights*> layers;
-  for (BlockWeights& layer : views->layers) layers.push_back(&layer.moe);
-  if (views->drafter != nullptr) {
-    for (BlockWeights& block : views->drafter->blocks) layers.push_back(&block.moe);
-  }
-  return layers;
-}
-
-absl::Status WeightsLoader::Plan(const WeightRow& row, int64_t n, WeightUpload* upload,
-                                 RankBytes* bytes) const {
-  const auto packed = [&](WeightFormat format) {
-    const int64_t size = WeightUpload::PackedBytes(format, n, row.k);
-    if (row.expert.expert < 0) {
-      bytes->other += size;
-    } else {
-      bytes->matrices[static_cast<size_t>(row.matrix)] = size;  // of every expert
-    }
-    return upload->Prepare(format, n, row.k);
-  };
-  if (std::holds_alternative<Fp8Weight*>(row.slot)) return packed(WeightFormat::kFp8);
-  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return packed(WeightFormat::kFp4);
-  if (const auto* slot = std::get_if<Bf16Weight*>(&row.slot); slot && IsPacked(*slot)) {
-    return packed(WeightFormat::kBf16);
-  }
-  const bool wide = std::holds_alternative<const float**>(row.slot) ||
-                    std::holds_alternative<const int32_t**>(row.slot);
-  bytes->other += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
-  return absl::OkStatus();
-}
-
-// The `n` rows that `slot` points to, whose place on the device it receives.
-absl::Status WeightsLoader::Send(const WeightRow& row, int64_t n, const ExpertSlots& experts,
-                                 const WeightSlot& slot, WeightUpload* upload) const {
-  const int64_t k = row.k, elements = n * std::max<int64_t>(k, 1);
-  const std::byte* data = nullptr;
-  const uint8_t* scale = nullptr;
-  const auto raw = [&](auto* slot) {  // a pointer to plain elements
-    const absl::Status status =
-        upload->Raw(*slot, elements * static_cast<int64_t>(sizeof(**slot)), &data);
-    *slot = reinterpret_cast<std::remove_reference_t<decltype(*slot)>>(data);
-    return status;
-  };
-  const auto packed = [&](auto* slot, WeightFormat format, const uint8_t* host_scale) {
-    std::byte* const to = row.expert.expert < 0
-                              ? upload->Place(WeightUpload::PackedBytes(format, n, k))
-                              : experts.At(row.expert, row.matrix);
-    const absl::Status status = upload->Packed(
-        to, format, n, k, reinterpret_cast<const uint8_t*>(slot->data), host_scale, &data, &scale);
-    slot->data = reinterpret_cast<decltype(slot->data)>(data);
-    return status;
-  };
-  const auto quantised = [&](auto* slot, WeightFormat format) {
-    const absl::Status status = packed(slot, format, slot->scale);
-    slot->scale = scale;
-    return status;
-  };
-  const auto* whole = std::get_if<Bf16Weight*>(&row.slot);
-  struct Sender {
-    bool packs;  // a bf16 matrix
-    decltype(raw)& raw_;
-    decltype(packed)& packed_;
-    decltype(quantised)& quantised_;
-    absl::Status operator()(const float** slot) { return raw_(slot); }
-    absl::Status operator()(const uint16_t** slot) { return raw_(slot); }
-    absl::Status operator()(const int32_t** slot) { return raw_(slot); }
-    absl::Status operator()(Bf16Weight* slot) {
-      return packs ? packed_(slot, WeightFormat::kBf16, nullptr) : raw_(&slot->data);
-    }
-    absl::Status operator()(Fp8Weight* slot) { return quantised_(slot, WeightFormat::kFp8); }
-    absl::Status operator()(ExpertMatrix* slot) { return quantised_(slot, WeightFormat::kFp4); }
-  };
-  return std::visit(Sender{whole != nullptr && IsPacked(*whole), raw, packed, quantised}, slot);
-}
-
-// The experts' views, and the table that kernels reach them through.
-absl::Status WeightsLoader::SendExperts(MoeWeights* moe, WeightUpload* upload) const {
-  const auto count = static_cast<int64_t>(moe->experts.size());
-  const std::byte* data = nullptr;
-  DSV4_RETURN_IF_ERROR(
-      upload->Raw(moe->experts.data(), count * static_cast<int64_t>(sizeof(ExpertWeights)), &data));
-  const auto* experts = reinterpret_cast<const ExpertWeights*>(data);
-  for (int64_t e = 0; e < count; ++e) moe->expert_table[static_cast<size_t>(e)] = experts + e;
-  DSV4_RETURN_IF_ERROR(upload->Raw(
-      moe->expert_table.data(), count * static_cast<int64_t>(sizeof(const ExpertWeights*)), &data));
-  moe->table = reinterpret_cast<const ExpertWeights* const*>(data);
-  return absl::OkStatus();
 }
 
 absl::Status WeightsLoader::ResolveAll() {

@@ -19,6 +19,7 @@
 #include "lib/device/device.h"
 #include "lib/io/checkpoint.h"
 #include "lib/model/config.h"
+#include "lib/model/expert_fetcher.h"
 #include "lib/model/expert_mover.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
@@ -64,7 +65,8 @@ struct MoeWeights {
   std::vector<ExpertWeights> experts;              // [E]
   std::vector<const ExpertWeights*> expert_table;  // [E], into experts
   const ExpertWeights* const* table = nullptr;     // [E], what the kernels read
-  // Of experts that move: what the gate counts in (kernels/op/moe.h).
+  int32_t block = 0;                               // ExpertId's
+  // Of experts that move or are fetched: what the gate counts in (kernels/op/moe.h).
   ExpertCounts* counts = nullptr;
   uint32_t* calls = nullptr;
   Fp8Weight shared_w1, shared_w3, shared_w2;  // [I, D], [I, D], [D, I]
@@ -182,9 +184,13 @@ class Weights : public WeightViews {
   bool ExpertsAre(absl::string_view expert_dtype) const;
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
   int64_t device_bytes() const { return device_bytes_; }  // of devices' own memory, 0 without
-  // What moves a rank's experts; null where they stay.
+  // What moves a rank's experts between device and host; null where they stay.
   ExpertMover* mover(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].mover.get();
+  }
+  // What brings a rank's experts from disk; null where none lie there.
+  ExpertFetcher* fetcher(int rank) const {
+    return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].fetcher.get();
   }
   // Of devices with memory of their own.
   const ResidencyPlan& residency() const { return residency_; }
@@ -192,13 +198,17 @@ class Weights : public WeightViews {
 
  private:
   friend class WeightsLoader;
+  friend class WeightPlacement;
   struct Rank {
     WeightViews views;
     // Of a device with its own:
-    Buffer host_memory, memory;  // freed in the other order, when copies between them are done
+    Buffer host_memory;
     RankBytes sizes;
+    WeightPacker::Stage stage;  // sizes alone
     ExpertSlots experts;
-    std::unique_ptr<ExpertMover> mover;  // null: they all lie on the device
+    std::unique_ptr<ExpertMover> mover;      // null: none lie on the host
+    std::unique_ptr<ExpertFetcher> fetcher;  // null: none lie on disk
+    Buffer memory;  // freed first, when copies from and to the host's memory are done
     int64_t bytes = 0;
   };
   Weights() = default;

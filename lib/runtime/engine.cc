@@ -13,6 +13,7 @@
 #include "lib/dist/device_communicators.h"
 #include "lib/dist/memory_communicator.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/system_memory.h"
 #include "lib/model/synthetic.h"
 #include "lib/runtime/device_proof.h"
 #include "lib/runtime/group_options.h"
@@ -84,8 +85,8 @@ bool AlikeForRanks(const DeviceTraits& a, const DeviceTraits& b) {
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
                                                            const ModelConfig& config,
-                                                           float synthetic_skew) {
-  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config, synthetic_skew);
+                                                           const SyntheticOptions& synthetic) {
+  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config, synthetic);
   return Checkpoint::Open(folder);
 }
 
@@ -208,7 +209,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRandom(absl::string_view con
 
 absl::Status Engine::Load(const std::string& folder, const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, config_, options.synthetic_skew));
+                        OpenCheckpoint(folder, config_, options.synthetic));
   if (options.prove && options.backend == Backend::kCuda) {
     DSV4_RETURN_IF_ERROR(ProveOnce(DevicesOf(options), options.tuning_dir));
   }
@@ -228,7 +229,7 @@ absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const Engin
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine.config_, options.synthetic_skew));
+                        OpenCheckpoint(folder, engine.config_, options.synthetic));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint),
                                                            engine.Targets(options)));
@@ -514,6 +515,16 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
         ", but the weights are ", weight_format_, ": the tensors are believed");
   }
   info_.residency = weights_->residency();
+  if (options.group.grouped() && info_.residency.on_disk > 0) {
+    return WithArgument(
+        Unsupported("option host_weight_bytes = ", options.weight_budgets.host_bytes, " leaves ",
+                    info_.residency.on_disk,
+                    " experts on disk; ranks in several processes have all of "
+                    "theirs in memory, which takes ",
+                    info_.residency.all() - info_.residency.on_device, " of ",
+                    info_.residency.expert_bytes, " bytes"),
+        "host_weight_bytes");
+  }
   info_.token_expert_bytes =
       config_.num_hidden_layers * config_.num_experts_per_tok * info_.residency.expert_bytes;
   DSV4_RETURN_IF_ERROR(ChooseDrafter(options));
@@ -610,6 +621,8 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
   return {.config = &config_,
           .weights = &weights_->views(rank),
           .mover = weights_->mover(rank),
+          .fetches = weights_->residency().on_disk > 0,
+          .fetcher = weights_->fetcher(rank),
           .dispatch = dispatches_[DeviceOf(rank)].get(),
           .device = devices_[DeviceOf(rank)].get(),
           .layers = layers,
@@ -640,12 +653,14 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
 
 // Reading the weights of a plan that does not fit would take minutes.
 absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
-  if (!devices_.front()->FreeBytes()) return absl::OkStatus();
+  if (!devices_.front()->FreeBytes() && !options.weight_budgets.limited()) return absl::OkStatus();
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, config_, options.synthetic_skew));
+                        OpenCheckpoint(folder, config_, options.synthetic));
   DSV4_ASSIGN_OR_RETURN(weights_,
                         Weights::Describe(config_, std::move(checkpoint), Targets(options)));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
+  const auto here = static_cast<int64_t>(devices_.size());
+  DSV4_RETURN_IF_ERROR(ExpectHostRoom(info_.residency, here, ranks(), AvailableMemory()));
   return CheckRoom();
 }
 
@@ -721,9 +736,10 @@ absl::Status Engine::Build(const EngineOptions& options) {
   Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
       " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes, " bytes (",
       RowFormatName(info_.cache_format), " rows), workspace ", info_.workspace_bytes, " bytes");
-  if (info_.residency.on_host > 0) {
+  if (info_.residency.on_device < info_.residency.all()) {
     Log(LogLevel::kInfo, info_.residency.on_host, " of ", info_.residency.all(),
-        " routed experts in host memory, ", info_.residency.host_bytes(), " bytes");
+        " routed experts in host memory, ", info_.residency.on_disk, " on disk; they take ",
+        info_.residency.host_bytes(), " bytes of host memory");
   }
   if (group_ == nullptr) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(group_->Opened());
@@ -755,6 +771,16 @@ void Engine::ComputeIdentity() const {
                .cache = HashOfText(absl::StrCat(
                    NumericsName(info_.numerics), " ", RowFormatName(shape.row_format), " ",
                    shape.mtp_layers, " ", shape.streams_bytes, " ", shape.compress_ratios.size()))};
+}
+
+ExpertTraffic Engine::expert_traffic() const {
+  const ExpertMover* const mover = weights_->mover(0);
+  const ExpertFetcher* const fetcher = weights_->fetcher(0);
+  const ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
+  if (fetcher == nullptr) return moved;
+  ExpertTraffic traffic = fetcher->traffic();
+  traffic.moved = moved.moved;
+  return traffic;
 }
 
 absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {

@@ -21,6 +21,7 @@
 #include "lib/model/config.h"
 #include "lib/model/model_ranks.h"
 #include "lib/model/shard.h"
+#include "lib/model/synthetic.h"
 #include "lib/model/weights.h"
 #include "lib/runtime/drafter.h"
 #include "lib/runtime/grammar_tokens.h"
@@ -75,7 +76,7 @@ struct EngineOptions {
   // For measurements: random weights for this many of the layers that config.json describes, and no
   // others are read. 0 = ModelConfig::synthetic_layers.
   int64_t synthetic_layers = 0;
-  float synthetic_skew = 0;                     // see SyntheticCheckpoint
+  SyntheticOptions synthetic{};
   bool graphs = true;                           // whether a device records steps of few rows
   ExchangePath exchange = ExchangePath::kAuto;  // between GPUs
   // (done bytes, total bytes) of loading; false cancels.
@@ -160,10 +161,7 @@ class Engine {
   const std::string& weight_format() const { return weight_format_; }
 
   // Of the first rank, whose experts move as the others' do. Any thread.
-  ExpertTraffic expert_traffic() const {
-    const ExpertMover* const mover = weights_->mover(0);
-    return mover == nullptr ? ExpertTraffic() : mover->traffic();
-  }
+  ExpertTraffic expert_traffic() const;
 
   // For sessions.
   int32_t DraftSlots(int32_t drafts) const {

@@ -265,6 +265,31 @@ std::vector<uint16_t> FfnOnCuda(const Layer& layer, ExpertFfnParams p, const Qua
   REQUIRE(products.Intact());
   REQUIRE(again.Intact());
   RequireSameBits(again.Download(), whole, 0);
+
+  // And turns, as weights come: those of odd numbers after the others.
+  if (rows > 64) return whole;
+  std::vector<int32_t> even = experts.Download(), odd = even;
+  for (int32_t& expert : even) expert = expert % 2 == 0 ? expert : -1;
+  for (int32_t& expert : odd) expert = expert % 2 == 1 ? expert : -1;
+  const DeviceCopy<int32_t> first_turn(even), next_turn(odd);
+  for (const bool halves : {false, true}) {
+    DeviceCopy<uint16_t> outputs(rows * (k + 1) * p.hidden), sum(rows * p.hidden);
+    p.x = input.data();
+    p.y = sum.data();
+    p.outputs = outputs.data();
+    for (const ExpertTurn turn : {ExpertTurn::kFirst, ExpertTurn::kNext, ExpertTurn::kSum}) {
+      p.turn = turn;
+      p.experts = turn == ExpertTurn::kFirst  ? first_turn.data()
+                  : turn == ExpertTurn::kNext ? next_turn.data()
+                                              : experts.data();
+      p.part = halves ? ExpertPart::kProducts : ExpertPart::kWhole;
+      if (turn != ExpertTurn::kSum || !halves) LaunchCuda(p);
+      p.part = ExpertPart::kOutputs;
+      if (halves) LaunchCuda(p);
+    }
+    REQUIRE(sum.Intact());
+    RequireSameBits(sum.Download(), whole, 0);
+  }
   return whole;
 }
 

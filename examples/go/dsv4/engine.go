@@ -25,7 +25,7 @@ type EngineOptions struct {
 	TuningDir          string       // of tuning files to use instead of the library's own
 	Drafter            Drafter      // who drafts, where MaxDraftTokens is above 0
 	DeviceWeightBytes  int64        // most on each device; routed experts beyond it lie in host memory
-	HostWeightBytes    int64        // most of routed experts in host memory
+	HostWeightBytes    int64        // most of routed experts in host memory; others stay on disk
 	Progress           ProgressFunc // is told of the bytes loaded
 	GroupID            string       // of CreateGroupID; empty without a group
 	GroupSize          int32        // processes that split the model, one device each; 0 without a group
@@ -106,6 +106,7 @@ type EngineInfo struct {
 	HostExperts      int64 // and in the host's
 	HostWeightBytes  uint64
 	TokenExpertBytes uint64 // that a token reads of routed experts
+	DiskExperts      int64  // routed experts that stay on disk
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -147,6 +148,7 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		HostExperts:      int64(c.host_experts),
 		HostWeightBytes:  uint64(c.host_weight_bytes),
 		TokenExpertBytes: uint64(c.token_expert_bytes),
+		DiskExperts:      int64(c.disk_experts),
 	}
 }
 
@@ -189,6 +191,9 @@ type EngineMetrics struct {
 	HostExpertReads   uint64 // and from host memory
 	HostReadBytes     uint64
 	MovedExperts      uint64 // to device memory
+	DiskExpertReads   uint64 // from disk
+	DiskReadBytes     uint64
+	DiskReadSeconds   float64 // that passes waited for them
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -428,6 +433,9 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		HostExpertReads:   uint64(c.host_expert_reads),
 		HostReadBytes:     uint64(c.host_read_bytes),
 		MovedExperts:      uint64(c.moved_experts),
+		DiskExpertReads:   uint64(c.disk_expert_reads),
+		DiskReadBytes:     uint64(c.disk_read_bytes),
+		DiskReadSeconds:   float64(c.disk_read_seconds),
 	}, err
 }
 

@@ -50,7 +50,7 @@ struct Layers {
       const ExpertId id{index / 8, index % 8};
       ExpertMatrix* const matrices[] = {&experts[index].w1, &experts[index].w3, &experts[index].w2};
       for (int matrix = 0; matrix < 3; ++matrix) {
-        std::byte* const at = slots.At(id, matrix);
+        std::byte* const at = slots.At(slots.SlotOf(id), matrix);
         std::memset(at, Pattern(id, matrix), kMatrix);
         const auto* data = reinterpret_cast<const uint8_t*>(at);
         *matrices[matrix] = Fp4Weight{data, data + kScales, 1, 1};
@@ -59,9 +59,9 @@ struct Layers {
     table = experts;
     mover = std::make_unique<ExpertMover>(
         budgets, plan, &device, &slots,
-        std::vector<ExpertMover::Block>{
-            {experts.data(), reinterpret_cast<std::byte*>(table.data())},
-            {experts.data() + 8, reinterpret_cast<std::byte*>(table.data() + 8)}},
+        ExpertTable(&device, &slots,
+                    {{experts.data(), reinterpret_cast<std::byte*>(table.data())},
+                     {experts.data() + 8, reinterpret_cast<std::byte*>(table.data() + 8)}}),
         counts.data());
   }
 

@@ -66,7 +66,7 @@ TEST_CASE("a count of devices that does not divide the output groups is refused 
 
 TEST_CASE("a rank's views begin at its rows of data and of scales") {
   const ModelConfig config = SmallConfig();
-  auto weights = Weights::Load(config, SyntheticCheckpoint(config), {});
+  auto weights = Weights::Load(config, *SyntheticCheckpoint(config), {});
   REQUIRE_OK(weights);
   WeightViews& whole = **weights;
   const Shards shards = Shards::Of(config, 2).value();

@@ -588,7 +588,7 @@ TEST_CASE("the tensors that a configuration asks for are those of the bundled mo
 TEST_CASE("synthetic weights load, of as many layers as are asked for") {
   const ModelConfig whole = Config(test::BundledFile("config.json"));
   const ModelConfig config = FirstLayers(whole, 4);
-  const Loaded loaded = Weights::Load(config, SyntheticCheckpoint(config), nullptr);
+  const Loaded loaded = Weights::Load(config, *SyntheticCheckpoint(config), nullptr);
   REQUIRE_OK(loaded);
   REQUIRE((*loaded)->layers.size() == 4);
   for (size_t layer = 0; layer < 4; ++layer) {

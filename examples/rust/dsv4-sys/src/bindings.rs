@@ -282,6 +282,7 @@ pub struct dsv4_engine_info {
     pub host_experts: i64,
     pub host_weight_bytes: u64,
     pub token_expert_bytes: u64,
+    pub disk_experts: i64,
 }
 sized!(dsv4_engine_info);
 
@@ -348,6 +349,9 @@ pub struct dsv4_engine_metrics {
     pub host_expert_reads: u64,
     pub host_read_bytes: u64,
     pub moved_experts: u64,
+    pub disk_expert_reads: u64,
+    pub disk_read_bytes: u64,
+    pub disk_read_seconds: f64,
 }
 sized!(dsv4_engine_metrics);
 

@@ -41,7 +41,7 @@ pub struct EngineOptions {
     pub drafter: Drafter,
     /// Most bytes of weights on each device; routed experts beyond it lie in host memory.
     pub device_weight_bytes: i64,
-    /// Most bytes of routed experts in host memory.
+    /// Most bytes of host memory for routed experts; others stay on disk.
     pub host_weight_bytes: i64,
     /// Of [`create_group_id`]; empty without a group.
     pub group_id: String,

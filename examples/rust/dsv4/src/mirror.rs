@@ -90,6 +90,7 @@ mirrors! {
         host_experts: i64,
         host_weight_bytes: u64,
         token_expert_bytes: u64,
+        disk_experts: i64,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -129,6 +130,9 @@ mirrors! {
         host_expert_reads: u64,
         host_read_bytes: u64,
         moved_experts: u64,
+        disk_expert_reads: u64,
+        disk_read_bytes: u64,
+        disk_read_seconds: f64,
     }
 
     /// The planned memory of one device of an engine.

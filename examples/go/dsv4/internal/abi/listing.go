@@ -135,6 +135,7 @@ func Listing() string {
 		field("dsv4_engine_info.host_experts", unsafe.Offsetof(v.host_experts), unsafe.Sizeof(v.host_experts))
 		field("dsv4_engine_info.host_weight_bytes", unsafe.Offsetof(v.host_weight_bytes), unsafe.Sizeof(v.host_weight_bytes))
 		field("dsv4_engine_info.token_expert_bytes", unsafe.Offsetof(v.token_expert_bytes), unsafe.Sizeof(v.token_expert_bytes))
+		field("dsv4_engine_info.disk_experts", unsafe.Offsetof(v.disk_experts), unsafe.Sizeof(v.disk_experts))
 	}
 	{
 		var v C.dsv4_device_info
@@ -195,6 +196,9 @@ func Listing() string {
 		field("dsv4_engine_metrics.host_expert_reads", unsafe.Offsetof(v.host_expert_reads), unsafe.Sizeof(v.host_expert_reads))
 		field("dsv4_engine_metrics.host_read_bytes", unsafe.Offsetof(v.host_read_bytes), unsafe.Sizeof(v.host_read_bytes))
 		field("dsv4_engine_metrics.moved_experts", unsafe.Offsetof(v.moved_experts), unsafe.Sizeof(v.moved_experts))
+		field("dsv4_engine_metrics.disk_expert_reads", unsafe.Offsetof(v.disk_expert_reads), unsafe.Sizeof(v.disk_expert_reads))
+		field("dsv4_engine_metrics.disk_read_bytes", unsafe.Offsetof(v.disk_read_bytes), unsafe.Sizeof(v.disk_read_bytes))
+		field("dsv4_engine_metrics.disk_read_seconds", unsafe.Offsetof(v.disk_read_seconds), unsafe.Sizeof(v.disk_read_seconds))
 	}
 	{
 		var v C.dsv4_tool_options

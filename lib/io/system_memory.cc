@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/io/system_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+
+namespace dsv4 {
+namespace {
+
+// The first word of the file, as a number; none for another word ("max").
+std::optional<int64_t> NumberIn(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  int64_t number = 0;
+  if (!(file >> word) || !absl::SimpleAtoi(word, &number)) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::optional<int64_t> AvailableMemory(const std::string& root) {
+  std::optional<int64_t> available;
+  std::ifstream file(root + "/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t kilobytes = 0;
+    if (words >> name >> kilobytes && name == "MemAvailable:") available = kilobytes * 1024;
+  }
+  // The group that a container has as its root; what its page cache holds can be had, too, and is
+  // counted in memory.current.
+  const std::string group = root + "/sys/fs/cgroup/";
+  const std::optional<int64_t> limit = NumberIn(group + "memory.max");
+  const std::optional<int64_t> used = NumberIn(group + "memory.current");
+  if (!limit || !used) return available;
+  int64_t cached = 0;
+  std::ifstream counts(group + "memory.stat");
+  for (std::string name; counts >> name;) {
+    int64_t bytes = 0;
+    if (!(counts >> bytes)) break;
+    if (name == "inactive_file" || name == "active_file") cached += bytes;
+  }
+  const int64_t left = std::max<int64_t>(*limit - *used + cached, 0);
+  return available ? std::min(*available, left) : left;
+}
+
+}  // namespace dsv4

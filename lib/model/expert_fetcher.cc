@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/expert_fetcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lib/base/checked_math.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/model/expert_format.h"
+#include "lib/model/finite.h"
+
+namespace dsv4 {
+namespace {
+
+// Experts of a turn: many enough that a disk has much to do at once. While one half of the stage is
+// read into, the device takes the other one's.
+constexpr size_t kTurnExperts = 4;
+constexpr int kHalves = 2;
+static_assert(kHalves <= Device::kMarks);
+
+constexpr int64_t kInSlot = -1, kNotChosen = -2;
+
+}  // namespace
+
+void ExpertFetcher::StagePlan::Add(int matrix, const ExpertMatrix& stored) {
+  const StoredBytes bytes = StoredBytesOf(stored);
+  int64_t& room = room_[static_cast<size_t>(matrix)];
+  room = std::max(room, DirectReader::RoomFor(bytes.data) + DirectReader::RoomFor(bytes.scale));
+  // Rows are packed in whole blocks.
+  const WeightBytes packed =
+      StoredWeightBytes(WeightFormat::kFp4, RoundUp(stored.n, kPackRowBlock), stored.k);
+  data_ = std::max(data_, packed.data);
+  scale_ = std::max(scale_, packed.scale);
+}
+
+ExpertFetcher::StageBytes ExpertFetcher::StagePlan::bytes() const {
+  const int64_t expert = room_[0] + room_[1] + room_[2];
+  return {.host = kHalves * static_cast<int64_t>(kTurnExperts) * expert,
+          .device = {.data_bytes = data_, .scale_bytes = scale_}};
+}
+
+ExpertFetcher::ExpertFetcher(Parts parts)
+    : parts_(std::move(parts)),
+      changes_(*parts_.checkpoint, true),
+      guests_(static_cast<size_t>(parts_.plan.guests)),
+      guest_of_(static_cast<size_t>(parts_.plan.all()), -1),
+      place_(static_cast<size_t>(parts_.plan.experts)) {}
+
+absl::StatusOr<std::unique_ptr<ExpertFetcher>> ExpertFetcher::Open(Parts parts, Buffer stage) {
+  std::unique_ptr<ExpertFetcher> fetcher(new ExpertFetcher(std::move(parts)));
+  fetcher->stage_ = std::move(stage);
+  DSV4_ASSIGN_OR_RETURN(fetcher->reader_,
+                        DirectReader::Open(fetcher->parts_.checkpoint->paths(),
+                                           {.plain = fetcher->parts_.plain_reads}));
+  return fetcher;
+}
+
+absl::StatusOr<bool> ExpertFetcher::Begin(int32_t block, const int32_t* experts, int64_t pairs) {
+  block_ = block;
+  experts_.resize(static_cast<size_t>(pairs));
+  DSV4_RETURN_IF_ERROR(parts_.device->Download(reinterpret_cast<std::byte*>(experts_.data()),
+                                               reinterpret_cast<const std::byte*>(experts),
+                                               pairs * static_cast<int64_t>(sizeof(int32_t))));
+  std::fill(place_.begin(), place_.end(), kNotChosen);
+  missing_.clear();
+  next_ = 0;
+  ++clock_;
+  for (const int32_t expert : experts_) {
+    if (expert < 0 || expert >= parts_.plan.experts) continue;  // padding
+    int64_t& place = place_[static_cast<size_t>(expert)];
+    if (place != kNotChosen) continue;
+    place = kInSlot;
+    const ExpertId id{block, expert};
+    const int32_t guest = guest_of_[parts_.slots->IndexOf(id)];
+    if (guest >= 0) guests_[static_cast<size_t>(guest)].used = clock_;
+    switch (parts_.slots->TierOf(id)) {
+      case ExpertTier::kHost:
+        ++host_reads_;
+        break;
+      case ExpertTier::kDisk:
+        if (guest < 0) {
+          place = static_cast<int64_t>(missing_.size());
+          missing_.push_back(expert);
+          break;
+        }
+        [[fallthrough]];
+      case ExpertTier::kDevice:
+        ++device_reads_;
+        break;
+    }
+  }
+  SetTurn(kInSlot, kInSlot + 1);
+  return missing_.empty();
+}
+
+void ExpertFetcher::SetTurn(int64_t begin, int64_t end) {
+  turn_ = experts_;
+  for (int32_t& expert : turn_) {
+    if (expert < 0 || expert >= parts_.plan.experts) continue;
+    const int64_t place = place_[static_cast<size_t>(expert)];
+    if (place < begin || place >= end) expert = -1;
+  }
+}
+
+size_t ExpertFetcher::LeastUsed() const {
+  const auto least =
+      std::min_element(guests_.begin(), guests_.end(),
+                       [](const Guest& a, const Guest& b) { return a.used < b.used; });
+  return static_cast<size_t>(least - guests_.begin());
+}
+
+absl::Status ExpertFetcher::Next() {
+  const size_t begin = next_, end = std::min(begin + kTurnExperts, missing_.size());
+  next_ = end;
+  stage_half_ = (stage_half_ + 1) % kHalves;
+  // What was read there the time before last is on the device.
+  DSV4_RETURN_IF_ERROR(parts_.device->Await(stage_half_));
+  if (failure_.ok()) failure_ = Read(begin, end);
+  for (size_t i = begin; i < end; ++i) {
+    const ExpertId id{block_, missing_[i]};
+    const size_t index = parts_.slots->IndexOf(id), at = LeastUsed();
+    Guest& guest = guests_[at];
+    if (guest.index >= 0) guest_of_[static_cast<size_t>(guest.index)] = -1;
+    guest = {.index = -1, .used = ++clock_};
+    const int64_t slot = parts_.plan.on_device + parts_.plan.spare + static_cast<int64_t>(at);
+    DSV4_RETURN_IF_ERROR(parts_.table.Point(id, slot));
+    if (!failure_.ok()) continue;
+    failure_ = PackInto(i - begin, slot);
+    if (IsDeviceLost(failure_)) return failure_;
+    if (!failure_.ok()) continue;
+    guest.index = static_cast<int64_t>(index);
+    guest_of_[index] = static_cast<int32_t>(at);
+  }
+  DSV4_RETURN_IF_ERROR(parts_.device->Mark(stage_half_));
+  SetTurn(static_cast<int64_t>(begin), static_cast<int64_t>(end));
+  return absl::OkStatus();
+}
+
+// Each matrix to a place of its own in the stage, its scales behind it.
+absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
+  pieces_.clear();
+  read_.clear();
+  std::byte* room = stage_.data() + stage_.size_bytes() / kHalves * stage_half_;
+  for (size_t i = begin; i < end; ++i) {
+    const size_t index = parts_.slots->IndexOf({block_, missing_[i]});
+    for (const ExpertSource& source : parts_.sources[index]) {
+      const ExpertMatrix& stored = source.stored;
+      const StoredBytes bytes = StoredBytesOf(stored);
+      ReadMatrix read{&source, stored, false};
+      // `to` receives where the bytes will be.
+      const auto piece = [&](const uint8_t* from, int64_t count, const uint8_t** to) {
+        const Checkpoint::Place place = parts_.checkpoint->PlaceOf(from);
+        if (count == 0 || place.file < 0) return;
+        pieces_.push_back({place.file, place.offset, count, room});
+        *to = reinterpret_cast<const uint8_t*>(pieces_.back().data());
+        room += DirectReader::RoomFor(count);
+        read.in_stage = true;
+      };
+      piece(stored.data, bytes.data, &read.matrix.data);
+      if (stored.f32_scale != nullptr) {
+        const auto* scale = reinterpret_cast<const uint8_t*>(stored.f32_scale);
+        piece(scale, bytes.scale, &scale);
+        read.matrix.f32_scale = reinterpret_cast<const float*>(scale);
+      } else {
+        piece(stored.scale, bytes.scale, &read.matrix.scale);
+      }
+      disk_bytes_ += bytes.data + bytes.scale;
+      read_.push_back(read);
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = reader_->Read(pieces_);
+  disk_nanoseconds_ +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
+          .count();
+  disk_reads_ += static_cast<int64_t>(end - begin);
+  return status;
+}
+
+// As the loader checks what it reads.
+absl::Status ExpertFetcher::Check(const ReadMatrix& read) const {
+  const ExpertMatrix& matrix = read.matrix;
+  const StoredBytes bytes = StoredBytesOf(matrix);
+  const auto refused = [&](const char* part, const char* what) {
+    const std::string name = read.source->name + part;
+    const TensorEntry* entry = parts_.checkpoint->Find(name);
+    return Corrupt(entry == nullptr ? "" : parts_.checkpoint->FileOf(*entry), ": tensor ", name,
+                   what);
+  };
+  constexpr char kNotFinite[] = " has an element that is not a finite number";
+  switch (matrix.format) {
+    case ExpertFormat::kFp8:
+      if (HasNonFinite(DType::kF8E4M3, matrix.data, bytes.data)) {
+        return refused(".weight", kNotFinite);
+      }
+      if (matrix.f32_scale == nullptr) break;
+      return HasNonFinite(DType::kF32, reinterpret_cast<const uint8_t*>(matrix.f32_scale),
+                          bytes.scale)
+                 ? refused(".scale", kNotFinite)
+                 : absl::OkStatus();
+    case ExpertFormat::kNvfp4:
+      return HasNonFinite(DType::kF8E4M3, matrix.scale, bytes.scale)
+                 ? refused(".weight_scale", kNotFinite)
+                 : absl::OkStatus();
+    case ExpertFormat::kMxfp4:
+      break;
+  }
+  return HasNonFinite(DType::kF8E8M0, matrix.scale, bytes.scale)
+             ? refused(".scale", " has a scale byte of 255, which is not a number")
+             : absl::OkStatus();
+}
+
+absl::Status ExpertFetcher::PackInto(size_t index, int64_t slot) {
+  for (int matrix = 0; matrix < 3; ++matrix) {
+    const ReadMatrix& read = read_[3 * index + static_cast<size_t>(matrix)];
+    if (read.matrix.n == 0) continue;  // a rank that has no row of it
+    DSV4_RETURN_IF_ERROR(Check(read));
+    ExpertMatrix settled = read.matrix;
+    DSV4_RETURN_IF_ERROR(changes_.Settle(read.source->name, &settled));
+    // What was changed is in memory of `changes_`.
+    const bool pinned = read.in_stage && settled.format == read.matrix.format;
+    DSV4_RETURN_IF_ERROR(parts_.packer
+                             .Pack(parts_.pack_stage, parts_.slots->At(slot, matrix),
+                                   WeightFormat::kFp4, settled.n, settled.k,
+                                   {settled.data, settled.scale, pinned})
+                             .status());
+  }
+  return absl::OkStatus();
+}
+
+ExpertTraffic ExpertFetcher::traffic() const {
+  return {.device_reads = device_reads_.load(),
+          .host_reads = host_reads_.load(),
+          .disk_reads = disk_reads_.load(),
+          .disk_bytes = disk_bytes_.load(),
+          .disk_seconds = static_cast<double>(disk_nanoseconds_.load()) * 1e-9};
+}
+
+}  // namespace dsv4

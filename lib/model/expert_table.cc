@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/expert_table.h"
+
+namespace dsv4 {
+namespace {
+
+// Where kernels read a matrix that is moved.
+void Rebase(ExpertMatrix* matrix, const std::byte* to) {
+  if (matrix->n == 0) return;  // a rank that has no row of it
+  const auto* data = reinterpret_cast<const uint8_t*>(to);
+  matrix->scale = data + (matrix->scale - matrix->data);
+  matrix->data = data;
+}
+
+}  // namespace
+
+absl::Status ExpertTable::Point(ExpertId id, int64_t slot) const {
+  const Block& block = blocks_[static_cast<size_t>(id.block)];
+  ExpertWeights& expert = block.experts[id.expert];
+  Rebase(&expert.w1, slots_->At(slot, 0));
+  Rebase(&expert.w3, slots_->At(slot, 1));
+  Rebase(&expert.w2, slots_->At(slot, 2));
+  return device_->Upload(block.table + id.expert * static_cast<int64_t>(sizeof expert),
+                         reinterpret_cast<const std::byte*>(&expert), sizeof expert);
+}
+
+}  // namespace dsv4

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables through which kernels reach a rank's experts, block by block.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lib/device/device.h"
+#include "lib/model/expert_residency.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+class ExpertTable {
+ public:
+  // A block's experts: what the host knows of them, and the same where kernels read it.
+  struct Block {
+    ExpertWeights* experts = nullptr;
+    std::byte* table = nullptr;
+  };
+
+  ExpertTable() = default;
+  // What is pointed to must outlive the table.
+  ExpertTable(Device* device, const ExpertSlots* slots, std::vector<Block> blocks)
+      : device_(device), slots_(slots), blocks_(std::move(blocks)) {}
+
+  // Has kernels that are launched from here on read the expert in the slot.
+  absl::Status Point(ExpertId id, int64_t slot) const;
+
+ private:
+  Device* device_ = nullptr;
+  const ExpertSlots* slots_ = nullptr;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace dsv4

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/expert_residency.h"
+
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/status_test_macros.h"
+
+namespace dsv4 {
+namespace {
+
+// 4 blocks of 64 experts of 30 bytes; 1000 bytes are others, 50 count, reads take 200 of the host
+// and 70 of the device.
+constexpr RankBytes kRank{
+    .other = 1000, .counts = 50, .stage = 200, .pack = 70, .matrices = {10, 10, 10}};
+
+absl::StatusOr<ResidencyPlan> Plan(const ExpertBudgets& budgets) {
+  return PlanResidency(budgets, 4, 64, {&kRank, 1});
+}
+
+ResidencyPlan MustPlan(const ExpertBudgets& budgets) {
+  const absl::StatusOr<ResidencyPlan> plan = Plan(budgets);
+  REQUIRE_OK(plan);
+  return *plan;
+}
+
+TEST_CASE("experts lie on the device, then on the host, then on disk") {
+  REQUIRE(MustPlan({}).on_device == 256);
+  REQUIRE(MustPlan({.device_bytes = 1000 + 256 * 30}).on_device == 256);
+  // 100 slots, 8 of them spare.
+  const ResidencyPlan two = MustPlan({.device_bytes = 1050 + 100 * 30 + 29});
+  REQUIRE(two.on_device == 92);
+  REQUIRE(two.on_host == 164);
+  REQUIRE(two.on_disk == 0);
+  REQUIRE(two.device_slots() == 100);
+  REQUIRE(two.host_bytes() == 164 * 30);
+  REQUIRE(MustPlan({.device_bytes = 1050 + 100 * 30, .host_bytes = 164 * 30}).on_disk == 0);
+  // A host with room for 20 experts, and 100 slots: 8 spare, 23 of the others for guests.
+  const ResidencyPlan three =
+      MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30 + 29});
+  REQUIRE(three.spare == 8);
+  REQUIRE(three.guests == 23);
+  REQUIRE(three.on_device == 69);
+  REQUIRE(three.on_host == 20);
+  REQUIRE(three.on_disk == 167);
+  REQUIRE(three.host_bytes() == 200 + 20 * 30);
+  // 69 and 89 over four blocks.
+  REQUIRE(three.OnDevice(0) == 18);
+  REQUIRE(three.OnDevice(1) == 17);
+  REQUIRE(three.OnDisk(0) == 64 - 23);
+  REQUIRE(three.OnDisk(3) == 64 - 22);
+  // A host with none, and as few slots as do.
+  const ResidencyPlan disk = MustPlan({.device_bytes = 1050 + 70 + 12 * 30, .host_bytes = 200});
+  REQUIRE(disk.spare == 0);
+  REQUIRE(disk.guests == 8);
+  REQUIRE(disk.on_device == 4);
+  REQUIRE(disk.on_disk == 252);
+}
+
+TEST_CASE("slots follow the plan, and experts on disk have none") {
+  const ResidencyPlan plan =
+      MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30});
+  std::byte memory[1];
+  const ExpertSlots slots(plan, kRank, memory, memory);
+  int64_t tiers[3] = {};
+  for (int32_t block = 0; block < 4; ++block) {
+    for (int32_t expert = 0; expert < 64; ++expert) {
+      ++tiers[static_cast<int>(slots.TierOf({block, expert}))];
+      REQUIRE((slots.SlotOf({block, expert}) < 0) ==
+              (slots.TierOf({block, expert}) == ExpertTier::kDisk));
+    }
+  }
+  REQUIRE(tiers[0] == plan.on_device);
+  REQUIRE(tiers[1] == plan.on_host);
+  REQUIRE(tiers[2] == plan.on_disk);
+  REQUIRE(slots.SlotOf({0, 0}) == 0);
+  REQUIRE(slots.SlotOf({1, 17}) == plan.device_slots());
+}
+
+TEST_CASE("budgets below the least are refused with it") {
+  const auto refused = [](const ExpertBudgets& budgets, const std::string& option, int64_t least) {
+    const absl::Status status = Plan(budgets).status();
+    REQUIRE(absl::IsInvalidArgument(status));
+    REQUIRE_THAT(std::string(status.message()),
+                 Catch::Contains("option " + option) &&
+                     Catch::Contains("at least " + std::to_string(least)));
+  };
+  refused({.device_bytes = 1050 + 12 * 30 - 1}, "device_weight_bytes", 1050 + 12 * 30);
+  refused({.device_bytes = 1050 + 70 + 12 * 30 - 1, .host_bytes = 200}, "device_weight_bytes",
+          1050 + 70 + 12 * 30);
+  refused({.device_bytes = 1050 + 70 + 20 * 30 - 1, .host_bytes = 230}, "device_weight_bytes",
+          1050 + 70 + 20 * 30);
+  refused({.device_bytes = 1050 + 70 + 20 * 30, .host_bytes = 199}, "host_weight_bytes", 200);
+}
+
+TEST_CASE("no more memory is pinned than the machine has") {
+  const ResidencyPlan plan = MustPlan({.device_bytes = 1050 + 100 * 30});
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 1, std::nullopt));
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 1, 164 * 30));
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 2, 82 * 30));
+  const absl::Status status = ExpectHostRoom(plan, 1, 1, 164 * 30 - 1);
+  REQUIRE(absl::IsResourceExhausted(status));
+  REQUIRE_THAT(std::string(status.message()), Catch::Contains("4919 bytes") &&
+                                                  Catch::Contains("4920") &&
+                                                  Catch::Contains("host_weight_bytes"));
+}
+
+}  // namespace
+}  // namespace dsv4
