@@ -157,7 +157,7 @@ void BenchTokenCandidates(Bench& bench) {
     }
     const uint32_t* allowed = Filled<uint32_t>((kVocab + 31) / 32 * 4, 0xff);
     std::vector<CandidateQuery> queries;
-    for (int32_t i = 0; i < kMostQueries; ++i) queries.push_back({rule, i, allowed});
+    for (int32_t i = 0; i < kMostQueries; ++i) queries.push_back({rule, i, i, allowed});
     TokenCandidatesParams p;
     p.vocab = kVocab;
     p.queries = Uploaded(queries);

@@ -111,8 +111,8 @@ typedef struct dsv4_engine_options {
    * backend only (otherwise UNSUPPORTED). */
   int64_t device_weight_bytes;
   /* The largest number of bytes of host memory for routed experts, of all devices together; 0 = no
-   * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step reads
-   * those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
+   * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step
+   * reads those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
    * INVALID_ARGUMENT if there is no room for these reads; the message has the least value that
    * works. */
   int64_t host_weight_bytes;
