@@ -88,8 +88,9 @@ class Past {
 
   absl::Status FillRows(const RowPool& pool, int64_t width,
                         std::vector<LaunchTensor::Place> places) {
+    const auto count = static_cast<int64_t>(places.size());
     LaunchTensor rows{.type = LaunchTensor::Type::kCacheRows,
-                      .rows = static_cast<int64_t>(places.size()),
+                      .rows = count,
                       .width = width,
                       .pool = pool,
                       .places = std::move(places)};

@@ -41,8 +41,9 @@ LaunchTensor Int32(const int32_t* data, int64_t rows, int64_t width) {
 }
 LaunchTensor CacheRows(const RowPool& pool, int64_t width,
                        std::vector<LaunchTensor::Place> places) {
+  const auto rows = static_cast<int64_t>(places.size());
   return {.type = LaunchTensor::Type::kCacheRows,
-          .rows = static_cast<int64_t>(places.size()),
+          .rows = rows,
           .width = width,
           .pool = pool,
           .places = std::move(places)};
