@@ -29,8 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const auto python = dsv4::ParsePythonJson(text, "fuzz");
   if (!python.ok()) {
-    const bool may_be_limit =
-        IsUnsupported(python.status()) || size > static_cast<size_t>(dsv4::kMaxPythonIntegerDigits);
+    const bool may_be_limit = dsv4::IsUnsupported(python.status()) ||
+                              size > static_cast<size_t>(dsv4::kMaxPythonIntegerDigits);
     Require(!strict.ok() || may_be_limit);
     return 0;
   }
