@@ -268,6 +268,14 @@ absl::Status FillDevice(const EngineInfo& info, int32_t device, dsv4_device_info
   return absl::OkStatus();
 }
 
+absl::StatusOr<EnginePlan> PlanOf(const char* path, const dsv4_engine_options* options) {
+  DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
+  DSV4_ASSIGN_OR_RETURN(const EngineOptions in, OptionsFrom(options));
+  absl::StatusOr<EnginePlan> plan = Engine::Plan(path, in);
+  if (!plan.ok()) return WithArgumentOf(plan.status(), "options");
+  return plan;
+}
+
 }  // namespace
 }  // namespace dsv4::capi
 
@@ -358,12 +366,9 @@ dsv4_status dsv4_plan(const char* path, const dsv4_engine_options* options, dsv4
                       dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
-    const absl::StatusOr<dsv4::EnginePlan> plan = dsv4::Engine::Plan(path, in);
-    if (!plan.ok()) return dsv4::WithArgumentOf(plan.status(), "options");
-    CopyOut(InfoFrom(plan->info, plan->config, plan->cache.bytes), info);
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, PlanOf(path, options));
+    CopyOut(InfoFrom(plan.info, plan.config, plan.cache.bytes), info);
     return absl::OkStatus();
   });
 }
@@ -372,12 +377,9 @@ dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_options* option
                              dsv4_device_info* info, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
     DSV4_RETURN_IF_ERROR(StructSize(info, "info").status());
-    DSV4_ASSIGN_OR_RETURN(const dsv4::EngineOptions in, OptionsFrom(options));
-    const absl::StatusOr<dsv4::EnginePlan> plan = dsv4::Engine::Plan(path, in);
-    if (!plan.ok()) return dsv4::WithArgumentOf(plan.status(), "options");
-    return FillDevice(plan->info, device, info);
+    DSV4_ASSIGN_OR_RETURN(const dsv4::EnginePlan plan, PlanOf(path, options));
+    return FillDevice(plan.info, device, info);
   });
 }
 

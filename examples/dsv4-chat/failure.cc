@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-chat/failure.h"
 
+#include <cstdio>
 #include <dsv4/error.hpp>
 #include <exception>
 #include <new>
@@ -46,6 +47,13 @@ Failure CurrentFailure() {
   } catch (const std::exception& error) {
     return {kRunTimeError, error.what()};
   }
+}
+
+int ReportFailure(const char* program) {
+  const Failure failure = CurrentFailure();
+  if (!failure.message.empty()) std::fprintf(stderr, "%s: %s\n", program, failure.message.c_str());
+  if (failure.exit_code == kUsageError) std::fprintf(stderr, "See %s --help.\n", program);
+  return failure.exit_code;
 }
 
 }  // namespace chat

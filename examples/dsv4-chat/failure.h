@@ -27,5 +27,8 @@ struct Failure {
 
 // Within a catch block: what was thrown there.
 Failure CurrentFailure();
+// Within a catch block of `program`'s main: says on standard error what was thrown there, and
+// returns the exit code.
+int ReportFailure(const char* program);
 
 }  // namespace chat

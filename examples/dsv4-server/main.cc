@@ -113,10 +113,6 @@ int main(int argc, char** argv) {
   try {
     return server::Run(argc, argv);
   } catch (...) {
-    const chat::Failure failure = chat::CurrentFailure();
-    if (!failure.message.empty())
-      std::fprintf(stderr, "dsv4-server: %s\n", failure.message.c_str());
-    if (failure.exit_code == chat::kUsageError) std::fputs("See dsv4-server --help.\n", stderr);
-    return failure.exit_code;
+    return chat::ReportFailure("dsv4-server");
   }
 }

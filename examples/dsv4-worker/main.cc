@@ -118,10 +118,6 @@ int main(int argc, char** argv) {
   try {
     return worker::Run(argc, argv);
   } catch (...) {
-    const chat::Failure failure = chat::CurrentFailure();
-    if (!failure.message.empty())
-      std::fprintf(stderr, "dsv4-worker: %s\n", failure.message.c_str());
-    if (failure.exit_code == chat::kUsageError) std::fputs("See dsv4-worker --help.\n", stderr);
-    return failure.exit_code;
+    return chat::ReportFailure("dsv4-worker");
   }
 }

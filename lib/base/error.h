@@ -42,6 +42,7 @@ template <class... Args>
 absl::Status IoError(const Args&... args) {
   return absl::UnavailableError(absl::StrCat(args...));
 }
+inline bool IsIoError(const absl::Status& status) { return absl::IsUnavailable(status); }
 // Data whose content contradicts its format: a damaged header, a wrong dtype or shape, a NaN scale.
 template <class... Args>
 absl::Status Corrupt(const Args&... args) {
@@ -88,6 +89,9 @@ absl::Status VersionMismatch(const Args&... args) {
 template <class... Args>
 absl::Status OutOfDeviceMemory(const Args&... args) {
   return absl::PermissionDeniedError(absl::StrCat(args...));
+}
+inline bool IsOutOfDeviceMemory(const absl::Status& status) {
+  return absl::IsPermissionDenied(status);
 }
 // A device that failed: nothing more can be asked of it by this process.
 template <class... Args>

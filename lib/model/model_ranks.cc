@@ -43,7 +43,7 @@ class StopAnswers {
 // and failures of reads of experts end a pass that has made all its exchanges.
 bool FailsAlike(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsInternal(status) || absl::IsCancelled(status) ||
-         absl::IsUnavailable(status) || IsCorrupt(status) || IsUnsupported(status);
+         IsIoError(status) || IsCorrupt(status) || IsUnsupported(status);
 }
 
 }  // namespace

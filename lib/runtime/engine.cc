@@ -123,7 +123,7 @@ EngineOptions OnGpus(EngineOptions options) {
 
 // What another backend may do all the same.
 bool IsUnfit(const absl::Status& status) {
-  return IsUnsupported(status) || absl::IsPermissionDenied(status);  // OutOfDeviceMemory
+  return IsUnsupported(status) || IsOutOfDeviceMemory(status);
 }
 
 // Tables by which every entry with knobs runs its config of that number, modulo their count.

@@ -54,9 +54,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "dsv4-gates: %s\n", error.message.c_str());
     return gates::kNoServer;
   } catch (...) {
-    const chat::Failure failure = chat::CurrentFailure();
-    std::fprintf(stderr, "dsv4-gates: %s\n", failure.message.c_str());
-    if (failure.exit_code == chat::kUsageError) std::fputs("See dsv4-gates --help.\n", stderr);
-    return failure.exit_code;
+    return chat::ReportFailure("dsv4-gates");
   }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "lib/base/error.h"
 #include "lib/io/system_memory.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
@@ -90,7 +91,7 @@ TEST_CASE("a file that is missing or has become shorter is named") {
     REQUIRE_OK((*reader)->Read(pieces));
     std::filesystem::resize_file(path, 15'000);
     const absl::Status status = (*reader)->Read(pieces);
-    REQUIRE(absl::IsDataLoss(status));
+    REQUIRE(IsCorrupt(status));
     REQUIRE_THAT(std::string(status.message()), Catch::Contains(path) &&
                                                     Catch::Contains("byte 19000") &&
                                                     Catch::Contains("shorter"));

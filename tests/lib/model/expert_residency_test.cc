@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lib/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -99,7 +100,7 @@ TEST_CASE("no more memory is pinned than the machine has") {
   REQUIRE_OK(ExpectHostRoom(plan, 1, 1, 164 * 30));
   REQUIRE_OK(ExpectHostRoom(plan, 1, 2, 82 * 30));
   const absl::Status status = ExpectHostRoom(plan, 1, 1, 164 * 30 - 1);
-  REQUIRE(absl::IsResourceExhausted(status));
+  REQUIRE(IsOutOfHostMemory(status));
   REQUIRE_THAT(std::string(status.message()), Catch::Contains("4919 bytes") &&
                                                   Catch::Contains("4920") &&
                                                   Catch::Contains("host_weight_bytes"));

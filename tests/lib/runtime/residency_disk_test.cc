@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
 
@@ -138,7 +139,7 @@ TEST_CASE("a step whose reads fail is an error that loses no session") {
   reads_before_failure = 3;
   const absl::Status failed = session->Step().status();
   reads_before_failure = -1;
-  REQUIRE(absl::IsUnavailable(failed));
+  REQUIRE(IsIoError(failed));
   REQUIRE_THAT(std::string(failed.message()), Catch::Contains(folder.path()));
   REQUIRE_THAT(std::string(failed.message()), Catch::Contains("Input/output error"));
   Step(*session, 1, &outcome);
@@ -157,7 +158,7 @@ TEST_CASE("a step whose reads fail is an error that loses no session") {
     std::ofstream(path, std::ios::binary | std::ios::in)
         .write(content.data(), static_cast<int64_t>(content.size()));
   }
-  REQUIRE(absl::IsDataLoss(shorter));
+  REQUIRE(IsCorrupt(shorter));
   REQUIRE_THAT(std::string(shorter.message()), Catch::Contains(folder.path()));
   REQUIRE_THAT(std::string(shorter.message()), Catch::Contains("shorter"));
   Step(*session, 2, &outcome);
