@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/tuning/tuning_file.h"
-#include "tests/kernels/made_up_kernels.h"
+#include "tests/kernels/fake_kernels.h"
 
 namespace {
 
@@ -19,7 +19,7 @@ void Require(bool holds) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace dsv4;
   const absl::string_view json(reinterpret_cast<const char*>(data), size);
-  const absl::StatusOr<TuningFile> file = ReadTuningFile(json, "fuzz", test::kMadeUpManifests);
+  const absl::StatusOr<TuningFile> file = ReadTuningFile(json, "fuzz", test::kFakeManifests);
   if (!file.ok()) {
     Require(file.status().message().substr(0, 6) == "fuzz: ");
     return 0;

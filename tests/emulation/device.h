@@ -24,10 +24,10 @@
 #define __shared__ static
 #define __launch_bounds__(...)
 
-// What the launch of a kernel does, for the GPU that is made up.
+// What the launch of a kernel does on the fake CUDA runtime.
 namespace dsv4::test {
-cudaError_t EnqueueMadeUp(const void* kernel, const cudaLaunchConfig_t& config,
-                          std::function<void()> work);
+cudaError_t EnqueueFake(const void* kernel, const cudaLaunchConfig_t& config,
+                        std::function<void()> work);
 }
 
 template <class... Params, class... Args>
@@ -35,7 +35,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Args&&... args) {
   const std::tuple<std::remove_cv_t<Params>...> params(std::forward<Args>(args)...);
   const dim3 blocks = config->gridDim;
-  return dsv4::test::EnqueueMadeUp(
+  return dsv4::test::EnqueueFake(
       reinterpret_cast<const void*>(kernel), *config,
       [params, kernel, blocks, threads = config->blockDim.x, shared = config->dynamicSmemBytes] {
         const std::function<void()> thread = [&] { std::apply(kernel, params); };

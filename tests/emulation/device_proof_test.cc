@@ -7,7 +7,7 @@
 
 #include "kernels/op/dense.h"
 #include "tests/support/bundled_model.h"
-#include "tests/support/made_up_gpu.h"
+#include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/status_test_macros.h"
 
 namespace dsv4::test {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lib/base/error.h"
-#include "tests/kernels/made_up_kernels.h"
+#include "tests/kernels/fake_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -35,22 +35,22 @@ Launched Run(const Dispatch& dispatch, int32_t rows) {
 
 // Rows 1..8 run the third config, 9..64 at n up to 2048 the second, all else the first.
 TuningTable Table() {
-  TuningTable table{.entry = &kMadeUpEntries[0], .fallback = kMadeUpConfigs[0]};
-  table.buckets.push_back({{{{1, 8}}}, kMadeUpConfigs[2]});
-  table.buckets.push_back({{{{9, 64}, {1, 2048}}}, kMadeUpConfigs[1]});
+  TuningTable table{.entry = &kFakeEntries[0], .fallback = kFakeConfigs[0]};
+  table.buckets.push_back({{{{1, 8}}}, kFakeConfigs[2]});
+  table.buckets.push_back({{{{9, 64}, {1, 2048}}}, kFakeConfigs[1]});
   return table;
 }
 
 TEST_CASE("the first entry that fits the device is chosen, and knows its multiprocessors") {
   for (const auto& [capability, multiprocessors] :
        {std::pair{120, 188}, {120, 170}, {121, 48}, {90, 132}}) {
-    Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished,
-                      MadeUpDevice(capability, multiprocessors));
+    Dispatch dispatch(kFakeManifests, Backend::kCuda, Numerics::kPublished,
+                      FakeDevice(capability, multiprocessors));
     REQUIRE_OK(dispatch.Prepare(Linear(64)));
     const Launched launched = Run(dispatch, 3);
     REQUIRE(std::string(launched.entry) == (capability == 90 ? "sm12x.any" : "sm12x.wide"));
     REQUIRE(launched.multiprocessors == multiprocessors);
-    REQUIRE(*launched.config == kMadeUpConfigs[0]);
+    REQUIRE(*launched.config == kFakeConfigs[0]);
     // 4 blocks of 64 bytes for each multiprocessor: what the largest config needs.
     const int64_t bytes = capability == 90 ? 0 : multiprocessors * 256;
     REQUIRE(dispatch.workspace_bytes() == bytes);
@@ -61,30 +61,30 @@ TEST_CASE("the first entry that fits the device is chosen, and knows its multipr
 }
 
 TEST_CASE("the table's config runs, by the call's dimensions") {
-  Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 170),
+  Dispatch dispatch(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(120, 170),
                     {Table()});
   REQUIRE_OK(dispatch.Prepare(Linear(64)));
   for (const auto& [rows, config] : {std::pair{1, 2}, {8, 2}, {9, 1}, {64, 1}, {65, 0}}) {
     INFO(rows << " rows");
-    REQUIRE(*Run(dispatch, rows).config == kMadeUpConfigs[config]);
+    REQUIRE(*Run(dispatch, rows).config == kFakeConfigs[config]);
   }
   // n of all parts is 1536: beyond the second bucket when that ends before it.
   TuningTable narrow = Table();
   narrow.buckets[1].when[1] = {1, 1535};
-  Dispatch other(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 170),
+  Dispatch other(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(120, 170),
                  {narrow});
   REQUIRE_OK(other.Prepare(Linear(64)));
-  REQUIRE(*Run(other, 9).config == kMadeUpConfigs[0]);
+  REQUIRE(*Run(other, 9).config == kFakeConfigs[0]);
   // The table of an entry that is not chosen is not asked.
-  Dispatch twin(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(90, 132),
+  Dispatch twin(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(90, 132),
                 {Table()});
   REQUIRE_OK(twin.Prepare(Linear(64)));
-  REQUIRE(*Run(twin, 1).config == kMadeUpConfigs[0]);
+  REQUIRE(*Run(twin, 1).config == kFakeConfigs[0]);
 }
 
 // What is said of the first entry when the second is out of reach, too.
 std::string Refusal(DeviceTraits device, const LinearFp8Params& params) {
-  const Manifest first[] = {Manifest(kMadeUpEntries, 1)};
+  const Manifest first[] = {Manifest(kFakeEntries, 1)};
   Dispatch dispatch(first, Backend::kCuda, Numerics::kPublished, std::move(device));
   const absl::Status status = dispatch.Prepare(params);
   REQUIRE(IsUnsupported(status));
@@ -93,23 +93,23 @@ std::string Refusal(DeviceTraits device, const LinearFp8Params& params) {
 
 TEST_CASE("a refusal names the operator, every candidate and its reason") {
   const std::string begin = "no cuda kernel for operator linear_fp8; sm12x.wide: ";
-  REQUIRE(Refusal(MadeUpDevice(100, 148), Linear(1)) ==
+  REQUIRE(Refusal(FakeDevice(100, 148), Linear(1)) ==
           begin + "is for compute capability 12.0 to 12.1, not 10.0");
-  REQUIRE(Refusal(MadeUpDevice(130, 148), Linear(1)) ==
+  REQUIRE(Refusal(FakeDevice(130, 148), Linear(1)) ==
           begin + "is for compute capability 12.0 to 12.1, not 13.0");
-  DeviceTraits device = MadeUpDevice(120, 188);
+  DeviceTraits device = FakeDevice(120, 188);
   device.features &= ~kBlockScaledMma;
   REQUIRE(Refusal(device, Linear(1)) == begin + "needs block_scaled_mma");
-  device = MadeUpDevice(120, 188);
+  device = FakeDevice(120, 188);
   device.shared_bytes = 65536;
   REQUIRE(Refusal(device, Linear(1)) ==
           begin + "needs 101376 bytes of shared memory a block; the device has 65536");
-  REQUIRE(Refusal(MadeUpDevice(120, 188), Linear(1, 8192)) == begin + "k 8192 is more than 4096");
+  REQUIRE(Refusal(FakeDevice(120, 188), Linear(1, 8192)) == begin + "k 8192 is more than 4096");
 
-  Dispatch both(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(80, 108));
+  Dispatch both(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(80, 108));
   REQUIRE_FAILS(both.Prepare(Linear(1)), absl::StatusCode::kUnimplemented,
                 "sm12x.wide: is for compute capability 12.0 to 12.1, not 8.0; sm12x.any: ");
-  Dispatch exact(kMadeUpManifests, Backend::kCuda, Numerics::kExact, MadeUpDevice(120, 188));
+  Dispatch exact(kFakeManifests, Backend::kCuda, Numerics::kExact, FakeDevice(120, 188));
   REQUIRE_FAILS(exact.Prepare(Linear(1)), absl::StatusCode::kUnimplemented,
                 "sm12x.wide: does not run these numerics");
   REQUIRE_FAILS(exact.Prepare(CopyRowsParams{}), absl::StatusCode::kUnimplemented,
@@ -117,7 +117,7 @@ TEST_CASE("a refusal names the operator, every candidate and its reason") {
 }
 
 TEST_CASE("a later shape that the chosen entry refuses does not change the choice") {
-  Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 188));
+  Dispatch dispatch(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(120, 188));
   REQUIRE_OK(dispatch.Prepare(Linear(1)));
   REQUIRE_FAILS(dispatch.Prepare(Linear(1, 8192)), absl::StatusCode::kUnimplemented, "k 8192");
   REQUIRE(std::string(Run(dispatch, 1).entry) == "sm12x.wide");

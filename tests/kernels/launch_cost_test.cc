@@ -9,7 +9,7 @@
 #include "kernels/op/moe.h"
 #include "kernels/registry/dispatch.h"
 #include "lib/device/device.h"
-#include "tests/kernels/made_up_kernels.h"
+#include "tests/kernels/fake_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -41,7 +41,7 @@ TEST_CASE("a recorder has the entry, its cost and the launch") {
   params.x = &x;
   params.part_count = 1;
   params.parts[0] = {{&weight, &weight, 1024, 4096}, &y};
-  Dispatch dispatch(kMadeUpManifests, Backend::kCuda, Numerics::kPublished, MadeUpDevice(120, 170));
+  Dispatch dispatch(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(120, 170));
   REQUIRE_OK(dispatch.Prepare(params));
   HeldLaunches recorder;
   dispatch.set_recorder(&recorder);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What engines of DeepSeek V4 Flash's width launch on the GPUs of SM12x, those take: so many blocks
 // and threads, registers, and bytes of shared memory, static and dynamic. It takes none of these
-// GPUs to tell (tests/support/made_up_gpu.h); one of SM90 would not, as it has more.
+// GPUs to tell (tests/support/fake_cuda_runtime.h); one of SM90 would not, as it has more.
 #include <map>
 #include <set>
 #include <string>
@@ -12,7 +12,7 @@
 #include "tests/kernels/cuda_image.h"
 #include "tests/kernels/sm12x_objects.h"
 #include "tests/support/bundled_model.h"
-#include "tests/support/made_up_gpu.h"
+#include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/tuning_tables.h"
 
 namespace dsv4::test {
@@ -25,7 +25,7 @@ constexpr int64_t kMostBlocks[] = {2147483647, 65535, 65535};
 constexpr int64_t kWarp = 32, kRegisterStep = 256;
 
 // The GPUs that there are tuning tables for.
-const MadeUpGpu kGpus[] = {
+const FakeCuda kGpus[] = {
     {.name = "RTX PRO 6000", .multiprocessors = 188, .bytes = int64_t{96} << 30},
     {.name = "RTX 5090", .multiprocessors = 170, .bytes = int64_t{32} << 30},
     {.name = "GB10",
@@ -53,7 +53,7 @@ const std::map<std::string, CudaKernel>& Kernels() {
 }
 
 // Why a GPU of SM12x would not take the launch; empty: it would.
-std::string Refusal(const MadeUpLaunch& launch, const CudaKernel& kernel) {
+std::string Refusal(const FakeLaunch& launch, const CudaKernel& kernel) {
   for (int i = 0; i < 3; ++i) {
     if (launch.blocks[i] < 1 || launch.blocks[i] > kMostBlocks[i])
       return absl::StrCat(launch.blocks[i], " blocks along axis ", i);
@@ -74,7 +74,7 @@ std::string Refusal(const MadeUpLaunch& launch, const CudaKernel& kernel) {
 
 // Checks all launches since the last call and adds their kernels' names.
 void ExpectTaken(std::set<std::string>* names) {
-  for (const MadeUpLaunch& launch : TakeMadeUpLaunches()) {
+  for (const FakeLaunch& launch : TakeFakeLaunches()) {
     const auto found = Kernels().find(launch.symbol);
     if (found == Kernels().end()) FAIL(launch.symbol << " is not in the images");
     const std::string refusal = Refusal(launch, found->second);
@@ -131,9 +131,9 @@ void ExpectEngineTaken(const std::string& config, EngineOptions options,
 
 TEST_CASE("GPUs of SM12x take what engines launch on them") {
   std::set<std::string> names;
-  for (const MadeUpGpu& gpu : kGpus) {
+  for (const FakeCuda& gpu : kGpus) {
     INFO(gpu.name);
-    SetMadeUpGpu(gpu);
+    SetFakeCuda(gpu);
     ExpectEngineTaken(FlashConfig(), {.max_sessions = 64, .max_draft_tokens = 7}, &names);
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
     ExpectEngineTaken(DsparkFlashConfig(), {.max_sessions = 8, .max_draft_tokens = 5}, &names);
@@ -153,8 +153,8 @@ void Keep(void* user, LogLevel, const char* line) { *static_cast<std::string*>(u
 
 // Tables of a user may have any config anywhere.
 TEST_CASE("with any config, too") {
-  for (const MadeUpGpu& gpu : kGpus) {
-    SetMadeUpGpu(gpu);
+  for (const FakeCuda& gpu : kGpus) {
+    SetFakeCuda(gpu);
     for (size_t index = 0; index < TuningTables::Configs(); ++index) {
       INFO(gpu.name << ", config " << index);
       const TuningTables tables({.name = gpu.name,
@@ -176,13 +176,13 @@ TEST_CASE("with any config, too") {
 
 TEST_CASE("launches that a GPU of SM12x would not take are found") {
   const CudaKernel kernel{.symbol = "", .name = "", .registers = 64, .shared_bytes = 1024};
-  const MadeUpLaunch most{.symbol = "",
-                          .blocks = {kMostBlocks[0], kMostBlocks[1], kMostBlocks[2]},
-                          .threads = kMostThreads,
-                          .shared_bytes = 98 * 1024,
-                          .most_shared_bytes = 98 * 1024};
+  const FakeLaunch most{.symbol = "",
+                        .blocks = {kMostBlocks[0], kMostBlocks[1], kMostBlocks[2]},
+                        .threads = kMostThreads,
+                        .shared_bytes = 98 * 1024,
+                        .most_shared_bytes = 98 * 1024};
   REQUIRE(Refusal(most, kernel) == "");
-  MadeUpLaunch launch = most;
+  FakeLaunch launch = most;
   launch.blocks[1] = 0;
   REQUIRE(Refusal(launch, kernel) == "0 blocks along axis 1");
   launch.blocks[1] = 65536;

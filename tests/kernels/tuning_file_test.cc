@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "lib/base/log.h"
-#include "tests/kernels/made_up_kernels.h"
+#include "tests/kernels/fake_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -40,7 +40,7 @@ std::string With(const std::string& from, const std::string& to) {
 }
 
 absl::StatusOr<TuningFile> Read(const std::string& json) {
-  return ReadTuningFile(json, "d/x.json", kMadeUpManifests);
+  return ReadTuningFile(json, "d/x.json", kFakeManifests);
 }
 
 TEST_CASE("a file becomes the table of its entry, with knobs by name") {
@@ -49,7 +49,7 @@ TEST_CASE("a file becomes the table of its entry, with knobs by name") {
   REQUIRE(file->compute_capability == 120);
   REQUIRE(file->multiprocessors == 170);
   const TuningTable& table = file->table;
-  REQUIRE(table.entry == &kMadeUpEntries[0]);
+  REQUIRE(table.entry == &kFakeEntries[0]);
   REQUIRE(table.fallback == KernelConfig{{2, 32}});
   const auto config = [&](int64_t rows, int64_t n) {
     return table.For({{"rows", rows}, {"n", n}, {"k", 4096}});
@@ -159,7 +159,7 @@ TEST_CASE("a file for another revision of its entry is passed over, with one lin
       absl::StrReplaceAll(With("\"impl_rev\": 3", "\"impl_rev\": 2"), {{"split_rows", "gone"}});
   const EmbeddedTuningFile embedded[] = {{"in/build.json", json.c_str()}};
   LogLines log;
-  const auto tables = TablesOf(MadeUpDevice(120, 170), {}, embedded, kMadeUpManifests);
+  const auto tables = TablesOf(FakeDevice(120, 170), {}, embedded, kFakeManifests);
   REQUIRE_OK(tables);
   REQUIRE(tables->empty());
   REQUIRE(log.lines == std::vector<std::string>{
@@ -178,7 +178,7 @@ TEST_CASE("a device gets the files of its capability and multiprocessors") {
     INFO(capability << ", " << multiprocessors);
     LogLines log;
     const auto tables =
-        TablesOf(MadeUpDevice(capability, multiprocessors), {}, embedded, kMadeUpManifests);
+        TablesOf(FakeDevice(capability, multiprocessors), {}, embedded, kFakeManifests);
     REQUIRE_OK(tables);
     REQUIRE(static_cast<int>(tables->size()) == count);
     REQUIRE(log.lines.empty());
@@ -203,7 +203,7 @@ class Directory {
 
 TEST_CASE("a directory's files take the place of the build's") {
   const Directory directory;
-  REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kMadeUpManifests),
+  REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kFakeManifests),
                 absl::StatusCode::kInvalidArgument, directory.path() + ": there is no tuning file");
   directory.Write("README", "not a table");
   directory.Write("wide.json", With("\"impl_rev\": 3", "\"impl_rev\": 3"));
@@ -213,18 +213,18 @@ TEST_CASE("a directory's files take the place of the build's") {
                                                      {"sm12x.wide", "sm12x.attention"},
                                                      {"\"n\"", "\"context\""}});
   const EmbeddedTuningFile embedded[] = {{"wide", built.c_str()}, {"other", attention.c_str()}};
-  auto files = ReadTuningDirectory(directory.path(), kMadeUpManifests);
+  auto files = ReadTuningDirectory(directory.path(), kFakeManifests);
   REQUIRE_OK(files);
-  auto tables = TablesOf(MadeUpDevice(120, 170), *files, embedded, kMadeUpManifests);
+  auto tables = TablesOf(FakeDevice(120, 170), *files, embedded, kFakeManifests);
   REQUIRE_OK(tables);
   REQUIRE(tables->size() == 2);
-  REQUIRE((*tables)[0].entry == &kMadeUpEntries[0]);
+  REQUIRE((*tables)[0].entry == &kFakeEntries[0]);
   REQUIRE((*tables)[0].For({{"rows", 1}}) == KernelConfig{{4, 16}});
-  REQUIRE((*tables)[1].entry == &kMadeUpEntries[4]);
+  REQUIRE((*tables)[1].entry == &kFakeEntries[4]);
 
   // On another device they say so, and the build's are asked.
   LogLines log;
-  tables = TablesOf(MadeUpDevice(120, 188), *files, embedded, kMadeUpManifests);
+  tables = TablesOf(FakeDevice(120, 188), *files, embedded, kFakeManifests);
   REQUIRE_OK(tables);
   REQUIRE(tables->empty());
   REQUIRE(log.lines == std::vector<std::string>{
@@ -233,20 +233,19 @@ TEST_CASE("a directory's files take the place of the build's") {
                                               "with 188"});
 
   directory.Write("wide2.json", kFile);
-  REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kMadeUpManifests),
+  REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kFakeManifests),
                 absl::StatusCode::kInvalidArgument, "wide2.json: impl = \"sm12x.wide\", for which");
   directory.Write("wide2.json", With("\"schema\"", "\"shema\""));
-  REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kMadeUpManifests),
-                absl::StatusCode::kDataLoss,
+  REQUIRE_FAILS(ReadTuningDirectory(directory.path(), kFakeManifests), absl::StatusCode::kDataLoss,
                 directory.path() + "/wide2.json: \"shema\" is not a known key");
 }
 
 TEST_CASE("a directory that is not there is refused by name") {
-  REQUIRE_FAILS(ReadTuningDirectory("/nowhere/tables", kMadeUpManifests),
-                absl::StatusCode::kNotFound, "/nowhere/tables: no such directory");
+  REQUIRE_FAILS(ReadTuningDirectory("/nowhere/tables", kFakeManifests), absl::StatusCode::kNotFound,
+                "/nowhere/tables: no such directory");
   const Directory directory;
   directory.Write("file", "");
-  REQUIRE_FAILS(ReadTuningDirectory(directory.path() + "/file", kMadeUpManifests),
+  REQUIRE_FAILS(ReadTuningDirectory(directory.path() + "/file", kFakeManifests),
                 absl::StatusCode::kUnavailable, directory.path() + "/file: ");
 }
 

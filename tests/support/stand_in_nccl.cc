@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libnccl.so.2 for tests, that processes of one machine exchange with through sockets: all talk
 // to the one that made the id, the hub. Its exchanges run as host functions of the stream, of the
-// made-up GPU (tests/support/made_up_gpu.h), whose memory is the host's. Like NCCL it leaves an
-// exchange whose other side is gone waiting until the communicator is aborted, and says so when it
-// is asked.
+// fake CUDA runtime (tests/support/fake_cuda_runtime.h), whose memory is the host's. Like NCCL it
+// leaves an exchange whose other side is gone waiting until the communicator is aborted, and says
+// so when it is asked.
 #include <cuda_runtime_api.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -13,7 +13,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/model/model.h"
 #include "lib/model/synthetic.h"
-#include "tests/kernels/made_up_kernels.h"
+#include "tests/kernels/fake_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 #include "tools/tune/read_message.h"
@@ -22,7 +22,7 @@
 namespace dsv4::test {
 namespace {
 
-const KernelEntry& kEntry = kMadeUpEntries[0];
+const KernelEntry& kEntry = kFakeEntries[0];
 
 Timing At(int64_t rows, int64_t n, double floor_us, std::vector<double> median_us) {
   return {{{"rows", rows}, {"n", n}, {"k", 4096}}, floor_us, std::move(median_us)};
@@ -36,28 +36,28 @@ std::vector<Timing> Timings() {
           At(64, 4096, 12, {30, 20, 14})};
 }
 
-TuningOrigin Origin() { return {MadeUpDevice(90, 132), "13.0", "a \"b\"", "2026-11-21"}; }
+TuningOrigin Origin() { return {FakeDevice(90, 132), "13.0", "a \"b\"", "2026-11-21"}; }
 
 TEST_CASE("a table has the fastest config of each bucket, and buckets meet") {
   const tuning::File file = MakeTable(kEntry, Timings(), Origin());
   const std::string text = TextOf(file);
   INFO(text);
-  const auto read = ReadTuningFile(text, "x", kMadeUpManifests);
+  const auto read = ReadTuningFile(text, "x", kFakeManifests);
   REQUIRE_OK(read);
   REQUIRE(read->compute_capability == 90);
   REQUIRE(read->multiprocessors == 132);
   const auto config = [&](int64_t rows, int64_t n) {
     return read->table.For({{"rows", rows}, {"n", n}, {"k", 4096}});
   };
-  REQUIRE(config(1, 1536) == kMadeUpConfigs[1]);
-  for (const int64_t rows : {2, 8}) REQUIRE(config(rows, 1536) == kMadeUpConfigs[2]);
+  REQUIRE(config(1, 1536) == kFakeConfigs[1]);
+  for (const int64_t rows : {2, 8}) REQUIRE(config(rows, 1536) == kFakeConfigs[2]);
   // 8.05 is as good as 8, and comes first.
-  for (const int64_t rows : {9, 64, 100000}) REQUIRE(config(rows, 1536) == kMadeUpConfigs[0]);
-  REQUIRE(config(1, 4096) == kMadeUpConfigs[2]);
+  for (const int64_t rows : {9, 64, 100000}) REQUIRE(config(rows, 1536) == kFakeConfigs[0]);
+  REQUIRE(config(1, 4096) == kFakeConfigs[2]);
   // Together 39, 27 and 21.2 us.
-  for (const int64_t rows : {2, 64, 5000}) REQUIRE(config(rows, 4096) == kMadeUpConfigs[2]);
+  for (const int64_t rows : {2, 64, 5000}) REQUIRE(config(rows, 4096) == kFakeConfigs[2]);
   // Of the best times: 9.82, 8.98 and 6.43.
-  REQUIRE(config(1, 2048) == kMadeUpConfigs[2]);
+  REQUIRE(config(1, 2048) == kFakeConfigs[2]);
   REQUIRE(file.entries_size() == 5);
   REQUIRE(file.entries(3).median_us() == Approx(10.6));
   REQUIRE(file.entries(3).floor_us() == Approx(9));
@@ -71,11 +71,11 @@ TEST_CASE("a modelled table has the measured choices, no times, and says on what
     REQUIRE(file.provenance().measured_on() == "made up");
     const std::string text = TextOf(file);
     REQUIRE(text.find("_us") == std::string::npos);
-    const auto read = ReadTuningFile(text, "x", kMadeUpManifests);
+    const auto read = ReadTuningFile(text, "x", kFakeManifests);
     REQUIRE_OK(read);
     REQUIRE(read->compute_capability == device.compute_capability);
     REQUIRE(read->multiprocessors == device.multiprocessors);
-    REQUIRE(read->table.For({{"rows", 1}, {"n", 1536}, {"k", 4096}}) == kMadeUpConfigs[1]);
+    REQUIRE(read->table.For({{"rows", 1}, {"n", 1536}, {"k", 4096}}) == kFakeConfigs[1]);
   }
 }
 

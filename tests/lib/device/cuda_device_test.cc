@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers to and from a GPU, on one that is made up and does nothing before it is waited for
-// (tests/support/made_up_gpu.h).
+// Transfers to and from a GPU, on a fake CUDA runtime that does nothing before it is waited for
+// (tests/support/fake_cuda_runtime.h).
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/device/device.h"
 #include "tests/support/catch.h"
-#include "tests/support/made_up_gpu.h"
+#include "tests/support/fake_cuda_runtime.h"
 #include "tests/support/status_test_macros.h"
 
 namespace dsv4::test {
@@ -32,7 +32,7 @@ std::vector<int64_t> AnySizes() {
 class Memory {
  public:
   explicit Memory(int64_t bytes) {
-    SetMadeUpGpu({.works = true});
+    SetFakeCuda({.works = true});
     auto device = Device::Open({.kind = DeviceKind::kCuda});
     REQUIRE_OK(device);
     device_ = *std::move(device);
@@ -98,14 +98,14 @@ TEST_CASE("pieces of a GPU's memory are filled and read one after another") {
 
 TEST_CASE("an error that the host left is none of the device's, a launch that fails is") {
   Memory memory(64);
-  LeaveMadeUpError();
+  LeaveFakeCudaError();
   REQUIRE_OK(memory.device()->Finish());
   {
     const DeviceScope scope(memory.device());
     const DeviceScope inner(memory.device());
-    LeaveMadeUpError();
+    LeaveFakeCudaError();
   }
-  LeaveMadeUpError();  // the host's again
+  LeaveFakeCudaError();  // the host's again
   for (int i = 0; i < 2; ++i) {
     REQUIRE_FAILS(memory.device()->Finish(), DeviceLost().code(), "launching a kernel failed");
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU that fails at any of its calls, or has no memory left for any allocation: the call of the
 // library that meets it says so, a lost GPU's every later one, too, and nothing is left behind. The
-// GPU is made up (tests/support/made_up_gpu.h).
+// GPU is the fake one of tests/support/fake_cuda_runtime.h.
 #include "absl/strings/match.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "tests/support/bundled_model.h"
-#include "tests/support/made_up_gpu.h"
+#include "tests/support/fake_cuda_runtime.h"
 
 namespace dsv4::test {
 namespace {
@@ -17,7 +17,7 @@ constexpr int32_t kPinned = 2;
 // `status` of calls of the library, which is of a failure if a call of theirs failed: no result
 // comes of that.
 absl::Status Told(const absl::Status& status) {
-  REQUIRE(status.ok() == !UseOfMadeUpGpu().failed);
+  REQUIRE(status.ok() == !GetFakeCudaUse().failed);
   return status;
 }
 
@@ -52,10 +52,10 @@ absl::Status Use(const std::shared_ptr<Engine>& engine) {
 
 // Its kernels do nothing, so that the answers are not the known ones.
 TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU taken") {
-  SetMadeUpGpu({.pinned = kPinned});
+  SetFakeCuda({.pinned = kPinned});
   EngineOptions options{.backend = Backend::kCuda, .context_tokens = 1024, .prove = true};
   const std::string told =
-      "cuda:0 (made up) is refused: it failed its known answers: compress_kv.state (rows 1): ";
+      "cuda:0 (fake) is refused: it failed its known answers: compress_kv.state (rows 1): ";
   REQUIRE_FAILS(Engine::Open(kBundledModel, options).status(), Unsupported().code(), told);
   options.backend = Backend::kCpu;
   options.prefer_gpu = true;
@@ -66,10 +66,10 @@ TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU ta
   const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, options);
   REQUIRE_OK(plan);
   REQUIRE(plan->info.backend == Backend::kCpu);
-  REQUIRE(UseOfMadeUpGpu().left == 0);
+  REQUIRE(GetFakeCudaUse().left == 0);
 
   // GPUs of another kind are not asked.
-  SetMadeUpGpu({.name = "Hopper", .compute_capability = 90});
+  SetFakeCuda({.name = "Hopper", .compute_capability = 90});
   engine = Engine::Open(kBundledModel, options);
   REQUIRE_OK(engine);
   REQUIRE(absl::StrContains((*engine)->backend_reason(), "Hopper) has compute capability 9.0"));
@@ -78,7 +78,7 @@ TEST_CASE("a GPU that gives wrong answers is refused by operator, and the CPU ta
 // A failing GPU's engine is opened, if it can be, and used twice.
 void ExpectLost(int64_t failing_call) {
   INFO("call " << failing_call << " fails");
-  SetMadeUpGpu({.pinned = kPinned, .failing_call = failing_call});
+  SetFakeCuda({.pinned = kPinned, .failing_call = failing_call});
   std::shared_ptr<Engine> engine, second;
   const absl::Status opened = Told(Open(&engine));
   if (opened.ok()) {
@@ -89,19 +89,19 @@ void ExpectLost(int64_t failing_call) {
   }
   REQUIRE_FAILS(Open(&second), DeviceLost().code(), "cuda:0: ");
   engine.reset();
-  REQUIRE(UseOfMadeUpGpu().left == 0);
+  REQUIRE(GetFakeCudaUse().left == 0);
 }
 
 TEST_CASE("a GPU that fails at any call is lost from there on") {
-  SetMadeUpGpu({.pinned = kPinned});
+  SetFakeCuda({.pinned = kPinned});
   std::shared_ptr<Engine> engine;
   REQUIRE_OK(Open(&engine));
-  const int64_t of_open = UseOfMadeUpGpu().calls;
+  const int64_t of_open = GetFakeCudaUse().calls;
   REQUIRE_OK(Use(engine));
-  const int64_t of_all = UseOfMadeUpGpu().calls;
-  REQUIRE(UseOfMadeUpGpu().left > 0);
+  const int64_t of_all = GetFakeCudaUse().calls;
+  REQUIRE(GetFakeCudaUse().left > 0);
   engine.reset();
-  REQUIRE(UseOfMadeUpGpu().left == 0);
+  REQUIRE(GetFakeCudaUse().left == 0);
   // An engine's calls are its weights' and graphs', each like the last.
   for (int64_t call = 0; call < of_open; call += call < 50 ? 1 : 97) ExpectLost(call);
   for (int64_t call = of_open; call < of_all; ++call) ExpectLost(call);
@@ -109,28 +109,28 @@ TEST_CASE("a GPU that fails at any call is lost from there on") {
 
 TEST_CASE("a GPU without memory for any allocation is told of") {
   // Of an integrated one no engine asks how much is free.
-  const MadeUpGpu gpu{.integrated = true, .pinned = kPinned};
-  SetMadeUpGpu(gpu);
+  const FakeCuda gpu{.integrated = true, .pinned = kPinned};
+  SetFakeCuda(gpu);
   std::shared_ptr<Engine> engine;
   REQUIRE_OK(Open(&engine));
-  const int64_t of_open = UseOfMadeUpGpu().allocations;
+  const int64_t of_open = GetFakeCudaUse().allocations;
   REQUIRE_OK(Use(engine));
-  REQUIRE(UseOfMadeUpGpu().allocations == of_open);
+  REQUIRE(GetFakeCudaUse().allocations == of_open);
   engine.reset();
   for (int64_t allocation = 0; allocation < of_open; ++allocation) {
     INFO("allocation " << allocation << " of " << of_open);
-    MadeUpGpu full = gpu;
+    FakeCuda full = gpu;
     full.failing_allocation = allocation;
-    SetMadeUpGpu(full);
+    SetFakeCuda(full);
     const absl::Status opened = Open(&engine);
     const absl::StatusCode expected = absl::StrContains(opened.message(), ": cannot pin ")
                                           ? OutOfHostMemory().code()
                                           : OutOfDeviceMemory().code();
     REQUIRE_FAILS(opened, expected, "cuda:0: cannot ");
-    REQUIRE(UseOfMadeUpGpu().left == 0);
+    REQUIRE(GetFakeCudaUse().left == 0);
   }
   // The next one finds memory.
-  SetMadeUpGpu(gpu);
+  SetFakeCuda(gpu);
   REQUIRE_OK(Open(&engine));
   REQUIRE_OK(Use(engine));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/made_up_gpu.h"
+#include "tests/support/fake_cuda_runtime.h"
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -35,15 +35,15 @@ struct State {
   std::recursive_mutex working;                // one thing at a time
   std::deque<std::function<void()>> enqueued;  // not done yet; of all streams
   Work* recorded = nullptr;                    // of the stream that is captured
-  MadeUpGpu gpu;
-  MadeUpUse use;
+  FakeCuda gpu;
+  FakeCudaUse use;
   cudaError_t failure = cudaSuccess;
   cudaError_t last_error = cudaSuccess;  // for cudaGetLastError, once
   int64_t bytes = 0;
   std::map<const void*, int64_t> allocations;        // bytes
   std::map<const void*, std::string> symbols;        // of kernels
   std::map<const void*, int64_t> most_shared_bytes;  // of kernels that were allowed more
-  std::vector<MadeUpLaunch> launches;
+  std::vector<FakeLaunch> launches;
 };
 
 // Kernels are registered before main.
@@ -152,7 +152,7 @@ cudaError_t Free(void* memory) {
   return state.failure;
 }
 
-// Keeps a launch for TakeMadeUpLaunches.
+// Keeps a launch for TakeFakeLaunches.
 void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   State& state = TheState();
   const std::scoped_lock lock(state.working, state.mutex);
@@ -185,7 +185,7 @@ thread_local Pushed pushed;
 
 }  // namespace
 
-void SetMadeUpGpu(const MadeUpGpu& gpu) {
+void SetFakeCuda(const FakeCuda& gpu) {
   DoEnqueued();
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
@@ -196,23 +196,23 @@ void SetMadeUpGpu(const MadeUpGpu& gpu) {
   state.launches.clear();
 }
 
-MadeUpUse UseOfMadeUpGpu() {
+FakeCudaUse GetFakeCudaUse() {
   const std::lock_guard lock(TheState().mutex);
   return TheState().use;
 }
 
-void LeaveMadeUpError() {
+void LeaveFakeCudaError() {
   const std::lock_guard lock(TheState().mutex);
   TheState().last_error = cudaErrorInvalidConfiguration;
 }
 
-cudaError_t EnqueueMadeUp(const void* kernel, const cudaLaunchConfig_t& config,
-                          std::function<void()> work) {
+cudaError_t EnqueueFake(const void* kernel, const cudaLaunchConfig_t& config,
+                        std::function<void()> work) {
   Note(kernel, config.gridDim, config.blockDim, config.dynamicSmemBytes);
   return Enqueue(std::move(work));
 }
 
-std::vector<MadeUpLaunch> TakeMadeUpLaunches() {
+std::vector<FakeLaunch> TakeFakeLaunches() {
   const std::lock_guard lock(TheState().mutex);
   return std::exchange(TheState().launches, {});
 }
@@ -276,7 +276,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaSetDevice(int) { return Call(); }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  const MadeUpGpu& gpu = TheState().gpu;
+  const FakeCuda& gpu = TheState().gpu;
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "%s", gpu.name.c_str());
   properties->major = gpu.compute_capability / 10;
@@ -286,7 +286,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return Call();
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  const MadeUpGpu& gpu = TheState().gpu;
+  const FakeCuda& gpu = TheState().gpu;
   switch (attribute) {
     case cudaDevAttrIntegrated:
       *value = gpu.integrated;
@@ -457,7 +457,7 @@ cudaError_t cudaPeekAtLastError() {
   const std::lock_guard lock(TheState().mutex);
   return TheState().last_error != cudaSuccess ? TheState().last_error : TheState().failure;
 }
-const char* cudaGetErrorName(cudaError_t) { return "made up"; }
-const char* cudaGetErrorString(cudaError_t) { return "made up"; }
+const char* cudaGetErrorName(cudaError_t) { return "fake"; }
+const char* cudaGetErrorString(cudaError_t) { return "fake"; }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that is not there. An executable that links made_up_gpu.cc has, instead of the CUDA
+// A GPU that is not there. An executable that links fake_cuda_runtime.cc has, instead of the CUDA
 // runtime, functions of the same names that need no device: memory is the host's and reads as
 // zeros, copies to it and kernels leave no trace but their launches. So what the host does for a
 // GPU can be tested on a machine without one, for GPUs that no machine at hand has, and with
@@ -14,8 +14,8 @@
 
 namespace dsv4::test {
 
-struct MadeUpGpu {
-  std::string name = "made up";
+struct FakeCuda {
+  std::string name = "fake";
   int32_t compute_capability = 120;  // 10 * major + minor
   int32_t multiprocessors = 188;
   bool integrated = false;   // in the host's memory
@@ -31,21 +31,21 @@ struct MadeUpGpu {
 };
 
 // The one GPU from here on, as new. Not while anything of the one before is left.
-void SetMadeUpGpu(const MadeUpGpu& gpu);
+void SetFakeCuda(const FakeCuda& gpu);
 
-struct MadeUpUse {
+struct FakeCudaUse {
   int64_t calls = 0;        // that may fail
   int64_t allocations = 0;  // of the GPU's memory and pinned
   int64_t left = 0;         // allocations, streams, events and graphs that are still there
   bool failed = false;      // a call did
 };
-MadeUpUse UseOfMadeUpGpu();
+FakeCudaUse GetFakeCudaUse();
 
 // The next cudaGetLastError of any thread has one, which is not sticky: as a launch leaves it that
 // cannot be, or a host's own call.
-void LeaveMadeUpError();
+void LeaveFakeCudaError();
 
-struct MadeUpLaunch {
+struct FakeLaunch {
   std::string symbol;            // of the kernel's machine code
   const void* kernel = nullptr;  // one in a header is another in each file that includes it
   int64_t blocks[3] = {};
@@ -56,6 +56,6 @@ struct MadeUpLaunch {
 };
 
 // Those since the last call, on any thread. Graphs' replays are none.
-std::vector<MadeUpLaunch> TakeMadeUpLaunches();
+std::vector<FakeLaunch> TakeFakeLaunches();
 
 }  // namespace dsv4::test
