@@ -37,6 +37,10 @@ ContentHash HashOf(absl::Span<const uint8_t> bytes) {
   return FromXxh(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+ContentHash HashOf(absl::string_view text) {
+  return FromXxh(XXH3_128bits(text.data(), text.size()));
+}
+
 std::string HexOf(const ContentHash& hash) {
   return absl::StrCat(absl::Hex(hash.high, absl::kZeroPad16),
                       absl::Hex(hash.low, absl::kZeroPad16));

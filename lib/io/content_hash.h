@@ -36,6 +36,7 @@ class ContentHasher {
 };
 
 ContentHash HashOf(absl::Span<const uint8_t> bytes);
+ContentHash HashOf(absl::string_view text);
 
 // 32 hexadecimal digits, as xxhsum prints them.
 std::string HexOf(const ContentHash& hash);

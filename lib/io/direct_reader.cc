@@ -13,17 +13,22 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <numeric>
+#include <thread>
 #include <utility>
 
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
+#include "lib/base/log.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/system_error.h"
 
 namespace dsv4 {
 namespace {
 
-constexpr unsigned kRequests = 64;                   // under way at once
+constexpr unsigned kRequests = 64;  // under way at once
+constexpr std::chrono::milliseconds kDrainPause{1};
 constexpr int64_t kRequestBytes = int64_t{1} << 30;  // of one, less than the kernel's limit
 
 int64_t AlignedDown(int64_t offset) { return offset - offset % DirectReader::kReadAlignment; }
@@ -86,7 +91,8 @@ class DirectReader::Ring {
     ++added_;
   }
 
-  // Hands over what was added, and waits for a result. 0, or an errno.
+  // Hands over what was added, and waits for a result. 0, or an errno: then what the kernel took is
+  // still under way.
   int Wait() {
     for (;;) {
       const long taken = syscall(__NR_io_uring_enter, fd_, added_, Has() ? 0u : 1u,
@@ -96,6 +102,9 @@ class DirectReader::Ring {
       if (Has()) return 0;
     }
   }
+
+  // Requests that the kernel has not taken.
+  unsigned added() const { return added_; }
 
   // The next result, if there is one.
   bool Take(uint64_t* tag, int32_t* result) {
@@ -141,7 +150,7 @@ class DirectReader::Ring {
   uint32_t *request_tail_ = nullptr, *order_ = nullptr;
   uint32_t *result_head_ = nullptr, *result_tail_ = nullptr;
   uint32_t request_mask_ = 0, result_mask_ = 0;
-  unsigned added_ = 0;  // and not handed over
+  unsigned added_ = 0;
 };
 
 absl::StatusOr<std::unique_ptr<DirectReader>> DirectReader::Open(
@@ -206,32 +215,44 @@ absl::Status DirectReader::ReadPlainly() {
   return absl::OkStatus();
 }
 
+unsigned DirectReader::TakeResults(absl::Status* status) {
+  unsigned taken = 0;
+  uint64_t index = 0;
+  int32_t result = 0;
+  for (; ring_->Take(&index, &result); ++taken) {
+    Rest& rest = rests_[index];
+    const absl::Status advanced = Advance(result, &rest);
+    if (status->ok()) *status = advanced;
+    if (rest.begin < rest.end) ready_.push_back(index);
+  }
+  return taken;
+}
+
 // The first failure ends it, once nothing is under way that writes to the pieces' memory.
 absl::Status DirectReader::ReadByRing() {
   absl::Status status;
-  size_t next = 0;
+  ready_.resize(rests_.size());
+  std::iota(ready_.rbegin(), ready_.rend(), size_t{0});
   unsigned under_way = 0;
-  const auto add = [&](size_t index) {
-    const Rest& rest = rests_[index];
-    ring_->Add(files_[static_cast<size_t>(rest.piece->file)].fd, rest.begin,
-               std::min(rest.end - rest.begin, kRequestBytes), rest.to, index);
-    ++under_way;
-  };
-  for (;;) {
-    while (status.ok() && next < rests_.size() && under_way < kRequests) add(next++);
+  int error = 0;
+  while (error == 0) {
+    for (; status.ok() && !ready_.empty() && under_way < kRequests; ++under_way) {
+      const Rest& rest = rests_[ready_.back()];
+      ring_->Add(files_[static_cast<size_t>(rest.piece->file)].fd, rest.begin,
+                 std::min(rest.end - rest.begin, kRequestBytes), rest.to, ready_.back());
+      ready_.pop_back();
+    }
     if (under_way == 0) return status;
-    if (const int error = ring_->Wait(); error != 0) {
-      return IoError("cannot wait for reads of io_uring: ", SystemReason(error));
-    }
-    uint64_t tag = 0;
-    int32_t result = 0;
-    while (ring_->Take(&tag, &result)) {
-      --under_way;
-      const absl::Status advanced = Advance(result, &rests_[tag]);
-      if (status.ok()) status = advanced;
-      if (status.ok() && rests_[tag].begin < rests_[tag].end) add(tag);
-    }
+    error = ring_->Wait();
+    under_way -= TakeResults(&status);
   }
+  // The kernel has some of the requests, and writes their results without being asked.
+  for (under_way -= ring_->added(); under_way > 0; under_way -= TakeResults(&status)) {
+    std::this_thread::sleep_for(kDrainPause);
+  }
+  ring_.reset();
+  Log(LogLevel::kWarning, "io_uring failed: ", SystemReason(error), "; files are read by pread");
+  return status.ok() ? ReadPlainly() : status;
 }
 
 }  // namespace dsv4

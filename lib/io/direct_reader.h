@@ -41,9 +41,9 @@ class DirectReader {
   DirectReader(const DirectReader&) = delete;
   DirectReader& operator=(const DirectReader&) = delete;
 
-  // Reads all pieces; on return none of them is under way. Errors: IoError, with the file, the
-  // place and the system's reason; Corrupt for a file that ends before its piece does, as it has
-  // become shorter.
+  // Reads all pieces; on return none of them is under way. From a failure of io_uring itself on,
+  // reads are by pread. Errors: IoError, with the file, the place and the system's reason; Corrupt
+  // for a file that ends before its piece does, as it has become shorter.
   absl::Status Read(absl::Span<const FilePiece> pieces);
 
   bool uses_ring() const { return ring_ != nullptr; }
@@ -66,10 +66,13 @@ class DirectReader {
   absl::Status Advance(int64_t result, Rest* rest) const;
   absl::Status ReadPlainly();
   absl::Status ReadByRing();
+  // Takes the ring's results, and returns their number. `status` keeps the first failure.
+  unsigned TakeResults(absl::Status* status);
 
   std::vector<File> files_;
   std::unique_ptr<Ring> ring_;
-  std::vector<Rest> rests_;  // of the pieces at hand
+  std::vector<Rest> rests_;    // of the pieces at hand
+  std::vector<size_t> ready_;  // those that the ring is to have next, the first last
 };
 
 }  // namespace dsv4

@@ -1,17 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
+// Linked with --wrap=syscall: a fake kernel stands for io_uring in one test.
 #include "lib/io/direct_reader.h"
 
+#include <linux/io_uring.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdarg>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "lib/base/error.h"
 #include "lib/io/system_memory.h"
 #include "tests/support/catch.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/status_test_macros.h"
+
+namespace {
+
+// A kernel whose ring takes requests once, after which io_uring_enter fails: it reads for them a
+// moment later, on a thread of its own.
+class FakeRing {
+ public:
+  ~FakeRing() {
+    if (reads_.joinable()) reads_.join();
+  }
+  long Setup(io_uring_params* params) {
+    params->sq_entries = params->cq_entries = kEntries;
+    params->features = IORING_FEAT_SINGLE_MMAP;
+    params->sq_off.head = 0;
+    params->sq_off.tail = 4;
+    params->sq_off.ring_mask = kRequestMask;
+    params->sq_off.array = 64;
+    params->cq_off.head = 12;
+    params->cq_off.tail = kResultTail;
+    params->cq_off.ring_mask = kResultMask;
+    params->cq_off.cqes = kResults;
+    const int file = memfd_create("ring", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, IORING_OFF_SQES + kRingBytes) != 0) return -1;
+    ring_ = Map(file, IORING_OFF_SQ_RING);
+    requests_ = reinterpret_cast<io_uring_sqe*>(Map(file, IORING_OFF_SQES));
+    *Word(kRequestMask) = *Word(kResultMask) = kEntries - 1;
+    return file;
+  }
+  long Enter(unsigned given) {
+    if (reads_.joinable() || given == 0) {
+      errno = ENOMEM;
+      return -1;
+    }
+    const unsigned taken = given / 2;
+    reads_ = std::thread([this, taken] {
+      for (unsigned i = 0; i < taken; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const io_uring_sqe& request = requests_[i];
+        const ssize_t bytes = pread(request.fd, reinterpret_cast<void*>(request.addr), request.len,
+                                    static_cast<off_t>(request.off));
+        auto* const result = reinterpret_cast<io_uring_cqe*>(ring_ + kResults) + i;
+        result->user_data = request.user_data;
+        result->res = static_cast<int32_t>(bytes);
+        ++reads;
+        std::atomic_ref(*Word(kResultTail)).store(i + 1, std::memory_order_release);
+      }
+    });
+    return taken;
+  }
+
+  std::atomic<unsigned> reads = 0;
+
+ private:
+  static constexpr unsigned kEntries = 64;
+  // Where these lie in the shared memory.
+  static constexpr uint32_t kRequestMask = 8, kResultTail = 16, kResultMask = 20, kResults = 1024;
+  static constexpr size_t kRingBytes = 8192;
+  static std::byte* Map(int file, off_t offset) {
+    return static_cast<std::byte*>(
+        mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, offset));
+  }
+  uint32_t* Word(size_t offset) const { return reinterpret_cast<uint32_t*>(ring_ + offset); }
+
+  std::byte* ring_ = nullptr;
+  io_uring_sqe* requests_ = nullptr;
+  std::thread reads_;
+};
+
+FakeRing* fake_ring = nullptr;
+
+}  // namespace
+
+extern "C" {
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...) {
+  long arguments[6];
+  va_list list;
+  va_start(list, number);
+  for (long& argument : arguments) argument = va_arg(list, long);
+  va_end(list);
+  if (fake_ring != nullptr && number == __NR_io_uring_setup) {
+    return fake_ring->Setup(reinterpret_cast<io_uring_params*>(arguments[1]));
+  }
+  if (fake_ring != nullptr && number == __NR_io_uring_register) {
+    auto* const probe = reinterpret_cast<io_uring_probe*>(arguments[2]);
+    probe->last_op = IORING_OP_READ;
+    probe->ops[IORING_OP_READ].flags = IO_URING_OP_SUPPORTED;
+    return 0;
+  }
+  if (fake_ring != nullptr && number == __NR_io_uring_enter) {
+    return fake_ring->Enter(static_cast<unsigned>(arguments[1]));
+  }
+  return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+                        arguments[4], arguments[5]);
+}
+}
 
 namespace dsv4 {
 namespace {
@@ -97,6 +202,46 @@ TEST_CASE("a file that is missing or has become shorter is named") {
                                                     Catch::Contains("shorter"));
     // What is left can still be read.
     REQUIRE_OK((*reader)->Read({pieces, 1}));
+  }
+}
+
+TEST_CASE("a ring that fails is left once its reads are done, and pread reads the rest") {
+  const TempFolder folder;
+  const std::string text = Pattern(100'000);
+  constexpr int64_t kBytes = 5000;
+  constexpr size_t kPieces = 16;
+  const int64_t room = DirectReader::RoomFor(kBytes);
+  const Room memory(static_cast<int64_t>(kPieces) * room);
+  std::vector<FilePiece> pieces;
+  for (size_t i = 0; i < kPieces; ++i) {
+    const auto place = static_cast<int64_t>(i);
+    pieces.push_back({.file = 0,
+                      .offset = 6000 * place,
+                      .bytes = kBytes,
+                      .memory = memory.data() + place * room});
+  }
+  for (const bool shorter : {false, true}) {
+    INFO((shorter ? "a file that ends early" : "a whole file"));
+    const std::string path = folder.Write("file", text);
+    FakeRing ring;
+    fake_ring = &ring;
+    const auto reader = DirectReader::Open({path}, {});
+    REQUIRE_OK(reader);
+    REQUIRE((*reader)->uses_ring());
+    if (shorter) std::filesystem::resize_file(path, 20'000);
+    const absl::Status status = (*reader)->Read(pieces);
+    const unsigned reads = ring.reads;
+    fake_ring = nullptr;
+    REQUIRE(reads == kPieces / 2);
+    REQUIRE(!(*reader)->uses_ring());
+    if (shorter) {
+      REQUIRE(IsCorrupt(status));
+      continue;
+    }
+    REQUIRE_OK(status);
+    for (const FilePiece& piece : pieces) {
+      REQUIRE(std::memcmp(piece.data(), text.data() + piece.offset, kBytes) == 0);
+    }
   }
 }
 

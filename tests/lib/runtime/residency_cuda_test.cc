@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/bundled_model.h"
+#include "tests/support/residency.h"
 
 namespace dsv4 {
 namespace {
@@ -15,49 +15,23 @@ using test::AnyTokens;
 using test::kBundledModel;
 using test::OpenBundled;
 using test::OpenColdSession;
-using test::Tested;
-
-EngineOptions WithBudgets(const ExpertBudgets& budgets) {
-  return Tested({.context_tokens = 512,
-                 .max_sessions = 4,
-                 .prefill_chunk_tokens = 9,
-                 .max_draft_tokens = 2,
-                 .weight_budgets = budgets});
-}
-
-EnginePlan PlanOf(const ExpertBudgets& budgets) {
-  absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithBudgets(budgets));
-  REQUIRE_OK(plan);
-  return *std::move(plan);
-}
-
-void Step(Session& session, int steps, std::vector<int32_t>* tokens) {
-  for (int i = 0; i < steps; ++i) {
-    const absl::StatusOr<StepResult> step = session.Step();
-    REQUIRE_OK(step);
-    tokens->push_back(step->token);
-  }
-}
-
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::vector<float> logits;
-  bool operator==(const Outcome&) const = default;
-};
+using test::Outcome;
+using test::PlanOf;
+using test::WithBudgets;
 
 // A prompt in two chunks, a fork with drafts beside it, and a sampled session.
 Outcome Run(const std::shared_ptr<Engine>& engine) {
   Outcome outcome;
   const std::unique_ptr<Session> greedy = OpenColdSession(engine, {.draft_tokens = 2});
   REQUIRE_OK(greedy->Sync(AnyTokens(11, 1)));
-  Step(*greedy, 2, &outcome.tokens);
+  Step(*greedy, 2, &outcome);
   const absl::StatusOr<std::unique_ptr<Session>> fork = greedy->Fork();
   REQUIRE_OK(fork);
   const std::unique_ptr<Session> sampled = OpenColdSession(engine, {.temperature = 1, .seed = 5});
   REQUIRE_OK(sampled->Sync(AnyTokens(2, 2)));
-  Step(*sampled, 1, &outcome.tokens);
-  Step(**fork, 2, &outcome.tokens);
-  Step(*greedy, 1, &outcome.tokens);
+  Step(*sampled, 1, &outcome);
+  Step(**fork, 2, &outcome);
+  Step(*greedy, 1, &outcome);
   outcome.logits = test::LogitsAfter(engine, AnyTokens(4, 3));
   return outcome;
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "lib/base/error.h"
-#include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/residency.h"
 
 namespace {
 int reads_before_failure = -1;  // -1: none fails
@@ -37,45 +37,19 @@ using test::AnyTokens;
 using test::kBundledModel;
 using test::OpenBundled;
 using test::OpenColdSession;
-using test::Tested;
+using test::Outcome;
+using test::PlanOf;
+using test::WithBudgets;
 
 constexpr int kExpertsOnHost = 6;
 
-EngineOptions WithBudgets(const ExpertBudgets& budgets) {
-  return Tested({.context_tokens = 512,
-                 .max_sessions = 2,
-                 .prefill_chunk_tokens = 9,
-                 .max_draft_tokens = 2,
-                 .weight_budgets = budgets});
-}
-
-ResidencyPlan PlanOf(const ExpertBudgets& budgets) {
-  const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithBudgets(budgets));
-  REQUIRE_OK(plan);
-  return plan->info.residency;
-}
-
 // As few experts on the device as can be, `on_host` on the host and the others on disk.
 ExpertBudgets MostOnDisk(int64_t on_host) {
-  const ResidencyPlan all = PlanOf({.least = true});
+  const ResidencyPlan all = PlanOf({.least = true}).info.residency;
   ExpertBudgets budgets{.host_bytes = all.host_bytes() - 1, .least = true};
-  const ResidencyPlan plan = PlanOf(budgets);
+  const ResidencyPlan plan = PlanOf(budgets).info.residency;
   budgets.host_bytes = plan.stage_bytes + on_host * plan.expert_bytes;
   return budgets;
-}
-
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::vector<float> logits;
-  bool operator==(const Outcome&) const = default;
-};
-
-void Step(Session& session, int steps, Outcome* outcome) {
-  for (int i = 0; i < steps; ++i) {
-    const absl::StatusOr<StepResult> step = session.Step();
-    REQUIRE_OK(step);
-    outcome->tokens.push_back(step->token);
-  }
 }
 
 // A prompt in two chunks, then drafts, and a fork.
@@ -177,13 +151,12 @@ TEST_CASE(
   };
   refused({.host_bytes = budgets.host_bytes - 1, .least = true}, "host_weight_bytes",
           budgets.host_bytes);
-  const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithBudgets(budgets));
-  REQUIRE_OK(plan);
-  const int64_t device_bytes = plan->info.fullest().weights;
+  const EnginePlan plan = PlanOf(budgets);
+  const int64_t device_bytes = plan.info.fullest().weights;
   refused({.device_bytes = device_bytes - 1, .host_bytes = budgets.host_bytes},
           "device_weight_bytes", device_bytes);
-  REQUIRE(PlanOf({.device_bytes = device_bytes, .host_bytes = budgets.host_bytes}).on_disk ==
-          plan->info.residency.on_disk);
+  const ExpertBudgets both{.device_bytes = device_bytes, .host_bytes = budgets.host_bytes};
+  REQUIRE(PlanOf(both).info.residency.on_disk == plan.info.residency.on_disk);
 }
 
 }  // namespace

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an engine opens: on GPUs that prove themselves or on the CPU, alone or as a rank of a group.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/log.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/system_memory.h"
+#include "lib/runtime/device_proof.h"
+#include "lib/runtime/engine.h"
+
+namespace dsv4 {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
+                                                           const ModelConfig& config,
+                                                           const SyntheticOptions& synthetic) {
+  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config, synthetic);
+  return Checkpoint::Open(folder);
+}
+
+std::vector<int32_t> DevicesOf(const EngineOptions& options) {
+  return options.devices.empty() ? std::vector<int32_t>{0} : options.devices;
+}
+
+// Whether the devices are GPUs that the cuda backend is written for, and prove themselves.
+// Unsupported with the reason.
+absl::Status GpusFit(const EngineOptions& options) {
+  constexpr int32_t kFirst = 120, kLast = 129;  // compute capabilities
+  if (options.numerics != Numerics::kPublished) {
+    return Unsupported(NumericsName(options.numerics), " numerics run on the reference backend");
+  }
+  for (const int32_t index : DevicesOf(options)) {
+    const absl::StatusOr<std::unique_ptr<Device>> device =
+        Device::Open({.kind = DeviceKind::kCuda, .index = index});
+    if (!device.ok()) return Unsupported(device.status().message());
+    const int32_t capability = (*device)->traits().compute_capability;
+    if (capability < kFirst || capability > kLast) {
+      return Unsupported("cuda:", index, " (", (*device)->name(), ") has compute capability ",
+                         ComputeCapabilityName(capability),
+                         ", for which the kernels are not written; backend cuda runs there");
+    }
+  }
+  return ProveOnce(DevicesOf(options), options.tuning_dir);
+}
+
+EngineOptions OnGpus(EngineOptions options) {
+  options.backend = Backend::kCuda;
+  options.prefer_gpu = false;
+  return options;
+}
+
+// What another backend may do all the same.
+bool IsUnfit(const absl::Status& status) {
+  return IsUnsupported(status) || IsOutOfDeviceMemory(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
+                                                     const EngineOptions& options) {
+  if (options.group.rank != 0) {
+    return WithArgument(InvalidArgument("option group_rank = ", options.group.rank,
+                                        ": rank 0 of a group opens an engine; the others serve it"),
+                        "group_rank");
+  }
+  if (!options.prefer_gpu) return OpenRanks(folder, options);
+  absl::Status unfit = GpusFit(options);
+  if (unfit.ok()) {
+    absl::StatusOr<std::shared_ptr<Engine>> opened = OpenRanks(folder, OnGpus(options));
+    if (opened.ok() || !IsUnfit(opened.status())) return opened;
+    unfit = opened.status();
+  }
+  DSV4_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, OpenRanks(folder, options));
+  engine->backend_reason_ = std::string(unfit.message());
+  Log(LogLevel::kInfo, "backend ", BackendName(options.backend), ": ", engine->backend_reason_);
+  return engine;
+}
+
+absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineOptions& options) {
+  if (options.prefer_gpu && GpusFit(options).ok()) {
+    absl::StatusOr<EnginePlan> plan = PlanOn(folder, OnGpus(options), true);
+    if (plan.ok() || !IsUnfit(plan.status())) return plan;
+  }
+  return PlanOn(folder, options, false);
+}
+
+absl::Status Engine::Serve(const std::string& folder, const EngineOptions& options,
+                           absl::FunctionRef<bool(int64_t rows)> go_on) {
+  if (options.group.rank == 0) {
+    return WithArgument(
+        InvalidArgument("option group_rank = 0: that process opens an engine; the others serve it"),
+        "group_rank");
+  }
+  const bool gpu = options.prefer_gpu && GpusFit(options).ok();
+  DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine,
+                        OpenRanks(folder, gpu ? OnGpus(options) : options));
+  return FollowLeader(engine->group_, engine->model_.get(), engine->cache_.get(), go_on);
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRanks(const std::string& folder,
+                                                          const EngineOptions& options) {
+  std::shared_ptr<Engine> engine(new Engine);
+  DSV4_RETURN_IF_ERROR(engine->Configure(folder, options));
+  DSV4_RETURN_IF_ERROR(engine->LoadTokenizer(folder));
+  DSV4_RETURN_IF_ERROR(engine->Load(folder, options));
+  return engine;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRandom(absl::string_view config_json,
+                                                           const EngineOptions& options) {
+  std::shared_ptr<Engine> engine(new Engine);
+  DSV4_ASSIGN_OR_RETURN(engine->config_, ParseModelConfig(config_json, "random weights"));
+  engine->config_.synthetic_layers = engine->config_.num_hidden_layers;
+  engine->token_limit_ = static_cast<int32_t>(engine->config_.vocab_size);
+  engine->eos_tokens_ = engine->config_.eos_token_ids;
+  DSV4_RETURN_IF_ERROR(engine->Settle(options));
+  DSV4_RETURN_IF_ERROR(engine->Load("", options));
+  return engine;
+}
+
+absl::Status Engine::Load(const std::string& folder, const EngineOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, config_, options.synthetic));
+  if (options.prove && options.backend == Backend::kCuda) {
+    DSV4_RETURN_IF_ERROR(ProveOnce(DevicesOf(options), options.tuning_dir));
+  }
+  DSV4_RETURN_IF_ERROR(OpenDevices(options));
+  DSV4_RETURN_IF_ERROR(ExpectRoom(folder, options));
+  if (options.group.grouped()) {
+    DSV4_RETURN_IF_ERROR(JoinGroup(checkpoint->Fingerprint(), options));
+  }
+  DSV4_RETURN_IF_ERROR(LoadWeights(std::move(checkpoint), options));
+  DSV4_RETURN_IF_ERROR(DescribeWeights(options));
+  return Build(options);
+}
+
+absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const EngineOptions& options,
+                                          bool room) {
+  Engine engine;
+  DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
+  DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, engine.config_, options.synthetic));
+  DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
+  DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint),
+                                                           engine.Targets(options)));
+  EnginePlan plan;
+  DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
+  if (room) DSV4_RETURN_IF_ERROR(engine.CheckRoom());
+  plan.info = engine.info_;
+  plan.config = engine.config_;
+  plan.weight_format = engine.weight_format_;
+  return plan;
+}
+
+// Reading the weights of a plan that does not fit would take minutes.
+absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
+  if (!devices_.front()->FreeBytes() && !options.weight_budgets.limited()) return absl::OkStatus();
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
+                        OpenCheckpoint(folder, config_, options.synthetic));
+  DSV4_ASSIGN_OR_RETURN(weights_,
+                        Weights::Describe(config_, std::move(checkpoint), Targets(options)));
+  DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
+  const auto here = static_cast<int64_t>(devices_.size());
+  DSV4_RETURN_IF_ERROR(ExpectHostRoom(info_.residency, here, ranks(), AvailableMemory()));
+  return CheckRoom();
+}
+
+}  // namespace dsv4

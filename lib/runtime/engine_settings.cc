@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model's configuration files and the options say of an engine, checked against each other.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/log.h"
+#include "lib/base/quoted.h"
+#include "lib/base/status_macros.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/engine.h"
+#include "lib/runtime/group_options.h"
+#include "lib/sampling/params.h"
+#include "lib/sampling/sampler.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+constexpr int32_t kDefaultSessions = 4;
+constexpr int32_t kDefaultPrefillChunk = 256;  // tokens; past it the kernels gain nothing
+constexpr int32_t kMaxSessions = 4096;
+constexpr int32_t kMaxPrefillChunk = 65536;
+
+// `value`, or `fallback` for 0; InvalidArgument outside 1..max.
+template <class T>
+absl::StatusOr<T> OptionOr(const char* name, T value, T fallback, T max) {
+  if (value == 0) return std::min(fallback, max);
+  if (value < 0 || value > max) {
+    return WithArgument(InvalidArgument("option ", name, " = ", value, " is not in 1..", max),
+                        name);
+  }
+  return value;
+}
+
+// An impossible value in a model's file is a fault of the file: the caller's arguments are right.
+absl::Status FaultOfFile(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? Corrupt(status.message()) : status;
+}
+
+// The rows' format: the option's, where these numerics can use it.
+absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
+  const bool published = options.numerics == Numerics::kPublished;
+  // Where a point is omitted, rows may be numbers that only f32 holds.
+  const bool bf16_numbers = published && options.omitted_points == 0;
+  if (!options.cache_format) return bf16_numbers ? RowFormat::kPacked : RowFormat::kF32;
+  const RowFormat format = *options.cache_format;
+  const auto refused = [&](const auto&... reason) {
+    return WithArgument(Unsupported("option cache_format = ", RowFormatName(format), " with ",
+                                    NumericsName(options.numerics), " numerics: ", reason...),
+                        "cache_format");
+  };
+  switch (format) {
+    case RowFormat::kPacked:
+    case RowFormat::kBf16:
+      if (bf16_numbers) return format;
+      return refused("it would round their rows; use f32 or fp8_per_tensor");
+    case RowFormat::kF32:
+      if (!bf16_numbers) return format;
+      return refused("their rows are bf16 numbers, which packed and bf16 hold exactly");
+    case RowFormat::kFp8PerTensor:
+      if (!published) return format;
+      return refused("it would change their rows; use packed or bf16");
+    case RowFormat::kIndexFp4:
+      break;
+  }
+  return InvalidArgument("option cache_format = ", RowFormatName(format),
+                         " is not a format of rows");
+}
+
+}  // namespace
+
+// Reads the configuration files, and settles the options.
+absl::Status Engine::Configure(const std::string& folder, const EngineOptions& options) {
+  const std::string config_path = folder + "/config.json";
+  DSV4_ASSIGN_OR_RETURN(const std::string config_json, ReadFile(config_path, kMaxConfigBytes));
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
+  if (!config.ok()) return FaultOfFile(config.status());
+  config_ = *std::move(config);
+  // Random weights must not be taken for those that are there.
+  if (config_.synthetic_layers > 0 && Checkpoint::LiesIn(folder)) {
+    return Corrupt(config_path, ": dsv4_synthetic_layers is for folders without weights; ", folder,
+                   " has some");
+  }
+  if (options.synthetic_layers > config_.num_hidden_layers) {
+    return InvalidArgument(options.synthetic_layers, " synthetic layers; ", config_path, " has ",
+                           config_.num_hidden_layers);
+  }
+  if (options.synthetic_layers > 0) config_.synthetic_layers = options.synthetic_layers;
+  if (config_.synthetic_layers > 0) config_ = FirstLayers(config_, config_.synthetic_layers);
+  config_hash_ = HashOf(config_json);
+  const std::string generation_path = folder + "/generation_config.json";
+  absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);
+  if (generation_json.ok()) {
+    absl::StatusOr<GenerationConfig> generation =
+        ParseGenerationConfig(*generation_json, generation_path);
+    if (!generation.ok()) return FaultOfFile(generation.status());
+    generation_ = *std::move(generation);
+  } else if (!absl::IsNotFound(generation_json.status())) {
+    return generation_json.status();
+  }
+  for (const std::string& key : generation_.unused_keys) {
+    Log(LogLevel::kInfo, generation_path, ": ", Quoted(key), " is not followed");
+  }
+  eos_tokens_ = config_.eos_token_ids;
+  for (const int32_t token : generation_.eos_token_ids) {
+    if (token < 0 || token >= config_.vocab_size) {
+      return Corrupt(generation_path, ": eos_token_id ", token, " is not in 0..",
+                     config_.vocab_size - 1);
+    }
+    eos_tokens_.push_back(token);
+  }
+  return Settle(options);
+}
+
+// Settles every option against the model's configuration.
+absl::Status Engine::Settle(const EngineOptions& options) {
+  DSV4_RETURN_IF_ERROR(CheckDevices(options));
+  DSV4_RETURN_IF_ERROR(CheckGroup(options));
+  const int ranks = options.group.grouped()
+                        ? options.group.ranks
+                        : static_cast<int>(std::max<size_t>(options.devices.size(), 1));
+  absl::StatusOr<Shards> shards = Shards::Of(config_, ranks);
+  if (!shards.ok()) {
+    return WithArgument(shards.status(), options.group.grouped() ? "group_size" : "devices");
+  }
+  shards_ = *std::move(shards);
+  first_rank_ = options.group.rank;
+  if (options.numerics != Numerics::kPublished && options.backend != Backend::kReference) {
+    return Unsupported("numerics other than published run on the reference backend only, not on ",
+                       BackendName(options.backend));
+  }
+  DSV4_RETURN_IF_ERROR(ReadTuning(options));
+  DSV4_RETURN_IF_ERROR(CheckBudgets(options));
+  info_.backend = options.backend;
+  info_.numerics = options.numerics;
+  DSV4_ASSIGN_OR_RETURN(info_.cache_format, CacheFormat(options));
+  DSV4_ASSIGN_OR_RETURN(info_.context_tokens,
+                        OptionOr("context_tokens", options.context_tokens,
+                                 config_.max_position_embeddings, config_.max_position_embeddings));
+  DSV4_ASSIGN_OR_RETURN(info_.cache_tokens,
+                        OptionOr<int64_t>("cache_tokens", options.cache_tokens,
+                                          info_.context_tokens, int64_t{1} << 40));
+  DSV4_ASSIGN_OR_RETURN(info_.max_sessions, OptionOr("max_sessions", options.max_sessions,
+                                                     kDefaultSessions, kMaxSessions));
+  DSV4_ASSIGN_OR_RETURN(info_.prefill_chunk_tokens,
+                        OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens,
+                                 kDefaultPrefillChunk, kMaxPrefillChunk));
+  DSV4_ASSIGN_OR_RETURN(
+      info_.max_draft_tokens,
+      OptionOr<int32_t>("max_draft_tokens", options.max_draft_tokens, 0, kMaxDraftTokens));
+  return absl::OkStatus();
+}
+
+// A folder without a tokenizer opens all the same; one with a broken or foreign tokenizer does not.
+absl::Status Engine::LoadTokenizer(const std::string& folder) {
+  token_limit_ = static_cast<int32_t>(config_.vocab_size);
+  const std::string path = folder + "/tokenizer.json";
+  absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = Tokenizer::Load(path);
+  if (absl::IsNotFound(tokenizer.status())) return absl::OkStatus();
+  if (!tokenizer.ok()) return tokenizer.status();
+  tokenizer_ = *std::move(tokenizer);
+  DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  tokenizer_hash_ = HashOf(file.bytes());
+  if (tokenizer_->max_id() >= config_.vocab_size) {
+    return Corrupt(path, ": token id ", tokenizer_->max_id(), " is beyond the model's vocab_size ",
+                   config_.vocab_size);
+  }
+  token_limit_ = tokenizer_->vocab_size();
+  for (int32_t token = 0; token < token_limit_; ++token) {
+    if (!tokenizer_->HasToken(token)) token_gaps_.push_back(token);
+  }
+  with_text_ = MaskOfText(config_.vocab_size, token_limit_, token_gaps_);
+  info_.has_tokenizer = true;
+  chat_encoder_ = FindChatEncoder(folder);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckBudgets(const EngineOptions& options) const {
+  const ExpertBudgets& budgets = options.weight_budgets;
+  for (const auto& [name, bytes] : {std::pair("device_weight_bytes", budgets.device_bytes),
+                                    std::pair("host_weight_bytes", budgets.host_bytes)}) {
+    if (bytes < 0) {
+      return WithArgument(InvalidArgument("option ", name, " = ", bytes, " is negative"), name);
+    }
+    if ((bytes > 0 || budgets.least) && options.backend != Backend::kCuda) {
+      return WithArgument(
+          Unsupported("option ", name, " = ", bytes, ": backend ", BackendName(options.backend),
+                      " reads weights where the checkpoint's files are mapped"),
+          name);
+    }
+  }
+  if (budgets.host_bytes > 0 && !budgets.limited()) {
+    return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                                        " without device_weight_bytes, which leaves the host none"),
+                        "host_weight_bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckDevices(const EngineOptions& options) const {
+  const std::vector<int32_t>& devices = options.devices;
+  if (devices.size() <= 1) return absl::OkStatus();  // Device::Check says the rest
+  const auto refused = [](absl::Status status) {
+    return WithArgument(std::move(status), "devices");
+  };
+  const auto count = static_cast<int32_t>(devices.size());
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    if (options.backend == Backend::kCuda) {
+      DSV4_RETURN_IF_ERROR(refused(Device::Check({.kind = DeviceKind::kCuda, .index = *device})));
+    } else if (*device < 0 || *device >= count) {
+      return refused(InvalidArgument("option devices names ", *device, " among ", count,
+                                     " parts of the CPU, which are 0..", count - 1));
+    }
+    if (std::find(devices.begin(), device, *device) != device) {
+      return refused(InvalidArgument("option devices names ", *device, " twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace dsv4

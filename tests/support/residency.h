@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bundled model with budgets for its experts, and what its sessions give.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tests/support/bundled_model.h"
+
+namespace dsv4::test {
+
+inline EngineOptions WithBudgets(const ExpertBudgets& budgets) {
+  return Tested({.context_tokens = 512,
+                 .max_sessions = 4,
+                 .prefill_chunk_tokens = 9,
+                 .max_draft_tokens = 2,
+                 .weight_budgets = budgets});
+}
+
+inline EnginePlan PlanOf(const ExpertBudgets& budgets) {
+  absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithBudgets(budgets));
+  REQUIRE_OK(plan);
+  return *std::move(plan);
+}
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;
+  bool operator==(const Outcome&) const = default;
+};
+
+// Adds the tokens of `steps` steps.
+inline void Step(Session& session, int steps, Outcome* outcome) {
+  for (int i = 0; i < steps; ++i) {
+    const absl::StatusOr<StepResult> step = session.Step();
+    REQUIRE_OK(step);
+    outcome->tokens.push_back(step->token);
+  }
+}
+
+}  // namespace dsv4::test
