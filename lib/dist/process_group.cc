@@ -149,7 +149,11 @@ absl::Status ProcessGroup::Connect(Nccl::UniqueId id, absl::string_view record) 
   DSV4_RETURN_IF_ERROR(status);
   comm_.store(comm);
   Progressed();
-  return StartWatching();
+  DSV4_RETURN_IF_ERROR(StartWatching());
+  // The first exchange makes connections: NCCL tries for a minute to reach a process that is gone.
+  DSV4_RETURN_IF_ERROR(Meet());
+  limit_.store(kLoadLimits * place_.limit.count());
+  return absl::OkStatus();
 }
 
 absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view record,

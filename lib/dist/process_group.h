@@ -48,8 +48,10 @@ absl::StatusOr<std::string> CarriedBy(absl::string_view id);
 
 class ProcessGroup final : public Communicator {
  public:
-  // Of a wait for other processes that join, load weights or get ready.
+  // Of a wait for other processes that join.
   static constexpr std::chrono::minutes kOpenLimit{5};
+  // Of one for processes that load weights or get ready, in GroupPlace::limit.
+  static constexpr int64_t kLoadLimits = 6;
 
   // Waits for the other processes. `record`: lines "name = value"; VersionMismatch names the first
   // that differs from rank 0's, with both values, in every process. `own` outlives the group.
