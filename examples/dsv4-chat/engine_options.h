@@ -54,8 +54,7 @@ inline constexpr Option<Target> kEngineOptions[] = {
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.device_weight_bytes = ParseGigabytes(name, v);
      }},
-    {"", "--host-weights", "GB",
-     "most of the host's memory for experts; others stay on disk (cuda)",
+    {"", "--host-weights", "GB", "most of the host's memory for experts; others stay on disk",
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.host_weight_bytes = ParseGigabytes(name, v);
      }},

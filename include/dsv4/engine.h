@@ -114,7 +114,12 @@ typedef struct dsv4_engine_options {
    * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step
    * reads those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
    * INVALID_ARGUMENT if there is no room for these reads; the message has the least value that
-   * works. */
+   * works.
+   * On the CPU, where weights are mapped files: experts within the budget are read at open and
+   * locked, as far as the system allows (RLIMIT_MEMLOCK); OUT_OF_HOST_MEMORY if the machine's free
+   * memory does not hold them. The others are read when a step needs them. 0: all are read at open
+   * and none is locked. If the machine's free memory does not hold all weights, 0 is as many bytes
+   * as it holds, without locks, and a warning is logged. */
   int64_t host_weight_bytes;
   /* Several processes, one device each, that split the model: see dsv4_group_create_id. */
   const char* group_id; /* of dsv4_group_create_id; NULL or "" without a group */
@@ -165,7 +170,8 @@ typedef struct dsv4_engine_info {
   dsv4_drafter drafter;            /* the drafter in use, or NONE */
   /* Routed experts, those of the drafter included, in device memory and in host memory. Each layer
    * starts with the same number on the device, the first layers with one more if it does not divide
-   * evenly, and so on the host. 0 except with the CUDA backend. */
+   * evenly, and so on the host. With the CPU backend: those that stay in memory, or 0 if all
+   * weights do and host_weight_bytes is 0. */
   int64_t device_experts;
   int64_t host_experts;
   /* Experts in host memory and, if some are on disk, the memory that reads of them take; not part
@@ -283,9 +289,11 @@ typedef struct dsv4_engine_metrics {
   uint64_t host_expert_reads;   /* from host memory */
   uint64_t host_read_bytes;     /* bytes of host_expert_reads, by all devices */
   uint64_t moved_experts;       /* experts moved to device memory */
-  uint64_t disk_expert_reads;   /* experts read from disk, by each device */
-  uint64_t disk_read_bytes;     /* their bytes, by all devices */
-  double disk_read_seconds;     /* time that passes waited for these reads */
+  /* Experts read from disk, by each device. With the CPU backend: those beyond host_weight_bytes
+   * that were needed, some of which the system may have had in memory; their time is not known. */
+  uint64_t disk_expert_reads;
+  uint64_t disk_read_bytes; /* their bytes, by all devices */
+  double disk_read_seconds; /* time that passes waited for these reads */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \

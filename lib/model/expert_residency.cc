@@ -91,14 +91,28 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   return plan;
 }
 
+ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t experts,
+                                int64_t expert_bytes) {
+  ResidencyPlan plan{.blocks = blocks, .experts = experts, .expert_bytes = expert_bytes};
+  plan.on_host = std::min(plan.all(), host_bytes / expert_bytes);
+  plan.on_disk = plan.all() - plan.on_host;
+  return plan;
+}
+
+int64_t MappedExpertRoom(int64_t available, int64_t other_bytes) {
+  constexpr int64_t kParts = 8;  // one is left to caches, workspaces and experts that come and go
+  return std::max<int64_t>(available / kParts * (kParts - 1) - other_bytes, 0);
+}
+
 absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ranks,
                             std::optional<int64_t> available) {
   const int64_t bytes = plan.host_bytes() * here / ranks;
   if (!available || bytes <= *available) return absl::OkStatus();
   return WithArgument(
       OutOfHostMemory("the machine has ", *available, " bytes of memory available; ", plan.on_host,
-                      " experts beyond device_weight_bytes take ", bytes,
-                      ". With option host_weight_bytes below that, others stay on disk"),
+                      plan.on_device > 0 ? " experts beyond device_weight_bytes take "
+                                         : " experts within host_weight_bytes take ",
+                      bytes, ". With option host_weight_bytes below that, others stay on disk"),
       "host_weight_bytes");
 }
 

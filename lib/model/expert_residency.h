@@ -27,7 +27,7 @@ struct ExpertBudgets {
   uint64_t shuffle = 0;      // not 0: a seed by which experts move at random, as often as they can
   bool plain_reads = false;  // from disk, see DirectReader
 
-  bool limited() const { return device_bytes != 0 || least; }
+  bool limited() const { return device_bytes != 0 || least; }  // those of a device
 };
 
 // A routed expert of a block: of a main layer, or behind them of one of the drafter's.
@@ -83,6 +83,14 @@ struct ResidencyPlan {
 // budget of the host that has no room for what reads from disk take; it names the option.
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks);
+
+// The same where experts are mapped files' and host memory is all there is: as many of them stay in
+// memory as the budget has room for. `expert_bytes`: as stored, of the largest.
+ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t experts,
+                                int64_t expert_bytes);
+// The budget for mapped experts on a machine that has `available` bytes of memory left, of which
+// all other weights take `other_bytes`.
+int64_t MappedExpertRoom(int64_t available, int64_t other_bytes);
 
 // OutOfHostMemory, with the option that helps, where the machine has `available` bytes and the plan
 // pins more for `here` of the ranks. Pinned memory is never swapped out: a system that has too

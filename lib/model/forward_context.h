@@ -18,6 +18,7 @@
 #include "lib/model/activations.h"
 #include "lib/model/config.h"
 #include "lib/model/expert_fetcher.h"
+#include "lib/model/expert_pages.h"
 #include "lib/model/shard.h"
 
 namespace dsv4 {
@@ -42,6 +43,7 @@ struct ForwardContext {
   const int32_t* tokens = nullptr;   // [T]
   const int32_t* chosen = nullptr;   // what tokens of a drafter's pass below 0 stand for
   ExpertFetcher* fetcher = nullptr;  // null: no expert lies on disk
+  ExpertPages* pages = nullptr;      // null: experts are not mapped, or all stay
   bool recording = false;            // what is launched is recorded, and nothing runs
   const Tap* tap = nullptr;
   Device* device = nullptr;

@@ -32,6 +32,7 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.side.stream = parts.device->side_stream();
   context_.device = parts.device;
   context_.fetcher = parts.fetcher;
+  context_.pages = parts.rank == 0 ? parts.pages : nullptr;  // ranks choose alike
   context_.tap_memory = &tap_memory_;
   if (parts.drafts) {
     drafter_ = DraftBlocks::Of(

@@ -52,6 +52,7 @@ class Model {
     ExpertMover* mover = nullptr;      // of their experts; null: they stay
     bool fetches = false;              // plan for experts that lie on disk
     ExpertFetcher* fetcher = nullptr;  // theirs; null when planning, or where none do
+    ExpertPages* pages = nullptr;      // of mapped files; null: no budget
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory

@@ -105,6 +105,9 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                           .weights = c.act.expert_weights,
                           .counts = w.counts,
                           .calls = w.calls}));
+  if (c.pages != nullptr && !c.planning) {
+    c.pages->Choose(w.block, {c.act.experts, static_cast<size_t>(c.step.rows) * k});
+  }
   c.Show(layer, "route_expert", c.act.experts, DType::kI32, k);
   c.Show(layer, "route_weight", c.act.expert_weights, DType::kF32, k);
   const ExpertFfnParams ffn{.rows = c.step.rows,

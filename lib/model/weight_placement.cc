@@ -233,7 +233,6 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
       upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));
   std::vector<ExpertTable::Block> blocks;
   for (MoeWeights* moe : MoeLayers(&own.views)) {
-    moe->block = static_cast<int32_t>(blocks.size());
     moe->counts = counts + moe->block * plan.experts;
     moe->calls = calls + moe->block;
     // The table's first entry.

@@ -171,6 +171,7 @@ void WeightTable::AddAttention(const std::string& p, int64_t ratio, AttentionWei
 
 void WeightTable::AddMoe(const std::string& p, int64_t block, MoeWeights* w) {
   const int64_t hidden = c_.hidden_size, inter = c_.moe_intermediate_size;
+  w->block = static_cast<int32_t>(block);
   Add(p, "gate.weight", &w->gate, c_.n_routed_experts, hidden);
   if (block < c_.num_hash_layers) {
     Add(p, "gate.tid2eid", &w->tid2eid, c_.vocab_size, c_.num_experts_per_tok);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -40,6 +41,9 @@ absl::Span<const char* const> PartsOf(const WeightRow& row) {
   if (std::holds_alternative<Fp8Weight*>(row.slot)) return kQuantised;
   return kPlain;
 }
+
+// Whether every byte of a tensor is a number, so that a check need not read it.
+bool NeedsNoCheck(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
 
 std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
@@ -258,10 +262,11 @@ class WeightsLoader {
   template <class T>
   absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
 
-  absl::Status Read(const Bound& bound, bool copies_alone,
+  absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& wants,
                     const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
   void PlanHostRanks(const Shards& shards);
+  void PlanMapped(const WeightTargets& targets);
   static bool OnHost(const WeightTargets& targets) {
     return targets.ranks.empty() || targets.ranks[0].device->host_memory();
   }
@@ -330,14 +335,15 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
   return absl::OkStatus();
 }
 
-// Reads the tensors of a row, or of these only what is copied. `read` is told of bytes and says
+// Reads the tensors of a row, or of these only what `wants` says. `read` is told of bytes and says
 // whether to go on.
-absl::Status WeightsLoader::Read(const Bound& bound, bool copies_alone,
+absl::Status WeightsLoader::Read(const Bound& bound,
+                                 const std::function<bool(const Pending&)>& wants,
                                  const std::function<bool(int64_t)>& read) {
   constexpr int64_t kPartBytes = int64_t{16} << 20;  // between two calls of progress
   for (size_t i = 0; i < bound.pending_count; ++i) {
     const Pending& pending = pending_[bound.first_pending + i];
-    const bool skips = copies_alone && pending.copy == nullptr;
+    const bool skips = !wants(pending);
     for (int64_t begin = 0; begin < pending.entry->bytes; begin += kPartBytes) {
       const int64_t end = std::min(begin + kPartBytes, pending.entry->bytes);
       if (!skips) DSV4_RETURN_IF_ERROR(ReadPart(pending, begin, end));
@@ -369,18 +375,33 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
   };
   for (const Bound& bound : bound_) {
     const bool stays = placement_ != nullptr && placement_->StaysOnDisk(bound.row);
-    absl::Status status = Read(bound, stays, read);
+    ExpertPages* const pages = bound.row.expert.expert >= 0 ? weights_->pages_.get() : nullptr;
+    const bool may_leave = pages != nullptr && !pages->Stays(bound.row.expert);
+    const absl::Status status = Read(
+        bound,
+        [&](const Pending& pending) {
+          if (stays) return pending.copy != nullptr;
+          return !may_leave || pending.copy != nullptr || !NeedsNoCheck(pending.entry->dtype);
+        },
+        read);
     if (absl::IsCancelled(status)) {
       return Cancelled(status.message(), " after ", done, " of ", total, " bytes");
     }
     DSV4_RETURN_IF_ERROR(status);
     if (!stays) DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
+    for (size_t i = 0; pages != nullptr && i < bound.pending_count; ++i) {
+      const Pending& pending = pending_[bound.first_pending + i];
+      if (pending.copy == nullptr && checkpoint_.PlaceOf(pending.entry->data).file >= 0) {
+        pages->Add(bound.row.expert, pending.entry->data, pending.entry->bytes);
+      }
+    }
     if (placement_ != nullptr) DSV4_RETURN_IF_ERROR(placement_->Send(bound.row, bound.index));
   }
   if (placement_ == nullptr) {
     weights_->owned_bytes_ += changes.bytes() - foldable_bytes_;
     for (auto& memory : changes.TakeMemory()) weights_->owned_.push_back(std::move(memory));
-    return PlanRanks(targets);  // formats have changed
+    PlanHostRanks(targets.shards);  // formats have changed
+    return absl::OkStatus();
   }
   DSV4_RETURN_IF_ERROR(placement_->Finish());
   // Scales of experts on disk may be among the copies.
@@ -404,12 +425,38 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
 absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
   if (OnHost(targets)) {
     PlanHostRanks(targets.shards);
+    PlanMapped(targets);
     return absl::OkStatus();
   }
   placement_ = std::make_unique<WeightPlacement>(config_, targets, weights_);
   std::vector<WeightRow> rows;
   for (const Bound& bound : bound_) rows.push_back(bound.row);
   return placement_->Plan(rows);
+}
+
+// Decides which experts of mapped files stay in memory: all, unless a budget or the machine's
+// memory is too small.
+void WeightsLoader::PlanMapped(const WeightTargets& targets) {
+  const int64_t experts = config_.n_routed_experts;
+  std::vector<int64_t> bytes;  // of each expert
+  for (const Bound& bound : bound_) {
+    const ExpertId id = bound.row.expert;
+    if (id.expert < 0) continue;
+    const auto index = static_cast<size_t>(id.block * experts + id.expert);
+    bytes.resize(std::max(bytes.size(), index + 1));
+    for (size_t i = 0; i < bound.pending_count; ++i) {
+      bytes[index] += pending_[bound.first_pending + i].entry->bytes;
+    }
+  }
+  const int64_t budget = targets.budgets.host_bytes;
+  const int64_t all = weights_->mapped_bytes_ + weights_->owned_bytes_;
+  if (bytes.empty() || (budget == 0 && (!targets.available || all <= *targets.available))) return;
+  const int64_t others = all - std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  weights_->residency_ =
+      PlanMappedExperts(budget > 0 ? budget : MappedExpertRoom(*targets.available, others),
+                        static_cast<int64_t>(bytes.size()) / experts, experts,
+                        *std::max_element(bytes.begin(), bytes.end()));
+  weights_->pages_ = std::make_unique<ExpertPages>(weights_->residency_, budget > 0);
 }
 
 void WeightsLoader::PlanHostRanks(const Shards& shards) {

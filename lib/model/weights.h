@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "lib/model/config.h"
 #include "lib/model/expert_fetcher.h"
 #include "lib/model/expert_mover.h"
+#include "lib/model/expert_pages.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
 #include "lib/tensor/quant_format.h"
@@ -118,7 +120,10 @@ struct WeightTarget {
 struct WeightTargets {
   Shards shards;
   std::vector<WeightTarget> ranks;  // [shards.ranks]
-  ExpertBudgets budgets{};          // of devices with memory of their own
+  ExpertBudgets budgets{};          // without devices with memory of their own: host_bytes alone
+  // Bytes of memory that the machine has left, if known. Without devices with memory of their own
+  // and without a budget, experts beyond it are left on disk.
+  std::optional<int64_t> available{};
 };
 
 // What a forward pass reads, as a rank of an engine has it: of some matrices all rows, of others
@@ -192,7 +197,9 @@ class Weights : public WeightViews {
   ExpertFetcher* fetcher(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].fetcher.get();
   }
-  // Of devices with memory of their own.
+  // What keeps experts of mapped files in memory; null where all of them may stay.
+  ExpertPages* pages() const { return pages_.get(); }
+  // Of devices with memory of their own, or of mapped files with a budget.
   const ResidencyPlan& residency() const { return residency_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
@@ -220,6 +227,7 @@ class Weights : public WeightViews {
   int64_t owned_bytes_ = 0;
   int64_t device_bytes_ = 0;
   ResidencyPlan residency_;
+  std::unique_ptr<ExpertPages> pages_;
 };
 
 }  // namespace dsv4

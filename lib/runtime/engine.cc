@@ -203,7 +203,12 @@ absl::Status Engine::Build(const EngineOptions& options) {
   Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
       " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes, " bytes (",
       RowFormatName(info_.cache_format), " rows), workspace ", info_.workspace_bytes, " bytes");
-  if (info_.residency.on_device < info_.residency.all()) {
+  if (const ExpertPages* const pages = weights_->pages(); pages != nullptr) {
+    Log(options.weight_budgets.host_bytes > 0 ? LogLevel::kInfo : LogLevel::kWarning,
+        info_.residency.on_host, " of ", info_.residency.all(), " routed experts stay in memory, ",
+        pages->locked_bytes(), " of ", info_.residency.host_bytes(),
+        " bytes of them locked; the others are read from disk when a step needs them");
+  } else if (info_.residency.on_device < info_.residency.all()) {
     Log(LogLevel::kInfo, info_.residency.on_host, " of ", info_.residency.all(),
         " routed experts in host memory, ", info_.residency.on_disk, " on disk; they take ",
         info_.residency.host_bytes(), " bytes of host memory");
@@ -243,6 +248,7 @@ void Engine::ComputeIdentity() const {
 ExpertTraffic Engine::expert_traffic() const {
   const ExpertMover* const mover = weights_->mover(0);
   const ExpertFetcher* const fetcher = weights_->fetcher(0);
+  if (weights_->pages() != nullptr) return weights_->pages()->traffic();
   const ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
   if (fetcher == nullptr) return moved;
   ExpertTraffic traffic = fetcher->traffic();

@@ -61,7 +61,8 @@ struct EngineOptions {
   // Who drafts them; empty: the checkpoint's drafter. NotFound where the checkpoint has another one
   // or none.
   std::optional<DrafterKind> drafter{};
-  // Of devices with memory of their own; Unsupported elsewhere. See PlanResidency.
+  // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
+  // Unsupported.
   ExpertBudgets weight_budgets{};
   // Directory of tuning files that take the place of this build's for the same kernels; empty:
   // none. Unsupported on a backend whose kernels have no knobs.
@@ -104,7 +105,7 @@ struct EngineInfo {
   int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
   std::vector<DeviceBytes> devices{};
   ExchangeCost exchange;
-  ResidencyPlan residency;         // without blocks where no device has memory of its own
+  ResidencyPlan residency;         // without blocks where all is mapped and stays
   int64_t token_expert_bytes = 0;  // that a token reads of routed experts, wherever they lie
   // The device that has most.
   const DeviceBytes& fullest() const;

@@ -9,12 +9,16 @@
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/dist/device_communicators.h"
+#include "lib/io/system_memory.h"
 #include "lib/runtime/engine.h"
 
 namespace dsv4 {
 
 WeightTargets Engine::Targets(const EngineOptions& options) const {
-  WeightTargets targets{.shards = shards_, .ranks = {}, .budgets = options.weight_budgets};
+  WeightTargets targets{.shards = shards_,
+                        .ranks = {},
+                        .budgets = options.weight_budgets,
+                        .available = AvailableMemory()};
   for (int rank = 0; rank < ranks(); ++rank) {
     const size_t device = DeviceOf(rank);
     targets.ranks.push_back({devices_[device].get(), dispatches_[device].get(), IsHere(rank)});
@@ -138,8 +142,9 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
   return {.config = &config_,
           .weights = &weights_->views(rank),
           .mover = weights_->mover(rank),
-          .fetches = weights_->residency().on_disk > 0,
+          .fetches = weights_->pages() == nullptr && weights_->residency().on_disk > 0,
           .fetcher = weights_->fetcher(rank),
+          .pages = weights_->pages(),
           .dispatch = dispatches_[DeviceOf(rank)].get(),
           .device = devices_[DeviceOf(rank)].get(),
           .layers = layers,

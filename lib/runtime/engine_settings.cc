@@ -184,14 +184,16 @@ absl::Status Engine::CheckBudgets(const EngineOptions& options) const {
     if (bytes < 0) {
       return WithArgument(InvalidArgument("option ", name, " = ", bytes, " is negative"), name);
     }
-    if ((bytes > 0 || budgets.least) && options.backend != Backend::kCuda) {
-      return WithArgument(
-          Unsupported("option ", name, " = ", bytes, ": backend ", BackendName(options.backend),
-                      " reads weights where the checkpoint's files are mapped"),
-          name);
-    }
   }
-  if (budgets.host_bytes > 0 && !budgets.limited()) {
+  const bool cuda = options.backend == Backend::kCuda;
+  if (budgets.limited() && !cuda) {
+    return WithArgument(
+        Unsupported("option device_weight_bytes = ", budgets.device_bytes, ": backend ",
+                    BackendName(options.backend),
+                    " has no memory but the host's; its option is host_weight_bytes"),
+        "device_weight_bytes");
+  }
+  if (cuda && budgets.host_bytes > 0 && !budgets.limited()) {
     return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
                                         " without device_weight_bytes, which leaves the host none"),
                         "host_weight_bytes");

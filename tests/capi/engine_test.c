@@ -87,7 +87,7 @@ static void test_options(void) {
   EXPECT_REFUSED(device_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "device_weight_bytes = -1");
   EXPECT_REFUSED(host_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "host_weight_bytes = -1");
   EXPECT_REFUSED(device_weight_bytes, 1, DSV4_ERR_UNSUPPORTED,
-                 "option device_weight_bytes = 1: backend cpu reads weights where");
+                 "option device_weight_bytes = 1: backend cpu has no memory but the host's");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
   EXPECT_REFUSED(struct_size, 72 - 1, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 71");
   EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");

@@ -25,6 +25,18 @@ ResidencyPlan MustPlan(const ExpertBudgets& budgets) {
   return *plan;
 }
 
+TEST_CASE("mapped experts stay in memory as far as a budget or the machine has room") {
+  const ResidencyPlan plan = PlanMappedExperts(11 * 30 - 1, 4, 64, 30);
+  REQUIRE(plan.on_device == 0);
+  REQUIRE(plan.on_host == 10);
+  REQUIRE(plan.on_disk == 246);
+  REQUIRE(plan.TierOf({.block = 1, .expert = 2}) == ExpertTier::kHost);  // the tenth
+  REQUIRE(plan.TierOf({.block = 2, .expert = 2}) == ExpertTier::kDisk);
+  REQUIRE(PlanMappedExperts(1'000'000, 4, 64, 30).on_disk == 0);
+  REQUIRE(MappedExpertRoom(8000, 1000) == 6000);
+  REQUIRE(MappedExpertRoom(800, 1000) == 0);
+}
+
 TEST_CASE("experts lie on the device, then on the host, then on disk") {
   REQUIRE(MustPlan({}).on_device == 256);
   REQUIRE(MustPlan({.device_bytes = 1000 + 256 * 30}).on_device == 256);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU backend with a budget of host memory for experts: what it computes does not depend on it.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tests/support/bundled_model.h"
+
+namespace dsv4 {
+namespace {
+
+using test::AnyTokens;
+using test::kBundledModel;
+using test::OpenBundled;
+using test::OpenColdSession;
+
+EngineOptions WithHostBytes(int64_t bytes, std::vector<int32_t> devices = {}) {
+  return {.devices = std::move(devices),
+          .context_tokens = 512,
+          .max_sessions = 3,
+          .prefill_chunk_tokens = 9,
+          .threads = 2,
+          .max_draft_tokens = 2,
+          .weight_budgets = {.host_bytes = bytes}};
+}
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome Run(const std::shared_ptr<Engine>& engine) {
+  Outcome outcome;
+  const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 2});
+  REQUIRE_OK(session->Sync(AnyTokens(11, 1)));
+  for (int i = 0; i < 4; ++i) {
+    const absl::StatusOr<StepResult> step = session->Step();
+    REQUIRE_OK(step);
+    outcome.tokens.push_back(step->token);
+  }
+  // A fork in company of the session that it was made of.
+  absl::StatusOr<std::unique_ptr<Session>> fork = session->Fork();
+  REQUIRE_OK(fork);
+  Session* const both[] = {session.get(), fork->get()};
+  absl::StatusOr<StepResult> steps[2];
+  REQUIRE_OK(Session::StepAll(both, absl::MakeSpan(steps)));
+  for (const absl::StatusOr<StepResult>& step : steps) {
+    REQUIRE_OK(step);
+    outcome.tokens.push_back(step->token);
+  }
+  outcome.logits = test::LogitsAfter(engine, AnyTokens(12, 3));
+  return outcome;
+}
+
+TEST_CASE("the CPU computes the same whatever of its experts stays in memory") {
+  const std::shared_ptr<Engine> whole = OpenBundled(WithHostBytes(0));
+  REQUIRE(whole->info().residency.all() == 0);
+  const Outcome expected = Run(whole);
+  const std::shared_ptr<Engine> none = OpenBundled(WithHostBytes(1));
+  const ResidencyPlan& plan = none->info().residency;
+  REQUIRE(plan.on_disk == plan.all());
+  REQUIRE(Run(none) == expected);
+  const ExpertTraffic all = none->expert_traffic();
+  REQUIRE(all.disk_reads > 0);
+  REQUIRE(all.host_reads == 0);
+  REQUIRE(all.disk_bytes == all.disk_reads * plan.expert_bytes);
+  // Half of them, on one device and on two.
+  const int64_t half = plan.all() / 2 * plan.expert_bytes;
+  for (const std::vector<int32_t>& devices : {std::vector<int32_t>{}, {0, 1}}) {
+    const std::shared_ptr<Engine> some = OpenBundled(WithHostBytes(half, devices));
+    REQUIRE(some->info().residency.on_host == plan.all() / 2);
+    REQUIRE(Run(some) == expected);
+    const ExpertTraffic part = some->expert_traffic();
+    REQUIRE(part.host_reads > 0);
+    REQUIRE(part.host_reads + part.disk_reads == all.disk_reads);
+  }
+  const std::shared_ptr<Engine> every = OpenBundled(WithHostBytes(plan.all() * plan.expert_bytes));
+  REQUIRE(every->info().residency.on_disk == 0);
+  REQUIRE(Run(every) == expected);
+  REQUIRE(every->expert_traffic().host_reads == all.disk_reads);
+}
+
+TEST_CASE("a plan of the CPU counts the experts that stay in memory and on disk") {
+  const auto plan_of = [](int64_t bytes) {
+    const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithHostBytes(bytes));
+    REQUIRE_OK(plan);
+    return plan->info;
+  };
+  REQUIRE(plan_of(0).residency.all() == 0);
+  const EngineInfo none = plan_of(1);
+  REQUIRE(none.residency.on_host == 0);
+  REQUIRE(none.token_expert_bytes > 0);
+  const int64_t bytes = none.residency.expert_bytes;
+  REQUIRE(plan_of(10 * bytes).residency.on_host == 10);
+  REQUIRE(plan_of(11 * bytes - 1).residency.host_bytes() == 10 * bytes);
+  REQUIRE(plan_of(1'000'000 * bytes).residency.on_disk == 0);
+}
+
+}  // namespace
+}  // namespace dsv4
