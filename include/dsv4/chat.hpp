@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // A tool call that the assistant made. `arguments` is JSON.
 struct ToolCall {
@@ -184,6 +185,7 @@ inline std::string ParseChat(std::string_view completion,
       });
 }
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_CHAT_HPP_

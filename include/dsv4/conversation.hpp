@@ -24,6 +24,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 class EventRange;
 
@@ -271,6 +272,7 @@ inline std::vector<StepOutcome> StepConversations(const Engine& engine,
   return outcomes;
 }
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_CONVERSATION_HPP_

@@ -17,6 +17,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // The progress of a long call.
 struct ProgressReport {
@@ -271,6 +272,7 @@ class Engine {
   detail::Handle<dsv4_engine, dsv4_engine_close> handle_;
 };
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_ENGINE_HPP_

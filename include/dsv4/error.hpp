@@ -16,6 +16,7 @@
 #include <utility>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // Thrown by a failed call. what() is one line that names what is at fault.
 class Error : public std::runtime_error {
@@ -138,6 +139,7 @@ inline void CheckAbi() {
 }
 
 }  // namespace detail
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_ERROR_HPP_

@@ -11,6 +11,7 @@
 #include <string>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // Options of a grammar of tools, with the fields of dsv4_tool_options.
 struct ToolOptions {
@@ -34,6 +35,7 @@ class Grammar {
   std::shared_ptr<const dsv4_grammar> handle_;
 };
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_GRAMMAR_HPP_

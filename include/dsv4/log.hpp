@@ -11,6 +11,7 @@
 #include <utility>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // Receives one message. Several threads may call it at once. Exceptions are dropped, because no
 // call could return them.
@@ -40,6 +41,7 @@ class Log {
   LogCallback callback_;
 };
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_LOG_HPP_

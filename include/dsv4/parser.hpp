@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // One event, with the fields of dsv4_parser_event.
 struct Event {
@@ -92,6 +93,7 @@ class Parser {
   detail::Handle<dsv4_parser, dsv4_parser_close> handle_;
 };
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_PARSER_HPP_

@@ -13,6 +13,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // A value that is added to the logit of a token.
 struct TokenBias {
@@ -131,6 +132,7 @@ inline Sampling SamplingOf(const dsv4_sampling& in) {
 }
 
 }  // namespace detail
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_SAMPLING_HPP_

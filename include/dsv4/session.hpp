@@ -18,6 +18,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // Options of a session, with the fields of dsv4_session_options.
 struct SessionOptions {
@@ -337,6 +338,7 @@ inline std::vector<StepOutcome> StepAll(const Engine& engine, Span<Session* cons
   });
 }
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_SESSION_HPP_

@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace dsv4 {
+inline namespace cpp {
 
 // A view of a tokenizer that an engine or a Tokenizer owns. All functions may run concurrently.
 class TokenizerView {
@@ -85,6 +86,7 @@ class Tokenizer : public TokenizerView {
   }
 };
 
+}  // namespace cpp
 }  // namespace dsv4
 
 #endif  // DSV4_TOKENIZER_HPP_
