@@ -47,7 +47,7 @@ BEGIN {
   allow("tests", anything)
   allow("tools", anything)
   allow("benchmarks", anything)
-  allow("fuzz", anything)
+  allow("fuzz", anything " examples/dsv4-server")
   allow("tests/capi/recorded", anything)
   allow("tests/examples/desktop", "include examples/desktop tests/support/catch.h")
   # Programs like dsv4-chat, with which they share files.
