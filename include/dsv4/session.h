@@ -207,9 +207,10 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
                                       dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Cancels the prefill or step that runs on this session; that call returns CANCELLED.
- * - CPU: within the time of one layer of the running pass. CUDA: after the running pass, because
- *   its layers are already queued on the device. A pass is at most prefill_chunk_tokens prompt
- *   tokens, and one token and its drafts of each session.
+ * - CPU: within the time of one layer of the running pass. CUDA: within the time of two layers if
+ *   the pass has more than 64 tokens. A smaller pass runs to its end, which takes no longer than a
+ *   decode step. A pass is at most prefill_chunk_tokens prompt tokens, and one token and its drafts
+ *   of each session.
  * - Finished passes are kept. The session continues from there with the tokens it would have had.
  * - Other sessions in the same pass are not affected; their part is computed again.
  * - Does nothing if no call runs. A later call is not cancelled; see dsv4_session_stop.

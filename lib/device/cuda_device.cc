@@ -212,12 +212,13 @@ absl::Status CudaDevice::Mark(int number) {
                    "recording an event");
 }
 
+// Waits without the lock, so that sessions copy blocks meanwhile.
 absl::Status CudaDevice::Await(int number) {
-  std::lock_guard lock(mutex_);
   const DeviceScope scope(this);
-  return CheckCall(
-      cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)])),
-      "waiting for the device");
+  const cudaError_t result =
+      cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)]));
+  std::lock_guard lock(mutex_);
+  return CheckCall(result, "waiting for the device");
 }
 
 absl::StatusOr<bool> CudaDevice::IsDone(void* event) {

@@ -92,7 +92,7 @@ class Device {
   virtual absl::StatusOr<bool> CopiesDone() { return true; }
   // Await returns once all that stream() was given until the last Mark of that number, one of
   // kMarks, is done; at once where there was none.
-  static constexpr int kMarks = 2;
+  static constexpr int kMarks = 4;
   virtual absl::Status Mark(int number) {
     static_cast<void>(number);
     return absl::OkStatus();

@@ -12,6 +12,13 @@
 #include "lib/model/step_sizes.h"
 
 namespace dsv4 {
+namespace {
+
+// Of Device::Mark; those before are ExpertFetcher's.
+constexpr int kFirstPaceMark = 2, kPaceMarks = 2;
+static_assert(kFirstPaceMark + kPaceMarks <= Device::kMarks);
+
+}  // namespace
 
 Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limits_(limits) {
   const ModelConfig& config = *parts.config;
@@ -446,10 +453,20 @@ absl::Status Model::Stopped(const std::function<bool()>* stop, int64_t layer) co
   return Cancelled("stopped before layer ", layer, " of ", parts_.config->num_hidden_layers);
 }
 
+// Layers of long prompts take long: a device that runs behind its launches has at most two of them
+// queued, so that a pass that stops ends soon.
+absl::Status Model::Pace(int64_t layer) {
+  const int mark = static_cast<int>(layer % kPaceMarks);
+  DSV4_RETURN_IF_ERROR(parts_.device->Mark(kFirstPaceMark + mark));
+  return parts_.device->Await(kFirstPaceMark + (mark + 1) % kPaceMarks);
+}
+
 absl::Status Model::RunLayers(const std::function<bool()>* stop) {
   DSV4_RETURN_IF_ERROR(ComputeRope());
   DSV4_RETURN_IF_ERROR(Embed());
+  const bool paces = stop != nullptr && context_.step.rows > RecordedLimits().rows;
   for (int64_t layer = 0; layer < parts_.config->num_hidden_layers; ++layer) {
+    if (paces) DSV4_RETURN_IF_ERROR(Pace(layer));
     DSV4_RETURN_IF_ERROR(Stopped(stop, layer));
     DSV4_RETURN_IF_ERROR(RunLayer(layer));
     DSV4_RETURN_IF_ERROR(TapLayer(layer));

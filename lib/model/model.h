@@ -183,6 +183,7 @@ class Model {
   absl::Status SetPass(const PassInputs& inputs);
   absl::Status ComputeRope();
   absl::Status RunLayers(const std::function<bool()>* stop);
+  absl::Status Pace(int64_t layer);
   absl::StatusOr<PassInputs> DraftInputs(const StepRows& step, const int32_t* tokens,
                                          absl::Span<const StreamSource> sources);
   absl::Status BeginDraft();

@@ -28,6 +28,7 @@ using Work = std::vector<std::function<void()>>;
 struct Event {
   int64_t recorded = 0, reached = 0;
   std::chrono::steady_clock::time_point time{};  // of the last
+  int64_t launched = 0;                          // kernels, before it was recorded last
 };
 
 struct State {
@@ -44,6 +45,7 @@ struct State {
   std::map<const void*, std::string> symbols;        // of kernels
   std::map<const void*, int64_t> most_shared_bytes;  // of kernels that were allowed more
   std::vector<FakeLaunch> launches;
+  int64_t launched = 0, awaited = 0;  // kernels, of graphs none; and those that somebody waited for
 };
 
 // Kernels are registered before main.
@@ -114,6 +116,11 @@ void DoEnqueued(const Event* until = nullptr) {
 
 cudaError_t Wait(const Event* event = nullptr) {
   const cudaError_t result = Call();
+  {
+    State& state = TheState();
+    const std::lock_guard lock(state.mutex);
+    state.awaited = std::max(state.awaited, event == nullptr ? state.launched : event->launched);
+  }
   DoEnqueued(event);
   return result;
 }
@@ -155,18 +162,29 @@ cudaError_t Free(void* memory) {
 // Keeps a launch for TakeFakeLaunches.
 void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   State& state = TheState();
-  const std::scoped_lock lock(state.working, state.mutex);
-  const auto symbol = state.symbols.find(kernel);
-  const auto most = state.most_shared_bytes.find(kernel);
-  state.launches.push_back({.symbol = symbol == state.symbols.end() ? "" : symbol->second,
-                            .kernel = kernel,
-                            .blocks = {blocks.x, blocks.y, blocks.z},
-                            .threads = int64_t{threads.x} * threads.y * threads.z,
-                            .shared_bytes = static_cast<int64_t>(shared_bytes),
-                            .most_shared_bytes = most == state.most_shared_bytes.end()
-                                                     ? kDefaultSharedBytes
-                                                     : most->second,
-                            .recorded = state.recorded != nullptr});
+  std::function<void(int64_t)> on_launch;
+  int64_t launched = 0;
+  {
+    const std::scoped_lock lock(state.working, state.mutex);
+    const bool recorded = state.recorded != nullptr;
+    const auto symbol = state.symbols.find(kernel);
+    const auto most = state.most_shared_bytes.find(kernel);
+    if (!recorded) {
+      launched = ++state.launched;
+      on_launch = state.gpu.on_launch;
+    }
+    state.launches.push_back({.symbol = symbol == state.symbols.end() ? "" : symbol->second,
+                              .kernel = kernel,
+                              .blocks = {blocks.x, blocks.y, blocks.z},
+                              .threads = int64_t{threads.x} * threads.y * threads.z,
+                              .shared_bytes = static_cast<int64_t>(shared_bytes),
+                              .most_shared_bytes = most == state.most_shared_bytes.end()
+                                                       ? kDefaultSharedBytes
+                                                       : most->second,
+                              .recorded = recorded,
+                              .ahead = recorded ? 0 : launched - state.awaited});
+  }
+  if (on_launch) on_launch(launched);
 }
 
 cudaError_t Launch(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
@@ -194,6 +212,7 @@ void SetFakeCuda(const FakeCuda& gpu) {
   state.failure = cudaSuccess;
   state.most_shared_bytes.clear();
   state.launches.clear();
+  state.launched = state.awaited = 0;
 }
 
 FakeCudaUse GetFakeCudaUse() {
@@ -384,6 +403,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   if (result != cudaSuccess || state.recorded != nullptr) return result;
   Event* const recorded = reinterpret_cast<Event*>(event);
   ++recorded->recorded;
+  recorded->launched = state.launched;
   state.enqueued.push_back([recorded] {
     ++recorded->reached;
     recorded->time = std::chrono::steady_clock::now();

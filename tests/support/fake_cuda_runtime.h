@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct FakeCuda {
   // The call, counted from 0, from which on all fail, as they do once a kernel has faulted; and the
   // allocation from which on there is no memory. Below 0: none.
   int64_t failing_call = -1, failing_allocation = -1;
+  // Called at each launch that is not recorded, with how many of them there have been.
+  std::function<void(int64_t)> on_launch = {};
 };
 
 // The one GPU from here on, as new. Not while anything of the one before is left.
@@ -53,6 +56,7 @@ struct FakeLaunch {
   int64_t shared_bytes = 0;       // dynamic ones
   int64_t most_shared_bytes = 0;  // that the kernel was allowed by then
   bool recorded = false;          // for a graph
+  int64_t ahead = 0;              // launches that nobody has waited for, this one included
 };
 
 // Those since the last call, on any thread. Graphs' replays are none.
