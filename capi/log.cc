@@ -2,9 +2,8 @@
 // include/dsv4/log.h.
 #include <dsv4/log.h>
 
-#include <mutex>
-
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 
 namespace {
 
@@ -14,8 +13,8 @@ struct Target {
   dsv4_log_fn callback = nullptr;
   void* user = nullptr;
 };
-constinit Target target;
-constinit std::mutex target_mutex;
+constinit dsv4::Mutex target_mutex;
+constinit Target target ABSL_GUARDED_BY(target_mutex);
 
 void Forward(void* user, dsv4::LogLevel level, const char* message) {
   const auto* to = static_cast<const Target*>(user);
@@ -25,7 +24,7 @@ void Forward(void* user, dsv4::LogLevel level, const char* message) {
 }  // namespace
 
 void dsv4_log_set_callback(dsv4_log_fn callback, void* user, dsv4_log_level level) noexcept {
-  const std::lock_guard lock(target_mutex);
+  const dsv4::MutexLock lock(&target_mutex);
   dsv4::SetLogCallback(nullptr, nullptr, dsv4::LogLevel::kError);
   target = {callback, user};
   if (callback != nullptr)

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
+
+#include "lib/base/mutex.h"
 
 namespace dsv4 {
 namespace {
@@ -18,13 +18,13 @@ struct Sink {
 
 // The highest level that is wanted, 0 while silent: lets a silent Log skip lock and formatting.
 constinit std::atomic<int32_t> wanted_level{0};
-constinit std::shared_mutex sink_mutex;
-constinit Sink sink;  // guarded by sink_mutex
+constinit SharedMutex sink_mutex;
+constinit Sink sink ABSL_GUARDED_BY(sink_mutex);
 
 }  // namespace
 
 void SetLogCallback(LogCallback callback, void* user, LogLevel level) {
-  const std::unique_lock lock(sink_mutex);
+  const WriterMutexLock lock(&sink_mutex);
   sink = {callback, user};
   wanted_level.store(callback != nullptr ? static_cast<int32_t>(level) : 0,
                      std::memory_order_relaxed);
@@ -38,7 +38,7 @@ void LogLine(LogLevel level, absl::string_view line) {
   std::string text(line);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  const std::shared_lock lock(sink_mutex);
+  const ReaderMutexLock lock(&sink_mutex);
   // The level may have changed since the caller asked.
   if (sink.callback != nullptr && LogEnabled(level)) sink.callback(sink.user, level, text.c_str());
 }

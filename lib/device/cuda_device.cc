@@ -144,6 +144,7 @@ absl::Status CudaDevice::OpenStream() {
     DSV4_ASSIGN_OR_RETURN(mark, NewEvent());
   }
   graph_clock_ = std::make_shared<GraphClock>();
+  MutexLock lock(&mutex_);
   DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
                                                "staging of transfers"));
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -179,7 +180,7 @@ CudaDevice::~CudaDevice() {
 }
 
 absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaStream& to) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   DSV4_RETURN_IF_ERROR(CheckCall(
       cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(from.handle())),
@@ -191,7 +192,7 @@ absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaSt
 
 absl::Status CudaDevice::StartCopies(absl::Span<const MemoryCopy> copies) {
   DSV4_RETURN_IF_ERROR(Order(*stream_, copying_, *copy_stream_));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(copy_stream_->handle());
   for (const MemoryCopy& copy : copies) {
@@ -205,7 +206,7 @@ absl::Status CudaDevice::StartCopies(absl::Span<const MemoryCopy> copies) {
 }
 
 absl::Status CudaDevice::Mark(int number) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)]),
                                    static_cast<cudaStream_t>(stream_->handle())),
@@ -215,14 +216,13 @@ absl::Status CudaDevice::Mark(int number) {
 // Waits without the lock, so that sessions copy blocks meanwhile.
 absl::Status CudaDevice::Await(int number) {
   const DeviceScope scope(this);
-  const cudaError_t result =
-      cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)]));
-  std::lock_guard lock(mutex_);
-  return CheckCall(result, "waiting for the device");
+  return CheckCall(
+      cudaEventSynchronize(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)])),
+      "waiting for the device");
 }
 
 absl::StatusOr<bool> CudaDevice::IsDone(void* event) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   return Came(cudaEventQuery(static_cast<cudaEvent_t>(event)));
 }
@@ -241,6 +241,7 @@ absl::Status CudaDevice::Fork() { return Order(*stream_, forked_, *side_stream_)
 absl::Status CudaDevice::Join() { return Order(*side_stream_, joined_, *stream_); }
 
 absl::Status CudaDevice::CheckCall(int result, absl::string_view what) {
+  MutexLock lock(&lost_mutex_);
   if (!lost_.ok()) return lost_;
   lost_ = CudaStatus(static_cast<cudaError_t>(result), absl::StrCat("cuda:", index_), what);
   return lost_;
@@ -333,7 +334,7 @@ void CudaDevice::Leave(int before) {
 
 absl::StatusOr<Buffer> CudaDevice::Allocate(int64_t bytes, absl::string_view purpose) {
   if (bytes <= 0) return Buffer();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   void* data = nullptr;
   const cudaError_t result = cudaMalloc(&data, static_cast<size_t>(bytes));
@@ -403,7 +404,7 @@ absl::Status CudaDevice::MarkSlot() {
 }
 
 absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
     const int64_t part = std::min(kSlotBytes, bytes - begin);
@@ -415,7 +416,7 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
                                    "copying to the device"));
     DSV4_RETURN_IF_ERROR(MarkSlot());
   }
-  return lost_;
+  return CheckCall(cudaSuccess, "copying to the device");
 }
 
 // As many pieces as a slot takes wait for the device once. The lock is given up in between: a step
@@ -429,7 +430,7 @@ absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> fro
       to += from[next++].bytes;
       continue;
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kSlotBytes));
     int64_t used = 0;
     for (; next < from.size() && used + from[next].bytes <= kSlotBytes; ++next) {
@@ -455,7 +456,7 @@ absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::by
       from += to[next++].bytes;
       continue;
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kSlotBytes));
     int64_t used = 0;
     for (; next < to.size() && used + to[next].bytes <= kSlotBytes; ++next) {
@@ -474,7 +475,7 @@ absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::by
 
 absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
   DSV4_RETURN_IF_ERROR(CheckCall(
@@ -485,7 +486,7 @@ absl::Status CudaDevice::Download(std::byte* to, const std::byte* from, int64_t 
 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes <= 0) return absl::OkStatus();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   return CheckCall(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
                                    static_cast<cudaStream_t>(stream_->handle())),
@@ -509,13 +510,13 @@ absl::Status CudaDevice::ReachMemoryOf(Device& other) {
 }
 
 absl::StatusOr<bool> CudaDevice::Idle() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   return Came(cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle())));
 }
 
 absl::Status CudaDevice::Finish() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   const int before = launch_error_.load();
   DSV4_RETURN_IF_ERROR(

@@ -7,9 +7,9 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "lib/base/mutex.h"
 #include "lib/device/cuda_stream.h"
 #include "lib/device/device.h"
 
@@ -69,8 +69,8 @@ class CudaDevice final : public Device {
   absl::StatusOr<bool> Came(int result);
   // `bytes`, at most a slot, of staging memory: what follows in the slot at hand, or the next slot,
   // once its last transfer is done. After a transfer from there the slot is to be marked.
-  absl::StatusOr<std::byte*> Stage(int64_t bytes);
-  absl::Status MarkSlot();
+  absl::StatusOr<std::byte*> Stage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MarkSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What `to` is given from here on follows what `from` was given until here.
   absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
   // The status of a call's result, remembered when it is an error.
@@ -86,12 +86,13 @@ class CudaDevice final : public Device {
   std::array<void*, kMarks> marks_ = {};
   std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
   std::atomic<int> launch_error_{0};         // cudaError_t of the first launch that failed
-  std::mutex mutex_;  // guards what follows: sessions copy blocks while a step runs
-  absl::Status lost_;
+  Mutex lost_mutex_;
+  absl::Status lost_ ABSL_GUARDED_BY(lost_mutex_);  // the first call that failed
+  Mutex mutex_;                                     // sessions copy blocks while a step runs
   Buffer staging_;
-  std::array<Slot, 4> slots_;
-  size_t slot_ = 0;        // at hand
-  int64_t slot_used_ = 0;  // bytes of it
+  std::array<Slot, 4> slots_ ABSL_GUARDED_BY(mutex_);
+  size_t slot_ ABSL_GUARDED_BY(mutex_) = 0;        // at hand
+  int64_t slot_used_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it
 };
 
 }  // namespace dsv4

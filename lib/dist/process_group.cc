@@ -216,6 +216,7 @@ ProcessGroup::~ProcessGroup() {
   if (watching_) pthread_join(watcher_, nullptr);
   if (opened_ && place_.rank == 0 && Check().ok()) {
     Contained([&]() -> absl::Status {
+      const MutexLock lock(&sending_);
       DSV4_RETURN_IF_ERROR(SendAll({}, true));
       return Finish();
     }).IgnoreError();
@@ -243,16 +244,16 @@ void ProcessGroup::Watch() {
 void ProcessGroup::Ping() {
   const Clock::time_point last{Clock::duration(sent_.load())};
   if (sent_.load() == 0 || Clock::now() - last < kPingAfter) return;
-  const std::unique_lock lock(sending_, std::try_to_lock);
-  if (!lock.owns_lock() || !Finish().ok()) return;
-  if (!SendAll({}, false).ok()) return;
-  Finish().IgnoreError();  // Check says it
+  if (!sending_.TryLock()) return;
+  // Check says what fails.
+  if (Finish().ok() && SendAll({}, false).ok()) Finish().IgnoreError();
+  sending_.Unlock();
 }
 
 void ProcessGroup::Progressed() { progressed_.store(Clock::now().time_since_epoch().count()); }
 
 void ProcessGroup::Look() {
-  const std::lock_guard lock(looking_);
+  const MutexLock lock(&looking_);
   const Nccl::Comm comm = comm_.load();
   if (comm == nullptr) return;
   const uint32_t tick =
@@ -270,18 +271,25 @@ void ProcessGroup::Look() {
   }
   if (!failed_.load()) return;
   comm_.store(nullptr);
-  // Who enqueues is done in a moment, unless the device's queue is full.
-  std::unique_lock enqueueing(enqueueing_, std::defer_lock);
-  for (int wait = 0; wait < 200 && !enqueueing.try_lock(); ++wait) {
+  EndWaits(comm);
+}
+
+// Whoever enqueues is done in a moment, unless the device's queue is full: then nothing else ends
+// the wait. Clang cannot follow a lock that may be missed.
+void ProcessGroup::EndWaits(Nccl::Comm comm) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  bool locked = enqueueing_.TryLock();
+  for (int wait = 0; wait < 200 && !locked; ++wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    locked = enqueueing_.TryLock();
   }
   abort_.Start(nccl_, comm);
+  if (locked) enqueueing_.Unlock();
 }
 
 absl::Status ProcessGroup::Enqueue(absl::FunctionRef<absl::Status(Nccl::Comm comm)> enqueue) {
   Progressed();
   pending_.store(true);
-  const std::lock_guard lock(enqueueing_);
+  const MutexLock lock(&enqueueing_);
   const Nccl::Comm comm = comm_.load();
   if (comm == nullptr) return Check();
   return enqueue(comm);
@@ -289,12 +297,12 @@ absl::Status ProcessGroup::Enqueue(absl::FunctionRef<absl::Status(Nccl::Comm com
 
 absl::Status ProcessGroup::Check() {
   if (!failed_.load()) return absl::OkStatus();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return failure_;
 }
 
 void ProcessGroup::Abort(const absl::Status& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (failed_.load()) return;
   failure_ = Contained([&] {
     return DeviceLost("rank ", place_.rank, " of the group: ", std::string(reason.message()));
@@ -339,6 +347,7 @@ absl::Status ProcessGroup::AllGather(const GatherParams& params) {
     const NcclGather gather{nccl_, comm, own_, place_.rank, place_.ranks, staging()};
     DSV4_RETURN_IF_ERROR(gather.Run(params));
     if (params.rows < kTickedRows) return absl::OkStatus();
+    enqueueing_.AssertHeld();  // by Enqueue
     ColumnShares tick;
     tick.widths[0] = kTickBytes;
     return gather.Place(tick, 1, {memory_.data() + ++exchanges_ % kTicks * kTickBytes},
@@ -373,7 +382,7 @@ absl::Status ProcessGroup::Broadcast(int64_t bytes) {
 }
 
 void ProcessGroup::AddBefore(absl::Span<const std::byte> message) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   before_.insert(before_.end(), message.begin(), message.end());
 }
 
@@ -386,7 +395,7 @@ absl::Status ProcessGroup::Send(absl::Span<const std::byte> message) {
 absl::Status ProcessGroup::SendAll(absl::Span<const std::byte> message, bool closed) {
   std::vector<std::byte> all(sizeof(Header));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     all.insert(all.end(), before_.begin(), before_.end());
     before_.clear();
   }

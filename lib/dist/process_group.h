@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lib/base/mutex.h"
 #include "lib/dist/communicator.h"
 #include "lib/dist/nccl_abort.h"
 #include "lib/dist/nccl_gather.h"
@@ -80,10 +80,10 @@ class ProcessGroup final : public Communicator {
   absl::Status Opened();
 
   // The leader. Whoever sends, and makes the exchanges that follow from it, holds the mutex.
-  std::mutex& sending() { return sending_; }
+  Mutex* sending() ABSL_LOCK_RETURNED(sending_) { return &sending_; }
   // Ahead of the next message. Any thread.
   void AddBefore(absl::Span<const std::byte> message);
-  absl::Status Send(absl::Span<const std::byte> message);
+  absl::Status Send(absl::Span<const std::byte> message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
 
   // The others: the next message; it may be empty. *closed: the leader has closed, and there are no
   // more.
@@ -106,11 +106,13 @@ class ProcessGroup final : public Communicator {
   void Ping();
   // Fails, and ends what NCCL waits for, once it is time to.
   void Look();
+  void EndWaits(Nccl::Comm comm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(looking_);
   void Progressed();
   // Calls enqueue(communicator), beside which nobody aborts the communicator.
   absl::Status Enqueue(absl::FunctionRef<absl::Status(Nccl::Comm comm)> enqueue);
   absl::Status Broadcast(int64_t bytes);
-  absl::Status SendAll(absl::Span<const std::byte> message, bool closed);
+  absl::Status SendAll(absl::Span<const std::byte> message, bool closed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_);
   // A short exchange of all.
   absl::Status Meet();
   std::byte* staging() const { return memory_.data() + kTickBytes * kTicks; }
@@ -127,15 +129,15 @@ class ProcessGroup final : public Communicator {
   std::atomic<bool> failed_{false}, pending_{false}, stop_{false};
   std::atomic<Clock::rep> progressed_{0}, sent_{0};
   std::atomic<std::chrono::milliseconds::rep> limit_;
-  int64_t exchanges_ = 0, loaded_ = 0;
-  uint32_t seen_tick_ = 0;
-  std::mutex looking_, sending_, enqueueing_;
-  std::mutex mutex_;  // guards failure_, before_
-  absl::Status failure_;
-  std::vector<std::byte> before_;
+  int64_t loaded_ = 0;
+  Mutex looking_, sending_, enqueueing_, mutex_;
+  int64_t exchanges_ ABSL_GUARDED_BY(enqueueing_) = 0;
+  uint32_t seen_tick_ ABSL_GUARDED_BY(looking_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::byte> before_ ABSL_GUARDED_BY(mutex_);
   pthread_t watcher_{};
   bool watching_ = false, opened_ = false;
-  NcclAbort abort_;  // by Look
+  NcclAbort abort_ ABSL_GUARDED_BY(looking_);
 };
 
 }  // namespace dsv4

@@ -24,8 +24,8 @@ absl::Status Rendezvous::Post(int rank, const GatherParams& params) {
   slice.number.store(number);
   // Either this thread sees who sleeps, or the sleeper sees the number.
   if (sleeping_.load() > 0) {
-    { std::lock_guard lock(mutex_); }
-    changed_.notify_all();
+    { MutexLock lock(&mutex_); }
+    changed_.SignalAll();
   }
   return absl::OkStatus();
 }
@@ -40,12 +40,7 @@ absl::StatusOr<const std::byte*> Rendezvous::Take(int rank, int of, const Gather
       std::this_thread::yield();
       continue;
     }
-    std::unique_lock lock(mutex_);
-    sleeping_.fetch_add(1);
-    const bool woken = changed_.wait_for(lock, limit_, [&] { return there() || failed_.load(); });
-    sleeping_.fetch_sub(1);
-    lock.unlock();
-    if (!woken) {
+    if (!Sleep(slice, number)) {
       Fail(DeviceLost("rank ", rank, " waited ", limit_.count(), " ms for exchange ", number,
                       " of rank ", of));
     }
@@ -58,17 +53,29 @@ absl::StatusOr<const std::byte*> Rendezvous::Take(int rank, int of, const Gather
   return slice.data;
 }
 
+bool Rendezvous::Sleep(const Slice& slice, int64_t number) {
+  const auto end = std::chrono::steady_clock::now() + limit_;
+  MutexLock lock(&mutex_);
+  sleeping_.fetch_add(1);
+  bool in_time = true;
+  while (in_time && slice.number.load() < number && !failed_.load()) {
+    in_time = changed_.WaitUntil(&mutex_, end);
+  }
+  sleeping_.fetch_sub(1);
+  return in_time || slice.number.load() >= number || failed_.load();
+}
+
 void Rendezvous::Fail(const absl::Status& reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (failed_.load()) return;
   failure_ = Contained(
       [&] { return DeviceLost("a device of the engine failed: ", std::string(reason.message())); });
   failed_.store(true);
-  changed_.notify_all();
+  changed_.SignalAll();
 }
 
 absl::Status Rendezvous::Failure() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return failure_;
 }
 

@@ -6,13 +6,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lib/base/mutex.h"
 #include "lib/dist/communicator.h"
 
 namespace dsv4 {
@@ -52,6 +51,8 @@ class Rendezvous {
     return slices_[static_cast<size_t>(number % 2)][static_cast<size_t>(rank)];
   }
   absl::Status Failure();
+  // Waits until slice `slice` has `number` or the group failed. False when the time is up.
+  bool Sleep(const Slice& slice, int64_t number);
 
   const int ranks_;
   const std::chrono::milliseconds limit_;
@@ -59,9 +60,9 @@ class Rendezvous {
   std::array<std::array<Slice, kMaxRanks>, 2> slices_;
   std::atomic<int> sleeping_{0};
   std::atomic<bool> failed_{false};
-  std::mutex mutex_;  // guards failure_
-  std::condition_variable changed_;
-  absl::Status failure_;
+  Mutex mutex_;
+  CondVar changed_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsv4

@@ -108,10 +108,10 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Restore(
 }
 
 std::shared_ptr<Grammar::Memory> Grammar::CurrentMemory() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   bool fresh = memory_ == nullptr;
   if (!fresh) {
-    const std::lock_guard memory_lock(memory_->mutex);
+    const MutexLock memory_lock(&memory_->mutex);
     fresh = memory_->pool.exhausted();
   }
   if (fresh) memory_ = std::make_shared<Memory>(base_, *vocabulary_, markup_);
@@ -157,7 +157,7 @@ template <class Fn>
 absl::Status Matcher::WithMemory(Fn&& fn) {
   for (int attempt = 0; attempt < 2;) {
     {
-      const std::lock_guard lock(memory_->mutex);
+      const MutexLock lock(&memory_->mutex);
       if (!memory_->pool.exhausted()) {
         ++attempt;
         const absl::Status status = Contained([&] {

@@ -6,12 +6,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lib/base/mutex.h"
 #include "lib/grammar/expression_pool.h"
 #include "lib/grammar/mask_builder.h"
 #include "lib/grammar/token_trie.h"
@@ -54,7 +54,7 @@ class Grammar {
   struct Memory {
     Memory(const ExpressionPool& base, const Vocabulary& vocabulary, bool markup)
         : pool(base), masks(&pool, vocabulary.trie, markup ? -1 : vocabulary.markup_token) {}
-    std::mutex mutex;
+    Mutex mutex;  // guards what follows; WithMemory's callbacks are beyond clang's analysis
     ExpressionPool pool;
     MaskBuilder masks;
   };
@@ -70,8 +70,8 @@ class Grammar {
   bool markup_ = false;
   std::string source_;
   std::shared_ptr<const Vocabulary> vocabulary_;
-  mutable std::mutex mutex_;  // of memory_
-  mutable std::shared_ptr<Memory> memory_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<Memory> memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One output in its grammar, token by token. Taking back and copying are cheap. One thread at a

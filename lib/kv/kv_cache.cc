@@ -142,12 +142,13 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& sha
     memory.states = begin + bytes - plan.bytes.states;
   }
   std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan), std::move(memories)));
+  MutexLock lock(&cache->mutex_);
   cache->empty_state_ = cache->state_pool_.Take();
   return cache;
 }
 
 KvUse KvCache::use() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto of = [](const BlockPool& pool) {
     return PoolUse{
         .size = pool.size(), .free = pool.free_blocks(), .cached = pool.only_cached_blocks()};
@@ -212,6 +213,7 @@ bool KvCache::DropSparePoint() {
   KvSequence* richest = nullptr;
   int32_t most = 0;
   for (KvSequence* sequence : sequences_) {
+    sequence->cache_->mutex()->AssertHeld();  // this cache's
     const int32_t spare = sequence->spare_points();
     if (spare > most) {
       most = spare;
@@ -219,6 +221,7 @@ bool KvCache::DropSparePoint() {
     }
   }
   if (richest == nullptr) return false;
+  richest->cache_->mutex()->AssertHeld();
   richest->DropSparePoint();
   return true;
 }

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/op/kv_layout.h"
+#include "lib/base/mutex.h"
 #include "lib/device/device.h"
 #include "lib/kv/block_pool.h"
 #include "lib/kv/prefix_cache.h"
@@ -127,19 +127,20 @@ class KvCache {
 
   // For KvSequence: all below is guarded by mutex(). One lock covers a whole change of a sequence,
   // so that what is counted as free is still free when it is taken.
-  std::mutex& mutex() { return mutex_; }
-  BlockPool& window_pool() { return window_pool_; }
-  BlockPool& group_pool() { return group_pool_; }
-  BlockPool& state_pool() { return state_pool_; }
-  PrefixCache& prefixes() { return prefixes_; }
+  Mutex* mutex() const ABSL_LOCK_RETURNED(mutex_) { return &mutex_; }
+  BlockPool& window_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return window_pool_; }
+  BlockPool& group_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return group_pool_; }
+  BlockPool& state_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return state_pool_; }
+  PrefixCache& prefixes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return prefixes_; }
   // The state before the first token: zeros. The cache itself holds it.
   int32_t empty_state() const { return empty_state_; }
   // Frees until as many blocks are free: snapshots of generated text that the prefix cache alone
   // holds, then spare restore points, then what else it alone holds. OutOfBlocks, with the prefix
   // cache as it was, when a pool cannot have as many.
-  absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states);
+  absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes one restore point that its sequence was not promised. False when there is none.
-  bool DropSparePoint();
+  bool DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The memory's device, for what moves in and out of images.
   Device& device(int rank = 0) const { return *memory(rank).device; }
   // Copies all layers' rows of a block. A copy that fails does so for good: the next step says it.
@@ -151,9 +152,9 @@ class KvCache {
   KvWrites* writes() const { return writes_; }
   void set_writes(KvWrites* writes) { writes_ = writes; }
   // A sequence is known from its opening to its closing; OutOfBlocks beyond max_sequences.
-  absl::Status OpenSequence(KvSequence* sequence);
-  void MoveSequence(const KvSequence* from, KvSequence* to);
-  void CloseSequence(const KvSequence* sequence);
+  absl::Status OpenSequence(KvSequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MoveSequence(const KvSequence* from, KvSequence* to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CloseSequence(const KvSequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
   // A rank's.
@@ -171,11 +172,13 @@ class KvCache {
   const KvPlan plan_;
   const std::vector<Memory> memories_;
   KvWrites* writes_ = nullptr;
-  mutable std::mutex mutex_;
-  BlockPool window_pool_, group_pool_, state_pool_;
-  PrefixCache prefixes_;
+  mutable Mutex mutex_;
+  BlockPool window_pool_ ABSL_GUARDED_BY(mutex_);
+  BlockPool group_pool_ ABSL_GUARDED_BY(mutex_);
+  BlockPool state_pool_ ABSL_GUARDED_BY(mutex_);
+  PrefixCache prefixes_ ABSL_GUARDED_BY(mutex_);
   int32_t empty_state_ = kNoBlock;
-  std::vector<KvSequence*> sequences_;  // open, in no order; reserved
+  std::vector<KvSequence*> sequences_ ABSL_GUARDED_BY(mutex_);  // open, in no order; reserved
 };
 
 }  // namespace dsv4

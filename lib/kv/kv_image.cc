@@ -4,7 +4,6 @@
 // a device with memory of its own move many blocks at a time.
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "lib/base/checked_math.h"
 #include "lib/base/error.h"
@@ -212,6 +211,7 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) co
                        " blocks; the cache has ", room);
   };
   const auto check_all = [&]() -> absl::Status {
+    cache_->mutex()->AssertHeld();
     DSV4_RETURN_IF_ERROR(check(cache_->window_pool(), window_blocks_.data() + window_begin_,
                                window_blocks_.data() + window_end_, windows));
     DSV4_RETURN_IF_ERROR(check(cache_->group_pool(), group_blocks_.data(),
@@ -264,7 +264,7 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
                    " bytes, not ", image.size());
   }
   RunBatch batch(cache_->device(), BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   const int64_t window_first = FirstWindowBlock(length);
   const auto window_need = static_cast<int32_t>(CeilDiv(length, kWindowBlockTokens) - window_first);
   const auto group_need = static_cast<int32_t>(CeilDiv(length, kGroupBlockTokens));

@@ -2,7 +2,6 @@
 // How a sequence goes back, or over to a cached prefix: its restore points and the snapshots of its
 // nodes.
 #include <algorithm>
-#include <mutex>
 
 #include "lib/base/checked_math.h"
 #include "lib/kv/kv_sequence.h"
@@ -12,7 +11,7 @@ namespace dsv4 {
 
 void KvSequence::MarkTurnEnd() {
   if (length_ == 0) return;
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   AddPoint(length_, state_, true);
   if (spare_points() > kMostTurnEnds - kTurnEnds) DropSparePoint();
 }
@@ -31,7 +30,7 @@ void KvSequence::DropSparePoint() {
 }
 
 int64_t KvSequence::RestorablePosition(int64_t tokens) const {
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   return RestorableLocked(tokens);
 }
 
@@ -50,7 +49,7 @@ int64_t KvSequence::RestorableLocked(int64_t tokens) const {
 }
 
 int64_t KvSequence::Rewind(int64_t tokens) {
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   return RewindLocked(tokens);
 }
 
@@ -98,7 +97,7 @@ int64_t KvSequence::RewindLocked(int64_t tokens) {
 
 PrefixReuse KvSequence::AdoptPrefix(absl::Span<const int32_t> tokens, int64_t common_tokens,
                                     int64_t max_tokens) {
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   const PrefixCache& prefixes = cache_->prefixes();
   const int64_t length = length_;
   const int64_t own_known = std::min({common_tokens, max_tokens, length});
@@ -226,6 +225,7 @@ bool KvSequence::Wanted(const RestorePoint& point) const {
 
 void KvSequence::DropUnwantedPoints() {
   const auto unwanted = [&](const RestorePoint& point) {
+    cache_->mutex()->AssertHeld();
     if (Wanted(point)) return false;
     ReleasePoint(point);
     return true;

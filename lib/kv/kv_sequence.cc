@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <mutex>
 #include <utility>
 
 #include "lib/base/checked_math.h"
@@ -31,7 +30,8 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
 absl::StatusOr<KvSequence> KvSequence::Open(KvCache* cache, uint64_t salt) {
   KvSequence sequence(cache, salt);
   {
-    std::lock_guard lock(cache->mutex());
+    MutexLock lock(cache->mutex());
+    sequence.cache_->mutex()->AssertHeld();
     const absl::Status status = cache->OpenSequence(&sequence);
     if (!status.ok()) {
       sequence.cache_ = nullptr;  // holds nothing
@@ -43,9 +43,9 @@ absl::StatusOr<KvSequence> KvSequence::Open(KvCache* cache, uint64_t salt) {
 }
 
 KvSequence::KvSequence(KvSequence&& other) noexcept
-    : KvSequence(std::unique_lock(other.cache_->mutex()), other) {}
+    : KvSequence(MutexLock(other.cache_->mutex()), other) {}
 
-KvSequence::KvSequence(std::unique_lock<std::mutex>, KvSequence& other) noexcept
+KvSequence::KvSequence(const MutexLock&, KvSequence& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       salt_(other.salt_),
       length_(other.length_),
@@ -70,7 +70,7 @@ KvSequence::KvSequence(std::unique_lock<std::mutex>, KvSequence& other) noexcept
 
 KvSequence::~KvSequence() {
   if (cache_ == nullptr) return;
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   Reset();
   cache_->state_pool().Release(state_);
   cache_->CloseSequence(this);
@@ -94,7 +94,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
                        shape.context_tokens);
   }
 
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   BlockPool &windows = cache_->window_pool(), &groups = cache_->group_pool();
   ReleaseSaves();
   if (!short_step_) ReleaseStepStates();
@@ -125,6 +125,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     --group_need;  // the prefix cache gave up the last block instead of a copy
   }
   const absl::Status room = Contained([&] {
+    cache_->mutex()->AssertHeld();
     return cache_->MakeRoom(
         lacking(window_blocks_, window_first, window_last, window_end_, windows), group_need,
         static_cast<int32_t>(saves_.size()));
@@ -191,7 +192,7 @@ SequenceRows KvSequence::BlockRows(int32_t first_row, int32_t rows, int64_t firs
 }
 
 void KvSequence::Commit(int64_t rows) {
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   if (rows > 0) {
     ReleaseStepStates();
     short_step_ = reserved_rows_ <= kShortStepRows;
@@ -216,7 +217,7 @@ void KvSequence::Commit(int64_t rows) {
 }
 
 void KvSequence::Publish(absl::Span<const int32_t> timeline, int64_t prompt_tokens) {
-  std::lock_guard lock(cache_->mutex());
+  MutexLock lock(cache_->mutex());
   PrefixCache& prefixes = cache_->prefixes();
   BlockPool& groups = cache_->group_pool();
   const int64_t known = std::min<int64_t>(length_, static_cast<int64_t>(timeline.size()));
@@ -256,7 +257,14 @@ void KvSequence::Publish(absl::Span<const int32_t> timeline, int64_t prompt_toke
 
 absl::StatusOr<KvSequence> KvSequence::Fork() {
   KvSequence fork(cache_, salt_);
-  std::unique_lock lock(cache_->mutex());
+  DSV4_RETURN_IF_ERROR(CopyTo(&fork));
+  return fork;
+}
+
+absl::Status KvSequence::CopyTo(KvSequence* copy) {
+  KvSequence& fork = *copy;
+  MutexLock lock(cache_->mutex());
+  fork.cache_->mutex()->AssertHeld();
   const absl::Status status = cache_->OpenSequence(&fork);
   if (!status.ok()) {
     fork.cache_ = nullptr;
@@ -286,8 +294,7 @@ absl::StatusOr<KvSequence> KvSequence::Fork() {
   fork.node_ = node_;
   fork.prompt_blocks_ = prompt_blocks_;
   fork.publishes_ = publishes_;
-  lock.unlock();
-  return fork;
+  return absl::OkStatus();
 }
 
 int64_t KvSequence::held_bytes() const {

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -139,35 +138,44 @@ class KvSequence {
   };
 
   KvSequence(KvCache* cache, uint64_t salt);
-  // Moves, while `lock` is held on the cache's mutex.
-  KvSequence(std::unique_lock<std::mutex> lock, KvSequence& other) noexcept;
+
+  // Moves while the lock holds the cache's mutex.
+  KvSequence(const MutexLock& lock, KvSequence& other) noexcept ABSL_NO_THREAD_SAFETY_ANALYSIS;
+
+  // Becomes a fork, in the same cache; OutOfBlocks, and then it holds nothing.
+  absl::Status CopyTo(KvSequence* copy);
 
   friend class KvCache;
 
-  // All below need the cache's mutex.
   // Turn ends beyond the promised ones, and the loss of the oldest. REQUIRES for it: there is one.
-  int32_t spare_points() const;
-  void DropSparePoint();
-  int64_t RestorableLocked(int64_t tokens) const;
-  int64_t RewindLocked(int64_t tokens);
+  int32_t spare_points() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  int64_t RestorableLocked(int64_t tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  int64_t RewindLocked(int64_t tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   // Becomes the node's `tokens` tokens; `kept` of them are the sequence's own.
-  void TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept);
-  PrefixCache::Node NodeAt(int64_t position) const;  // kRoot where there is none
-  void AddPoint(int64_t position, int32_t state, bool turn_end);
-  void AddPointsOfNodes();  // where its nodes have snapshots that a restore point wants
-  void DropUnwantedPoints();
-  bool Wanted(const RestorePoint& point) const;
-  void HoldPoint(const RestorePoint& point);
-  void ReleasePoint(const RestorePoint& point);
-  void ReleasePointsAfter(int64_t position);
-  void ReleaseStepStates();
-  void ReleaseSaves();
-  void ReleaseWindowBlocksBefore(int64_t entry);
-  void ReleaseGroupBlocksFrom(int64_t entry);
+  void TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  PrefixCache::Node NodeAt(int64_t position) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());  // kRoot where there is none
+  void AddPoint(int64_t position, int32_t state, bool turn_end)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void AddPointsOfNodes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+      cache_->mutex());  // where its nodes have snapshots that a restore point wants
+  void DropUnwantedPoints() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  bool Wanted(const RestorePoint& point) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void HoldPoint(const RestorePoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleasePoint(const RestorePoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleasePointsAfter(int64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseStepStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseSaves() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseWindowBlocksBefore(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseGroupBlocksFrom(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   // OutOfBlocks unless a Reset leaves room for as many blocks and a state.
-  absl::Status CheckRoomAfterReset(int32_t windows, int32_t groups) const;
-  void SetState(int32_t state);  // takes a reference, gives up the old one
-  void Reset();                  // to the empty sequence
+  absl::Status CheckRoomAfterReset(int32_t windows, int32_t groups) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void SetState(int32_t state)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());  // takes a reference, gives up the old one
+  void Reset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());  // to the empty sequence
 
   KvCache* cache_;
   uint64_t salt_ = 0;

@@ -93,8 +93,11 @@ absl::Status ModelRanks::OnAll(absl::FunctionRef<absl::Status(Model& model, int 
 absl::Status ModelRanks::Told(absl::FunctionRef<MessageWriter()> message,
                               absl::FunctionRef<absl::Status()> f) {
   if (group_ == nullptr) return f();
-  const std::lock_guard lock(group_->sending());
-  const absl::Status status = Contained([&] { return group_->Send(message().bytes()); });
+  const MutexLock lock(group_->sending());
+  const absl::Status status = Contained([&] {
+    group_->sending()->AssertHeld();
+    return group_->Send(message().bytes());
+  });
   if (status.ok()) return f();
   group_->Abort(status);
   return status;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <random>
 #include <set>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/base/status_macros.h"
 #include "lib/io/content_hash.h"
 #include "lib/kv/window_reach.h"
@@ -449,9 +449,9 @@ absl::StatusOr<DeviceProof> ProveDevices(const ProofOptions& options) {
 }
 
 absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tuning_dir) {
-  static std::mutex mutex;
-  static std::set<std::pair<std::vector<int32_t>, std::string>> passed;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::set<std::pair<std::vector<int32_t>, std::string>> passed ABSL_GUARDED_BY(mutex);
+  const MutexLock lock(&mutex);
   std::pair<std::vector<int32_t>, std::string> asked({devices.begin(), devices.end()}, tuning_dir);
   if (passed.count(asked) != 0) return absl::OkStatus();
   ProofOptions options;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/runtime/group.h"
 
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -117,7 +116,7 @@ absl::Status TellWrites::PutImage(const ImageBlocks& blocks, absl::Span<const st
     MessageWriter message(GroupCommand::kPutImage);
     message.Add(blocks.length).Add(blocks.state).AddList(blocks.windows).AddList(blocks.groups);
     message.AddList(image);
-    const std::lock_guard lock(group_->sending());
+    const MutexLock lock(group_->sending());
     return group_->Send(message.bytes());
   });
   if (!told.ok()) group_->Abort(told);

@@ -9,21 +9,6 @@
 #include "lib/runtime/timeline.h"
 
 namespace dsv4 {
-namespace {
-
-// The time of its life without the lock.
-class Unlocked {
- public:
-  explicit Unlocked(std::unique_lock<std::mutex>* lock) : lock_(lock) { lock_->unlock(); }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-  ~Unlocked() { lock_->lock(); }
-
- private:
-  std::unique_lock<std::mutex>* const lock_;
-};
-
-}  // namespace
 
 StepCall::~StepCall() {
   if (open_ > 0) scheduler_->Wait(this);
@@ -39,7 +24,7 @@ Scheduler::Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_ses
 }
 
 absl::Status Scheduler::CheckThread() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const std::thread::id self = std::this_thread::get_id();
   const bool waits = std::any_of(waiting_.begin(), waiting_.end(), [&](const StepRequest* request) {
     return request->call->thread_ == self;
@@ -49,35 +34,35 @@ absl::Status Scheduler::CheckThread() {
 }
 
 void Scheduler::Add(StepRequest* request, StepCall* call) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   request->call = call;
   ++call->open_;
   waiting_.push_back(request);
 }
 
 void Scheduler::Wait(StepCall* call) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   while (call->open_ > 0) {
     if (call->work_ != nullptr) {
       const StepRunner::Work work = *call->work_;
       {
-        const Unlocked unlocked(&lock);
+        const MutexUnlock unlock(&mutex_);
         WorkFor(call, work);
       }
       call->work_ = nullptr;
-      if (--working_ == 0) leader_->changed_.notify_one();
+      if (--working_ == 0) leader_->changed_.Signal();
     } else if (leader_ != nullptr) {
-      call->changed_.wait(lock);
+      call->changed_.Wait(&mutex_);
     } else {
       const Leadership leadership(&leader_, call);
-      RunStep(lock);
+      RunStep();
     }
   }
-  if (leader_ == nullptr && !waiting_.empty()) waiting_.front()->call->changed_.notify_one();
+  if (leader_ == nullptr && !waiting_.empty()) waiting_.front()->call->changed_.Signal();
 }
 
 StepCounts Scheduler::counts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   StepCounts counts = counts_;
   counts.waiting_requests = static_cast<int32_t>(waiting_.size());
   return counts;
@@ -97,15 +82,15 @@ void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
   counts_.device_lost = counts_.device_lost || IsDeviceLost(status);
   request->status = status;
   waiting_.erase(std::find(waiting_.begin(), waiting_.end(), request));
-  if (--request->call->open_ == 0) request->call->changed_.notify_one();
+  if (--request->call->open_ == 0) request->call->changed_.Signal();
 }
 
-void Scheduler::RunStep(std::unique_lock<std::mutex>& lock) {
+void Scheduler::RunStep() {
   ++step_;
   Assemble();
   const auto start = std::chrono::steady_clock::now();
   {
-    const Unlocked unlocked(&lock);
+    const MutexUnlock unlock(&mutex_);
     runner_->Run(
         absl::MakeSpan(items_), [this](StepRunner::Work work) { ForEach(work); },
         [this] { FinishCancelled(); });
@@ -127,7 +112,7 @@ void Scheduler::RunStep(std::unique_lock<std::mutex>& lock) {
 
 // Those that wait for a step need not wait for it to be cancelled.
 void Scheduler::FinishCancelled() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (size_t i = waiting_.size(); i-- > 0;) {
     StepRequest* request = waiting_[i];
     if (request->last_step == step_ || !request->timeline->cancelled()) continue;
@@ -189,22 +174,23 @@ void Scheduler::WorkFor(const StepCall* call, StepRunner::Work work) {
 }
 
 void Scheduler::ForEach(StepRunner::Work work) {
-  StepCall* const leader = leader_;  // this thread's own
+  StepCall* leader = nullptr;  // this thread's own
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
+    leader = leader_;
     for (size_t i = 0; i < items_.size(); ++i) {
       StepCall* call = taken_[i]->call;
       if (call == leader || call->work_ != nullptr || !HasCallbacks(items_[i])) continue;
       call->work_ = &work;
       ++working_;
-      call->changed_.notify_one();
+      call->changed_.Signal();
     }
   }
   for (size_t i = 0; i < items_.size(); ++i) {
     if (taken_[i]->call == leader || !HasCallbacks(items_[i])) work(items_[i]);
   }
-  std::unique_lock lock(mutex_);
-  leader->changed_.wait(lock, [this] { return working_ == 0; });
+  MutexLock lock(&mutex_);
+  while (working_ > 0) leader->changed_.Wait(&mutex_);
 }
 
 }  // namespace dsv4

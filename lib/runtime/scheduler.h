@@ -4,13 +4,12 @@
 // then another one leads. No thread is the library's own, and none waits for callers to come.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lib/base/mutex.h"
 #include "lib/runtime/metrics.h"
 #include "lib/runtime/step_runner.h"
 
@@ -46,7 +45,8 @@ class StepCall {
   friend class Scheduler;
   Scheduler* const scheduler_;
   const std::thread::id thread_ = std::this_thread::get_id();
-  std::condition_variable changed_;
+  CondVar changed_;
+  // Guarded by the scheduler's mutex.
   int32_t open_ = 0;                        // requests not done
   const StepRunner::Work* work_ = nullptr;  // to be done for its items with callbacks
 };
@@ -80,12 +80,13 @@ class Scheduler {
     StepCall** const leader_;
   };
 
-  void RunStep(std::unique_lock<std::mutex>& lock);
+  void RunStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishCancelled();
-  void Assemble();
-  void SharePrefill();
-  void Finish(StepRequest* request, const absl::Status& status);
-  void Count(const StepItem& item);
+  void Assemble() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SharePrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Finish(StepRequest* request, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(const StepItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForEach(StepRunner::Work work);
   void WorkFor(const StepCall* call, StepRunner::Work work);
   // What only the thread of the call may do for a timeline.
@@ -93,15 +94,16 @@ class Scheduler {
 
   StepRunner* runner_;
   const int64_t prefill_tokens_;
-  mutable std::mutex mutex_;
-  std::vector<StepRequest*> waiting_;  // in order of arrival
-  StepCounts counts_;
-  StepCall* leader_ = nullptr;  // null: nobody leads
-  int64_t step_ = 0;
-  std::vector<StepItem> items_;        // of the step being run
-  std::vector<StepRequest*> taken_;    // of items_
-  std::vector<StepRequest*> prompts_;  // scratch of SharePrefill
-  int32_t working_ = 0;                // calls that do work for the leader
+  mutable Mutex mutex_;
+  std::vector<StepRequest*> waiting_ ABSL_GUARDED_BY(mutex_);  // in order of arrival
+  StepCounts counts_ ABSL_GUARDED_BY(mutex_);
+  StepCall* leader_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: nobody leads
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<StepRequest*> prompts_ ABSL_GUARDED_BY(mutex_);  // scratch of SharePrefill
+  int32_t working_ ABSL_GUARDED_BY(mutex_) = 0;                // calls that do work for the leader
+  // Of the step being run. Written under the lock before the step, then only read.
+  std::vector<StepItem> items_;
+  std::vector<StepRequest*> taken_;  // of items_
 };
 
 }  // namespace dsv4

@@ -26,7 +26,10 @@ run() {
 closing() { tail -n 1 log; }
 
 mkdir tools
-cp "$source/tools/build.sh" "$source/tools/install_dependencies.sh" tools
+cp "$source/tools/build.sh" tools
+# All is there.
+printf '#!/bin/sh\n' >tools/install_dependencies.sh
+chmod +x tools/install_dependencies.sh
 cp -r "$source/check" "$source/CMakePresets.json" "$source/.ci" .
 # A stand-in for fuzzing, which reports as told.
 echo 77 >fuzz_status
@@ -66,7 +69,7 @@ expect 'short, long and sanitizer tests are counted' \
   test "$(closing)" = '100% tests passed, 0 tests failed out of 8'
 expect 'the long test ran' grep -q 'lengthy .* Passed' log
 expect 'sanitizer builds were made' test -x build-asan/program -a -x build-tsan/program
-expect 'fuzzing takes its time' grep -qxF 'fuzzing for 60 s' log
+expect 'fuzzing takes its time' grep -qxF 'fuzzing for 30 s' log
 
 echo 0 >fuzz_status
 run ./check

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "lib/kv/kv_sequence.h"
@@ -155,7 +154,7 @@ class FakeForward {
   }
 
   bool Shared(const BlockPool& pool, int32_t block) const {
-    std::lock_guard lock(cache_->mutex());
+    MutexLock lock(cache_->mutex());
     return block == kNoBlock || pool.shared(block);
   }
 
