@@ -12,7 +12,7 @@ inline constexpr RowFormat kSm12xRowFormats[] = {RowFormat::kPacked, RowFormat::
 inline constexpr RowFormat kSm12xIndexKeyFormats[] = {RowFormat::kIndexFp4};
 
 // Devices that the kernels are written for: a block of theirs stays within what SM12x has. Where
-// the block-scaled MMA is missing, its twin in arch/ runs.
+// the block-scaled MMA is missing, the portable fallback in arch/ runs.
 inline constexpr DeviceNeeds kSm12xNeeds = {
     .compute_capability_min = 90,
     .compute_capability_max = 129,

@@ -4,21 +4,13 @@
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
 // Roofline: fn (96 D bytes a quarter, 1.57 MB at D = 4096) once a call and 8 D + 3 D bytes a row:
 // latency at one row, bandwidth at many.
-// Plan: hc_pre_mix_kernel, a block per 64 columns of all streams and some rows, with its part of fn
-// in registers, asked for before the streams are there; hc_pre_kernel, a block a row, adds its sums
-// up. Then eight warps have x to normalise, and one the 39 dependent steps of Sinkhorn, which the
-// others need not wait for: at a row they make the kernel 1.0 us longer. No f64: SM12x has one for
-// 64 f32. An update of few rows is made by hc_pre_mix_kernel, which has whole columns; that of many
-// by hc_post.
-// Accuracy: post and comb are the nearest floats but for about one in 10^5, whatever the logits.
-// With f32 factors and the last six steps in double, 2.6 % of comb was not where logits spread by
-// 1, and 40 %, by up to 28 ulps, where they spread by 4: steps do not undo what others round off.
-// Measured on an H200, D = 4096, fn not in L2: 6.3 us at a row, 6.9 at 16, 14 at 64, 254 at 4096;
-// with an update 6.9 us at a row (hc_post and hc_pre: 7.6), 7.9 at 8, 8.9 at 16; at 32 one in the
-// kernel would take 15.7 instead of 10.2.
-// Tried without gain: 512 threads (6.7 us), sums of chunks past shared memory, weights of the norm
-// with the streams (6.6), x by two columns a turn; steps of Sinkhorn that begin with a plain f32 sum
-// and cut off what it lacks, two unrolled; a block's last update made by the next block's hc_pre.
+// Plan: a block of hc_pre_mix_kernel has 64 columns of all streams and some rows, with its part of
+// fn in registers, loaded before the streams are ready. A block of hc_pre_kernel has a row and adds
+// up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. No
+// f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns,
+// makes the update of few rows; hc_post makes that of many. Measured: docs/kernels.md.
+// Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
+// steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
 // Shared memory: 8 D bytes of streams and 3.2 D of sums.
 // Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"

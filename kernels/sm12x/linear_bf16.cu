@@ -4,10 +4,7 @@
 // Contract: kernels/op/dense.h; weights packed (packed_layout.h).
 // Roofline: 2 n k bytes of weights a call, 2 n k flops a row: bound by memory up to about a hundred
 //   rows.
-// Plan: linear.cuh's, as linear_fp8.
-// Measured (H100, 2026-11-26, weights beyond L2): lm_head 345 us at one row (103 % of the bandwidth
-//   of a copy), 387 us at 64; C4 layer 9.6 us at one row, 22 us at 64; 4096 rows 219 to 270
-//   TFLOP/s.
+// Plan: linear.cuh's, as linear_fp8. Measured: docs/kernels.md.
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"

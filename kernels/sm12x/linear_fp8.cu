@@ -5,16 +5,9 @@
 //   16384.
 // Roofline: n k (1 + 1 / 16384) bytes of weights a call and 2 n k flops a row: bound by memory up
 //   to about a hundred rows.
-// Plan: linear.cuh's: up to 8 rows, and up to 64 where weights are narrow, the warps of a block
-// share
-//   a tile of 16 weight rows along K and hold it while rows pass (inner_product.cuh); beyond, a
-//   GEMM (gemm.cuh) of the shape whose blocks end first.
-// Measured (H100 by the twin, 2026-11-26, weights beyond L2): 32768 x 1024: one row 12.6 us (89 %
-// of
-//   the bandwidth of a copy), 64 rows 25 us, 4096 rows 230 TFLOP/s, 49 % of the MMAs' rate;
-//   4096 x 8192: 13.2 us, 39 us, 261 TFLOP/s; 1536 x 4096: 3.9, 14 and 257. The twin's MMAs wait
-//   for the conversion of codes to f16 and the scales' multiplications; block-scaled MMA needs
-//   neither.
+// Plan: linear.cuh's. Up to 8 rows, and up to 64 where weights are narrow, the warps of a block
+//   share a tile of 16 weight rows along K and hold it while rows pass (inner_product.cuh). For
+//   more rows, a GEMM (gemm.cuh) of the shape whose blocks finish first. Measured: docs/kernels.md.
 // Edge cases: n need not be a multiple of 16 (packed weights are padded with zeros); rows past the
 //   last repeat it and are not stored.
 #include "kernels/op/dense.h"

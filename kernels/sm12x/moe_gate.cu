@@ -2,17 +2,15 @@
 // moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
 // Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
-// Plan: K is cut in runs of four chains, whose sums are added up in ascending order, whatever the
-//   rows. gate_products_kernel, a block per tile of 16 experts and run, asks for its weights before
-//   the rows are there, takes eight rows after the other past them, and leaves the runs' sums. Many
-//   rows go through the GEMM of the linears, which leaves the sums of runs.
-//   select_experts_kernel, a block a row, adds up what is left of them; then one warp keeps
-//   score + bias in registers and takes the largest K times.
-// Measured on an H100, 256 x 4096, not in L2, before the runs' sums were f32: 4.0 us at a row, 7.3
-//   at 64, 15.4 at 256; the GEMM 54 at 4096.
+// Plan: K is cut into runs of four chains of 128 elements, whose sums are added in ascending order
+//   for any number of rows. A block of gate_products_kernel has a tile of 16 experts and a run: it
+//   loads its weights before the rows are ready, then multiplies eight rows at a time and stores
+//   the run's sums. For many rows the GEMM of the linears computes the sums of runs. A block of
+//   select_experts_kernel has a row and adds up what is left; then one warp keeps score + bias in
+//   registers and takes the largest K times. Measured: docs/kernels.md.
 // Edge cases: equal sums go to the lowest expert; a NaN counts as the smallest, so that the experts
-//   of any row are experts, and those of padding none. Scores that become weights come of pairs
-//   (exp.cuh).
+//   of any row are experts, and those of padding none. Scores that become weights are computed in
+//   pairs (exp.cuh).
 #include "kernels/op/moe.h"
 
 #include <algorithm>

@@ -3,13 +3,11 @@
 // projection. Contract: kernels/op/dense.h; wo_a packed (packed_layout.h), y quantised rows.
 // Roofline: G rank width bytes of weights a call, 2 G rank width flops a row: bound by memory up to
 // about a hundred rows.
-// Plan: the input is not quantised and the weight means its bf16 values, so it is widened to bf16
-// (exact) and multiplied as linear_bf16 does; groups are parts of the weight with their own columns
-// of o. The products go to the workspace as bf16, and a warp quantises two runs of 128 of them at a
-// time.
-// Measured (H100, 2026-11-26, weights beyond L2): 14.3 us at one row for 33.6 MB, of which the
-// second kernel has about one: the next operator's weights come meanwhile; 39 us at 64, 243 TFLOP/s
-// at 4096. Edge cases: those of linear_fp8.
+// Plan: the input is not quantised and the weight means its bf16 values, so the weight is
+// dequantised to bf16 (exact) and multiplied as in linear_bf16. Groups are parts of the weight with
+// their own columns of o. The products go to the workspace as bf16, and a warp quantises two runs
+// of 128 of them at a time. Measured: docs/kernels.md.
+// Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"

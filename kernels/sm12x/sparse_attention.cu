@@ -1,35 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of its
-// tail. Contract: kernels/op/attention.h; both pools packed or both bf16. Roofline: 584 bytes a row
-// of the cache and 2048 H of a query; 4 x 512 flops a head and row, of which q . row is done twice
-// and P . V four times. Latency at one query; at many, instructions (about 1,250 of a
-// warp for each chunk, of them 100 on tensor cores and 330 additions of sums in pairs; 55 % of the
-// issue slots, the rest waits for busy pipes and shared memory, 8 % at barriers).
+// tail. Contract: kernels/op/attention.h; both pools packed or both bf16.
+//
+// Roofline: 584 bytes per cache row and 2048 H per query; 4 x 512 flops per head and row, of which
+// q . row is done twice and P . V four times. One query is bound by latency, many by instructions:
+// about 1,250 per warp and chunk, of them 100 on tensor cores and 330 additions of double-single
+// sums. Measured: docs/kernels.md.
 //
 // Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
-// of 32, the window by slots of a ring, groups behind it (docs/adr/0017), which warps widen to bf16
-// in shared memory (exact). A warp makes the scores of 16 rows from a quarter of the elements, then
-// P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima are rounded up to whole
-// powers of two, so that rescaling is exact. Few queries: a block of 8 warps for each tile of heads
-// and chunk; chunks' sums go to the workspace, and a second kernel adds them in order. 48 KB: rows
-// 32, then queries or scores and P 16. Many: a block of 16 warps, two tiles of 16 heads, goes
-// through all chunks, with the same additions in the same order, and so the same bits. The tiles
-// are of one query, or of two neighbouring ones with the same rows but for one a chunk. Rows of the
-// next chunk are on their way while this one is summed. 98 KB: rows 33, queries 32, scores or P and
-// codes 32.
+// of 32: first the ring slots of the window, then compressed blocks (docs/adr/0017). Warps unpack
+// them to bf16 in shared memory, which is exact. A warp makes the scores of 16 rows from a quarter
+// of the elements, then P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima are
+// rounded up to whole powers of two, so that rescaling is exact. Few queries: a block of 8 warps
+// for each tile of heads and chunk; chunks' sums go to the workspace, and a second kernel adds them
+// in order. 48 KB: rows 32, then queries or scores and P 16. Many: a block of 16 warps, two tiles
+// of 16 heads, goes through all chunks, with the same additions in the same order, and so the same
+// bits. The tiles belong to one query, or to two neighbouring ones whose rows differ in at most one
+// per chunk. Rows of the next chunk are loaded while this one is summed. 98 KB: rows 33, queries
+// 32, scores or P and codes 32.
 //
-// Accuracy: outputs to about 2^-30 of their head's rms, so that bf16 rounds a few in a million
-// apart from exact sums: 5.1 of a million by the pieces of the test and its likes, 6.9 with three
-// parts of P, which would be 5 % faster. Tensor cores cut sums off below 2^-24 of the largest:
-// hence factors of so few bits that most sums are exact, apart from small rests; scores,
-// exponentials and sums are pairs. Edge cases: -1 in the selection is a row of weight 0; heads
-// beyond H are computed from zeros and dropped; padding rows are skipped; the rows of a block see
-// up to 128 + block_rows rows of the window, in order.
+// Accuracy: outputs are within about 2^-30 of their head's RMS. Tensor cores drop what lies below
+// 2^-24 of the largest term, so factors have so few bits that most sums are exact, except small
+// remainders. Scores, exponentials and sums are double-single.
 //
-// Measured on an H200 by the portable twins, 2026-11-22, H = 64, cached rows beyond L2: one row at 2K
-// of context 7.9 us at ratio 0, 8.4 at 4, 8.7 at 128 (with rows in L2 7.1, 7.8 and 7.7), and 11.6 at
-// 128 and 128K; 4,096 rows of a prefill at ratio 4 5.5 ms, 50 TFLOP/s of the 4 x 512 flops above.
-// H = 16, ratio 128, 32K: neighbouring queries 1.11 ms, others 2.13.
+// Edge cases: -1 in the selection is a row of weight 0; heads beyond H are computed from zeros and
+// dropped; padding rows are skipped; the rows of a block see up to 128 + block_rows rows of the
+// window, in order.
 //
 // Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
 // b12x's kernels for SM120.

@@ -6,12 +6,12 @@
 // A word has four elements each of rows g and g + 8 of a tile.
 // SM12x wants a code in bits 5 .. 2 of a byte: those of row g lie there, those of row g + 8 in the
 // bits between, which a rotation by four brings to the same place.
-// Its twin wants f16: of each 16 bits the sign in bit 15 and the magnitude in bits 11 .. 9 (the two
-// lower bits of the exponent, and the upper of the mantissa) are the value times 2^-14, subnormal
-// numbers included. A half word has four codes: two of them as they are wanted, 0 and 3 bits lower;
-// of the others, of which the half word has no such places left, one is where it and the half word
-// shifted by 6 and by 1 differ, one where it and the shifts by 9 and by 2 do. Left shifts go to the
-// pipe of multiplications; each code costs one operation of the other.
+// Its portable fallback takes f16: of each 16 bits the sign in bit 15 and the magnitude in bits 11
+// .. 9 (the two lower bits of the exponent, and the upper of the mantissa) are the value times
+// 2^-14, subnormal numbers included. A half word has four codes: two of them as they are wanted, 0
+// and 3 bits lower; of the others, of which the half word has no such places left, one is where it
+// and the half word shifted by 6 and by 1 differ, one where it and the shifts by 9 and by 2 do.
+// Left shifts go to the pipe of multiplications; each code costs one operation of the other.
 #pragma once
 
 #include <cstdint>

@@ -2,10 +2,10 @@
 // Products of a tile of 16 weight rows and a tile of 8 activation rows over a chain, the 128
 // elements of K that share an activation scale: f32, accumulated by the MMAs from zero on. bf16 by
 // mma.sync m16n8k16; e4m3 and e2m1 weights by e4m3 activations with ue8m0 scales by the
-// block-scaled mma.sync of SM12x, and where the target lacks it by its twin: codes widened to f16,
-// which is exact, two m16n8k16 for each step of 32, and the scales multiplied on afterwards.
-// Fragments of both are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g + 8 and
-// columns 2 t, 2 t + 1, 2 t, 2 t + 1.
+// block-scaled mma.sync of SM12x, or by a portable fallback where the target lacks it: codes are
+// converted to f16, which is exact, two m16n8k16 for each step of 32, and the scales multiplied on
+// afterwards. Fragments of both are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g
+// + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
 //
 // ChainProduct gives a chain's product, for kernels of few rows. AddChain adds it to an f32 sum,
 // with weights that are widened once for many columns (the structs Held...). Both give the same
