@@ -70,7 +70,7 @@ absl::Status WithConversation(dsv4_session* handle, Body&& body) {
   });
 }
 
-// The same beside other reading calls.
+// The same, concurrently with other reading calls.
 template <class Body>
 absl::Status WithReadConversation(const dsv4_session* handle, Body&& body) {
   return WithReading(handle, [&](const Session&) -> absl::Status {

@@ -35,7 +35,7 @@ absl::Status CheckToBeStepped(const dsv4_engine* engine, dsv4_session* const* se
   return absl::OkStatus();
 }
 
-// Room for this many sessions is at hand without allocating.
+// Room for this many sessions needs no allocation.
 constexpr size_t kUsualSessions = 16;
 
 // Holds several sessions as WithExclusive holds one.
@@ -75,7 +75,7 @@ struct Pass {
   dsv4_error** errors;
 };
 
-// Steps those sessions for which `check(i)` is OK; `take(i, step)` is what becomes of the step of
+// Steps those sessions for which `check(i)` is OK; `take(i, step)` gets the result of the step of
 // each, or of the check's refusal.
 dsv4_status RunPass(
     const Pass& pass, dsv4_error** error, absl::FunctionRef<absl::Status(size_t)> check,

@@ -101,7 +101,7 @@ absl::Status WithExclusive(dsv4_session* handle, Body&& body) {
   return body(*handle->session);
 }
 
-// The same beside other reading calls.
+// The same, concurrently with other reading calls.
 template <class Body>
 absl::Status WithReading(const dsv4_session* handle, Body&& body) {
   if (handle == nullptr) return InvalidValue("session", " is NULL");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dot products of the attention operators on processors with a bf16 dot instruction, which does
-// twice the work of f32 multiply-adds. Elsewhere the operators use the SIMD code beside them.
+// twice the work of f32 multiply-adds. Elsewhere the operators use their own SIMD code.
 #pragma once
 
 #include <cstdint>
 
 namespace dsv4 {
 
-inline constexpr int64_t kPanelGroups = 32;  // index keys that lie side by side in a turned panel
+inline constexpr int64_t kPanelGroups = 32;  // index keys of a transposed panel, side by side
 
 // A sum's order depends on its two vectors alone, not on the counts.
 struct AttentionDot {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// index_score_topk: scores of all visible groups, then an exact selection. Keys are turned 32 at a
-// time, still packed, so that a lane is a group, and then unpacked: a head's scores need no sum
-// over lanes, and a turned panel serves all heads of up to sixteen neighbouring queries from L1.
-// Rows that see no more than topk groups are not scored.
+// index_score_topk: scores of all visible groups, then an exact selection. Keys are transposed 32
+// at a time, still packed, so that a lane is a group, and then unpacked: a head's scores need no
+// sum over lanes, and a transposed panel serves all heads of up to sixteen neighbouring queries
+// from L1. Rows that see no more than topk groups are not scored.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/index_score_topk.cc"
 #include "hwy/foreach_target.h"
@@ -209,8 +209,8 @@ void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {
     const int64_t stop = visible > p.topk ? std::min(visible, range.group_end) : 0;
     static_assert(kGroupBlockTokens / kCsaRatio % kPanelGroups == 0);
     for (int64_t g = range.group_begin; g < stop; g += kPanelGroups) {
-      // A panel lies in one block. Past the last visible group it holds what may be there; nobody
-      // looks at those scores.
+      // A panel lies in one block. Past the last visible group its content is arbitrary, and
+      // its scores are not read.
       const int32_t block = sequence.group_blocks[g / per_block];
       UnpackPanel(p.keys.Row(block, g % per_block), p.keys.Scales(block, g % per_block), panel);
       for (int64_t r = begin; r < end; ++r) {
@@ -240,7 +240,7 @@ namespace {
 
 HWY_EXPORT(ScoreGroups);
 
-constexpr int64_t kMaxRows = 16;           // queries that share a turned panel
+constexpr int64_t kMaxRows = 16;           // queries that share a transposed panel
 constexpr int64_t kMaxScores = 256 << 10;  // floats of scores of one unit, unless one row has more
 
 // Groups of a unit when rows are few: about two microseconds.

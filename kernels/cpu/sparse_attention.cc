@@ -378,7 +378,7 @@ int64_t QueriesOfUnit(int64_t rows, int64_t head_blocks, int threads) {
   return queries;
 }
 
-// Heads of a unit: all, so that rows are unpacked once, but for two units a worker.
+// Heads of a unit: all, so that rows are unpacked once, unless workers would have under two units.
 int64_t HeadsOfUnit(int64_t query_blocks, int64_t head_blocks, int threads) {
   const int64_t parts = std::clamp<int64_t>(2 * threads / query_blocks, 1, head_blocks);
   return (head_blocks + parts - 1) / parts * kHeadBlock;

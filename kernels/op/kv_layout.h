@@ -81,7 +81,7 @@ constexpr int64_t BlockBytes(RowFormat format, int64_t elements, int64_t rows_pe
   return (bytes + unit - 1) / unit * unit;
 }
 
-// The format of index keys beside rows of a format.
+// The format of index keys of a cache with rows of a format.
 constexpr RowFormat IndexKeyFormat(RowFormat rows) {
   return rows == RowFormat::kBf16 || rows == RowFormat::kPacked ? RowFormat::kIndexFp4
                                                                 : RowFormat::kF32;

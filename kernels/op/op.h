@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all operator contracts share: the operator names, the numerics modes with their rounding
-// points, the launch context, the cost model, and the rows of a step. Each <operator>.h beside this
-// file holds one operator's Params (its contract), Validate and CostOf.
+// points, the launch context, the cost model, and the rows of a step. Each <operator>.h in this
+// folder holds one operator's Params (its contract), Validate and CostOf.
 //
 // Activations ("act" in the contracts) are stored as bf16 by the cpu backend and as f32 by the
 // reference backend, which rounds explicitly. A quantised activation is stored as its round trip
@@ -139,7 +139,7 @@ class CallDims {
   size_t count_;
 };
 
-// Of an operator that names no others beside its contract. Pointers may be null.
+// Dimensions for an operator whose contract defines no others. Pointers may be null.
 template <class Params>
 CallDims DimsOf(const Params& params) {
   if constexpr (requires { params.step; }) {

@@ -30,7 +30,7 @@ struct SequenceRows {
   int64_t window_begin = 0;
   // The slots of the compressor states before the step, and where they go: ascending rows, the last
   // one `rows`. All distinct, so that a step that is abandoned, or taken back to a save, leaves the
-  // state it goes on from as it was. A sequence whose layers have no compressor (the MTP layer's
+  // state it resumes from as it was. A sequence whose layers have no compressor (the MTP layer's
   // rows) needs none of it.
   int32_t state_slot = kNoBlock;
   const StateSave* saves = nullptr;

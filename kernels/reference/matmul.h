@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one product core of the reference backend and the matrix product built on it. Sums run over k
 // in ascending order, in double, which holds the product of two floats exactly: an output's bits
-// depend on its two vectors alone, on every instruction set, and what is rounded to bf16 is right
-// but for ties.
+// depend on its two vectors alone, on every instruction set, and what is rounded to bf16 is right,
+// except for ties.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr int64_t kTileLanes = 16;  // columns of `b`
 
 // total[r * total_stride + l] += sum_i a[r * a_stride + i] * b[i * b_stride + l], for 8 rows r,
 // lanes l < `lanes` <= 16 and i < k. Reads 16 lanes of b: callers pad with readable memory and
-// ignore what comes of the padding.
+// ignore the padding's results.
 void AddProducts(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t k,
                  double* total, int64_t total_stride, int64_t lanes = kTileLanes);
 

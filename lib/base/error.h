@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library's errors as absl::Status: one constructor per public status code
 // (include/dsv4/error.h), each with a fixed absl code that capi/error.cc maps back. Test for an
-// error with the predicate beside its constructor; where there is none, absl's name is the same.
-// Messages are one line and name the file, key, tensor or value at fault and its limit.
+// error with the predicate declared with its constructor; where there is none, absl's name is the
+// same. Messages are one line and name the file, key, tensor or value at fault and its limit.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory with one owner: of a device, or of the host beside it. On the cpu device it is page-mapped
+// Memory with one owner, on a device or its host. On the cpu device it is page-mapped
 // host memory: zero-filled, 64-byte aligned, and resident only where it has been touched.
 #pragma once
 

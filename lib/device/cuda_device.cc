@@ -419,8 +419,8 @@ absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t by
   return CheckCall(cudaSuccess, "copying to the device");
 }
 
-// As many pieces as a slot takes wait for the device once. The lock is given up in between: a step
-// goes on while a long session is saved or loaded.
+// As many pieces as a slot takes wait for the device once. The lock is released in between, so
+// that steps run while a long session is saved or loaded.
 absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());

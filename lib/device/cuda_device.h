@@ -67,8 +67,8 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> NewEvent();  // a cudaEvent_t
   absl::StatusOr<bool> IsDone(void* event);
   absl::StatusOr<bool> Came(int result);
-  // `bytes`, at most a slot, of staging memory: what follows in the slot at hand, or the next slot,
-  // once its last transfer is done. After a transfer from there the slot is to be marked.
+  // Staging memory of `bytes`, at most a slot: the rest of the current slot or, once its last
+  // transfer is done, the next slot. Call MarkSlot after a transfer from there.
   absl::StatusOr<std::byte*> Stage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MarkSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What `to` is given from here on follows what `from` was given until here.
@@ -91,7 +91,7 @@ class CudaDevice final : public Device {
   Mutex mutex_;                                     // sessions copy blocks while a step runs
   Buffer staging_;
   std::array<Slot, 4> slots_ ABSL_GUARDED_BY(mutex_);
-  size_t slot_ ABSL_GUARDED_BY(mutex_) = 0;        // at hand
+  size_t slot_ ABSL_GUARDED_BY(mutex_) = 0;        // the current one
   int64_t slot_used_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it
 };
 

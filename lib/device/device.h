@@ -60,7 +60,7 @@ class Device {
   // "0000:01:00.0", by which NVIDIA's management library finds it; empty where there is no bus.
   virtual std::string bus_id() { return ""; }
   virtual Stream& stream() = 0;
-  // A second stream, whose kernels run beside those of the first; null where there is none. What it
+  // A second stream, which runs concurrently with the first; null where there is none. What it
   // is given after Fork follows all that stream() was given before Fork; what stream() is given
   // after Join follows both. Nothing else waits for it: each Fork has its Join.
   virtual Stream* side_stream() { return nullptr; }
@@ -86,7 +86,7 @@ class Device {
   virtual absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   // Copy: also from and to memory of AllocateHost.
   virtual absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
-  // Copies beside what stream() does: after all that it was given until now, while it goes on.
+  // Copies concurrently with later work of stream(), after all work enqueued on it so far.
   // REQUIRES: those of the last call are done.
   virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
   virtual absl::StatusOr<bool> CopiesDone() { return true; }

@@ -36,8 +36,8 @@ class Communicator {
   virtual absl::Status Start() { return absl::OkStatus(); }
   // In the order of the rank's stream. DeviceLost once a rank has failed or is late.
   virtual absl::Status AllGather(const GatherParams& params) = 0;
-  // Waits until the rank's device has made all its exchanges, for as long as all ranks go on: to be
-  // called before anything that waits for the device by itself. DeviceLost as AllGather.
+  // Waits until the rank's device has made all its exchanges, while all ranks make progress. Call
+  // it before anything that waits for the device without a limit. DeviceLost as AllGather.
   virtual absl::Status Finish() { return absl::OkStatus(); }
   // OK, or DeviceLost once a rank has failed or is late. Any thread.
   virtual absl::Status Check() = 0;

@@ -22,8 +22,8 @@
 namespace dsv4 {
 namespace {
 
-// Of a wait for another rank. Ranks are equally fast, and as far as each other, but for what their
-// hosts' threads are held up.
+// Of a wait for another rank. Ranks are equally fast; only delays of their host threads make one
+// late.
 constexpr std::chrono::seconds kWaitLimit{4};
 constexpr int64_t kSignalBytes = 256;
 static_assert(sizeof(ExchangeSignals) <= kSignalBytes);
@@ -112,7 +112,7 @@ class DeviceCommunicator final : public Communicator {
       if (!settled_) nccl_from = *bytes;
     }
     if (rank_ == 0) group_->nccl_from.store(nccl_from);
-    // Nobody goes on before that is stored.
+    // No rank continues before that is stored.
     DSV4_RETURN_IF_ERROR(Meet());
     uses_nccl_ = !group_->direct || group_->nccl_from.load() != kNever;
     if (uses_nccl_) return absl::OkStatus();

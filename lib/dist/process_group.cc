@@ -51,7 +51,7 @@ absl::StatusOr<ParsedId> ParseId(absl::string_view text) {
   return parsed;
 }
 
-// NCCL's calls on a communicator that does not block go on in a thread of its own.
+// NCCL completes calls on a non-blocking communicator in a thread of its own.
 absl::Status Settle(const Nccl& nccl, Nccl::Comm comm, int result, const char* what,
                     std::chrono::steady_clock::time_point until) {
   while (result == Nccl::kInProgress || result == Nccl::kSuccess) {
@@ -355,7 +355,7 @@ absl::Status ProcessGroup::AllGather(const GatherParams& params) {
   });
 }
 
-// Also waits for exchanges of graphs, which nobody has enqueued here.
+// Also waits for exchanges in graphs, which are not enqueued here.
 absl::Status ProcessGroup::Finish() {
   const auto begin = Clock::now();
   if (!pending_.exchange(true)) Progressed();

@@ -108,7 +108,7 @@ class ProcessGroup final : public Communicator {
   void Look();
   void EndWaits(Nccl::Comm comm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(looking_);
   void Progressed();
-  // Calls enqueue(communicator), beside which nobody aborts the communicator.
+  // Calls enqueue(communicator). No other thread aborts the communicator meanwhile.
   absl::Status Enqueue(absl::FunctionRef<absl::Status(Nccl::Comm comm)> enqueue);
   absl::Status Broadcast(int64_t bytes);
   absl::Status SendAll(absl::Span<const std::byte> message, bool closed)

@@ -21,7 +21,7 @@ namespace {
 // Schemas within each other that are compiled at once, about 2 KiB of the stack each.
 constexpr int kMaxDepth = 16;
 
-// What says nothing about values, or is read by a keyword beside it.
+// Keywords that do not constrain values, or that another keyword reads.
 constexpr absl::string_view kAnnotations[] = {
     "$anchor",         "$comment",      "$defs",       "$schema",
     "contentEncoding", "contentSchema", "default",     "contentMediaType",

@@ -29,7 +29,7 @@ absl::StatusOr<JsonValue> ParseSchema(absl::string_view json, absl::string_view 
 inline constexpr uint32_t kMaxIndent = 80;
 
 // White space between two tokens of JSON: none, a space, or a line break and what indents the next
-// line. What may be longer, models go on with.
+// line. Where longer white space is allowed, models may never end it.
 Expr JsonSpace(ExpressionPool* pool);
 
 class SchemaCompiler {

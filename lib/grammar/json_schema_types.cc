@@ -244,7 +244,7 @@ Expr SchemaCompiler::ValueWithout(const std::string& key, View view) {
   return AnyValue(view, *NumberLanguage(pool_, {}), any, pool_->Object(JsonObject({}, {member})));
 }
 
-// What the keywords say about keys and the values beside them.
+// What the keywords say about keys and their values.
 struct SchemaCompiler::KeyRules {
   struct Pattern {
     Expr keys, value;

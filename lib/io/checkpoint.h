@@ -29,9 +29,8 @@ class Checkpoint {
   // Whether `folder` holds model.safetensors or an index of shards.
   static bool LiesIn(const std::string& folder);
 
-  // Tensors that no file holds, whose data `memory` owns: for measurements of models that are not
-  // at hand. Views may overlap.
-  // Some may lie in `files`, anywhere.
+  // Tensors that no file holds, whose data `memory` owns: for measurements at a model's sizes
+  // without its files. Views may overlap. Some may lie in `files`, anywhere.
   static std::unique_ptr<Checkpoint> FromMemory(std::vector<TensorEntry> tensors,
                                                 std::vector<std::vector<uint8_t>> memory,
                                                 std::vector<MappedFile> files = {});

@@ -13,7 +13,7 @@ namespace dsv4 {
 
 class ReplacedFile {
  public:
-  // A new file of `bytes` > 0 bytes beside `path` (or what a symbolic link there points to), named
+  // A new file of `bytes` > 0 bytes next to `path` (or what a symbolic link there points to), named
   // PATH.XXXXXX.tmp, readable by its owner only. Its space on disk is taken at once. Errors:
   // NotFound for a missing folder, InvalidArgument for a path at which there is no regular file but
   // something else, IoError with the system's reason.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds which block: a fixed number of block ids with reference counts, of which the pool knows
-// how many are the prefix cache's. It knows nothing of the memory behind them. Guarded by the
-// mutex of the cache that owns it.
+// Reference counts of a fixed number of block ids. The pool knows which references are the prefix
+// cache's, and nothing of the memory of the blocks. Guarded by the mutex of the cache that owns it.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ class BlockPool {
 
   // More than one reference: its bytes must not change.
   bool shared(int32_t block) const { return references_[block].all > 1; }
-  // Held, and by nobody but the prefix cache.
+  // Held by the prefix cache alone.
   bool only_cached(int32_t block) const {
     return references_[block].all > 0 && references_[block].all == references_[block].cached;
   }

@@ -14,7 +14,7 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes, of states and of what lies in them
-// Group blocks for each snapshot that the pools hold beside what the open sequences may need.
+// Group blocks for each snapshot that the pools hold in addition to what open sequences may need.
 // Restore points that are kSparseTokens apart take half of them at most.
 constexpr int64_t kGroupBlocksPerSnapshot = 8;
 

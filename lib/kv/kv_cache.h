@@ -60,7 +60,7 @@ struct KvPlan {
   int32_t restore_points = 0;      // most that a sequence holds
   std::vector<LayerCache> layers;  // bases count from the start of the memory
   KvCacheBytes bytes;
-  int64_t host_bytes = 0;  // tables of the prefix cache, beside the device memory
+  int64_t host_bytes = 0;  // tables of the prefix cache, in host memory
 };
 
 // InvalidArgument when the shape needs 2^31 blocks of a kind.
@@ -148,7 +148,7 @@ class KvCache {
   void CopyGroupBlock(int32_t from, int32_t to);
   // Writes an image's rows and state to its blocks, on all ranks of this process.
   absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image);
-  // Null: nobody is told.
+  // Told of every write to the cache; may be null.
   KvWrites* writes() const { return writes_; }
   void set_writes(KvWrites* writes) { writes_ = writes; }
   // A sequence is known from its opening to its closing; OutOfBlocks beyond max_sequences.

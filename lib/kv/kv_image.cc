@@ -198,7 +198,7 @@ int64_t KvSequence::ImageBytes(int64_t length) const {
 }
 
 absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) const {
-  // What it holds alone becomes free, what the prefix cache holds beside it can be evicted.
+  // Blocks that it alone holds become free; those that the prefix cache holds, too, can be evicted.
   const auto check = [](const BlockPool& pool, const int32_t* first, const int32_t* last,
                         int32_t need) -> absl::Status {
     const auto gives_up = [&](int32_t block) {

@@ -28,8 +28,8 @@ namespace dsv4 {
 enum class ReuseLimit : int32_t {
   kNone,             // every token is reused
   kLastToken,        // the rest must be computed again, for its logits (max_tokens)
-  kTokensDiffer,     // the sequence's own tokens go on differently at the position
-  kNoRestorePoint,   // rows are there up to the position, but no state to go on from there
+  kTokensDiffer,     // the sequence's own tokens differ from the position on
+  kNoRestorePoint,   // rows are there up to the position, but no state to resume from there
   kNotCached,        // what follows the position was never seen, or has been evicted
   kIncompleteBlock,  // fewer than 256 tokens follow: only whole blocks are cached
 };
@@ -106,7 +106,7 @@ class KvSequence {
   // max_sequences are open.
   absl::StatusOr<KvSequence> Fork();
 
-  // The last position <= `tokens` of which an image can be written: length() or a row of the last
+  // The last position <= `tokens` at which an image can be written: length() or a row of the last
   // short step. length() where there is none.
   int64_t ImagePosition(int64_t tokens) const;
   // The rows in reach, index keys, states and streams at `length` as bytes, for this cache's shape.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tokens the cache has rows for: a trie whose nodes stand for 256 complete tokens after those
-// of their parent, each with its group block and, while it has one, a snapshot to go on from.
+// of their parent, each with its group block and, while it has one, a snapshot to resume from.
 // Lookups compare tokens; a hash only finds candidates. Fixed arrays: nothing is allocated after
 // construction. Guarded by the mutex of the cache that owns it.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace dsv4 {
 
-// What it takes, beside the group blocks, to go on at a position that is a multiple of 256.
+// What is needed, besides the group blocks, to resume at a position that is a multiple of 256.
 struct Snapshot {
   int32_t window_blocks[2] = {kNoBlock, kNoBlock};  // the 128 tokens before it
   int32_t state = kNoBlock;
@@ -50,7 +50,7 @@ class PrefixCache {
   // Counts the node and all before it as used now.
   void Touch(Node node);
 
-  // Evict what nobody else holds: generated text before prompts, then the least recently used.
+  // Evict what only the cache holds: generated text before prompts, then the least recently used.
   // False when there is nothing to evict.
   bool EvictLeaf();  // a node without children, for its group block
   // A snapshot, for the blocks of it that `pool` owns, the state pool or the window pool; thins out

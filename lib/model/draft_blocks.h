@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of a checkpoint that draft, as a part of its model: what they compute beside the main
-// layers, and in passes of their own. Which rows go through a pass, and what becomes of its logits,
-// is the runtime's (lib/runtime/drafter.h).
+// The draft blocks of a checkpoint, as a part of its model: what they compute along with the main
+// layers, and in passes of their own. The runtime chooses the rows of a pass and uses its logits
+// (lib/runtime/drafter.h).
 #pragma once
 
 #include <cstddef>

@@ -76,7 +76,7 @@ class DsparkStages final : public DraftBlocks {
           .rows = rows, .k = config_.hidden_size, .x = c.act.quantized, .part_count = 1};
       keys.parts[0] = {.w = attn.wkv, .y = c.act.kv};
       DSV4_RETURN_IF_ERROR(c.Run(keys));
-      // One query head is of nobody: the operator wants one at least.
+      // The operator needs at least one query head; the output of this one is never read.
       DSV4_RETURN_IF_ERROR(c.Run(QkvPrepareParams{.step = &c.step,
                                                   .heads = 1,
                                                   .q = c.act.q,

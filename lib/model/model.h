@@ -31,8 +31,8 @@ struct StreamSource {
   int32_t row, slot;
 };
 
-// Passes of a drafter that are launched together: each of them may go on with tokens that the
-// passes before it have chosen.
+// Passes of a drafter that are launched together: a pass may continue with tokens that an earlier
+// one has chosen.
 struct DraftPass {
   StepRows step;
   const int32_t* tokens = nullptr;  // below 0: -1 - i stands for the token of list i
@@ -195,7 +195,7 @@ class Model {
   absl::Status RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded);
   // Those of passes of that shape, with a head, by recordings that are dropped.
   absl::Status LoadKernels(const StepUpload::Shape& shape);
-  // Sets a pass of padding alone: what it would leave in the device's memory is nobody's.
+  // Prepares an all-padding pass for graph capture. Its outputs are never read.
   absl::Status SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape);
   // The shape of the first pass of a chain for steps of `shape`, and of pass `pass` of it.
   StepUpload::Shape ChainShape(const StepUpload::Shape& shape) const;

@@ -74,8 +74,8 @@ class StepUpload {
   CopyRowsParams Fetch(const Shape& shape) const;
 
   // Brings a pass to the device, padded to `shape`: rows beyond the step's belong to no sequence
-  // (-1), sequences beyond its have no rows, rows of the head beyond its are row 0, of which
-  // nothing is asked; `from` and `to` are of shape.rows already. *inputs becomes the padded pass
+  // (-1), sequences beyond the step's have no rows, head rows beyond the step's are row 0, whose
+  // logits are not used; `from` and `to` are of shape.rows already. *inputs becomes the padded pass
   // with pointers of the device: always the same ones for the same shape. Valid until the next
   // call; what the pointers came from must live as long. REQUIRES, after PlaceFetched: the last
   // pass has been fetched.

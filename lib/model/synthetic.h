@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint of random weights, for measurements at the sizes of a model that is not at hand.
+// A checkpoint of random weights, for measurements at a model's sizes without its files.
 #pragma once
 
 #include <cstdint>

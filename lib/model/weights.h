@@ -90,7 +90,7 @@ struct MtpWeights {
   const uint16_t* hnorm = nullptr;  // [D] bf16
 };
 
-// What a DSpark drafter has beside its stages.
+// Weights of a DSpark drafter outside its stages.
 struct DsparkWeights {
   Fp8Weight main_proj;                  // [D, taps * D]
   const uint16_t* main_norm = nullptr;  // [D] bf16

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the tokens of a session: rendered by the chat encoder, but for the assistant's turns
-// that were sampled here, which stay the tokens they were. Which turns those are, and how they came
-// about, is conversation.h's.
+// Turns messages into a session's tokens. The chat encoder renders them, except assistant turns
+// that were sampled here: these keep their tokens. conversation.h knows which turns were sampled.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +39,7 @@ class ChatTimeline {
   // The turn of the sampled `ids`. Reasoning that they do not end is closed.
   SampledTurn TurnOf(std::vector<int32_t> ids, bool reasons) const;
 
-  // The prompt of `messages`, as RenderChat gives it but for the turns of `sampled`, one for each
+  // The prompt of `messages` as RenderChat gives it, except the turns of `sampled`, one for each
   // message: an assistant's turn that was sampled keeps its tokens, or those of its content where
   // its reasoning is dropped; nullopt, and a turn of which the dropped reasoning cannot be cut, is
   // rendered from the message. Errors: those of RenderChat.

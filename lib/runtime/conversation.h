@@ -39,9 +39,10 @@ class Conversation {
   // The same conversation, an open turn included, on `session`, a fork of this one's.
   std::unique_ptr<Conversation> Fork(Session* session) const;
 
-  // What goes on after the assistant's turn (or before it: nothing is computed yet). A turn that is
-  // being generated ends as by EndTurn, also when this fails; apart from that a failed call changes
-  // nothing. Errors: those of RenderChat and Session::Sync; InvalidArgument for no messages.
+  // Appends messages after the assistant's turn (or before it: nothing is computed yet). A turn
+  // that is being generated ends as by EndTurn, also when this fails; apart from that a failed call
+  // changes nothing. Errors: those of RenderChat and Session::Sync; InvalidArgument for no
+  // messages.
   absl::Status Append(std::vector<ChatMessage> messages);
   // Keeps the first `count` messages alone. InvalidArgument when there are fewer. Otherwise as
   // Append.
@@ -62,9 +63,10 @@ class Conversation {
   // decides, with the last token of the turn also what is held, and kEnd. A control token that
   // begins another turn is the last one of this, and no part of it: kMalformed, finish kStop. Calls
   // of tools have the id "call_M_N": message M, call N.
-  // Errors: those of Session::Step, after which the turn can go on; InvalidArgument when the last
-  // message does not give the assistant its turn, or when the session was changed from outside. A
-  // turn whose text finds no host memory is given up, as if the session had been changed.
+  // Errors: those of Session::Step, after which the turn can continue; InvalidArgument when the
+  // last message does not give the assistant its turn, or when the session was changed from
+  // outside. A turn whose text finds no host memory is given up, as if the session had been
+  // changed.
   absl::StatusOr<StepResult> Step(Sink sink);
   // The parts of Step, for Session::StepAll: first whether the assistant has its turn, then what
   // the session's step gave, which may be no token.
@@ -111,7 +113,7 @@ class Conversation {
   // tools.
   bool FinishTurn(std::optional<int32_t> end, Sink sink);
   std::optional<SampledTurn> AsSampled() const;
-  // Makes `ids` spell `text`, of which they spell more. False when they spell something else.
+  // Shortens `ids` to spell `text`. False if `text` is not a prefix of what they spell.
   bool CutTo(absl::string_view text, std::vector<int32_t>* ids) const;
 
   Session* session_;

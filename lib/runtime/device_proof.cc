@@ -430,7 +430,7 @@ class Proof {
     return Unsupported("graphs: a recorded step gives other logits than its kernels one by one");
   }
 
-  // By graphs, and streams beside each other, where the device has them.
+  // With graphs and concurrent streams, if the device has them.
   static absl::StatusOr<std::vector<float>> LogitsOf(Engine& engine) {
     Timeline timeline(engine);
     DSV4_RETURN_IF_ERROR(timeline.Open());

@@ -15,7 +15,7 @@ constexpr double kOutlier = 1.5;
 DraftPace::Line DraftPace::StepLine() const {
   if (steps_ < kFewestSteps) return {};
   const double variance = weight_ * rows_squared_ - rows_ * rows_;
-  // All of one size but for rounding.
+  // All of one size, up to rounding.
   if (variance < 1e-6 * weight_ * rows_squared_) return {};
   Line line{.known = true};
   line.row = std::max((weight_ * rows_seconds_ - rows_ * seconds_) / variance, 0.0);

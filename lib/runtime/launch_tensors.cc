@@ -266,7 +266,7 @@ LaunchTensors TensorsOf(Op op, const void* params, Device& device) {
 
 namespace {
 
-// One row of a pool, beside the pool: its data, then its scales.
+// A pool of one row, outside the pool: the row's data, then its scales.
 RowPool PoolOfOne(const RowPool& pool, std::vector<std::byte>* memory) {
   memory->resize(static_cast<size_t>(pool.row_bytes + RowScaleBytes(pool.format)));
   RowPool one = pool;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of a pass need their logits, and what of them is enough. Its memory is reserved for
-// the engine's limits.
+// Which rows of a pass need logits, and which part of them suffices. Memory is reserved for the
+// engine's limits.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class LogitWants {
   bool empty() const { return rows_.empty(); }
   // The place of the next row that is added, among the logits.
   int32_t size() const { return static_cast<int32_t>(rows_.size()); }
-  // Row `row` of the pass is wanted; `question`: what of its logits is enough; none: all.
+  // Requests logits of row `row`; `question`: the part that suffices; none: all.
   void Add(int32_t row, const std::optional<LogitQuestion>& question = {});
 
   absl::Span<const int32_t> rows() const { return rows_; }

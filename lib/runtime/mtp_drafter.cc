@@ -80,7 +80,7 @@ class MtpDrafter final : public Drafter {
   }
 
  private:
-  // A pass whose rows go on with the tokens that the pass before it has chosen.
+  // A pass whose rows continue with the tokens that the pass before it has chosen.
   struct LaterPass {
     explicit LaterPass(const ModelRanks& model) : batch(model.limits()), wants(model.limits()) {
       sources.reserve(static_cast<size_t>(model.limits().sequences));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: one mutable timeline of tokens, and the text that it makes. Not thread-safe but for
-// Cancel; sessions of one engine may run on any threads, and what they compute at the same time is
-// computed together. No bit of a session depends on the others.
+// A session: one mutable timeline of tokens, and its text. Not thread-safe, except Cancel. Sessions
+// of one engine may run on any threads; concurrent calls are computed in one batch. No bit of a
+// session depends on the others.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ namespace dsv4 {
 enum class Finish : int32_t { kNone, kStop, kLength, kContextFull, kToolCall };
 
 struct SyncOptions {
-  // Tokens from its position on are computed even where their rows are at hand.
+  // Tokens from its position on are computed even if their rows are kept or cached.
   PromptLogProbs log_probs{};
 };
 
 struct SyncResult {
   int64_t common_tokens = 0;   // the new list and the session agree on this many
-  int64_t reused_tokens = 0;   // tokens of the new list whose rows are at hand
+  int64_t reused_tokens = 0;   // tokens of the new list whose rows are kept or cached
   int64_t cached_tokens = 0;   // of those, from the prefix cache; the others were the session's own
   int64_t pending_tokens = 0;  // tokens left to prefill
   // Why no more are reused, and from where on.
@@ -96,8 +96,8 @@ class Session {
 
   // Any thread, any time, signal handlers included. Ends the Prefill or Step that runs, as
   // Cancelled, after at most one layer of the step being computed; a step whose layers are done
-  // completes. What was computed before is kept: the session goes on from there. A call that has
-  // not begun yet is not cancelled.
+  // completes. What was computed before is kept: the session can continue from there. A call that
+  // has not begun yet is not cancelled.
   void Cancel() { timeline_.Cancel(); }
   // The same, and each Prefill and Step that begins until Resume is cancelled too, before it
   // computes anything. A fork is not stopped.
@@ -106,15 +106,15 @@ class Session {
 
   // Goes back to the first `position` tokens; text is then as if no more had ever been generated.
   // Returns how many of them must be computed again, which the next Prefill or Step does: those
-  // from the last restore point on, at least one for its logits unless these are at hand. Restore
+  // from the last restore point on, at least one for its logits unless these are kept. Restore
   // points are KvSequence's. InvalidArgument outside 0..tokens().size().
   absl::StatusOr<int64_t> Rewind(int64_t position);
 
-  // A session that goes on like this one, with rows shared. OutOfBlocks when max_sessions are open.
+  // A copy of this session that shares its rows. OutOfBlocks when max_sessions are open.
   absl::StatusOr<std::unique_ptr<Session>> Fork();
 
   // The saved form (session_image.h): tokens, rows, states and logits, so that a session of an
-  // engine with the same model, numerics, cache format and draft setting goes on from here with the
+  // engine with the same model, numerics, cache format and draft setting resumes here with the
   // same logits, bit for bit. Of the sampling parameters the grammar is part of it, and how far the
   // output has come in it; the others, the mask, restore points, drafts and tokens ahead are not.
   int64_t SaveBytes() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading of sessions: what of a session goes where in its saved form.
+// Saves and loads sessions: which fields of a session go where in the saved form.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -53,7 +53,7 @@ absl::Status Timeline::CheckSaved(const SessionCounts& counts,
     }
   }
   const int64_t ahead = counts.tokens - counts.delivered_tokens;
-  // Tokens ahead have rows but for the last one, whose choice they led to.
+  // All tokens ahead have rows, except the last one.
   if ((ahead > 0 && counts.computed_tokens != counts.tokens - 1) ||
       (counts.logits != 0 &&
        (counts.logits != vocab_ || ahead > 0 || counts.computed_tokens != counts.tokens)) ||

@@ -43,7 +43,7 @@ class Speculation {
   // REQUIRES: room for one.
   void Add(int32_t draft) { drafts_[static_cast<size_t>(count_++)] = draft; }
   void Clear() { count_ = 0; }
-  // Drops all but the first `count`, of which there are as many.
+  // Keeps the first `count`. REQUIRES: there are at least as many.
   void Keep(int32_t count) { count_ = count; }
 
   // All drafts were verified, and the first `accepted` of them accepted: drops them.

@@ -193,11 +193,11 @@ absl::Status Timeline::AddTo(StepBatch* batch, int64_t rows, bool choose) {
   drafts_wanted_ = 0;
   verified_drafts_ = accepted_drafts_ = 0;
   step_drafter_rows_ = 0;
-  // The most drafts that this step can go on with: what it chooses is not known yet.
+  // An upper bound on the drafts after this step: what it chooses is not known yet.
   can_draft_ = choose && !proposer_ && speculation_.max_drafts() > 0;
   absl::Status status = Reserve(batch, rows);
   if (IsOutOfBlocks(status) && choose) {
-    // What drafts would take may be enough to go on without.
+    // Without drafts the blocks may suffice.
     speculation_.Clear();
     can_draft_ = false;
     status = Reserve(batch, rows);

@@ -70,7 +70,7 @@ class Timeline {
   int64_t ahead() const { return size() - delivered_; }
   int64_t pending() const { return std::max<int64_t>(delivered_ - kv_.length(), 0); }
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  // Of the last token, where nothing is pending or ahead; empty when they are not at hand.
+  // Logits after the last token; empty while tokens are pending or ahead, or if none are kept.
   absl::Span<const float> logits() const;
   const KvSequence& kv() const { return kv_; }
   absl::StatusOr<KvSequence> ForkRows() { return kv_.Fork(); }
@@ -83,8 +83,8 @@ class Timeline {
   void set_logits_tap(LogitsTap tap) { logits_tap_ = std::move(tap); }
   void set_proposer(Proposer proposer) { proposer_ = std::move(proposer); }
 
-  // `tokens` becomes the timeline, all of it prompt; what of the rows can be kept or had from the
-  // prefix cache is. Memory that runs out does so before anything changes.
+  // `tokens` becomes the timeline, all of it prompt. Keeps the rows of the common prefix and takes
+  // rows from the prefix cache. If memory runs out, nothing has changed.
   PrefixReuse Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs);
   // Keeps the first `count` tokens, 0..delivered(), with so many rows that at least the logits of
   // the last one are at hand or pending.
@@ -115,7 +115,7 @@ class Timeline {
                        absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache,
                        const SavedGrammar& grammar);
 
-  // Chooses one token from logits(). REQUIRES: they are at hand.
+  // Chooses one token from logits(). REQUIRES: logits() is not empty.
   absl::Status ChooseFromLogits();
   // The first token ahead is delivered. REQUIRES: there is one.
   int32_t Deliver() { return tokens_[static_cast<size_t>(delivered_++)]; }
@@ -150,7 +150,7 @@ class Timeline {
   // the step's end.
   std::optional<LogitQuestion> Question(int32_t row) const;
   // Verifies the drafts and chooses the tokens after them: `logits` of the rows added begin at row
-  // `first`. An error means that nothing was chosen; the first row's logits are then at hand.
+  // `first`. After an error nothing was chosen, and logits() are the first row's.
   absl::Status Choose(LogitRows* logits, int32_t first);
   // Rows [first, first + count) of those added have logits that TakePromptLogProbs is to be given.
   int32_t first_prompt_log_prob_row() const;
@@ -169,7 +169,7 @@ class Timeline {
   void set_drafter_rows(int64_t rows) { step_drafter_rows_ = rows; }
   // Drafts these. REQUIRES: drafts_wanted() at most.
   void Propose(absl::Span<const int32_t> drafts);
-  // Chooses a draft from a drafter's `logits`, of which those of DraftQuestion are enough. The
+  // Chooses a draft from a drafter's `logits`; those that DraftQuestion names suffice. The
   // draft then lies at the end of all_tokens(), until EndDrafts. False: no further ones.
   std::optional<LogitQuestion> DraftQuestion();
   // The same of the draft `later` after the next one, before that is known; none where earlier

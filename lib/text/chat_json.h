@@ -13,7 +13,7 @@ namespace dsv4 {
 
 // An array of message objects. Keys: role, content, reasoning_content, tool_calls, tool_call_id,
 // wo_eos, tools, response_format, task, and prefix, which on the last message, an assistant's, is
-// wo_eos: the model goes on from it. Others are ignored. The JSON dialect is Python's
+// wo_eos: the model continues it. Others are ignored. The JSON dialect is Python's
 // (python_json.h).
 //
 // `content` may be a list of parts, whose texts are joined by an empty line: parts of type text,

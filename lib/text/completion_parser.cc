@@ -70,7 +70,7 @@ class Reader {
   size_t position_ = 0;
 };
 
-// Reads the parameters of one call, the first of which has just begun, up to and with the marker
+// Reads the parameters of one call, whose first one has just begun, up to and with the marker
 // that ends the call, or to the end of the completion where that comes right after a parameter.
 absl::Status ReadParameters(Reader& reader, std::string& arguments) {
   HashSet<absl::string_view> keys;

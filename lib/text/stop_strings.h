@@ -48,7 +48,7 @@ class StopStrings {
     size_t matched = 0;  // bytes that the text so far ends with
   };
 
-  // Appends to *out what is held and `text`, but for the last `kept` bytes, which are then held.
+  // Appends the held text and `text` to *out, except the last `kept` bytes, which are then held.
   void Release(absl::string_view text, size_t kept, std::string* out);
 
   std::vector<Pattern> patterns_;

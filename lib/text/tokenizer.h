@@ -45,8 +45,8 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(absl::string_view json,
                                                                    absl::string_view source);
 
-  // Adds no token of its own, such as begin of sentence. Time is linear in the text, but for a
-  // factor log(length) within one word. InvalidArgument for text that is not UTF-8 (names the byte
+  // Adds no token of its own, such as begin of sentence. Time is linear in the text, times
+  // log(length) within one word. InvalidArgument for text that is not UTF-8 (names the byte
   // offset).
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               const EncodeOptions& options = {}) const;

@@ -28,7 +28,7 @@ Utf8Unit FirstUtf8Unit(absl::string_view text);
 size_t ValidUtf8Prefix(absl::string_view text);
 
 // Appends `bytes` to `out` with each maximal ill-formed part replaced by U+FFFD (the Unicode
-// standard's "substitution of maximal subparts", as Python and Rust decode), but for an incomplete
+// standard's "substitution of maximal subparts", as Python and Rust decode), except an incomplete
 // character at the end. Returns the bytes used, at most 3 less than all.
 size_t AppendRepairedUtf8(absl::string_view bytes, std::string* out);
 

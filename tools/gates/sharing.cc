@@ -19,8 +19,8 @@ Json Endless(const Client& client, const std::vector<int32_t>& prompt) {
   return Continue(prompt, client.context_tokens() - prompt.size() - 1);
 }
 
-// Before a server may be asked to compute something beside.
-constexpr int64_t kUnderWay = 4;  // tokens
+// Tokens of an answer that have come before a request that shares with it is sent.
+constexpr int64_t kUnderWay = 4;
 
 Answer Alone(const Client& client, const std::vector<int32_t>& prompt, size_t output) {
   return client.Stream(kCompletions, Continue(prompt, output));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures every config of the CUDA backend's entries on the device at hand.
+// Measures every config of the CUDA backend's entries on this machine's device.
 #pragma once
 
 #include <map>

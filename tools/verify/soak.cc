@@ -28,7 +28,7 @@ EngineOptions Soak::EngineOptionsFor(const SoakOptions& options) {
   EngineOptions engine;
   engine.context_tokens = kPromptTokens + options.output + 64;
   engine.cache_tokens = std::max<int64_t>(engine.context_tokens, options.sessions * 400);
-  engine.max_sessions = options.sessions + 2;  // forks and loads beside them
+  engine.max_sessions = options.sessions + 2;  // forks and loads, too
   engine.max_draft_tokens = 5;
   return engine;
 }
