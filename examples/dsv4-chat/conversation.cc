@@ -39,15 +39,16 @@ std::string MessagesFile(const std::string& path) { return path + ".messages.jso
 }  // namespace
 
 Conversation::Conversation(const Options& options, Screen* screen, TurnOutput* output)
-    : screen_(screen),
+    : options_(options),
+      screen_(screen),
       output_(output),
       engine_(OpenEngine(options, *screen)),
       sampling_options_(options.sampling),
-      sampling_(SamplingOf(engine_, options.sampling)),
+      sampling_(SamplingOf(*engine_, options.sampling)),
       thinking_(options.thinking),
       chat_encoder_(options.chat_encoder) {
   try {
-    engine_.tokenizer();
+    engine_->tokenizer();
   } catch (...) {
     Failure failure = CurrentFailure();
     failure.message = options.model + ": " + failure.message;
@@ -92,7 +93,7 @@ dsv4::Conversation Conversation::Open(const std::string& system_message,
   options.encoder = chat_encoder_;
   dsv4::SessionOptions session;
   session.sampling = sampling_;
-  return dsv4::Conversation::FromJson(engine_, JsonArray(all), options, session);
+  return dsv4::Conversation::FromJson(*engine_, JsonArray(all), options, session);
 }
 
 dsv4::Conversation& Conversation::session() {
@@ -190,7 +191,7 @@ void Conversation::set_thinking(dsv4_thinking_mode mode) {
 void Conversation::Set(const std::string& assignment) {
   SamplingOptions options = sampling_options_;
   SetSampling(&options, assignment);
-  dsv4::Sampling sampling = SamplingOf(engine_, options);
+  dsv4::Sampling sampling = SamplingOf(*engine_, options);
   if (!options.seed) sampling.seed = sampling_.seed;
   session().session().SetSampling(sampling);
   sampling_options_ = options;
@@ -254,26 +255,50 @@ void Conversation::Record(const dsv4::Event& event) {
   }
 }
 
-void Conversation::Deliver() {
+void Conversation::Deliver(bool shown) {
   while (const std::optional<dsv4::Event> event = session_->Poll()) {
     Record(*event);
-    output_->Event(*event);
+    if (!shown) output_->Event(*event);
   }
 }
 
+void Conversation::Reopen(const dsv4::Error& loss) {
+  reopened_ = true;
+  const uint64_t seed = sampling_.seed;
+  session_.reset();
+  sampling_ = {};  // its grammar is the engine's
+  engine_.reset();
+  engine_ = ReopenEngine(options_, loss, screen_);
+  sampling_ = SamplingOf(*engine_, sampling_options_);
+  sampling_.seed = seed;
+}
+
 Conversation::End Conversation::Generate() {
+  Replay replay;
+  for (;;) {
+    try {
+      return GenerateOnce(&replay);
+    } catch (const dsv4::Error& error) {
+      if (error.code() != DSV4_ERR_DEVICE_LOST || reopened_) throw;
+      Reopen(error);
+    }
+    replay.Rewind();
+  }
+}
+
+Conversation::End Conversation::GenerateOnce(Replay* replay) {
   open_calls_.clear();
-  const TurnEnd end = RunTurn(&session_->session(), *screen_, [&] {
-    const dsv4_finish finish = session_->Step().finish;
-    Deliver();
-    return finish;
+  const TurnEnd end = RunTurn(&session().session(), *screen_, [&] {
+    const dsv4::StepResult step = session_->Step();
+    Deliver(!replay->IsNew(step.token));
+    return step.finish;
   });
   if (end.finish == DSV4_FINISH_NONE) {
     session_->EndTurn();
-    Deliver();
+    Deliver(false);
   }
   output_->End(end);
-  statistics_ = StatisticsOf(engine_, end);
+  statistics_ = StatisticsOf(*engine_, end);
   KeepReply();
   return end.finish == DSV4_FINISH_NONE ? End::kInterrupted : End::kDone;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "examples/dsv4-chat/options.h"
+#include "examples/dsv4-chat/replay.h"
 #include "examples/dsv4-chat/screen.h"
 #include "examples/dsv4-chat/turn_output.h"
 
@@ -16,7 +17,8 @@ namespace chat {
 // What is thrown: Failures and the library's Errors.
 class Conversation {
  public:
-  // Opens the model, with a progress bar on a terminal. `output` gets what the model says.
+  // Opens the model, with a progress bar on a terminal. `output` gets what the model says. All must
+  // outlive this.
   Conversation(const Options& options, Screen* screen, TurnOutput* output);
 
   enum class End { kDone, kInterrupted };
@@ -63,15 +65,21 @@ class Conversation {
   size_t system_messages() const;  // 0 or 1
   void Truncate(size_t messages);
   End Send(const std::vector<dsv4::Message>& messages);
-  // The assistant's turn after the last message.
+  // The assistant's turn after the last message. The model is opened again if its device is lost
+  // for the first time.
   End Generate();
-  void Deliver();
+  End GenerateOnce(Replay* replay);
+  void Reopen(const dsv4::Error& loss);
+  // Polls the events. `shown`: they were shown before.
+  void Deliver(bool shown);
   void Record(const dsv4::Event& event);
   void KeepReply();
 
+  const Options& options_;
   Screen* screen_;
   TurnOutput* output_;
-  dsv4::Engine engine_;
+  std::optional<dsv4::Engine> engine_;  // there is always one between calls
+  bool reopened_ = false;
   SamplingOptions sampling_options_;
   dsv4::Sampling sampling_;
   dsv4_thinking_mode thinking_;

@@ -223,6 +223,18 @@ dsv4::Engine OpenEngine(const Options& options, const Screen& screen) {
   return dsv4::Engine(options.model, open);
 }
 
+dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Screen* screen) {
+  const std::string lost = std::string("the device was lost: ") + loss.what();
+  screen->Notice(lost + "; the model is being opened again");
+  try {
+    return OpenEngine(options, *screen);
+  } catch (...) {
+    throw Failure{kDeviceLost,
+                  lost + "; the model could not be opened again: " + CurrentFailure().message,
+                  DSV4_ERR_DEVICE_LOST};
+  }
+}
+
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given) {
   dsv4::Sampling sampling = engine.default_sampling();
   sampling.temperature = given.temperature.value_or(sampling.temperature);

@@ -12,6 +12,10 @@ namespace chat {
 // With a progress bar on a terminal. Throws an Error.
 dsv4::Engine OpenEngine(const Options& options, const Screen& screen);
 
+// The same after `loss`, which the screen is told: a DEVICE_LOST. Nothing of the engine that was
+// lost may be open. Throws a Failure.
+dsv4::Engine ReopenEngine(const Options& options, const dsv4::Error& loss, Screen* screen);
+
 // The model's defaults but for what is given. A seed that is not: a random one.
 dsv4::Sampling SamplingOf(const dsv4::Engine& engine, const SamplingOptions& given);
 

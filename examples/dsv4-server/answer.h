@@ -9,6 +9,7 @@
 
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/generation.h"
+#include "examples/dsv4-server/identity.h"
 #include "examples/dsv4-server/json.h"
 
 namespace server {

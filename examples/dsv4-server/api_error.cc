@@ -51,7 +51,9 @@ ApiError ErrorOf(const dsv4::Error& error) {
     case DSV4_ERR_OUT_OF_BLOCKS:
       return {503, "server_error", error.what(), "", "out_of_cache"};
     case DSV4_ERR_CANCELLED:
-      return {503, "server_error", "the server is stopping", "", "stopping"};
+      return Stopping();
+    case DSV4_ERR_DEVICE_LOST:
+      return DeviceLost(error.what());
     default:
       return {500, "server_error", error.what(), "", error.name()};
   }
@@ -61,6 +63,12 @@ ApiError ErrorOf(const dsv4::Error& error) {
 
 ApiError InvalidRequest(const std::string& param, const std::string& message) {
   return {400, "invalid_request_error", message, param};
+}
+
+ApiError Stopping() { return {503, "server_error", "the server is stopping", "", "stopping"}; }
+
+ApiError DeviceLost(const std::string& message) {
+  return {503, "server_error", message, "", "device_lost"};
 }
 
 ApiError CurrentApiError() {

@@ -18,6 +18,10 @@ struct ApiError {
 // A request that cannot be answered as it is: status 400.
 ApiError InvalidRequest(const std::string& param, const std::string& message);
 
+// The server ends, or has lost its device: status 503, after which clients try again.
+ApiError Stopping();
+ApiError DeviceLost(const std::string& message);
+
 // Within a catch block: what was thrown there. Errors of the library keep their message; the
 // argument that they name becomes the field of the request.
 ApiError CurrentApiError();

@@ -55,6 +55,8 @@ constexpr Option kServerOptions[] = {
      [](Arguments* a, const std::string& n, const std::string& v) {
        a->encoder = chat::ParseName(n, v, chat::kChatEncoders);
      }},
+    {"", "--isolate", "", "run the model in a process that is started again after it has failed",
+     [](Arguments* a, const std::string&, const std::string&) { a->isolate = true; }},
     {"-h", "--help", "", "print this and end",
      [](Arguments* a, const std::string&, const std::string&) { a->help = true; }},
     {"", "--version", "", "print version and build, and end",

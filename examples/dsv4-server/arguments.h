@@ -19,6 +19,7 @@ struct Arguments {
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;  // of requests that say nothing
   dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;
   dsv4::EngineOptions engine;
+  bool isolate = false;  // the engine is in a process of its own
   bool help = false, version = false;
 };
 

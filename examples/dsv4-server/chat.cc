@@ -28,11 +28,11 @@ void Add(const Turn::Part& part, const Turn::Piece& piece, Json* delta) {
 
 }  // namespace
 
-ChatAnswer::ChatAnswer(const Model& model, ChatRequest request)
+ChatAnswer::ChatAnswer(const Model& model, ChatRequest request, Identity* identity)
     : model_(model),
       request_(std::move(request)),
-      id_(NewId("chatcmpl-")),
-      created_(SecondsSince1970()),
+      id_(identity->NewId("chatcmpl-")),
+      created_(identity->created()),
       choices_(request_.common.count, Choice{Turn(request_.turn)}) {}
 
 std::vector<Candidate> ChatAnswer::candidates() const {

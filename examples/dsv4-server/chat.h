@@ -13,7 +13,7 @@ namespace server {
 
 class ChatAnswer : public Answer {
  public:
-  ChatAnswer(const Model& model, ChatRequest request);
+  ChatAnswer(const Model& model, ChatRequest request, Identity* identity);
 
   std::vector<Candidate> candidates() const override;
   bool stream() const override { return request_.common.stream; }

@@ -12,11 +12,6 @@
 namespace server {
 namespace {
 
-uint64_t RandomNumber() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 // 64-bit FNV-1a.
 uint64_t HashOf(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -137,15 +132,9 @@ Json UsageOf(const dsv4::SessionStats& stats, int64_t completion_tokens, int64_t
           {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens}}}};
 }
 
-std::string NewId(const std::string& prefix) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  uint64_t bits[2] = {RandomNumber(), RandomNumber()};
-  std::string id = prefix;
-  for (int i = 0; i < 24; ++i) {
-    id += kDigits[bits[i / 16] & 15];
-    bits[i / 16] >>= 4;
-  }
-  return id;
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 int64_t SecondsSince1970() {

@@ -42,8 +42,8 @@ void CheckModel(const Model& model, Fields* fields);
 // `completion_tokens`.
 Json UsageOf(const dsv4::SessionStats& stats, int64_t completion_tokens, int64_t reasoning_tokens);
 
-// `prefix` and 24 random hexadecimal digits.
-std::string NewId(const std::string& prefix);
+// By the system.
+uint64_t RandomNumber();
 
 int64_t SecondsSince1970();
 

@@ -89,11 +89,12 @@ CompletionRequest ReadCompletion(const Model& model, const Json& body) {
   return request;
 }
 
-CompletionAnswer::CompletionAnswer(const Model& model, CompletionRequest request)
+CompletionAnswer::CompletionAnswer(const Model& model, CompletionRequest request,
+                                   Identity* identity)
     : model_(model),
       request_(std::move(request)),
-      id_(NewId("cmpl-")),
-      created_(SecondsSince1970()),
+      id_(identity->NewId("cmpl-")),
+      created_(identity->created()),
       choices_(request_.prompts.size() * request_.common.count) {}
 
 std::vector<Candidate> CompletionAnswer::candidates() const {

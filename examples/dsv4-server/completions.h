@@ -35,7 +35,7 @@ std::vector<int32_t> PromptTokens(const Model& model, const std::string& text, b
 
 class CompletionAnswer : public Answer {
  public:
-  CompletionAnswer(const Model& model, CompletionRequest request);
+  CompletionAnswer(const Model& model, CompletionRequest request, Identity* identity);
 
   std::vector<Candidate> candidates() const override;
   bool stream() const override { return request_.common.stream; }

@@ -84,6 +84,7 @@ class SocketStream : public httplib::Stream {
 HttpServer::HttpServer(size_t threads) {
   new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
   set_tcp_nodelay(true);
+  set_idle_interval(0, kPollMs * 1000);  // after which StopAccepting is noticed
   // The library's own options let a second server take the same port.
   set_socket_options([this](socket_t socket) {
     const int yes = 1;

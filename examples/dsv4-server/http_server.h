@@ -21,6 +21,10 @@ class HttpServer : public httplib::Server {
   // Connections end after the request that they are in.
   void Drain() { draining_ = true; }
 
+  // This process accepts no further connection, and listening ends with those that it has. Others
+  // wait in the socket, for another process that has it.
+  void StopAccepting() { svr_sock_ = INVALID_SOCKET; }
+
   // In a handler or content provider, on its thread: the client has gone, or has closed its side
   // of the connection, after which it has no use for an answer that is not complete.
   static bool ClientIsGone();

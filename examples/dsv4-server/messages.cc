@@ -41,8 +41,11 @@ Json DeltaOf(Turn::Kind kind, const std::string& text) {
 
 }  // namespace
 
-MessagesAnswer::MessagesAnswer(const Model& model, MessagesRequest request)
-    : model_(model), request_(std::move(request)), id_(NewId("msg_")), turn_(request_.turn) {}
+MessagesAnswer::MessagesAnswer(const Model& model, MessagesRequest request, Identity* identity)
+    : model_(model),
+      request_(std::move(request)),
+      id_(identity->NewId("msg_")),
+      turn_(request_.turn) {}
 
 Json MessagesAnswer::Usage(const dsv4::SessionStats& stats) const {
   return {{"input_tokens", stats.prompt_tokens - stats.cached_tokens},

@@ -12,7 +12,7 @@ namespace server {
 
 class MessagesAnswer : public Answer {
  public:
-  MessagesAnswer(const Model& model, MessagesRequest request);
+  MessagesAnswer(const Model& model, MessagesRequest request, Identity* identity);
 
   std::vector<Candidate> candidates() const override {
     return {{&request_.prompt, request_.prompt.sampling.seed}};

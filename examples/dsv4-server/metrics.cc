@@ -90,6 +90,11 @@ void Metrics::Finish(const std::string& reason, double seconds, const dsv4::Sess
   accepted_tokens_ += static_cast<uint64_t>(stats.accepted_tokens);
 }
 
+void Metrics::CountReopening(uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  reopenings_ += count;
+}
+
 std::string Metrics::Text(const std::string& model, const Load& load) const {
   const std::lock_guard lock(mutex_);
   const std::string labels = "model_name=\"" + Escaped(model) + "\"";
@@ -117,6 +122,8 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   counter("vllm:spec_decode_num_draft_tokens_total", "Drafts that were verified.", drafted_tokens_);
   counter("vllm:spec_decode_num_accepted_tokens_total", "Drafts that were accepted.",
           accepted_tokens_);
+  counter("dsv4:reopenings_total", "Times that the model was opened again after a failure.",
+          reopenings_);
   const std::string success = "vllm:request_success_total";
   text += Heading(success, "counter", "Requests that ended, by finish_reason.");
   for (const auto& [reason, count] : finished_) {

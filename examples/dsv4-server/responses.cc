@@ -45,12 +45,13 @@ std::string NameOf(Turn::Kind kind) {
 
 }  // namespace
 
-ResponsesAnswer::ResponsesAnswer(const Model& model, ResponsesRequest request)
+ResponsesAnswer::ResponsesAnswer(const Model& model, ResponsesRequest request, Identity* identity)
     : model_(model),
       request_(std::move(request)),
-      id_(NewId("resp_")),
-      created_(SecondsSince1970()),
-      turn_(request_.turn) {}
+      id_(identity->NewId("resp_")),
+      created_(identity->created()),
+      turn_(request_.turn),
+      identity_(identity) {}
 
 const char* ResponsesAnswer::Status() const {
   return turn_.finish() == DSV4_FINISH_STOP || turn_.finish() == DSV4_FINISH_TOOL_CALL
@@ -173,7 +174,7 @@ std::string ResponsesAnswer::Take(size_t, const Token& token, const dsv4::Sessio
       token.id != model_.engine.info().eos_token)
     waiting_log_probs_.push_back(LogProbsOf(model_, token, request_.top_log_probs));
   while (item_ids_.size() < turn_.parts().size()) {
-    item_ids_.push_back(NewId(IdPrefix(turn_.parts()[item_ids_.size()].kind)));
+    item_ids_.push_back(identity_->NewId(IdPrefix(turn_.parts()[item_ids_.size()].kind)));
     log_probs_.push_back(Json::array());
   }
   for (const Turn::Piece& piece : pieces) {

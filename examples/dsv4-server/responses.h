@@ -13,7 +13,7 @@ namespace server {
 
 class ResponsesAnswer : public Answer {
  public:
-  ResponsesAnswer(const Model& model, ResponsesRequest request);
+  ResponsesAnswer(const Model& model, ResponsesRequest request, Identity* identity);
 
   std::vector<Candidate> candidates() const override {
     return {{&request_.prompt, request_.prompt.sampling.seed}};
@@ -46,6 +46,7 @@ class ResponsesAnswer : public Answer {
   const std::string id_;
   const int64_t created_;
   Turn turn_;
+  Identity* const identity_;
   std::vector<std::string> item_ids_;       // of parts
   std::vector<Json> log_probs_;             // of parts
   Json waiting_log_probs_ = Json::array();  // of tokens whose text is still to come

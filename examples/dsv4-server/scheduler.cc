@@ -17,8 +17,6 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-ApiError Stopping() { return {503, "server_error", "the server is stopping", "", "stopping"}; }
-
 std::exception_ptr FailureOf(dsv4_status status, dsv4_error* error) {
   return std::make_exception_ptr(dsv4::detail::TakeError(status, error));
 }

@@ -8,6 +8,7 @@
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/chat.h"
 #include "examples/dsv4-server/completions.h"
+#include "examples/dsv4-server/exchange.h"
 #include "examples/dsv4-server/messages.h"
 #include "examples/dsv4-server/page.h"
 #include "examples/dsv4-server/responses.h"
@@ -21,6 +22,8 @@ constexpr double kHealthySeconds = 10;
 constexpr char kJsonType[] = "application/json";
 constexpr char kMessages[] = "/v1/messages";
 constexpr int kClientGoneStatus = 499;  // nginx's; nobody reads it
+
+using Response = httplib::Response;
 
 void SetJson(httplib::Response* response, const Json& json) {
   response->set_content(TextOf(json), kJsonType);
@@ -45,67 +48,20 @@ bool SameKey(const std::string& given, const std::string& key) {
   return different == 0;
 }
 
-// An answer with its generations, for as long as it is written.
-class Exchange {
- public:
-  Exchange(std::unique_ptr<Answer> answer, Scheduler::Generations generations)
-      : answer_(std::move(answer)), generations_(std::move(generations)) {}
-
-  // The events of the next token. *ended with the last ones.
-  std::string Next(bool* ended) {
-    try {
-      const Token token = generations_[candidate_]->Next(HttpServer::ClientIsGone);
-      const dsv4::SessionStats stats = generations_[0]->stats();
-      std::string text = begun_ ? "" : answer_->Begin(stats);
-      begun_ = true;
-      text += answer_->Take(candidate_, token, stats);
-      *ended = !Advance();
-      return *ended ? text + answer_->End(stats) : text;
-    } catch (const ClientGone&) {
-      throw;
-    } catch (...) {
-      *ended = true;
-      return answer_->Failure(CurrentApiError());
-    }
-  }
-
-  Json Whole() {
-    do {
-      const Token token = generations_[candidate_]->Next(HttpServer::ClientIsGone);
-      answer_->Take(candidate_, token, generations_[0]->stats());
-    } while (Advance());
-    return answer_->Whole(generations_[0]->stats());
-  }
-
- private:
-  // Goes to the next candidate that has not ended. False without one.
-  bool Advance() {
-    for (size_t i = 0; i < generations_.size(); ++i) {
-      candidate_ = (candidate_ + 1) % generations_.size();
-      if (!answer_->ended(candidate_)) return true;
-    }
-    return false;
-  }
-
-  const std::unique_ptr<Answer> answer_;
-  const Scheduler::Generations generations_;
-  size_t candidate_ = 0;
-  bool begun_ = false;
-};
-
-void Respond(Scheduler* scheduler, std::unique_ptr<Answer> answer, httplib::Response* response) {
-  const bool stream = answer->stream();
-  auto generations = scheduler->Open(answer->candidates(), HttpServer::ClientIsGone);
-  auto exchange = std::make_shared<Exchange>(std::move(answer), std::move(generations));
-  if (!stream) return SetJson(response, exchange->Whole());
+void Respond(Host* host, const Exchange::Read& read, Response* response) {
+  auto exchange = std::make_shared<Exchange>(host, read, HttpServer::ClientIsGone);
+  if (!exchange->stream()) return SetJson(response, exchange->Whole());
+  // What fails before the first token has a status of its own.
+  bool ended = false;
+  std::string text = exchange->Next(&ended);
   response->set_header("Cache-Control", "no-store");
   response->set_chunked_content_provider(
-      "text/event-stream", [exchange](size_t, httplib::DataSink& sink) {
+      "text/event-stream", [exchange, text, ended](size_t, httplib::DataSink& sink) mutable {
         try {
-          bool ended = false;
-          const std::string text = exchange->Next(&ended);
+          if (text.empty() && !ended) text = exchange->Next(&ended);
           // An empty chunk would be the last one.
           if (!text.empty() && !sink.write(text.data(), text.size())) return false;
+          text.clear();
           if (ended) sink.done();
           return true;
         } catch (...) {
@@ -129,13 +85,21 @@ void Guard(const std::string& path, httplib::Response* response, Function&& answ
 
 }  // namespace
 
-Service::Service(const Model& model, Scheduler* scheduler, Metrics* metrics, std::string api_key)
-    : model_(model), scheduler_(scheduler), metrics_(metrics), api_key_(std::move(api_key)) {}
+Service::Service(Host* host, Metrics* metrics, std::string api_key)
+    : host_(host), metrics_(metrics), api_key_(std::move(api_key)) {
+  const std::shared_ptr<Opened> opened = host->Current();
+  name_ = opened->model.name;
+  models_ = {{"object", "list"},
+             {"data", Json::array({{{"id", name_},
+                                    {"object", "model"},
+                                    {"created", opened->model.opened},
+                                    {"owned_by", "dsv4"},
+                                    {"max_model_len", opened->engine.info().context_tokens}}})}};
+}
 
 bool Service::Admits(const httplib::Request& request, Response* response) const {
   if (draining_) {
-    SetError(request.path, response,
-             {503, "server_error", "the server is stopping", "", "stopping"});
+    SetError(request.path, response, Stopping());
   } else if (!api_key_.empty() && request.path != "/health" && request.path != "/" &&
              !SameKey(request.get_header_value("Authorization"), "Bearer " + api_key_) &&
              !SameKey(request.get_header_value("x-api-key"), api_key_)) {
@@ -194,48 +158,48 @@ void Service::Route(HttpServer* server) {
   server->Get("/health", [this](const httplib::Request& request, Response& response) {
     Guard(request.path, &response, [&] { Health(&response); });
   });
-  server->Get("/v1/models", [this](const httplib::Request&, Response& response) {
-    SetJson(&response,
-            {{"object", "list"},
-             {"data", Json::array({{{"id", model_.name},
-                                    {"object", "model"},
-                                    {"created", model_.opened},
-                                    {"owned_by", "dsv4"},
-                                    {"max_model_len", model_.engine.info().context_tokens}}})}});
-  });
+  server->Get("/v1/models",
+              [this](const httplib::Request&, Response& response) { SetJson(&response, models_); });
   server->Get("/metrics", [this](const httplib::Request&, Response& response) {
-    response.set_content(metrics_->Text(model_.name, scheduler_->load()),
+    const std::shared_ptr<Opened> opened = host_->Current();
+    response.set_content(metrics_->Text(name_, opened ? opened->scheduler.load() : Load()),
                          "text/plain; version=0.0.4");
   });
-  Post(server, "/v1/chat/completions", [this](const Json& body, Response* response) {
-    Respond(scheduler_, std::make_unique<ChatAnswer>(model_, ReadChat(model_, body)), response);
+  PostAnswer<ChatAnswer>(server, "/v1/chat/completions", ReadChat);
+  PostAnswer<CompletionAnswer>(server, "/v1/completions", ReadCompletion);
+  PostAnswer<ResponsesAnswer>(server, "/v1/responses", ReadResponses);
+  PostAnswer<MessagesAnswer>(server, kMessages, ReadMessagesApi);
+  PostText(server, "/v1/messages/count_tokens", CountTokens);
+  PostText(server, "/tokenize", Tokenize);
+  PostText(server, "/detokenize", Detokenize);
+}
+
+template <class AnswerType, class Request>
+void Service::PostAnswer(HttpServer* server, const std::string& path,
+                         Request (*read)(const Model&, const Json&)) {
+  Post(server, path, [this, read](const Json& body, Response* response) {
+    Respond(
+        host_,
+        [body, read](const Model& model, Identity* identity) {
+          return std::make_unique<AnswerType>(model, read(model, body), identity);
+        },
+        response);
   });
-  Post(server, "/v1/completions", [this](const Json& body, Response* response) {
-    Respond(scheduler_, std::make_unique<CompletionAnswer>(model_, ReadCompletion(model_, body)),
-            response);
-  });
-  Post(server, "/v1/responses", [this](const Json& body, Response* response) {
-    Respond(scheduler_, std::make_unique<ResponsesAnswer>(model_, ReadResponses(model_, body)),
-            response);
-  });
-  Post(server, kMessages, [this](const Json& body, Response* response) {
-    Respond(scheduler_, std::make_unique<MessagesAnswer>(model_, ReadMessagesApi(model_, body)),
-            response);
-  });
-  Post(server, "/v1/messages/count_tokens", [this](const Json& body, Response* response) {
-    SetJson(response, CountTokens(model_, body));
-  });
-  Post(server, "/tokenize",
-       [this](const Json& body, Response* response) { SetJson(response, Tokenize(model_, body)); });
-  Post(server, "/detokenize", [this](const Json& body, Response* response) {
-    SetJson(response, Detokenize(model_, body));
+}
+
+void Service::PostText(HttpServer* server, const std::string& path,
+                       Json (*answer)(const Model&, const Json&)) {
+  Post(server, path, [this, answer](const Json& body, Response* response) {
+    SetJson(response, answer(host_->Get(HttpServer::ClientIsGone)->model, body));
   });
 }
 
 void Service::Health(Response* response) const {
-  if (scheduler_->seconds_since_token() > kHealthySeconds) {
+  const std::shared_ptr<Opened> opened = host_->Current();
+  if (!opened) throw DeviceLost("the device is lost");
+  if (opened->scheduler.seconds_since_token() > kHealthySeconds) {
     Prompt prompt;
-    prompt.tokens = {model_.engine.info().bos_token};
+    prompt.tokens = {opened->engine.info().bos_token};
     prompt.sampling.max_tokens = 1;
     const auto begin = std::chrono::steady_clock::now();
     const auto too_late = [&] {
@@ -243,9 +207,12 @@ void Service::Health(Response* response) const {
              kHealthySeconds;
     };
     try {
-      scheduler_->Open({{&prompt, 0}}, too_late)[0]->Next(too_late);
+      opened->scheduler.Open({{&prompt, 0}}, too_late)[0]->Next(too_late);
     } catch (const ClientGone&) {
       throw ApiError{503, "server_error", "no token was computed for 10 seconds"};
+    } catch (const dsv4::Error& error) {
+      if (error.code() == DSV4_ERR_DEVICE_LOST) host_->Lost(opened, error.what());
+      throw;
     }
   }
   SetJson(response, {{"status", "ok"}});

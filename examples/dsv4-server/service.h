@@ -6,17 +6,17 @@
 #include <functional>
 #include <string>
 
-#include "examples/dsv4-server/common_request.h"
+#include "examples/dsv4-server/host.h"
 #include "examples/dsv4-server/http_server.h"
+#include "examples/dsv4-server/json.h"
 #include "examples/dsv4-server/metrics.h"
-#include "examples/dsv4-server/scheduler.h"
 
 namespace server {
 
 class Service {
  public:
   // All must outlive this, and this the server that is routed to it. `api_key`: "" for none.
-  Service(const Model& model, Scheduler* scheduler, Metrics* metrics, std::string api_key);
+  Service(Host* host, Metrics* metrics, std::string api_key);
 
   void Route(HttpServer* server);
   // Requests are refused from now on.
@@ -30,13 +30,21 @@ class Service {
   bool Admits(const httplib::Request& request, Response* response) const;
   void Post(HttpServer* server, const std::string& path,
             std::function<void(const Json& body, Response* response)> answer);
+  // Endpoints that generate: `read` reads the request of an AnswerType.
+  template <class AnswerType, class Request>
+  void PostAnswer(HttpServer* server, const std::string& path,
+                  Request (*read)(const Model&, const Json&));
+  // Those that do not.
+  void PostText(HttpServer* server, const std::string& path,
+                Json (*answer)(const Model&, const Json&));
 
   void Health(Response* response) const;
 
-  const Model& model_;
-  Scheduler* const scheduler_;
+  Host* const host_;
   Metrics* const metrics_;
   const std::string api_key_;
+  std::string name_;  // of the model
+  Json models_;       // the answer of /v1/models
   std::atomic<bool> draining_ = false;
 };
 

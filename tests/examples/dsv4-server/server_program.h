@@ -22,6 +22,7 @@ class ServerProgram {
   ServerProgram& operator=(const ServerProgram&) = delete;
 
   int port() const { return port_; }
+  pid_t pid() const { return pid_; }
   void Signal(int number) const;
   // The exit code; 128 and the signal that ended it.
   int Wait();

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/dsv4-chat/replay.h"
+
+#include "examples/dsv4-chat/failure.h"
+
+namespace chat {
+
+bool Replay::IsNew(int32_t token) {
+  const bool is_new = next_ == shown_.size();
+  if (is_new) shown_.push_back(token);
+  if (shown_[next_++] == token) return is_new;
+  throw Failure{kDeviceLost, "the device was lost, and the model answers otherwise on the next one",
+                DSV4_ERR_DEVICE_LOST};
+}
+
+}  // namespace chat

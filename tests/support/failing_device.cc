@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that is lost on command, for programs whose calls of the library are linked to these
+// (--wrap). The environment says when, and counts go on in child processes:
+//   DSV4_TEST_LOST_STEPS=5,9      the calls that step, from 1, in which the device is lost; from
+//                                 then on each call fails until the next engine is opened
+//   DSV4_TEST_FAILING_OPENS=2     the calls that open an engine, from 1, which fail
+#include <dsv4/dsv4.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+extern "C" {
+dsv4_status __real_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
+                                    dsv4_engine** engine, dsv4_error** error);
+}
+
+namespace {
+
+struct Counts {
+  std::atomic<int> steps, opens;
+};
+
+// Shared with the processes that come from this one.
+Counts* const counts = static_cast<Counts*>(
+    mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+std::atomic<bool> lost = false;
+
+bool IsListed(const char* variable, int number) {
+  const char* const list = std::getenv(variable);
+  std::stringstream numbers(list == nullptr ? "" : list);
+  for (std::string text; std::getline(numbers, text, ',');) {
+    if (std::stoi(text) == number) return true;
+  }
+  return false;
+}
+
+bool LosesDevice() {
+  if (IsListed("DSV4_TEST_LOST_STEPS", ++counts->steps)) lost = true;
+  return lost;
+}
+
+// The library's own error, of a folder with this name.
+dsv4_error* NewError() {
+  dsv4_engine* none = nullptr;
+  dsv4_error* error = nullptr;
+  __real_dsv4_engine_open("lost on command", nullptr, &none, &error);
+  return error;
+}
+
+// What a call returns that meets a lost device.
+dsv4_status Fail(dsv4_error** error) {
+  if (error != nullptr) *error = NewError();
+  return DSV4_ERR_DEVICE_LOST;
+}
+
+}  // namespace
+
+extern "C" {
+
+dsv4_status __wrap_dsv4_engine_open(const char* path, const dsv4_engine_options* options,
+                                    dsv4_engine** engine, dsv4_error** error) {
+  if (IsListed("DSV4_TEST_FAILING_OPENS", ++counts->opens)) return Fail(error);
+  lost = false;
+  return __real_dsv4_engine_open(path, options, engine, error);
+}
+
+dsv4_status __real_dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
+                                     dsv4_error** error);
+dsv4_status __wrap_dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
+                                     dsv4_error** error) {
+  return LosesDevice() ? Fail(error) : __real_dsv4_session_step(session, result, error);
+}
+
+dsv4_status __real_dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
+                                            void* user, dsv4_step_result* result,
+                                            dsv4_error** error);
+dsv4_status __wrap_dsv4_session_step_events(dsv4_session* session, dsv4_parser_event_fn callback,
+                                            void* user, dsv4_step_result* result,
+                                            dsv4_error** error) {
+  return LosesDevice() ? Fail(error)
+                       : __real_dsv4_session_step_events(session, callback, user, result, error);
+}
+
+dsv4_status __real_dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* const* sessions,
+                                           size_t count, dsv4_parser_event_fn callback,
+                                           void* const* users, dsv4_step_result* const* results,
+                                           dsv4_status* statuses, dsv4_error** errors,
+                                           dsv4_error** error);
+dsv4_status __wrap_dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* const* sessions,
+                                           size_t count, dsv4_parser_event_fn callback,
+                                           void* const* users, dsv4_step_result* const* results,
+                                           dsv4_status* statuses, dsv4_error** errors,
+                                           dsv4_error** error) {
+  if (!LosesDevice()) {
+    return __real_dsv4_engine_step_events(engine, sessions, count, callback, users, results,
+                                          statuses, errors, error);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    statuses[i] = DSV4_ERR_DEVICE_LOST;
+    errors[i] = NewError();
+  }
+  return DSV4_OK;
+}
+
+}  // extern "C"
