@@ -83,10 +83,12 @@ TEST_CASE("experts cost the weights of as many as so many rows choose") {
 TEST_CASE("a device tells how long what was enqueued ran") {
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open({.threads = 1});
   REQUIRE_OK(device);
+  const auto begin = std::chrono::steady_clock::now();
   const double seconds =
       (*device)->SecondsOf([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
   CHECK(seconds >= 0.02);
-  CHECK(seconds < 10);
+  const std::chrono::duration<double> around = std::chrono::steady_clock::now() - begin;
+  CHECK(seconds <= around.count());
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // An engine on two GPUs computes the bits of one, whichever way its devices exchange what they
 // compute: every tensor of the oracle's cases, and the logits of sessions with graphs and without.
 // NCCL goes through the host's memory where NCCL_P2P_DISABLE=1 is set.
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -82,7 +81,7 @@ TEST_CASE("logits of sessions are the same on one GPU and on two, with graphs an
   REQUIRE((logits_of({1, 0}, ExchangePath::kAuto, true) == one));
 }
 
-TEST_CASE("a GPU that fails makes the engine lost at once, and a new one opens") {
+TEST_CASE("a GPU that fails makes the engine lost, and a new one opens") {
   for (const ExchangePath path : Paths()) {
     CAPTURE(path);
     for (int round = 0; round < 2; ++round) {
@@ -92,12 +91,10 @@ TEST_CASE("a GPU that fails makes the engine lost at once, and a new one opens")
       REQUIRE_OK(session->Sync(test::AnyTokens(40, 1)));
       REQUIRE_OK(session->Step());
       engine->model().Abort(1, DeviceLost("planted"));
-      const auto begin = std::chrono::steady_clock::now();
       for (int i = 0; i < 2; ++i) {
         REQUIRE_FAILS(session->Step(), DeviceLost().code(),
                       "a device of the engine failed: planted");
       }
-      REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
     }
   }
 }

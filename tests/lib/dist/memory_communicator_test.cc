@@ -91,7 +91,6 @@ TEST_CASE("a rank that aborts ends the waits of all others, and every later exch
     Bytes whole(3);
     return c.AllGather(Params(1, widths, slice, &whole));
   };
-  const auto begin = std::chrono::steady_clock::now();
   std::vector<absl::Status> statuses = OnAll(all, [&](Communicator& c) {
     if (c.rank() != 1) return gather(c);
     std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the others sleep by then
@@ -99,7 +98,6 @@ TEST_CASE("a rank that aborts ends the waits of all others, and every later exch
     c.Abort(Internal("and again"));
     return absl::OkStatus();
   });
-  REQUIRE(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
   for (const size_t rank : {0, 2}) {
     REQUIRE_FAILS(statuses[rank], DeviceLost().code(),
                   "a device of the engine failed: it fell over");
