@@ -238,6 +238,7 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.state_slots = metrics.cache.states.size;
   out.state_slots_used = metrics.cache.states.held();
   out.state_slots_cached = metrics.cache.states.cached;
+  out.suspended = metrics.suspended;
   out.alarm_nonfinite_logits = count(metrics.alarms[0]);
   out.alarm_frozen_logits = count(metrics.alarms[1]);
   out.alarm_token_run = count(metrics.alarms[2]);
@@ -359,6 +360,24 @@ dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json, size
     DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
     CopyArrayOut(dsv4::MetricsJson(*engine->engine), json, capacity, needed);
     return absl::OkStatus();
+  });
+}
+
+dsv4_status dsv4_engine_suspend(dsv4_engine* engine, const char* folder,
+                                dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine->Suspend(folder == nullptr ? "" : folder);
+  });
+}
+
+dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress, void* progress_user,
+                               dsv4_error** error) noexcept {
+  using namespace dsv4::capi;
+  return Guard(error, [&]() -> absl::Status {
+    DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine->Resume(Reporter(progress, progress_user, DSV4_PROGRESS_LOAD));
   });
 }
 

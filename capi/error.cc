@@ -58,6 +58,8 @@ dsv4_status CodeOf(const absl::Status& status) {
       return DSV4_ERR_OUT_OF_DEVICE_MEMORY;
     case absl::StatusCode::kUnauthenticated:
       return DSV4_ERR_DEVICE_LOST;
+    case absl::StatusCode::kDeadlineExceeded:
+      return DSV4_ERR_SUSPENDED;
     default:
       return DSV4_ERR_INTERNAL;
   }
@@ -112,22 +114,12 @@ void dsv4_error_free(dsv4_error* error) noexcept {
 
 const char* dsv4_status_name(dsv4_status status) noexcept {
   // The index is the negated code.
-  static constexpr const char* kNames[] = {"OK",
-                                           "INVALID_ARGUMENT",
-                                           "NOT_FOUND",
-                                           "IO",
-                                           "CORRUPT",
-                                           "UNSUPPORTED",
-                                           "OUT_OF_HOST_MEMORY",
-                                           "OUT_OF_DEVICE_MEMORY",
-                                           "CONTEXT_FULL",
-                                           "OUT_OF_BLOCKS",
-                                           "CANCELLED",
-                                           "BUSY",
-                                           "DEVICE_LOST",
-                                           "VERSION_MISMATCH",
-                                           "INTERNAL"};
-  static_assert(std::size(kNames) == -DSV4_ERR_INTERNAL + 1);
-  const bool known = status <= 0 && status >= DSV4_ERR_INTERNAL;
+  static constexpr const char* kNames[] = {
+      "OK",           "INVALID_ARGUMENT", "NOT_FOUND",          "IO",
+      "CORRUPT",      "UNSUPPORTED",      "OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY",
+      "CONTEXT_FULL", "OUT_OF_BLOCKS",    "CANCELLED",          "BUSY",
+      "DEVICE_LOST",  "VERSION_MISMATCH", "INTERNAL",           "SUSPENDED"};
+  static_assert(std::size(kNames) == -DSV4_ERR_SUSPENDED + 1);
+  const bool known = status <= 0 && status >= DSV4_ERR_SUSPENDED;
   return known ? kNames[-status] : "UNKNOWN";
 }

@@ -276,7 +276,7 @@ typedef struct dsv4_engine_metrics {
   int32_t state_slots; /* compressor states */
   int32_t state_slots_used;
   int32_t state_slots_cached;
-  int32_t reserved; /* 0 */
+  int32_t suspended; /* 1 while the engine is suspended (dsv4_engine_suspend) */
   /* Alarms (see dsv4_alarms): the number of syncs whose output raised them. */
   uint64_t alarm_nonfinite_logits;
   uint64_t alarm_frozen_logits;
@@ -314,6 +314,33 @@ DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
 DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json,
                                               size_t capacity, size_t* needed,
                                               dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Gives memory back while an engine is not needed, and keeps its sessions.
+ * - Freed: the weights, the key/value cache, the workspace and the CUDA graphs; on the CPU also the
+ *   mappings of the weights. A GPU keeps CUDA's own context.
+ * - Kept: sessions with all tokens, drafts, forks and restore points, and the prefix cache. Their
+ *   cache rows move to host memory, or, if `folder` is not NULL, to a file in that folder, readable
+ *   by its owner only. The library removes the file when the engine is resumed or freed.
+ * - Calls of sessions that have begun finish first; cancel them to be faster. Calls that begin
+ * later return SUSPENDED and change nothing: sync, prefill, step, rewind, fork, save and load, and
+ * the functions on messages that sync. All other functions work, among them dsv4_session_open,
+ *   dsv4_session_close, cancel, tokens, messages, statistics and metrics.
+ * - Does nothing if the engine is suspended already. Any thread, concurrently with everything
+ * except dsv4_engine_close. Errors leave the engine running: OUT_OF_HOST_MEMORY, IO and NOT_FOUND
+ * (the folder), UNSUPPORTED (an engine of a group of processes), DEVICE_LOST (the rows of a lost
+ * device cannot be read), BUSY (another call suspends or resumes the engine, or the call was made
+ * in a callback of a session). */
+DSV4_API dsv4_status dsv4_engine_suspend(dsv4_engine* engine, const char* folder,
+                                         dsv4_error** error) DSV4_NOEXCEPT;
+
+/* Loads the weights of a suspended engine again and restores the cache. Sessions continue with the
+ * same tokens, logits and log-probabilities, bit for bit, as if nothing had happened.
+ * - progress: may be NULL; called with DSV4_PROGRESS_LOAD. A non-zero return value cancels.
+ * - Does nothing if the engine is not suspended. Threads as dsv4_engine_suspend.
+ * Errors leave the engine suspended with nothing lost, so that the call can be repeated: those of
+ * dsv4_engine_open, VERSION_MISMATCH (the folder has other weights now), CANCELLED, BUSY. */
+DSV4_API dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn progress,
+                                        void* progress_user, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Plans an engine without opening it.
  * - Returns the errors that dsv4_engine_open would return for the same arguments. Only weights that

@@ -220,6 +220,18 @@ class Engine {
         });
   }
 
+  // Gives memory back and keeps the sessions, as dsv4_engine_suspend does: in host memory, or in a
+  // file of `folder` if that is not empty.
+  void Suspend(const std::string& folder = {}) const {
+    detail::Call(dsv4_engine_suspend, handle_.get(), folder.empty() ? nullptr : folder.c_str());
+  }
+
+  // Loads the weights again, as dsv4_engine_resume does.
+  void Resume(const Progress& progress = nullptr) const {
+    detail::ProgressCall call(progress);
+    detail::CallBack(call.thrown, dsv4_engine_resume, handle_.get(), call.function(), call.user());
+  }
+
   // The tokenizer, a view that lives as long as the engine. Throws NOT_FOUND if the model has none.
   TokenizerView tokenizer() const {
     const dsv4_tokenizer* tokenizer = nullptr;

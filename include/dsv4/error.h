@@ -29,7 +29,8 @@ typedef int32_t dsv4_status;
 #define DSV4_ERR_BUSY ((dsv4_status)-11)         /* the handle is in use by another call */
 #define DSV4_ERR_DEVICE_LOST ((dsv4_status)-12)
 #define DSV4_ERR_VERSION_MISMATCH ((dsv4_status)-13)
-#define DSV4_ERR_INTERNAL ((dsv4_status)-14) /* a bug in the library: please report it */
+#define DSV4_ERR_INTERNAL ((dsv4_status)-14)  /* a bug in the library: please report it */
+#define DSV4_ERR_SUSPENDED ((dsv4_status)-15) /* the engine is suspended: dsv4_engine_resume */
 
 typedef struct dsv4_error dsv4_error;
 

@@ -81,6 +81,12 @@ absl::Status Busy(const Args&... args) {
   return absl::FailedPreconditionError(absl::StrCat(args...));
 }
 inline bool IsBusy(const absl::Status& status) { return absl::IsFailedPrecondition(status); }
+// The engine has given its memory back and waits to be resumed.
+template <class... Args>
+absl::Status Suspended(const Args&... args) {
+  return absl::DeadlineExceededError(absl::StrCat(args...));
+}
+inline bool IsSuspended(const absl::Status& status) { return absl::IsDeadlineExceeded(status); }
 template <class... Args>
 absl::Status VersionMismatch(const Args&... args) {
   return absl::AlreadyExistsError(absl::StrCat(args...));

@@ -122,24 +122,11 @@ KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, std::vector<Memory> mem
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvCacheShape& shape,
                                                          absl::Span<Device* const> devices) {
   DSV4_ASSIGN_OR_RETURN(KvPlan plan, PlanKvCache(shape));
-  const int64_t bytes = plan.bytes.total();
   std::vector<Memory> memories(devices.size());
   for (size_t rank = 0; rank < devices.size(); ++rank) {
-    Memory& memory = memories[rank];
-    memory.device = devices[rank];
+    memories[rank].device = devices[rank];
     // Before the host's tables, which grow with it.
-    DSV4_ASSIGN_OR_RETURN(memory.buffer, devices[rank]->Allocate(bytes, "key/value cache"));
-    std::byte* const begin = memory.buffer.data();
-    memory.layers = plan.layers;
-    for (LayerCache& layer : memory.layers) {
-      for (RowPool* pool : {&layer.window, &layer.groups, &layer.index_keys}) {
-        if (pool->row_bytes > 0) pool->base = begin + reinterpret_cast<intptr_t>(pool->base);
-      }
-      for (StatePool* pool : {&layer.states, &layer.index_states}) {
-        pool->base = begin + reinterpret_cast<intptr_t>(pool->base);
-      }
-    }
-    memory.states = begin + bytes - plan.bytes.states;
+    DSV4_RETURN_IF_ERROR(Allocate(plan, &memories[rank]));
   }
   std::unique_ptr<KvCache> cache(new KvCache(shape, std::move(plan), std::move(memories)));
   MutexLock lock(&cache->mutex_);

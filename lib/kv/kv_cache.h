@@ -74,6 +74,12 @@ struct ImageBlocks {
   int32_t state = kNoBlock;
 };
 
+// Blocks and state slots that sequences or the prefix cache hold.
+struct HeldBlocks {
+  std::vector<int32_t> windows, groups, states;  // ascending
+  int64_t bytes = 0;                             // of their rows and states, over all layers
+};
+
 // Is told of what is written to the cache's memories by other means than steps, for ranks in other
 // processes. Guarded by KvCache::mutex().
 class KvWrites {
@@ -148,6 +154,17 @@ class KvCache {
   void CopyGroupBlock(int32_t from, int32_t to);
   // Writes an image's rows and state to its blocks, on all ranks of this process.
   absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image);
+  // While no sequence is used, the memory of all devices can be given back and taken again, with
+  // the bytes of what was held in between. What else is asked of a cache without memory is Open and
+  // the closing of sequences. See kv_memory.cc.
+  HeldBlocks held() const;
+  // `to`: held.bytes. DeviceLost.
+  absl::Status ReadHeld(const HeldBlocks& held, absl::Span<std::byte> to) const;
+  void FreeMemory();
+  // Errors: those of Device::Allocate; what was allocated is freed. REQUIRES: FreeMemory.
+  absl::Status AllocateMemory();
+  // What ReadHeld gave, on all ranks. DeviceLost.
+  absl::Status WriteHeld(const HeldBlocks& held, absl::Span<const std::byte> from);
   // Told of every write to the cache; may be null.
   KvWrites* writes() const { return writes_; }
   void set_writes(KvWrites* writes) { writes_ = writes; }
@@ -166,11 +183,14 @@ class KvCache {
   };
   KvCache(const KvCacheShape& shape, KvPlan plan, std::vector<Memory> memories);
   const Memory& memory(int rank) const { return memories_[static_cast<size_t>(rank)]; }
+  // Allocates a rank's memory on its device.
+  static absl::Status Allocate(const KvPlan& plan, Memory* memory);
+  std::vector<MemoryPiece> PiecesOf(const HeldBlocks& held, int rank) const;
   static void CopyBlock(const Memory& memory, const RowPool& pool, int32_t from, int32_t to);
 
   const KvCacheShape shape_;
   const KvPlan plan_;
-  const std::vector<Memory> memories_;
+  std::vector<Memory> memories_;
   KvWrites* writes_ = nullptr;
   mutable Mutex mutex_;
   BlockPool window_pool_ ABSL_GUARDED_BY(mutex_);

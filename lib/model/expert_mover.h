@@ -26,6 +26,14 @@ struct ExpertTraffic {
   // Experts read from disk, the bytes, and the time that passes waited for them.
   int64_t disk_reads = 0, disk_bytes = 0;
   double disk_seconds = 0;
+  ExpertTraffic operator+(const ExpertTraffic& other) const {
+    return {device_reads + other.device_reads,
+            host_reads + other.host_reads,
+            moved + other.moved,
+            disk_reads + other.disk_reads,
+            disk_bytes + other.disk_bytes,
+            disk_seconds + other.disk_seconds};
+  }
 };
 
 class ExpertMover {

@@ -24,6 +24,12 @@ bool AlikeForRanks(const DeviceTraits& a, const DeviceTraits& b) {
   return a.compute_capability == b.compute_capability && a.features == b.features;
 }
 
+std::vector<Device*> Pointers(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<Device*> pointers;
+  for (const std::unique_ptr<Device>& device : devices) pointers.push_back(device.get());
+  return pointers;
+}
+
 // Tables by which every entry with knobs runs its config of that number, modulo their count.
 std::vector<TuningTable> TablesOfConfig(int32_t number) {
   std::vector<TuningTable> tables;
@@ -92,7 +98,9 @@ absl::Status Engine::LoadWeights(std::unique_ptr<Checkpoint> checkpoint,
   absl::StatusOr<std::unique_ptr<Weights>> weights =
       Weights::Load(config_, std::move(checkpoint), progress, Targets(options));
   DSV4_RETURN_IF_ERROR(joined);
-  DSV4_ASSIGN_OR_RETURN(weights_, std::move(weights));
+  DSV4_RETURN_IF_ERROR(weights.status());
+  MutexLock lock(&weights_mutex_);
+  weights_ = *std::move(weights);
   return absl::OkStatus();
 }
 
@@ -144,11 +152,8 @@ absl::Status Engine::OpenDevices(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-// Cache and activations: what takes memory besides the weights.
-absl::Status Engine::Build(const EngineOptions& options) {
-  std::vector<Device*> devices;
-  for (const std::unique_ptr<Device>& device : devices_) devices.push_back(device.get());
-  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(), devices));
+absl::Status Engine::BuildModel(const EngineOptions& options) {
+  const std::vector<Device*> devices = Pointers(devices_);
   const StepLimits limits = Limits(options);
   std::vector<Model::Parts> parts;
   for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
@@ -183,6 +188,13 @@ absl::Status Engine::Build(const EngineOptions& options) {
   batch_ = std::make_unique<StepBatch>(limits);
   runner_ = std::make_unique<StepRunner>(
       model_.get(), Drafter::Of(info_.drafter, config_, model_.get()), config_.vocab_size);
+  return absl::OkStatus();
+}
+
+// Cache and activations: what takes memory besides the weights.
+absl::Status Engine::Build(const EngineOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(), Pointers(devices_)));
+  DSV4_RETURN_IF_ERROR(BuildModel(options));
   scheduler_ =
       std::make_unique<Scheduler>(runner_.get(), info_.prefill_chunk_tokens, info_.max_sessions);
   info_.cache_bytes = info_.workspace_bytes = 0;
@@ -194,7 +206,7 @@ absl::Status Engine::Build(const EngineOptions& options) {
     } else {
       DSV4_ASSIGN_OR_RETURN(
           device.workspace,
-          Model::PlanBytes(ModelParts(options, rank, cache_->plan().layers), limits));
+          Model::PlanBytes(ModelParts(options, rank, cache_->plan().layers), Limits(options)));
     }
     device.workspace += ExchangeBytes();
     info_.cache_bytes += device.cache;
@@ -246,14 +258,15 @@ void Engine::ComputeIdentity() const {
 }
 
 ExpertTraffic Engine::expert_traffic() const {
+  MutexLock lock(&weights_mutex_);
+  if (weights_ == nullptr) return past_traffic_;
   const ExpertMover* const mover = weights_->mover(0);
   const ExpertFetcher* const fetcher = weights_->fetcher(0);
-  if (weights_->pages() != nullptr) return weights_->pages()->traffic();
+  if (weights_->pages() != nullptr) return weights_->pages()->traffic() + past_traffic_;
   const ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
-  if (fetcher == nullptr) return moved;
-  ExpertTraffic traffic = fetcher->traffic();
+  ExpertTraffic traffic = fetcher == nullptr ? moved : fetcher->traffic();
   traffic.moved = moved.moved;
-  return traffic;
+  return traffic + past_traffic_;
 }
 
 absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {

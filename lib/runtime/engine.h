@@ -14,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "kernels/registry/dispatch.h"
 #include "kernels/tuning/tuning_file.h"
+#include "lib/base/mutex.h"
 #include "lib/device/device.h"
 #include "lib/dist/device_communicators.h"
 #include "lib/dist/process_group.h"
+#include "lib/io/replaced_file.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/config.h"
 #include "lib/model/model_ranks.h"
@@ -24,6 +26,7 @@
 #include "lib/model/synthetic.h"
 #include "lib/model/weights.h"
 #include "lib/runtime/drafter.h"
+#include "lib/runtime/engine_gate.h"
 #include "lib/runtime/grammar_tokens.h"
 #include "lib/runtime/group.h"
 #include "lib/runtime/metrics.h"
@@ -164,7 +167,19 @@ class Engine {
   // Of the first rank, whose experts move as the others' do. Any thread.
   ExpertTraffic expert_traffic() const;
 
+  // Gives the memory of weights, cache and workspace back; sessions keep what they hold, in host
+  // memory or in a file of `folder` where that is not empty. Nothing happens to one that is
+  // suspended already. Errors leave the engine as it was: see dsv4_engine_suspend.
+  absl::Status Suspend(const std::string& folder);
+  // Takes it again: the sessions go on with the same bits. `progress` as EngineOptions'. Errors
+  // leave the engine suspended: see dsv4_engine_resume.
+  absl::Status Resume(const std::function<bool(int64_t, int64_t)>& progress);
+  // Any thread.
+  bool suspended() const { return !gate_.open(); }
+
   // For sessions.
+  // What uses rows or computes does so during a visit.
+  EngineGate& gate() const { return gate_; }
   int32_t DraftSlots(int32_t drafts) const {
     return dsv4::DraftSlots(info_.drafter, config_, drafts);
   }
@@ -188,6 +203,9 @@ class Engine {
   // Of options that name their backend. `room`: refuses a plan that the devices have no room for.
   static absl::StatusOr<EnginePlan> PlanOn(const std::string& folder, const EngineOptions& options,
                                            bool room);
+  // Of the folder, or random weights.
+  absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
+                                                             const EngineOptions& options) const;
   absl::Status Configure(const std::string& folder, const EngineOptions& options);
   absl::Status Settle(const EngineOptions& options);
   // The rest of opening, once the configuration and the tokenizer are read.
@@ -229,13 +247,31 @@ class Engine {
   absl::Status ExpectRoom(const std::string& folder, const EngineOptions& options);
   // OutOfDeviceMemory where a device has less free than the plan takes.
   absl::Status CheckRoom() const;
+  // OutOfHostMemory where the host has less available than its experts take by the budgets.
+  absl::Status CheckHostRoom(const EngineOptions& options) const;
   KvCacheShape CacheShape() const;
   StepLimits Limits(const EngineOptions& options) const;
   Model::Parts ModelParts(const EngineOptions& options, int rank,
                           absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
+  // The forward pass over weights and cache, and what runs it.
+  absl::Status BuildModel(const EngineOptions& options);
+  // What sessions hold of a suspended engine.
+  struct KeptRows {
+    HeldBlocks held;
+    std::unique_ptr<std::byte[]> memory;
+    std::optional<ReplacedFile> file;  // in place of memory
+    absl::Span<std::byte> bytes();
+  };
+  absl::StatusOr<KeptRows> KeepRows(const std::string& folder);
+  absl::Status TakeBack(const std::function<bool(int64_t, int64_t)>& progress);
+  // Frees what TakeBack makes.
+  void GiveBack();
   void ComputeIdentity() const;
 
+  // Of opening, without its progress.
+  std::string folder_;
+  EngineOptions options_;
   EngineInfo info_;
   ContentHash config_hash_, tokenizer_hash_;
   mutable std::once_flag identity_once_;
@@ -253,7 +289,9 @@ class Engine {
   Shards shards_;
   int first_rank_ = 0;                            // of this process
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
-  std::unique_ptr<Weights> weights_;
+  mutable Mutex weights_mutex_;                   // of what any thread asks of weights_
+  std::unique_ptr<Weights> weights_;              // null while suspended
+  ExpertTraffic past_traffic_;                    // of weights given back
   std::unique_ptr<const Tokenizer> tokenizer_;
   mutable std::once_flag grammar_tokens_once_;
   mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
@@ -268,6 +306,8 @@ class Engine {
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Scheduler> scheduler_;
   mutable SessionCounters counters_;
+  mutable EngineGate gate_;
+  std::optional<KeptRows> kept_;  // while suspended
 };
 
 }  // namespace dsv4

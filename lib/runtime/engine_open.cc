@@ -8,19 +8,11 @@
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
-#include "lib/io/system_memory.h"
 #include "lib/runtime/device_proof.h"
 #include "lib/runtime/engine.h"
 
 namespace dsv4 {
 namespace {
-
-absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& folder,
-                                                           const ModelConfig& config,
-                                                           const SyntheticOptions& synthetic) {
-  if (config.synthetic_layers > 0) return SyntheticCheckpoint(config, synthetic);
-  return Checkpoint::Open(folder);
-}
 
 std::vector<int32_t> DevicesOf(const EngineOptions& options) {
   return options.devices.empty() ? std::vector<int32_t>{0} : options.devices;
@@ -122,9 +114,14 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRandom(absl::string_view con
   return engine;
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> Engine::OpenCheckpoint(
+    const std::string& folder, const EngineOptions& options) const {
+  if (config_.synthetic_layers > 0) return SyntheticCheckpoint(config_, options.synthetic);
+  return Checkpoint::Open(folder);
+}
+
 absl::Status Engine::Load(const std::string& folder, const EngineOptions& options) {
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, config_, options.synthetic));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, options));
   if (options.prove && options.backend == Backend::kCuda) {
     DSV4_RETURN_IF_ERROR(ProveOnce(DevicesOf(options), options.tuning_dir));
   }
@@ -135,6 +132,9 @@ absl::Status Engine::Load(const std::string& folder, const EngineOptions& option
   }
   DSV4_RETURN_IF_ERROR(LoadWeights(std::move(checkpoint), options));
   DSV4_RETURN_IF_ERROR(DescribeWeights(options));
+  folder_ = folder;
+  options_ = options;
+  options_.progress = nullptr;
   return Build(options);
 }
 
@@ -144,7 +144,7 @@ absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const Engin
   DSV4_RETURN_IF_ERROR(engine.Configure(folder, options));
   DSV4_RETURN_IF_ERROR(engine.LoadTokenizer(folder));
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, engine.config_, options.synthetic));
+                        engine.OpenCheckpoint(folder, options));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
   DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint),
                                                            engine.Targets(options)));
@@ -163,13 +163,11 @@ absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& 
   if (!devices_.front()->FreeBytes() && !budgets.limited() && budgets.host_bytes == 0) {
     return absl::OkStatus();
   }
-  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
-                        OpenCheckpoint(folder, config_, options.synthetic));
+  DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, options));
   DSV4_ASSIGN_OR_RETURN(weights_,
                         Weights::Describe(config_, std::move(checkpoint), Targets(options)));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
-  const auto here = static_cast<int64_t>(devices_.size());
-  DSV4_RETURN_IF_ERROR(ExpectHostRoom(info_.residency, here, ranks(), AvailableMemory()));
+  DSV4_RETURN_IF_ERROR(CheckHostRoom(options));
   return CheckRoom();
 }
 

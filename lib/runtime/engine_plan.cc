@@ -173,6 +173,13 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
   return cache;
 }
 
+absl::Status Engine::CheckHostRoom(const EngineOptions& options) const {
+  const ExpertBudgets& budgets = options.weight_budgets;
+  if (!budgets.limited() && budgets.host_bytes == 0) return absl::OkStatus();
+  return ExpectHostRoom(info_.residency, static_cast<int64_t>(devices_.size()), ranks(),
+                        AvailableMemory());
+}
+
 absl::Status Engine::CheckRoom() const {
   for (size_t i = 0; i < devices_.size(); ++i) {
     const std::optional<int64_t> free = devices_[i]->FreeBytes();

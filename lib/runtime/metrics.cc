@@ -44,6 +44,7 @@ EngineMetrics MetricsOf(const Engine& engine) {
     metrics.alarms[kind] = read(sessions.alarms[kind]);
   }
   metrics.cache = engine.cache().use();
+  metrics.suspended = engine.suspended();
   metrics.experts = engine.expert_traffic();
   metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
   return metrics;
@@ -66,6 +67,7 @@ std::string MetricsJson(const Engine& engine) {
                          Text("device", engine.device_name()),
                          Number("devices", info.devices.size()),
                          {"device_lost", JsonValue::FromBool(steps.device_lost)},
+                         {"suspended", JsonValue::FromBool(metrics.suspended)},
                          Number("weight_bytes", info.weight_bytes),
                          Number("cache_bytes", info.cache_bytes),
                          Number("workspace_bytes", info.workspace_bytes)})},

@@ -40,6 +40,7 @@ struct EngineMetrics {
   std::array<int64_t, kAlarmKinds> alarms{};  // by the bit of Alarm
   KvUse cache;
   ExpertTraffic experts;
+  bool suspended = false;
   int64_t host_read_bytes = 0;  // of experts, by all devices
 };
 

@@ -57,6 +57,9 @@ class Scheduler {
   // fairly by those that have prompts to compute.
   Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions);
 
+  // Null while nothing can be computed. REQUIRES: no requests.
+  void set_runner(StepRunner* runner) { runner_ = runner; }
+
   // Busy on a thread that is inside a step already, in a callback of it: the step would wait for
   // itself. To be asked before Add.
   absl::Status CheckThread();

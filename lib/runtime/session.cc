@@ -141,6 +141,7 @@ absl::Status Session::CheckSync(absl::Span<const int32_t> tokens,
 absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
                                          const SyncOptions& options) {
   DSV4_RETURN_IF_ERROR(CheckSync(tokens, options));
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   const absl::Span<const int32_t> own = timeline_.tokens();
   const int64_t common =
       std::mismatch(tokens.begin(), tokens.end(), own.begin(), own.end()).first - tokens.begin();
@@ -191,6 +192,7 @@ absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
 
 absl::StatusOr<int64_t> Session::Prefill(int64_t max_tokens, const Progress& progress) {
   if (max_tokens < 0) return InvalidValue("max_tokens", " ", max_tokens, " is negative");
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   DSV4_RETURN_IF_ERROR(CheckNotStopped());
   timeline_.ForgetCancel();
   const int64_t pending = timeline_.pending();
@@ -233,6 +235,7 @@ absl::Status Session::ChooseNext() {
 }
 
 absl::StatusOr<StepResult> Session::Step() {
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   DSV4_RETURN_IF_ERROR(CheckStep());
   timeline_.ForgetCancel();
   log_probs_position_ = -1;
@@ -247,7 +250,9 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
   }
   DSV4_RETURN_IF_ERROR(CheckStepAll(sessions));
   if (sessions.empty()) return absl::OkStatus();
-  Scheduler& scheduler = sessions[0]->engine_->scheduler();
+  Engine& engine = *sessions[0]->engine_;
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine.gate().Enter());
+  Scheduler& scheduler = engine.scheduler();
   DSV4_RETURN_IF_ERROR(scheduler.CheckThread());
   for (Session* session : sessions) {
     session->request_ = {.timeline = &session->timeline_, .status = session->CheckStep()};
@@ -389,6 +394,7 @@ absl::StatusOr<int64_t> Session::Rewind(int64_t position) {
   if (position < 0 || position > timeline_.delivered()) {
     return InvalidValue("position", " ", position, " is not in 0..", timeline_.delivered());
   }
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   if (position < timeline_.delivered()) ++generation_;
   timeline_.Truncate(position);
   log_probs_position_ = -1;
@@ -403,6 +409,7 @@ absl::StatusOr<int64_t> Session::Rewind(int64_t position) {
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Fork() {
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   DSV4_ASSIGN_OR_RETURN(KvSequence kv, SessionRows(*engine_, timeline_.ForkRows()));
   std::unique_ptr<Session> fork(new Session(engine_, std::move(kv)));
   DSV4_RETURN_IF_ERROR(fork->SetSampling(timeline_.chooser().params()));

@@ -115,6 +115,7 @@ absl::Status Timeline::Restore(const SessionCounts& counts, absl::Span<const int
 int64_t Session::SaveBytes() const { return SessionImageBytes(timeline_.Counts()); }
 
 absl::Status Session::SaveTo(absl::Span<uint8_t> image) const {
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   const SessionCounts counts = timeline_.Counts();
   const SessionSections<uint8_t> sections = SectionsOf(counts, image);
   const absl::Span<const int32_t> tokens = timeline_.all_tokens();
@@ -151,6 +152,7 @@ absl::Status Session::SaveFile(const std::string& path, const Progress& progress
 
 absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view source,
                            const Progress& progress, const BeforeLoad& before) {
+  DSV4_ASSIGN_OR_RETURN(const EngineGate::Visit visit, engine_->gate().Enter());
   ImageProgress report;
   if (progress) {
     report = [&](int64_t done) -> absl::Status {

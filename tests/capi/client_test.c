@@ -347,6 +347,8 @@ int main(int argc, char** argv) {
   test_session(engine, calls, argv[2]);
   test_grammars(engine);
   test_conversation(engine);
+  OK(dsv4_engine_suspend(engine, NULL, &error));
+  OK(dsv4_engine_resume(engine, NULL, NULL, &error));
   OK(dsv4_engine_get_metrics(engine, &metrics, &error));
   CHECK(metrics.generated_tokens > 0 && metrics.sessions == 0);
   dsv4_engine_close(engine);

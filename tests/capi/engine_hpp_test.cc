@@ -103,6 +103,15 @@ TEST_CASE("hpp: metrics of an engine") {
   CHECK(metrics.sessions == 0);
   CHECK(metrics.group_blocks > 0);
   CHECK(engine.MetricsJson().find("\"generated\": 0") != std::string::npos);
+  engine.Suspend();
+  CHECK(engine.metrics().suspended == 1);
+  bool told = false;
+  engine.Resume([&](const dsv4::ProgressReport& progress) {
+    told = progress.phase == DSV4_PROGRESS_LOAD;
+    return true;
+  });
+  CHECK(told);
+  CHECK(engine.metrics().suspended == 0);
 }
 
 TEST_CASE("hpp: an error says what the C one says") {

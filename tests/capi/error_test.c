@@ -65,13 +65,15 @@ int main(void) {
   EXPECT(DSV4_ERR_CONTEXT_FULL == -8 && DSV4_ERR_OUT_OF_BLOCKS == -9 && DSV4_ERR_CANCELLED == -10);
   EXPECT(DSV4_ERR_BUSY == -11 && DSV4_ERR_DEVICE_LOST == -12);
   EXPECT(DSV4_ERR_VERSION_MISMATCH == -13 && DSV4_ERR_INTERNAL == -14);
+  EXPECT(DSV4_ERR_SUSPENDED == -15);
 
   EXPECT(strcmp(dsv4_status_name(DSV4_OK), "OK") == 0);
   EXPECT(strcmp(dsv4_status_name(DSV4_ERR_INVALID_ARGUMENT), "INVALID_ARGUMENT") == 0);
   EXPECT(strcmp(dsv4_status_name(DSV4_ERR_BUSY), "BUSY") == 0);
   EXPECT(strcmp(dsv4_status_name(DSV4_ERR_INTERNAL), "INTERNAL") == 0);
+  EXPECT(strcmp(dsv4_status_name(DSV4_ERR_SUSPENDED), "SUSPENDED") == 0);
   EXPECT(strcmp(dsv4_status_name(1), "UNKNOWN") == 0);
-  EXPECT(strcmp(dsv4_status_name(-15), "UNKNOWN") == 0);
+  EXPECT(strcmp(dsv4_status_name(-16), "UNKNOWN") == 0);
   EXPECT(strcmp(dsv4_status_name(INT32_MIN), "UNKNOWN") == 0);
 
   /* No error. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What dsv4_engine_get_metrics counts, against counts by hand and against sessions' statistics.
+ * What dsv4_engine_get_metrics counts, against counts by hand and against sessions' statistics; and
+ * engines that are suspended.
  */
 #include "tests/capi/expect.h"
 
@@ -65,6 +66,64 @@ static void test_counts(void) {
   EXPECT(metrics.sessions == 0 && metrics.group_blocks_used == 0);
   EXPECT(metrics.failed_requests == 0 && metrics.cancelled_requests == 0);
   EXPECT(metrics.alarm_nonfinite_logits == 0 && metrics.alarm_frozen_logits == 0);
+  dsv4_engine_close(engine);
+}
+
+static int32_t cancel_at_once(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
+                              dsv4_progress_unit unit) {
+  (void)user, (void)done, (void)total;
+  EXPECT(phase == DSV4_PROGRESS_LOAD && unit == DSV4_UNIT_BYTES);
+  return 1;
+}
+
+static void test_suspension(void) {
+  dsv4_engine* engine = open_bundled();
+  dsv4_session* session = open_session(engine, NULL);
+  dsv4_session* straight = open_session(engine, NULL);
+  dsv4_session* other = NULL;
+  dsv4_step_result step = DSV4_STEP_RESULT_INIT;
+  const int32_t *tokens = NULL, *expected = NULL;
+  size_t count = 0, expected_count = 0;
+  char json[4096];
+  size_t needed = 0;
+  EXPECT_OK(dsv4_session_sync(straight, kPrompt, kPromptTokens, NULL, NULL, &error));
+  step_often(straight, kSteps);
+  EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
+  step_often(session, kSteps / 2);
+
+  EXPECT_FAILS(dsv4_engine_suspend(engine, "/nonexistent", &error), DSV4_ERR_NOT_FOUND,
+               "/nonexistent");
+  EXPECT(metrics_of(engine).suspended == 0);
+  EXPECT_OK(dsv4_engine_suspend(engine, ".", &error));
+  EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_SUSPENDED, "suspended");
+  EXPECT(metrics_of(engine).suspended == 1 && metrics_of(engine).sessions == 2);
+  EXPECT_OK(dsv4_engine_metrics_json(engine, json, sizeof json, &needed, &error));
+  EXPECT(needed < sizeof json);
+  json[needed] = '\0';
+  EXPECT(strstr(json, "\"suspended\": true") != NULL);
+  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT(count == kPromptTokens + kSteps / 2);
+  other = open_session(engine, NULL);
+  EXPECT_FAILS(dsv4_session_sync(other, kPrompt, kPromptTokens, NULL, NULL, &error),
+               DSV4_ERR_SUSPENDED, "dsv4_engine_resume");
+  dsv4_session_close(other);
+  EXPECT_FAILS(dsv4_engine_resume(engine, cancel_at_once, NULL, &error), DSV4_ERR_CANCELLED,
+               "cancel");
+  EXPECT(metrics_of(engine).suspended == 1);
+  EXPECT_OK(dsv4_engine_resume(engine, NULL, NULL, &error));
+  EXPECT(metrics_of(engine).suspended == 0);
+
+  step_often(session, kSteps - kSteps / 2);
+  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_tokens(straight, &expected, &expected_count, &error));
+  EXPECT(count == expected_count && memcmp(tokens, expected, count * sizeof *tokens) == 0);
+  EXPECT_FAILS(dsv4_engine_suspend(NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "engine");
+  EXPECT_FAILS(dsv4_engine_resume(NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "engine");
+
+  /* An engine that is closed while it is suspended. */
+  EXPECT_OK(dsv4_engine_suspend(engine, NULL, &error));
+  dsv4_session_close(session);
+  dsv4_session_close(straight);
   dsv4_engine_close(engine);
 }
 
@@ -152,6 +211,7 @@ static void test_json(void) {
 
 int main(void) {
   test_counts();
+  test_suspension();
   test_failures();
   test_drafts_and_exchange();
   test_json();

@@ -296,6 +296,13 @@ void TestSessions(dsv4_engine* engine) {
       "dsv4_session_rewind",
       [&] { return dsv4_session_rewind(session, static_cast<int64_t>(count), nullptr, &error); },
       Nothing);
+  Exhaust(
+      "dsv4_engine_suspend and dsv4_engine_resume",
+      [&] {
+        const dsv4_status status = dsv4_engine_suspend(engine, nullptr, &error);
+        return status == DSV4_OK ? dsv4_engine_resume(engine, nullptr, nullptr, &error) : status;
+      },
+      Nothing);
   // After all this the session answers as if nothing had been.
   EXPECT(Answer(session) == "The capital of France is Paris.");
   ExhaustAnew(

@@ -24,6 +24,7 @@ const (
 	DeviceLost        Code = C.DSV4_ERR_DEVICE_LOST
 	VersionMismatch   Code = C.DSV4_ERR_VERSION_MISMATCH
 	Internal          Code = C.DSV4_ERR_INTERNAL
+	Suspended         Code = C.DSV4_ERR_SUSPENDED
 )
 
 // Error returns the code's name, as in "NOT_FOUND".

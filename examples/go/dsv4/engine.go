@@ -180,6 +180,7 @@ type EngineMetrics struct {
 	StateSlots         int32
 	StateSlotsUsed     int32
 	StateSlotsCached   int32
+	Suspended          bool
 
 	AlarmNonfiniteLogits uint64
 	AlarmFrozenLogits    uint64
@@ -422,6 +423,7 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		StateSlots:         int32(c.state_slots),
 		StateSlotsUsed:     int32(c.state_slots_used),
 		StateSlotsCached:   int32(c.state_slots_cached),
+		Suspended:          c.suspended != 0,
 
 		AlarmNonfiniteLogits: uint64(c.alarm_nonfinite_logits),
 		AlarmFrozenLogits:    uint64(c.alarm_frozen_logits),
@@ -448,6 +450,34 @@ func (e *Engine) MetricsJSON() (string, error) {
 	return fillText(2048, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_engine_metrics_json(e.c, json, capacity, needed, failure)
+	})
+}
+
+// Suspend gives the engine's memory back and keeps its sessions, whose calls fail with Suspended
+// until Resume: in host memory, or in a file of folder if that is not empty. It waits for calls
+// that have begun.
+func (e *Engine) Suspend(folder string) error {
+	var memory arena
+	defer memory.free()
+	var cFolder *C.char
+	if folder != "" {
+		var err error
+		if cFolder, err = memory.cString("folder", folder); err != nil {
+			return err
+		}
+	}
+	return e.use(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_engine_suspend(e.c, cFolder, failure)
+	})
+}
+
+// Resume loads the weights again; sessions go on with the same bits. progress may be nil. An engine
+// that fails to resume stays suspended with nothing lost.
+func (e *Engine) Resume(ctx context.Context, progress ProgressFunc) error {
+	return withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {
+		return e.use(func(failure **C.dsv4_error) C.dsv4_status {
+			return C.dsv4_engine_resume(e.c, function, user, failure)
+		})
 	})
 }
 

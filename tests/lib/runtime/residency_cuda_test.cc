@@ -55,6 +55,29 @@ TEST_CASE("where experts lie changes no token and no logit, nor that they move b
   REQUIRE(traffic.device_reads > 0);
 }
 
+TEST_CASE("an engine that was suspended has its experts back, and its sessions the same bits") {
+  const auto run = [](Engine* suspended, Session& session) {
+    Outcome outcome;
+    REQUIRE_OK(session.Sync(AnyTokens(11, 1)));
+    Step(session, 1, &outcome);
+    if (suspended != nullptr) {
+      const int64_t total = suspended->info().fullest().total();
+      const int64_t free_bytes = *suspended->device().FreeBytes();
+      REQUIRE_OK(suspended->Suspend(""));
+      REQUIRE(*suspended->device().FreeBytes() >= free_bytes + total);
+      REQUIRE_OK(suspended->Resume({}));
+    }
+    Step(session, 2, &outcome);
+    outcome.logits.assign(session.logits().begin(), session.logits().end());
+    return outcome;
+  };
+  const std::shared_ptr<Engine> engine = OpenBundled(WithBudgets({.least = true}));
+  const std::unique_ptr<Session> straight = OpenColdSession(engine, {.draft_tokens = 2});
+  const Outcome expected = run(nullptr, *straight);
+  const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 2});
+  REQUIRE(run(engine.get(), *session) == expected);
+}
+
 TEST_CASE("budgets of weights are planned, and the least that would do is told") {
   const ResidencyPlan all = PlanOf({}).info.residency;
   REQUIRE(all.on_host == 0);

@@ -74,6 +74,7 @@ pub const DSV4_ERR_BUSY: dsv4_status = -11;
 pub const DSV4_ERR_DEVICE_LOST: dsv4_status = -12;
 pub const DSV4_ERR_VERSION_MISMATCH: dsv4_status = -13;
 pub const DSV4_ERR_INTERNAL: dsv4_status = -14;
+pub const DSV4_ERR_SUSPENDED: dsv4_status = -15;
 pub const DSV4_TOOL_CHOICE_AUTO: dsv4_tool_choice = 0;
 pub const DSV4_TOOL_CHOICE_NONE: dsv4_tool_choice = 1;
 pub const DSV4_TOOL_CHOICE_REQUIRED: dsv4_tool_choice = 2;
@@ -339,7 +340,7 @@ pub struct dsv4_engine_metrics {
     pub state_slots: i32,
     pub state_slots_used: i32,
     pub state_slots_cached: i32,
-    pub reserved: i32,
+    pub suspended: i32,
     pub alarm_nonfinite_logits: u64,
     pub alarm_frozen_logits: u64,
     pub alarm_token_run: u64,
@@ -526,6 +527,8 @@ extern "C" {
     pub fn dsv4_engine_get_identity(engine: *const dsv4_engine, identity: *mut dsv4_engine_identity, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_metrics(engine: *const dsv4_engine, metrics: *mut dsv4_engine_metrics, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_metrics_json(engine: *const dsv4_engine, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_suspend(engine: *mut dsv4_engine, folder: *const c_char, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_resume(engine: *mut dsv4_engine, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_plan(path: *const c_char, options: *const dsv4_engine_options, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_plan_device(path: *const c_char, options: *const dsv4_engine_options, device: i32, info: *mut dsv4_device_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_group_create_id(options: *const dsv4_engine_options, id: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;

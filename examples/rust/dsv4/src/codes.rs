@@ -51,6 +51,7 @@ codes! {
         DEVICE_LOST = DSV4_ERR_DEVICE_LOST,
         VERSION_MISMATCH = DSV4_ERR_VERSION_MISMATCH,
         INTERNAL = DSV4_ERR_INTERNAL,
+        SUSPENDED = DSV4_ERR_SUSPENDED,
     }
 
     /// What computes.

@@ -258,6 +258,34 @@ impl Engine {
         })
     }
 
+    /// Gives the engine's memory back and keeps its sessions, whose calls fail with `SUSPENDED`
+    /// until `resume`: in host memory, or in a file of `folder`. Waits for calls that have begun.
+    pub fn suspend(&self, folder: Option<&Path>) -> Result<()> {
+        let folder = folder.map(memory::c_path).transpose()?;
+        let folder = folder.as_ref().map_or(std::ptr::null(), |folder| folder.as_ptr());
+        // Safety: the engine is open, and the path lives during the call.
+        check(|error| unsafe { sys::dsv4_engine_suspend(self.as_ptr(), folder, error) })
+    }
+
+    /// Loads the weights again; sessions go on with the same bits. An engine that fails to resume
+    /// stays suspended with nothing lost.
+    pub fn resume(&self) -> Result<()> {
+        self.resume_it(None)
+    }
+
+    pub fn resume_with_progress(
+        &self,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.resume_it(Some(&mut progress))
+    }
+
+    fn resume_it(&self, mut report: Option<ProgressFn<'_>>) -> Result<()> {
+        let (progress, user) = callback::progress(&mut report);
+        // Safety: the engine is open, and `report` lives during the call.
+        check(|error| unsafe { sys::dsv4_engine_resume(self.as_ptr(), progress, user, error) })
+    }
+
     /// The planned memory of one device, from 0 to `info().device_count - 1`.
     pub fn device(&self, device: i32) -> Result<DeviceInfo> {
         let mut info = sys::dsv4_device_info::default();

@@ -121,6 +121,7 @@ mirrors! {
         state_slots: i32,
         state_slots_used: i32,
         state_slots_cached: i32,
+        suspended: i32,
         alarm_nonfinite_logits: u64,
         alarm_frozen_logits: u64,
         alarm_token_run: u64,

@@ -9,7 +9,7 @@ listing! {
     dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_group_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter, device_experts, host_experts, host_weight_bytes, token_expert_bytes, disk_experts }
     dsv4_device_info { struct_size, index, weight_bytes, cache_bytes, workspace_bytes }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint, backend_reason }
-    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, group_blocks, group_blocks_used, group_blocks_cached, state_slots, state_slots_used, state_slots_cached, reserved, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds }
+    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, group_blocks, group_blocks_used, group_blocks_cached, state_slots, state_slots_used, state_slots_cached, suspended, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
     dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
@@ -73,6 +73,7 @@ listing! {
     DSV4_ERR_DEVICE_LOST
     DSV4_ERR_VERSION_MISMATCH
     DSV4_ERR_INTERNAL
+    DSV4_ERR_SUSPENDED
     DSV4_TOOL_CHOICE_AUTO
     DSV4_TOOL_CHOICE_NONE
     DSV4_TOOL_CHOICE_REQUIRED
@@ -139,6 +140,8 @@ listing! {
     dsv4_engine_get_identity
     dsv4_engine_get_metrics
     dsv4_engine_metrics_json
+    dsv4_engine_suspend
+    dsv4_engine_resume
     dsv4_plan
     dsv4_plan_device
     dsv4_group_create_id
