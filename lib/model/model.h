@@ -120,7 +120,11 @@ class Model {
                           absl::Span<const StreamSource> sources);
   absl::Status RunDraftBlock(int64_t block);
   // Whether a draft of several tokens can be chosen on the device.
-  bool chains() const { return drafter_ != nullptr && !parts_.device->host_memory(); }
+  bool chains() const {
+    // Tokens are chosen on the first rank: what further passes draft after would be there alone.
+    return drafter_ != nullptr && !parts_.device->host_memory() &&
+           (drafter_->follows() || parts_.shards->ranks == 1);
+  }
   // The passes of a draft, as ForwardDraft, and the choice of its tokens: one graph, where it is
   // recorded. Answers to the questions are there after Finish. A pass but the first has at most a
   // row for each sequence. REQUIRES: chains(); at most limits().drafts passes or following drafts.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine on two GPUs computes the bits of one, whichever way its devices exchange what they
-// compute: every tensor of the oracle's cases, and the logits of sessions with graphs and without.
-// NCCL goes through the host's memory where NCCL_P2P_DISABLE=1 is set.
+// An engine on two GPUs, and on four and eight where there are as many, computes the bits of one,
+// whichever way its devices exchange what they compute: every tensor of the oracle's cases, and the
+// logits of sessions with graphs and without. NCCL goes through the host's memory where
+// NCCL_P2P_DISABLE=1 is set.
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "tests/kernels/cuda_memory.h"
 #include "tests/tools/case_on_devices.h"
 
 namespace dsv4 {
@@ -34,16 +37,24 @@ std::vector<ExchangePath> Paths() {
   return paths;
 }
 
-TEST_CASE("the oracle's cases are the same on one GPU and on two, bit for bit") {
-  for (const char* const name : {"mixed", "odd", "pro"}) {
-    CAPTURE(name);
-    const CaseOnDevices oracle(name, {5, 129, 300});
+TEST_CASE("the oracle's cases are the same on one GPU and on several, bit for bit") {
+  int gpus = 0;
+  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
+  const struct {
+    const char* name;
+    int most;  // devices that the case's output groups allow
+  } cases[] = {{"mixed", 2}, {"odd", 4}, {"pro", 8}};
+  for (const auto& each : cases) {
+    CAPTURE(each.name);
+    const CaseOnDevices oracle(each.name, {5, 129, 300});
     const OracleTensors one = oracle.Run(*oracle.Open(1, Backend::kCuda));
     REQUIRE(one.count("p300.decode0.layer0.streams") == 1);
-    for (const ExchangePath path : Paths()) {
-      CAPTURE(path);
-      REQUIRE(Differences(oracle.Run(*oracle.Open(2, Backend::kCuda, path)), one) ==
-              std::vector<std::string>{});
+    for (int count = 2; count <= std::min(gpus, each.most); count *= 2) {
+      for (const ExchangePath path : Paths()) {
+        CAPTURE(count, path);
+        REQUIRE(Differences(oracle.Run(*oracle.Open(count, Backend::kCuda, path)), one) ==
+                std::vector<std::string>{});
+      }
     }
   }
 }
