@@ -18,18 +18,16 @@ inline constexpr int kPieces = kKvRowElements / 8;
 
 // Chunk sums in the workspace, [rows, chunks, H] of each.
 struct Partials {
-  float4* o;        // [256] pairs of sums in the order of fragments (PieceOf)
-  float4* weights;  // the sum of P, twice
-  float* maximum;   // a power of two's exponent
+  float2* o;        // [256] pairs of sums in the order of fragments (PieceOf)
+  float2* weights;  // a power of two's exponent, and the sum of P relative to it
   int64_t chunks;   // in a row of the step, at most
 };
 
 struct AttendArgs {
   SparseAttentionParams p;
   StepRows step;
-  TwoFloat scale;  // softmax_scale * log2(e) * kPowerSteps
+  float scale;  // softmax_scale * log2(e)
   Partials partials;
-  unsigned all_lanes;  // kAllLanes, for HoldBackLoads
 };
 
 // The rows that a query sees, in chunks: the window by the ring of positions, slot s of it the one
@@ -140,13 +138,13 @@ struct RowPlaces {
   }
 };
 
-// What a tile's heads w and w + 8, the two that warp w makes P of, keep of a chunk: scores as pairs
-// of f32, one from each quarter of the sums; then P as bf16 parts in fragments of two K = 16 steps;
-// and room for rows of the next chunk.
-inline constexpr int kParts = 4;
+// What a tile's heads w and w + 8, the two that warp w makes P of, keep of a chunk: scores, a
+// number from each quarter of the sums; then P as the sum of bf16 parts in fragments of two K =
+// 16 steps; and room for rows of the next chunk.
+inline constexpr int kParts = 3;
 inline constexpr int kQuarters = 4;
 union HeadPair {
-  float2 scores[2][kQuarters][kChunk];
+  float scores[2][kQuarters][kChunk];
   struct {
     uint32_t parts[2 * kParts][4][4];
     uint4 codes[2][32];
@@ -156,7 +154,7 @@ union HeadPair {
     };
   };
 };
-static_assert(sizeof(HeadPair) == 2048);
+static_assert(sizeof(HeadPair) % 128 == 0);  // one bank for all
 using HeadPairs = HeadPair[kSlices];
 
 // kRows of one slice of a chunk's rows, beginning at `first`, on their way to shared memory: in

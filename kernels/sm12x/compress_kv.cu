@@ -9,7 +9,6 @@
 // row or a state is saved behind it, and then runs through the rows of that group (and of the
 // previous one), beginning with the state where the group began before the step. A save in the
 // middle of a group runs through its rows once more, at most 127. The first warp finishes the row.
-// Exponentials and sums are pairs of f32, rounded to f32 once a row of the group, as the state is.
 // Edge cases: padding rows; the first group of a sequence has no previous one.
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/entries.h"
@@ -21,48 +20,6 @@ namespace dsv4 {
 namespace {
 
 using namespace sm12x;  // NOLINT: the device code of this file
-
-// exp(hi + lo) for hi <= 0, to about 2^-28 of it; 0 below the normal numbers.
-__device__ __forceinline__ TwoFloat Exp(float hi, float lo) {
-  if (hi < -87.0f) return {0, 0};
-  const float n = rintf(hi * 1.44269504f);
-  // ln 2 in three parts; n has seven bits, so that its product with the first is exact.
-  TwoFloat r{__fmaf_rn(n, -0.693359375f, hi), 0};
-  constexpr double kRest = 0.693359375 - 0.69314718055994530942;
-  constexpr auto kSecond = static_cast<float>(kRest);
-  r.AddProduct(n, kSecond);
-  r.lo += __fmaf_rn(n, static_cast<float>(kRest - kSecond), lo);
-  const float x = r.hi;
-  float q = 1.0f / 40320;
-  q = __fmaf_rn(q, x, 1.0f / 5040);
-  q = __fmaf_rn(q, x, 1.0f / 720);
-  q = __fmaf_rn(q, x, 1.0f / 120);
-  q = __fmaf_rn(q, x, 1.0f / 24);
-  q = __fmaf_rn(q, x, 1.0f / 6);
-  q = __fmaf_rn(q, x, 0.5f);
-  TwoFloat sum{1, 0};
-  sum.Add(x);
-  sum.Add(__fmaf_rn(__fmul_rn(x, x), q, __fmaf_rn(r.lo, x, r.lo)));
-  const float power = __int_as_float((static_cast<int>(n) + 127) << 23);
-  return {sum.hi * power, sum.lo * power};
-}
-
-// a * factor + b.
-__device__ __forceinline__ TwoFloat ScaledSum(float a, TwoFloat factor, float b) {
-  TwoFloat out{__fmul_rn(a, factor.hi), 0};
-  const float rest = __fmaf_rn(a, factor.lo, __fmaf_rn(a, factor.hi, -out.hi));
-  out.Add(b);
-  out.lo += rest;
-  return out;
-}
-
-// exp(low - high) for low <= high.
-__device__ __forceinline__ TwoFloat ExpOfDifference(float low, float high) {
-  const float difference = __fsub_rn(low, high);
-  const float part = __fsub_rn(difference, low);
-  const float error = __fsub_rn(__fsub_rn(low, __fsub_rn(difference, part)), __fadd_rn(high, part));
-  return Exp(difference, difference < -87.0f ? 0.0f : error);
-}
 
 // An online-softmax triple of one element.
 struct Pool {
@@ -76,9 +33,9 @@ struct Pool {
   __device__ __forceinline__ void Add(float k, float score) {
     // One of the two factors is 1.
     const bool rises = score > largest;
-    const TwoFloat e = rises ? ExpOfDifference(largest, score) : ExpOfDifference(score, largest);
-    weights = (rises ? ScaledSum(weights, e, 1.0f) : ScaledSum(1.0f, e, weights)).Rounded();
-    weighted = (rises ? ScaledSum(weighted, e, k) : ScaledSum(k, e, weighted)).Rounded();
+    const float e = expf(rises ? __fsub_rn(largest, score) : __fsub_rn(score, largest));
+    weights = rises ? __fmaf_rn(weights, e, 1.0f) : __fadd_rn(weights, e);
+    weighted = rises ? __fmaf_rn(weighted, e, k) : __fmaf_rn(k, e, weighted);
     largest = rises ? score : largest;
   }
 
@@ -88,16 +45,11 @@ struct Pool {
   __device__ __forceinline__ float FinishWith(const Pool& other) const {
     // One of the two factors is 1.
     const bool mine = other.largest > largest;
-    const TwoFloat e =
-        mine ? ExpOfDifference(largest, other.largest) : ExpOfDifference(other.largest, largest);
-    const TwoFloat above =
-        mine ? ScaledSum(weighted, e, other.weighted) : ScaledSum(other.weighted, e, weighted);
-    const TwoFloat below =
-        mine ? ScaledSum(weights, e, other.weights) : ScaledSum(other.weights, e, weights);
-    const float quotient = __fdiv_rn(above.hi, below.hi);
-    const float rest =
-        __fmaf_rn(-quotient, below.hi, above.hi) + __fmaf_rn(-quotient, below.lo, above.lo);
-    return quotient + __fdiv_rn(rest, below.hi);
+    const float e =
+        expf(mine ? __fsub_rn(largest, other.largest) : __fsub_rn(other.largest, largest));
+    const Pool low = mine ? *this : other, high = mine ? other : *this;
+    return __fdiv_rn(__fmaf_rn(low.weighted, e, high.weighted),
+                     __fmaf_rn(low.weights, e, high.weights));
   }
 };
 
@@ -214,12 +166,9 @@ __global__ void __launch_bounds__(kDim)
     float x[4], weight[4];
     load(pooled_row, x);
     load(p.norm, weight);
-    TwoFloat squares;
+    const float inverse = InverseRms(WarpSum(SquaresOf(x, 0)), kIndexKeyElements, p.eps);
 #pragma unroll
-    for (const float v : x) squares.Add(__fmul_rn(v, v));  // exact: v is bf16
-    const TwoFloat inverse = InverseRms(WarpSum(squares), kIndexKeyElements, p.eps);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) x[e] = RoundBf16(Scaled(__fmul_rn(x[e], weight[e]), inverse));
+    for (int e = 0; e < 4; ++e) x[e] = RoundBf16(__fmul_rn(__fmul_rn(x[e], inverse), weight[e]));
     RotateTail(x, rope, lane);
     Hadamard(x, lane);
     StoreIndexKey(x, p.rows, block, slot, lane);

@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
     hc_head_kernel(const __grid_constant__ HcHeadParams p, const TwoFloat* chunk_sums) {
   constexpr int kThreads = sm12x::kNormThreads;
   auto* const shared = sm12x::DynamicShared<std::byte>();
-  __shared__ TwoFloat sums[sm12x::MixSums(kStreamCount)], scratch[kThreads / 32];
+  __shared__ TwoFloat sums[sm12x::MixSums(kStreamCount)];
+  __shared__ float scratch[kThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
     pre[i] = gate.Rounded();
   }
   __syncthreads();
-  const TwoFloat squares = sm12x::SumStreams(streams, pre, dim, p.norm);
+  const float squares = sm12x::SumStreams(streams, pre, dim, p.norm);
   if (p.mixed != nullptr) {
     for (int64_t column = threadIdx.x * 8; column < dim; column += kThreads * 8) {
       *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.mixed) + row * dim + column) =

@@ -100,7 +100,8 @@ template <bool kUpdates>
 __global__ void __launch_bounds__(kThreads)
     hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums) {
   auto* const shared = sm12x::DynamicShared<std::byte>();
-  __shared__ TwoFloat sums[sm12x::MixSums(kMixes)], scratch[sm12x::kNormThreads / 32];
+  __shared__ TwoFloat sums[sm12x::MixSums(kMixes)];
+  __shared__ float scratch[sm12x::kNormThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   sm12x::WaitForCopies<0>();
   sm12x::SyncNormThreads();
-  const TwoFloat squares = sm12x::SumStreams(streams, pre, dim, p.norm);
+  const float squares = sm12x::SumStreams(streams, pre, dim, p.norm);
   sm12x::NormalizeRow(streams, squares, dim, streams + dim, p.norm_eps,
                       static_cast<uint16_t*>(p.normed) + row * dim,
                       static_cast<uint8_t*>(p.quantized) + row * sm12x::QuantizedRowBytes(dim),

@@ -9,14 +9,12 @@
 //   select_experts_kernel has a row and adds up what is left; then one warp keeps score + bias in
 //   registers and takes the largest K times. Measured: docs/kernels.md.
 // Edge cases: equal sums go to the lowest expert; a NaN counts as the smallest, so that the experts
-//   of any row are experts, and those of padding none. Scores that become weights are computed in
-//   pairs (exp.cuh).
+//   of any row are experts, and those of padding none.
 #include "kernels/op/moe.h"
 
 #include <algorithm>
 
 #include "kernels/sm12x/entries.h"
-#include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/linear.cuh"
 #include "kernels/sm12x/overlapped_launch.cuh"
@@ -169,7 +167,7 @@ __global__ void __launch_bounds__(kSelectThreads)
       }
     }
   }
-  const float score = lane < k ? sm12x::RootOfSoftplus(logits[chosen]) : 0.0f;
+  const float score = lane < k ? Score(logits[chosen]) : 0.0f;
   float sum = 0;
   for (int32_t i = 0; i < k; ++i) sum = __fadd_rn(sum, __shfl_sync(kAllLanes, score, i));
   if (lane < k) {

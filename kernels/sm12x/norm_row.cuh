@@ -6,7 +6,6 @@
 #include "kernels/sm12x/arch/threads.cuh"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/quantized_rows.cuh"
-#include "kernels/sm12x/two_float.cuh"
 
 namespace dsv4::sm12x {
 
@@ -15,46 +14,58 @@ inline constexpr int kNormThreads = 256;
 // A barrier of the first kNormThreads threads of a block, which may have others.
 __device__ __forceinline__ void SyncNormThreads() { WaitAtBarrier(1, kNormThreads); }
 
+// The sum over the lanes of a warp, in every lane; always in the same order.
+__device__ __forceinline__ float WarpSum(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value = __fadd_rn(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  }
+  return value;
+}
+
 // The sum over the first kNormThreads threads, in each of them. `scratch` is shared memory of a
-// TwoFloat per warp, free to be used again after the next barrier.
-__device__ __forceinline__ TwoFloat BlockSum(TwoFloat value, TwoFloat* scratch) {
+// float per warp, free to be used again after the next barrier.
+__device__ __forceinline__ float BlockSum(float value, float* scratch) {
   value = WarpSum(value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   SyncNormThreads();
-  TwoFloat sum = scratch[0];
-  for (int warp = 1; warp < kNormThreads / 32; ++warp) sum.Add(scratch[warp]);
+  float sum = scratch[0];
+#pragma unroll
+  for (int warp = 1; warp < kNormThreads / 32; ++warp) sum = __fadd_rn(sum, scratch[warp]);
   return sum;
 }
 
-// + the squares of eight bf16 numbers. Their products are exact in f32.
-__device__ __forceinline__ void AddSquares(const float (&x)[8], TwoFloat* sum) {
+// The sum of squares.
+template <int kCount>
+__device__ __forceinline__ float SquaresOf(const float (&x)[kCount], float sum) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) sum->Add(__fmul_rn(x[i], x[i]));
+  for (const float v : x) sum = __fmaf_rn(v, v, sum);
+  return sum;
 }
 
-// rsqrt(sum / count + eps).
-__device__ __forceinline__ TwoFloat InverseRms(TwoFloat sum, int64_t count, float eps) {
-  TwoFloat mean = Product(sum, Reciprocal({static_cast<float>(count), 0}));
-  mean.Add(eps);
-  return InverseSqrt(mean);
+// rsqrt(sum / count + eps): a Newton step of rsqrtf, which is good to two ulps.
+__device__ __forceinline__ float InverseRms(float sum, int64_t count, float eps) {
+  const float mean = __fadd_rn(__fdiv_rn(sum, static_cast<float>(count)), eps);
+  const float y = rsqrtf(mean);
+  return __fmaf_rn(__fmul_rn(0.5f, y), __fmaf_rn(-__fmul_rn(mean, y), y, 1.0f), y);
 }
 
 // Eight elements: x becomes bf16(x * inverse * weight).
-__device__ __forceinline__ void Normalize(float (&x)[8], TwoFloat inverse, const uint16_t* weight) {
+__device__ __forceinline__ void Normalize(float (&x)[8], float inverse, const uint16_t* weight) {
   float w[8];
   LoadBf16x8(weight, w);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = RoundBf16(Scaled(__fmul_rn(x[i], w[i]), inverse));
+  for (int i = 0; i < 8; ++i) x[i] = RoundBf16(__fmul_rn(__fmul_rn(x[i], inverse), w[i]));
 }
 
 // RMSNorm of row `x` [dim] bf16 to `normed` (may be x) and `quantized`; both may be null. dim is a
 // multiple of 8, of 128 with quantized. The first kNormThreads threads of a block call it, with the
 // sum of the squares of their elements; `scratch` as for BlockSum. A thread reads its own elements
 // of x and weight alone.
-__device__ __forceinline__ void NormalizeRow(const uint16_t* x, TwoFloat sum, int64_t dim,
+__device__ __forceinline__ void NormalizeRow(const uint16_t* x, float sum, int64_t dim,
                                              const uint16_t* weight, float eps, uint16_t* normed,
-                                             uint8_t* quantized, TwoFloat* scratch) {
-  const TwoFloat inverse = InverseRms(BlockSum(sum, scratch), dim, eps);
+                                             uint8_t* quantized, float* scratch) {
+  const float inverse = InverseRms(BlockSum(sum, scratch), dim, eps);
   const int64_t warp_column = threadIdx.x / 32 * 256, lane_column = threadIdx.x % 32 * 8;
   for (int64_t begin = warp_column; begin < dim; begin += kNormThreads * 8) {
     const int64_t column = begin + lane_column;

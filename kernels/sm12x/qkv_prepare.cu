@@ -32,14 +32,12 @@ __device__ __forceinline__ void PrepareHead(uint16_t* q, float eps, const float*
   float x[2][8];
   LoadBf16x8(q + lane * 8, x[0]);
   LoadBf16x8(q + 256 + lane * 8, x[1]);
-  TwoFloat squares;
-  AddSquares(x[0], &squares);
-  AddSquares(x[1], &squares);
-  const TwoFloat inverse = InverseRms(WarpSum(squares), kKvRowElements, eps);
+  const float squares = WarpSum(SquaresOf(x[1], SquaresOf(x[0], 0)));
+  const float inverse = InverseRms(squares, kKvRowElements, eps);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[half][i] = RoundBf16(Scaled(x[half][i], inverse));
+    for (int i = 0; i < 8; ++i) x[half][i] = RoundBf16(__fmul_rn(x[half][i], inverse));
   }
   RotateTail(x[1], rope, lane);
   StoreBf16x8(x[0], q + lane * 8);

@@ -16,16 +16,16 @@ namespace {
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
-  __shared__ sm12x::TwoFloat scratch[sm12x::kNormThreads / 32];
+  __shared__ float scratch[sm12x::kNormThreads / 32];
   const int64_t row = blockIdx.x;
   sm12x::PrefetchLines(p.weight, p.dim * 2, sm12x::kNormThreads);
   sm12x::BeginAfterPredecessors();
   const uint16_t* x = static_cast<const uint16_t*>(p.x) + row * p.dim;
-  sm12x::TwoFloat sum;
+  float sum = 0;
   for (int64_t column = threadIdx.x * 8; column < p.dim; column += sm12x::kNormThreads * 8) {
     float v[8];
     sm12x::LoadBf16x8(x + column, v);
-    sm12x::AddSquares(v, &sum);
+    sum = sm12x::SquaresOf(v, sum);
   }
   sm12x::NormalizeRow(
       x, sum, p.dim, p.weight, p.eps,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic on rows that the attention operators share, one row of 512 or 128 elements by one
-// warp: RMSNorm, RoPE, the Hadamard rotation, the quantisers, and the cache's formats. Results are
-// as good as double, rounded to f32 and then to bf16 (docs/adr/0009), but made of f32 operations.
+// warp: RMSNorm, RoPE, the Hadamard rotation, the quantisers, and the cache's formats, in f32.
 //
 // A row of 512 lies in a warp as two halves: lane l holds elements 8 l .. 8 l + 7 of each 256. A
 // row of 128: lane l holds elements 4 l .. 4 l + 3.
@@ -13,7 +12,6 @@
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/norm_row.cuh"
 #include "kernels/sm12x/quantized_rows.cuh"
-#include "kernels/sm12x/two_float.cuh"
 #include "lib/tensor/quant_format.h"
 
 namespace dsv4::sm12x {
@@ -22,15 +20,9 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 // The elements, bf16 numbers, become their RoPE by one angle, rounded to bf16.
 __device__ __forceinline__ void Rotate(float* a, float* b, float cosine, float sine) {
-  const auto sum = [](float x, float y, float z, float w) {  // x y + z w
-    TwoFloat out{__fmul_rn(x, y), 0};
-    out.lo = __fmaf_rn(x, y, -out.hi);
-    out.AddProduct(z, w);
-    return RoundBf16(out.Rounded());
-  };
   const float x = *a, y = *b;
-  *a = sum(x, cosine, y, -sine);
-  *b = sum(x, sine, y, cosine);
+  *a = RoundBf16(__fmaf_rn(x, cosine, -__fmul_rn(y, sine)));
+  *b = RoundBf16(__fmaf_rn(x, sine, __fmul_rn(y, cosine)));
 }
 
 // RoPE of the last 64 elements of a row of 512, whose second half is `x`. `table` is 32 cosines, 32
@@ -75,11 +67,9 @@ __device__ __forceinline__ void Hadamard(float (&x)[4], int lane) {
       x[i] = (lane & half) != 0 ? other - x[i] : x[i] + other;
     }
   }
-  constexpr double kScale = 0.08838834764831844055;  // 128^-0.5
-  constexpr auto kHigh = static_cast<float>(kScale);
-  constexpr TwoFloat kFactor{kHigh, static_cast<float>(kScale - kHigh)};
+  constexpr float kScale = 0.0883883476f;  // 128^-0.5
 #pragma unroll
-  for (int i = 0; i < 4; ++i) x[i] = RoundBf16(Scaled(x[i], kFactor));
+  for (int i = 0; i < 4; ++i) x[i] = RoundBf16(__fmul_rn(x[i], kScale));
 }
 
 // The largest magnitude over eight neighbouring lanes; a NaN is the largest.
@@ -186,10 +176,8 @@ __device__ __forceinline__ void StoreKvHalf(const float (&x)[8], int half, const
 __device__ __forceinline__ void FinishKvRow(float (&x)[2][8], const uint16_t* norm, float eps,
                                             const float* rope, const RowPool& pool, int32_t block,
                                             int64_t slot, int lane) {
-  TwoFloat squares;
-  AddSquares(x[0], &squares);
-  AddSquares(x[1], &squares);
-  const TwoFloat inverse = InverseRms(WarpSum(squares), kKvRowElements, eps);
+  const float squares = WarpSum(SquaresOf(x[1], SquaresOf(x[0], 0)));
+  const float inverse = InverseRms(squares, kKvRowElements, eps);
 #pragma unroll
   for (int half = 0; half < 2; ++half) Normalize(x[half], inverse, norm + half * 256 + lane * 8);
   RotateTail(x[1], rope, lane);

@@ -3,9 +3,8 @@
 // tail. Contract: kernels/op/attention.h; both pools packed or both bf16.
 //
 // Roofline: 584 bytes per cache row and 2048 H per query; 4 x 512 flops per head and row, of which
-// q . row is done twice and P . V four times. One query is bound by latency, many by instructions:
-// about 1,250 per warp and chunk, of them 100 on tensor cores and 330 additions of double-single
-// sums. Measured: docs/kernels.md.
+// P . V is done three times. One query is bound by latency, many by shared memory and the tensor
+// cores. Measured: docs/kernels.md.
 //
 // Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
 // of 32: first the ring slots of the window, then compressed blocks (docs/adr/0017). Warps unpack
@@ -13,15 +12,12 @@
 // of the elements, then P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima are
 // rounded up to whole powers of two, so that rescaling is exact. Few queries: a block of 8 warps
 // for each tile of heads and chunk; chunks' sums go to the workspace, and a second kernel adds them
-// in order. 48 KB: rows 32, then queries or scores and P 16. Many: a block of 16 warps, two tiles
-// of 16 heads, goes through all chunks, with the same additions in the same order, and so the same
-// bits. The tiles belong to one query, or to two neighbouring ones whose rows differ in at most one
-// per chunk. Rows of the next chunk are loaded while this one is summed. 98 KB: rows 33, queries
-// 32, scores or P and codes 32.
+// in order. Many: a block of 16 warps, two tiles of 16 heads, goes through all chunks, with the
+// same additions in the same order, and so the same bits; its queries stay in registers. The tiles
+// belong to one query, or to two neighbouring ones whose rows differ in at most one per chunk. Rows
+// of the next chunk are loaded while this one is summed.
 //
-// Accuracy: outputs are within about 2^-30 of their head's RMS. Tensor cores drop what lies below
-// 2^-24 of the largest term, so factors have so few bits that most sums are exact, except small
-// remainders. Scores, exponentials and sums are double-single.
+// Accuracy: scores and sums are f32; P is the sum of three bf16 numbers.
 //
 // Edge cases: -1 in the selection is a row of weight 0; heads beyond H are computed from zeros and
 // dropped; padding rows are skipped; the rows of a block see up to 128 + block_rows rows of the
@@ -119,7 +115,6 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
   BeginAfterPredecessors();
   if (chunk >= visible.chunks()) return;
   while (true) {
-    const PowerTable powers(TileThread(0).lane);
     {
       const TileThread at(0);
       FetchedQueries queries;
@@ -132,8 +127,8 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
     const RowPlaces rows{shared.rows, -1};
     {
       const TileThread at(0);
-      const ScoreSums sums =
-          ScoreRows<false>(shared.queries, rows, at.warp, at.lane, args.all_lanes);
+      ScoreSums sums = {};
+      ScoreRows(QueryFragments(shared.queries, at.warp, at.lane), rows, at.warp, at.lane, sums);
       __syncthreads();  // nobody reads the queries any more
       StoreScores(sums, at.warp, at.lane, shared.pairs);
     }
@@ -141,16 +136,15 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
     const int64_t first = (t * args.partials.chunks + chunk) * p.heads + first_head;
     {
       const TileThread at(0);
-      const ChunkWeights weights =
-          MakeWeights(at.warp, at.lane, mask, args.scale, powers, shared.pairs);
-      StoreParts(at.warp, at.lane, weights, 1.0f, shared.pairs);
+      const ChunkWeights weights = MakeWeights(at.warp, at.lane, mask, args.scale, shared.pairs);
+      StoreParts(at.warp, at.lane, weights.weight, 1.0f, shared.pairs);
       const int head = HeadOf(at.warp, at.lane);
       if (at.lane % 16 == 0 && first_head + head < p.heads) {
-        args.partials.maximum[first + head] = weights.maximum;
+        args.partials.weights[first + head] = make_float2(weights.maximum, weights.sum);
       }
     }
     __syncthreads();
-    const PartFragments<true> parts(shared.pairs, TileThread(0).lane);
+    const PartFragments parts(shared.pairs, TileThread(0).lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const TileThread at(0);
@@ -164,19 +158,8 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
         for (int half = 0; half < 2; ++half) {
           args.partials
               .o[(first + head) * (kKvRowElements / 2) + PartialOf(at.warp, j, half, at.lane % 4)] =
-              sums[half][i].Stored();
+              make_float2(sums[half][i].of[0], sums[half][i].of[1]);
         }
-      }
-    }
-    if (TileThread(0).warp == 0) {
-      const TileThread at(0);
-      SumPair sums[2];
-      SumParts(parts, sums);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int head = at.lane / 4 + 8 * i;
-        if (at.lane % 4 != 0 || first_head + head >= p.heads) continue;
-        args.partials.weights[first + head] = sums[i].Stored();
       }
     }
     chunk += static_cast<int>(gridDim.x);
@@ -197,11 +180,7 @@ struct QueryShared {
   ChunkRow rows[kChunk + 1];
   QueryTile queries[kTiles];
   HeadPairs pairs[kTiles];
-  SumPair weights[kTiles][kHeadTile];  // of all chunks so far, as the output's sums in registers
-  union {
-    float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it
-    Divisor divisors[kTiles][kHeadTile];
-  };
+  float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it; last, Inverse
   VisibleRows visible[kTiles];
   unsigned mask[kTiles];    // the chunk's rows that there are
   int replaced[2][kTiles];  // of an even and of an odd chunk, as in RowPlaces
@@ -242,7 +221,6 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     BeginAfterPredecessors();
     if (!tiles.works || visible.count == 0) return;
     if (at.in_tile == 0) shared.visible[at.tile] = visible;
-    if (at.in_tile < kHeadTile) shared.weights[at.tile][at.in_tile] = SumPair{};
     FetchedQueries queries;
     queries.Load(args, tiles.row, tiles.first_head, at.in_tile);
     queries.Store(at.in_tile, shared.queries[at.tile]);
@@ -279,8 +257,11 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     index = visible.IndexOf(args, n + kChunk);
   };
   fetch(0);
+  const QueryFragments queries(shared.queries[TileThread(0).tile], TileThread(0).warp,
+                               TileThread(0).lane);
   SumPair o[8][2] = {};
   Running running;  // of the head that the thread makes P of
+  float weights = 0;
   int chunk = 0;
   while (true) {
     __syncthreads();  // nobody reads the last chunk's rows and P any more
@@ -293,17 +274,18 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     {
       const TileThread at(chunk);
       const RowPlaces rows{shared.rows, shared.replaced[chunk % 2][at.tile]};
-      const ScoreSums sums =
-          ScoreRows<true>(shared.queries[at.tile], rows, at.warp, at.lane, args.all_lanes);
+      ScoreSums sums = {};
+      ScoreRows(queries, rows, at.warp, at.lane, sums);
       StoreScores(sums, at.warp, at.lane, shared.pairs[at.tile]);
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
     {
       const TileThread at(chunk);
-      const ChunkWeights weights = MakeWeights(at.warp, at.lane, shared.mask[at.tile], args.scale,
-                                               PowerTable(at.lane), shared.pairs[at.tile]);
-      const float2 factors = running.Raise(weights.maximum);
-      StoreParts(at.warp, at.lane, weights, factors.y, shared.pairs[at.tile]);
+      const ChunkWeights more =
+          MakeWeights(at.warp, at.lane, shared.mask[at.tile], args.scale, shared.pairs[at.tile]);
+      const float2 factors = running.Raise(more.maximum);
+      weights = __fadd_rn(__fmul_rn(weights, factors.x), __fmul_rn(more.sum, factors.y));
+      StoreParts(at.warp, at.lane, more.weight, factors.y, shared.pairs[at.tile]);
       if (at.lane % 16 == 0) shared.rescale[at.tile][HeadOf(at.warp, at.lane)] = factors.x;
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
@@ -319,46 +301,31 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
           o[j][1].Scale(factors[1]);
         }
       }
-      if (at.warp == 0) {
-        SumPair sums[2];
-        SumParts(PartFragments<false>(shared.pairs[at.tile], at.lane), sums);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          SumPair& sum = shared.weights[at.tile][at.lane / 4 + 8 * i];
-          SumPair more = sum;
-          more.Scale(factors[i]);
-          more.Add(sums[i]);
-          __syncwarp();
-          if (at.lane % 4 == 0) sum = more;
-        }
-      }
     }
+    const PartFragments parts(shared.pairs[TileThread(chunk).tile], TileThread(chunk).lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const TileThread at(chunk);
       const RowPlaces rows{shared.rows, shared.replaced[chunk % 2][at.tile]};
       SumPair sums[2][2];
-      const PartFragments<false> parts(shared.pairs[at.tile], at.lane);
       SumRows(parts, rows, at.warp, j, at.lane, sums);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         o[2 * j + half][0].Add(sums[half][0]);
         o[2 * j + half][1].Add(sums[half][1]);
       }
-      HoldBackLoads(args.all_lanes);  // one step at a time: there are no registers for more
     }
     ++chunk;
     if (chunk == shared.visible[kTiles - 1].chunks()) break;
     if (!kPacked) fetch(chunk);
   }
-  __syncthreads();  // the weights are there, and nobody reads the factors any more
+  __syncthreads();  // nobody reads the factors any more
   const TileThread at(chunk);
   const BlockTiles tiles(args, at.tile);
-  {
+  if (at.lane % 16 == 0) {
     const int in_tile = HeadOf(at.warp, at.lane), head = tiles.first_head + in_tile;
-    const Divisor divisor(PowerTable(at.lane), running.maximum, shared.weights[at.tile][in_tile],
-                          head < p.heads ? p.sink[head] : 0.0f);
-    if (at.lane % 16 == 0) shared.divisors[at.tile][in_tile] = divisor;
+    shared.rescale[at.tile][in_tile] =
+        Inverse(running.maximum, weights, head < p.heads ? p.sink[head] : 0.0f);
   }
   __syncthreads();
   const float* rope = RopeOf(args, tiles.row);
@@ -366,63 +333,57 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   for (int i = 0; i < 2; ++i) {
     const int row = at.lane / 4 + 8 * i, head = tiles.first_head + row;
     if (head >= p.heads) continue;
-    const Divisor& divisor = shared.divisors[at.tile][row];
+    const float inverse = shared.rescale[at.tile][row];
     auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                            (int64_t{tiles.row} * p.heads + head) * kKvRowElements);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const int pair = PieceOf(at.warp, j / 2, j % 2) * 4 + at.lane % 4;
-      to[pair] = FinishPair(o[j][i], divisor, RopePair(rope, pair));
+      to[pair] = FinishPair(o[j][i], inverse, RopePair(rope, pair));
     }
   }
 }
 
 constexpr int kSumThreads = 128;  // of combine_chunks_kernel: a pair of elements each
 constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
-constexpr int kCombineThreads = kSumThreads + 32;                 // one more warp adds the weights
 
 // Block (part of the elements, head, row): adds the chunks of one head in order.
-__global__ void __launch_bounds__(kCombineThreads)
+__global__ void __launch_bounds__(kSumThreads)
     combine_chunks_kernel(const __grid_constant__ AttendArgs args) {
   constexpr int kBatch = 20;  // chunks under way: those of 128 window rows and 512 groups
   constexpr int kUnrolled = 4;
-  __shared__ Divisor shared_divisor;
   const SparseAttentionParams& p = args.p;
   const int64_t t = blockIdx.z, head = blockIdx.y;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool adds_weights = threadIdx.x >= kSumThreads;
   const int chunks = VisibleRows(args, static_cast<int>(t)).chunks();
   // As PartialOf has it.
-  const int at = static_cast<int>(blockIdx.x * kSumThreads + threadIdx.x) % (kKvRowElements / 2);
+  const int at = static_cast<int>(blockIdx.x * kSumThreads + threadIdx.x);
   const int pair = PieceOf(at / 32, at / 8 % 4, at / 4 % 2) * 4 + at % 4;
   const float sink = p.sink[head];
   const RopePair rope(RopeOf(args, t), pair);
-  const PowerTable powers(lane);
   const int64_t first = t * args.partials.chunks * p.heads + head;
-  // The last warp adds the sums of P as if they were elements.
-  const int stride = adds_weights ? p.heads : p.heads * (kKvRowElements / 2);
-  const float4* from = adds_weights ? args.partials.weights + first
-                                    : args.partials.o + first * (kKvRowElements / 2) + at;
+  const int stride = p.heads * (kKvRowElements / 2);
+  const float2* from = args.partials.o + first * (kKvRowElements / 2) + at;
   BeginAfterPredecessors();
   if (chunks == 0) return;
   Running running;
-  SumPair sum = {};
+  SumPair sum;
+  float weights = 0;
   for (int begin = 0; begin < chunks; begin += kBatch) {
     const int batch = min(chunks - begin, kBatch);
-    // Lane i knows chunk i.
-    float maximum = kNoRows;
+    float2 of_lane = make_float2(kNoRows, 0);  // lane i knows chunk i's maximum and weights
     if (lane < batch) {
-      maximum = args.partials.maximum[first + static_cast<int64_t>(begin + lane) * p.heads];
+      of_lane = args.partials.weights[first + static_cast<int64_t>(begin + lane) * p.heads];
     }
-    SumPair sums[kBatch] = {};
+    SumPair sums[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (i >= batch) continue;
-      const float4 sum = from[i * stride];
-      sums[i] = {{sum.x, sum.y}, {sum.z, sum.w}};
+      const float2 sum = from[i * stride];
+      sums[i] = {{sum.x, sum.y}};
     }
     from += kBatch * stride;
-    float top = maximum;  // of the chunks up to lane's
+    float top = of_lane.x;  // of the chunks up to lane's
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const float other = __shfl_up_sync(kAllLanes, top, offset);
@@ -431,9 +392,10 @@ __global__ void __launch_bounds__(kCombineThreads)
     const float above = __shfl_up_sync(kAllLanes, top, 1);
     Running before;  // as lane's chunk finds it
     before.maximum = lane > 0 ? fmaxf(running.maximum, above) : running.maximum;
-    const float2 factors = before.Raise(maximum);
+    const float2 factors = before.Raise(of_lane.x);
     const unsigned rescales = __ballot_sync(kAllLanes, factors.x != 1.0f);
     running.maximum = fmaxf(running.maximum, __shfl_sync(kAllLanes, top, 31));
+    const float scaled_weights = __fmul_rn(of_lane.y, factors.y);
 #pragma unroll
     for (int four = 0; four < kBatch; four += kUnrolled) {
       if (four >= batch) break;
@@ -442,20 +404,18 @@ __global__ void __launch_bounds__(kCombineThreads)
       for (int i = four; i < four + kUnrolled; ++i) {
         sums[i].Scale(__shfl_sync(kAllLanes, factors.y, i));
         const float factor = __shfl_sync(kAllLanes, factors.x, i);
-        if ((rescales >> i & 1) != 0) sum.Scale(factor);
+        if ((rescales >> i & 1) != 0) {
+          sum.Scale(factor);
+          weights = __fmul_rn(weights, factor);
+        }
         sum.Add(sums[i]);
+        weights = __fadd_rn(weights, __shfl_sync(kAllLanes, scaled_weights, i));
       }
     }
   }
-  if (adds_weights) {
-    const Divisor divisor(powers, running.maximum, sum, sink);
-    if (lane == 0) shared_divisor = divisor;
-  }
-  __syncthreads();
-  if (adds_weights) return;
   auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                          (t * p.heads + head) * kKvRowElements);
-  to[pair] = FinishPair(sum, shared_divisor, rope);
+  to[pair] = FinishPair(sum, Inverse(running.maximum, weights, sink), rope);
 }
 
 int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile - 1) / kHeadTile; }
@@ -471,7 +431,7 @@ int64_t MaxChunks(const SparseAttentionParams& p) {
 }
 
 int64_t SplitRowBytes(const SparseAttentionParams& p) {
-  return MaxChunks(p) * p.heads * ((kKvRowElements / 2 + 1) * 16 + 4) + 64;
+  return MaxChunks(p) * p.heads * (kKvRowElements / 2 + 1) * static_cast<int64_t>(sizeof(float2));
 }
 
 // The most rows of a step whose chunks are shared out.
@@ -497,12 +457,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   const KernelConfig& config = ConfigOf(context, kConfigs);
   const int64_t rows = params.step->rows, tiles = HeadTiles(params), chunks = MaxChunks(params);
   const bool packed = params.window.format == RowFormat::kPacked;
-  constexpr double kLog2E = 1.4426950408889634074;
-  const double scale = double{params.softmax_scale} * kLog2E * kPowerSteps;
   AttendArgs args{
-      .p = params, .step = *params.step, .scale = {}, .partials = {}, .all_lanes = kAllLanes};
-  args.scale.hi = static_cast<float>(scale);
-  args.scale.lo = static_cast<float>(scale - args.scale.hi);
+      .p = params, .step = *params.step, .scale = params.softmax_scale * kLog2E, .partials = {}};
   if (rows > SplitRows(params, config.values[kSplitUnits])) {
     const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles * 2),
                     static_cast<unsigned>((rows + 1) / 2));
@@ -511,9 +467,8 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
     return;
   }
   const int64_t partials = rows * chunks * params.heads;
-  args.partials.o = reinterpret_cast<float4*>(context.workspace);
+  args.partials.o = reinterpret_cast<float2*>(context.workspace);
   args.partials.weights = args.partials.o + partials * (kKvRowElements / 2);
-  args.partials.maximum = reinterpret_cast<float*>(args.partials.weights + partials);
   args.partials.chunks = chunks;
   const int64_t blocks = int64_t{config.values[kSplitBlocks]} * context.multiprocessors;
   const int64_t splits = std::min(chunks, std::max<int64_t>(1, blocks / (rows * tiles)));
@@ -523,7 +478,7 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   LaunchOverlapped(stream, grid, kTileThreads, 0, kernel, args);
   const dim3 combine_grid(kCombineBlocks, static_cast<unsigned>(params.heads),
                           static_cast<unsigned>(rows));
-  LaunchOverlapped(stream, combine_grid, kCombineThreads, 0, combine_chunks_kernel, args);
+  LaunchOverlapped(stream, combine_grid, kSumThreads, 0, combine_chunks_kernel, args);
 }
 
 }  // namespace

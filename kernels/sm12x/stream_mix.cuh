@@ -296,6 +296,13 @@ __device__ __forceinline__ void SumChunks(const TwoFloat* chunk_sums, int chunks
   if (part == 0 && o < kSums) sums[o] = sum;
 }
 
+// rsqrt(sum / count + eps).
+__device__ __forceinline__ TwoFloat InverseRms(TwoFloat sum, int64_t count, float eps) {
+  TwoFloat mean = Product(sum, Reciprocal({static_cast<float>(count), 0}));
+  mean.Add(eps);
+  return InverseSqrt(mean);
+}
+
 // A mixing number: its sum times rsqrt(mean square + eps).
 __device__ __forceinline__ float MixingNumber(TwoFloat sum, TwoFloat squares, int64_t width,
                                               float eps) {
@@ -312,12 +319,12 @@ __device__ __forceinline__ TwoFloat Logit(float mixing_number, float scale, floa
 // x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads, in place of the first stream;
 // the norm's weights come in place of the second. Gives the sum of the squares of the thread's
 // elements, which are all that it may read of x and the weights.
-__device__ __forceinline__ TwoFloat SumStreams(uint16_t* streams, const float* pre, int64_t dim,
-                                               const uint16_t* norm) {
+__device__ __forceinline__ float SumStreams(uint16_t* streams, const float* pre, int64_t dim,
+                                            const uint16_t* norm) {
   float weight[kStreamCount];
 #pragma unroll
   for (int h = 0; h < kStreamCount; ++h) weight[h] = pre[h];
-  TwoFloat squares;
+  float squares = 0;
 #pragma unroll 1
   for (int64_t column = threadIdx.x * 8; column < dim; column += kNormThreads * 8) {
     float v[kStreamCount][8];
@@ -330,9 +337,7 @@ __device__ __forceinline__ TwoFloat SumStreams(uint16_t* streams, const float* p
 #pragma unroll
       for (int h = 0; h < kStreamCount; ++h) pair[h][0] = v[h][2 * i], pair[h][1] = v[h][2 * i + 1];
       out[i] = WeightedSums(weight, pair);
-      const float low = Bf16Low(out[i]), high = Bf16High(out[i]);
-      squares.Add(__fmul_rn(low, low));
-      squares.Add(__fmul_rn(high, high));
+      squares = SquaresOf({Bf16Low(out[i]), Bf16High(out[i])}, squares);
     }
     *reinterpret_cast<uint4*>(streams + column) = make_uint4(out[0], out[1], out[2], out[3]);
     CopyAsync16(streams + dim + column, norm + column);

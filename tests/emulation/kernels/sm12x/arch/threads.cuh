@@ -7,7 +7,6 @@
 namespace dsv4::sm12x {
 
 inline void WaitAtBarrier(int id, int threads) { emulation::SyncSome(id, threads); }
-inline void HoldBackLoads(unsigned all) { __syncwarp(all); }
 inline int FreshThread(int) { return static_cast<int>(threadIdx.x); }
 inline void Forget(uint4*) {}
 
