@@ -59,7 +59,10 @@ Cost CostOf(const ExpertFfnParams& p) {
   const int64_t rows = p.rows, weights = matrices * p.hidden * p.inter;
   const int64_t shared_bytes =
       weights + matrices * CeilDiv(p.hidden, kFp8Block) * CeilDiv(p.inter, kFp8Block);
-  const int64_t expert_bytes = weights / 2 + weights / kFp4Run;
+  const int64_t expert_bytes = p.format == ExpertFormat::kFp8 ? weights
+                               : p.format == ExpertFormat::kNvfp4
+                                   ? weights / 2 + weights / kNvfp4Run
+                                   : weights / 2 + weights / kFp4Run;
   const int64_t values = p.part == ExpertPart::kWhole
                              ? 2 * p.hidden
                              : p.hidden + (p.experts_per_token + 1) * p.inter;  // of a row

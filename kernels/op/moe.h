@@ -67,6 +67,9 @@ struct ExpertFfnParams {
   int32_t expert_count = 0;                             // E
   int32_t experts_per_token = 0;                        // K
   const ExpertWeights* const* experts_table = nullptr;  // [E]
+  // Of all routed experts, where their table is in a device's memory; on the host each matrix has
+  // its own.
+  ExpertFormat format = ExpertFormat::kMxfp4;
   Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};
   const int32_t* experts = nullptr;  // [T, K]
   const float* weights = nullptr;    // [T, K]

@@ -7,8 +7,12 @@ const char* WeightFormatName(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFp8:
       return "fp8";
+    case WeightFormat::kFp8F32:
+      return "fp8_f32";
     case WeightFormat::kFp4:
       return "fp4";
+    case WeightFormat::kNvfp4:
+      return "nvfp4";
     case WeightFormat::kBf16:
       return "bf16";
   }

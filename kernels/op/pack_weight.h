@@ -12,9 +12,10 @@
 
 namespace dsv4 {
 
-enum class WeightFormat : int32_t { kFp8, kFp4, kBf16 };
+// kFp8F32: FP8 with F32 scales.
+enum class WeightFormat : int32_t { kFp8, kFp8F32, kFp4, kNvfp4, kBf16 };
 
-const char* WeightFormatName(WeightFormat format);  // "fp8", "fp4", "bf16"
+const char* WeightFormatName(WeightFormat format);  // "fp8", "fp8_f32", "fp4", "nvfp4", "bf16"
 
 // A packed weight has its rows padded to a multiple of this with zeros.
 inline constexpr int64_t kPackedRows = 16;
@@ -30,8 +31,12 @@ constexpr WeightBytes StoredWeightBytes(WeightFormat format, int64_t n, int64_t 
   switch (format) {
     case WeightFormat::kFp8:
       return {n * k, CeilDiv(n, kFp8Block) * CeilDiv(k, kFp8Block)};
+    case WeightFormat::kFp8F32:
+      return {n * k, CeilDiv(n, kFp8Block) * CeilDiv(k, kFp8Block) * int64_t{sizeof(float)}};
     case WeightFormat::kFp4:
       return {n * k / 2, n * k / kFp4Run};
+    case WeightFormat::kNvfp4:
+      return {n * k / 2, n * k / kNvfp4Run};
     case WeightFormat::kBf16:
       return {n * k * 2, 0};
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// expert_ffn: y = sum of the row's K routed MXFP4 experts, in their order, and the shared FP8 one;
+// expert_ffn: y = sum of the row's K routed experts, in their order, and the shared FP8 one;
 //   an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
 // Contract: kernels/op/moe.h; x quantised rows, weights packed (packed_layout.h); D and I up to
 //   16384. An expert outside [0, E) is none: a row that is padding may have such.
-// Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes, the shared expert's 3 D I, and
+// Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes of MXFP4, the shared expert's 3 D I, and
 //   6 D I (K + 1) flops a row: bound by memory up to hundreds of rows.
 // Plan: up to 8 rows two kernels whose blocks have equal shares of all weights
 //   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first. Up to 16 rows experts stream
@@ -12,7 +12,7 @@
 //   other: groups of up to 16 rows and of up to 128, and the shared expert, in a launch each.
 //   Hidden values go through memory as bf16 and are quantised where they are read or by a kernel of
 //   their own; outputs of experts go through memory as the bf16 numbers that they are rounded to,
-//   and are summed last.
+//   and are summed last. FP8 and NVFP4 experts: grouped, too, for any rows (expert_formats.cu).
 // Measured (H100 by the twin, 2026-11-26): one row 47.7 us (74 % of the bandwidth of a copy), 8
 // rows
 //   259 us (79 %), 64 rows 1.18 ms (76 %), 256 rows 1.51 ms, 1024 rows 2.52 ms, 4096 rows 7.25 ms
@@ -38,56 +38,15 @@
 #include <algorithm>
 
 #include "kernels/sm12x/entries.h"
-#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/expert_launch.cuh"
 #include "kernels/sm12x/quantize_kernel.cuh"
-#include "lib/base/checked_math.h"
 
 namespace dsv4 {
 namespace {
 
 using namespace sm12x;
 
-constexpr int kSmallRows = kSmallGroupRows;  // of an expert that one block of few rows takes
-
 constexpr int64_t kMaxExperts = 8192;
-
-// Blocks for which the tiles of few rows are shared out.
-int64_t SplitBlocks(const LaunchContext& context) { return int64_t{2} * context.multiprocessors; }
-
-int32_t SmallRows(const ExpertFfnParams& p);
-
-// Parts of the workspace, each at a multiple of 64 bytes.
-struct Plan {
-  Plan(const ExpertFfnParams& p, std::byte* base)
-      : pairs(int64_t{p.rows} * p.experts_per_token),
-        slots(pairs + p.rows),
-        small_rows(SmallRows(p)),
-        small_groups(small_rows > 0 ? MaxSmallGroups(pairs, p.expert_count) : 0),
-        large_groups(pairs > small_rows ? MaxLargeGroups(pairs, p.expert_count, small_rows) : 0) {
-    work.groups.small_rows = small_rows;
-    work.groups.counts = Take<int32_t>(base, 2);
-    work.groups.pair_of = Take<int32_t>(base, pairs);
-    work.groups.small = Take<RowGroup>(base, small_groups);
-    work.groups.large = Take<RowGroup>(base, large_groups);
-    work.hidden = p.part == ExpertPart::kWhole ? Take<uint16_t>(base, slots * p.inter)
-                                               : static_cast<uint16_t*>(p.products);
-    if (p.part == ExpertPart::kProducts) return;
-    work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
-    work.outputs = p.turn == ExpertTurn::kAll ? Take<uint16_t>(base, slots * p.hidden)
-                                              : static_cast<uint16_t*>(p.outputs);
-  }
-  template <class T>
-  T* Take(std::byte* base, int64_t count) {
-    T* at = base == nullptr ? nullptr : reinterpret_cast<T*>(base + bytes);
-    bytes += RoundUp(count * static_cast<int64_t>(sizeof(T)), int64_t{64});
-    return at;
-  }
-  int64_t pairs, slots;
-  int32_t small_rows;
-  int64_t small_groups, large_groups;  // at most
-  int64_t bytes = 0;
-  FfnWorkspace work{};
-};
 
 absl::Status Supports(const ExpertFfnParams& p) {
   return p.expert_count <= kMaxExperts
@@ -95,24 +54,7 @@ absl::Status Supports(const ExpertFfnParams& p) {
              : Unsupported(p.expert_count, " experts, at most ", kMaxExperts);
 }
 
-int64_t Workspace(const ExpertFfnParams& p, int) { return Plan(p, nullptr).bytes; }
-
-unsigned Ceil(int64_t a, int64_t b) { return static_cast<unsigned>(CeilDiv(a, b)); }
-
-int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
-  return plan.shared_bytes<Fp8Chains, 1>() + kSplitRows * StagedRowBytes(inter);
-}
-
-// Rows up to which an expert is small: all are, where few rows are all there are.
-int32_t SmallRows(const ExpertFfnParams& p) {
-  return p.rows <= kSmallRows ? p.rows * p.experts_per_token : kSmallRows;
-}
-
-// Whether weights stream past all rows in registers.
-bool Splits(const ExpertFfnParams& p) {
-  return p.rows <= kSmallRows && SplitFits<Fp8Chains, 2>(p.hidden) &&
-         DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
-}
+int64_t Workspace(const ExpertFfnParams& p, int) { return ExpertPlan(p, nullptr).bytes; }
 
 // Two launches, or false where they don't fit.
 template <bool kOneRow>
@@ -142,54 +84,22 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
   return true;
 }
 
-void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work,
-                 int64_t groups) {
-  const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
-  const int64_t jobs = groups + 1;  // and the shared expert
-  const cudaStream_t stream = CudaStreamOf(context);
-  const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes, bool overlap,
-                          auto* kernel) {
-    const int64_t sets = CeilDiv<int64_t>(width / kTileRows, split.tiles());
-    const int steps = SplitSteps(sets * jobs, SplitBlocks(context));
-    const dim3 blocks(Ceil(sets, SharedSteps(steps)), static_cast<unsigned>(jobs));
-    if (overlap) {
-      LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps);
-    } else {
-      LaunchInOrder(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps);
-    }
-  };
-  if (p.part != ExpertPart::kOutputs) {
-    launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), true, expert_up_split_kernel);
-  }
-  if (p.part != ExpertPart::kProducts) {
-    // It reads the groups at once: a first half has to lie between them and it.
-    launch(down, p.hidden, DownSharedBytes(down, p.inter), p.part == ExpertPart::kWhole,
-           expert_down_split_kernel);
-  }
-}
-
-template <class Kind, bool kUp>
-void LaunchGemm(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
-  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(context.multiprocessors)),
-                   Kind::Shape::kThreads, Kind::Shape::kSharedBytes, expert_gemm_kernel<Kind, kUp>,
-                   p, work);
-}
-
 // Rows along x: of y, a grid has no more than 65,535.
 void LaunchSum(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work) {
-  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Ceil(p.hidden, kSumThreads * 8)),
+  LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Blocks(p.hidden, kSumThreads * 8)),
                    kSumThreads, 0, sum_experts_kernel, p, work);
 }
 
 void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
-  const Plan plan(p, context.workspace);
+  const ExpertPlan plan(p, context.workspace);
   const FfnWorkspace& work = plan.work;
   if (p.turn == ExpertTurn::kSum) {
     if (p.part != ExpertPart::kProducts) LaunchSum(stream, p, work);
     return;
   }
-  if (p.turn == ExpertTurn::kAll && (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
+  const bool mxfp4 = p.format == ExpertFormat::kMxfp4;
+  if (mxfp4 && p.turn == ExpertTurn::kAll && (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
                                                  : LaunchFewRows<false>(context, p, work))) {
     return;
   }
@@ -198,6 +108,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
                    p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
                    p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
   const auto launch = [&]<bool kUp>(std::bool_constant<kUp>) {
+    if (!mxfp4) return LaunchOtherGemm(context, p, work, kUp);
     if (p.turn == ExpertTurn::kNext) {
       // The shared expert is done.
     } else if (p.rows <= FewShared::Shape::kRows) {
@@ -208,8 +119,10 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
     if (plan.large_groups > 0) LaunchGemm<ManyRouted, kUp>(context, p, work);
     LaunchGemm<FewRouted, kUp>(context, p, work);
   };
-  if (split) {
-    LaunchSplit(context, p, work, plan.small_groups);
+  if (split && mxfp4) {
+    LaunchSplit<Fp4Chains, Fp8Chains>(context, p, work, plan.small_groups);
+  } else if (split) {
+    LaunchOtherSplit(context, p, work, plan.small_groups);
   } else if (p.part != ExpertPart::kOutputs) {
     launch(std::true_type());
   }

@@ -26,11 +26,6 @@ struct FfnWorkspace {
   uint16_t* outputs;   // [slots, D] bf16
 };
 
-// The loader brings experts to the device in this format alone.
-__device__ __forceinline__ Fp4Weight Mxfp4(const ExpertMatrix& m) {
-  return {m.data, m.scale, m.n, m.k};
-}
-
 // The rows that a block serves.
 struct FfnRows {
   int32_t expert;        // -1: the shared expert
@@ -127,6 +122,8 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
       });
 }
 
+// Routed, Shared: how weights of the two kinds of experts are read.
+template <class Routed, class Shared>
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
                            const __grid_constant__ FfnWorkspace work,
@@ -137,10 +134,11 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   const FfnRows rows = SplitJob(p, work, plan, steps, p.inter / kTileRows, list);
   if (rows.count == 0) return;
   if (rows.expert < 0) {
-    SplitUp<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w1, p.shared_w3, products);
+    SplitUp<Shared>(p, work, rows, plan, SharedSteps(steps), p.shared_w1, p.shared_w3, products);
   } else {
     const ExpertWeights& expert = *p.experts_table[rows.expert];
-    SplitUp<Fp4Chains>(p, work, rows, plan, steps, Mxfp4(expert.w1), Mxfp4(expert.w3), products);
+    SplitUp<Routed>(p, work, rows, plan, steps, Routed::Of(expert.w1), Routed::Of(expert.w3),
+                    products);
   }
 }
 
@@ -203,6 +201,7 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
       });
 }
 
+template <class Routed, class Shared>
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_down_split_kernel(const __grid_constant__ ExpertFfnParams p,
                              const __grid_constant__ FfnWorkspace work,
@@ -217,33 +216,46 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
     return;
   }
   if (rows.expert < 0) {
-    SplitDown<Fp8Chains>(p, work, rows, plan, SharedSteps(steps), p.shared_w2, products, staged);
+    SplitDown<Shared>(p, work, rows, plan, SharedSteps(steps), p.shared_w2, products, staged);
   } else {
-    SplitDown<Fp4Chains>(p, work, rows, plan, steps, Mxfp4(p.experts_table[rows.expert]->w2),
-                         products, staged);
+    SplitDown<Routed>(p, work, rows, plan, steps, Routed::Of(p.experts_table[rows.expert]->w2),
+                      products, staged);
   }
 }
 
 // ---- many rows ----
 
 // Shapes of a block: of routed experts with few rows and with many, and of the shared one. Up, a
-// warp's first tile is one of w1 and its second the same of w3.
+// warp's first tile is one of w1 and its second the same of w3. kMany: it takes the large groups.
 struct FewRouted {
   using Shape = GemmShape<Fp4Chains, 2, 2, 8, 1>;
+  static constexpr bool kShared = false, kMany = false;
 };
 struct ManyRouted {
   using Shape = GemmShape<Fp4Chains, 2, 8, 8, 1>;
+  static constexpr bool kShared = false, kMany = true;
 };
 struct FewShared {
   using Shape = GemmShape<Fp8Chains, 2, 4, 4, 2>;
+  static constexpr bool kShared = true, kMany = false;
 };
 struct ManyShared {
   using Shape = GemmShape<Fp8Chains, 2, 8, 4, 2>;
+  static constexpr bool kShared = true, kMany = true;
 };
-template <class Kind>
-inline constexpr bool kSharedKind = std::is_same_v<typename Kind::Shape::Chains, Fp8Chains>;
+// Of experts in another format than MXFP4, whatever their rows.
+template <class Chains>
+struct OtherRouted {
+  using Shape = GemmShape<Chains, 2, 4, 4, 2>;
+  static constexpr bool kShared = false, kMany = true;
+};
+struct OtherShared {
+  using Shape = GemmShape<Fp8F32Chains, 2, 4, 4, 2>;
+  static constexpr bool kShared = true, kMany = true;
+};
 static_assert(ManyRouted::Shape::kRows == kGroupRows);
 static_assert(FewRouted::Shape::kRows == kSmallGroupRows);
+static_assert(OtherRouted<Nvfp4Chains>::Shape::kRows == kGroupRows);
 
 // What both halves share: an item is some tiles of one group of rows, groups being the outer
 // dimension, so that those of an expert meet its weights in L2.
@@ -253,7 +265,7 @@ struct ExpertWork {
   using Shape = typename Kind::Shape;
   using Chains = typename Shape::Chains;
   using Weight = typename Chains::Weight;
-  static constexpr bool kShared = kSharedKind<Kind>;
+  static constexpr bool kShared = Kind::kShared;
   // Tiles of one weight in a block.
   static constexpr int kBlockTiles = kUp ? Shape::kTiles / 2 : Shape::kTiles;
   struct Item {
@@ -290,8 +302,8 @@ struct ExpertWork {
       const RowGroup of = groups[group];
       item.rows = {of.expert, of.count, work.groups.pair_of + of.first, 0};
       const ExpertWeights& expert = *p.experts_table[of.expert];
-      item.first = Mxfp4(kUp ? expert.w1 : expert.w2);
-      item.second = Mxfp4(expert.w3);
+      item.first = Chains::Of(kUp ? expert.w1 : expert.w2);
+      item.second = Chains::Of(expert.w3);
     }
     item.count = item.rows.count;
     return item;
@@ -343,11 +355,10 @@ template <class Kind, bool kUp>
 __global__ void __launch_bounds__(Kind::Shape::kThreads, 1)
     expert_gemm_kernel(const __grid_constant__ ExpertFfnParams p,
                        const __grid_constant__ FfnWorkspace work) {
-  constexpr bool kMany = std::is_same_v<Kind, ManyRouted>;
   BeginAfterPredecessors();
-  ExpertWork<Kind, kUp> all{p, work, kMany ? work.groups.large : work.groups.small, 0};
-  all.group_count = kSharedKind<Kind> ? (p.rows + Kind::Shape::kRows - 1) / Kind::Shape::kRows
-                                      : work.groups.counts[kMany ? 1 : 0];
+  ExpertWork<Kind, kUp> all{p, work, Kind::kMany ? work.groups.large : work.groups.small, 0};
+  all.group_count = Kind::kShared ? (p.rows + Kind::Shape::kRows - 1) / Kind::Shape::kRows
+                                  : work.groups.counts[Kind::kMany ? 1 : 0];
   Gemm<typename Kind::Shape>(all, DynamicShared<std::byte>());
 }
 

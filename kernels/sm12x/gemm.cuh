@@ -221,10 +221,10 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
             }
             if constexpr (Chains::kQuantised) {
               const ReadyActs acts = Ready(b);
-              const ColumnScales scales =
-                  LoadColumnScales(reinterpret_cast<const uint8_t*>(stage + Shape::kRowScalesAt) +
-                                       (first_row + c * 8) * 4 + chain % 4,
-                                   4);
+              const auto scales = Chains::Columns::Load(
+                  reinterpret_cast<const uint8_t*>(stage + Shape::kRowScalesAt) +
+                      (first_row + c * 8) * 4 + chain % 4,
+                  4);
 #pragma unroll
               for (int m = 0; m < kTilesM; ++m) AddChain(held[m], acts, scales, sums[m][c]);
             } else {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
       if constexpr (!Chains::kQuantised) {
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          const float factor = Chains::kTileScale ? ScaleValue(scale[m]) : 1;
+          const float factor = Chains::Factor(scale[m]);
 #pragma unroll
           for (int c = 0; c < kCols; ++c) {
 #pragma unroll

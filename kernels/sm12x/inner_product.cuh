@@ -22,12 +22,15 @@ namespace dsv4::sm12x {
 // How a weight format is read: its packed chains, the operand that MMAs want, and the activations
 // it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain. A cursor is a
 // lane's into a tile; lane 0's asks for chains to be brought to L2. kTileScale: a chain of a tile
-// has one scale; kTileScaleBytes: those that it has for each row. Held is an operand that many rows
-// pass, of a chain where activations are quantised, else of a half, and comes from its vectors and
-// the scales of a stage (gemm.cuh).
+// has one scale, whose bits Scale() gives; kTileScaleBytes: those that it has for each row. Held is an
+// operand that many rows pass, of a chain where activations are quantised, else of a half, and
+// comes from its vectors and the scales of a stage (gemm.cuh). Columns: how it wants the scales of
+// activations. Factor: where they are not quantised, what products are multiplied by. Of: the
+// weight of an expert's matrix that has this format.
 struct Fp8Chains {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
+  using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
   static constexpr bool kTileScale = true;
@@ -65,9 +68,66 @@ struct Fp8Chains {
   };
 };
 
+// FP8 under f32 scales, or E8M0 ones where parts of a launch differ.
+struct Fp8F32Chains {
+  using Weight = Fp8Weight;
+  using Operand = Fp8F32Operand;
+  using Columns = ColumnScales;
+  static constexpr bool kQuantised = true;
+  static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
+  static constexpr bool kTileScale = true;
+  static constexpr int kTileScaleBytes = 0;
+  using Held = HeldFp8F32;
+  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors], const std::byte*, int,
+                                              uint32_t scale) {
+    Held held;
+    held.codes.Hold(codes, kScaleOfOne);
+    held.factor = __uint_as_float(scale);
+    return held;
+  }
+  static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
+    return {m.data, m.scale, m.n, m.k, m.f32_scale};
+  }
+  struct Raw {
+    uint4 data[kVectors];
+    uint32_t scale;
+    __device__ __forceinline__ Operand Widened() const { return {data, __uint_as_float(scale)}; }
+  };
+  struct Cursor {
+    const uint8_t* data;
+    const uint8_t* scale;  // either
+    const float* f32_scale;
+    Cursor() = default;
+    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
+        : data(w.data + tile * kTileRows * w.k + lane * 16), scale(nullptr), f32_scale(nullptr) {
+      const int64_t first = tile * kTileRows / kFp8Block * (w.k / kChain);
+      if (w.f32_scale != nullptr) {
+        f32_scale = w.f32_scale + first;
+      } else {
+        scale = w.scale + first;
+      }
+    }
+    __device__ __forceinline__ uint32_t Scale(int chain) const {
+      return __float_as_uint(f32_scale != nullptr ? __ldg(f32_scale + chain)
+                                                  : ScaleValue(__ldg(scale + chain)));
+    }
+    __device__ __forceinline__ void Prefetch(int chain, int count) const {
+      PrefetchBulk(data + int64_t{chain} * kFp8ChainBytes, count * kFp8ChainBytes);
+    }
+    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp8ChainBytes + i * 512);
+      }
+      raw->scale = Scale(chain);
+    }
+  };
+};
+
 struct Fp4Chains {
   using Weight = Fp4Weight;
   using Operand = Fp4Operand;
+  using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
   static constexpr bool kTileScale = false;
@@ -80,6 +140,9 @@ struct Fp4Chains {
     Held held;
     held.Hold(codes, *reinterpret_cast<const Fp4Scales*>(words));
     return held;
+  }
+  static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
+    return {m.data, m.scale, m.n, m.k};
   }
   struct Raw {
     uint4 data[kVectors];
@@ -110,6 +173,63 @@ struct Fp4Chains {
   };
 };
 
+struct Nvfp4Chains {
+  using Weight = Nvfp4Weight;
+  using Operand = Nvfp4Operand;
+  using Columns = ColumnValues;
+  static constexpr bool kQuantised = true;
+  static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
+  static constexpr bool kTileScale = true;  // the tensor's
+  static constexpr int kTileScaleBytes = kTileRows * 8;
+  using Held = HeldNvfp4;
+  // Which pair of words of scales, of rows g and g + 8, is a lane's: eight of its elements are in
+  // one half of each step.
+  static __device__ __forceinline__ int ScaleWords(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
+  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors],
+                                              const std::byte* tile_scales, int tile,
+                                              uint32_t scale) {
+    const auto* scales = reinterpret_cast<const uint2*>(tile_scales + tile * kTileScaleBytes) +
+                         ScaleWords(static_cast<int>(threadIdx.x % 32));
+    Held held;
+    held.Hold({{codes[0], codes[1]}, *scales}, __uint_as_float(scale));
+    return held;
+  }
+  static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
+    return {m.data, m.scale, m.n, m.k, m.tensor_scale};
+  }
+  struct Raw {
+    uint4 data[kVectors];
+    uint2 scales;
+    uint32_t scale;
+    __device__ __forceinline__ Operand Widened() const {
+      return {{{data[0], data[1]}, scales}, __uint_as_float(scale)};
+    }
+  };
+  struct Cursor {
+    const uint8_t* data;
+    const uint2* scale;
+    float factor;
+    Cursor() = default;
+    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
+        : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
+          scale(reinterpret_cast<const uint2*>(w.scale + tile * kTileRows * (w.k / kNvfp4Run)) +
+                ScaleWords(lane)),
+          factor(w.tensor_scale * kE2M1F16Factor) {}
+    __device__ __forceinline__ uint32_t Scale(int) const { return __float_as_uint(factor); }
+    __device__ __forceinline__ void Prefetch(int chain, int count) const {
+      PrefetchBulk(data + int64_t{chain} * kFp4ChainBytes, count * kFp4ChainBytes);
+    }
+    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp4ChainBytes + i * 512);
+      }
+      raw->scales = __ldg(scale + chain * kTileRows);
+      raw->scale = Scale(chain);
+    }
+  };
+};
+
 struct Bf16Chains {
   using Weight = Bf16Weight;
   using Operand = Bf16Operand<8>;
@@ -122,6 +242,7 @@ struct Bf16Chains {
                                               uint32_t) {
     return Held(vectors);
   }
+  static __device__ __forceinline__ float Factor(uint32_t) { return 1; }
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;  // none
@@ -158,10 +279,33 @@ struct Fp8WidenedChains {
                                               uint32_t) {
     return WidenedToBf16(codes);
   }
+  static __device__ __forceinline__ float Factor(uint32_t scale) { return ScaleValue(scale); }
   struct Raw : Fp8Chains::Raw {
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
   using Cursor = Fp8Chains::Cursor;
+};
+
+// The same under f32 scales, of which the weight means its products rounded to bf16.
+struct Fp8RoundedChains {
+  using Weight = Fp8Weight;
+  using Operand = Bf16Operand<8>;
+  static constexpr bool kQuantised = false;
+  static constexpr int kVectors = 4, kBWords = 16, kChainBytes = 256;
+  static constexpr bool kTileScale = true;
+  static constexpr int kTileScaleBytes = 0;
+  using Held = Bf16Operand<4>;
+  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[2], const std::byte*, int,
+                                              uint32_t scale) {
+    return RoundedToBf16(codes, __uint_as_float(scale));
+  }
+  static __device__ __forceinline__ float Factor(uint32_t) { return 1; }
+  struct Raw : Fp8F32Chains::Raw {
+    __device__ __forceinline__ Operand Widened() const {
+      return RoundedToBf16(data, __uint_as_float(scale));
+    }
+  };
+  using Cursor = Fp8F32Chains::Cursor;
 };
 
 // The fragments of one lane from chain `chain` of its activation row. Lanes 0 .. 3 of a row read

@@ -8,6 +8,7 @@
 // Plan: linear.cuh's. Up to 8 rows, and up to 64 where weights are narrow, the warps of a block
 //   share a tile of 16 weight rows along K and hold it while rows pass (inner_product.cuh). For
 //   more rows, a GEMM (gemm.cuh) of the shape whose blocks finish first. Measured: docs/kernels.md.
+//   F32 scales of any part multiply the products of a K slice of 128 after its MMAs.
 // Edge cases: n need not be a multiple of 16 (packed weights are padded with zeros); rows past the
 //   last repeat it and are not stored.
 #include "kernels/op/dense.h"
@@ -18,10 +19,9 @@
 namespace dsv4 {
 namespace {
 
-using sm12x::Fp8Chains;
-
-void Launch(const LaunchContext& context, const LinearFp8Params& p) {
-  sm12x::LinearJob<Fp8Chains> job;
+template <class Chains>
+void LaunchAs(const LaunchContext& context, const LinearFp8Params& p) {
+  sm12x::LinearJob<Chains> job;
   job.rows = p.rows;
   job.x = static_cast<const std::byte*>(p.x);
   job.row_bytes = sm12x::QuantizedRowBytes(p.k);
@@ -29,6 +29,12 @@ void Launch(const LaunchContext& context, const LinearFp8Params& p) {
   job.part_count = p.part_count;
   for (int i = 0; i < p.part_count; ++i) job.parts[i] = {p.parts[i].w, p.parts[i].y, true};
   sm12x::LaunchLinear(context, job, sm12x::PathOf(ConfigOf(context, sm12x::kLinearConfigs)));
+}
+
+void Launch(const LaunchContext& context, const LinearFp8Params& p) {
+  bool f32 = false;
+  for (int i = 0; i < p.part_count; ++i) f32 |= p.parts[i].w.f32_scale != nullptr;
+  f32 ? LaunchAs<sm12x::Fp8F32Chains>(context, p) : LaunchAs<sm12x::Fp8Chains>(context, p);
 }
 
 }  // namespace

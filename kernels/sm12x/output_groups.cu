@@ -4,9 +4,9 @@
 // Roofline: G rank width bytes of weights a call, 2 G rank width flops a row: bound by memory up to
 // about a hundred rows.
 // Plan: the input is not quantised and the weight means its bf16 values, so the weight is
-// dequantised to bf16 (exact) and multiplied as in linear_bf16. Groups are parts of the weight with
-// their own columns of o. The products go to the workspace as bf16, and a warp quantises two runs
-// of 128 of them at a time. Measured: docs/kernels.md.
+// dequantised to bf16 (exact, or under F32 scales rounded) and multiplied as in linear_bf16. Groups
+// are parts of the weight with their own columns of o. The products go to the workspace as bf16,
+// and a warp quantises two runs of 128 of them at a time. Measured: docs/kernels.md.
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
@@ -21,9 +21,9 @@ int64_t Workspace(const OutputGroupsParams& p, int) {
   return int64_t{p.rows} * p.groups * p.rank * kActBytes;
 }
 
-void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
-  const cudaStream_t stream = CudaStreamOf(context);
-  sm12x::LinearJob<sm12x::Fp8WidenedChains> job;
+template <class Chains>
+void LaunchProducts(const LaunchContext& context, const OutputGroupsParams& p) {
+  sm12x::LinearJob<Chains> job;
   job.rows = p.rows;
   job.x = static_cast<const std::byte*>(p.o);
   job.row_bytes = p.groups * p.group_width * kActBytes;
@@ -32,6 +32,15 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   job.part_count = 1;
   job.parts[0] = {p.wo_a, context.workspace, true};
   sm12x::LaunchLinear(context, job, sm12x::PathOf(ConfigOf(context, sm12x::kLinearConfigs)));
+}
+
+void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
+  const cudaStream_t stream = CudaStreamOf(context);
+  if (p.wo_a.f32_scale != nullptr) {
+    LaunchProducts<sm12x::Fp8RoundedChains>(context, p);
+  } else {
+    LaunchProducts<sm12x::Fp8WidenedChains>(context, p);
+  }
   sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
                         p.groups * p.rank, static_cast<uint8_t*>(p.y));
 }

@@ -20,8 +20,10 @@ constexpr int kThreads = 256;
 constexpr int ChainBytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFp8:
+    case WeightFormat::kFp8F32:
       return sm12x::kFp8ChainBytes;
     case WeightFormat::kFp4:
+    case WeightFormat::kNvfp4:
       return sm12x::kFp4ChainBytes;
     case WeightFormat::kBf16:
       return sm12x::kBf16ChainBytes;
@@ -50,20 +52,26 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t k = chain % chains * sm12x::kChain + 8 * t;
   uint4 out;
   switch (p.format) {
-    case WeightFormat::kFp8: {
+    case WeightFormat::kFp8:
+    case WeightFormat::kFp8F32: {
       const uint2 low = LoadEight<uint2>(p, row, k + 32 * v);
       const uint2 high = LoadEight<uint2>(p, row + 8, k + 32 * v);
       out = {low.x, high.x, low.y, high.y};
       break;
     }
-    case WeightFormat::kFp4: {
+    case WeightFormat::kFp4:
+    case WeightFormat::kNvfp4: {
+      const auto pack = [&](uint32_t row_g, uint32_t row_g8) {
+        return p.format == WeightFormat::kFp4 ? sm12x::PackE2M1(row_g, row_g8)
+                                              : sm12x::word::PackForF16(row_g, row_g8);
+      };
       const int64_t step = k + 64 * v;
       const uint32_t g0 = LoadEight<uint32_t>(p, row, step);
       const uint32_t g8 = LoadEight<uint32_t>(p, row + 8, step);
       const uint32_t next_g0 = LoadEight<uint32_t>(p, row, step + 32);
       const uint32_t next_g8 = LoadEight<uint32_t>(p, row + 8, step + 32);
-      out = {sm12x::PackE2M1(g0, g8), sm12x::PackE2M1(g0 >> 16, g8 >> 16),
-             sm12x::PackE2M1(next_g0, next_g8), sm12x::PackE2M1(next_g0 >> 16, next_g8 >> 16)};
+      out = {pack(g0, g8), pack(g0 >> 16, g8 >> 16), pack(next_g0, next_g8),
+             pack(next_g0 >> 16, next_g8 >> 16)};
       break;
     }
     case WeightFormat::kBf16: {
@@ -78,26 +86,34 @@ __global__ void __launch_bounds__(kThreads)
   to[index] = out;
 }
 
-// fp8: the scales as they are. fp4: the four bytes of each row and chain to the chain's rows.
+// fp8: the scales as they are. fp4 and nvfp4: words of four bytes, of each row of each chain of a
+// tile; of nvfp4 two, which have every other byte.
 __global__ void __launch_bounds__(kThreads)
     pack_scales_kernel(const __grid_constant__ PackWeightParams p, int64_t count) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= count) return;
   const int64_t chains = p.k / sm12x::kChain;
+  const int64_t first_block = p.row_begin / kFp8Block * chains;
   if (p.format == WeightFormat::kFp8) {
-    p.dst_scale[p.row_begin / kFp8Block * chains + index] = p.src_scale[index];
+    p.dst_scale[first_block + index] = p.src_scale[index];
     return;
   }
-  const int64_t place = index % sm12x::kTileRows;
-  const int64_t row =
-      index / sm12x::kTileRows / chains * sm12x::kTileRows + place % 2 * 8 + place / 2;
-  const int64_t chain = index / sm12x::kTileRows % chains;
-  const uint8_t* from = p.src_scale + (row * chains + chain) * 4;
-  uint32_t scales = 0x7f7f7f7fu;  // of 1
-  if (row < p.rows) {
-    scales = from[0] | uint32_t{from[1]} << 8 | uint32_t{from[2]} << 16 | uint32_t{from[3]} << 24;
+  if (p.format == WeightFormat::kFp8F32) {
+    reinterpret_cast<float*>(p.dst_scale)[first_block + index] =
+        reinterpret_cast<const float*>(p.src_scale)[index];
+    return;
   }
-  reinterpret_cast<uint32_t*>(p.dst_scale)[p.row_begin * chains + index] = scales;
+  const int words = p.format == WeightFormat::kNvfp4 ? 2 : 1;  // of a row and chain
+  const int64_t place = index % sm12x::kTileRows, word = index / sm12x::kTileRows % words;
+  const int64_t of_tile = index / sm12x::kTileRows / words;
+  const int64_t row = of_tile / chains * sm12x::kTileRows + place % 2 * 8 + place / 2;
+  const uint8_t* from = p.src_scale + (row * chains + of_tile % chains) * words * 4 + word;
+  uint32_t scales = words == 1 ? 0x7f7f7f7fu : 0x38383838u;  // of 1
+  if (row < p.rows) {
+    scales = from[0] | uint32_t{from[words]} << 8 | uint32_t{from[2 * words]} << 16 |
+             uint32_t{from[3 * words]} << 24;
+  }
+  reinterpret_cast<uint32_t*>(p.dst_scale)[p.row_begin * chains * words + index] = scales;
 }
 
 unsigned Blocks(int64_t threads) {
@@ -111,8 +127,10 @@ void Launch(const LaunchContext& context, const PackWeightParams& p) {
   const int64_t vectors = tiles * chains * (ChainBytes(p.format) / 16);
   sm12x::LaunchInOrder(stream, Blocks(vectors), kThreads, 0, pack_weight_kernel, p, vectors);
   if (p.format == WeightFormat::kBf16) return;
-  const int64_t count = p.format == WeightFormat::kFp8 ? CeilDiv(p.rows, kFp8Block) * chains
-                                                       : tiles * sm12x::kTileRows * chains;
+  const int64_t count =
+      p.format == WeightFormat::kFp8 || p.format == WeightFormat::kFp8F32
+          ? CeilDiv(p.rows, kFp8Block) * chains
+          : tiles * sm12x::kTileRows * chains * (p.format == WeightFormat::kNvfp4 ? 2 : 1);
   sm12x::LaunchInOrder(stream, Blocks(count), kThreads, 0, pack_scales_kernel, p, count);
 }
 

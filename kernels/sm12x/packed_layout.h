@@ -9,12 +9,13 @@
 // chains the next dimension of a packed weight; of each chain, lane by lane in vectors of 16 bytes,
 //   fp8:  step j: row g +0..3, row g + 8 +0..3, row g +4..7, row g + 8 +4..7;
 //   fp4:  steps 2 j and 2 j + 1, of each a word for elements 0 .. 3 of both rows and one for 4 .. 7
-//         (arch/e2m1_words.cuh);
+//         (arch/e2m1_words.cuh); nvfp4 the same, with words for f16 on every target;
 //   bf16: half steps, of elements 8 t .. 8 t + 3 and 8 t + 4 .. 8 t + 7: row g +0..1, row g + 8
 //   +0..1,
 //         row g +2..3, row g + 8 +2..3.
 // Scales: fp8 as stored; fp4 four bytes, one for each step, for each row of each chain of a tile,
-// in the order 0, 8, 1, 9, .. 7, 15.
+// in the order 0, 8, 1, 9, .. 7, 15; nvfp4 such a block of the first 16 elements of the steps, and
+// one of the second.
 #pragma once
 
 #include <cstdint>

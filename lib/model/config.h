@@ -81,7 +81,7 @@ struct ModelConfig {
 DrafterKind DrafterOf(const ModelConfig& config);
 
 // Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument,
-// a value of the family that this build cannot run (another head_dim, FP8 experts, ...)
+// a value of the family that this build cannot run (another head_dim, ...)
 // Unsupported; both name the key and the value. `source` names the file in messages.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view source);
 

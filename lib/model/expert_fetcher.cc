@@ -25,13 +25,13 @@ constexpr int64_t kInSlot = -1, kNotChosen = -2;
 
 }  // namespace
 
-void ExpertFetcher::StagePlan::Add(int matrix, const ExpertMatrix& stored) {
+void ExpertFetcher::StagePlan::Add(int matrix, const ExpertMatrix& stored, ExpertFormat runs_as) {
   const StoredBytes bytes = StoredBytesOf(stored);
   int64_t& room = room_[static_cast<size_t>(matrix)];
   room = std::max(room, DirectReader::RoomFor(bytes.data) + DirectReader::RoomFor(bytes.scale));
   // Rows are packed in whole blocks.
   const WeightBytes packed =
-      StoredWeightBytes(WeightFormat::kFp4, RoundUp(stored.n, kPackRowBlock), stored.k);
+      StoredWeightBytes(PackedFormatOf(runs_as), RoundUp(stored.n, kPackRowBlock), stored.k);
   data_ = std::max(data_, packed.data);
   scale_ = std::max(scale_, packed.scale);
 }
@@ -219,13 +219,15 @@ absl::Status ExpertFetcher::PackInto(size_t index, int64_t slot) {
     if (read.matrix.n == 0) continue;  // a rank that has no row of it
     DSV4_RETURN_IF_ERROR(Check(read));
     ExpertMatrix settled = read.matrix;
-    DSV4_RETURN_IF_ERROR(changes_.Settle(read.source->name, &settled));
+    DSV4_RETURN_IF_ERROR(changes_.Settle(read.source->name, read.source->runs_as, &settled));
     // What was changed is in memory of `changes_`.
-    const bool pinned = read.in_stage && settled.format == read.matrix.format;
+    const uint8_t* const scale = ScaleBytesOf(settled);
+    const bool pinned =
+        read.in_stage && settled.data == read.matrix.data && scale == ScaleBytesOf(read.matrix);
     DSV4_RETURN_IF_ERROR(parts_.packer
                              .Pack(parts_.pack_stage, parts_.slots->At(slot, matrix),
-                                   WeightFormat::kFp4, settled.n, settled.k,
-                                   {settled.data, settled.scale, pinned})
+                                   PackedFormatOf(settled.format), settled.n, settled.k,
+                                   {settled.data, scale, pinned})
                              .status());
   }
   return absl::OkStatus();

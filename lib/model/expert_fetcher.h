@@ -32,6 +32,7 @@ namespace dsv4 {
 struct ExpertSource {
   std::string name;  // of the tensors, less ".weight"
   ExpertMatrix stored;
+  ExpertFormat runs_as = ExpertFormat::kMxfp4;
 };
 
 class ExpertFetcher {
@@ -57,7 +58,7 @@ class ExpertFetcher {
   // Adds a matrix, the `matrix`th of an expert, to what stages have to hold.
   class StagePlan {
    public:
-    void Add(int matrix, const ExpertMatrix& stored);
+    void Add(int matrix, const ExpertMatrix& stored, ExpertFormat runs_as);
     StageBytes bytes() const;
 
    private:

@@ -23,8 +23,15 @@ struct StoredBytes {
   int64_t data = 0, scale = 0;
 };
 StoredBytes StoredBytesOf(const ExpertMatrix& matrix);
+// The bytes of its scales, of either kind.
+const uint8_t* ScaleBytesOf(const ExpertMatrix& matrix);
 
 const char* ExpertFormatName(ExpertFormat format);  // "fp4", "nvfp4", "fp8"
+
+// The format in which a device runs the experts of which this is a matrix, as stored: MXFP4 where
+// the first rows, of 8 KiB at most, have an MXFP4 weight of the same values; else their own.
+// REQUIRES: k % 128 == 0.
+ExpertFormat DeviceFormatOf(const ExpertMatrix& stored);
 
 // scale[i] = the E8M0 byte of f32[i]. Returns the first i whose number is no power of two of E8M0's
 // range; nullopt when all are.

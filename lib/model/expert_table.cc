@@ -8,7 +8,12 @@ namespace {
 void Rebase(ExpertMatrix* matrix, const std::byte* to) {
   if (matrix->n == 0) return;  // a rank that has no row of it
   const auto* data = reinterpret_cast<const uint8_t*>(to);
-  matrix->scale = data + (matrix->scale - matrix->data);
+  const auto moved = [&](const auto* part) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(part);
+    return reinterpret_cast<decltype(part)>(data + (bytes - matrix->data));
+  };
+  if (matrix->scale != nullptr) matrix->scale = moved(matrix->scale);
+  if (matrix->f32_scale != nullptr) matrix->f32_scale = moved(matrix->f32_scale);
   matrix->data = data;
 }
 

@@ -34,28 +34,42 @@ uint8_t* FormatChanges::Keep(Memory memory, int64_t bytes) {
   return Pointer(memory_.back());
 }
 
-absl::Status FormatChanges::Settle(const std::string& name, Fp8Weight* weight) {
+void FormatChanges::Settle(Fp8Weight* weight) {
   if (for_device_) memory_.clear();
-  if (weight->f32_scale == nullptr) return absl::OkStatus();
+  if (weight->f32_scale == nullptr) return;
   const int64_t across = CeilDiv(weight->k, kFp8Block);
   const int64_t count = CeilDiv(weight->n, kFp8Block) * across;
   const absl::Span<const float> f32(weight->f32_scale, static_cast<size_t>(count));
   Memory scale = NewBytes(count);
-  const std::optional<int64_t> uneven = ToE8M0(f32, Pointer(scale));
-  if (uneven && for_device_) {
-    return Unsupported(Place(checkpoint_, name + ".scale"), ": the scale of block [",
-                       *uneven / across, ", ", *uneven % across, "] is ",
-                       f32[static_cast<size_t>(*uneven)],
-                       ", no power of two; the device's kernels run powers of two alone");
-  }
-  if (uneven) return absl::OkStatus();
+  if (ToE8M0(f32, Pointer(scale))) return;
   weight->scale = Keep(std::move(scale), count);
   weight->f32_scale = nullptr;
-  return absl::OkStatus();
 }
 
-absl::Status FormatChanges::Settle(const std::string& name, ExpertMatrix* expert) {
+absl::Status FormatChanges::SettleShared(const std::string& name, ExpertFormat as,
+                                         Fp8Weight* weight) {
+  Settle(weight);
+  if (!for_device_ || as != ExpertFormat::kMxfp4 || weight->f32_scale == nullptr) {
+    return absl::OkStatus();
+  }
+  return Unsupported(
+      Place(checkpoint_, name + ".scale"),
+      ": F32 scales that are no powers of two, beside routed experts in MXFP4, which "
+      "the device's kernels do not run together");
+}
+
+absl::Status FormatChanges::Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert) {
   if (for_device_) memory_.clear();
+  if (for_device_ && as != ExpertFormat::kMxfp4) {
+    if (expert->format != as) {
+      return Unsupported(Place(checkpoint_, name + ".weight"), ": a routed expert in ",
+                         ExpertFormatName(expert->format), " among those of its block in ",
+                         ExpertFormatName(as),
+                         "; the device's kernels run a block's in one format");
+    }
+    if (as == ExpertFormat::kFp8 && expert->f32_scale == nullptr) KeepF32Scales(expert);
+    return absl::OkStatus();
+  }
   if (expert->format == ExpertFormat::kMxfp4) return absl::OkStatus();
   const int64_t scale_bytes = expert->n * expert->k / kFp4Run;
   Memory scale = NewBytes(scale_bytes);
@@ -67,9 +81,16 @@ absl::Status FormatChanges::Settle(const std::string& name, ExpertMatrix* expert
     return absl::OkStatus();
   }
   Fp8Weight fp8 = expert->fp8();
-  DSV4_RETURN_IF_ERROR(Settle(name, &fp8));
+  Settle(&fp8);
   *expert = fp8;
   if (!for_device_) return absl::OkStatus();
+  if (fp8.f32_scale != nullptr) {
+    const int64_t across = expert->k / kFp8Block, count = CeilDiv(expert->n, kFp8Block) * across;
+    const int64_t block =
+        ToE8M0({fp8.f32_scale, static_cast<size_t>(count)}, Pointer(scale)).value_or(0);
+    return NotMxfp4(name, *expert,
+                    (block / across * kFp8Block * across + block % across) * kFp8Block / kFp4Run);
+  }
   const int64_t data_bytes = expert->n * expert->k / 2;
   Memory data = NewBytes(data_bytes);
   const std::optional<int64_t> unlike = FoldToMxfp4(fp8, Pointer(data), Pointer(scale));
@@ -79,13 +100,24 @@ absl::Status FormatChanges::Settle(const std::string& name, ExpertMatrix* expert
   return absl::OkStatus();
 }
 
+void FormatChanges::KeepF32Scales(ExpertMatrix* expert) {
+  const int64_t count = CeilDiv(expert->n, kFp8Block) * CeilDiv(expert->k, kFp8Block);
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+  auto* const f32 = reinterpret_cast<float*>(Keep(NewBytes(bytes), bytes));
+  for (int64_t i = 0; i < count; ++i) f32[i] = E8M0ToFloat(expert->scale[i]);
+  expert->scale = nullptr;
+  expert->f32_scale = f32;
+}
+
 absl::Status FormatChanges::NotMxfp4(const std::string& name, const ExpertMatrix& expert,
                                      int64_t run) const {
   const int64_t runs = expert.k / kFp4Run, column = run % runs * kFp4Run;
   return Unsupported(Place(checkpoint_, name + ".weight"), ": elements ", column, " to ",
                      column + kFp4Run - 1, " of row ", run / runs,
-                     " are no MXFP4 numbers under one scale; the device's kernels run ",
-                     ExpertFormatName(expert.format), " experts that are MXFP4 in another form");
+                     " are no MXFP4 numbers under one scale, though the first expert of this block "
+                     "is MXFP4 in the form of ",
+                     ExpertFormatName(expert.format),
+                     "; the device's kernels run a block's experts in one format");
 }
 
 }  // namespace dsv4

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings quantised weights, once they are read, to the format in which they run: F32 scales that
-// are powers of two to E8M0, NVFP4 experts to MXFP4 where all values stay, and for a device, whose
-// kernels run these alone, FP8 experts too. Owns the memory of what changes.
+// are powers of two to E8M0, and NVFP4 experts to MXFP4 where all values stay. A device runs the
+// experts of a block in one format, MXFP4 wherever it can, and FP8 ones under F32 scales. Owns the
+// memory of what changes.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,13 @@ class FormatChanges {
   FormatChanges(const Checkpoint& checkpoint, bool for_device)
       : checkpoint_(checkpoint), for_device_(for_device) {}
 
-  // `name` is that of the weight's tensors, less ".weight". Errors: Unsupported, naming tensor and
-  // place, for what a device's kernels do not run.
-  absl::Status Settle(const std::string& name, Fp8Weight* weight);
-  absl::Status Settle(const std::string& name, ExpertMatrix* expert);
+  // `name` is that of the weight's tensors, less ".weight". For a device, `as` is the format in
+  // which the block's routed experts run. Errors: Unsupported, naming tensor and place, for what a
+  // device's kernels do not run: values that are not of that format, and beside MXFP4 experts a
+  // shared one's scales that are no powers of two.
+  void Settle(Fp8Weight* weight);
+  absl::Status SettleShared(const std::string& name, ExpertFormat as, Fp8Weight* weight);
+  absl::Status Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert);
 
   int64_t bytes() const { return bytes_; }  // of the memory below
   std::vector<std::unique_ptr<std::byte[]>> TakeMemory() { return std::move(memory_); }
@@ -32,6 +36,7 @@ class FormatChanges {
  private:
   using Memory = std::unique_ptr<std::byte[]>;
   uint8_t* Keep(Memory memory, int64_t bytes);
+  void KeepF32Scales(ExpertMatrix* expert);
   absl::Status NotMxfp4(const std::string& name, const ExpertMatrix& expert, int64_t run) const;
 
   const Checkpoint& checkpoint_;

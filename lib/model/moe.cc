@@ -116,6 +116,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                             .expert_count = static_cast<int32_t>(config.n_routed_experts),
                             .experts_per_token = k,
                             .experts_table = w.table,
+                            .format = w.format,
                             .shared_w1 = w.shared_w1,
                             .shared_w3 = w.shared_w3,
                             .shared_w2 = w.shared_w2,

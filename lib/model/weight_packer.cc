@@ -33,6 +33,22 @@ WeightPacker::Packed WeightPacker::At(std::byte* to, WeightFormat format, int64_
   return {to, reinterpret_cast<const uint8_t*>(to + RoundUp(bytes.data, kAlignment))};
 }
 
+void WeightPacker::Point(const Packed& packed, Fp8Weight* weight) {
+  weight->data = reinterpret_cast<const uint8_t*>(packed.data);
+  if (weight->f32_scale != nullptr) {
+    weight->f32_scale = reinterpret_cast<const float*>(packed.scale);
+  } else {
+    weight->scale = packed.scale;
+  }
+}
+
+void WeightPacker::Point(const Packed& packed, ExpertMatrix* expert) {
+  expert->data = reinterpret_cast<const uint8_t*>(packed.data);
+  const bool f32 = PackedFormatOf(expert->format) == WeightFormat::kFp8F32;
+  expert->scale = f32 ? nullptr : packed.scale;
+  expert->f32_scale = f32 ? reinterpret_cast<const float*>(packed.scale) : nullptr;
+}
+
 absl::Status WeightPacker::Prepare(const Stage& stage, WeightFormat format, int64_t n,
                                    int64_t k) const {
   if (StageRows(stage, format, k) == 0) {

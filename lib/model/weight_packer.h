@@ -12,6 +12,19 @@
 
 namespace dsv4 {
 
+// How a device's kernels have a routed expert's matrix that runs in this format.
+constexpr WeightFormat PackedFormatOf(ExpertFormat format) {
+  switch (format) {
+    case ExpertFormat::kNvfp4:
+      return WeightFormat::kNvfp4;
+    case ExpertFormat::kFp8:
+      return WeightFormat::kFp8F32;
+    case ExpertFormat::kMxfp4:
+      break;
+  }
+  return WeightFormat::kFp4;
+}
+
 class WeightPacker {
  public:
   // Memory of the device for stored rows.
@@ -22,7 +35,7 @@ class WeightPacker {
   // A matrix on the host. `pinned`: memory of Device::AllocateHost, which must not change before
   // the stream has come to it; else it may change on return.
   struct Source {
-    const uint8_t *data = nullptr, *scale = nullptr;
+    const uint8_t *data = nullptr, *scale = nullptr;  // or the bytes of F32 scales
     bool pinned = false;
   };
   // Where the device reads it; no scale where the format has none.
@@ -35,6 +48,9 @@ class WeightPacker {
   WeightPacker(Device* device, Dispatch* dispatch) : device_(device), dispatch_(dispatch) {}
 
   static int64_t PackedBytes(WeightFormat format, int64_t n, int64_t k);
+  // Has a view, whose format kernels run, point to its packed matrix.
+  static void Point(const Packed& packed, Fp8Weight* weight);
+  static void Point(const Packed& packed, ExpertMatrix* expert);
   // Where the matrix will be when it is packed at `to`.
   static Packed At(std::byte* to, WeightFormat format, int64_t n, int64_t k);
   // Chooses the kernel that packs such weights; Unsupported names it.

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "lib/base/status_macros.h"
+#include "lib/model/expert_format.h"
 
 namespace dsv4 {
 
@@ -22,15 +23,6 @@ int64_t WeightPlacement::CountsBytes(int64_t blocks) const {
   return blocks * config_.n_routed_experts * static_cast<int64_t>(sizeof(ExpertCounts));
 }
 
-std::vector<MoeWeights*> WeightPlacement::MoeLayers(WeightViews* views) {
-  std::vector<MoeWeights*> layers;
-  for (BlockWeights& layer : views->layers) layers.push_back(&layer.moe);
-  if (views->drafter != nullptr) {
-    for (BlockWeights& block : views->drafter->blocks) layers.push_back(&block.moe);
-  }
-  return layers;
-}
-
 absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
   weights_->ranks_.clear();
   weights_->ranks_.resize(targets_.ranks.size());
@@ -41,7 +33,7 @@ absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
     DSV4_RETURN_IF_ERROR(PlanRank(rows, static_cast<int>(rank)));
     sizes.push_back(weights_->ranks_[rank].sizes);
   }
-  const auto blocks = static_cast<int64_t>(MoeLayers(weights_).size());
+  const auto blocks = static_cast<int64_t>(MoeLayersOf(weights_).size());
   DSV4_ASSIGN_OR_RETURN(weights_->residency_,
                         PlanResidency(targets_.budgets, blocks, config_.n_routed_experts, sizes));
   const ResidencyPlan& plan = weights_->residency_;
@@ -70,16 +62,16 @@ absl::Status WeightPlacement::PlanRank(const std::vector<WeightRow>& rows, int r
     if (row.expert.expert < 0) continue;
     ExpertMatrix matrix = **std::get_if<ExpertMatrix*>(&row.slot);
     matrix.n = own_rows.size();
-    stage.Add(row.matrix, matrix);
+    stage.Add(row.matrix, matrix, FormatOf(row));
   }
-  const auto blocks = static_cast<int64_t>(MoeLayers(&own.views).size());
+  const auto blocks = static_cast<int64_t>(MoeLayersOf(&own.views).size());
   own.sizes.counts = WeightUpload::RawBytes(CountsBytes(blocks)) +
                      WeightUpload::RawBytes(blocks * static_cast<int64_t>(sizeof(uint32_t)));
   own.sizes.stage = stage.bytes().host;
   own.stage = stage.bytes().device;
   own.sizes.pack =
       WeightUpload::RawBytes(own.stage.data_bytes) + WeightUpload::RawBytes(own.stage.scale_bytes);
-  for (const MoeWeights* moe : MoeLayers(&own.views)) {
+  for (const MoeWeights* moe : MoeLayersOf(&own.views)) {
     const auto experts = static_cast<int64_t>(moe->experts.size());
     own.sizes.other +=
         WeightUpload::RawBytes(experts * static_cast<int64_t>(sizeof(ExpertWeights))) +
@@ -95,12 +87,19 @@ absl::Status WeightPlacement::PlanRow(const WeightRow& row, int64_t n, const Wei
     if (row.expert.expert < 0) {
       bytes->other += size;
     } else {
-      bytes->matrices[static_cast<size_t>(row.matrix)] = size;  // of every expert
+      // Slots are of one size, whatever the formats of blocks.
+      int64_t& largest = bytes->matrices[static_cast<size_t>(row.matrix)];
+      largest = std::max(largest, size);
     }
     return upload.Prepare(format, n, row.k);
   };
-  if (std::holds_alternative<Fp8Weight*>(row.slot)) return packed(WeightFormat::kFp8);
-  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return packed(WeightFormat::kFp4);
+  if (Fp8Weight* const* fp8 = std::get_if<Fp8Weight*>(&row.slot)) {
+    if ((*fp8)->f32_scale == nullptr) return packed(WeightFormat::kFp8);
+    // They may turn out to be powers of two, and take less.
+    DSV4_RETURN_IF_ERROR(upload.Prepare(WeightFormat::kFp8, n, row.k));
+    return packed(WeightFormat::kFp8F32);
+  }
+  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return packed(PackedFormatOf(FormatOf(row)));
   if (const auto* slot = std::get_if<Bf16Weight*>(&row.slot); slot && IsPacked(*slot)) {
     return packed(WeightFormat::kBf16);
   }
@@ -108,6 +107,10 @@ absl::Status WeightPlacement::PlanRow(const WeightRow& row, int64_t n, const Wei
                     std::holds_alternative<const int32_t**>(row.slot);
   bytes->other += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
   return absl::OkStatus();
+}
+
+ExpertFormat WeightPlacement::FormatOf(const WeightRow& row) const {
+  return MoeLayersOf(weights_)[static_cast<size_t>(row.expert.block)]->format;
 }
 
 absl::Status WeightPlacement::Begin() {
@@ -155,13 +158,13 @@ absl::Status WeightPlacement::Send(const WeightRow& row, size_t index) {
 void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix* matrix) {
   const ResidencyPlan& plan = weights_->residency_;
   const ExpertSlots& experts = weights_->ranks_[rank].experts;
-  sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {row.name,
-                                                                                  *matrix};
-  const WeightPacker::Packed guest =
-      WeightPacker::At(experts.At(plan.on_device + plan.spare, row.matrix), WeightFormat::kFp4,
-                       matrix->n, matrix->k);
-  *matrix =
-      Fp4Weight{reinterpret_cast<const uint8_t*>(guest.data), guest.scale, matrix->n, matrix->k};
+  const ExpertFormat format = FormatOf(row);
+  sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {row.name, *matrix,
+                                                                                  format};
+  matrix->format = format;
+  WeightPacker::Point(WeightPacker::At(experts.At(plan.on_device + plan.spare, row.matrix),
+                                       PackedFormatOf(format), matrix->n, matrix->k),
+                      matrix);
 }
 
 // The `n` rows that `slot` points to, whose place on the device it receives.
@@ -175,38 +178,45 @@ absl::Status WeightPlacement::SendRow(const WeightRow& row, int64_t n, const Exp
     *slot = reinterpret_cast<std::remove_reference_t<decltype(*slot)>>(data);
     return status;
   };
-  const auto packed = [&](auto* slot, WeightFormat format,
-                          const uint8_t* host_scale) -> absl::StatusOr<const uint8_t*> {
+  const auto packed = [&](const void* data, const void* scale, WeightFormat format) {
     std::byte* const to = row.expert.expert < 0
                               ? upload->Place(WeightPacker::PackedBytes(format, n, k))
                               : experts.At(experts.SlotOf(row.expert), row.matrix);
-    DSV4_ASSIGN_OR_RETURN(
-        const WeightPacker::Packed there,
-        upload->Pack(to, format, n, k,
-                     {.data = reinterpret_cast<const uint8_t*>(slot->data), .scale = host_scale}));
-    slot->data = reinterpret_cast<decltype(slot->data)>(there.data);
-    return there.scale;
-  };
-  const auto quantised = [&](auto* slot, WeightFormat format) -> absl::Status {
-    DSV4_ASSIGN_OR_RETURN(slot->scale, packed(slot, format, slot->scale));
-    return absl::OkStatus();
+    return upload->Pack(
+        to, format, n, k,
+        {.data = static_cast<const uint8_t*>(data), .scale = static_cast<const uint8_t*>(scale)});
   };
   const auto* whole = std::get_if<Bf16Weight*>(&row.slot);
   struct Sender {
     bool packs;  // a bf16 matrix
     decltype(raw)& raw_;
     decltype(packed)& packed_;
-    decltype(quantised)& quantised_;
     absl::Status operator()(const float** slot) { return raw_(slot); }
     absl::Status operator()(const uint16_t** slot) { return raw_(slot); }
     absl::Status operator()(const int32_t** slot) { return raw_(slot); }
     absl::Status operator()(Bf16Weight* slot) {
-      return packs ? packed_(slot, WeightFormat::kBf16, nullptr).status() : raw_(&slot->data);
+      if (!packs) return raw_(&slot->data);
+      DSV4_ASSIGN_OR_RETURN(const auto there, packed_(slot->data, nullptr, WeightFormat::kBf16));
+      slot->data = reinterpret_cast<const uint16_t*>(there.data);
+      return absl::OkStatus();
     }
-    absl::Status operator()(Fp8Weight* slot) { return quantised_(slot, WeightFormat::kFp8); }
-    absl::Status operator()(ExpertMatrix* slot) { return quantised_(slot, WeightFormat::kFp4); }
+    absl::Status operator()(Fp8Weight* slot) {
+      const bool f32 = slot->f32_scale != nullptr;
+      DSV4_ASSIGN_OR_RETURN(
+          const auto there,
+          packed_(slot->data, f32 ? static_cast<const void*>(slot->f32_scale) : slot->scale,
+                  f32 ? WeightFormat::kFp8F32 : WeightFormat::kFp8));
+      WeightPacker::Point(there, slot);
+      return absl::OkStatus();
+    }
+    absl::Status operator()(ExpertMatrix* slot) {
+      DSV4_ASSIGN_OR_RETURN(const auto there,
+                            packed_(slot->data, ScaleBytesOf(*slot), PackedFormatOf(slot->format)));
+      WeightPacker::Point(there, slot);
+      return absl::OkStatus();
+    }
   };
-  return std::visit(Sender{whole != nullptr && IsPacked(*whole), raw, packed, quantised}, slot);
+  return std::visit(Sender{whole != nullptr && IsPacked(*whole), raw, packed}, slot);
 }
 
 // The experts' views, and the table that kernels reach them through.
@@ -232,7 +242,7 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
   auto* const calls = reinterpret_cast<uint32_t*>(
       upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));
   std::vector<ExpertTable::Block> blocks;
-  for (MoeWeights* moe : MoeLayers(&own.views)) {
+  for (MoeWeights* moe : MoeLayersOf(&own.views)) {
     moe->counts = counts + moe->block * plan.experts;
     moe->calls = calls + moe->block;
     // The table's first entry.
@@ -268,7 +278,7 @@ absl::Status WeightPlacement::Finish() {
   for (size_t rank = 0; rank < uploads_.size(); ++rank) {
     if (!targets_.ranks[rank].here) continue;
     Weights::Rank& own = weights_->ranks_[rank];
-    for (MoeWeights* moe : MoeLayers(&own.views)) {
+    for (MoeWeights* moe : MoeLayersOf(&own.views)) {
       DSV4_RETURN_IF_ERROR(SendExperts(moe, &uploads_[rank]));
     }
     DSV4_RETURN_IF_ERROR(AddMovement(rank, &uploads_[rank]));

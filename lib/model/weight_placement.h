@@ -39,6 +39,8 @@ class WeightPlacement {
 
  private:
   absl::Status PlanRank(const std::vector<WeightRow>& rows, int rank);
+  // In which the row's routed expert runs.
+  ExpertFormat FormatOf(const WeightRow& row) const;
   absl::Status PlanRow(const WeightRow& row, int64_t n, const WeightUpload& upload,
                        RankBytes* bytes) const;
   // Rows of the embedding are gathered, not multiplied, and a drafter's tables are read by a kernel
@@ -52,7 +54,6 @@ class WeightPlacement {
   // Places what counts the uses of a rank's experts, and makes what moves and fetches them.
   absl::Status AddMovement(size_t rank, WeightUpload* upload);
   int64_t CountsBytes(int64_t blocks) const;
-  static std::vector<MoeWeights*> MoeLayers(WeightViews* views);
 
   const ModelConfig& config_;
   const WeightTargets& targets_;

@@ -211,6 +211,15 @@ void WeightTable::AddBlock(const std::string& p, int64_t layer, BlockWeights* w)
   AddMoe(p + "ffn.", layer, &w->moe);
 }
 
+std::vector<MoeWeights*> MoeLayersOf(WeightViews* views) {
+  std::vector<MoeWeights*> layers;
+  for (BlockWeights& layer : views->layers) layers.push_back(&layer.moe);
+  if (views->drafter != nullptr) {
+    for (BlockWeights& block : views->drafter->blocks) layers.push_back(&block.moe);
+  }
+  return layers;
+}
+
 WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const Shards& shards,
                     int rank) {
   WeightViews part{.embed = whole.embed,

@@ -67,6 +67,9 @@ class WeightTable {
   std::vector<WeightRow> rows_;
 };
 
+// The mixtures of experts of main layers, then of the drafter's: block by block.
+std::vector<MoeWeights*> MoeLayersOf(WeightViews* views);
+
 // The views of `whole` that `rank` computes with, into the same memory. `whole` must outlive it.
 WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const Shards& shards,
                     int rank);

@@ -265,6 +265,10 @@ class WeightsLoader {
   absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& wants,
                     const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
+  // Chooses the formats in which devices run the blocks' routed experts.
+  void ChooseDeviceFormats();
+  // A routed expert's matrix as its file has it.
+  ExpertMatrix StoredExpert(const WeightRow& row, std::vector<float>* f32_scales) const;
   void PlanHostRanks(const Shards& shards);
   void PlanMapped(const WeightTargets& targets);
   static bool OnHost(const WeightTargets& targets) {
@@ -413,13 +417,50 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
 absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) const {
   absl::string_view name = pending_[bound.first_pending].entry->name;
   absl::ConsumeSuffix(&name, ".weight");
+  const std::vector<MoeWeights*> blocks = MoeLayersOf(weights_);
   if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.row.slot)) {
-    return changes->Settle(std::string(name), *weight);
+    for (const MoeWeights* moe : blocks) {
+      if (*weight != &moe->shared_w1 && *weight != &moe->shared_w3 && *weight != &moe->shared_w2) {
+        continue;
+      }
+      return changes->SettleShared(std::string(name), moe->format, *weight);
+    }
+    changes->Settle(*weight);
+    return absl::OkStatus();
   }
   if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.row.slot)) {
-    return changes->Settle(std::string(name), *expert);
+    const auto block = static_cast<size_t>(bound.row.expert.block);
+    return changes->Settle(std::string(name), blocks[block]->format, *expert);
   }
   return absl::OkStatus();
+}
+
+// Views of what is copied have nothing to read yet.
+ExpertMatrix WeightsLoader::StoredExpert(const WeightRow& row,
+                                         std::vector<float>* f32_scales) const {
+  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&row.slot);
+  if (stored.format == ExpertFormat::kNvfp4) {
+    std::memcpy(&stored.tensor_scale, checkpoint_.Find(row.name + ".weight_scale_2")->data,
+                sizeof stored.tensor_scale);
+  }
+  if (stored.f32_scale != nullptr) {
+    const TensorEntry& scale = *checkpoint_.Find(row.name + ".scale");
+    f32_scales->resize(static_cast<size_t>(scale.bytes) / sizeof(float));
+    std::memcpy(f32_scales->data(), scale.data, static_cast<size_t>(scale.bytes));
+    stored.f32_scale = f32_scales->data();
+  }
+  return stored;
+}
+
+void WeightsLoader::ChooseDeviceFormats() {
+  const std::vector<MoeWeights*> blocks = MoeLayersOf(weights_);
+  std::vector<float> f32_scales;
+  for (const Bound& bound : bound_) {
+    const WeightRow& row = bound.row;
+    if (row.expert.expert != 0 || row.matrix != 0) continue;
+    blocks[static_cast<size_t>(row.expert.block)]->format =
+        DeviceFormatOf(StoredExpert(row, &f32_scales));
+  }
 }
 
 absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
@@ -428,6 +469,7 @@ absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
     PlanMapped(targets);
     return absl::OkStatus();
   }
+  ChooseDeviceFormats();
   placement_ = std::make_unique<WeightPlacement>(config_, targets, weights_);
   std::vector<WeightRow> rows;
   for (const Bound& bound : bound_) rows.push_back(bound.row);

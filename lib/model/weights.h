@@ -68,6 +68,7 @@ struct MoeWeights {
   std::vector<const ExpertWeights*> expert_table;  // [E], into experts
   const ExpertWeights* const* table = nullptr;     // [E], what the kernels read
   int32_t block = 0;                               // ExpertId's
+  ExpertFormat format = ExpertFormat::kMxfp4;      // in which a device runs its experts
   // Of experts that move or are fetched: what the gate counts in (kernels/op/moe.h).
   ExpertCounts* counts = nullptr;
   uint32_t* calls = nullptr;
@@ -145,17 +146,18 @@ class Weights : public WeightViews {
   // tensor, Corrupt for a wrong dtype or shape, an element that is not a finite number (a scale
   // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E); each
   // names the tensor and the file. F32 scales that are all powers of two become E8M0, and NVFP4
-  // experts whose scales allow it MXFP4, both without loss. For a device with memory of its own,
-  // F32 scales and NVFP4 or FP8 experts that are not the same values in E8M0 and MXFP4 are
-  // Unsupported, naming the first that is not. A drafter is optional, and its tensors tell its kind
-  // (main_proj, e_proj): without any mtp.* there is none; some of its tensors without the others
-  // are Corrupt. Tensors that are in no table are ignored. Targets whose memory is not the
-  // host's receive every tensor, or their rows of it, as soon as it is read, once for all of them,
-  // and the copies on the host are given up; OutOfDeviceMemory, and PlanResidency's refusals of
-  // their budgets. `progress(done_bytes,
-  // total_bytes)`, which may be empty, is called from this thread at least every 16 MiB as the
-  // tensors' pages are read; false cancels (Cancelled). REQUIRES: `config` comes from
-  // ParseModelConfig.
+  // experts whose scales allow it MXFP4, both without loss. A device with memory of its own runs
+  // the routed experts of a block in one format: in MXFP4 where the first expert has its values
+  // (DeviceFormatOf), else in the first's own. Experts that are not of that format are Unsupported,
+  // naming the first place that is not, and beside MXFP4 experts so is a shared one whose F32
+  // scales are no powers of two. A drafter is optional, and its tensors tell its kind (main_proj,
+  // e_proj): without any mtp.* there is none; some of its tensors without the others are Corrupt.
+  // Tensors that are in no table are ignored. Targets whose memory is not the host's receive every
+  // tensor, or their rows of it, as soon as it is read, once for all of them, and the copies on the
+  // host are given up; OutOfDeviceMemory, and PlanResidency's refusals of their budgets.
+  // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
+  // every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES: `config`
+  // comes from ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets = {});

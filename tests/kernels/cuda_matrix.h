@@ -58,6 +58,26 @@ struct CudaFp4 : PackedWeight {
   Fp4Weight view() const { return {data(), scale(), n, k}; }
   int64_t n, k;
 };
+struct CudaFp8F32 : PackedWeight {
+  explicit CudaFp8F32(const Fp8F32Storage& w)
+      : PackedWeight(WeightFormat::kFp8F32, w.n, w.k, w.data.data(), w.f32_scale.data()),
+        n(w.n),
+        k(w.k) {}
+  Fp8Weight view() const {
+    return {data(), nullptr, n, k, reinterpret_cast<const float*>(scale())};
+  }
+  int64_t n, k;
+};
+struct CudaNvfp4 : PackedWeight {
+  explicit CudaNvfp4(const Nvfp4Storage& w)
+      : PackedWeight(WeightFormat::kNvfp4, w.n, w.k, w.data.data(), w.scale.data()),
+        n(w.n),
+        k(w.k),
+        tensor_scale(w.tensor_scale) {}
+  Nvfp4Weight view() const { return {data(), scale(), n, k, tensor_scale}; }
+  int64_t n, k;
+  float tensor_scale;
+};
 struct CudaBf16 : PackedWeight {
   explicit CudaBf16(const Bf16Storage& w)
       : PackedWeight(WeightFormat::kBf16, w.n, w.k, w.data.data(), nullptr), n(w.n), k(w.k) {}

@@ -48,6 +48,17 @@ struct Fp8Storage {
   std::vector<uint8_t> data, scale;
 };
 
+// The same under F32 scales, none of which is a power of two.
+struct Fp8F32Storage : Fp8Storage {
+  Fp8F32Storage(uint64_t seed, int64_t n, int64_t k) : Fp8Storage(seed, n, k) {
+    for (size_t i = 0; i < scale.size(); ++i) {
+      f32_scale.push_back((1 + static_cast<float>(1 + i * 37 % 127) / 128) * E8M0ToFloat(scale[i]));
+    }
+  }
+  Fp8Weight view() const { return {data.data(), nullptr, n, k, f32_scale.data()}; }
+  std::vector<float> f32_scale;
+};
+
 struct Fp4Storage {
   Fp4Storage(uint64_t seed, int64_t n, int64_t k) : n(n), k(k) {
     for (int64_t i = 0; i < n * k / 2; ++i) {
@@ -59,6 +70,21 @@ struct Fp4Storage {
   Fp4Weight view() const { return {data.data(), scale.data(), n, k}; }
   int64_t n, k;
   std::vector<uint8_t> data, scale;
+};
+
+// Scales of all magnitudes, from e4m3's smallest on, and mantissas.
+struct Nvfp4Storage {
+  Nvfp4Storage(uint64_t seed, int64_t n, int64_t k)
+      : n(n), k(k), data(Fp4Storage(seed, n, k).data), tensor_scale(0x1.4p-7f) {
+    for (int64_t i = 0; i < n * k / kNvfp4Run; ++i) {
+      const float value = (RandomValue(seed + 1, static_cast<uint64_t>(i)) + 1) * 7.9f;
+      scale.push_back(static_cast<uint8_t>(i % 19 == 3 ? 1 + i % 7 : 40 + static_cast<int>(value)));
+    }
+  }
+  Nvfp4Weight view() const { return {data.data(), scale.data(), n, k, tensor_scale}; }
+  int64_t n, k;
+  std::vector<uint8_t> data, scale;
+  float tensor_scale;
 };
 
 struct Bf16Storage {

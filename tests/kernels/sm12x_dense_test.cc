@@ -21,8 +21,9 @@ struct Fp8Case {
   std::vector<int64_t> widths;  // n of each part
 };
 
+template <class Cuda>
 std::vector<std::vector<uint16_t>> LinearFp8OnCuda(const QuantizedRows& x, int64_t first,
-                                                   int32_t rows, const std::vector<CudaFp8>& w) {
+                                                   int32_t rows, const std::vector<Cuda>& w) {
   const DeviceCopy<uint8_t> input(x.Bytes(first, rows));
   LinearFp8Params p;
   p.rows = rows;
@@ -30,7 +31,7 @@ std::vector<std::vector<uint16_t>> LinearFp8OnCuda(const QuantizedRows& x, int64
   p.x = input.data();
   p.part_count = static_cast<int32_t>(w.size());
   std::vector<DeviceCopy<uint16_t>> y;
-  for (const CudaFp8& part : w) y.emplace_back(rows * part.n);
+  for (const Cuda& part : w) y.emplace_back(rows * part.n);
   for (size_t i = 0; i < w.size(); ++i) p.parts[i] = {w[i].view(), y[i].data()};
   LaunchCuda(p);
   std::vector<std::vector<uint16_t>> out;
@@ -41,18 +42,15 @@ std::vector<std::vector<uint16_t>> LinearFp8OnCuda(const QuantizedRows& x, int64
   return out;
 }
 
-TEST_CASE("sm12x linear_fp8 equals the reference and keeps the row rule") {
-  // In the last one blocks take several sets of tiles, one of which has tiles of both parts.
-  const Fp8Case cases[] = {
-      {128, {5}},        {256, {16, 200}}, {640, {33}},   {1024, {520, 64, 144}}, {1536, {128}},
-      {4096, {130, 64}}, {8192, {48}},     {16384, {16}}, {128, {50000, 9992}}};
+template <class Storage, class Cuda>
+void CheckLinearFp8(std::initializer_list<Fp8Case> cases) {
   for (const Fp8Case& c : cases) {
     INFO("k " << c.k);
     const QuantizedRows x(11, kRows, c.k);
-    std::vector<CudaFp8> weights;
-    std::vector<Fp8Storage> stored;
+    std::vector<Cuda> weights;
+    std::vector<Storage> stored;
     for (const int64_t n : c.widths) stored.emplace_back(12 + n, n, c.k);
-    for (const Fp8Storage& w : stored) weights.emplace_back(w);
+    for (const Storage& w : stored) weights.emplace_back(w);
     const auto all = LinearFp8OnCuda(x, 0, kRows, weights);
     for (size_t i = 0; i < stored.size(); ++i) {
       INFO("part " << i);
@@ -74,6 +72,23 @@ TEST_CASE("sm12x linear_fp8 equals the reference and keeps the row rule") {
       }
     }
   }
+}
+
+TEST_CASE("sm12x linear_fp8 equals the reference and keeps the row rule") {
+  // In the last one blocks take several sets of tiles, one of which has tiles of both parts.
+  CheckLinearFp8<Fp8Storage, CudaFp8>({{128, {5}},
+                                       {256, {16, 200}},
+                                       {640, {33}},
+                                       {1024, {520, 64, 144}},
+                                       {1536, {128}},
+                                       {4096, {130, 64}},
+                                       {8192, {48}},
+                                       {16384, {16}},
+                                       {128, {50000, 9992}}});
+}
+
+TEST_CASE("sm12x linear_fp8 runs F32 scales by the same rules") {
+  CheckLinearFp8<Fp8F32Storage, CudaFp8F32>({{256, {16, 200}}, {1024, {144}}});
 }
 
 struct Bf16Outputs {
@@ -158,18 +173,18 @@ std::vector<uint8_t> OutputGroupsOnCuda(const Bf16Rows& o, int64_t first, int32_
   return y.Download();
 }
 
-TEST_CASE("sm12x output_groups equals the reference and keeps the row rule") {
-  struct Case {
-    int32_t groups;
-    int64_t rank, width;
-  };
-  for (const Case& c :
-       {Case{1, 128, 128}, Case{2, 256, 512}, Case{8, 128, 1024}, Case{2, 128, 4096}}) {
+struct GroupsCase {
+  int32_t groups;
+  int64_t rank, width;
+};
+template <class Storage, class Cuda>
+void CheckOutputGroups(std::initializer_list<GroupsCase> cases) {
+  for (const GroupsCase& c : cases) {
     INFO(c.groups << " groups of " << c.width);
     const int64_t out = c.groups * c.rank;
     const Bf16Rows o(31, kRows, c.groups * c.width);
-    const Fp8Storage stored(32, out, c.width);
-    const CudaFp8 weight(stored);
+    const Storage stored(32, out, c.width);
+    const Cuda weight(stored);
     OutputGroupsParams p;
     p.groups = c.groups;
     p.rank = c.rank;
@@ -206,6 +221,15 @@ TEST_CASE("sm12x output_groups equals the reference and keeps the row rule") {
       }
     }
   }
+}
+
+TEST_CASE("sm12x output_groups equals the reference and keeps the row rule") {
+  CheckOutputGroups<Fp8Storage, CudaFp8>(
+      {{1, 128, 128}, {2, 256, 512}, {8, 128, 1024}, {2, 128, 4096}});
+}
+
+TEST_CASE("sm12x output_groups rounds weights under F32 scales to bf16") {
+  CheckOutputGroups<Fp8F32Storage, CudaFp8F32>({{2, 256, 512}});
 }
 
 }  // namespace

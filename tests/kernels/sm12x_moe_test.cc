@@ -181,15 +181,37 @@ TEST_CASE("sm12x moe_gate counts the calls that choose an expert, not the rows")
   REQUIRE(calls.Download() == std::vector<uint32_t>{4});
 }
 
+// Weights of one format as they are stored, and as kernels read them.
+struct Mxfp4Format {
+  using Storage = Fp4Storage;
+  using Cuda = CudaFp4;
+  static constexpr ExpertFormat kFormat = ExpertFormat::kMxfp4;
+};
+struct Nvfp4Format {
+  using Storage = Nvfp4Storage;
+  using Cuda = CudaNvfp4;
+  static constexpr ExpertFormat kFormat = ExpertFormat::kNvfp4;
+};
+struct Fp8Format {
+  using Storage = Fp8Storage;
+  using Cuda = CudaFp8;
+};
+struct Fp8F32Format {
+  using Storage = Fp8F32Storage;
+  using Cuda = CudaFp8F32;
+  static constexpr ExpertFormat kFormat = ExpertFormat::kFp8;
+};
+
 // A layer's experts in both forms.
+template <class Routed = Mxfp4Format, class Shared = Fp8Format>
 struct Layer {
   int64_t hidden, inter;
-  std::vector<Fp4Storage> w1, w3, w2;
-  Fp8Storage shared_w1, shared_w3, shared_w2;
+  std::vector<typename Routed::Storage> w1, w3, w2;
+  typename Shared::Storage shared_w1, shared_w3, shared_w2;
   std::vector<ExpertWeights> experts;
   std::vector<const ExpertWeights*> table;
-  std::vector<CudaFp4> cuda_fp4;
-  std::vector<CudaFp8> cuda_fp8;
+  std::vector<typename Routed::Cuda> cuda_routed;
+  std::vector<typename Shared::Cuda> cuda_shared;
   std::vector<DeviceCopy<ExpertWeights>> cuda_experts;
   std::vector<DeviceCopy<const ExpertWeights*>> cuda_table;
 
@@ -207,12 +229,12 @@ struct Layer {
     std::vector<ExpertWeights> views;
     for (int32_t e = 0; e < count; ++e) {
       experts.push_back({w1[e].view(), w3[e].view(), w2[e].view()});
-      for (const Fp4Storage* w : {&w1[e], &w3[e], &w2[e]}) cuda_fp4.emplace_back(*w);
-      const size_t at = cuda_fp4.size() - 3;
-      views.push_back({cuda_fp4[at].view(), cuda_fp4[at + 1].view(), cuda_fp4[at + 2].view()});
+      for (const auto* w : {&w1[e], &w3[e], &w2[e]}) cuda_routed.emplace_back(*w);
+      const auto* const of = &cuda_routed[cuda_routed.size() - 3];
+      views.push_back({of[0].view(), of[1].view(), of[2].view()});
     }
     for (const ExpertWeights& e : experts) table.push_back(&e);
-    for (const Fp8Storage* w : {&shared_w1, &shared_w3, &shared_w2}) cuda_fp8.emplace_back(*w);
+    for (const auto* w : {&shared_w1, &shared_w3, &shared_w2}) cuda_shared.emplace_back(*w);
     cuda_experts.emplace_back(views);
     std::vector<const ExpertWeights*> pointers;
     for (int32_t e = 0; e < count; ++e) pointers.push_back(cuda_experts[0].data() + e);
@@ -226,13 +248,16 @@ struct Layer {
     p.inter = inter;
     p.expert_count = static_cast<int32_t>(experts.size());
     p.experts_per_token = per_token;
+    p.format = Routed::kFormat;
     p.limit = limit;
     return p;
   }
 };
 
-std::vector<uint16_t> FfnOnCuda(const Layer& layer, ExpertFfnParams p, const QuantizedRows& x,
-                                const Gate& gate, int64_t first, int32_t rows) {
+template <class Routed, class Shared>
+std::vector<uint16_t> FfnOnCuda(const Layer<Routed, Shared>& layer, ExpertFfnParams p,
+                                const QuantizedRows& x, const Gate& gate, int64_t first,
+                                int32_t rows) {
   const int64_t k = p.experts_per_token;
   const DeviceCopy<uint8_t> input(x.Bytes(first, rows));
   const DeviceCopy<int32_t> experts(std::vector<int32_t>(
@@ -242,9 +267,9 @@ std::vector<uint16_t> FfnOnCuda(const Layer& layer, ExpertFfnParams p, const Qua
   DeviceCopy<uint16_t> y(rows * p.hidden);
   p.rows = rows;
   p.experts_table = layer.cuda_table[0].data();
-  p.shared_w1 = layer.cuda_fp8[0].view();
-  p.shared_w3 = layer.cuda_fp8[1].view();
-  p.shared_w2 = layer.cuda_fp8[2].view();
+  p.shared_w1 = layer.cuda_shared[0].view();
+  p.shared_w3 = layer.cuda_shared[1].view();
+  p.shared_w2 = layer.cuda_shared[2].view();
   p.experts = experts.data();
   p.weights = weights.data();
   p.x = input.data();
@@ -316,8 +341,9 @@ Gate RandomGate(uint64_t seed, int32_t rows, int32_t count, int32_t k, bool crow
   return gate;
 }
 
-void CheckFfn(const Layer& layer, int32_t k, float limit, int32_t rows, bool crowded,
-              std::initializer_list<int32_t> row_counts) {
+template <class Routed, class Shared>
+void CheckFfn(const Layer<Routed, Shared>& layer, int32_t k, float limit, int32_t rows,
+              bool crowded, std::initializer_list<int32_t> row_counts) {
   const auto count = static_cast<int32_t>(layer.experts.size());
   INFO("hidden " << layer.hidden << ", inter " << layer.inter << ", " << count << " experts, "
                  << rows << " rows" << (crowded ? ", crowded" : ""));
@@ -364,24 +390,38 @@ void CheckFfn(const Layer& layer, int32_t k, float limit, int32_t rows, bool cro
 
 TEST_CASE("sm12x expert_ffn equals the reference and keeps the row rule") {
   {
-    const Layer layer(61, 256, 128, 16);
+    const Layer<> layer(61, 256, 128, 16);
     CheckFfn(layer, 4, 10.0f, 192, false, {1, 2, 3, 6, 8, 9, 16, 17, 48, 49, 64, 65, 191});
     CheckFfn(layer, 4, 10.0f, 192, true, {1, 2, 3, 6, 8, 9, 16, 17, 48, 49, 64, 65, 191});
   }
-  CheckFfn(Layer(62, 384, 256, 5), 2, 0.0f, 70, true, {1, 2, 8, 9, 48, 64});
-  CheckFfn(Layer(63, 1024, 640, 40), 6, 10.0f, 65, false, {1, 8, 16, 48, 64});
+  CheckFfn(Layer<>(62, 384, 256, 5), 2, 0.0f, 70, true, {1, 2, 8, 9, 48, 64});
+  CheckFfn(Layer<>(63, 1024, 640, 40), 6, 10.0f, 65, false, {1, 8, 16, 48, 64});
+}
+
+TEST_CASE("sm12x expert_ffn runs FP8 and NVFP4 experts by the same rules") {
+  const std::initializer_list<int32_t> rows = {1, 2, 8, 16, 17, 65};
+  {
+    INFO("FP8 under F32 scales");
+    CheckFfn(Layer<Fp8F32Format, Fp8F32Format>(74, 256, 128, 6), 3, 10.0f, 70, true, rows);
+  }
+  {
+    INFO("NVFP4, beside a shared expert under E8M0 scales");
+    CheckFfn(Layer<Nvfp4Format>(75, 256, 384, 6), 3, 10.0f, 70, true, rows);
+  }
+  // More than the kernels for few rows hold.
+  CheckFfn(Layer<Nvfp4Format, Fp8F32Format>(76, 7168, 128, 2), 2, 10.0f, 3, false, {1});
 }
 
 TEST_CASE("sm12x expert_ffn holds at the model's widths") {
-  const Layer layer(64, 4096, 2048, 3);
+  const Layer<> layer(64, 4096, 2048, 3);
   CheckFfn(layer, 2, 10.0f, 12, true, {1, 2, 8});
-  const Layer wide(65, 7168, 256, 2);  // more than the kernels for few rows hold
+  const Layer<> wide(65, 7168, 256, 2);  // more than the kernels for few rows hold
   CheckFfn(wide, 2, 10.0f, 9, false, {1, 8});
 }
 
 TEST_CASE("sm12x expert_ffn keeps the row rule with more rows than a grid is high") {
   constexpr int32_t kRows = 65537;
-  const Layer layer(70, 256, 128, 4);
+  const Layer<> layer(70, 256, 128, 4);
   const QuantizedRows x(71, kRows, layer.hidden);
   const Gate gate = RandomGate(72, kRows, 4, 2, false);
   const ExpertFfnParams p = layer.Params(2, 10.0f);
@@ -392,7 +432,7 @@ TEST_CASE("sm12x expert_ffn keeps the row rule with more rows than a grid is hig
 }
 
 TEST_CASE("sm12x expert_ffn clamps, and takes an expert twice or none") {
-  const Layer layer(66, 256, 128, 4);
+  const Layer<> layer(66, 256, 128, 4);
   CheckFfn(layer, 2, 0.25f, 9, false, {1, 8});
   const QuantizedRows x(67, 64, 256);
   const ExpertFfnParams p = layer.Params(2, 10.0f);
@@ -417,7 +457,7 @@ TEST_CASE("sm12x expert_ffn clamps, and takes an expert twice or none") {
 }
 
 TEST_CASE("sm12x expert_ffn holds where scales are far apart") {
-  Layer layer(68, 256, 128, 3);
+  Layer<> layer(68, 256, 128, 3);
   const QuantizedRows x(69, 9, 256);
   // The large scale meets zero weights: only the others count.
   Fp4Storage w1 = layer.w1[1], w2 = layer.w2[2];

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "lib/io/checkpoint.h"
+#include "lib/model/expert_format.h"
 #include "lib/model/format_changes.h"
 #include "lib/model/weights.h"
 #include "tests/support/catch.h"
@@ -221,51 +222,90 @@ const T* DataOf(const Checkpoint& checkpoint, const std::string& name) {
   return reinterpret_cast<const T*>(entry->data);
 }
 
-TEST_CASE(
-    "experts that a device's kernels cannot run are refused by the first run that is not MXFP4") {
+TEST_CASE("a device runs experts as MXFP4 where they have its values, else in their own format") {
+  struct Format {
+    const char* oracle;
+    ExpertFormat runs_as;
+  };
   const TempFolder folder;
   const std::string name = "layers.1.ffn.experts.3.w1";
-  for (const char* const format : {"mixed_nvfp4", "nvfp4_real"}) {
-    INFO(format);
-    const OracleCase oracle = Case(format);
-    REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File(format)));
-    const auto checkpoint = Checkpoint::Open(folder.File(format));
+  for (const Format& c :
+       {Format{"mixed_nvfp4", ExpertFormat::kMxfp4}, Format{"nvfp4_real", ExpertFormat::kNvfp4},
+        Format{"mixed_fp8", ExpertFormat::kMxfp4}, Format{"fp8", ExpertFormat::kFp8}}) {
+    INFO(c.oracle);
+    const OracleCase oracle = Case(c.oracle);
+    REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File(c.oracle)));
+    const auto checkpoint = Checkpoint::Open(folder.File(c.oracle));
     REQUIRE_OK(checkpoint);
     const int64_t n = oracle.model.moe_intermediate_size, k = oracle.model.hidden_size;
-    const auto* const scale = DataOf<uint8_t>(**checkpoint, name + ".weight_scale");
-    Nvfp4Weight weight{DataOf<uint8_t>(**checkpoint, name + ".weight"), scale, n, k};
-    std::memcpy(&weight.tensor_scale, DataOf<char>(**checkpoint, name + ".weight_scale_2"), 4);
-    // Two runs of 16 become one of 32 where their scales are the same power of two.
-    int64_t first = 0;
-    const auto folds = [&](int64_t run) {
-      int exponent = 0;
-      const float value = E4M3ToFloat(scale[2 * run]) * weight.tensor_scale;
-      return scale[2 * run] == scale[2 * run + 1] && std::frexp(value, &exponent) == 0.5f;
-    };
-    while (first < n * k / kFp4Run && folds(first)) ++first;
-    ExpertMatrix expert = weight;
-    const absl::Status settled = FormatChanges(**checkpoint, true).Settle(name, &expert);
-    if (first == n * k / kFp4Run) {
-      REQUIRE_OK(settled);
-      CHECK(expert.format == ExpertFormat::kMxfp4);
-      CHECK(std::string(format) == "mixed_nvfp4");
+    const auto* const data = DataOf<uint8_t>(**checkpoint, name + ".weight");
+    ExpertMatrix stored;
+    if (oracle.expert_format == CaseFormat::kFp8 || std::string(c.oracle) == "mixed_fp8") {
+      Fp8Weight fp8{.data = data, .n = n, .k = k};
+      if (oracle.f32_scales) {
+        fp8.f32_scale = DataOf<float>(**checkpoint, name + ".scale");
+      } else {
+        fp8.scale = DataOf<uint8_t>(**checkpoint, name + ".scale");
+      }
+      stored = fp8;
+    } else {
+      Nvfp4Weight nvfp4{data, DataOf<uint8_t>(**checkpoint, name + ".weight_scale"), n, k};
+      std::memcpy(&nvfp4.tensor_scale, DataOf<char>(**checkpoint, name + ".weight_scale_2"), 4);
+      stored = nvfp4;
+    }
+    CHECK(DeviceFormatOf(stored) == c.runs_as);
+    FormatChanges changes(**checkpoint, true);
+    ExpertMatrix expert = stored;
+    REQUIRE_OK(changes.Settle(name, c.runs_as, &expert));
+    CHECK(expert.format == c.runs_as);
+
+    // Those of a block that runs in another format are refused: by the first run that has other
+    // values, or by the format.
+    if (c.runs_as == ExpertFormat::kMxfp4) {
+      const ExpertFormat other =
+          stored.format == ExpertFormat::kFp8 ? ExpertFormat::kNvfp4 : ExpertFormat::kFp8;
+      expert = stored;
+      REQUIRE_FAILS(changes.Settle(name, other, &expert), Code::kUnimplemented,
+                    absl::StrCat("tensor ", name, ".weight: a routed expert in ",
+                                 ExpertFormatName(stored.format), " among those of its block in ",
+                                 ExpertFormatName(other)));
       continue;
     }
+    int64_t first = 0;  // of FP8 under F32 scales: all
+    if (stored.format == ExpertFormat::kNvfp4) {
+      // Two runs of 16 become one of 32 where their scales are the same power of two.
+      const auto folds = [&](int64_t run) {
+        int exponent = 0;
+        const float value = E4M3ToFloat(stored.scale[2 * run]) * stored.tensor_scale;
+        return stored.scale[2 * run] == stored.scale[2 * run + 1] &&
+               std::frexp(value, &exponent) == 0.5f;
+      };
+      while (folds(first)) ++first;
+    }
     const int64_t column = first % (k / kFp4Run) * kFp4Run;
-    REQUIRE_FAILS(settled, Code::kUnimplemented,
+    expert = stored;
+    REQUIRE_FAILS(changes.Settle(name, ExpertFormat::kMxfp4, &expert), Code::kUnimplemented,
                   absl::StrCat("tensor ", name, ".weight: elements ", column, " to ", column + 31,
                                " of row ", first / (k / kFp4Run), " are no MXFP4 numbers"));
   }
-  REQUIRE_OK(WriteOracleCheckpoint(Case("fp8"), folder.File("fp8")));
+}
+
+TEST_CASE("beside MXFP4 experts a device runs no shared one under F32 scales") {
+  const TempFolder folder;
+  const OracleCase oracle = Case("fp8");
+  REQUIRE_OK(WriteOracleCheckpoint(oracle, folder.File("fp8")));
   const auto checkpoint = Checkpoint::Open(folder.File("fp8"));
   REQUIRE_OK(checkpoint);
-  const OracleCase fp8 = Case("fp8");
-  ExpertMatrix expert = Fp8Weight{.data = DataOf<uint8_t>(**checkpoint, name + ".weight"),
-                                  .n = fp8.model.moe_intermediate_size,
-                                  .k = fp8.model.hidden_size,
-                                  .f32_scale = DataOf<float>(**checkpoint, name + ".scale")};
-  REQUIRE_FAILS(FormatChanges(**checkpoint, true).Settle(name, &expert), Code::kUnimplemented,
-                "tensor " + name + ".scale: the scale of block [0, 0] is ");
+  const std::string name = "layers.0.ffn.shared_experts.w1";
+  Fp8Weight shared{.data = DataOf<uint8_t>(**checkpoint, name + ".weight"),
+                   .n = oracle.model.moe_intermediate_size,
+                   .k = oracle.model.hidden_size,
+                   .f32_scale = DataOf<float>(**checkpoint, name + ".scale")};
+  FormatChanges changes(**checkpoint, true);
+  REQUIRE_OK(changes.SettleShared(name, ExpertFormat::kFp8, &shared));
+  CHECK(shared.f32_scale != nullptr);
+  REQUIRE_FAILS(changes.SettleShared(name, ExpertFormat::kMxfp4, &shared), Code::kUnimplemented,
+                "tensor " + name + ".scale: F32 scales that are no powers of two");
 }
 
 TEST_CASE("prompts and forced tokens are the generator's") {

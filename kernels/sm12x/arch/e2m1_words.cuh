@@ -20,8 +20,9 @@
 
 namespace dsv4::sm12x {
 
-// What values of e2m1 operands are to be multiplied by.
-inline constexpr float kE2M1Factor = DSV4_BLOCK_SCALED_MMA ? 1.0f : 16384.0f;
+// What values of e2m1 operands are to be multiplied by: as f16, and as this target's MMA has them.
+inline constexpr float kE2M1F16Factor = 16384.0f;
+inline constexpr float kE2M1Factor = DSV4_BLOCK_SCALED_MMA ? 1.0f : kE2M1F16Factor;
 
 namespace word {
 inline constexpr uint32_t kF16Places = 0x8e008e00u;

@@ -56,7 +56,6 @@ __device__ __forceinline__ ReadyActs Ready(const uint32_t (&codes)[8]) {
 // and all lanes of the warp take part. kOneRow: it is row 0's in every lane, and only column 0, of
 // lanes 4 g, is wanted.
 
-#if !DSV4_BLOCK_SCALED_MMA
 // sum times the scales of this lane's columns, which lanes 8 t and 8 t + 4 hold.
 template <bool kOneRow>
 __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, float (&sum)[4]) {
@@ -81,7 +80,6 @@ __device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a0)[4
   MmaF16(d, a0[0], a0[1], a0[2], a0[3], b[0], b[1]);
   MmaF16(d, a1[0], a1[1], a1[2], a1[3], b[2], b[3]);
 }
-#endif
 
 // The four steps of a chain of an e4m3 weight tile that has one scale.
 struct Fp8Operand {
@@ -100,27 +98,26 @@ __device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint
 }
 #endif
 
-// The scales of a lane's columns of activations: on SM12x the ue8m0 code of the row that it brings,
-// else the values of columns 2 t and 2 t + 1.
+// The scales of a lane's columns of activations, from the codes of eight rows that lie `stride`
+// bytes apart: the values of columns 2 t and 2 t + 1, or for block-scaled MMA the ue8m0 code of the
+// row that the lane brings.
+struct ColumnValues {
+  float even, odd;
+  static __device__ __forceinline__ ColumnValues Load(const uint8_t* codes, int stride) {
+    const uint8_t* even = codes + threadIdx.x % 4 * 2 * stride;
+    return {ScaleValue(even[0]), ScaleValue(even[stride])};
+  }
+};
 #if DSV4_BLOCK_SCALED_MMA
 struct ColumnScales {
   uint32_t code;
+  static __device__ __forceinline__ ColumnScales Load(const uint8_t* codes, int stride) {
+    return {codes[threadIdx.x % 32 / 4 * stride]};
+  }
 };
 #else
-struct ColumnScales {
-  float even, odd;
-};
+using ColumnScales = ColumnValues;
 #endif
-// From the codes of eight rows that lie `stride` bytes apart.
-__device__ __forceinline__ ColumnScales LoadColumnScales(const uint8_t* codes, int stride) {
-  const int lane = threadIdx.x % 32;
-#if DSV4_BLOCK_SCALED_MMA
-  return {codes[lane / 4 * stride]};
-#else
-  const uint8_t* even = codes + lane % 4 * 2 * stride;
-  return {ScaleValue(even[0]), ScaleValue(even[stride])};
-#endif
-}
 
 // sum += product times the scales of its columns and `factor`, where the MMAs did not see them.
 __device__ __forceinline__ void AddScaled(const float (&product)[4], const ColumnScales& scales,
@@ -180,21 +177,72 @@ struct HeldFp8 {
   }
 #endif
 };
-__device__ __forceinline__ void AddChain(const HeldFp8& w, const ReadyActs& acts,
-                                         const ColumnScales& scales, float (&sum)[4]) {
-  float product[4] = {};
+// The product, with all scales on SM12x and else with none.
+__device__ __forceinline__ void HeldProduct(const HeldFp8& w, const ReadyActs& acts,
+                                            [[maybe_unused]] const ColumnScales& scales,
+                                            float (&product)[4]) {
+  product[0] = product[1] = product[2] = product[3] = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const uint32_t* b = acts.words + j * kReadyWords;
 #if DSV4_BLOCK_SCALED_MMA
     MmaScaledE4M3(product, w.steps[j], b[0], b[1], w.scale, scales.code);
-  }
-  AddScaled(product, scales, 1, sum);
 #else
     MmaWidened(product, w.a[2 * j], w.a[2 * j + 1], b);
+#endif
   }
+}
+__device__ __forceinline__ void AddChain(const HeldFp8& w, const ReadyActs& acts,
+                                         const ColumnScales& scales, float (&sum)[4]) {
+  float product[4];
+  HeldProduct(w, acts, scales, product);
+#if DSV4_BLOCK_SCALED_MMA
+  AddScaled(product, scales, 1, sum);
+#else
   AddScaled(product, scales, w.scale, sum);
 #endif
+}
+
+// The same under an f32 scale: products, exact with the scales of their columns, are multiplied by
+// it and rounded before they are added.
+__device__ __forceinline__ void AddMultiplied(const float (&product)[4], float factor,
+                                              float (&sum)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __fadd_rn(sum[i], __fmul_rn(product[i], factor));
+}
+__device__ __forceinline__ void MultiplyColumns(const ColumnValues& scales, float (&product)[4]) {
+  product[0] *= scales.even;
+  product[1] *= scales.odd;
+  product[2] *= scales.even;
+  product[3] *= scales.odd;
+}
+
+inline constexpr uint32_t kScaleOfOne = 127;
+struct Fp8F32Operand {
+  Fp8Operand codes;
+  float factor;
+  __device__ __forceinline__ Fp8F32Operand(const uint4 (&steps)[4], float scale)
+      : codes(steps, kScaleOfOne), factor(scale) {}
+};
+template <bool kOneRow>
+__device__ __forceinline__ void ChainProduct(const Fp8F32Operand& w, const ReadyActs& acts,
+                                             uint32_t act_scale, float (&sum)[4]) {
+  ChainProduct<kOneRow>(w.codes, acts, act_scale, sum);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
+}
+struct HeldFp8F32 {
+  HeldFp8 codes;
+  float factor;
+};
+__device__ __forceinline__ void AddChain(const HeldFp8F32& w, const ReadyActs& acts,
+                                         const ColumnScales& scales, float (&sum)[4]) {
+  float product[4];
+  HeldProduct(w.codes, acts, scales, product);
+#if !DSV4_BLOCK_SCALED_MMA
+  MultiplyColumns(scales, product);
+#endif
+  AddMultiplied(product, w.factor, sum);
 }
 
 // The scales that a lane holds of a chain of an e2m1 tile, a byte a step: on SM12x those of row g
@@ -319,6 +367,93 @@ __device__ __forceinline__ void AddChain(const HeldFp4& w, const ReadyActs& acts
   AddScaled(product, scales, kE2M1Factor, sum);
 }
 
+// ---- NVFP4 ----
+//
+// An e2m1 value times its e4m3 scale is an f16 number: products are those of f16 on every target.
+
+// What a lane holds of a chain of an NVFP4 tile: the words of its codes, and of rows g and g + 8
+// the scales of its eight elements in each step, a byte a step.
+struct Nvfp4Chain {
+  uint4 words[2];
+  uint2 scales;
+};
+
+// The scale of step `step` twice, as f16x2.
+__device__ __forceinline__ uint32_t Nvfp4StepScale(uint32_t codes, int step) {
+  const uint32_t pair = F16x2OfE4M3x2(static_cast<uint16_t>(codes >> step / 2 * 16));
+  return (step % 2 == 0 ? pair & 0xffffu : pair >> 16) * 0x10001u;
+}
+// The step's two half steps, times 2^-14.
+__device__ __forceinline__ void UnpackNvfp4Step(const Nvfp4Chain& chain, int step,
+                                                uint32_t (&first)[4], uint32_t (&second)[4]) {
+  const uint4 words = chain.words[step / 2];
+  word::UnpackF16(step % 2 == 0 ? words.x : words.z, first);
+  word::UnpackF16(step % 2 == 0 ? words.y : words.w, second);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t scale = Nvfp4StepScale(i % 2 == 0 ? chain.scales.x : chain.scales.y, step);
+    first[i] = MultiplyF16x2(first[i], scale);
+    second[i] = MultiplyF16x2(second[i], scale);
+  }
+}
+
+// A step's activations as f16.
+struct F16Acts {
+  uint32_t words[4];
+  __device__ __forceinline__ F16Acts(const ReadyActs& acts, int step) {
+    const uint32_t* from = acts.words + step * kReadyWords;
+#if DSV4_BLOCK_SCALED_MMA
+    words[0] = F16x2OfE4M3x2(static_cast<uint16_t>(from[0]));
+    words[1] = F16x2OfE4M3x2(static_cast<uint16_t>(from[0] >> 16));
+    words[2] = F16x2OfE4M3x2(static_cast<uint16_t>(from[1]));
+    words[3] = F16x2OfE4M3x2(static_cast<uint16_t>(from[1] >> 16));
+#else
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = from[i];
+#endif
+  }
+};
+
+// `factor`: the tensor's scale times kE2M1F16Factor.
+struct Nvfp4Operand {
+  Nvfp4Chain chain;
+  float factor;
+};
+template <bool kOneRow>
+__device__ __forceinline__ void ChainProduct(const Nvfp4Operand& w, const ReadyActs& acts,
+                                             uint32_t act_scale, float (&sum)[4]) {
+  sum[0] = sum[1] = sum[2] = sum[3] = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t a[2][4];
+    UnpackNvfp4Step(w.chain, j, a[0], a[1]);
+    MmaWidened(sum, a[0], a[1], F16Acts(acts, j).words);
+  }
+  ScaleColumns<kOneRow>(act_scale, 1, sum);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
+}
+
+struct HeldNvfp4 {
+  uint32_t a[8][4];
+  float factor;
+  __device__ __forceinline__ void Hold(const Nvfp4Chain& chain, float scale) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) UnpackNvfp4Step(chain, j, a[2 * j], a[2 * j + 1]);
+    factor = scale;
+  }
+};
+__device__ __forceinline__ void AddChain(const HeldNvfp4& w, const ReadyActs& acts,
+                                         const ColumnValues& scales, float (&sum)[4]) {
+  float product[4] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    MmaWidened(product, w.a[2 * j], w.a[2 * j + 1], F16Acts(acts, j).words);
+  }
+  MultiplyColumns(scales, product);
+  AddMultiplied(product, w.factor, sum);
+}
+
 // Half steps (K = 16) of a bf16 weight tile.
 template <int kHalfSteps>
 struct Bf16Operand {
@@ -365,6 +500,22 @@ __device__ __forceinline__ Bf16Operand<2 * kSteps> WidenedToBf16(const uint4 (&s
                     widen(steps[j].x, kSecond), widen(steps[j].y, kSecond)};
     out.a[2 * j + 1] = {widen(steps[j].z, kFirst), widen(steps[j].w, kFirst),
                         widen(steps[j].z, kSecond), widen(steps[j].w, kSecond)};
+  }
+  return out;
+}
+// The same times an f32 scale, rounded to bf16.
+template <int kSteps>
+__device__ __forceinline__ Bf16Operand<2 * kSteps> RoundedToBf16(const uint4 (&steps)[kSteps],
+                                                                 float scale) {
+  const auto scaled = [scale](uint32_t pair) {
+    return Bf16x2(__fmul_rn(__uint_as_float(pair << 16), scale),
+                  __fmul_rn(__uint_as_float(pair & 0xffff0000u), scale));
+  };
+  Bf16Operand<2 * kSteps> out = WidenedToBf16(steps);
+#pragma unroll
+  for (int i = 0; i < 2 * kSteps; ++i) {
+    const uint4 a = out.a[i];
+    out.a[i] = {scaled(a.x), scaled(a.y), scaled(a.z), scaled(a.w)};
   }
   return out;
 }

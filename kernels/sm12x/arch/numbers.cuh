@@ -45,6 +45,13 @@ __device__ __forceinline__ uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {
   return out;
 }
 
+// The products of two pairs of f16, subnormal numbers included.
+__device__ __forceinline__ uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
+
 // The differences of two pairs.
 __device__ __forceinline__ uint32_t SubtractBf16x2(uint32_t a, uint32_t b) {
   uint32_t out;

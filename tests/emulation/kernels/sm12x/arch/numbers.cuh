@@ -61,6 +61,22 @@ inline float FloatOfF16(uint32_t bits) {
 inline float2 FloatsOfF16x2(uint32_t pair) {
   return {FloatOfF16(pair & 0xffff), FloatOfF16(pair >> 16)};
 }
+// f16 nearest to a product that a double holds exactly, even ones first.
+inline uint32_t NearestF16(double x) {
+  const uint32_t sign = std::signbit(x) ? 0x8000 : 0;
+  if (std::isnan(x)) return 0x7fff;
+  if (std::isinf(x)) return sign | 0x7c00;
+  const double magnitude = std::fabs(x);
+  const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
+  const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  return sign | std::min(steps + (static_cast<uint32_t>(exponent + 14) << 10), 0x7c00u);
+}
+inline uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
+  const auto product = [](uint32_t x, uint32_t y) {
+    return NearestF16(double{FloatOfF16(x)} * FloatOfF16(y));
+  };
+  return product(a & 0xffff, b & 0xffff) | product(a >> 16, b >> 16) << 16;
+}
 
 inline uint32_t Bf16x2(float low, float high) { return NearestBf16(low) | NearestBf16(high) << 16; }
 inline uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of expert_ffn for routed experts in other formats than MXFP4: FP8 with F32 scales for
+// each 128 x 128, and NVFP4; beside them, a shared FP8 expert with F32 or E8M0 scales.
+// Roofline: each distinct expert's 3 D I bytes of FP8, or 3 D I (1/2 + 1/16) of NVFP4; else
+//   expert_ffn.cu's.
+// Plan: expert_ffn.cu's, without its kernels for up to eight rows and with one shape of the GEMM.
+//   Scales that are no powers of two are multiplied on behind the MMAs of a chain: those of FP8's
+//   blocks and of NVFP4's tensors. NVFP4's codes and the scales of their runs of 16 are f16 numbers
+//   together, and meet the activations as f16.
+#include "kernels/sm12x/expert_launch.cuh"
+
+namespace dsv4::sm12x {
+
+void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
+                      const FfnWorkspace& work, int64_t groups) {
+  p.format == ExpertFormat::kFp8
+      ? LaunchSplit<Fp8F32Chains, Fp8F32Chains>(context, p, work, groups)
+      : LaunchSplit<Nvfp4Chains, Fp8F32Chains>(context, p, work, groups);
+}
+
+namespace {
+
+template <bool kUp>
+void LaunchHalf(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
+  if (p.turn != ExpertTurn::kNext) LaunchGemm<OtherShared, kUp>(context, p, work);
+  p.format == ExpertFormat::kFp8
+      ? LaunchGemm<OtherRouted<Fp8F32Chains>, kUp>(context, p, work)
+      : LaunchGemm<OtherRouted<Nvfp4Chains>, kUp>(context, p, work);
+}
+
+}  // namespace
+
+void LaunchOtherGemm(const LaunchContext& context, const ExpertFfnParams& p,
+                     const FfnWorkspace& work, bool up) {
+  up ? LaunchHalf<true>(context, p, work) : LaunchHalf<false>(context, p, work);
+}
+
+}  // namespace dsv4::sm12x

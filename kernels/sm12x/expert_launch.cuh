@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What launchers of the kernels of expert_ffn.cuh share: expert_ffn.cu, and expert_formats.cu for
+// experts in other formats than MXFP4.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/registry/kernel_entry.h"
+#include "kernels/sm12x/expert_ffn.cuh"
+#include "kernels/sm12x/launch.h"
+#include "kernels/sm12x/overlapped_launch.cuh"
+#include "lib/base/checked_math.h"
+
+namespace dsv4::sm12x {
+
+inline unsigned Blocks(int64_t a, int64_t b) { return static_cast<unsigned>(CeilDiv(a, b)); }
+
+// Blocks for which the tiles of few rows are shared out.
+inline int64_t SplitBlocks(const LaunchContext& context) {
+  return int64_t{2} * context.multiprocessors;
+}
+
+inline int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
+  return plan.shared_bytes<Fp8Chains, 1>() + kSplitRows * StagedRowBytes(inter);
+}
+
+// Whether weights stream past all rows in registers.
+inline bool Splits(const ExpertFfnParams& p) {
+  return p.rows <= kSmallGroupRows && SplitFits<Fp8Chains, 2>(p.hidden) &&
+         DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
+}
+
+// Rows up to which an expert is small. All are, where few rows are all there are. Of other formats
+// than MXFP4, the GEMM has no shape for small ones.
+inline int32_t SmallRows(const ExpertFfnParams& p) {
+  if (p.format != ExpertFormat::kMxfp4) return Splits(p) ? p.rows * p.experts_per_token : 0;
+  return p.rows <= kSmallGroupRows ? p.rows * p.experts_per_token : kSmallGroupRows;
+}
+
+// Parts of the workspace, each at a multiple of 64 bytes.
+struct ExpertPlan {
+  ExpertPlan(const ExpertFfnParams& p, std::byte* base)
+      : pairs(int64_t{p.rows} * p.experts_per_token),
+        slots(pairs + p.rows),
+        small_rows(SmallRows(p)),
+        small_groups(small_rows > 0 ? MaxSmallGroups(pairs, p.expert_count) : 0),
+        large_groups(pairs > small_rows ? MaxLargeGroups(pairs, p.expert_count, small_rows) : 0) {
+    work.groups.small_rows = small_rows;
+    work.groups.counts = Take<int32_t>(base, 2);
+    work.groups.pair_of = Take<int32_t>(base, pairs);
+    work.groups.small = Take<RowGroup>(base, small_groups);
+    work.groups.large = Take<RowGroup>(base, large_groups);
+    work.hidden = p.part == ExpertPart::kWhole ? Take<uint16_t>(base, slots * p.inter)
+                                               : static_cast<uint16_t*>(p.products);
+    if (p.part == ExpertPart::kProducts) return;
+    work.quantised = Take<uint8_t>(base, slots * QuantizedRowBytes(p.inter));
+    work.outputs = p.turn == ExpertTurn::kAll ? Take<uint16_t>(base, slots * p.hidden)
+                                              : static_cast<uint16_t*>(p.outputs);
+  }
+  template <class T>
+  T* Take(std::byte* base, int64_t count) {
+    T* at = base == nullptr ? nullptr : reinterpret_cast<T*>(base + bytes);
+    bytes += RoundUp(count * static_cast<int64_t>(sizeof(T)), int64_t{64});
+    return at;
+  }
+  int64_t pairs, slots;
+  int32_t small_rows;
+  int64_t small_groups, large_groups;  // at most
+  int64_t bytes = 0;
+  FfnWorkspace work{};
+};
+
+template <class Routed, class Shared>
+void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work,
+                 int64_t groups) {
+  const SplitPlan up = SplitPlanOf(p.hidden), down = SplitPlanOf(p.inter);
+  const int64_t jobs = groups + 1;  // and the shared expert
+  const cudaStream_t stream = CudaStreamOf(context);
+  const auto launch = [&](const SplitPlan& split, int64_t width, int64_t shared_bytes, bool overlap,
+                          auto* kernel) {
+    const int64_t sets = CeilDiv<int64_t>(width / kTileRows, split.tiles());
+    const int steps = SplitSteps(sets * jobs, SplitBlocks(context));
+    const dim3 blocks(Blocks(sets, SharedSteps(steps)), static_cast<unsigned>(jobs));
+    if (overlap) {
+      LaunchOverlapped(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps);
+    } else {
+      LaunchInOrder(stream, blocks, kSplitThreads, shared_bytes, kernel, p, work, split, steps);
+    }
+  };
+  if (p.part != ExpertPart::kOutputs) {
+    launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), true,
+           expert_up_split_kernel<Routed, Shared>);
+  }
+  if (p.part != ExpertPart::kProducts) {
+    // It reads the groups at once: a first half has to lie between them and it.
+    launch(down, p.hidden, DownSharedBytes(down, p.inter), p.part == ExpertPart::kWhole,
+           expert_down_split_kernel<Routed, Shared>);
+  }
+}
+
+template <class Kind, bool kUp>
+void LaunchGemm(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
+  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(context.multiprocessors)),
+                   Kind::Shape::kThreads, Kind::Shape::kSharedBytes, expert_gemm_kernel<Kind, kUp>,
+                   p, work);
+}
+
+// The same for experts in other formats than MXFP4: both halves of few rows, and one of many rows.
+void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
+                      const FfnWorkspace& work, int64_t groups);
+void LaunchOtherGemm(const LaunchContext& context, const ExpertFfnParams& p,
+                     const FfnWorkspace& work, bool up);
+
+}  // namespace dsv4::sm12x
