@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian's cross compiler for 64-bit Arm, with the packages that run.sh unpacks at DSV4_ARM_ROOT.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES DSV4_ARM_ROOT)
+set(CMAKE_FIND_ROOT_PATH ${DSV4_ARM_ROOT} /usr/aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
