@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exponentials as pairs of f32, by polynomials: what scales whole rows must be the nearest float,
-// which expf does not give, and f64 is slow on SM12x (two_float.cuh).
+// Exponentials as pairs of f32, by polynomials: for the mixing numbers of hyper-connections, which
+// scale whole rows and are to be the nearest floats. expf does not give those, and f64 is slow on
+// SM12x (two_float.cuh).
 #pragma once
 
 #include "kernels/sm12x/two_float.cuh"
@@ -49,40 +50,6 @@ __device__ __forceinline__ TwoFloat Sigmoid(TwoFloat x) {
   sum.Add(power);
   const TwoFloat inverse = Reciprocal(sum);
   return negative ? Product(power, inverse) : inverse;
-}
-
-// log(1 + e) of 0 <= e <= 1, to about 2^-33.
-__device__ __forceinline__ TwoFloat LogOfOnePlus(TwoFloat e) {
-  if (e.hi < 0.0625f) {  // e - e^2 / 2 + e^3 q(e)
-    float q = 1.0f / 9;
-#pragma unroll
-    for (int i = 8; i >= 3; --i) {
-      q = __fmaf_rn(q, -e.hi, 1.0f / static_cast<float>(i));
-    }
-    TwoFloat sum = e;
-    sum.Add(Product(e, {-0.5f * e.hi, -0.5f * e.lo}));
-    sum.Add(__fmul_rn(__fmul_rn(__fmul_rn(e.hi, e.hi), e.hi), q));
-    return sum;
-  }
-  // One Newton step of the f32 logarithm y: y + (1 + e) exp(-y) - 1.
-  const float y = log1pf(e.hi);
-  TwoFloat sum{1, 0};
-  sum.Add(e);
-  TwoFloat step = Product(sum, Exp({-y, 0}));
-  step.Add(-1.0f);
-  TwoFloat log{y, 0};
-  log.Add(step);
-  return log;
-}
-
-// sqrt(log(1 + e^x)), rounded to f32 but for about one in 10^5. Below -40 the logarithm is e^x.
-__device__ __forceinline__ float RootOfSoftplus(float x) {
-  if (x < -40.0f) return Exp({0.5f * x, 0}).Rounded();
-  TwoFloat sum{fmaxf(x, 0.0f), 0};
-  sum.Add(LogOfOnePlus(Exp({-fabsf(x), 0})));
-  const float inverse = rsqrtf(sum.hi), root = __fmul_rn(sum.hi, inverse);
-  const float rest = __fmaf_rn(-root, root, sum.hi) + sum.lo;
-  return __fmaf_rn(__fmul_rn(0.5f, rest), inverse, root);
 }
 
 }  // namespace dsv4::sm12x

@@ -13,25 +13,7 @@
 //   Hidden values go through memory as bf16 and are quantised where they are read or by a kernel of
 //   their own; outputs of experts go through memory as the bf16 numbers that they are rounded to,
 //   and are summed last. FP8 and NVFP4 experts: grouped, too, for any rows (expert_formats.cu).
-// Measured (H100 by the twin, 2026-11-26): one row 47.7 us (74 % of the bandwidth of a copy), 8
-// rows
-//   259 us (79 %), 64 rows 1.18 ms (76 %), 256 rows 1.51 ms, 1024 rows 2.52 ms, 4096 rows 7.25 ms
-//   (199 TFLOP/s).
-// Few rows (H200 by the twin, 2026-11-21, weights beyond L2): one row 43 us for 105 MB (58 % of the
-//   bandwidth of a copy). Stamps of one row's call: 2.0 us from its predecessor's end until the
-//   experts are listed and the row is staged, 18 to 20 us of routed tiles (blocks of the shared
-//   expert take 11 and then have nothing), 2 us of sums and SwiGLU, 0.5 us to the second
-//   kernel, 2.8 us until hidden values are quantised, 8 to 11 us of w2, 1.5 us of sums. What bounds
-//   the tiles seems to be the twin's instructions and their latencies rather than memory: a warp
-//   takes about 1060 cycles for a kilobyte of fp4, 600 for fp8. Tried without gain: weights by bulk
-//   copies to a ring in shared memory (each warp its own 42.2 us; with 64 registers, so that both
-//   kernels fit on a multiprocessor at once, 47; with twice the warps 45; slots that eight warps
-//   share, 67); one block of 16 warps with both formats for each multiprocessor (43.2 us); an early
-//   touch of each expert's pages. With 16 experts a layer, of which L2 holds a part, a call
-//   takes 42.4 us. More rows are bound by instructions (54 % of the issue slots at 8) and waits for
-//   weights (28 % of the warps' time): widening e2m1 to f16 takes 9 instructions for eight codes, a
-//   kilobyte of weights about 130 a warp in all. With block-scaled MMA it is three for eight codes,
-//   one MMA for two and no scaling.
+// Measured: docs/kernels.md.
 // Edge cases: experts without rows are not read; a row may name an expert twice.
 #include "kernels/sm12x/expert_few_rows.cuh"
 

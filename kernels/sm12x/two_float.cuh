@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of about 48 bits in pairs of f32: what is rounded to bf16 must not carry the noise of f32
-// sums (docs/adr/0009), and SM12x does 64 times as many f32 operations as f64 ones. Error-free sums
-// and products by Knuth and Dekker.
+// Sums of about 48 bits in pairs of f32, for the mixing numbers of hyper-connections, whose errors
+// Sinkhorn's steps enlarge (docs/adr/0022). SM12x does 64 times as many f32 operations as f64 ones.
+// Error-free sums and products by Knuth and Dekker.
 #pragma once
 
 #include <cstdint>
@@ -73,12 +73,6 @@ __device__ __forceinline__ TwoFloat InverseSqrt(TwoFloat a) {
   return {y, -0.5f * y * residue};
 }
 
-// x * scale, rounded once to f32.
-__device__ __forceinline__ float Scaled(float x, TwoFloat scale) {
-  const float product = __fmul_rn(x, scale.hi);
-  return product + __fmaf_rn(x, scale.lo, __fmaf_rn(x, scale.hi, -product));
-}
-
 // The value of lane `lane ^ mask`.
 __device__ __forceinline__ TwoFloat OfNeighbour(TwoFloat value, int mask) {
   return {__shfl_xor_sync(0xffffffffu, value.hi, mask),
@@ -88,20 +82,6 @@ __device__ __forceinline__ TwoFloat OfNeighbour(TwoFloat value, int mask) {
 // The value of lane `lane`.
 __device__ __forceinline__ TwoFloat OfLane(TwoFloat value, int lane) {
   return {__shfl_sync(0xffffffffu, value.hi, lane), __shfl_sync(0xffffffffu, value.lo, lane)};
-}
-
-// The sum over the lanes of a warp, in every lane; always in the same order.
-__device__ __forceinline__ TwoFloat WarpSum(TwoFloat value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const TwoFloat other = OfNeighbour(value, offset);
-    // Both lanes of a pair must see the same sum: the lower one's value comes first.
-    const bool upper = (threadIdx.x & offset) != 0;
-    TwoFloat first = upper ? other : value;
-    first.Add(upper ? value : other);
-    value = first;
-  }
-  return value;
 }
 
 }  // namespace dsv4::sm12x

@@ -31,9 +31,9 @@ struct Acts {
   std::vector<float> values;
 };
 
-// Both round the same sums to bf16, one of about 48 bits, the other of 53: hardly ever apart, and
-// then by one step, or two where two roundings follow each other; or by `noise`: an ulp of a mixing
-// number, where streams cancel each other.
+// Both round the same sums to bf16, but norms are f32 in one and double in the other: at most 1 in
+// 400 elements differs (docs/adr/0022), by one step, or two where two roundings follow each other;
+// or by `noise`: an ulp of a mixing number, where streams cancel each other.
 void RequireSameRounding(const std::vector<uint16_t>& got, const std::vector<float>& expected,
                          float noise = 0) {
   REQUIRE(got.size() == expected.size());
