@@ -55,34 +55,40 @@ void RoundQuantiseRowsTarget(const float* x, int64_t x_stride, int64_t m, int64_
   }
 }
 
-void SwigluQuantiseRowsTarget(const float* gate, const float* up, int64_t stride, int64_t m,
-                              int64_t n, float limit, const float* weights, uint16_t* y,
-                              int64_t y_stride) {
+void SwigluRowsTarget(const float* gate, const float* up, int64_t stride, int64_t m, int64_t n,
+                      float limit, const float* weights, uint16_t* y, int64_t y_stride) {
   const Tag df;
   const HalfTag dh;
   const WideTag dd;
   const auto high = hn::Set(df, limit > 0 ? limit : std::numeric_limits<float>::infinity());
   const auto low = hn::Neg(high);
-  alignas(64) float product[128];
   for (int64_t i = 0; i < m; ++i) {
     const auto weight = hn::Set(dd, weights == nullptr ? 1.0 : double{weights[i]});
-    for (int64_t run = 0; run < n; run += 128) {
-      const float* g_row = gate + i * stride + run;
-      const float* u_row = up + i * stride + run;
-      for (int64_t j = 0; j < 128; j += kWidth) {
-        const auto g = hn::Min(RoundBf16(df, hn::LoadU(df, g_row + j)), high);
-        const auto u = hn::Clamp(RoundBf16(df, hn::LoadU(df, u_row + j)), low, high);
-        alignas(64) float gates[kWidth], ups[kWidth];
-        hn::Store(g, df, gates);
-        hn::Store(u, df, ups);
-        for (int64_t l = 0; l < kWidth; l += kWideWidth) {
-          const auto wide_g = hn::PromoteTo(dd, hn::Load(dh, gates + l));
-          const auto wide_u = hn::PromoteTo(dd, hn::Load(dh, ups + l));
-          const auto p = hn::Mul(hn::Mul(Silu(dd, wide_g), wide_u), weight);
-          hn::Store(RoundBf16(dh, hn::DemoteTo(dh, p)), dh, product + j + l);
-        }
+    for (int64_t j = 0; j < n; j += kWidth) {
+      const auto g = hn::Min(RoundBf16(df, hn::LoadU(df, gate + i * stride + j)), high);
+      const auto u = hn::Clamp(RoundBf16(df, hn::LoadU(df, up + i * stride + j)), low, high);
+      alignas(64) float gates[kWidth], ups[kWidth], products[kWidth];
+      hn::Store(g, df, gates);
+      hn::Store(u, df, ups);
+      for (int64_t l = 0; l < kWidth; l += kWideWidth) {
+        const auto wide_g = hn::PromoteTo(dd, hn::Load(dh, gates + l));
+        const auto wide_u = hn::PromoteTo(dd, hn::Load(dh, ups + l));
+        const auto p = hn::Mul(hn::Mul(Silu(dd, wide_g), wide_u), weight);
+        hn::Store(hn::DemoteTo(dh, p), dh, products + l);
       }
-      ActQuantRun(product, 128, y + i * y_stride + run);
+      StoreBf16(hn::Load(df, products), df, y + i * y_stride + j);
+    }
+  }
+}
+
+void QuantiseRowsTarget(uint16_t* y, int64_t y_stride, int64_t m, int64_t n) {
+  const Tag df;
+  alignas(64) float wide[128];
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t run = 0; run < n; run += 128) {
+      uint16_t* const at = y + i * y_stride + run;
+      for (int64_t j = 0; j < 128; j += kWidth) hn::Store(LoadBf16(df, at + j), df, wide + j);
+      ActQuantRun(wide, 128, at);
     }
   }
 }
@@ -128,7 +134,8 @@ namespace dsv4 {
 
 HWY_EXPORT(RoundRowsTarget);
 HWY_EXPORT(RoundQuantiseRowsTarget);
-HWY_EXPORT(SwigluQuantiseRowsTarget);
+HWY_EXPORT(SwigluRowsTarget);
+HWY_EXPORT(QuantiseRowsTarget);
 HWY_EXPORT(SumRowsTarget);
 HWY_EXPORT(SqrtSoftplusTarget);
 
@@ -142,10 +149,14 @@ void RoundQuantiseRows(const float* x, int64_t x_stride, int64_t m, int64_t n, u
   HWY_DYNAMIC_DISPATCH(RoundQuantiseRowsTarget)(x, x_stride, m, n, y, y_stride);
 }
 
-void SwigluQuantiseRows(const float* gate, const float* up, int64_t stride, int64_t m, int64_t n,
-                        float limit, const float* weights, uint16_t* y, int64_t y_stride) {
-  HWY_DYNAMIC_DISPATCH(SwigluQuantiseRowsTarget)
+void SwigluRows(const float* gate, const float* up, int64_t stride, int64_t m, int64_t n,
+                float limit, const float* weights, uint16_t* y, int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(SwigluRowsTarget)
   (gate, up, stride, m, n, limit, weights, y, y_stride);
+}
+
+void QuantiseRows(uint16_t* y, int64_t y_stride, int64_t m, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(QuantiseRowsTarget)(y, y_stride, m, n);
 }
 
 void SumRows(const uint16_t* const* rows, int64_t count, int64_t n, uint16_t* y) {

@@ -15,11 +15,13 @@ void RoundRows(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t*
 void RoundQuantiseRows(const float* x, int64_t x_stride, int64_t m, int64_t n, uint16_t* y,
                        int64_t y_stride);
 
-// y[i, :] = act_quant 128 round trip of the rounded silu(min(g, limit)) * clamp(u, -limit, limit) *
-// weights[i], with g and u the rounded gate and up; limit 0 = none, weights null = 1. n is a
-// multiple of 128.
-void SwigluQuantiseRows(const float* gate, const float* up, int64_t stride, int64_t m, int64_t n,
-                        float limit, const float* weights, uint16_t* y, int64_t y_stride);
+// y[i, :] = bf16 of silu(min(g, limit)) * clamp(u, -limit, limit) * weights[i], with g and u the
+// rounded gate and up; limit 0 = none, weights null = 1. n is a multiple of 16.
+void SwigluRows(const float* gate, const float* up, int64_t stride, int64_t m, int64_t n,
+                float limit, const float* weights, uint16_t* y, int64_t y_stride);
+
+// y[i, :] = its act_quant round trip over runs of 128. n is a multiple of 128.
+void QuantiseRows(uint16_t* y, int64_t y_stride, int64_t m, int64_t n);
 
 // y[:] = bf16 of the sum of rows[0], ..., rows[count - 1] in this order, in f32. n is a multiple of
 // 16.

@@ -6,7 +6,8 @@
 // Phase 1 makes the quantised hidden rows (unit: a job by 128 of I), phase 2 the experts' outputs
 // (unit: a job by a stretch of D), phase 3 each row's sum. With few slots, phases 2 and 3 are one:
 // a unit is a stretch of D for all slots, and a decode step waits for its threads twice. Where the
-// halves are calls of their own, phase 1 is the first, and its rows are in sorted order.
+// halves are calls of their own, phase 1 is the first, and its rows are in sorted order; the second
+// quantises them.
 #include <algorithm>
 #include <bit>
 
@@ -88,6 +89,7 @@ class ExpertFfn {
   void Run() {
     SortSlots();
     if (p_.part != ExpertPart::kOutputs) Products();
+    if (p_.part == ExpertPart::kOutputs) QuantiseProducts();
     if (p_.part != ExpertPart::kProducts) Outputs();
   }
 
@@ -96,6 +98,12 @@ class ExpertFfn {
     const int64_t tiles = p_.inter / kPanelRows;
     ForUnits(stream_, job_count_ * tiles, 2 * Cycles(), [&](int64_t unit, int worker) {
       HiddenTile(jobs_[unit / tiles], unit % tiles * kPanelRows, worker);
+    });
+  }
+
+  void QuantiseProducts() {
+    ForUnits(stream_, job_count_, layout_.slots * p_.inter / 4, [&](int64_t j, int) {
+      QuantiseRows(hidden_ + jobs_[j].first * p_.inter, p_.inter, jobs_[j].rows, p_.inter);
     });
   }
 
@@ -188,9 +196,10 @@ class ExpertFfn {
     uint16_t* widened = reinterpret_cast<uint16_t*>(up + kJobRows * kPanelRows);
     Product(w1, i0, kPanelRows, rows, job.rows, gate, widened);
     Product(w3, i0, kPanelRows, rows, job.rows, up, widened);
-    SwigluQuantiseRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
-                       shared(job) ? nullptr : weight_ + job.first,
-                       hidden_ + job.first * p_.inter + i0, p_.inter);
+    uint16_t* const hidden = hidden_ + job.first * p_.inter + i0;
+    SwigluRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
+               shared(job) ? nullptr : weight_ + job.first, hidden, p_.inter);
+    if (p_.part == ExpertPart::kWhole) QuantiseRows(hidden, p_.inter, job.rows, kPanelRows);
   }
 
   // sums[i, j] = row i . weight row n0 + j for j < n <= 128, kPanelRows apart.

@@ -47,9 +47,10 @@ struct MoeGateParams {
 // of padding, is none.
 //
 // A rank with some rows of the matrices computes the two halves by calls of their own. kProducts
-// leaves act_quant(...) of its rows of w1 and w3 in `products`, or what it quantises there: inter
-// is then the local I. kOutputs takes it up from the products of all ranks: hidden is then the
-// local D, the rows of w2 and the width of y; x is not read. Both give the bits of kWhole.
+// leaves the rounded products of its rows of w1 and w3 in `products`: inter is then the local I.
+// kOutputs quantises the products of all ranks, there or elsewhere, and computes the rest: hidden
+// is then the local D, the rows of w2 and the width of y; x is not read. Both give the bits of
+// kWhole.
 enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 
 // Experts whose weights come one after another are computed in turns: calls alike but for `experts`

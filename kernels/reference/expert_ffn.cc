@@ -78,7 +78,6 @@ void SwigluRow(const LaunchContext& context, float limit, float weight, int64_t 
     gate[i] = static_cast<float>(g * Sigmoid(g) * u * weight);
   }
   Round(context, Point::kRoundSwiglu, gate, inter);
-  ActQuant(context, Point::kQuantExpertHidden, gate, inter, kFp8Block);
 }
 
 // hidden [rows, I] of one expert: x's rows row_of[m] (null: m), weight_of(m) each.
@@ -106,10 +105,14 @@ void RunProducts(const LaunchContext& context, const ExpertFfnParams& params, co
   });
 }
 
-// y [rows, D] of one expert.
+// y [rows, D] of one expert; quantises `hidden`.
 template <class Weight>
 void RunOutputs(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
-                const Weight& w2, const float* hidden, int64_t rows, float* y) {
+                const Weight& w2, float* hidden, int64_t rows, float* y) {
+  StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
+    ActQuant(context, Point::kQuantExpertHidden, hidden + m * params.inter, params.inter,
+             kFp8Block);
+  });
   MatmulParams second;
   second.rows = rows;
   second.k = params.inter;

@@ -59,7 +59,7 @@ struct Activations {
   void* groups_part = nullptr;
   void* y_part = nullptr;
   void* products = nullptr;       // [T (K + 1), I] act: between the halves of the experts
-  void* products_part = nullptr;  // these two with several ranks only
+  void* products_part = nullptr;  // these two with several ranks, or after SplitExperts
   float* logits_part[2] = {};
 
   std::byte* workspace = nullptr;  // of the operators

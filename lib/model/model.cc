@@ -200,6 +200,17 @@ absl::Status Model::ComputeRope() {
                                       .out = context_.act.rope});
 }
 
+absl::Status Model::SplitExperts() {
+  Activations& act = context_.act;
+  if (act.products != nullptr) return absl::OkStatus();
+  const int64_t elements = int64_t{limits_.rows} * (parts_.config->num_experts_per_tok + 1) *
+                           parts_.config->moe_intermediate_size;
+  DSV4_ASSIGN_OR_RETURN(
+      products_, parts_.device->Allocate(elements * DTypeBytes(activation_dtype()), "products"));
+  act.products = act.products_part = products_.data();
+  return absl::OkStatus();
+}
+
 StepUpload::Shape Model::ShapeOf(int32_t rows) const {
   return {rows, std::min(rows, limits_.sequences), std::min(rows, limits_.logit_rows)};
 }

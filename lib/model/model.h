@@ -150,6 +150,9 @@ class Model {
   absl::Status Finish();
   // Sees values between operators until it is replaced; null = none. For verification.
   void set_tap(const Tap* tap) { context_.tap = tap; }
+  // From now on the two halves of the experts are launches of their own, also with one rank: what
+  // the second one quantises can be seen. For verification. Errors: OutOfMemory.
+  absl::Status SplitExperts();
   // Another rank's values or launches are seen: this one launches kernel by kernel, too.
   void set_watched(bool watched) { watched_ = watched; }
 
@@ -251,6 +254,7 @@ class Model {
   std::unique_ptr<DraftBlocks> drafter_;  // null: not planned for
   RopeFrequencies frequencies_;
   Buffer memory_;
+  Buffer products_;  // of SplitExperts
   TokenMasks masks_;
   StepUpload upload_;
   FetchedInputs fetched_[2];

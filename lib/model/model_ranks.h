@@ -80,6 +80,7 @@ class ModelRanks {
     first().set_tap(tap);
     set_watched(tap != nullptr);
   }
+  absl::Status SplitExperts() { return first().SplitExperts(); }
   // The first rank's launches are seen, so that all ranks launch kernel by kernel.
   void set_watched(bool watched) {
     for (const std::unique_ptr<Model>& model : models_) model->set_watched(watched);

@@ -8,7 +8,7 @@
 namespace dsv4 {
 namespace {
 
-// The first half of the experts, of whose matrices each rank has some rows.
+// The first half of the experts, of whose matrices each rank has its rows.
 absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn) {
   const Slices& inter = c.shards->inter;
   const int64_t slots = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
@@ -33,7 +33,7 @@ absl::Status GatherOutputs(const ForwardContext& c) {
 }
 
 absl::Status RunExperts(const ForwardContext& c, const ExpertFfnParams& ffn) {
-  if (c.alone()) return c.Run(ffn);
+  if (c.alone() && c.act.products == nullptr) return c.Run(ffn);
   DSV4_RETURN_IF_ERROR(RunProducts(c, ffn));
   DSV4_RETURN_IF_ERROR(RunOutputs(c, ffn));
   return GatherOutputs(c);

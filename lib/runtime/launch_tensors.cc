@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "kernels/op/attention.h"
@@ -210,10 +211,38 @@ LaunchTensors Of(const MoeGateParams& p) {
            {"weights", OutputFormat::kF32, F32(p.weights, p.rows, p.experts_per_token)}}};
 }
 
-LaunchTensors Of(const ExpertFfnParams& p) {
-  return {{Quantized(p.x, p.rows, p.hidden), Int32(p.experts, p.rows, p.experts_per_token),
-           F32(p.weights, p.rows, p.experts_per_token)},
-          {{"y", OutputFormat::kSum, Act(p.y, p.rows, p.hidden)}}};
+// The products of the experts of each row, then of the shared one. Backends in the host's memory
+// have those of routed experts by expert.
+LaunchTensor Products(const ExpertFfnParams& p, Device& device) {
+  const int64_t pairs = int64_t{p.rows} * p.experts_per_token;
+  LaunchTensor products = Act(p.products, pairs + p.rows, p.inter);
+  if (!device.host_memory()) return products;
+  products.stored_at.resize(static_cast<size_t>(products.rows));
+  std::iota(products.stored_at.begin(), products.stored_at.end(), 0);
+  std::vector<int64_t> sorted(products.stored_at.begin(), products.stored_at.begin() + pairs);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](int64_t a, int64_t b) { return p.experts[a] < p.experts[b]; });
+  for (int64_t i = 0; i < pairs; ++i) {
+    products.stored_at[static_cast<size_t>(sorted[static_cast<size_t>(i)])] = i;
+  }
+  return products;
+}
+
+LaunchTensors Of(const ExpertFfnParams& p, Device& device) {
+  LaunchTensors all;
+  const LaunchTensor experts = Int32(p.experts, p.rows, p.experts_per_token);
+  if (p.part == ExpertPart::kOutputs) {
+    all.in = {Products(p, device), experts};
+  } else {
+    all.in = {Quantized(p.x, p.rows, p.hidden), experts,
+              F32(p.weights, p.rows, p.experts_per_token)};
+  }
+  if (p.part == ExpertPart::kProducts) {
+    all.out = {{"products", OutputFormat::kCodes, Products(p, device)}};
+  } else {
+    all.out = {{"y", OutputFormat::kSum, Act(p.y, p.rows, p.hidden)}};
+  }
+  return all;
 }
 
 template <class Params>
@@ -254,7 +283,7 @@ LaunchTensors TensorsOf(Op op, const void* params, Device& device) {
     case Op::kMoeGate:
       return As<MoeGateParams>(params);
     case Op::kExpertFfn:
-      return As<ExpertFfnParams>(params);
+      return Of(*static_cast<const ExpertFfnParams*>(params), device);
     case Op::kMtpCombine:
       return As<MtpCombineParams>(params);
     case Op::kDraftLogits:
@@ -318,6 +347,7 @@ int64_t LaunchMemory::RowBytes(const LaunchTensor& tensor) const {
 
 std::byte* LaunchMemory::RowOf(const LaunchTensor& tensor, int64_t row) const {
   auto* const data = static_cast<std::byte*>(tensor.data);
+  if (!tensor.stored_at.empty()) row = tensor.stored_at[static_cast<size_t>(row)];
   return StoresCodes(tensor) ? data + row * RowBytes(tensor)
                              : data + (row * tensor.stride + tensor.column) * ElementBytes(tensor);
 }

@@ -37,6 +37,7 @@ struct LaunchTensor {
   // `width` elements of a row of `stride`, from `column` on. Without rows where the launch has no
   // such tensor.
   int64_t rows = 0, width = 0, stride = 0, column = 0;
+  std::vector<int64_t> stored_at{};  // [rows] where each lies; empty: in their order
   RowPool pool{};
   std::vector<Place> places{};
 };
