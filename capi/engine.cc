@@ -14,6 +14,7 @@
 #include "lib/base/status_macros.h"
 #include "lib/runtime/group_options.h"
 #include "lib/runtime/inspection.h"
+#include "lib/runtime/metrics.h"
 
 namespace dsv4::capi {
 namespace {

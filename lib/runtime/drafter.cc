@@ -30,14 +30,4 @@ bool ChoosesOnDevice(const ModelRanks& model, absl::Span<const StepItem> items) 
   });
 }
 
-int32_t DraftSlots(DrafterKind kind, const ModelConfig& config, int32_t drafts) {
-  if (drafts == 0 || kind == DrafterKind::kNone || kind == DrafterKind::kNgram) return 0;
-  return kind == DrafterKind::kMtp ? drafts : static_cast<int32_t>(config.dspark.block_size);
-}
-
-int32_t MostDrafts(DrafterKind kind, const ModelConfig& config, int32_t limit) {
-  if (kind != DrafterKind::kDspark) return limit;
-  return std::min(limit, static_cast<int32_t>(config.dspark.block_size));
-}
-
 }  // namespace dsv4

@@ -71,9 +71,4 @@ std::unique_ptr<Drafter> MakeDsparkDrafter(ModelRanks* model, const DsparkConfig
                                            int64_t context);
 std::unique_ptr<Drafter> MakeNgramDrafter();
 
-// How many slots past the rows of a step a draft of `drafts` tokens takes in a sequence's blocks.
-int32_t DraftSlots(DrafterKind kind, const ModelConfig& config, int32_t drafts);
-// The most tokens that are drafted at once, `limit` at most.
-int32_t MostDrafts(DrafterKind kind, const ModelConfig& config, int32_t limit);
-
 }  // namespace dsv4

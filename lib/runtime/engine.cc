@@ -66,14 +66,15 @@ absl::Status Engine::JoinGroup(const ContentHash& fingerprint, const EngineOptio
   const std::string record = absl::StrCat(
       "group_size = ", options.group.ranks, "\nmodel config.json = ", HexOf(config_hash_),
       "\nmodel fingerprint = ", HexOf(fingerprint), "\ntokenizer.json = ", HexOf(tokenizer_hash_),
-      "\nsynthetic layers = ", config_.synthetic_layers,
+      "\nsynthetic layers = ", facts_.config.synthetic_layers,
       "\narchitecture = ", ComputeCapabilityName(device.traits().compute_capability),
-      "\ncontext_tokens = ", info_.context_tokens, "\ncache_tokens = ", info_.cache_tokens,
-      "\nmax_sessions = ", info_.max_sessions,
-      "\nprefill_chunk_tokens = ", info_.prefill_chunk_tokens,
-      "\nnumerics = ", NumericsName(info_.numerics),
-      "\ncache_format = ", RowFormatName(info_.cache_format),
-      "\ndrafter = ", DrafterName(info_.drafter), "\nmax_draft_tokens = ", info_.max_draft_tokens,
+      "\ncontext_tokens = ", facts_.info.context_tokens,
+      "\ncache_tokens = ", facts_.info.cache_tokens, "\nmax_sessions = ", facts_.info.max_sessions,
+      "\nprefill_chunk_tokens = ", facts_.info.prefill_chunk_tokens,
+      "\nnumerics = ", NumericsName(facts_.info.numerics),
+      "\ncache_format = ", RowFormatName(facts_.info.cache_format),
+      "\ndrafter = ", DrafterName(facts_.info.drafter),
+      "\nmax_draft_tokens = ", facts_.info.max_draft_tokens,
       "\ndevice_weight_bytes = ", options.weight_budgets.device_bytes,
       "\nhost_weight_bytes = ", options.weight_budgets.host_bytes,
       "\ngraphs = ", options.graphs ? "on" : "off", "\nrows of logits = ", options.logit_rows,
@@ -96,7 +97,7 @@ absl::Status Engine::LoadWeights(std::unique_ptr<Checkpoint> checkpoint,
     };
   }
   absl::StatusOr<std::unique_ptr<Weights>> weights =
-      Weights::Load(config_, std::move(checkpoint), progress, Targets(options));
+      Weights::Load(facts_.config, std::move(checkpoint), progress, Targets(options));
   DSV4_RETURN_IF_ERROR(joined);
   DSV4_RETURN_IF_ERROR(weights.status());
   MutexLock lock(&weights_mutex_);
@@ -130,7 +131,7 @@ absl::Status Engine::OpenDevices(const EngineOptions& options) {
                       ") are of different architectures"),
           "devices");
     }
-    info_.threads += opened->threads();
+    facts_.info.threads += opened->threads();
     devices_.push_back(std::move(opened));
     device_name_ = devices_.front()->name();
   }
@@ -181,13 +182,14 @@ absl::Status Engine::BuildModel(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(model_,
                         ModelRanks::Create(std::move(parts), limits, std::move(communicators)));
   if (ways != nullptr || group_ != nullptr) {
-    Log(LogLevel::kInfo, ranks(), " devices exchange ", info_.exchange.bytes, " bytes a token in ",
-        info_.exchange.exchanges, " exchanges, ",
+    Log(LogLevel::kInfo, ranks(), " devices exchange ", facts_.info.exchange.bytes,
+        " bytes a token in ", facts_.info.exchange.exchanges, " exchanges, ",
         ways != nullptr ? ways->Describe() : "by NCCL between processes");
   }
   batch_ = std::make_unique<StepBatch>(limits);
   runner_ = std::make_unique<StepRunner>(
-      model_.get(), Drafter::Of(info_.drafter, config_, model_.get()), config_.vocab_size);
+      model_.get(), Drafter::Of(facts_.info.drafter, facts_.config, model_.get()),
+      facts_.config.vocab_size);
   return absl::OkStatus();
 }
 
@@ -195,11 +197,11 @@ absl::Status Engine::BuildModel(const EngineOptions& options) {
 absl::Status Engine::Build(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(cache_, KvCache::Create(CacheShape(), Pointers(devices_)));
   DSV4_RETURN_IF_ERROR(BuildModel(options));
-  scheduler_ =
-      std::make_unique<Scheduler>(runner_.get(), info_.prefill_chunk_tokens, info_.max_sessions);
-  info_.cache_bytes = info_.workspace_bytes = 0;
+  scheduler_ = std::make_unique<Scheduler>(runner_.get(), facts_.info.prefill_chunk_tokens,
+                                           facts_.info.max_sessions);
+  facts_.info.cache_bytes = facts_.info.workspace_bytes = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
-    DeviceBytes& device = info_.devices[static_cast<size_t>(rank)];
+    DeviceBytes& device = facts_.info.devices[static_cast<size_t>(rank)];
     device.cache = cache_->bytes().total();
     if (IsHere(rank)) {
       device.workspace = model_->workspace_bytes(rank - first_rank_);
@@ -209,21 +211,23 @@ absl::Status Engine::Build(const EngineOptions& options) {
           Model::PlanBytes(ModelParts(options, rank, cache_->plan().layers), Limits(options)));
     }
     device.workspace += ExchangeBytes();
-    info_.cache_bytes += device.cache;
-    info_.workspace_bytes += device.workspace;
+    facts_.info.cache_bytes += device.cache;
+    facts_.info.workspace_bytes += device.workspace;
   }
-  Log(LogLevel::kInfo, "opened on backend ", BackendName(info_.backend), ", ", info_.threads,
-      " threads: weights ", info_.weight_bytes, " bytes, cache ", info_.cache_bytes, " bytes (",
-      RowFormatName(info_.cache_format), " rows), workspace ", info_.workspace_bytes, " bytes");
+  Log(LogLevel::kInfo, "opened on backend ", BackendName(facts_.info.backend), ", ",
+      facts_.info.threads, " threads: weights ", facts_.info.weight_bytes, " bytes, cache ",
+      facts_.info.cache_bytes, " bytes (", RowFormatName(facts_.info.cache_format),
+      " rows), workspace ", facts_.info.workspace_bytes, " bytes");
   if (const ExpertPages* const pages = weights_->pages(); pages != nullptr) {
     Log(options.weight_budgets.host_bytes > 0 ? LogLevel::kInfo : LogLevel::kWarning,
-        info_.residency.on_host, " of ", info_.residency.all(), " routed experts stay in memory, ",
-        pages->locked_bytes(), " of ", info_.residency.host_bytes(),
+        facts_.info.residency.on_host, " of ", facts_.info.residency.all(),
+        " routed experts stay in memory, ", pages->locked_bytes(), " of ",
+        facts_.info.residency.host_bytes(),
         " bytes of them locked; the others are read from disk when a step needs them");
-  } else if (info_.residency.on_device < info_.residency.all()) {
-    Log(LogLevel::kInfo, info_.residency.on_host, " of ", info_.residency.all(),
-        " routed experts in host memory, ", info_.residency.on_disk, " on disk; they take ",
-        info_.residency.host_bytes(), " bytes of host memory");
+  } else if (facts_.info.residency.on_device < facts_.info.residency.all()) {
+    Log(LogLevel::kInfo, facts_.info.residency.on_host, " of ", facts_.info.residency.all(),
+        " routed experts in host memory, ", facts_.info.residency.on_disk, " on disk; they take ",
+        facts_.info.residency.host_bytes(), " bytes of host memory");
   }
   if (group_ == nullptr) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(group_->Opened());
@@ -253,7 +257,7 @@ void Engine::ComputeIdentity() const {
                .tokenizer = tokenizer_hash_,
                // What the model's configuration leaves open of the bytes of rows and states.
                .cache = HashOf(absl::StrCat(
-                   NumericsName(info_.numerics), " ", RowFormatName(shape.row_format), " ",
+                   NumericsName(facts_.info.numerics), " ", RowFormatName(shape.row_format), " ",
                    shape.mtp_layers, " ", shape.streams_bytes, " ", shape.compress_ratios.size()))};
 }
 
@@ -267,18 +271,6 @@ ExpertTraffic Engine::expert_traffic() const {
   ExpertTraffic traffic = fetcher == nullptr ? moved : fetcher->traffic();
   traffic.moved = moved.moved;
   return traffic + past_traffic_;
-}
-
-absl::StatusOr<const Tokenizer*> Engine::tokenizer() const {
-  if (tokenizer_ == nullptr) return NotFound("the model folder has no tokenizer.json");
-  return tokenizer_.get();
-}
-
-absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> Engine::grammar_tokens() const {
-  DSV4_ASSIGN_OR_RETURN(const Tokenizer* tokens, tokenizer());
-  std::call_once(grammar_tokens_once_,
-                 [&] { grammar_tokens_ = GrammarTokens(*tokens, config_.vocab_size); });
-  return grammar_tokens_;
 }
 
 }  // namespace dsv4

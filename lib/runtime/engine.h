@@ -25,17 +25,14 @@
 #include "lib/model/shard.h"
 #include "lib/model/synthetic.h"
 #include "lib/model/weights.h"
-#include "lib/runtime/drafter.h"
+#include "lib/runtime/counters.h"
+#include "lib/runtime/engine_facts.h"
 #include "lib/runtime/engine_gate.h"
-#include "lib/runtime/grammar_tokens.h"
 #include "lib/runtime/group.h"
-#include "lib/runtime/metrics.h"
 #include "lib/runtime/scheduler.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/step_batch.h"
 #include "lib/runtime/step_runner.h"
-#include "lib/text/chat_profile.h"
-#include "lib/text/tokenizer.h"
 
 namespace dsv4 {
 
@@ -87,33 +84,6 @@ struct EngineOptions {
   std::function<bool(int64_t, int64_t)> progress{};
 };
 
-// What one device has of an engine. On the CPU, whose ranks map the same files, `weights` is what
-// the rank reads of them.
-struct DeviceBytes {
-  int64_t weights = 0, cache = 0, workspace = 0;
-  int32_t index = -1;  // of the backend's devices; -1: another process's
-  int64_t total() const { return weights + cache + workspace; }
-};
-
-struct EngineInfo {
-  Backend backend;
-  Numerics numerics;
-  RowFormat cache_format;
-  int threads = 0;
-  int64_t context_tokens = 0, cache_tokens = 0;
-  int32_t max_sessions = 0, prefill_chunk_tokens = 0, max_draft_tokens = 0;
-  bool has_tokenizer = false;
-  DrafterKind checkpoint_drafter = DrafterKind::kNone;  // what the folder has
-  DrafterKind drafter = DrafterKind::kNone;             // what drafts for this engine's sessions
-  int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
-  std::vector<DeviceBytes> devices{};
-  ExchangeCost exchange;
-  ResidencyPlan residency;         // without blocks where all is mapped and stays
-  int64_t token_expert_bytes = 0;  // that a token reads of routed experts, wherever they lie
-  // The device that has most.
-  const DeviceBytes& fullest() const;
-};
-
 // What an engine would take: info's byte counts are those of the opened engine.
 struct EnginePlan {
   EngineInfo info;
@@ -138,22 +108,23 @@ class Engine {
   // The same checks and refusals but those of the weights' values, from the files' headers alone:
   // reads no weight and allocates neither cache nor activations.
   static absl::StatusOr<EnginePlan> Plan(const std::string& folder, const EngineOptions& options);
-  const EngineInfo& info() const { return info_; }
-  const ModelConfig& config() const { return config_; }
-  const GenerationConfig& generation() const { return generation_; }
+  const EngineFacts& facts() const { return facts_; }
+  const EngineInfo& info() const { return facts_.info; }
+  const ModelConfig& config() const { return facts_.config; }
+  const GenerationConfig& generation() const { return facts_.generation; }
   // NotFound when the folder has no tokenizer.json.
-  absl::StatusOr<const Tokenizer*> tokenizer() const;
+  absl::StatusOr<const Tokenizer*> tokenizer() const { return facts_.ExpectTokenizer(); }
   // That the folder shows; `other` where it shows none, or has no tokenizer.
   ChatEncoder ChatEncoderOr(ChatEncoder other) const {
-    return chat_encoder_ ? chat_encoder_->encoder : other;
+    return facts_.chat_encoder ? facts_.chat_encoder->encoder : other;
   }
-  // The tokens of grammars: made when first asked for. NotFound without a tokenizer. Any thread.
-  absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> grammar_tokens() const;
-  // Tokens that end a turn: config's eos_token_id and generation_config's.
-  const std::vector<int32_t>& eos_tokens() const { return eos_tokens_; }
-  // Ids from here on have no text and are never sampled; nor are the gaps below it.
-  int32_t token_limit() const { return token_limit_; }
-  const std::vector<int32_t>& token_gaps() const { return token_gaps_; }
+  // See EngineFacts.
+  absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> grammar_tokens() const {
+    return facts_.GrammarVocabulary();
+  }
+  const std::vector<int32_t>& eos_tokens() const { return facts_.eos_tokens; }
+  int32_t token_limit() const { return facts_.token_limit; }
+  const std::vector<int32_t>& token_gaps() const { return facts_.token_gaps; }
 
   // What a saved session must agree in. Reads the ends of all tensors the first time. Any thread.
   const SessionIdentity& identity() const;
@@ -180,9 +151,6 @@ class Engine {
   // For sessions.
   // What uses rows or computes does so during a visit.
   EngineGate& gate() const { return gate_; }
-  int32_t DraftSlots(int32_t drafts) const {
-    return dsv4::DraftSlots(info_.drafter, config_, drafts);
-  }
   KvCache& cache() const { return *cache_; }
   Scheduler& scheduler() const { return *scheduler_; }
   SessionCounters& counters() const { return counters_; }
@@ -240,7 +208,7 @@ class Engine {
   void ShareOut();
   // Whether the checkpoint's drafter is planned for.
   bool PlansDrafter() const {
-    return info_.drafter != DrafterKind::kNone && info_.drafter != DrafterKind::kNgram;
+    return facts_.info.drafter != DrafterKind::kNone && facts_.info.drafter != DrafterKind::kNgram;
   }
   // Fills info's bytes from described weights.
   absl::StatusOr<KvPlan> PlanMemory(const EngineOptions& options);
@@ -272,30 +240,21 @@ class Engine {
   // Of opening, without its progress.
   std::string folder_;
   EngineOptions options_;
-  EngineInfo info_;
+  EngineFacts facts_;
   ContentHash config_hash_, tokenizer_hash_;
   mutable std::once_flag identity_once_;
   mutable SessionIdentity identity_;
   mutable std::string fingerprint_;
   std::string device_name_, backend_reason_;
   std::string weight_format_;
-  ModelConfig config_;
-  GenerationConfig generation_;
-  std::vector<int32_t> eos_tokens_;
-  int32_t token_limit_ = 0;
-  std::vector<int32_t> token_gaps_;
   std::vector<TuningFile> tuning_files_;  // of the option, until the device is known
   std::vector<uint32_t> with_text_;       // mask; empty: all tokens
   Shards shards_;
-  int first_rank_ = 0;                            // of this process
-  std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
-  mutable Mutex weights_mutex_;                   // of what any thread asks of weights_
-  std::unique_ptr<Weights> weights_;              // null while suspended
-  ExpertTraffic past_traffic_;                    // of weights given back
-  std::unique_ptr<const Tokenizer> tokenizer_;
-  mutable std::once_flag grammar_tokens_once_;
-  mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
-  std::optional<FoundChatEncoder> chat_encoder_;
+  int first_rank_ = 0;                                 // of this process
+  std::vector<std::unique_ptr<Device>> devices_;       // of the ranks
+  mutable Mutex weights_mutex_;                        // of what any thread asks of weights_
+  std::unique_ptr<Weights> weights_;                   // null while suspended
+  ExpertTraffic past_traffic_;                         // of weights given back
   std::vector<std::unique_ptr<Dispatch>> dispatches_;  // of the ranks
   ProcessGroup* group_ = nullptr;                      // model_'s
   std::unique_ptr<TellWrites> writes_;

@@ -105,10 +105,10 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRanks(const std::string& fol
 absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRandom(absl::string_view config_json,
                                                            const EngineOptions& options) {
   std::shared_ptr<Engine> engine(new Engine);
-  DSV4_ASSIGN_OR_RETURN(engine->config_, ParseModelConfig(config_json, "random weights"));
-  engine->config_.synthetic_layers = engine->config_.num_hidden_layers;
-  engine->token_limit_ = static_cast<int32_t>(engine->config_.vocab_size);
-  engine->eos_tokens_ = engine->config_.eos_token_ids;
+  DSV4_ASSIGN_OR_RETURN(engine->facts_.config, ParseModelConfig(config_json, "random weights"));
+  engine->facts_.config.synthetic_layers = engine->facts_.config.num_hidden_layers;
+  engine->facts_.token_limit = static_cast<int32_t>(engine->facts_.config.vocab_size);
+  engine->facts_.eos_tokens = engine->facts_.config.eos_token_ids;
   DSV4_RETURN_IF_ERROR(engine->Settle(options));
   DSV4_RETURN_IF_ERROR(engine->Load("", options));
   return engine;
@@ -116,7 +116,8 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenRandom(absl::string_view con
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Engine::OpenCheckpoint(
     const std::string& folder, const EngineOptions& options) const {
-  if (config_.synthetic_layers > 0) return SyntheticCheckpoint(config_, options.synthetic);
+  if (facts_.config.synthetic_layers > 0)
+    return SyntheticCheckpoint(facts_.config, options.synthetic);
   return Checkpoint::Open(folder);
 }
 
@@ -146,13 +147,14 @@ absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const Engin
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                         engine.OpenCheckpoint(folder, options));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
-  DSV4_ASSIGN_OR_RETURN(engine.weights_, Weights::Describe(engine.config_, std::move(checkpoint),
-                                                           engine.Targets(options)));
+  DSV4_ASSIGN_OR_RETURN(
+      engine.weights_,
+      Weights::Describe(engine.facts_.config, std::move(checkpoint), engine.Targets(options)));
   EnginePlan plan;
   DSV4_ASSIGN_OR_RETURN(plan.cache, engine.PlanMemory(options));
   if (room) DSV4_RETURN_IF_ERROR(engine.CheckRoom());
-  plan.info = engine.info_;
-  plan.config = engine.config_;
+  plan.info = engine.facts_.info;
+  plan.config = engine.facts_.config;
   plan.weight_format = engine.weight_format_;
   return plan;
 }
@@ -165,7 +167,7 @@ absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& 
   }
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, options));
   DSV4_ASSIGN_OR_RETURN(weights_,
-                        Weights::Describe(config_, std::move(checkpoint), Targets(options)));
+                        Weights::Describe(facts_.config, std::move(checkpoint), Targets(options)));
   DSV4_RETURN_IF_ERROR(PlanMemory(options).status());
   DSV4_RETURN_IF_ERROR(CheckHostRoom(options));
   return CheckRoom();

@@ -77,18 +77,19 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   DSV4_ASSIGN_OR_RETURN(const std::string config_json, ReadFile(config_path, kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(config_json, config_path);
   if (!config.ok()) return FaultOfFile(config.status());
-  config_ = *std::move(config);
+  facts_.config = *std::move(config);
   // Random weights must not be taken for those that are there.
-  if (config_.synthetic_layers > 0 && Checkpoint::LiesIn(folder)) {
+  if (facts_.config.synthetic_layers > 0 && Checkpoint::LiesIn(folder)) {
     return Corrupt(config_path, ": dsv4_synthetic_layers is for folders without weights; ", folder,
                    " has some");
   }
-  if (options.synthetic_layers > config_.num_hidden_layers) {
+  if (options.synthetic_layers > facts_.config.num_hidden_layers) {
     return InvalidArgument(options.synthetic_layers, " synthetic layers; ", config_path, " has ",
-                           config_.num_hidden_layers);
+                           facts_.config.num_hidden_layers);
   }
-  if (options.synthetic_layers > 0) config_.synthetic_layers = options.synthetic_layers;
-  if (config_.synthetic_layers > 0) config_ = FirstLayers(config_, config_.synthetic_layers);
+  if (options.synthetic_layers > 0) facts_.config.synthetic_layers = options.synthetic_layers;
+  if (facts_.config.synthetic_layers > 0)
+    facts_.config = FirstLayers(facts_.config, facts_.config.synthetic_layers);
   config_hash_ = HashOf(config_json);
   const std::string generation_path = folder + "/generation_config.json";
   absl::StatusOr<std::string> generation_json = ReadFile(generation_path, kMaxConfigBytes);
@@ -96,20 +97,20 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
     absl::StatusOr<GenerationConfig> generation =
         ParseGenerationConfig(*generation_json, generation_path);
     if (!generation.ok()) return FaultOfFile(generation.status());
-    generation_ = *std::move(generation);
+    facts_.generation = *std::move(generation);
   } else if (!absl::IsNotFound(generation_json.status())) {
     return generation_json.status();
   }
-  for (const std::string& key : generation_.unused_keys) {
+  for (const std::string& key : facts_.generation.unused_keys) {
     Log(LogLevel::kInfo, generation_path, ": ", Quoted(key), " is not followed");
   }
-  eos_tokens_ = config_.eos_token_ids;
-  for (const int32_t token : generation_.eos_token_ids) {
-    if (token < 0 || token >= config_.vocab_size) {
+  facts_.eos_tokens = facts_.config.eos_token_ids;
+  for (const int32_t token : facts_.generation.eos_token_ids) {
+    if (token < 0 || token >= facts_.config.vocab_size) {
       return Corrupt(generation_path, ": eos_token_id ", token, " is not in 0..",
-                     config_.vocab_size - 1);
+                     facts_.config.vocab_size - 1);
     }
-    eos_tokens_.push_back(token);
+    facts_.eos_tokens.push_back(token);
   }
   return Settle(options);
 }
@@ -121,7 +122,7 @@ absl::Status Engine::Settle(const EngineOptions& options) {
   const int ranks = options.group.grouped()
                         ? options.group.ranks
                         : static_cast<int>(std::max<size_t>(options.devices.size(), 1));
-  absl::StatusOr<Shards> shards = Shards::Of(config_, ranks);
+  absl::StatusOr<Shards> shards = Shards::Of(facts_.config, ranks);
   if (!shards.ok()) {
     return WithArgument(shards.status(), options.group.grouped() ? "group_size" : "devices");
   }
@@ -133,47 +134,48 @@ absl::Status Engine::Settle(const EngineOptions& options) {
   }
   DSV4_RETURN_IF_ERROR(ReadTuning(options));
   DSV4_RETURN_IF_ERROR(CheckBudgets(options));
-  info_.backend = options.backend;
-  info_.numerics = options.numerics;
-  DSV4_ASSIGN_OR_RETURN(info_.cache_format, CacheFormat(options));
-  DSV4_ASSIGN_OR_RETURN(info_.context_tokens,
-                        OptionOr("context_tokens", options.context_tokens,
-                                 config_.max_position_embeddings, config_.max_position_embeddings));
-  DSV4_ASSIGN_OR_RETURN(info_.cache_tokens,
+  facts_.info.backend = options.backend;
+  facts_.info.numerics = options.numerics;
+  DSV4_ASSIGN_OR_RETURN(facts_.info.cache_format, CacheFormat(options));
+  DSV4_ASSIGN_OR_RETURN(
+      facts_.info.context_tokens,
+      OptionOr("context_tokens", options.context_tokens, facts_.config.max_position_embeddings,
+               facts_.config.max_position_embeddings));
+  DSV4_ASSIGN_OR_RETURN(facts_.info.cache_tokens,
                         OptionOr<int64_t>("cache_tokens", options.cache_tokens,
-                                          info_.context_tokens, int64_t{1} << 40));
-  DSV4_ASSIGN_OR_RETURN(info_.max_sessions, OptionOr("max_sessions", options.max_sessions,
-                                                     kDefaultSessions, kMaxSessions));
-  DSV4_ASSIGN_OR_RETURN(info_.prefill_chunk_tokens,
+                                          facts_.info.context_tokens, int64_t{1} << 40));
+  DSV4_ASSIGN_OR_RETURN(facts_.info.max_sessions, OptionOr("max_sessions", options.max_sessions,
+                                                           kDefaultSessions, kMaxSessions));
+  DSV4_ASSIGN_OR_RETURN(facts_.info.prefill_chunk_tokens,
                         OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens,
                                  kDefaultPrefillChunk, kMaxPrefillChunk));
   DSV4_ASSIGN_OR_RETURN(
-      info_.max_draft_tokens,
+      facts_.info.max_draft_tokens,
       OptionOr<int32_t>("max_draft_tokens", options.max_draft_tokens, 0, kMaxDraftTokens));
   return absl::OkStatus();
 }
 
 // A folder without a tokenizer opens all the same; one with a broken or foreign tokenizer does not.
 absl::Status Engine::LoadTokenizer(const std::string& folder) {
-  token_limit_ = static_cast<int32_t>(config_.vocab_size);
+  facts_.token_limit = static_cast<int32_t>(facts_.config.vocab_size);
   const std::string path = folder + "/tokenizer.json";
   absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = Tokenizer::Load(path);
   if (absl::IsNotFound(tokenizer.status())) return absl::OkStatus();
   if (!tokenizer.ok()) return tokenizer.status();
-  tokenizer_ = *std::move(tokenizer);
+  facts_.tokenizer = *std::move(tokenizer);
   DSV4_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   tokenizer_hash_ = HashOf(file.bytes());
-  if (tokenizer_->max_id() >= config_.vocab_size) {
-    return Corrupt(path, ": token id ", tokenizer_->max_id(), " is beyond the model's vocab_size ",
-                   config_.vocab_size);
+  if (facts_.tokenizer->max_id() >= facts_.config.vocab_size) {
+    return Corrupt(path, ": token id ", facts_.tokenizer->max_id(),
+                   " is beyond the model's vocab_size ", facts_.config.vocab_size);
   }
-  token_limit_ = tokenizer_->vocab_size();
-  for (int32_t token = 0; token < token_limit_; ++token) {
-    if (!tokenizer_->HasToken(token)) token_gaps_.push_back(token);
+  facts_.token_limit = facts_.tokenizer->vocab_size();
+  for (int32_t token = 0; token < facts_.token_limit; ++token) {
+    if (!facts_.tokenizer->HasToken(token)) facts_.token_gaps.push_back(token);
   }
-  with_text_ = MaskOfText(config_.vocab_size, token_limit_, token_gaps_);
-  info_.has_tokenizer = true;
-  chat_encoder_ = FindChatEncoder(folder);
+  with_text_ = MaskOfText(facts_.config.vocab_size, facts_.token_limit, facts_.token_gaps);
+  facts_.info.has_tokenizer = true;
+  facts_.chat_encoder = FindChatEncoder(folder);
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "lib/base/mutex.h"
-#include "lib/runtime/metrics.h"
+#include "lib/runtime/counters.h"
 #include "lib/runtime/step_runner.h"
 
 namespace dsv4 {

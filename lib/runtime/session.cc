@@ -47,7 +47,7 @@ size_t TextBytes(const Tokenizer& tokenizer) {
 }  // namespace
 
 Session::Session(std::shared_ptr<Engine> engine, KvSequence kv)
-    : engine_(std::move(engine)), timeline_(*engine_, std::move(kv)) {
+    : engine_(std::move(engine)), timeline_(engine_->facts(), &engine_->counters(), std::move(kv)) {
   const absl::StatusOr<const Tokenizer*> tokenizer = engine_->tokenizer();
   if (!tokenizer.ok()) return;
   text_.reserve(TextBytes(**tokenizer));

@@ -80,7 +80,7 @@ absl::StatusOr<SavedGrammar> Timeline::ReadGrammar(const SessionCounts& counts,
   image.remove_prefix(sizeof free_outputs);
   const absl::string_view source(reinterpret_cast<const char*>(image.data()), image.size());
   if (own != nullptr && own->source() == source) return saved;
-  DSV4_ASSIGN_OR_RETURN(const auto tokens, engine_->grammar_tokens());
+  DSV4_ASSIGN_OR_RETURN(const auto tokens, facts_->GrammarVocabulary());
   DSV4_ASSIGN_OR_RETURN(saved.grammar, grammar::Grammar::Restore(source, tokens));
   return saved;
 }

@@ -24,16 +24,17 @@ PositionLogProbs LogProbsAt(absl::Span<const float> logits, int32_t token, int32
 
 }  // namespace
 
-Timeline::Timeline(const Engine& engine, KvSequence kv)
-    : engine_(&engine),
-      context_(engine.info().context_tokens),
-      vocab_(engine.config().vocab_size),
+Timeline::Timeline(const EngineFacts& facts, SessionCounters* counters, KvSequence kv)
+    : facts_(&facts),
+      counters_(counters),
+      context_(facts.info.context_tokens),
+      vocab_(facts.config.vocab_size),
       kv_(std::move(kv)),
       logits_(static_cast<size_t>(vocab_)),
-      chooser_(engine),
+      chooser_(facts),
       distribution_(vocab_),
-      speculation_(engine.info().max_draft_tokens),
-      watch_(static_cast<int32_t>(engine.config().bos_token_id)) {
+      speculation_(facts.info.max_draft_tokens),
+      watch_(static_cast<int32_t>(facts.config.bos_token_id)) {
   tokens_.reserve(static_cast<size_t>(context_));
 }
 
@@ -142,7 +143,7 @@ void Timeline::ReportAlarms() {
   if (raised == 0) return;
   for (int32_t kind = 0; kind < kAlarmKinds; ++kind) {
     if ((raised >> kind & 1) == 0) continue;
-    engine_->counters().alarms[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+    counters_->alarms[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
     Log(LogLevel::kWarning, "alarm ", AlarmName(static_cast<Alarm>(1 << kind)), " at token ",
         size());
   }
@@ -231,7 +232,7 @@ absl::Status Timeline::Reserve(StepBatch* batch, int64_t rows) {
   const int64_t begin = kv_.length();
   const absl::Span<const int32_t> drafts = speculation_.drafts();
   rows_ = static_cast<int32_t>(rows) + static_cast<int32_t>(drafts.size());
-  const int64_t slots = can_draft_ ? engine_->DraftSlots(chooser_.params().draft_tokens) : 0;
+  const int64_t slots = can_draft_ ? facts_->DraftSlots(chooser_.params().draft_tokens) : 0;
   const int64_t extra = std::min(slots, context_ - begin - rows_);
   const size_t before = tokens_.size();
   tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());

@@ -20,7 +20,8 @@
 #include "absl/types/span.h"
 #include "lib/kv/kv_sequence.h"
 #include "lib/model/logit_rows.h"
-#include "lib/runtime/engine.h"
+#include "lib/runtime/counters.h"
+#include "lib/runtime/engine_facts.h"
 #include "lib/runtime/logit_watch.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/speculation.h"
@@ -60,7 +61,8 @@ class Timeline {
   using Proposer =
       std::function<size_t(absl::Span<const int32_t> timeline, absl::Span<int32_t> drafts)>;
 
-  Timeline(const Engine& engine, KvSequence kv);
+  // Both outlive the timeline. `counters` count its alarms.
+  Timeline(const EngineFacts& facts, SessionCounters* counters, KvSequence kv);
 
   // Delivered tokens; those ahead; delivered tokens without rows.
   absl::Span<const int32_t> tokens() const {
@@ -211,7 +213,8 @@ class Timeline {
   void RemoveLast();
   void RowsChanged();
 
-  const Engine* engine_;
+  const EngineFacts* facts_;
+  SessionCounters* counters_;
   const int64_t context_, vocab_;
   std::vector<int32_t> tokens_;  // reserved to the context; while drafting, drafts lie at its end
   int64_t delivered_ = 0;

@@ -23,15 +23,14 @@ void Assign(int32_t token, bool allowed, std::vector<uint32_t>* mask) {
 
 }  // namespace
 
-TokenChooser::TokenChooser(const Engine& engine)
-    : engine_(&engine),
-      sampler_(engine.config().vocab_size, engine.token_limit(), engine.token_gaps()),
-      history_(engine.config().vocab_size),
-      allowed_(static_cast<size_t>(TokenMaskWords(engine.config().vocab_size))) {
-  const absl::StatusOr<const Tokenizer*> tokenizer = engine.tokenizer();
-  if (!tokenizer.ok()) return;
-  think_ = (*tokenizer)->FindAddedToken(markup::kThinkStart).value_or(-1);
-  think_end_ = (*tokenizer)->FindAddedToken(markup::kThinkEnd).value_or(-1);
+TokenChooser::TokenChooser(const EngineFacts& facts)
+    : facts_(&facts),
+      sampler_(facts.config.vocab_size, facts.token_limit, facts.token_gaps),
+      history_(facts.config.vocab_size),
+      allowed_(static_cast<size_t>(TokenMaskWords(facts.config.vocab_size))) {
+  if (facts.tokenizer == nullptr) return;
+  think_ = facts.tokenizer->FindAddedToken(markup::kThinkStart).value_or(-1);
+  think_end_ = facts.tokenizer->FindAddedToken(markup::kThinkEnd).value_or(-1);
 }
 
 absl::Status TokenChooser::SetParams(const SamplingParams& params) {
@@ -69,7 +68,7 @@ bool TokenChooser::Ends(int32_t token) const {
   const auto holds = [token](const std::vector<int32_t>& list) {
     return std::find(list.begin(), list.end(), token) != list.end();
   };
-  return holds(engine_->eos_tokens()) || holds(params().stop_tokens);
+  return holds(facts_->eos_tokens) || holds(params().stop_tokens);
 }
 
 // A token that ends the turn gives no text.
@@ -135,7 +134,7 @@ absl::StatusOr<std::shared_ptr<const TokenSet>> TokenChooser::Allowed() {
   } else {
     set->bits.assign(allowed_.size(), ~uint32_t{0});
   }
-  for (const int32_t token : engine_->eos_tokens()) Assign(token, may_end, &set->bits);
+  for (const int32_t token : facts_->eos_tokens) Assign(token, may_end, &set->bits);
   for (const int32_t token : params().stop_tokens) Assign(token, may_end, &set->bits);
   if (think_end_ >= 0) Assign(think_end_, may_end_thinking, &set->bits);
   sampler_.KeepChoosable(absl::MakeSpan(set->bits));

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "lib/grammar/grammar.h"
 #include "lib/model/logit_rows.h"
-#include "lib/runtime/engine.h"
+#include "lib/runtime/engine_facts.h"
 #include "lib/sampling/distribution.h"
 #include "lib/sampling/sampler.h"
 #include "lib/sampling/token_history.h"
@@ -42,7 +42,7 @@ struct TokenSet {
 
 class TokenChooser {
  public:
-  explicit TokenChooser(const Engine& engine);
+  explicit TokenChooser(const EngineFacts& facts);  // which outlive it
 
   // Another grammar than before begins with the next token.
   absl::Status SetParams(const SamplingParams& params);
@@ -83,7 +83,7 @@ class TokenChooser {
   void StartGrammar();
   absl::string_view BytesOf(int32_t token) const;
 
-  const Engine* engine_;
+  const EngineFacts* facts_;
   Sampler sampler_;
   grammar::Matcher matcher_;
   int64_t free_outputs_ = 0;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the scheduler and the sessions of an engine count since it was opened; metrics.h reports it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "lib/runtime/logit_watch.h"
+
+namespace dsv4 {
+
+// Of steps, which the scheduler counts.
+struct StepCounts {
+  int64_t steps = 0, step_tokens = 0;  // tokens: of prompts, decoded ones and drafts
+  double step_seconds = 0;
+  int64_t cancelled_requests = 0, failed_requests = 0;               // parts of sessions in steps
+  int64_t draft_steps = 0, drafted_tokens = 0, accepted_tokens = 0;  // of drafts verified
+  int32_t waiting_requests = 0;  // now, those of the running step among them
+  bool device_lost = false;
+};
+
+// What sessions count, on any thread.
+struct SessionCounters {
+  std::atomic<int64_t> prefilled_tokens{0}, generated_tokens{0};
+  std::atomic<int64_t> prompt_tokens{0}, reused_tokens{0}, prefix_cache_tokens{0};  // of syncs
+  std::array<std::atomic<int64_t>, kAlarmKinds> alarms{};  // sessions' prompts that raised them
+};
+
+}  // namespace dsv4

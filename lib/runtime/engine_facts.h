@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of an engine besides its weights: sizes, limits, special tokens, the tokenizer.
+// Fixed once the engine is open. Whoever needs these numbers, timelines above all, includes this
+// file and not the engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/registry/dispatch.h"
+#include "lib/kv/kv_cache.h"
+#include "lib/model/config.h"
+#include "lib/model/expert_residency.h"
+#include "lib/model/shard.h"
+#include "lib/runtime/grammar_tokens.h"
+#include "lib/text/chat_profile.h"
+#include "lib/text/tokenizer.h"
+
+namespace dsv4 {
+
+// What one device has of an engine. On the CPU, whose ranks map the same files, `weights` is what
+// the rank reads of them.
+struct DeviceBytes {
+  int64_t weights = 0, cache = 0, workspace = 0;
+  int32_t index = -1;  // of the backend's devices; -1: another process's
+  int64_t total() const { return weights + cache + workspace; }
+};
+
+struct EngineInfo {
+  Backend backend;
+  Numerics numerics;
+  RowFormat cache_format;
+  int threads = 0;
+  int64_t context_tokens = 0, cache_tokens = 0;
+  int32_t max_sessions = 0, prefill_chunk_tokens = 0, max_draft_tokens = 0;
+  bool has_tokenizer = false;
+  DrafterKind checkpoint_drafter = DrafterKind::kNone;  // what the folder has
+  DrafterKind drafter = DrafterKind::kNone;             // what drafts for this engine's sessions
+  int64_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0;  // of all devices together
+  std::vector<DeviceBytes> devices{};
+  ExchangeCost exchange;
+  ResidencyPlan residency;         // without blocks where all is mapped and stays
+  int64_t token_expert_bytes = 0;  // that a token reads of routed experts, wherever they lie
+  // The device that has most.
+  const DeviceBytes& fullest() const;
+};
+
+struct EngineFacts {
+  EngineInfo info{};
+  ModelConfig config{};
+  GenerationConfig generation{};
+  // Tokens that end a turn: config's eos_token_id and generation_config's.
+  std::vector<int32_t> eos_tokens{};
+  // Ids from here on have no text and are never sampled; nor are the gaps below it.
+  int32_t token_limit = 0;
+  std::vector<int32_t> token_gaps{};
+  std::unique_ptr<const Tokenizer> tokenizer{};  // null: the folder has no tokenizer.json
+  std::optional<FoundChatEncoder> chat_encoder{};
+
+  // How many slots past the rows of a step a draft of `drafts` tokens takes in a sequence's blocks.
+  int32_t DraftSlots(int32_t drafts) const;
+  // The most tokens that the drafter drafts at once, `limit` at most.
+  int32_t MostDrafts(int32_t limit) const;
+  // NotFound without a tokenizer.
+  absl::StatusOr<const Tokenizer*> ExpectTokenizer() const;
+  // The tokens of grammars: made when first asked for. NotFound without a tokenizer. Any thread.
+  absl::StatusOr<std::shared_ptr<const grammar::Vocabulary>> GrammarVocabulary() const;
+
+ private:
+  mutable std::once_flag grammar_tokens_once_;
+  mutable std::shared_ptr<const grammar::Vocabulary> grammar_tokens_;
+};
+
+}  // namespace dsv4
