@@ -69,6 +69,9 @@ BEGIN {
   server_header = "^<(httplib\\.h|nlohmann/json\\.hpp)>$"
   # What dsv4-desktop links: Qt. Its headers are called as their classes.
   qt_header = "^<Q[A-Za-z]+>$"
+  # Files here include one another in one direction, a header and its source taken together: what a
+  # step calls never includes its caller.
+  acyclic = "^lib/runtime/"
   max_lines = 800
   library_code = "^(lib|kernels|capi)/"
 
@@ -80,6 +83,7 @@ BEGIN {
   forbidden_stream = "std::(cout|cerr|clog)([^A-Za-z0-9_]|$)"
 
   while ((getline path) > 0) check(path)
+  for (stem in includes) find_cycle(stem, stem)
   if (findings > 0) {
     printf "%d findings in %d files\n", findings, files
     exit 1
@@ -145,6 +149,8 @@ function check_include(path, number, line, layer,    target, surface) {
   }
   if (!match(line, /"[^"]*"/)) return  # a macro
   target = substr(line, RSTART + 1, RLENGTH - 2)
+  if (path ~ acyclic && target ~ acyclic && stem_of(path) != stem_of(target))
+    includes[stem_of(path)] = includes[stem_of(path)] " " stem_of(target)
   if (target ~ /(^|\/)\.\.\//) {
     report(path, number, "include \"" target "\" is not spelled from the root")
   } else if (target ~ external) {
@@ -160,6 +166,24 @@ function check_include(path, number, line, layer,    target, surface) {
   } else if (!may_include(layer, target)) {
     report(path, number, layer " may not include " target)
   }
+}
+
+function stem_of(path) {
+  sub(/\.[a-z]*$/, "", path)
+  return path
+}
+
+# Reports a cycle of includes through `stem`; `chain`: the stems from the first one on.
+function find_cycle(stem, chain,    list, n, i) {
+  if (stem in visited) {
+    sub("^.* -> " stem " -> ", stem " -> ", chain)
+    if (visited[stem] == "open") report(stem ".h", 1, "includes itself: " chain)
+    return
+  }
+  visited[stem] = "open"
+  n = split(includes[stem], list, " ")
+  for (i = 1; i <= n; i++) find_cycle(list[i], chain " -> " list[i])
+  visited[stem] = "done"
 }
 
 function folder_of(path) {

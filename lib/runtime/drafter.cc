@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "lib/runtime/timeline.h"
-
 namespace dsv4 {
 
 std::unique_ptr<Drafter> Drafter::Of(DrafterKind kind, const ModelConfig& config,
@@ -22,11 +20,11 @@ std::unique_ptr<Drafter> Drafter::Of(DrafterKind kind, const ModelConfig& config
   return nullptr;
 }
 
-bool ChoosesOnDevice(const ModelRanks& model, absl::Span<const StepItem> items) {
+bool ChoosesOnDevice(const ModelRanks& model, absl::Span<StepRequest* const> requests) {
   if (!model.chains()) return false;
-  return std::all_of(items.begin(), items.end(), [](const StepItem& item) {
-    return !item.in_step || item.timeline->drafts_wanted() == 0 ||
-           item.timeline->LaterDraftQuestion(0).has_value();
+  return std::all_of(requests.begin(), requests.end(), [](const StepRequest* request) {
+    return !request->step || request->step->drafts_wanted() == 0 ||
+           request->step->LaterDraftQuestion(0).has_value();
   });
 }
 

@@ -12,7 +12,6 @@
 #include "lib/base/status_macros.h"
 #include "lib/runtime/drafter.h"
 #include "lib/runtime/logit_wants.h"
-#include "lib/runtime/timeline.h"
 
 namespace dsv4 {
 namespace {
@@ -31,39 +30,39 @@ class DsparkDrafter final : public Drafter {
     questions_.reserve(drafts);
   }
 
-  absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* pace,
-                     bool* finished) override {
-    const auto sessions =
-        static_cast<int32_t>(std::count_if(items.begin(), items.end(), [](const StepItem& item) {
-          return item.in_step && item.timeline->drafts_wanted() > 0;
+  absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
+                     DraftPace* pace, bool* finished) override {
+    const auto sessions = static_cast<int32_t>(
+        std::count_if(requests.begin(), requests.end(), [](const StepRequest* request) {
+          return request->step && request->step->drafts_wanted() > 0;
         }));
     const auto start = std::chrono::steady_clock::now();
-    const bool at_once = ChoosesOnDevice(*model_, items);
+    const bool at_once = ChoosesOnDevice(*model_, requests);
     batch_.Clear();
     wants_.Clear();
     int32_t most = 0;
-    for (StepItem& item : items) {
-      item.drafting = false;
-      if (!item.in_step) continue;
-      const Timeline& timeline = *item.timeline;
-      const int32_t wanted = timeline.drafts_wanted();
-      const int64_t begin = timeline.new_length();
+    for (StepRequest* request : requests) {
+      request->drafting = false;
+      if (!request->step) continue;
+      const Timeline& timeline = *request->timeline;
+      const int32_t wanted = request->step->drafts_wanted();
+      const int64_t begin = request->step->new_length();
       if (wanted == 0 || begin + static_cast<int64_t>(block_.size()) > context_) continue;
       const absl::Span<const double> right = timeline.speculation().right();
       if (!pace->PassPays(sessions, right.subspan(0, static_cast<size_t>(wanted)))) continue;
-      item.drafts = pace->Begin(sessions);
+      request->drafts = pace->Begin(sessions);
       block_[0] = timeline.all_tokens()[static_cast<size_t>(begin)];
-      item.draft_row = batch_.row_count();
-      item.logits_row = wants_.size();
+      request->draft_row = batch_.row_count();
+      request->logits_row = wants_.size();
       batch_.AddBlock(timeline.kv(), block_, begin);
-      for (int32_t row = 0; row < wanted; ++row) wants_.Add(item.draft_row + row);
-      item.drafting = true;
+      for (int32_t row = 0; row < wanted; ++row) wants_.Add(request->draft_row + row);
+      request->drafting = true;
       most = std::max(most, wanted);
     }
     if (batch_.empty()) return absl::OkStatus();
     *finished = false;
     if (at_once) {
-      DSV4_RETURN_IF_ERROR(DraftAtOnce(items, most));
+      DSV4_RETURN_IF_ERROR(DraftAtOnce(requests, most));
       *finished = true;
     } else {
       DSV4_RETURN_IF_ERROR(model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, wants_.head()));
@@ -71,18 +70,18 @@ class DsparkDrafter final : public Drafter {
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
       if (!at_once) {
-        DSV4_RETURN_IF_ERROR(Follow(items, draft, finished));
+        DSV4_RETURN_IF_ERROR(Follow(requests, draft, finished));
         if (rows_.empty()) break;
       }
-      for (StepItem& item : items) {
-        if (!item.drafting) continue;
-        const double sure = model_->Confidence(item.logits_row + draft);
+      for (StepRequest* request : requests) {
+        if (!request->drafting) continue;
+        const double sure = model_->Confidence(request->logits_row + draft);
         // It depends on the token before the draft alone: leaving the draft out changes no odds.
-        item.drafting = item.drafts.Pays(1 / (1 + std::exp(-sure)));
+        request->drafting = request->drafts.Pays(1 / (1 + std::exp(-sure)));
       }
-      for_each([&](StepItem& item) {
-        if (!item.drafting) return;
-        item.drafting = item.timeline->Draft(TokenLogits(logits, item.logits_row + draft));
+      for_each([&](StepRequest& request) {
+        if (!request.drafting) return;
+        request.drafting = request.step->Draft(TokenLogits(logits, request.logits_row + draft));
       });
     }
     pace->AddPass(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -91,21 +90,21 @@ class DsparkDrafter final : public Drafter {
 
  private:
   // The pass, and the choice of all drafts, without waiting for the device in between.
-  absl::Status DraftAtOnce(absl::Span<StepItem> items, int32_t most) {
+  absl::Status DraftAtOnce(absl::Span<StepRequest* const> requests, int32_t most) {
     rows_.clear();
     previous_.clear();
     questions_.clear();
     int32_t sessions = 0;
     for (int32_t draft = 0; draft < most; ++draft) {
-      for (const StepItem& item : items) {
-        if (!item.drafting) continue;
+      for (const StepRequest* request : requests) {
+        if (!request->drafting) continue;
         if (draft == 0) ++sessions;
-        const bool wanted = draft < item.timeline->drafts_wanted();
-        const int32_t row = item.logits_row + draft;
+        const bool wanted = draft < request->step->drafts_wanted();
+        const int32_t row = request->logits_row + draft;
         rows_.push_back(wanted ? row : -1);
-        previous_.push_back(draft == 0 ? item.timeline->all_tokens().back() : -1 - (row - 1));
+        previous_.push_back(draft == 0 ? request->timeline->all_tokens().back() : -1 - (row - 1));
         if (!wanted) continue;
-        questions_.push_back(*item.timeline->LaterDraftQuestion(draft));
+        questions_.push_back(*request->step->LaterDraftQuestion(draft));
         questions_.back().row = row;
       }
     }
@@ -120,15 +119,15 @@ class DsparkDrafter final : public Drafter {
   }
 
   // Draft `draft` of all that still draft.
-  absl::Status Follow(absl::Span<StepItem> items, int32_t draft, bool* finished) {
+  absl::Status Follow(absl::Span<StepRequest* const> requests, int32_t draft, bool* finished) {
     rows_.clear();
     previous_.clear();
     questions_.clear();
-    for (StepItem& item : items) {
-      if (!item.drafting) continue;
-      rows_.push_back(item.logits_row + draft);
-      previous_.push_back(item.timeline->all_tokens().back());
-      if (std::optional<LogitQuestion> question = item.timeline->DraftQuestion()) {
+    for (StepRequest* request : requests) {
+      if (!request->drafting) continue;
+      rows_.push_back(request->logits_row + draft);
+      previous_.push_back(request->timeline->all_tokens().back());
+      if (std::optional<LogitQuestion> question = request->step->DraftQuestion()) {
         question->row = rows_.back();
         questions_.push_back(*question);
       }

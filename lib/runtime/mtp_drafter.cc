@@ -9,7 +9,6 @@
 #include "lib/base/status_macros.h"
 #include "lib/runtime/drafter.h"
 #include "lib/runtime/logit_wants.h"
-#include "lib/runtime/timeline.h"
 
 namespace dsv4 {
 namespace {
@@ -40,21 +39,21 @@ class MtpDrafter final : public Drafter {
     return model_->SaveStreams(saved_rows_, saves_);
   }
 
-  absl::Status Draft(absl::Span<StepItem> items, ForEach for_each, DraftPace* /*pace*/,
-                     bool* finished) override {
+  absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
+                     DraftPace* /*pace*/, bool* finished) override {
     batch_.Clear();
     sources_.clear();
-    for (StepItem& item : items) AddKnownSlots(&item);
-    const int32_t most = MostWanted(items);
-    if (most > 1 && ChoosesOnDevice(*model_, items)) {
-      return DraftAtOnce(items, for_each, most, finished);
+    for (StepRequest* request : requests) AddKnownSlots(request);
+    const int32_t most = MostWanted(requests);
+    if (most > 1 && ChoosesOnDevice(*model_, requests)) {
+      return DraftAtOnce(requests, for_each, most, finished);
     }
     for (int64_t draft = 0; !batch_.empty(); ++draft) {
       wants_.Clear();
-      for (StepItem& item : items) {
-        if (!item.drafting) continue;
-        item.logits_row = wants_.size();
-        wants_.Add(item.draft_row, item.timeline->DraftQuestion());
+      for (StepRequest* request : requests) {
+        if (!request->drafting) continue;
+        request->logits_row = wants_.size();
+        wants_.Add(request->draft_row, request->step->DraftQuestion());
       }
       *finished = false;
       DSV4_RETURN_IF_ERROR(
@@ -62,18 +61,18 @@ class MtpDrafter final : public Drafter {
       if (wants_.empty()) break;
       DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, finished));
       LogitRows* const logits = &model_->logits();
-      for_each([&](StepItem& item) {
-        if (!item.drafting) return;
-        item.drafting = item.timeline->Draft(TokenLogits(logits, item.logits_row));
+      for_each([&](StepRequest& request) {
+        if (!request.drafting) return;
+        request.drafting = request.step->Draft(TokenLogits(logits, request.logits_row));
       });
       batch_.Clear();
       sources_.clear();
-      for (StepItem& item : items) {
-        if (!item.drafting) continue;
-        const Timeline& timeline = *item.timeline;
-        batch_.AddMtp(timeline.kv(), timeline.last_draft(), timeline.new_length() + draft + 1);
-        sources_.push_back(StreamSource::OfRow(item.draft_row));
-        item.draft_row = static_cast<int32_t>(sources_.size()) - 1;
+      for (StepRequest* request : requests) {
+        if (!request->drafting) continue;
+        const TimelineStep& step = *request->step;
+        batch_.AddMtp(request->timeline->kv(), step.last_draft(), step.new_length() + draft + 1);
+        sources_.push_back(StreamSource::OfRow(request->draft_row));
+        request->draft_row = static_cast<int32_t>(sources_.size()) - 1;
       }
     }
     return absl::OkStatus();
@@ -90,20 +89,21 @@ class MtpDrafter final : public Drafter {
     std::vector<StreamSource> sources;
   };
 
-  static int32_t MostWanted(absl::Span<const StepItem> items) {
+  static int32_t MostWanted(absl::Span<StepRequest* const> requests) {
     int32_t most = 0;
-    for (const StepItem& item : items) {
-      if (item.drafting) most = std::max(most, item.timeline->drafts_wanted());
+    for (const StepRequest* request : requests) {
+      if (request->drafting) most = std::max(most, request->step->drafts_wanted());
     }
     return most;
   }
 
   // All passes and the choice of all drafts without waiting for the device in between. The answers
   // about draft i of the sessions are lists i * sessions and on.
-  absl::Status DraftAtOnce(absl::Span<StepItem> items, ForEach for_each, int32_t most,
-                           bool* finished) {
-    const auto sessions = static_cast<int32_t>(std::count_if(
-        items.begin(), items.end(), [](const StepItem& item) { return item.drafting; }));
+  absl::Status DraftAtOnce(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
+                           int32_t most, bool* finished) {
+    const auto sessions = static_cast<int32_t>(
+        std::count_if(requests.begin(), requests.end(),
+                      [](const StepRequest* request) { return request->drafting; }));
     wants_.Clear();
     for (LaterPass& pass : later_) {
       pass.batch.Clear();
@@ -111,24 +111,24 @@ class MtpDrafter final : public Drafter {
       pass.sources.clear();
     }
     int32_t session = 0;
-    for (StepItem& item : items) {
-      if (!item.drafting) continue;
-      item.logits_row = session;
-      for (int32_t draft = 0; draft < item.timeline->drafts_wanted(); ++draft) {
+    for (StepRequest* request : requests) {
+      if (!request->drafting) continue;
+      request->logits_row = session;
+      for (int32_t draft = 0; draft < request->step->drafts_wanted(); ++draft) {
         const int32_t list = draft * sessions + session;
-        std::optional<LogitQuestion> question = item.timeline->LaterDraftQuestion(draft);
+        std::optional<LogitQuestion> question = request->step->LaterDraftQuestion(draft);
         question->list = list;
         if (draft == 0) {
-          wants_.Add(item.draft_row, question);
+          wants_.Add(request->draft_row, question);
           continue;
         }
         LaterPass& pass = later_[static_cast<size_t>(draft - 1)];
         const int32_t token = -1 - (list - sessions);
-        pass.batch.AddMtp(item.timeline->kv(), absl::MakeConstSpan(&token, 1),
-                          item.timeline->new_length() + draft);
-        pass.sources.push_back(StreamSource::OfRow(item.draft_row));
-        item.draft_row = pass.batch.row_count() - 1;
-        pass.wants.Add(item.draft_row, question);
+        pass.batch.AddMtp(request->timeline->kv(), absl::MakeConstSpan(&token, 1),
+                          request->step->new_length() + draft);
+        pass.sources.push_back(StreamSource::OfRow(request->draft_row));
+        request->draft_row = pass.batch.row_count() - 1;
+        pass.wants.Add(request->draft_row, question);
       }
       ++session;
     }
@@ -144,10 +144,10 @@ class MtpDrafter final : public Drafter {
     *finished = true;
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
-      for_each([&](StepItem& item) {
-        if (!item.drafting) return;
-        const int32_t list = draft * sessions + item.logits_row;
-        item.drafting = item.timeline->Draft(TokenLogits(logits, list));
+      for_each([&](StepRequest& request) {
+        if (!request.drafting) return;
+        const int32_t list = draft * sessions + request.logits_row;
+        request.drafting = request.step->Draft(TokenLogits(logits, list));
       });
     }
     return absl::OkStatus();
@@ -155,13 +155,14 @@ class MtpDrafter final : public Drafter {
 
   // What the step's rows and choices have made known: the slots up to the new end, and with drafts
   // wanted the one at it, whose output is the first draft.
-  void AddKnownSlots(StepItem* item) {
-    item->drafting = false;
-    if (!item->in_step) return;
-    Timeline& timeline = *item->timeline;
-    const bool drafts = timeline.drafts_wanted() > 0;
-    const int64_t first = std::max<int64_t>(timeline.drafter_rows(), 1);
-    const int64_t end = timeline.new_length() + (drafts ? 1 : 0);
+  void AddKnownSlots(StepRequest* request) {
+    request->drafting = false;
+    if (!request->step) return;
+    const Timeline& timeline = *request->timeline;
+    TimelineStep& step = *request->step;
+    const bool drafts = step.drafts_wanted() > 0;
+    const int64_t first = std::max<int64_t>(step.drafter_rows(), 1);
+    const int64_t end = step.new_length() + (drafts ? 1 : 0);
     if (end <= first) return;
     const absl::Span<const int32_t> tokens =
         timeline.all_tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
@@ -171,11 +172,11 @@ class MtpDrafter final : public Drafter {
       const int64_t position = slot - 1;
       sources_.push_back(position < begin ? StreamSource::OfSlot(timeline.kv().state_slot())
                                           : StreamSource::OfRow(static_cast<int32_t>(
-                                                item->first_row + position - begin)));
+                                                step.first_row() + position - begin)));
     }
-    timeline.set_drafter_rows(end);
-    item->draft_row = static_cast<int32_t>(sources_.size()) - 1;
-    item->drafting = drafts;
+    step.set_drafter_rows(end);
+    request->draft_row = static_cast<int32_t>(sources_.size()) - 1;
+    request->drafting = drafts;
   }
 
   ModelRanks* model_;

@@ -5,23 +5,22 @@
 #include <array>
 
 #include "lib/runtime/drafter.h"
-#include "lib/runtime/timeline.h"
 
 namespace dsv4 {
 namespace {
 
 class NgramDrafter final : public Drafter {
  public:
-  absl::Status Draft(absl::Span<StepItem> items, ForEach /*for_each*/, DraftPace* /*pace*/,
-                     bool* /*finished*/) override {
-    for (StepItem& item : items) {
-      if (!item.in_step) continue;
-      Timeline& timeline = *item.timeline;
+  absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest /*for_each*/,
+                     DraftPace* /*pace*/, bool* /*finished*/) override {
+    for (StepRequest* request : requests) {
+      if (!request->step) continue;
+      TimelineStep& step = *request->step;
       std::array<int32_t, kMaxDraftTokens> drafts;
-      const auto wanted = static_cast<size_t>(timeline.drafts_wanted());
+      const auto wanted = static_cast<size_t>(step.drafts_wanted());
       const size_t count =
-          DraftByNgram(timeline.all_tokens(), absl::MakeSpan(drafts).subspan(0, wanted));
-      timeline.Propose(absl::MakeConstSpan(drafts).subspan(0, count));
+          DraftByNgram(request->timeline->all_tokens(), absl::MakeSpan(drafts).subspan(0, wanted));
+      step.Propose(absl::MakeConstSpan(drafts).subspan(0, count));
     }
     return absl::OkStatus();
   }

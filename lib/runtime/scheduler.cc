@@ -6,7 +6,6 @@
 #include <cstddef>
 
 #include "lib/base/error.h"
-#include "lib/runtime/timeline.h"
 
 namespace dsv4 {
 
@@ -18,7 +17,6 @@ Scheduler::Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_ses
     : runner_(runner), prefill_tokens_(prefill_tokens) {
   const auto sessions = static_cast<size_t>(max_sessions);
   waiting_.reserve(sessions);
-  items_.reserve(sessions);
   taken_.reserve(sessions);
   prompts_.reserve(sessions);
 }
@@ -44,7 +42,7 @@ void Scheduler::Wait(StepCall* call) {
   MutexLock lock(&mutex_);
   while (call->open_ > 0) {
     if (call->work_ != nullptr) {
-      const StepRunner::Work work = *call->work_;
+      const StepWork work = *call->work_;
       {
         const MutexUnlock unlock(&mutex_);
         WorkFor(call, work);
@@ -68,19 +66,19 @@ StepCounts Scheduler::counts() const {
   return counts;
 }
 
-void Scheduler::Count(const StepItem& item) {
-  counts_.step_tokens += item.row_count;
-  if (!item.choose || item.timeline->verified_drafts() == 0) return;
+void Scheduler::Count(const StepOutcome& outcome) {
+  counts_.step_tokens += outcome.batch_tokens;
+  if (outcome.verified_drafts == 0) return;
   ++counts_.draft_steps;
-  counts_.drafted_tokens += item.timeline->verified_drafts();
-  counts_.accepted_tokens += item.timeline->accepted_drafts();
+  counts_.drafted_tokens += outcome.verified_drafts;
+  counts_.accepted_tokens += outcome.accepted_drafts;
 }
 
-void Scheduler::Finish(StepRequest* request, const absl::Status& status) {
+void Scheduler::Finish(StepRequest* request) {
+  const absl::Status& status = request->status;
   counts_.cancelled_requests += absl::IsCancelled(status);
   counts_.failed_requests += !status.ok() && !absl::IsCancelled(status);
   counts_.device_lost = counts_.device_lost || IsDeviceLost(status);
-  request->status = status;
   waiting_.erase(std::find(waiting_.begin(), waiting_.end(), request));
   if (--request->call->open_ == 0) request->call->changed_.Signal();
 }
@@ -92,21 +90,18 @@ void Scheduler::RunStep() {
   {
     const MutexUnlock unlock(&mutex_);
     runner_->Run(
-        absl::MakeSpan(items_), [this](StepRunner::Work work) { ForEach(work); },
-        [this] { FinishCancelled(); });
+        taken_, [this](StepWork work) { ForEach(work); }, [this] { FinishCancelled(); });
   }
   ++counts_.steps;
   counts_.step_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (size_t i = 0; i < items_.size(); ++i) {
-    StepRequest* request = taken_[i];
-    if (items_[i].status.ok()) {
-      request->rows -= items_[i].rows;
-      Count(items_[i]);
+  for (StepRequest* request : taken_) {
+    if (request->status.ok()) {
+      request->tokens -= request->step_tokens;
+      Count(request->outcome);
     }
-    if (!items_[i].status.ok() || request->choose || request->once || request->rows <= 0) {
-      Finish(request, items_[i].status);
-    }
+    const bool done = request->choose || request->one_step || request->tokens <= 0;
+    if (done || !request->status.ok()) Finish(request);
   }
 }
 
@@ -116,21 +111,19 @@ void Scheduler::FinishCancelled() {
   for (size_t i = waiting_.size(); i-- > 0;) {
     StepRequest* request = waiting_[i];
     if (request->last_step == step_ || !request->timeline->cancelled()) continue;
-    Finish(request, request->timeline->CancelledStatus());
+    request->status = request->timeline->CancelledStatus();
+    Finish(request);
   }
 }
 
 void Scheduler::Assemble() {
   SharePrefill();
-  items_.clear();
   taken_.clear();
   // Those that choose come first, so that prompts never take their blocks.
   for (const bool choose : {true, false}) {
     for (StepRequest* request : waiting_) {
-      if (request->choose != choose || request->step_rows == 0) continue;
+      if (request->choose != choose || request->step_tokens == 0) continue;
       request->last_step = step_;
-      items_.push_back(
-          {.timeline = request->timeline, .rows = request->step_rows, .choose = choose});
       taken_.push_back(request);
     }
   }
@@ -141,11 +134,11 @@ void Scheduler::Assemble() {
 void Scheduler::SharePrefill() {
   prompts_.clear();
   for (StepRequest* request : waiting_) {
-    request->step_rows = request->timeline->NextRows(request->rows);
+    request->step_tokens = request->timeline->NextTokens(request->tokens);
     if (!request->choose) prompts_.push_back(request);
   }
   const auto few_first = [](const StepRequest* a, const StepRequest* b) {
-    return a->step_rows < b->step_rows;
+    return a->step_tokens < b->step_tokens;
   };
   const auto oldest_first = [](const StepRequest* a, const StepRequest* b) {
     return a->last_step < b->last_step;
@@ -158,36 +151,36 @@ void Scheduler::SharePrefill() {
   }
   for (StepRequest* request : prompts_) {
     const int64_t share = std::min(std::max<int64_t>(left / sharers--, 1), left);
-    request->step_rows = std::min(request->step_rows, share);
-    left -= request->step_rows;
+    request->step_tokens = std::min(request->step_tokens, share);
+    left -= request->step_tokens;
   }
 }
 
-bool Scheduler::HasCallbacks(const StepItem& item) {
-  return item.timeline->chooser().mask().fn != nullptr;
+bool Scheduler::HasCallbacks(const StepRequest& request) {
+  return request.timeline->chooser().mask().fn != nullptr;
 }
 
-void Scheduler::WorkFor(const StepCall* call, StepRunner::Work work) {
-  for (size_t i = 0; i < items_.size(); ++i) {
-    if (taken_[i]->call == call && HasCallbacks(items_[i])) work(items_[i]);
+void Scheduler::WorkFor(const StepCall* call, StepWork work) {
+  for (StepRequest* request : taken_) {
+    if (request->call == call && HasCallbacks(*request)) work(*request);
   }
 }
 
-void Scheduler::ForEach(StepRunner::Work work) {
+void Scheduler::ForEach(StepWork work) {
   StepCall* leader = nullptr;  // this thread's own
   {
     MutexLock lock(&mutex_);
     leader = leader_;
-    for (size_t i = 0; i < items_.size(); ++i) {
-      StepCall* call = taken_[i]->call;
-      if (call == leader || call->work_ != nullptr || !HasCallbacks(items_[i])) continue;
+    for (const StepRequest* request : taken_) {
+      StepCall* call = request->call;
+      if (call == leader || call->work_ != nullptr || !HasCallbacks(*request)) continue;
       call->work_ = &work;
       ++working_;
       call->changed_.Signal();
     }
   }
-  for (size_t i = 0; i < items_.size(); ++i) {
-    if (taken_[i]->call == leader || !HasCallbacks(items_[i])) work(items_[i]);
+  for (StepRequest* request : taken_) {
+    if (request->call == leader || !HasCallbacks(*request)) work(*request);
   }
   MutexLock lock(&mutex_);
   while (working_ > 0) leader->changed_.Wait(&mutex_);

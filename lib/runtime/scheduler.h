@@ -16,21 +16,6 @@
 namespace dsv4 {
 
 class Scheduler;
-class StepCall;
-
-// What a call asks for one timeline; lives until the call is done.
-struct StepRequest {
-  Timeline* timeline = nullptr;
-  int64_t rows = 0;     // pending ones to compute; 1 when a token is to be chosen
-  bool choose = false;  // the tokens after them
-  bool once = false;    // be done after one step, however few of the rows it computed
-  absl::Status status{};
-
-  // The scheduler's.
-  StepCall* call = nullptr;
-  int64_t last_step = 0;  // that took it
-  int64_t step_rows = 0;  // in the step being put together
-};
 
 // The requests that one thread waits for. A call that is left early is waited for all the same:
 // others may be computing its requests.
@@ -47,8 +32,8 @@ class StepCall {
   const std::thread::id thread_ = std::this_thread::get_id();
   CondVar changed_;
   // Guarded by the scheduler's mutex.
-  int32_t open_ = 0;                        // requests not done
-  const StepRunner::Work* work_ = nullptr;  // to be done for its items with callbacks
+  int32_t open_ = 0;                // requests not done
+  const StepWork* work_ = nullptr;  // to be done for its requests with callbacks
 };
 
 class Scheduler {
@@ -87,13 +72,12 @@ class Scheduler {
   void FinishCancelled();
   void Assemble() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SharePrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Finish(StepRequest* request, const absl::Status& status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Count(const StepItem& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForEach(StepRunner::Work work);
-  void WorkFor(const StepCall* call, StepRunner::Work work);
+  void Finish(StepRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(const StepOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForEach(StepWork work);
+  void WorkFor(const StepCall* call, StepWork work);
   // What only the thread of the call may do for a timeline.
-  static bool HasCallbacks(const StepItem& item);
+  static bool HasCallbacks(const StepRequest& request);
 
   StepRunner* runner_;
   const int64_t prefill_tokens_;
@@ -105,8 +89,7 @@ class Scheduler {
   std::vector<StepRequest*> prompts_ ABSL_GUARDED_BY(mutex_);  // scratch of SharePrefill
   int32_t working_ ABSL_GUARDED_BY(mutex_) = 0;                // calls that do work for the leader
   // Of the step being run. Written under the lock before the step, then only read.
-  std::vector<StepItem> items_;
-  std::vector<StepRequest*> taken_;  // of items_
+  std::vector<StepRequest*> taken_;
 };
 
 }  // namespace dsv4

@@ -165,14 +165,14 @@ absl::StatusOr<SyncResult> Session::Sync(absl::Span<const int32_t> tokens,
                     .limit_position = reuse.limit_position};
 }
 
-absl::Status Session::Run(StepRequest request) {
-  request.timeline = &timeline_;
+absl::Status Session::Run(StepRequest* request) {
+  request->timeline = &timeline_;
   Scheduler& scheduler = engine_->scheduler();
   DSV4_RETURN_IF_ERROR(scheduler.CheckThread());
   StepCall call(&scheduler);
-  scheduler.Add(&request, &call);
+  scheduler.Add(request, &call);
   scheduler.Wait(&call);
-  return request.status;
+  return request->status;
 }
 
 absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
@@ -180,7 +180,8 @@ absl::Status Session::ComputePrompt(int64_t tokens, const Progress& progress) {
   const int64_t before = timeline_.pending(), end = before - tokens;
   absl::Status status;
   while (status.ok() && timeline_.pending() > end) {
-    status = Run({.rows = timeline_.pending() - end, .once = progress != nullptr});
+    StepRequest request{.tokens = timeline_.pending() - end, .one_step = progress != nullptr};
+    status = Run(&request);
     const int64_t left = timeline_.pending();
     if (status.ok() && progress && !progress(before - left, tokens) && left > end) {
       status = Cancelled("prefill was cancelled with ", left, " tokens left");
@@ -229,7 +230,8 @@ absl::Status Session::ChooseNext() {
   }
   const bool prefills = timeline_.delivered() == timeline_.prompt_tokens();
   const Stopwatch stopwatch(prefills ? &stats_.prefill_seconds : &stats_.decode_seconds);
-  DSV4_RETURN_IF_ERROR(Run({.rows = 1, .choose = true}));
+  StepRequest request{.tokens = 1, .choose = true};
+  DSV4_RETURN_IF_ERROR(Run(&request));
   if (prefills) CountPrefilled(1);
   return absl::OkStatus();
 }
@@ -255,22 +257,25 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
   Scheduler& scheduler = engine.scheduler();
   DSV4_RETURN_IF_ERROR(scheduler.CheckThread());
   for (Session* session : sessions) {
-    session->request_ = {.timeline = &session->timeline_, .status = session->CheckStep()};
+    StepRequest& request = session->request_.emplace();
+    request.timeline = &session->timeline_;
+    request.status = session->CheckStep();
   }
 
   const auto start = std::chrono::steady_clock::now();
   StepCall call(&scheduler);
   for (Session* session : sessions) {
     Timeline& timeline = session->timeline_;
-    StepRequest& request = session->request_;
+    StepRequest& request = *session->request_;
     session->log_probs_position_ = -1;
     if (!request.status.ok() || timeline.ahead() > 0 || timeline.pending() == 0) continue;
     timeline.ForgetCancel();
-    request.rows = timeline.pending();
-    request.choose = request.rows == 1;
-    request.once = true;
-    session->step_pending_ = request.rows;
-    session->step_prefills_ = request.rows > 1 || timeline.delivered() == timeline.prompt_tokens();
+    request.tokens = timeline.pending();
+    request.choose = request.tokens == 1;
+    request.one_step = true;
+    session->step_pending_ = request.tokens;
+    session->step_prefills_ =
+        request.tokens > 1 || timeline.delivered() == timeline.prompt_tokens();
     scheduler.Add(&request, &call);
   }
   scheduler.Wait(&call);
@@ -278,7 +283,7 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (size_t i = 0; i < sessions.size(); ++i) {
     Session& session = *sessions[i];
-    if (session.request_.call != nullptr) session.CountStep(seconds);
+    if (session.request_->call != nullptr) session.CountStep(seconds);
     // One that finds no memory is not to cost the others their tokens.
     const absl::Status finished = Contained([&] {
       results[i] = session.FinishStep();
@@ -318,7 +323,7 @@ void Session::CountPrefilled(int64_t tokens) {
 
 // A session's own part of StepAll.
 absl::StatusOr<StepResult> Session::FinishStep() {
-  DSV4_RETURN_IF_ERROR(request_.status);
+  DSV4_RETURN_IF_ERROR(request_->status);
   if (timeline_.ahead() == 0) {
     if (timeline_.pending() > 0) return StepResult{};
     DSV4_RETURN_IF_ERROR(timeline_.ChooseFromLogits());

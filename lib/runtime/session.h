@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "lib/kv/kv_sequence.h"
 #include "lib/runtime/engine.h"
+#include "lib/runtime/step_request.h"
 #include "lib/runtime/timeline.h"
 #include "lib/text/stop_strings.h"
 #include "lib/text/streaming_decoder.h"
@@ -158,7 +159,7 @@ class Session {
   absl::Status CheckNotStopped() const;
   absl::Status CheckStep() const;
   static absl::Status CheckStepAll(absl::Span<Session* const> sessions);
-  absl::Status Run(StepRequest request);
+  absl::Status Run(StepRequest* request);
   absl::Status ComputePrompt(int64_t tokens, const Progress& progress);
   // Makes a token lie ahead.
   absl::Status ChooseNext();
@@ -181,7 +182,7 @@ class Session {
   SessionStats stats_;
   int64_t log_probs_position_ = -1;  // where timeline_.log_probs() are of; -1: nowhere
   // StepAll's.
-  StepRequest request_;
+  std::optional<StepRequest> request_;
   bool stepping_ = false, step_prefills_ = false;
   int64_t step_pending_ = 0;
 };

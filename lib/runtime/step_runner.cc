@@ -8,7 +8,6 @@
 
 #include "lib/base/contained.h"
 #include "lib/base/status_macros.h"
-#include "lib/runtime/timeline.h"
 
 namespace dsv4 {
 
@@ -20,8 +19,8 @@ StepRunner::StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int6
       wants_(model->limits()),
       stop_([this] {
         (*between_layers_)();
-        return std::any_of(items_.begin(), items_.end(), [](const StepItem& item) {
-          return item.in_step && item.timeline->cancelled();
+        return std::any_of(requests_.begin(), requests_.end(), [](const StepRequest* request) {
+          return request->step && request->timeline->cancelled();
         });
       }) {}
 
@@ -29,9 +28,9 @@ absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) cons
   return {logits + static_cast<size_t>(row) * vocab_, vocab_};
 }
 
-void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
+void StepRunner::Run(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
                      absl::FunctionRef<void()> between_layers) {
-  items_ = items;
+  requests_ = requests;
   finished_ = false;
   between_layers_ = &between_layers;
   const absl::Status status = Contained([&]() -> absl::Status {
@@ -40,18 +39,18 @@ void StepRunner::Run(absl::Span<StepItem> items, ForEach for_each,
   });
   // What a device was given of a step that ends early reads the memory of the next one.
   if (!status.ok()) Contained([&] { return model_->Finish(); }).IgnoreError();
-  for (StepItem& item : items_) {
-    if (!item.in_step) continue;
+  for (StepRequest* request : requests_) {
+    if (!request->step) continue;
     if (status.ok()) {
-      item.timeline->Commit();
+      request->outcome = request->step->Commit();
     } else {
-      item.timeline->Abandon();
-      item.status = status;
+      request->status = status;
     }
+    request->step.reset();
   }
 }
 
-absl::Status StepRunner::Compute(ForEach for_each) {
+absl::Status StepRunner::Compute(ForEachRequest for_each) {
   const auto start = std::chrono::steady_clock::now();
   DSV4_RETURN_IF_ERROR(Forward());
   if (batch_.empty()) return absl::OkStatus();
@@ -60,27 +59,27 @@ absl::Status StepRunner::Compute(ForEach for_each) {
   DSV4_RETURN_IF_ERROR(PromptLogProbs());
   if (drafter_ == nullptr) return absl::OkStatus();
   Measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  DSV4_RETURN_IF_ERROR(drafter_->Draft(items_, for_each, &pace_, &finished_));
-  for (StepItem& item : items_) {
-    if (item.in_step) item.timeline->EndDrafts();
+  DSV4_RETURN_IF_ERROR(drafter_->Draft(requests_, for_each, &pace_, &finished_));
+  for (StepRequest* request : requests_) {
+    if (request->step) request->step->EndDrafts();
   }
   return absl::OkStatus();
 }
 
 void StepRunner::Measured(double seconds) {
-  const bool decodes = std::all_of(items_.begin(), items_.end(), [](const StepItem& item) {
-    return item.in_step && item.choose && item.rows == 1 &&
-           item.timeline->prompt_log_prob_rows() == 0;
-  });
+  const bool decodes =
+      std::all_of(requests_.begin(), requests_.end(), [](const StepRequest* request) {
+        return request->step && request->choose && request->step_tokens == 1 &&
+               request->step->prompt_log_prob_rows() == 0;
+      });
   if (decodes) pace_.AddStep(batch_.rows().rows, seconds);
 }
 
 void StepRunner::RemoveCancelled() {
-  for (StepItem& item : items_) {
-    if (!item.status.ok() || !item.timeline->cancelled()) continue;
-    if (item.in_step) item.timeline->Abandon();
-    item.in_step = false;
-    item.status = item.timeline->CancelledStatus();
+  for (StepRequest* request : requests_) {
+    if (!request->status.ok() || !request->timeline->cancelled()) continue;
+    request->step.reset();
+    request->status = request->timeline->CancelledStatus();
   }
 }
 
@@ -89,16 +88,16 @@ absl::Status StepRunner::Forward() {
     RemoveCancelled();
     batch_.Clear();
     wants_.Clear();
-    for (StepItem& item : items_) {
-      item.in_step = false;
-      if (!item.status.ok()) continue;
-      item.status = item.timeline->AddTo(&batch_, item.rows, item.choose);
-      if (!item.status.ok()) continue;
-      const SequenceRows& rows = batch_.sequence(batch_.sequence_count() - 1);
-      item.in_step = true;
-      item.first_row = rows.first_row;
-      item.row_count = rows.rows;
-      WantLogits(&item);
+    for (StepRequest* request : requests_) request->step.reset();
+    for (StepRequest* request : requests_) {
+      if (!request->status.ok()) continue;
+      request->step.emplace(request->timeline, &batch_, request->step_tokens, request->choose,
+                            &request->status);
+      if (request->status.ok()) {
+        WantLogits(request);
+      } else {
+        request->step.reset();
+      }
     }
     if (batch_.empty()) return absl::OkStatus();
     const absl::Status status =
@@ -110,46 +109,48 @@ absl::Status StepRunner::Forward() {
   }
 }
 
-absl::Status StepRunner::Choose(ForEach for_each) {
+absl::Status StepRunner::Choose(ForEachRequest for_each) {
   if (wants_.empty()) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, &finished_));
   LogitRows* const logits = &model_->logits();
-  for_each([&](StepItem& item) {
-    if (!item.in_step || item.logits_row < 0) return;
-    item.status = Contained([&]() -> absl::Status {
-      if (item.choose) return item.timeline->Choose(logits, item.logits_row);
-      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> row, logits->Row(item.logits_row));
-      item.timeline->TakeLogits(row);
+  for_each([&](StepRequest& request) {
+    if (!request.step || request.logits_row < 0) return;
+    request.status = Contained([&]() -> absl::Status {
+      if (request.choose) return request.step->Choose(logits, request.logits_row);
+      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> row, logits->Row(request.logits_row));
+      request.step->TakeLogits(row);
       return absl::OkStatus();
     });
   });
   return absl::OkStatus();
 }
 
-void StepRunner::WantLogits(StepItem* item) {
-  item->logits_row = -1;
-  if (!item->choose && !item->timeline->LogitsWanted()) return;
-  item->logits_row = wants_.size();
-  const int32_t end = item->first_row + item->row_count;
-  for (int32_t row = item->choose ? item->first_row : end - 1; row < end; ++row) {
-    wants_.Add(row, item->choose ? item->timeline->Question(row - item->first_row) : std::nullopt);
+void StepRunner::WantLogits(StepRequest* request) {
+  const TimelineStep& step = *request->step;
+  request->logits_row = -1;
+  if (!request->choose && !step.WantsLogits()) return;
+  request->logits_row = wants_.size();
+  const int32_t first = step.first_row(), end = first + step.rows();
+  for (int32_t row = request->choose ? first : end - 1; row < end; ++row) {
+    wants_.Add(row, request->choose ? step.Question(row - first) : std::nullopt);
   }
 }
 
 // In slices of what the head computes at once.
 absl::Status StepRunner::PromptLogProbs() {
-  for (StepItem& item : items_) {
-    if (!item.in_step) continue;
-    const int32_t first = item.timeline->first_prompt_log_prob_row();
-    const int32_t end = first + item.timeline->prompt_log_prob_rows();
+  for (StepRequest* request : requests_) {
+    if (!request->step) continue;
+    TimelineStep& step = *request->step;
+    const int32_t first = step.first_prompt_log_prob_row();
+    const int32_t end = first + step.prompt_log_prob_rows();
     for (int32_t row = first; row < end;) {
       const int32_t count = std::min(end - row, model_->limits().logit_rows);
       wants_.Clear();
-      for (int32_t i = 0; i < count; ++i) wants_.Add(item.first_row + row + i);
+      for (int32_t i = 0; i < count; ++i) wants_.Add(step.first_row() + row + i);
       finished_ = false;
       DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(wants_.rows()));
       for (int32_t i = 0; i < count; ++i) {
-        item.timeline->TakePromptLogProbs(row + i, RowOf(logits, i));
+        step.TakePromptLogProbs(row + i, RowOf(logits, i));
       }
       row += count;
     }

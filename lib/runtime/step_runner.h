@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of several sessions: their rows through one forward pass, the choice of tokens, the
-// drafts of the next ones, and the commit. Who takes part is the scheduler's. A timeline that fails
-// or is cancelled is as before the step, and the others do not notice.
+// One step of several sessions: one forward pass over their batch tokens, the choice of tokens, the
+// drafts of the next ones, and the commit. The scheduler decides who takes part. A timeline that
+// fails or is cancelled is as before the step; the others do not notice.
 #pragma once
 
 #include <cstddef>
@@ -22,28 +22,27 @@ namespace dsv4 {
 
 class StepRunner {
  public:
-  using Work = Drafter::Work;
-  using ForEach = Drafter::ForEach;
-
   // `drafter` may be null; else what the model was planned with.
   StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int64_t vocab);
 
-  // REQUIRES: distinct timelines; rows within the model's limits. Fills each item's status, and
-  // throws nothing: memory that runs out is a status, too. Calls `between_layers` before each layer
-  // of the forward pass.
-  void Run(absl::Span<StepItem> items, ForEach for_each, absl::FunctionRef<void()> between_layers);
+  // Computes step_tokens of each request. REQUIRES: distinct timelines; batch tokens within the
+  // model's limits. Sets each request's status and, where that is ok, its outcome; throws nothing:
+  // memory that runs out is a status, too. Calls `between_layers` before each layer of the forward
+  // pass.
+  void Run(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
+           absl::FunctionRef<void()> between_layers);
 
  private:
-  // A status for the whole step; items may have failed on their own.
-  absl::Status Compute(ForEach for_each);
+  // A status for the whole step; requests may have failed on their own.
+  absl::Status Compute(ForEachRequest for_each);
   absl::Status Forward();
-  absl::Status Choose(ForEach for_each);
+  absl::Status Choose(ForEachRequest for_each);
   absl::Status PromptLogProbs();
   // Tells the pace of a step that did nothing but choose tokens.
   void Measured(double seconds);
   void RemoveCancelled();
-  // The item's rows whose logits are wanted.
-  void WantLogits(StepItem* item);
+  // The request's batch tokens whose logits are wanted.
+  void WantLogits(StepRequest* request);
   absl::Span<const float> RowOf(const float* logits, int32_t row) const;
 
   ModelRanks* model_;
@@ -52,7 +51,7 @@ class StepRunner {
   StepBatch batch_;
   LogitWants wants_;
   DraftPace pace_;
-  absl::Span<StepItem> items_;
+  absl::Span<StepRequest* const> requests_;
   bool finished_ = false;  // the device has nothing left to do of the step
   const absl::FunctionRef<void()>* between_layers_ = nullptr;
   const std::function<bool()> stop_;  // asked between layers

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session's tokens with their rows, and the choice of the next ones: what a step reads and
-// changes. Which rows are computed when is the scheduler's and the step runner's; what the caller
-// sees of a token, its text above all, is the session's.
+// One session's tokens, their cache rows, and the choice of the next token. A step changes it
+// through a TimelineStep (timeline_step.h). The text of tokens is the session's.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,6 @@
 #include "lib/runtime/logit_watch.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/speculation.h"
-#include "lib/runtime/step_batch.h"
 #include "lib/runtime/token_chooser.h"
 #include "lib/sampling/log_probs.h"
 
@@ -33,6 +31,9 @@ namespace dsv4 {
 
 // Log-probabilities at one position under the unmodified logits.
 struct PositionLogProbs {
+  // Of `token` and the `count` most likely tokens.
+  static PositionLogProbs Of(absl::Span<const float> logits, int32_t token, int32_t count);
+
   float log_prob = 0;  // of the token that is there
   size_t count = 0;
   std::array<TokenLogProb, kMaxLogProbs> top;  // the `count` most likely tokens
@@ -139,56 +140,12 @@ class Timeline {
   void SetStopped(bool stopped) { stopped_.store(stopped, std::memory_order_relaxed); }
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
-  // The parts of a step, in this order, by the step's runner alone.
-
-  // Rows that the next step can compute of `max_rows` pending ones.
-  int64_t NextRows(int64_t max_rows) const;
-  // Adds the next `rows` tokens to the batch; to choose from, those are the last token and drafts.
-  absl::Status AddTo(StepBatch* batch, int64_t rows, bool choose);
-  // Of the added rows. Keeps the last row's logits when the timeline ends there.
-  bool LogitsWanted() const { return !chooses_ && kv_.length() + rows_ == size(); }
-  void TakeLogits(absl::Span<const float> logits);
-  // What of the logits of row `row` of those added is enough for Choose; none: all. Valid until
-  // the step's end.
-  std::optional<LogitQuestion> Question(int32_t row) const;
-  // Verifies the drafts and chooses the tokens after them: `logits` of the rows added begin at row
-  // `first`. After an error nothing was chosen, and logits() are the first row's.
-  absl::Status Choose(LogitRows* logits, int32_t first);
-  // Rows [first, first + count) of those added have logits that TakePromptLogProbs is to be given.
-  int32_t first_prompt_log_prob_row() const;
-  int32_t prompt_log_prob_rows() const;
-  void TakePromptLogProbs(int32_t row, absl::Span<const float> logits);
-
-  // What a drafter goes by, after Choose: all_tokens(), how many drafts the timeline wants, the
-  // length that it will have, and below which position the drafter's own rows are filled; the
-  // latter is the drafter's to set, and holds once the step is committed.
-  int32_t drafts_wanted() const { return drafts_wanted_; }
-  // Drafts that the step verified, and how many of them it accepted.
-  int32_t verified_drafts() const { return verified_drafts_; }
-  int32_t accepted_drafts() const { return accepted_drafts_; }
-  int64_t new_length() const { return kv_.length() + kept_rows_; }
-  int64_t drafter_rows() const { return drafter_rows_; }
-  void set_drafter_rows(int64_t rows) { step_drafter_rows_ = rows; }
-  // Drafts these. REQUIRES: drafts_wanted() at most.
-  void Propose(absl::Span<const int32_t> drafts);
-  // Chooses a draft from a drafter's `logits`; those that DraftQuestion names suffice. The
-  // draft then lies at the end of all_tokens(), until EndDrafts. False: no further ones.
-  std::optional<LogitQuestion> DraftQuestion();
-  // The same of the draft `later` after the next one, before that is known; none where earlier
-  // drafts decide what is asked, or where the answer is more than one token.
-  std::optional<LogitQuestion> LaterDraftQuestion(int32_t later) const;
-  bool Draft(const TokenLogits& logits);
-  absl::Span<const int32_t> last_draft() const {
-    return absl::MakeConstSpan(tokens_).subspan(tokens_.size() - 1);
-  }
-  void EndDrafts();
-
-  // The step is done: its rows are part of the timeline.
-  void Commit();
-  // The step is given up: the timeline is as before.
-  void Abandon();
+  // How many of at most `max_tokens` pending tokens the next step can compute.
+  int64_t NextTokens(int64_t max_tokens) const;
 
  private:
+  friend class TimelineStep;  // changes the timeline while a step runs
+
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   // Where the next turn branches off the prompt: just before its last token, which is also where a
   // turn's `<think>` becomes `</think>` once its reasoning is dropped. A restore point.
@@ -207,9 +164,6 @@ class Timeline {
   // Looks at the logits that the next token is chosen from.
   absl::Status Watch(const TokenLogits& logits);
   void ReportAlarms();
-  absl::Status Reserve(StepBatch* batch, int64_t rows);
-  int32_t DraftsToWant() const;
-  void FindAllowed();
   void RemoveLast();
   void RowsChanged();
 
@@ -233,19 +187,6 @@ class Timeline {
   LogitsTap logits_tap_;
   Proposer proposer_;
   std::atomic<bool> cancelled_{false}, stopped_{false};
-
-  // The running step.
-  bool chooses_ = false, can_draft_ = false;
-  int32_t rows_ = 0;  // added
-  // By the grammar: at the rows to choose from, and for the next draft.
-  std::array<std::shared_ptr<const TokenSet>, kMaxDraftTokens + 1> allowed_;
-  std::shared_ptr<const TokenSet> draft_allowed_;
-  int64_t kept_rows_ = 0;  // to be committed
-  int64_t chosen_ = 0;     // tokens
-  int32_t drafts_wanted_ = 0;
-  int32_t verified_drafts_ = 0, accepted_drafts_ = 0;
-  int32_t drafts_at_end_ = 0;      // of tokens_
-  int64_t step_drafter_rows_ = 0;  // drafter_rows_ once it is committed
 };
 
 }  // namespace dsv4
