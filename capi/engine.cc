@@ -153,6 +153,7 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes};
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   if (in.group_id != nullptr) options.group.id = in.group_id;
+  if (in.expert_profile != nullptr) options.expert_profile = in.expert_profile;
   options.group.build = dsv4_build_info();
   options.group.rank = in.group_rank;
   if (in.group_size == 1) {
@@ -252,6 +253,8 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.disk_expert_reads = count(metrics.experts.disk_reads);
   out.disk_read_bytes = count(metrics.experts.disk_bytes);
   out.disk_read_seconds = metrics.experts.disk_seconds;
+  out.device_read_bytes = count(metrics.device_read_bytes);
+  out.streamed_bytes = count(metrics.experts.streamed_bytes);
   return out;
 }
 

@@ -51,9 +51,10 @@ static_assert(Holds({FIELD(Options, struct_size, 0),
                      FIELD(Options, host_weight_bytes, 104),
                      FIELD(Options, group_id, 112),
                      FIELD(Options, group_size, 120),
-                     FIELD(Options, group_rank, 124)},
+                     FIELD(Options, group_rank, 124),
+                     FIELD(Options, expert_profile, 128)},
                     sizeof(Options)) &&
-              sizeof(Options) == 128);
+              sizeof(Options) == 136);
 
 using Device = dsv4_device_info;
 static_assert(Holds({FIELD(Device, struct_size, 0), FIELD(Device, index, 4),
@@ -149,9 +150,11 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, moved_experts, 232),
                      FIELD(Metrics, disk_expert_reads, 240),
                      FIELD(Metrics, disk_read_bytes, 248),
-                     FIELD(Metrics, disk_read_seconds, 256)},
+                     FIELD(Metrics, disk_read_seconds, 256),
+                     FIELD(Metrics, device_read_bytes, 264),
+                     FIELD(Metrics, streamed_bytes, 272)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 264);
+              sizeof(Metrics) == 280);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

@@ -187,6 +187,7 @@ Record MeasureServing(const Subject& subject, const ServingTest& test, float tem
   const double seconds = serving.Run();
   Record record;
   subject.AddTo(&record, temperature);
+  subject.AddExpertReads(&record);
   serving.speculation().AddTo(&record, subject.info().max_draft_tokens);
   AddTo(&record, test, serving.times(), seconds);
   record.Integer("kvcache_bytes", static_cast<int64_t>(serving.cache_bytes()));

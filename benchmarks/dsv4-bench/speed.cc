@@ -158,6 +158,7 @@ Record MeasureSpeed(const Subject& subject, const SpeedTest& test, float tempera
   const auto kvcache_bytes = static_cast<int64_t>(speed.stats().cache_bytes);
   Record record;
   subject.AddTo(&record, temperature);
+  subject.AddExpertReads(&record);
   speculation.AddTo(&record, subject.info().max_draft_tokens);
   AddTo(&record, test, samples, kvcache_bytes);
   record.Real("sample_us", speed.SamplingSeconds() * 1e6);

@@ -82,6 +82,7 @@ void Subject::Open(bool show_progress) {
   settings_.options.tuning_dir = options_->tuning_dir;
   settings_.options.drafter = options_->drafter;
   settings_.options.device_weight_bytes = options_->device_weights;
+  settings_.options.expert_profile = options_->expert_profile;
   settings_.options.host_weight_bytes = options_->host_weights;
   const Clock::time_point start = Clock::now();
   engine_.emplace(synthetic_ ? synthetic_->path() : settings_.model, settings_.options);
@@ -179,6 +180,25 @@ void Subject::AddTo(Record* record, float temperature) const {
   } else {
     record->Missing("tokenize_tps");
   }
+}
+
+void Subject::AddExpertReads(Record* record) const {
+  const dsv4::EngineMetrics before = std::exchange(recorded_, engine_->metrics());
+  const auto since = [&](const char* name, uint64_t dsv4::EngineMetrics::*field) {
+    const auto count = static_cast<int64_t>(recorded_.*field - before.*field);
+    record->Integer(name, count);
+    return static_cast<double>(count);
+  };
+  const double device = since("expert_device_reads", &dsv4::EngineMetrics::device_expert_reads);
+  const double host = since("expert_host_reads", &dsv4::EngineMetrics::host_expert_reads);
+  const double disk = since("expert_disk_reads", &dsv4::EngineMetrics::disk_expert_reads);
+  record->Real("expert_hit_rate", device / (device + host + disk));
+  since("expert_device_bytes", &dsv4::EngineMetrics::device_read_bytes);
+  since("expert_host_bytes", &dsv4::EngineMetrics::host_read_bytes);
+  since("expert_streamed_bytes", &dsv4::EngineMetrics::streamed_bytes);
+  since("expert_disk_bytes", &dsv4::EngineMetrics::disk_read_bytes);
+  record->Real("expert_disk_seconds", recorded_.disk_read_seconds - before.disk_read_seconds);
+  since("expert_moves", &dsv4::EngineMetrics::moved_experts);
 }
 
 }  // namespace bench

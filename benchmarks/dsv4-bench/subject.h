@@ -47,6 +47,8 @@ class Subject {
 
   // Build, device, model, formats, options: what all records begin with.
   void AddTo(Record* record, float temperature) const;
+  // Reads of routed experts since the record before. Called for one record after the other.
+  void AddExpertReads(Record* record) const;
 
  private:
   void Open(bool show_progress);
@@ -59,6 +61,7 @@ class Subject {
   std::optional<SyntheticFolder> synthetic_;
   std::optional<dsv4::Engine> engine_;
   dsv4::EngineInfo info_;
+  mutable dsv4::EngineMetrics recorded_ = DSV4_ENGINE_METRICS_INIT;  // of the record before
   dsv4::EngineIdentity identity_;
   double open_seconds_ = 0;
   std::optional<dsv4::TokenizerView> tokenizer_;  // where the model has one

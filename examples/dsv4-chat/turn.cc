@@ -35,13 +35,17 @@ std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
   const uint64_t reads =
       metrics.device_expert_reads + metrics.host_expert_reads + metrics.disk_expert_reads;
   if (reads == 0) return {};
-  char text[160];
+  char text[200];
   std::snprintf(text, sizeof text,
-                "; experts %.1f %% from the device, %s from the host, %llu moved",
+                "; experts %.1f %% from the device (%s), %s from the host, %llu moved",
                 100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
+                BytesText(static_cast<double>(metrics.device_read_bytes)).c_str(),
                 BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(),
                 static_cast<unsigned long long>(metrics.moved_experts));
   std::string line = text;
+  if (metrics.streamed_bytes > 0) {
+    line += ", " + BytesText(static_cast<double>(metrics.streamed_bytes)) + " streamed";
+  }
   if (metrics.disk_expert_reads == 0) return line;
   std::snprintf(text, sizeof text, ", %s from disk in %.1f s",
                 BytesText(static_cast<double>(metrics.disk_read_bytes)).c_str(),

@@ -84,7 +84,10 @@ typedef struct dsv4_engine_options {
   int64_t context_tokens; /* longest session; 0 = max_position_embeddings of the model, the limit */
   int64_t cache_tokens;   /* tokens of compressed cache for all sessions; 0 = context_tokens */
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
-  int32_t prefill_chunk_tokens; /* prompt tokens in one step; 0 = 256 */
+  /* Prompt tokens in one step; 0 = 256, or with device_weight_bytes 4096 (at most
+   * context_tokens), since each step of a long prompt then reads nearly all experts over the link.
+   */
+  int32_t prefill_chunk_tokens;
   int32_t threads;  /* CPU threads of the backend, including the caller's; 0 = one per core */
   int32_t reserved; /* 0 */
   dsv4_progress_fn progress; /* may be NULL */
@@ -107,7 +110,8 @@ typedef struct dsv4_engine_options {
    * are stored in pinned host memory, where the kernels of the device read them. Results do not
    * depend on it, bit for bit. INVALID_ARGUMENT if the weights other than routed experts, one
    * expert of each layer and the slots by which experts move do not fit; the message has the least
-   * value that works. OUT_OF_HOST_MEMORY if the machine's free memory does not hold the rest. CUDA
+   * value that works. Part of the rest, at most an eighth, receives the host's experts for steps of
+   * long prompts. OUT_OF_HOST_MEMORY if the machine's free memory does not hold the rest. CUDA
    * backend only (otherwise UNSUPPORTED). */
   int64_t device_weight_bytes;
   /* The largest number of bytes of host memory for routed experts, of all devices together; 0 = no
@@ -125,11 +129,18 @@ typedef struct dsv4_engine_options {
   const char* group_id; /* of dsv4_group_create_id; NULL or "" without a group */
   int32_t group_size;   /* number of processes, 2 to 8; 0 without a group */
   int32_t group_rank;   /* 0: this process opens the engine; 1 to group_size - 1: it serves */
+  /* File of how often each routed expert was chosen; NULL or "" for none. The experts that it shows
+   * as used most begin in the fastest memory. It need not exist; dsv4_engine_close replaces it as a
+   * whole, with the engine's own passes added, and logs a warning if it cannot. Results do not
+   * depend on it. Errors: CORRUPT for a damaged file, VERSION_MISMATCH for another format or
+   * another model's file, INVALID_ARGUMENT if all experts are in one memory, UNSUPPORTED in a
+   * group. The file is left as it was after an error. */
+  const char* expert_profile;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, \
-        0, NULL, 0, 0                                                                              \
+        0, NULL, 0, 0, NULL                                                                        \
   }
 
 /* The settings in effect and the planned memory. Counts of bytes are of all devices together,
@@ -292,13 +303,17 @@ typedef struct dsv4_engine_metrics {
   /* Experts read from disk, by each device. With the CPU backend: those beyond host_weight_bytes
    * that were needed, some of which the system may have had in memory; their time is not known. */
   uint64_t disk_expert_reads;
-  uint64_t disk_read_bytes; /* their bytes, by all devices */
-  double disk_read_seconds; /* time that passes waited for these reads */
+  uint64_t disk_read_bytes;   /* their bytes, by all devices */
+  double disk_read_seconds;   /* time that passes waited for these reads */
+  uint64_t device_read_bytes; /* bytes of device_expert_reads, by all devices */
+  /* Bytes of experts that were copied from host memory for steps of long prompts, whether chosen or
+   * not. host_read_bytes counts the chosen ones. */
+  uint64_t streamed_bytes;
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                    \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

@@ -50,6 +50,7 @@ struct EngineOptions {
   std::string group_id = {};
   int32_t group_size = 0;
   int32_t group_rank = 0;
+  std::string expert_profile = {};
 };
 
 // The settings in effect and the planned memory.
@@ -113,6 +114,7 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.group_id = in.group_id.c_str();
   out.group_size = in.group_size;
   out.group_rank = in.group_rank;
+  out.expert_profile = in.expert_profile.c_str();
   return out;
 }
 

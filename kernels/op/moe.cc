@@ -42,6 +42,10 @@ absl::Status Validate(const ExpertFfnParams& p) {
           p.experts_per_token <= p.expert_count,
       "expert_ffn: rows ", p.rows, ", hidden ", p.hidden, ", inter ", p.inter, ", ",
       p.experts_per_token, " experts a token of ", p.expert_count));
+  DSV4_RETURN_IF_ERROR(Expect(p.turn == ExpertTurn::kFirst || p.turn == ExpertTurn::kNext ||
+                                  (p.first_expert <= 0 && p.end_expert >= p.expert_count),
+                              "expert_ffn: experts ", p.first_expert, " to ", p.end_expert, " of ",
+                              p.expert_count, " in a call that computes all of them"));
   return Expect(p.experts_table != nullptr && p.shared_w1.data != nullptr &&
                     p.shared_w3.data != nullptr && p.shared_w2.data != nullptr &&
                     p.experts != nullptr && p.weights != nullptr &&

@@ -3,6 +3,8 @@
 // with the shared expert.
 #pragma once
 
+#include <limits>
+
 #include "kernels/op/op.h"
 #include "lib/tensor/quant_format.h"
 
@@ -57,7 +59,8 @@ enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 // and the part of a rank. kFirst computes the shared expert and those that `experts` names in this
 // call, kNext those that it names, -1 standing for the others; they leave each expert's output of
 // a row in `outputs`, and no y. kSum then has all of them in `experts`, and adds up y. Together
-// they give the bits of kAll.
+// they give the bits of kAll. kFirst and kNext may also have all of them in `experts`, and compute
+// those from first_expert to before end_expert.
 enum class ExpertTurn : int32_t { kAll, kFirst, kNext, kSum };
 
 struct ExpertFfnParams {
@@ -83,6 +86,7 @@ struct ExpertFfnParams {
   void* products = nullptr;
   ExpertTurn turn = ExpertTurn::kAll;
   void* outputs = nullptr;  // [T (K + 1), D] act: between turns; null with kAll
+  int32_t first_expert = 0, end_expert = std::numeric_limits<int32_t>::max();
 };
 
 absl::Status Validate(const MoeGateParams& params);

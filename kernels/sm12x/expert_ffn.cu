@@ -88,7 +88,8 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
   const bool split = Splits(p);
   LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.expert_count)), kGroupThreads,
                    p.expert_count * static_cast<int64_t>(sizeof(int32_t)), group_rows_kernel,
-                   p.experts, static_cast<int>(plan.pairs), p.expert_count, work.groups);
+                   p.experts, static_cast<int>(plan.pairs), std::max(p.first_expert, 0),
+                   std::min(p.end_expert, p.expert_count), p.expert_count, work.groups);
   const auto launch = [&]<bool kUp>(std::bool_constant<kUp>) {
     if (!mxfp4) return LaunchOtherGemm(context, p, work, kUp);
     if (p.turn == ExpertTurn::kNext) {

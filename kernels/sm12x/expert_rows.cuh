@@ -71,7 +71,8 @@ __device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t*
 
 // One block an expert; each finds its own place among the others.
 static __global__ void __launch_bounds__(kGroupThreads)
-    group_rows_kernel(const int32_t* experts, int pair_count, int expert_count, RowGroups out) {
+    group_rows_kernel(const int32_t* experts, int pair_count, int first_expert, int end_expert,
+                      int expert_count, RowGroups out) {
   auto* const histogram = DynamicShared<int32_t>();  // [expert_count]
   __shared__ int32_t begin, before[2], total[2], counts[kGroupThreads / 32];
   BeginAfterPredecessors();
@@ -81,7 +82,7 @@ static __global__ void __launch_bounds__(kGroupThreads)
   __syncthreads();
   for (int pair = threadIdx.x; pair < pair_count; pair += kGroupThreads) {
     const int32_t e = experts[pair];
-    if (e >= 0 && e < expert_count) atomicAdd(&histogram[e], 1);
+    if (e >= first_expert && e < end_expert) atomicAdd(&histogram[e], 1);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) {

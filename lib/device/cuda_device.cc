@@ -140,6 +140,10 @@ absl::Status CudaDevice::OpenStream() {
   DSV4_ASSIGN_OR_RETURN(joined_, NewEvent());
   DSV4_ASSIGN_OR_RETURN(copying_, NewEvent());
   DSV4_ASSIGN_OR_RETURN(copied_, NewEvent());
+  for (Lane& lane : lanes_) {
+    DSV4_ASSIGN_OR_RETURN(lane.freed, NewEvent());
+    DSV4_ASSIGN_OR_RETURN(lane.arrived, NewEvent());
+  }
   for (void*& mark : marks_) {
     DSV4_ASSIGN_OR_RETURN(mark, NewEvent());
   }
@@ -171,6 +175,11 @@ CudaDevice::~CudaDevice() {
   for (void* event : {forked_, joined_, copying_, copied_}) {
     if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   }
+  for (const Lane& lane : lanes_) {
+    for (void* event : {lane.freed, lane.arrived}) {
+      if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+    }
+  }
   for (void* mark : marks_) {
     if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
   }
@@ -179,38 +188,63 @@ CudaDevice::~CudaDevice() {
   }
 }
 
-absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaStream& to) {
+absl::Status CudaDevice::RecordOn(const CudaStream& stream, void* event) {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  DSV4_RETURN_IF_ERROR(CheckCall(
-      cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(from.handle())),
-      "recording an event"));
-  return CheckCall(cudaStreamWaitEvent(static_cast<cudaStream_t>(to.handle()),
+  return CheckCall(
+      cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream.handle())),
+      "recording an event");
+}
+
+absl::Status CudaDevice::WaitOn(const CudaStream& stream, void* event) {
+  MutexLock lock(&mutex_);
+  const DeviceScope scope(this);
+  return CheckCall(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()),
                                        static_cast<cudaEvent_t>(event), 0),
                    "ordering streams");
 }
 
+absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaStream& to) {
+  DSV4_RETURN_IF_ERROR(RecordOn(from, event));
+  return WaitOn(to, event);
+}
+
 absl::Status CudaDevice::StartCopies(absl::Span<const MemoryCopy> copies) {
-  DSV4_RETURN_IF_ERROR(Order(*stream_, copying_, *copy_stream_));
-  MutexLock lock(&mutex_);
-  const DeviceScope scope(this);
-  const auto stream = static_cast<cudaStream_t>(copy_stream_->handle());
-  for (const MemoryCopy& copy : copies) {
-    DSV4_RETURN_IF_ERROR(
-        CheckCall(cudaMemcpyAsync(copy.to, copy.from, static_cast<size_t>(copy.bytes),
-                                  cudaMemcpyDefault, stream),
-                  "copying"));
+  DSV4_RETURN_IF_ERROR(RecordOn(*stream_, copying_));
+  return CopyBetween(copying_, copies, copied_);
+}
+
+absl::Status CudaDevice::StartLane(int lane, absl::Span<const MemoryCopy> copies) {
+  const Lane& own = lanes_[static_cast<size_t>(lane)];
+  return CopyBetween(own.freed, copies, own.arrived);
+}
+
+absl::Status CudaDevice::AwaitLane(int lane) {
+  return WaitOn(*stream_, lanes_[static_cast<size_t>(lane)].arrived);
+}
+
+absl::Status CudaDevice::FreeLane(int lane) {
+  return RecordOn(*stream_, lanes_[static_cast<size_t>(lane)].freed);
+}
+
+// On the copies' stream, behind the event `after`; `done` is recorded behind them.
+absl::Status CudaDevice::CopyBetween(void* after, absl::Span<const MemoryCopy> copies, void* done) {
+  DSV4_RETURN_IF_ERROR(WaitOn(*copy_stream_, after));
+  {
+    MutexLock lock(&mutex_);
+    const DeviceScope scope(this);
+    for (const MemoryCopy& copy : copies) {
+      DSV4_RETURN_IF_ERROR(CheckCall(
+          cudaMemcpyAsync(copy.to, copy.from, static_cast<size_t>(copy.bytes), cudaMemcpyDefault,
+                          static_cast<cudaStream_t>(copy_stream_->handle())),
+          "copying"));
+    }
   }
-  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(copied_), stream),
-                   "recording an event");
+  return RecordOn(*copy_stream_, done);
 }
 
 absl::Status CudaDevice::Mark(int number) {
-  MutexLock lock(&mutex_);
-  const DeviceScope scope(this);
-  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(marks_[static_cast<size_t>(number)]),
-                                   static_cast<cudaStream_t>(stream_->handle())),
-                   "recording an event");
+  return RecordOn(*stream_, marks_[static_cast<size_t>(number)]);
 }
 
 // Waits without the lock, so that sessions copy blocks meanwhile.

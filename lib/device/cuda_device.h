@@ -43,6 +43,9 @@ class CudaDevice final : public Device {
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status StartCopies(absl::Span<const MemoryCopy> copies) override;
   absl::StatusOr<bool> CopiesDone() override { return IsDone(copied_); }
+  absl::Status StartLane(int lane, absl::Span<const MemoryCopy> copies) override;
+  absl::Status AwaitLane(int lane) override;
+  absl::Status FreeLane(int lane) override;
   absl::Status Mark(int number) override;
   absl::Status Await(int number) override;
   absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from) override;
@@ -71,8 +74,11 @@ class CudaDevice final : public Device {
   // transfer is done, the next slot. Call MarkSlot after a transfer from there.
   absl::StatusOr<std::byte*> Stage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MarkSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RecordOn(const CudaStream& stream, void* event);
+  absl::Status WaitOn(const CudaStream& stream, void* event);
   // What `to` is given from here on follows what `from` was given until here.
   absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
+  absl::Status CopyBetween(void* after, absl::Span<const MemoryCopy> copies, void* done);
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
   // The same of a call that `what`s, as in "making", a graph; OutOfDeviceMemory for want of it.
@@ -83,6 +89,10 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStream> stream_, side_stream_, copy_stream_;
   // cudaEvent_t
   void *forked_ = nullptr, *joined_ = nullptr, *copying_ = nullptr, *copied_ = nullptr;
+  struct Lane {
+    void *freed = nullptr, *arrived = nullptr;  // events
+  };
+  std::array<Lane, kLanes> lanes_{};
   std::array<void*, kMarks> marks_ = {};
   std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
   std::atomic<int> launch_error_{0};         // cudaError_t of the first launch that failed

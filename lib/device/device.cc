@@ -52,6 +52,10 @@ absl::Status Device::StartCopies(absl::Span<const MemoryCopy> copies) {
   return absl::OkStatus();
 }
 
+absl::Status Device::StartLane(int, absl::Span<const MemoryCopy> copies) {
+  return StartCopies(copies);
+}
+
 absl::Status Device::Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) {
   for (const MemoryPiece& piece : to) {
     DSV4_RETURN_IF_ERROR(Upload(piece.data, from, piece.bytes));

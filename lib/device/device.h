@@ -90,6 +90,20 @@ class Device {
   // REQUIRES: those of the last call are done.
   virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
   virtual absl::StatusOr<bool> CopiesDone() { return true; }
+  // Copies that stream() waits for, by lanes, beside what it does. StartLane: copies as soon as
+  // stream() is done with what it was given until the last FreeLane of that lane, behind other
+  // copies that were started before. What stream() is given after AwaitLane follows them. The host
+  // waits for nothing.
+  static constexpr int kLanes = 2;
+  virtual absl::Status StartLane(int lane, absl::Span<const MemoryCopy> copies);
+  virtual absl::Status AwaitLane(int lane) {
+    static_cast<void>(lane);
+    return absl::OkStatus();
+  }
+  virtual absl::Status FreeLane(int lane) {
+    static_cast<void>(lane);
+    return absl::OkStatus();
+  }
   // Await returns once all that stream() was given until the last Mark of that number, one of
   // kMarks, is done; at once where there was none.
   static constexpr int kMarks = 4;

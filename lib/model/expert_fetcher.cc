@@ -59,7 +59,6 @@ absl::StatusOr<std::unique_ptr<ExpertFetcher>> ExpertFetcher::Open(Parts parts, 
 }
 
 absl::StatusOr<bool> ExpertFetcher::Begin(int32_t block, const int32_t* experts, int64_t pairs) {
-  block_ = block;
   experts_.resize(static_cast<size_t>(pairs));
   DSV4_RETURN_IF_ERROR(parts_.device->Download(reinterpret_cast<std::byte*>(experts_.data()),
                                                reinterpret_cast<const std::byte*>(experts),
@@ -68,12 +67,14 @@ absl::StatusOr<bool> ExpertFetcher::Begin(int32_t block, const int32_t* experts,
   missing_.clear();
   next_ = 0;
   ++clock_;
+  if (parts_.use != nullptr && block == 0) parts_.use->AddPasses(1);
   for (const int32_t expert : experts_) {
     if (expert < 0 || expert >= parts_.plan.experts) continue;  // padding
     int64_t& place = place_[static_cast<size_t>(expert)];
     if (place != kNotChosen) continue;
     place = kInSlot;
     const ExpertId id{block, expert};
+    if (parts_.use != nullptr) parts_.use->Add(parts_.slots->IndexOf(id), 1);
     const int32_t guest = guest_of_[parts_.slots->IndexOf(id)];
     if (guest >= 0) guests_[static_cast<size_t>(guest)].used = clock_;
     switch (parts_.slots->TierOf(id)) {
@@ -83,7 +84,7 @@ absl::StatusOr<bool> ExpertFetcher::Begin(int32_t block, const int32_t* experts,
       case ExpertTier::kDisk:
         if (guest < 0) {
           place = static_cast<int64_t>(missing_.size());
-          missing_.push_back(expert);
+          missing_.push_back(id);
           break;
         }
         [[fallthrough]];
@@ -112,20 +113,53 @@ size_t ExpertFetcher::LeastUsed() const {
   return static_cast<size_t>(least - guests_.begin());
 }
 
+absl::Status ExpertFetcher::Prefetch(absl::Span<const int32_t> tokens) {
+  missing_.clear();
+  ++clock_;
+  const auto most = static_cast<size_t>(parts_.plan.guests / 2);
+  for (size_t block = 0; block < parts_.by_token.size(); ++block) {
+    std::fill(place_.begin(), place_.end(), kNotChosen);
+    for (const int32_t token : tokens) {
+      const int32_t* const experts = parts_.by_token[block] + token * parts_.experts_per_token;
+      for (int64_t i = 0; i < parts_.experts_per_token && missing_.size() < most; ++i) {
+        const ExpertId id{static_cast<int32_t>(block), experts[i]};
+        if (std::exchange(place_[static_cast<size_t>(id.expert)], kInSlot) == kInSlot) continue;
+        const int32_t guest = guest_of_[parts_.slots->IndexOf(id)];
+        if (guest >= 0) {
+          guests_[static_cast<size_t>(guest)].used = clock_;
+        } else if (parts_.slots->TierOf(id) == ExpertTier::kDisk) {
+          missing_.push_back(id);
+        }
+      }
+    }
+  }
+  prefetched_ += static_cast<int64_t>(missing_.size());
+  for (size_t begin = 0; begin < missing_.size(); begin += kTurnExperts) {
+    DSV4_RETURN_IF_ERROR(Bring(begin, std::min(begin + kTurnExperts, missing_.size())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ExpertFetcher::Next() {
   const size_t begin = next_, end = std::min(begin + kTurnExperts, missing_.size());
   next_ = end;
+  DSV4_RETURN_IF_ERROR(Bring(begin, end));
+  SetTurn(static_cast<int64_t>(begin), static_cast<int64_t>(end));
+  return absl::OkStatus();
+}
+
+absl::Status ExpertFetcher::Bring(size_t begin, size_t end) {
   stage_half_ = (stage_half_ + 1) % kHalves;
   // What was read there the time before last is on the device.
   DSV4_RETURN_IF_ERROR(parts_.device->Await(stage_half_));
   if (failure_.ok()) failure_ = Read(begin, end);
   for (size_t i = begin; i < end; ++i) {
-    const ExpertId id{block_, missing_[i]};
+    const ExpertId id = missing_[i];
     const size_t index = parts_.slots->IndexOf(id), at = LeastUsed();
     Guest& guest = guests_[at];
     if (guest.index >= 0) guest_of_[static_cast<size_t>(guest.index)] = -1;
     guest = {.index = -1, .used = ++clock_};
-    const int64_t slot = parts_.plan.on_device + parts_.plan.spare + static_cast<int64_t>(at);
+    const int64_t slot = parts_.plan.guest_slot() + static_cast<int64_t>(at);
     DSV4_RETURN_IF_ERROR(parts_.table.Point(id, slot));
     if (!failure_.ok()) continue;
     failure_ = PackInto(i - begin, slot);
@@ -134,9 +168,7 @@ absl::Status ExpertFetcher::Next() {
     guest.index = static_cast<int64_t>(index);
     guest_of_[index] = static_cast<int32_t>(at);
   }
-  DSV4_RETURN_IF_ERROR(parts_.device->Mark(stage_half_));
-  SetTurn(static_cast<int64_t>(begin), static_cast<int64_t>(end));
-  return absl::OkStatus();
+  return parts_.device->Mark(stage_half_);
 }
 
 // Each matrix to a place of its own in the stage, its scales behind it.
@@ -145,7 +177,7 @@ absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
   read_.clear();
   std::byte* room = stage_.data() + stage_.size_bytes() / kHalves * stage_half_;
   for (size_t i = begin; i < end; ++i) {
-    const size_t index = parts_.slots->IndexOf({block_, missing_[i]});
+    const size_t index = parts_.slots->IndexOf(missing_[i]);
     for (const ExpertSource& source : parts_.sources[index]) {
       const ExpertMatrix& stored = source.stored;
       const StoredBytes bytes = StoredBytesOf(stored);
@@ -237,6 +269,7 @@ ExpertTraffic ExpertFetcher::traffic() const {
   return {.device_reads = device_reads_.load(),
           .host_reads = host_reads_.load(),
           .disk_reads = disk_reads_.load(),
+          .prefetched = prefetched_.load(),
           .disk_bytes = disk_bytes_.load(),
           .disk_seconds = static_cast<double>(disk_nanoseconds_.load()) * 1e-9};
 }

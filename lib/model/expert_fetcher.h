@@ -47,6 +47,10 @@ class ExpertFetcher {
     ExpertTable table{};
     std::vector<std::array<ExpertSource, 3>> sources{};  // [blocks * experts], of those on disk
     bool plain_reads = false;
+    ExpertUse* use = nullptr;  // told of what passes choose; null: another rank's is
+    // Of the first blocks, the experts of each token, [vocab, experts_per_token] in host memory.
+    std::vector<const int32_t*> by_token{};
+    int64_t experts_per_token = 0;
   };
 
   // Host memory for reads of experts whose matrices take so many bytes as stored, and what the
@@ -73,6 +77,10 @@ class ExpertFetcher {
   // file, and the tensor or the place in it.
   void BeginPass() { failure_ = absl::OkStatus(); }
   absl::Status EndPass() const { return failure_; }
+  // Before the layers of a pass on these tokens: brings those of their experts that token ids alone
+  // tell to slots, as many as half of the slots hold, so that one read brings those of several
+  // blocks. Errors: DeviceLost.
+  absl::Status Prefetch(absl::Span<const int32_t> tokens);
 
   // Behind the gate of a block of the pass: `experts` [pairs], on the device. True where all are in
   // slots: there are no turns then. Errors: DeviceLost, as below.
@@ -101,6 +109,8 @@ class ExpertFetcher {
     bool in_stage;
   };
 
+  // Reads [begin, end) of missing_, of the block at hand, and packs them into slots.
+  absl::Status Bring(size_t begin, size_t end);
   // The turn's experts are those whose place is in [begin, end).
   void SetTurn(int64_t begin, int64_t end);
   absl::Status Read(size_t begin, size_t end);
@@ -118,16 +128,16 @@ class ExpertFetcher {
   std::vector<int32_t> guest_of_;  // [blocks * experts]: which holds it, or -1
   uint64_t clock_ = 0;
 
-  // Of the block at hand.
-  int32_t block_ = 0;
+  // Of the block at hand; while prefetching, missing_ has those of several.
   std::vector<int32_t> experts_, turn_;  // [pairs]
   std::vector<int64_t> place_;           // [experts]: in missing_; -1: in a slot; -2: not chosen
-  std::vector<int32_t> missing_;         // experts
-  size_t next_ = 0;                      // of missing_
+  std::vector<ExpertId> missing_;
+  size_t next_ = 0;  // of missing_
   std::vector<FilePiece> pieces_;
   std::vector<ReadMatrix> read_;  // three of each expert
   absl::Status failure_;
   std::atomic<int64_t> device_reads_{0}, host_reads_{0}, disk_reads_{0}, disk_bytes_{0};
+  std::atomic<int64_t> prefetched_{0};
   std::atomic<int64_t> disk_nanoseconds_{0};
 };
 

@@ -20,12 +20,14 @@ constexpr float kHotter = 1.5f, kHotterBy = 2;
 }  // namespace
 
 ExpertMover::ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
-                         ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts)
+                         ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts,
+                         ExpertUse* use, bool adds)
     : plan_(plan),
       device_(device),
       slots_(slots),
       table_(std::move(table)),
       device_counts_(counts),
+      use_(adds ? use : nullptr),
       counts_(static_cast<size_t>(plan.all())),
       before_(counts_.size()),
       heat_(counts_.size()),
@@ -35,10 +37,13 @@ ExpertMover::ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan
       random_(budgets.shuffle) {
   for (int64_t i = 0; i < plan.spare; ++i) spare_.push_back(plan.on_device + i);
   std::iota(order_.begin(), order_.end(), size_t{0});
+  // As if the passes of the profile had been this engine's.
+  for (size_t i = 0; i < heat_.size(); ++i) heat_[i] = use->ShareBefore(i) / (1 - kKept);
 }
 
 absl::Status ExpertMover::BetweenPasses() {
   ++cooling_passes_;
+  if (use_ != nullptr) use_->AddPasses(1);
   if (phase_ != Phase::kIdle) {
     DSV4_ASSIGN_OR_RETURN(const bool done, device_->CopiesDone());
     if (!done) return absl::OkStatus();
@@ -65,6 +70,7 @@ absl::Status ExpertMover::Count() {
   for (size_t i = 0; i < counts_.size(); ++i) {
     const uint32_t calls = counts_[i].calls - before_[i].calls;
     heat_[i] += static_cast<float>(calls);
+    if (use_ != nullptr) use_->Add(i, calls);
     const ExpertTier tier = slots_->TierOf(slots_->IdOf(i));
     if (tier == ExpertTier::kDevice) device_reads += calls;
     if (tier == ExpertTier::kHost) host_reads += calls;

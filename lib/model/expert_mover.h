@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "kernels/op/moe.h"
 #include "lib/device/device.h"
+#include "lib/model/expert_profile.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/expert_table.h"
 
@@ -23,14 +24,19 @@ namespace dsv4 {
 struct ExpertTraffic {
   int64_t device_reads = 0, host_reads = 0;  // of an expert's weights, by where they lay
   int64_t moved = 0;                         // experts brought to the device
+  int64_t streamed_bytes = 0;                // of host_reads, those that the copy engine made
   // Experts read from disk, the bytes, and the time that passes waited for them.
-  int64_t disk_reads = 0, disk_bytes = 0;
+  int64_t disk_reads = 0;
+  int64_t prefetched = 0;  // of disk_reads, those that token ids told before the layers
+  int64_t disk_bytes = 0;
   double disk_seconds = 0;
   ExpertTraffic operator+(const ExpertTraffic& other) const {
     return {device_reads + other.device_reads,
             host_reads + other.host_reads,
             moved + other.moved,
+            streamed_bytes + other.streamed_bytes,
             disk_reads + other.disk_reads,
+            prefetched + other.prefetched,
             disk_bytes + other.disk_bytes,
             disk_seconds + other.disk_seconds};
   }
@@ -40,8 +46,10 @@ class ExpertMover {
  public:
   // `counts`: [blocks, plan.experts] on the device, which the blocks' gates count in. What is
   // pointed to must outlive the mover.
+  // `use` tells what was hot before; `adds`: it is told of calls.
   ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
-              ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts);
+              ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts, ExpertUse* use,
+              bool adds);
 
   // Between two passes, when the device has nothing left to do. Errors: DeviceLost.
   absl::Status BetweenPasses();
@@ -80,6 +88,7 @@ class ExpertMover {
   ExpertSlots* const slots_;
   const ExpertTable table_;
   const ExpertCounts* const device_counts_;
+  ExpertUse* const use_;                       // null: told of nothing
   std::vector<ExpertCounts> counts_, before_;  // [blocks * experts]
   std::vector<float> heat_;                    // of the same: calls lately
   std::vector<size_t> order_;                  // scratch: experts by tier

@@ -18,9 +18,11 @@ void ExpertPages::Add(ExpertId id, const uint8_t* data, int64_t bytes) {
 
 void ExpertPages::Choose(int32_t block, absl::Span<const int32_t> experts) {
   std::fill(chosen_.begin(), chosen_.end(), false);
+  if (block == 0) use_->AddPasses(1);
   for (const int32_t expert : experts) {
     if (expert < 0 || chosen_[static_cast<size_t>(expert)]) continue;
     chosen_[static_cast<size_t>(expert)] = true;
+    use_->Add(static_cast<size_t>(block * plan_.experts + expert), 1);
     if (Stays({block, expert})) {
       ++host_reads_;
       continue;

@@ -18,9 +18,11 @@ namespace dsv4 {
 class ExpertPages {
  public:
   // `locks`: experts within the budget are locked in memory where the system allows it.
-  ExpertPages(const ResidencyPlan& plan, bool locks)
+  // `use` is told of what passes choose.
+  ExpertPages(const ResidencyPlan& plan, bool locks, ExpertUse* use)
       : plan_(plan),
         locks_(locks),
+        use_(use),
         ranges_(static_cast<size_t>(plan.all())),
         chosen_(static_cast<size_t>(plan.experts)) {}
 
@@ -49,6 +51,7 @@ class ExpertPages {
 
   const ResidencyPlan plan_;
   const bool locks_;
+  ExpertUse* const use_;
   std::vector<std::vector<Range>> ranges_;  // of experts beyond the budget
   std::vector<bool> chosen_;                // of the block at hand
   int64_t locked_bytes_ = 0;

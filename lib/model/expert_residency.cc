@@ -12,6 +12,8 @@ constexpr int64_t kSpareSlots = 8;
 constexpr int64_t kLeastGuests = 8;
 // Of a device's slots: experts that are read from disk stay in them as long as they are used.
 constexpr int64_t kGuestShare = 4;
+// Of a device's slots, where experts are streamed through some.
+constexpr int64_t kStreamShare = 8;
 
 }  // namespace
 
@@ -53,9 +55,20 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
                         blocks, " layers and ", kSpareSlots, " to exchange them by"),
         "device_weight_bytes");
   }
-  plan.on_device = std::min(plan.all(), slots_in(device_bytes) - plan.spare);
-  plan.on_host = plan.all() - plan.on_device;
-  if (budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes()) return plan;
+  const int64_t room = std::min(plan.all(), slots_in(device_bytes) - plan.spare);
+  const auto fits = [&](int64_t streams) {
+    plan.streams = streams;
+    plan.on_device = room - streams;
+    plan.on_host = plan.all() - plan.on_device;
+    return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
+  };
+  // Two lanes of one size. Ranks that share the experts out exchange all products in each turn,
+  // which takes longer than kernels that read the host's memory.
+  const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
+  if (ranks.size() == 1 && room < plan.all() && fits(std::min(streams, room - blocks) / 2 * 2)) {
+    return plan;
+  }
+  if (fits(0)) return plan;
 
   plan.stage_bytes = stage;
   if (budgets.host_bytes < stage) {
@@ -133,7 +146,7 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, std:
         slot = plan.PlaceOf(id);
         break;
       case ExpertTier::kHost:
-        slot = plan.PlaceOf(id) + plan.spare + plan.guests;
+        slot = plan.PlaceOf(id) + plan.spare + plan.guests + plan.streams;
         break;
       case ExpertTier::kDisk:
         slot = -1;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -38,12 +39,15 @@ struct ExpertId {
 // Bytes of a rank's weights.
 struct RankBytes {
   int64_t other = 0;                     // of all but routed experts
-  int64_t counts = 0;                    // of their uses, where some are on the host
+  int64_t counts = 0;                    // of their uses and to stream, where some are on the host
   int64_t stage = 0;                     // of host memory, for reads from disk,
   int64_t pack = 0;                      // and to pack what they bring
   std::array<int64_t, 3> matrices = {};  // of w1, w3 and w2 of an expert
   int64_t expert() const { return matrices[0] + matrices[1] + matrices[2]; }
 };
+
+// Slots of both lanes of a stream (lib/model/expert_streamer.h), at most.
+inline constexpr int64_t kMostStreamSlots = 64;
 
 enum class ExpertTier : int32_t { kDevice, kHost, kDisk };
 
@@ -53,22 +57,30 @@ struct ResidencyPlan {
   int64_t on_device = 0, on_host = 0, on_disk = 0;
   int64_t spare = 0;         // slots of a device beside, by which experts move
   int64_t guests = 0;        // and those that experts on disk come to
+  int64_t streams = 0;       // and those that passes of many rows read experts through
   int64_t expert_bytes = 0;  // of all ranks together
   int64_t stage_bytes = 0;   // of host memory, for reads from disk, of all ranks together
+  // [blocks * experts], of a profile (lib/model/expert_profile.h); null: none
+  std::shared_ptr<const std::vector<int64_t>> places{};
 
   int64_t all() const { return blocks * experts; }
-  int64_t device_slots() const { return on_device + spare + guests; }
+  int64_t device_slots() const { return on_device + spare + guests + streams; }
+  int64_t guest_slot() const { return on_device + spare; }  // the first of them
+  int64_t stream_slot() const { return guest_slot() + guests; }
   // Where an expert is at first.
   ExpertTier TierOf(ExpertId id) const {
     const int64_t place = PlaceOf(id);
     if (place < on_device) return ExpertTier::kDevice;
     return place < on_device + on_host ? ExpertTier::kHost : ExpertTier::kDisk;
   }
-  // Among all, in the order in which they go to the tiers: the first of each block, then the
-  // second.
-  int64_t PlaceOf(ExpertId id) const { return id.expert * blocks + id.block; }
+  // Among all, in the order in which they go to the tiers: by `places`, else the first of each
+  // block, then the second.
+  int64_t PlaceOf(ExpertId id) const {
+    if (places != nullptr) return (*places)[static_cast<size_t>(id.block * experts + id.expert)];
+    return id.expert * blocks + id.block;
+  }
   int64_t host_bytes() const { return on_host * expert_bytes + stage_bytes; }
-  // Of one block, at first: as evenly as they go.
+  // Of one block, at first, without `places`: as evenly as they go.
   int64_t OnDevice(int64_t block) const { return Of(on_device, block); }
   int64_t OnDisk(int64_t block) const { return experts - Of(on_device + on_host, block); }
 

@@ -19,12 +19,16 @@ void Rebase(ExpertMatrix* matrix, const std::byte* to) {
 
 }  // namespace
 
+void ExpertTable::Rebase(ExpertWeights* expert, const ExpertSlots& slots, int64_t slot) {
+  dsv4::Rebase(&expert->w1, slots.At(slot, 0));
+  dsv4::Rebase(&expert->w3, slots.At(slot, 1));
+  dsv4::Rebase(&expert->w2, slots.At(slot, 2));
+}
+
 absl::Status ExpertTable::Point(ExpertId id, int64_t slot) const {
   const Block& block = blocks_[static_cast<size_t>(id.block)];
   ExpertWeights& expert = block.experts[id.expert];
-  Rebase(&expert.w1, slots_->At(slot, 0));
-  Rebase(&expert.w3, slots_->At(slot, 1));
-  Rebase(&expert.w2, slots_->At(slot, 2));
+  Rebase(&expert, *slots_, slot);
   return device_->Upload(block.table + id.expert * static_cast<int64_t>(sizeof expert),
                          reinterpret_cast<const std::byte*>(&expert), sizeof expert);
 }

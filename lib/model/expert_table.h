@@ -26,6 +26,8 @@ class ExpertTable {
   ExpertTable(Device* device, const ExpertSlots* slots, std::vector<Block> blocks)
       : device_(device), slots_(slots), blocks_(std::move(blocks)) {}
 
+  // Has the expert's views be of the slot.
+  static void Rebase(ExpertWeights* expert, const ExpertSlots& slots, int64_t slot);
   // Has kernels that are launched from here on read the expert in the slot.
   absl::Status Point(ExpertId id, int64_t slot) const;
 

@@ -19,6 +19,7 @@
 #include "lib/model/config.h"
 #include "lib/model/expert_fetcher.h"
 #include "lib/model/expert_pages.h"
+#include "lib/model/expert_streamer.h"
 #include "lib/model/shard.h"
 
 namespace dsv4 {
@@ -39,12 +40,14 @@ struct ForwardContext {
   LaunchContext side;  // of the device's second stream; no stream where there is none
   Activations act;
   StepRows step;
-  int32_t block_rows = 0;            // as SparseAttentionParams has it
-  const int32_t* tokens = nullptr;   // [T]
-  const int32_t* chosen = nullptr;   // what tokens of a drafter's pass below 0 stand for
-  ExpertFetcher* fetcher = nullptr;  // null: no expert lies on disk
-  ExpertPages* pages = nullptr;      // null: experts are not mapped, or all stay
-  bool recording = false;            // what is launched is recorded, and nothing runs
+  int32_t block_rows = 0;              // as SparseAttentionParams has it
+  const int32_t* tokens = nullptr;     // [T]
+  const int32_t* chosen = nullptr;     // what tokens of a drafter's pass below 0 stand for
+  ExpertFetcher* fetcher = nullptr;    // null: no expert lies on disk
+  ExpertStreamer* streamer = nullptr;  // null: no expert is streamed,
+  int32_t stream_rows = 0;             // else those of passes of so many rows
+  ExpertPages* pages = nullptr;        // null: experts are not mapped, or all stay
+  bool recording = false;              // what is launched is recorded, and nothing runs
   const Tap* tap = nullptr;
   Device* device = nullptr;
   std::vector<std::byte>* tap_memory = nullptr;  // what the tap sees of a device's memory

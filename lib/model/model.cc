@@ -39,6 +39,8 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.side.stream = parts.device->side_stream();
   context_.device = parts.device;
   context_.fetcher = parts.fetcher;
+  context_.streamer = parts.streamer;
+  context_.stream_rows = StreamRows();
   context_.pages = parts.rank == 0 ? parts.pages : nullptr;  // ranks choose alike
   context_.tap_memory = &tap_memory_;
   if (parts.drafts) {
@@ -57,6 +59,15 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
 
 Model::~Model() = default;
 
+// From here on a pass chooses nearly all experts of a layer, when all are chosen alike, and is
+// never recorded.
+int32_t Model::StreamRows() const {
+  constexpr int64_t kChoices = 2;  // of each expert: 1 in e^2 is not chosen
+  const auto rows = static_cast<int32_t>(
+      CeilDiv(kChoices * parts_.config->n_routed_experts, parts_.config->num_experts_per_tok));
+  return std::max(rows, RecordedLimits().rows + 1);
+}
+
 StepLimits Model::RecordedLimits() const {
   constexpr int32_t kShortPrompt = 64;
   StepLimits limits = limits_;
@@ -71,8 +82,9 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   const int64_t vocab = parts_.config->vocab_size;
   const StepLimits recorded = RecordedLimits();
   int64_t bytes =
-      PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank, parts_.fetches,
-                      context_.act_dtype(), parts_.dispatch->workspace_bytes(),
+      PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank,
+                      parts_.fetches || parts_.streams_experts, context_.act_dtype(),
+                      parts_.dispatch->workspace_bytes(),
                       parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
   if (drafter_ != nullptr) {
     bytes += drafter_->Place(limits_, context_.act_dtype(),
@@ -501,6 +513,9 @@ absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
   }
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
   BeginFetches();
+  if (parts_.fetcher != nullptr) {
+    DSV4_RETURN_IF_ERROR(parts_.fetcher->Prefetch({tokens, static_cast<size_t>(step.rows)}));
+  }
   DSV4_RETURN_IF_ERROR(RunLayers(stop));
   DSV4_RETURN_IF_ERROR(LaunchHead(Pass::kMain, head));
   return EndFetches();

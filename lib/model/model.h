@@ -52,7 +52,9 @@ class Model {
     ExpertMover* mover = nullptr;      // of their experts; null: they stay
     bool fetches = false;              // plan for experts that lie on disk
     ExpertFetcher* fetcher = nullptr;  // theirs; null when planning, or where none do
-    ExpertPages* pages = nullptr;      // of mapped files; null: no budget
+    bool streams_experts = false;      // plan for experts that are streamed
+    ExpertStreamer* streamer = nullptr;
+    ExpertPages* pages = nullptr;  // of mapped files; null: no budget
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
     absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
@@ -181,6 +183,7 @@ class Model {
   // Bytes of the activations and of what steps upload; with `memory` not null, places all of it
   // there.
   absl::StatusOr<int64_t> PlaceMemory(std::byte* memory);
+  int32_t StreamRows() const;
   // Limits of the steps that are recorded.
   StepLimits RecordedLimits() const;
   // Sets the rows of a pass, padded to `shape`.

@@ -55,18 +55,45 @@ absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool 
   return GatherOutputs(c);
 }
 
-// Where some experts lie on disk.
-absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+ExpertFfnParams FirstTurn(const ForwardContext& c, const ExpertFfnParams& ffn) {
   ExpertFfnParams turn = ffn;
   turn.turn = ExpertTurn::kFirst;
-  turn.experts = c.act.turn_experts;
   turn.outputs = c.act.expert_outputs;
-  if (c.recording) {  // all that may be launched
-    DSV4_RETURN_IF_ERROR(RunExperts(c, ffn));
-    DSV4_RETURN_IF_ERROR(RunTurn(c, turn, false));
+  return turn;
+}
+
+// All that may be launched where experts are computed in turns.
+absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
+  ExpertFfnParams turn = FirstTurn(c, ffn);
+  DSV4_RETURN_IF_ERROR(RunExperts(c, ffn));
+  DSV4_RETURN_IF_ERROR(RunTurn(c, turn, false));
+  turn.turn = ExpertTurn::kNext;
+  return RunTurn(c, turn, true);
+}
+
+// Where those of the host's memory come to the device first.
+absl::Status RunStreamed(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+  ExpertStreamer& streamer = *c.streamer;
+  ExpertFfnParams turn = FirstTurn(c, ffn);
+  turn.experts_table = streamer.table();
+  DSV4_RETURN_IF_ERROR(streamer.Begin(w.block));
+  while (streamer.more()) {
+    DSV4_ASSIGN_OR_RETURN(const ExpertStreamer::Turn experts, streamer.Next());
+    turn.first_expert = experts.first;
+    turn.end_expert = experts.end;
+    DSV4_RETURN_IF_ERROR(c.Run(turn));
+    DSV4_RETURN_IF_ERROR(streamer.Done());
     turn.turn = ExpertTurn::kNext;
-    return RunTurn(c, turn, true);
   }
+  ExpertFfnParams sum = FirstTurn(c, ffn);
+  sum.turn = ExpertTurn::kSum;
+  return c.Run(sum);
+}
+
+// Where some experts lie on disk.
+absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+  ExpertFfnParams turn = FirstTurn(c, ffn);
+  turn.experts = c.act.turn_experts;
   ExpertFetcher& fetcher = *c.fetcher;
   const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
   DSV4_ASSIGN_OR_RETURN(const bool all, fetcher.Begin(w.block, c.act.experts, pairs));
@@ -125,7 +152,10 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                             .limit = static_cast<float>(config.swiglu_limit),
                             .x = c.act.quantized,
                             .y = c.act.y};
-  return c.fetcher != nullptr && !c.planning ? RunFetched(c, w, ffn) : RunExperts(c, ffn);
+  if (c.planning || (c.fetcher == nullptr && c.streamer == nullptr)) return RunExperts(c, ffn);
+  if (c.recording) return LaunchAll(c, ffn);
+  if (c.fetcher != nullptr) return RunFetched(c, w, ffn);
+  return c.step.rows < c.stream_rows ? RunExperts(c, ffn) : RunStreamed(c, w, ffn);
 }
 
 }  // namespace dsv4

@@ -37,6 +37,7 @@ absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
   DSV4_ASSIGN_OR_RETURN(weights_->residency_,
                         PlanResidency(targets_.budgets, blocks, config_.n_routed_experts, sizes));
   const ResidencyPlan& plan = weights_->residency_;
+  if (plan.on_device < plan.all()) DSV4_RETURN_IF_ERROR(weights_->CountUse(targets_.profile));
   for (Weights::Rank& own : weights_->ranks_) {
     own.bytes = own.sizes.other + plan.device_slots() * own.sizes.expert();
     if (plan.on_device < plan.all()) own.bytes += own.sizes.counts;
@@ -66,7 +67,8 @@ absl::Status WeightPlacement::PlanRank(const std::vector<WeightRow>& rows, int r
   }
   const auto blocks = static_cast<int64_t>(MoeLayersOf(&own.views).size());
   own.sizes.counts = WeightUpload::RawBytes(CountsBytes(blocks)) +
-                     WeightUpload::RawBytes(blocks * static_cast<int64_t>(sizeof(uint32_t)));
+                     WeightUpload::RawBytes(blocks * static_cast<int64_t>(sizeof(uint32_t))) +
+                     WeightUpload::RawBytes(ExpertStreamer::DeviceBytes(config_.n_routed_experts));
   own.sizes.stage = stage.bytes().host;
   own.stage = stage.bytes().device;
   own.sizes.pack =
@@ -162,7 +164,7 @@ void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix
   sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {row.name, *matrix,
                                                                                   format};
   matrix->format = format;
-  WeightPacker::Point(WeightPacker::At(experts.At(plan.on_device + plan.spare, row.matrix),
+  WeightPacker::Point(WeightPacker::At(experts.At(plan.guest_slot(), row.matrix),
                                        PackedFormatOf(format), matrix->n, matrix->k),
                       matrix);
 }
@@ -241,6 +243,12 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
   auto* const counts = reinterpret_cast<ExpertCounts*>(upload->Place(CountsBytes(plan.blocks)));
   auto* const calls = reinterpret_cast<uint32_t*>(
       upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));
+  ExpertStreamer::Parts streamed{
+      .plan = plan,
+      .device = target.device,
+      .slots = &own.experts,
+      .main_blocks = config_.num_hidden_layers,
+      .memory = upload->Place(ExpertStreamer::DeviceBytes(config_.n_routed_experts))};
   std::vector<ExpertTable::Block> blocks;
   for (MoeWeights* moe : MoeLayersOf(&own.views)) {
     moe->counts = counts + moe->block * plan.experts;
@@ -249,10 +257,15 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
     const auto* table = reinterpret_cast<const std::byte*>(moe->expert_table.front());
     blocks.push_back({moe->experts.data(), const_cast<std::byte*>(table)});
   }
+  streamed.blocks = blocks;
   const ExpertTable table(target.device, &own.experts, std::move(blocks));
   if (plan.on_host > 0) {
-    own.mover = std::make_unique<ExpertMover>(targets_.budgets, plan, target.device, &own.experts,
-                                              table, counts);
+    own.mover =
+        std::make_unique<ExpertMover>(targets_.budgets, plan, target.device, &own.experts, table,
+                                      counts, weights_->use_.get(), rank == 0 && plan.on_disk == 0);
+  }
+  if (plan.streams > 0) {
+    own.streamer = std::make_unique<ExpertStreamer>(std::move(streamed));
   }
   if (plan.on_disk == 0) return absl::OkStatus();
   WeightPacker::Stage pack_stage = own.stage;
@@ -260,6 +273,11 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
   pack_stage.scale = upload->Place(pack_stage.scale_bytes);
   DSV4_ASSIGN_OR_RETURN(Buffer stage,
                         target.device->AllocateHost(own.sizes.stage, "reads of experts from disk"));
+  std::vector<const int32_t*> by_token;
+  for (const BlockWeights& layer : weights_->layers) {
+    if (layer.moe.tid2eid == nullptr) break;
+    by_token.push_back(layer.moe.tid2eid);
+  }
   DSV4_ASSIGN_OR_RETURN(own.fetcher,
                         ExpertFetcher::Open({.plan = plan,
                                              .checkpoint = weights_->checkpoint_.get(),
@@ -269,7 +287,10 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
                                              .slots = &own.experts,
                                              .table = table,
                                              .sources = std::move(sources_[rank]),
-                                             .plain_reads = targets_.budgets.plain_reads},
+                                             .plain_reads = targets_.budgets.plain_reads,
+                                             .use = rank == 0 ? weights_->use_.get() : nullptr,
+                                             .by_token = std::move(by_token),
+                                             .experts_per_token = config_.num_experts_per_tok},
                                             std::move(stage)));
   return absl::OkStatus();
 }

@@ -270,7 +270,7 @@ class WeightsLoader {
   // A routed expert's matrix as its file has it.
   ExpertMatrix StoredExpert(const WeightRow& row, std::vector<float>* f32_scales) const;
   void PlanHostRanks(const Shards& shards);
-  void PlanMapped(const WeightTargets& targets);
+  absl::Status PlanMapped(const WeightTargets& targets);
   static bool OnHost(const WeightTargets& targets) {
     return targets.ranks.empty() || targets.ranks[0].device->host_memory();
   }
@@ -466,8 +466,7 @@ void WeightsLoader::ChooseDeviceFormats() {
 absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
   if (OnHost(targets)) {
     PlanHostRanks(targets.shards);
-    PlanMapped(targets);
-    return absl::OkStatus();
+    return PlanMapped(targets);
   }
   ChooseDeviceFormats();
   placement_ = std::make_unique<WeightPlacement>(config_, targets, weights_);
@@ -478,7 +477,7 @@ absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
 
 // Decides which experts of mapped files stay in memory: all, unless a budget or the machine's
 // memory is too small.
-void WeightsLoader::PlanMapped(const WeightTargets& targets) {
+absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
   const int64_t experts = config_.n_routed_experts;
   std::vector<int64_t> bytes;  // of each expert
   for (const Bound& bound : bound_) {
@@ -492,13 +491,18 @@ void WeightsLoader::PlanMapped(const WeightTargets& targets) {
   }
   const int64_t budget = targets.budgets.host_bytes;
   const int64_t all = weights_->mapped_bytes_ + weights_->owned_bytes_;
-  if (bytes.empty() || (budget == 0 && (!targets.available || all <= *targets.available))) return;
+  if (bytes.empty() || (budget == 0 && (!targets.available || all <= *targets.available))) {
+    return absl::OkStatus();
+  }
   const int64_t others = all - std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
   weights_->residency_ =
       PlanMappedExperts(budget > 0 ? budget : MappedExpertRoom(*targets.available, others),
                         static_cast<int64_t>(bytes.size()) / experts, experts,
                         *std::max_element(bytes.begin(), bytes.end()));
-  weights_->pages_ = std::make_unique<ExpertPages>(weights_->residency_, budget > 0);
+  DSV4_RETURN_IF_ERROR(weights_->CountUse(targets.profile));
+  weights_->pages_ =
+      std::make_unique<ExpertPages>(weights_->residency_, budget > 0, weights_->use_.get());
+  return absl::OkStatus();
 }
 
 void WeightsLoader::PlanHostRanks(const Shards& shards) {
@@ -569,6 +573,20 @@ size_t WeightsLoader::DrafterStages() const {
     if (stage < kMaxDrafterStages) stages = std::max<size_t>(stages, stage + 1);
   }
   return stages;
+}
+
+absl::Status Weights::CountUse(const ExpertProfile* profile) {
+  ResidencyPlan& plan = residency_;
+  if (profile != nullptr) {
+    if (profile->blocks != plan.blocks || profile->experts != plan.experts) {
+      return Corrupt("the expert profile has ", profile->blocks, " layers of ", profile->experts,
+                     " experts; the model has ", plan.blocks, " of ", plan.experts);
+    }
+    plan.places = std::make_shared<const std::vector<int64_t>>(PlacesByUse(plan, *profile));
+  }
+  use_ = std::make_unique<ExpertUse>(plan.blocks, plan.experts,
+                                     profile == nullptr ? ExpertProfile() : *profile);
+  return absl::OkStatus();
 }
 
 std::string Weights::weight_format() const {

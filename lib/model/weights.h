@@ -23,7 +23,9 @@
 #include "lib/model/expert_fetcher.h"
 #include "lib/model/expert_mover.h"
 #include "lib/model/expert_pages.h"
+#include "lib/model/expert_profile.h"
 #include "lib/model/expert_residency.h"
+#include "lib/model/expert_streamer.h"
 #include "lib/model/shard.h"
 #include "lib/tensor/quant_format.h"
 
@@ -125,6 +127,8 @@ struct WeightTargets {
   // Bytes of memory that the machine has left, if known. Without devices with memory of their own
   // and without a budget, experts beyond it are left on disk.
   std::optional<int64_t> available{};
+  // Which experts begin in the fastest memory; null: no profile.
+  const ExpertProfile* profile = nullptr;
 };
 
 // What a forward pass reads, as a rank of an engine has it: of some matrices all rows, of others
@@ -199,8 +203,14 @@ class Weights : public WeightViews {
   ExpertFetcher* fetcher(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].fetcher.get();
   }
+  // What streams a rank's experts through the device; null where none does.
+  ExpertStreamer* streamer(int rank) const {
+    return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].streamer.get();
+  }
   // What keeps experts of mapped files in memory; null where all of them may stay.
   ExpertPages* pages() const { return pages_.get(); }
+  // What counts how often experts are chosen; null where all lie in one memory.
+  const ExpertUse* use() const { return use_.get(); }
   // Of devices with memory of their own, or of mapped files with a budget.
   const ResidencyPlan& residency() const { return residency_; }
   const Checkpoint& checkpoint() const { return *checkpoint_; }
@@ -217,12 +227,16 @@ class Weights : public WeightViews {
     ExpertSlots experts;
     std::unique_ptr<ExpertMover> mover;      // null: none lie on the host
     std::unique_ptr<ExpertFetcher> fetcher;  // null: none lie on disk
+    std::unique_ptr<ExpertStreamer> streamer;
     Buffer memory;  // freed first, when copies from and to the host's memory are done
     int64_t bytes = 0;
   };
   Weights() = default;
+  // Has the plan follow the profile, if there is one. Corrupt where it is of other layers.
+  absl::Status CountUse(const ExpertProfile* profile);
   std::unique_ptr<Checkpoint> checkpoint_;
-  std::vector<Rank> ranks_;  // none: one rank, on the host
+  std::unique_ptr<ExpertUse> use_;  // outlives what counts in it
+  std::vector<Rank> ranks_;         // none: one rank, on the host
   std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::set<ExpertFormat> expert_formats_;  // of layers.*, as stored
   int64_t mapped_bytes_ = 0;

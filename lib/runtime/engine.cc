@@ -45,6 +45,13 @@ std::vector<TuningTable> TablesOfConfig(int32_t number) {
 
 }  // namespace
 
+Engine::~Engine() {
+  if (profile_path_.empty() || scheduler_ == nullptr) return;
+  if (weights_ != nullptr) profile_ = weights_->use()->Total();
+  const absl::Status written = WriteExpertProfile(profile_path_, profile_checkpoint_, *profile_);
+  if (!written.ok()) Log(LogLevel::kWarning, "expert profile: ", written.message());
+}
+
 absl::Status Engine::ReadTuning(const EngineOptions& options) {
   if (options.tuning_dir.empty()) return absl::OkStatus();
   if (options.backend != Backend::kCuda) {
@@ -267,7 +274,8 @@ ExpertTraffic Engine::expert_traffic() const {
   const ExpertMover* const mover = weights_->mover(0);
   const ExpertFetcher* const fetcher = weights_->fetcher(0);
   if (weights_->pages() != nullptr) return weights_->pages()->traffic() + past_traffic_;
-  const ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
+  ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
+  if (weights_->streamer(0) != nullptr) moved.streamed_bytes = weights_->streamer(0)->bytes();
   ExpertTraffic traffic = fetcher == nullptr ? moved : fetcher->traffic();
   traffic.moved = moved.moved;
   return traffic + past_traffic_;

@@ -64,6 +64,10 @@ struct EngineOptions {
   // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
   // Unsupported.
   ExpertBudgets weight_budgets{};
+  // File of how often experts were chosen (lib/model/expert_profile.h), by which they are placed.
+  // It is written anew when the engine closes, and need not exist before. Empty: none.
+  // InvalidArgument where all experts lie in one memory, Unsupported in a group of processes.
+  std::string expert_profile{};
   // Directory of tuning files that take the place of this build's for the same kernels; empty:
   // none. Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
@@ -94,6 +98,7 @@ struct EnginePlan {
 
 class Engine {
  public:
+  ~Engine();
   // Opens a model folder. Errors name the file, key, tensor or option. OutOfDeviceMemory before a
   // weight is read where the device says that it has no room.
   static absl::StatusOr<std::shared_ptr<Engine>> Open(const std::string& folder,
@@ -182,6 +187,7 @@ class Engine {
   absl::Status ReadTuning(const EngineOptions& options);
   absl::Status CheckDevices(const EngineOptions& options) const;
   absl::Status CheckBudgets(const EngineOptions& options) const;
+  absl::Status ReadProfile(const Checkpoint& checkpoint, const EngineOptions& options);
   // Meets the other processes of the group.
   absl::Status JoinGroup(const ContentHash& fingerprint, const EngineOptions& options);
   absl::Status LoadWeights(std::unique_ptr<Checkpoint> checkpoint, const EngineOptions& options);
@@ -250,11 +256,14 @@ class Engine {
   std::vector<TuningFile> tuning_files_;  // of the option, until the device is known
   std::vector<uint32_t> with_text_;       // mask; empty: all tokens
   Shards shards_;
-  int first_rank_ = 0;                                 // of this process
-  std::vector<std::unique_ptr<Device>> devices_;       // of the ranks
-  mutable Mutex weights_mutex_;                        // of what any thread asks of weights_
-  std::unique_ptr<Weights> weights_;                   // null while suspended
-  ExpertTraffic past_traffic_;                         // of weights given back
+  int first_rank_ = 0;                            // of this process
+  std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
+  std::string profile_path_;
+  ContentHash profile_checkpoint_;
+  std::optional<ExpertProfile> profile_;  // as it was when the weights were loaded or given back
+  mutable Mutex weights_mutex_;           // of what any thread asks of weights_
+  std::unique_ptr<Weights> weights_;      // null while suspended
+  ExpertTraffic past_traffic_;            // of weights given back
   std::vector<std::unique_ptr<Dispatch>> dispatches_;  // of the ranks
   ProcessGroup* group_ = nullptr;                      // model_'s
   std::unique_ptr<TellWrites> writes_;

@@ -121,12 +121,29 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Engine::OpenCheckpoint(
   return Checkpoint::Open(folder);
 }
 
+absl::Status Engine::ReadProfile(const Checkpoint& checkpoint, const EngineOptions& options) {
+  if (options.expert_profile.empty()) return absl::OkStatus();
+  if (options.group.grouped()) {
+    return WithArgument(Unsupported("option expert_profile = ", options.expert_profile,
+                                    ": ranks in several processes place experts without one"),
+                        "expert_profile");
+  }
+  profile_path_ = options.expert_profile;
+  profile_checkpoint_ = checkpoint.Fingerprint();
+  absl::StatusOr<ExpertProfile> profile = ReadExpertProfile(profile_path_, profile_checkpoint_);
+  if (absl::IsNotFound(profile.status())) return absl::OkStatus();  // it will be written
+  if (!profile.ok()) return WithArgument(profile.status(), "expert_profile");
+  profile_ = *std::move(profile);
+  return absl::OkStatus();
+}
+
 absl::Status Engine::Load(const std::string& folder, const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, options));
   if (options.prove && options.backend == Backend::kCuda) {
     DSV4_RETURN_IF_ERROR(ProveOnce(DevicesOf(options), options.tuning_dir));
   }
   DSV4_RETURN_IF_ERROR(OpenDevices(options));
+  DSV4_RETURN_IF_ERROR(ReadProfile(*checkpoint, options));
   DSV4_RETURN_IF_ERROR(ExpectRoom(folder, options));
   if (options.group.grouped()) {
     DSV4_RETURN_IF_ERROR(JoinGroup(checkpoint->Fingerprint(), options));
@@ -147,6 +164,7 @@ absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const Engin
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint,
                         engine.OpenCheckpoint(folder, options));
   DSV4_RETURN_IF_ERROR(engine.OpenDevices(options));
+  DSV4_RETURN_IF_ERROR(engine.ReadProfile(*checkpoint, options));
   DSV4_ASSIGN_OR_RETURN(
       engine.weights_,
       Weights::Describe(engine.facts_.config, std::move(checkpoint), engine.Targets(options)));

@@ -18,7 +18,8 @@ WeightTargets Engine::Targets(const EngineOptions& options) const {
   WeightTargets targets{.shards = shards_,
                         .ranks = {},
                         .budgets = options.weight_budgets,
-                        .available = AvailableMemory()};
+                        .available = AvailableMemory(),
+                        .profile = profile_ ? &*profile_ : nullptr};
   for (int rank = 0; rank < ranks(); ++rank) {
     const size_t device = DeviceOf(rank);
     targets.ranks.push_back({devices_[device].get(), dispatches_[device].get(), IsHere(rank)});
@@ -36,6 +37,11 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
         ", but the weights are ", weight_format_, ": the tensors are believed");
   }
   facts_.info.residency = weights_->residency();
+  if (!options.expert_profile.empty() && weights_->use() == nullptr) {
+    return WithArgument(InvalidArgument("option expert_profile = ", options.expert_profile,
+                                        ": all experts lie in one memory, as many as there are"),
+                        "expert_profile");
+  }
   if (options.group.grouped() && facts_.info.residency.on_disk > 0) {
     return WithArgument(
         Unsupported("option host_weight_bytes = ", options.weight_budgets.host_bytes, " leaves ",
@@ -140,6 +146,8 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
           .mover = weights_->mover(rank),
           .fetches = weights_->pages() == nullptr && weights_->residency().on_disk > 0,
           .fetcher = weights_->fetcher(rank),
+          .streams_experts = weights_->residency().streams > 0,
+          .streamer = weights_->streamer(rank),
           .pages = weights_->pages(),
           .dispatch = dispatches_[DeviceOf(rank)].get(),
           .device = devices_[DeviceOf(rank)].get(),

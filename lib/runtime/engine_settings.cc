@@ -21,6 +21,8 @@ constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr int32_t kDefaultSessions = 4;
 constexpr int32_t kDefaultPrefillChunk = 256;  // tokens; past it the kernels gain nothing
 constexpr int32_t kMaxSessions = 4096;
+// With experts beyond a device's memory, of which each step of a prompt reads nearly all.
+constexpr int64_t kBudgetedPrefillChunk = 4096;
 constexpr int32_t kMaxPrefillChunk = 65536;
 
 // `value`, or `fallback` for 0; InvalidArgument outside 1..max.
@@ -146,9 +148,13 @@ absl::Status Engine::Settle(const EngineOptions& options) {
                                           facts_.info.context_tokens, int64_t{1} << 40));
   DSV4_ASSIGN_OR_RETURN(facts_.info.max_sessions, OptionOr("max_sessions", options.max_sessions,
                                                            kDefaultSessions, kMaxSessions));
-  DSV4_ASSIGN_OR_RETURN(facts_.info.prefill_chunk_tokens,
-                        OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens,
-                                 kDefaultPrefillChunk, kMaxPrefillChunk));
+  const auto chunk =
+      options.weight_budgets.limited()
+          ? static_cast<int32_t>(std::min(kBudgetedPrefillChunk, facts_.info.context_tokens))
+          : kDefaultPrefillChunk;
+  DSV4_ASSIGN_OR_RETURN(
+      facts_.info.prefill_chunk_tokens,
+      OptionOr("prefill_chunk_tokens", options.prefill_chunk_tokens, chunk, kMaxPrefillChunk));
   DSV4_ASSIGN_OR_RETURN(
       facts_.info.max_draft_tokens,
       OptionOr<int32_t>("max_draft_tokens", options.max_draft_tokens, 0, kMaxDraftTokens));

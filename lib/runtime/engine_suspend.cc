@@ -75,6 +75,7 @@ void Engine::GiveBack() {
   {
     MutexLock lock(&weights_mutex_);
     past_traffic_ = traffic;
+    if (weights_ != nullptr && weights_->use() != nullptr) profile_ = weights_->use()->Total();
     weights.swap(weights_);
   }
 }

@@ -46,6 +46,7 @@ EngineMetrics MetricsOf(const Engine& engine) {
   metrics.cache = engine.cache().use();
   metrics.suspended = engine.suspended();
   metrics.experts = engine.expert_traffic();
+  metrics.device_read_bytes = metrics.experts.device_reads * engine.info().residency.expert_bytes;
   metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
   return metrics;
 }
@@ -96,10 +97,13 @@ std::string MetricsJson(const Engine& engine) {
        object({Number("on_device", info.residency.on_device),
                Number("on_host", info.residency.on_host),
                Number("device_reads", metrics.experts.device_reads),
+               Number("device_read_bytes", metrics.device_read_bytes),
                Number("host_reads", metrics.experts.host_reads),
                Number("host_read_bytes", metrics.host_read_bytes),
+               Number("streamed_bytes", metrics.experts.streamed_bytes),
                Number("moved", metrics.experts.moved), Number("on_disk", info.residency.on_disk),
                Number("disk_reads", metrics.experts.disk_reads),
+               Number("prefetched", metrics.experts.prefetched),
                Number("disk_read_bytes", metrics.experts.disk_bytes),
                Number("disk_seconds", metrics.experts.disk_seconds)})},
       {"alarms", object(std::move(alarms))},

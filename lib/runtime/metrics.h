@@ -24,7 +24,7 @@ struct EngineMetrics {
   KvUse cache;
   ExpertTraffic experts;
   bool suspended = false;
-  int64_t host_read_bytes = 0;  // of experts, by all devices
+  int64_t device_read_bytes = 0, host_read_bytes = 0;  // of experts, by all devices
 };
 
 // Concurrent with everything. Takes the mutexes of scheduler and cache for a copy of a few numbers;

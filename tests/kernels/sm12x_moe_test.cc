@@ -297,23 +297,30 @@ std::vector<uint16_t> FfnOnCuda(const Layer<Routed, Shared>& layer, ExpertFfnPar
   for (int32_t& expert : even) expert = expert % 2 == 0 ? expert : -1;
   for (int32_t& expert : odd) expert = expert % 2 == 1 ? expert : -1;
   const DeviceCopy<int32_t> first_turn(even), next_turn(odd);
-  for (const bool halves : {false, true}) {
-    DeviceCopy<uint16_t> outputs(rows * (k + 1) * p.hidden), sum(rows * p.hidden);
-    p.x = input.data();
-    p.y = sum.data();
-    p.outputs = outputs.data();
-    for (const ExpertTurn turn : {ExpertTurn::kFirst, ExpertTurn::kNext, ExpertTurn::kSum}) {
-      p.turn = turn;
-      p.experts = turn == ExpertTurn::kFirst  ? first_turn.data()
-                  : turn == ExpertTurn::kNext ? next_turn.data()
-                                              : experts.data();
-      p.part = halves ? ExpertPart::kProducts : ExpertPart::kWhole;
-      if (turn != ExpertTurn::kSum || !halves) LaunchCuda(p);
-      p.part = ExpertPart::kOutputs;
-      if (halves) LaunchCuda(p);
+  constexpr int32_t kSecondRange = 3;
+  // Or by ranges of experts.
+  for (const bool ranges : {false, true}) {
+    for (const bool halves : {false, true}) {
+      DeviceCopy<uint16_t> outputs(rows * (k + 1) * p.hidden), sum(rows * p.hidden);
+      p.x = input.data();
+      p.y = sum.data();
+      p.outputs = outputs.data();
+      for (const ExpertTurn turn : {ExpertTurn::kFirst, ExpertTurn::kNext, ExpertTurn::kSum}) {
+        p.turn = turn;
+        p.experts = ranges || turn == ExpertTurn::kSum ? experts.data()
+                    : turn == ExpertTurn::kFirst       ? first_turn.data()
+                                                       : next_turn.data();
+        const bool all = !ranges || turn == ExpertTurn::kSum;
+        p.first_expert = all || turn == ExpertTurn::kFirst ? 0 : kSecondRange;
+        p.end_expert = all || turn == ExpertTurn::kNext ? p.expert_count : kSecondRange;
+        p.part = halves ? ExpertPart::kProducts : ExpertPart::kWhole;
+        if (turn != ExpertTurn::kSum || !halves) LaunchCuda(p);
+        p.part = ExpertPart::kOutputs;
+        if (halves) LaunchCuda(p);
+      }
+      REQUIRE(sum.Intact());
+      RequireSameBits(sum.Download(), whole, 0);
     }
-    REQUIRE(sum.Intact());
-    RequireSameBits(sum.Download(), whole, 0);
   }
   return whole;
 }

@@ -30,6 +30,7 @@ type EngineOptions struct {
 	GroupID            string       // of CreateGroupID; empty without a group
 	GroupSize          int32        // processes that split the model, one device each; 0 without a group
 	GroupRank          int32        // 0 opens the engine, the others ServeGroup
+	ExpertProfile      string       // file of how often experts are used, read at open and written at close
 }
 
 func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
@@ -64,6 +65,11 @@ func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 	c.group_id = group
 	c.group_size = C.int32_t(o.GroupSize)
 	c.group_rank = C.int32_t(o.GroupRank)
+	profile, err := memory.cString("expert_profile", o.ExpertProfile)
+	if err != nil {
+		return nil, err
+	}
+	c.expert_profile = profile
 	return c, nil
 }
 
@@ -195,6 +201,8 @@ type EngineMetrics struct {
 	DiskExpertReads   uint64 // from disk
 	DiskReadBytes     uint64
 	DiskReadSeconds   float64 // that passes waited for them
+	DeviceReadBytes   uint64
+	StreamedBytes     uint64 // copied from host memory for steps of long prompts
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -438,6 +446,8 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		DiskExpertReads:   uint64(c.disk_expert_reads),
 		DiskReadBytes:     uint64(c.disk_read_bytes),
 		DiskReadSeconds:   float64(c.disk_read_seconds),
+		DeviceReadBytes:   uint64(c.device_read_bytes),
+		StreamedBytes:     uint64(c.streamed_bytes),
 	}, err
 }
 

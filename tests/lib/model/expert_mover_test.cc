@@ -45,7 +45,8 @@ struct Layers {
               host_memory.data()),
         experts(16),
         table(16),
-        counts(16) {
+        counts(16),
+        use(2, 8, {}) {
     for (int32_t index = 0; index < 16; ++index) {
       const ExpertId id{index / 8, index % 8};
       ExpertMatrix* const matrices[] = {&experts[index].w1, &experts[index].w3, &experts[index].w2};
@@ -62,7 +63,7 @@ struct Layers {
         ExpertTable(&device, &slots,
                     {{experts.data(), reinterpret_cast<std::byte*>(table.data())},
                      {experts.data() + 8, reinterpret_cast<std::byte*>(table.data() + 8)}}),
-        counts.data());
+        counts.data(), &use, true);
   }
 
   // A pass that reads `chosen`, and finds all experts whole in the table that kernels read.
@@ -91,6 +92,7 @@ struct Layers {
   ExpertSlots slots;
   std::vector<ExpertWeights> experts, table;  // the host's; what kernels read
   std::vector<ExpertCounts> counts;
+  ExpertUse use;
   LateDevice device;
   std::unique_ptr<ExpertMover> mover;
 };

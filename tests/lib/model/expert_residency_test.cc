@@ -40,14 +40,25 @@ TEST_CASE("mapped experts stay in memory as far as a budget or the machine has r
 TEST_CASE("experts lie on the device, then on the host, then on disk") {
   REQUIRE(MustPlan({}).on_device == 256);
   REQUIRE(MustPlan({.device_bytes = 1000 + 256 * 30}).on_device == 256);
-  // 100 slots, 8 of them spare.
+  // 100 slots, 8 of them spare and an eighth of the others, an even number, to stream through.
   const ResidencyPlan two = MustPlan({.device_bytes = 1050 + 100 * 30 + 29});
-  REQUIRE(two.on_device == 92);
-  REQUIRE(two.on_host == 164);
+  REQUIRE(two.streams == 10);
+  REQUIRE(two.on_device == 82);
+  REQUIRE(two.on_host == 174);
   REQUIRE(two.on_disk == 0);
   REQUIRE(two.device_slots() == 100);
-  REQUIRE(two.host_bytes() == 164 * 30);
-  REQUIRE(MustPlan({.device_bytes = 1050 + 100 * 30, .host_bytes = 164 * 30}).on_disk == 0);
+  REQUIRE(two.host_bytes() == 174 * 30);
+  // A host that has no room for those on disk, or that streaming takes from the device.
+  const ResidencyPlan full = MustPlan({.device_bytes = 1050 + 100 * 30, .host_bytes = 164 * 30});
+  REQUIRE(full.on_disk == 0);
+  REQUIRE(full.streams == 0);
+  REQUIRE(full.on_device == 92);
+  // Ranks do not stream.
+  const RankBytes both[] = {kRank, kRank};
+  const auto shared = PlanResidency({.device_bytes = 1050 + 100 * 30}, 4, 64, both);
+  REQUIRE_OK(shared);
+  REQUIRE(shared->streams == 0);
+  REQUIRE(shared->on_device == 92);
   // A host with room for 20 experts, and 100 slots: 8 spare, 23 of the others for guests.
   const ResidencyPlan three =
       MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30 + 29});
@@ -109,12 +120,12 @@ TEST_CASE("budgets below the least are refused with it") {
 TEST_CASE("no more memory is pinned than the machine has") {
   const ResidencyPlan plan = MustPlan({.device_bytes = 1050 + 100 * 30});
   REQUIRE_OK(ExpectHostRoom(plan, 1, 1, std::nullopt));
-  REQUIRE_OK(ExpectHostRoom(plan, 1, 1, 164 * 30));
-  REQUIRE_OK(ExpectHostRoom(plan, 1, 2, 82 * 30));
-  const absl::Status status = ExpectHostRoom(plan, 1, 1, 164 * 30 - 1);
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 1, 174 * 30));
+  REQUIRE_OK(ExpectHostRoom(plan, 1, 2, 87 * 30));
+  const absl::Status status = ExpectHostRoom(plan, 1, 1, 174 * 30 - 1);
   REQUIRE(IsOutOfHostMemory(status));
-  REQUIRE_THAT(std::string(status.message()), Catch::Contains("4919 bytes") &&
-                                                  Catch::Contains("4920") &&
+  REQUIRE_THAT(std::string(status.message()), Catch::Contains("5219 bytes") &&
+                                                  Catch::Contains("5220") &&
                                                   Catch::Contains("host_weight_bytes"));
 }
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend with a budget of host memory for experts: what it computes does not depend on it.
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "tests/support/bundled_model.h"
+#include "tests/support/checkpoint_files.h"
 
 namespace dsv4 {
 namespace {
@@ -95,6 +99,39 @@ TEST_CASE("a plan of the CPU counts the experts that stay in memory and on disk"
   REQUIRE(plan_of(10 * bytes).residency.on_host == 10);
   REQUIRE(plan_of(11 * bytes - 1).residency.host_bytes() == 10 * bytes);
   REQUIRE(plan_of(1'000'000 * bytes).residency.on_disk == 0);
+}
+
+TEST_CASE("experts that a profile shows as used most begin in memory, with the same bits") {
+  const test::TempFolder folder;
+  const std::string path = folder.File("profile");
+  const ResidencyPlan plan = OpenBundled(WithHostBytes(1))->info().residency;
+  EngineOptions options = WithHostBytes(plan.all() / 2 * plan.expert_bytes);
+  const auto run = [&](int64_t* host_reads) {
+    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    const Outcome outcome = Run(engine);
+    *host_reads = engine->expert_traffic().host_reads;
+    return outcome;
+  };
+  int64_t without = 0, first = 0, second = 0;
+  const Outcome expected = run(&without);
+  options.expert_profile = path;
+  REQUIRE(run(&first) == expected);  // and writes the file
+  REQUIRE(first == without);
+  REQUIRE(run(&second) == expected);
+  REQUIRE(second > first);
+  const auto refused = [&](const EngineOptions& with) {
+    const absl::Status status = Engine::Open(kBundledModel, with).status();
+    REQUIRE(Engine::Plan(kBundledModel, with).status() == status);
+    REQUIRE_THAT(std::string(status.message()), Catch::Contains(path));
+    return status;
+  };
+  EngineOptions whole = options;
+  whole.weight_budgets = {};
+  REQUIRE(absl::IsInvalidArgument(refused(whole)));
+  const auto bytes = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, bytes - 1);
+  REQUIRE(IsCorrupt(refused(options)));
+  REQUIRE(std::filesystem::file_size(path) == bytes - 1);
 }
 
 }  // namespace

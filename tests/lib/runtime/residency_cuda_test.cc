@@ -78,6 +78,34 @@ TEST_CASE("an engine that was suspended has its experts back, and its sessions t
   REQUIRE(run(engine.get(), *session) == expected);
 }
 
+TEST_CASE("experts that are streamed for a long prompt give the same bits") {
+  const auto options = [](const ExpertBudgets& budgets) {
+    EngineOptions options = WithBudgets(budgets);
+    options.prefill_chunk_tokens = 66;  // more rows than steps that are recorded have
+    options.max_sessions = 1;
+    return options;
+  };
+  // A chunk that streams experts and one that does not.
+  const std::vector<int32_t> prompt = AnyTokens(68, 4);
+  const int64_t all = PlanOf({}).info.fullest().weights;
+  const int64_t least = PlanOf({.least = true}).info.fullest().weights;
+  const std::vector<float> expected = test::LogitsAfter(OpenBundled(options({})), prompt);
+  const std::shared_ptr<Engine> some =
+      OpenBundled(options({.device_bytes = (least + all) / 2, .shuffle = 3}));
+  const ResidencyPlan& plan = some->info().residency;
+  REQUIRE(plan.streams > 0);
+  REQUIRE(plan.streams % 2 == 0);
+  REQUIRE(test::LogitsAfter(some, prompt) == expected);
+  // The main layers' experts on the host once each, and the drafter's if it computed.
+  int64_t of_layers = 0;
+  for (int64_t layer = 0; layer + 1 < plan.blocks; ++layer) {
+    of_layers += plan.experts - plan.OnDevice(layer);
+  }
+  const int64_t streamed = some->expert_traffic().streamed_bytes;
+  REQUIRE(streamed >= of_layers * plan.expert_bytes);
+  REQUIRE(streamed <= plan.on_host * plan.expert_bytes);
+}
+
 TEST_CASE("budgets of weights are planned, and the least that would do is told") {
   const ResidencyPlan all = PlanOf({}).info.residency;
   REQUIRE(all.on_host == 0);

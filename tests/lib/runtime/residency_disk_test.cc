@@ -79,6 +79,9 @@ TEST_CASE("experts that are read from disk change no token and no logit") {
   REQUIRE(traffic.disk_reads > 0);
   REQUIRE(traffic.disk_bytes > 0);
   REQUIRE(traffic.host_reads == 0);
+  // The first three layers are hash-routed, so most steps know some of their experts beforehand.
+  REQUIRE(traffic.prefetched > 0);
+  REQUIRE(traffic.prefetched < traffic.disk_reads);
   // Beside others that move.
   ExpertBudgets all_tiers = MostOnDisk(kExpertsOnHost);
   all_tiers.shuffle = 7;

@@ -242,6 +242,7 @@ pub struct dsv4_engine_options {
     pub group_id: *const c_char,
     pub group_size: i32,
     pub group_rank: i32,
+    pub expert_profile: *const c_char,
 }
 sized!(dsv4_engine_options);
 
@@ -353,6 +354,8 @@ pub struct dsv4_engine_metrics {
     pub disk_expert_reads: u64,
     pub disk_read_bytes: u64,
     pub disk_read_seconds: f64,
+    pub device_read_bytes: u64,
+    pub streamed_bytes: u64,
 }
 sized!(dsv4_engine_metrics);
 

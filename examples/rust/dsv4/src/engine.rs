@@ -49,6 +49,8 @@ pub struct EngineOptions {
     pub group_size: i32,
     /// 0 opens the engine, the others [`serve_group`].
     pub group_rank: i32,
+    /// File of how often routed experts are used, read at open and written when the engine closes.
+    pub expert_profile: Option<PathBuf>,
 }
 
 /// The id of a new group of `options.group_size` processes that split a model, to be carried to all of
@@ -93,6 +95,10 @@ impl EngineOptions {
             Some(path) => Some(memory::c_string("tuning_dir", path.as_os_str().as_bytes())?),
             None => None,
         };
+        let expert_profile = match &self.expert_profile {
+            Some(path) => Some(memory::c_string("expert_profile", path.as_os_str().as_bytes())?),
+            None => None,
+        };
         let group_id = memory::c_string("group_id", self.group_id.as_bytes())?;
         let (progress, progress_user) = callback::progress(&mut progress);
         use_it(&sys::dsv4_engine_options {
@@ -116,6 +122,7 @@ impl EngineOptions {
             group_id: group_id.as_ptr(),
             group_size: self.group_size,
             group_rank: self.group_rank,
+            expert_profile: expert_profile.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
             ..Default::default()
         })
     }

@@ -134,6 +134,8 @@ mirrors! {
         disk_expert_reads: u64,
         disk_read_bytes: u64,
         disk_read_seconds: f64,
+        device_read_bytes: u64,
+        streamed_bytes: u64,
     }
 
     /// The planned memory of one device of an engine.

@@ -96,6 +96,7 @@ func Listing() string {
 		field("dsv4_engine_options.group_id", unsafe.Offsetof(v.group_id), unsafe.Sizeof(v.group_id))
 		field("dsv4_engine_options.group_size", unsafe.Offsetof(v.group_size), unsafe.Sizeof(v.group_size))
 		field("dsv4_engine_options.group_rank", unsafe.Offsetof(v.group_rank), unsafe.Sizeof(v.group_rank))
+		field("dsv4_engine_options.expert_profile", unsafe.Offsetof(v.expert_profile), unsafe.Sizeof(v.expert_profile))
 	}
 	{
 		var v C.dsv4_engine_info
@@ -199,6 +200,8 @@ func Listing() string {
 		field("dsv4_engine_metrics.disk_expert_reads", unsafe.Offsetof(v.disk_expert_reads), unsafe.Sizeof(v.disk_expert_reads))
 		field("dsv4_engine_metrics.disk_read_bytes", unsafe.Offsetof(v.disk_read_bytes), unsafe.Sizeof(v.disk_read_bytes))
 		field("dsv4_engine_metrics.disk_read_seconds", unsafe.Offsetof(v.disk_read_seconds), unsafe.Sizeof(v.disk_read_seconds))
+		field("dsv4_engine_metrics.device_read_bytes", unsafe.Offsetof(v.device_read_bytes), unsafe.Sizeof(v.device_read_bytes))
+		field("dsv4_engine_metrics.streamed_bytes", unsafe.Offsetof(v.streamed_bytes), unsafe.Sizeof(v.streamed_bytes))
 	}
 	{
 		var v C.dsv4_tool_options

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/expert_streamer.h"
+
+#include <utility>
+
+#include "lib/base/checked_math.h"
+#include "lib/base/status_macros.h"
+
+namespace dsv4 {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t StagedBytes() {
+  return RoundUp<int64_t>(kMostStreamSlots * static_cast<int64_t>(sizeof(ExpertWeights)),
+                          kAlignment);
+}
+
+}  // namespace
+
+int64_t ExpertStreamer::DeviceBytes(int64_t experts) {
+  return StagedBytes() + experts * static_cast<int64_t>(sizeof(const ExpertWeights*));
+}
+
+ExpertStreamer::ExpertStreamer(Parts parts)
+    : parts_(std::move(parts)),
+      staged_(reinterpret_cast<ExpertWeights*>(parts_.memory)),
+      table_(reinterpret_cast<const ExpertWeights**>(parts_.memory + StagedBytes())),
+      host_table_(static_cast<size_t>(parts_.plan.experts)) {}
+
+// As many experts as a lane has room for those of the host among them.
+ExpertStreamer::Turn ExpertStreamer::TurnFrom(int32_t block, int32_t first) const {
+  Turn turn{block, first, first};
+  int64_t room = parts_.plan.streams / Device::kLanes;
+  for (; turn.end < parts_.plan.experts; ++turn.end) {
+    if (OnHost({block, turn.end}) && room-- == 0) break;
+  }
+  return turn;
+}
+
+absl::Status ExpertStreamer::Begin(int32_t block) {
+  more_ = true;
+  const Turn& ahead = turns_[LaneOf(computed_)];
+  if (copied_ > computed_ && ahead.block == block && ahead.first == 0) return CopyAhead();
+  // What was copied ahead belongs to a pass that was stopped.
+  computed_ = copied_;
+  next_ = {block, 0, 0};
+  return CopyAhead();
+}
+
+absl::Status ExpertStreamer::CopyAhead() {
+  while (copied_ - computed_ < Device::kLanes && next_.block >= 0) {
+    const size_t lane = LaneOf(copied_);
+    const Turn turn = TurnFrom(next_.block, next_.first);
+    copies_.clear();
+    for (int32_t expert = turn.first; expert < turn.end; ++expert) {
+      const ExpertId id{turn.block, expert};
+      if (!OnHost(id)) continue;
+      copies_.push_back({parts_.slots->Slot(StageSlot(lane, static_cast<int64_t>(copies_.size()))),
+                         parts_.slots->Slot(parts_.slots->SlotOf(id)), parts_.slots->slot_bytes()});
+    }
+    DSV4_RETURN_IF_ERROR(parts_.device->StartLane(static_cast<int>(lane), copies_));
+    bytes_ += static_cast<int64_t>(copies_.size()) * parts_.slots->slot_bytes();
+    turns_[lane] = turn;
+    ++copied_;
+    if (turn.end < parts_.plan.experts) {
+      next_ = {turn.block, turn.end, turn.end};
+    } else {
+      next_ = turn.block + 1 < parts_.main_blocks ? Turn{turn.block + 1, 0, 0} : Turn{};
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t ExpertStreamer::StageSlot(size_t lane, int64_t index) const {
+  return parts_.plan.stream_slot() +
+         static_cast<int64_t>(lane) * (parts_.plan.streams / Device::kLanes) + index;
+}
+
+absl::StatusOr<ExpertStreamer::Turn> ExpertStreamer::Next() {
+  const size_t lane = LaneOf(computed_);
+  const Turn turn = turns_[lane];
+  const ExpertTable::Block& block = parts_.blocks[static_cast<size_t>(turn.block)];
+  const auto* const experts = reinterpret_cast<const ExpertWeights*>(block.table);
+  const int64_t slot = StageSlot(lane, 0);
+  ExpertWeights* const staged = staged_ + (slot - parts_.plan.stream_slot());
+  host_staged_.clear();
+  for (int32_t expert = turn.first; expert < turn.end; ++expert) {
+    const ExpertWeights*& entry = host_table_[static_cast<size_t>(expert)];
+    entry = experts + expert;
+    if (!OnHost({turn.block, expert})) continue;
+    const auto index = static_cast<int64_t>(host_staged_.size());
+    host_staged_.push_back(block.experts[expert]);
+    ExpertTable::Rebase(&host_staged_.back(), *parts_.slots, slot + index);
+    entry = staged + index;
+  }
+  more_ = turn.end < parts_.plan.experts;
+  DSV4_RETURN_IF_ERROR(parts_.device->AwaitLane(static_cast<int>(lane)));
+  const auto upload = [&](auto* to, const auto* from, int64_t count) {
+    return parts_.device->Upload(reinterpret_cast<std::byte*>(to),
+                                 reinterpret_cast<const std::byte*>(from),
+                                 count * static_cast<int64_t>(sizeof *from));
+  };
+  DSV4_RETURN_IF_ERROR(
+      upload(staged, host_staged_.data(), static_cast<int64_t>(host_staged_.size())));
+  DSV4_RETURN_IF_ERROR(
+      upload(table_ + turn.first, host_table_.data() + turn.first, turn.end - turn.first));
+  return turn;
+}
+
+absl::Status ExpertStreamer::Done() {
+  DSV4_RETURN_IF_ERROR(parts_.device->FreeLane(static_cast<int>(LaneOf(computed_))));
+  ++computed_;
+  return CopyAhead();
+}
+
+}  // namespace dsv4

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings a rank's experts in host memory to the device for a pass of many rows, which chooses
+// nearly all of them: the copy engine reads over the link faster than kernels do, and each expert
+// once. A block is computed in turns of consecutive experts (ExpertTurn), as many as one of two
+// lanes of slots has room for; while a turn is computed, the other lane receives the experts of the
+// next one, of this block or of the one after it. Nothing waits on the host. Used by the thread
+// that runs the rank's passes; `bytes` from any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lib/device/device.h"
+#include "lib/model/expert_residency.h"
+#include "lib/model/expert_table.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+class ExpertStreamer {
+ public:
+  struct Parts {
+    ResidencyPlan plan{};
+    Device* device = nullptr;
+    const ExpertSlots* slots = nullptr;
+    std::vector<ExpertTable::Block> blocks{};
+    int64_t main_blocks = 0;      // a pass runs these one after another
+    std::byte* memory = nullptr;  // on the device, of DeviceBytes
+  };
+  // Consecutive experts of a block.
+  struct Turn {
+    int32_t block = -1, first = 0, end = 0;
+  };
+
+  // What it needs beside its slots.
+  static int64_t DeviceBytes(int64_t experts);
+  explicit ExpertStreamer(Parts parts);
+
+  // Before the turns of a block of the pass.
+  absl::Status Begin(int32_t block);
+  bool more() const { return more_; }
+  // The next turn of the block: kernels that are launched from here on find its experts in table().
+  // REQUIRES: more().
+  absl::StatusOr<Turn> Next();
+  // After what computes the turn was launched.
+  absl::Status Done();
+  // [experts], on the device.
+  const ExpertWeights* const* table() const { return table_; }
+
+  int64_t bytes() const { return bytes_.load(); }  // copied to the device
+
+ private:
+  Turn TurnFrom(int32_t block, int32_t first) const;
+  bool OnHost(ExpertId id) const { return parts_.slots->TierOf(id) == ExpertTier::kHost; }
+  static size_t LaneOf(int64_t turn) { return static_cast<size_t>(turn % Device::kLanes); }
+  // The number of a slot of a lane.
+  int64_t StageSlot(size_t lane, int64_t index) const;
+  absl::Status CopyAhead();
+
+  const Parts parts_;
+  ExpertWeights* staged_ = nullptr;               // [slots of both lanes] on the device
+  const ExpertWeights** table_ = nullptr;         // [experts] on the device
+  std::vector<ExpertWeights> host_staged_;        // of a lane
+  std::vector<const ExpertWeights*> host_table_;  // [experts]
+  int64_t copied_ = 0, computed_ = 0;             // turns since the engine opened
+  std::array<Turn, Device::kLanes> turns_{};      // of the lanes
+  Turn next_{};                                   // to copy; block -1: none
+  bool more_ = false;                             // turns of the block at hand
+  std::vector<MemoryCopy> copies_;
+  std::atomic<int64_t> bytes_{0};
+};
+
+}  // namespace dsv4
