@@ -255,6 +255,7 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.disk_read_seconds = metrics.experts.disk_seconds;
   out.device_read_bytes = count(metrics.device_read_bytes);
   out.streamed_bytes = count(metrics.experts.streamed_bytes);
+  out.stream_seconds = metrics.experts.stream_seconds;
   return out;
 }
 

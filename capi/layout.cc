@@ -152,9 +152,10 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, disk_read_bytes, 248),
                      FIELD(Metrics, disk_read_seconds, 256),
                      FIELD(Metrics, device_read_bytes, 264),
-                     FIELD(Metrics, streamed_bytes, 272)},
+                     FIELD(Metrics, streamed_bytes, 272),
+                     FIELD(Metrics, stream_seconds, 280)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 280);
+              sizeof(Metrics) == 288);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

@@ -196,6 +196,7 @@ void Subject::AddExpertReads(Record* record) const {
   since("expert_device_bytes", &dsv4::EngineMetrics::device_read_bytes);
   since("expert_host_bytes", &dsv4::EngineMetrics::host_read_bytes);
   since("expert_streamed_bytes", &dsv4::EngineMetrics::streamed_bytes);
+  record->Real("expert_stream_seconds", recorded_.stream_seconds - before.stream_seconds);
   since("expert_disk_bytes", &dsv4::EngineMetrics::disk_read_bytes);
   record->Real("expert_disk_seconds", recorded_.disk_read_seconds - before.disk_read_seconds);
   since("expert_moves", &dsv4::EngineMetrics::moved_experts);

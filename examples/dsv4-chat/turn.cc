@@ -44,7 +44,10 @@ std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
                 static_cast<unsigned long long>(metrics.moved_experts));
   std::string line = text;
   if (metrics.streamed_bytes > 0) {
-    line += ", " + BytesText(static_cast<double>(metrics.streamed_bytes)) + " streamed";
+    std::snprintf(text, sizeof text, ", %s streamed in %.1f s",
+                  BytesText(static_cast<double>(metrics.streamed_bytes)).c_str(),
+                  metrics.stream_seconds);
+    line += text;
   }
   if (metrics.disk_expert_reads == 0) return line;
   std::snprintf(text, sizeof text, ", %s from disk in %.1f s",

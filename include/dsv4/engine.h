@@ -112,13 +112,15 @@ typedef struct dsv4_engine_options {
    * expert of each layer and the slots by which experts move do not fit; the message has the least
    * value that works. Part of the rest, at most an eighth, receives the host's experts for steps of
    * long prompts. OUT_OF_HOST_MEMORY if the machine's free memory does not hold the rest. CUDA
-   * backend only (otherwise UNSUPPORTED). */
+   * backend only (otherwise UNSUPPORTED).
+   * On an integrated GPU, whose memory is the host's: the experts beyond it stay on disk, as beyond
+   * host_weight_bytes, and what reads of them take counts too. */
   int64_t device_weight_bytes;
   /* The largest number of bytes of host memory for routed experts, of all devices together; 0 = no
    * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step
    * reads those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
    * INVALID_ARGUMENT if there is no room for these reads; the message has the least value that
-   * works.
+   * works. INVALID_ARGUMENT on an integrated GPU, where device_weight_bytes counts all.
    * On the CPU, where weights are mapped files: experts within the budget are read at open and
    * locked, as far as the system allows (RLIMIT_MEMLOCK); OUT_OF_HOST_MEMORY if the machine's free
    * memory does not hold them. The others are read when a step needs them. 0: all are read at open
@@ -130,11 +132,12 @@ typedef struct dsv4_engine_options {
   int32_t group_size;   /* number of processes, 2 to 8; 0 without a group */
   int32_t group_rank;   /* 0: this process opens the engine; 1 to group_size - 1: it serves */
   /* File of how often each routed expert was chosen; NULL or "" for none. The experts that it shows
-   * as used most begin in the fastest memory. It need not exist; dsv4_engine_close replaces it as a
-   * whole, with the engine's own passes added, and logs a warning if it cannot. Results do not
-   * depend on it. Errors: CORRUPT for a damaged file, VERSION_MISMATCH for another format or
-   * another model's file, INVALID_ARGUMENT if all experts are in one memory, UNSUPPORTED in a
-   * group. The file is left as it was after an error. */
+   * as used most begin in the fastest memory. It need not exist. The engine replaces it as a whole,
+   * with its own passes added, when it is closed or suspended and every five minutes in between, on
+   * a thread of its own, and logs a warning if it cannot: a process that is killed loses five
+   * minutes of counts at most. Results do not depend on it. Errors: CORRUPT for a damaged file,
+   * VERSION_MISMATCH for another format or another model's file, INVALID_ARGUMENT if all experts
+   * are in one memory, UNSUPPORTED in a group. The file is left as it was after an error. */
   const char* expert_profile;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT                                                                   \
@@ -309,11 +312,12 @@ typedef struct dsv4_engine_metrics {
   /* Bytes of experts that were copied from host memory for steps of long prompts, whether chosen or
    * not. host_read_bytes counts the chosen ones. */
   uint64_t streamed_bytes;
+  double stream_seconds; /* time that these copies took */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                    \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                 \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

@@ -118,12 +118,13 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Open(int32_t index) {
   DSV4_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index),
                                   absl::StrCat("cuda:", index), "asking for its properties"));
   const int32_t capability = properties.major * 10 + properties.minor;
-  std::unique_ptr<CudaDevice> device(new CudaDevice(
-      index, {.name = properties.name,
-              .compute_capability = capability,
-              .multiprocessors = properties.multiProcessorCount,
-              .features = FeaturesOf(capability),
-              .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin)}));
+  std::unique_ptr<CudaDevice> device(
+      new CudaDevice(index, properties.integrated != 0,
+                     {.name = properties.name,
+                      .compute_capability = capability,
+                      .multiprocessors = properties.multiProcessorCount,
+                      .features = FeaturesOf(capability),
+                      .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin)}));
   DSV4_RETURN_IF_ERROR(device->OpenStream());
   return device;
 }
@@ -142,7 +143,10 @@ absl::Status CudaDevice::OpenStream() {
   DSV4_ASSIGN_OR_RETURN(copied_, NewEvent());
   for (Lane& lane : lanes_) {
     DSV4_ASSIGN_OR_RETURN(lane.freed, NewEvent());
-    DSV4_ASSIGN_OR_RETURN(lane.arrived, NewEvent());
+  }
+  for (LaneCopies& copies : lane_copies_) {
+    DSV4_ASSIGN_OR_RETURN(copies.begun, NewEvent(true));
+    DSV4_ASSIGN_OR_RETURN(copies.arrived, NewEvent(true));
   }
   for (void*& mark : marks_) {
     DSV4_ASSIGN_OR_RETURN(mark, NewEvent());
@@ -158,10 +162,11 @@ absl::Status CudaDevice::OpenStream() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<void*> CudaDevice::NewEvent() {
+absl::StatusOr<void*> CudaDevice::NewEvent(bool timed) {
   cudaEvent_t event = nullptr;
   DSV4_RETURN_IF_ERROR(
-      CheckCall(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event"));
+      CheckCall(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+                "creating an event"));
   return event;
 }
 
@@ -176,7 +181,10 @@ CudaDevice::~CudaDevice() {
     if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   }
   for (const Lane& lane : lanes_) {
-    for (void* event : {lane.freed, lane.arrived}) {
+    if (lane.freed != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(lane.freed));
+  }
+  for (const LaneCopies& copies : lane_copies_) {
+    for (void* event : {copies.begun, copies.arrived}) {
       if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
     }
   }
@@ -211,25 +219,58 @@ absl::Status CudaDevice::Order(const CudaStream& from, void* event, const CudaSt
 
 absl::Status CudaDevice::StartCopies(absl::Span<const MemoryCopy> copies) {
   DSV4_RETURN_IF_ERROR(RecordOn(*stream_, copying_));
-  return CopyBetween(copying_, copies, copied_);
+  return CopyBetween(copying_, nullptr, copies, copied_);
 }
 
 absl::Status CudaDevice::StartLane(int lane, absl::Span<const MemoryCopy> copies) {
-  const Lane& own = lanes_[static_cast<size_t>(lane)];
-  return CopyBetween(own.freed, copies, own.arrived);
+  Lane& own = lanes_[static_cast<size_t>(lane)];
+  own.last = next_copies_;
+  next_copies_ = (next_copies_ + 1) % lane_copies_.size();
+  LaneCopies& run = lane_copies_[own.last];
+  {
+    const DeviceScope scope(this);
+    DSV4_RETURN_IF_ERROR(CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(run.arrived)),
+                                   "waiting for a copy"));
+  }
+  LaneSeconds();
+  DSV4_RETURN_IF_ERROR(CopyBetween(own.freed, run.begun, copies, run.arrived));
+  MutexLock lock(&lane_mutex_);
+  run.counts = true;
+  return absl::OkStatus();
 }
 
 absl::Status CudaDevice::AwaitLane(int lane) {
-  return WaitOn(*stream_, lanes_[static_cast<size_t>(lane)].arrived);
+  const Lane& own = lanes_[static_cast<size_t>(lane)];
+  return WaitOn(*stream_, lane_copies_[own.last].arrived);
+}
+
+double CudaDevice::LaneSeconds() {
+  MutexLock lock(&lane_mutex_);
+  const DeviceScope scope(this);
+  for (LaneCopies& run : lane_copies_) {
+    if (!run.counts) continue;
+    const absl::StatusOr<bool> done = IsDone(run.arrived);
+    float milliseconds = 0;
+    if (!done.ok() || !*done ||
+        cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(run.begun),
+                             static_cast<cudaEvent_t>(run.arrived)) != cudaSuccess) {
+      continue;
+    }
+    lane_seconds_ += milliseconds * 1e-3;
+    run.counts = false;
+  }
+  return lane_seconds_;
 }
 
 absl::Status CudaDevice::FreeLane(int lane) {
   return RecordOn(*stream_, lanes_[static_cast<size_t>(lane)].freed);
 }
 
-// On the copies' stream, behind the event `after`; `done` is recorded behind them.
-absl::Status CudaDevice::CopyBetween(void* after, absl::Span<const MemoryCopy> copies, void* done) {
+// On the copies' stream, behind the event `after`; `begun` is recorded before them, `done` behind.
+absl::Status CudaDevice::CopyBetween(void* after, void* begun, absl::Span<const MemoryCopy> copies,
+                                     void* done) {
   DSV4_RETURN_IF_ERROR(WaitOn(*copy_stream_, after));
+  if (begun != nullptr) DSV4_RETURN_IF_ERROR(RecordOn(*copy_stream_, begun));
   {
     MutexLock lock(&mutex_);
     const DeviceScope scope(this);
@@ -394,13 +435,10 @@ std::string CudaDevice::bus_id() {
 // A GPU that shares the host's memory gets what the page cache holds, too, which CUDA does not
 // count.
 std::optional<int64_t> CudaDevice::FreeBytes() {
+  if (integrated_) return std::nullopt;
   const DeviceScope scope(this);
-  int integrated = 0;
   size_t free = 0, total = 0;
-  if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, index_) != cudaSuccess ||
-      integrated != 0 || cudaMemGetInfo(&free, &total) != cudaSuccess) {
-    return std::nullopt;
-  }
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return std::nullopt;
   return static_cast<int64_t>(free);
 }
 

@@ -38,6 +38,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) override;
   std::optional<int64_t> FreeBytes() override;
   bool host_memory() const override { return false; }
+  bool integrated() const override { return integrated_; }
   absl::Status Upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Download(std::byte* to, const std::byte* from, int64_t bytes) override;
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
@@ -46,6 +47,7 @@ class CudaDevice final : public Device {
   absl::Status StartLane(int lane, absl::Span<const MemoryCopy> copies) override;
   absl::Status AwaitLane(int lane) override;
   absl::Status FreeLane(int lane) override;
+  double LaneSeconds() override;
   absl::Status Mark(int number) override;
   absl::Status Await(int number) override;
   absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from) override;
@@ -65,9 +67,10 @@ class CudaDevice final : public Device {
     std::byte* data = nullptr;
     void* event = nullptr;  // cudaEvent_t
   };
-  CudaDevice(int32_t index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {}
+  CudaDevice(int32_t index, bool integrated, DeviceTraits traits)
+      : index_(index), integrated_(integrated), traits_(std::move(traits)) {}
   absl::Status OpenStream();
-  absl::StatusOr<void*> NewEvent();  // a cudaEvent_t
+  absl::StatusOr<void*> NewEvent(bool timed = false);  // a cudaEvent_t
   absl::StatusOr<bool> IsDone(void* event);
   absl::StatusOr<bool> Came(int result);
   // Staging memory of `bytes`, at most a slot: the rest of the current slot or, once its last
@@ -78,27 +81,40 @@ class CudaDevice final : public Device {
   absl::Status WaitOn(const CudaStream& stream, void* event);
   // What `to` is given from here on follows what `from` was given until here.
   absl::Status Order(const CudaStream& from, void* event, const CudaStream& to);
-  absl::Status CopyBetween(void* after, absl::Span<const MemoryCopy> copies, void* done);
+  // `begun` may be null.
+  absl::Status CopyBetween(void* after, void* begun, absl::Span<const MemoryCopy> copies,
+                           void* done);
   // The status of a call's result, remembered when it is an error.
   absl::Status CheckCall(int result, absl::string_view what);
   // The same of a call that `what`s, as in "making", a graph; OutOfDeviceMemory for want of it.
   absl::Status CheckGraph(int result, absl::string_view what);
 
   const int32_t index_;
+  const bool integrated_;
   const DeviceTraits traits_;
   std::unique_ptr<CudaStream> stream_, side_stream_, copy_stream_;
   // cudaEvent_t
   void *forked_ = nullptr, *joined_ = nullptr, *copying_ = nullptr, *copied_ = nullptr;
   struct Lane {
-    void *freed = nullptr, *arrived = nullptr;  // events
+    void* freed = nullptr;  // event
+    size_t last = 0;        // of lane_copies_
   };
   std::array<Lane, kLanes> lanes_{};
+  // The lanes' last copies, whichever lane's.
+  struct LaneCopies {
+    void *begun = nullptr, *arrived = nullptr;  // events
+    bool counts = false;                        // their time is not in lane_seconds_ yet
+  };
+  std::array<LaneCopies, 16> lane_copies_{};
+  size_t next_copies_ = 0;  // of lane_copies_
   std::array<void*, kMarks> marks_ = {};
   std::shared_ptr<GraphClock> graph_clock_;  // graphs' too
   std::atomic<int> launch_error_{0};         // cudaError_t of the first launch that failed
   Mutex lost_mutex_;
   absl::Status lost_ ABSL_GUARDED_BY(lost_mutex_);  // the first call that failed
-  Mutex mutex_;                                     // sessions copy blocks while a step runs
+  Mutex lane_mutex_;                                // of `counts`, too
+  double lane_seconds_ ABSL_GUARDED_BY(lane_mutex_) = 0;
+  Mutex mutex_;  // sessions copy blocks while a step runs
   Buffer staging_;
   std::array<Slot, 4> slots_ ABSL_GUARDED_BY(mutex_);
   size_t slot_ ABSL_GUARDED_BY(mutex_) = 0;        // the current one

@@ -79,6 +79,9 @@ class Device {
   virtual std::optional<int64_t> FreeBytes() { return std::nullopt; }
   // Whether Allocate gives host memory, so that there is nothing to transfer.
   virtual bool host_memory() const = 0;
+  // Whether what Allocate gives is taken from the host's memory all the same: a GPU beside the
+  // processor, which has none of its own.
+  virtual bool integrated() const { return false; }
 
   // Copies in stream order. Upload: `from` may be reused on return. Download: `to` is filled on
   // return. Errors: DeviceLost.
@@ -93,7 +96,7 @@ class Device {
   // Copies that stream() waits for, by lanes, beside what it does. StartLane: copies as soon as
   // stream() is done with what it was given until the last FreeLane of that lane, behind other
   // copies that were started before. What stream() is given after AwaitLane follows them. The host
-  // waits for nothing.
+  // waits for nothing but copies that were started long before.
   static constexpr int kLanes = 2;
   virtual absl::Status StartLane(int lane, absl::Span<const MemoryCopy> copies);
   virtual absl::Status AwaitLane(int lane) {
@@ -104,6 +107,8 @@ class Device {
     static_cast<void>(lane);
     return absl::OkStatus();
   }
+  // That lanes' copies took, of those that are done. Any thread.
+  virtual double LaneSeconds() { return 0; }
   // Await returns once all that stream() was given until the last Mark of that number, one of
   // kMarks, is done; at once where there was none.
   static constexpr int kMarks = 4;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/io/page_advice.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,6 +43,13 @@ void AdviseUnneeded(const uint8_t* data, int64_t bytes) {
   madvise(pages.begin, pages.bytes, MADV_COLD);
 #endif
   madvise(pages.begin, pages.bytes, MADV_DONTNEED);
+}
+
+void DropCached(const std::string& path, int64_t offset, int64_t bytes) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  posix_fadvise(file, offset, bytes, POSIX_FADV_DONTNEED);
+  close(file);
 }
 
 bool LockPages(const uint8_t* data, int64_t bytes) {

@@ -24,7 +24,8 @@ namespace dsv4 {
 struct ExpertTraffic {
   int64_t device_reads = 0, host_reads = 0;  // of an expert's weights, by where they lay
   int64_t moved = 0;                         // experts brought to the device
-  int64_t streamed_bytes = 0;                // of host_reads, those that the copy engine made
+  int64_t streamed_bytes = 0;                // that the copy engine brought for long prompts
+  double stream_seconds = 0;                 // that it took
   // Experts read from disk, the bytes, and the time that passes waited for them.
   int64_t disk_reads = 0;
   int64_t prefetched = 0;  // of disk_reads, those that token ids told before the layers
@@ -35,6 +36,7 @@ struct ExpertTraffic {
             host_reads + other.host_reads,
             moved + other.moved,
             streamed_bytes + other.streamed_bytes,
+            stream_seconds + other.stream_seconds,
             disk_reads + other.disk_reads,
             prefetched + other.prefetched,
             disk_bytes + other.disk_bytes,

@@ -28,6 +28,7 @@ struct ExpertProfile {
   int64_t blocks = 0, experts = 0;
   uint64_t passes = 0;
   std::vector<uint64_t> calls;  // [blocks * experts]: passes that chose the expert
+  bool operator==(const ExpertProfile&) const = default;
 };
 
 // NotFound where there is no file. Corrupt for damage, VersionMismatch for another format and for

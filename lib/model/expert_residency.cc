@@ -18,19 +18,28 @@ constexpr int64_t kStreamShare = 8;
 }  // namespace
 
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
-                                            int64_t experts, absl::Span<const RankBytes> ranks) {
+                                            int64_t experts, absl::Span<const RankBytes> ranks,
+                                            bool integrated) {
   ResidencyPlan plan{.blocks = blocks, .experts = experts, .on_device = blocks * experts};
+  if (integrated && budgets.host_bytes != 0) {
+    return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                                        ": an integrated GPU's memory is the host's, which "
+                                        "device_weight_bytes counts"),
+                        "host_weight_bytes");
+  }
   int64_t most = 0, stage = 0;
   for (const RankBytes& rank : ranks) {
     plan.expert_bytes += rank.expert();
     most = std::max(most, rank.other + plan.all() * rank.expert());  // of the largest rank
     stage += rank.stage;
   }
+  // Of the host's memory, where that is the device's.
+  const auto staged = [&](const RankBytes& rank) { return integrated ? rank.stage : 0; };
   // What a device needs for so many slots.
   const auto bytes_of = [&](int64_t slots) {
     int64_t bytes = 0;
     for (const RankBytes& rank : ranks) {
-      bytes = std::max(bytes, rank.other + rank.counts + slots * rank.expert());
+      bytes = std::max(bytes, rank.other + rank.counts + staged(rank) + slots * rank.expert());
     }
     return bytes;
   };
@@ -39,50 +48,52 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
     int64_t slots = plan.all() + kSpareSlots;
     for (const RankBytes& rank : ranks) {
       if (rank.expert() == 0) continue;
-      slots = std::min(slots, (bytes - rank.other - rank.counts) / rank.expert());
+      slots = std::min(slots, (bytes - rank.other - rank.counts - staged(rank)) / rank.expert());
     }
     return slots;
   };
-  // Without experts on disk.
-  plan.spare = kSpareSlots;
+  // Without experts on disk. An integrated GPU has these in place of any on the host.
   const int64_t few = blocks + kSpareSlots;
   int64_t device_bytes = budgets.least ? bytes_of(few) : budgets.device_bytes;
-  if (device_bytes < bytes_of(few)) {
-    return WithArgument(
-        InvalidArgument("option device_weight_bytes = ", device_bytes, ": a device needs at least ",
-                        std::min(bytes_of(few), most),
-                        ", which are all weights but routed experts, one of these for each of ",
-                        blocks, " layers and ", kSpareSlots, " to exchange them by"),
-        "device_weight_bytes");
-  }
-  const int64_t room = std::min(plan.all(), slots_in(device_bytes) - plan.spare);
-  const auto fits = [&](int64_t streams) {
-    plan.streams = streams;
-    plan.on_device = room - streams;
-    plan.on_host = plan.all() - plan.on_device;
-    return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
-  };
-  // Two lanes of one size. Ranks that share the experts out exchange all products in each turn,
-  // which takes longer than kernels that read the host's memory.
-  const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
-  if (ranks.size() == 1 && room < plan.all() && fits(std::min(streams, room - blocks) / 2 * 2)) {
-    return plan;
-  }
-  if (fits(0)) return plan;
+  if (!integrated) {
+    plan.spare = kSpareSlots;
+    if (device_bytes < bytes_of(few)) {
+      return WithArgument(
+          InvalidArgument("option device_weight_bytes = ", device_bytes,
+                          ": a device needs at least ", std::min(bytes_of(few), most),
+                          ", which are all weights but routed experts, one of these for each of ",
+                          blocks, " layers and ", kSpareSlots, " to exchange them by"),
+          "device_weight_bytes");
+    }
+    const int64_t room = std::min(plan.all(), slots_in(device_bytes) - plan.spare);
+    const auto fits = [&](int64_t streams) {
+      plan.streams = streams;
+      plan.on_device = room - streams;
+      plan.on_host = plan.all() - plan.on_device;
+      return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
+    };
+    // Two lanes of one size. Ranks that share the experts out exchange all products in each turn,
+    // which takes longer than kernels that read the host's memory.
+    const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
+    if (ranks.size() == 1 && room < plan.all() && fits(std::min(streams, room - blocks) / 2 * 2)) {
+      return plan;
+    }
+    if (fits(0)) return plan;
 
-  plan.stage_bytes = stage;
-  if (budgets.host_bytes < stage) {
-    return WithArgument(
-        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                        ": the host needs at least ", stage, " to read experts from disk, or ",
-                        plan.on_host * plan.expert_bytes,
-                        " to have all that have no room in "
-                        "device_weight_bytes = ",
-                        device_bytes),
-        "host_weight_bytes");
+    if (budgets.host_bytes < stage) {
+      return WithArgument(
+          InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                          ": the host needs at least ", stage, " to read experts from disk, or ",
+                          plan.on_host * plan.expert_bytes,
+                          " to have all that have no room in "
+                          "device_weight_bytes = ",
+                          device_bytes),
+          "host_weight_bytes");
+    }
+    plan.on_host = plan.expert_bytes == 0 ? 0 : (budgets.host_bytes - stage) / plan.expert_bytes;
+    plan.spare = plan.on_host > 0 ? kSpareSlots : 0;
   }
-  plan.on_host = plan.expert_bytes == 0 ? 0 : (budgets.host_bytes - stage) / plan.expert_bytes;
-  plan.spare = plan.on_host > 0 ? kSpareSlots : 0;
+  plan.stage_bytes = stage;
   int64_t pack = 0;
   for (const RankBytes& rank : ranks) pack = std::max(pack, rank.pack);
   const int64_t least = bytes_of(blocks + plan.spare + kLeastGuests) + pack;

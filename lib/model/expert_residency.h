@@ -90,11 +90,14 @@ struct ResidencyPlan {
   }
 };
 
-// As many experts on the devices as the budgets have room for, then on the host. InvalidArgument,
-// with the least that would do, for less than one expert of each block on a device, and for a
-// budget of the host that has no room for what reads from disk take; it names the option.
+// As many experts on the devices as the budgets have room for, then on the host. `integrated`: the
+// devices' memory is the host's, so that experts lie there once, within device_bytes, as does what
+// reads of the others take. InvalidArgument, with the least that would do, for less than one expert
+// of each block on a device, for a budget of the host that has no room for what reads from disk
+// take, and for any of one that is counted already; it names the option.
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
-                                            int64_t experts, absl::Span<const RankBytes> ranks);
+                                            int64_t experts, absl::Span<const RankBytes> ranks,
+                                            bool integrated = false);
 
 // The same where experts are mapped files' and host memory is all there is: as many of them stay in
 // memory as the budget has room for. `expert_bytes`: as stored, of the largest.

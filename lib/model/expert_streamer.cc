@@ -24,6 +24,7 @@ int64_t ExpertStreamer::DeviceBytes(int64_t experts) {
 
 ExpertStreamer::ExpertStreamer(Parts parts)
     : parts_(std::move(parts)),
+      seconds_before_(parts_.device->LaneSeconds()),
       staged_(reinterpret_cast<ExpertWeights*>(parts_.memory)),
       table_(reinterpret_cast<const ExpertWeights**>(parts_.memory + StagedBytes())),
       host_table_(static_cast<size_t>(parts_.plan.experts)) {}

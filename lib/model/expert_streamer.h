@@ -4,7 +4,8 @@
 // once. A block is computed in turns of consecutive experts (ExpertTurn), as many as one of two
 // lanes of slots has room for; while a turn is computed, the other lane receives the experts of the
 // next one, of this block or of the one after it. Nothing waits on the host. Used by the thread
-// that runs the rank's passes; `bytes` from any.
+// that runs the rank's passes; `bytes` and
+// `seconds` from any.
 #pragma once
 
 #include <array>
@@ -51,6 +52,8 @@ class ExpertStreamer {
   const ExpertWeights* const* table() const { return table_; }
 
   int64_t bytes() const { return bytes_.load(); }  // copied to the device
+  // That the copies took, of those that are done.
+  double seconds() const { return parts_.device->LaneSeconds() - seconds_before_; }
 
  private:
   Turn TurnFrom(int32_t block, int32_t first) const;
@@ -61,6 +64,7 @@ class ExpertStreamer {
   absl::Status CopyAhead();
 
   const Parts parts_;
+  const double seconds_before_;                   // the device's, of others
   ExpertWeights* staged_ = nullptr;               // [slots of both lanes] on the device
   const ExpertWeights** table_ = nullptr;         // [experts] on the device
   std::vector<ExpertWeights> host_staged_;        // of a lane

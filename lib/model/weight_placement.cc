@@ -35,7 +35,8 @@ absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
   }
   const auto blocks = static_cast<int64_t>(MoeLayersOf(weights_).size());
   DSV4_ASSIGN_OR_RETURN(weights_->residency_,
-                        PlanResidency(targets_.budgets, blocks, config_.n_routed_experts, sizes));
+                        PlanResidency(targets_.budgets, blocks, config_.n_routed_experts, sizes,
+                                      targets_.ranks.front().device->integrated()));
   const ResidencyPlan& plan = weights_->residency_;
   if (plan.on_device < plan.all()) DSV4_RETURN_IF_ERROR(weights_->CountUse(targets_.profile));
   for (Weights::Rank& own : weights_->ranks_) {

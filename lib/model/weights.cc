@@ -22,6 +22,7 @@
 #include "lib/base/error.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/page_advice.h"
 #include "lib/model/expert_format.h"
 #include "lib/model/finite.h"
 #include "lib/model/foreign_layout.h"
@@ -265,6 +266,8 @@ class WeightsLoader {
   absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& wants,
                     const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
+  // Gives up what the system holds of a row's tensors. `paths`: of the files.
+  void DropPages(const Bound& bound, const std::vector<std::string>& paths) const;
   // Chooses the formats in which devices run the blocks' routed experts.
   void ChooseDeviceFormats();
   // A routed expert's matrix as its file has it.
@@ -377,6 +380,9 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     unreported = 0;
     return progress(done, total);
   };
+  // A tensor and its copy would share one memory.
+  const bool drops = placement_ != nullptr && targets.ranks.front().device->integrated();
+  const std::vector<std::string> paths = checkpoint_.paths();
   for (const Bound& bound : bound_) {
     const bool stays = placement_ != nullptr && placement_->StaysOnDisk(bound.row);
     ExpertPages* const pages = bound.row.expert.expert >= 0 ? weights_->pages_.get() : nullptr;
@@ -400,6 +406,7 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
       }
     }
     if (placement_ != nullptr) DSV4_RETURN_IF_ERROR(placement_->Send(bound.row, bound.index));
+    if (drops) DropPages(bound, paths);
   }
   if (placement_ == nullptr) {
     weights_->owned_bytes_ += changes.bytes() - foldable_bytes_;
@@ -412,6 +419,16 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
   if (weights_->residency_.on_disk == 0) weights_->owned_.clear();
   weights_->owned_bytes_ = 0;
   return absl::OkStatus();
+}
+
+void WeightsLoader::DropPages(const Bound& bound, const std::vector<std::string>& paths) const {
+  for (size_t i = 0; i < bound.pending_count; ++i) {
+    const TensorEntry& entry = *pending_[bound.first_pending + i].entry;
+    const Checkpoint::Place place = checkpoint_.PlaceOf(entry.data);
+    if (place.file < 0) continue;
+    AdviseUnneeded(entry.data, entry.bytes);
+    DropCached(paths[static_cast<size_t>(place.file)], place.offset, entry.bytes);
+  }
 }
 
 absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) const {

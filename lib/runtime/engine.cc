@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/builtin.h"
+#include "lib/base/contained.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
@@ -46,10 +47,25 @@ std::vector<TuningTable> TablesOfConfig(int32_t number) {
 }  // namespace
 
 Engine::~Engine() {
-  if (profile_path_.empty() || scheduler_ == nullptr) return;
-  if (weights_ != nullptr) profile_ = weights_->use()->Total();
-  const absl::Status written = WriteExpertProfile(profile_path_, profile_checkpoint_, *profile_);
-  if (!written.ok()) Log(LogLevel::kWarning, "expert profile: ", written.message());
+  if (profile_keeper_ == nullptr) return;
+  profile_keeper_.reset();
+  WriteProfile();
+}
+
+void Engine::WriteProfile() {
+  const absl::Status status = Contained([this]() -> absl::Status {
+    MutexLock lock(&profile_mutex_);
+    ExpertProfile profile;
+    {
+      MutexLock weights_lock(&weights_mutex_);
+      profile = weights_ == nullptr ? *profile_ : weights_->use()->Total();
+    }
+    if (profile == written_profile_) return absl::OkStatus();
+    DSV4_RETURN_IF_ERROR(WriteExpertProfile(profile_path_, profile_checkpoint_, profile));
+    written_profile_ = std::move(profile);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) Log(LogLevel::kWarning, "expert profile: ", status.message());
 }
 
 absl::Status Engine::ReadTuning(const EngineOptions& options) {
@@ -236,6 +252,10 @@ absl::Status Engine::Build(const EngineOptions& options) {
         " routed experts in host memory, ", facts_.info.residency.on_disk, " on disk; they take ",
         facts_.info.residency.host_bytes(), " bytes of host memory");
   }
+  if (!profile_path_.empty()) {
+    DSV4_ASSIGN_OR_RETURN(profile_keeper_, ProfileKeeper::Start(options.profile_interval,
+                                                                [this] { WriteProfile(); }));
+  }
   if (group_ == nullptr) return absl::OkStatus();
   DSV4_RETURN_IF_ERROR(group_->Opened());
   if (group_->rank() > 0) return absl::OkStatus();
@@ -275,7 +295,10 @@ ExpertTraffic Engine::expert_traffic() const {
   const ExpertFetcher* const fetcher = weights_->fetcher(0);
   if (weights_->pages() != nullptr) return weights_->pages()->traffic() + past_traffic_;
   ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
-  if (weights_->streamer(0) != nullptr) moved.streamed_bytes = weights_->streamer(0)->bytes();
+  if (const ExpertStreamer* const streamer = weights_->streamer(0); streamer != nullptr) {
+    moved.streamed_bytes = streamer->bytes();
+    moved.stream_seconds = streamer->seconds();
+  }
   ExpertTraffic traffic = fetcher == nullptr ? moved : fetcher->traffic();
   traffic.moved = moved.moved;
   return traffic + past_traffic_;

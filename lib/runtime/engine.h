@@ -3,6 +3,7 @@
 // pass that its sessions share. Every byte is planned and allocated when it opens.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "lib/runtime/engine_facts.h"
 #include "lib/runtime/engine_gate.h"
 #include "lib/runtime/group.h"
+#include "lib/runtime/profile_keeper.h"
 #include "lib/runtime/scheduler.h"
 #include "lib/runtime/session_image.h"
 #include "lib/runtime/step_batch.h"
@@ -65,9 +67,11 @@ struct EngineOptions {
   // Unsupported.
   ExpertBudgets weight_budgets{};
   // File of how often experts were chosen (lib/model/expert_profile.h), by which they are placed.
-  // It is written anew when the engine closes, and need not exist before. Empty: none.
-  // InvalidArgument where all experts lie in one memory, Unsupported in a group of processes.
+  // It is written anew when the engine closes or is suspended, and at least every
+  // `profile_interval` while it is used; it need not exist before. Empty: none. InvalidArgument
+  // where all experts lie in one memory, Unsupported in a group of processes.
   std::string expert_profile{};
+  std::chrono::milliseconds profile_interval = std::chrono::minutes(5);
   // Directory of tuning files that take the place of this build's for the same kernels; empty:
   // none. Unsupported on a backend whose kernels have no knobs.
   std::string tuning_dir{};
@@ -241,6 +245,8 @@ class Engine {
   absl::Status TakeBack(const std::function<bool(int64_t, int64_t)>& progress);
   // Frees what TakeBack makes.
   void GiveBack();
+  // Replaces the profile's file, if it would change. Any thread; failures are logged.
+  void WriteProfile();
   void ComputeIdentity() const;
 
   // Of opening, without its progress.
@@ -260,6 +266,8 @@ class Engine {
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
   std::string profile_path_;
   ContentHash profile_checkpoint_;
+  Mutex profile_mutex_;  // of the file; taken before weights_mutex_
+  std::optional<ExpertProfile> written_profile_ ABSL_GUARDED_BY(profile_mutex_);
   std::optional<ExpertProfile> profile_;  // as it was when the weights were loaded or given back
   mutable Mutex weights_mutex_;           // of what any thread asks of weights_
   std::unique_ptr<Weights> weights_;      // null while suspended
@@ -275,7 +283,8 @@ class Engine {
   std::unique_ptr<Scheduler> scheduler_;
   mutable SessionCounters counters_;
   mutable EngineGate gate_;
-  std::optional<KeptRows> kept_;  // while suspended
+  std::optional<KeptRows> kept_;                   // while suspended
+  std::unique_ptr<ProfileKeeper> profile_keeper_;  // null: no profile is kept
 };
 
 }  // namespace dsv4

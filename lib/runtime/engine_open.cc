@@ -180,7 +180,8 @@ absl::StatusOr<EnginePlan> Engine::PlanOn(const std::string& folder, const Engin
 // Reading the weights of a plan that does not fit would take minutes.
 absl::Status Engine::ExpectRoom(const std::string& folder, const EngineOptions& options) {
   const ExpertBudgets& budgets = options.weight_budgets;
-  if (!devices_.front()->FreeBytes() && !budgets.limited() && budgets.host_bytes == 0) {
+  const Device& device = *devices_.front();
+  if (device.host_memory() && !budgets.limited() && budgets.host_bytes == 0) {
     return absl::OkStatus();
   }
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder, options));

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/quoted.h"
@@ -43,14 +44,17 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
                         "expert_profile");
   }
   if (options.group.grouped() && facts_.info.residency.on_disk > 0) {
-    return WithArgument(
-        Unsupported("option host_weight_bytes = ", options.weight_budgets.host_bytes, " leaves ",
-                    facts_.info.residency.on_disk,
-                    " experts on disk; ranks in several processes have all of "
-                    "theirs in memory, which takes ",
-                    facts_.info.residency.all() - facts_.info.residency.on_device, " of ",
-                    facts_.info.residency.expert_bytes, " bytes"),
-        "host_weight_bytes");
+    const bool integrated = devices_.front()->integrated();
+    const char* const option = integrated ? "device_weight_bytes" : "host_weight_bytes";
+    const ExpertBudgets& budgets = options.weight_budgets;
+    return WithArgument(Unsupported("option ", option, " = ",
+                                    integrated ? budgets.device_bytes : budgets.host_bytes,
+                                    " leaves ", facts_.info.residency.on_disk,
+                                    " experts on disk; ranks in several processes have all of "
+                                    "theirs in memory, which takes ",
+                                    facts_.info.residency.all() - facts_.info.residency.on_device,
+                                    " of ", facts_.info.residency.expert_bytes, " bytes"),
+                        option);
   }
   facts_.info.token_expert_bytes = facts_.config.num_hidden_layers *
                                    facts_.config.num_experts_per_tok *
@@ -186,13 +190,16 @@ absl::Status Engine::CheckHostRoom(const EngineOptions& options) const {
 
 absl::Status Engine::CheckRoom() const {
   for (size_t i = 0; i < devices_.size(); ++i) {
-    const std::optional<int64_t> free = devices_[i]->FreeBytes();
+    const bool integrated = devices_[i]->integrated();
+    const std::optional<int64_t> free = integrated ? AvailableMemory() : devices_[i]->FreeBytes();
     const DeviceBytes& plan = facts_.info.devices[static_cast<size_t>(first_rank_) + i];
-    if (!free || plan.total() <= *free) continue;
-    return OutOfDeviceMemory("cuda:", devices_[i]->index(), " (", devices_[i]->name(), ") has ",
-                             *free, " bytes free; the plan takes ", plan.total(),
-                             " of it: weights ", plan.weights, ", key/value cache ", plan.cache,
-                             ", workspace ", plan.workspace);
+    const int64_t reads = integrated ? facts_.info.residency.stage_bytes : 0;
+    if (!free || plan.total() + reads <= *free) continue;
+    return OutOfDeviceMemory(
+        "cuda:", devices_[i]->index(), " (", devices_[i]->name(), ") has ", *free,
+        " bytes free; the plan takes ", plan.total() + reads, " of it: weights ", plan.weights,
+        ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
+        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "");
   }
   return absl::OkStatus();
 }

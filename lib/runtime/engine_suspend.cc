@@ -38,6 +38,7 @@ absl::Status Engine::Suspend(const std::string& folder) {
     return absl::OkStatus();
   });
   if (status.ok()) GiveBack();
+  if (status.ok() && profile_keeper_ != nullptr) WriteProfile();
   gate_.Settle(!status.ok());
   return status;
 }

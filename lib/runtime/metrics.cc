@@ -101,6 +101,7 @@ std::string MetricsJson(const Engine& engine) {
                Number("host_reads", metrics.experts.host_reads),
                Number("host_read_bytes", metrics.host_read_bytes),
                Number("streamed_bytes", metrics.experts.streamed_bytes),
+               Number("stream_seconds", metrics.experts.stream_seconds),
                Number("moved", metrics.experts.moved), Number("on_disk", info.residency.on_disk),
                Number("disk_reads", metrics.experts.disk_reads),
                Number("prefetched", metrics.experts.prefetched),

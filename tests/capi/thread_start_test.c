@@ -58,6 +58,14 @@ static void test_refused_threads(void) {
   EXPECT(left == 0 && threads_alive() == kThreads);
   left = -1;
   dsv4_engine_close(engine);
+  engine = NULL;
+  options.expert_profile = "none/profile";
+  options.host_weight_bytes = 1;
+  left = kThreads - 1;
+  EXPECT_FAILS(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_ERR_OUT_OF_HOST_MEMORY,
+               "the system gives no thread for an expert profile");
+  left = -1;
+  EXPECT(engine == NULL && threads_alive() == 1);
   EXPECT(threads_alive() == 1);
 }
 

@@ -301,6 +301,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = gpu.compute_capability / 10;
   properties->minor = gpu.compute_capability % 10;
   properties->multiProcessorCount = gpu.multiprocessors;
+  properties->integrated = gpu.integrated ? 1 : 0;
   properties->sharedMemPerBlockOptin = 99 * 1024;
   return Call();
 }

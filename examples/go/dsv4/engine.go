@@ -30,7 +30,7 @@ type EngineOptions struct {
 	GroupID            string       // of CreateGroupID; empty without a group
 	GroupSize          int32        // processes that split the model, one device each; 0 without a group
 	GroupRank          int32        // 0 opens the engine, the others ServeGroup
-	ExpertProfile      string       // file of how often experts are used, read at open and written at close
+	ExpertProfile      string       // file of how often experts are used, read at open, written every five minutes and at close
 }
 
 func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
@@ -203,6 +203,7 @@ type EngineMetrics struct {
 	DiskReadSeconds   float64 // that passes waited for them
 	DeviceReadBytes   uint64
 	StreamedBytes     uint64 // copied from host memory for steps of long prompts
+	StreamSeconds     float64
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -448,6 +449,7 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		DiskReadSeconds:   float64(c.disk_read_seconds),
 		DeviceReadBytes:   uint64(c.device_read_bytes),
 		StreamedBytes:     uint64(c.streamed_bytes),
+		StreamSeconds:     float64(c.stream_seconds),
 	}, err
 }
 

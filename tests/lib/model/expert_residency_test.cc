@@ -81,6 +81,34 @@ TEST_CASE("experts lie on the device, then on the host, then on disk") {
   REQUIRE(disk.on_disk == 252);
 }
 
+TEST_CASE("an integrated GPU has experts once, and others on disk") {
+  const auto plan_of = [](const ExpertBudgets& budgets) {
+    return PlanResidency(budgets, 4, 64, {&kRank, 1}, true);
+  };
+  const auto all = plan_of({.device_bytes = 1000 + 256 * 30});
+  REQUIRE_OK(all);
+  REQUIRE(all->on_device == 256);
+  // Reads take their 200 bytes of the same budget, which leaves 100 slots, 25 of them for guests.
+  const auto some = plan_of({.device_bytes = 1050 + 200 + 70 + 100 * 30 + 29});
+  REQUIRE_OK(some);
+  REQUIRE(some->guests == 25);
+  REQUIRE(some->on_device == 75);
+  REQUIRE(some->on_host == 0);
+  REQUIRE(some->on_disk == 181);
+  REQUIRE(some->device_slots() == 100);
+  REQUIRE(some->host_bytes() == 200);
+  const int64_t least = 1050 + 200 + 70 + 12 * 30;
+  REQUIRE(plan_of({.device_bytes = least})->on_device == 4);
+  REQUIRE(plan_of({.least = true})->on_device == 4);
+  const absl::Status refused = plan_of({.device_bytes = least - 1}).status();
+  REQUIRE(absl::IsInvalidArgument(refused));
+  REQUIRE_THAT(std::string(refused.message()),
+               Catch::Contains("option device_weight_bytes") && Catch::Contains("at least 1680"));
+  const absl::Status twice = plan_of({.device_bytes = least, .host_bytes = 5000}).status();
+  REQUIRE(absl::IsInvalidArgument(twice));
+  REQUIRE_THAT(std::string(twice.message()), Catch::Contains("option host_weight_bytes = 5000"));
+}
+
 TEST_CASE("slots follow the plan, and experts on disk have none") {
   const ResidencyPlan plan =
       MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30});

@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU that fails at any of its calls, or has no memory left for any allocation: the call of the
 // library that meets it says so, a lost GPU's every later one, too, and nothing is left behind. The
-// GPU is the fake one of tests/support/fake_cuda_runtime.h.
+// GPU is the fake one of tests/support/fake_cuda_runtime.h. Linked with --wrap=posix_fadvise.
+#include <fcntl.h>
+
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/io/checkpoint.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/fake_cuda_runtime.h"
+
+namespace {
+int64_t dropped_bytes = 0;
+}  // namespace
+
+extern "C" {
+int __real_posix_fadvise(int file, off_t offset, off_t bytes, int advice);
+int __wrap_posix_fadvise(int file, off_t offset, off_t bytes, int advice) {
+  if (advice == POSIX_FADV_DONTNEED) dropped_bytes += bytes;
+  return __real_posix_fadvise(file, offset, bytes, advice);
+}
+}
 
 namespace dsv4::test {
 namespace {
@@ -108,7 +124,7 @@ TEST_CASE("a GPU that fails at any call is lost from there on") {
 }
 
 TEST_CASE("a GPU without memory for any allocation is told of") {
-  // Of an integrated one no engine asks how much is free.
+  // Of an integrated one CUDA does not say how much is free.
   const FakeCuda gpu{.integrated = true, .pinned = kPinned};
   SetFakeCuda(gpu);
   std::shared_ptr<Engine> engine;
@@ -133,6 +149,50 @@ TEST_CASE("a GPU without memory for any allocation is told of") {
   SetFakeCuda(gpu);
   REQUIRE_OK(Open(&engine));
   REQUIRE_OK(Use(engine));
+}
+
+TEST_CASE("an integrated GPU's memory is counted once, and what is uploaded is not cached beside") {
+  EngineOptions options{
+      .backend = Backend::kCuda, .context_tokens = 1024, .weight_budgets = {.least = true}};
+  const auto plan_of = [&](const ExpertBudgets& budgets) {
+    options.weight_budgets = budgets;
+    return Engine::Plan(kBundledModel, options);
+  };
+  SetFakeCuda({.pinned = kPinned});
+  dropped_bytes = 0;
+  REQUIRE_OK(Engine::Open(kBundledModel, options));
+  REQUIRE(dropped_bytes == 0);
+  const ResidencyPlan own = plan_of({.least = true})->info.residency;
+  REQUIRE(own.on_host == own.all() - own.on_device);
+
+  SetFakeCuda({.integrated = true, .pinned = kPinned});
+  const absl::StatusOr<EnginePlan> least = plan_of({.least = true});
+  REQUIRE_OK(least);
+  const ResidencyPlan& plan = least->info.residency;
+  REQUIRE(plan.on_host == 0);
+  REQUIRE(plan.on_disk == plan.all() - plan.on_device);
+  REQUIRE(plan.host_bytes() > 0);  // for reads
+  const int64_t bytes = least->info.fullest().weights + plan.host_bytes();
+  REQUIRE(plan_of({.device_bytes = bytes})->info.residency.on_disk == plan.on_disk);
+  REQUIRE_FAILS(plan_of({.device_bytes = bytes - 1}).status(), InvalidArgument().code(),
+                absl::StrCat("option device_weight_bytes = ", bytes - 1,
+                             ": a device needs at least ", bytes));
+  REQUIRE_FAILS(plan_of({.device_bytes = bytes, .host_bytes = 1}).status(),
+                InvalidArgument().code(), "option host_weight_bytes = 1: an integrated GPU");
+  REQUIRE(plan_of({})->info.residency.on_device == plan.all());
+
+  // All tensors, once.
+  options.weight_budgets = {.device_bytes = bytes};
+  const absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  REQUIRE_OK(engine);
+  REQUIRE((*engine)->info().residency.on_disk == plan.on_disk);
+  const auto checkpoint = Checkpoint::Open(kBundledModel);
+  REQUIRE_OK(checkpoint);
+  REQUIRE(dropped_bytes == (*checkpoint)->total_bytes());
+  // More than the machine has: a cache for 10^11 tokens.
+  options.cache_tokens = int64_t{1} << 37;
+  REQUIRE_FAILS(Engine::Open(kBundledModel, options).status(), OutOfDeviceMemory().code(),
+                "cuda:0 (fake) has ");
 }
 
 }  // namespace

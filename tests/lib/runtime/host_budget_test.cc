@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend with a budget of host memory for experts: what it computes does not depend on it.
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -119,6 +121,25 @@ TEST_CASE("experts that a profile shows as used most begin in memory, with the s
   REQUIRE(first == without);
   REQUIRE(run(&second) == expected);
   REQUIRE(second > first);
+  // Suspending writes it, too, and time alone.
+  std::filesystem::remove(path);
+  {
+    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    REQUIRE_OK(engine->Suspend(""));
+    REQUIRE(std::filesystem::remove(path));
+    REQUIRE_OK(engine->Resume({}));
+    REQUIRE(Run(engine) == expected);
+  }
+  REQUIRE(std::filesystem::remove(path));
+  options.profile_interval = std::chrono::milliseconds(1);
+  {
+    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::yield();
+    }
+    REQUIRE(std::filesystem::exists(path));
+  }
   const auto refused = [&](const EngineOptions& with) {
     const absl::Status status = Engine::Open(kBundledModel, with).status();
     REQUIRE(Engine::Plan(kBundledModel, with).status() == status);

@@ -104,6 +104,7 @@ TEST_CASE("experts that are streamed for a long prompt give the same bits") {
   const int64_t streamed = some->expert_traffic().streamed_bytes;
   REQUIRE(streamed >= of_layers * plan.expert_bytes);
   REQUIRE(streamed <= plan.on_host * plan.expert_bytes);
+  REQUIRE(some->expert_traffic().stream_seconds > 0);
 }
 
 TEST_CASE("budgets of weights are planned, and the least that would do is told") {

@@ -356,6 +356,7 @@ pub struct dsv4_engine_metrics {
     pub disk_read_seconds: f64,
     pub device_read_bytes: u64,
     pub streamed_bytes: u64,
+    pub stream_seconds: f64,
 }
 sized!(dsv4_engine_metrics);
 

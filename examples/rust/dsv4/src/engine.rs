@@ -49,7 +49,8 @@ pub struct EngineOptions {
     pub group_size: i32,
     /// 0 opens the engine, the others [`serve_group`].
     pub group_rank: i32,
-    /// File of how often routed experts are used, read at open and written when the engine closes.
+    /// File of how often routed experts are used, read at open, and written every five minutes and when the engine
+    /// is suspended or closes.
     pub expert_profile: Option<PathBuf>,
 }
 

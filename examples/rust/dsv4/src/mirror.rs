@@ -136,6 +136,7 @@ mirrors! {
         disk_read_seconds: f64,
         device_read_bytes: u64,
         streamed_bytes: u64,
+        stream_seconds: f64,
     }
 
     /// The planned memory of one device of an engine.

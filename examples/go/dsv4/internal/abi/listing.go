@@ -202,6 +202,7 @@ func Listing() string {
 		field("dsv4_engine_metrics.disk_read_seconds", unsafe.Offsetof(v.disk_read_seconds), unsafe.Sizeof(v.disk_read_seconds))
 		field("dsv4_engine_metrics.device_read_bytes", unsafe.Offsetof(v.device_read_bytes), unsafe.Sizeof(v.device_read_bytes))
 		field("dsv4_engine_metrics.streamed_bytes", unsafe.Offsetof(v.streamed_bytes), unsafe.Sizeof(v.streamed_bytes))
+		field("dsv4_engine_metrics.stream_seconds", unsafe.Offsetof(v.stream_seconds), unsafe.Sizeof(v.stream_seconds))
 	}
 	{
 		var v C.dsv4_tool_options
