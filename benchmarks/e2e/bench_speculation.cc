@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding with drafts against plain decoding, in one run: greedy answers to the questions of the
 // model folder's gates.json, each answered by an engine without a drafter and by one with its own,
-// in turn. Only the time of decode steps counts. usage: bench_speculation [--threads N] MODEL_DIR
+// in turn. Only the time of decode steps counts.
+// usage: bench_speculation [--threads N] [--repetitions N] MODEL_DIR
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +21,6 @@ namespace {
 
 constexpr int64_t kMaxGatesBytes = int64_t{16} << 20;
 constexpr int64_t kAnswerTokens = 200;
-constexpr int kRepetitions = 5;
 
 template <class T>
 T Must(absl::StatusOr<T> value) {
@@ -54,10 +54,19 @@ struct Totals {
   double seconds = 0;
   int64_t tokens = 0;
   SpeculationStats speculation;
+  void operator+=(const Totals& other) {
+    seconds += other.seconds;
+    tokens += other.tokens;
+    speculation.drafted += other.speculation.drafted;
+    speculation.accepted += other.speculation.accepted;
+    for (size_t i = 0; i < speculation.steps_by_accepted.size(); ++i) {
+      speculation.steps_by_accepted[i] += other.speculation.steps_by_accepted[i];
+    }
+  }
   double rate() const { return static_cast<double>(tokens) / seconds; }
 };
 
-void Answer(Session& session, const std::vector<int32_t>& prompt, int32_t drafts, Totals* totals) {
+Totals Answer(Session& session, const std::vector<int32_t>& prompt, int32_t drafts) {
   const absl::Status set =
       session.SetSampling({.max_tokens = kAnswerTokens, .draft_tokens = drafts});
   if (!set.ok()) Must(absl::StatusOr<int>(set));
@@ -65,16 +74,10 @@ void Answer(Session& session, const std::vector<int32_t>& prompt, int32_t drafts
   while (Must(session.Step()).finish == Finish::kNone) {
   }
   const SessionStats stats = session.stats();
-  totals->seconds += stats.decode_seconds;
-  totals->tokens += stats.generated_tokens;
-  totals->speculation.drafted += stats.speculation.drafted;
-  totals->speculation.accepted += stats.speculation.accepted;
-  for (size_t i = 0; i < stats.speculation.steps_by_accepted.size(); ++i) {
-    totals->speculation.steps_by_accepted[i] += stats.speculation.steps_by_accepted[i];
-  }
+  return {stats.decode_seconds, stats.generated_tokens, stats.speculation};
 }
 
-void Run(const std::string& folder, int32_t threads) {
+void Run(const std::string& folder, int32_t threads, int repetitions) {
   const EngineOptions options{.context_tokens = 2048, .max_sessions = 1, .threads = threads};
   EngineOptions with_drafts = options;
   with_drafts.max_draft_tokens = kMaxDraftTokens;
@@ -83,20 +86,24 @@ void Run(const std::string& folder, int32_t threads) {
   const std::vector<std::vector<int32_t>> prompts = Prompts(*plain, folder);
   const std::unique_ptr<Session> plain_session = Must(Session::Open(plain, {}));
   const std::unique_ptr<Session> draft_session = Must(Session::Open(drafting, {}));
-  // [0]: plain decoding. The best repetition counts: this machine's clock and neighbours vary.
+  // [0]: plain decoding. Of each answer the fastest repetition counts: a machine's clock and
+  // neighbours vary.
   const auto runs = static_cast<size_t>(drafting->info().max_draft_tokens) + 1;
-  std::vector<Totals> best(runs);
-  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
-    std::vector<Totals> totals(runs);
-    for (const std::vector<int32_t>& prompt : prompts) {
+  std::vector<std::vector<Totals>> fastest(runs, std::vector<Totals>(prompts.size()));
+  for (size_t prompt = 0; prompt < prompts.size(); ++prompt) {
+    // The prompt is computed once: its next answers begin with what the sessions still hold.
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
       for (size_t drafts = 0; drafts < runs; ++drafts) {
-        Answer(drafts == 0 ? *plain_session : *draft_session, prompt, static_cast<int32_t>(drafts),
-               &totals[drafts]);
+        const Totals answer = Answer(drafts == 0 ? *plain_session : *draft_session, prompts[prompt],
+                                     static_cast<int32_t>(drafts));
+        Totals& held = fastest[drafts][prompt];
+        if (repetition == 0 || answer.rate() > held.rate()) held = answer;
       }
     }
-    for (size_t i = 0; i < best.size(); ++i) {
-      if (best[i].seconds == 0 || totals[i].rate() > best[i].rate()) best[i] = totals[i];
-    }
+  }
+  std::vector<Totals> best(runs);
+  for (size_t drafts = 0; drafts < runs; ++drafts) {
+    for (const Totals& answer : fastest[drafts]) best[drafts] += answer;
   }
   std::printf("%zu answers, %lld tokens, %d threads\n", prompts.size(),
               static_cast<long long>(best[0].tokens), plain->info().threads);
@@ -119,10 +126,12 @@ void Run(const std::string& folder, int32_t threads) {
 
 int main(int argc, char** argv) {
   std::string folder;
-  int threads = 0;
+  int threads = 0, repetitions = 5;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
       threads = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--repetitions") == 0 && i + 1 < argc) {
+      repetitions = std::atoi(argv[++i]);
     } else if (argv[i][0] != '-' && folder.empty()) {
       folder = argv[i];
     } else {
@@ -131,9 +140,9 @@ int main(int argc, char** argv) {
     }
   }
   if (folder.empty()) {
-    std::fprintf(stderr, "usage: bench_speculation [--threads N] MODEL_DIR\n");
+    std::fprintf(stderr, "usage: bench_speculation [--threads N] [--repetitions N] MODEL_DIR\n");
     return 2;
   }
-  dsv4::Run(folder, threads);
+  dsv4::Run(folder, threads, repetitions);
   return 0;
 }

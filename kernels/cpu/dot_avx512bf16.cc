@@ -5,7 +5,8 @@
 // instruction sets; nothing here may run before dot.cc has asked the processor.
 //
 // vdpbf16ps takes subnormal bf16 as zero, so widened weights are always normal numbers. Tile: 6 x 4
-// accumulators, 10 loads for 24 dot products.
+// accumulators, 10 loads for 24 dot products. Up to 3 rows that widen in registers: 8 columns, so
+// that the chains of sums cover the latency of vdpbf16ps.
 #include <immintrin.h>
 
 #include <array>
@@ -136,6 +137,7 @@ void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, i
   for (int64_t j = 0; j < n; j += 4) {
     const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
     const uint16_t* wj = w + j * w_stride;
+    if (8 * k <= kShortTileBytes) PrefetchAhead(reinterpret_cast<const uint8_t*>(wj), 8 * k);
     int64_t i = 0;
     for (; i + 6 <= m; i += 6) TileBf16<6, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
     switch (m - i) {
@@ -296,9 +298,9 @@ void DirectFp8(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
     case 1:
       return DirectFp8Rows<1, 8>(a, w, scale, n, k, out, ld);
     case 2:
-      return DirectFp8Rows<2, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<2, 8>(a, w, scale, n, k, out, ld);
     case 3:
-      return DirectFp8Rows<3, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp8Rows<3, 8>(a, w, scale, n, k, out, ld);
     case 4:
       return DirectFp8Rows<4, 4>(a, w, scale, n, k, out, ld);
     case 5:
@@ -417,9 +419,9 @@ void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
     case 1:
       return DirectFp4Rows<1, 8>(a, w, scale, n, k, out, ld);
     case 2:
-      return DirectFp4Rows<2, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp4Rows<2, 8>(a, w, scale, n, k, out, ld);
     case 3:
-      return DirectFp4Rows<3, 4>(a, w, scale, n, k, out, ld);
+      return DirectFp4Rows<3, 8>(a, w, scale, n, k, out, ld);
     case 4:
       return DirectFp4Rows<4, 4>(a, w, scale, n, k, out, ld);
     case 5:
