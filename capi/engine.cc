@@ -190,7 +190,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.max_draft_tokens = info.max_draft_tokens;
   const auto devices = static_cast<uint64_t>(info.devices.size());
   out.cache_window_bytes = devices * static_cast<uint64_t>(cache.window);
-  out.cache_group_bytes = devices * static_cast<uint64_t>(cache.groups);
+  out.cache_compressed_bytes = devices * static_cast<uint64_t>(cache.compressed);
   out.cache_index_bytes = devices * static_cast<uint64_t>(cache.index_keys);
   out.cache_state_bytes = devices * static_cast<uint64_t>(cache.states);
   out.device_count = static_cast<int32_t>(devices);
@@ -234,9 +234,9 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.window_blocks = metrics.cache.windows.size;
   out.window_blocks_used = metrics.cache.windows.held();
   out.window_blocks_cached = metrics.cache.windows.cached;
-  out.group_blocks = metrics.cache.groups.size;
-  out.group_blocks_used = metrics.cache.groups.held();
-  out.group_blocks_cached = metrics.cache.groups.cached;
+  out.compressed_kv_blocks = metrics.cache.compressed.size;
+  out.compressed_kv_blocks_used = metrics.cache.compressed.held();
+  out.compressed_kv_blocks_cached = metrics.cache.compressed.cached;
   out.state_slots = metrics.cache.states.size;
   out.state_slots_used = metrics.cache.states.held();
   out.state_slots_cached = metrics.cache.states.cached;

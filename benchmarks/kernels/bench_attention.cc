@@ -66,7 +66,7 @@ struct BenchStep {
     for (int32_t i = 0; i < 16; ++i) blocks[static_cast<size_t>(i)] = (i * 7 + 3) % 16;
     sequence.rows = rows;
     sequence.first_position = kEnd - rows;
-    sequence.window_blocks = sequence.group_blocks = blocks.data();
+    sequence.window_blocks = sequence.compressed_kv_blocks = blocks.data();
     states = {memory.Zeros<std::byte>(2 << 16), 1 << 16};
     sequence.state_slot = 0;
     save = {.row = rows, .slot = 1};
@@ -237,7 +237,7 @@ void IndexScoreTopk(benchmark::State& state, Shape shape) {
   IndexScoreTopkParams p;
   p.step = &step.step;
   p.heads = shape.index_heads;
-  p.topk = std::min<int32_t>(shape.topk, 64);  // fewer than the 256 groups
+  p.topk = std::min<int32_t>(shape.topk, 64);  // fewer than the 256 compressed blocks
   p.q = memory.Random<uint16_t>(step.step.rows * p.heads * 128);
   p.weights = memory.Random<uint16_t>(step.step.rows * p.heads);
   p.weight_scale = 0.01f;
@@ -256,10 +256,10 @@ void SparseAttention(benchmark::State& state, Shape shape, int ratio) {
   p.topk = std::min<int32_t>(shape.topk, 64);
   p.q = memory.Random<uint16_t>(step.step.rows * p.heads * 512);
   p.window = step.Pool(memory, 64, 512);
-  if (ratio != 0) p.groups = step.Pool(memory, 256 / ratio, 512);
+  if (ratio != 0) p.compressed = step.Pool(memory, 256 / ratio, 512);
   auto* selected = memory.Zeros<int32_t>(step.step.rows * p.topk);
   for (int32_t r = 0; r < step.step.rows; ++r) {
-    const int64_t visible = VisibleGroups(step.step.positions[r], 4);
+    const int64_t visible = VisibleCompressedBlocks(step.step.positions[r], 4);
     for (int32_t i = 0; i < p.topk; ++i) {
       selected[r * p.topk + i] = static_cast<int32_t>((i * visible + r % 3) / p.topk);
     }

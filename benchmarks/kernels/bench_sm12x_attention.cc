@@ -3,7 +3,7 @@
 // many sequences at several contexts, and a prefill chunk of 4,096 tokens. Each sequence has rows
 // and states of its own, and launches go from one sequence to the next: what comes round again has
 // left L2. At 128K of context there are 256 sequences, so that 512 launches of one row read each of
-// them twice, of ratio 4 other groups each time.
+// them twice, of ratio 4 other compressed blocks each time.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,7 +23,7 @@ constexpr size_t kCalls = 20;  // of a graph, where nothing of a sequence's is r
 constexpr int32_t kHeads = 64, kIndexHeads = 64, kTopk = 512;
 constexpr int64_t kMaxPosition = int64_t{1} << 17;
 // Of the cache, 6.2 GB with the window rows; as many sequences as have room in it, up to a limit.
-constexpr int64_t kGroupBlocks = 256 * kMaxPosition / kGroupBlockTokens;
+constexpr int64_t kCompressedKvBlocks = 256 * kMaxPosition / kCompressedKvBlockTokens;
 constexpr int64_t kMostSequences = 4096, kWindowBlocks = 3 * kMostSequences;
 constexpr int64_t kDecodeRows = 512;  // of all launches of a graph together, at least
 
@@ -33,14 +33,15 @@ struct BenchSteps {
   // that end there, `apart`: no two neighbouring positions one behind the other.
   BenchSteps(int32_t rows, int64_t context, bool prefill, bool apart = false) {
     const int32_t count = prefill ? 1 : rows, rows_each = rows / count;
-    const int64_t windows = context / kWindowBlockTokens, groups = context / kGroupBlockTokens;
-    const int64_t room = std::min(kMostSequences, kGroupBlocks / groups);
+    const int64_t windows = context / kWindowBlockTokens,
+                  compressed_blocks = context / kCompressedKvBlockTokens;
+    const int64_t room = std::min(kMostSequences, kCompressedKvBlocks / compressed_blocks);
     const int64_t launches = prefill ? 2 : std::max(room, kDecodeRows) / rows;
     const int64_t known = std::min(room, launches * count);
 
     // Of a sequence's window the blocks that a step can reach are its own.
     const int64_t live = (rows_each + kWindowTokens) / kWindowBlockTokens + 1;
-    std::vector<int32_t> window_blocks, group_blocks;
+    std::vector<int32_t> window_blocks, compressed_kv_blocks;
     std::vector<StateSave> saves;
     constexpr int64_t kStateBytes = 3 * 3 * 512 * 4;
     states = {Filled<std::byte>(2 * known * kStateBytes, 0x3a), kStateBytes};
@@ -48,13 +49,13 @@ struct BenchSteps {
       for (int64_t i = 0; i < windows; ++i) {
         window_blocks.push_back(static_cast<int32_t>(s * live + i % live));
       }
-      for (int64_t i = 0; i < groups; ++i) {
-        group_blocks.push_back(static_cast<int32_t>(s * groups + i));
+      for (int64_t i = 0; i < compressed_blocks; ++i) {
+        compressed_kv_blocks.push_back(static_cast<int32_t>(s * compressed_blocks + i));
       }
       saves.push_back({rows_each, static_cast<int32_t>(2 * s + 1)});
     }
     const int32_t* device_windows = Uploaded(window_blocks);
-    const int32_t* device_groups = Uploaded(group_blocks);
+    const int32_t* device_compressed = Uploaded(compressed_kv_blocks);
     const StateSave* device_saves = Uploaded(saves);
     for (int64_t i = 0; i < launches * count; ++i) {
       const int64_t s = i % known;
@@ -63,7 +64,7 @@ struct BenchSteps {
       sequence.rows = rows_each;
       sequence.first_position = context - rows_each;
       sequence.window_blocks = device_windows + s * windows;
-      sequence.group_blocks = device_groups + s * groups;
+      sequence.compressed_kv_blocks = device_compressed + s * compressed_blocks;
       sequence.state_slot = static_cast<int32_t>(2 * s);
       sequence.saves = device_saves + s;
       sequence.save_count = 1;
@@ -105,18 +106,19 @@ struct BenchSteps {
   StatePool states;
 
  private:
-  // Of each row of each launch: one group of each kTopk-th part of those that it sees, or all.
+  // Of each row of each launch: one compressed block of each kTopk-th part of those that it sees,
+  // or all.
   static std::vector<int32_t> Selections(const std::vector<int64_t>& positions, int64_t launches) {
     std::mt19937 random(3);
     std::vector<int32_t> selections;
     for (int64_t i = 0; i < launches; ++i) {
       for (const int64_t position : positions) {
-        const int64_t visible = VisibleGroups(position, kCsaRatio);
+        const int64_t visible = VisibleCompressedBlocks(position, kCsaRatio);
         for (int64_t k = 0; k < kTopk; ++k) {
           const int64_t first = k * visible / kTopk, end = (k + 1) * visible / kTopk;
-          int64_t group = first + random() % std::max<int64_t>(end - first, 1);
-          if (visible <= kTopk) group = k < visible ? k : -1;
-          selections.push_back(static_cast<int32_t>(group));
+          int64_t compressed_block = first + random() % std::max<int64_t>(end - first, 1);
+          if (visible <= kTopk) compressed_block = k < visible ? k : -1;
+          selections.push_back(static_cast<int32_t>(compressed_block));
         }
       }
     }
@@ -239,7 +241,7 @@ class AttentionBench {
     attend.ratio = ratio;
     attend.q = q_;
     attend.window = window_;
-    attend.groups = ratio == 4 ? groups4_ : groups128_;
+    attend.compressed = ratio == 4 ? groups4_ : groups128_;
     attend.topk = kTopk;
     attend.sink = sink_;
     attend.softmax_scale = 1 / std::sqrt(512.0f);
@@ -271,9 +273,9 @@ class AttentionBench {
   float* sink_ = Filled<float>(kHeads * 4, 0);
   int32_t* selected_ = Filled<int32_t>(kMostRows * kTopk * 4, 0xff);
   RowPool window_ = NewPool(RowFormat::kPacked, 512, 64, kWindowBlocks);
-  RowPool groups4_ = NewPool(RowFormat::kPacked, 512, 64, kGroupBlocks);
-  RowPool groups128_ = NewPool(RowFormat::kPacked, 512, 2, kGroupBlocks);
-  RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64, kGroupBlocks);
+  RowPool groups4_ = NewPool(RowFormat::kPacked, 512, 64, kCompressedKvBlocks);
+  RowPool groups128_ = NewPool(RowFormat::kPacked, 512, 2, kCompressedKvBlocks);
+  RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64, kCompressedKvBlocks);
 };
 
 }  // namespace

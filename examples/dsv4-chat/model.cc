@@ -123,7 +123,7 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .Number("weight_bytes", bytes(info.weight_bytes))
       .Number("cache_bytes", bytes(info.cache_bytes))
       .Number("cache_window_bytes", bytes(info.cache_window_bytes))
-      .Number("cache_group_bytes", bytes(info.cache_group_bytes))
+      .Number("cache_compressed_bytes", bytes(info.cache_compressed_bytes))
       .Number("cache_index_bytes", bytes(info.cache_index_bytes))
       .Number("cache_state_bytes", bytes(info.cache_state_bytes))
       .Number("workspace_bytes", bytes(info.workspace_bytes))
@@ -155,7 +155,7 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
   row("weights", info.weight_bytes);
   row(("cache (" + NameOfFormat(info.cache_format) + ")").c_str(), info.cache_bytes);
   row("  window rows", info.cache_window_bytes);
-  row("  compressed rows", info.cache_group_bytes);
+  row("  compressed rows", info.cache_compressed_bytes);
   row("  index keys", info.cache_index_bytes);
   row("  compressor states", info.cache_state_bytes);
   row("workspace", info.workspace_bytes);

@@ -129,9 +129,10 @@ Load Scheduler::load() const {
                                : static_cast<double>(metrics.*used - own) / (metrics.*all - own);
   };
   using M = dsv4::EngineMetrics;
-  const double cache_share = std::max({share(&M::window_blocks, &M::window_blocks_used),
-                                       share(&M::group_blocks, &M::group_blocks_used),
-                                       share(&M::state_slots, &M::state_slots_used)});
+  const double cache_share =
+      std::max({share(&M::window_blocks, &M::window_blocks_used),
+                share(&M::compressed_kv_blocks, &M::compressed_kv_blocks_used),
+                share(&M::state_slots, &M::state_slots_used)});
   const std::lock_guard lock(mutex_);
   return {open_sessions_, waiting_.size(), cache_share};
 }

@@ -168,13 +168,13 @@ typedef struct dsv4_engine_info {
   uint64_t workspace_bytes; /* activations and scratch */
   dsv4_cache_format cache_format;
   int32_t max_draft_tokens;
-  uint64_t cache_window_bytes;   /* sliding-window rows */
-  uint64_t cache_group_bytes;    /* compressed rows */
-  uint64_t cache_index_bytes;    /* index keys */
-  uint64_t cache_state_bytes;    /* compressor states of sessions and restore points */
-  int32_t device_count;          /* those of the group's other processes included */
-  int32_t step_exchanges;        /* all-gathers in a step that computes logits; 0 on one device */
-  uint64_t token_exchange_bytes; /* bytes that each device gathers for one token of a step */
+  uint64_t cache_window_bytes;     /* sliding-window rows */
+  uint64_t cache_compressed_bytes; /* compressed rows */
+  uint64_t cache_index_bytes;      /* index keys */
+  uint64_t cache_state_bytes;      /* compressor states of sessions and restore points */
+  int32_t device_count;            /* those of the group's other processes included */
+  int32_t step_exchanges;          /* all-gathers in a step that computes logits; 0 on one device */
+  uint64_t token_exchange_bytes;   /* bytes that each device gathers for one token of a step */
   /* Bytes of the device that holds the most. The CPU backend maps weights once: there they are the
    * weight bytes that this device reads. */
   uint64_t device_weight_bytes;
@@ -284,9 +284,9 @@ typedef struct dsv4_engine_metrics {
   int32_t window_blocks;        /* sliding-window rows of 64 tokens */
   int32_t window_blocks_used;
   int32_t window_blocks_cached;
-  int32_t group_blocks; /* compressed rows of 256 tokens */
-  int32_t group_blocks_used;
-  int32_t group_blocks_cached;
+  int32_t compressed_kv_blocks; /* compressed rows of 256 tokens */
+  int32_t compressed_kv_blocks_used;
+  int32_t compressed_kv_blocks_cached;
   int32_t state_slots; /* compressor states */
   int32_t state_slots_used;
   int32_t state_slots_cached;

@@ -7,7 +7,7 @@
 
 namespace dsv4 {
 
-inline constexpr int64_t kPanelGroups = 32;  // index keys of a transposed panel, side by side
+inline constexpr int64_t kPanelKeys = 32;  // index keys of a transposed panel, side by side
 
 // A sum's order depends on its two vectors alone, not on the counts.
 struct AttentionDot {

@@ -108,8 +108,8 @@ inline void AddHeads(const uint32_t* panel, const uint16_t* q, const float* weig
   for (auto& a : acc) a[0] = a[1] = _mm512_setzero_ps();
 #pragma GCC unroll 2
   for (int64_t d = 0; d < kKeyElements / 2; ++d) {
-    const auto low = (__m512bh)_mm512_loadu_si512(panel + d * kPanelGroups);
-    const auto high = (__m512bh)_mm512_loadu_si512(panel + d * kPanelGroups + 16);
+    const auto low = (__m512bh)_mm512_loadu_si512(panel + d * kPanelKeys);
+    const auto high = (__m512bh)_mm512_loadu_si512(panel + d * kPanelKeys + 16);
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
       int32_t pair;

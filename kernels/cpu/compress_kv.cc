@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// compress_kv: a unit of work is a run of groups of one sequence. Its groups are pooled in order;
-// the part A that its first group needs from the group before is pooled again from the step's rows
-// (or read from the state when those rows came in an earlier step), by the same operations, so that
-// units are independent and a chunk border changes no bit. Saved states are written by the unit of
-// the group that their last row belongs to.
+// compress_kv: a unit of work is a run of compressed blocks of one sequence. Its blocks are
+// pooled in order; the part A that its first block needs from the block
+// before is pooled again from the step's rows (or read from the state when those rows came in an
+// earlier step), by the same operations, so that units are independent and a chunk border changes
+// no bit. Saved states are written by the unit of the compressed block that their last row belongs
+// to.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/compress_kv.cc"
 #include "hwy/foreach_target.h"
@@ -19,8 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4 {
 namespace HWY_NAMESPACE {
 
-// Rows of the step that enter one triple: those of positions [begin, end) of a group, and the state
-// before them (null = none yet).
+// Rows of the step that enter one triple: those of positions [begin, end) of a compressed block,
+// and the state before them (null = none yet).
 struct PoolRows {
   const float* k;    // of position `begin`, at the part's first column
   const float* z;    // likewise
@@ -80,8 +81,8 @@ HWY_INLINE void Pool(const PoolRows& in, int64_t dim, float* out) {
   }
 }
 
-// row = the pool of one triple, or of part A of the group before (`previous`, may be null) and part
-// B of this group; rounded.
+// row = the pool of one triple, or of part A of the compressed block before (`previous`, may be
+// null) and part B of this compressed block; rounded.
 HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim, uint16_t* row) {
   for (int64_t i = 0; i < dim; i += kDoubleLanes) {
     VD weight = LoadDouble(current + dim + i), sum = LoadDouble(current + 2 * dim + i);
@@ -96,18 +97,18 @@ HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim,
   }
 }
 
-// Writes the row of group g, which ends at row `last_row` of the step, from its pooled values; uses
-// them up.
+// Writes the row of compressed block g, which ends at row `last_row` of the step, from its pooled
+// values; uses them up.
 HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequence, int64_t g,
                           int64_t last_row, uint16_t* row) {
   const int64_t dim = p.dim();
   const RopeTables& rope = p.step->rope;
   const float* table =
-      (p.ratio == kCsaRatio ? rope.group4 : rope.group128) + last_row * kKvRopeElements;
+      (p.ratio == kCsaRatio ? rope.ratio4 : rope.ratio128) + last_row * kKvRopeElements;
   RmsNormRow(row, p.norm, dim, p.eps, row, nullptr);
   RopeRow(row + dim - kKvRopeElements, table);
-  const int64_t per_block = kGroupBlockTokens / p.ratio, slot = g % per_block;
-  const int32_t block = sequence.group_blocks[g / per_block];
+  const int64_t per_block = kCompressedKvBlockTokens / p.ratio, slot = g % per_block;
+  const int32_t block = sequence.compressed_kv_blocks[g / per_block];
   if (p.index_keys) {
     HadamardRow(row);
     PackIndexKey(row, p.rows.Row(block, slot), p.rows.Scales(block, slot));
@@ -116,9 +117,9 @@ HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequenc
   }
 }
 
-// Groups [begin, end) of a sequence, and the saves at positions inside or at the end of one of
-// them. `scratch` holds three triples.
-void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int64_t begin,
+// Compressed blocks [begin, end) of a sequence, and the saves at positions inside or at the end of
+// one of them. `scratch` holds three triples.
+void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int64_t begin,
                     int64_t end, float* scratch) {
   const int64_t dim = p.dim(), width = p.width(), ratio = p.ratio, triple = 3 * dim;
   const int64_t first = sequence.first_position, stop = first + sequence.rows;
@@ -126,8 +127,8 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
   const int64_t b = overlaps ? 2 * triple : 0;  // part B in a state, or the one part
   const auto* state_in = reinterpret_cast<const float*>(p.states.Slot(sequence.state_slot));
 
-  // The rows of positions [from, to), all of one group, at column `column`; `carried`: the triple
-  // of the group's earlier rows.
+  // The rows of positions [from, to), all of one compressed block, at column `column`; `carried`:
+  // the triple of the compressed block's earlier rows.
   const auto rows_of = [&](int64_t from, int64_t to, int64_t column, const float* carried) {
     const int64_t at = (sequence.first_row + from - first) * width + column;
     return PoolRows{.k = p.k + at,
@@ -138,7 +139,7 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
                     .carried = from % ratio != 0 ? carried : nullptr};
   };
 
-  const float* previous = nullptr;  // part A of group g - 1
+  const float* previous = nullptr;  // part A of compressed block g - 1
   if (overlaps && begin > 0) {
     if (begin == first / ratio) {
       previous = state_in;
@@ -153,17 +154,17 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
   const StateSave* save = std::find_if(
       sequence.saves, saves_end, [&](const StateSave& s) { return first + s.row > begin * ratio; });
   for (int64_t g = begin; g < end; ++g) {
-    const int64_t group_end = (g + 1) * ratio, to = std::min(stop, group_end);
+    const int64_t block_end = (g + 1) * ratio, to = std::min(stop, block_end);
     const float *part_a = state_in + triple, *part_b = state_in + b;
     // From save to save, each of which takes the triples so far and hands them on.
     for (int64_t from = std::max(first, g * ratio), next; from < to; from = next) {
       next = save == saves_end ? to : std::min(to, first + save->row);
-      const bool complete = next == group_end;
+      const bool complete = next == block_end;
       float* state = nullptr;
       if (save != saves_end && next == first + save->row) {
         state = reinterpret_cast<float*>(p.states.Slot(save++->slot));
       }
-      // Rows that do not complete the group end at a save: the step's last row is one.
+      // Rows that do not complete the compressed block end at a save: the step's last row is one.
       float* pooled = complete ? scratch + 2 * triple : state + b;
       Pool(rows_of(from, next, overlaps ? dim : 0, part_b), dim, pooled);
       part_b = pooled;
@@ -175,7 +176,7 @@ void CompressGroups(const CompressKvParams& p, const SequenceRows& sequence, int
       if (complete) {
         alignas(64) uint16_t row[kKvRowElements];
         Pooled(previous, part_b, dim, row);
-        FinishRow(p, sequence, g, sequence.first_row + group_end - 1 - first, row);
+        FinishRow(p, sequence, g, sequence.first_row + block_end - 1 - first, row);
         if (overlaps) previous = part_a;
       }
       if (state == nullptr) continue;
@@ -194,22 +195,24 @@ HWY_AFTER_NAMESPACE();
 namespace dsv4 {
 namespace {
 
-HWY_EXPORT(CompressGroups);
+HWY_EXPORT(CompressBlocks);
 
-// Groups of a unit: the part A pooled twice at its border is an eighth of a half of the work.
-constexpr int64_t UnitGroups(int64_t ratio) { return ratio == kCsaRatio ? 8 : 1; }
+// Compressed blocks of a unit: the part A pooled twice at its border is an eighth of a half of the
+// work.
+constexpr int64_t UnitBlocks(int64_t ratio) { return ratio == kCsaRatio ? 8 : 1; }
 
-struct GroupRange {
+struct BlockRange {
   int64_t begin, end;
 };
 
-GroupRange TouchedGroups(const SequenceRows& s, int64_t ratio) {
+BlockRange TouchedBlocks(const SequenceRows& s, int64_t ratio) {
   return {s.first_position / ratio, (s.first_position + s.rows - 1) / ratio + 1};
 }
 
 int64_t UnitsOf(const SequenceRows& s, int64_t ratio) {
-  const GroupRange groups = TouchedGroups(s, ratio);
-  return (groups.end - groups.begin + UnitGroups(ratio) - 1) / UnitGroups(ratio);
+  const BlockRange compressed_blocks = TouchedBlocks(s, ratio);
+  return (compressed_blocks.end - compressed_blocks.begin + UnitBlocks(ratio) - 1) /
+         UnitBlocks(ratio);
 }
 
 int64_t ScratchBytes(const CompressKvParams& p) { return AlignUp(3 * 3 * p.dim() * 4); }
@@ -219,17 +222,17 @@ int64_t WorkspaceCompressKv(const CompressKvParams& p, int threads) {
 }
 
 void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& p) {
-  const auto compress = HWY_DYNAMIC_DISPATCH(CompressGroups);
+  const auto compress = HWY_DYNAMIC_DISPATCH(CompressBlocks);
   const StepRows& step = *p.step;
   int64_t units = 0;
   for (int i = 0; i < step.sequence_count; ++i) units += UnitsOf(step.sequences[i], p.ratio);
   static_cast<CpuStream*>(context.stream)->ParallelFor(units, [&](int64_t unit, int worker) {
     const SequenceRows* s = step.sequences;
     for (int64_t of; unit >= (of = UnitsOf(*s, p.ratio)); ++s) unit -= of;
-    const GroupRange groups = TouchedGroups(*s, p.ratio);
-    const int64_t begin = groups.begin + unit * UnitGroups(p.ratio);
+    const BlockRange compressed_blocks = TouchedBlocks(*s, p.ratio);
+    const int64_t begin = compressed_blocks.begin + unit * UnitBlocks(p.ratio);
     auto* scratch = reinterpret_cast<float*>(context.workspace + worker * ScratchBytes(p));
-    compress(p, *s, begin, std::min(groups.end, begin + UnitGroups(p.ratio)), scratch);
+    compress(p, *s, begin, std::min(compressed_blocks.end, begin + UnitBlocks(p.ratio)), scratch);
   });
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// index_score_topk: scores of all visible groups, then an exact selection. Keys are transposed 32
-// at a time, still packed, so that a lane is a group, and then unpacked: a head's scores need no
-// sum over lanes, and a transposed panel serves all heads of up to sixteen neighbouring queries
-// from L1. Rows that see no more than topk groups are not scored.
+// index_score_topk: scores of all visible compressed blocks, then an exact selection. Keys are
+// transposed 32 at a time, still packed, so that a lane is a compressed block, and then unpacked: a
+// head's scores need no sum over lanes, and a transposed panel serves all heads of up to sixteen
+// neighbouring queries from L1. Rows that see no more than topk compressed blocks are not scored.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/index_score_topk.cc"
 #include "hwy/foreach_target.h"
@@ -22,11 +22,12 @@ namespace dsv4 {
 
 inline constexpr int64_t kKeyPairs = kIndexKeyElements / 2;
 
-// Which scores to compute: rows [row_begin, row_end) of the step, groups [group_begin, group_end)
-// as far as a row sees them; row r's score of group g goes to scores[(r - row_begin) * stride + g].
+// Which scores to compute: rows [row_begin, row_end) of the step, compressed blocks [block_begin,
+// block_end) as far as a row sees them; row r's score of compressed block g goes to scores[(r -
+// row_begin) * stride + g].
 struct ScoreRange {
   int64_t row_begin, row_end;
-  int64_t group_begin, group_end;  // group_begin a multiple of 32
+  int64_t block_begin, block_end;  // block_begin a multiple of 32
   float* scores;
   int64_t stride;           // a multiple of 32
   float* weights;           // scratch [heads]
@@ -47,15 +48,15 @@ constexpr int64_t kRunWords = kFp4Run / 8;
 // words[w][g] = word w of key g of 32, which lie one after the other.
 HWY_INLINE void TurnKeys(const std::byte* keys, uint32_t* HWY_RESTRICT words) {
 #if HWY_TARGET == HWY_SCALAR
-  for (int64_t g = 0; g < kPanelGroups; ++g) {
+  for (int64_t g = 0; g < kPanelKeys; ++g) {
     for (int64_t w = 0; w < kKeyWords; ++w) {
-      std::memcpy(&words[w * kPanelGroups + g], keys + g * kKeyBytes + 4 * w, 4);
+      std::memcpy(&words[w * kPanelKeys + g], keys + g * kKeyBytes + 4 * w, 4);
     }
   }
 #else
   const hn::FixedTag<uint32_t, 4> d32;
   const hn::Repartition<uint64_t, decltype(d32)> d64;
-  for (int64_t g = 0; g < kPanelGroups; g += 4) {
+  for (int64_t g = 0; g < kPanelKeys; g += 4) {
     for (int64_t w = 0; w < kKeyWords; w += 4) {
       const auto load = [&](int64_t i) HWY_ATTR {
         return hn::LoadU(d32, reinterpret_cast<const uint32_t*>(keys + (g + i) * kKeyBytes) + w);
@@ -66,7 +67,7 @@ HWY_INLINE void TurnKeys(const std::byte* keys, uint32_t* HWY_RESTRICT words) {
       const auto ce0 = hn::BitCast(d64, hn::InterleaveLower(d32, c, e));
       const auto ce1 = hn::BitCast(d64, hn::InterleaveUpper(d32, c, e));
       const auto store = [&](auto v, int64_t i) HWY_ATTR {
-        hn::StoreU(hn::BitCast(d32, v), d32, words + (w + i) * kPanelGroups + g);
+        hn::StoreU(hn::BitCast(d32, v), d32, words + (w + i) * kPanelKeys + g);
       };
       store(hn::InterleaveLower(d64, ab0, ce0), 0);
       store(hn::InterleaveUpper(d64, ab0, ce0), 1);
@@ -109,20 +110,20 @@ HWY_INLINE void UnpackPanel(const std::byte* keys, const std::byte* scales,
                             uint32_t* HWY_RESTRICT panel) {
   static_assert(kIndexKeyElements / kFp4Run == 4, "the scales of a key are one word");
   const DU d;
-  alignas(64) uint32_t words[kKeyWords * kPanelGroups];
+  alignas(64) uint32_t words[kKeyWords * kPanelKeys];
   TurnKeys(keys, words);
-  for (int64_t g = 0; g < kPanelGroups; g += kLanes) {
+  for (int64_t g = 0; g < kPanelKeys; g += kLanes) {
     VU scale = hn::LoadU(d, reinterpret_cast<const uint32_t*>(scales) + g);
     for (int64_t run = 0; run < kKeyWords; run += kRunWords) {
       const VU field = hn::Sub(hn::And(scale, hn::Set(d, 0xff)), hn::Set(d, 1));
       const VU exponent = hn::Or(hn::ShiftLeft<7>(field), hn::ShiftLeft<23>(field));
       scale = hn::ShiftRight<8>(scale);
       for (int64_t w = run; w < run + kRunWords; ++w) {
-        VU word = hn::LoadU(d, words + w * kPanelGroups + g);
+        VU word = hn::LoadU(d, words + w * kPanelKeys + g);
         for (int64_t i = 0; i < 4; ++i) {
           const VU codes = hn::Or(hn::And(word, hn::Set(d, 0xf)),
                                   hn::ShiftLeft<12>(hn::And(word, hn::Set(d, 0xf0))));
-          hn::StoreU(DecodeE2M1(codes, exponent), d, panel + (4 * w + i) * kPanelGroups + g);
+          hn::StoreU(DecodeE2M1(codes, exponent), d, panel + (4 * w + i) * kPanelKeys + g);
           word = hn::ShiftRight<8>(word);
         }
       }
@@ -130,11 +131,11 @@ HWY_INLINE void UnpackPanel(const std::byte* keys, const std::byte* scales,
   }
 }
 
-constexpr int kPanelVectors = kPanelGroups / kLanes;
+constexpr int kPanelVectors = kPanelKeys / kLanes;
 using DHalf = hn::Half<DF>;
 using DWide = hn::Rebind<double, DHalf>;
 using VWide = hn::Vec<DWide>;
-constexpr int kWides = kPanelGroups / hn::MaxLanes(DWide());
+constexpr int kWides = kPanelKeys / hn::MaxLanes(DWide());
 
 // sums[0 .. 2) += weight * v, in double: v's lower half, then its upper one (where a lane has one).
 HWY_INLINE void AddWeighted(VF v, float weight, VWide* sums) {
@@ -160,7 +161,7 @@ HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY
   for (int64_t i = 0; i < kKeyPairs; ++i) {
     HWY_UNROLL(16)
     for (int v = 0; v < kPanelVectors; ++v) {
-      const VPair key = Widen(hn::LoadU(DU(), panel + i * kPanelGroups + v * kLanes));
+      const VPair key = Widen(hn::LoadU(DU(), panel + i * kPanelKeys + v * kLanes));
       HWY_UNROLL(8)
       for (int h = 0; h < kHeads; ++h) {
         uint32_t pair;
@@ -196,25 +197,25 @@ void ScorePanel(const uint32_t* panel, const uint16_t* q, const float* weights, 
   }
 }
 
-void ScoreGroups(const IndexScoreTopkParams& p, const ScoreRange& range) {
+void ScoreBlocks(const IndexScoreTopkParams& p, const ScoreRange& range) {
   const StepRows& step = *p.step;
-  alignas(64) uint32_t panel[kKeyPairs * kPanelGroups];
-  const int64_t per_block = kGroupBlockTokens / kCsaRatio;
+  alignas(64) uint32_t panel[kKeyPairs * kPanelKeys];
+  const int64_t per_block = kCompressedKvBlockTokens / kCsaRatio;
   for (int64_t begin = range.row_begin; begin < range.row_end;) {
     // Rows [begin, end) are neighbours of one sequence. They may be a part of its rows of the step.
     int64_t end = begin + 1;
     while (end < range.row_end && step.sequence_of[end] == step.sequence_of[begin]) ++end;
     const SequenceRows& sequence = step.sequences[step.sequence_of[begin]];
-    const int64_t visible = VisibleGroups(step.positions[end - 1], kCsaRatio);
-    const int64_t stop = visible > p.topk ? std::min(visible, range.group_end) : 0;
-    static_assert(kGroupBlockTokens / kCsaRatio % kPanelGroups == 0);
-    for (int64_t g = range.group_begin; g < stop; g += kPanelGroups) {
-      // A panel lies in one block. Past the last visible group its content is arbitrary, and
-      // its scores are not read.
-      const int32_t block = sequence.group_blocks[g / per_block];
+    const int64_t visible = VisibleCompressedBlocks(step.positions[end - 1], kCsaRatio);
+    const int64_t stop = visible > p.topk ? std::min(visible, range.block_end) : 0;
+    static_assert(kCompressedKvBlockTokens / kCsaRatio % kPanelKeys == 0);
+    for (int64_t g = range.block_begin; g < stop; g += kPanelKeys) {
+      // A panel lies in one block. Past the last visible compressed block its content is arbitrary,
+      // and its scores are not read.
+      const int32_t block = sequence.compressed_kv_blocks[g / per_block];
       UnpackPanel(p.keys.Row(block, g % per_block), p.keys.Scales(block, g % per_block), panel);
       for (int64_t r = begin; r < end; ++r) {
-        const int64_t sees = VisibleGroups(step.positions[r], kCsaRatio);
+        const int64_t sees = VisibleCompressedBlocks(step.positions[r], kCsaRatio);
         if (sees <= p.topk || g >= sees) continue;
         const uint16_t* weights = static_cast<const uint16_t*>(p.weights) + r * p.heads;
         for (int64_t h = 0; h < p.heads; ++h) {
@@ -238,21 +239,21 @@ HWY_AFTER_NAMESPACE();
 namespace dsv4 {
 namespace {
 
-HWY_EXPORT(ScoreGroups);
+HWY_EXPORT(ScoreBlocks);
 
 constexpr int64_t kMaxRows = 16;           // queries that share a transposed panel
 constexpr int64_t kMaxScores = 256 << 10;  // floats of scores of one unit, unless one row has more
 
-// Groups of a unit when rows are few: about two microseconds.
-int64_t SplitGroups(int32_t heads) {
-  return std::max<int64_t>(8192 / heads / kPanelGroups, 1) * kPanelGroups;
+// Compressed blocks of a unit when rows are few: about two microseconds.
+int64_t SplitBlocks(int32_t heads) {
+  return std::max<int64_t>(8192 / heads / kPanelKeys, 1) * kPanelKeys;
 }
 
 // Scratch of one worker: scores [rows][stride], weights [heads].
 struct Plan {
   explicit Plan(const IndexScoreTopkParams& p)
-      : stride(std::max<int64_t>(AlignUp(VisibleGroups(p.step->max_position, kCsaRatio)),
-                                 kPanelGroups)),
+      : stride(std::max<int64_t>(AlignUp(VisibleCompressedBlocks(p.step->max_position, kCsaRatio)),
+                                 kPanelKeys)),
         rows(std::clamp<int64_t>(kMaxScores / stride, 1, kMaxRows)),
         worker_bytes(AlignUp(rows * stride * 4) + AlignUp(int64_t{p.heads} * 4)) {}
   int64_t stride, rows, worker_bytes;
@@ -266,7 +267,7 @@ struct Plan {
 
 // Uses up the row's scores.
 void SelectRow(const IndexScoreTopkParams& p, int64_t row, float* scores) {
-  const int64_t visible = VisibleGroups(p.step->positions[row], kCsaRatio);
+  const int64_t visible = VisibleCompressedBlocks(p.step->positions[row], kCsaRatio);
   int32_t* out = p.selected + row * p.topk;
   if (visible > p.topk) {
     SelectTopK(scores, visible, p.topk, out);
@@ -280,7 +281,7 @@ int64_t WorkspaceIndexScoreTopk(const IndexScoreTopkParams& p, int threads) {
 }
 
 void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkParams& p) {
-  const auto score = HWY_DYNAMIC_DISPATCH(ScoreGroups);
+  const auto score = HWY_DYNAMIC_DISPATCH(ScoreBlocks);
   const AttentionDot* dot = ActiveAttentionDot();
   auto* stream = static_cast<CpuStream*>(context.stream);
   const Plan plan(p);
@@ -295,16 +296,16 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
     });
     return;
   }
-  // Few rows: the workers share each block's groups.
+  // Few rows: the workers share each block's compressed blocks.
   float* scores = scores_of(0);
   for (int64_t begin = 0; begin < rows; begin += plan.rows) {
     const int64_t end = std::min(rows, begin + plan.rows);
     int64_t visible = 0;
     for (int64_t r = begin; r < end; ++r) {
-      visible = std::max(visible, VisibleGroups(p.step->positions[r], kCsaRatio));
+      visible = std::max(visible, VisibleCompressedBlocks(p.step->positions[r], kCsaRatio));
     }
     if (visible > p.topk) {
-      const int64_t split = SplitGroups(p.heads);
+      const int64_t split = SplitBlocks(p.heads);
       stream->ParallelFor((visible + split - 1) / split, [&](int64_t unit, int worker) {
         score(p, {begin, end, unit * split, (unit + 1) * split, scores, plan.stride,
                   weights_of(worker), dot});

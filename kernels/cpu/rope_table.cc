@@ -65,10 +65,10 @@ void RopeTableRow(const RopeTableParams& p, int64_t row) {
   FillRow(position, p.frequencies.window, p.out.window + offset);
   FillRow(position, p.frequencies.compressed, p.out.compressed + offset);
   if ((position + 1) % kCsaRatio == 0) {
-    FillRow(position + 1 - kCsaRatio, p.frequencies.compressed, p.out.group4 + offset);
+    FillRow(position + 1 - kCsaRatio, p.frequencies.compressed, p.out.ratio4 + offset);
   }
   if ((position + 1) % kHcaRatio == 0) {
-    FillRow(position + 1 - kHcaRatio, p.frequencies.compressed, p.out.group128 + offset);
+    FillRow(position + 1 - kHcaRatio, p.frequencies.compressed, p.out.ratio128 + offset);
   }
 }
 

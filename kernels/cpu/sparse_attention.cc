@@ -96,20 +96,20 @@ void ListRows(const SparseAttentionParams& p, int64_t begin, int64_t end, UnitSc
     for (int64_t i = sees_first; i <= sees_last; ++i) append(i, row);
   }
   if (p.ratio == 0) return;
-  const int64_t per_block = kGroupBlockTokens / p.ratio;
-  const auto group_row = [&](int64_t g) {
-    return row_of(p.groups, sequence.group_blocks[g / per_block], g % per_block);
+  const int64_t per_block = kCompressedKvBlockTokens / p.ratio;
+  const auto compressed_row = [&](int64_t g) {
+    return row_of(p.compressed, sequence.compressed_kv_blocks[g / per_block], g % per_block);
   };
   if (p.ratio == kHcaRatio) {
-    for (int64_t g = 0; g < VisibleGroups(last, p.ratio); ++g) {
-      const uint16_t* row = group_row(g);
+    for (int64_t g = 0; g < VisibleCompressedBlocks(last, p.ratio); ++g) {
+      const uint16_t* row = compressed_row(g);
       for (int64_t i = 0; i < queries; ++i) {
-        if (g < VisibleGroups(first + i, p.ratio)) append(i, row);
+        if (g < VisibleCompressedBlocks(first + i, p.ratio)) append(i, row);
       }
     }
     return;
   }
-  // Neighbours select much the same groups: their ascending lists are merged.
+  // Neighbours select much the same compressed blocks: their ascending lists are merged.
   const int32_t *next[kQueryBlock], *stop[kQueryBlock];
   for (int64_t i = 0; i < queries; ++i) {
     next[i] = p.selected + (begin + i) * p.topk;
@@ -121,7 +121,7 @@ void ListRows(const SparseAttentionParams& p, int64_t begin, int64_t end, UnitSc
       if (next[i] != stop[i]) lowest = std::min(lowest, *next[i]);
     }
     if (lowest == INT32_MAX) return;
-    const uint16_t* row = group_row(lowest);
+    const uint16_t* row = compressed_row(lowest);
     for (int64_t i = 0; i < queries; ++i) {
       if (next[i] == stop[i] || *next[i] != lowest) continue;
       append(i, row);
@@ -310,10 +310,10 @@ namespace {
 
 HWY_EXPORT(Attend);
 
-// The most groups that a query of this engine can attend.
-int64_t MaxGroups(const SparseAttentionParams& p) {
+// The most compressed blocks that a query of this engine can attend.
+int64_t MaxCompressedBlocks(const SparseAttentionParams& p) {
   if (p.ratio == 0) return 0;
-  const int64_t visible = VisibleGroups(p.step->max_position, p.ratio);
+  const int64_t visible = VisibleCompressedBlocks(p.step->max_position, p.ratio);
   return p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;
 }
 
@@ -321,7 +321,7 @@ int64_t MaxGroups(const SparseAttentionParams& p) {
 int64_t MaxRows(const SparseAttentionParams& p) {
   const int64_t window =
       std::min<int64_t>(kWindowTokens, std::max<int64_t>(p.step->max_position, 1));
-  return (window + p.block_rows + MaxGroups(p) + 15) / 16 * 16;
+  return (window + p.block_rows + MaxCompressedBlocks(p) + 15) / 16 * 16;
 }
 
 // The most rows that a unit unpacks: at ratio 4 its queries may select different ones.
@@ -330,10 +330,10 @@ int64_t MaxUnpackedRows(const SparseAttentionParams& p) {
   if (p.window.format != RowFormat::kBf16) {
     rows += kWindowTokens + std::max<int64_t>(kQueryBlock - 1, p.block_rows);
   }
-  if (p.groups.format != RowFormat::kBf16) {
-    rows += p.ratio == kCsaRatio
-                ? std::min(kQueryBlock * MaxGroups(p), VisibleGroups(p.step->max_position, p.ratio))
-                : MaxGroups(p);
+  if (p.compressed.format != RowFormat::kBf16) {
+    rows += p.ratio == kCsaRatio ? std::min(kQueryBlock * MaxCompressedBlocks(p),
+                                            VisibleCompressedBlocks(p.step->max_position, p.ratio))
+                                 : MaxCompressedBlocks(p);
   }
   return rows;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threshold is found bit by bit: 32 counting passes at most, which vectors make cheaper than
-// the four scalar passes of a radix selection at every length that occurs (256 groups: about 4
-// times).
+// the four scalar passes of a radix selection at every length that occurs (256 compressed blocks:
+// about 4 times).
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE

@@ -46,9 +46,9 @@ absl::Status ExpectFormat(const char* what, RowFormat format,
 int64_t RowBytes(const RowPool& pool) { return pool.row_bytes + RowScaleBytes(pool.format); }
 
 // Rows of compressed kind that row r of the step attends.
-int64_t AttendedGroups(const SparseAttentionParams& p, int64_t position) {
+int64_t AttendedBlocks(const SparseAttentionParams& p, int64_t position) {
   if (p.ratio == 0) return 0;
-  const int64_t visible = VisibleGroups(position, p.ratio);
+  const int64_t visible = VisibleCompressedBlocks(position, p.ratio);
   return p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;
 }
 
@@ -70,7 +70,7 @@ absl::Status ExpectRowFormats(const BackendRowFormats& formats, const IndexScore
 absl::Status ExpectRowFormats(const BackendRowFormats& formats, const SparseAttentionParams& p) {
   DSV4_RETURN_IF_ERROR(ExpectFormat("window rows", p.window.format, formats.rows));
   if (p.ratio == 0) return absl::OkStatus();
-  return ExpectFormat("compressed rows", p.groups.format, formats.rows);
+  return ExpectFormat("compressed rows", p.compressed.format, formats.rows);
 }
 
 absl::Status Validate(const QkvPrepareParams& p) {
@@ -122,11 +122,11 @@ Cost CostOf(const IndexScoreTopkParams& p) {
       .flops = 0};
   for (int i = 0; i < p.step->sequence_count; ++i) {
     const SequenceRows& s = p.step->sequence(i);
-    const int64_t last = VisibleGroups(s.first_position + s.rows - 1, kCsaRatio);
+    const int64_t last = VisibleCompressedBlocks(s.first_position + s.rows - 1, kCsaRatio);
     if (last > p.topk) cost.bytes += last * RowBytes(p.keys);
     for (int64_t r = 0; r < s.rows; ++r) {
-      const int64_t visible = VisibleGroups(s.first_position + r, kCsaRatio);
-      // All groups are selected without a score when they fit.
+      const int64_t visible = VisibleCompressedBlocks(s.first_position + r, kCsaRatio);
+      // All compressed blocks are selected without a score when they fit.
       if (visible > p.topk) cost.flops += visible * p.heads * (2 * kIndexKeyElements + 3);
     }
   }
@@ -152,7 +152,7 @@ absl::Status Validate(const SparseAttentionParams& p) {
     }
   }
   return Expect(p.heads >= 1 && p.q != nullptr && p.o != nullptr && p.sink != nullptr &&
-                    p.window.base != nullptr && (p.ratio == 0 || p.groups.base != nullptr) &&
+                    p.window.base != nullptr && (p.ratio == 0 || p.compressed.base != nullptr) &&
                     (p.ratio != kCsaRatio || (p.selected != nullptr && p.topk >= 1)),
                 "sparse_attention: heads ", p.heads, ", topk ", p.topk, " or a null pointer");
 }
@@ -165,15 +165,16 @@ Cost CostOf(const SparseAttentionParams& p) {
     // Each row that any query of the sequence sees is read once.
     const int64_t reach = kWindowTokens - (p.block_rows > 0 ? 0 : 1);  // before the first row
     const int64_t window = std::min<int64_t>(end - s.window_begin, s.rows + reach);
-    int64_t groups = p.ratio == 0 ? 0 : VisibleGroups(end - 1, p.ratio);
-    if (p.ratio == kCsaRatio) groups = std::min<int64_t>(groups, int64_t{s.rows} * p.topk);
-    cost.bytes += window * RowBytes(p.window) + groups * RowBytes(p.groups);
+    int64_t compressed_blocks = p.ratio == 0 ? 0 : VisibleCompressedBlocks(end - 1, p.ratio);
+    if (p.ratio == kCsaRatio)
+      compressed_blocks = std::min<int64_t>(compressed_blocks, int64_t{s.rows} * p.topk);
+    cost.bytes += window * RowBytes(p.window) + compressed_blocks * RowBytes(p.compressed);
     for (int64_t r = 0; r < s.rows; ++r) {
       const int64_t position = s.first_position + r;
       const int64_t attended =
           p.block_rows > 0 ? window
                            : std::min<int64_t>(position + 1 - s.window_begin, kWindowTokens) +
-                                 AttendedGroups(p, position);
+                                 AttendedBlocks(p, position);
       cost.flops += attended * p.heads * kKvRowElements * 4;
     }
   }

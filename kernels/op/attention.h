@@ -37,13 +37,13 @@ struct QkvPrepareParams {
 };
 
 // The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the
-// state, writes the state at each of its saves, and the row of every group that ends in them:
-// pooled (kRoundPooling), RMSNorm (kRoundRmsNorm), RoPE of the group's first position (kRoundRope),
-// then act_quant 64 round trip of the first 448 (kQuantCompressedRow); for the indexer instead
-// Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey). The state layout is
-// kv_layout.h's. Softmax over the entries of a group runs online, position by position, so that the
-// split of a sequence into steps does not change a bit; nor do saves: a save is the state that a
-// step of only its rows would leave.
+// state, writes the state at each of its saves, and the row of every compressed block that ends in
+// them: pooled (kRoundPooling), RMSNorm (kRoundRmsNorm), RoPE of the compressed block's first
+// position (kRoundRope), then act_quant 64 round trip of the first 448 (kQuantCompressedRow); for
+// the indexer instead Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey). The
+// state layout is kv_layout.h's. Softmax over the entries of a compressed block runs online,
+// position by position, so that the split of a sequence into steps does not change a bit; nor do
+// saves: a save is the state that a step of only its rows would leave.
 struct CompressKvParams {
   static constexpr Op kOp = Op::kCompressKv;
   const StepRows* step = nullptr;
@@ -55,15 +55,15 @@ struct CompressKvParams {
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
   StatePool states{};  // this compressor's
-  RowPool rows{};      // of d elements; group g of a sequence: block
-                       // group_blocks[g * ratio / 256], slot g % (256 / ratio)
+  RowPool rows{};      // of d elements; compressed block g of a sequence: block
+                       // compressed_kv_blocks[g * ratio / 256], slot g % (256 / ratio)
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
   int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
 };
 
-// score(g) = sum_h (weights[h] * weight_scale) * max(0, q[h] . key[g]) in f32 for every group
-// visible at the row's position; the topk groups with the highest scores (ties: the lowest group)
-// are selected.
+// score(g) = sum_h (weights[h] * weight_scale) * max(0, q[h] . key[g]) in f32 for every compressed
+// block visible at the row's position; the topk compressed blocks with the highest scores (ties:
+// the lowest compressed block) are selected.
 struct IndexScoreTopkParams {
   static constexpr Op kOp = Op::kIndexScoreTopk;
   const StepRows* step = nullptr;
@@ -73,18 +73,20 @@ struct IndexScoreTopkParams {
   const void* weights = nullptr;  // [T, heads] act: output of weights_proj
   float weight_scale = 0;         // 128^-0.5 * heads^-0.5
   RowPool keys{};                 // rows of 128, ratio 4
-  int32_t* selected = nullptr;    // [T, topk]: groups of the row's own sequence, ascending, then -1
+  int32_t* selected =
+      nullptr;  // [T, topk]: compressed blocks of the row's own sequence, ascending, then -1
 };
 
 // o[t, h] = sum_n p_n row_n / (sum_n p_n + exp(sink[h] - max)), p_n = exp(q . row_n * scale - max),
 // over the window rows of positions max(window_begin, t - 127) .. t and the compressed rows: the
-// selected groups (ratio 4), every visible group (ratio 128), none (ratio 0). With block_rows, all
-// rows of a sequence see the same window rows: those of positions max(window_begin, b - 128) ..
-// b + rows - 1, where b is the sequence's first position. Rounded
+// selected compressed blocks (ratio 4), every visible compressed block (ratio 128), none (ratio 0).
+// With block_rows, all rows of a sequence see the same window rows: those of positions
+// max(window_begin, b - 128) .. b + rows - 1, where b is the sequence's first position. Rounded
 // (kRoundAttention), then inverse RoPE of the row's position on the last 64 dims
 // (kRoundInverseRope). The maximum includes the sink. A kernel sums the rows in an order that
-// follows from the query's position and groups alone, so that a query's bits do not depend on its
-// company; the reference in the order window (ascending position), then groups (ascending).
+// follows from the query's position and compressed blocks alone, so that a query's bits do not
+// depend on its company; the reference in the order window (ascending position), then compressed
+// blocks (ascending).
 struct SparseAttentionParams {
   static constexpr Op kOp = Op::kSparseAttention;
   const StepRows* step = nullptr;
@@ -92,7 +94,7 @@ struct SparseAttentionParams {
   int32_t ratio = 0;                  // 0, 4 or 128; not 0: step.rope.compressed
   const void* q = nullptr;            // [T, H, 512] act
   RowPool window{};                   // rows of 512
-  RowPool groups{};                   // rows of 512; unused at ratio 0
+  RowPool compressed{};               // rows of 512; unused at ratio 0
   const int32_t* selected = nullptr;  // [T, topk], ratio 4 only
   int32_t topk = 0;
   const float* sink = nullptr;  // [H]

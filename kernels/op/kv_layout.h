@@ -18,7 +18,7 @@ inline constexpr int64_t kKvQuantRun = 64;      // act_quant run of the first 44
 inline constexpr int64_t kIndexKeyElements = 128;
 inline constexpr int64_t kWindowTokens = 128;  // a query at t sees window rows t - 127 .. t
 inline constexpr int64_t kWindowBlockTokens = 64;
-inline constexpr int64_t kGroupBlockTokens = 256;
+inline constexpr int64_t kCompressedKvBlockTokens = 256;
 inline constexpr int64_t kCsaRatio = 4;
 inline constexpr int64_t kHcaRatio = 128;
 inline constexpr int32_t kNoBlock = -1;  // a block table entry without a block
@@ -122,15 +122,17 @@ struct StatePool {
   constexpr std::byte* Slot(int32_t slot) const { return base + int64_t{slot} * slot_stride_bytes; }
 };
 
-// Complete groups of `ratio` tokens that a query at `position` sees.
-constexpr int64_t VisibleGroups(int64_t position, int64_t ratio) { return (position + 1) / ratio; }
+// Complete compressed blocks of `ratio` tokens that a query at `position` sees.
+constexpr int64_t VisibleCompressedBlocks(int64_t position, int64_t ratio) {
+  return (position + 1) / ratio;
+}
 
 // Compressor state of one layer's compressor with rows of `dim` elements, in floats. It is a list
 // of online-softmax triples [3][dim] (running maximum, sum of weights, weighted sum): one for ratio
-// 128 (the unfinished group); three for ratio 4, in this order: part A of the previous complete
-// group, part A and part B of the unfinished group. The triples of an unfinished group that is
-// empty (position divisible by ratio), and of a previous group while there is none, are written as
-// zeros and not read.
+// 128 (the incomplete compressed block); three for ratio 4, in this order: part A of the previous
+// complete block, part A and part B of the incomplete block. The triples of an incomplete block
+// without tokens (position divisible by ratio), and of a previous block while there is none, are
+// written as zeros and not read.
 constexpr int64_t CompressorStateFloats(int64_t ratio, int64_t dim) {
   return (ratio == kCsaRatio ? 3 : 1) * 3 * dim;
 }

@@ -37,8 +37,8 @@ void FillRopeFrequencies(double theta, double factor, int64_t original_positions
 
 absl::Status Validate(const RopeTableParams& p) {
   return Expect(p.rows >= 1 && p.positions != nullptr && p.out.window != nullptr &&
-                    p.out.compressed != nullptr && p.out.group4 != nullptr &&
-                    p.out.group128 != nullptr,
+                    p.out.compressed != nullptr && p.out.ratio4 != nullptr &&
+                    p.out.ratio128 != nullptr,
                 "rope_table: no rows or a null pointer");
 }
 

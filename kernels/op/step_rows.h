@@ -24,7 +24,8 @@ struct SequenceRows {
   int32_t rows = 0;  // >= 1; 0: padding of a step that a graph runs
   int64_t first_position = 0;
   const int32_t* window_blocks = nullptr;  // entry p / 64: block with the window row of position p
-  const int32_t* group_blocks = nullptr;   // entry p / 256: block with the groups that end at p
+  const int32_t* compressed_kv_blocks =
+      nullptr;  // entry p / 256: block with the compressed blocks that end at p
   // Positions below it have no window row: the first query's window may begin later than 127 rows
   // before it. <= first_position.
   int64_t window_begin = 0;
@@ -41,9 +42,10 @@ struct SequenceRows {
 struct RopeTables {
   float* window = nullptr;      // of the row's position, rope_theta
   float* compressed = nullptr;  // of the row's position, compressed layers' frequencies
-  float* group4 = nullptr;  // of position - 3, where a group of 4 ends at the row; else undefined
-  float* group128 =
-      nullptr;  // of position - 127, where a group of 128 ends at the row; else undefined
+  float* ratio4 =
+      nullptr;  // of position - 3, where a compressed block of 4 ends at the row; else undefined
+  float* ratio128 = nullptr;  // of position - 127, where a compressed block of 128 ends at the row;
+                              // else undefined
 };
 
 struct StepRows {

@@ -71,7 +71,7 @@ void StoreOrClear(const Pool* pool, float* triple, int64_t dim) {
 }
 
 // Runs dims [first_dim, first_dim + kChunk) of a sequence's rows through the state; the pooled
-// value of a group that ends at row t of the step goes to pooled_rows[t].
+// value of a compressed block that ends at row t of the step goes to pooled_rows[t].
 void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, int64_t first_dim,
                   float* pooled_rows) {
   const bool overlapping = params.ratio == kCsaRatio;
@@ -80,8 +80,8 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
       reinterpret_cast<const float*>(params.states.Slot(sequence.state_slot)) + first_dim;
   const StateSave* save = sequence.saves;
 
-  // Part A of the previous group, part A and part B of the unfinished one. Ratio 128 has one part,
-  // which lies where `part_b` is.
+  // Part A of the previous compressed block, part A and part B of the unfinished one. Ratio 128 has
+  // one part, which lies where `part_b` is.
   Pool previous, part_a, part_b;
   if (overlapping) {
     previous.Load(in, dim);
@@ -92,7 +92,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   }
   for (int64_t i = 0; i < sequence.rows; ++i) {
     const int64_t position = sequence.first_position + i;
-    const int64_t group = position / params.ratio, entry = position % params.ratio;
+    const int64_t compressed_block = position / params.ratio, entry = position % params.ratio;
     const int64_t row = (sequence.first_row + i) * width + first_dim;
     const int64_t ape = entry * width + first_dim;
     const int64_t b = overlapping ? dim : 0;
@@ -105,7 +105,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
     const bool ends = entry + 1 == params.ratio;
     if (ends) {
       float* pooled = pooled_rows + (sequence.first_row + i) * dim + first_dim;
-      if (overlapping && group > 0) {
+      if (overlapping && compressed_block > 0) {
         part_b.FinishWith(previous, pooled);
       } else {
         part_b.Finish(pooled);
@@ -123,9 +123,9 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   }
 }
 
-// `row` holds the group's pooled values and is used up.
+// `row` holds the compressed block's pooled values and is used up.
 void FinishRow(const LaunchContext& context, const CompressKvParams& params, const float* rope,
-               const SequenceRows& sequence, int64_t group, float* row) {
+               const SequenceRows& sequence, int64_t compressed_block, float* row) {
   const int64_t dim = params.dim(), plain = dim - kKvRopeElements;
   Round(context, Point::kRoundPooling, row, dim);
   RmsNormRow(row, dim, params.norm, params.eps, row);
@@ -136,9 +136,10 @@ void FinishRow(const LaunchContext& context, const CompressKvParams& params, con
     Hadamard128(row);
     Round(context, Point::kRoundHadamard, row, dim);
   }
-  const int64_t per_block = kGroupBlockTokens / params.ratio;
+  const int64_t per_block = kCompressedKvBlockTokens / params.ratio;
   StoreRow(context, params.index_keys ? Point::kQuantIndexKey : Point::kQuantCompressedRow,
-           params.rows, sequence.group_blocks[group / per_block], group % per_block, row);
+           params.rows, sequence.compressed_kv_blocks[compressed_block / per_block],
+           compressed_block % per_block, row);
 }
 
 }  // namespace
@@ -151,7 +152,7 @@ void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& para
   stream.ParallelFor(step.sequence_count * chunks, [&](int64_t unit, int) {
     PoolSequence(params, step.sequences[unit / chunks], unit % chunks * kChunk, pooled);
   });
-  const float* rope = params.ratio == kCsaRatio ? step.rope.group4 : step.rope.group128;
+  const float* rope = params.ratio == kCsaRatio ? step.rope.ratio4 : step.rope.ratio128;
   stream.ParallelFor(step.rows, [&](int64_t t, int) {
     const int64_t position = step.positions[t];
     if ((position + 1) % params.ratio != 0) return;

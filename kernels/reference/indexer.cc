@@ -19,18 +19,18 @@ namespace {
 struct ScorePlan {
   ScorePlan(std::byte* base, const IndexScoreTopkParams& params)
       : scratch(base),
-        max_groups(VisibleGroups(params.step->max_position, kCsaRatio)),
+        max_compressed_blocks(VisibleCompressedBlocks(params.step->max_position, kCsaRatio)),
         queries(scratch.Take<float>(CeilDiv<int64_t>(params.heads, kTileLanes) * kTileLanes *
                                     kIndexKeyElements)),
         keys(scratch.Take<float>(kTileRows * kIndexKeyElements)),
-        scores(scratch.Take<float>(max_groups)),
-        order(scratch.Take<int32_t>(max_groups)) {}
+        scores(scratch.Take<float>(max_compressed_blocks)),
+        order(scratch.Take<int32_t>(max_compressed_blocks)) {}
   Scratch scratch;
-  int64_t max_groups;
+  int64_t max_compressed_blocks;
   float* queries;  // [head tiles, 128, 16]
   float* keys;     // [8, 128]
-  float* scores;   // [groups]
-  int32_t* order;  // [groups]
+  float* scores;   // [compressed blocks]
+  int32_t* order;  // [compressed blocks]
 };
 
 void TransposeQueries(const IndexScoreTopkParams& params, int64_t t, float* out) {
@@ -43,18 +43,18 @@ void TransposeQueries(const IndexScoreTopkParams& params, int64_t t, float* out)
   }
 }
 
-// Scores of groups [0, visible) for row t.
+// Scores of compressed blocks [0, visible) for row t.
 void Score(const IndexScoreTopkParams& params, int64_t t, int64_t visible, const ScorePlan& plan) {
   const StepRows& step = *params.step;
-  const int32_t* blocks = step.sequences[step.sequence_of[t]].group_blocks;
+  const int32_t* blocks = step.sequences[step.sequence_of[t]].compressed_kv_blocks;
   const float* weights = static_cast<const float*>(params.weights) + t * params.heads;
-  constexpr int64_t kGroupsPerBlock = kGroupBlockTokens / kCsaRatio;
+  constexpr int64_t kKeysPerBlock = kCompressedKvBlockTokens / kCsaRatio;
   TransposeQueries(params, t, plan.queries);
-  for (int64_t group = 0; group < visible; group += kTileRows) {
-    const int64_t count = std::min(kTileRows, visible - group);
+  for (int64_t compressed_block = 0; compressed_block < visible; compressed_block += kTileRows) {
+    const int64_t count = std::min(kTileRows, visible - compressed_block);
     for (int64_t r = 0; r < count; ++r) {
-      const int64_t g = group + r;
-      LoadRow(params.keys, blocks[g / kGroupsPerBlock], g % kGroupsPerBlock,
+      const int64_t g = compressed_block + r;
+      LoadRow(params.keys, blocks[g / kKeysPerBlock], g % kKeysPerBlock,
               plan.keys + r * kIndexKeyElements);
     }
     double sums[kTileRows] = {};
@@ -72,8 +72,9 @@ void Score(const IndexScoreTopkParams& params, int64_t t, int64_t visible, const
     }
     for (int64_t r = 0; r < count; ++r) {
       // NaN has no place in an order: it comes last.
-      plan.scores[group + r] = std::isnan(sums[r]) ? -std::numeric_limits<float>::infinity()
-                                                   : static_cast<float>(sums[r]);
+      plan.scores[compressed_block + r] = std::isnan(sums[r])
+                                              ? -std::numeric_limits<float>::infinity()
+                                              : static_cast<float>(sums[r]);
     }
   }
 }
@@ -85,7 +86,7 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
   const int64_t worker_bytes = ScorePlan(nullptr, params).scratch.bytes();
   StreamOf(context).ParallelFor(step.rows, [&](int64_t t, int worker) {
     const ScorePlan plan(context.workspace + worker * worker_bytes, params);
-    const int64_t visible = VisibleGroups(step.positions[t], kCsaRatio);
+    const int64_t visible = VisibleCompressedBlocks(step.positions[t], kCsaRatio);
     const int64_t chosen = std::min<int64_t>(visible, params.topk);
     int32_t* selected = params.selected + t * params.topk;
     if (visible <= params.topk) {

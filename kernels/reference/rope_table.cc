@@ -26,10 +26,10 @@ void LaunchRopeTable(const LaunchContext& context, const RopeTableParams& params
     FillRow(position, params.frequencies.window, out.window + row);
     FillRow(position, compressed, out.compressed + row);
     if ((position + 1) % kCsaRatio == 0) {
-      FillRow(position + 1 - kCsaRatio, compressed, out.group4 + row);
+      FillRow(position + 1 - kCsaRatio, compressed, out.ratio4 + row);
     }
     if ((position + 1) % kHcaRatio == 0) {
-      FillRow(position + 1 - kHcaRatio, compressed, out.group128 + row);
+      FillRow(position + 1 - kHcaRatio, compressed, out.ratio128 + row);
     }
   });
 }

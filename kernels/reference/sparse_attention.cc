@@ -64,26 +64,27 @@ int64_t GatherRows(const SparseAttentionParams& params, int64_t t, float* out) {
     append(params.window, sequence.window_blocks[p / kWindowBlockTokens], p % kWindowBlockTokens);
   }
   if (params.ratio == 0) return count;
-  const int64_t groups_per_block = kGroupBlockTokens / params.ratio;
-  const auto append_group = [&](int64_t group) {
-    append(params.groups, sequence.group_blocks[group / groups_per_block],
-           group % groups_per_block);
+  const int64_t rows_per_block = kCompressedKvBlockTokens / params.ratio;
+  const auto append_compressed = [&](int64_t compressed_block) {
+    append(params.compressed, sequence.compressed_kv_blocks[compressed_block / rows_per_block],
+           compressed_block % rows_per_block);
   };
   if (params.ratio == kCsaRatio) {
     for (int64_t i = 0; i < params.topk; ++i) {
-      const int32_t group = params.selected[t * params.topk + i];
-      if (group >= 0) append_group(group);
+      const int32_t compressed_block = params.selected[t * params.topk + i];
+      if (compressed_block >= 0) append_compressed(compressed_block);
     }
   } else {
-    const int64_t visible = VisibleGroups(position, params.ratio);
-    for (int64_t group = 0; group < visible; ++group) append_group(group);
+    const int64_t visible = VisibleCompressedBlocks(position, params.ratio);
+    for (int64_t compressed_block = 0; compressed_block < visible; ++compressed_block)
+      append_compressed(compressed_block);
   }
   return count;
 }
 
 int64_t MaxRows(const SparseAttentionParams& params) {
   if (params.ratio == 0) return kWindowTokens + params.block_rows;
-  const int64_t visible = VisibleGroups(params.step->max_position, params.ratio);
+  const int64_t visible = VisibleCompressedBlocks(params.step->max_position, params.ratio);
   return kWindowTokens +
          (params.ratio == kCsaRatio ? std::min<int64_t>(params.topk, visible) : visible);
 }

@@ -32,14 +32,15 @@ struct AttendArgs {
 
 // The rows that a query sees, in chunks: the window by the ring of positions, slot s of it the one
 // with p % 128 == s, and behind the slots that positions so far have filled, in whole chunks, the
-// groups. Two queries one behind the other have the same rows in the same places but for one of the
-// window and, at ratio 128, of groups. Those of a block by position, the same for all of its
-// queries. None for padding. Little state: it is in shared memory while sums are in registers.
+// compressed blocks. Two queries one behind the other have the same rows in the same places but for
+// one of the window and, at ratio 128, of compressed blocks. Those of a block by position, the same
+// for all of its queries. None for padding. Little state: it is in shared memory while sums are in
+// registers.
 struct VisibleRows {
   int row;  // of the step
   int sequence;
   int position, first_position;  // of the query (in a block: its last row), of its window
-  int window, count;             // slots, and with them groups
+  int window, count;             // slots, and with them compressed blocks
 
   __device__ __forceinline__ VisibleRows(const AttendArgs& args, int t) : row(t) {
     const SparseAttentionParams& p = args.p;
@@ -62,19 +63,19 @@ struct VisibleRows {
       return;
     }
     window = (min(position + 1, static_cast<int>(kWindowTokens)) + kChunk - 1) / kChunk * kChunk;
-    int64_t groups = 0;
+    int64_t compressed_blocks = 0;
     if (p.ratio == kCsaRatio) {
-      groups = VisibleGroups(position, kCsaRatio);
-      if (groups > p.topk) groups = p.topk;
+      compressed_blocks = VisibleCompressedBlocks(position, kCsaRatio);
+      if (compressed_blocks > p.topk) compressed_blocks = p.topk;
     } else if (p.ratio == kHcaRatio) {
-      groups = VisibleGroups(position, kHcaRatio);
+      compressed_blocks = VisibleCompressedBlocks(position, kHcaRatio);
     }
-    count = window + static_cast<int>(groups);
+    count = window + static_cast<int>(compressed_blocks);
   }
   __device__ __forceinline__ int chunks() const { return (count + kChunk - 1) / kChunk; }
 
   // Three steps from a row's number to its place, each with a load of its own that a pipeline can
-  // wait for. Step one: the position or group of row n; -1 where there is none.
+  // wait for. Step one: the position or compressed block of row n; -1 where there is none.
   __device__ __forceinline__ int IndexOf(const AttendArgs& args, int n) const {
     if (n >= count) return -1;
     if (args.p.block_rows > 0) return first_position + n;
@@ -98,18 +99,18 @@ struct VisibleRows {
   __device__ __forceinline__ int BlockOf(const AttendArgs& args, int n, int index) const {
     if (index < 0) return 0;
     const SequenceRows& rows = args.step.sequences[sequence];
-    const int32_t* blocks = n < window ? rows.window_blocks : rows.group_blocks;
+    const int32_t* blocks = n < window ? rows.window_blocks : rows.compressed_kv_blocks;
     return blocks[index >> BlockShift(args, n)];
   }
-  // Block i of those that selected groups lie in; 0 where there is none.
+  // Block i of those that selected compressed blocks lie in; 0 where there is none.
   __device__ __forceinline__ int SelectableBlock(const AttendArgs& args, int i) const {
     if (args.p.ratio != kCsaRatio || i << 6 >= (position + 1) / kCsaRatio || count == 0) return 0;
-    return args.step.sequences[sequence].group_blocks[i];
+    return args.step.sequences[sequence].compressed_kv_blocks[i];
   }
   // Step three: its data, and its scales where the format has them.
   __device__ __forceinline__ void Locate(const AttendArgs& args, int n, int index, int block,
                                          const std::byte** row, const std::byte** scales) const {
-    const RowPool& pool = n < window ? args.p.window : args.p.groups;
+    const RowPool& pool = n < window ? args.p.window : args.p.compressed;
     const int slot = index & ((1 << BlockShift(args, n)) - 1);
     *row = pool.Row(block, slot);
     *scales = pool.Scales(block, slot);
@@ -118,8 +119,8 @@ struct VisibleRows {
  private:
   // The binary logarithm of a block's rows.
   __device__ __forceinline__ int BlockShift(const AttendArgs& args, int n) const {
-    static_assert(kWindowBlockTokens == 64 && kGroupBlockTokens / kCsaRatio == 64 &&
-                  kGroupBlockTokens / kHcaRatio == 2);
+    static_assert(kWindowBlockTokens == 64 && kCompressedKvBlockTokens / kCsaRatio == 64 &&
+                  kCompressedKvBlockTokens / kHcaRatio == 2);
     return n < window || args.p.ratio == kCsaRatio ? 6 : 1;
   }
 };

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// compress_kv: per element and group, softmax(z + ape) . k over the group's rows (at ratio 4 also
-// over the previous group's part A), online; the pooled row's RMSNorm, RoPE and quantiser; saves of
-// the state.
+// compress_kv: per element and compressed block, softmax(z + ape) . k over the block's rows (at
+// ratio 4 also over the previous block's part A), online; the pooled row's RMSNorm, RoPE and
+// quantiser; saved states.
 // Contract: kernels/op/attention.h; rows packed or bf16, index keys index_fp4.
 // Roofline: 8 w bytes in a row and 12 d (ratio 128) or 36 d (ratio 4) a state: latency at one row,
 // bandwidth at many.
-// Plan: a block a row of the step, of a thread an element. It has work where a group ends at its
-// row or a state is saved behind it, and then runs through the rows of that group (and of the
-// previous one), beginning with the state where the group began before the step. A save in the
-// middle of a group runs through its rows once more, at most 127. The first warp finishes the row.
-// Edge cases: padding rows; the first group of a sequence has no previous one.
+// Plan: a block a row of the step, of a thread an element. It has work where a compressed block
+// ends at its row or a state is saved behind it, and then runs through the rows of that block (and
+// of the previous one), beginning with the state where the block began before the step. A save in
+// the middle of a compressed block runs through its rows once more, at most 127. The first warp
+// finishes the row.
+// Edge cases: padding rows; the first compressed block of a sequence has no previous one.
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -69,7 +70,7 @@ struct Column {
   int ratio;
   int64_t first_position;
 
-  // Adds rows [begin, end), all of one group.
+  // Adds rows [begin, end), all of one compressed block.
   __device__ __forceinline__ void AddRows(int64_t begin, int64_t end, int offset,
                                           Pool* pool) const {
 #pragma unroll 2
@@ -110,7 +111,8 @@ __global__ void __launch_bounds__(kDim)
   const Column column{p.k + origin, p.z + origin, p.ape + threadIdx.x,
                       width,        p.ratio,      first_position};
   const float* in = reinterpret_cast<const float*>(p.states.Slot(s.state_slot)) + threadIdx.x;
-  const int64_t begin = i - position % p.ratio;  // of the group; below 0: before the step
+  const int64_t begin =
+      i - position % p.ratio;  // of the compressed block; below 0: before the step
   const int64_t first = begin < 0 ? 0 : begin;
   const int part_b_offset = overlapping ? kDim : 0;
 
@@ -118,9 +120,11 @@ __global__ void __launch_bounds__(kDim)
   if (begin < 0) part_b.Load(in + (overlapping ? 6 * kDim : 0), kDim);
   column.AddRows(first, i + 1, part_b_offset, &part_b);
   Pool previous, part_a;
-  const bool has_previous = overlapping && position >= p.ratio;  // a group before this one
+  const bool has_previous =
+      overlapping && position >= p.ratio;  // a compressed block before this one
   if (has_previous) {
-    // Part A of the previous group, which may have ended before the step or begun before it.
+    // Part A of the previous compressed block, which may have ended before the step or begun before
+    // it.
     const int64_t previous_begin = begin - p.ratio;
     if (begin <= 0) {
       previous.Load(in, kDim);
@@ -148,10 +152,11 @@ __global__ void __launch_bounds__(kDim)
   __syncthreads();
   if (threadIdx.x >= 32) return;
   const int lane = static_cast<int>(threadIdx.x);
-  const int64_t group = position / p.ratio, per_block = kGroupBlockTokens / p.ratio;
-  const int32_t block = s.group_blocks[group / per_block];
-  const int64_t slot = group % per_block;
-  const float* rope = (overlapping ? step.rope.group4 : step.rope.group128) + t * kKvRopeElements;
+  const int64_t compressed_block = position / p.ratio,
+                per_block = kCompressedKvBlockTokens / p.ratio;
+  const int32_t block = s.compressed_kv_blocks[compressed_block / per_block];
+  const int64_t slot = compressed_block % per_block;
+  const float* rope = (overlapping ? step.rope.ratio4 : step.rope.ratio128) + t * kKvRopeElements;
   if constexpr (kDim == kKvRowElements) {
     float x[2][8];
     LoadBf16x8(pooled_row + lane * 8, x[0]);

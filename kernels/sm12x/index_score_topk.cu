@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// index_score_topk: score(g) = sum_h w[h] max(0, q[h] . key[g]) of all visible groups, and the
-// groups with the topk highest scores, ascending. Contract: kernels/op/attention.h; keys index_fp4,
-// at most 128 heads. Roofline: 68 bytes and 256 H flops a group and row: latency at short contexts,
-// then tensor cores. Plan: rows that see no more groups than topk are not scored. Else two
-// kernels, for as many rows at a time as the workspace has scores for:
-// - scores: a warp takes 32 groups: rows of two m16n8k16 tiles, whose columns are heads. A lane
-//   loads 16 bytes of a key, one run of 32 elements, and makes its fragments of them in registers,
-//   for four neighbouring rows of the step where there are many; queries lie in shared memory in
-//   fragment order (16 KB a row). The order of K within a run is what the nibbles give without
-//   moving; queries are permuted alike.
-// - selection: a block selects from the row's groups. Where the row sees more than 16,384, there is
-//   a block for each slice of so many, and the last to be done selects from the best of all.
+// index_score_topk: score(g) = sum_h w[h] max(0, q[h] . key[g]) of all visible compressed blocks,
+// and those with the topk highest scores, ascending. Contract: kernels/op/attention.h; keys
+// index_fp4, at most 128 heads. Roofline: 68 bytes and 256 H flops for each compressed block and
+// row: latency at short contexts, then tensor cores. Plan: rows that see no more compressed blocks
+// than topk are not scored. Else two kernels, for as many rows at a time as the workspace has
+// scores for:
+// - scores: a warp takes 32 compressed blocks: rows of two m16n8k16 tiles, whose columns are heads.
+//   A lane loads 16 bytes of a key, one run of 32 elements, and makes its fragments of them in
+//   registers, for four neighbouring rows of the step where there are many; queries lie in shared
+//   memory in fragment order (16 KB a row). The order of K within a run is what the nibbles give
+//   without moving; queries are permuted alike.
+// - selection: a block selects from the row's compressed blocks. Where the row sees more than
+//   16,384, there is a block for each slice of so many, and the last to be done selects from the
+//   best of all.
 // A selection holds its keys in registers, 16 a thread. It counts them in bins, finds the bin of
 // the topk-th highest and ranks its few keys; where scores are too much alike for that, it finds it
 // bit by bit. What is above it goes out in ascending order, with as many of its equals as there is
@@ -33,11 +35,11 @@ using namespace sm12x;  // NOLINT: the device code of this file
 
 constexpr int kMaxHeads = 128;
 constexpr int kSharedRowHeads = 64;  // more of four rows do not fit in shared memory
-constexpr int kWarpGroups = 32;
-constexpr int64_t kGroupsPerBlock = kGroupBlockTokens / kCsaRatio;
+constexpr int kWarpKeys = 32;
+constexpr int64_t kKeysPerBlock = kCompressedKvBlockTokens / kCsaRatio;
 constexpr int kSelectThreads = 1024;
 constexpr int kSelectItems = 16;
-constexpr int kSlice = kSelectThreads * kSelectItems;  // groups
+constexpr int kSlice = kSelectThreads * kSelectItems;  // compressed blocks
 constexpr int64_t kScoreBytes = int64_t{64} << 20;
 
 // Warps that share a row at most, for each multiprocessor; up to how many rows each has blocks of
@@ -52,13 +54,14 @@ struct TopkArgs {
   int64_t first_row, end_row;  // these rows of the step
   float* scores;               // [rows, score_stride]
   int64_t score_stride;
-  uint2* best;            // [rows, slices, topk]: ordered score, group; 0, 0 behind the last
+  uint2* best;  // [rows, slices, topk]: ordered score, compressed block; 0, 0 behind the last
   uint32_t* slices_done;  // [rows]
   int slices;             // of the longest row; more than one have `best` and `slices_done`
 };
 
 __device__ __forceinline__ int64_t VisibleOf(const TopkArgs& args, int64_t t) {
-  return args.step.sequence_of[t] < 0 ? 0 : VisibleGroups(args.step.positions[t], kCsaRatio);
+  return args.step.sequence_of[t] < 0 ? 0
+                                      : VisibleCompressedBlocks(args.step.positions[t], kCsaRatio);
 }
 
 // Two e2m1 codes, in the low bits of each half, shifted right by `shift`, as bf16 times 2^-126; the
@@ -109,13 +112,13 @@ struct KeyFragments {
   __device__ __forceinline__ KeyFragments(const RowPool& pool, const int32_t* blocks, int64_t begin,
                                           int64_t visible, int lane) {
     const int g = lane / 4, quad = lane % 4;
-    // 32 groups lie in one block.
-    const int32_t block = blocks[begin / kGroupsPerBlock];
+    // 32 compressed blocks lie in one block.
+    const int32_t block = blocks[begin / kKeysPerBlock];
     uint4 codes[4];
     uint32_t scales[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const int64_t slot = begin % kGroupsPerBlock + r * 8 + g;
+      const int64_t slot = begin % kKeysPerBlock + r * 8 + g;
       codes[r] = make_uint4(0, 0, 0, 0);
       scales[r] = 127;
       if (begin + r * 8 + g < visible) {
@@ -183,20 +186,20 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
   const int tiles = (p.heads + 7) / 8;
   auto* queries = reinterpret_cast<QueryTile*>(dynamic_memory);
   auto* weights = reinterpret_cast<float*>(queries + kRows * tiles);
-  int64_t most = 0;  // groups that any of the rows must have scored
+  int64_t most = 0;  // compressed blocks that any of the rows must have scored
   for (int r = 0; r < rows; ++r) {
-    const int64_t groups = VisibleOf(args, first_row + r);
-    if (groups > p.topk && groups > most) most = groups;
+    const int64_t compressed_blocks = VisibleOf(args, first_row + r);
+    if (compressed_blocks > p.topk && compressed_blocks > most) most = compressed_blocks;
     if (threadIdx.x == 0) {
-      visible[r] = groups > p.topk ? groups : 0;
+      visible[r] = compressed_blocks > p.topk ? compressed_blocks : 0;
       sequence[r] = args.step.sequence_of[first_row + r];
     }
   }
   if (args.slices > 1 && blockIdx.x == 0 && threadIdx.x < static_cast<unsigned>(rows)) {
     args.slices_done[first_row - args.first_row + threadIdx.x] = 0;
   }
-  constexpr int kBlockGroups = kWarps * kWarpGroups;
-  const int64_t first = int64_t{blockIdx.x} * kBlockGroups;
+  constexpr int kBlockKeys = kWarps * kWarpKeys;
+  const int64_t first = int64_t{blockIdx.x} * kBlockKeys;
   if (first >= most) return;
   for (int r = 0; r < rows; ++r) {
     const int64_t t = first_row + r;
@@ -213,15 +216,15 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
 
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   for (int run = 0, end; run < rows; run = end) {
-    int64_t groups = visible[run];
+    int64_t compressed_blocks = visible[run];
     for (end = run + 1; end < rows && sequence[end] == sequence[run]; ++end) {
-      groups = max(groups, visible[end]);
+      compressed_blocks = max(compressed_blocks, visible[end]);
     }
-    if (groups == 0) continue;
-    const int32_t* blocks = args.step.sequences[sequence[run]].group_blocks;
-    for (int64_t begin = first + warp * kWarpGroups; begin < groups;
-         begin += int64_t{gridDim.x} * kBlockGroups) {
-      const KeyFragments keys(p.keys, blocks, begin, groups, lane);
+    if (compressed_blocks == 0) continue;
+    const int32_t* blocks = args.step.sequences[sequence[run]].compressed_kv_blocks;
+    for (int64_t begin = first + warp * kWarpKeys; begin < compressed_blocks;
+         begin += int64_t{gridDim.x} * kBlockKeys) {
+      const KeyFragments keys(p.keys, blocks, begin, compressed_blocks, lane);
       for (int r = run; r < end; ++r) {
         if (begin >= visible[r]) continue;
         float sums[4];
@@ -231,8 +234,8 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
         // Lane 4 g + r writes key 8 r + g.
         const int own = lane % 4;
         const float sum = own == 0 ? sums[0] : own == 1 ? sums[1] : own == 2 ? sums[2] : sums[3];
-        const int64_t group = begin + own * 8 + lane / 4;
-        if (group < visible[r]) scores[group] = sum;
+        const int64_t compressed_block = begin + own * 8 + lane / 4;
+        if (compressed_block < visible[r]) scores[compressed_block] = sum;
       }
     }
   }
@@ -382,9 +385,9 @@ __device__ __forceinline__ Selection FindByBins(const uint32_t (&keys)[kItems], 
   return shared.found;
 }
 
-// The best `count` of the block's keys, kItems a thread in ascending order of their groups; a key
-// of 0 is none. Calls emit(place, key, item) for each, places 0, 1, ... in ascending order of
-// groups. REQUIRES: at least `count` keys, `count` > 0.
+// The best `count` of the block's keys, kItems a thread in ascending order of their compressed
+// blocks; a key of 0 is none. Calls emit(place, key, item) for each, places 0, 1, ... in ascending
+// order of compressed blocks. REQUIRES: at least `count` keys, `count` > 0.
 template <int kItems, class Emit>
 __device__ __forceinline__ void SelectBest(const uint32_t (&keys)[kItems], uint32_t count,
                                            SelectShared& shared, Emit&& emit) {
@@ -416,28 +419,29 @@ __device__ __forceinline__ void SelectBest(const uint32_t (&keys)[kItems], uint3
   }
 }
 
-// The keys of a thread from `groups` scores.
+// The keys of a thread from `compressed_blocks` scores.
 template <int kItems>
-__device__ __forceinline__ void LoadKeys(const float* scores, int groups,
+__device__ __forceinline__ void LoadKeys(const float* scores, int compressed_blocks,
                                          uint32_t (&keys)[kItems]) {
   const int own = static_cast<int>(threadIdx.x) * kItems;
 #pragma unroll
   for (int i = 0; i < kItems; i += 4) {
     float4 v = make_float4(0, 0, 0, 0);
-    if (own + i < groups) v = *reinterpret_cast<const float4*>(scores + own + i);
-    keys[i] = own + i < groups ? OrderedScore(v.x) : 0;
-    keys[i + 1] = own + i + 1 < groups ? OrderedScore(v.y) : 0;
-    keys[i + 2] = own + i + 2 < groups ? OrderedScore(v.z) : 0;
-    keys[i + 3] = own + i + 3 < groups ? OrderedScore(v.w) : 0;
+    if (own + i < compressed_blocks) v = *reinterpret_cast<const float4*>(scores + own + i);
+    keys[i] = own + i < compressed_blocks ? OrderedScore(v.x) : 0;
+    keys[i + 1] = own + i + 1 < compressed_blocks ? OrderedScore(v.y) : 0;
+    keys[i + 2] = own + i + 2 < compressed_blocks ? OrderedScore(v.z) : 0;
+    keys[i + 3] = own + i + 3 < compressed_blocks ? OrderedScore(v.w) : 0;
   }
 }
 
-// Selects from `groups` scores, at most kItems * 1024.
+// Selects from `compressed_blocks` scores, at most kItems * 1024.
 template <int kItems>
-__device__ __forceinline__ void SelectFromScores(const float* scores, int groups, int count,
-                                                 SelectShared& shared, int32_t* selected) {
+__device__ __forceinline__ void SelectFromScores(const float* scores, int compressed_blocks,
+                                                 int count, SelectShared& shared,
+                                                 int32_t* selected) {
   uint32_t keys[kItems];
-  LoadKeys(scores, groups, keys);
+  LoadKeys(scores, compressed_blocks, keys);
   const int own = static_cast<int>(threadIdx.x) * kItems;
   SelectBest(keys, static_cast<uint32_t>(count), shared,
              [&](uint32_t place, uint32_t, int i) { selected[place] = own + i; });
@@ -457,17 +461,18 @@ __device__ __forceinline__ void SelectFromBest(const uint2* best, int count, int
 }
 
 // Selects from more than kSlice scores, by a block for each slice of so many.
-__device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int groups,
+__device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int compressed_blocks,
                                                  SelectShared& shared) {
   __shared__ bool last;
   const int begin = static_cast<int>(blockIdx.y) * kSlice;
-  if (begin >= groups) return;
+  if (begin >= compressed_blocks) return;
   const int topk = args.p.topk, row = static_cast<int>(blockIdx.x);
   const int own = static_cast<int>(threadIdx.x) * kSelectItems;
   uint2* best = args.best + int64_t{row} * args.slices * topk;
   uint32_t keys[kSelectItems];
-  LoadKeys(args.scores + row * args.score_stride + begin, min(groups - begin, kSlice), keys);
-  const int count = min(groups - begin, topk);
+  LoadKeys(args.scores + row * args.score_stride + begin, min(compressed_blocks - begin, kSlice),
+           keys);
+  const int count = min(compressed_blocks - begin, topk);
   SelectBest(keys, static_cast<uint32_t>(count), shared, [&](uint32_t place, uint32_t key, int i) {
     best[blockIdx.y * topk + place] = make_uint2(key, static_cast<uint32_t>(begin + own + i));
   });
@@ -476,7 +481,7 @@ __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int group
   }
   // The fences of thread 0 hold for what its block wrote before the barrier and reads after the
   // next: for all threads to fence takes microseconds.
-  const int slices = (groups + kSlice - 1) / kSlice;
+  const int slices = (compressed_blocks + kSlice - 1) / kSlice;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
@@ -495,7 +500,7 @@ __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int group
 
 // Block (row, slice).
 __global__ void __launch_bounds__(kSelectThreads)
-    select_groups_kernel(const __grid_constant__ TopkArgs args) {
+    select_blocks_kernel(const __grid_constant__ TopkArgs args) {
   __shared__ SelectShared shared;
   BeginAfterPredecessors();
   const int64_t row = blockIdx.x, t = args.first_row + row;
@@ -523,15 +528,15 @@ __global__ void __launch_bounds__(kSelectThreads)
 
 struct TopkPlan {
   explicit TopkPlan(const IndexScoreTopkParams& p)
-      : max_groups(VisibleGroups(p.step->max_position, kCsaRatio)),
-        slices((max_groups + kSlice - 1) / kSlice),
-        score_stride((max_groups + kSlice - 1) / kSlice * kSlice),
-        row_bytes(max_groups <= p.topk
+      : max_compressed_blocks(VisibleCompressedBlocks(p.step->max_position, kCsaRatio)),
+        slices((max_compressed_blocks + kSlice - 1) / kSlice),
+        score_stride((max_compressed_blocks + kSlice - 1) / kSlice * kSlice),
+        row_bytes(max_compressed_blocks <= p.topk
                       ? 0
                       : score_stride * 4 + (slices > 1 ? slices * p.topk * 8 + 4 : 0)),
         rows(row_bytes == 0 ? p.step->rows
                             : std::clamp<int64_t>(kScoreBytes / row_bytes, 1, p.step->rows)) {}
-  int64_t max_groups, slices, score_stride, row_bytes;
+  int64_t max_compressed_blocks, slices, score_stride, row_bytes;
   int64_t rows;  // of one round
 };
 
@@ -545,18 +550,20 @@ absl::Status SupportsIndexScoreTopk(const IndexScoreTopkParams& p) {
   if (p.heads > kMaxHeads) return Unsupported(p.heads, " index heads; at most ", kMaxHeads);
   const TopkPlan plan(p);
   if (plan.slices > 1 && plan.slices * p.topk > kSlice) {
-    return Unsupported("topk ", p.topk, " of ", plan.max_groups, " groups; at most ",
-                       kSlice / plan.slices);
+    return Unsupported("topk ", p.topk, " of ", plan.max_compressed_blocks,
+                       " compressed blocks; at most ", kSlice / plan.slices);
   }
   return absl::OkStatus();
 }
 
 // Enqueues the scores of rows [first_row, end_row).
 template <int kRows, int kWarps>
-void LaunchScores(const TopkArgs& args, int64_t max_groups, int64_t warps, cudaStream_t stream) {
+void LaunchScores(const TopkArgs& args, int64_t max_compressed_blocks, int64_t warps,
+                  cudaStream_t stream) {
   const int64_t row_blocks = (args.end_row - args.first_row + kRows - 1) / kRows;
-  const int64_t blocks = std::min((max_groups + kWarps * kWarpGroups - 1) / (kWarps * kWarpGroups),
-                                  std::max<int64_t>(warps / (kWarps * row_blocks), 1));
+  const int64_t blocks =
+      std::min((max_compressed_blocks + kWarps * kWarpKeys - 1) / (kWarps * kWarpKeys),
+               std::max<int64_t>(warps / (kWarps * row_blocks), 1));
   const int bytes = ScoreSharedBytes(kRows, (args.p.heads + 7) / 8);
   const auto kernel = index_score_kernel<kRows, kWarps>;
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(row_blocks));
@@ -584,16 +591,16 @@ void LaunchIndexScoreTopk(const LaunchContext& context, const IndexScoreTopkPara
     args.end_row = std::min(rows, args.first_row + plan.rows);
     const auto row_blocks = static_cast<unsigned>(args.end_row - args.first_row);
     if (plan.row_bytes == 0) {
-      LaunchOverlapped(stream, dim3(row_blocks), kSelectThreads, 0, select_groups_kernel, args);
+      LaunchOverlapped(stream, dim3(row_blocks), kSelectThreads, 0, select_blocks_kernel, args);
       continue;
     }
     if (rows <= config.values[kFewRows] || params.heads > kSharedRowHeads) {
-      LaunchScores<1, 8>(args, plan.max_groups, warps, stream);
+      LaunchScores<1, 8>(args, plan.max_compressed_blocks, warps, stream);
     } else {
-      LaunchScores<4, 16>(args, plan.max_groups, warps, stream);
+      LaunchScores<4, 16>(args, plan.max_compressed_blocks, warps, stream);
     }
     const dim3 slices(row_blocks, static_cast<unsigned>(plan.slices));
-    LaunchOverlapped(stream, slices, kSelectThreads, 0, select_groups_kernel, args);
+    LaunchOverlapped(stream, slices, kSelectThreads, 0, select_blocks_kernel, args);
   }
 }
 

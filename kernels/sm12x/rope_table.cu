@@ -5,7 +5,7 @@
 // Plan: a block of 128 threads a row, a warp for each of the four tables, a lane for each pair. In
 // f64, once a step: the angle is reduced by 2 pi to 100 bits, and sincospi needs no table of the
 // digits of pi (nor the stack that sincos has for it).
-// Edge cases: rows in which no group ends leave the group tables as they are.
+// Edge cases: rows in which no compressed block ends leave the compressed block tables as they are.
 #include "kernels/op/rope.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(kTables * 32)
   position += 1 - ratio;
   float* out = table == 0   ? p.out.window
                : table == 1 ? p.out.compressed
-               : table == 2 ? p.out.group4
-                            : p.out.group128;
+               : table == 2 ? p.out.ratio4
+                            : p.out.ratio128;
   const float frequency = table == 0 ? p.frequencies.window[pair] : p.frequencies.compressed[pair];
   const double angle = __fmul_rn(static_cast<float>(position), frequency);
   const double turns = rint(angle * 0.15915494309189533577);

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
   const VisibleRows visible(args, t);
   FetchedSlice<kPacked, kChunk, false> fetched;
   unsigned mask = 0;  // of the rows fetched
-  // The block of 64 selected groups, loaded before it is known which are selected.
+  // The block of 64 selected compressed blocks, loaded before it is known which are selected.
   const int near_block = visible.SelectableBlock(args, static_cast<int>(threadIdx.x) % 32);
   // Fetches the rows that there are; `early`, those that are there before the predecessors end:
   // where they lie is known, and earlier steps wrote them.
@@ -350,7 +350,8 @@ constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
 // Block (part of the elements, head, row): adds the chunks of one head in order.
 __global__ void __launch_bounds__(kSumThreads)
     combine_chunks_kernel(const __grid_constant__ AttendArgs args) {
-  constexpr int kBatch = 20;  // chunks under way: those of 128 window rows and 512 groups
+  constexpr int kBatch =
+      20;  // chunks under way: those of 128 window rows and 512 compressed blocks
   constexpr int kUnrolled = 4;
   const SparseAttentionParams& p = args.p;
   const int64_t t = blockIdx.z, head = blockIdx.y;
@@ -424,7 +425,7 @@ int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile 
 int64_t MaxChunks(const SparseAttentionParams& p) {
   int64_t rows = kWindowTokens + p.block_rows;
   if (p.ratio != 0) {
-    const int64_t visible = VisibleGroups(p.step->max_position, p.ratio);
+    const int64_t visible = VisibleCompressedBlocks(p.step->max_position, p.ratio);
     rows += p.ratio == kCsaRatio ? std::min<int64_t>(visible, p.topk) : visible;
   }
   return (rows + kChunk - 1) / kChunk;
@@ -445,9 +446,9 @@ int64_t WorkspaceSparseAttention(const SparseAttentionParams& p, int) {
 
 absl::Status SupportsSparseAttention(const SparseAttentionParams& p) {
   if (absl::Status status = SupportsSm12xRows(p); !status.ok()) return status;
-  if (p.ratio != 0 && p.window.format != p.groups.format) {
+  if (p.ratio != 0 && p.window.format != p.compressed.format) {
     return Unsupported("window rows in format ", RowFormatName(p.window.format),
-                       " with compressed rows in format ", RowFormatName(p.groups.format));
+                       " with compressed rows in format ", RowFormatName(p.compressed.format));
   }
   return absl::OkStatus();
 }

@@ -14,15 +14,15 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes, of states and of what lies in them
-// Group blocks for each snapshot that the pools hold in addition to what open sequences may need.
-// Restore points that are kSparseTokens apart take half of them at most.
-constexpr int64_t kGroupBlocksPerSnapshot = 8;
+// Compressed KV blocks for each snapshot that the pools hold in addition to what open sequences may
+// need. Restore points that are kSparseTokens apart take half of them at most.
+constexpr int64_t kCompressedKvBlocksPerSnapshot = 8;
 
 // Most states that a step saves at block boundaries: see KvSequence::Reserve.
 int64_t BoundariesPerStep(int64_t step_tokens) {
-  return std::min(
-      step_tokens / kGroupBlockTokens + 1,
-      KvSequence::kRecentTokens / kGroupBlockTokens + 2 + step_tokens / KvSequence::kSparseTokens);
+  return std::min(step_tokens / kCompressedKvBlockTokens + 1,
+                  KvSequence::kRecentTokens / kCompressedKvBlockTokens + 2 +
+                      step_tokens / KvSequence::kSparseTokens);
 }
 
 // Blocks of a sequence's window while a step runs: what the first row of the last short step sees,
@@ -41,11 +41,12 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   KvPlan plan;
   const int64_t sequences = shape.max_sequences, drafts = shape.max_draft_tokens;
   const int64_t saves = std::max(BoundariesPerStep(shape.max_step_tokens) + 1, drafts + 1);
-  const int64_t recent_points = std::min(KvSequence::kRecentTokens / kGroupBlockTokens + 1,
-                                         shape.context_tokens / kGroupBlockTokens);
+  const int64_t recent_points = std::min(KvSequence::kRecentTokens / kCompressedKvBlockTokens + 1,
+                                         shape.context_tokens / kCompressedKvBlockTokens);
   // A sequence may leave its last block partly used.
-  const int64_t group_blocks = CeilDiv(shape.cache_tokens, kGroupBlockTokens) + sequences;
-  const int64_t snapshots = CeilDiv(group_blocks, kGroupBlocksPerSnapshot);
+  const int64_t compressed_kv_blocks =
+      CeilDiv(shape.cache_tokens, kCompressedKvBlockTokens) + sequences;
+  const int64_t snapshots = CeilDiv(compressed_kv_blocks, kCompressedKvBlocksPerSnapshot);
   const int64_t window_blocks =
       sequences * (LiveWindowBlocks(shape) + 2 * recent_points + 3 * KvSequence::kTurnEnds) +
       2 * snapshots;
@@ -53,18 +54,18 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   const int64_t state_slots = sequences * (std::max<int64_t>(drafts + 2, 3) + saves +
                                            recent_points + KvSequence::kTurnEnds) +
                               snapshots + 1;
-  if (std::max({window_blocks, group_blocks, state_slots}) > INT32_MAX) {
+  if (std::max({window_blocks, compressed_kv_blocks, state_slots}) > INT32_MAX) {
     return InvalidArgument("a cache of ", shape.cache_tokens, " tokens and ", sequences,
                            " sessions needs more than 2^31 blocks");
   }
   plan.window_blocks = static_cast<int32_t>(window_blocks);
-  plan.group_blocks = static_cast<int32_t>(group_blocks);
+  plan.compressed_kv_blocks = static_cast<int32_t>(compressed_kv_blocks);
   plan.state_slots = static_cast<int32_t>(state_slots);
   plan.saves_per_step = static_cast<int32_t>(saves);
-  plan.restore_points = static_cast<int32_t>(KvSequence::kRecentTokens / kGroupBlockTokens + 1 +
-                                             KvSequence::kMostTurnEnds +
+  plan.restore_points = static_cast<int32_t>(KvSequence::kRecentTokens / kCompressedKvBlockTokens +
+                                             1 + KvSequence::kMostTurnEnds +
                                              shape.context_tokens / KvSequence::kSparseTokens);
-  plan.host_bytes = PrefixCache::HostBytes(plan.group_blocks);
+  plan.host_bytes = PrefixCache::HostBytes(plan.compressed_kv_blocks);
 
   int64_t end = 0;
   const auto place = [&](RowFormat format, int64_t elements, int64_t rows_per_block, int64_t blocks,
@@ -81,15 +82,16 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
     layer.window = place(shape.row_format, kKvRowElements, kWindowBlockTokens, window_blocks,
                          &plan.bytes.window, &plan.window_block_bytes);
     if (ratio != 0) {
-      layer.groups = place(shape.row_format, kKvRowElements, kGroupBlockTokens / ratio,
-                           group_blocks, &plan.bytes.groups, &plan.group_block_bytes);
+      layer.compressed =
+          place(shape.row_format, kKvRowElements, kCompressedKvBlockTokens / ratio,
+                compressed_kv_blocks, &plan.bytes.compressed, &plan.compressed_kv_block_bytes);
       layer.states.base = reinterpret_cast<std::byte*>(plan.state_bytes);
       plan.state_bytes += CompressorStateFloats(ratio, kKvRowElements) * int64_t{sizeof(float)};
     }
     if (ratio == kCsaRatio) {
-      layer.index_keys =
-          place(IndexKeyFormat(shape.row_format), kIndexKeyElements, kGroupBlockTokens / ratio,
-                group_blocks, &plan.bytes.index_keys, &plan.group_block_bytes);
+      layer.index_keys = place(IndexKeyFormat(shape.row_format), kIndexKeyElements,
+                               kCompressedKvBlockTokens / ratio, compressed_kv_blocks,
+                               &plan.bytes.index_keys, &plan.compressed_kv_block_bytes);
       layer.index_states.base = reinterpret_cast<std::byte*>(plan.state_bytes);
       plan.state_bytes += CompressorStateFloats(ratio, kIndexKeyElements) * int64_t{sizeof(float)};
     }
@@ -113,9 +115,9 @@ KvCache::KvCache(const KvCacheShape& shape, KvPlan plan, std::vector<Memory> mem
       plan_(std::move(plan)),
       memories_(std::move(memories)),
       window_pool_("window", plan_.window_blocks),
-      group_pool_("compressed-row", plan_.group_blocks),
+      compressed_pool_("compressed-row", plan_.compressed_kv_blocks),
       state_pool_("compressor-state", plan_.state_slots),
-      prefixes_(&window_pool_, &group_pool_, &state_pool_) {
+      prefixes_(&window_pool_, &compressed_pool_, &state_pool_) {
   sequences_.reserve(static_cast<size_t>(shape_.max_sequences));
 }
 
@@ -141,19 +143,19 @@ KvUse KvCache::use() const {
         .size = pool.size(), .free = pool.free_blocks(), .cached = pool.only_cached_blocks()};
   };
   return {.windows = of(window_pool_),
-          .groups = of(group_pool_),
+          .compressed = of(compressed_pool_),
           .states = of(state_pool_),
           .sequences = static_cast<int32_t>(sequences_.size())};
 }
 
-absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) {
+absl::Status KvCache::MakeRoom(int32_t windows, int32_t compressed, int32_t states) {
   const std::pair<const BlockPool*, int32_t> needs[] = {
-      {&window_pool_, windows}, {&group_pool_, groups}, {&state_pool_, states}};
+      {&window_pool_, windows}, {&compressed_pool_, compressed}, {&state_pool_, states}};
   for (const auto& [pool, need] : needs) {
     const auto lacking = [pool = pool, need = need] {
       return need > pool->free_blocks() + pool->only_cached_blocks();
     };
-    while (pool != &group_pool_ && lacking() && DropSparePoint()) {
+    while (pool != &compressed_pool_ && lacking() && DropSparePoint()) {
     }
     if (lacking()) {
       return OutOfBlocks("the cache has no ", need, " more ", pool->what(), " blocks: of ",
@@ -161,10 +163,10 @@ absl::Status KvCache::MakeRoom(int32_t windows, int32_t groups, int32_t states) 
                          pool->only_cached_blocks(), " can be evicted");
     }
   }
-  while (group_pool_.free_blocks() < groups && prefixes_.EvictLeaf()) {
+  while (compressed_pool_.free_blocks() < compressed && prefixes_.EvictLeaf()) {
   }
   for (const auto& [pool, need] : needs) {
-    while (pool->free_blocks() < need && pool != &group_pool_ &&
+    while (pool->free_blocks() < need && pool != &compressed_pool_ &&
            (prefixes_.EvictSnapshot(*pool, false) || DropSparePoint() ||
             prefixes_.EvictSnapshot(*pool, true))) {
     }
@@ -185,11 +187,11 @@ void KvCache::CopyWindowBlock(int32_t from, int32_t to) {
   }
 }
 
-void KvCache::CopyGroupBlock(int32_t from, int32_t to) {
-  if (writes_ != nullptr) writes_->CopyGroupBlock(from, to);
+void KvCache::CopyCompressedKvBlock(int32_t from, int32_t to) {
+  if (writes_ != nullptr) writes_->CopyCompressedKvBlock(from, to);
   for (const Memory& memory : memories_) {
     for (const LayerCache& layer : memory.layers) {
-      CopyBlock(memory, layer.groups, from, to);
+      CopyBlock(memory, layer.compressed, from, to);
       CopyBlock(memory, layer.index_keys, from, to);
     }
   }

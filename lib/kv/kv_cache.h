@@ -2,8 +2,8 @@
 // The memory of all key/value rows and compressor states of an engine, planned exactly and
 // allocated once, on each of its devices alike, as every rank has all rows and the same numbers of
 // blocks for them: where each layer's rows lie in a block (kernels/op/kv_layout.h holds the bytes
-// of a row), the pools of window blocks, group blocks and state slots, and the prefix cache over
-// them. Which blocks belong to whom is KvSequence's.
+// of a row), the pools of window blocks, compressed KV blocks and state slots, and the prefix cache
+// over them. Which blocks belong to whom is KvSequence's.
 #pragma once
 
 #include <cstdint>
@@ -38,27 +38,28 @@ struct KvCacheShape {
 // One layer's place in the cache.
 struct LayerCache {
   RowPool window;
-  RowPool groups;          // ratio 4 or 128
+  RowPool compressed;      // ratio 4 or 128
   RowPool index_keys;      // ratio 4
   StatePool states;        // its compressor's, ratio 4 or 128
   StatePool index_states;  // its indexer's compressor's, ratio 4
 };
 
 struct KvCacheBytes {
-  int64_t window = 0, groups = 0, index_keys = 0, states = 0;  // device memory
-  int64_t total() const { return window + groups + index_keys + states; }
+  int64_t window = 0, compressed = 0, index_keys = 0, states = 0;  // device memory
+  int64_t total() const { return window + compressed + index_keys + states; }
 };
 
 // What a cache of a shape takes; no pool ever grows.
 struct KvPlan {
-  int32_t window_blocks = 0;  // 64 tokens of every layer's window
-  int32_t group_blocks = 0;   // 256 tokens of every layer's compressed rows and index keys
-  int32_t state_slots = 0;    // compressor states of all layers, then the streams
-  int64_t window_block_bytes = 0, group_block_bytes = 0, state_bytes = 0;  // over all layers
-  int64_t streams_offset_bytes = 0;                                        // in a state slot
-  int32_t saves_per_step = 0;      // most states that a step of one sequence saves
-  int32_t restore_points = 0;      // most that a sequence holds
-  std::vector<LayerCache> layers;  // bases count from the start of the memory
+  int32_t window_blocks = 0;         // 64 tokens of every layer's window
+  int32_t compressed_kv_blocks = 0;  // 256 tokens of every layer's compressed rows and index keys
+  int32_t state_slots = 0;           // compressor states of all layers, then the streams
+  int64_t window_block_bytes = 0, compressed_kv_block_bytes = 0,
+          state_bytes = 0;           // over all layers
+  int64_t streams_offset_bytes = 0;  // in a state slot
+  int32_t saves_per_step = 0;        // most states that a step of one sequence saves
+  int32_t restore_points = 0;        // most that a sequence holds
+  std::vector<LayerCache> layers;    // bases count from the start of the memory
   KvCacheBytes bytes;
   int64_t host_bytes = 0;  // tables of the prefix cache, in host memory
 };
@@ -68,16 +69,16 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape);
 
 // An image's blocks (kv_image.cc), as a sequence has them.
 struct ImageBlocks {
-  int64_t length = 0;                 // tokens
-  absl::Span<const int32_t> windows;  // entry p / 64, up to the last block
-  absl::Span<const int32_t> groups;   // entry p / 256
+  int64_t length = 0;                    // tokens
+  absl::Span<const int32_t> windows;     // entry p / 64, up to the last block
+  absl::Span<const int32_t> compressed;  // entry p / 256
   int32_t state = kNoBlock;
 };
 
 // Blocks and state slots that sequences or the prefix cache hold.
 struct HeldBlocks {
-  std::vector<int32_t> windows, groups, states;  // ascending
-  int64_t bytes = 0;                             // of their rows and states, over all layers
+  std::vector<int32_t> windows, compressed, states;  // ascending
+  int64_t bytes = 0;                                 // of their rows and states, over all layers
 };
 
 // Is told of what is written to the cache's memories by other means than steps, for ranks in other
@@ -86,7 +87,7 @@ class KvWrites {
  public:
   virtual ~KvWrites() = default;
   virtual void CopyWindowBlock(int32_t from, int32_t to) = 0;
-  virtual void CopyGroupBlock(int32_t from, int32_t to) = 0;
+  virtual void CopyCompressedKvBlock(int32_t from, int32_t to) = 0;
   virtual absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) = 0;
 };
 
@@ -97,7 +98,7 @@ struct PoolUse {
   int32_t held() const { return size - free - cached; }
 };
 struct KvUse {
-  PoolUse windows, groups, states;
+  PoolUse windows, compressed, states;
   int32_t sequences = 0;  // open
 };
 
@@ -135,7 +136,7 @@ class KvCache {
   // so that what is counted as free is still free when it is taken.
   Mutex* mutex() const ABSL_LOCK_RETURNED(mutex_) { return &mutex_; }
   BlockPool& window_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return window_pool_; }
-  BlockPool& group_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return group_pool_; }
+  BlockPool& compressed_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return compressed_pool_; }
   BlockPool& state_pool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return state_pool_; }
   PrefixCache& prefixes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return prefixes_; }
   // The state before the first token: zeros. The cache itself holds it.
@@ -143,7 +144,7 @@ class KvCache {
   // Frees until as many blocks are free: snapshots of generated text that the prefix cache alone
   // holds, then spare restore points, then what else it alone holds. OutOfBlocks, with the prefix
   // cache as it was, when a pool cannot have as many.
-  absl::Status MakeRoom(int32_t windows, int32_t groups, int32_t states)
+  absl::Status MakeRoom(int32_t windows, int32_t compressed, int32_t states)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes one restore point that its sequence was not promised. False when there is none.
   bool DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -151,7 +152,7 @@ class KvCache {
   Device& device(int rank = 0) const { return *memory(rank).device; }
   // Copies all layers' rows of a block. A copy that fails does so for good: the next step says it.
   void CopyWindowBlock(int32_t from, int32_t to);
-  void CopyGroupBlock(int32_t from, int32_t to);
+  void CopyCompressedKvBlock(int32_t from, int32_t to);
   // Writes an image's rows and state to its blocks, on all ranks of this process.
   absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image);
   // While no sequence is used, the memory of all devices can be given back and taken again, with
@@ -194,7 +195,7 @@ class KvCache {
   KvWrites* writes_ = nullptr;
   mutable Mutex mutex_;
   BlockPool window_pool_ ABSL_GUARDED_BY(mutex_);
-  BlockPool group_pool_ ABSL_GUARDED_BY(mutex_);
+  BlockPool compressed_pool_ ABSL_GUARDED_BY(mutex_);
   BlockPool state_pool_ ABSL_GUARDED_BY(mutex_);
   PrefixCache prefixes_ ABSL_GUARDED_BY(mutex_);
   int32_t empty_state_ = kNoBlock;

@@ -32,7 +32,7 @@ struct RowRun {
 // image's order, until one fails.
 template <class Visit>
 absl::Status ForEachRun(const KvCache& cache, int rank, int64_t length,
-                        absl::Span<const int32_t> windows, absl::Span<const int32_t> groups,
+                        absl::Span<const int32_t> windows, absl::Span<const int32_t> compressed,
                         Visit&& visit) {
   const KvCacheShape& shape = cache.shape();
   const int64_t layers = static_cast<int64_t>(shape.compress_ratios.size());
@@ -53,10 +53,10 @@ absl::Status ForEachRun(const KvCache& cache, int rank, int64_t length,
     const int64_t first_slot = i >= layers - shape.mtp_layers ? 1 : 0;
     DSV4_RETURN_IF_ERROR(
         visit_rows(layer.window, windows, std::max(first_slot, FirstWindowRow(length)), length));
-    for (const RowPool& pool : {layer.groups, layer.index_keys}) {
+    for (const RowPool& pool : {layer.compressed, layer.index_keys}) {
       if (pool.row_bytes == 0) continue;
       const int64_t ratio = shape.compress_ratios[static_cast<size_t>(i)];
-      DSV4_RETURN_IF_ERROR(visit_rows(pool, groups, 0, length / ratio));
+      DSV4_RETURN_IF_ERROR(visit_rows(pool, compressed, 0, length / ratio));
     }
   }
   return absl::OkStatus();
@@ -132,9 +132,9 @@ class RunBatch {
 };
 
 BatchSize BatchSizeOf(const KvCache& cache, int64_t length, absl::Span<const int32_t> windows,
-                      absl::Span<const int32_t> groups) {
+                      absl::Span<const int32_t> compressed) {
   BatchSize size;
-  (void)ForEachRun(cache, 0, length, windows, groups, [&](const RowRun& run) {
+  (void)ForEachRun(cache, 0, length, windows, compressed, [&](const RowRun& run) {
     size.Add(run);
     return absl::OkStatus();
   });
@@ -157,7 +157,7 @@ absl::Status PutRows(const KvCache& cache, int rank, const ImageBlocks& blocks,
     batch->Clear();
     return absl::OkStatus();
   };
-  DSV4_RETURN_IF_ERROR(ForEachRun(cache, rank, blocks.length, blocks.windows, blocks.groups,
+  DSV4_RETURN_IF_ERROR(ForEachRun(cache, rank, blocks.length, blocks.windows, blocks.compressed,
                                   [&](const RowRun& run) -> absl::Status {
                                     if (!batch->HasRoomFor(run)) DSV4_RETURN_IF_ERROR(put());
                                     batch->Add(run);
@@ -192,12 +192,12 @@ int64_t KvSequence::ImageBytes(int64_t length) const {
     const int64_t ratio = shape.compress_ratios[static_cast<size_t>(i)];
     bytes += (length - std::max(first_slot, FirstWindowRow(length))) * row_bytes(layer.window);
     if (ratio > 0)
-      bytes += length / ratio * (row_bytes(layer.groups) + row_bytes(layer.index_keys));
+      bytes += length / ratio * (row_bytes(layer.compressed) + row_bytes(layer.index_keys));
   }
   return bytes;
 }
 
-absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) const {
+absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t compressed) const {
   // Blocks that it alone holds become free; those that the prefix cache holds, too, can be evicted.
   const auto check = [](const BlockPool& pool, const int32_t* first, const int32_t* last,
                         int32_t need) -> absl::Status {
@@ -214,8 +214,8 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t groups) co
     cache_->mutex()->AssertHeld();
     DSV4_RETURN_IF_ERROR(check(cache_->window_pool(), window_blocks_.data() + window_begin_,
                                window_blocks_.data() + window_end_, windows));
-    DSV4_RETURN_IF_ERROR(check(cache_->group_pool(), group_blocks_.data(),
-                               group_blocks_.data() + group_end_, groups));
+    DSV4_RETURN_IF_ERROR(check(cache_->compressed_pool(), compressed_kv_blocks_.data(),
+                               compressed_kv_blocks_.data() + compressed_end_, compressed));
     return check(cache_->state_pool(), &state_, &state_ + 1, 1);
   };
   absl::Status status = check_all();
@@ -231,7 +231,7 @@ absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image)
   }
   Device& device = cache_->device();
   std::byte* to = image.data();
-  RunBatch batch(device, BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
+  RunBatch batch(device, BatchSizeOf(*cache_, length, window_blocks_, compressed_kv_blocks_));
   const auto write = [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(device.Gather(batch.memory(), batch.pieces()));
     batch.ForEachRow(
@@ -243,7 +243,7 @@ absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image)
     batch.Clear();
     return absl::OkStatus();
   };
-  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, 0, length, window_blocks_, group_blocks_,
+  DSV4_RETURN_IF_ERROR(ForEachRun(*cache_, 0, length, window_blocks_, compressed_kv_blocks_,
                                   [&](const RowRun& run) -> absl::Status {
                                     if (!batch.HasRoomFor(run)) DSV4_RETURN_IF_ERROR(write());
                                     batch.Add(run);
@@ -263,22 +263,24 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
     return Corrupt("the rows of a saved sequence of ", length, " tokens take ", ImageBytes(length),
                    " bytes, not ", image.size());
   }
-  RunBatch batch(cache_->device(), BatchSizeOf(*cache_, length, window_blocks_, group_blocks_));
+  RunBatch batch(cache_->device(),
+                 BatchSizeOf(*cache_, length, window_blocks_, compressed_kv_blocks_));
   MutexLock lock(cache_->mutex());
   const int64_t window_first = FirstWindowBlock(length);
   const auto window_need = static_cast<int32_t>(CeilDiv(length, kWindowBlockTokens) - window_first);
-  const auto group_need = static_cast<int32_t>(CeilDiv(length, kGroupBlockTokens));
-  DSV4_RETURN_IF_ERROR(CheckRoomAfterReset(window_need, group_need));
+  const auto compressed_need = static_cast<int32_t>(CeilDiv(length, kCompressedKvBlockTokens));
+  DSV4_RETURN_IF_ERROR(CheckRoomAfterReset(window_need, compressed_need));
   Reset();
   if (length == 0) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(cache_->MakeRoom(window_need, group_need, 1));
+  DSV4_RETURN_IF_ERROR(cache_->MakeRoom(window_need, compressed_need, 1));
   window_begin_ = window_first;
   window_end_ = window_first + window_need;
-  group_end_ = group_need;
+  compressed_end_ = compressed_need;
   for (int64_t i = window_begin_; i < window_end_; ++i) {
     window_blocks_[i] = cache_->window_pool().Take();
   }
-  for (int64_t i = 0; i < group_end_; ++i) group_blocks_[i] = cache_->group_pool().Take();
+  for (int64_t i = 0; i < compressed_end_; ++i)
+    compressed_kv_blocks_[i] = cache_->compressed_pool().Take();
   cache_->state_pool().Release(state_);
   state_ = cache_->state_pool().Take();
   length_ = length;
@@ -287,7 +289,8 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
   const ImageBlocks blocks{
       .length = length,
       .windows = absl::MakeConstSpan(window_blocks_).subspan(0, static_cast<size_t>(window_end_)),
-      .groups = absl::MakeConstSpan(group_blocks_).subspan(0, static_cast<size_t>(group_end_)),
+      .compressed = absl::MakeConstSpan(compressed_kv_blocks_)
+                        .subspan(0, static_cast<size_t>(compressed_end_)),
       .state = state_};
   if (cache_->writes() != nullptr) DSV4_RETURN_IF_ERROR(cache_->writes()->PutImage(blocks, image));
   for (int rank = 0; rank < cache_->ranks(); ++rank) {
@@ -297,7 +300,7 @@ absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> i
 }
 
 absl::Status KvCache::PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) {
-  RunBatch batch(device(), BatchSizeOf(*this, blocks.length, blocks.windows, blocks.groups));
+  RunBatch batch(device(), BatchSizeOf(*this, blocks.length, blocks.windows, blocks.compressed));
   for (int rank = 0; rank < ranks(); ++rank) {
     DSV4_RETURN_IF_ERROR(PutRows(*this, rank, blocks, image, &batch));
   }

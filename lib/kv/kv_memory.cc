@@ -41,7 +41,7 @@ absl::Status KvCache::Allocate(const KvPlan& plan, Memory* memory) {
   std::byte* const begin = memory->buffer.data();
   memory->layers = plan.layers;
   for (LayerCache& layer : memory->layers) {
-    for (RowPool* pool : {&layer.window, &layer.groups, &layer.index_keys}) {
+    for (RowPool* pool : {&layer.window, &layer.compressed, &layer.index_keys}) {
       if (pool->row_bytes > 0) pool->base = begin + reinterpret_cast<intptr_t>(pool->base);
     }
     for (StatePool* pool : {&layer.states, &layer.index_states}) {
@@ -55,10 +55,10 @@ absl::Status KvCache::Allocate(const KvPlan& plan, Memory* memory) {
 HeldBlocks KvCache::held() const {
   MutexLock lock(&mutex_);
   HeldBlocks held{.windows = HeldOf(window_pool_),
-                  .groups = HeldOf(group_pool_),
+                  .compressed = HeldOf(compressed_pool_),
                   .states = HeldOf(state_pool_)};
   held.bytes = static_cast<int64_t>(held.windows.size()) * plan_.window_block_bytes +
-               static_cast<int64_t>(held.groups.size()) * plan_.group_block_bytes +
+               static_cast<int64_t>(held.compressed.size()) * plan_.compressed_kv_block_bytes +
                static_cast<int64_t>(held.states.size()) * plan_.state_bytes;
   return held;
 }
@@ -71,8 +71,8 @@ std::vector<MemoryPiece> KvCache::PiecesOf(const HeldBlocks& held, int rank) con
   };
   for (const LayerCache& layer : layers(rank)) {
     add(layer.window, held.windows);
-    add(layer.groups, held.groups);
-    add(layer.index_keys, held.groups);
+    add(layer.compressed, held.compressed);
+    add(layer.index_keys, held.compressed);
   }
   AddPieces(state(0, rank), plan_.state_bytes, held.states, &pieces);
   return pieces;

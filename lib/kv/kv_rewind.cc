@@ -85,8 +85,8 @@ int64_t KvSequence::RewindLocked(int64_t tokens) {
       cache_->window_pool().Add(window_blocks_[i]);
     }
   }
-  ReleaseGroupBlocksFrom(CeilDiv(target, kGroupBlockTokens));
-  for (; published_blocks_ > target / kGroupBlockTokens; --published_blocks_) {
+  ReleaseCompressedKvBlocksFrom(CeilDiv(target, kCompressedKvBlockTokens));
+  for (; published_blocks_ > target / kCompressedKvBlockTokens; --published_blocks_) {
     node_ = cache_->prefixes().parent(node_);
   }
   prompt_blocks_ = std::min(prompt_blocks_, published_blocks_);
@@ -104,10 +104,10 @@ PrefixReuse KvSequence::AdoptPrefix(absl::Span<const int32_t> tokens, int64_t co
   const int64_t own = RestorableLocked(own_known);
   int64_t matched = 0, cached = 0;
   PrefixCache::Node node = PrefixCache::kRoot, last = PrefixCache::kRoot;
-  while (matched + kGroupBlockTokens <= max_tokens) {
+  while (matched + kCompressedKvBlockTokens <= max_tokens) {
     node = prefixes.Find(node, salt_, tokens.data() + matched);
     if (node == PrefixCache::kNone) break;
-    matched += kGroupBlockTokens;
+    matched += kCompressedKvBlockTokens;
     if (prefixes.snapshot(node).present()) {
       cached = matched;
       last = node;
@@ -128,7 +128,7 @@ PrefixReuse KvSequence::AdoptPrefix(absl::Span<const int32_t> tokens, int64_t co
     reuse.limit = ReuseLimit::kNoRestorePoint;
   } else if (known == common_tokens && known < length) {
     reuse.limit = ReuseLimit::kTokensDiffer;
-  } else if (max_tokens - known < kGroupBlockTokens) {
+  } else if (max_tokens - known < kCompressedKvBlockTokens) {
     reuse.limit = ReuseLimit::kIncompleteBlock;
   } else {
     reuse.limit = ReuseLimit::kNotCached;
@@ -138,19 +138,19 @@ PrefixReuse KvSequence::AdoptPrefix(absl::Span<const int32_t> tokens, int64_t co
 
 void KvSequence::TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept) {
   PrefixCache& prefixes = cache_->prefixes();
-  BlockPool &windows = cache_->window_pool(), &groups = cache_->group_pool();
+  BlockPool &windows = cache_->window_pool(), &compressed = cache_->compressed_pool();
   prefixes.Touch(node_);
   prefixes.Touch(node);
   // What is taken is held before anything is given up.
-  const int64_t blocks = tokens / kGroupBlockTokens;
+  const int64_t blocks = tokens / kCompressedKvBlockTokens;
   PrefixCache::Node at = node;
   for (int64_t i = blocks - 1; i >= 0; --i, at = prefixes.parent(at)) {
-    groups.Add(prefixes.group_block(at));
-    if (i < group_end_) groups.Release(group_blocks_[i]);
-    group_blocks_[i] = prefixes.group_block(at);
+    compressed.Add(prefixes.compressed_kv_block(at));
+    if (i < compressed_end_) compressed.Release(compressed_kv_blocks_[i]);
+    compressed_kv_blocks_[i] = prefixes.compressed_kv_block(at);
   }
-  ReleaseGroupBlocksFrom(blocks);
-  group_end_ = blocks;
+  ReleaseCompressedKvBlocksFrom(blocks);
+  compressed_end_ = blocks;
   const Snapshot snapshot = prefixes.snapshot(node);
   for (const int32_t block : snapshot.window_blocks) windows.Add(block);
   ReleaseWindowBlocksBefore(window_end_);
@@ -170,8 +170,9 @@ void KvSequence::TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept) 
 }
 
 PrefixCache::Node KvSequence::NodeAt(int64_t position) const {
-  const int64_t block = position / kGroupBlockTokens;
-  if (position % kGroupBlockTokens != 0 || block > published_blocks_) return PrefixCache::kRoot;
+  const int64_t block = position / kCompressedKvBlockTokens;
+  if (position % kCompressedKvBlockTokens != 0 || block > published_blocks_)
+    return PrefixCache::kRoot;
   PrefixCache::Node node = node_;
   for (int64_t i = published_blocks_; i > block; --i) node = cache_->prefixes().parent(node);
   return node;
@@ -210,7 +211,7 @@ void KvSequence::AddPoint(int64_t position, int32_t state, bool turn_end) {
 void KvSequence::AddPointsOfNodes() {
   PrefixCache::Node node = node_;
   for (int64_t block = published_blocks_; block > 0; --block) {
-    RestorePoint point{.position = block * kGroupBlockTokens};
+    RestorePoint point{.position = block * kCompressedKvBlockTokens};
     if (Wanted(point) && cache_->prefixes().snapshot(node).present()) {
       AddPoint(point.position, kNoBlock, false);
     }
@@ -220,7 +221,8 @@ void KvSequence::AddPointsOfNodes() {
 
 bool KvSequence::Wanted(const RestorePoint& point) const {
   return point.turn_end || point.position % kSparseTokens == 0 ||
-         (point.position % kGroupBlockTokens == 0 && length_ - point.position <= kRecentTokens);
+         (point.position % kCompressedKvBlockTokens == 0 &&
+          length_ - point.position <= kRecentTokens);
 }
 
 void KvSequence::DropUnwantedPoints() {

@@ -17,7 +17,8 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
     : cache_(cache),
       salt_(salt),
       window_blocks_(CeilDiv(cache->shape().context_tokens, kWindowBlockTokens), kNoBlock),
-      group_blocks_(CeilDiv(cache->shape().context_tokens, kGroupBlockTokens), kNoBlock) {
+      compressed_kv_blocks_(CeilDiv(cache->shape().context_tokens, kCompressedKvBlockTokens),
+                            kNoBlock) {
   const KvPlan& plan = cache->plan();
   saves_.reserve(static_cast<size_t>(plan.saves_per_step));
   save_slots_.reserve(saves_.capacity());
@@ -50,10 +51,10 @@ KvSequence::KvSequence(const MutexLock&, KvSequence& other) noexcept
       salt_(other.salt_),
       length_(other.length_),
       window_blocks_(std::move(other.window_blocks_)),
-      group_blocks_(std::move(other.group_blocks_)),
+      compressed_kv_blocks_(std::move(other.compressed_kv_blocks_)),
       window_begin_(other.window_begin_),
       window_end_(other.window_end_),
-      group_end_(other.group_end_),
+      compressed_end_(other.compressed_end_),
       state_(other.state_),
       reserved_rows_(other.reserved_rows_),
       saves_(std::move(other.saves_)),
@@ -95,13 +96,13 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
   }
 
   MutexLock lock(cache_->mutex());
-  BlockPool &windows = cache_->window_pool(), &groups = cache_->group_pool();
+  BlockPool &windows = cache_->window_pool(), &compressed = cache_->compressed_pool();
   ReleaseSaves();
   if (!short_step_) ReleaseStepStates();
   reserved_rows_ = rows;
   for (int64_t row = 1; row <= rows; ++row) {
     const int64_t position = length_ + row;
-    const bool boundary = position % kGroupBlockTokens == 0 &&
+    const bool boundary = position % kCompressedKvBlockTokens == 0 &&
                           (end - position <= kRecentTokens || position % kSparseTokens == 0);
     if (per_row_states || boundary || row == rows) {
       saves_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
@@ -115,19 +116,21 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
   };
   const int64_t window_first = length_ / kWindowBlockTokens;
   const int64_t window_last = CeilDiv(slots_end, kWindowBlockTokens);
-  const int64_t group_first = length_ / kGroupBlockTokens;
-  const int64_t group_last = CeilDiv(end, kGroupBlockTokens);
-  int32_t group_need = lacking(group_blocks_, group_first, group_last, group_end_, groups);
-  if (group_need > groups.free_blocks() + groups.only_cached_blocks() && group_first < group_end_ &&
-      groups.references(group_blocks_[group_first]) == 2 &&
-      groups.cached_references(group_blocks_[group_first]) == 1 &&
-      cache_->prefixes().Forget(group_blocks_[group_first])) {
-    --group_need;  // the prefix cache gave up the last block instead of a copy
+  const int64_t compressed_first = length_ / kCompressedKvBlockTokens;
+  const int64_t compressed_last = CeilDiv(end, kCompressedKvBlockTokens);
+  int32_t compressed_need = lacking(compressed_kv_blocks_, compressed_first, compressed_last,
+                                    compressed_end_, compressed);
+  if (compressed_need > compressed.free_blocks() + compressed.only_cached_blocks() &&
+      compressed_first < compressed_end_ &&
+      compressed.references(compressed_kv_blocks_[compressed_first]) == 2 &&
+      compressed.cached_references(compressed_kv_blocks_[compressed_first]) == 1 &&
+      cache_->prefixes().Forget(compressed_kv_blocks_[compressed_first])) {
+    --compressed_need;  // the prefix cache gave up the last block instead of a copy
   }
   const absl::Status room = Contained([&] {
     cache_->mutex()->AssertHeld();
     return cache_->MakeRoom(
-        lacking(window_blocks_, window_first, window_last, window_end_, windows), group_need,
+        lacking(window_blocks_, window_first, window_last, window_end_, windows), compressed_need,
         static_cast<int32_t>(saves_.size()));
   });
   if (!room.ok()) {
@@ -146,17 +149,17 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     }
   }
   window_end_ = std::max(window_end_, window_last);
-  for (int64_t i = group_first; i < group_last; ++i) {
-    int32_t& block = group_blocks_[i];
-    if (i >= group_end_) {
-      block = groups.Take();
-    } else if (groups.shared(block)) {
-      const int32_t copy = groups.Take();
-      cache_->CopyGroupBlock(block, copy);
-      groups.Release(std::exchange(block, copy));
+  for (int64_t i = compressed_first; i < compressed_last; ++i) {
+    int32_t& block = compressed_kv_blocks_[i];
+    if (i >= compressed_end_) {
+      block = compressed.Take();
+    } else if (compressed.shared(block)) {
+      const int32_t copy = compressed.Take();
+      cache_->CopyCompressedKvBlock(block, copy);
+      compressed.Release(std::exchange(block, copy));
     }
   }
-  group_end_ = std::max(group_end_, group_last);
+  compressed_end_ = std::max(compressed_end_, compressed_last);
   for (StateSave& save : saves_) {
     save.slot = cache_->state_pool().Take();
     save_slots_.push_back(save.slot);
@@ -169,7 +172,7 @@ SequenceRows KvSequence::Rows(int32_t first_row) const {
           .rows = static_cast<int32_t>(reserved_rows_),
           .first_position = length_,
           .window_blocks = window_blocks_.data(),
-          .group_blocks = group_blocks_.data(),
+          .compressed_kv_blocks = compressed_kv_blocks_.data(),
           .state_slot = state_,
           .saves = saves_.data(),
           .save_count = static_cast<int32_t>(saves_.size())};
@@ -180,7 +183,7 @@ SequenceRows KvSequence::MtpRows(int32_t first_row, int32_t rows, int64_t first_
           .rows = rows,
           .first_position = first_slot,
           .window_blocks = window_blocks_.data(),
-          .group_blocks = group_blocks_.data(),
+          .compressed_kv_blocks = compressed_kv_blocks_.data(),
           .window_begin = 1};
 }
 
@@ -213,39 +216,40 @@ void KvSequence::Commit(int64_t rows) {
     length_ += rows;
   }
   ReleaseSaves();
-  ReleaseGroupBlocksFrom(CeilDiv(length_, kGroupBlockTokens));
+  ReleaseCompressedKvBlocksFrom(CeilDiv(length_, kCompressedKvBlockTokens));
 }
 
 void KvSequence::Publish(absl::Span<const int32_t> timeline, int64_t prompt_tokens) {
   MutexLock lock(cache_->mutex());
   PrefixCache& prefixes = cache_->prefixes();
-  BlockPool& groups = cache_->group_pool();
+  BlockPool& compressed = cache_->compressed_pool();
   const int64_t known = std::min<int64_t>(length_, static_cast<int64_t>(timeline.size()));
   const int64_t before = published_blocks_;
-  while (publishes_ && (published_blocks_ + 1) * kGroupBlockTokens <= known) {
-    const int32_t* tokens = timeline.data() + published_blocks_ * kGroupBlockTokens;
-    int32_t& block = group_blocks_[published_blocks_];
+  while (publishes_ && (published_blocks_ + 1) * kCompressedKvBlockTokens <= known) {
+    const int32_t* tokens = timeline.data() + published_blocks_ * kCompressedKvBlockTokens;
+    int32_t& block = compressed_kv_blocks_[published_blocks_];
     PrefixCache::Node next = prefixes.Find(node_, salt_, tokens);
     if (next == PrefixCache::kNone) {
       next = prefixes.Insert(node_, salt_, tokens, block);
       if (next == PrefixCache::kNone) break;
-    } else if (prefixes.group_block(next) != block) {
+    } else if (prefixes.compressed_kv_block(next) != block) {
       // By the row rule the same bits: one copy is enough.
-      groups.Add(prefixes.group_block(next));
-      groups.Release(std::exchange(block, prefixes.group_block(next)));
+      compressed.Add(prefixes.compressed_kv_block(next));
+      compressed.Release(std::exchange(block, prefixes.compressed_kv_block(next)));
     }
     node_ = next;
     ++published_blocks_;
   }
   if (published_blocks_ > before) prefixes.Touch(node_);
   // A turn's answer is part of the next one's prompt.
-  const int64_t prompt_blocks = std::min(prompt_tokens / kGroupBlockTokens, published_blocks_);
+  const int64_t prompt_blocks =
+      std::min(prompt_tokens / kCompressedKvBlockTokens, published_blocks_);
   if (prompt_blocks > prompt_blocks_) {
-    prefixes.MarkPrompt(NodeAt(prompt_blocks * kGroupBlockTokens));
+    prefixes.MarkPrompt(NodeAt(prompt_blocks * kCompressedKvBlockTokens));
     prompt_blocks_ = prompt_blocks;
   }
   for (const SavedState& saved : step_states_) {
-    if (saved.position > 0 && saved.position % kGroupBlockTokens == 0) {
+    if (saved.position > 0 && saved.position % kCompressedKvBlockTokens == 0) {
       AddPoint(saved.position, saved.state, false);
     }
   }
@@ -276,9 +280,9 @@ absl::Status KvSequence::CopyTo(KvSequence* copy) {
   for (int64_t i = fork.window_begin_; i < fork.window_end_; ++i) {
     cache_->window_pool().Add(fork.window_blocks_[i] = window_blocks_[i]);
   }
-  fork.group_end_ = CeilDiv(length_, kGroupBlockTokens);
-  for (int64_t i = 0; i < fork.group_end_; ++i) {
-    cache_->group_pool().Add(fork.group_blocks_[i] = group_blocks_[i]);
+  fork.compressed_end_ = CeilDiv(length_, kCompressedKvBlockTokens);
+  for (int64_t i = 0; i < fork.compressed_end_; ++i) {
+    cache_->compressed_pool().Add(fork.compressed_kv_blocks_[i] = compressed_kv_blocks_[i]);
   }
   fork.SetState(state_);
   for (const SavedState& saved : step_states_) {
@@ -300,7 +304,7 @@ absl::Status KvSequence::CopyTo(KvSequence* copy) {
 int64_t KvSequence::held_bytes() const {
   const KvPlan& plan = cache_->plan();
   return (window_end_ - window_begin_) * plan.window_block_bytes +
-         group_end_ * plan.group_block_bytes + plan.state_bytes;
+         compressed_end_ * plan.compressed_kv_block_bytes + plan.state_bytes;
 }
 
 void KvSequence::ReleaseStepStates() {
@@ -324,9 +328,10 @@ void KvSequence::ReleaseWindowBlocksBefore(int64_t entry) {
   }
 }
 
-void KvSequence::ReleaseGroupBlocksFrom(int64_t entry) {
-  for (; group_end_ > entry; --group_end_) {
-    cache_->group_pool().Release(std::exchange(group_blocks_[group_end_ - 1], kNoBlock));
+void KvSequence::ReleaseCompressedKvBlocksFrom(int64_t entry) {
+  for (; compressed_end_ > entry; --compressed_end_) {
+    cache_->compressed_pool().Release(
+        std::exchange(compressed_kv_blocks_[compressed_end_ - 1], kNoBlock));
   }
 }
 
@@ -343,7 +348,7 @@ void KvSequence::Reset() {
   ReleasePointsAfter(0);
   ReleaseWindowBlocksBefore(window_end_);
   window_begin_ = window_end_ = 0;
-  ReleaseGroupBlocksFrom(0);
+  ReleaseCompressedKvBlocksFrom(0);
   SetState(cache_->empty_state());
   length_ = 0;
   published_blocks_ = 0;

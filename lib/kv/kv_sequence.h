@@ -169,9 +169,9 @@ class KvSequence {
   void ReleaseStepStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseSaves() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseWindowBlocksBefore(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
-  void ReleaseGroupBlocksFrom(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseCompressedKvBlocksFrom(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   // OutOfBlocks unless a Reset leaves room for as many blocks and a state.
-  absl::Status CheckRoomAfterReset(int32_t windows, int32_t groups) const
+  absl::Status CheckRoomAfterReset(int32_t windows, int32_t compressed) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void SetState(int32_t state)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());  // takes a reference, gives up the old one
@@ -181,8 +181,8 @@ class KvSequence {
   uint64_t salt_ = 0;
   int64_t length_ = 0;
   std::vector<int32_t> window_blocks_;  // [context / 64]: entries [window_begin_, window_end_)
-  std::vector<int32_t> group_blocks_;   // [context / 256]: entries [0, group_end_)
-  int64_t window_begin_ = 0, window_end_ = 0, group_end_ = 0;
+  std::vector<int32_t> compressed_kv_blocks_;  // [context / 256]: entries [0, compressed_end_)
+  int64_t window_begin_ = 0, window_end_ = 0, compressed_end_ = 0;
   int32_t state_ = kNoBlock;  // at length_
   // The running step: what Reserve was asked for, and the states it saves.
   int64_t reserved_rows_ = 0;
@@ -193,7 +193,7 @@ class KvSequence {
   std::vector<SavedState> step_states_;
   bool short_step_ = false;
   std::vector<RestorePoint> points_;  // ascending
-  int64_t published_blocks_ = 0;      // group_blocks_[0, published_blocks_) are nodes' blocks
+  int64_t published_blocks_ = 0;  // compressed_kv_blocks_[0, published_blocks_) are nodes' blocks
   PrefixCache::Node node_ = PrefixCache::kRoot;  // the last of those nodes
   int64_t prompt_blocks_ = 0;                    // the first of them that are marked as prompt
   bool publishes_ = true;

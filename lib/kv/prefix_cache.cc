@@ -19,24 +19,24 @@ size_t TableSize(int32_t nodes) { return std::bit_ceil(static_cast<size_t>(nodes
 
 }  // namespace
 
-int64_t PrefixCache::HostBytes(int32_t group_blocks) {
-  return int64_t{group_blocks} * static_cast<int64_t>(sizeof(Entry) + sizeof(Node)) +
-         static_cast<int64_t>(TableSize(group_blocks) * sizeof(Node));
+int64_t PrefixCache::HostBytes(int32_t compressed_kv_blocks) {
+  return int64_t{compressed_kv_blocks} * static_cast<int64_t>(sizeof(Entry) + sizeof(Node)) +
+         static_cast<int64_t>(TableSize(compressed_kv_blocks) * sizeof(Node));
 }
 
-PrefixCache::PrefixCache(BlockPool* windows, BlockPool* groups, BlockPool* states)
+PrefixCache::PrefixCache(BlockPool* windows, BlockPool* compressed, BlockPool* states)
     : windows_(windows),
-      groups_(groups),
+      compressed_(compressed),
       states_(states),
-      nodes_(static_cast<size_t>(groups->size())),
-      table_(TableSize(groups->size()), kNone) {
+      nodes_(static_cast<size_t>(compressed->size())),
+      table_(TableSize(compressed->size()), kNone) {
   free_.reserve(nodes_.size());
-  for (Node node = groups->size() - 1; node >= 0; --node) free_.push_back(node);
+  for (Node node = compressed->size() - 1; node >= 0; --node) free_.push_back(node);
 }
 
 uint64_t PrefixCache::HashOf(Node parent, uint64_t salt, const int32_t* tokens) const {
   const uint64_t before = parent == kRoot ? salt : nodes_[parent].hash;
-  return absl::HashOf(before, absl::MakeConstSpan(tokens, kGroupBlockTokens));
+  return absl::HashOf(before, absl::MakeConstSpan(tokens, kCompressedKvBlockTokens));
 }
 
 PrefixCache::Node PrefixCache::Find(Node parent, uint64_t salt, const int32_t* tokens) const {
@@ -45,7 +45,7 @@ PrefixCache::Node PrefixCache::Find(Node parent, uint64_t salt, const int32_t* t
        slot = (slot + 1) & (table_.size() - 1)) {
     const Entry& entry = nodes_[table_[slot]];
     if (entry.hash == hash && entry.parent == parent && entry.salt == salt &&
-        std::equal(entry.tokens, entry.tokens + kGroupBlockTokens, tokens)) {
+        std::equal(entry.tokens, entry.tokens + kCompressedKvBlockTokens, tokens)) {
       return table_[slot];
     }
   }
@@ -53,22 +53,22 @@ PrefixCache::Node PrefixCache::Find(Node parent, uint64_t salt, const int32_t* t
 }
 
 PrefixCache::Node PrefixCache::Insert(Node parent, uint64_t salt, const int32_t* tokens,
-                                      int32_t group_block) {
+                                      int32_t compressed_kv_block) {
   if (free_.empty()) return kNone;
   const Node node = free_.back();
   free_.pop_back();
   Entry& entry = nodes_[node];
   entry.parent = parent;
   entry.children = 0;
-  entry.group_block = group_block;
+  entry.compressed_kv_block = compressed_kv_block;
   entry.prompt = false;
   entry.salt = salt;
   entry.hash = HashOf(parent, salt, tokens);
-  entry.end = (parent == kRoot ? 0 : nodes_[parent].end) + kGroupBlockTokens;
+  entry.end = (parent == kRoot ? 0 : nodes_[parent].end) + kCompressedKvBlockTokens;
   entry.used = ++clock_;
-  std::copy_n(tokens, kGroupBlockTokens, entry.tokens);
+  std::copy_n(tokens, kCompressedKvBlockTokens, entry.tokens);
   if (parent != kRoot) ++nodes_[parent].children;
-  groups_->Add(group_block, kMine);
+  compressed_->Add(compressed_kv_block, kMine);
   size_t slot = entry.hash & (table_.size() - 1);
   while (table_[slot] != kNone) slot = (slot + 1) & (table_.size() - 1);
   table_[slot] = node;
@@ -96,10 +96,10 @@ bool PrefixCache::EvictLeaf() {
     const Entry& entry = nodes_[node];
     return std::tuple(entry.prompt, entry.used, -entry.end);
   };
-  for (Node node = 0; node < groups_->size(); ++node) {
+  for (Node node = 0; node < compressed_->size(); ++node) {
     const Entry& entry = nodes_[node];
-    if (entry.group_block == kNoBlock || entry.children > 0) continue;
-    if (!groups_->only_cached(entry.group_block)) continue;
+    if (entry.compressed_kv_block == kNoBlock || entry.children > 0) continue;
+    if (!compressed_->only_cached(entry.compressed_kv_block)) continue;
     if (victim == kNone || order(node) < order(victim)) victim = node;
   }
   if (victim == kNone) return false;
@@ -114,14 +114,14 @@ bool PrefixCache::EvictSnapshot(const BlockPool& pool, bool prompts) {
   // at the same time, those at rounder positions divide a long text better.
   const auto order = [&](Node node) {
     const Entry& entry = nodes_[node];
-    const int64_t blocks = entry.end / kGroupBlockTokens;
+    const int64_t blocks = entry.end / kCompressedKvBlockTokens;
     const bool kept_longer = entry.children != 1 || blocks % kSparseBlocks == 0;
     return std::tuple(kept_longer, entry.prompt, entry.used,
                       std::countr_zero(static_cast<uint64_t>(blocks)), entry.end);
   };
-  for (Node node = 0; node < groups_->size(); ++node) {
+  for (Node node = 0; node < compressed_->size(); ++node) {
     const Snapshot& snapshot = nodes_[node].snapshot;
-    if (nodes_[node].group_block == kNoBlock || !snapshot.present()) continue;
+    if (nodes_[node].compressed_kv_block == kNoBlock || !snapshot.present()) continue;
     if (nodes_[node].prompt && !prompts) continue;
     const bool frees = &pool == states_ ? states_->only_cached(snapshot.state)
                                         : windows_->only_cached(snapshot.window_blocks[0]) ||
@@ -134,9 +134,9 @@ bool PrefixCache::EvictSnapshot(const BlockPool& pool, bool prompts) {
   return true;
 }
 
-bool PrefixCache::Forget(int32_t group_block) {
-  for (Node node = 0; node < groups_->size(); ++node) {
-    if (nodes_[node].group_block != group_block) continue;
+bool PrefixCache::Forget(int32_t compressed_kv_block) {
+  for (Node node = 0; node < compressed_->size(); ++node) {
+    if (nodes_[node].compressed_kv_block != compressed_kv_block) continue;
     if (nodes_[node].children > 0) return false;
     Remove(node);
     return true;
@@ -160,8 +160,8 @@ void PrefixCache::DropSnapshot(Entry& entry) {
 void PrefixCache::Remove(Node node) {
   Entry& entry = nodes_[node];
   DropSnapshot(entry);
-  groups_->Release(entry.group_block, kMine);
-  entry.group_block = kNoBlock;
+  compressed_->Release(entry.compressed_kv_block, kMine);
+  entry.compressed_kv_block = kNoBlock;
   if (entry.parent != kRoot) --nodes_[entry.parent].children;
   // Close the gap: an entry behind it moves up unless that would put it before its own first slot.
   const size_t mask = table_.size() - 1;

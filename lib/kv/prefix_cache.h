@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tokens the cache has rows for: a trie whose nodes stand for 256 complete tokens after those
-// of their parent, each with its group block and, while it has one, a snapshot to resume from.
-// Lookups compare tokens; a hash only finds candidates. Fixed arrays: nothing is allocated after
-// construction. Guarded by the mutex of the cache that owns it.
+// of their parent, each with its compressed KV block and, while it has one, a snapshot to resume
+// from. Lookups compare tokens; a hash only finds candidates. Fixed arrays: nothing is allocated
+// after construction. Guarded by the mutex of the cache that owns it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 namespace dsv4 {
 
-// What is needed, besides the group blocks, to resume at a position that is a multiple of 256.
+// What is needed, besides the compressed KV blocks, to resume at a position that is a multiple of
+// 256.
 struct Snapshot {
   int32_t window_blocks[2] = {kNoBlock, kNoBlock};  // the 128 tokens before it
   int32_t state = kNoBlock;
@@ -27,21 +28,21 @@ class PrefixCache {
   static constexpr Node kRoot = -1;  // the parent of first nodes, of every salt
   static constexpr Node kNone = -2;
 
-  // Memory of a prefix cache over so many group blocks.
-  static int64_t HostBytes(int32_t group_blocks);
+  // Memory of a prefix cache over so many compressed KV blocks.
+  static int64_t HostBytes(int32_t compressed_kv_blocks);
 
-  // One node for each group block at most. The pools must outlive it.
-  PrefixCache(BlockPool* windows, BlockPool* groups, BlockPool* states);
+  // One node for each compressed KV block at most. The pools must outlive it.
+  PrefixCache(BlockPool* windows, BlockPool* compressed, BlockPool* states);
 
   // The child of `parent` with these 256 tokens, or kNone. Salts separate callers who must not see
   // each other's prefixes; a node has its parent's.
   Node Find(Node parent, uint64_t salt, const int32_t* tokens) const;
-  // Adds that child, with a reference to its group block. kNone when there is no node left.
+  // Adds that child, with a reference to its compressed KV block. kNone when there is no node left.
   // REQUIRES: Find gave kNone; no other node has the block.
-  Node Insert(Node parent, uint64_t salt, const int32_t* tokens, int32_t group_block);
+  Node Insert(Node parent, uint64_t salt, const int32_t* tokens, int32_t compressed_kv_block);
 
   Node parent(Node node) const { return nodes_[node].parent; }
-  int32_t group_block(Node node) const { return nodes_[node].group_block; }
+  int32_t compressed_kv_block(Node node) const { return nodes_[node].compressed_kv_block; }
   const Snapshot& snapshot(Node node) const { return nodes_[node].snapshot; }
   // Gives the node a snapshot, with references to its blocks. REQUIRES: it has none.
   void SetSnapshot(Node node, const Snapshot& snapshot);
@@ -52,13 +53,13 @@ class PrefixCache {
 
   // Evict what only the cache holds: generated text before prompts, then the least recently used.
   // False when there is nothing to evict.
-  bool EvictLeaf();  // a node without children, for its group block
+  bool EvictLeaf();  // a node without children, for its compressed KV block
   // A snapshot, for the blocks of it that `pool` owns, the state pool or the window pool; thins out
   // long texts before it takes their ends and branches.
   // With `prompts` false, only of generated text.
   bool EvictSnapshot(const BlockPool& pool, bool prompts = true);
-  // Removes the node of a group block if it has no children; false otherwise.
-  bool Forget(int32_t group_block);
+  // Removes the node of a compressed KV block if it has no children; false otherwise.
+  bool Forget(int32_t compressed_kv_block);
 
   int32_t nodes() const { return static_cast<int32_t>(nodes_.size() - free_.size()); }
 
@@ -66,14 +67,14 @@ class PrefixCache {
   struct Entry {
     Node parent = kNone;
     int32_t children = 0;
-    int32_t group_block = kNoBlock;  // kNoBlock: the entry is free
+    int32_t compressed_kv_block = kNoBlock;  // kNoBlock: the entry is free
     bool prompt = false;
     uint64_t salt = 0;
     uint64_t hash = 0;  // of the salt and all tokens up to the node's end
     uint64_t used = 0;  // clock_ of the last use
     int64_t end = 0;    // tokens from the start to the node's end
     Snapshot snapshot;
-    int32_t tokens[kGroupBlockTokens] = {};
+    int32_t tokens[kCompressedKvBlockTokens] = {};
   };
 
   uint64_t HashOf(Node parent, uint64_t salt, const int32_t* tokens) const;
@@ -82,7 +83,7 @@ class PrefixCache {
   void Remove(Node node);
 
   BlockPool* windows_;
-  BlockPool* groups_;
+  BlockPool* compressed_;
   BlockPool* states_;
   std::vector<Entry> nodes_;
   std::vector<Node> free_;

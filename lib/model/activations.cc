@@ -23,7 +23,7 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
   };
   const int64_t t = limits.rows, d = config.hidden_size;
   for (float** table :
-       {&out->rope.window, &out->rope.compressed, &out->rope.group4, &out->rope.group128}) {
+       {&out->rope.window, &out->rope.compressed, &out->rope.ratio4, &out->rope.ratio128}) {
     place(*table, t, 2 * kRopePairs, DType::kF32);
   }
   place(out->streams, t, kStreams * d, act);

@@ -40,7 +40,7 @@ CompressKvParams Compress(const ForwardContext& c, const BlockWeights& w, const 
           .norm = w.attn.compressor.norm,
           .eps = static_cast<float>(c.config->rms_norm_eps),
           .states = cache.states,
-          .rows = cache.groups};
+          .rows = cache.compressed};
 }
 
 CompressKvParams CompressIndexKeys(const ForwardContext& c, const BlockWeights& w,
@@ -80,17 +80,17 @@ IndexScoreTopkParams ScoreTopk(const ForwardContext& c, const LayerCache& cache,
 bool ScoresApart(const ForwardContext& c) {
   constexpr int32_t kFewRows = 64;
   if (c.alone() || c.planning || c.step.rows <= kFewRows) return false;
-  int64_t groups = 0;
+  int64_t blocks = 0;
   for (int32_t i = 0; i < c.step.sequence_count; ++i) {
     const SequenceRows& sequence = c.step.sequence(i);
     if (sequence.rows == 0) continue;  // padding
-    groups =
-        std::max(groups, VisibleGroups(sequence.first_position + sequence.rows - 1, kCsaRatio));
+    blocks = std::max(
+        blocks, VisibleCompressedBlocks(sequence.first_position + sequence.rows - 1, kCsaRatio));
   }
-  return groups >= 2 * c.config->index_topk;
+  return blocks >= 2 * c.config->index_topk;
 }
 
-absl::Status SelectGroups(const ForwardContext& c, const LayerCache& cache) {
+absl::Status SelectBlocks(const ForwardContext& c, const LayerCache& cache) {
   if (!ScoresApart(c)) return c.Run(ScoreTopk(c, cache, c.step, 0));
   constexpr int64_t kUnit = 4;  // rows that kernels score together
   const Slices slices(c.step.rows, kUnit, c.shards->ranks);
@@ -119,7 +119,7 @@ SparseAttentionParams Attend(const ForwardContext& c, const BlockWeights& w,
           .ratio = w.compress_ratio,
           .q = c.act.q,
           .window = cache.window,
-          .groups = cache.groups,
+          .compressed = cache.compressed,
           .selected = csa ? c.act.selected : nullptr,
           .topk = csa ? static_cast<int32_t>(c.config->index_topk) : 0,
           .sink = w.attn.sink,
@@ -164,7 +164,7 @@ absl::Status RunQueries(const ForwardContext& c, const BlockWeights& w, const La
                                 .index_q = csa ? c.act.index_q : nullptr});
 }
 
-// The rows of groups that end in the step, and their index keys.
+// The rows of the compressed blocks that end in the step, and their index keys.
 absl::Status RunCompressors(const ForwardContext& c, const BlockWeights& w,
                             const LayerCache& cache) {
   DSV4_RETURN_IF_ERROR(ProjectForCompressors(c, w));
@@ -183,7 +183,7 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
   const auto compressors = [&](const ForwardContext& on) { return RunCompressors(on, w, cache); };
   DSV4_RETURN_IF_ERROR(w.compress_ratio == 0 ? queries(c) : c.RunBeside(queries, compressors));
   if (w.compress_ratio == kCsaRatio) {
-    DSV4_RETURN_IF_ERROR(SelectGroups(c, cache));
+    DSV4_RETURN_IF_ERROR(SelectBlocks(c, cache));
     c.Show(layer, "index_topk", c.act.selected, DType::kI32, config.index_topk);
   }
   DSV4_RETURN_IF_ERROR(c.Run(Attend(c, w, cache)));

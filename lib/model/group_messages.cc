@@ -19,7 +19,7 @@ MessageWriter& MessageWriter::AddStep(const StepRows& step, const int32_t* token
     const StepTables tables = TablesOf(sequence);
     Add(sequence);
     AddList(tables.windows);
-    AddList(tables.groups);
+    AddList(tables.compressed);
     AddList(absl::MakeConstSpan(sequence.saves, static_cast<size_t>(sequence.save_count)));
   }
   return *this;
@@ -39,10 +39,10 @@ absl::Status MessageReader::TakeStep(ReceivedStep* step) {
         step->tables.emplace_back(static_cast<size_t>(first_window), kNoBlock);
     table.insert(table.end(), windows.begin(), windows.end());
     sequence.window_blocks = table.data();
-    const bool grouped = sequence.group_blocks != nullptr;
+    const bool grouped = sequence.compressed_kv_blocks != nullptr;
     DSV4_ASSIGN_OR_RETURN(std::vector<int32_t> groups, TakeList<int32_t>());
     step->tables.push_back(std::move(groups));
-    sequence.group_blocks = grouped ? step->tables.back().data() : nullptr;
+    sequence.compressed_kv_blocks = grouped ? step->tables.back().data() : nullptr;
     DSV4_ASSIGN_OR_RETURN(std::vector<StateSave> saves, TakeList<StateSave>());
     step->saves.push_back(std::move(saves));
     sequence.saves = sequence.saves == nullptr ? nullptr : step->saves.back().data();

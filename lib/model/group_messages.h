@@ -24,7 +24,7 @@ enum class GroupCommand : int32_t {
   kLogits,
   kDraftLogits,
   kCopyWindowBlock,
-  kCopyGroupBlock,
+  kCopyCompressedKvBlock,
   kPutImage,
 };
 

@@ -31,17 +31,17 @@ int64_t FollowingBytes(const StepLimits& limits) {
 }
 
 // The most that one pass takes: a save or window block for every row and some more for each
-// sequence, and the group blocks of the longest sequences.
+// sequence, and the compressed KV blocks of the longest sequences.
 int64_t PassBytes(const StepLimits& limits) {
   const int64_t rows = limits.rows, sequences = limits.sequences;
   const int64_t window_entries = 4;  // of a sequence, in addition to those of its rows
-  const int64_t group_entries = limits.positions / kGroupBlockTokens + 2;
+  const int64_t compressed_entries = limits.positions / kCompressedKvBlockTokens + 2;
   return 2 * Bytes(rows, sizeof(int32_t)) + 2 * Bytes(rows, sizeof(int64_t)) +
          PointerBytes(limits) + HeadBytes(limits) + FollowingBytes(limits) +
          Bytes(sequences, sizeof(SequenceRows)) + Bytes(rows, sizeof(StateSave)) +
          sequences * kAlignment + Bytes(rows / kWindowBlockTokens, sizeof(int32_t)) +
-         sequences *
-             (Bytes(window_entries + 1, sizeof(int32_t)) + Bytes(group_entries, sizeof(int32_t)));
+         sequences * (Bytes(window_entries + 1, sizeof(int32_t)) +
+                      Bytes(compressed_entries, sizeof(int32_t)));
 }
 
 }  // namespace
@@ -57,8 +57,9 @@ StepTables TablesOf(const SequenceRows& rows) {
   const int64_t windows = CeilDiv(end, kWindowBlockTokens) - first;
   StepTables tables;
   tables.windows = {rows.window_blocks + first, static_cast<size_t>(windows)};
-  if (rows.group_blocks != nullptr) {
-    tables.groups = {rows.group_blocks, static_cast<size_t>(CeilDiv(end, kGroupBlockTokens))};
+  if (rows.compressed_kv_blocks != nullptr) {
+    tables.compressed = {rows.compressed_kv_blocks,
+                         static_cast<size_t>(CeilDiv(end, kCompressedKvBlockTokens))};
   }
   return tables;
 }
@@ -137,9 +138,9 @@ SequenceRows StepUpload::AppendTables(SequenceRows rows) {
   rows.window_blocks = DeviceOf<int32_t>(Append(tables.windows.data(),
                                                 static_cast<int64_t>(tables.windows.size()))) -
                        FirstWindowEntry(rows);
-  if (rows.group_blocks != nullptr) {
-    rows.group_blocks =
-        DeviceOf<int32_t>(Append(tables.groups.data(), static_cast<int64_t>(tables.groups.size())));
+  if (rows.compressed_kv_blocks != nullptr) {
+    rows.compressed_kv_blocks = DeviceOf<int32_t>(
+        Append(tables.compressed.data(), static_cast<int64_t>(tables.compressed.size())));
   }
   if (rows.saves != nullptr) {
     rows.saves = DeviceOf<StateSave>(Append(rows.saves, rows.save_count));

@@ -35,9 +35,9 @@ struct PassInputs {
 };
 
 // The parts of a sequence's block tables that kernels read in a step, which index them by the whole
-// position: from the entry of the first window row on, and all groups.
+// position: from the entry of the first window row on, and all compressed blocks.
 struct StepTables {
-  absl::Span<const int32_t> windows, groups;
+  absl::Span<const int32_t> windows, compressed;
 };
 StepTables TablesOf(const SequenceRows& rows);
 // The entry of window_blocks that TablesOf begins with.

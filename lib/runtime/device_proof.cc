@@ -73,10 +73,10 @@ class Past {
       DSV4_RETURN_IF_ERROR(FillWindow(layers[i].window));
       const int64_t ratio = i < ratios.size() ? ratios[i] : 0;
       if (ratio == 0) continue;
-      DSV4_RETURN_IF_ERROR(FillGroups(layers[i].groups, ratio, kKvRowElements));
+      DSV4_RETURN_IF_ERROR(FillCompressedRows(layers[i].compressed, ratio, kKvRowElements));
       DSV4_RETURN_IF_ERROR(FillState(layers[i].states, ratio, kKvRowElements));
       if (ratio != kCsaRatio) continue;
-      DSV4_RETURN_IF_ERROR(FillGroups(layers[i].index_keys, ratio, kIndexKeyElements));
+      DSV4_RETURN_IF_ERROR(FillCompressedRows(layers[i].index_keys, ratio, kIndexKeyElements));
       DSV4_RETURN_IF_ERROR(FillState(layers[i].index_states, ratio, kIndexKeyElements));
     }
     return absl::OkStatus();
@@ -109,11 +109,11 @@ class Past {
     return FillRows(pool, kKvRowElements, std::move(places));
   }
 
-  absl::Status FillGroups(const RowPool& pool, int64_t ratio, int64_t width) {
-    const int64_t per_block = kGroupBlockTokens / ratio;
+  absl::Status FillCompressedRows(const RowPool& pool, int64_t ratio, int64_t width) {
+    const int64_t per_block = kCompressedKvBlockTokens / ratio;
     std::vector<LaunchTensor::Place> places;
     for (int64_t g = 0; g < sequence_.first_position / ratio; ++g) {
-      places.push_back({sequence_.group_blocks[g / per_block], g % per_block});
+      places.push_back({sequence_.compressed_kv_blocks[g / per_block], g % per_block});
     }
     return FillRows(pool, width, std::move(places));
   }

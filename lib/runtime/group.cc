@@ -60,13 +60,13 @@ class Follower {
             .status();
       }
       case GroupCommand::kCopyWindowBlock:
-      case GroupCommand::kCopyGroupBlock: {
+      case GroupCommand::kCopyCompressedKvBlock: {
         DSV4_ASSIGN_OR_RETURN(const int32_t from, reader->Take<int32_t>());
         DSV4_ASSIGN_OR_RETURN(const int32_t to, reader->Take<int32_t>());
         if (command == GroupCommand::kCopyWindowBlock) {
           cache_->CopyWindowBlock(from, to);
         } else {
-          cache_->CopyGroupBlock(from, to);
+          cache_->CopyCompressedKvBlock(from, to);
         }
         return absl::OkStatus();
       }
@@ -74,10 +74,11 @@ class Follower {
         DSV4_ASSIGN_OR_RETURN(const int64_t length, reader->Take<int64_t>());
         DSV4_ASSIGN_OR_RETURN(const int32_t state, reader->Take<int32_t>());
         DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> windows, reader->TakeList<int32_t>());
-        DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> groups, reader->TakeList<int32_t>());
+        DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> compressed, reader->TakeList<int32_t>());
         DSV4_ASSIGN_OR_RETURN(const std::vector<std::byte> image, reader->TakeList<std::byte>());
         return cache_->PutImage(
-            {.length = length, .windows = windows, .groups = groups, .state = state}, image);
+            {.length = length, .windows = windows, .compressed = compressed, .state = state},
+            image);
       }
     }
     return DeviceLost("the group's leader sent command ", static_cast<int32_t>(command),
@@ -107,14 +108,14 @@ void TellWrites::CopyWindowBlock(int32_t from, int32_t to) {
   TellCopy(GroupCommand::kCopyWindowBlock, from, to);
 }
 
-void TellWrites::CopyGroupBlock(int32_t from, int32_t to) {
-  TellCopy(GroupCommand::kCopyGroupBlock, from, to);
+void TellWrites::CopyCompressedKvBlock(int32_t from, int32_t to) {
+  TellCopy(GroupCommand::kCopyCompressedKvBlock, from, to);
 }
 
 absl::Status TellWrites::PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) {
   const absl::Status told = Contained([&] {
     MessageWriter message(GroupCommand::kPutImage);
-    message.Add(blocks.length).Add(blocks.state).AddList(blocks.windows).AddList(blocks.groups);
+    message.Add(blocks.length).Add(blocks.state).AddList(blocks.windows).AddList(blocks.compressed);
     message.AddList(image);
     const MutexLock lock(group_->sending());
     return group_->Send(message.bytes());

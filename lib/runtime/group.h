@@ -17,7 +17,7 @@ class TellWrites final : public KvWrites {
  public:
   explicit TellWrites(ProcessGroup* group) : group_(group) {}
   void CopyWindowBlock(int32_t from, int32_t to) override;
-  void CopyGroupBlock(int32_t from, int32_t to) override;
+  void CopyCompressedKvBlock(int32_t from, int32_t to) override;
   absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image) override;
 
  private:

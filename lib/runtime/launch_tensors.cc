@@ -173,12 +173,12 @@ LaunchTensors Of(const QkvPrepareParams& p) {
 LaunchTensors Of(const CompressKvParams& p) {
   const StepRows& step = *p.step;
   LaunchTensors all{{F32(p.k, step.rows, p.width()), F32(p.z, step.rows, p.width())}, {}};
-  const int64_t per_block = kGroupBlockTokens / p.ratio;
+  const int64_t per_block = kCompressedKvBlockTokens / p.ratio;
   std::vector<LaunchTensor::Place> places;
   for (int32_t i = 0; i < step.sequence_count; ++i) {
     const SequenceRows& s = step.sequence(i);
     for (int64_t g = s.first_position / p.ratio; g < (s.first_position + s.rows) / p.ratio; ++g) {
-      places.push_back({s.group_blocks[g / per_block], g % per_block});
+      places.push_back({s.compressed_kv_blocks[g / per_block], g % per_block});
     }
     for (int32_t save = 0; save < s.save_count; ++save) {
       const auto* state = reinterpret_cast<const float*>(p.states.Slot(s.saves[save].slot));

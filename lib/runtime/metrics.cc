@@ -89,7 +89,7 @@ std::string MetricsJson(const Engine& engine) {
                Number("steps", steps.draft_steps), Number("drafted", steps.drafted_tokens),
                Number("accepted", steps.accepted_tokens)})},
       {"cache", object({Pool("window_blocks", metrics.cache.windows),
-                        Pool("group_blocks", metrics.cache.groups),
+                        Pool("compressed_kv_blocks", metrics.cache.compressed),
                         Pool("state_slots", metrics.cache.states)})},
       {"exchange", object({Number("token_bytes", info.exchange.bytes),
                            Number("bytes", metrics.exchanged_bytes)})},

@@ -24,7 +24,7 @@ struct OperatorFlips {
   int64_t differing = 0;
   int64_t beyond = 0;    // of these, by more than one step of the output's format
   double distance = 0;   // largest of an output that stays f32: relative L2 of one launch
-  int64_t choices = 0;   // rows that chose experts or groups
+  int64_t choices = 0;   // rows that chose experts or compressed blocks
   int64_t left_out = 0;  // of these, rows that chose others
   std::string shape{};   // of the launch that differs most: "rows 7, n 512, k 256"
 

@@ -101,7 +101,7 @@ TEST_CASE("hpp: metrics of an engine") {
   const dsv4::Engine engine = OpenBundled();
   const dsv4::EngineMetrics metrics = engine.metrics();
   CHECK(metrics.sessions == 0);
-  CHECK(metrics.group_blocks > 0);
+  CHECK(metrics.compressed_kv_blocks > 0);
   CHECK(engine.MetricsJson().find("\"generated\": 0") != std::string::npos);
   engine.Suspend();
   CHECK(engine.metrics().suspended == 1);

@@ -125,8 +125,8 @@ static void test_two_devices(void) {
   EXPECT(two.step_exchanges == 25 && two.token_exchange_bytes > 0);
   EXPECT(one.device_weight_bytes == one.weight_bytes && one.device_cache_bytes == one.cache_bytes);
   EXPECT(two.weight_bytes == one.weight_bytes && two.cache_bytes == 2 * one.cache_bytes);
-  EXPECT(two.cache_bytes == two.cache_window_bytes + two.cache_group_bytes + two.cache_index_bytes +
-                                two.cache_state_bytes);
+  EXPECT(two.cache_bytes == two.cache_window_bytes + two.cache_compressed_bytes +
+                                two.cache_index_bytes + two.cache_state_bytes);
   EXPECT(two.device_weight_bytes < two.weight_bytes && two.device_cache_bytes == one.cache_bytes);
   EXPECT(two.device_workspace_bytes > 0 && two.device_workspace_bytes < two.workspace_bytes);
 
@@ -250,7 +250,7 @@ static void test_cache_formats(void) {
   }
   EXPECT(info[0].cache_bytes < info[1].cache_bytes);
   EXPECT(info[0].cache_window_bytes < info[1].cache_window_bytes);
-  EXPECT(info[0].cache_group_bytes < info[1].cache_group_bytes);
+  EXPECT(info[0].cache_compressed_bytes < info[1].cache_compressed_bytes);
   EXPECT(info[0].cache_index_bytes == info[1].cache_index_bytes);
   EXPECT(info[0].cache_state_bytes == info[1].cache_state_bytes);
 }
@@ -302,13 +302,13 @@ static void test_drafts(void) {
     dsv4_engine* engine = open_engine(options);
     EXPECT_OK(dsv4_engine_get_info(engine, &info[i], &error));
     EXPECT(info[i].max_draft_tokens == 3 * i);
-    EXPECT(info[i].cache_bytes == info[i].cache_window_bytes + info[i].cache_group_bytes +
+    EXPECT(info[i].cache_bytes == info[i].cache_window_bytes + info[i].cache_compressed_bytes +
                                       info[i].cache_index_bytes + info[i].cache_state_bytes);
     dsv4_engine_close(engine);
   }
   EXPECT(info[0].cache_window_bytes < info[1].cache_window_bytes);
   EXPECT(info[0].cache_state_bytes < info[1].cache_state_bytes);
-  EXPECT(info[0].cache_group_bytes == info[1].cache_group_bytes);
+  EXPECT(info[0].cache_compressed_bytes == info[1].cache_compressed_bytes);
   EXPECT(info[0].cache_index_bytes == info[1].cache_index_bytes);
 }
 

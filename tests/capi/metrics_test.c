@@ -13,7 +13,8 @@ static dsv4_engine_metrics metrics_of(const dsv4_engine* engine) {
   dsv4_engine_metrics metrics = DSV4_ENGINE_METRICS_INIT;
   EXPECT_OK(dsv4_engine_get_metrics(engine, &metrics, &error));
   EXPECT(metrics.window_blocks_used + metrics.window_blocks_cached <= metrics.window_blocks);
-  EXPECT(metrics.group_blocks_used + metrics.group_blocks_cached <= metrics.group_blocks);
+  EXPECT(metrics.compressed_kv_blocks_used + metrics.compressed_kv_blocks_cached <=
+         metrics.compressed_kv_blocks);
   EXPECT(metrics.state_slots_used + metrics.state_slots_cached <= metrics.state_slots);
   return metrics;
 }
@@ -31,8 +32,8 @@ static void test_counts(void) {
   int32_t copied[kPromptTokens + kSteps];
   size_t count = 0;
   EXPECT(metrics.sessions == 0 && metrics.steps == 0 && metrics.generated_tokens == 0);
-  EXPECT(metrics.window_blocks > 0 && metrics.group_blocks > 0 && metrics.state_slots > 0);
-  EXPECT(metrics.group_blocks_used == 0 && metrics.device_lost == 0);
+  EXPECT(metrics.window_blocks > 0 && metrics.compressed_kv_blocks > 0 && metrics.state_slots > 0);
+  EXPECT(metrics.compressed_kv_blocks_used == 0 && metrics.device_lost == 0);
 
   session = open_session(engine, NULL);
   EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
@@ -46,7 +47,7 @@ static void test_counts(void) {
   EXPECT(metrics.steps == 1 + kSteps);
   EXPECT(metrics.step_tokens == kPromptTokens + kSteps - 1);
   EXPECT(metrics.step_seconds > 0);
-  EXPECT(metrics.window_blocks_used > 0 && metrics.group_blocks_used == 1);
+  EXPECT(metrics.window_blocks_used > 0 && metrics.compressed_kv_blocks_used == 1);
   EXPECT(metrics.draft_steps == 0 && metrics.exchanged_bytes == 0);
 
   EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
@@ -63,7 +64,7 @@ static void test_counts(void) {
   dsv4_session_close(other);
   dsv4_session_close(session);
   metrics = metrics_of(engine);
-  EXPECT(metrics.sessions == 0 && metrics.group_blocks_used == 0);
+  EXPECT(metrics.sessions == 0 && metrics.compressed_kv_blocks_used == 0);
   EXPECT(metrics.failed_requests == 0 && metrics.cancelled_requests == 0);
   EXPECT(metrics.alarm_nonfinite_logits == 0 && metrics.alarm_frozen_logits == 0);
   dsv4_engine_close(engine);

@@ -14,13 +14,13 @@
 namespace dsv4::test {
 namespace {
 
-// Around every border: windows of 128, blocks of 64 and 256, groups of 4 and 128.
+// Around every border: windows of 128, blocks of 64 and 256, compressed blocks of 4 and 128.
 const std::vector<Piece> kBatch = {
     {0, 0, 1},   {1, 0, 6},    {2, 3, 1},   {3, 2, 9},   {4, 60, 8},
     {5, 126, 5}, {6, 250, 10}, {7, 383, 1}, {8, 129, 1}, {9, 120, 140},
 };
 const std::vector<std::vector<Piece>> kSplits = {
-    // Sequence 9 in chunks: the last ones begin and end inside groups.
+    // Sequence 9 in chunks: the last ones begin and end inside compressed blocks.
     {{9, 120, 7}},  {{9, 127, 1}, {5, 126, 5}}, {{9, 128, 65}},
     {{9, 193, 63}}, {{9, 256, 4}, {0, 0, 1}},
 };
@@ -34,7 +34,7 @@ void RequireRowRule(const Run& run) {
   RequireSame(run(kBatch, 3, 3), whole);
   for (const std::vector<Piece>& pieces : kSplits) {
     for (const auto& [key, row] : run(pieces, 2, 4)) {
-      INFO("sequence " << key.first << ", position or group " << key.second);
+      INFO("sequence " << key.first << ", position or compressed block " << key.second);
       REQUIRE(SameBits(row, whole.at(key)));
     }
   }
@@ -92,13 +92,14 @@ TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   });
 }
 
-// Positions at and around the ends of groups, where the tests save states inside steps.
+// Positions at and around the ends of compressed blocks, where the tests save states inside steps.
 constexpr int64_t kSavePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63,  64,  126,
                                       127, 128, 129, 130, 255, 256, 257, 259, 260, 261, 299};
 
 // Runs `steps` one after the other, each step's last states the next one's old states; gives the
-// rows of all groups (key: sequence, group), the last states (key: sequence, -1) and those saved
-// after kSavePositions (key: sequence, -1 - position), be it in the middle of a step or at its end.
+// rows of all compressed blocks (key: sequence, compressed block), the last states (key: sequence,
+// -1) and those saved after kSavePositions (key: sequence, -1 - position), be it in the middle of a
+// step or at its end.
 template <class Act>
 Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool index_keys,
                    int threads, uint64_t seed, RowFormat format = kDefaultRows<Act>) {
@@ -121,7 +122,8 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   std::map<int, std::vector<float>> states;
   for (const std::vector<Piece>& pieces : steps) {
     TestStep step(pieces, ++seed);
-    TestPool pool(kGroupBlockTokens / ratio, dim, index_keys ? IndexKeyFormat(format) : format);
+    TestPool pool(kCompressedKvBlockTokens / ratio, dim,
+                  index_keys ? IndexKeyFormat(format) : format);
     p.rows = pool.pool();
     p.step = &step.step_;
     Guarded<float> k = StepTensor<float>(step, 33, width), z = StepTensor<float>(step, 34, width);
@@ -163,9 +165,9 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.sequences_[i];
       const int64_t end = s.first_position + s.rows;
-      for (int64_t g = s.first_position / ratio; g < VisibleGroups(end - 1, ratio); ++g) {
-        pool.Read(s.group_blocks, g, out[{pieces[i].sequence, g}]);
-        pool.Erase(s.group_blocks, g);
+      for (int64_t g = s.first_position / ratio; g < VisibleCompressedBlocks(end - 1, ratio); ++g) {
+        pool.Read(s.compressed_kv_blocks, g, out[{pieces[i].sequence, g}]);
+        pool.Erase(s.compressed_kv_blocks, g);
       }
       for (const StateSave& save : all_saves[i]) {
         const int64_t position = s.first_position + save.row;
@@ -220,7 +222,7 @@ TEST_CASE("cpu compress_kv equals the reference; chunks and saves change no bit"
 }
 
 std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
-  const int64_t visible = VisibleGroups(position, 4);
+  const int64_t visible = VisibleCompressedBlocks(position, 4);
   std::vector<std::pair<uint64_t, int32_t>> order;
   for (int32_t g = 0; g < visible; ++g) {
     order.emplace_back(Hash(static_cast<uint64_t>(sequence * 100000 + position * 977 + g)), g);
@@ -241,7 +243,7 @@ Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, 
   constexpr int kTopk = 24;
   TestStep step(pieces, seed);
   TestPool window(64, 512, format);
-  TestPool groups(ratio == 0 ? 1 : kGroupBlockTokens / ratio, 512, format);
+  TestPool compressed_blocks(ratio == 0 ? 1 : kCompressedKvBlockTokens / ratio, 512, format);
   std::vector<int32_t> selected;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const SequenceRows& s = step.sequences_[i];
@@ -250,7 +252,8 @@ Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, 
                 std::max(window_begin, s.first_position - (block_rows > 0 ? 128 : 127)), end);
     step.sequences_[i].window_begin = window_begin;
     if (ratio != 0) {
-      groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, ratio));
+      compressed_blocks.Fill(s.compressed_kv_blocks, 42, pieces[i].sequence, 0,
+                             VisibleCompressedBlocks(end - 1, ratio));
     }
     for (int64_t t = s.first_position; t < end; ++t) {
       for (const int32_t g : TestSelection(pieces[i].sequence, t, kTopk)) selected.push_back(g);
@@ -266,7 +269,7 @@ Rows RunSparseAttention(const std::vector<Piece>& pieces, int ratio, int heads, 
   p.ratio = ratio;
   p.q = q.data();
   p.window = window.pool();
-  if (ratio != 0) p.groups = groups.pool();
+  if (ratio != 0) p.compressed = compressed_blocks.pool();
   if (ratio == 4) p.selected = selected.data();
   p.topk = kTopk;
   p.sink = sink.data();
@@ -336,8 +339,8 @@ TEST_CASE("sparse_attention sees no window row below its sequence's first") {
   });
 }
 
-// The row's groups by scores in double; where two scores are closer than f32 sums can tell, either
-// order is right.
+// The row's compressed blocks by scores in double; where two scores are closer than f32 sums can
+// tell, either order is right.
 void RequireTop(const std::vector<double>& scores, int topk, const std::vector<float>& got) {
   const auto visible = static_cast<int64_t>(scores.size());
   const int64_t count = std::min<int64_t>(visible, topk);
@@ -366,8 +369,8 @@ Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, in
   TestPool keys(64, 128, RowFormat::kIndexFp4);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const SequenceRows& s = step.sequences_[i];
-    keys.Fill(s.group_blocks, 51, pieces[i].sequence, 0,
-              VisibleGroups(s.first_position + s.rows - 1, 4));
+    keys.Fill(s.compressed_kv_blocks, 51, pieces[i].sequence, 0,
+              VisibleCompressedBlocks(s.first_position + s.rows - 1, 4));
   }
   Guarded<uint16_t> q = StepTensor<uint16_t>(step, 52, heads * 128);
   Guarded<uint16_t> weights = StepTensor<uint16_t>(step, 53, heads);
@@ -390,9 +393,9 @@ Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, in
     for (int i = 0; i < topk; ++i) row.push_back(static_cast<float>(selected[r * topk + i]));
     if (!check) continue;
     std::vector<double> scores;
-    for (int64_t g = 0; g < VisibleGroups(position, 4); ++g) {
+    for (int64_t g = 0; g < VisibleCompressedBlocks(position, 4); ++g) {
       std::vector<float> key;
-      keys.Read(step.step_.sequences[step.step_.sequence_of[r]].group_blocks, g, key);
+      keys.Read(step.step_.sequences[step.step_.sequence_of[r]].compressed_kv_blocks, g, key);
       double score = 0;
       for (int h = 0; h < heads; ++h) {
         double dot = 0;
@@ -423,7 +426,8 @@ TEST_CASE("cpu index_score_topk selects the highest scores and keeps the row rul
   });
 }
 
-TEST_CASE("cpu index_score_topk keeps the row rule when workers share a long row's groups") {
+TEST_CASE(
+    "cpu index_score_topk keeps the row rule when workers share a long row's compressed blocks") {
   ForEachTarget([] {
     const Rows alone = RunIndexScoreTopk({{0, 1000, 3}}, 64, 100, 1, 1, true);
     RequireSame(RunIndexScoreTopk({{0, 1000, 3}}, 64, 100, 2, 2, false), alone);

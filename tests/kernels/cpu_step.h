@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps for the tests of the cpu backend's attention operators. Every number is a function of
-// (kind, sequence, position or group, element), so that the same rows can be run alone, in chunks
-// and in batches, in bf16 for the cpu backend and in f32 for the reference. Blocks get shuffled
-// ids, and everything that a kernel must not write is poisoned and checked.
+// (kind, sequence, position or compressed block, element), so that the same rows can be run alone,
+// in chunks and in batches, in bf16 for the cpu backend and in f32 for the reference. Blocks get
+// shuffled ids, and everything that a kernel must not write is poisoned and checked.
 #pragma once
 
 #include <algorithm>
@@ -90,7 +90,7 @@ struct Piece {
   int32_t rows;
 };
 
-// What a run gave: the row of every (sequence, position or group), as stored.
+// What a run gave: the row of every (sequence, position or compressed block), as stored.
 using Rows = std::map<std::pair<int, int64_t>, std::vector<float>>;
 
 inline constexpr int64_t kTestMaxPosition = 1024;
@@ -111,11 +111,12 @@ class TestStep {
       s.rows = piece.rows;
       s.first_position = piece.first;
       auto& window = tables_.emplace_back();
-      auto& groups = tables_.emplace_back();
+      auto& compressed_blocks = tables_.emplace_back();
       for (int64_t p = 0; p < piece.first + piece.rows; p += 64) window.push_back(ids.at(next++));
-      for (int64_t p = 0; p < piece.first + piece.rows; p += 256) groups.push_back(ids.at(next++));
+      for (int64_t p = 0; p < piece.first + piece.rows; p += 256)
+        compressed_blocks.push_back(ids.at(next++));
       s.window_blocks = window.data();
-      s.group_blocks = groups.data();
+      s.compressed_kv_blocks = compressed_blocks.data();
       for (int32_t r = 0; r < piece.rows; ++r, ++row) {
         sequence_of_.push_back(static_cast<int32_t>(sequences_.size()));
         positions_.push_back(piece.first + r);
@@ -152,7 +153,7 @@ class TestStep {
  private:
   float*& RopeOf(int i) {
     RopeTables& r = step_.rope;
-    return i == 0 ? r.window : i == 1 ? r.compressed : i == 2 ? r.group4 : r.group128;
+    return i == 0 ? r.window : i == 1 ? r.compressed : i == 2 ? r.ratio4 : r.ratio128;
   }
   std::deque<std::vector<int32_t>> tables_;
   std::vector<int32_t> sequence_of_;
@@ -284,7 +285,7 @@ inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 inline void RequireSame(const Rows& got, const Rows& want) {
   REQUIRE(got.size() == want.size());
   for (const auto& [key, row] : want) {
-    INFO("sequence " << key.first << ", position or group " << key.second);
+    INFO("sequence " << key.first << ", position or compressed block " << key.second);
     REQUIRE(got.count(key) == 1);
     REQUIRE(SameBits(got.at(key), row));
   }
@@ -297,7 +298,7 @@ inline void RequireClose(const Rows& got, const Rows& want, double equal, double
   REQUIRE(got.size() == want.size());
   int64_t count = 0, same = 0;
   for (const auto& [key, row] : want) {
-    INFO("sequence " << key.first << ", position or group " << key.second);
+    INFO("sequence " << key.first << ", position or compressed block " << key.second);
     REQUIRE(got.count(key) == 1);
     const std::vector<float>& other = got.at(key);
     REQUIRE(other.size() == row.size());

@@ -35,7 +35,7 @@ class CudaStep {
     std::vector<int32_t> ids(static_cast<size_t>(layout.blocks));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = layout.first_block + static_cast<int32_t>(i);
     std::shuffle(ids.begin(), ids.end(), random);
-    size_t next_window = 0, next_group = 0;
+    size_t next_window = 0, next_compressed = 0;
     for (const Piece& piece : pieces) {
       SequenceRows s;
       s.first_row = real_rows_;
@@ -48,10 +48,11 @@ class CudaStep {
         const bool seen = p + kWindowBlockTokens + kWindowTokens > piece.first;
         window.push_back(seen ? ids.at(next_window++) : kNoBlock);
       }
-      std::vector<int32_t>& groups = tables_.emplace_back();
-      for (int64_t p = 0; p < end; p += kGroupBlockTokens) groups.push_back(ids.at(next_group++));
+      std::vector<int32_t>& compressed_blocks = tables_.emplace_back();
+      for (int64_t p = 0; p < end; p += kCompressedKvBlockTokens)
+        compressed_blocks.push_back(ids.at(next_compressed++));
       s.window_blocks = window.data();
-      s.group_blocks = groups.data();
+      s.compressed_kv_blocks = compressed_blocks.data();
       for (int32_t r = 0; r < piece.rows; ++r, ++real_rows_) {
         sequence_of_.push_back(static_cast<int32_t>(sequences_.size()));
         positions_.push_back(piece.first + r);
@@ -102,7 +103,7 @@ class CudaStep {
     std::vector<SequenceRows> sequences = sequences_;
     for (size_t i = 0; i < sequences.size(); ++i) {
       sequences[i].window_blocks = device_ints_.emplace_back(tables_[2 * i]).data();
-      sequences[i].group_blocks = device_ints_.emplace_back(tables_[2 * i + 1]).data();
+      sequences[i].compressed_kv_blocks = device_ints_.emplace_back(tables_[2 * i + 1]).data();
       if (i >= device_states_.size()) continue;
       const States& states = device_states_[i];
       sequences[i].state_slot = states.slot;
@@ -118,8 +119,8 @@ class CudaStep {
     step_.sequences = device_sequences_.emplace_back(sequences).data();
     step_.sequence_of = device_ints_.emplace_back(sequence_of_).data();
     step_.positions = device_positions_.emplace_back(positions_).data();
-    float** const tables[] = {&step_.rope.window, &step_.rope.compressed, &step_.rope.group4,
-                              &step_.rope.group128};
+    float** const tables[] = {&step_.rope.window, &step_.rope.compressed, &step_.rope.ratio4,
+                              &step_.rope.ratio128};
     for (int i = 0; i < 4; ++i) *tables[i] = device_floats_.emplace_back(rope_[i]).data();
     return &step_;
   }

@@ -110,7 +110,7 @@ TEST_CASE("qkv_prepare is norm, rotation and insertion") {
   }
 }
 
-TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
+TEST_CASE("sparse_attention sees its window and its compressed blocks, and no other row") {
   // With `block`, the rows of a sequence see the 128 before the block and all of it.
   const auto [ratio, block] =
       GENERATE(std::pair<int64_t, bool>{0, false}, std::pair<int64_t, bool>{0, true},
@@ -121,7 +121,7 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
   std::vector<int32_t> selected;
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t i = 0; i < topk; ++i) {
-      const bool visible = 7 * i < VisibleGroups(step.rows().positions[t], 4);
+      const bool visible = 7 * i < VisibleCompressedBlocks(step.rows().positions[t], 4);
       selected.push_back(visible ? static_cast<int32_t>(7 * i) : -1);
     }
   }
@@ -140,8 +140,8 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
     std::fill_n(step.WindowRow(params.window, t, position), 512, NAN);
   }
   if (ratio != 0) {
-    params.groups = step.MakeGroupPool(ratio, 512);
-    step.FillGroups(params.groups, ratio, 512, 8);
+    params.compressed = step.MakeCompressedPool(ratio, 512);
+    step.FillCompressedRows(params.compressed, ratio, 512, 8);
   }
   params.selected = selected.data();
   params.topk = static_cast<int32_t>(topk);
@@ -162,11 +162,13 @@ TEST_CASE("sparse_attention sees its window and its groups, and no other row") {
       visible.push_back(step.WindowRow(params.window, t, p));
     }
     for (int64_t i = 0; ratio == 4 && i < topk; ++i) {
-      const int32_t group = selected[static_cast<size_t>(t * topk + i)];
-      if (group >= 0) visible.push_back(step.GroupRow(params.groups, t, group, 4));
+      const int32_t compressed_block = selected[static_cast<size_t>(t * topk + i)];
+      if (compressed_block >= 0)
+        visible.push_back(step.CompressedRow(params.compressed, t, compressed_block, 4));
     }
-    for (int64_t group = 0; ratio == 128 && group < (position + 1) / 128; ++group) {
-      visible.push_back(step.GroupRow(params.groups, t, group, 128));
+    for (int64_t compressed_block = 0; ratio == 128 && compressed_block < (position + 1) / 128;
+         ++compressed_block) {
+      visible.push_back(step.CompressedRow(params.compressed, t, compressed_block, 128));
     }
     for (int64_t h = 0; h < heads; ++h) {
       CAPTURE(params.ratio, params.block_rows, t, h);
@@ -201,15 +203,15 @@ TEST_CASE("index_score_topk selects the highest scores, ascending") {
   params.q = q.data();
   params.weights = weights.data();
   params.weight_scale = 0.03f;
-  params.keys = step.MakeGroupPool(4, 128);
+  params.keys = step.MakeCompressedPool(4, 128);
   params.selected = selected.data();
-  step.FillGroups(params.keys, 4, 128, 12);
+  step.FillCompressedRows(params.keys, 4, 128, 12);
   LaunchKernel(ReferenceManifest(), params, {.threads = 2});
   for (int64_t t = 0; t < rows; ++t) {
     const int64_t visible = (step.rows().positions[t] + 1) / 4;
     Doubles scores;
-    for (int64_t group = 0; group < visible; ++group) {
-      const float* key = step.GroupRow(params.keys, t, group, 4);
+    for (int64_t compressed_block = 0; compressed_block < visible; ++compressed_block) {
+      const float* key = step.CompressedRow(params.keys, t, compressed_block, 4);
       double score = 0;
       for (int64_t h = 0; h < heads; ++h) {
         double dot = 0;
@@ -234,7 +236,7 @@ TEST_CASE("index_score_topk selects the highest scores, ascending") {
   }
 }
 
-TEST_CASE("index_score_topk breaks ties towards the lowest group and survives NaN") {
+TEST_CASE("index_score_topk breaks ties towards the lowest compressed block and survives NaN") {
   TestStep step(Run(1, 400, 1), 500, 13);
   const bool broken = GENERATE(false, true);
   Floats q(128, 1.0f), weights{1.0f};
@@ -246,12 +248,14 @@ TEST_CASE("index_score_topk breaks ties towards the lowest group and survives Na
   params.q = q.data();
   params.weights = weights.data();
   params.weight_scale = 1;
-  params.keys = step.MakeGroupPool(4, 128);
+  params.keys = step.MakeCompressedPool(4, 128);
   params.selected = selected.data();
-  // 100 groups: 40 and 90 score 2, all others 1 (or, broken, NaN).
-  for (int64_t group = 0; group < 100; ++group) {
-    const float value = group == 40 || group == 90 ? 2.0f : broken ? NAN : 1.0f;
-    std::fill_n(step.GroupRow(params.keys, 0, group, 4), 128, value);
+  // 100 compressed blocks: 40 and 90 score 2, all others 1 (or, broken, NaN).
+  for (int64_t compressed_block = 0; compressed_block < 100; ++compressed_block) {
+    const float value = compressed_block == 40 || compressed_block == 90 ? 2.0f
+                        : broken                                         ? NAN
+                                                                         : 1.0f;
+    std::fill_n(step.CompressedRow(params.keys, 0, compressed_block, 4), 128, value);
   }
   LaunchKernel(ReferenceManifest(), params, {});
   CHECK(selected == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 40, 90});
@@ -285,12 +289,12 @@ struct CompressorInput {
   }
 
   // Runs the sequence's positions [0, end) in steps that begin at `starts`, beside rows of another
-  // sequence, and returns the groups' rows and then the state after the last step. The keys of
-  // `saved` are positions: their values become the states saved there, inside a step.
+  // sequence, and returns the compressed blocks' rows and then the state after the last step. The
+  // keys of `saved` are positions: their values become the states saved there, inside a step.
   Floats Compress(int64_t end, const std::vector<int64_t>& starts,
                   const test::LaunchOptions& options, bool with_other_sequence,
                   std::map<int64_t, Floats>* saved = nullptr) const {
-    std::map<int64_t, Floats> groups;
+    std::map<int64_t, Floats> compressed_blocks;
     const auto state_size = static_cast<size_t>(state_floats) + 32 + 8;
     Floats state(state_size, NAN);
     for (size_t i = 0; i < starts.size(); ++i) {
@@ -341,7 +345,7 @@ struct CompressorInput {
 
       call.states = {reinterpret_cast<std::byte*>(slots.data() + 32),
                      static_cast<int64_t>(state_size) * 4};
-      call.rows = step.MakeGroupPool(params.ratio, dim);
+      call.rows = step.MakeCompressedPool(params.ratio, dim);
       LaunchKernel(ReferenceManifest(), call, options);
       REQUIRE(std::memcmp(state.data(), slot(kOld), state_size * 4) == 0);
       const Floats next(slot(kNew), slot(kNew) + state_size);
@@ -351,9 +355,10 @@ struct CompressorInput {
       }
       for (int64_t position = first; position < last; ++position) {
         if ((position + 1) % params.ratio != 0) continue;
-        const int64_t group = position / params.ratio;
-        const float* row = step.GroupRow(call.rows, step.rows().rows - 1, group, params.ratio);
-        groups[group] = Floats(row, row + dim);
+        const int64_t compressed_block = position / params.ratio;
+        const float* row =
+            step.CompressedRow(call.rows, step.rows().rows - 1, compressed_block, params.ratio);
+        compressed_blocks[compressed_block] = Floats(row, row + dim);
       }
       // Nothing around the compressor's part of the state is touched.
       for (size_t j = 0; j < state_size; ++j) {
@@ -362,7 +367,8 @@ struct CompressorInput {
       state = next;
     }
     Floats result;
-    for (const auto& [group, row] : groups) result.insert(result.end(), row.begin(), row.end());
+    for (const auto& [compressed_block, row] : compressed_blocks)
+      result.insert(result.end(), row.begin(), row.end());
     REQUIRE(result.size() == static_cast<size_t>(end / params.ratio * dim));
     const float* begin = state.data() + 32;
     result.insert(result.end(), begin, begin + state_floats);
@@ -379,17 +385,18 @@ CompressorCase GenerateCompressor() {
   return GENERATE(CompressorCase{4, false}, CompressorCase{4, true}, CompressorCase{128, false});
 }
 
-TEST_CASE("compress_kv pools, normalises and rotates each group") {
+TEST_CASE("compress_kv pools, normalises and rotates each compressed block") {
   const CompressorCase kind = GenerateCompressor();
   const CompressorInput input(kind);
   const int64_t end = kind.ratio == 4 ? 530 : 700, dim = input.dim;
   const Floats rows = input.Compress(end, {0}, {}, false);
-  for (int64_t group = 0; group < end / kind.ratio; ++group) {
-    // (position, first column) of the group's entries.
+  for (int64_t compressed_block = 0; compressed_block < end / kind.ratio; ++compressed_block) {
+    // (position, first column) of the compressed block's entries.
     std::vector<std::pair<int64_t, int64_t>> entries;
     for (int64_t j = 0; j < kind.ratio; ++j) {
-      if (kind.ratio == 4 && group > 0) entries.push_back({4 * group - 4 + j, 0});
-      entries.push_back({kind.ratio * group + j, kind.ratio == 4 ? dim : 0});
+      if (kind.ratio == 4 && compressed_block > 0)
+        entries.push_back({4 * compressed_block - 4 + j, 0});
+      entries.push_back({kind.ratio * compressed_block + j, kind.ratio == 4 ? dim : 0});
     }
     Doubles expected;
     for (int64_t d = 0; d < dim; ++d) {
@@ -404,7 +411,7 @@ TEST_CASE("compress_kv pools, normalises and rotates each group") {
       expected.push_back(sum / weights);
     }
     Normalise(expected, &input.norm);
-    Rotate(expected, group * kind.ratio, CompressedFrequencies(), 1);
+    Rotate(expected, compressed_block * kind.ratio, CompressedFrequencies(), 1);
     if (kind.index_keys) {
       Doubles rotated(128);
       for (size_t i = 0; i < 128; ++i) {
@@ -415,8 +422,8 @@ TEST_CASE("compress_kv pools, normalises and rotates each group") {
       }
       expected = rotated;
     }
-    CAPTURE(kind.ratio, kind.index_keys, group);
-    REQUIRE(RelativeDistance(&rows[static_cast<size_t>(group * dim)], expected) < 2e-6);
+    CAPTURE(kind.ratio, kind.index_keys, compressed_block);
+    REQUIRE(RelativeDistance(&rows[static_cast<size_t>(compressed_block * dim)], expected) < 2e-6);
   }
 }
 
@@ -446,7 +453,7 @@ TEST_CASE("compress_kv saves inside a step what a step up to there would leave")
   for (const int64_t border : {int64_t{0}, int64_t{kind.ratio}, int64_t{2 * kind.ratio}}) {
     for (int64_t p = std::max<int64_t>(1, border - 2); p <= border + 3; ++p) saved[p] = {};
   }
-  // The second step begins inside a group that a save has a part of.
+  // The second step begins inside a compressed block that a save has a part of.
   const Floats whole = input.Compress(end, {0, 2}, {.threads = 3}, true, &saved);
   REQUIRE(whole == input.Compress(end, {0}, {}, false));
   for (const auto& [position, state] : saved) {
@@ -461,11 +468,11 @@ TEST_CASE("compress_kv saves inside a step what a step up to there would leave")
       const auto begin = state.begin() + 32 + triple * 3 * input.dim;
       return std::all_of(begin, begin + 3 * input.dim, [](float v) { return v == 0; });
     };
-    const bool between_groups = position % kind.ratio == 0;
-    REQUIRE(zeros(kind.ratio == 4 ? 1 : 0) == between_groups);
+    const bool between_blocks = position % kind.ratio == 0;
+    REQUIRE(zeros(kind.ratio == 4 ? 1 : 0) == between_blocks);
     if (kind.ratio == 4) {
       REQUIRE(zeros(0) == (position < 4));
-      REQUIRE(zeros(2) == between_groups);
+      REQUIRE(zeros(2) == between_blocks);
     }
   }
 }

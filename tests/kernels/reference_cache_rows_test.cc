@@ -253,7 +253,7 @@ TEST_CASE("a kernel names the formats that it does not have") {
   REQUIRE_OK(supports(rows));
   SparseAttentionParams attention;
   attention.window.format = RowFormat::kPacked;
-  attention.groups.format = RowFormat::kIndexFp4;
+  attention.compressed.format = RowFormat::kIndexFp4;
   REQUIRE_OK(supports(attention));
   attention.ratio = 4;
   REQUIRE_FAILS(supports(attention), absl::StatusCode::kUnimplemented,

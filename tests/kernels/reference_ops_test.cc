@@ -161,8 +161,8 @@ TEST_CASE("rope tables") {
   for (float* list : {params.frequencies.window, params.frequencies.compressed}) {
     FillRopeFrequencies(rope.theta, rope.factor, rope.original, 32, 1, list);
   }
-  Floats window(rows * 64), compressed(rows * 64), group4(rows * 64), group128(rows * 64);
-  params.out = {window.data(), compressed.data(), group4.data(), group128.data()};
+  Floats window(rows * 64), compressed(rows * 64), ratio4(rows * 64), ratio128(rows * 64);
+  params.out = {window.data(), compressed.data(), ratio4.data(), ratio128.data()};
   LaunchKernel(ReferenceManifest(), params, {});
   REQUIRE(SameBits(window, compressed));
   Floats got_cosines, got_sines;
@@ -177,7 +177,7 @@ TEST_CASE("rope tables") {
   CHECK(LargestDifference(got_cosines, cosines) < 6e-8);
   CHECK(LargestDifference(got_sines, sines) < 6e-8);
 
-  // Where a group ends, its table is that of the group's first position.
+  // Where a compressed block ends, its table is that of the block's first position.
   std::vector<int64_t> ends;
   for (const int64_t position : positions) ends.push_back(position + 3);
   for (const int64_t position : positions) ends.push_back(position + 127);

@@ -401,9 +401,9 @@ OperatorCase IndexScoreTopk() {
             params.q = q.data();
             params.weights = weights.data();
             params.weight_scale = 0.02f;
-            params.keys = step.MakeGroupPool(4, 128);
+            params.keys = step.MakeCompressedPool(4, 128);
             params.selected = selected.data();
-            step.FillGroups(params.keys, 4, 128, 76);
+            step.FillCompressedRows(params.keys, 4, 128, 76);
             LaunchKernel(ReferenceManifest(), params, options);
             return Floats(selected.begin(), selected.end());
           }};
@@ -421,7 +421,7 @@ OperatorCase SparseAttention() {
             std::vector<int32_t> selected;
             for (const test::StepRow& row : ChosenRows(chosen)) {
               for (int32_t i = 0; i < 20; ++i) {
-                selected.push_back(3 * i < VisibleGroups(row.position, 4) ? 3 * i : -1);
+                selected.push_back(3 * i < VisibleCompressedBlocks(row.position, 4) ? 3 * i : -1);
               }
             }
             Floats o(q.size());
@@ -433,8 +433,8 @@ OperatorCase SparseAttention() {
             params.window = step.MakeWindowPool();
             step.FillWindow(params.window, 79);
             if (kRatio != 0) {
-              params.groups = step.MakeGroupPool(kRatio, 512);
-              step.FillGroups(params.groups, kRatio, 512, 80);
+              params.compressed = step.MakeCompressedPool(kRatio, 512);
+              step.FillCompressedRows(params.compressed, kRatio, 512, 80);
             }
             params.selected = selected.data();
             params.topk = 20;

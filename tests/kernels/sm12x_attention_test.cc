@@ -14,8 +14,8 @@ namespace {
 // Of outputs, at most 1 in 400 differs from the reference's (docs/adr/0022).
 constexpr double kEqualShare = 1 - 1.0 / 400;
 
-// Around every border: windows of 128, blocks of 64 and 256, groups of 4 and 128, 512 groups. As
-// one step, 196 rows; its splits have 1, 2, 3, 6, 7, 8, 48, 64, 65 and 192.
+// Around every border: windows of 128, blocks of 64 and 256, compressed blocks of 4 and 128, 512
+// compressed blocks. As one step, 196 rows; its splits have 1, 2, 3, 6, 7, 8, 48, 64, 65 and 192.
 const std::vector<Piece> kBatch = {
     {0, 0, 1},    {1, 0, 6},   {2, 3, 1},   {3, 2, 9},     {4, 60, 8},   {5, 126, 5},
     {6, 250, 10}, {7, 383, 1}, {8, 129, 1}, {9, 120, 140}, {10, 509, 6}, {11, 2045, 8},
@@ -59,7 +59,7 @@ void RequireRowRule(const Run& run) {
   for (const std::vector<Piece>& pieces : kSplits) {
     for (const Layout& layout : {kPlain, kPadded}) {
       for (const auto& [key, row] : run(On::kCuda, pieces, layout)) {
-        INFO("sequence " << key.first << ", position or group " << key.second);
+        INFO("sequence " << key.first << ", position or compressed block " << key.second);
         REQUIRE(SameBits(row, whole.at(key)));
       }
     }
@@ -173,14 +173,14 @@ TEST_CASE("sm12x attention over a row with a NaN or an infinity gives no sound n
   }
 }
 
-// Positions at and around the ends of groups, where the tests save states inside steps.
+// Positions at and around the ends of compressed blocks, where the tests save states inside steps.
 constexpr int64_t kSavePositions[] = {1,   2,   3,   4,    5,    7,    8,    9,    63,  64,  126,
                                       127, 128, 129, 130,  255,  256,  257,  259,  260, 261, 299,
                                       511, 512, 513, 2047, 2048, 2049, 2050, 2051, 2052};
 
 // Runs `steps` one after the other, each step's last states the next one's old states; gives the
-// rows of all groups (key: sequence, group), the last states (key: sequence, -1) and those saved
-// after kSavePositions (key: sequence, -1 - position).
+// rows of all compressed blocks (key: sequence, compressed block), the last states (key: sequence,
+// -1) and those saved after kSavePositions (key: sequence, -1 - position).
 struct CompressedRows {
   Rows rows, states;
 };
@@ -202,7 +202,7 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
   for (const std::vector<Piece>& pieces : steps) {
     ++layout.seed;
     CudaStep step(on, pieces, layout);
-    CudaPool pool(step, kGroupBlockTokens / ratio, dim,
+    CudaPool pool(step, kCompressedKvBlockTokens / ratio, dim,
                   index_keys ? IndexKeyFormat(format) : format);
     CudaArray<float> ape(step, ape_values);
     CudaArray<uint16_t> norm(step, NormWeights(32, dim));
@@ -264,9 +264,9 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.host(i);
       const int64_t end = s.first_position + s.rows;
-      for (int64_t g = s.first_position / ratio; g < VisibleGroups(end - 1, ratio); ++g) {
-        pool.Read(s.group_blocks, g, out.rows[{pieces[i].sequence, g}]);
-        pool.Erase(s.group_blocks, g);
+      for (int64_t g = s.first_position / ratio; g < VisibleCompressedBlocks(end - 1, ratio); ++g) {
+        pool.Read(s.compressed_kv_blocks, g, out.rows[{pieces[i].sequence, g}]);
+        pool.Erase(s.compressed_kv_blocks, g);
       }
       // The old state, and what lies before a state, stays as it was.
       REQUIRE(std::memcmp(after.data() + at, before.data() + at, static_cast<size_t>(slot) * 4) ==
@@ -371,7 +371,7 @@ TEST_CASE("sm12x compress_kv changes no bit where long chunks and decode steps e
 }
 
 std::vector<int32_t> TestSelection(int sequence, int64_t position, int topk) {
-  const int64_t visible = VisibleGroups(position, 4);
+  const int64_t visible = VisibleCompressedBlocks(position, 4);
   std::vector<std::pair<uint64_t, int32_t>> order;
   for (int32_t g = 0; g < visible; ++g) {
     order.emplace_back(Hash(static_cast<uint64_t>(sequence * 100000 + position * 977 + g)), g);
@@ -399,7 +399,8 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
                         const Attention& how) {
   CudaStep step(on, pieces, layout);
   CudaPool window(step, 64, 512, how.format);
-  CudaPool groups(step, how.ratio == 0 ? 1 : kGroupBlockTokens / how.ratio, 512, how.format);
+  CudaPool compressed_blocks(step, how.ratio == 0 ? 1 : kCompressedKvBlockTokens / how.ratio, 512,
+                             how.format);
   std::vector<int32_t> selections;
   for (size_t i = 0; i < pieces.size(); ++i) {
     SequenceRows& s = step.host(i);
@@ -414,7 +415,8 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
                   static_cast<size_t>(RowScaleBytes(how.format)));
     }
     if (how.ratio != 0) {
-      groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, how.ratio));
+      compressed_blocks.Fill(s.compressed_kv_blocks, 42, pieces[i].sequence, 0,
+                             VisibleCompressedBlocks(end - 1, how.ratio));
     }
     for (int64_t t = s.first_position; t < end; ++t) {
       for (const int32_t g : TestSelection(pieces[i].sequence, t, how.topk))
@@ -434,7 +436,7 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
   p.ratio = how.ratio;
   p.q = q.data();
   p.window = window.For(step);
-  if (how.ratio != 0) p.groups = groups.For(step);
+  if (how.ratio != 0) p.compressed = compressed_blocks.For(step);
   if (how.ratio == 4) p.selected = selected.data();
   p.topk = how.topk;
   p.sink = sink.data();

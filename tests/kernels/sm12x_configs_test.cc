@@ -132,7 +132,8 @@ TEST_CASE("configs of sparse_attention agree") {
       INFO("ratio " << ratio << ", " << pieces.size() << " sequences");
       CudaStep step(On::kCuda, pieces, {});
       CudaPool window(step, 64, 512, RowFormat::kPacked);
-      CudaPool groups(step, ratio == 0 ? 1 : kGroupBlockTokens / ratio, 512, RowFormat::kPacked);
+      CudaPool compressed(step, ratio == 0 ? 1 : kCompressedKvBlockTokens / ratio, 512,
+                          RowFormat::kPacked);
       std::vector<int32_t> chosen;
       for (size_t i = 0; i < pieces.size(); ++i) {
         const SequenceRows& s = step.host(i);
@@ -140,10 +141,11 @@ TEST_CASE("configs of sparse_attention agree") {
         window.Fill(s.window_blocks, 41, pieces[i].sequence,
                     std::max<int64_t>(0, s.first_position - 127), end);
         if (ratio != 0) {
-          groups.Fill(s.group_blocks, 42, pieces[i].sequence, 0, VisibleGroups(end - 1, ratio));
+          compressed.Fill(s.compressed_kv_blocks, 42, pieces[i].sequence, 0,
+                          VisibleCompressedBlocks(end - 1, ratio));
         }
         for (int64_t t = s.first_position; t < end; ++t) {
-          const int64_t visible = VisibleGroups(t, 4);
+          const int64_t visible = VisibleCompressedBlocks(t, 4);
           for (int64_t g = 0; g < kTopk; ++g) {
             chosen.push_back(g < visible ? static_cast<int32_t>(g) : -1);
           }
@@ -158,7 +160,7 @@ TEST_CASE("configs of sparse_attention agree") {
       p.ratio = ratio;
       p.q = q.data();
       p.window = window.For(step);
-      if (ratio != 0) p.groups = groups.For(step);
+      if (ratio != 0) p.compressed = compressed.For(step);
       if (ratio == 4) p.selected = selected.data();
       p.topk = kTopk;
       p.sink = sink.data();
@@ -183,8 +185,8 @@ TEST_CASE("configs of index_score_topk agree") {
     CudaPool keys(step, 64, kIndexKeyElements, RowFormat::kIndexFp4);
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.host(i);
-      keys.Fill(s.group_blocks, 51, pieces[i].sequence, 0,
-                VisibleGroups(s.first_position + s.rows - 1, kCsaRatio));
+      keys.Fill(s.compressed_kv_blocks, 51, pieces[i].sequence, 0,
+                VisibleCompressedBlocks(s.first_position + s.rows - 1, kCsaRatio));
     }
     CudaTensor q(step, 52, kHeads * kIndexKeyElements), weights(step, 53, kHeads);
     IndexScoreTopkParams p;

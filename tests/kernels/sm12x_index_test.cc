@@ -11,11 +11,11 @@
 namespace dsv4::test {
 namespace {
 
-// The keys of one row's groups in memory of their own: random codes and scales, or `kinds`
-// different keys over and over.
+// The keys of one row's compressed blocks in memory of their own: random codes and scales, or
+// `kinds` different keys over and over.
 struct Keys {
-  Keys(int64_t groups, uint64_t seed, int kinds) {
-    const int64_t blocks = (groups + 63) / 64;
+  Keys(int64_t compressed_blocks, uint64_t seed, int kinds) {
+    const int64_t blocks = (compressed_blocks + 63) / 64;
     pool = RowPool::Of(nullptr, RowFormat::kIndexFp4, 128, 64);
     memory.resize(static_cast<size_t>(blocks * pool.block_stride_bytes));
     pool.base = reinterpret_cast<std::byte*>(memory.data());
@@ -75,7 +75,7 @@ IndexRun RunIndex(const IndexStep& how, const Keys& keys, bool truth) {
   s.first_position = how.first;
   DeviceCopy<int32_t> table(keys.table), sequence_of(std::vector<int32_t>(positions.size(), 0));
   DeviceCopy<int64_t> device_positions(positions);
-  s.group_blocks = table.data();
+  s.compressed_kv_blocks = table.data();
   DeviceCopy<SequenceRows> sequences(std::vector<SequenceRows>{s});
   DeviceCopy<unsigned char> memory(keys.memory);
   DeviceCopy<uint16_t> device_q(q), device_weights(weights);
@@ -105,7 +105,7 @@ IndexRun RunIndex(const IndexStep& how, const Keys& keys, bool truth) {
   for (int32_t r = 0; r < how.rows; ++r) {
     std::vector<double>& scores = out.scores.emplace_back();
     float key[128];
-    for (int64_t g = 0; g < VisibleGroups(positions[static_cast<size_t>(r)], 4); ++g) {
+    for (int64_t g = 0; g < VisibleCompressedBlocks(positions[static_cast<size_t>(r)], 4); ++g) {
       reference::LoadRow(keys.pool, keys.table[static_cast<size_t>(g / 64)], g % 64, key);
       double score = 0;
       for (int h = 0; h < how.heads; ++h) {
@@ -120,8 +120,8 @@ IndexRun RunIndex(const IndexStep& how, const Keys& keys, bool truth) {
   return out;
 }
 
-// Ascending, in range, -1 behind; and no group that is left out scores higher than one that is in,
-// but by less than f32 sums can tell.
+// Ascending, in range, -1 behind; and no compressed block that is left out scores higher than one
+// that is in, but by less than f32 sums can tell.
 void RequireTop(const std::vector<double>& scores, int topk, const int32_t* got) {
   const auto visible = static_cast<int64_t>(scores.size());
   const int64_t count = std::min<int64_t>(visible, topk);
@@ -140,7 +140,7 @@ void RequireTop(const std::vector<double>& scores, int topk, const int32_t* got)
   for (const double s : scores) magnitude = std::max(magnitude, std::abs(s));
   for (size_t g = 0; g < scores.size(); ++g) {
     if (!chosen[g] && !(scores[g] <= lowest + 2e-6 * magnitude)) {
-      INFO("group " << g << " of score " << scores[g] << ", lowest selected " << lowest);
+      INFO("compressed block " << g << " of score " << scores[g] << ", lowest selected " << lowest);
       REQUIRE(false);
     }
   }
@@ -167,7 +167,8 @@ TEST_CASE("sm12x index_score_topk selects the highest scores") {
       }
     }
   }
-  // Around 4,096 groups, where more keys go to a thread; many rows, on both sides of topk groups.
+  // Around 4,096 compressed blocks, where more keys go to a thread; many rows, on both sides of
+  // topk compressed blocks.
   for (const IndexStep& how :
        {IndexStep{4, 512, 4 * 4096 - 4, 12, 24000}, IndexStep{4, 512, 1950, 192, 24000}}) {
     RequireTop(how, RunIndex(how, keys, true));
@@ -175,18 +176,18 @@ TEST_CASE("sm12x index_score_topk selects the highest scores") {
 }
 
 TEST_CASE("sm12x index_score_topk selects from slices of a long context") {
-  const int64_t groups = 262144;
-  const Keys keys(groups, 2, 0);
+  const int64_t compressed_blocks = 262144;
+  const Keys keys(compressed_blocks, 2, 0);
   for (const int64_t visible :
-       {int64_t{16383}, int64_t{16384}, int64_t{16385}, int64_t{40000}, groups}) {
-    const IndexStep how{2, 512, 4 * visible - 1, 1, 4 * groups};
+       {int64_t{16383}, int64_t{16384}, int64_t{16385}, int64_t{40000}, compressed_blocks}) {
+    const IndexStep how{2, 512, 4 * visible - 1, 1, 4 * compressed_blocks};
     RequireTop(how, RunIndex(how, keys, true));
   }
   // Rows of one slice beside rows of two, and of two beside three; and more rows than there is
   // memory for the scores of, so that there are rounds, whose numbers of slices are counted anew.
-  for (const IndexStep& how : {IndexStep{2, 512, 4 * 16384 - 20, 48, 4 * groups},
+  for (const IndexStep& how : {IndexStep{2, 512, 4 * 16384 - 20, 48, 4 * compressed_blocks},
                                IndexStep{2, 1024, 4 * 32768 - 10, 21, 4 * 40000},
-                               IndexStep{1, 64, 4 * 16384 - 200, 260, 4 * groups}}) {
+                               IndexStep{1, 64, 4 * 16384 - 200, 260, 4 * compressed_blocks}}) {
     RequireTop(how, RunIndex(how, keys, true));
   }
 }
@@ -206,7 +207,7 @@ TEST_CASE("sm12x index_score_topk selects the lowest of equal scores") {
       });
       want.resize(512);
       std::sort(want.begin(), want.end());
-      INFO(visible << " groups of " << kinds << " kinds");
+      INFO(visible << " compressed blocks of " << kinds << " kinds");
       REQUIRE(run.selected == want);
     }
   }
@@ -234,15 +235,15 @@ TEST_CASE("sm12x index_score_topk keeps the row rule") {
   }
 }
 
-// A step of several sequences with padding: the same groups as each sequence alone has.
+// A step of several sequences with padding: the same compressed blocks as each sequence alone has.
 TEST_CASE("sm12x index_score_topk keeps sequences apart") {
   const auto run = [](On on, const std::vector<Piece>& pieces, const Layout& layout) {
     CudaStep step(on, pieces, layout);
     CudaPool keys(step, 64, 128, RowFormat::kIndexFp4);
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.host(i);
-      keys.Fill(s.group_blocks, 51, pieces[i].sequence, 0,
-                VisibleGroups(s.first_position + s.rows - 1, 4));
+      keys.Fill(s.compressed_kv_blocks, 51, pieces[i].sequence, 0,
+                VisibleCompressedBlocks(s.first_position + s.rows - 1, 4));
     }
     constexpr int kHeads = 8, kTopk = 24;
     CudaTensor q(step, 52, kHeads * 128), weights(step, 53, kHeads);
@@ -271,7 +272,7 @@ TEST_CASE("sm12x index_score_topk keeps sequences apart") {
   // one sequence.
   for (int i = 5; i < 30; ++i) pieces.push_back({i, 37 * i % 500, 1 + i % 4});
   const Rows got = run(On::kCuda, pieces, {.seed = 1, .padding_rows = 5, .padding_sequences = 1});
-  // Scores of full f32 sums order these few groups as double sums do.
+  // Scores of full f32 sums order these few compressed blocks as double sums do.
   RequireSame(got, run(On::kReference, pieces, {.seed = 2}));
   for (size_t i = 0; i < 8; ++i) {
     for (const auto& [key, row] :

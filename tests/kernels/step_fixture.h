@@ -39,13 +39,14 @@ class TestStep {
       sequence_of_.push_back(static_cast<int32_t>(sequences_.size()) - 1);
     }
     const int64_t window_blocks = max_position / kWindowBlockTokens + 1;
-    const int64_t group_blocks = max_position / kGroupBlockTokens + 1;
+    const int64_t compressed_kv_blocks = max_position / kCompressedKvBlockTokens + 1;
     const auto count = static_cast<int64_t>(sequences_.size());
     window_ids_ = ShuffledIds(count * window_blocks, block_seed);
-    group_ids_ = ShuffledIds(count * group_blocks, block_seed + 1);
+    compressed_ids_ = ShuffledIds(count * compressed_kv_blocks, block_seed + 1);
     for (int64_t i = 0; i < count; ++i) {
       sequences_[static_cast<size_t>(i)].window_blocks = window_ids_.data() + i * window_blocks;
-      sequences_[static_cast<size_t>(i)].group_blocks = group_ids_.data() + i * group_blocks;
+      sequences_[static_cast<size_t>(i)].compressed_kv_blocks =
+          compressed_ids_.data() + i * compressed_kv_blocks;
     }
     FillRope();
     step_.rows = static_cast<int32_t>(rows_.size());
@@ -68,22 +69,24 @@ class TestStep {
   RowPool MakeWindowPool() {
     return MakePool(window_ids_.size(), kWindowBlockTokens, kKvRowElements);
   }
-  RowPool MakeGroupPool(int64_t ratio, int64_t elements) {
-    return MakePool(group_ids_.size(), kGroupBlockTokens / ratio, elements);
+  RowPool MakeCompressedPool(int64_t ratio, int64_t elements) {
+    return MakePool(compressed_ids_.size(), kCompressedKvBlockTokens / ratio, elements);
   }
   float* WindowRow(const RowPool& pool, int64_t t, int64_t position) const {
     const SequenceRows& sequence = SequenceOf(t);
     return reinterpret_cast<float*>(pool.Row(sequence.window_blocks[position / kWindowBlockTokens],
                                              position % kWindowBlockTokens));
   }
-  float* GroupRow(const RowPool& pool, int64_t t, int64_t group, int64_t ratio) const {
-    const int64_t per_block = kGroupBlockTokens / ratio;
+  float* CompressedRow(const RowPool& pool, int64_t t, int64_t compressed_block,
+                       int64_t ratio) const {
+    const int64_t per_block = kCompressedKvBlockTokens / ratio;
     return reinterpret_cast<float*>(
-        pool.Row(SequenceOf(t).group_blocks[group / per_block], group % per_block));
+        pool.Row(SequenceOf(t).compressed_kv_blocks[compressed_block / per_block],
+                 compressed_block % per_block));
   }
 
   // Content of rows that every query of the step may see, a function of sequence number, position
-  // or group, and `seed`.
+  // or compressed block, and `seed`.
   void FillWindow(const RowPool& pool, uint64_t seed) const {
     for (int64_t t = 0; t < step_.rows; ++t) {
       const int64_t position = positions_[static_cast<size_t>(t)];
@@ -92,11 +95,12 @@ class TestStep {
       }
     }
   }
-  void FillGroups(const RowPool& pool, int64_t ratio, int64_t elements, uint64_t seed) const {
+  void FillCompressedRows(const RowPool& pool, int64_t ratio, int64_t elements,
+                          uint64_t seed) const {
     for (int64_t t = 0; t < step_.rows; ++t) {
-      const int64_t visible = VisibleGroups(positions_[static_cast<size_t>(t)], ratio);
+      const int64_t visible = VisibleCompressedBlocks(positions_[static_cast<size_t>(t)], ratio);
       for (int64_t g = 0; g < visible; ++g) {
-        FillRow(GroupRow(pool, t, g, ratio), elements, seed, number_of(t), g);
+        FillRow(CompressedRow(pool, t, g, ratio), elements, seed, number_of(t), g);
       }
     }
   }
@@ -147,7 +151,7 @@ class TestStep {
 
   std::vector<StepRow> rows_;
   std::vector<int64_t> positions_;
-  std::vector<int32_t> sequence_of_, window_ids_, group_ids_;
+  std::vector<int32_t> sequence_of_, window_ids_, compressed_ids_;
   std::vector<SequenceRows> sequences_;
   std::vector<float> rope_[4];
   std::deque<std::vector<float>> pools_;

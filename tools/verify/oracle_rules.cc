@@ -132,7 +132,8 @@ class Comparison {
     return expected_.Read(RecordedName(name, mode_), static_cast<int64_t>(tensor.size()));
   }
 
-  // The file holds as many entries as there are groups to choose from, at most index_topk.
+  // The file holds as many entries as there are compressed blocks to choose from, at most
+  // index_topk.
   absl::StatusOr<double> CompareSelected(const std::string& name, std::vector<float> actual) const {
     const auto drop_empty = [](std::vector<float>* indices) {
       indices->erase(

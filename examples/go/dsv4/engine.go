@@ -94,7 +94,7 @@ type EngineInfo struct {
 	CacheFormat        CacheFormat
 	MaxDraftTokens     int32
 	CacheWindowBytes   uint64
-	CacheGroupBytes    uint64
+	CacheCompressedBytes    uint64
 	CacheIndexBytes    uint64
 	CacheStateBytes    uint64
 
@@ -136,7 +136,7 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		CacheFormat:        CacheFormat(c.cache_format),
 		MaxDraftTokens:     int32(c.max_draft_tokens),
 		CacheWindowBytes:   uint64(c.cache_window_bytes),
-		CacheGroupBytes:    uint64(c.cache_group_bytes),
+		CacheCompressedBytes:    uint64(c.cache_compressed_bytes),
 		CacheIndexBytes:    uint64(c.cache_index_bytes),
 		CacheStateBytes:    uint64(c.cache_state_bytes),
 
@@ -180,9 +180,9 @@ type EngineMetrics struct {
 	WindowBlocks       int32
 	WindowBlocksUsed   int32
 	WindowBlocksCached int32
-	GroupBlocks        int32
-	GroupBlocksUsed    int32
-	GroupBlocksCached  int32
+	CompressedKvBlocks        int32
+	CompressedKvBlocksUsed    int32
+	CompressedKvBlocksCached  int32
 	StateSlots         int32
 	StateSlotsUsed     int32
 	StateSlotsCached   int32
@@ -426,9 +426,9 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		WindowBlocks:       int32(c.window_blocks),
 		WindowBlocksUsed:   int32(c.window_blocks_used),
 		WindowBlocksCached: int32(c.window_blocks_cached),
-		GroupBlocks:        int32(c.group_blocks),
-		GroupBlocksUsed:    int32(c.group_blocks_used),
-		GroupBlocksCached:  int32(c.group_blocks_cached),
+		CompressedKvBlocks:        int32(c.compressed_kv_blocks),
+		CompressedKvBlocksUsed:    int32(c.compressed_kv_blocks_used),
+		CompressedKvBlocksCached:  int32(c.compressed_kv_blocks_cached),
 		StateSlots:         int32(c.state_slots),
 		StateSlotsUsed:     int32(c.state_slots_used),
 		StateSlotsCached:   int32(c.state_slots_cached),

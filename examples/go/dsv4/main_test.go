@@ -187,7 +187,7 @@ func TestGroupsAreRefusedOnTheCPU(t *testing.T) {
 func TestEngineCounts(t *testing.T) {
 	engine := open(t)
 	metrics := must(engine.Metrics())(t)
-	expect(t, metrics.GroupBlocks > 0 && !metrics.DeviceLost, true)
+	expect(t, metrics.CompressedKvBlocks > 0 && !metrics.DeviceLost, true)
 	expect(t, metrics.GeneratedTokens, 0)
 	expect(t, strings.Contains(must(engine.MetricsJSON())(t), `"generated": 0`), true)
 }

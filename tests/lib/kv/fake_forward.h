@@ -56,11 +56,11 @@ class FakeForward {
       for (int64_t i = 0; i < main_layers(); ++i) {
         const int64_t ratio = cache_->shape().compress_ratios[static_cast<size_t>(i)];
         if (ratio == 0 || (p + 1) % ratio != 0) continue;
-        const int32_t block = rows.group_blocks[p / kGroupBlockTokens];
-        bad_writes += Shared(cache_->group_pool(), block);
+        const int32_t block = rows.compressed_kv_blocks[p / kCompressedKvBlockTokens];
+        bad_writes += Shared(cache_->compressed_pool(), block);
         const LayerCache& layer = cache_->layer(i);
-        const int64_t slot = p % kGroupBlockTokens / ratio;
-        Write(layer.groups, block, slot, Tag(text, p, i, kGroup));
+        const int64_t slot = p % kCompressedKvBlockTokens / ratio;
+        Write(layer.compressed, block, slot, Tag(text, p, i, kCompressed));
         Write(layer.index_keys, block, slot, Tag(text, p, i, kKey));
       }
     }
@@ -99,9 +99,10 @@ class FakeForward {
       const int64_t ratio = cache_->shape().compress_ratios[static_cast<size_t>(i)];
       for (int64_t g = 0; ratio > 0 && g < length / ratio; ++g) {
         const int64_t p = (g + 1) * ratio - 1;
-        const int32_t block = rows.group_blocks[p / kGroupBlockTokens];
-        const int64_t slot = p % kGroupBlockTokens / ratio;
-        wrong += block == kNoBlock || !Holds(layer.groups, block, slot, Tag(text, p, i, kGroup)) ||
+        const int32_t block = rows.compressed_kv_blocks[p / kCompressedKvBlockTokens];
+        const int64_t slot = p % kCompressedKvBlockTokens / ratio;
+        wrong += block == kNoBlock ||
+                 !Holds(layer.compressed, block, slot, Tag(text, p, i, kCompressed)) ||
                  !Holds(layer.index_keys, block, slot, Tag(text, p, i, kKey));
       }
     }
@@ -118,7 +119,7 @@ class FakeForward {
   int64_t bad_writes = 0;  // to blocks or states that somebody else holds, too
 
  private:
-  enum Kind : uint64_t { kWindow, kGroup, kKey, kState };
+  enum Kind : uint64_t { kWindow, kCompressed, kKey, kState };
 
   int64_t layers() const { return static_cast<int64_t>(cache_->shape().compress_ratios.size()); }
   int64_t main_layers() const { return layers() - cache_->shape().mtp_layers; }

@@ -23,18 +23,18 @@ KvCacheShape Shape() {
 TEST_CASE("the plan is that of the rows, by hand, and is what a cache then takes") {
   const KvPlan plan = PlanKvCache(Shape()).value();
   // 127 + 8 + 256 + 1 tokens are 7 window blocks, one more for the alignment; 9 restore points at
-  // block boundaries of 2 blocks, 8 turn ends of 3; for two sequences. 6 group blocks bring one
-  // snapshot.
+  // block boundaries of 2 blocks, 8 turn ends of 3; for two sequences. 6 compressed KV blocks bring
+  // one snapshot.
   REQUIRE(plan.window_blocks == 2 * (8 + 18 + 24) + 2);
-  REQUIRE(plan.group_blocks == 1024 / 256 + 2);
+  REQUIRE(plan.compressed_kv_blocks == 1024 / 256 + 2);
   // The last step's 3 states, this one's 3, the points' 17; the snapshot's and the empty state.
   REQUIRE(plan.state_slots == 2 * (3 + 3 + 17) + 2);
   // Three layers of 64 rows of 1024 bytes.
   REQUIRE(plan.window_block_bytes == 3 * 64 * 1024);
   REQUIRE(plan.bytes.window == plan.window_blocks * plan.window_block_bytes);
   // 64 rows and keys of 64 bytes and 4 scales (ratio 4), 2 rows (ratio 128).
-  REQUIRE(plan.group_block_bytes == (64 + 2) * 1024 + 64 * (64 + 4));
-  REQUIRE(plan.bytes.groups == 6 * (64 + 2) * 1024);
+  REQUIRE(plan.compressed_kv_block_bytes == (64 + 2) * 1024 + 64 * (64 + 4));
+  REQUIRE(plan.bytes.compressed == 6 * (64 + 2) * 1024);
   REQUIRE(plan.bytes.index_keys == 6 * 64 * (64 + 4));
   // 3 triples of 512 and of 128 floats, and one triple of 512.
   REQUIRE(plan.streams_offset_bytes == 4 * (9 * 512 + 9 * 128 + 3 * 512));
@@ -45,7 +45,7 @@ TEST_CASE("the plan is that of the rows, by hand, and is what a cache then takes
   const std::unique_ptr<KvCache> cache = KvCache::Create(Shape(), *device).value();
   REQUIRE(cache->bytes().total() == plan.bytes.total());
   REQUIRE(cache->use().windows.size == plan.window_blocks);
-  REQUIRE(cache->use().groups.free == 6);
+  REQUIRE(cache->use().compressed.free == 6);
   REQUIRE(cache->use().states.free == plan.state_slots - 1);
 }
 
@@ -86,9 +86,9 @@ TEST_CASE("rows of all layers, kinds and blocks, and states, lie apart") {
     for (int64_t layer = 0; layer < 3; ++layer) {
       const LayerCache& at = cache->layer(layer);
       rows(at.window, cache->window_pool().size(), 64);
-      if (layer == 1) rows(at.groups, cache->group_pool().size(), 64);
-      if (layer == 1) rows(at.index_keys, cache->group_pool().size(), 64);
-      if (layer == 2) rows(at.groups, cache->group_pool().size(), 2);
+      if (layer == 1) rows(at.compressed, cache->compressed_pool().size(), 64);
+      if (layer == 1) rows(at.index_keys, cache->compressed_pool().size(), 64);
+      if (layer == 2) rows(at.compressed, cache->compressed_pool().size(), 2);
     }
     for (int32_t slot = 0; slot < cache->state_pool().size(); ++slot) {
       row_at(cache->state(slot), cache->state_bytes(), tag = static_cast<uint8_t>(tag * 13 + 7));

@@ -128,7 +128,7 @@ class World {
     REQUIRE(broken_promises == 0);
     REQUIRE(forward->bad_writes == 0);
     for (const BlockPool* pool :
-         {&cache->window_pool(), &cache->group_pool(), &cache->state_pool()}) {
+         {&cache->window_pool(), &cache->compressed_pool(), &cache->state_pool()}) {
       int64_t unheld = 0, impossible = 0;
       for (int32_t block = 0; block < pool->size(); ++block) {
         unheld += pool->references(block) == 0;
@@ -301,10 +301,10 @@ TEST_CASE("whatever happens to them, sequences show what their own tokens say") 
     const KvUse use = world.cache->use();
     REQUIRE(use.sequences == 0);
     REQUIRE(use.windows.held() == 0);
-    REQUIRE(use.groups.held() == 0);
+    REQUIRE(use.compressed.held() == 0);
     REQUIRE(use.states.held() == 1);  // the empty state
     // All that is left is the prefix cache's, and it gives it back.
-    REQUIRE_OK(world.cache->MakeRoom(use.windows.size, use.groups.size, use.states.size - 1));
+    REQUIRE_OK(world.cache->MakeRoom(use.windows.size, use.compressed.size, use.states.size - 1));
     REQUIRE(world.cache->prefixes().nodes() == 0);
   }
 }

@@ -169,7 +169,7 @@ TEST_CASE(
   ExtendTo(second, tokens);
   REQUIRE(second.Mismatches() == 0);
   // Three of four blocks are one.
-  REQUIRE(f.cache->use().groups.held() == 3 + 2);
+  REQUIRE(f.cache->use().compressed.held() == 3 + 2);
 
   SECTION("the same again is all there") {
     reuse = second.Adopt(tokens, 1000);
@@ -231,7 +231,7 @@ TEST_CASE("what two sequences compute at the same time is kept once") {
     ExtendTo(first, First(tokens, end));
     ExtendTo(second, First(tokens, end));
   }
-  REQUIRE(f.cache->use().groups.held() == 4);
+  REQUIRE(f.cache->use().compressed.held() == 4);
   REQUIRE(first.Mismatches() + second.Mismatches() == 0);
   // Restore points, too: 4 of one state, and each sequence's own.
   REQUIRE(f.cache->use().states.held() == 1 + 4 + 1);
@@ -249,16 +249,16 @@ TEST_CASE(
     FakeSession session = f.Open();
     ExtendTo(session, Tokens(1024, 2));  // generated; later used
   }
-  REQUIRE(f.cache->use().groups.cached == 6);
+  REQUIRE(f.cache->use().compressed.cached == 6);
   FakeSession session = f.Open();
   ExtendTo(session, Tokens(9 * 256, 3));  // 5 free, 4 evicted
-  REQUIRE(f.cache->use().groups.cached == 2);
+  REQUIRE(f.cache->use().compressed.cached == 2);
   {
     FakeSession other = f.Open();
     REQUIRE(other.Adopt(prompt, 512).cached_tokens == 512);
   }
   ExtendTo(session, Tokens(11 * 256, 3));
-  REQUIRE(f.cache->use().groups.held() == 11);
+  REQUIRE(f.cache->use().compressed.held() == 11);
   REQUIRE_FAILS(session.kv.Reserve(1), absl::StatusCode::kAborted, "compressed-row");
   FakeSession other = f.Open();
   REQUIRE(other.Adopt(prompt, 512).tokens() == 0);
@@ -270,7 +270,7 @@ TEST_CASE("a sequence that fills the cache can still go back into its last block
   ExtendTo(session, Tokens(1200, 1));
   session.kv.MarkTurnEnd();
   ExtendTo(session, Tokens(1280, 1));
-  REQUIRE(f.cache->use().groups.held() == 5);
+  REQUIRE(f.cache->use().compressed.held() == 5);
   REQUIRE(session.Rewind(1250) == 1200);
   ExtendTo(session, First(Tokens(1280, 1), 1280));
   REQUIRE(session.Rewind(1279) == 1200);

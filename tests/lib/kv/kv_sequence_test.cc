@@ -40,10 +40,10 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   for (int64_t position = 250 - 127; position < 270; ++position) {
     REQUIRE(rows.window_blocks[position / 64] != kNoBlock);
   }
-  REQUIRE(rows.group_blocks[0] != kNoBlock);
-  REQUIRE(rows.group_blocks[1] != kNoBlock);
-  REQUIRE(rows.group_blocks[0] != rows.group_blocks[1]);
-  // Saved where the group block ends, and at the end.
+  REQUIRE(rows.compressed_kv_blocks[0] != kNoBlock);
+  REQUIRE(rows.compressed_kv_blocks[1] != kNoBlock);
+  REQUIRE(rows.compressed_kv_blocks[0] != rows.compressed_kv_blocks[1]);
+  // Saved where the compressed KV block ends, and at the end.
   REQUIRE(rows.save_count == 2);
   REQUIRE(rows.saves[0].row == 6);
   REQUIRE(rows.saves[1].row == 20);
@@ -61,14 +61,14 @@ TEST_CASE("window blocks that left every window are freed, compressed ones stay"
     // The token at 1000 sees positions from 873 on: blocks 13 to 15 of 64 tokens. Restore points at
     // 256, 512 and 768 hold two blocks and a state each.
     REQUIRE(f.cache->use().windows.held() == 3 + 6);
-    REQUIRE(f.cache->use().groups.held() == 4);
+    REQUIRE(f.cache->use().compressed.held() == 4);
     REQUIRE(f.cache->use().states.held() - before.states.held() == 1 + 3);
     REQUIRE(sequence.held_bytes() == 3 * f.cache->plan().window_block_bytes +
-                                         4 * f.cache->plan().group_block_bytes +
+                                         4 * f.cache->plan().compressed_kv_block_bytes +
                                          f.cache->state_bytes());
   }
   REQUIRE(f.cache->use().windows.free == before.windows.free);
-  REQUIRE(f.cache->use().groups.free == before.groups.free);
+  REQUIRE(f.cache->use().compressed.free == before.compressed.free);
   REQUIRE(f.cache->use().states.free == before.states.free);
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("a full pool fails the one who asks and changes nothing") {
   REQUIRE_FAILS(KvSequence::Open(f.cache.get()), absl::StatusCode::kAborted, "all 2 sequences");
   for (int step = 0; step < 4; ++step) f.Extend(first, 256);
   f.Extend(second, 256);
-  REQUIRE(f.cache->use().groups.free == 1);
+  REQUIRE(f.cache->use().compressed.free == 1);
   REQUIRE_OK(second.Reserve(256));  // takes the last block; not committed
   const KvUse before = f.cache->use();
   REQUIRE_FAILS(first.Reserve(256), absl::StatusCode::kAborted, "compressed-row");
@@ -86,7 +86,7 @@ TEST_CASE("a full pool fails the one who asks and changes nothing") {
   REQUIRE(f.cache->use().windows.free == before.windows.free);
   REQUIRE(f.cache->use().states.free == before.states.free);
   second.Commit(0);  // gives the step up
-  REQUIRE(f.cache->use().groups.free == 1);
+  REQUIRE(f.cache->use().compressed.free == 1);
   REQUIRE_OK(first.Reserve(256));
 }
 

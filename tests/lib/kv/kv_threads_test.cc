@@ -70,7 +70,7 @@ TEST_CASE("sequences of several threads share a cache") {
   }
   for (std::thread& thread : threads) thread.join();
   for (const int64_t count : wrong) REQUIRE(count == 0);
-  REQUIRE(cache->use().groups.held() == 0);
+  REQUIRE(cache->use().compressed.held() == 0);
   REQUIRE(cache->use().windows.held() == 0);
 }
 

@@ -13,14 +13,14 @@ namespace {
 using Node = PrefixCache::Node;
 
 struct Pools {
-  explicit Pools(int32_t blocks) : groups("group", blocks) {}
+  explicit Pools(int32_t blocks) : compressed("compressed block", blocks) {}
 
   // A node whose block nobody else holds.
   Node Add(Node parent, int32_t token, uint64_t salt = 0) {
     const std::vector<int32_t> tokens(256, token);
-    const int32_t block = groups.Take();
+    const int32_t block = compressed.Take();
     const Node node = prefixes.Insert(parent, salt, tokens.data(), block);
-    groups.Release(block);
+    compressed.Release(block);
     return node;
   }
   Node Find(Node parent, int32_t token, uint64_t salt = 0) const {
@@ -34,8 +34,8 @@ struct Pools {
     states.Release(snapshot.state);
   }
 
-  BlockPool windows{"window", 64}, groups, states{"state", 32};
-  PrefixCache prefixes{&windows, &groups, &states};
+  BlockPool windows{"window", 64}, compressed, states{"state", 32};
+  PrefixCache prefixes{&windows, &compressed, &states};
 };
 
 TEST_CASE("a node is found by its parent, salt and every one of its tokens") {
@@ -71,18 +71,18 @@ TEST_CASE("leaves go first, generated text before prompts, then the least recent
   REQUIRE(gone(prompt_end, 4));  // old_text was touched since
   REQUIRE(new_text >= 0);
   // Held by a sequence: passed over.
-  pools.groups.Add(pools.prefixes.group_block(old_text));
+  pools.compressed.Add(pools.prefixes.compressed_kv_block(old_text));
   REQUIRE(pools.prefixes.EvictLeaf());
   REQUIRE(gone(PrefixCache::kRoot, 5));
   REQUIRE_FALSE(pools.prefixes.EvictLeaf());
-  pools.groups.Release(pools.prefixes.group_block(old_text));
+  pools.compressed.Release(pools.prefixes.compressed_kv_block(old_text));
   REQUIRE(pools.prefixes.EvictLeaf());
   REQUIRE(gone(prompt_end, 3));
   REQUIRE(pools.prefixes.EvictLeaf());
   REQUIRE(gone(prompt, 2));
   REQUIRE(pools.prefixes.EvictLeaf());
   REQUIRE(pools.prefixes.nodes() == 0);
-  REQUIRE(pools.groups.free_blocks() == 8);
+  REQUIRE(pools.compressed.free_blocks() == 8);
 }
 
 TEST_CASE("snapshots are evicted alone: inside texts first, the roundest position last") {
@@ -131,7 +131,7 @@ TEST_CASE("random nodes come and go as in a map") {
     const auto known = model.find({parent, token});
     wrong +=
         pools.Find(parent, token) != (known == model.end() ? PrefixCache::kNone : known->second);
-    if (known == model.end() && pools.groups.free_blocks() > 0) {
+    if (known == model.end() && pools.compressed.free_blocks() > 0) {
       model[{parent, token}] = pools.Add(parent, token);
     }
     for (uint32_t evictions = random() % 40 == 0 ? random() % 20 : 0; evictions > 0; --evictions) {
@@ -147,7 +147,7 @@ TEST_CASE("random nodes come and go as in a map") {
   REQUIRE(pools.prefixes.nodes() > 50);
   while (pools.prefixes.EvictLeaf()) {
   }
-  REQUIRE(pools.groups.free_blocks() == kBlocks);
+  REQUIRE(pools.compressed.free_blocks() == kBlocks);
 }
 
 }  // namespace

@@ -32,12 +32,12 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   };
 
   // One token at position 1000, of whose window blocks 13, 14 and 15 are left, and two at 0.
-  std::vector<int32_t> windows(16, -1), groups = {5, 6, 7, 8}, first_window = {40};
+  std::vector<int32_t> windows(16, -1), compressed = {5, 6, 7, 8}, first_window = {40};
   windows[13] = 70, windows[14] = 71, windows[15] = 72;
   const StateSave late_save[] = {{1, 20}}, first_saves[] = {{1, 21}, {2, 22}};
   const SequenceRows sequences[] = {
-      {0, 1, 1000, windows.data(), groups.data(), 0, 20, late_save, 1},
-      {1, 2, 0, first_window.data(), groups.data(), 0, 23, first_saves, 2}};
+      {0, 1, 1000, windows.data(), compressed.data(), 0, 20, late_save, 1},
+      {1, 2, 0, first_window.data(), compressed.data(), 0, 23, first_saves, 2}};
   const int32_t sequence_of[] = {0, 1, 1}, ids[] = {11, 12, 13};
   const int64_t positions[] = {1000, 0, 1};
   // Of the two rows of the head that there may be, one or both are wanted.
@@ -78,7 +78,7 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
     REQUIRE(on_device(late.window_blocks + 13));
     CHECK(late.window_blocks[873 / 64] == 70);  // the oldest row of its window
     CHECK(late.window_blocks[1000 / 64] == 72);
-    CHECK(late.group_blocks[1000 / 256] == 8);
+    CHECK(late.compressed_kv_blocks[1000 / 256] == 8);
     CHECK(late.saves[0].slot == 20);
     CHECK(late.state_slot == 20);
     CHECK(step.sequences[1].window_blocks[0] == 40);
@@ -147,9 +147,9 @@ TEST_CASE("a pass that is fetched stays in host memory until then") {
   REQUIRE_OK(masks.Place(&device, 2, vocab, memory->data(), {}));
   REQUIRE_OK(upload.PlaceFetched(&device, limits, &masks, memory->data() + mask_bytes));
 
-  const int32_t windows[] = {3, 4}, groups[] = {5}, sequence_of[] = {0, 0}, ids[] = {21, 22};
+  const int32_t windows[] = {3, 4}, compressed[] = {5}, sequence_of[] = {0, 0}, ids[] = {21, 22};
   const int64_t positions[] = {63, 64};
-  const SequenceRows sequence{0, 2, 63, windows, groups, 0, kNoBlock, nullptr, 0};
+  const SequenceRows sequence{0, 2, 63, windows, compressed, 0, kNoBlock, nullptr, 0};
   PassInputs pass{.step = {.rows = 2,
                            .sequence_count = 1,
                            .sequences = &sequence,
@@ -168,7 +168,7 @@ TEST_CASE("a pass that is fetched stays in host memory until then") {
   REQUIRE_OK(device.Copy(fetch.to[0], fetch.from[0], fetch.row_bytes));
   CHECK(std::vector<int32_t>(pass.tokens, pass.tokens + 4) == std::vector<int32_t>{21, 22, 0, 0});
   CHECK(pass.step.sequences[0].window_blocks[1] == 4);
-  CHECK(pass.step.sequences[0].group_blocks[0] == 5);
+  CHECK(pass.step.sequences[0].compressed_kv_blocks[0] == 5);
   CHECK(pass.step.sequences[3].rows == 0);
   CHECK(pass.head_rows[0] == 1);
   CHECK(pass.queries[0].rule.top_k == 3);

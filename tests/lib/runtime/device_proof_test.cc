@@ -88,7 +88,7 @@ TEST_CASE("a wrong result of any kernel is told by operator and shape") {
     REQUIRE_FAILS(status, absl::StatusCode::kUnimplemented,
                   std::string("is refused: it failed its known answers: ") + planted.told);
   }
-  // Indices: another expert, and another group.
+  // Indices: another expert, and another compressed block.
   REQUIRE_FAILS(ProveDevices(WithWrong(Op::kMoeGate, 7)).status(), absl::StatusCode::kUnimplemented,
                 "moe_gate.experts (rows ");
   REQUIRE_FAILS(ProveDevices(WithWrong(Op::kIndexScoreTopk, 1)).status(),

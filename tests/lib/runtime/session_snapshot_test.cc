@@ -237,7 +237,7 @@ TEST_CASE("a plan has the bytes of the engine that is opened") {
     REQUIRE(plan->info.cache_format == engine->info().cache_format);
     REQUIRE(plan->info.max_sessions == engine->info().max_sessions);
     REQUIRE(plan->cache.bytes.window == engine->cache().bytes().window);
-    REQUIRE(plan->cache.bytes.groups == engine->cache().bytes().groups);
+    REQUIRE(plan->cache.bytes.compressed == engine->cache().bytes().compressed);
     REQUIRE(plan->cache.bytes.index_keys == engine->cache().bytes().index_keys);
     REQUIRE(plan->cache.bytes.states == engine->cache().bytes().states);
   }

@@ -235,7 +235,7 @@ void RunSoak(int operations) {
   const KvUse use = engine->cache().use();
   REQUIRE(use.sequences == 0);
   REQUIRE(use.windows.held() == 0);
-  REQUIRE(use.groups.held() == 0);
+  REQUIRE(use.compressed.held() == 0);
   // The cache's own empty state.
   REQUIRE(use.states.held() == 1);
 

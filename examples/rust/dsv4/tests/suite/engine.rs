@@ -101,7 +101,7 @@ fn the_plan_is_what_is_opened() {
 #[test]
 fn an_engine_tells_what_it_is() {
     let metrics = open().metrics().unwrap();
-    assert!(metrics.group_blocks > 0 && metrics.generated_tokens == 0 && !metrics.device_lost);
+    assert!(metrics.compressed_kv_blocks > 0 && metrics.generated_tokens == 0 && !metrics.device_lost);
     let stats = open().session().unwrap().stats().unwrap();
     assert!(!stats.alarms.contains(dsv4::Alarms::FROZEN_LOGITS));
     assert!(open().metrics_json().unwrap().contains("\"generated\": 0"));
