@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int round = 0; round < kRounds; ++round) {
 #pragma unroll
     for (int i = 0; i < kChains; ++i) {
-      ChainProduct<true>(w, acts[i], 120, sums[i]);
+      SliceProduct<true>(w, acts[i], 120, sums[i]);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         acts[i].words[j * kReadyWords] ^= __float_as_uint(sums[i][j]) & none;

@@ -3,7 +3,7 @@
 // resident at once and have equal shares of the weights; a warp streams its part of K of one tile
 // after the other, of one expert after the other, through registers and never waits for another
 // warp while a round of row slots lasts (in most steps of one row, all of the kernel): products of
-// chains meet in shared memory at the end of a round.
+// K slices meet in shared memory at the end of a round.
 //
 // Up: blocks share out all tiles of I of the shared and of the chosen experts. Down: a block has
 // one tile of D of all of them, so that it can add up the row, too; its first weights are on their
@@ -32,9 +32,9 @@ constexpr bool FewRowsFit(int64_t rows, int64_t experts_per_token) {
   return rows <= kFewRows && rows * experts_per_token <= kFewPairs;
 }
 // All warps of a block share K.
-constexpr SplitPlan FewPlanOf(int64_t k) { return {static_cast<int>(k / kChain), /*shift=*/3}; }
+constexpr SplitPlan FewPlanOf(int64_t k) { return {static_cast<int>(k / kKSlice), /*shift=*/3}; }
 constexpr int64_t FewProductBytes(int64_t k, int matrices, int slots) {
-  return k / kChain * matrices * slots * kProductStride * int64_t{sizeof(float)};
+  return k / kKSlice * matrices * slots * kProductStride * int64_t{sizeof(float)};
 }
 
 // The chosen experts, each with the pairs it gets; one that gets too many is there again. In shared
@@ -51,7 +51,7 @@ struct FewJobs {
   int32_t keys[kFewPairs];  // while they are listed
 
   __device__ __forceinline__ int Rows(int job) const { return first[job + 1] - first[job]; }
-  __device__ __forceinline__ Fp4Chains::Cursor Cursor(int job, int matrix, int64_t k,
+  __device__ __forceinline__ Fp4Slices::Cursor Cursor(int job, int matrix, int64_t k,
                                                       int64_t tile) const {
     const Packed& w = weights[job][matrix];
     return {Fp4Weight{w.data, w.scale, 0, k}, tile, static_cast<int>(threadIdx.x % 32)};
@@ -139,9 +139,9 @@ __device__ __forceinline__ void ListFewRows(const ExpertFfnParams& p, const FewW
 
 // A single row is staged in shared memory as the products want it: kReadyWords for each eight
 // elements, then the scales.
-inline constexpr int kStagedEight = kReadyWords * 4, kStagedChain = kChain / 8 * kStagedEight;
+inline constexpr int kStagedEight = kReadyWords * 4, kStagedSlice = kKSlice / 8 * kStagedEight;
 constexpr int64_t StagedScales(int64_t k) { return k / 8 * kStagedEight; }
-constexpr int64_t OneRowBytes(int64_t k) { return (StagedScales(k) + k / kChain + 15) / 16 * 16; }
+constexpr int64_t OneRowBytes(int64_t k) { return (StagedScales(k) + k / kKSlice + 15) / 16 * 16; }
 using StagedVector = std::conditional_t<kReadyWords == 4, uint4, uint2>;
 union StagedEight {
   uint32_t words[kReadyWords];
@@ -159,34 +159,34 @@ __device__ __forceinline__ void StageQuantized(const std::byte* row, int64_t k, 
   for (int i = threadIdx.x; i < k / 8; i += kFewThreads) {
     const uint2 codes = *reinterpret_cast<const uint2*>(row + i * 8);
     const int place = i % 16;  // QuantizedOffset: lane place / 4 of step place % 4
-    StageEight(codes.x, codes.y, i / 16 * kChain + (place % 4 * 4 + place / 4) * 8, staged);
+    StageEight(codes.x, codes.y, i / 16 * kKSlice + (place % 4 * 4 + place / 4) * 8, staged);
   }
-  for (int i = threadIdx.x; i < k / kChain; i += kFewThreads) {
+  for (int i = threadIdx.x; i < k / kKSlice; i += kFewThreads) {
     staged[StagedScales(k) + i] = row[k + i];
   }
 }
-// A lane's part of a chain.
-__device__ __forceinline__ ReadyActs LoadStaged(const std::byte* chain, int t) {
+// A lane's part of a K slice.
+__device__ __forceinline__ ReadyActs LoadStaged(const std::byte* slice, int t) {
   ReadyActs out;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     StagedEight eight;
-    eight.vector = *reinterpret_cast<const StagedVector*>(chain + (4 * j + t) * kStagedEight);
+    eight.vector = *reinterpret_cast<const StagedVector*>(slice + (4 * j + t) * kStagedEight);
 #pragma unroll
     for (int i = 0; i < kReadyWords; ++i) out.words[j * kReadyWords + i] = eight.words[i];
   }
   return out;
 }
 
-// One warp's stream of chains [first, end) of one segment, a tile, after the other: kHeld chains
+// One warp's stream of K slices [first, end) of one segment, a tile, after the other: kHeld K slices
 // are held or under way at any time. kOneRow: all segments have one row.
-template <class Chains, int kMatrices, int kHeld, int kSlots, bool kOneRow>
+template <class KSlices, int kMatrices, int kHeld, int kSlots, bool kOneRow>
 struct FewStream {
-  using Cursor = typename Chains::Cursor;
-  typename Chains::Raw held[kHeld][kMatrices];
+  using Cursor = typename KSlices::Cursor;
+  typename KSlices::Raw held[kHeld][kMatrices];
   Cursor ahead[kMatrices];
   int first, end, segments;      // to read
-  int load_segment, load_chain;  // what is loaded next
+  int load_segment, load_slice;  // what is loaded next
   int place;                     // of kHeld, of the next to use
 
   // cursor_of(segment, matrix) for segments [0, count).
@@ -197,7 +197,7 @@ struct FewStream {
     end = plan.First(warp + 1);
     segments = first < end ? count : 0;
     load_segment = -1;
-    load_chain = end;
+    load_slice = end;
     place = 0;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) Load(i, cursor_of);
@@ -205,7 +205,7 @@ struct FewStream {
 
   // The products of segments [begin, until) with `rows_of(segment)` rows each: `row_of(segment,
   // row, slot)` has scales `scale_bytes` behind it. Row slots count on from `slot`; writes
-  // products[((chain * kMatrices + matrix) * kSlots + slot) * kProductStride + tile row].
+  // products[((K slice * kMatrices + matrix) * kSlots + slot) * kProductStride + tile row].
   // Segments have to come one after the other.
   template <class CursorOf, class RowsOf, class RowOf>
   __device__ __forceinline__ void Use(int begin, int until, int slot, int64_t scale_bytes,
@@ -213,7 +213,7 @@ struct FewStream {
                                       RowOf&& row_of) {
     if (segments == 0) return;
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    int segment = begin, chain = first;
+    int segment = begin, slice = first;
     int rows = 0;
     const std::byte* row = nullptr;
     const auto enter = [&] {
@@ -227,19 +227,19 @@ struct FewStream {
         if (i == place && segment < until) {
           ReadyActs acts;
           if constexpr (kOneRow) {
-            acts = LoadStaged(row + chain * kStagedChain, t);
+            acts = LoadStaged(row + slice * kStagedSlice, t);
           } else {
-            uint32_t b[Chains::kBWords];
-            LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
+            uint32_t b[KSlices::kBWords];
+            LoadActs<KSlices>(row + slice * KSlices::kSliceBytes, t, b);
             acts = Ready(b);
           }
-          const uint32_t scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+          const uint32_t scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + slice);
 #pragma unroll
           for (int m = 0; m < kMatrices; ++m) {
             float sum[4];
-            ChainProduct<kOneRow>(held[i][m].Widened(), acts, scale, sum);
+            SliceProduct<kOneRow>(held[i][m].Widened(), acts, scale, sum);
             float* to =
-                products + ((chain * kMatrices + m) * kSlots + slot + 2 * t) * kProductStride + g;
+                products + ((slice * kMatrices + m) * kSlots + slot + 2 * t) * kProductStride + g;
             if (2 * t < rows) {
               to[0] = sum[0];
               to[8] = sum[2];
@@ -251,8 +251,8 @@ struct FewStream {
           }
           Load(i, cursor_of);
           place = (i + 1) % kHeld;
-          if (++chain == end) {
-            chain = first;
+          if (++slice == end) {
+            slice = first;
             slot += rows;
             if (++segment < until) enter();
           }
@@ -264,27 +264,27 @@ struct FewStream {
  private:
   template <class CursorOf>
   __device__ __forceinline__ void Load(int i, CursorOf&& cursor_of) {
-    if (load_chain == end) {
+    if (load_slice == end) {
       if (load_segment + 1 >= segments) return;
       ++load_segment;
-      load_chain = first;
+      load_slice = first;
 #pragma unroll
       for (int m = 0; m < kMatrices; ++m) ahead[m] = cursor_of(load_segment, m);
     }
 #pragma unroll
-    for (int m = 0; m < kMatrices; ++m) ahead[m].Load(load_chain, &held[i][m]);
-    ++load_chain;
+    for (int m = 0; m < kMatrices; ++m) ahead[m].Load(load_slice, &held[i][m]);
+    ++load_slice;
   }
 };
 
 // The sum of a row slot's products of one matrix.
 template <int kMatrices, int kSlots>
-__device__ __forceinline__ float FewSum(const float* products, int chains, int matrix, int slot,
+__device__ __forceinline__ float FewSum(const float* products, int slices, int matrix, int slot,
                                         int tile_row) {
   const float* from = products + (matrix * kSlots + slot) * kProductStride + tile_row;
   float sum = 0;
 #pragma unroll 8
-  for (int c = 0; c < chains; ++c, from += kMatrices * kSlots * kProductStride) {
+  for (int c = 0; c < slices; ++c, from += kMatrices * kSlots * kProductStride) {
     sum = __fadd_rn(sum, *from);
   }
   return sum;
@@ -308,11 +308,11 @@ __device__ __forceinline__ int SegmentOf(int begin, int end, int slot, int* row,
 
 // Segments [begin, begin + count) of one block's tiles of I: of one kind, tile by tile.
 // `prepare` is called before rows are read.
-template <class Chains, bool kOneRow, class Prepare, class WeightOf, class RowsOf, class SlotOf>
+template <class KSlices, bool kOneRow, class Prepare, class WeightOf, class RowsOf, class SlotOf>
 __device__ __forceinline__ void FewUp(const ExpertFfnParams& p, const SplitPlan& plan, int count,
                                       float* products, const std::byte* staged, Prepare&& prepare,
                                       WeightOf&& weight_of, RowsOf&& rows_of, SlotOf&& slot_of) {
-  FewStream<Chains, 2, 4 / Chains::kVectors, kUpSlots<kOneRow>, kOneRow> stream;
+  FewStream<KSlices, 2, 4 / KSlices::kVectors, kUpSlots<kOneRow>, kOneRow> stream;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   stream.Begin(plan, count, weight_of);
   prepare();
@@ -327,7 +327,7 @@ __device__ __forceinline__ void FewUp(const ExpertFfnParams& p, const SplitPlan&
     const int segment = SegmentOf(begin, end, warp, &row, rows_of);
     if (segment < end) {
       const float value =
-          FewSum<2, kUpSlots<kOneRow>>(products, plan.chains, lane / 16, warp, lane % 16);
+          FewSum<2, kUpSlots<kOneRow>>(products, plan.slices, lane / 16, warp, lane % 16);
       const float up = __shfl_down_sync(0xffffffffu, value, 16);
       if (lane < 16) {
         const auto slot = slot_of(segment, row);
@@ -397,10 +397,10 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   const int routed_begin = static_cast<int>(max(begin - 2 * tiles, int64_t{0}));
   const int routed_end = static_cast<int>(max(end - 2 * tiles, int64_t{0}));
   if (shared_begin < shared_end) {
-    FewUp<Fp8Chains, kOneRow>(
+    FewUp<Fp8Slices, kOneRow>(
         p, plan, static_cast<int>(shared_end - shared_begin), products, staged, prepare,
         [&](int segment, int matrix) {
-          return Fp8Chains::Cursor(matrix == 0 ? p.shared_w1 : p.shared_w3, shared_begin + segment,
+          return Fp8Slices::Cursor(matrix == 0 ? p.shared_w1 : p.shared_w3, shared_begin + segment,
                                    warp_lane);
         },
         [&](int) { return kOneRow ? 1 : p.rows; },
@@ -421,7 +421,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
       for (; at.tile >= all; at.tile -= all) ++at.job;
       return at;
     };
-    FewUp<Fp4Chains, kOneRow>(
+    FewUp<Fp4Slices, kOneRow>(
         p, plan, routed_end - routed_begin, products, staged, [] {},
         [&](int segment, int matrix) {
           const JobTile at = of(segment);
@@ -463,8 +463,8 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int pairs = p.rows * p.experts_per_token;
 
-  FewStream<Fp8Chains, 1, 1, kDownSlots<kOneRow>, kOneRow> shared;
-  const auto shared_cursor = [&](int, int) { return Fp8Chains::Cursor(p.shared_w2, tile, lane); };
+  FewStream<Fp8Slices, 1, 1, kDownSlots<kOneRow>, kOneRow> shared;
+  const auto shared_cursor = [&](int, int) { return Fp8Slices::Cursor(p.shared_w2, tile, lane); };
   shared.Begin(plan, 1, shared_cursor);
   // Which rows are whose was written before the first half started.
   const FewWeights which = {&ExpertWeights::w2, &ExpertWeights::w2};
@@ -474,7 +474,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   } else {
     ListFewRows<kRoundRows>(p, which, &jobs);
   }
-  FewStream<Fp4Chains, 1, 8 / Fp4Chains::kVectors, kDownSlots<kOneRow>, kOneRow> routed;
+  FewStream<Fp4Slices, 1, 8 / Fp4Slices::kVectors, kDownSlots<kOneRow>, kOneRow> routed;
   const auto routed_cursor = [&](int job, int) { return jobs.Cursor(job, 0, p.inter, tile); };
   routed.Begin(plan, jobs.count, routed_cursor);
   BeginAfterPredecessors();
@@ -527,7 +527,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     const int slot = warp * 2 + lane / 16;
     const int segment = SegmentOf(begin, end, slot, &row, rows_of);
     if (segment < end) {
-      const float value = FewSum<1, kDownSlots<kOneRow>>(products, plan.chains, 0, slot, lane % 16);
+      const float value = FewSum<1, kDownSlots<kOneRow>>(products, plan.slices, 0, slot, lane % 16);
       StoreBf16(&outputs[hidden_of(segment, row)][lane % 16], value);
     }
     if (end < segments) __syncthreads();

@@ -103,7 +103,7 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
     LaunchGemm<FewRouted, kUp>(context, p, work);
   };
   if (split && mxfp4) {
-    LaunchSplit<Fp4Chains, Fp8Chains>(context, p, work, plan.small_groups);
+    LaunchSplit<Fp4Slices, Fp8Slices>(context, p, work, plan.small_groups);
   } else if (split) {
     LaunchOtherSplit(context, p, work, plan.small_groups);
   } else if (p.part != ExpertPart::kOutputs) {

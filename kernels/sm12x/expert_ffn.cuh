@@ -82,20 +82,20 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
 }
 
 // gate and up of this block's tiles of I, and the hidden values.
-template <class Chains>
+template <class KSlices>
 __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorkspace& work,
                                         const FfnRows& rows, const SplitPlan& plan, int steps,
-                                        const typename Chains::Weight& w1,
-                                        const typename Chains::Weight& w3, float* products) {
+                                        const typename KSlices::Weight& w1,
+                                        const typename KSlices::Weight& w3, float* products) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = plan.Split(warp);
-  const int64_t tile_floats = plan.tile_floats<Chains, 2>(), tiles = p.inter / kTileRows;
+  const int64_t tile_floats = plan.tile_floats<KSlices, 2>(), tiles = p.inter / kTileRows;
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
   const int64_t own_tile = first_tile + plan.Slot(warp);
-  SplitProducts<Chains, 2, 4 / Chains::kVectors, false>(
+  SplitProducts<KSlices, 2, 4 / KSlices::kVectors, false>(
       plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
       plan.First(split + 1), rows.count, p.hidden, products + plan.Slot(warp) * tile_floats,
       [&](int step, int matrix) {
-        return typename Chains::Cursor(matrix == 0 ? w1 : w3, own_tile + step * plan.tiles(), lane);
+        return typename KSlices::Cursor(matrix == 0 ? w1 : w3, own_tile + step * plan.tiles(), lane);
       },
       [](int, int) {}, [&](int row) { return InputRow(p, rows.Row(p, row)); },
       [&](int step, int base) {
@@ -148,13 +148,13 @@ constexpr int64_t StagedRowBytes(int64_t inter) { return (QuantizedRowBytes(inte
 
 // This block's tiles of D of the expert's outputs; eight rows at a time are quantised into
 // `staged`.
-template <class Chains>
+template <class KSlices>
 __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWorkspace& work,
                                           const FfnRows& rows, const SplitPlan& plan, int steps,
-                                          const typename Chains::Weight& w2, float* products,
+                                          const typename KSlices::Weight& w2, float* products,
                                           std::byte* staged) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, split = plan.Split(warp);
-  const int64_t tile_floats = plan.tile_floats<Chains, 1>(), tiles = p.hidden / kTileRows;
+  const int64_t tile_floats = plan.tile_floats<KSlices, 1>(), tiles = p.hidden / kTileRows;
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
   const int64_t own_tile = first_tile + plan.Slot(warp);
   const int64_t staged_bytes = StagedRowBytes(p.inter);
@@ -174,11 +174,11 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
     __syncthreads();
   };
   int pass = 0;
-  SplitProducts<Chains, 1, 8 / Chains::kVectors, false>(
+  SplitProducts<KSlices, 1, 8 / KSlices::kVectors, false>(
       plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
       plan.First(split + 1), rows.count, p.inter, products + plan.Slot(warp) * tile_floats,
       [&](int step, int) {
-        return typename Chains::Cursor(w2, own_tile + step * plan.tiles(), lane);
+        return typename KSlices::Cursor(w2, own_tile + step * plan.tiles(), lane);
       },
       [&](int step, int base) {
         if (step == 0 && base == 0) BeginAfterPredecessors();
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
                              const __grid_constant__ SplitPlan plan, int steps) {
   auto* const products = DynamicShared<float>();
   __shared__ int32_t list[kGroupRows];
-  std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Chains, 1>();
+  std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Slices, 1>();
   // Which rows are whose was written before the first half started.
   const FfnRows rows = SplitJob(p, work, plan, steps, p.hidden / kTileRows, list);
   if (rows.count == 0) {
@@ -228,34 +228,34 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
 // Shapes of a block: of routed experts with few rows and with many, and of the shared one. Up, a
 // warp's first tile is one of w1 and its second the same of w3. kMany: it takes the large groups.
 struct FewRouted {
-  using Shape = GemmShape<Fp4Chains, 2, 2, 8, 1>;
+  using Shape = GemmShape<Fp4Slices, 2, 2, 8, 1>;
   static constexpr bool kShared = false, kMany = false;
 };
 struct ManyRouted {
-  using Shape = GemmShape<Fp4Chains, 2, 8, 8, 1>;
+  using Shape = GemmShape<Fp4Slices, 2, 8, 8, 1>;
   static constexpr bool kShared = false, kMany = true;
 };
 struct FewShared {
-  using Shape = GemmShape<Fp8Chains, 2, 4, 4, 2>;
+  using Shape = GemmShape<Fp8Slices, 2, 4, 4, 2>;
   static constexpr bool kShared = true, kMany = false;
 };
 struct ManyShared {
-  using Shape = GemmShape<Fp8Chains, 2, 8, 4, 2>;
+  using Shape = GemmShape<Fp8Slices, 2, 8, 4, 2>;
   static constexpr bool kShared = true, kMany = true;
 };
 // Of experts in another format than MXFP4, whatever their rows.
-template <class Chains>
+template <class KSlices>
 struct OtherRouted {
-  using Shape = GemmShape<Chains, 2, 4, 4, 2>;
+  using Shape = GemmShape<KSlices, 2, 4, 4, 2>;
   static constexpr bool kShared = false, kMany = true;
 };
 struct OtherShared {
-  using Shape = GemmShape<Fp8F32Chains, 2, 4, 4, 2>;
+  using Shape = GemmShape<Fp8F32Slices, 2, 4, 4, 2>;
   static constexpr bool kShared = true, kMany = true;
 };
 static_assert(ManyRouted::Shape::kRows == kGroupRows);
 static_assert(FewRouted::Shape::kRows == kSmallGroupRows);
-static_assert(OtherRouted<Nvfp4Chains>::Shape::kRows == kGroupRows);
+static_assert(OtherRouted<Nvfp4Slices>::Shape::kRows == kGroupRows);
 
 // What both halves share: an item is some tiles of one group of rows, groups being the outer
 // dimension, so that those of an expert meet its weights in L2.
@@ -263,8 +263,8 @@ template <class Kind, bool kUp>
 struct ExpertWork {
   static constexpr int kRun = 0;
   using Shape = typename Kind::Shape;
-  using Chains = typename Shape::Chains;
-  using Weight = typename Chains::Weight;
+  using KSlices = typename Shape::KSlices;
+  using Weight = typename KSlices::Weight;
   static constexpr bool kShared = Kind::kShared;
   // Tiles of one weight in a block.
   static constexpr int kBlockTiles = kUp ? Shape::kTiles / 2 : Shape::kTiles;
@@ -287,7 +287,7 @@ struct ExpertWork {
     return static_cast<int>((tiles() + kBlockTiles - 1) / kBlockTiles);
   }
   __device__ __forceinline__ int items() const { return group_count * TileBlocks(); }
-  __device__ __forceinline__ int chains() const { return static_cast<int>(k() / kChain); }
+  __device__ __forceinline__ int slices() const { return static_cast<int>(k() / kKSlice); }
   __device__ __forceinline__ int64_t scale_bytes() const { return k(); }
   __device__ __forceinline__ Item At(int index) const {
     const int group = index / TileBlocks();
@@ -302,15 +302,15 @@ struct ExpertWork {
       const RowGroup of = groups[group];
       item.rows = {of.expert, of.count, work.groups.pair_of + of.first, 0};
       const ExpertWeights& expert = *p.experts_table[of.expert];
-      item.first = Chains::Of(kUp ? expert.w1 : expert.w2);
-      item.second = Chains::Of(expert.w3);
+      item.first = KSlices::Of(kUp ? expert.w1 : expert.w2);
+      item.second = KSlices::Of(expert.w3);
     }
     item.count = item.rows.count;
     return item;
   }
-  __device__ __forceinline__ typename Chains::Cursor Tile(const Item& item, int i) const {
+  __device__ __forceinline__ typename KSlices::Cursor Tile(const Item& item, int i) const {
     const int64_t tile = min(item.tile + (kUp ? i / 2 : i), tiles() - 1);
-    return typename Chains::Cursor(kUp && i % 2 != 0 ? item.second : item.first, tile, 0);
+    return typename KSlices::Cursor(kUp && i % 2 != 0 ? item.second : item.first, tile, 0);
   }
   __device__ __forceinline__ const std::byte* Row(const Item& item, int i) const {
     if constexpr (kUp) return InputRow(p, item.rows.Row(p, i));

@@ -4,7 +4,7 @@
 // Roofline: each distinct expert's 3 D I bytes of FP8, or 3 D I (1/2 + 1/16) of NVFP4; else
 //   expert_ffn.cu's.
 // Plan: expert_ffn.cu's, without its kernels for up to eight rows and with one shape of the GEMM.
-//   Scales that are no powers of two are multiplied on behind the MMAs of a chain: those of FP8's
+//   Scales that are no powers of two are multiplied on behind the MMAs of a K slice: those of FP8's
 //   blocks and of NVFP4's tensors. NVFP4's codes and the scales of their runs of 16 are f16 numbers
 //   together, and meet the activations as f16.
 #include "kernels/sm12x/expert_launch.cuh"
@@ -14,8 +14,8 @@ namespace dsv4::sm12x {
 void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
                       const FfnWorkspace& work, int64_t groups) {
   p.format == ExpertFormat::kFp8
-      ? LaunchSplit<Fp8F32Chains, Fp8F32Chains>(context, p, work, groups)
-      : LaunchSplit<Nvfp4Chains, Fp8F32Chains>(context, p, work, groups);
+      ? LaunchSplit<Fp8F32Slices, Fp8F32Slices>(context, p, work, groups)
+      : LaunchSplit<Nvfp4Slices, Fp8F32Slices>(context, p, work, groups);
 }
 
 namespace {
@@ -24,8 +24,8 @@ template <bool kUp>
 void LaunchHalf(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
   if (p.turn != ExpertTurn::kNext) LaunchGemm<OtherShared, kUp>(context, p, work);
   p.format == ExpertFormat::kFp8
-      ? LaunchGemm<OtherRouted<Fp8F32Chains>, kUp>(context, p, work)
-      : LaunchGemm<OtherRouted<Nvfp4Chains>, kUp>(context, p, work);
+      ? LaunchGemm<OtherRouted<Fp8F32Slices>, kUp>(context, p, work)
+      : LaunchGemm<OtherRouted<Nvfp4Slices>, kUp>(context, p, work);
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ inline int64_t SplitBlocks(const LaunchContext& context) {
 }
 
 inline int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
-  return plan.shared_bytes<Fp8Chains, 1>() + kSplitRows * StagedRowBytes(inter);
+  return plan.shared_bytes<Fp8Slices, 1>() + kSplitRows * StagedRowBytes(inter);
 }
 
 // Whether weights stream past all rows in registers.
 inline bool Splits(const ExpertFfnParams& p) {
-  return p.rows <= kSmallGroupRows && SplitFits<Fp8Chains, 2>(p.hidden) &&
+  return p.rows <= kSmallGroupRows && SplitFits<Fp8Slices, 2>(p.hidden) &&
          DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
 }
 
@@ -88,7 +88,7 @@ void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const F
     }
   };
   if (p.part != ExpertPart::kOutputs) {
-    launch(up, p.inter, up.shared_bytes<Fp8Chains, 2>(), true,
+    launch(up, p.inter, up.shared_bytes<Fp8Slices, 2>(), true,
            expert_up_split_kernel<Routed, Shared>);
   }
   if (p.part != ExpertPart::kProducts) {

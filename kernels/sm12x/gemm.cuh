@@ -21,22 +21,22 @@ namespace dsv4::sm12x {
 
 // A warp's part of a block: kTilesM tiles of weights by kCols eights of rows; kWarpsM warps along
 // the weights, kWarpsN along the rows. kResident: blocks of a multiprocessor of SM12x.
-template <class Chains_, int kTilesM_, int kCols_, int kWarpsM_, int kWarpsN_, int kResident_ = 1>
+template <class KSlices_, int kTilesM_, int kCols_, int kWarpsM_, int kWarpsN_, int kResident_ = 1>
 struct GemmShape {
-  using Chains = Chains_;
+  using KSlices = KSlices_;
   static constexpr int kTilesM = kTilesM_, kCols = kCols_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;
   static constexpr int kResident = kResident_;
   static constexpr int kThreads = kWarpsM * kWarpsN * 32;
   static constexpr int kTiles = kWarpsM * kTilesM, kRows = kWarpsN * kCols * 8;
   static constexpr int kPieces = 8;  // of 16 bytes, of a row's part of a stage
-  static constexpr int kParts = Chains::kChainBytes / (kPieces * 16);  // stages of a chain
-  static constexpr int kVectors = Chains::kVectors / kParts;           // of a tile in a stage
+  static constexpr int kParts = KSlices::kSliceBytes / (kPieces * 16);  // stages of a K slice
+  static constexpr int kVectors = KSlices::kVectors / kParts;           // of a tile in a stage
   static constexpr int kTileBytes = kVectors * 512;
-  // Where a stage has its parts: tiles, their scales, rows, their scales (a word has four chains').
+  // Where a stage has its parts: tiles, their scales, rows, their scales (a word has four K slices').
   static constexpr int kTileScalesAt = kTiles * kTileBytes;
-  static constexpr int kRowsAt = kTileScalesAt + kTiles * Chains::kTileScaleBytes;
+  static constexpr int kRowsAt = kTileScalesAt + kTiles * KSlices::kTileScaleBytes;
   static constexpr int kRowScalesAt = kRowsAt + kRows * kPieces * 16;
-  static constexpr int kStageBytes = kRowScalesAt + (Chains::kQuantised ? kRows * 4 : 0);
+  static constexpr int kStageBytes = kRowScalesAt + (KSlices::kQuantised ? kRows * 4 : 0);
   // 100 KB a multiprocessor, of which each block takes one for itself.
   static constexpr int kMostBytes = 100 * 1024 / kResident - 1024;
   static constexpr int kStages = kMostBytes / kStageBytes < 8 ? kMostBytes / kStageBytes : 8;
@@ -46,9 +46,9 @@ struct GemmShape {
 
 // Where a thread finds piece `piece` of row `row` in a stage. Lanes 0 .. 3 of eight neighbouring
 // rows read every other piece (e4m3), or four in a row (bf16).
-template <class Chains>
+template <class KSlices>
 __device__ __forceinline__ int PieceOffset(int row, int piece) {
-  return row * 128 + (piece ^ (row & 1) * (Chains::kQuantised ? 1 : 4)) * 16;
+  return row * 128 + (piece ^ (row & 1) * (KSlices::kQuantised ? 1 : 4)) * 16;
 }
 
 // Sums of a warp: [tile][eight rows][fragment].
@@ -57,24 +57,24 @@ using GemmSums = float[Shape::kTilesM][Shape::kCols][4];
 
 // Goes through items blockIdx.x, blockIdx.x + gridDim.x, ..; a block of Shape::kThreads calls it
 // with `shared`, Shape::kSharedBytes at a multiple of 16. Of `Work`:
-//   kRun                                          0, or of so many chains in a row the sums are
+//   kRun                                          0, or of so many K slices in a row the sums are
 //                                                 added up apart, and then added to the others
-//   int items(), chains(); int64_t scale_bytes()  from a row to its scales
+//   int items(), K slices(); int64_t scale_bytes()  from a row to its scales
 //   Item At(int item)                             Item has `count`, its rows
-//   Chains::Cursor Tile(item, int i)              of the item's tile i, for lane 0
+//   KSlices::Cursor Tile(item, int i)              of the item's tile i, for lane 0
 //   const std::byte* Row(item, int i)             row i below count
 //   void Store(item, int first_tile, int first_row, sums)  a warp's sums: of tiles first_tile ..
 //                                                 and rows first_row .., where there are any
 template <class Shape, class Work>
 __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
-  using Chains = typename Shape::Chains;
+  using KSlices = typename Shape::KSlices;
   constexpr int kStages = Shape::kStages, kParts = Shape::kParts, kThreads = Shape::kThreads;
   constexpr int kTilesM = Shape::kTilesM, kCols = Shape::kCols;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4,
             t = lane % 4;
   const int first_tile = warp % Shape::kWarpsM * kTilesM;
   const int first_row = warp / Shape::kWarpsM * (kCols * 8);
-  const int items = work.items(), chains = work.chains(), stages = chains * kParts;
+  const int items = work.items(), slices = work.slices(), stages = slices * kParts;
 
   // What this thread copies of each stage.
   constexpr int kTilePieces = Shape::kTileBytes / 16;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
   constexpr int kWeightCopies = (kAllTilePieces + kThreads - 1) / kThreads;
   constexpr int kAllRowPieces = Shape::kRows * Shape::kPieces;
   constexpr int kRowCopies = (kAllRowPieces + kThreads - 1) / kThreads;
-  constexpr int kScalePieces = Chains::kTileScaleBytes / 16;
+  constexpr int kScalePieces = KSlices::kTileScaleBytes / 16;
   static_assert(Shape::kTiles * kScalePieces <= kThreads && Shape::kRows <= kThreads);
   const std::byte *weight_from[kWeightCopies], *row_from[kRowCopies];
   const std::byte *tile_scales_from = nullptr, *row_scales_from = nullptr;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
             thread % kScalePieces * 16;
       }
     }
-    if constexpr (Chains::kQuantised) {
+    if constexpr (KSlices::kQuantised) {
       if (thread < load_count) row_scales_from = work.Row(item, thread) + work.scale_bytes();
     }
   };
@@ -127,17 +127,17 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
       for (int i = 0; i < kRowCopies; ++i) {
         const int piece = i * kThreads + thread, row = piece / Shape::kPieces;
         if (row < load_count) {
-          CopyAsync16(to + Shape::kRowsAt + PieceOffset<Chains>(row, piece % Shape::kPieces),
+          CopyAsync16(to + Shape::kRowsAt + PieceOffset<KSlices>(row, piece % Shape::kPieces),
                       row_from[i] + int64_t{load_stage} * (Shape::kPieces * 16));
         }
       }
       if constexpr (kScalePieces > 0) {
         if (thread < Shape::kTiles * kScalePieces) {
           CopyAsync16(to + Shape::kTileScalesAt + thread * 16,
-                      tile_scales_from + int64_t{load_stage} * Chains::kTileScaleBytes);
+                      tile_scales_from + int64_t{load_stage} * KSlices::kTileScaleBytes);
         }
       }
-      if constexpr (Chains::kQuantised) {
+      if constexpr (KSlices::kQuantised) {
         if (thread < load_count) {
           CopyAsync4(to + Shape::kRowScalesAt + thread * 4, row_scales_from + load_stage / 4 * 4);
         }
@@ -162,23 +162,23 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
     const auto item = work.At(index);
     const int cols = min(max((item.count - first_row + 7) / 8, 0), kCols);
     GemmSums<Shape> sums = {}, products = {}, of_run = {};
-    typename Chains::Cursor tiles[kTilesM];
+    typename KSlices::Cursor tiles[kTilesM];
     uint32_t next_scale[kTilesM] = {};
 #pragma unroll
     for (int m = 0; m < kTilesM; ++m) {
-      if constexpr (Chains::kTileScale) {
+      if constexpr (KSlices::kTileScale) {
         tiles[m] = work.Tile(item, first_tile + m);
         next_scale[m] = tiles[m].Scale(0);
       }
     }
 #pragma unroll 1
-    for (int chain = 0; chain < chains; ++chain) {
+    for (int slice = 0; slice < slices; ++slice) {
       uint32_t scale[kTilesM] = {};
-      if constexpr (Chains::kTileScale) {
+      if constexpr (KSlices::kTileScale) {
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
           scale[m] = next_scale[m];
-          if (chain + 1 < chains) next_scale[m] = tiles[m].Scale(chain + 1);
+          if (slice + 1 < slices) next_scale[m] = tiles[m].Scale(slice + 1);
         }
       }
 #pragma unroll
@@ -189,7 +189,7 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
         const std::byte* const stage = shared + slot * Shape::kStageBytes;
         slot = slot + 1 == kStages ? 0 : slot + 1;
         if (cols == 0) continue;
-        typename Chains::Held held[kTilesM];
+        typename KSlices::Held held[kTilesM];
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
           uint4 codes[Shape::kVectors];
@@ -199,7 +199,7 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
             codes[v] = *reinterpret_cast<const uint4*>(stage + tile * Shape::kTileBytes + v * 512 +
                                                        lane * 16);
           }
-          held[m] = Chains::Hold(codes, stage + Shape::kTileScalesAt, tile, scale[m]);
+          held[m] = KSlices::Hold(codes, stage + Shape::kTileScalesAt, tile, scale[m]);
         }
         // Two at a time, which the compiler may mix.
         constexpr int kPair = kCols < 2 ? kCols : 2;
@@ -212,21 +212,21 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
             uint32_t b[8];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              const int piece = Chains::kQuantised ? 2 * t + i : 4 * i + t;
-              const uint4 v = *reinterpret_cast<const uint4*>(rows + PieceOffset<Chains>(g, piece));
+              const int piece = KSlices::kQuantised ? 2 * t + i : 4 * i + t;
+              const uint4 v = *reinterpret_cast<const uint4*>(rows + PieceOffset<KSlices>(g, piece));
               b[4 * i] = v.x;
               b[4 * i + 1] = v.y;
               b[4 * i + 2] = v.z;
               b[4 * i + 3] = v.w;
             }
-            if constexpr (Chains::kQuantised) {
+            if constexpr (KSlices::kQuantised) {
               const ReadyActs acts = Ready(b);
-              const auto scales = Chains::Columns::Load(
+              const auto scales = KSlices::Columns::Load(
                   reinterpret_cast<const uint8_t*>(stage + Shape::kRowScalesAt) +
-                      (first_row + c * 8) * 4 + chain % 4,
+                      (first_row + c * 8) * 4 + slice % 4,
                   4);
 #pragma unroll
-              for (int m = 0; m < kTilesM; ++m) AddChain(held[m], acts, scales, sums[m][c]);
+              for (int m = 0; m < kTilesM; ++m) AddSlice(held[m], acts, scales, sums[m][c]);
             } else {
 #pragma unroll
               for (int m = 0; m < kTilesM; ++m) AddProduct(held[m], b, products[m][c]);
@@ -234,10 +234,10 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
           }
         }
       }
-      if constexpr (!Chains::kQuantised) {
+      if constexpr (!KSlices::kQuantised) {
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          const float factor = Chains::Factor(scale[m]);
+          const float factor = KSlices::Factor(scale[m]);
 #pragma unroll
           for (int c = 0; c < kCols; ++c) {
 #pragma unroll
@@ -245,7 +245,7 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
               float* const sum = Work::kRun > 0 ? &of_run[m][c][i] : &sums[m][c][i];
               *sum = __fmaf_rn(products[m][c][i], factor, *sum);
               products[m][c][i] = 0;
-              if (Work::kRun > 0 && ((chain + 1) % Work::kRun == 0 || chain + 1 == chains)) {
+              if (Work::kRun > 0 && ((slice + 1) % Work::kRun == 0 || slice + 1 == slices)) {
                 sums[m][c][i] = __fadd_rn(sums[m][c][i], *sum);
                 *sum = 0;
               }

@@ -2,12 +2,12 @@
 // y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the one order of additions of all
 // matrix operators, and the way through it for few rows.
 //
-// Order: MMAs accumulate a chain, 128 elements of K; the chains' products, times their scales, are
+// Order: MMAs accumulate a K slice, 128 elements of K; the K slices' products, times their scales, are
 // added in ascending order to an f32 sum (docs/adr/0022).
 //
 // For few rows, SplitProducts: the warps of a block share out K. A warp streams its part of one
 // tile after the other through registers, far ahead of its use, and takes eight rows after the
-// other past it. Activations come as fragments from L1 or shared memory; chain products meet in
+// other past it. Activations come as fragments from L1 or shared memory; K slice products meet in
 // shared memory. For many rows: gemm.cuh.
 #pragma once
 
@@ -19,20 +19,20 @@
 
 namespace dsv4::sm12x {
 
-// How a weight format is read: its packed chains, the operand that MMAs want, and the activations
-// it multiplies: kBWords words a lane and chain, kChainBytes bytes a row and chain. A cursor is a
-// lane's into a tile; lane 0's asks for chains to be brought to L2. kTileScale: a chain of a tile
+// How a weight format is read: its packed K slices, the operand that MMAs want, and the activations
+// it multiplies: kBWords words a lane and K slice, kSliceBytes bytes a row and K slice. A cursor is a
+// lane's into a tile; lane 0's asks for K slices to be brought to L2. kTileScale: a K slice of a tile
 // has one scale, whose bits Scale() gives; kTileScaleBytes: those that it has for each row. Held is an
-// operand that many rows pass, of a chain where activations are quantised, else of a half, and
+// operand that many rows pass, of a K slice where activations are quantised, else of a half, and
 // comes from its vectors and the scales of a stage (gemm.cuh). Columns: how it wants the scales of
 // activations. Factor: where they are not quantised, what products are multiplied by. Of: the
 // weight of an expert's matrix that has this format.
-struct Fp8Chains {
+struct Fp8Slices {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
   using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
-  static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
+  static constexpr int kVectors = 4, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
   using Held = HeldFp8;
@@ -53,28 +53,28 @@ struct Fp8Chains {
     Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k + lane * 16),
-          scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kChain)) {}
-    __device__ __forceinline__ uint32_t Scale(int chain) const { return __ldg(scale + chain); }
-    __device__ __forceinline__ void Prefetch(int chain, int count) const {
-      PrefetchBulk(data + int64_t{chain} * kFp8ChainBytes, count * kFp8ChainBytes);
+          scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kKSlice)) {}
+    __device__ __forceinline__ uint32_t Scale(int slice) const { return __ldg(scale + slice); }
+    __device__ __forceinline__ void Prefetch(int slice, int count) const {
+      PrefetchBulk(data + int64_t{slice} * kFp8SliceBytes, count * kFp8SliceBytes);
     }
-    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp8ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{slice} * kFp8SliceBytes + i * 512);
       }
-      raw->scale = Scale(chain);
+      raw->scale = Scale(slice);
     }
   };
 };
 
 // FP8 under f32 scales, or E8M0 ones where parts of a launch differ.
-struct Fp8F32Chains {
+struct Fp8F32Slices {
   using Weight = Fp8Weight;
   using Operand = Fp8F32Operand;
   using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
-  static constexpr int kVectors = 4, kBWords = 8, kChainBytes = 128;
+  static constexpr int kVectors = 4, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
   using Held = HeldFp8F32;
@@ -100,36 +100,36 @@ struct Fp8F32Chains {
     Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k + lane * 16), scale(nullptr), f32_scale(nullptr) {
-      const int64_t first = tile * kTileRows / kFp8Block * (w.k / kChain);
+      const int64_t first = tile * kTileRows / kFp8Block * (w.k / kKSlice);
       if (w.f32_scale != nullptr) {
         f32_scale = w.f32_scale + first;
       } else {
         scale = w.scale + first;
       }
     }
-    __device__ __forceinline__ uint32_t Scale(int chain) const {
-      return __float_as_uint(f32_scale != nullptr ? __ldg(f32_scale + chain)
-                                                  : ScaleValue(__ldg(scale + chain)));
+    __device__ __forceinline__ uint32_t Scale(int slice) const {
+      return __float_as_uint(f32_scale != nullptr ? __ldg(f32_scale + slice)
+                                                  : ScaleValue(__ldg(scale + slice)));
     }
-    __device__ __forceinline__ void Prefetch(int chain, int count) const {
-      PrefetchBulk(data + int64_t{chain} * kFp8ChainBytes, count * kFp8ChainBytes);
+    __device__ __forceinline__ void Prefetch(int slice, int count) const {
+      PrefetchBulk(data + int64_t{slice} * kFp8SliceBytes, count * kFp8SliceBytes);
     }
-    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp8ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{slice} * kFp8SliceBytes + i * 512);
       }
-      raw->scale = Scale(chain);
+      raw->scale = Scale(slice);
     }
   };
 };
 
-struct Fp4Chains {
+struct Fp4Slices {
   using Weight = Fp4Weight;
   using Operand = Fp4Operand;
   using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
-  static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
+  static constexpr int kVectors = 2, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = false;
   static constexpr int kTileScaleBytes = kTileRows * 4;
   using Held = HeldFp4;
@@ -155,30 +155,30 @@ struct Fp4Chains {
     Cursor() = default;
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k / 2 + lane * 16),
-          scale(reinterpret_cast<const uint32_t*>(w.scale) + tile * kTileRows * (w.k / kChain) +
+          scale(reinterpret_cast<const uint32_t*>(w.scale) + tile * kTileRows * (w.k / kKSlice) +
                 Fp4ScaleWord(lane)) {}
-    __device__ __forceinline__ Fp4Scales Scale(int chain) const {
-      return __ldg(reinterpret_cast<const Fp4Scales*>(scale + chain * kTileRows));
+    __device__ __forceinline__ Fp4Scales Scale(int slice) const {
+      return __ldg(reinterpret_cast<const Fp4Scales*>(scale + slice * kTileRows));
     }
-    __device__ __forceinline__ void Prefetch(int chain, int count) const {
-      PrefetchBulk(data + int64_t{chain} * kFp4ChainBytes, count * kFp4ChainBytes);
+    __device__ __forceinline__ void Prefetch(int slice, int count) const {
+      PrefetchBulk(data + int64_t{slice} * kFp4SliceBytes, count * kFp4SliceBytes);
     }
-    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp4ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{slice} * kFp4SliceBytes + i * 512);
       }
-      raw->scale = Scale(chain);
+      raw->scale = Scale(slice);
     }
   };
 };
 
-struct Nvfp4Chains {
+struct Nvfp4Slices {
   using Weight = Nvfp4Weight;
   using Operand = Nvfp4Operand;
   using Columns = ColumnValues;
   static constexpr bool kQuantised = true;
-  static constexpr int kVectors = 2, kBWords = 8, kChainBytes = 128;
+  static constexpr int kVectors = 2, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = true;  // the tensor's
   static constexpr int kTileScaleBytes = kTileRows * 8;
   using Held = HeldNvfp4;
@@ -216,25 +216,25 @@ struct Nvfp4Chains {
                 ScaleWords(lane)),
           factor(w.tensor_scale * kE2M1F16Factor) {}
     __device__ __forceinline__ uint32_t Scale(int) const { return __float_as_uint(factor); }
-    __device__ __forceinline__ void Prefetch(int chain, int count) const {
-      PrefetchBulk(data + int64_t{chain} * kFp4ChainBytes, count * kFp4ChainBytes);
+    __device__ __forceinline__ void Prefetch(int slice, int count) const {
+      PrefetchBulk(data + int64_t{slice} * kFp4SliceBytes, count * kFp4SliceBytes);
     }
-    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadOnce(data + int64_t{chain} * kFp4ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{slice} * kFp4SliceBytes + i * 512);
       }
-      raw->scales = __ldg(scale + chain * kTileRows);
-      raw->scale = Scale(chain);
+      raw->scales = __ldg(scale + slice * kTileRows);
+      raw->scale = Scale(slice);
     }
   };
 };
 
-struct Bf16Chains {
+struct Bf16Slices {
   using Weight = Bf16Weight;
   using Operand = Bf16Operand<8>;
   static constexpr bool kQuantised = false;
-  static constexpr int kVectors = 8, kBWords = 16, kChainBytes = 256;
+  static constexpr int kVectors = 8, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = false;
   static constexpr int kTileScaleBytes = 0;
   using Held = Bf16Operand<4>;
@@ -254,24 +254,24 @@ struct Bf16Chains {
     __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
         : data(reinterpret_cast<const std::byte*>(w.data + tile * kTileRows * w.k) + lane * 16) {}
     __device__ __forceinline__ uint32_t Scale(int) const { return 0; }
-    __device__ __forceinline__ void Prefetch(int chain, int count) const {
-      PrefetchBulk(data + int64_t{chain} * kBf16ChainBytes, count * kBf16ChainBytes);
+    __device__ __forceinline__ void Prefetch(int slice, int count) const {
+      PrefetchBulk(data + int64_t{slice} * kBf16SliceBytes, count * kBf16SliceBytes);
     }
-    __device__ __forceinline__ void Load(int chain, Raw* raw) const {
+    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadOnce(data + int64_t{chain} * kBf16ChainBytes + i * 512);
+        raw->data[i] = LoadOnce(data + int64_t{slice} * kBf16SliceBytes + i * 512);
       }
     }
   };
 };
 
 // An fp8 weight with activations that are not quantised.
-struct Fp8WidenedChains {
+struct Fp8DecodedSlices {
   using Weight = Fp8Weight;
   using Operand = Fp8WidenedOperand;
   static constexpr bool kQuantised = false;
-  static constexpr int kVectors = 4, kBWords = 16, kChainBytes = 256;
+  static constexpr int kVectors = 4, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
   using Held = Bf16Operand<4>;
@@ -280,18 +280,18 @@ struct Fp8WidenedChains {
     return WidenedToBf16(codes);
   }
   static __device__ __forceinline__ float Factor(uint32_t scale) { return ScaleValue(scale); }
-  struct Raw : Fp8Chains::Raw {
+  struct Raw : Fp8Slices::Raw {
     __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
   };
-  using Cursor = Fp8Chains::Cursor;
+  using Cursor = Fp8Slices::Cursor;
 };
 
 // The same under f32 scales, of which the weight means its products rounded to bf16.
-struct Fp8RoundedChains {
+struct Fp8RoundedSlices {
   using Weight = Fp8Weight;
   using Operand = Bf16Operand<8>;
   static constexpr bool kQuantised = false;
-  static constexpr int kVectors = 4, kBWords = 16, kChainBytes = 256;
+  static constexpr int kVectors = 4, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
   using Held = Bf16Operand<4>;
@@ -300,23 +300,23 @@ struct Fp8RoundedChains {
     return RoundedToBf16(codes, __uint_as_float(scale));
   }
   static __device__ __forceinline__ float Factor(uint32_t) { return 1; }
-  struct Raw : Fp8F32Chains::Raw {
+  struct Raw : Fp8F32Slices::Raw {
     __device__ __forceinline__ Operand Widened() const {
       return RoundedToBf16(data, __uint_as_float(scale));
     }
   };
-  using Cursor = Fp8F32Chains::Cursor;
+  using Cursor = Fp8F32Slices::Cursor;
 };
 
-// The fragments of one lane from chain `chain` of its activation row. Lanes 0 .. 3 of a row read
+// The fragments of one lane from K slice `K slice` of its activation row. Lanes 0 .. 3 of a row read
 // 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
-template <class Chains>
-__device__ __forceinline__ void LoadActs(const std::byte* chain_of_row, int t,
-                                         uint32_t (&b)[Chains::kBWords]) {
-  constexpr int kStep = Chains::kQuantised ? 16 : 64, kLane = Chains::kQuantised ? 32 : 16;
+template <class KSlices>
+__device__ __forceinline__ void LoadActs(const std::byte* slice_of_row, int t,
+                                         uint32_t (&b)[KSlices::kBWords]) {
+  constexpr int kStep = KSlices::kQuantised ? 16 : 64, kLane = KSlices::kQuantised ? 32 : 16;
 #pragma unroll
-  for (int i = 0; i < Chains::kBWords / 4; ++i) {
-    const std::byte* from = chain_of_row + t * kLane + i * kStep;
+  for (int i = 0; i < KSlices::kBWords / 4; ++i) {
+    const std::byte* from = slice_of_row + t * kLane + i * kStep;
     const uint4 v = *reinterpret_cast<const uint4*>(from);
     b[4 * i] = v.x;
     b[4 * i + 1] = v.y;
@@ -325,13 +325,13 @@ __device__ __forceinline__ void LoadActs(const std::byte* chain_of_row, int t,
   }
 }
 
-template <class Chains, class Operand>
-__device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Chains::kBWords],
+template <class KSlices, class Operand>
+__device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[KSlices::kBWords],
                                         uint32_t act_scale, float (&sum)[4]) {
-  if constexpr (Chains::kQuantised) {
-    ChainProduct<false>(w, Ready(b), act_scale, sum);
+  if constexpr (KSlices::kQuantised) {
+    SliceProduct<false>(w, Ready(b), act_scale, sum);
   } else {
-    ChainProduct(w, b, sum);
+    SliceProduct(w, b, sum);
   }
 }
 
@@ -340,13 +340,13 @@ __device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[Ch
 inline constexpr int kSplitWarps = 8;
 inline constexpr int kSplitThreads = kSplitWarps * 32;
 inline constexpr int kSplitRows = 8;  // activation rows of one product
-// Products of a chain in shared memory: eight rows of 16, padded against bank conflicts.
+// Products of a K slice in shared memory: eight rows of 16, padded against bank conflicts.
 inline constexpr int kProductStride = 20;
 inline constexpr int kProductFloats = kSplitRows * kProductStride;
 
-// How the warps of a block share out a weight of `chains` chains: 2^shift warps a tile.
+// How the warps of a block share out a weight of `K slices` K slices: 2^shift warps a tile.
 struct SplitPlan {
-  int chains, shift;
+  int slices, shift;
   int warps = kSplitWarps;
   int cols = 1;        // eights of activation rows of one pass
   bool ahead = false;  // whether each warp asks for all of its first tile at once
@@ -354,24 +354,24 @@ struct SplitPlan {
   constexpr int tiles() const { return warps >> shift; }  // of a block
   constexpr int Slot(int warp) const { return warp >> shift; }
   constexpr int Split(int warp) const { return warp & ((1 << shift) - 1); }
-  constexpr int First(int split) const { return chains * split >> shift; }
+  constexpr int First(int split) const { return slices * split >> shift; }
   constexpr int rows() const { return cols * kSplitRows; }  // of one pass
   // Floats of a tile's products of kMatrices weights.
-  template <class Chains, int kMatrices>
+  template <class KSlices, int kMatrices>
   constexpr int64_t tile_floats() const {
-    return int64_t{chains} * kMatrices * cols * kProductFloats;
+    return int64_t{slices} * kMatrices * cols * kProductFloats;
   }
-  template <class Chains, int kMatrices>
+  template <class KSlices, int kMatrices>
   constexpr int64_t shared_bytes() const {
-    return tiles() * tile_floats<Chains, kMatrices>() * int64_t{sizeof(float)};
+    return tiles() * tile_floats<KSlices, kMatrices>() * int64_t{sizeof(float)};
   }
 };
-// A warp gets about four chains of K, or all that there is to share out.
+// A warp gets about four K slices of K, or all that there is to share out.
 constexpr SplitPlan SplitPlanOf(int64_t k) {
-  const int chains = static_cast<int>(k / kChain);
+  const int slices = static_cast<int>(k / kKSlice);
   int shift = 0;
-  while (1 << shift < kSplitWarps && 4 << shift < chains) ++shift;
-  return {chains, shift};
+  while (1 << shift < kSplitWarps && 4 << shift < slices) ++shift;
+  return {slices, shift};
 }
 // Shared memory of a block of SM12x.
 inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
@@ -379,7 +379,7 @@ inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
 // multiprocessors idle have twice the warps each, and as many rows pass each weight as there is
 // shared memory for their products.
 inline constexpr int kMaxSplitWarps = 16;
-template <class Chains>
+template <class KSlices>
 constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles, int64_t rows) {
   constexpr int64_t kFewTiles = 128;
   SplitPlan plan = SplitPlanOf(k);
@@ -388,11 +388,11 @@ constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles, int64_t rows) {
     plan.warps = kMaxSplitWarps;
   }
   const int64_t wanted = (rows + kSplitRows - 1) / kSplitRows;
-  const int64_t fit = (kMaxSharedBytes - 4096) / plan.shared_bytes<Chains, 1>();
+  const int64_t fit = (kMaxSharedBytes - 4096) / plan.shared_bytes<KSlices, 1>();
   plan.cols = static_cast<int>(fit < 1 ? 1 : wanted < fit ? wanted : fit);
   // A weight so small that its launch is over when the memory has got up to speed.
   constexpr int64_t kSmallBytes = 10 << 20;
-  plan.ahead = tiles * plan.chains * Chains::kVectors * 512 <= kSmallBytes;
+  plan.ahead = tiles * plan.slices * KSlices::kVectors * 512 <= kSmallBytes;
   return plan;
 }
 
@@ -411,29 +411,29 @@ __device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const Spli
   return live;
 }
 
-template <class Chains, int kMatrices>
+template <class KSlices, int kMatrices>
 constexpr bool SplitFits(int64_t k) {
-  return SplitPlanOf(k).shared_bytes<Chains, kMatrices>() <= kMaxSharedBytes - 4096;
+  return SplitPlanOf(k).shared_bytes<KSlices, kMatrices>() <= kMaxSharedBytes - 4096;
 }
 
-// The chain products of one tile after the other of each of kMatrices weights with `count` rows of
+// The K slice products of one tile after the other of each of kMatrices weights with `count` rows of
 // activations, plan.rows() a pass. A block calls it with all its threads. Its warps go through
 // `steps` tiles, of which the first `live_steps` are there for this warp: `cursor_of(step,
-// matrix)`; and of a tile through chains [first, end), kHeld of which are held or under way at any
+// matrix)`; and of a tile through K slices [first, end), kHeld of which are held or under way at any
 // time, over the ends of tiles. kManyCols: plan.cols may be above 1. For each pass of each tile
 // calls `prepare(step, base)`; `row_of(row)` for the memory of activation row `row`, with scales
-// `scale_bytes` behind it where quantised; writes products[((chain * kMatrices + matrix) * cols +
+// `scale_bytes` behind it where quantised; writes products[((K slice * kMatrices + matrix) * cols +
 // col) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile, col: of the
 // row's eight; then, between barriers, `finish(step, base)`.
-template <class Chains, int kMatrices, int kHeld, bool kManyCols, class CursorOf, class Prepare,
+template <class KSlices, int kMatrices, int kHeld, bool kManyCols, class CursorOf, class Prepare,
           class RowOf, class Finish>
 __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, int live_steps,
                                               int first, int end, int count, int64_t scale_bytes,
                                               float* products, CursorOf&& cursor_of,
                                               Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
-  using Cursor = typename Chains::Cursor;
+  using Cursor = typename KSlices::Cursor;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  typename Chains::Raw held[kHeld][kMatrices];
+  typename KSlices::Raw held[kHeld][kMatrices];
   Cursor ahead[kMatrices];  // where the next loads are from
 #pragma unroll
   for (int m = 0; m < kMatrices; ++m) ahead[m] = cursor_of(0, m);
@@ -457,7 +457,7 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
       const std::byte* row = row_of(min(base + g, count - 1));
 #pragma unroll 1
       for (int group = first; group < end && step < live_steps; group += kHeld) {
-        // The chains that the next turn takes: of this tile, the same again, or of the next.
+        // The K slices that the next turn takes: of this tile, the same again, or of the next.
         int next = group + kHeld;
         bool load = true;
         if (next >= end) {
@@ -474,8 +474,8 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
         }
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
-          const int chain = group + i;
-          if (chain < end) {
+          const int slice = group + i;
+          if (slice < end) {
             const int cols =
                 kManyCols ? min(plan.cols, (count - base + kSplitRows - 1) / kSplitRows) : 1;
 #pragma unroll 1
@@ -486,19 +486,19 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
 #pragma unroll
                 for (int m = 0; m < kMatrices; ++m) {
 #pragma unroll
-                  for (int v = 0; v < Chains::kVectors; ++v) Forget(&held[i][m].data[v]);
+                  for (int v = 0; v < KSlices::kVectors; ++v) Forget(&held[i][m].data[v]);
                 }
               }
-              uint32_t b[Chains::kBWords], scale = 0;
-              LoadActs<Chains>(row + chain * Chains::kChainBytes, t, b);
-              if constexpr (Chains::kQuantised) {
-                scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + chain);
+              uint32_t b[KSlices::kBWords], scale = 0;
+              LoadActs<KSlices>(row + slice * KSlices::kSliceBytes, t, b);
+              if constexpr (KSlices::kQuantised) {
+                scale = *reinterpret_cast<const uint8_t*>(row + scale_bytes + slice);
               }
 #pragma unroll
               for (int m = 0; m < kMatrices; ++m) {
                 float sum[4];
-                Product<Chains>(held[i][m].Widened(), b, scale, sum);
-                float* to = products + ((chain * kMatrices + m) * plan.cols + c) * kProductFloats +
+                Product<KSlices>(held[i][m].Widened(), b, scale, sum);
+                float* to = products + ((slice * kMatrices + m) * plan.cols + c) * kProductFloats +
                             2 * t * kProductStride + g;
                 to[0] = sum[0];
                 to[kProductStride] = sum[1];
@@ -531,7 +531,7 @@ __device__ __forceinline__ float SplitSum(const float* products, const SplitPlan
                       row % kSplitRows * kProductStride + tile_row;
   float sum = 0;
 #pragma unroll 4
-  for (int c = 0; c < plan.chains; ++c, from += kMatrices * plan.cols * kProductFloats) {
+  for (int c = 0; c < plan.slices; ++c, from += kMatrices * plan.cols * kProductFloats) {
     sum = __fadd_rn(sum, *from);
   }
   return sum;

@@ -15,10 +15,10 @@
 
 namespace dsv4::sm12x {
 
-template <class Chains>
+template <class KSlices>
 struct LinearJob {
   struct Part {
-    typename Chains::Weight w;
+    typename KSlices::Weight w;
     void* y = nullptr;
     bool bf16 = true;     // y [rows, n] is bf16, rounded; else f32
     int64_t width = w.n;  // elements from one row of y to the next
@@ -40,9 +40,9 @@ struct LinearJob {
 };
 
 // The part that tile `tile` of all parts' tiles belongs to; `tile` becomes the part's.
-template <class Chains>
-__device__ __forceinline__ const typename LinearJob<Chains>::Part& PartOf(
-    const LinearJob<Chains>& job, int64_t* tile) {
+template <class KSlices>
+__device__ __forceinline__ const typename LinearJob<KSlices>::Part& PartOf(
+    const LinearJob<KSlices>& job, int64_t* tile) {
   int part = 0;
   while (part + 1 < job.part_count && *tile >= job.Tiles(part)) *tile -= job.Tiles(part++);
   return job.parts[part];
@@ -59,33 +59,33 @@ __device__ __forceinline__ void StoreOutput(const Part& part, int64_t row, int64
   }
 }
 
-template <class Chains>
-__device__ __forceinline__ const std::byte* GroupOf(const LinearJob<Chains>& job, int64_t tile) {
+template <class KSlices>
+__device__ __forceinline__ const std::byte* GroupOf(const LinearJob<KSlices>& job, int64_t tile) {
   return job.x + (job.group_tiles == 0 ? 0 : tile / job.group_tiles * job.group_bytes);
 }
 
 // 32 registers of weights.
-template <class Chains>
-inline constexpr int kHeldChains = 8 / Chains::kVectors;
+template <class KSlices>
+inline constexpr int kHeldSlices = 8 / KSlices::kVectors;
 
 // A block takes plan.tiles() tiles at a time, `steps` times.
-template <class Chains>
+template <class KSlices>
 __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
-    linear_split_kernel(const __grid_constant__ LinearJob<Chains> job,
+    linear_split_kernel(const __grid_constant__ LinearJob<KSlices> job,
                         const __grid_constant__ SplitPlan plan, int64_t tiles, int steps) {
   auto* const products = DynamicShared<float>();
   const int warp = threadIdx.x / 32, split = plan.Split(warp);
-  const int64_t tile_floats = plan.tile_floats<Chains, 1>();
+  const int64_t tile_floats = plan.tile_floats<KSlices, 1>();
   const int64_t first_tile = int64_t{blockIdx.x} * steps * plan.tiles();
   const int64_t own_tile = first_tile + plan.Slot(warp);
   const std::byte* x = GroupOf(job, min(own_tile, tiles - 1));
-  SplitProducts<Chains, 1, kHeldChains<Chains>, true>(
+  SplitProducts<KSlices, 1, kHeldSlices<KSlices>, true>(
       plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
       plan.First(split + 1), job.rows, job.scale_bytes, products + plan.Slot(warp) * tile_floats,
       [&](int step, int) {
         int64_t tile = min(own_tile + step * plan.tiles(), tiles - 1);
         const auto& part = PartOf(job, &tile);
-        return typename Chains::Cursor(part.w, tile, threadIdx.x % 32);
+        return typename KSlices::Cursor(part.w, tile, threadIdx.x % 32);
       },
       [&](int step, int base) {
         if (step == 0 && base == 0) BeginAfterPredecessors();
@@ -112,14 +112,14 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
 template <class Shape, int kRun_>
 struct LinearWork {
   static constexpr int kRun = kRun_;
-  using Chains = typename Shape::Chains;
+  using KSlices = typename Shape::KSlices;
   struct Item {
     int64_t tile, row;  // the first
     int count;
     const std::byte* x;  // of the first row
   };
   static constexpr int kBand = 8;
-  const LinearJob<Chains>& job;
+  const LinearJob<KSlices>& job;
   int64_t tiles;
 
   __host__ __device__ int TileBlocks() const {
@@ -127,8 +127,8 @@ struct LinearWork {
   }
   __host__ __device__ int RowBlocks() const { return (job.rows + Shape::kRows - 1) / Shape::kRows; }
   __host__ __device__ int items() const { return TileBlocks() * RowBlocks(); }
-  __device__ __forceinline__ int chains() const {
-    return static_cast<int>(job.parts[0].w.k / kChain);
+  __device__ __forceinline__ int slices() const {
+    return static_cast<int>(job.parts[0].w.k / kKSlice);
   }
   __device__ __forceinline__ int64_t scale_bytes() const { return job.scale_bytes; }
   __device__ __forceinline__ Item At(int index) const {
@@ -140,10 +140,10 @@ struct LinearWork {
     return {tile, row, static_cast<int>(min(job.rows - row, int64_t{Shape::kRows})),
             GroupOf(job, tile) + row * job.row_bytes};
   }
-  __device__ __forceinline__ typename Chains::Cursor Tile(const Item& item, int i) const {
+  __device__ __forceinline__ typename KSlices::Cursor Tile(const Item& item, int i) const {
     int64_t tile = min(item.tile + i, tiles - 1);
     const auto& part = PartOf(job, &tile);
-    return typename Chains::Cursor(part.w, tile, 0);
+    return typename KSlices::Cursor(part.w, tile, 0);
   }
   __device__ __forceinline__ const std::byte* Row(const Item& item, int i) const {
     return item.x + i * job.row_bytes;
@@ -184,28 +184,28 @@ struct LinearWork {
 
 template <class Shape, int kRun>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
-    linear_gemm_kernel(const __grid_constant__ LinearJob<typename Shape::Chains> job,
+    linear_gemm_kernel(const __grid_constant__ LinearJob<typename Shape::KSlices> job,
                        int64_t tiles) {
   const LinearWork<Shape, kRun> work{job, tiles};
   // Nobody writes weights: the first ones come closer while predecessors run out.
   constexpr int kAhead = 4;
   if (threadIdx.x < Shape::kTiles) {
-    work.Tile(work.At(blockIdx.x), threadIdx.x).Prefetch(0, min(work.chains(), kAhead));
+    work.Tile(work.At(blockIdx.x), threadIdx.x).Prefetch(0, min(work.slices(), kAhead));
   }
   BeginAfterPredecessors();
   Gemm<Shape>(work, DynamicShared<std::byte>());
 }
 
 // The shapes of a block of a GEMM: 2 tiles by 64 rows, 8 by 64, 8 by 128.
-template <class Chains>
-using NarrowBlock = GemmShape<Chains, 1, 2, 2, 4, 2>;
-template <class Chains>
-using MiddleBlock = GemmShape<Chains, 2, 4, 4, 2>;
-template <class Chains>
-using WideBlock = GemmShape<Chains, 2, 8, 4, 2>;
+template <class KSlices>
+using NarrowBlock = GemmShape<KSlices, 1, 2, 2, 4, 2>;
+template <class KSlices>
+using MiddleBlock = GemmShape<KSlices, 2, 4, 4, 2>;
+template <class KSlices>
+using WideBlock = GemmShape<KSlices, 2, 8, 4, 2>;
 
 template <class Shape, int kRun>
-void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::Chains>& job,
+void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KSlices>& job,
                 int64_t tiles) {
   const int items = LinearWork<Shape, kRun>{job, tiles}.items();
   const int blocks = std::min(items, Shape::kResident * context.multiprocessors);
@@ -223,7 +223,7 @@ inline constexpr KernelConfig kLinearConfigs[] = {
 
 // The shape whose launch ends first.
 inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows) {
-  // Nanoseconds of a chain of 128 on an H100, for as many blocks as a multiprocessor has: without
+  // Nanoseconds of a K slice of 128 on an H100, for as many blocks as a multiprocessor has: without
   // rows, and what all their rows add; for one block alone.
   struct Cost {
     LinearPath path;
@@ -261,10 +261,10 @@ inline bool HoldsWeights(int multiprocessors, int64_t tiles, int64_t rows) {
           tiles * ((rows + kSplitRows - 1) / kSplitRows) <= kProducts * multiprocessors);
 }
 
-template <class Chains>
-void LaunchHeld(const LaunchContext& context, const LinearJob<Chains>& job, int64_t tiles) {
+template <class KSlices>
+void LaunchHeld(const LaunchContext& context, const LinearJob<KSlices>& job, int64_t tiles) {
   constexpr int kBlocks = 2;  // of a multiprocessor, before one takes several sets of tiles
-  SplitPlan plan = SplitPlanOf<Chains>(job.parts[0].w.k, tiles, job.rows);
+  SplitPlan plan = SplitPlanOf<KSlices>(job.parts[0].w.k, tiles, job.rows);
   const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
   const int64_t most_blocks = int64_t{kBlocks} * context.multiprocessors;
   int steps = SplitSteps(sets, most_blocks);
@@ -276,18 +276,18 @@ void LaunchHeld(const LaunchContext& context, const LinearJob<Chains>& job, int6
   // sets out to 264 blocks, by two or three, instead of 214 gains nothing.
   if (steps > 1 && 8 * blocks < 7 * most_blocks) plan.ahead = true;
   LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), plan.threads(),
-                   plan.shared_bytes<Chains, 1>(), linear_split_kernel<Chains>, job, plan, tiles,
+                   plan.shared_bytes<KSlices, 1>(), linear_split_kernel<KSlices>, job, plan, tiles,
                    steps);
 }
 
 // By `path`, where that is possible. kRun: of LinearWork, of a GEMM.
-template <class Chains, int kRun = 0>
-void LaunchLinear(const LaunchContext& context, const LinearJob<Chains>& job, LinearPath path) {
+template <class KSlices, int kRun = 0>
+void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, LinearPath path) {
   int64_t tiles = 0;
   for (int i = 0; i < job.part_count; ++i) tiles += job.Tiles(i);
   if constexpr (kRun == 0) {
     if (path == kByRule && HoldsWeights(context.multiprocessors, tiles, job.rows)) path = kHeld;
-    if (path == kHeld && SplitFits<Chains, 1>(job.parts[0].w.k)) {
+    if (path == kHeld && SplitFits<KSlices, 1>(job.parts[0].w.k)) {
       return LaunchHeld(context, job, tiles);
     }
   }
@@ -296,13 +296,13 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<Chains>& job, Li
   }
   switch (path) {
     case kNarrow:
-      return LaunchGemm<NarrowBlock<Chains>, kRun>(context, job, tiles);
+      return LaunchGemm<NarrowBlock<KSlices>, kRun>(context, job, tiles);
     case kWide:
       // There are no registers for the sums of runs.
-      if constexpr (kRun == 0) return LaunchGemm<WideBlock<Chains>, kRun>(context, job, tiles);
+      if constexpr (kRun == 0) return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);
       [[fallthrough]];
     default:
-      return LaunchGemm<MiddleBlock<Chains>, kRun>(context, job, tiles);
+      return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
   }
 }
 

@@ -15,7 +15,7 @@ namespace dsv4 {
 namespace {
 
 void Launch(const LaunchContext& context, const LinearBf16Params& p) {
-  sm12x::LinearJob<sm12x::Bf16Chains> job;
+  sm12x::LinearJob<sm12x::Bf16Slices> job;
   job.rows = p.rows;
   job.x = static_cast<const std::byte*>(p.x);
   job.row_bytes = p.k * 2;

@@ -19,9 +19,9 @@
 namespace dsv4 {
 namespace {
 
-template <class Chains>
+template <class KSlices>
 void LaunchAs(const LaunchContext& context, const LinearFp8Params& p) {
-  sm12x::LinearJob<Chains> job;
+  sm12x::LinearJob<KSlices> job;
   job.rows = p.rows;
   job.x = static_cast<const std::byte*>(p.x);
   job.row_bytes = sm12x::QuantizedRowBytes(p.k);
@@ -34,7 +34,7 @@ void LaunchAs(const LaunchContext& context, const LinearFp8Params& p) {
 void Launch(const LaunchContext& context, const LinearFp8Params& p) {
   bool f32 = false;
   for (int i = 0; i < p.part_count; ++i) f32 |= p.parts[i].w.f32_scale != nullptr;
-  f32 ? LaunchAs<sm12x::Fp8F32Chains>(context, p) : LaunchAs<sm12x::Fp8Chains>(context, p);
+  f32 ? LaunchAs<sm12x::Fp8F32Slices>(context, p) : LaunchAs<sm12x::Fp8Slices>(context, p);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
 // Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
-// Plan: K is cut into runs of four chains of 128 elements, whose sums are added in ascending order
+// Plan: K is cut into runs of four K slices of 128 elements, whose sums are added in ascending order
 //   for any number of rows. A block of gate_products_kernel has a tile of 16 experts and a run: it
 //   loads its weights before the rows are ready, then multiplies eight rows at a time and stores
 //   the run's sums. For many rows the GEMM of the linears computes the sums of runs. A block of
@@ -24,47 +24,47 @@ namespace dsv4 {
 namespace {
 
 using sm12x::kTileRows;
-using Chains = sm12x::Bf16Chains;
+using KSlices = sm12x::Bf16Slices;
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 constexpr int64_t kMaxExperts = 1024;
-constexpr int kWarps = 4;     // of a block of gate_products_kernel: the chains of a run
+constexpr int kWarps = 4;     // of a block of gate_products_kernel: the K slices of a run
 constexpr int kPassRows = 8;  // that it takes at a time
 constexpr int kSelectThreads = 256;
 // Rows up to which the sums of runs go through memory; beyond, logits do.
 constexpr int32_t kFewRows = 256;
 
 struct GateShape {
-  int tiles, chains;  // of experts; of K
+  int tiles, slices;  // of experts; of K
   int sums;           // of each expert, that its logit is the sum of
   constexpr int64_t Width() const { return int64_t{tiles} * kTileRows; }
   constexpr int64_t FloatsOfRow() const { return sums * Width(); }
 };
 constexpr GateShape ShapeOf(const MoeGateParams& p) {
-  const auto chains = static_cast<int>(p.gate.k / sm12x::kChain);
-  return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), chains,
-          p.rows <= kFewRows ? CeilDiv(chains, kWarps) : 1};
+  const auto slices = static_cast<int>(p.gate.k / sm12x::kKSlice);
+  return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), slices,
+          p.rows <= kFewRows ? CeilDiv(slices, kWarps) : 1};
 }
 
-// Block (tile, run of chains, some rows): sums[row][run][expert].
+// Block (tile, run of K slices, some rows): sums[row][run][expert].
 __global__ void __launch_bounds__(kWarps * 32)
     gate_products_kernel(const __grid_constant__ MoeGateParams p, GateShape shape, float* sums) {
   __shared__ float products[kWarps][kPassRows][kTileRows + 4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int chain = blockIdx.y * kWarps + warp;
-  const bool live = chain < shape.chains;
-  Chains::Raw raw{};
-  if (live) Chains::Cursor(p.gate, blockIdx.x, lane).Load(chain, &raw);
+  const int slice = blockIdx.y * kWarps + warp;
+  const bool live = slice < shape.slices;
+  KSlices::Raw raw{};
+  if (live) KSlices::Cursor(p.gate, blockIdx.x, lane).Load(slice, &raw);
   sm12x::BeginAfterPredecessors();
   if (p.calls != nullptr && blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) ++*p.calls;
-  const std::byte* x = static_cast<const std::byte*>(p.x) + int64_t{chain} * Chains::kChainBytes;
+  const std::byte* x = static_cast<const std::byte*>(p.x) + int64_t{slice} * KSlices::kSliceBytes;
   const int64_t row_bytes = p.gate.k * kActBytes;
   for (int first = blockIdx.z * kPassRows; first < p.rows; first += gridDim.z * kPassRows) {
     if (live) {
-      uint32_t b[Chains::kBWords];
-      sm12x::LoadActs<Chains>(x + min(first + g, p.rows - 1) * row_bytes, t, b);
+      uint32_t b[KSlices::kBWords];
+      sm12x::LoadActs<KSlices>(x + min(first + g, p.rows - 1) * row_bytes, t, b);
       float sum[4];
-      sm12x::ChainProduct(raw.Widened(), b, sum);
+      sm12x::SliceProduct(raw.Widened(), b, sum);
 #pragma unroll
       for (int i = 0; i < 4; ++i) products[warp][2 * t + i % 2][g + i / 2 * 8] = sum[i];
     }
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     const int row = threadIdx.x / kTileRows, expert = threadIdx.x % kTileRows;
     if (first + row < p.rows) {
       float sum = 0;
-      for (int w = 0; w < min(kWarps, shape.chains - static_cast<int>(blockIdx.y) * kWarps); ++w) {
+      for (int w = 0; w < min(kWarps, shape.slices - static_cast<int>(blockIdx.y) * kWarps); ++w) {
         sum = __fadd_rn(sum, products[w][row][expert]);
       }
       sums[(first + row) * shape.FloatsOfRow() + blockIdx.y * shape.Width() +
@@ -209,13 +209,13 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
     if (p.calls != nullptr) {
       sm12x::LaunchOverlapped(stream, dim3(1), 1, 0, count_call_kernel, p.calls);
     }
-    sm12x::LinearJob<Chains> job;
+    sm12x::LinearJob<KSlices> job;
     job.rows = p.rows;
     job.x = static_cast<const std::byte*>(p.x);
     job.row_bytes = p.gate.k * kActBytes;
     job.part_count = 1;
     job.parts[0] = {p.gate, sums, /*bf16=*/false, shape.Width()};
-    sm12x::LaunchLinear<Chains, kWarps>(context, job, sm12x::kByRule);
+    sm12x::LaunchLinear<KSlices, kWarps>(context, job, sm12x::kByRule);
   }
   const auto select = p.gate.n <= 256 ? select_experts_kernel<8> : select_experts_kernel<32>;
   sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), kSelectThreads, 0, select, p,

@@ -21,9 +21,9 @@ int64_t Workspace(const OutputGroupsParams& p, int) {
   return int64_t{p.rows} * p.groups * p.rank * kActBytes;
 }
 
-template <class Chains>
+template <class KSlices>
 void LaunchProducts(const LaunchContext& context, const OutputGroupsParams& p) {
-  sm12x::LinearJob<Chains> job;
+  sm12x::LinearJob<KSlices> job;
   job.rows = p.rows;
   job.x = static_cast<const std::byte*>(p.o);
   job.row_bytes = p.groups * p.group_width * kActBytes;
@@ -37,9 +37,9 @@ void LaunchProducts(const LaunchContext& context, const OutputGroupsParams& p) {
 void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
   if (p.wo_a.f32_scale != nullptr) {
-    LaunchProducts<sm12x::Fp8RoundedChains>(context, p);
+    LaunchProducts<sm12x::Fp8RoundedSlices>(context, p);
   } else {
-    LaunchProducts<sm12x::Fp8WidenedChains>(context, p);
+    LaunchProducts<sm12x::Fp8DecodedSlices>(context, p);
   }
   sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
                         p.groups * p.rank, static_cast<uint8_t*>(p.y));

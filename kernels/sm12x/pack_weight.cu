@@ -17,16 +17,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
-constexpr int ChainBytes(WeightFormat format) {
+constexpr int SliceBytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFp8:
     case WeightFormat::kFp8F32:
-      return sm12x::kFp8ChainBytes;
+      return sm12x::kFp8SliceBytes;
     case WeightFormat::kFp4:
     case WeightFormat::kNvfp4:
-      return sm12x::kFp4ChainBytes;
+      return sm12x::kFp4SliceBytes;
     case WeightFormat::kBf16:
-      return sm12x::kBf16ChainBytes;
+      return sm12x::kBf16SliceBytes;
   }
   return 0;
 }
@@ -45,11 +45,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= vectors) return;
   const int lane = static_cast<int>(index % 32), g = lane / 4, t = lane % 4;
-  const int chain_vectors = ChainBytes(p.format) / 512;
-  const int v = static_cast<int>(index / 32 % chain_vectors);
-  const int64_t chains = p.k / sm12x::kChain, chain = index / 32 / chain_vectors;
-  const int64_t row = chain / chains * sm12x::kTileRows + g;
-  const int64_t k = chain % chains * sm12x::kChain + 8 * t;
+  const int slice_vectors = SliceBytes(p.format) / 512;
+  const int v = static_cast<int>(index / 32 % slice_vectors);
+  const int64_t slices = p.k / sm12x::kKSlice, slice = index / 32 / slice_vectors;
+  const int64_t row = slice / slices * sm12x::kTileRows + g;
+  const int64_t k = slice % slices * sm12x::kKSlice + 8 * t;
   uint4 out;
   switch (p.format) {
     case WeightFormat::kFp8:
@@ -81,19 +81,19 @@ __global__ void __launch_bounds__(kThreads)
       break;
     }
   }
-  const int64_t first_chain = p.row_begin / sm12x::kTileRows * chains;
-  uint4* to = reinterpret_cast<uint4*>(p.dst_data + first_chain * ChainBytes(p.format));
+  const int64_t first_slice = p.row_begin / sm12x::kTileRows * slices;
+  uint4* to = reinterpret_cast<uint4*>(p.dst_data + first_slice * SliceBytes(p.format));
   to[index] = out;
 }
 
-// fp8: the scales as they are. fp4 and nvfp4: words of four bytes, of each row of each chain of a
+// fp8: the scales as they are. fp4 and nvfp4: words of four bytes, of each row of each K slice of a
 // tile; of nvfp4 two, which have every other byte.
 __global__ void __launch_bounds__(kThreads)
     pack_scales_kernel(const __grid_constant__ PackWeightParams p, int64_t count) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= count) return;
-  const int64_t chains = p.k / sm12x::kChain;
-  const int64_t first_block = p.row_begin / kFp8Block * chains;
+  const int64_t slices = p.k / sm12x::kKSlice;
+  const int64_t first_block = p.row_begin / kFp8Block * slices;
   if (p.format == WeightFormat::kFp8) {
     p.dst_scale[first_block + index] = p.src_scale[index];
     return;
@@ -103,17 +103,17 @@ __global__ void __launch_bounds__(kThreads)
         reinterpret_cast<const float*>(p.src_scale)[index];
     return;
   }
-  const int words = p.format == WeightFormat::kNvfp4 ? 2 : 1;  // of a row and chain
+  const int words = p.format == WeightFormat::kNvfp4 ? 2 : 1;  // of a row and K slice
   const int64_t place = index % sm12x::kTileRows, word = index / sm12x::kTileRows % words;
   const int64_t of_tile = index / sm12x::kTileRows / words;
-  const int64_t row = of_tile / chains * sm12x::kTileRows + place % 2 * 8 + place / 2;
-  const uint8_t* from = p.src_scale + (row * chains + of_tile % chains) * words * 4 + word;
+  const int64_t row = of_tile / slices * sm12x::kTileRows + place % 2 * 8 + place / 2;
+  const uint8_t* from = p.src_scale + (row * slices + of_tile % slices) * words * 4 + word;
   uint32_t scales = words == 1 ? 0x7f7f7f7fu : 0x38383838u;  // of 1
   if (row < p.rows) {
     scales = from[0] | uint32_t{from[words]} << 8 | uint32_t{from[2 * words]} << 16 |
              uint32_t{from[3 * words]} << 24;
   }
-  reinterpret_cast<uint32_t*>(p.dst_scale)[p.row_begin * chains * words + index] = scales;
+  reinterpret_cast<uint32_t*>(p.dst_scale)[p.row_begin * slices * words + index] = scales;
 }
 
 unsigned Blocks(int64_t threads) {
@@ -122,15 +122,15 @@ unsigned Blocks(int64_t threads) {
 
 void Launch(const LaunchContext& context, const PackWeightParams& p) {
   const cudaStream_t stream = CudaStreamOf(context);
-  const int64_t chains = p.k / sm12x::kChain;
+  const int64_t slices = p.k / sm12x::kKSlice;
   const int64_t tiles = CeilDiv(p.rows, int64_t{sm12x::kTileRows});
-  const int64_t vectors = tiles * chains * (ChainBytes(p.format) / 16);
+  const int64_t vectors = tiles * slices * (SliceBytes(p.format) / 16);
   sm12x::LaunchInOrder(stream, Blocks(vectors), kThreads, 0, pack_weight_kernel, p, vectors);
   if (p.format == WeightFormat::kBf16) return;
   const int64_t count =
       p.format == WeightFormat::kFp8 || p.format == WeightFormat::kFp8F32
-          ? CeilDiv(p.rows, kFp8Block) * chains
-          : tiles * sm12x::kTileRows * chains * (p.format == WeightFormat::kNvfp4 ? 2 : 1);
+          ? CeilDiv(p.rows, kFp8Block) * slices
+          : tiles * sm12x::kTileRows * slices * (p.format == WeightFormat::kNvfp4 ? 2 : 1);
   sm12x::LaunchInOrder(stream, Blocks(count), kThreads, 0, pack_scales_kernel, p, count);
 }
 

@@ -10,7 +10,7 @@
 
 namespace dsv4::sm12x {
 
-inline constexpr int kQuantRun = kChain;
+inline constexpr int kQuantRun = kKSlice;
 
 // ue8m0 of act_quant's scale for a run whose largest magnitude is `amax` (model.md section 3): the
 // power of two at or above max(amax, 1e-4) / 448; 448 is 1.75 times 2^8.

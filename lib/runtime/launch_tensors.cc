@@ -311,16 +311,16 @@ void DecodeRow(const uint8_t* row, int64_t width, int64_t column, int64_t count,
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = column + i;
     to[i] = decoded[row[sm12x::QuantizedOffset(at / 8 * 8) + at % 8]] *
-            E8M0ToFloat(row[width + at / sm12x::kChain]);
+            E8M0ToFloat(row[width + at / sm12x::kKSlice]);
   }
 }
 
 void EncodeRow(const float* from, int64_t width, int64_t column, int64_t count, uint8_t* row) {
-  for (int64_t begin = 0; begin < count; begin += sm12x::kChain) {
-    const float scale = reference::E4M3RunScale(from + begin, sm12x::kChain);
-    row[width + (column + begin) / sm12x::kChain] =
+  for (int64_t begin = 0; begin < count; begin += sm12x::kKSlice) {
+    const float scale = reference::E4M3RunScale(from + begin, sm12x::kKSlice);
+    row[width + (column + begin) / sm12x::kKSlice] =
         static_cast<uint8_t>(std::bit_cast<uint32_t>(scale) >> 23);
-    for (int64_t i = begin; i < begin + sm12x::kChain; ++i) {
+    for (int64_t i = begin; i < begin + sm12x::kKSlice; ++i) {
       const int64_t at = column + i;
       row[sm12x::QuantizedOffset(at / 8 * 8) + at % 8] = reference::EncodeE4M3(from[i] / scale);
     }

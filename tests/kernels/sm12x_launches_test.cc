@@ -145,9 +145,9 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
       "gather_columns_kernel<uint4>", "gather_columns_kernel<unsigned char>", "count_call_kernel"};
   // And those of weights under F32 scales and of NVFP4, which synthetic models do not have.
   const auto of_other_formats = [](const std::string& name) {
-    return name.find("Fp8F32Chains") != std::string::npos ||
-           name.find("Fp8RoundedChains") != std::string::npos ||
-           name.find("Nvfp4Chains") != std::string::npos ||
+    return name.find("Fp8F32Slices") != std::string::npos ||
+           name.find("Fp8RoundedSlices") != std::string::npos ||
+           name.find("Nvfp4Slices") != std::string::npos ||
            name.find("OtherShared") != std::string::npos;
   };
   for (const auto& [symbol, kernel] : Kernels()) {

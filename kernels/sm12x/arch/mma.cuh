@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a tile of 16 weight rows and a tile of 8 activation rows over a chain, the 128
+// Products of a tile of 16 weight rows and a tile of 8 activation rows over a K slice, the 128
 // elements of K that share an activation scale: f32, accumulated by the MMAs from zero on. bf16 by
 // mma.sync m16n8k16; e4m3 and e2m1 weights by e4m3 activations with ue8m0 scales by the
 // block-scaled mma.sync of SM12x, or by a portable fallback where the target lacks it: codes are
@@ -7,7 +7,7 @@
 // afterwards. Fragments of both are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g
 // + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
 //
-// ChainProduct gives a chain's product, for kernels of few rows. AddChain adds it to an f32 sum,
+// SliceProduct gives a K slice's product, for kernels of few rows. AddSlice adds it to an f32 sum,
 // with weights that are widened once for many columns (the structs Held...). Both give the same
 // bits: scales are powers of two, so that the product is exact and FMA rounds as an addition does.
 #pragma once
@@ -26,7 +26,7 @@ __device__ __forceinline__ float ScaleValue(uint32_t scale) {
   return __uint_as_float(max(scale << 23, 0x00400000u));
 }
 
-// A chain's e4m3 activations of a lane, two words of codes a step, as products want them: on SM12x
+// A K slice's e4m3 activations of a lane, two words of codes a step, as products want them: on SM12x
 // as they are, else as f16. A step's eight are kReadyWords words.
 inline constexpr int kReadyWords = DSV4_BLOCK_SCALED_MMA ? 2 : 4;
 struct ReadyActs {
@@ -52,7 +52,7 @@ __device__ __forceinline__ ReadyActs Ready(const uint32_t (&codes)[8]) {
   return out;
 }
 
-// In the products below, `act_scale` is the ue8m0 scale of the chain of activation row lane / 4,
+// In the products below, `act_scale` is the ue8m0 scale of the K slice of activation row lane / 4,
 // and all lanes of the warp take part. kOneRow: it is row 0's in every lane, and only column 0, of
 // lanes 4 g, is wanted.
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a0)[4
   MmaF16(d, a1[0], a1[1], a1[2], a1[3], b[2], b[3]);
 }
 
-// The four steps of a chain of an e4m3 weight tile that has one scale.
+// The four steps of a K slice of an e4m3 weight tile that has one scale.
 struct Fp8Operand {
   uint4 steps[4];
   uint32_t scale;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void AddScaled(const float (&product)[4], const Colum
 }
 
 template <bool kOneRow>
-__device__ __forceinline__ void ChainProduct(const Fp8Operand& w, const ReadyActs& acts,
+__device__ __forceinline__ void SliceProduct(const Fp8Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
   sum[0] = sum[1] = sum[2] = sum[3] = 0;
 #pragma unroll
@@ -192,7 +192,7 @@ __device__ __forceinline__ void HeldProduct(const HeldFp8& w, const ReadyActs& a
 #endif
   }
 }
-__device__ __forceinline__ void AddChain(const HeldFp8& w, const ReadyActs& acts,
+__device__ __forceinline__ void AddSlice(const HeldFp8& w, const ReadyActs& acts,
                                          const ColumnScales& scales, float (&sum)[4]) {
   float product[4];
   HeldProduct(w, acts, scales, product);
@@ -225,9 +225,9 @@ struct Fp8F32Operand {
       : codes(steps, kScaleOfOne), factor(scale) {}
 };
 template <bool kOneRow>
-__device__ __forceinline__ void ChainProduct(const Fp8F32Operand& w, const ReadyActs& acts,
+__device__ __forceinline__ void SliceProduct(const Fp8F32Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
-  ChainProduct<kOneRow>(w.codes, acts, act_scale, sum);
+  SliceProduct<kOneRow>(w.codes, acts, act_scale, sum);
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
 }
@@ -235,7 +235,7 @@ struct HeldFp8F32 {
   HeldFp8 codes;
   float factor;
 };
-__device__ __forceinline__ void AddChain(const HeldFp8F32& w, const ReadyActs& acts,
+__device__ __forceinline__ void AddSlice(const HeldFp8F32& w, const ReadyActs& acts,
                                          const ColumnScales& scales, float (&sum)[4]) {
   float product[4];
   HeldProduct(w.codes, acts, scales, product);
@@ -245,7 +245,7 @@ __device__ __forceinline__ void AddChain(const HeldFp8F32& w, const ReadyActs& a
   AddMultiplied(product, w.factor, sum);
 }
 
-// The scales that a lane holds of a chain of an e2m1 tile, a byte a step: on SM12x those of row g
+// The scales that a lane holds of a K slice of an e2m1 tile, a byte a step: on SM12x those of row g
 // or g + 8, else of both.
 #if DSV4_BLOCK_SCALED_MMA
 using Fp4Scales = uint32_t;
@@ -264,7 +264,7 @@ __device__ __forceinline__ float Fp4StepScale(uint32_t codes) {
 }
 #endif
 
-// The four steps of a chain of an e2m1 weight tile, two words a step. `scales`: the chain's from
+// The four steps of a K slice of an e2m1 weight tile, two words a step. `scales`: the K slice's from
 // word Fp4ScaleWord(lane).
 struct Fp4Operand {
   uint32_t words[8];
@@ -301,7 +301,7 @@ __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, const ReadyActs&
 }
 
 template <bool kOneRow>
-__device__ __forceinline__ void ChainProduct(const Fp4Operand& w, const ReadyActs& acts,
+__device__ __forceinline__ void SliceProduct(const Fp4Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
   AddFp4Step<0>(w, acts, act_scale, sum);
   AddFp4Step<1>(w, acts, act_scale, sum);
@@ -343,7 +343,7 @@ struct HeldFp4 {
   }
 #endif
 };
-__device__ __forceinline__ void AddChain(const HeldFp4& w, const ReadyActs& acts,
+__device__ __forceinline__ void AddSlice(const HeldFp4& w, const ReadyActs& acts,
                                          const ColumnScales& scales, float (&sum)[4]) {
   float product[4] = {};
 #if DSV4_BLOCK_SCALED_MMA
@@ -371,9 +371,9 @@ __device__ __forceinline__ void AddChain(const HeldFp4& w, const ReadyActs& acts
 //
 // An e2m1 value times its e4m3 scale is an f16 number: products are those of f16 on every target.
 
-// What a lane holds of a chain of an NVFP4 tile: the words of its codes, and of rows g and g + 8
+// What a lane holds of a K slice of an NVFP4 tile: the words of its codes, and of rows g and g + 8
 // the scales of its eight elements in each step, a byte a step.
-struct Nvfp4Chain {
+struct Nvfp4Slice {
   uint4 words[2];
   uint2 scales;
 };
@@ -384,14 +384,14 @@ __device__ __forceinline__ uint32_t Nvfp4StepScale(uint32_t codes, int step) {
   return (step % 2 == 0 ? pair & 0xffffu : pair >> 16) * 0x10001u;
 }
 // The step's two half steps, times 2^-14.
-__device__ __forceinline__ void UnpackNvfp4Step(const Nvfp4Chain& chain, int step,
+__device__ __forceinline__ void UnpackNvfp4Step(const Nvfp4Slice& slice, int step,
                                                 uint32_t (&first)[4], uint32_t (&second)[4]) {
-  const uint4 words = chain.words[step / 2];
+  const uint4 words = slice.words[step / 2];
   word::UnpackF16(step % 2 == 0 ? words.x : words.z, first);
   word::UnpackF16(step % 2 == 0 ? words.y : words.w, second);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const uint32_t scale = Nvfp4StepScale(i % 2 == 0 ? chain.scales.x : chain.scales.y, step);
+    const uint32_t scale = Nvfp4StepScale(i % 2 == 0 ? slice.scales.x : slice.scales.y, step);
     first[i] = MultiplyF16x2(first[i], scale);
     second[i] = MultiplyF16x2(second[i], scale);
   }
@@ -416,17 +416,17 @@ struct F16Acts {
 
 // `factor`: the tensor's scale times kE2M1F16Factor.
 struct Nvfp4Operand {
-  Nvfp4Chain chain;
+  Nvfp4Slice slice;
   float factor;
 };
 template <bool kOneRow>
-__device__ __forceinline__ void ChainProduct(const Nvfp4Operand& w, const ReadyActs& acts,
+__device__ __forceinline__ void SliceProduct(const Nvfp4Operand& w, const ReadyActs& acts,
                                              uint32_t act_scale, float (&sum)[4]) {
   sum[0] = sum[1] = sum[2] = sum[3] = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t a[2][4];
-    UnpackNvfp4Step(w.chain, j, a[0], a[1]);
+    UnpackNvfp4Step(w.slice, j, a[0], a[1]);
     MmaWidened(sum, a[0], a[1], F16Acts(acts, j).words);
   }
   ScaleColumns<kOneRow>(act_scale, 1, sum);
@@ -437,13 +437,13 @@ __device__ __forceinline__ void ChainProduct(const Nvfp4Operand& w, const ReadyA
 struct HeldNvfp4 {
   uint32_t a[8][4];
   float factor;
-  __device__ __forceinline__ void Hold(const Nvfp4Chain& chain, float scale) {
+  __device__ __forceinline__ void Hold(const Nvfp4Slice& slice, float scale) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) UnpackNvfp4Step(chain, j, a[2 * j], a[2 * j + 1]);
+    for (int j = 0; j < 4; ++j) UnpackNvfp4Step(slice, j, a[2 * j], a[2 * j + 1]);
     factor = scale;
   }
 };
-__device__ __forceinline__ void AddChain(const HeldNvfp4& w, const ReadyActs& acts,
+__device__ __forceinline__ void AddSlice(const HeldNvfp4& w, const ReadyActs& acts,
                                          const ColumnValues& scales, float (&sum)[4]) {
   float product[4] = {};
 #pragma unroll
@@ -475,7 +475,7 @@ __device__ __forceinline__ void AddProduct(const Bf16Operand<kHalfSteps>& w,
     MmaBf16(sum, a.x, a.y, a.z, a.w, b[2 * h], b[2 * h + 1]);
   }
 }
-__device__ __forceinline__ void ChainProduct(const Bf16Operand<8>& w, const uint32_t (&b)[16],
+__device__ __forceinline__ void SliceProduct(const Bf16Operand<8>& w, const uint32_t (&b)[16],
                                              float (&sum)[4]) {
   sum[0] = sum[1] = sum[2] = sum[3] = 0;
   AddProduct(w, b, sum);
@@ -525,9 +525,9 @@ struct Fp8WidenedOperand {
   __device__ __forceinline__ Fp8WidenedOperand(const uint4 (&steps)[4], uint32_t scale_code)
       : scale(scale_code), widened(WidenedToBf16(steps)) {}
 };
-__device__ __forceinline__ void ChainProduct(const Fp8WidenedOperand& w, const uint32_t (&b)[16],
+__device__ __forceinline__ void SliceProduct(const Fp8WidenedOperand& w, const uint32_t (&b)[16],
                                              float (&sum)[4]) {
-  ChainProduct(w.widened, b, sum);
+  SliceProduct(w.widened, b, sum);
   const float value = ScaleValue(w.scale);
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] *= value;
