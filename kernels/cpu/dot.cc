@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dot products in portable SIMD, once per Highway target, and the choice among all variants.
 // bf16 is widened to f32 by a shift (even elements) and a mask (odd ones), which an f32 lane holds
-// side by side; weights are widened in 16-bit lanes.
+// side by side; weights are unpacked in 16-bit lanes.
 #include "kernels/cpu/dot.h"
 
 #include <algorithm>
@@ -189,11 +189,11 @@ uint16_t ScaledBits(float value, const uint8_t* scale, int64_t i) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(scaled) >> 16);
 }
 
-void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+void UnpackFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   for (int64_t i = 0; i < n * k; ++i) out[i] = ScaledBits(E4M3ToFloat(w[i]), scale, i % k / 128);
 }
 
-void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+void UnpackFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   for (int64_t i = 0; i < n * k; ++i) {
     out[i] = ScaledBits(E2M1ToFloat(w[i / 2] >> (i % 2 * 4)), scale, i / 32);
   }
@@ -225,7 +225,7 @@ HWY_INLINE V16 LookupWords(V16 table, V16 index) {
       D16(), hn::TableLookupBytesOr0(hn::BitCast(D8(), table), hn::SaturatedAdd(bytes, offset)));
 }
 
-void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+void UnpackFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   const D16 d16;
   const hn::Rebind<uint8_t, D16> d8;
   // bf16 of 0 .. 7 times 2^-9.
@@ -258,7 +258,7 @@ void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint
   }
 }
 
-void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+void UnpackFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   const D16 d16;
   const DU du;
   const hn::Rebind<uint8_t, DU> d8;
@@ -488,8 +488,8 @@ const DotKernels* TargetDotKernels() {
   static constexpr DotKernels kKernels = {
     .name = HWY_STR(HWY_NAMESPACE),
     .bf16 = &DotBf16,
-    .widen_fp8 = &WidenFp8,
-    .widen_fp4 = &WidenFp4,
+    .unpack_fp8 = &UnpackFp8,
+    .unpack_fp4 = &UnpackFp4,
 #if HWY_TARGET == HWY_SCALAR
     .direct_fp8 = nullptr,
     .direct_fp4 = nullptr

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dot products under every matrix operator of the SIMD backend: bf16 activation rows times
-// weight rows that are bf16 in memory, or are widened to bf16 from FP8 or FP4 in registers or into
+// weight rows that are bf16 in memory, or are unpacked to bf16 from FP8 or FP4 in registers or into
 // a scratch panel. Blocking over rows and threads, and scales beyond kMaxFold, are panel.h's.
 //
 // Order of a sum, the same in every function of one DotKernels, for few rows and many: f32 lanes
@@ -28,8 +28,9 @@ struct ActRows {
   }
 };
 
-// A weight's scale 2^f is folded into the exponents of the widened bf16 values while |f| is at most
-// this: exact, and far from where a product with an activation could leave the range of normal f32.
+// A weight's scale 2^f is folded into the exponents of the unpacked bf16 values while |f| is at
+// most this: exact, and far from where a product with an activation could leave the range of normal
+// f32.
 inline constexpr int kMaxFold = 48;
 
 // Most activation rows that the direct functions take, and their longest K.
@@ -38,17 +39,17 @@ inline constexpr int64_t kDirectMaxK = 8192;
 
 // K is a multiple of 128. Scales are within kMaxFold of 127. Of an FP8 weight, the rows of one call
 // lie in one 128-row block, whose scales are `scale` [k / 128]. An FP4 weight's scales are
-// [n, k / 32]. The widening functions take null for 2^0.
+// [n, k / 32]. The unpacking functions take null for 2^0.
 struct DotKernels {
   const char* name;
   // out[i * ld + j] = a row i . w row j, for i < m, j < n; w row j begins at w + j * w_stride.
   void (*bf16)(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n,
                int64_t k, float* out, int64_t ld);
   // out[j * k + i] = the value of weight (j, i) as bf16, for j < n, i < k.
-  void (*widen_fp8)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
-  void (*widen_fp4)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
-  // As widen followed by bf16, for m <= kDirectRows and k <= kDirectMaxK, without the scratch. Null
-  // where widening in registers gains nothing.
+  void (*unpack_fp8)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
+  void (*unpack_fp4)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
+  // As unpack followed by bf16, for m <= kDirectRows and k <= kDirectMaxK, without the scratch.
+  // Null where unpacking in registers gains nothing.
   void (*direct_fp8)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
   void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,

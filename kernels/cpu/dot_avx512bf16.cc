@@ -4,9 +4,9 @@
 // bf16 as stored, and byte permutes look up 64 e4m3 magnitudes at a time. Compiled with these
 // instruction sets; nothing here may run before dot.cc has asked the processor.
 //
-// vdpbf16ps takes subnormal bf16 as zero, so widened weights are always normal numbers. Tile: 6 x 4
-// accumulators, 10 loads for 24 dot products. Up to 3 rows that widen in registers: 8 columns, so
-// that the chains of sums cover the latency of vdpbf16ps.
+// vdpbf16ps takes subnormal bf16 as zero, so unpacked weights are always normal numbers. Tile: 6 x
+// 4 accumulators, 10 loads for 24 dot products. Up to 3 rows that unpack in registers: 8 columns,
+// so that the chains of sums cover the latency of vdpbf16ps.
 #include <immintrin.h>
 
 #include <array>
@@ -196,10 +196,10 @@ constexpr E4M3Tables MakeE4M3Tables() {
 
 constexpr E4M3Tables kE4M3 = MakeE4M3Tables();
 
-struct Fp8Widener {
+struct Fp8Unpacker {
   __m512i low0, low1, high0, high1;
 
-  explicit Fp8Widener(int fold) {
+  explicit Fp8Unpacker(int fold) {
     const int parity = fold & 1;
     const __m512i add = _mm512_set1_epi8(static_cast<char>((fold - parity) / 2));
     low0 = _mm512_load_si512(kE4M3.low[parity].data());
@@ -211,7 +211,7 @@ struct Fp8Widener {
   }
 
   // 64 weights to two vectors of 32.
-  void Widen(const uint8_t* w, __m512i& first, __m512i& second) const {
+  void Unpack(const uint8_t* w, __m512i& first, __m512i& second) const {
     // The unpacks below interleave within 128-bit lanes: put the bytes where they come out sorted.
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const __m512i v = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(w));
@@ -227,15 +227,15 @@ struct Fp8Widener {
 
 inline int Fold(const uint8_t* scale, int64_t i) { return scale == nullptr ? 0 : scale[i] - 127; }
 
-void WidenFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+void UnpackFp8(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   for (int64_t block = 0; block < k / 128; ++block) {
-    const Fp8Widener widener(Fold(scale, block));
+    const Fp8Unpacker unpacker(Fold(scale, block));
     for (int64_t j = 0; j < n; ++j) {
       const uint8_t* from = w + j * k + block * 128;
       uint16_t* to = out + j * k + block * 128;
       for (int half = 0; half < 2; ++half) {
         __m512i first, second;
-        widener.Widen(from + half * 64, first, second);
+        unpacker.Unpack(from + half * 64, first, second);
         _mm512_storeu_si512(to + half * 64, first);
         _mm512_storeu_si512(to + half * 64 + 32, second);
       }
@@ -259,7 +259,7 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
     for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
   }
   for (int64_t block = 0; block < k / 128; ++block) {
-    const Fp8Widener widener(Fold(scale, block));
+    const Fp8Unpacker unpacker(Fold(scale, block));
     for (int64_t p = block * 128; p < block * 128 + 128; p += 2 * kStep) {
       __m512bh v[kRows][2];
 #pragma GCC unroll 8
@@ -270,7 +270,7 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
 #pragma GCC unroll 8
       for (int j = 0; j < kCols; ++j) {
         __m512i first, second;
-        widener.Widen(cols[j] + p, first, second);
+        unpacker.Unpack(cols[j] + p, first, second);
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
           acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][0], AsBf16(first));
@@ -335,7 +335,7 @@ inline void StoreFolds(const uint8_t* scale, int64_t runs, uint32_t* folds) {
 }
 
 // One run of 32 weights.
-inline __m512i WidenRun(const uint8_t* w, uint32_t fold) {
+inline __m512i UnpackRun(const uint8_t* w, uint32_t fold) {
   const __m512i table = _mm512_load_si512(kE2M1);
   const __m512i scaled =
       _mm512_mask_add_epi16(table, kE2M1Nonzero, table, _mm512_set1_epi32(static_cast<int>(fold)));
@@ -345,14 +345,14 @@ inline __m512i WidenRun(const uint8_t* w, uint32_t fold) {
   return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(shifts, bytes), scaled);
 }
 
-void WidenFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
+void UnpackFp4(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out) {
   alignas(64) uint32_t folds[kRuns] = {};
   const int64_t runs = n * (k / 32);  // rows follow each other without a gap
   for (int64_t r = 0; r < runs; r += kRuns) {
     const int64_t count = runs - r < kRuns ? runs - r : kRuns;
     if (scale != nullptr) StoreFolds(scale + r, count, folds);
     for (int64_t c = 0; c < count; ++c) {
-      _mm512_storeu_si512(out + (r + c) * 32, WidenRun(w + (r + c) * 16, folds[c]));
+      _mm512_storeu_si512(out + (r + c) * 32, UnpackRun(w + (r + c) * 16, folds[c]));
     }
   }
 }
@@ -383,7 +383,7 @@ inline void TileFp4(const ActRows& a, const uint8_t* w, const uint32_t* folds, i
     for (int i = 0; i < kRows; ++i) v[i] = LoadBf16(rows[i] + r * 32);
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      const __m512bh b = AsBf16(WidenRun(cols[j] + r * 16, col_folds[j][r]));
+      const __m512bh b = AsBf16(UnpackRun(cols[j] + r * 16, col_folds[j][r]));
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i], b);
     }
@@ -435,8 +435,8 @@ void DirectFp4(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* sca
 
 const DotKernels kDotAvx512Bf16 = {.name = "avx512bf16",
                                    .bf16 = &DotBf16,
-                                   .widen_fp8 = &WidenFp8,
-                                   .widen_fp4 = &WidenFp4,
+                                   .unpack_fp8 = &UnpackFp8,
+                                   .unpack_fp4 = &UnpackFp4,
                                    .direct_fp8 = &DirectFp8,
                                    .direct_fp4 = &DirectFp4};
 

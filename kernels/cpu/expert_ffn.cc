@@ -30,7 +30,7 @@ struct Job {
   int32_t rows;
 };
 
-// Weight rows that are widened together: within L2, a power of two.
+// Weight rows that are unpacked together: within L2, a power of two.
 int64_t StretchRows(int64_t k) {
   constexpr int64_t kBytes = 128 << 10;
   const auto rows = std::bit_floor(static_cast<uint64_t>(kBytes / (2 * k)));
@@ -41,7 +41,7 @@ int64_t StretchRows(int64_t k) {
 struct Layout {
   int64_t slots, max_jobs;
   int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
-  int64_t widened_bytes, scratch_bytes, total;
+  int64_t unpacked_bytes, scratch_bytes, total;
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
@@ -60,11 +60,11 @@ struct Layout {
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
     hidden = take(p.part == ExpertPart::kWhole ? slots * p.inter * 2 : 0);
     outputs = slots > kFewSlots ? take(slots * p.hidden * 2) : at;
-    widened_bytes =
-        std::max(WidenedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
-                 WidenedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
-    // Two panels of sums, one widened stretch; of phase 2 with few slots, their outputs.
-    scratch_bytes = 2 * kJobRows * kPanelRows * 4 + widened_bytes + kFewSlots * kPanelRows * 2;
+    unpacked_bytes =
+        std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
+                 UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
+    // Two panels of sums, one unpacked stretch; of phase 2 with few slots, their outputs.
+    scratch_bytes = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewSlots * kPanelRows * 2;
     scratch = take(threads * scratch_bytes);
     total = at;
   }
@@ -193,9 +193,9 @@ class ExpertFfn {
                              : ActRows{x, p_.hidden, token_ + job.first};
     float* gate = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
     float* up = gate + kJobRows * kPanelRows;
-    uint16_t* widened = reinterpret_cast<uint16_t*>(up + kJobRows * kPanelRows);
-    Product(w1, i0, kPanelRows, rows, job.rows, gate, widened);
-    Product(w3, i0, kPanelRows, rows, job.rows, up, widened);
+    uint16_t* unpacked = reinterpret_cast<uint16_t*>(up + kJobRows * kPanelRows);
+    Product(w1, i0, kPanelRows, rows, job.rows, gate, unpacked);
+    Product(w3, i0, kPanelRows, rows, job.rows, up, unpacked);
     uint16_t* const hidden = hidden_ + job.first * p_.inter + i0;
     SwigluRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
                shared(job) ? nullptr : weight_ + job.first, hidden, p_.inter);
@@ -204,10 +204,10 @@ class ExpertFfn {
 
   // sums[i, j] = row i . weight row n0 + j for j < n <= 128, kPanelRows apart.
   static void Product(const WeightView& w, int64_t n0, int64_t n, const ActRows& rows, int64_t m,
-                      float* sums, uint16_t* widened) {
+                      float* sums, uint16_t* unpacked) {
     const int64_t stretch = std::min(n, StretchRows(w.k)), slice = SliceRows(w.k);
     for (int64_t j = 0; j < n; j += stretch) {
-      const Panel panel(w, n0 + j, stretch, m, widened);
+      const Panel panel(w, n0 + j, stretch, m, unpacked);
       for (int64_t i = 0; i < m; i += slice) {
         panel.Dot(rows.From(i), std::min(slice, m - i), sums + i * kPanelRows + j, kPanelRows);
       }
@@ -219,9 +219,9 @@ class ExpertFfn {
     const WeightView w2 =
         shared(job) ? WeightView(p_.shared_w2) : WeightView(p_.experts_table[job.expert]->w2);
     float* sums = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
-    uint16_t* widened = reinterpret_cast<uint16_t*>(sums + 2 * kJobRows * kPanelRows);
+    uint16_t* unpacked = reinterpret_cast<uint16_t*>(sums + 2 * kJobRows * kPanelRows);
     Product(w2, d0, n, {hidden_ + job.first * p_.inter, p_.inter, nullptr}, job.rows, sums,
-            widened);
+            unpacked);
     RoundRows(sums, kPanelRows, job.rows, n, out, stride);
   }
 
@@ -229,7 +229,7 @@ class ExpertFfn {
   void SumOfExperts(int64_t d0, int64_t n, int worker) {
     std::byte* scratch = workspace_ + layout_.scratch + worker * layout_.scratch_bytes;
     uint16_t* outputs = reinterpret_cast<uint16_t*>(scratch + 2 * kJobRows * kPanelRows * 4 +
-                                                    layout_.widened_bytes);
+                                                    layout_.unpacked_bytes);
     for (int64_t j = 0; j < job_count_; ++j) {
       Output(jobs_[j], d0, n, outputs + jobs_[j].first * kPanelRows, kPanelRows, worker);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x w^T for FP8 weights, widened in registers or in a panel; contract in kernels/op/dense.h.
+// y = x w^T for FP8 weights, unpacked in registers or in a panel; contract in kernels/op/dense.h.
 #include <algorithm>
 
 #include "kernels/cpu/entries.h"

@@ -23,7 +23,7 @@ bool IsE4M3(Format format) {
 
 // out[j * k + i] = element (n0 + j, i) of an NVFP4 weight but for the tensor's scale: two
 // significant bits times four, so that bf16 holds it exactly.
-void WidenNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
+void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
   static const std::array<float, 256> numbers = [] {
     std::array<float, 256> table{};
     for (int code = 0; code < 256; ++code) {
@@ -44,18 +44,18 @@ void WidenNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
   }
 }
 
-// The widened e4m3 rows [n0, n0 + n) of one block of rows, times their scales and rounded.
-void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* widened) {
+// The unpacked e4m3 rows [n0, n0 + n) of one block of rows, times their scales and rounded.
+void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* unpacked) {
   const float* scales = w.f32_scale + n0 / kFp8Block * CeilDiv(w.k, kFp8Block);
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t i = 0; i < w.k; ++i) {
-      uint16_t& element = widened[j * w.k + i];
+      uint16_t& element = unpacked[j * w.k + i];
       element = FloatToBf16(Bf16ToFloat(element) * scales[i / kFp8Block]);
     }
   }
 }
 
-// Bytes of a widened panel: with the slice it passes by, well within L2.
+// Bytes of a unpacked panel: with the slice it passes by, well within L2.
 constexpr int64_t kPanelBytes = 256 << 10;
 
 int64_t PowerOfTwoAtMost(int64_t n) {
@@ -70,7 +70,7 @@ int64_t PanelRows(LinearOutput output, int64_t k) {
 }
 
 int64_t ScratchBytes(Format format, LinearOutput output, int64_t k) {
-  return WidenedBytes(format, PanelRows(output, k), k) +
+  return UnpackedBytes(format, PanelRows(output, k), k) +
          kSliceRows * kPanelRows * static_cast<int64_t>(sizeof(float));
 }
 
@@ -116,7 +116,7 @@ int64_t SliceRows(int64_t k) {
   return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, kSliceRows);
 }
 
-int64_t WidenedBytes(Format format, int64_t n, int64_t k) {
+int64_t UnpackedBytes(Format format, int64_t n, int64_t k) {
   return format == Format::kBf16 ? 0 : n * k * static_cast<int64_t>(sizeof(uint16_t));
 }
 
@@ -127,7 +127,7 @@ int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows) {
 Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch)
     : kernels_(ActiveDotKernels()), weight_(weight), n0_(n0), n_(n), scratch_(scratch) {
   if (weight.format == Format::kBf16) {
-    widened_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
+    unpacked_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
     return;
   }
   const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
@@ -136,14 +136,14 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
     __builtin_prefetch(data + i);
   }
   if (weight.format == Format::kNvfp4) {
-    WidenNvfp4(weight, n0, n, scratch);
-    widened_ = scratch;
+    UnpackNvfp4(weight, n0, n, scratch);
+    unpacked_ = scratch;
     return;
   }
   if (weight.f32_scale != nullptr) {
-    kernels_.widen_fp8(data, nullptr, n, weight.k, scratch);
+    kernels_.unpack_fp8(data, nullptr, n, weight.k, scratch);
     if (weight.format == Format::kFp8Rounded) ScaleRounded(weight, n0, n, scratch);
-    widened_ = scratch;
+    unpacked_ = scratch;
     return;
   }
   folds_ = FoldsExactly(0, n);
@@ -152,15 +152,15 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
     direct_ = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
   }
   if (!folds_ || (direct_ != nullptr && rows <= kDirectRows)) return;
-  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(0), n, weight.k, scratch);
-  widened_ = scratch;
+  (fp8 ? kernels_.unpack_fp8 : kernels_.unpack_fp4)(data, RowScales(0), n, weight.k, scratch);
+  unpacked_ = scratch;
 }
 
 void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   if (weight_.format == Format::kFp8F32) {
     DotByRuns(a, m, out, ld);
-  } else if (widened_ != nullptr) {
-    kernels_.bf16(a, m, widened_, weight_.k, n_, weight_.k, out, ld);
+  } else if (unpacked_ != nullptr) {
+    kernels_.bf16(a, m, unpacked_, weight_.k, n_, weight_.k, out, ld);
     if (weight_.format != Format::kNvfp4) return;
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n_; ++j) out[i * ld + j] *= weight_.tensor_scale;
@@ -185,7 +185,7 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
   const uint8_t* data =
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   if (direct_ == nullptr) {
-    (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, RowScales(j), n, weight_.k, scratch_);
+    (fp8 ? kernels_.unpack_fp8 : kernels_.unpack_fp4)(data, RowScales(j), n, weight_.k, scratch_);
     kernels_.bf16(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
     return;
   }
@@ -203,7 +203,7 @@ void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int6
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   const uint8_t* scales = RowScales(j);
   const int64_t run = ScaleRun(weight_.format);
-  (fp8 ? kernels_.widen_fp8 : kernels_.widen_fp4)(data, nullptr, 1, weight_.k, scratch_);
+  (fp8 ? kernels_.unpack_fp8 : kernels_.unpack_fp4)(data, nullptr, 1, weight_.k, scratch_);
   for (int64_t i = 0; i < m; ++i) {
     const ActRows row = a.From(i);
     double total = 0;
@@ -228,7 +228,7 @@ void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const
     for (int64_t p = 0; p < weight_.k; p += kFp8Block) {
       ActRows part = a.From(begin);
       part.base += p;
-      kernels_.bf16(part, rows, widened_ + p, weight_.k, n_, kFp8Block, sums, kPanelRows);
+      kernels_.bf16(part, rows, unpacked_ + p, weight_.k, n_, kFp8Block, sums, kPanelRows);
       const double scale = scales[p / kFp8Block];
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t j = 0; j < n_; ++j) {
@@ -300,11 +300,11 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
     }
     std::byte* scratch = workspace + worker * scratch_bytes;
     float* sums = reinterpret_cast<float*>(scratch);
-    uint16_t* widened = reinterpret_cast<uint16_t*>(sums + kSliceRows * kPanelRows);
+    uint16_t* unpacked = reinterpret_cast<uint16_t*>(sums + kSliceRows * kPanelRows);
     const int64_t n0 = panel * unit_rows(*part), n = std::min(unit_rows(*part), part->w.n - n0);
     const int64_t begin = unit / panels * block_rows, end = std::min(rows, begin + block_rows);
     if (begin >= end) return;
-    const Panel weights(part->w, n0, n, end - begin, widened);
+    const Panel weights(part->w, n0, n, end - begin, unpacked);
     const int64_t slice = SliceRows(part->w.k);
     for (int64_t m0 = begin; m0 < end; m0 += slice) {
       const int64_t m = std::min(slice, end - m0);

@@ -2,7 +2,7 @@
 // Matrix products by panels: a stretch of weight rows times activation rows, for weights of any
 // stored format and any scales; and linears made of them over the stream's threads.
 //
-// Few activation rows read the weights straight from memory. Many have the panel widened once into
+// Few activation rows read the weights straight from memory. Many have the panel unpacked once into
 // a scratch that stays in L2, and pass by it in slices that stay in L1. Both give the same bits.
 #pragma once
 
@@ -59,17 +59,17 @@ struct WeightView {
 inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
 inline constexpr int64_t kSliceRows = 48;   // most activation rows of a slice
 
-// Activation rows that should pass by a widened panel together, so that they stay in L1.
+// Activation rows that should pass by an unpacked panel together, so that they stay in L1.
 int64_t SliceRows(int64_t k);
 
-// Bytes of scratch to widen `n` rows of a weight: none for bf16.
-int64_t WidenedBytes(WeightView::Format format, int64_t n, int64_t k);
+// Bytes of scratch to unpack `n` rows of a weight: none for bf16.
+int64_t UnpackedBytes(WeightView::Format format, int64_t n, int64_t k);
 
 // Weight rows [n0, n0 + n), ready for dot products. REQUIRES: n <= kPanelRows; of an FP8 weight all
 // in one 128-row block.
 class Panel {
  public:
-  // For `rows` activation rows in all. `scratch` has WidenedBytes(format, n, k) and outlives the
+  // For `rows` activation rows in all. `scratch` has UnpackedBytes(format, n, k) and outlives the
   // panel.
   Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint16_t* scratch);
 
@@ -87,7 +87,8 @@ class Panel {
   const WeightView& weight_;
   int64_t n0_, n_;
   uint16_t* scratch_;
-  const uint16_t* widened_ = nullptr;  // rows k apart; null: products come straight from the weight
+  const uint16_t* unpacked_ =
+      nullptr;  // rows k apart; null: products come straight from the weight
   decltype(DotKernels::direct_fp8) direct_ = nullptr;
   bool folds_ = true;  // every scale is within kMaxFold
 };

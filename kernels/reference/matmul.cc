@@ -53,8 +53,8 @@ struct Vector512 {
   typedef float Narrow __attribute__((vector_size(32)));
 };
 
-// Columns of `a` at a time, widened for all lanes: what level 1 of the caches holds.
-constexpr int64_t kWidened = 256;
+// Columns of `a` at a time, unpacked for all lanes: what level 1 of the caches holds.
+constexpr int64_t kUnpacked = 256;
 
 // In blocks of kRows rows and kVectors registers of lanes: sums that stay in registers. The file is
 // compiled with contraction: as the products are exact in double, a fused multiply-add rounds what
@@ -68,9 +68,9 @@ template <int kRows, int kVectors, class Vector>
   constexpr int64_t kLanes = Vector::kLanes;
   typedef typename Vector::Wide Wide;
   Wide sums[kTileRows][kTileLanes / kLanes] = {};
-  double weights[kTileRows][kWidened];
-  for (int64_t begin = 0; begin < k; begin += kWidened) {
-    const int64_t count = std::min(kWidened, k - begin);
+  double weights[kTileRows][kUnpacked];
+  for (int64_t begin = 0; begin < k; begin += kUnpacked) {
+    const int64_t count = std::min(kUnpacked, k - begin);
     for (int64_t r = 0; r < kTileRows; ++r) {
       for (int64_t i = 0; i < count; ++i) weights[r][i] = a[r * a_stride + begin + i];
     }

@@ -178,8 +178,8 @@ __device__ __forceinline__ ReadyActs LoadStaged(const std::byte* slice, int t) {
   return out;
 }
 
-// One warp's stream of K slices [first, end) of one segment, a tile, after the other: kHeld K slices
-// are held or under way at any time. kOneRow: all segments have one row.
+// One warp's stream of K slices [first, end) of one segment, a tile, after the other: kHeld K
+// slices are held or under way at any time. kOneRow: all segments have one row.
 template <class KSlices, int kMatrices, int kHeld, int kSlots, bool kOneRow>
 struct FewStream {
   using Cursor = typename KSlices::Cursor;
@@ -237,7 +237,7 @@ struct FewStream {
 #pragma unroll
           for (int m = 0; m < kMatrices; ++m) {
             float sum[4];
-            SliceProduct<kOneRow>(held[i][m].Widened(), acts, scale, sum);
+            SliceProduct<kOneRow>(held[i][m].Unpacked(), acts, scale, sum);
             float* to =
                 products + ((slice * kMatrices + m) * kSlots + slot + 2 * t) * kProductStride + g;
             if (2 * t < rows) {

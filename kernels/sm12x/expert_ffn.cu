@@ -3,7 +3,8 @@
 //   an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
 // Contract: kernels/op/moe.h; x quantised rows, weights packed (packed_layout.h); D and I up to
 //   16384. An expert outside [0, E) is none: a row that is padding may have such.
-// Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes of MXFP4, the shared expert's 3 D I, and
+// Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes of MXFP4, the shared expert's 3 D I,
+// and
 //   6 D I (K + 1) flops a row: bound by memory up to hundreds of rows.
 // Plan: up to 8 rows two kernels whose blocks have equal shares of all weights
 //   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first. Up to 16 rows experts stream
@@ -81,8 +82,9 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
     return;
   }
   const bool mxfp4 = p.format == ExpertFormat::kMxfp4;
-  if (mxfp4 && p.turn == ExpertTurn::kAll && (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
-                                                 : LaunchFewRows<false>(context, p, work))) {
+  if (mxfp4 && p.turn == ExpertTurn::kAll &&
+      (p.rows == 1 ? LaunchFewRows<true>(context, p, work)
+                   : LaunchFewRows<false>(context, p, work))) {
     return;
   }
   const bool split = Splits(p);

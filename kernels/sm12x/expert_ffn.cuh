@@ -95,7 +95,8 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
       plan, steps, LiveSteps(own_tile, tiles, plan, steps), plan.First(split),
       plan.First(split + 1), rows.count, p.hidden, products + plan.Slot(warp) * tile_floats,
       [&](int step, int matrix) {
-        return typename KSlices::Cursor(matrix == 0 ? w1 : w3, own_tile + step * plan.tiles(), lane);
+        return
+            typename KSlices::Cursor(matrix == 0 ? w1 : w3, own_tile + step * plan.tiles(), lane);
       },
       [](int, int) {}, [&](int row) { return InputRow(p, rows.Row(p, row)); },
       [&](int step, int base) {

@@ -13,9 +13,8 @@ namespace dsv4::sm12x {
 
 void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
                       const FfnWorkspace& work, int64_t groups) {
-  p.format == ExpertFormat::kFp8
-      ? LaunchSplit<Fp8F32Slices, Fp8F32Slices>(context, p, work, groups)
-      : LaunchSplit<Nvfp4Slices, Fp8F32Slices>(context, p, work, groups);
+  p.format == ExpertFormat::kFp8 ? LaunchSplit<Fp8F32Slices, Fp8F32Slices>(context, p, work, groups)
+                                 : LaunchSplit<Nvfp4Slices, Fp8F32Slices>(context, p, work, groups);
 }
 
 namespace {
@@ -23,9 +22,8 @@ namespace {
 template <bool kUp>
 void LaunchHalf(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
   if (p.turn != ExpertTurn::kNext) LaunchGemm<OtherShared, kUp>(context, p, work);
-  p.format == ExpertFormat::kFp8
-      ? LaunchGemm<OtherRouted<Fp8F32Slices>, kUp>(context, p, work)
-      : LaunchGemm<OtherRouted<Nvfp4Slices>, kUp>(context, p, work);
+  p.format == ExpertFormat::kFp8 ? LaunchGemm<OtherRouted<Fp8F32Slices>, kUp>(context, p, work)
+                                 : LaunchGemm<OtherRouted<Nvfp4Slices>, kUp>(context, p, work);
 }
 
 }  // namespace

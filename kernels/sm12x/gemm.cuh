@@ -6,7 +6,7 @@
 // what they meet of its tiles of weights, brought by cp.async kStages - 1 stages ahead, over the
 // ends of its items, too: blocks stay, and take one item (tiles of weights, rows) after the other.
 // A warp has kTilesM tiles and kCols eights of rows, whose f32 sums stay in registers; the tiles
-// are widened once for all its rows. Weights lie as MMAs want them (packed_layout.h), so that a
+// are unpacked once for all its rows. Weights lie as MMAs want them (packed_layout.h), so that a
 // lane's operand is one 16-byte load where ldmatrix would bring the same; pieces of 16 bytes of
 // activations are swizzled, so that the eight lanes of a phase find theirs in all banks.
 #pragma once
@@ -32,7 +32,8 @@ struct GemmShape {
   static constexpr int kParts = KSlices::kSliceBytes / (kPieces * 16);  // stages of a K slice
   static constexpr int kVectors = KSlices::kVectors / kParts;           // of a tile in a stage
   static constexpr int kTileBytes = kVectors * 512;
-  // Where a stage has its parts: tiles, their scales, rows, their scales (a word has four K slices').
+  // Where a stage has its parts: tiles, their scales, rows, their scales (a word has four K
+  // slices').
   static constexpr int kTileScalesAt = kTiles * kTileBytes;
   static constexpr int kRowsAt = kTileScalesAt + kTiles * KSlices::kTileScaleBytes;
   static constexpr int kRowScalesAt = kRowsAt + kRows * kPieces * 16;
@@ -213,7 +214,8 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
               const int piece = KSlices::kQuantised ? 2 * t + i : 4 * i + t;
-              const uint4 v = *reinterpret_cast<const uint4*>(rows + PieceOffset<KSlices>(g, piece));
+              const uint4 v =
+                  *reinterpret_cast<const uint4*>(rows + PieceOffset<KSlices>(g, piece));
               b[4 * i] = v.x;
               b[4 * i + 1] = v.y;
               b[4 * i + 2] = v.z;

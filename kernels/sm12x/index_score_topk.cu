@@ -66,15 +66,15 @@ __device__ __forceinline__ int64_t VisibleOf(const TopkArgs& args, int64_t t) {
 
 // Two e2m1 codes, in the low bits of each half, shifted right by `shift`, as bf16 times 2^-126; the
 // two products make that good and apply the scale.
-__device__ __forceinline__ uint32_t WidenCodes(uint32_t word, int shift, uint32_t factor,
-                                               uint32_t more) {
+__device__ __forceinline__ uint32_t UnpackCodes(uint32_t word, int shift, uint32_t factor,
+                                                uint32_t more) {
   const uint32_t codes = word >> shift;
   const uint32_t small = (codes << 6 & 0x01c001c0u) | (codes << 12 & 0x80008000u);
   return MultiplyBf16x2(MultiplyBf16x2(small, factor), more);
 }
 
 // 16 bytes of a key, one run, as the registers of 8 K = 16 steps: [step][k low, k high].
-__device__ __forceinline__ void WidenKey(uint4 codes, uint32_t scale, uint32_t (&out)[8][2]) {
+__device__ __forceinline__ void UnpackKey(uint4 codes, uint32_t scale, uint32_t (&out)[8][2]) {
   // 2^126 2^(scale - 127) in two bf16 factors.
   const uint32_t first = min(scale, 128u) - 1, rest = max(scale, 128u) - 128;
   const uint32_t factor = (first + 127) * 0x00800080u, more = (rest + 127) * 0x00800080u;
@@ -83,13 +83,13 @@ __device__ __forceinline__ void WidenKey(uint4 codes, uint32_t scale, uint32_t (
   for (int w = 0; w < 4; ++w) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      out[2 * w + k / 2][k % 2] = WidenCodes(words[w], 4 * k, factor, more);
+      out[2 * w + k / 2][k % 2] = UnpackCodes(words[w], 4 * k, factor, more);
     }
   }
 }
 
 // Queries in fragment order: [tile of 8 heads][two steps][lane]. Element 8 w + k of a run meets
-// element 8 w + k + 4, as WidenKey pairs them.
+// element 8 w + k + 4, as UnpackKey pairs them.
 using QueryTile = uint4[4][32];
 
 __device__ __forceinline__ void StageQueries(const uint16_t* q, int heads, int tiles,
@@ -127,7 +127,7 @@ struct KeyFragments {
       }
     }
 #pragma unroll
-    for (int r = 0; r < 4; ++r) WidenKey(codes[r], scales[r], keys[r]);
+    for (int r = 0; r < 4; ++r) UnpackKey(codes[r], scales[r], keys[r]);
   }
 
   // sums[r] = the score of key 8 r + g; every lane of a quad gets it.
@@ -171,8 +171,8 @@ constexpr int ScoreSharedBytes(int rows, int tiles) {
   return rows * tiles * static_cast<int>(sizeof(QueryTile) + 8 * sizeof(float));
 }
 
-// Block (blocks that share kRows neighbouring rows, these rows): keys are widened once for all rows
-// of one sequence.
+// Block (blocks that share kRows neighbouring rows, these rows): keys are unpacked once for all
+// rows of one sequence.
 template <int kRows, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
     index_score_kernel(const __grid_constant__ TopkArgs args) {

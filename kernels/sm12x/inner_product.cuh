@@ -2,8 +2,8 @@
 // y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the one order of additions of all
 // matrix operators, and the way through it for few rows.
 //
-// Order: MMAs accumulate a K slice, 128 elements of K; the K slices' products, times their scales, are
-// added in ascending order to an f32 sum (docs/adr/0022).
+// Order: MMAs accumulate a K slice, 128 elements of K; the K slices' products, times their scales,
+// are added in ascending order to an f32 sum (docs/adr/0022).
 //
 // For few rows, SplitProducts: the warps of a block share out K. A warp streams its part of one
 // tile after the other through registers, far ahead of its use, and takes eight rows after the
@@ -20,13 +20,13 @@
 namespace dsv4::sm12x {
 
 // How a weight format is read: its packed K slices, the operand that MMAs want, and the activations
-// it multiplies: kBWords words a lane and K slice, kSliceBytes bytes a row and K slice. A cursor is a
-// lane's into a tile; lane 0's asks for K slices to be brought to L2. kTileScale: a K slice of a tile
-// has one scale, whose bits Scale() gives; kTileScaleBytes: those that it has for each row. Held is an
-// operand that many rows pass, of a K slice where activations are quantised, else of a half, and
-// comes from its vectors and the scales of a stage (gemm.cuh). Columns: how it wants the scales of
-// activations. Factor: where they are not quantised, what products are multiplied by. Of: the
-// weight of an expert's matrix that has this format.
+// it multiplies: kBWords words a lane and K slice, kSliceBytes bytes a row and K slice. A cursor is
+// a lane's into a tile; lane 0's asks for K slices to be brought to L2. kTileScale: a K slice of a
+// tile has one scale, whose bits Scale() gives; kTileScaleBytes: those that it has for each row.
+// Held is an operand that many rows pass, of a K slice where activations are quantised, else of a
+// half, and comes from its vectors and the scales of a stage (gemm.cuh). Columns: how it wants the
+// scales of activations. Factor: where they are not quantised, what products are multiplied by. Of:
+// the weight of an expert's matrix that has this format.
 struct Fp8Slices {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
@@ -45,7 +45,7 @@ struct Fp8Slices {
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;
-    __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
+    __device__ __forceinline__ Operand Unpacked() const { return {data, scale}; }
   };
   struct Cursor {
     const uint8_t* data;
@@ -91,7 +91,7 @@ struct Fp8F32Slices {
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;
-    __device__ __forceinline__ Operand Widened() const { return {data, __uint_as_float(scale)}; }
+    __device__ __forceinline__ Operand Unpacked() const { return {data, __uint_as_float(scale)}; }
   };
   struct Cursor {
     const uint8_t* data;
@@ -147,7 +147,7 @@ struct Fp4Slices {
   struct Raw {
     uint4 data[kVectors];
     Fp4Scales scale;
-    __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
+    __device__ __forceinline__ Operand Unpacked() const { return {data, scale}; }
   };
   struct Cursor {
     const uint8_t* data;
@@ -201,7 +201,7 @@ struct Nvfp4Slices {
     uint4 data[kVectors];
     uint2 scales;
     uint32_t scale;
-    __device__ __forceinline__ Operand Widened() const {
+    __device__ __forceinline__ Operand Unpacked() const {
       return {{{data[0], data[1]}, scales}, __uint_as_float(scale)};
     }
   };
@@ -246,7 +246,7 @@ struct Bf16Slices {
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;  // none
-    __device__ __forceinline__ Operand Widened() const { return {data}; }
+    __device__ __forceinline__ Operand Unpacked() const { return {data}; }
   };
   struct Cursor {
     const std::byte* data;
@@ -267,9 +267,9 @@ struct Bf16Slices {
 };
 
 // An fp8 weight with activations that are not quantised.
-struct Fp8DecodedSlices {
+struct Fp8UnpackedSlices {
   using Weight = Fp8Weight;
-  using Operand = Fp8WidenedOperand;
+  using Operand = Fp8UnpackedOperand;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 4, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = true;
@@ -277,11 +277,11 @@ struct Fp8DecodedSlices {
   using Held = Bf16Operand<4>;
   static __device__ __forceinline__ Held Hold(const uint4 (&codes)[2], const std::byte*, int,
                                               uint32_t) {
-    return WidenedToBf16(codes);
+    return UnpackedToBf16(codes);
   }
   static __device__ __forceinline__ float Factor(uint32_t scale) { return ScaleValue(scale); }
   struct Raw : Fp8Slices::Raw {
-    __device__ __forceinline__ Operand Widened() const { return {data, scale}; }
+    __device__ __forceinline__ Operand Unpacked() const { return {data, scale}; }
   };
   using Cursor = Fp8Slices::Cursor;
 };
@@ -301,15 +301,15 @@ struct Fp8RoundedSlices {
   }
   static __device__ __forceinline__ float Factor(uint32_t) { return 1; }
   struct Raw : Fp8F32Slices::Raw {
-    __device__ __forceinline__ Operand Widened() const {
+    __device__ __forceinline__ Operand Unpacked() const {
       return RoundedToBf16(data, __uint_as_float(scale));
     }
   };
   using Cursor = Fp8F32Slices::Cursor;
 };
 
-// The fragments of one lane from K slice `K slice` of its activation row. Lanes 0 .. 3 of a row read
-// 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
+// The fragments of one lane from K slice `K slice` of its activation row. Lanes 0 .. 3 of a row
+// read 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
 template <class KSlices>
 __device__ __forceinline__ void LoadActs(const std::byte* slice_of_row, int t,
                                          uint32_t (&b)[KSlices::kBWords]) {
@@ -416,11 +416,11 @@ constexpr bool SplitFits(int64_t k) {
   return SplitPlanOf(k).shared_bytes<KSlices, kMatrices>() <= kMaxSharedBytes - 4096;
 }
 
-// The K slice products of one tile after the other of each of kMatrices weights with `count` rows of
-// activations, plan.rows() a pass. A block calls it with all its threads. Its warps go through
+// The K slice products of one tile after the other of each of kMatrices weights with `count` rows
+// of activations, plan.rows() a pass. A block calls it with all its threads. Its warps go through
 // `steps` tiles, of which the first `live_steps` are there for this warp: `cursor_of(step,
-// matrix)`; and of a tile through K slices [first, end), kHeld of which are held or under way at any
-// time, over the ends of tiles. kManyCols: plan.cols may be above 1. For each pass of each tile
+// matrix)`; and of a tile through K slices [first, end), kHeld of which are held or under way at
+// any time, over the ends of tiles. kManyCols: plan.cols may be above 1. For each pass of each tile
 // calls `prepare(step, base)`; `row_of(row)` for the memory of activation row `row`, with scales
 // `scale_bytes` behind it where quantised; writes products[((K slice * kMatrices + matrix) * cols +
 // col) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile, col: of the
@@ -497,7 +497,7 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
 #pragma unroll
               for (int m = 0; m < kMatrices; ++m) {
                 float sum[4];
-                Product<KSlices>(held[i][m].Widened(), b, scale, sum);
+                Product<KSlices>(held[i][m].Unpacked(), b, scale, sum);
                 float* to = products + ((slice * kMatrices + m) * plan.cols + c) * kProductFloats +
                             2 * t * kProductStride + g;
                 to[0] = sum[0];

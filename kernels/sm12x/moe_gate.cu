@@ -2,7 +2,8 @@
 // moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
 // Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
-// Plan: K is cut into runs of four K slices of 128 elements, whose sums are added in ascending order
+// Plan: K is cut into runs of four K slices of 128 elements, whose sums are added in ascending
+// order
 //   for any number of rows. A block of gate_products_kernel has a tile of 16 experts and a run: it
 //   loads its weights before the rows are ready, then multiplies eight rows at a time and stores
 //   the run's sums. For many rows the GEMM of the linears computes the sums of runs. A block of
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kWarps * 32)
       uint32_t b[KSlices::kBWords];
       sm12x::LoadActs<KSlices>(x + min(first + g, p.rows - 1) * row_bytes, t, b);
       float sum[4];
-      sm12x::SliceProduct(raw.Widened(), b, sum);
+      sm12x::SliceProduct(raw.Unpacked(), b, sum);
 #pragma unroll
       for (int i = 0; i < 4; ++i) products[warp][2 * t + i % 2][g + i / 2 * 8] = sum[i];
     }

@@ -39,7 +39,7 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
   if (p.wo_a.f32_scale != nullptr) {
     LaunchProducts<sm12x::Fp8RoundedSlices>(context, p);
   } else {
-    LaunchProducts<sm12x::Fp8DecodedSlices>(context, p);
+    LaunchProducts<sm12x::Fp8UnpackedSlices>(context, p);
   }
   sm12x::LaunchQuantize(stream, reinterpret_cast<const uint16_t*>(context.workspace), p.rows,
                         p.groups * p.rank, static_cast<uint8_t*>(p.y));

@@ -5,8 +5,9 @@
 // 16 and, of each K = 32 step, elements 8 t .. 8 t + 7. (The instruction numbers a step's elements
 // otherwise, but any order does that both operands share.)
 //
-// A K slice is the 128 elements of K that share an activation scale: four steps. Tiles are the outer,
-// K slices the next dimension of a packed weight; of each K slice, lane by lane in vectors of 16 bytes,
+// A K slice is the 128 elements of K that share an activation scale: four steps. Tiles are the
+// outer, K slices the next dimension of a packed weight; of each K slice, lane by lane in vectors
+// of 16 bytes,
 //   fp8:  step j: row g +0..3, row g + 8 +0..3, row g +4..7, row g + 8 +4..7;
 //   fp4:  steps 2 j and 2 j + 1, of each a word for elements 0 .. 3 of both rows and one for 4 .. 7
 //         (arch/e2m1_words.cuh); nvfp4 the same, with words for f16 on every target;
@@ -23,7 +24,7 @@
 namespace dsv4::sm12x {
 
 inline constexpr int kTileRows = 16;  // weight rows of a tile
-inline constexpr int kKSlice = 128;    // elements of K in a K slice
+inline constexpr int kKSlice = 128;   // elements of K in a K slice
 
 // Bytes of one K slice of one tile.
 inline constexpr int kFp8SliceBytes = kTileRows * kKSlice;

@@ -8,7 +8,7 @@
 // + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
 //
 // SliceProduct gives a K slice's product, for kernels of few rows. AddSlice adds it to an f32 sum,
-// with weights that are widened once for many columns (the structs Held...). Both give the same
+// with weights that are unpacked once for many columns (the structs Held...). Both give the same
 // bits: scales are powers of two, so that the product is exact and FMA rounds as an addition does.
 #pragma once
 
@@ -26,8 +26,8 @@ __device__ __forceinline__ float ScaleValue(uint32_t scale) {
   return __uint_as_float(max(scale << 23, 0x00400000u));
 }
 
-// A K slice's e4m3 activations of a lane, two words of codes a step, as products want them: on SM12x
-// as they are, else as f16. A step's eight are kReadyWords words.
+// A K slice's e4m3 activations of a lane, two words of codes a step, as products want them: on
+// SM12x as they are, else as f16. A step's eight are kReadyWords words.
 inline constexpr int kReadyWords = DSV4_BLOCK_SCALED_MMA ? 2 : 4;
 struct ReadyActs {
   uint32_t words[4 * kReadyWords];
@@ -74,9 +74,9 @@ __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, f
   }
 }
 
-// d += a b over K = 32, unscaled, of the widened words of both half steps.
-__device__ __forceinline__ void MmaWidened(float (&d)[4], const uint32_t (&a0)[4],
-                                           const uint32_t (&a1)[4], const uint32_t* b) {
+// d += a b over K = 32, unscaled, of the unpacked words of both half steps.
+__device__ __forceinline__ void MmaUnpacked(float (&d)[4], const uint32_t (&a0)[4],
+                                            const uint32_t (&a1)[4], const uint32_t* b) {
   MmaF16(d, a0[0], a0[1], a0[2], a0[3], b[0], b[1]);
   MmaF16(d, a1[0], a1[1], a1[2], a1[3], b[2], b[3]);
 }
@@ -90,7 +90,7 @@ struct Fp8Operand {
 };
 
 #if !DSV4_BLOCK_SCALED_MMA
-__device__ __forceinline__ void WidenE4M3Words(uint32_t low, uint32_t high, uint32_t (&to)[4]) {
+__device__ __forceinline__ void UnpackE4M3Words(uint32_t low, uint32_t high, uint32_t (&to)[4]) {
   to[0] = F16x2OfE4M3x2(static_cast<uint16_t>(low));
   to[1] = F16x2OfE4M3x2(static_cast<uint16_t>(high));
   to[2] = F16x2OfE4M3x2(static_cast<uint16_t>(low >> 16));
@@ -145,9 +145,9 @@ __device__ __forceinline__ void SliceProduct(const Fp8Operand& w, const ReadyAct
     MmaScaledE4M3(sum, w.steps[j], b[0], b[1], w.scale, act_scale);
 #else
     uint32_t a[2][4];
-    WidenE4M3Words(w.steps[j].x, w.steps[j].y, a[0]);
-    WidenE4M3Words(w.steps[j].z, w.steps[j].w, a[1]);
-    MmaWidened(sum, a[0], a[1], b);
+    UnpackE4M3Words(w.steps[j].x, w.steps[j].y, a[0]);
+    UnpackE4M3Words(w.steps[j].z, w.steps[j].w, a[1]);
+    MmaUnpacked(sum, a[0], a[1], b);
 #endif
   }
 #if !DSV4_BLOCK_SCALED_MMA
@@ -170,8 +170,8 @@ struct HeldFp8 {
   __device__ __forceinline__ void Hold(const uint4 (&codes)[4], uint32_t scale_code) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      WidenE4M3Words(codes[j].x, codes[j].y, a[2 * j]);
-      WidenE4M3Words(codes[j].z, codes[j].w, a[2 * j + 1]);
+      UnpackE4M3Words(codes[j].x, codes[j].y, a[2 * j]);
+      UnpackE4M3Words(codes[j].z, codes[j].w, a[2 * j + 1]);
     }
     scale = ScaleValue(scale_code);
   }
@@ -188,7 +188,7 @@ __device__ __forceinline__ void HeldProduct(const HeldFp8& w, const ReadyActs& a
 #if DSV4_BLOCK_SCALED_MMA
     MmaScaledE4M3(product, w.steps[j], b[0], b[1], w.scale, scales.code);
 #else
-    MmaWidened(product, w.a[2 * j], w.a[2 * j + 1], b);
+    MmaUnpacked(product, w.a[2 * j], w.a[2 * j + 1], b);
 #endif
   }
 }
@@ -264,8 +264,8 @@ __device__ __forceinline__ float Fp4StepScale(uint32_t codes) {
 }
 #endif
 
-// The four steps of a K slice of an e2m1 weight tile, two words a step. `scales`: the K slice's from
-// word Fp4ScaleWord(lane).
+// The four steps of a K slice of an e2m1 weight tile, two words a step. `scales`: the K slice's
+// from word Fp4ScaleWord(lane).
 struct Fp4Operand {
   uint32_t words[8];
   Fp4Scales scales;
@@ -291,7 +291,7 @@ __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, const ReadyActs&
   uint32_t a[2][4];
   word::UnpackF16(w.words[2 * kStep], a[0]);
   word::UnpackF16(w.words[2 * kStep + 1], a[1]);
-  MmaWidened(d, a[0], a[1], b);
+  MmaUnpacked(d, a[0], a[1], b);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float scale = Fp4StepScale<kStep>(i < 2 ? w.scales.x : w.scales.y);
@@ -356,7 +356,7 @@ __device__ __forceinline__ void AddSlice(const HeldFp4& w, const ReadyActs& acts
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float d[4] = {};
-    MmaWidened(d, w.a[2 * j], w.a[2 * j + 1], acts.words + j * kReadyWords);
+    MmaUnpacked(d, w.a[2 * j], w.a[2 * j + 1], acts.words + j * kReadyWords);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       product[i] =
@@ -427,7 +427,7 @@ __device__ __forceinline__ void SliceProduct(const Nvfp4Operand& w, const ReadyA
   for (int j = 0; j < 4; ++j) {
     uint32_t a[2][4];
     UnpackNvfp4Step(w.slice, j, a[0], a[1]);
-    MmaWidened(sum, a[0], a[1], F16Acts(acts, j).words);
+    MmaUnpacked(sum, a[0], a[1], F16Acts(acts, j).words);
   }
   ScaleColumns<kOneRow>(act_scale, 1, sum);
 #pragma unroll
@@ -448,7 +448,7 @@ __device__ __forceinline__ void AddSlice(const HeldNvfp4& w, const ReadyActs& ac
   float product[4] = {};
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    MmaWidened(product, w.a[2 * j], w.a[2 * j + 1], F16Acts(acts, j).words);
+    MmaUnpacked(product, w.a[2 * j], w.a[2 * j + 1], F16Acts(acts, j).words);
   }
   MultiplyColumns(scales, product);
   AddMultiplied(product, w.factor, sum);
@@ -481,13 +481,13 @@ __device__ __forceinline__ void SliceProduct(const Bf16Operand<8>& w, const uint
   AddProduct(w, b, sum);
 }
 
-// Steps (K = 32) of an e4m3 tile, widened to bf16 without their scale, for activations that are not
-// quantised.
+// Steps (K = 32) of an e4m3 tile, unpacked to bf16 without their scale, for activations that are
+// not quantised.
 template <int kSteps>
-__device__ __forceinline__ Bf16Operand<2 * kSteps> WidenedToBf16(const uint4 (&steps)[kSteps]) {
+__device__ __forceinline__ Bf16Operand<2 * kSteps> UnpackedToBf16(const uint4 (&steps)[kSteps]) {
   // Two codes, which `selector` extends to 16 bits by their signs: sign, exponent and mantissa
   // shifted to their places are the value times 2^-120, which the product makes good.
-  const auto widen = [](uint32_t word, uint32_t selector) {
+  const auto unpack = [](uint32_t word, uint32_t selector) {
     return MultiplyBf16x2(BytesOrSigns(word, selector) << 4 & 0x87f087f0u, 0x7b807b80u);
   };
   Bf16Operand<2 * kSteps> out;
@@ -496,10 +496,10 @@ __device__ __forceinline__ Bf16Operand<2 * kSteps> WidenedToBf16(const uint4 (&s
     // A step's words: row g and row g + 8 of the first half step, then of the second. A word's
     // bytes 0, 1 are the first register of its row, 2, 3 the second; each with its sign above it.
     constexpr uint32_t kFirst = 0x9180, kSecond = 0xb3a2;
-    out.a[2 * j] = {widen(steps[j].x, kFirst), widen(steps[j].y, kFirst),
-                    widen(steps[j].x, kSecond), widen(steps[j].y, kSecond)};
-    out.a[2 * j + 1] = {widen(steps[j].z, kFirst), widen(steps[j].w, kFirst),
-                        widen(steps[j].z, kSecond), widen(steps[j].w, kSecond)};
+    out.a[2 * j] = {unpack(steps[j].x, kFirst), unpack(steps[j].y, kFirst),
+                    unpack(steps[j].x, kSecond), unpack(steps[j].y, kSecond)};
+    out.a[2 * j + 1] = {unpack(steps[j].z, kFirst), unpack(steps[j].w, kFirst),
+                        unpack(steps[j].z, kSecond), unpack(steps[j].w, kSecond)};
   }
   return out;
 }
@@ -511,7 +511,7 @@ __device__ __forceinline__ Bf16Operand<2 * kSteps> RoundedToBf16(const uint4 (&s
     return Bf16x2(__fmul_rn(__uint_as_float(pair << 16), scale),
                   __fmul_rn(__uint_as_float(pair & 0xffff0000u), scale));
   };
-  Bf16Operand<2 * kSteps> out = WidenedToBf16(steps);
+  Bf16Operand<2 * kSteps> out = UnpackedToBf16(steps);
 #pragma unroll
   for (int i = 0; i < 2 * kSteps; ++i) {
     const uint4 a = out.a[i];
@@ -519,15 +519,15 @@ __device__ __forceinline__ Bf16Operand<2 * kSteps> RoundedToBf16(const uint4 (&s
   }
   return out;
 }
-struct Fp8WidenedOperand {
+struct Fp8UnpackedOperand {
   uint32_t scale;
-  Bf16Operand<8> widened;
-  __device__ __forceinline__ Fp8WidenedOperand(const uint4 (&steps)[4], uint32_t scale_code)
-      : scale(scale_code), widened(WidenedToBf16(steps)) {}
+  Bf16Operand<8> unpacked;
+  __device__ __forceinline__ Fp8UnpackedOperand(const uint4 (&steps)[4], uint32_t scale_code)
+      : scale(scale_code), unpacked(UnpackedToBf16(steps)) {}
 };
-__device__ __forceinline__ void SliceProduct(const Fp8WidenedOperand& w, const uint32_t (&b)[16],
+__device__ __forceinline__ void SliceProduct(const Fp8UnpackedOperand& w, const uint32_t (&b)[16],
                                              float (&sum)[4]) {
-  SliceProduct(w.widened, b, sum);
+  SliceProduct(w.unpacked, b, sum);
   const float value = ScaleValue(w.scale);
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] *= value;
