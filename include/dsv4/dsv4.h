@@ -51,12 +51,12 @@
  *
  * Lost devices
  * DEVICE_LOST means that a GPU, or another process of a group, has failed. No token of the failed
- * step is delivered, and every later call that computes on the engine fails too. A host goes on
+ * step is delivered, and every later call that computes on the engine fails too. A host continues
  * without a restart:
  * - close all sessions and grammars of the engine, then the engine;
  * - open it again, and sessions from their tokens or messages. The same seed gives the same tokens.
- * After some faults (an illegal address, a trap) CUDA gives the process no further use of that GPU:
- * opening returns DEVICE_LOST. Then only another process can use it.
+ * After some faults (an illegal address, a trap) CUDA does not let the process use that GPU again:
+ * opening returns DEVICE_LOST. Only another process can use it then.
  *
  * Determinism
  * The same build, device, model, options, sampling parameters and seed give the same tokens, bit

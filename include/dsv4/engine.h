@@ -13,14 +13,13 @@ DSV4_BEGIN_DECLS
 typedef struct dsv4_engine dsv4_engine;
 
 typedef int32_t dsv4_backend;
-/* A GPU of SM12x (compute capability 12.0 or 12.1) that gives its known answers and has room for
- * the engine, else the CPU: dsv4_engine_identity.backend_reason and the log say why. */
+/* The GPU, if it has compute capability 12.x, passes the known-answer test and has room for the
+ * engine; otherwise the CPU. dsv4_engine_identity.backend_reason and the log give the reason. */
 #define DSV4_BACKEND_AUTO ((dsv4_backend)0)
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
-/* A GPU; UNSUPPORTED if there is none, or if a kernel does not give its known answers on it. The
- * first open of a process on a device compares every operator with recorded outputs, which takes
- * less than a second. */
+/* A GPU. UNSUPPORTED if there is none, or if it fails the known-answer test: the first open of a
+ * process on a device compares every operator with recorded outputs (less than a second). */
 #define DSV4_BACKEND_CUDA ((dsv4_backend)3)
 
 typedef int32_t dsv4_numerics;
@@ -108,13 +107,13 @@ typedef struct dsv4_engine_options {
   int32_t reserved2; /* 0 */
   /* The largest number of bytes of weights on each device; 0 = no limit. Routed experts beyond it
    * are stored in pinned host memory, where the kernels of the device read them. Results do not
-   * depend on it, bit for bit. INVALID_ARGUMENT if the weights other than routed experts, one
-   * expert of each layer and the slots by which experts move do not fit; the message has the least
-   * value that works. Part of the rest, at most an eighth, receives the host's experts for steps of
-   * long prompts. OUT_OF_HOST_MEMORY if the machine's free memory does not hold the rest. CUDA
-   * backend only (otherwise UNSUPPORTED).
-   * On an integrated GPU, whose memory is the host's: the experts beyond it stay on disk, as beyond
-   * host_weight_bytes, and what reads of them take counts too. */
+   * depend on it, bit for bit. INVALID_ARGUMENT if it is less than the weights other than routed
+   * experts, one expert of each layer and the slots for moving experts take; the message has the
+   * least value that works. Steps of long prompts use up to an eighth of the remaining bytes to
+   * receive experts from the host. OUT_OF_HOST_MEMORY if the machine's free memory does not hold
+   * the other experts. CUDA backend only (otherwise UNSUPPORTED).
+   * On an integrated GPU, whose memory is the host's, the experts beyond it stay on disk, as those
+   * beyond host_weight_bytes do; the memory that reads of them take counts towards it. */
   int64_t device_weight_bytes;
   /* The largest number of bytes of host memory for routed experts, of all devices together; 0 = no
    * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step
@@ -182,10 +181,9 @@ typedef struct dsv4_engine_info {
   uint64_t device_workspace_bytes;
   dsv4_drafter checkpoint_drafter; /* the drafter in the model folder, or NONE */
   dsv4_drafter drafter;            /* the drafter in use, or NONE */
-  /* Routed experts, those of the drafter included, in device memory and in host memory. Each layer
-   * starts with the same number on the device, the first layers with one more if it does not divide
-   * evenly, and so on the host. With the CPU backend: those that stay in memory, or 0 if all
-   * weights do and host_weight_bytes is 0. */
+  /* Routed experts in device memory and in host memory, those of the drafter included. They are
+   * spread evenly over the layers. With the CPU backend: host_experts is the number of experts that
+   * stay in memory, or 0 if all weights do and host_weight_bytes is 0. */
   int64_t device_experts;
   int64_t host_experts;
   /* Experts in host memory and, if some are on disk, the memory that reads of them take; not part
@@ -281,10 +279,10 @@ typedef struct dsv4_engine_metrics {
   uint64_t drafted_tokens;      /* drafts verified */
   uint64_t accepted_tokens;     /* drafts accepted */
   uint64_t exchanged_bytes;     /* bytes that each device gathered from the others */
-  int32_t window_blocks;        /* sliding-window rows of 64 tokens */
+  int32_t window_blocks;        /* KV blocks of window rows, 64 tokens each */
   int32_t window_blocks_used;
   int32_t window_blocks_cached;
-  int32_t compressed_kv_blocks; /* compressed rows of 256 tokens */
+  int32_t compressed_kv_blocks; /* KV blocks of compressed rows, 256 tokens each */
   int32_t compressed_kv_blocks_used;
   int32_t compressed_kv_blocks_cached;
   int32_t state_slots; /* compressor states */
@@ -340,12 +338,13 @@ DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* j
  * - Kept: sessions with all tokens, drafts, forks and restore points, and the prefix cache. Their
  *   cache rows move to host memory, or, if `folder` is not NULL, to a file in that folder, readable
  *   by its owner only. The library removes the file when the engine is resumed or freed.
- * - Calls of sessions that have begun finish first; cancel them to be faster. Calls that begin
- * later return SUSPENDED and change nothing: sync, prefill, step, rewind, fork, save and load, and
- * the functions on messages that sync. All other functions work, among them dsv4_session_open,
- *   dsv4_session_close, cancel, tokens, messages, statistics and metrics.
- * - Does nothing if the engine is suspended already. Any thread, concurrently with everything
- * except dsv4_engine_close. Errors leave the engine running: OUT_OF_HOST_MEMORY, IO and NOT_FOUND
+ * - Running calls of sessions finish first; cancel them to be faster.
+ * - Later calls return SUSPENDED and change nothing: sync, prefill, step, rewind, fork, save and
+ *   load, and the functions on messages that sync. All other functions work, among them
+ *   dsv4_session_open, dsv4_session_close, cancel, tokens, messages, statistics and metrics.
+ * - Does nothing if the engine is suspended already.
+ * - Threads: any, concurrently with everything except dsv4_engine_close.
+ * Errors leave the engine running: OUT_OF_HOST_MEMORY, IO and NOT_FOUND
  * (the folder), UNSUPPORTED (an engine of a group of processes), DEVICE_LOST (the rows of a lost
  * device cannot be read), BUSY (another call suspends or resumes the engine, or the call was made
  * in a callback of a session). */
@@ -401,8 +400,9 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
  *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. A process that has one of
  *   these as 0 takes it from the id.
  * - Writes up to `capacity` bytes to `id`, without a terminator, and the full length to *needed.
- *   Each call makes another id, so `capacity` is at least 1024.
- * Errors: INVALID_ARGUMENT for less or for another group_size, UNSUPPORTED without NCCL. */
+ *   `capacity` must be at least 1024, because each call makes another id.
+ * Errors: INVALID_ARGUMENT for a smaller capacity or another group_size, UNSUPPORTED without NCCL.
+ */
 DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id,
                                           size_t capacity, size_t* needed,
                                           dsv4_error** error) DSV4_NOEXCEPT;

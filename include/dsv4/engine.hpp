@@ -142,8 +142,8 @@ inline DeviceInfo PlanDevice(const std::string& path, int32_t device,
   return info;
 }
 
-// The id of a new group of options.group_size processes that split a model, to be carried to all of
-// them. It carries the options that they have in common.
+// Makes the id of a new group of options.group_size processes that split a model. The host carries
+// the id to every process. It contains the options that the processes have in common.
 inline std::string CreateGroupId(const EngineOptions& options) {
   detail::CheckAbi();
   detail::ProgressCall progress(options.progress);
@@ -155,8 +155,8 @@ inline std::string CreateGroupId(const EngineOptions& options) {
   return id;
 }
 
-// Loads this process's part of the model and computes what the process of rank 0 asks for, until
-// that closes its engine.
+// Loads this process's part of the model and computes what the process of rank 0 asks for. Returns
+// when rank 0 closes its engine.
 inline void ServeGroup(const std::string& path, const EngineOptions& options) {
   detail::CheckAbi();
   detail::ProgressCall progress(options.progress);

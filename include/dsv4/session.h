@@ -59,8 +59,7 @@ DSV4_API dsv4_status dsv4_session_get_sampling(const dsv4_session* session, dsv4
  *   be drafts. The mask must depend on the arguments only.
  * - A non-zero return value cancels the step (DSV4_ERR_CANCELLED).
  * Called for every token and every draft, on the thread that steps the session. It must not use the
- * session. It cannot prefill or step another session of the engine (BUSY), nor through
- * dsv4_engine_step. */
+ * session. Prefills and steps of other sessions of the engine return BUSY inside it. */
 typedef int32_t (*dsv4_token_mask_fn)(void* user, const int32_t* tokens, size_t count,
                                       int64_t prompt_tokens, uint32_t* allowed, size_t words);
 
@@ -100,8 +99,8 @@ typedef struct dsv4_sync_result {
   int64_t pending_tokens; /* new tokens left to compute */
 
   int64_t prefix_cache_tokens; /* part of reused_tokens that came from the engine's prefix cache */
-  /* Tokens before limit_position are known, and `limit` says why no more are. Reuse may end
-   * earlier, at a restore point. */
+  /* The KV rows of the tokens before limit_position exist; `limit` is why no further ones do.
+   * reused_tokens may be smaller, because reuse ends at a restore point. */
   int64_t limit_position;
   dsv4_reuse_limit limit;
   int32_t reserved2; /* 0 */
@@ -209,8 +208,8 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
 /* Cancels the prefill or step that runs on this session; that call returns CANCELLED.
  * - CPU: within the time of one layer of the running pass. CUDA: within the time of two layers if
  *   the pass has more than 64 tokens. A smaller pass runs to its end, which takes no longer than a
- *   decode step. A pass is at most prefill_chunk_tokens prompt tokens, and one token and its drafts
- *   of each session.
+ *   decode step. A pass computes at most prefill_chunk_tokens prompt tokens and, for each session,
+ *   one token and its drafts.
  * - Finished passes are kept. The session continues from there with the tokens it would have had.
  * - Other sessions in the same pass are not affected; their part is computed again.
  * - Does nothing if no call runs. A later call is not cancelled; see dsv4_session_stop.
@@ -218,10 +217,10 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
  * Accepts NULL. */
 DSV4_API void dsv4_session_cancel(dsv4_session* session) DSV4_NOEXCEPT;
 
-/* Cancels the running call as dsv4_session_cancel does, and every later prefill and step, before it
- * computes or delivers anything, until dsv4_session_resume. For hosts that end a request from
- * another thread and cannot know whether a call is running. Other functions are not affected, and
- * forks are not stopped. Threads: as dsv4_session_cancel. */
+/* Cancels the running call as dsv4_session_cancel does. Until dsv4_session_resume, every prefill
+ * and step then returns CANCELLED before it computes or delivers anything. For hosts that end a
+ * request from another thread and cannot know whether a call is running. Other functions are not
+ * affected, and forks are not stopped. Threads: as dsv4_session_cancel. */
 DSV4_API void dsv4_session_stop(dsv4_session* session) DSV4_NOEXCEPT;
 
 /* Undoes dsv4_session_stop. The session continues where it was. Threads: as dsv4_session_cancel. */
@@ -258,9 +257,10 @@ typedef int32_t dsv4_draft_stop;
 
 /* Saves the session to a file.
  *
- * Saved: tokens, KV cache, compressor states, logits, the grammar and the position in it. An engine
- * with the same model, numerics and cache format, that also plans the checkpoint's drafter or also
- * does not, continues from the file with the same logits, bit for bit.
+ * Saved: tokens, KV cache, compressor states, logits, the grammar and the position in it. A session
+ * that loads the file continues with the same logits, bit for bit. Its engine needs the same model,
+ * numerics and cache format, and the checkpoint's drafter if the saving engine had it planned, else
+ * none.
  *
  * Not saved: other sampling parameters, the token mask, restore points, messages, drafts, and
  * tokens that were chosen but not delivered yet. The loading session chooses those again.
@@ -268,7 +268,7 @@ typedef int32_t dsv4_draft_stop;
  * - The file is about dsv4_session_stats.cache_bytes long. It is not encrypted. Only its owner can
  *   read it.
  * - The file replaces `path` when it is complete and on the disk. If the process is killed before,
- *   the old file remains, possibly beside a PATH.XXXXXX.tmp. Symbolic links are followed.
+ *   the old file remains, possibly with a file PATH.XXXXXX.tmp. Symbolic links are followed.
  * - progress: may be NULL.
  * Errors, which leave `path` unchanged: NOT_FOUND (no such folder), IO, INVALID_ARGUMENT (`path`
  * exists and is not a regular file), CANCELLED (by `progress`). */
@@ -286,7 +286,7 @@ DSV4_API dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8
  * - Replaced: tokens, KV cache, compressor states, logits, and the grammar if one was saved.
  * - Kept: sampling parameters, token mask and salt. If no grammar was saved, the session's own
  *   grammar starts over with the next token. Statistics start with the saved prompt.
- * - The prefix cache does not offer to other sessions what this session computes afterwards.
+ * - What this session computes afterwards does not enter the prefix cache.
  * - progress: may be NULL.
  * - The file is treated as untrusted: it is checked as a whole before the session changes.
  * Errors, which leave the session unchanged: NOT_FOUND, IO, CORRUPT (not a saved session, truncated
