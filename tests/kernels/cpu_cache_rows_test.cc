@@ -143,9 +143,12 @@ TEST_CASE("a run with a NaN or an infinity is a run of NaNs") {
         HWY_DYNAMIC_DISPATCH(TestStoreKvRow)(row.data(), pool, 0, 0);
         uint16_t out[512];
         HWY_DYNAMIC_DISPATCH(TestUnpackRow)(pool.Row(0, 0), pool.Scales(0, 0), out);
-        for (int i = 0; i < 512; ++i) {
-          REQUIRE(std::isnan(Bf16ToFloat(out[i])) == (i >= 128 && i < 192));
-        }
+        const auto broken_in = [&](int begin, int end) {
+          return std::count_if(out + begin, out + end,
+                               [](uint16_t bits) { return std::isnan(Bf16ToFloat(bits)); });
+        };
+        REQUIRE(broken_in(128, 192) == 64);
+        REQUIRE(broken_in(0, 512) == 64);
       }
     }
   });

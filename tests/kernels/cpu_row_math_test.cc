@@ -66,6 +66,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "kernels/reference/numerics.h"
 #include "tests/kernels/cpu_step.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 namespace {
@@ -110,9 +111,9 @@ TEST_CASE("cpu exponential is that of double, and 0 far below") {
                              -1e300, 0.3f, -0.3f, 7,  -7,  2,  -2,  9};
     const std::vector<double> in = s;
     HWY_DYNAMIC_DISPATCH(TestSigmoid)(s.data(), 16);
-    for (size_t i = 0; i < s.size(); ++i) {
-      REQUIRE(s[i] == Approx(1 / (1 + std::exp(-in[i]))).epsilon(2e-14).margin(1e-300));
-    }
+    std::vector<double> sigmoid;
+    for (const double v : in) sigmoid.push_back(1 / (1 + std::exp(-v)));
+    REQUIRE(FarElements(s, sigmoid, {.relative = 2e-14, .absolute = 1e-300}) == "");
   });
 }
 
@@ -134,12 +135,11 @@ TEST_CASE("cpu stores round to f32, then to bf16, each to nearest even") {
     std::vector<uint16_t> pairs(x.size()), double_pairs(x.size()), natural(x.size());
     HWY_DYNAMIC_DISPATCH(TestRound)
     (x.data(), static_cast<int64_t>(x.size()), pairs.data(), double_pairs.data(), natural.data());
-    for (size_t i = 0; i < x.size(); ++i) {
-      const uint16_t want = FloatToBf16(static_cast<float>(x[i]));
-      REQUIRE(pairs[i] == want);
-      REQUIRE(double_pairs[i] == want);
-      REQUIRE(natural[i] == want);
-    }
+    std::vector<uint16_t> want;
+    for (const double v : x) want.push_back(FloatToBf16(static_cast<float>(v)));
+    REQUIRE(DifferentBits(pairs, want) == "");
+    REQUIRE(DifferentBits(double_pairs, want) == "");
+    REQUIRE(DifferentBits(natural, want) == "");
   });
 }
 
@@ -167,10 +167,10 @@ void RequireSameQuantiser(const Simd& simd, const Scalar& scalar, int lowest, in
       for (const uint16_t v : x) want.push_back(Bf16ToFloat(v));
       simd(x.data());
       scalar(want.data());
-      for (size_t i = 0; i < x.size(); ++i) {
-        INFO("largest 2^" << top << ", span " << span << ", element " << i);
-        REQUIRE(x[i] == FloatToBf16(want[i]));
-      }
+      std::vector<uint16_t> rounded;
+      for (const float v : want) rounded.push_back(FloatToBf16(v));
+      INFO("largest 2^" << top << ", span " << span);
+      REQUIRE(DifferentBits(x, rounded) == "");
     }
   }
 }

@@ -24,6 +24,7 @@
 #include "kernels/reference/cache_rows.h"
 #include "kernels/reference/manifest.h"
 #include "tests/kernels/kernel_launch.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 
@@ -279,15 +280,14 @@ inline void ForEachTarget(const std::function<void()>& test) {
 
 // Bit for bit.
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return DifferentBits(a, b).empty();
 }
 inline void RequireSame(const Rows& got, const Rows& want) {
   REQUIRE(got.size() == want.size());
   for (const auto& [key, row] : want) {
     INFO("sequence " << key.first << ", position or compressed block " << key.second);
     REQUIRE(got.count(key) == 1);
-    REQUIRE(SameBits(got.at(key), row));
+    REQUIRE(DifferentBits(got.at(key), row) == "");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/sm12x/packed_layout.h"
 #include "tests/kernels/cuda_launch.h"
 #include "tests/kernels/random_weights.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 
@@ -174,20 +175,15 @@ inline void RequireSameSums(const std::vector<uint16_t>& got, const std::vector<
 }
 
 inline void RequireSameSums(const std::vector<float>& got, const std::vector<float>& expected) {
-  REQUIRE(got.size() == expected.size());
   const float noise = RootMeanSquare(expected) * 0x1p-20f;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (std::abs(got[i] - expected[i]) <= std::abs(expected[i]) * 0x1p-21f + noise) continue;
-    FAIL("element " << i << ": " << got[i] << ", expected " << expected[i]);
-  }
+  REQUIRE(FarElements(got, expected, {.relative = 0x1p-21, .absolute = noise}) == "");
 }
 
 // Elements [first, first + part.size()) of `all` are those of `part`, bit for bit.
 template <class T>
 void RequireSameBits(const std::vector<T>& part, const std::vector<T>& all, int64_t first) {
   REQUIRE(static_cast<size_t>(first) + part.size() <= all.size());
-  const int differ = std::memcmp(part.data(), all.data() + first, part.size() * sizeof(T));
-  REQUIRE(differ == 0);
+  REQUIRE(DifferentBits(part, absl::MakeConstSpan(all.data() + first, part.size())) == "");
 }
 
 }  // namespace dsv4::test

@@ -7,6 +7,7 @@
 #include "kernels/op/draft_logits.h"
 #include "lib/tensor/quant_format.h"
 #include "tests/kernels/random_weights.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 
@@ -56,11 +57,7 @@ struct DraftLogitsValues {
 };
 
 inline void RequireNear(const std::vector<float>& got, const std::vector<double>& want) {
-  REQUIRE(got.size() == want.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    CAPTURE(i, want[i]);
-    REQUIRE(std::abs(got[i] - want[i]) <= 1e-5 * (1 + std::abs(want[i])));
-  }
+  REQUIRE(FarElements(got, want, {.relative = 1e-5, .absolute = 1e-5}) == "");
 }
 
 }  // namespace dsv4::test

@@ -361,9 +361,9 @@ struct CompressorInput {
         compressed_blocks[compressed_block] = Floats(row, row + dim);
       }
       // Nothing around the compressor's part of the state is touched.
-      for (size_t j = 0; j < state_size; ++j) {
-        if (j < 32 || j >= 32 + static_cast<size_t>(state_floats)) REQUIRE(std::isnan(next[j]));
-      }
+      const auto untouched = [](float v) { return std::isnan(v); };
+      REQUIRE(std::all_of(next.begin(), next.begin() + 32, untouched));
+      REQUIRE(std::all_of(next.begin() + 32 + state_floats, next.end(), untouched));
       state = next;
     }
     Floats result;
@@ -463,7 +463,7 @@ TEST_CASE("compress_kv saves inside a step what a step up to there would leave")
     REQUIRE(std::memcmp(state.data() + 32, straight.data() + straight.size() - input.state_floats,
                         static_cast<size_t>(input.state_floats) * 4) == 0);
     // Nothing around the compressor's part is touched, and what there is not is zero.
-    for (size_t i = 0; i < 32; ++i) REQUIRE(std::isnan(state[i]));
+    REQUIRE(std::all_of(state.begin(), state.begin() + 32, [](float v) { return std::isnan(v); }));
     const auto zeros = [&](int64_t triple) {
       const auto begin = state.begin() + 32 + triple * 3 * input.dim;
       return std::all_of(begin, begin + 3 * input.dim, [](float v) { return v == 0; });

@@ -11,6 +11,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 #include "tests/support/tensor_file.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4 {
 namespace {
@@ -21,10 +22,6 @@ using Bytes = std::vector<uint8_t>;
 const test::TensorFile& Ops() {
   static const test::TensorFile file(DSV4_SOURCE_DIR "/tests/oracle/expected/ops.safetensors");
   return file;
-}
-
-bool SameBits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 int64_t Offset(const std::byte* row) { return row - static_cast<std::byte*>(nullptr); }
@@ -138,7 +135,7 @@ TEST_CASE("packed rows, by hand") {
   want[133] = 0x1p-16f;
   want[192] = 448;
   want[256] = INFINITY;
-  REQUIRE(SameBits(stored.Load(), want));
+  REQUIRE(test::DifferentBits(stored.Load(), want) == "");
 }
 
 TEST_CASE("index keys, by hand") {
@@ -165,7 +162,7 @@ TEST_CASE("index keys, by hand") {
   const float rounded[] = {0, 1, 1, 2, 4, 4};
   std::copy(std::begin(rounded), std::end(rounded), want.begin() + 8);
   want[32] = 6;
-  REQUIRE(SameBits(stored.Load(), want));
+  REQUIRE(test::DifferentBits(stored.Load(), want) == "");
 }
 
 TEST_CASE("fp8_per_tensor rows are e4m3 with scale 1") {
@@ -180,7 +177,7 @@ TEST_CASE("fp8_per_tensor rows are e4m3 with scale 1") {
   REQUIRE(data[1] == 0xfe);
   REQUIRE(data[511] == 0x01);
   row[1] = -448;
-  REQUIRE(SameBits(stored.Load(), row));
+  REQUIRE(test::DifferentBits(stored.Load(), row) == "");
 }
 
 TEST_CASE("packed rows hold the recorded act_quant, byte for byte") {
@@ -195,13 +192,15 @@ TEST_CASE("packed rows hold the recorded act_quant, byte for byte") {
     const auto [data, scales] = stored.Store(row);
     REQUIRE(Bytes(data.begin(), data.begin() + 448) ==
             Bytes(q.begin() + r * 512, q.begin() + r * 512 + 448));
-    for (size_t run = 0; run < 7; ++run) {
-      REQUIRE(std::ldexp(1.0f, scales[run] - 127) == scale[r * 8 + run]);
-    }
+    Floats powers;
+    for (size_t run = 0; run < 7; ++run) powers.push_back(std::ldexp(1.0f, scales[run] - 127));
+    REQUIRE(test::FarElements(powers, absl::MakeConstSpan(&scale[r * 8], 7)) == "");
     REQUIRE(scales[7] == 0);
     const Floats loaded = stored.Load();
     REQUIRE(std::memcmp(loaded.data(), &round_trip[r * 512], 448 * sizeof(float)) == 0);
-    for (size_t i = 448; i < 512; ++i) REQUIRE(loaded[i] == RoundToBf16(row[i]));
+    Floats tail;
+    for (size_t i = 448; i < 512; ++i) tail.push_back(RoundToBf16(row[i]));
+    REQUIRE(test::FarElements(absl::MakeConstSpan(&loaded[448], 64), tail) == "");
   }
 }
 
@@ -211,8 +210,8 @@ TEST_CASE("index keys hold the recorded fp4_act_quant") {
   for (size_t begin = 0; begin < x.size(); begin += 128) {
     OneRow stored(RowFormat::kIndexFp4, 128);
     stored.Store(Floats(x.begin() + begin, x.begin() + begin + 128));
-    REQUIRE(SameBits(stored.Load(),
-                     Floats(round_trip.begin() + begin, round_trip.begin() + begin + 128)));
+    REQUIRE(test::DifferentBits(stored.Load(), Floats(round_trip.begin() + begin,
+                                                      round_trip.begin() + begin + 128)) == "");
   }
 }
 
@@ -231,9 +230,10 @@ TEST_CASE("packed and f32 rows are the bf16 rows of published numerics") {
     };
     const Floats bf16 = through(RowFormat::kBf16, 512);
     REQUIRE(bf16 != row);
-    REQUIRE(SameBits(through(RowFormat::kPacked, 512), bf16));
-    REQUIRE(SameBits(through(RowFormat::kF32, 512), bf16));
-    REQUIRE(SameBits(through(RowFormat::kIndexFp4, 128), through(RowFormat::kF32, 128)));
+    REQUIRE(test::DifferentBits(through(RowFormat::kPacked, 512), bf16) == "");
+    REQUIRE(test::DifferentBits(through(RowFormat::kF32, 512), bf16) == "");
+    REQUIRE(test::DifferentBits(through(RowFormat::kIndexFp4, 128),
+                                through(RowFormat::kF32, 128)) == "");
   }
 }
 

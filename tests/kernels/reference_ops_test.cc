@@ -16,6 +16,7 @@
 #include "lib/tensor/quant_format.h"
 #include "tests/kernels/kernel_launch.h"
 #include "tests/support/tensor_file.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4 {
 namespace {
@@ -49,35 +50,31 @@ double LargestDifference(const Floats& got, const Floats& expected) {
   return largest;
 }
 
-bool SameBits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
-           return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
-         });
-}
-
 TEST_CASE("act_quant is bit-exact") {
   for (const int64_t run : {128, 64}) {
     const std::string name = "act_quant" + std::to_string(run);
     const Floats x = F32((name + ".x").c_str());
     const std::vector<uint8_t> q = Ops().Read<uint8_t>(name + ".q");
     Floats scales;
+    std::vector<uint8_t> codes;
     for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(run)) {
       scales.push_back(reference::E4M3RunScale(x.data() + begin, run));
       for (size_t i = begin; i < begin + static_cast<size_t>(run); ++i) {
-        REQUIRE(reference::EncodeE4M3(x[i] / scales.back()) == q[i]);
+        codes.push_back(reference::EncodeE4M3(x[i] / scales.back()));
       }
     }
-    REQUIRE(SameBits(scales, F32((name + ".scale").c_str())));
+    REQUIRE(test::DifferentBits(codes, q) == "");
+    REQUIRE(test::DifferentBits(scales, F32((name + ".scale").c_str())) == "");
     Floats round_trip = x;
     reference::ActQuant(round_trip.data(), static_cast<int64_t>(x.size()), run);
-    REQUIRE(SameBits(round_trip, F32((name + ".round_trip").c_str())));
+    REQUIRE(test::DifferentBits(round_trip, F32((name + ".round_trip").c_str())) == "");
   }
 }
 
 TEST_CASE("fp4_act_quant is bit-exact") {
   Floats x = F32("fp4_act_quant32.x");
   reference::Fp4ActQuant(x.data(), static_cast<int64_t>(x.size()));
-  REQUIRE(SameBits(x, F32("fp4_act_quant32.round_trip")));
+  REQUIRE(test::DifferentBits(x, F32("fp4_act_quant32.round_trip")) == "");
 }
 
 TEST_CASE("encodings give the nearest value, ties to the even code") {
@@ -164,7 +161,7 @@ TEST_CASE("rope tables") {
   Floats window(rows * 64), compressed(rows * 64), ratio4(rows * 64), ratio128(rows * 64);
   params.out = {window.data(), compressed.data(), ratio4.data(), ratio128.data()};
   LaunchKernel(ReferenceManifest(), params, {});
-  REQUIRE(SameBits(window, compressed));
+  REQUIRE(test::DifferentBits(window, compressed) == "");
   Floats got_cosines, got_sines;
   for (size_t t = 0; t < rows; ++t) {
     const auto row = window.begin() + static_cast<std::ptrdiff_t>(t * 64);
@@ -183,15 +180,19 @@ TEST_CASE("rope tables") {
   for (const int64_t position : positions) ends.push_back(position + 127);
   params.rows = static_cast<int32_t>(ends.size());
   params.positions = ends.data();
-  Floats all(ends.size() * 64), group4_ends(ends.size() * 64), group128_ends(ends.size() * 64);
-  params.out = {all.data(), all.data(), group4_ends.data(), group128_ends.data()};
+  Floats all(ends.size() * 64), ratio4_ends(ends.size() * 64), ratio128_ends(ends.size() * 64);
+  params.out = {all.data(), all.data(), ratio4_ends.data(), ratio128_ends.data()};
   LaunchKernel(ReferenceManifest(), params, {});
   for (size_t t = 0; t < rows; ++t) {
-    for (size_t i = 0; i < 64; ++i) {
-      if (positions[t] % 4 == 0) REQUIRE(group4_ends[t * 64 + i] == window[t * 64 + i]);
-      if (positions[t] % 128 == 0) {
-        REQUIRE(group128_ends[(rows + t) * 64 + i] == window[t * 64 + i]);
-      }
+    const auto row_of = [](const Floats& table, size_t row) {
+      return absl::MakeConstSpan(&table[row * 64], 64);
+    };
+    CAPTURE(positions[t]);
+    if (positions[t] % 4 == 0) {
+      REQUIRE(test::FarElements(row_of(ratio4_ends, t), row_of(window, t)) == "");
+    }
+    if (positions[t] % 128 == 0) {
+      REQUIRE(test::FarElements(row_of(ratio128_ends, rows + t), row_of(window, t)) == "");
     }
   }
 }

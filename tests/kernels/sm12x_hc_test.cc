@@ -10,6 +10,7 @@
 #include "tests/kernels/cuda_launch.h"
 #include "tests/kernels/kernel_launch.h"
 #include "tests/kernels/random_weights.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 namespace {
@@ -52,24 +53,18 @@ void RequireSameRounding(const std::vector<uint16_t>& got, const std::vector<flo
 
 // Both go through a mixing number in f32, whose last bit an exponential may enlarge.
 void RequireClose(const std::vector<float>& got, const std::vector<float>& expected) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    INFO("element " << i);
-    REQUIRE(got[i] == Approx(expected[i]).epsilon(4e-6).margin(1e-12));
-  }
+  REQUIRE(FarElements(got, expected, {.relative = 4e-6, .absolute = 1e-12}) == "");
 }
 
-void RequireNearlyAllEqual(const std::vector<float>& got, const std::vector<float>& expected) {
-  REQUIRE(got.size() == expected.size());
+// All within `bound`, and at most one in `few` not equal.
+void RequireNearlyAllEqual(const std::vector<float>& got, const std::vector<float>& expected,
+                           ElementBound bound = {.relative = 0x1p-23, .absolute = 1e-36},
+                           size_t few = 1000) {
+  REQUIRE(FarElements(got, expected, bound) == "");
   size_t apart = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == expected[i]) continue;
-    INFO("element " << i << ": " << got[i] << ", expected " << expected[i]);
-    REQUIRE(std::abs(got[i] - expected[i]) <= 0x1p-23f * std::abs(expected[i]) + 1e-36f);
-    ++apart;
-  }
+  for (size_t i = 0; i < got.size(); ++i) apart += got[i] != expected[i];
   INFO(apart << " of " << got.size() << " elements are apart");
-  REQUIRE(apart <= got.size() / 1000);
+  REQUIRE(apart <= got.size() / few);
 }
 
 // The round trips that the backend's quantised rows stand for.
@@ -87,16 +82,7 @@ std::vector<float> Dequantized(const std::vector<uint8_t>& stored, int64_t rows,
 
 // A bf16 step in front of the quantiser may become a step of e4m3, or of a run's scale.
 void RequireSameQuantized(const std::vector<float>& got, const std::vector<float>& expected) {
-  REQUIRE(got.size() == expected.size());
-  size_t apart = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == expected[i]) continue;
-    INFO("element " << i << ": " << got[i] << ", expected " << expected[i]);
-    REQUIRE(std::abs(got[i] - expected[i]) <= 0.13f * std::abs(expected[i]) + 1e-6f);
-    ++apart;
-  }
-  INFO(apart << " of " << got.size() << " elements are apart");
-  REQUIRE(apart <= got.size() / 400);
+  RequireNearlyAllEqual(got, expected, {.relative = 0.13, .absolute = 1e-6}, 400);
 }
 
 const LaunchOptions kPublished{.numerics = Numerics::kPublished};

@@ -4,6 +4,7 @@
 
 #include "kernels/op/dense.h"
 #include "tests/kernels/cuda_step.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 namespace {
@@ -26,19 +27,18 @@ void CheckRopeTable(const std::vector<int64_t>& positions) {
     values.push_back(table.Download());
   }
   const auto check = [&](size_t table, int64_t row, int64_t position, const float* frequencies) {
-    for (int64_t i = 0; i < 32; ++i) {
+    std::vector<float> want(64);
+    for (size_t i = 0; i < 32; ++i) {
       const double angle = static_cast<double>(static_cast<float>(position) * frequencies[i]);
-      INFO("table " << table << ", position " << position << ", pair " << i);
-      const float* out = values[table].data() + row * 64;
-      REQUIRE(out[i] == static_cast<float>(std::cos(angle)));
-      REQUIRE(out[32 + i] == static_cast<float>(std::sin(angle)));
+      want[i] = static_cast<float>(std::cos(angle));
+      want[32 + i] = static_cast<float>(std::sin(angle));
     }
+    INFO("table " << table << ", position " << position);
+    REQUIRE(FarElements(absl::MakeConstSpan(values[table].data() + row * 64, 64), want) == "");
   };
   const auto untouched = [&](size_t table, int64_t row) {
-    for (int64_t i = 0; i < 64; ++i) {
-      REQUIRE(std::bit_cast<uint32_t>(values[table][static_cast<size_t>(row * 64 + i)]) ==
-              0xfdfdfdfdu);
-    }
+    const std::vector<float> poison(64, std::bit_cast<float>(0xfdfdfdfdu));
+    REQUIRE(DifferentBits(absl::MakeConstSpan(values[table].data() + row * 64, 64), poison) == "");
   };
   for (int32_t r = 0; r < rows; ++r) {
     const int64_t t = positions[static_cast<size_t>(r)];

@@ -7,6 +7,7 @@
 
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/worst_element.h"
 #include "tools/verify/oracle_checkpoint.h"
 #include "tools/verify/oracle_run.h"
 
@@ -14,10 +15,6 @@ namespace dsv4 {
 namespace {
 
 using Floats = std::vector<float>;
-
-bool SameBits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 // Opens with rows of `format`; f32 only as a test can: a point that no kernel has is left out, so
 // that the engine cannot rely on rows of bf16 numbers.
@@ -60,14 +57,14 @@ TEST_CASE("the bundled model's logits are the same from packed and from wider ro
     REQUIRE(other.size() == packed.size());
     for (size_t i = 0; i < packed.size(); ++i) {
       CAPTURE(RowFormatName(format), i);
-      REQUIRE(SameBits(packed[i], other[i]));
+      REQUIRE(test::DifferentBits(packed[i], other[i]) == "");
     }
   }
 }
 
 TEST_CASE("the mixed case's logits are the same from packed and from wider rows") {
   absl::StatusOr<OracleCase> loaded =
-      LoadOracleCase(std::string(DSV4_SOURCE_DIR) + "/tests/oracle/cases/mixed.json");
+      LoadOracleCase(DSV4_SOURCE_DIR "/tests/oracle/cases/mixed.json");
   REQUIRE_OK(loaded);
   OracleCase oracle = *std::move(loaded);
   const Backend backend = GENERATE(Backend::kCpu, Backend::kReference);
@@ -94,7 +91,7 @@ TEST_CASE("the mixed case's logits are the same from packed and from wider rows"
     REQUIRE(other.size() == packed.size());
     for (const auto& [name, values] : packed) {
       CAPTURE(RowFormatName(format), name);
-      REQUIRE(SameBits(values, other.at(name)));
+      REQUIRE(test::DifferentBits(values, other.at(name)) == "");
     }
   }
 }

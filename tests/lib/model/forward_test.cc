@@ -131,11 +131,7 @@ MtpRows InChunks(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t ch
 }
 
 void RequireEqual(const MtpRows& got, const MtpRows& want) {
-  REQUIRE(got.streams.size() == want.streams.size());
-  for (size_t i = 0; i < want.streams.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(got.streams[i] == want.streams[i]);
-  }
+  REQUIRE(got.streams == want.streams);
   REQUIRE(got.last_logits == want.last_logits);
 }
 
