@@ -14,6 +14,7 @@
 #include "benchmarks/dsv4-bench/serving.h"
 #include "benchmarks/dsv4-bench/speed.h"
 #include "benchmarks/dsv4-bench/subject.h"
+#include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/terminal.h"
 
@@ -129,8 +130,9 @@ void Measure(const Options& options, Output* output) {
 
 int Run(int argc, char** argv) {
   const Options options = ParseOptions(argc, argv);
-  if (options.help) return chat::WriteOut(HelpText()), chat::kOk;
-  if (options.version) return chat::WriteOut(std::string(dsv4_build_info()) + "\n"), chat::kOk;
+  if (const std::string text = chat::HelpOrVersion(options, HelpText()); !text.empty()) {
+    return chat::WriteOut(text), chat::kOk;
+  }
   Output output(options.format, options.serve);
   try {
     Measure(options, &output);

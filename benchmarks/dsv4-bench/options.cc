@@ -222,10 +222,8 @@ constexpr Option<Options> kOptions[] = {
      }},
     {"", "--progress", "", "tell of each test on standard error, terminal or not",
      [](Options* o, const std::string&, const std::string&) { o->progress = true; }},
-    {"-h", "--help", "", "print this and end",
-     [](Options* o, const std::string&, const std::string&) { o->help = true; }},
-    {"", "--version", "", "print version and build, and end",
-     [](Options* o, const std::string&, const std::string&) { o->version = true; }},
+    chat::kHelpOption<Options>,
+    chat::kVersionOption<Options>,
 };
 
 constexpr char kHelpNotes[] =

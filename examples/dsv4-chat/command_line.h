@@ -3,6 +3,8 @@
 // throws a Failure for the user that names the option and the value.
 #pragma once
 
+#include <dsv4/abi.h>
+
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -107,6 +109,23 @@ std::string HelpLines(std::span<const Option<Target>> options) {
   for (const Option<Target>& option : options)
     text += HelpLine(option.short_name, option.long_name, option.value_name, option.help);
   return text;
+}
+
+// --help and --version, which every program has. They set `help` and `version` of the target.
+template <class Target>
+inline constexpr Option<Target> kHelpOption{
+    "-h", "--help", "", "print this and end",
+    [](Target* target, const std::string&, const std::string&) { target->help = true; }};
+template <class Target>
+inline constexpr Option<Target> kVersionOption{
+    "", "--version", "", "print version and build, and end",
+    [](Target* target, const std::string&, const std::string&) { target->version = true; }};
+
+// What a program prints, and then ends, if --help or --version asked for it; else "".
+template <class Target>
+std::string HelpOrVersion(const Target& target, const std::string& help_text) {
+  if (target.help) return help_text;
+  return target.version ? std::string(dsv4_build_info()) + "\n" : "";
 }
 
 // The arguments of a command line, one option after the other.

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/conversation.h"
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/files.h"
@@ -82,8 +83,9 @@ void CheckTogether(const Options& options) {
 
 int Run(int argc, char** argv) {
   const Options options = ParseOptions(argc, argv);
-  if (options.help) return WriteOut(HelpText()), kOk;
-  if (options.version) return WriteOut(std::string(dsv4_build_info()) + "\n"), kOk;
+  if (const std::string text = HelpOrVersion(options, HelpText()); !text.empty()) {
+    return WriteOut(text), kOk;
+  }
   if (options.model.empty()) throw Failure{kUsageError, "no model: name its folder with -m DIR"};
   CheckTogether(options);
   std::optional<dsv4::Log> log;

@@ -142,10 +142,8 @@ constexpr Option<Options> kOutputOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->color = ParseName(name, v, kColorModes);
      }},
-    {"-h", "--help", "", "print this and end",
-     [](Options* o, const std::string&, const std::string&) { o->help = true; }},
-    {"", "--version", "", "print version and build, and end",
-     [](Options* o, const std::string&, const std::string&) { o->version = true; }},
+    kHelpOption<Options>,
+    kVersionOption<Options>,
 };
 
 struct Group {

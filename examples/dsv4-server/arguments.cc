@@ -57,10 +57,8 @@ constexpr Option kServerOptions[] = {
      }},
     {"", "--isolate", "", "run the model in a process that is started again after it has failed",
      [](Arguments* a, const std::string&, const std::string&) { a->isolate = true; }},
-    {"-h", "--help", "", "print this and end",
-     [](Arguments* a, const std::string&, const std::string&) { a->help = true; }},
-    {"", "--version", "", "print version and build, and end",
-     [](Arguments* a, const std::string&, const std::string&) { a->version = true; }},
+    chat::kHelpOption<Arguments>,
+    chat::kVersionOption<Arguments>,
 };
 
 }  // namespace

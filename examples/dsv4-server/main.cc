@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/start_group.h"
 #include "examples/dsv4-server/arguments.h"
@@ -130,13 +131,8 @@ int Serve(const Arguments& arguments, const sigset_t& signals, int port, int res
 
 int Run(int argc, char** argv) {
   const Arguments arguments = ParseArguments(argc, argv);
-  if (arguments.help) {
-    std::fputs(HelpText().c_str(), stdout);
-    return chat::kOk;
-  }
-  if (arguments.version) {
-    std::printf("%s\n", dsv4_build_info());
-    return chat::kOk;
+  if (const std::string text = chat::HelpOrVersion(arguments, HelpText()); !text.empty()) {
+    return std::fputs(text.c_str(), stdout), chat::kOk;
   }
   if (arguments.model.empty())
     throw chat::Failure{chat::kUsageError, "no model: name its folder with --model DIR"};

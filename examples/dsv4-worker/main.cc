@@ -40,10 +40,8 @@ constexpr chat::Option<Arguments> kOptions[] = {
      }},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's",
      [](Arguments* a, const std::string&, const std::string& v) { a->engine.tuning_dir = v; }},
-    {"-h", "--help", "", "print this and end",
-     [](Arguments* a, const std::string&, const std::string&) { a->help = true; }},
-    {"", "--version", "", "print version and build, and end",
-     [](Arguments* a, const std::string&, const std::string&) { a->version = true; }},
+    chat::kHelpOption<Arguments>,
+    chat::kVersionOption<Arguments>,
 };
 
 std::string HelpText() {
@@ -96,13 +94,8 @@ int Serve(Arguments arguments) {
 
 int Run(int argc, char** argv) {
   const Arguments arguments = ParseArguments(argc, argv);
-  if (arguments.help) {
-    std::fputs(HelpText().c_str(), stdout);
-    return chat::kOk;
-  }
-  if (arguments.version) {
-    std::printf("%s\n", dsv4_build_info());
-    return chat::kOk;
+  if (const std::string text = chat::HelpOrVersion(arguments, HelpText()); !text.empty()) {
+    return std::fputs(text.c_str(), stdout), chat::kOk;
   }
   if (arguments.model.empty())
     throw chat::Failure{chat::kUsageError, "no model: name its folder with --model DIR"};

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/failure.h"
 #include "tools/gates/client.h"
 #include "tools/gates/gates.h"
@@ -30,9 +31,7 @@ void Write(const std::string& text, const std::string& path) {
 
 int Run(int argc, char** argv) {
   const Options options = ParseOptions(argc, argv);
-  std::string text;
-  if (options.help) text = HelpText();
-  if (options.version) text = dsv4_build_info() + std::string("\n");
+  std::string text = chat::HelpOrVersion(options, HelpText());
   if (options.list) {
     for (const Gate& gate : AllGates()) text += gate.name + std::string("\t") + gate.what + "\n";
   }

@@ -103,10 +103,8 @@ constexpr Option kOptions[] = {
      }},
     {"", "--list", "", "name the gates and end",
      [](Options* o, const std::string&, const std::string&) { o->list = true; }},
-    {"-h", "--help", "", "print this and end",
-     [](Options* o, const std::string&, const std::string&) { o->help = true; }},
-    {"", "--version", "", "print version and build, and end",
-     [](Options* o, const std::string&, const std::string&) { o->version = true; }},
+    chat::kHelpOption<Options>,
+    chat::kVersionOption<Options>,
 };
 
 }  // namespace
