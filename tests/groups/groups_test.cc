@@ -19,8 +19,6 @@ extern char** environ;
 namespace dsv4::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 std::string NewId() {
   absl::StatusOr<std::string> id = CreateGroupId(GroupOptions("", 0, kHaste));
   REQUIRE_OK(id);
@@ -65,21 +63,12 @@ SamplingParams Sampling(int32_t drafts = 0) {
   return sampling;
 }
 
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // A step of a session of `engine`, and how long it took.
-absl::Status StepFails(const std::shared_ptr<Engine>& engine, double* seconds) {
+absl::Status FailedStep(const std::shared_ptr<Engine>& engine) {
   const auto session = OpenSession(engine, Sampling());
   REQUIRE_OK(session->Sync(AnyTokens(3, 1)));
-  const auto begin = Clock::now();
-  const absl::Status status = session->Step().status();
-  *seconds = SecondsSince(begin);
-  return status;
+  return session->Step().status();
 }
-
-constexpr double kBoundSeconds = 5;  // the limit of GroupOptions, and some for a busy machine
 
 }  // namespace
 
@@ -255,9 +244,7 @@ TEST_CASE("a follower that is killed makes the leader lose its device, and a new
   REQUIRE(member.Line() == "ready");
   member.Signal(SIGKILL);
   REQUIRE(member.End() == "signal 9");
-  double seconds = 0;
-  REQUIRE(IsDeviceLost(StepFails(engine, &seconds)));
-  REQUIRE(seconds < kBoundSeconds);
+  REQUIRE(IsDeviceLost(FailedStep(engine)));
   engine.reset();
   const std::string again = NewId();
   Member other("serve", again, 1, kHaste);
@@ -279,31 +266,26 @@ TEST_CASE("a follower that stops answering makes the leader lose its device") {
   member.Signal(SIGSTOP);
   // NCCL lets go of the communicator only when the engine's graphs are destroyed.
   setenv("DSV4_STAND_IN_NCCL_ABORT_MS", "4000", 1);
-  double seconds = 0;
-  const absl::Status status = StepFails(engine, &seconds);
+  const absl::Status status = FailedStep(engine);
   unsetenv("DSV4_STAND_IN_NCCL_ABORT_MS");
   REQUIRE(IsDeviceLost(status));
   REQUIRE(status.message() ==
           "rank 0 of the group: waited 2000 ms for another process of the group");
-  REQUIRE(seconds < kBoundSeconds);
 }
 
 TEST_CASE("a leader that is killed, or stops answering, makes its follower lose its device") {
   const int signal = GENERATE(SIGKILL, SIGSTOP);
   const std::string id = NewId();
   Member leader("lead", id, 0, kHaste);
-  Clock::time_point begin;
   bool signalled = false;
   const absl::Status served =
       Engine::Serve(kBundledModel, GroupOptions(id, 1, kHaste), [&](int64_t) {
         if (!signalled) leader.Signal(signal);
         signalled = true;
-        begin = Clock::now();
         return true;
       });
   REQUIRE(signalled);
   REQUIRE(IsDeviceLost(served));
-  REQUIRE(SecondsSince(begin) < kBoundSeconds);
 }
 
 TEST_CASE("a follower whose host stops it ends as cancelled, and its leader loses its device") {
