@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ceilings of the kernels' MMAs, of which this file has nothing but loops. fp8 is a linear's
 // chain of four steps without what brings operands to it: there are two or three additions and the
-// like for each MMA of the twin, and four for a block-scaled one, fewer than the cycles it takes.
+// like for each MMA of the portable implementation, and four for a block-scaled one, fewer than the
+// cycles it takes.
 #include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/sm12x/arch/mma.cuh"
 

@@ -76,10 +76,10 @@ TEST_CASE("the table's config runs, by the call's dimensions") {
   REQUIRE_OK(other.Prepare(Linear(64)));
   REQUIRE(*Run(other, 9).config == kFakeConfigs[0]);
   // The table of an entry that is not chosen is not asked.
-  Dispatch twin(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(90, 132),
-                {Table()});
-  REQUIRE_OK(twin.Prepare(Linear(64)));
-  REQUIRE(*Run(twin, 1).config == kFakeConfigs[0]);
+  Dispatch smaller(kFakeManifests, Backend::kCuda, Numerics::kPublished, FakeDevice(90, 132),
+                   {Table()});
+  REQUIRE_OK(smaller.Prepare(Linear(64)));
+  REQUIRE(*Run(smaller, 1).config == kFakeConfigs[0]);
 }
 
 // What is said of the first entry when the second is out of reach, too.
