@@ -66,15 +66,15 @@ bool MayBeginCall(absl::string_view markup) {
 
 }  // namespace
 
-Conversation::Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline)
-    : session_(session), tokenizer_(tokenizer), timeline_(std::move(timeline)) {}
+Conversation::Conversation(Session* session, const Tokenizer* tokenizer, ChatTokens chat_tokens)
+    : session_(session), tokenizer_(tokenizer), chat_tokens_(std::move(chat_tokens)) {}
 
 absl::StatusOr<std::unique_ptr<Conversation>> Conversation::Open(Session* session,
                                                                  std::vector<ChatMessage> messages,
                                                                  const ChatOptions& options) {
   DSV4_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, session->engine()->tokenizer());
-  DSV4_ASSIGN_OR_RETURN(ChatTimeline timeline, ChatTimeline::Create(*tokenizer));
-  std::unique_ptr<Conversation> made(new Conversation(session, tokenizer, std::move(timeline)));
+  DSV4_ASSIGN_OR_RETURN(ChatTokens chat_tokens, ChatTokens::Create(*tokenizer));
+  std::unique_ptr<Conversation> made(new Conversation(session, tokenizer, std::move(chat_tokens)));
   made->options_ = options;
   made->messages_ = std::move(messages);
   made->sampled_.resize(made->messages_.size());
@@ -140,11 +140,11 @@ absl::Status Conversation::Load(
   std::vector<int32_t> prompt;
   const auto before = [&](absl::Span<const int32_t> tokens) -> absl::Status {
     DSV4_ASSIGN_OR_RETURN(std::vector<std::optional<SampledTurn>> found,
-                          timeline_.SampledIn(tokens, loaded.messages_, options_));
+                          chat_tokens_.SampledIn(tokens, loaded.messages_, options_));
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i]) loaded.sampled_[i] = std::move(found[i]);
     }
-    DSV4_ASSIGN_OR_RETURN(prompt, timeline_.Render(loaded.messages_, loaded.sampled_, options_));
+    DSV4_ASSIGN_OR_RETURN(prompt, chat_tokens_.Render(loaded.messages_, loaded.sampled_, options_));
     return session_->CheckSync(prompt);
   };
   DSV4_RETURN_IF_ERROR(load(before));
@@ -157,7 +157,7 @@ absl::Status Conversation::Load(
 
 absl::Status Conversation::Sync() {
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
-                        timeline_.Render(messages_, sampled_, options_));
+                        chat_tokens_.Render(messages_, sampled_, options_));
   return SyncTo(tokens);
 }
 
@@ -181,7 +181,7 @@ absl::Status Conversation::CheckTurn() const {
   }
   if (turn_) return absl::OkStatus();
   if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
-  if (IsAssistant(messages_.back()) || !timeline_.OpensTurn(tokens.back())) {
+  if (IsAssistant(messages_.back()) || !chat_tokens_.OpensTurn(tokens.back())) {
     return InvalidArgument("messages[", messages_.size() - 1, "] (role ",
                            Quoted(messages_.back().role), ") gives the assistant no turn");
   }
@@ -206,9 +206,9 @@ absl::StatusOr<StepResult> Conversation::TakeStep(absl::StatusOr<StepResult> giv
 void Conversation::Take(StepResult* step, Sink sink) {
   // A turn begins with the token after the prompt's last one.
   const absl::Span<const int32_t> tokens = session_->tokens();
-  if (!turn_) BeginTurn(timeline_.OpensReasoning(tokens[tokens.size() - 2]));
+  if (!turn_) BeginTurn(chat_tokens_.OpensReasoning(tokens[tokens.size() - 2]));
   const std::vector<int32_t>& ends = session_->engine()->eos_tokens();
-  const bool begins_other = timeline_.BeginsOtherTurn(step->token);
+  const bool begins_other = chat_tokens_.BeginsOtherTurn(step->token);
   std::optional<int32_t> end;
   if (begins_other || std::find(ends.begin(), ends.end(), step->token) != ends.end()) {
     end = step->token;
@@ -294,7 +294,7 @@ bool Conversation::FinishTurn(std::optional<int32_t> end, Sink sink) {
     Record(event);
     sink(event);
   };
-  if (end && timeline_.BeginsOtherTurn(*end)) {
+  if (end && chat_tokens_.BeginsOtherTurn(*end)) {
     turn_->parser.Finish(deliver, tokenizer_->Decode({&*end, 1}).value_or(""));
   } else {
     if (end) turn_->parser.Feed(markup::kEndOfSentence, deliver);
@@ -315,7 +315,7 @@ std::optional<SampledTurn> Conversation::AsSampled() const {
   if (turn_->unfinished) return std::nullopt;
   std::vector<int32_t> ids = turn_->ids;
   if (!CutTo(turn_->text, &ids)) return std::nullopt;
-  return timeline_.TurnOf(std::move(ids), turn_->reasons);
+  return chat_tokens_.TurnOf(std::move(ids), turn_->reasons);
 }
 
 // A stop string or token is sampled, but not delivered: what it takes from the last token that is

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "lib/runtime/chat_timeline.h"
+#include "lib/runtime/chat_tokens.h"
 #include "lib/runtime/session.h"
 #include "lib/text/chat_message.h"
 #include "lib/text/streaming_parser.h"
@@ -99,7 +99,7 @@ class Conversation {
     bool unfinished = false;  // ends within tool markup
     bool cut_call = false;    // a call broke off
   };
-  Conversation(Session* session, const Tokenizer* tokenizer, ChatTimeline timeline);
+  Conversation(Session* session, const Tokenizer* tokenizer, ChatTokens chat_tokens);
   Conversation(const Conversation&) = default;
   absl::Status Sync();
   absl::Status SyncTo(absl::Span<const int32_t> tokens);
@@ -118,7 +118,7 @@ class Conversation {
 
   Session* session_;
   const Tokenizer* tokenizer_;
-  const ChatTimeline timeline_;
+  const ChatTokens chat_tokens_;
   ChatOptions options_;
   std::vector<ChatMessage> messages_;
   // One for each message; nullopt for one that is rendered from its texts.

@@ -31,9 +31,9 @@ class Drafter {
   }
   // Called once the step's tokens are chosen and nothing is committed. Fills the drafter's rows of
   // these tokens, and gives drafts to the timelines that want some: a drafter that knows its
-  // confidence gives as many as pay. *finished: the device has nothing left to do of the step.
+  // confidence gives as many as pay. *device_idle: the device has nothing left to do of the step.
   virtual absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
-                             DraftPace* pace, bool* finished) = 0;
+                             DraftPace* pace, bool* device_idle) = 0;
 };
 
 // Whether all drafts that the timelines want can be chosen on the model's device, one after another

@@ -31,7 +31,7 @@ class DsparkDrafter final : public Drafter {
   }
 
   absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
-                     DraftPace* pace, bool* finished) override {
+                     DraftPace* pace, bool* device_idle) override {
     const auto sessions = static_cast<int32_t>(
         std::count_if(requests.begin(), requests.end(), [](const StepRequest* request) {
           return request->step && request->step->drafts_wanted() > 0;
@@ -60,17 +60,17 @@ class DsparkDrafter final : public Drafter {
       most = std::max(most, wanted);
     }
     if (batch_.empty()) return absl::OkStatus();
-    *finished = false;
+    *device_idle = false;
     if (at_once) {
       DSV4_RETURN_IF_ERROR(DraftAtOnce(requests, most));
-      *finished = true;
+      *device_idle = true;
     } else {
       DSV4_RETURN_IF_ERROR(model_->ForwardDraft(batch_.rows(), batch_.tokens(), {}, wants_.head()));
     }
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
       if (!at_once) {
-        DSV4_RETURN_IF_ERROR(Follow(requests, draft, finished));
+        DSV4_RETURN_IF_ERROR(Follow(requests, draft, device_idle));
         if (rows_.empty()) break;
       }
       for (StepRequest* request : requests) {
@@ -119,7 +119,7 @@ class DsparkDrafter final : public Drafter {
   }
 
   // Draft `draft` of all that still draft.
-  absl::Status Follow(absl::Span<StepRequest* const> requests, int32_t draft, bool* finished) {
+  absl::Status Follow(absl::Span<StepRequest* const> requests, int32_t draft, bool* device_idle) {
     rows_.clear();
     previous_.clear();
     questions_.clear();
@@ -133,10 +133,10 @@ class DsparkDrafter final : public Drafter {
       }
     }
     if (rows_.empty()) return absl::OkStatus();
-    *finished = false;
+    *device_idle = false;
     DSV4_RETURN_IF_ERROR(model_->FollowDrafts(rows_, previous_, questions_));
     DSV4_RETURN_IF_ERROR(model_->Finish());
-    *finished = true;
+    *device_idle = true;
     return absl::OkStatus();
   }
 

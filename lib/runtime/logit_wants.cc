@@ -24,13 +24,13 @@ void LogitWants::Add(int32_t row, const std::optional<LogitQuestion>& question) 
 }
 
 // One transfer for rows that follow each other.
-absl::Status LogitWants::Fetch(ModelRanks* model, bool* finished) const {
+absl::Status LogitWants::Fetch(ModelRanks* model, bool* device_idle) const {
   const auto fetch = [&](int32_t first, int32_t end) {
     return first < end ? model->logits().Fetch(first, end - first) : absl::OkStatus();
   };
   if (!questions_.empty()) {
     DSV4_RETURN_IF_ERROR(model->Finish());
-    *finished = true;
+    *device_idle = true;
   }
   int32_t first = 0;
   for (const LogitQuestion& question : questions_) {

@@ -27,9 +27,9 @@ class LogitWants {
   absl::Span<const int32_t> rows() const { return rows_; }
   // For the pass.
   HeadRows head() const { return {.rows = rows_, .questions = questions_}; }
-  // Waits for the candidates, and for the logits of the rows that no rule is for. *finished: the
+  // Waits for the candidates, and for the logits of the rows that no rule is for. *device_idle: the
   // device has nothing left to do.
-  absl::Status Fetch(ModelRanks* model, bool* finished) const;
+  absl::Status Fetch(ModelRanks* model, bool* device_idle) const;
 
  private:
   std::vector<int32_t> rows_;

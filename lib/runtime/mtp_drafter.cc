@@ -40,13 +40,13 @@ class MtpDrafter final : public Drafter {
   }
 
   absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
-                     DraftPace* /*pace*/, bool* finished) override {
+                     DraftPace* /*pace*/, bool* device_idle) override {
     batch_.Clear();
     sources_.clear();
     for (StepRequest* request : requests) AddKnownSlots(request);
     const int32_t most = MostWanted(requests);
     if (most > 1 && ChoosesOnDevice(*model_, requests)) {
-      return DraftAtOnce(requests, for_each, most, finished);
+      return DraftAtOnce(requests, for_each, most, device_idle);
     }
     for (int64_t draft = 0; !batch_.empty(); ++draft) {
       wants_.Clear();
@@ -55,11 +55,11 @@ class MtpDrafter final : public Drafter {
         request->logits_row = wants_.size();
         wants_.Add(request->draft_row, request->step->DraftQuestion());
       }
-      *finished = false;
+      *device_idle = false;
       DSV4_RETURN_IF_ERROR(
           model_->ForwardDraft(batch_.rows(), batch_.tokens(), sources_, wants_.head()));
       if (wants_.empty()) break;
-      DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, finished));
+      DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, device_idle));
       LogitRows* const logits = &model_->logits();
       for_each([&](StepRequest& request) {
         if (!request.drafting) return;
@@ -100,7 +100,7 @@ class MtpDrafter final : public Drafter {
   // All passes and the choice of all drafts without waiting for the device in between. The answers
   // about draft i of the sessions are lists i * sessions and on.
   absl::Status DraftAtOnce(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
-                           int32_t most, bool* finished) {
+                           int32_t most, bool* device_idle) {
     const auto sessions = static_cast<int32_t>(
         std::count_if(requests.begin(), requests.end(),
                       [](const StepRequest* request) { return request->drafting; }));
@@ -138,10 +138,10 @@ class MtpDrafter final : public Drafter {
       const LaterPass& pass = later_[static_cast<size_t>(draft - 1)];
       passes_.push_back({pass.batch.rows(), pass.batch.tokens(), pass.sources, pass.wants.head()});
     }
-    *finished = false;
+    *device_idle = false;
     DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = passes_}));
     DSV4_RETURN_IF_ERROR(model_->Finish());
-    *finished = true;
+    *device_idle = true;
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {
       for_each([&](StepRequest& request) {

@@ -12,7 +12,7 @@ namespace {
 class NgramDrafter final : public Drafter {
  public:
   absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest /*for_each*/,
-                     DraftPace* /*pace*/, bool* /*finished*/) override {
+                     DraftPace* /*pace*/, bool* /*device_idle*/) override {
     for (StepRequest* request : requests) {
       if (!request->step) continue;
       TimelineStep& step = *request->step;

@@ -74,7 +74,7 @@ void Scheduler::Count(const StepOutcome& outcome) {
   counts_.accepted_tokens += outcome.accepted_drafts;
 }
 
-void Scheduler::Finish(StepRequest* request) {
+void Scheduler::Complete(StepRequest* request) {
   const absl::Status& status = request->status;
   counts_.cancelled_requests += absl::IsCancelled(status);
   counts_.failed_requests += !status.ok() && !absl::IsCancelled(status);
@@ -90,7 +90,7 @@ void Scheduler::RunStep() {
   {
     const MutexUnlock unlock(&mutex_);
     runner_->Run(
-        taken_, [this](StepWork work) { ForEach(work); }, [this] { FinishCancelled(); });
+        taken_, [this](StepWork work) { ForEach(work); }, [this] { CompleteCancelled(); });
   }
   ++counts_.steps;
   counts_.step_seconds +=
@@ -101,18 +101,18 @@ void Scheduler::RunStep() {
       Count(request->outcome);
     }
     const bool done = request->choose || request->one_step || request->tokens <= 0;
-    if (done || !request->status.ok()) Finish(request);
+    if (done || !request->status.ok()) Complete(request);
   }
 }
 
 // Those that wait for a step need not wait for it to be cancelled.
-void Scheduler::FinishCancelled() {
+void Scheduler::CompleteCancelled() {
   MutexLock lock(&mutex_);
   for (size_t i = waiting_.size(); i-- > 0;) {
     StepRequest* request = waiting_[i];
     if (request->last_step == step_ || !request->timeline->cancelled()) continue;
     request->status = request->timeline->CancelledStatus();
-    Finish(request);
+    Complete(request);
   }
 }
 

@@ -69,10 +69,10 @@ class Scheduler {
   };
 
   void RunStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FinishCancelled();
+  void CompleteCancelled();
   void Assemble() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SharePrefill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Finish(StepRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Complete(StepRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Count(const StepOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForEach(StepWork work);
   void WorkFor(const StepCall* call, StepWork work);

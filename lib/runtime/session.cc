@@ -285,11 +285,11 @@ absl::Status Session::StepAll(absl::Span<Session* const> sessions,
     Session& session = *sessions[i];
     if (session.request_->call != nullptr) session.CountStep(seconds);
     // One that finds no memory is not to cost the others their tokens.
-    const absl::Status finished = Contained([&] {
-      results[i] = session.FinishStep();
+    const absl::Status delivered = Contained([&] {
+      results[i] = session.DeliverStep();
       return results[i].status();
     });
-    if (!finished.ok()) results[i] = finished;
+    if (!delivered.ok()) results[i] = delivered;
   }
   return absl::OkStatus();
 }
@@ -322,7 +322,7 @@ void Session::CountPrefilled(int64_t tokens) {
 }
 
 // A session's own part of StepAll.
-absl::StatusOr<StepResult> Session::FinishStep() {
+absl::StatusOr<StepResult> Session::DeliverStep() {
   DSV4_RETURN_IF_ERROR(request_->status);
   if (timeline_.ahead() == 0) {
     if (timeline_.pending() > 0) return StepResult{};

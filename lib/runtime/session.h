@@ -165,7 +165,7 @@ class Session {
   absl::Status ChooseNext();
   void CountStep(double seconds);
   void CountPrefilled(int64_t tokens);
-  absl::StatusOr<StepResult> FinishStep();
+  absl::StatusOr<StepResult> DeliverStep();
   absl::StatusOr<StepResult> Deliver();
   Finish PushText(int32_t token);
   // Brings decoder and stop strings to where they were after the last token.

@@ -31,11 +31,11 @@ absl::Span<const float> StepRunner::RowOf(const float* logits, int32_t row) cons
 void StepRunner::Run(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
                      absl::FunctionRef<void()> between_layers) {
   requests_ = requests;
-  finished_ = false;
+  device_idle_ = false;
   between_layers_ = &between_layers;
   const absl::Status status = Contained([&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(Compute(for_each));
-    return finished_ ? absl::OkStatus() : model_->Finish();
+    return device_idle_ ? absl::OkStatus() : model_->Finish();
   });
   // What a device was given of a step that ends early reads the memory of the next one.
   if (!status.ok()) Contained([&] { return model_->Finish(); }).IgnoreError();
@@ -59,7 +59,7 @@ absl::Status StepRunner::Compute(ForEachRequest for_each) {
   DSV4_RETURN_IF_ERROR(PromptLogProbs());
   if (drafter_ == nullptr) return absl::OkStatus();
   Measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  DSV4_RETURN_IF_ERROR(drafter_->Draft(requests_, for_each, &pace_, &finished_));
+  DSV4_RETURN_IF_ERROR(drafter_->Draft(requests_, for_each, &pace_, &device_idle_));
   for (StepRequest* request : requests_) {
     if (request->step) request->step->EndDrafts();
   }
@@ -111,7 +111,7 @@ absl::Status StepRunner::Forward() {
 
 absl::Status StepRunner::Choose(ForEachRequest for_each) {
   if (wants_.empty()) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, &finished_));
+  DSV4_RETURN_IF_ERROR(wants_.Fetch(model_, &device_idle_));
   LogitRows* const logits = &model_->logits();
   for_each([&](StepRequest& request) {
     if (!request.step || request.logits_row < 0) return;
@@ -147,7 +147,7 @@ absl::Status StepRunner::PromptLogProbs() {
       const int32_t count = std::min(end - row, model_->limits().logit_rows);
       wants_.Clear();
       for (int32_t i = 0; i < count; ++i) wants_.Add(step.first_row() + row + i);
-      finished_ = false;
+      device_idle_ = false;
       DSV4_ASSIGN_OR_RETURN(const float* logits, model_->Logits(wants_.rows()));
       for (int32_t i = 0; i < count; ++i) {
         step.TakePromptLogProbs(row + i, RowOf(logits, i));

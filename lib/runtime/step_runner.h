@@ -52,7 +52,7 @@ class StepRunner {
   LogitWants wants_;
   DraftPace pace_;
   absl::Span<StepRequest* const> requests_;
-  bool finished_ = false;  // the device has nothing left to do of the step
+  bool device_idle_ = false;  // the device has nothing left to do of the step
   const absl::FunctionRef<void()>* between_layers_ = nullptr;
   const std::function<bool()> stop_;  // asked between layers
 };

@@ -22,10 +22,10 @@ struct SampledTurn {
   std::optional<size_t> content_begin;
 };
 
-class ChatTimeline {
+class ChatTokens {
  public:
   // NotFound, naming it: a control token that the tokenizer lacks. `tokenizer` must outlive this.
-  static absl::StatusOr<ChatTimeline> Create(const Tokenizer& tokenizer);
+  static absl::StatusOr<ChatTokens> Create(const Tokenizer& tokenizer);
 
   // Whether a prompt that ends with `id` leaves the turn to the assistant.
   bool OpensTurn(int32_t id) const { return IsTask(id) || id == think_ || id == think_end_; }
@@ -61,7 +61,7 @@ class ChatTimeline {
     size_t begin, end;
     bool reasons;  // it is opened with <think>
   };
-  explicit ChatTimeline(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  explicit ChatTokens(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   bool IsTask(int32_t id) const;
   // Of the turn that ends at `end`, the end of the timeline or an end-of-sentence token; nullopt
   // when nothing opens it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/runtime/chat_timeline.h"
+#include "lib/runtime/chat_tokens.h"
 
 #include <algorithm>
 #include <string>
@@ -31,8 +31,8 @@ bool EndsTurn(const ChatTurn& turn) { return turn.HasRole("assistant") && !turn.
 
 }  // namespace
 
-absl::StatusOr<ChatTimeline> ChatTimeline::Create(const Tokenizer& tokenizer) {
-  ChatTimeline made(tokenizer);
+absl::StatusOr<ChatTokens> ChatTokens::Create(const Tokenizer& tokenizer) {
+  ChatTokens made(tokenizer);
   for (const auto& [token, id] : {std::pair(ControlToken::kEndOfSentence, &made.end_),
                                   std::pair(ControlToken::kAssistant, &made.assistant_),
                                   std::pair(ControlToken::kThink, &made.think_),
@@ -56,11 +56,11 @@ absl::StatusOr<ChatTimeline> ChatTimeline::Create(const Tokenizer& tokenizer) {
   return made;
 }
 
-bool ChatTimeline::IsTask(int32_t id) const {
+bool ChatTokens::IsTask(int32_t id) const {
   return std::find(tasks_.begin(), tasks_.end(), id) != tasks_.end();
 }
 
-SampledTurn ChatTimeline::TurnOf(std::vector<int32_t> ids, bool reasons) const {
+SampledTurn ChatTokens::TurnOf(std::vector<int32_t> ids, bool reasons) const {
   if (!reasons) return {.ids = std::move(ids), .reasons = false, .content_begin = 0};
   SampledTurn turn = {.ids = std::move(ids), .reasons = true, .content_begin = std::nullopt};
   const auto end = std::find(turn.ids.begin(), turn.ids.end(), think_end_);
@@ -77,8 +77,8 @@ SampledTurn ChatTimeline::TurnOf(std::vector<int32_t> ids, bool reasons) const {
   return turn;
 }
 
-std::optional<ChatTimeline::Place> ChatTimeline::PlaceOf(absl::Span<const int32_t> timeline,
-                                                         size_t end) const {
+std::optional<ChatTokens::Place> ChatTokens::PlaceOf(absl::Span<const int32_t> timeline,
+                                                     size_t end) const {
   size_t begin = end;
   while (begin > 0 && timeline[begin - 1] != assistant_ && !IsTask(timeline[begin - 1])) --begin;
   if (begin == 0 || begin == timeline.size()) return std::nullopt;
@@ -92,9 +92,9 @@ std::optional<ChatTimeline::Place> ChatTimeline::PlaceOf(absl::Span<const int32_
 // turns are: each of the assistant's turns that ends does so with its own end-of-sentence token,
 // and what opened it is the nearest <｜Assistant｜> or task before.
 template <class Visit>
-void ChatTimeline::ForEachTurn(absl::Span<const int32_t> rendered,
-                               absl::Span<const ChatMessage> messages, const ChatOptions& options,
-                               Visit&& visit) const {
+void ChatTokens::ForEachTurn(absl::Span<const int32_t> rendered,
+                             absl::Span<const ChatMessage> messages, const ChatOptions& options,
+                             Visit&& visit) const {
   const std::vector<ChatTurn> turns = TurnsOf({}, messages, options).turns;
   auto turn = turns.begin();
   size_t nth = 0;
@@ -111,7 +111,7 @@ void ChatTimeline::ForEachTurn(absl::Span<const int32_t> rendered,
   }
 }
 
-absl::StatusOr<std::vector<int32_t>> ChatTimeline::Render(
+absl::StatusOr<std::vector<int32_t>> ChatTokens::Render(
     absl::Span<const ChatMessage> messages, absl::Span<const std::optional<SampledTurn>> sampled,
     const ChatOptions& options) const {
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<int32_t>> ChatTimeline::Render(
   return timeline;
 }
 
-absl::StatusOr<std::vector<std::optional<SampledTurn>>> ChatTimeline::SampledIn(
+absl::StatusOr<std::vector<std::optional<SampledTurn>>> ChatTokens::SampledIn(
     absl::Span<const int32_t> timeline, absl::Span<const ChatMessage> messages,
     const ChatOptions& options) const {
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,

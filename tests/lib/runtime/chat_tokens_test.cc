@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns are sampled here in the most unusual way there is: byte by byte, as no tokenizer would.
 // What their tokens must spell is the published encoder's prompt.
-#include "lib/runtime/chat_timeline.h"
+#include "lib/runtime/chat_tokens.h"
 
 #include <algorithm>
 #include <map>
@@ -24,8 +24,8 @@ int32_t IdOf(ControlToken token) {
   return TinyTokenizer().FindAddedToken(ControlTokenText(token)).value();
 }
 
-const ChatTimeline& Timeline() {
-  static const ChatTimeline timeline = ChatTimeline::Create(TinyTokenizer()).value();
+const ChatTokens& Timeline() {
+  static const ChatTokens timeline = ChatTokens::Create(TinyTokenizer()).value();
   return timeline;
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("a tokenizer without the control tokens is refused") {
   for (size_t at; (at = json.find("</think>")) != std::string::npos;) json[at + 2] = 'd';
   const auto tokenizer = Tokenizer::FromJson(json, "tokenizer without an end of thinking");
   REQUIRE_OK(tokenizer);
-  REQUIRE_FAILS(ChatTimeline::Create(**tokenizer), absl::StatusCode::kNotFound, "\"</think>\"");
+  REQUIRE_FAILS(ChatTokens::Create(**tokenizer), absl::StatusCode::kNotFound, "\"</think>\"");
 }
 
 }  // namespace
