@@ -109,7 +109,11 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   }
   const int64_t slots = slots_in(device_bytes - pack) - plan.spare;
   plan.guests = std::clamp(slots / kGuestShare, kLeastGuests, slots - blocks);
-  plan.on_device = slots - plan.guests;
+  if (plan.on_host > 0 && ranks.size() == 1) {
+    plan.streams =
+        std::min({kMostStreamSlots, slots / kStreamShare, slots - blocks - plan.guests}) / 2 * 2;
+  }
+  plan.on_device = slots - plan.guests - plan.streams;
   plan.on_host = std::min(plan.on_host, plan.all() - plan.on_device);
   plan.on_disk = plan.all() - plan.on_device - plan.on_host;
   return plan;

@@ -71,10 +71,9 @@ absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
   return RunTurn(c, turn, true);
 }
 
-// Where those of the host's memory come to the device first.
-absl::Status RunStreamed(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+// The turn in turns, of which each brings those of the host's memory to the device first.
+absl::Status RunStreamedTurn(const ForwardContext& c, const MoeWeights& w, ExpertFfnParams turn) {
   ExpertStreamer& streamer = *c.streamer;
-  ExpertFfnParams turn = FirstTurn(c, ffn);
   turn.experts_table = streamer.table();
   DSV4_RETURN_IF_ERROR(streamer.Begin(w.block));
   while (streamer.more()) {
@@ -85,30 +84,39 @@ absl::Status RunStreamed(const ForwardContext& c, const MoeWeights& w, const Exp
     DSV4_RETURN_IF_ERROR(streamer.Done());
     turn.turn = ExpertTurn::kNext;
   }
-  ExpertFfnParams sum = FirstTurn(c, ffn);
-  sum.turn = ExpertTurn::kSum;
-  return c.Run(sum);
+  return absl::OkStatus();
 }
 
-// Where some experts lie on disk.
-absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+// All of them so.
+absl::Status RunStreamed(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
+  ExpertFfnParams turn = FirstTurn(c, ffn);
+  DSV4_RETURN_IF_ERROR(RunStreamedTurn(c, w, turn));
+  turn.turn = ExpertTurn::kSum;
+  return c.Run(turn);
+}
+
+// Where some experts lie on disk. `streams`: of the others, those of the host's memory come to the
+// device first.
+absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn,
+                        bool streams) {
   ExpertFfnParams turn = FirstTurn(c, ffn);
   turn.experts = c.act.turn_experts;
   ExpertFetcher& fetcher = *c.fetcher;
   const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
   DSV4_ASSIGN_OR_RETURN(const bool all, fetcher.Begin(w.block, c.act.experts, pairs));
-  if (all) return RunExperts(c, ffn);
-  const auto run = [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(c.device->Upload(reinterpret_cast<std::byte*>(c.act.turn_experts),
-                                          reinterpret_cast<const std::byte*>(fetcher.turn().data()),
-                                          pairs * static_cast<int64_t>(sizeof(int32_t))));
-    return RunTurn(c, turn, !fetcher.more());
+  if (all) return streams ? RunStreamed(c, w, ffn) : RunExperts(c, ffn);
+  const auto choose = [&] {
+    return c.device->Upload(reinterpret_cast<std::byte*>(c.act.turn_experts),
+                            reinterpret_cast<const std::byte*>(fetcher.turn().data()),
+                            pairs * static_cast<int64_t>(sizeof(int32_t)));
   };
-  DSV4_RETURN_IF_ERROR(run());
+  DSV4_RETURN_IF_ERROR(choose());
+  DSV4_RETURN_IF_ERROR(streams ? RunStreamedTurn(c, w, turn) : RunTurn(c, turn, false));
   turn.turn = ExpertTurn::kNext;
   while (fetcher.more()) {
     DSV4_RETURN_IF_ERROR(fetcher.Next());
-    DSV4_RETURN_IF_ERROR(run());
+    DSV4_RETURN_IF_ERROR(choose());
+    DSV4_RETURN_IF_ERROR(RunTurn(c, turn, !fetcher.more()));
   }
   return absl::OkStatus();
 }
@@ -154,8 +162,9 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                             .y = c.act.y};
   if (c.planning || (c.fetcher == nullptr && c.streamer == nullptr)) return RunExperts(c, ffn);
   if (c.recording) return LaunchAll(c, ffn);
-  if (c.fetcher != nullptr) return RunFetched(c, w, ffn);
-  return c.step.rows < c.stream_rows ? RunExperts(c, ffn) : RunStreamed(c, w, ffn);
+  const bool streams = c.streamer != nullptr && c.step.rows >= c.stream_rows;
+  if (c.fetcher != nullptr) return RunFetched(c, w, ffn, streams);
+  return streams ? RunStreamed(c, w, ffn) : RunExperts(c, ffn);
 }
 
 }  // namespace dsv4

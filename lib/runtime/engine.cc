@@ -301,6 +301,8 @@ ExpertTraffic Engine::expert_traffic() const {
   }
   ExpertTraffic traffic = fetcher == nullptr ? moved : fetcher->traffic();
   traffic.moved = moved.moved;
+  traffic.streamed_bytes = moved.streamed_bytes;
+  traffic.stream_seconds = moved.stream_seconds;
   return traffic + past_traffic_;
 }
 

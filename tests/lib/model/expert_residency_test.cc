@@ -59,20 +59,22 @@ TEST_CASE("experts lie on the device, then on the host, then on disk") {
   REQUIRE_OK(shared);
   REQUIRE(shared->streams == 0);
   REQUIRE(shared->on_device == 92);
-  // A host with room for 20 experts, and 100 slots: 8 spare, 23 of the others for guests.
+  // A host with room for 20 experts, and 100 slots: 8 spare, 23 of the others for guests and 10 to
+  // stream through.
   const ResidencyPlan three =
       MustPlan({.device_bytes = 1050 + 70 + 100 * 30, .host_bytes = 200 + 20 * 30 + 29});
   REQUIRE(three.spare == 8);
   REQUIRE(three.guests == 23);
-  REQUIRE(three.on_device == 69);
+  REQUIRE(three.streams == 10);
+  REQUIRE(three.on_device == 59);
   REQUIRE(three.on_host == 20);
-  REQUIRE(three.on_disk == 167);
+  REQUIRE(three.on_disk == 177);
   REQUIRE(three.host_bytes() == 200 + 20 * 30);
-  // 69 and 89 over four blocks.
-  REQUIRE(three.OnDevice(0) == 18);
-  REQUIRE(three.OnDevice(1) == 17);
-  REQUIRE(three.OnDisk(0) == 64 - 23);
-  REQUIRE(three.OnDisk(3) == 64 - 22);
+  // 59 and 79 over four blocks.
+  REQUIRE(three.OnDevice(0) == 15);
+  REQUIRE(three.OnDevice(3) == 14);
+  REQUIRE(three.OnDisk(0) == 64 - 20);
+  REQUIRE(three.OnDisk(3) == 64 - 19);
   // A host with none, and as few slots as do.
   const ResidencyPlan disk = MustPlan({.device_bytes = 1050 + 70 + 12 * 30, .host_bytes = 200});
   REQUIRE(disk.spare == 0);
@@ -126,7 +128,7 @@ TEST_CASE("slots follow the plan, and experts on disk have none") {
   REQUIRE(tiers[1] == plan.on_host);
   REQUIRE(tiers[2] == plan.on_disk);
   REQUIRE(slots.SlotOf({0, 0}) == 0);
-  REQUIRE(slots.SlotOf({1, 17}) == plan.device_slots());
+  REQUIRE(slots.SlotOf({3, 14}) == plan.device_slots());
 }
 
 TEST_CASE("budgets below the least are refused with it") {

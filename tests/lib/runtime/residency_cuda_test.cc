@@ -78,33 +78,59 @@ TEST_CASE("an engine that was suspended has its experts back, and its sessions t
   REQUIRE(run(engine.get(), *session) == expected);
 }
 
-TEST_CASE("experts that are streamed for a long prompt give the same bits") {
-  const auto options = [](const ExpertBudgets& budgets) {
-    EngineOptions options = WithBudgets(budgets);
-    options.prefill_chunk_tokens = 66;  // more rows than steps that are recorded have
-    options.max_sessions = 1;
-    return options;
-  };
-  // A chunk that streams experts and one that does not.
-  const std::vector<int32_t> prompt = AnyTokens(68, 4);
+// For prompts that stream experts.
+EngineOptions WithLongChunks(const ExpertBudgets& budgets) {
+  EngineOptions options = WithBudgets(budgets);
+  options.prefill_chunk_tokens = 66;  // more rows than steps that are recorded have
+  options.max_sessions = 1;
+  return options;
+}
+
+// A chunk that streams experts and one that does not.
+const std::vector<int32_t> kLongPrompt = AnyTokens(68, 4);
+
+ExpertBudgets HalfOfThem() {
   const int64_t all = PlanOf({}).info.fullest().weights;
   const int64_t least = PlanOf({.least = true}).info.fullest().weights;
-  const std::vector<float> expected = test::LogitsAfter(OpenBundled(options({})), prompt);
-  const std::shared_ptr<Engine> some =
-      OpenBundled(options({.device_bytes = (least + all) / 2, .shuffle = 3}));
+  return {.device_bytes = (least + all) / 2, .shuffle = 3};
+}
+
+TEST_CASE("experts that are streamed for a long prompt give the same bits") {
+  const std::vector<float> expected =
+      test::LogitsAfter(OpenBundled(WithLongChunks({})), kLongPrompt);
+  const std::shared_ptr<Engine> some = OpenBundled(WithLongChunks(HalfOfThem()));
   const ResidencyPlan& plan = some->info().residency;
+  REQUIRE(test::LogitsAfter(some, kLongPrompt) == expected);
+  if (some->info().devices.size() > 1) {
+    REQUIRE(plan.streams == 0);  // ranks do not
+    return;
+  }
   REQUIRE(plan.streams > 0);
   REQUIRE(plan.streams % 2 == 0);
-  REQUIRE(test::LogitsAfter(some, prompt) == expected);
   // The main layers' experts on the host once each, and the drafter's if it computed.
   int64_t of_layers = 0;
   for (int64_t layer = 0; layer + 1 < plan.blocks; ++layer) {
     of_layers += plan.experts - plan.OnDevice(layer);
   }
-  const int64_t streamed = some->expert_traffic().streamed_bytes;
-  REQUIRE(streamed >= of_layers * plan.expert_bytes);
-  REQUIRE(streamed <= plan.on_host * plan.expert_bytes);
-  REQUIRE(some->expert_traffic().stream_seconds > 0);
+  const ExpertTraffic traffic = some->expert_traffic();
+  REQUIRE(traffic.streamed_bytes >= of_layers * plan.expert_bytes);
+  REQUIRE(traffic.streamed_bytes <= plan.on_host * plan.expert_bytes);
+  REQUIRE(traffic.stream_seconds > 0);
+}
+
+TEST_CASE("experts that are streamed beside others on disk give the same bits") {
+  const std::vector<float> expected =
+      test::LogitsAfter(OpenBundled(WithLongChunks({})), kLongPrompt);
+  ExpertBudgets budgets = HalfOfThem();
+  budgets.host_bytes = PlanOf(budgets).info.residency.host_bytes() * 3 / 4;
+  const std::shared_ptr<Engine> tiers = OpenBundled(WithLongChunks(budgets));
+  const ResidencyPlan& plan = tiers->info().residency;
+  REQUIRE(plan.on_host > 0);
+  REQUIRE(plan.on_disk > 0);
+  REQUIRE((plan.streams > 0) == (tiers->info().devices.size() == 1));
+  REQUIRE(test::LogitsAfter(tiers, kLongPrompt) == expected);
+  REQUIRE((tiers->expert_traffic().streamed_bytes > 0) == (plan.streams > 0));
+  REQUIRE(tiers->expert_traffic().disk_reads > 0);
 }
 
 TEST_CASE("budgets of weights are planned, and the least that would do is told") {
