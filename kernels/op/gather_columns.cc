@@ -12,9 +12,10 @@ absl::Status Validate(const GatherColumnsParams& p) {
   for (size_t rank = 0; rank < static_cast<size_t>(p.ranks); ++rank) {
     DSV4_RETURN_IF_ERROR(Expect(p.shares.widths[rank] >= 0 && p.shares.tails[rank] >= 0 &&
                                     (p.shares.widths[rank] == 0 || p.slices[rank] != nullptr) &&
-                                    (p.signals[rank] == nullptr) == (p.signals[0] == nullptr),
+                                    (p.signals[rank] == nullptr) == (p.signals[0] == nullptr) &&
+                                    (p.inboxes[rank] == nullptr) == (p.inboxes[0] == nullptr),
                                 "gather_columns: width ", p.shares.widths[rank], " of rank ", rank,
-                                ", or its slice or signals are missing"));
+                                ", or its slice, signals or inbox is missing"));
   }
   return Expect(p.signals[0] == nullptr || (p.failure != nullptr && p.limit_ns > 0),
                 "gather_columns: signals without a limit or a place for failures");

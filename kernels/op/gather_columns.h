@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contract of gather_columns: the part of an exchange between ranks (lib/dist) that runs on each of
-// their devices. A rank has some columns of a tensor; it reads the other ranks' columns from where
-// they lie, in their devices' memory or its own, and writes the whole tensor.
+// their devices. A rank has some columns of a tensor; it gets the other ranks' columns and writes
+// the whole tensor. Ranks write short slices into each other's memory; long ones are read from
+// where they lie.
 #pragma once
 
 #include <array>
@@ -19,6 +20,15 @@ struct ExchangeSignals {
   uint32_t done;                // exchanges that this rank has made
   uint32_t finished_blocks;     // of the running one
   uint32_t failed;              // 1 once a wait ended without its rank: no exchange waits any more
+};
+
+// Where the others write their slices to a rank, of up to kMostPushedBytes each. In its device's
+// memory, in packets: 8 bytes of a slice in two words, each with a flag beside its 4 bytes that is
+// 1 until the rank has taken the packet. Zeros before the first exchange. Exchanges use the two
+// halves in turns: a rank that is at its next exchange may write before this one has ended.
+inline constexpr int64_t kMostPushedBytes = int64_t{128} << 10;
+struct ExchangeInbox {
+  uint64_t packets[2][kMaxRanks][kMostPushedBytes / 8][2];  // [half][rank that writes]
 };
 
 // In host memory that all ranks' devices and the host see.
@@ -65,6 +75,8 @@ struct GatherColumnsParams {
   // come to its next exchange, and waits until the others have come to theirs of that number. A
   // rank's exchanges are launched in the order of one stream.
   std::array<ExchangeSignals*, kMaxRanks> signals{};
+  // With signals: each rank's, or null where slices are read alone.
+  std::array<ExchangeInbox*, kMaxRanks> inboxes{};
   ExchangeFailure* failure = nullptr;  // with signals
   int64_t limit_ns = 0;                // of a wait
 };

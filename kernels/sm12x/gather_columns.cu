@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_columns: whole[row] = the ranks' columns of the row, read from where the ranks have them.
-// Contract: kernels/op/gather_columns.h.
-// Roofline: each rank reads the other ranks' columns over the link between the devices.
-// Plan: a thread has four loads of 16 bytes under way. Where ranks have to meet, block 0 raises this
-//   rank's number on every device, and each block waits for the others' numbers on its own device,
-//   so that no wait reads over the link.
+// gather_columns: whole[row] = the ranks' columns of the row. Contract:
+// kernels/op/gather_columns.h. Roofline: each rank reads the other ranks' columns over the link
+// between the devices. Short
+//   slices take the time of the link's latency.
+// Plan of short slices: each rank writes its packets to all others and waits for theirs in its own
+//   memory: the way over the link once. A packet is whole when its flags are there, without a
+//   fence.
+// Plan of long ones: a thread has four loads of 16 bytes under way. Where ranks have to meet, block
+// 0
+//   raises this rank's number on every device, and each block waits for the others' numbers on its
+//   own device, so that no wait reads over the link.
 // Edge cases: any widths; a rank that is missing ends the wait at its limit, and all later ones.
 #include "kernels/op/gather_columns.h"
 
@@ -23,25 +28,155 @@ using namespace sm12x;
 constexpr int kThreads = 256;
 constexpr int kVectors = 4;  // of a thread at a time
 constexpr int64_t kBlocksPerMultiprocessor = 2;
-constexpr int64_t kLookNs = 20'000;  // between two looks for what fails
+constexpr uint32_t kPollsALook = 1024;  // half a millisecond
 
-// Waits for `peer`'s exchange `number`, unless an exchange has failed. What fails is looked for
-// seldom: the words that say so may be far, and looking takes time.
-__device__ __forceinline__ void WaitFor(const GatherColumnsParams& p, int peer, uint32_t number) {
-  ExchangeSignals* const own = p.signals[p.rank];
-  const int64_t begin = NowNs();
-  // Numbers wrap around.
-  for (int64_t looked = begin;
-       static_cast<int32_t>(LoadAcquireSystem(&own->arrived[peer]) - number) < 0;) {
+// A wait for `peer`, unless an exchange has failed. The time and what fails are looked at seldom: a
+// kernel has thousands of threads that wait, and the host's memory is far.
+class Wait {
+ public:
+  __device__ __forceinline__ Wait(const GatherColumnsParams& p, int peer) : p_(p), peer_(peer) {}
+
+  __device__ __forceinline__ bool Continues() {
+    if (++polls_ % kPollsALook != 0) return true;
+    ExchangeSignals* const own = p_.signals[p_.rank];
+    if (LoadAcquireSystem(&own->failed) != 0) return false;
     const int64_t now = NowNs();
-    if (now - looked < kLookNs) continue;
-    looked = now;
-    if (LoadAcquireSystem(&own->failed) != 0) return;
-    const bool late = now - begin > p.limit_ns;
-    if (late) StoreReleaseSystem(&p.failure->late, static_cast<uint32_t>(peer) + 1);
-    if (late || LoadAcquireSystem(&p.failure->aborted) != 0) StoreReleaseSystem(&own->failed, 1u);
+    if (begin_ == 0) begin_ = now;
+    const bool late = now - begin_ > p_.limit_ns;
+    if (late) StoreReleaseSystem(&p_.failure->late, static_cast<uint32_t>(peer_) + 1);
+    if (late || LoadAcquireSystem(&p_.failure->aborted) != 0) StoreReleaseSystem(&own->failed, 1u);
+    return true;
+  }
+
+ private:
+  const GatherColumnsParams& p_;
+  const int peer_;
+  int64_t begin_ = 0;
+  uint32_t polls_ = 0;
+};
+
+// The number of this launch's exchange.
+__device__ __forceinline__ uint32_t ExchangeNumber(const ExchangeSignals* own) {
+  return own->done + 1;  // of a kernel before this one
+}
+
+// At the end of every block.
+__device__ __forceinline__ void EndExchange(ExchangeSignals* own, uint32_t number) {
+  __syncthreads();
+  if (threadIdx.x == 0 && atomicAdd(&own->finished_blocks, 1u) == gridDim.x - 1) {
+    own->finished_blocks = 0;
+    own->done = number;
   }
 }
+
+// ---- short slices ----
+
+constexpr uint64_t kFlag = uint64_t{1} << 32;
+
+// Of rank `rank`. One that has nothing sends a packet, too: the others wait for every rank.
+__host__ __device__ inline int64_t Packets(const GatherColumnsParams& p, int rank) {
+  const int64_t packets = p.rows * p.shares.SliceStride(rank) / 8;
+  return packets == 0 ? 1 : packets;
+}
+
+// Where a rank's slice belongs in the whole tensor.
+struct SlicePlace {
+  __device__ __forceinline__ SlicePlace(const GatherColumnsParams& p, int rank)
+      : width(p.shares.widths[rank]),
+        tail_width(p.shares.tails[rank]),
+        slice_stride(p.shares.SliceStride(rank)),
+        stride(p.shares.WholeStride()),
+        column(p.whole),
+        tail(p.whole + p.shares.WholeWidth()) {
+    for (int r = 0; r < rank; ++r) {
+      column += p.shares.widths[r];
+      tail += p.shares.tails[r];
+    }
+  }
+
+  // Bytes [8 packet, 8 packet + 8) of the slice. kWords: columns begin and end at multiples of 8.
+  template <bool kWords>
+  __device__ __forceinline__ void Put(int64_t packet, uint64_t bytes) const {
+    if (slice_stride == 0) return;
+    const auto begin = static_cast<uint32_t>(packet * 8);  // below kMostPushedBytes
+    const int64_t row = begin / static_cast<uint32_t>(slice_stride);
+    const int64_t at = begin - row * slice_stride;
+    if (kWords && at + 8 <= width) {
+      *reinterpret_cast<uint64_t*>(column + row * stride + at) = bytes;
+      return;
+    }
+    for (int64_t i = at; i < at + 8; ++i, bytes >>= 8) {
+      const auto byte = static_cast<std::byte>(bytes & 0xff);
+      if (i < width) {
+        column[row * stride + i] = byte;
+      } else if (i < width + tail_width) {
+        tail[row * stride + i - width] = byte;
+      }
+    }
+  }
+
+  int64_t width, tail_width, slice_stride, stride;
+  std::byte *column, *tail;
+};
+
+template <bool kWords>
+__global__ void __launch_bounds__(kThreads)
+    push_columns_kernel(const __grid_constant__ GatherColumnsParams p) {
+  BeginAfterPredecessors();
+  ExchangeSignals* const own = p.signals[p.rank];
+  const uint32_t number = ExchangeNumber(own);
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * kThreads;
+
+  const SlicePlace own_place(p, p.rank);
+  const bool empty = p.shares.SliceStride(p.rank) == 0;
+  const auto* slice = reinterpret_cast<const uint64_t*>(p.slices[p.rank]);
+  for (int64_t at = thread; at < Packets(p, p.rank); at += threads) {
+    const uint64_t bytes = empty ? 0 : slice[at];
+    const uint64_t low = kFlag | (bytes & 0xffffffff), high = kFlag | bytes >> 32;
+    for (int i = 1; i < p.ranks; ++i) {
+      const int peer = (p.rank + i) % p.ranks;
+      StorePacketSystem(p.inboxes[peer]->packets[number % 2][p.rank][at], low, high);
+    }
+    own_place.Put<kWords>(at, bytes);
+  }
+
+  // Packets of all peers in one row, so that no thread waits for one peer after the other.
+  for (int64_t item = thread;; item += threads) {
+    int64_t at = item;
+    int peer = p.rank == 0 ? 1 : 0;
+    while (peer < p.ranks && at >= Packets(p, peer)) {
+      at -= Packets(p, peer);
+      peer += peer + 1 == p.rank ? 2 : 1;
+    }
+    if (peer >= p.ranks) break;
+    uint64_t* const packet = p.inboxes[p.rank]->packets[number % 2][peer][at];
+    uint64_t low, high;
+    LoadPacketSystem(packet, low, high);
+    for (Wait wait(p, peer); (low & high & kFlag) == 0 && wait.Continues();) {
+      LoadPacketSystem(packet, low, high);
+    }
+    // Taken. The peer writes here again after it has this rank's next packets.
+    packet[0] = packet[1] = 0;
+    SlicePlace(p, peer).Put<kWords>(at, (low & 0xffffffff) | high << 32);
+  }
+  EndExchange(own, number);
+}
+
+// Whether all ranks write their slices to each other: each of them comes to the same answer.
+bool Pushes(const GatherColumnsParams& p) {
+  if (p.inboxes[0] == nullptr) return false;
+  for (int r = 0; r < p.ranks; ++r) {
+    const int64_t stride = p.shares.SliceStride(r);
+    if (stride % 8 != 0 || p.rows * stride > kMostPushedBytes ||
+        reinterpret_cast<uintptr_t>(p.slices[static_cast<size_t>(r)]) % 8 != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// ---- long ones ----
 
 // Bytes [0, width) of each row of `from` to those of `to`.
 template <class Vector>
@@ -78,12 +213,16 @@ __global__ void __launch_bounds__(kThreads)
   ExchangeSignals* const own = p.signals[p.rank];
   uint32_t number = 0;
   if (own != nullptr) {
-    number = own->done + 1;  // of a kernel before this one
+    number = ExchangeNumber(own);
     const int peer = threadIdx.x;
-    if (blockIdx.x == 0 && peer < p.ranks && peer != p.rank) {
-      StoreReleaseSystem(&p.signals[peer]->arrived[p.rank], number);
+    if (peer < p.ranks && peer != p.rank) {
+      if (blockIdx.x == 0) StoreReleaseSystem(&p.signals[peer]->arrived[p.rank], number);
+      // Numbers wrap around.
+      for (Wait wait(p, peer);
+           static_cast<int32_t>(LoadAcquireSystem(&own->arrived[peer]) - number) < 0 &&
+           wait.Continues();) {
+      }
     }
-    if (peer < p.ranks && peer != p.rank) WaitFor(p, peer, number);
     __syncthreads();
   }
   const int64_t stride = p.shares.WholeStride();
@@ -97,29 +236,38 @@ __global__ void __launch_bounds__(kThreads)
     column += width;
     tail += tail_width;
   }
-  if (own == nullptr) return;
-  __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(&own->finished_blocks, 1u) == gridDim.x - 1) {
-    own->finished_blocks = 0;
-    own->done = number;
-  }
+  if (own != nullptr) EndExchange(own, number);
+}
+
+// Blocks for `threads` threads' work, all of which run at the same time.
+dim3 BlocksFor(const LaunchContext& context, int64_t threads) {
+  const int64_t blocks = std::clamp<int64_t>((threads + kThreads - 1) / kThreads, 1,
+                                             kBlocksPerMultiprocessor * context.multiprocessors);
+  return {static_cast<unsigned>(blocks)};
 }
 
 void Launch(const LaunchContext& context, const GatherColumnsParams& p) {
-  // 16 bytes at a time, where all columns begin and end at multiples of them.
-  bool aligned = (reinterpret_cast<uintptr_t>(p.whole) | p.shares.WholeStride()) % 16 == 0;
-  int64_t most = 0;
+  // Multiples of what all columns and their places begin and end at.
+  uintptr_t places = reinterpret_cast<uintptr_t>(p.whole) | p.shares.WholeStride();
+  uintptr_t slices = 0;
+  int64_t most = 0, packets = 0;
   for (int r = 0; r < p.ranks; ++r) {
     const int64_t width = p.shares.widths[static_cast<size_t>(r)];
+    packets += r == p.rank ? 0 : Packets(p, r);
     if (width == 0) continue;
-    const auto slice = reinterpret_cast<uintptr_t>(p.slices[static_cast<size_t>(r)]);
-    aligned = aligned && (slice | width | p.shares.SliceStride(r)) % 16 == 0;
+    places |= static_cast<uintptr_t>(width);
+    slices |=
+        reinterpret_cast<uintptr_t>(p.slices[static_cast<size_t>(r)]) | p.shares.SliceStride(r);
     most = std::max(most, p.rows * width);
   }
-  const int64_t of_block = int64_t{kThreads} * (aligned ? 16 * kVectors : 1);
-  const int64_t blocks = std::clamp<int64_t>((most + of_block - 1) / of_block, 1,
-                                             kBlocksPerMultiprocessor * context.multiprocessors);
-  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), kThreads, 0,
+  const cudaStream_t stream = CudaStreamOf(context);
+  if (Pushes(p)) {
+    LaunchOverlapped(stream, BlocksFor(context, std::max(packets, Packets(p, p.rank))), kThreads, 0,
+                     places % 8 == 0 ? push_columns_kernel<true> : push_columns_kernel<false>, p);
+    return;
+  }
+  const bool aligned = (places | slices) % 16 == 0;
+  LaunchOverlapped(stream, BlocksFor(context, most / (aligned ? 16 * kVectors : 1)), kThreads, 0,
                    aligned ? gather_columns_kernel<uint4> : gather_columns_kernel<uint8_t>, p);
 }
 

@@ -27,6 +27,8 @@ namespace {
 constexpr std::chrono::seconds kWaitLimit{4};
 constexpr int64_t kSignalBytes = 256;
 static_assert(sizeof(ExchangeSignals) <= kSignalBytes);
+constexpr int64_t kInboxBytes = sizeof(ExchangeInbox);
+static_assert(kInboxBytes % kSignalBytes == 0);
 constexpr int64_t kShortBytes = 1024;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // of the size at which NCCL begins
 // Sizes at which the two ways are compared, ascending.
@@ -64,6 +66,7 @@ class Group final : public ExchangeWays {
   const bool silent;       // nothing is exchanged
   bool direct = false;     // the devices reach each other's memory
   std::array<ExchangeSignals*, kMaxRanks> signals{};
+  std::array<ExchangeInbox*, kMaxRanks> inboxes{};
   Buffer failure_memory;
   std::atomic<int64_t> nccl_from{0};  // bytes of an exchange from which on NCCL makes it
 };
@@ -86,6 +89,8 @@ class DeviceCommunicator final : public Communicator {
                           own_.device->Allocate(ExchangeDeviceBytes(), "exchange between devices"));
     group_->signals[static_cast<size_t>(rank_)] =
         reinterpret_cast<ExchangeSignals*>(memory_.data());
+    group_->inboxes[static_cast<size_t>(rank_)] =
+        reinterpret_cast<ExchangeInbox*>(memory_.data() + kSignalBytes);
     DSV4_RETURN_IF_ERROR(own_.dispatch->Prepare(GatherColumnsParams{}));
     // Other ranks write to it without asking.
     return own_.device->Finish();
@@ -168,6 +173,7 @@ class DeviceCommunicator final : public Communicator {
                                      .slices = slices,
                                      .whole = params.whole,
                                      .signals = group_->signals,
+                                     .inboxes = group_->inboxes,
                                      .failure = group_->failure(),
                                      .limit_ns = kWaitLimit / std::chrono::nanoseconds(1)};
     const DeviceScope scope(own_.device);
@@ -243,12 +249,12 @@ class DeviceCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  std::byte* Staging() const { return memory_.data() + kSignalBytes; }
+  std::byte* Staging() const { return memory_.data() + kSignalBytes + kInboxBytes; }
 
   const std::shared_ptr<Group> group_;
   const int rank_;
   const DeviceRank own_;
-  Buffer memory_;    // signals, then staging
+  Buffer memory_;    // signals, inbox, staging
   Nccl::Comm comm_;  // this rank's thread's, once it has started
   NcclAbort abort_;
   bool uses_nccl_ = false;
@@ -268,7 +274,7 @@ absl::Status ReachEachOther(absl::Span<const DeviceRank> ranks) {
 
 }  // namespace
 
-int64_t ExchangeDeviceBytes() { return kSignalBytes + NcclGather::kStagingBytes; }
+int64_t ExchangeDeviceBytes() { return kSignalBytes + kInboxBytes + NcclGather::kStagingBytes; }
 
 absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
                                                    ExchangePath path) {

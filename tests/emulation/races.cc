@@ -221,4 +221,6 @@ uint8_t __tsan_atomic8_load(const volatile uint8_t* at, int) { return *at; }
 // Of memory that other devices see, too, and that no block shares.
 uint32_t __tsan_atomic32_load(const volatile uint32_t* at, int) { return *at; }
 void __tsan_atomic32_store(volatile uint32_t* at, uint32_t value, int) { *at = value; }
+uint64_t __tsan_atomic64_load(const volatile uint64_t* at, int) { return *at; }
+void __tsan_atomic64_store(volatile uint64_t* at, uint64_t value, int) { *at = value; }
 }

@@ -22,7 +22,7 @@ std::string Words(const absl::Status& status) {
 }  // namespace
 
 int main(int, char** argv) {
-  const std::string role = argv[1], model = DSV4_SOURCE_DIR "/models/dsv4-tiny";
+  const std::string role = argv[1], model = dsv4::test::GroupModel();
   dsv4::EngineOptions options = dsv4::test::GroupOptions(argv[2], std::atoi(argv[3]),
                                                          std::chrono::seconds(std::atoi(argv[4])));
   if (std::atoi(argv[5]) > 0) options.context_tokens = std::atoi(argv[5]);

@@ -13,12 +13,18 @@ EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds
                         .prefill_chunk_tokens = 8,
                         .max_draft_tokens = 1};
   if (rank > 0) options = {.backend = Backend::kCuda};
-  options.group = {.id = id, .build = kTestBuild, .ranks = 2, .rank = rank, .limit = limit};
-  if (rank > 0 && !TakeGroupOptions(&options).ok()) std::abort();
-  // Each process has one GPU, or one of two.
+  // Each process has one GPU, or one of as many as there are processes.
   const char* const gpus = std::getenv("DSV4_TEST_GPUS");
-  if (gpus != nullptr && std::string(gpus) == "2") options.devices = {rank};
+  const int ranks = gpus == nullptr ? 2 : std::atoi(gpus);
+  options.group = {.id = id, .build = kTestBuild, .ranks = ranks, .rank = rank, .limit = limit};
+  if (rank > 0 && !TakeGroupOptions(&options).ok()) std::abort();
+  if (gpus != nullptr) options.devices = {rank};
   return options;
+}
+
+std::string GroupModel() {
+  const char* const model = std::getenv("DSV4_TEST_MODEL");
+  return model == nullptr ? DSV4_SOURCE_DIR "/models/dsv4-tiny" : model;
 }
 
 EngineOptions AloneOptions() {

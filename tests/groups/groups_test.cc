@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines of two processes with a GPU each. Tests with [.long] compute more than a few tokens,
-// which takes emulated kernels a while.
+// Engines of two processes with a GPU each, and of four. Tests with [.long] compute more than a few
+// tokens, which takes emulated kernels a while.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "lib/base/error.h"
 #include "lib/runtime/group_options.h"
 #include "tests/groups/member.h"
@@ -66,7 +67,7 @@ SamplingParams Sampling(int32_t drafts = 0) {
 // A step of a session of `engine`, and how long it took.
 absl::Status FailedStep(const std::shared_ptr<Engine>& engine) {
   const auto session = OpenSession(engine, Sampling());
-  REQUIRE_OK(session->Sync(AnyTokens(3, 1)));
+  REQUIRE_OK(session->Sync(std::vector<int32_t>{5, 6, 7}));
   return session->Step().status();
 }
 
@@ -249,6 +250,29 @@ TEST_CASE("a follower that is killed makes the leader lose its device, and a new
   const std::string again = NewId();
   Member other("serve", again, 1, kHaste);
   REQUIRE(Open(GroupOptions(again, 0, kHaste)) != nullptr);
+}
+
+// With DSV4_TEST_GPUS=4 and DSV4_TEST_MODEL, a model that four can share out.
+TEST_CASE("one of four processes that is killed makes all others lose their devices", "[.four]") {
+  const std::string id = NewId();
+  std::vector<std::unique_ptr<Member>> members;
+  for (int rank = 1; rank < 4; ++rank) {
+    members.push_back(std::make_unique<Member>("serve", id, rank, kHaste));
+  }
+  absl::StatusOr<std::shared_ptr<Engine>> engine =
+      Engine::Open(GroupModel(), GroupOptions(id, 0, kHaste));
+  REQUIRE_OK(engine);
+  for (const auto& member : members) REQUIRE(member->Line() == "ready");
+  members[1]->Signal(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(IsDeviceLost(FailedStep(*engine)));
+  REQUIRE(members[1]->End() == "signal 9");
+  for (const int other : {0, 2}) {
+    REQUIRE(absl::StartsWith(members[static_cast<size_t>(other)]->Line(), "device lost"));
+    REQUIRE(members[static_cast<size_t>(other)]->End() == "exit 1");
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  WARN("all had lost their devices " << taken.count() << " s after the kill");
 }
 
 TEST_CASE("a follower that is killed while it loads weights makes the leader lose its device") {

@@ -19,6 +19,8 @@ inline constexpr std::chrono::seconds kPatience{300}, kHaste{2};
 // Those of the tests' engines, on this process's GPU. Small, so that little is recorded. Ranks but
 // 0 take them from the id.
 EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds limit);
+// The folder of all processes: of the bundled model, which two can share out, or DSV4_TEST_MODEL.
+std::string GroupModel();
 // The same without a group.
 EngineOptions AloneOptions();
 

@@ -2,6 +2,7 @@
 // gather_columns of the CUDA backend: columns and tails where they belong, and the signals by which
 // ranks meet. What takes two GPUs is in tests/tools/ranks_cuda_test.cc.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "kernels/op/gather_columns.h"
@@ -105,6 +106,89 @@ TEST_CASE("sm12x gather_columns meets the other ranks") {
     exchange.params.limit_ns = int64_t{3600} * 1'000'000'000;
     ExpectGathered(exchange);
   }
+}
+
+// A slice in packets, as its rank writes them.
+void Pack(const Bytes& slice, uint64_t (*packets)[2]) {
+  for (size_t at = 0; at < slice.size(); ++at) {
+    uint64_t& word = packets[at / 8][at / 4 % 2];
+    word |= uint64_t{slice[at]} << at % 4 * 8 | uint64_t{1} << 32;
+  }
+}
+
+TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the others'") {
+  // Columns, columns and scales, odd ones, and a rank that has nothing but waits and is waited for.
+  struct Shares {
+    int64_t rows;
+    std::vector<int64_t> widths, tails;
+    int64_t align;
+  };
+  const std::vector<Shares> all = {{5, {64, 32, 64}, {0, 0, 0}, 1},
+                                   {3, {256, 128, 0}, {2, 1, 0}, 16},
+                                   {2, {5, 3, 10}, {1, 0, 2}, 8},
+                                   {40, {2048, 2048, 0}, {0, 0, 0}, 1}};
+  for (const Shares& shares : all) {
+    for (const bool come : {true, false}) {
+      Exchange exchange(shares.rows, shares.widths, shares.tails, shares.align);
+      CAPTURE(exchange.want.size(), come);
+      constexpr uint32_t kNumber = 8;  // of the second rank's exchange
+      std::vector<ExchangeSignals> signals(3);
+      signals[1].done = kNumber - 1;
+      std::vector<ExchangeInbox> inboxes(3), expected(3);
+      for (const int from : {0, 2}) {
+        if (from == 2 && !come) continue;
+        const Bytes slice = exchange.slices[static_cast<size_t>(from)].Download();
+        if (exchange.params.shares.SliceStride(from) == 0) {
+          Pack(Bytes(8), inboxes[1].packets[kNumber % 2][from]);
+        } else {
+          Pack(slice, inboxes[1].packets[kNumber % 2][from]);
+        }
+      }
+      const Bytes own = exchange.slices[1].Download();
+      for (const int to : {0, 2}) Pack(own, expected[to].packets[kNumber % 2][1]);
+      test::DeviceCopy<ExchangeSignals> signals_there(signals);
+      test::DeviceCopy<ExchangeInbox> inboxes_there(inboxes);
+      test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
+      for (int r = 0; r < 3; ++r) {
+        exchange.params.signals[r] = signals_there.data() + r;
+        exchange.params.inboxes[r] = inboxes_there.data() + r;
+      }
+      exchange.params.rank = 1;
+      exchange.params.failure = failure.data();
+      exchange.params.limit_ns = 1'000'000;
+      if (come) {
+        ExpectGathered(exchange);
+      } else {
+        test::DeviceCopy<uint8_t> whole(exchange.want);
+        exchange.params.whole = reinterpret_cast<std::byte*>(whole.data());
+        test::LaunchCuda(exchange.params);
+      }
+      const std::vector<ExchangeInbox> left = inboxes_there.Download();
+      REQUIRE(std::memcmp(left.data(), expected.data(), sizeof(ExchangeInbox) * 3) == 0);
+      const std::vector<ExchangeSignals> after = signals_there.Download();
+      REQUIRE(after[1].done == kNumber);
+      REQUIRE(after[1].finished_blocks == 0);
+      REQUIRE(after[1].failed == (come ? 0u : 1u));
+      REQUIRE(failure.Download()[0].late == (come ? 0u : 3u));
+    }
+  }
+}
+
+TEST_CASE("sm12x gather_columns reads slices that are too long for an inbox") {
+  constexpr int64_t kWidth = 2 * kMostPushedBytes;
+  Exchange exchange(1, {kWidth, 64}, {0, 0}, 1);
+  std::vector<ExchangeSignals> signals(2);
+  signals[1].arrived[0] = 1;
+  test::DeviceCopy<ExchangeSignals> signals_there(signals);
+  test::DeviceCopy<ExchangeInbox> inboxes(std::vector<ExchangeInbox>(2));
+  test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
+  exchange.params.rank = 1;
+  exchange.params.signals = {signals_there.data(), signals_there.data() + 1};
+  exchange.params.inboxes = {inboxes.data(), inboxes.data() + 1};
+  exchange.params.failure = failure.data();
+  exchange.params.limit_ns = 1'000'000;
+  ExpectGathered(exchange);
+  REQUIRE(signals_there.Download()[1].failed == 0);
 }
 
 }  // namespace

@@ -110,6 +110,25 @@ TEST_CASE("a GPU that fails makes the engine lost, and a new one opens") {
   }
 }
 
+TEST_CASE("one of four GPUs that fails makes the engine lost") {
+  int gpus = 0;
+  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
+  if (gpus < 4) {
+    WARN("not run: " << gpus << " GPUs");
+    return;
+  }
+  const CaseOnDevices oracle("odd", {5});
+  for (const ExchangePath path : Paths()) {
+    CAPTURE(path);
+    const auto engine = oracle.Open(4, Backend::kCuda, path);
+    const auto session = test::OpenSession(engine);
+    REQUIRE_OK(session->Sync(std::vector<int32_t>{5, 6, 7}));
+    REQUIRE_OK(session->Step());
+    engine->model().Abort(3, DeviceLost("planted"));
+    REQUIRE_FAILS(session->Step(), DeviceLost().code(), "a device of the engine failed: planted");
+  }
+}
+
 TEST_CASE("GPUs that are not there, or named twice, are refused by name") {
   const auto open = [](std::vector<int32_t> devices) {
     return Engine::Open(
