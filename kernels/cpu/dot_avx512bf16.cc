@@ -82,21 +82,19 @@ inline void StoreSums(const __m512 (&acc)[kRows][kCols], int n, float* out, int6
   }
 }
 
-// Asks for `bytes` of weights that lie kAhead beyond `from`. The processor's own prefetch stops at
-// each page and begins anew at each matrix: short rows would wait for most of their weights.
-inline void PrefetchAhead(const uint8_t* from, int64_t bytes) {
-  constexpr int64_t kAhead = 4096;
-  for (int64_t i = 0; i < bytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + i, _MM_HINT_T0);
-  }
-}
+// How far ahead of what a tile reads it asks for weights: the next tile's, or, of short rows, those
+// of a later one. The processor's own prefetch stops at each page and begins anew at each row.
+constexpr int64_t AheadBytes(int64_t tile_bytes) { return tile_bytes < 4096 ? 4096 : tile_bytes; }
 
-constexpr int64_t kShortTileBytes = 4096;  // of tiles that prefetch
+inline void Prefetch(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
+}
 
 // ---- bf16 weights.
 
-// Columns from n on repeat column n - 1 and are not stored.
-template <int kRows, int kCols>
+// Columns from n on repeat column n - 1 and are not stored. kAhead: asks for the next weights, as
+// only the first tile that reads a column has to.
+template <int kRows, int kCols, bool kAhead = false>
 inline void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int n,
                      int64_t k, float* out, int64_t ld) {
   const uint16_t* rows[kRows];
@@ -111,10 +109,14 @@ inline void TileBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_s
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
   }
+  const int64_t ahead = AheadBytes(kCols * k * 2);
   for (int64_t p = 0; p < k; p += kStep) {
     __m512bh b[kCols];
 #pragma GCC unroll 8
-    for (int j = 0; j < kCols; ++j) b[j] = LoadBf16(cols[j] + p);
+    for (int j = 0; j < kCols; ++j) {
+      b[j] = LoadBf16(cols[j] + p);
+      if (kAhead) Prefetch(reinterpret_cast<const char*>(cols[j] + p) + ahead);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const __m512bh v = LoadBf16(rows[i] + p);
@@ -129,32 +131,34 @@ void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, i
              float* out, int64_t ld) {
   if (m == 1) {
     for (int64_t j = 0; j < n; j += 8) {
-      TileBf16<1, 8>(a, 0, w + j * w_stride, w_stride, static_cast<int>(n - j < 8 ? n - j : 8), k,
-                     out + j, ld);
+      TileBf16<1, 8, true>(a, 0, w + j * w_stride, w_stride,
+                           static_cast<int>(n - j < 8 ? n - j : 8), k, out + j, ld);
     }
     return;
   }
   for (int64_t j = 0; j < n; j += 4) {
     const int cols = static_cast<int>(n - j < 4 ? n - j : 4);
     const uint16_t* wj = w + j * w_stride;
-    if (8 * k <= kShortTileBytes) PrefetchAhead(reinterpret_cast<const uint8_t*>(wj), 8 * k);
     int64_t i = 0;
-    for (; i + 6 <= m; i += 6) TileBf16<6, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+    if (m >= 6) {
+      TileBf16<6, 4, true>(a, 0, wj, w_stride, cols, k, out + j, ld);
+      for (i = 6; i + 6 <= m; i += 6) TileBf16<6, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+    }
     switch (m - i) {
       case 1:
         TileBf16<1, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
         break;
       case 2:
-        TileBf16<2, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        TileBf16<2, 4, true>(a, i, wj, w_stride, cols, k, out + j, ld);
         break;
       case 3:
-        TileBf16<3, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        TileBf16<3, 4, true>(a, i, wj, w_stride, cols, k, out + j, ld);
         break;
       case 4:
-        TileBf16<4, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        TileBf16<4, 4, true>(a, i, wj, w_stride, cols, k, out + j, ld);
         break;
       case 5:
-        TileBf16<5, 4>(a, i, wj, w_stride, cols, k, out + j, ld);
+        TileBf16<5, 4, true>(a, i, wj, w_stride, cols, k, out + j, ld);
         break;
       default:
         break;
@@ -258,6 +262,7 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
   }
+  const int64_t ahead = AheadBytes(kCols * k);
   for (int64_t block = 0; block < k / 128; ++block) {
     const Fp8Unpacker unpacker(Fold(scale, block));
     for (int64_t p = block * 128; p < block * 128 + 128; p += 2 * kStep) {
@@ -271,6 +276,7 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
       for (int j = 0; j < kCols; ++j) {
         __m512i first, second;
         unpacker.Unpack(cols[j] + p, first, second);
+        Prefetch(cols[j] + p + ahead);
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
           acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][0], AsBf16(first));
@@ -286,7 +292,6 @@ template <int kRows, int kCols>
 void DirectFp8Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k,
                    float* out, int64_t ld) {
   for (int64_t j = 0; j < n; j += kCols) {
-    if (kCols * k <= kShortTileBytes) PrefetchAhead(w + j * k, kCols * k);
     TileFp8<kRows, kCols>(a, w + j * k, scale, static_cast<int>(n - j < kCols ? n - j : kCols), k,
                           out + j, ld);
   }
@@ -377,6 +382,7 @@ inline void TileFp4(const ActRows& a, const uint8_t* w, const uint32_t* folds, i
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_setzero_ps();
   }
+  const int64_t ahead = AheadBytes(kCols * k / 2);
   for (int64_t r = 0; r < runs; ++r) {
     __m512bh v[kRows];
 #pragma GCC unroll 8
@@ -384,6 +390,7 @@ inline void TileFp4(const ActRows& a, const uint8_t* w, const uint32_t* folds, i
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
       const __m512bh b = AsBf16(UnpackRun(cols[j] + r * 16, col_folds[j][r]));
+      if (r % 4 == 0) Prefetch(cols[j] + r * 16 + ahead);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i], b);
     }
@@ -405,7 +412,6 @@ void DirectFp4Rows(const ActRows& a, const uint8_t* w, const uint8_t* scale, int
     StoreFolds(scale + n0 * runs, count * runs, folds);
     for (int64_t j = 0; j < count; j += kCols) {
       const uint8_t* tile = w + (n0 + j) * (k / 2);
-      if (kCols * k / 2 <= kShortTileBytes) PrefetchAhead(tile, kCols * k / 2);
       TileFp4<kRows, kCols>(a, tile, folds + j * runs,
                             static_cast<int>(count - j < kCols ? count - j : kCols), k,
                             out + n0 + j, ld);
