@@ -128,7 +128,7 @@ dsv4_drafter DrafterTo(DrafterKind drafter) {
 
 absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   EngineOptions options;
-  options.prove = true;
+  options.prove = options.canary = true;
   options.prefer_gpu = given == nullptr;
   if (given == nullptr) return options;
   DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
@@ -150,6 +150,11 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.max_draft_tokens = in.max_draft_tokens;
   DSV4_ASSIGN_OR_RETURN(options.drafter, DrafterFrom(in.drafter));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved3, "options.reserved3"));
+  if (in.skip_canary != 0 && in.skip_canary != 1) {
+    return InvalidValue("options.skip_canary", " is ", in.skip_canary, "; expected 0 or 1");
+  }
+  options.canary = in.skip_canary == 0;
   options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes};
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   if (in.group_id != nullptr) options.group.id = in.group_id;
@@ -207,6 +212,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.host_weight_bytes = static_cast<uint64_t>(info.residency.host_bytes());
   out.token_expert_bytes = static_cast<uint64_t>(info.token_expert_bytes);
   out.disk_experts = info.residency.on_disk;
+  out.canary = static_cast<dsv4_canary>(info.canary);
   return out;
 }
 
@@ -246,6 +252,7 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.alarm_token_run = count(metrics.alarms[2]);
   out.alarm_bos_run = count(metrics.alarms[3]);
   out.alarm_few_accepted = count(metrics.alarms[4]);
+  out.alarm_canary = count(metrics.alarms[5]);
   out.device_expert_reads = count(metrics.experts.device_reads);
   out.host_expert_reads = count(metrics.experts.host_reads);
   out.host_read_bytes = count(metrics.host_read_bytes);

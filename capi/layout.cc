@@ -52,9 +52,11 @@ static_assert(Holds({FIELD(Options, struct_size, 0),
                      FIELD(Options, group_id, 112),
                      FIELD(Options, group_size, 120),
                      FIELD(Options, group_rank, 124),
-                     FIELD(Options, expert_profile, 128)},
+                     FIELD(Options, expert_profile, 128),
+                     FIELD(Options, skip_canary, 136),
+                     FIELD(Options, reserved3, 140)},
                     sizeof(Options)) &&
-              sizeof(Options) == 136);
+              sizeof(Options) == 144);
 
 using Device = dsv4_device_info;
 static_assert(Holds({FIELD(Device, struct_size, 0), FIELD(Device, index, 4),
@@ -99,9 +101,11 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                      FIELD(Info, host_experts, 184),
                      FIELD(Info, host_weight_bytes, 192),
                      FIELD(Info, token_expert_bytes, 200),
-                     FIELD(Info, disk_experts, 208)},
+                     FIELD(Info, disk_experts, 208),
+                     FIELD(Info, canary, 216),
+                     FIELD(Info, reserved, 220)},
                     sizeof(Info)) &&
-              sizeof(Info) == 216);
+              sizeof(Info) == 224);
 
 using Identity = dsv4_engine_identity;
 static_assert(Holds({FIELD(Identity, struct_size, 0), FIELD(Identity, reserved, 4),
@@ -153,9 +157,10 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, disk_read_seconds, 256),
                      FIELD(Metrics, device_read_bytes, 264),
                      FIELD(Metrics, streamed_bytes, 272),
-                     FIELD(Metrics, stream_seconds, 280)},
+                     FIELD(Metrics, stream_seconds, 280),
+                     FIELD(Metrics, alarm_canary, 288)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 288);
+              sizeof(Metrics) == 296);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

@@ -66,6 +66,19 @@ typedef int32_t dsv4_progress_unit;
 typedef int32_t (*dsv4_progress_fn)(void* user, dsv4_progress_phase phase, uint64_t done,
                                     uint64_t total, dsv4_progress_unit unit);
 
+/* What became of the model folder's canary, dsv4_canary.json: a prompt with recorded logits, which
+ * dsv4_engine_open computes once the weights are loaded (docs/verify-device.md). */
+typedef int32_t dsv4_canary;
+#define DSV4_CANARY_NONE ((dsv4_canary)0)   /* the folder has none, or it was skipped */
+#define DSV4_CANARY_PASSED ((dsv4_canary)1) /* every logit is within the file's tolerance */
+/* The weights or the device give other logits than when they were recorded. The engine opens all
+ * the same; its sessions have DSV4_ALARM_CANARY, dsv4_engine_metrics.alarm_canary is 1, and a
+ * warning in the log has the logit. */
+#define DSV4_CANARY_FAILED ((dsv4_canary)2)
+/* Not computed: of other numerics than PUBLISHED, or too long for context_tokens or
+ * cache_tokens. */
+#define DSV4_CANARY_NOT_RUN ((dsv4_canary)3)
+
 /* Options of dsv4_engine_open. 0 in a field selects its default. */
 typedef struct dsv4_engine_options {
   uint32_t struct_size;
@@ -138,11 +151,14 @@ typedef struct dsv4_engine_options {
    * VERSION_MISMATCH for another format or another model's file, INVALID_ARGUMENT if all experts
    * are in one memory, UNSUPPORTED in a group. The file is left as it was after an error. */
   const char* expert_profile;
+  /* 1: the folder's canary is neither read nor computed. Its cost is the prefill of its prompt. */
+  int32_t skip_canary;
+  int32_t reserved3; /* 0 */
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_options), 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, \
-        0, NULL, 0, 0, NULL                                                                        \
+        0, NULL, 0, 0, NULL, 0, 0                                                                  \
   }
 
 /* The settings in effect and the planned memory. Counts of bytes are of all devices together,
@@ -193,11 +209,13 @@ typedef struct dsv4_engine_info {
    * together fetch 1 - h of it from host memory or from disk. */
   uint64_t token_expert_bytes;
   int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
+  dsv4_canary canary;   /* NONE in a plan */
+  int32_t reserved;     /* 0 */
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
     sizeof(dsv4_engine_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                         \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                   \
   }
 
 /* Opens the model folder `path` (UTF-8, NUL-terminated).
@@ -311,11 +329,12 @@ typedef struct dsv4_engine_metrics {
    * not. host_read_bytes counts the chosen ones. */
   uint64_t streamed_bytes;
   double stream_seconds; /* time that these copies took */
+  uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                 \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                              \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for
@@ -326,8 +345,8 @@ DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
 
 /* The same as a JSON object on one line, with the settings that explain the numbers. Keys (later
  * versions may add more): "engine", "sessions", "steps", "tokens", "drafts", "cache", "exchange",
- * "experts", each an object. Writes up to `capacity` bytes to `json`, without a terminator, and the
- * full length to *needed. */
+ * "experts", "alarms", each an object. Writes up to `capacity` bytes to `json`, without a
+ * terminator, and the full length to *needed. */
 DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json,
                                               size_t capacity, size_t* needed,
                                               dsv4_error** error) DSV4_NOEXCEPT;

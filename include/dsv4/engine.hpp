@@ -51,6 +51,7 @@ struct EngineOptions {
   int32_t group_size = 0;
   int32_t group_rank = 0;
   std::string expert_profile = {};
+  bool skip_canary = false;
 };
 
 // The settings in effect and the planned memory.
@@ -115,6 +116,7 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.group_size = in.group_size;
   out.group_rank = in.group_rank;
   out.expert_profile = in.expert_profile.c_str();
+  out.skip_canary = in.skip_canary ? 1 : 0;
   return out;
 }
 

@@ -309,13 +309,15 @@ DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8
 
 /* Alarms of a session: what a healthy model and device do not do. Each is raised at most once after
  * a sync, counted in dsv4_engine_metrics, and reported to the log as a warning. The text is never
- * changed. NONFINITE_LOGITS and FROZEN_LOGITS also fail the step (INTERNAL): no token is chosen. */
+ * changed. NONFINITE_LOGITS and FROZEN_LOGITS also fail the step (INTERNAL): no token is chosen.
+ * CANARY is the engine's: all its sessions have it, as long as it is open. */
 typedef int32_t dsv4_alarms;
 #define DSV4_ALARM_NONFINITE_LOGITS ((dsv4_alarms)1) /* a logit is NaN or infinite */
 #define DSV4_ALARM_FROZEN_LOGITS ((dsv4_alarms)2)    /* 4 rows of logits are bit for bit the same */
 #define DSV4_ALARM_TOKEN_RUN ((dsv4_alarms)4)        /* one token 256 times in a row */
 #define DSV4_ALARM_BOS_RUN ((dsv4_alarms)8)          /* the BOS token 4 times in a row */
 #define DSV4_ALARM_FEW_ACCEPTED ((dsv4_alarms)16)    /* drafting stopped: see draft_stop */
+#define DSV4_ALARM_CANARY ((dsv4_alarms)32)          /* see DSV4_CANARY_FAILED */
 
 /* Statistics of a session. Counts are since its last sync. */
 typedef struct dsv4_session_stats {

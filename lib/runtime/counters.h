@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "lib/runtime/logit_watch.h"
@@ -24,7 +25,11 @@ struct StepCounts {
 struct SessionCounters {
   std::atomic<int64_t> prefilled_tokens{0}, generated_tokens{0};
   std::atomic<int64_t> prompt_tokens{0}, reused_tokens{0}, prefix_cache_tokens{0};  // of syncs
-  std::array<std::atomic<int64_t>, kAlarmKinds> alarms{};  // sessions' prompts that raised them
+  std::array<std::atomic<int64_t>, kAlarmKinds> alarms{};  // times each was raised
+  void CountAlarm(Alarm alarm) {
+    const int kind = std::countr_zero(static_cast<uint32_t>(alarm));
+    alarms[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+  }
 };
 
 }  // namespace dsv4

@@ -26,6 +26,7 @@
 #include "lib/model/shard.h"
 #include "lib/model/synthetic.h"
 #include "lib/model/weights.h"
+#include "lib/runtime/canary.h"
 #include "lib/runtime/counters.h"
 #include "lib/runtime/engine_facts.h"
 #include "lib/runtime/engine_gate.h"
@@ -77,6 +78,9 @@ struct EngineOptions {
   std::string tuning_dir{};
   // GPUs give known answers before a weight is loaded (ProveOnce); Unsupported where they do not.
   bool prove = false;
+  // The folder's canary is computed once the weights are there; Engine::canary says with what
+  // result.
+  bool canary = false;
   // For verification, not part of the public interface:
   int32_t config_number = -1;   // see ProofOptions::config
   bool drafts = false;          // plan rows and buffers of the drafter
@@ -195,6 +199,9 @@ class Engine {
   // Meets the other processes of the group.
   absl::Status JoinGroup(const ContentHash& fingerprint, const EngineOptions& options);
   absl::Status LoadWeights(std::unique_ptr<Checkpoint> checkpoint, const EngineOptions& options);
+  // On GPUs or the CPU, as options.prefer_gpu asks.
+  static absl::StatusOr<std::shared_ptr<Engine>> OpenPreferred(const std::string& folder,
+                                                               const EngineOptions& options);
   static absl::StatusOr<std::shared_ptr<Engine>> OpenRanks(const std::string& folder,
                                                            const EngineOptions& options);
   absl::Status OpenDevices(const EngineOptions& options);
@@ -232,6 +239,8 @@ class Engine {
   Model::Parts ModelParts(const EngineOptions& options, int rank,
                           absl::Span<const LayerCache> layers) const;
   absl::Status Build(const EngineOptions& options);
+  // Computes the folder's canary, if it has one, and raises the alarm where its logits are others.
+  absl::Status CheckCanary(const EngineOptions& options);
   // The forward pass over weights and cache, and what runs it.
   absl::Status BuildModel(const EngineOptions& options);
   // What sessions hold of a suspended engine.
@@ -251,6 +260,7 @@ class Engine {
 
   // Of opening, without its progress.
   std::string folder_;
+  std::optional<Canary> canary_;  // until it is computed
   EngineOptions options_;
   EngineFacts facts_;
   ContentHash config_hash_, tokenizer_hash_;

@@ -16,6 +16,7 @@
 #include "lib/model/config.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
+#include "lib/runtime/canary.h"
 #include "lib/runtime/grammar_tokens.h"
 #include "lib/text/chat_profile.h"
 #include "lib/text/tokenizer.h"
@@ -45,6 +46,7 @@ struct EngineInfo {
   ExchangeCost exchange;
   ResidencyPlan residency;         // without blocks where all is mapped and stays
   int64_t token_expert_bytes = 0;  // that a token reads of routed experts, wherever they lie
+  CanaryState canary = CanaryState::kNone;
   // The device that has most.
   const DeviceBytes& fullest() const;
 };

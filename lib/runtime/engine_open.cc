@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/status_macros.h"
+#include "lib/runtime/canary_run.h"
 #include "lib/runtime/device_proof.h"
 #include "lib/runtime/engine.h"
 
@@ -59,6 +60,13 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                                         ": rank 0 of a group opens an engine; the others serve it"),
                         "group_rank");
   }
+  DSV4_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, OpenPreferred(folder, options));
+  DSV4_RETURN_IF_ERROR(engine->CheckCanary(options));
+  return engine;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> Engine::OpenPreferred(const std::string& folder,
+                                                              const EngineOptions& options) {
   if (!options.prefer_gpu) return OpenRanks(folder, options);
   absl::Status unfit = GpusFit(options);
   if (unfit.ok()) {
@@ -70,6 +78,35 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
   engine->backend_reason_ = std::string(unfit.message());
   Log(LogLevel::kInfo, "backend ", BackendName(options.backend), ": ", engine->backend_reason_);
   return engine;
+}
+
+absl::Status Engine::CheckCanary(const EngineOptions& options) {
+  if (!canary_) return absl::OkStatus();
+  const Canary canary = *std::exchange(canary_, std::nullopt);
+  facts_.info.canary = CanaryState::kNotRun;
+  if (options.numerics != Numerics::kPublished) {
+    Log(LogLevel::kInfo, kCanaryFile, " was not computed: it is of the published numerics");
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<CanaryResult> result = RunCanary(*this, canary);
+  if (IsContextFull(result.status()) || IsOutOfBlocks(result.status())) {
+    Log(LogLevel::kInfo, kCanaryFile, " was not computed: ", result.status().message());
+    return absl::OkStatus();
+  }
+  DSV4_RETURN_IF_ERROR(result.status());
+  if (result->distance <= canary.tolerance) {
+    facts_.info.canary = CanaryState::kPassed;
+    return absl::OkStatus();
+  }
+  facts_.info.canary = CanaryState::kFailed;
+  counters_.CountAlarm(Alarm::kCanary);
+  const bool other = !canary.fingerprint.empty() && canary.fingerprint != fingerprint();
+  Log(LogLevel::kWarning, "alarm ", AlarmName(Alarm::kCanary), ": ", result->Describe(),
+      ", tolerance ", canary.tolerance,
+      other ? absl::StrCat("; it was recorded with checkpoint ", canary.fingerprint,
+                           ", and this is ", fingerprint())
+            : "");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EnginePlan> Engine::Plan(const std::string& folder, const EngineOptions& options) {

@@ -106,6 +106,9 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
   for (const std::string& key : facts_.generation.unused_keys) {
     Log(LogLevel::kInfo, generation_path, ": ", Quoted(key), " is not followed");
   }
+  if (options.canary && facts_.config.synthetic_layers == 0) {
+    DSV4_ASSIGN_OR_RETURN(canary_, ReadCanary(folder, facts_.config.vocab_size));
+  }
   facts_.eos_tokens = facts_.config.eos_token_ids;
   for (const int32_t token : facts_.generation.eos_token_ids) {
     if (token < 0 || token >= facts_.config.vocab_size) {

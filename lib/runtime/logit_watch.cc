@@ -19,6 +19,8 @@ const char* AlarmName(Alarm alarm) {
       return "bos_run";
     case Alarm::kFewAccepted:
       return "few_accepted";
+    case Alarm::kCanary:
+      return "canary";
   }
   return "unknown";
 }

@@ -17,8 +17,9 @@ enum class Alarm : int32_t {
   kTokenRun = 4,
   kBosRun = 8,
   kFewAccepted = 16,
+  kCanary = 32,  // the engine's: every session of it has it
 };
-inline constexpr int32_t kAlarmKinds = 5;
+inline constexpr int32_t kAlarmKinds = 6;
 const char* AlarmName(Alarm alarm);  // "nonfinite_logits"
 
 // Identifies a row of logits.

@@ -442,6 +442,9 @@ SessionStats Session::stats() const {
   stats.cache_bytes = timeline_.kv().held_bytes();
   stats.speculation = timeline_.speculation().stats();
   stats.alarms = timeline_.watch().alarms();
+  if (engine_->info().canary == CanaryState::kFailed) {
+    stats.alarms |= static_cast<int32_t>(Alarm::kCanary);
+  }
   return stats;
 }
 

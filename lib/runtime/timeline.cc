@@ -141,9 +141,9 @@ void Timeline::ReportAlarms() {
   if (raised == 0) return;
   for (int32_t kind = 0; kind < kAlarmKinds; ++kind) {
     if ((raised >> kind & 1) == 0) continue;
-    counters_->alarms[static_cast<size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
-    Log(LogLevel::kWarning, "alarm ", AlarmName(static_cast<Alarm>(1 << kind)), " at token ",
-        size());
+    const auto alarm = static_cast<Alarm>(1 << kind);
+    counters_->CountAlarm(alarm);
+    Log(LogLevel::kWarning, "alarm ", AlarmName(alarm), " at token ", size());
   }
 }
 

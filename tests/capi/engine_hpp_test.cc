@@ -19,7 +19,7 @@ static_assert(kMoveOnly<dsv4::Engine> && kMoveOnly<dsv4::Tokenizer> && kMoveOnly
 static_assert(std::is_nothrow_copy_constructible_v<dsv4::Error>);
 
 // The C++ structs have a member for each field of these. Where a size changes, so must they.
-static_assert(sizeof(dsv4_engine_options) == 136 && sizeof(dsv4_engine_identity) == 40);
+static_assert(sizeof(dsv4_engine_options) == 144 && sizeof(dsv4_engine_identity) == 40);
 static_assert(sizeof(dsv4_sampling) == 168 && sizeof(dsv4_session_options) == 24);
 static_assert(sizeof(dsv4_sync_options) == 16 && sizeof(dsv4_step_result) == 24);
 static_assert(sizeof(dsv4_message) == 128 && sizeof(dsv4_tool_call) == 56);

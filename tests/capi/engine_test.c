@@ -215,7 +215,7 @@ static void test_longer_structs(void) {
   engine = NULL;
   options.later[1] = 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options.known, &engine, &error), DSV4_ERR_UNSUPPORTED,
-               "options sets a field at byte 144");
+               "options sets a field at byte 152");
   EXPECT(engine == NULL);
 }
 

@@ -70,6 +70,24 @@ static void test_counts(void) {
   dsv4_engine_close(engine);
 }
 
+/* The bundled model's canary; and without it. */
+static void test_canary(void) {
+  dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
+  dsv4_engine_info info = DSV4_ENGINE_INFO_INIT;
+  dsv4_engine* engine = open_bundled();
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  EXPECT(info.canary == DSV4_CANARY_PASSED && metrics_of(engine).alarm_canary == 0);
+  dsv4_engine_close(engine);
+  options.skip_canary = 1;
+  engine = open_engine(options);
+  EXPECT_OK(dsv4_engine_get_info(engine, &info, &error));
+  EXPECT(info.canary == DSV4_CANARY_NONE);
+  dsv4_engine_close(engine);
+  options.skip_canary = 2;
+  EXPECT_FAILS(dsv4_engine_open(".", &options, &engine, &error), DSV4_ERR_INVALID_ARGUMENT,
+               "options.skip_canary is 2");
+}
+
 static int32_t cancel_at_once(void* user, dsv4_progress_phase phase, uint64_t done, uint64_t total,
                               dsv4_progress_unit unit) {
   (void)user, (void)done, (void)total;
@@ -212,6 +230,7 @@ static void test_json(void) {
 
 int main(void) {
   test_counts();
+  test_canary();
   test_suspension();
   test_failures();
   test_drafts_and_exchange();

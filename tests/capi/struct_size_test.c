@@ -274,6 +274,10 @@ static void test_reserved(void) {
   engine_options.reserved = 1;
   expect_argument(take_engine_options(&engine_options), DSV4_ERR_INVALID_ARGUMENT,
                   "options.reserved");
+  engine_options.reserved = 0;
+  engine_options.reserved3 = 1;
+  expect_argument(take_engine_options(&engine_options), DSV4_ERR_INVALID_ARGUMENT,
+                  "options.reserved3");
   session_options.reserved = 1;
   expect_argument(take_session_options(&session_options), DSV4_ERR_INVALID_ARGUMENT,
                   "options.reserved");

@@ -33,6 +33,20 @@ expect 2 "--hours = much" soak --hours much .
 expect 2 "--sessions = 0" soak --tokens 1 --sessions 0 .
 expect 3 "$work/none" soak --tokens 1 "$work/none"
 expect 0 "0 sessions differ, 0 calls failed" soak --tokens 50 --sessions 2 --prompts 2 "$2/models/dsv4-tiny"
+expect 0 "37 tokens, 4 rows: distance 0." canary "$2/models/dsv4-tiny"
+expect 0 "tokens, 4 rows" canary --write "$work/canary.json" --text "Hi there." "$2/models/dsv4-tiny"
+grep -qF '"schema": "dsv4.canary/1"' "$work/canary.json"
+expect 2 "are of --write" canary --text "Hi there." "$2/models/dsv4-tiny"
+expect 2 "--tolerance = 0" canary --write "$work/canary.json" --tolerance 0 "$2/models/dsv4-tiny"
+expect 3 "cannot be written" canary --write "$work/none/canary.json" "$2/models/dsv4-tiny"
+mkdir "$work/other"
+cp "$2"/models/dsv4-tiny/*.json "$work/other"
+ln -s "$2"/models/dsv4-tiny/*.safetensors "$work/other"
+sed -i 's/28\.07/27.01/; s/: "4eed/: "5eed/' "$work/other/dsv4_canary.json"
+expect 1 "FAILED: the logits are not the recorded ones" canary "$work/other"
+grep -q "recorded with checkpoint 5eed.*; this is 4eed" "$work/out"
+rm "$work/other/dsv4_canary.json"
+expect 3 "has no dsv4_canary.json" canary "$work/other"
 # shellcheck disable=SC2086  # two paths
 {
   expect 2 "--mode is needed" oracle $odd

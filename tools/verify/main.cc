@@ -5,6 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lib/base/error.h"
+#include "tools/verify/canary_command.h"
 #include "tools/verify/command_line.h"
 #include "tools/verify/device_command.h"
 #include "tools/verify/encoding_command.h"
@@ -22,6 +23,7 @@ constexpr char kHelp[] =
        dsv4-verify encoding CASES.json
        dsv4-verify gates [options] MODEL_DIR
        dsv4-verify hash [--expect HASH] MODEL_DIR
+       dsv4-verify canary [options] MODEL_DIR
        dsv4-verify soak --hours H|--tokens N [options] MODEL_DIR
        dsv4-verify device [options]
 
@@ -56,6 +58,16 @@ gates      Answers the model folder's gates.json greedily and prints the pass ra
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one
+canary     Computes the prompt of the folder's dsv4_canary.json and prints how far the logits are from
+           the recorded ones. Engines do the same when they open the folder (docs/verify-device.md).
+  --write FILE     records the logits of this folder, with this backend, to FILE instead
+  --text TEXT      the prompt to record; default: a few short sentences
+  --tolerance X    the most that a logit may differ from those recorded, default 0.5
+  --backend B      cpu (default), cuda or reference
+  --devices N,...  devices of that backend that share the model out; default: its first
+  --device-weights BYTES|least
+                   most of the weights on each device, experts beyond it on the host (cuda)
+  --threads N      default: one per usable core
 soak       Runs greedy sessions together, with up to 5 drafts, prefixes in common, forks, rewinds, saved
            and loaded sessions and cancels, and compares every token with straight runs.
   --hours H        ends after this time; with --tokens: whichever comes first
@@ -102,6 +114,7 @@ int main(int argc, char** argv) {
   if (command == "encoding") return RunEncodingCommand(arguments.subspan(1));
   if (command == "gates") return RunGatesCommand(arguments.subspan(1));
   if (command == "hash") return RunHashCommand(arguments.subspan(1));
+  if (command == "canary") return RunCanaryCommand(arguments.subspan(1));
   if (command == "soak") return RunSoakCommand(arguments.subspan(1));
   if (command == "device") return RunDeviceCommand(arguments.subspan(1));
   return ReportUsage(InvalidArgument("unknown command ", command));

@@ -178,6 +178,16 @@ const (
 	ReuseIncompleteBlock ReuseLimit = C.DSV4_REUSE_INCOMPLETE_BLOCK
 )
 
+// Canary is what became of a prompt with recorded logits in the model folder.
+type Canary int32
+
+const (
+	CanaryNone   Canary = C.DSV4_CANARY_NONE
+	CanaryPassed Canary = C.DSV4_CANARY_PASSED
+	CanaryFailed Canary = C.DSV4_CANARY_FAILED
+	CanaryNotRun Canary = C.DSV4_CANARY_NOT_RUN
+)
+
 // DraftStop is why a session drafts no more.
 type DraftStop int32
 
@@ -195,4 +205,5 @@ const (
 	AlarmTokenRun        Alarms = C.DSV4_ALARM_TOKEN_RUN
 	AlarmBosRun          Alarms = C.DSV4_ALARM_BOS_RUN
 	AlarmFewAccepted     Alarms = C.DSV4_ALARM_FEW_ACCEPTED
+	AlarmCanary          Alarms = C.DSV4_ALARM_CANARY // the engine's
 )

@@ -31,6 +31,7 @@ type EngineOptions struct {
 	GroupSize          int32        // processes that split the model, one device each; 0 without a group
 	GroupRank          int32        // 0 opens the engine, the others ServeGroup
 	ExpertProfile      string       // file of how often experts are used, read at open, written every five minutes and at close
+	SkipCanary         bool         // neither reads nor computes the folder's canary
 }
 
 func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
@@ -70,6 +71,9 @@ func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 		return nil, err
 	}
 	c.expert_profile = profile
+	if o.SkipCanary {
+		c.skip_canary = 1
+	}
 	return c, nil
 }
 
@@ -113,6 +117,8 @@ type EngineInfo struct {
 	HostWeightBytes  uint64
 	TokenExpertBytes uint64 // that a token reads of routed experts
 	DiskExperts      int64  // routed experts that stay on disk
+
+	Canary Canary
 }
 
 func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
@@ -155,6 +161,7 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		HostWeightBytes:  uint64(c.host_weight_bytes),
 		TokenExpertBytes: uint64(c.token_expert_bytes),
 		DiskExperts:      int64(c.disk_experts),
+		Canary:           Canary(c.canary),
 	}
 }
 
@@ -204,6 +211,8 @@ type EngineMetrics struct {
 	DeviceReadBytes   uint64
 	StreamedBytes     uint64 // copied from host memory for steps of long prompts
 	StreamSeconds     float64
+
+	AlarmCanary uint64
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -450,6 +459,7 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		DeviceReadBytes:   uint64(c.device_read_bytes),
 		StreamedBytes:     uint64(c.streamed_bytes),
 		StreamSeconds:     float64(c.stream_seconds),
+		AlarmCanary:       uint64(c.alarm_canary),
 	}, err
 }
 

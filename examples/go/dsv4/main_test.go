@@ -161,6 +161,9 @@ func TestPlanIsWhatIsOpened(t *testing.T) {
 	engine := must(Open(background, model, options))(t)
 	defer engine.Close()
 	info := must(engine.Info())(t)
+	// A plan computes nothing.
+	expect(t, info.Canary, CanaryPassed)
+	info.Canary = CanaryNone
 	expect(t, info, planned)
 	device := must(PlanDevice(model, options, 0))(t)
 	expect(t, must(engine.Device(0))(t), device)

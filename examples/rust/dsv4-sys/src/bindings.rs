@@ -12,6 +12,7 @@ pub type dsv4_cache_format = i32;
 pub type dsv4_drafter = i32;
 pub type dsv4_progress_phase = i32;
 pub type dsv4_progress_unit = i32;
+pub type dsv4_canary = i32;
 pub type dsv4_status = i32;
 pub type dsv4_tool_choice = i32;
 pub type dsv4_log_level = i32;
@@ -59,6 +60,10 @@ pub const DSV4_PROGRESS_RESTORE: dsv4_progress_phase = 4;
 pub const DSV4_PROGRESS_SERVE: dsv4_progress_phase = 5;
 pub const DSV4_UNIT_BYTES: dsv4_progress_unit = 1;
 pub const DSV4_UNIT_TOKENS: dsv4_progress_unit = 2;
+pub const DSV4_CANARY_NONE: dsv4_canary = 0;
+pub const DSV4_CANARY_PASSED: dsv4_canary = 1;
+pub const DSV4_CANARY_FAILED: dsv4_canary = 2;
+pub const DSV4_CANARY_NOT_RUN: dsv4_canary = 3;
 pub const DSV4_OK: dsv4_status = 0;
 pub const DSV4_ERR_INVALID_ARGUMENT: dsv4_status = -1;
 pub const DSV4_ERR_NOT_FOUND: dsv4_status = -2;
@@ -108,6 +113,7 @@ pub const DSV4_ALARM_FROZEN_LOGITS: dsv4_alarms = 2;
 pub const DSV4_ALARM_TOKEN_RUN: dsv4_alarms = 4;
 pub const DSV4_ALARM_BOS_RUN: dsv4_alarms = 8;
 pub const DSV4_ALARM_FEW_ACCEPTED: dsv4_alarms = 16;
+pub const DSV4_ALARM_CANARY: dsv4_alarms = 32;
 pub const DSV4_ENCODE_PLAIN: u32 = 0;
 pub const DSV4_ENCODE_ADDED_TOKENS: u32 = 1;
 
@@ -243,6 +249,8 @@ pub struct dsv4_engine_options {
     pub group_size: i32,
     pub group_rank: i32,
     pub expert_profile: *const c_char,
+    pub skip_canary: i32,
+    pub reserved3: i32,
 }
 sized!(dsv4_engine_options);
 
@@ -285,6 +293,8 @@ pub struct dsv4_engine_info {
     pub host_weight_bytes: u64,
     pub token_expert_bytes: u64,
     pub disk_experts: i64,
+    pub canary: dsv4_canary,
+    pub reserved: i32,
 }
 sized!(dsv4_engine_info);
 
@@ -357,6 +367,7 @@ pub struct dsv4_engine_metrics {
     pub device_read_bytes: u64,
     pub streamed_bytes: u64,
     pub stream_seconds: f64,
+    pub alarm_canary: u64,
 }
 sized!(dsv4_engine_metrics);
 

@@ -167,6 +167,14 @@ codes! {
         INCOMPLETE_BLOCK = DSV4_REUSE_INCOMPLETE_BLOCK,
     }
 
+    /// What became of a prompt with recorded logits in the model folder.
+    Canary {
+        NONE = DSV4_CANARY_NONE,
+        PASSED = DSV4_CANARY_PASSED,
+        FAILED = DSV4_CANARY_FAILED,
+        NOT_RUN = DSV4_CANARY_NOT_RUN,
+    }
+
     /// Why a session drafts no more.
     DraftStop {
         NONE = DSV4_DRAFT_STOP_NONE,
@@ -180,6 +188,7 @@ codes! {
         TOKEN_RUN = DSV4_ALARM_TOKEN_RUN,
         BOS_RUN = DSV4_ALARM_BOS_RUN,
         FEW_ACCEPTED = DSV4_ALARM_FEW_ACCEPTED,
+        CANARY = DSV4_ALARM_CANARY,
     }
 }
 

@@ -52,6 +52,8 @@ pub struct EngineOptions {
     /// File of how often routed experts are used, read at open, and written every five minutes and when the engine
     /// is suspended or closes.
     pub expert_profile: Option<PathBuf>,
+    /// Neither reads nor computes the folder's canary.
+    pub skip_canary: bool,
 }
 
 /// The id of a new group of `options.group_size` processes that split a model, to be carried to all of
@@ -124,6 +126,7 @@ impl EngineOptions {
             group_size: self.group_size,
             group_rank: self.group_rank,
             expert_profile: expert_profile.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+            skip_canary: self.skip_canary.into(),
             ..Default::default()
         })
     }

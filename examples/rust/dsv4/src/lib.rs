@@ -42,7 +42,7 @@ mod tokenizer;
 
 pub use callback::Progress;
 pub use codes::{
-    Alarms, Backend, CacheFormat, ChatEncoder, Code, DraftStop, Drafter, Finish, LogLevel, Numerics,
+    Alarms, Backend, CacheFormat, Canary, ChatEncoder, Code, DraftStop, Drafter, Finish, LogLevel, Numerics,
     ProgressPhase, ProgressUnit, ReuseLimit, Role, ThinkingMode, ToolChoice,
 };
 pub use conversation::{Conversation, Events};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the library reports, copied out of its structs.
 
-use crate::codes::{Alarms, Backend, CacheFormat, DraftStop, Drafter, Numerics, ReuseLimit};
+use crate::codes::{Alarms, Backend, CacheFormat, Canary, DraftStop, Drafter, Numerics, ReuseLimit};
 use crate::memory;
 use dsv4_sys as sys;
 use std::os::raw::c_char;
@@ -91,6 +91,7 @@ mirrors! {
         host_weight_bytes: u64,
         token_expert_bytes: u64,
         disk_experts: i64,
+        canary: Canary,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -137,6 +138,7 @@ mirrors! {
         device_read_bytes: u64,
         streamed_bytes: u64,
         stream_seconds: f64,
+        alarm_canary: u64,
     }
 
     /// The planned memory of one device of an engine.

@@ -97,6 +97,8 @@ func Listing() string {
 		field("dsv4_engine_options.group_size", unsafe.Offsetof(v.group_size), unsafe.Sizeof(v.group_size))
 		field("dsv4_engine_options.group_rank", unsafe.Offsetof(v.group_rank), unsafe.Sizeof(v.group_rank))
 		field("dsv4_engine_options.expert_profile", unsafe.Offsetof(v.expert_profile), unsafe.Sizeof(v.expert_profile))
+		field("dsv4_engine_options.skip_canary", unsafe.Offsetof(v.skip_canary), unsafe.Sizeof(v.skip_canary))
+		field("dsv4_engine_options.reserved3", unsafe.Offsetof(v.reserved3), unsafe.Sizeof(v.reserved3))
 	}
 	{
 		var v C.dsv4_engine_info
@@ -137,6 +139,8 @@ func Listing() string {
 		field("dsv4_engine_info.host_weight_bytes", unsafe.Offsetof(v.host_weight_bytes), unsafe.Sizeof(v.host_weight_bytes))
 		field("dsv4_engine_info.token_expert_bytes", unsafe.Offsetof(v.token_expert_bytes), unsafe.Sizeof(v.token_expert_bytes))
 		field("dsv4_engine_info.disk_experts", unsafe.Offsetof(v.disk_experts), unsafe.Sizeof(v.disk_experts))
+		field("dsv4_engine_info.canary", unsafe.Offsetof(v.canary), unsafe.Sizeof(v.canary))
+		field("dsv4_engine_info.reserved", unsafe.Offsetof(v.reserved), unsafe.Sizeof(v.reserved))
 	}
 	{
 		var v C.dsv4_device_info
@@ -203,6 +207,7 @@ func Listing() string {
 		field("dsv4_engine_metrics.device_read_bytes", unsafe.Offsetof(v.device_read_bytes), unsafe.Sizeof(v.device_read_bytes))
 		field("dsv4_engine_metrics.streamed_bytes", unsafe.Offsetof(v.streamed_bytes), unsafe.Sizeof(v.streamed_bytes))
 		field("dsv4_engine_metrics.stream_seconds", unsafe.Offsetof(v.stream_seconds), unsafe.Sizeof(v.stream_seconds))
+		field("dsv4_engine_metrics.alarm_canary", unsafe.Offsetof(v.alarm_canary), unsafe.Sizeof(v.alarm_canary))
 	}
 	{
 		var v C.dsv4_tool_options
@@ -367,6 +372,10 @@ func Listing() string {
 	constant("DSV4_PROGRESS_SERVE", C.DSV4_PROGRESS_SERVE)
 	constant("DSV4_UNIT_BYTES", C.DSV4_UNIT_BYTES)
 	constant("DSV4_UNIT_TOKENS", C.DSV4_UNIT_TOKENS)
+	constant("DSV4_CANARY_NONE", C.DSV4_CANARY_NONE)
+	constant("DSV4_CANARY_PASSED", C.DSV4_CANARY_PASSED)
+	constant("DSV4_CANARY_FAILED", C.DSV4_CANARY_FAILED)
+	constant("DSV4_CANARY_NOT_RUN", C.DSV4_CANARY_NOT_RUN)
 	constant("DSV4_OK", C.DSV4_OK)
 	constant("DSV4_ERR_INVALID_ARGUMENT", C.DSV4_ERR_INVALID_ARGUMENT)
 	constant("DSV4_ERR_NOT_FOUND", C.DSV4_ERR_NOT_FOUND)
@@ -416,6 +425,7 @@ func Listing() string {
 	constant("DSV4_ALARM_TOKEN_RUN", C.DSV4_ALARM_TOKEN_RUN)
 	constant("DSV4_ALARM_BOS_RUN", C.DSV4_ALARM_BOS_RUN)
 	constant("DSV4_ALARM_FEW_ACCEPTED", C.DSV4_ALARM_FEW_ACCEPTED)
+	constant("DSV4_ALARM_CANARY", C.DSV4_ALARM_CANARY)
 	constant("DSV4_ENCODE_PLAIN", C.DSV4_ENCODE_PLAIN)
 	constant("DSV4_ENCODE_ADDED_TOKENS", C.DSV4_ENCODE_ADDED_TOKENS)
 	function := func(name string, address unsafe.Pointer) {

@@ -5,11 +5,11 @@ listing! {
     dsv4_tool_call { struct_size, reserved, id, id_length, name, name_length, arguments, arguments_length }
     dsv4_message { struct_size, role, content, content_length, reasoning, reasoning_length, tool_calls, tool_call_count, tool_call_id, tool_call_id_length, tools, tools_length, response_format, response_format_length, task, task_length, wo_eos, reserved }
     dsv4_chat_options { struct_size, thinking, keep_reasoning, omit_begin, context, context_length, context_messages, context_message_count, encoder, reserved }
-    dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2, device_weight_bytes, host_weight_bytes, group_id, group_size, group_rank, expert_profile }
-    dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_compressed_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter, device_experts, host_experts, host_weight_bytes, token_expert_bytes, disk_experts }
+    dsv4_engine_options { struct_size, backend, numerics, device_count, devices, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, threads, reserved, progress, progress_user, cache_format, max_draft_tokens, tuning_dir, drafter, reserved2, device_weight_bytes, host_weight_bytes, group_id, group_size, group_rank, expert_profile, skip_canary, reserved3 }
+    dsv4_engine_info { struct_size, backend, numerics, threads, context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, vocab_size, has_tokenizer, has_mtp, bos_token, eos_token, layers, weight_bytes, cache_bytes, workspace_bytes, cache_format, max_draft_tokens, cache_window_bytes, cache_compressed_bytes, cache_index_bytes, cache_state_bytes, device_count, step_exchanges, token_exchange_bytes, device_weight_bytes, device_cache_bytes, device_workspace_bytes, checkpoint_drafter, drafter, device_experts, host_experts, host_weight_bytes, token_expert_bytes, disk_experts, canary, reserved }
     dsv4_device_info { struct_size, index, weight_bytes, cache_bytes, workspace_bytes }
     dsv4_engine_identity { struct_size, reserved, device, weight_format, fingerprint, backend_reason }
-    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, compressed_kv_blocks, compressed_kv_blocks_used, compressed_kv_blocks_cached, state_slots, state_slots_used, state_slots_cached, suspended, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds, device_read_bytes, streamed_bytes, stream_seconds }
+    dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, compressed_kv_blocks, compressed_kv_blocks_used, compressed_kv_blocks_cached, state_slots, state_slots_used, state_slots_cached, suspended, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds, device_read_bytes, streamed_bytes, stream_seconds, alarm_canary }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
     dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
@@ -58,6 +58,10 @@ listing! {
     DSV4_PROGRESS_SERVE
     DSV4_UNIT_BYTES
     DSV4_UNIT_TOKENS
+    DSV4_CANARY_NONE
+    DSV4_CANARY_PASSED
+    DSV4_CANARY_FAILED
+    DSV4_CANARY_NOT_RUN
     DSV4_OK
     DSV4_ERR_INVALID_ARGUMENT
     DSV4_ERR_NOT_FOUND
@@ -107,6 +111,7 @@ listing! {
     DSV4_ALARM_TOKEN_RUN
     DSV4_ALARM_BOS_RUN
     DSV4_ALARM_FEW_ACCEPTED
+    DSV4_ALARM_CANARY
     DSV4_ENCODE_PLAIN
     DSV4_ENCODE_ADDED_TOKENS
     ;
