@@ -96,13 +96,21 @@ dsv4::Conversation Conversation::Open(const std::string& system_message,
   return dsv4::Conversation::FromJson(*engine_, JsonArray(all), options, session);
 }
 
+void Conversation::Wake() {
+  if (engine_->metrics().suspended == 0) return;
+  ProgressBar bar("loading", screen_->shows_progress());
+  engine_->Resume(bar.Callback());
+}
+
 dsv4::Conversation& Conversation::session() {
+  Wake();
   if (!session_) session_ = Open(SystemMessage(system_, tools_), messages_, thinking_);
   return *session_;
 }
 
 // To the first of messages_.
 void Conversation::Truncate(size_t messages) {
+  if (session_) Wake();
   messages_.resize(messages);
   open_calls_.clear();
   if (!session_) return;
@@ -176,6 +184,7 @@ void Conversation::set_system(const std::string& text) {
 }
 
 void Conversation::set_thinking(dsv4_thinking_mode mode) {
+  if (session_) Wake();
   thinking_ = mode;
   if (!session_) return;
   dsv4::ChatOptions options;
@@ -220,6 +229,7 @@ void Conversation::Save(const std::string& path) {
 
 void Conversation::Load(const std::string& path) {
   SavedConversation saved = ReadConversation(MessagesFile(path));
+  Wake();
   const auto open = [&] {
     ProgressBar bar("restoring", screen_->shows_progress());
     dsv4::Conversation session =

@@ -51,6 +51,10 @@ class Conversation {
   // Goes on with the conversation that was saved there. When it throws, nothing has changed.
   void Load(const std::string& path);
 
+  // Gives the model's memory back. The conversation goes to the host's memory, or to a file of
+  // `folder`. What needs the model next loads it again.
+  void Suspend(const std::string& folder) { engine_->Suspend(folder); }
+
   size_t message_count() const { return messages_.size(); }
   // One line about the last answer; empty before the first.
   const std::string& statistics() const { return statistics_; }
@@ -59,7 +63,9 @@ class Conversation {
   dsv4::Conversation Open(const std::string& system_message,
                           const std::vector<std::string>& messages,
                           dsv4_thinking_mode thinking) const;
-  // Opens the library's conversation on what this one holds unless it is open.
+  // Loads the model again if it was suspended, with a progress bar on a terminal.
+  void Wake();
+  // Opens the library's conversation on what this one holds unless it is open. Wakes.
   dsv4::Conversation& session();
   void ReadTools(const std::string& path);
   size_t system_messages() const;  // 0 or 1

@@ -30,6 +30,8 @@ constexpr char kHelp[] =
     "/undo                forget the last question and its answer\n"
     "/skip                go on without the results of the tools that were called\n"
     "/stats [on|off]      print statistics of each answer; alone: of the last one\n"
+    "/suspend [DIR]       give the model's memory back until the next message; the conversation\n"
+    "                     waits in the host's memory, or in a file of DIR\n"
     "/quit                leave, as do Ctrl-D and Ctrl-C\n"
     "Ctrl-C stops an answer. A message of several lines stands between two \"\"\"; one may begin\n"
     "with / after a space.";
@@ -197,6 +199,11 @@ class Loop {
     conversation_->DropCalls();
   }
 
+  void Suspend(const std::string& folder) {
+    conversation_->Suspend(folder);
+    screen_->Notice("the model's memory is given back; the next message loads it again");
+  }
+
   void Quit(const std::string&) { quit_ = true; }
 
   // Says why a line had no effect; passes on what ends the program.
@@ -222,7 +229,7 @@ class Loop {
     void (Loop::*obey)(const std::string& value);
     bool needs_value = false;
   };
-  static const Command kCommands[13];
+  static const Command kCommands[14];
 
   Conversation* conversation_;
   Screen* screen_;
@@ -237,7 +244,7 @@ const Loop::Command Loop::kCommands[] = {
     {"/think", &Loop::Think},     {"/read", &Loop::Read, true}, {"/save", &Loop::Save, true},
     {"/load", &Loop::Load, true}, {"/set", &Loop::Set, true},   {"/regen", &Loop::Regen},
     {"/undo", &Loop::Undo},       {"/skip", &Loop::Skip},       {"/stats", &Loop::Stats},
-    {"/quit", &Loop::Quit}};
+    {"/suspend", &Loop::Suspend}, {"/quit", &Loop::Quit}};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/engine_options.h"
+#include "examples/dsv4-chat/failure.h"
 
 namespace server {
 namespace {
@@ -55,6 +56,11 @@ constexpr Option kServerOptions[] = {
      [](Arguments* a, const std::string& n, const std::string& v) {
        a->encoder = chat::ParseName(n, v, chat::kChatEncoders);
      }},
+    {"", "--suspend-after", "SECONDS",
+     "give the model's memory back after so long without a request (default: never)",
+     [](Arguments* a, const std::string& n, const std::string& v) {
+       a->suspend_after = std::chrono::seconds(chat::ParseNumber<int>(n, v, 1, 1'000'000'000));
+     }},
     {"", "--isolate", "", "run the model in a process that is started again after it has failed",
      [](Arguments* a, const std::string&, const std::string&) { a->isolate = true; }},
     chat::kHelpOption<Arguments>,
@@ -68,6 +74,9 @@ Arguments ParseArguments(int argc, const char* const* argv) {
   arguments.engine.max_sessions = 16;
   chat::ParseOptions<Arguments>(argc, argv, {kServerOptions, chat::kEngineOptions<Arguments>},
                                 &arguments);
+  if (arguments.suspend_after.count() > 0 && arguments.engine.group_size > 0)
+    throw chat::Failure{chat::kUsageError,
+                        "--suspend-after: a model that several processes share stays in memory"};
   return arguments;
 }
 

@@ -4,6 +4,7 @@
 
 #include <dsv4/dsv4.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -16,6 +17,7 @@ struct Arguments {
   int port = 8000;  // 0: a free one
   std::string api_key;
   size_t max_requests = 256;                        // running and waiting
+  std::chrono::seconds suspend_after{0};            // without requests; 0: never
   dsv4_thinking_mode thinking = DSV4_THINKING_OFF;  // of requests that say nothing
   dsv4_chat_encoder encoder = DSV4_CHAT_ENCODER_AUTO;
   dsv4::EngineOptions engine;

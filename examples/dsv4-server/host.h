@@ -21,10 +21,8 @@ namespace server {
 struct Opened {
   // `model_of`: how the engine's model is served.
   Opened(dsv4::Engine opened, const std::function<Model(const dsv4::Engine&)>& model_of,
-         Metrics* metrics, size_t most_requests)
-      : engine(std::move(opened)),
-        model(model_of(engine)),
-        scheduler(engine, metrics, most_requests) {}
+         Metrics* metrics, const SchedulerLimits& limits)
+      : engine(std::move(opened)), model(model_of(engine)), scheduler(engine, metrics, limits) {}
 
   const dsv4::Engine engine;
   const Model model;

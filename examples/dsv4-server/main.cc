@@ -85,7 +85,8 @@ std::unique_ptr<Opened> Open(const Arguments& arguments, int64_t since, Metrics*
   const auto model_of = [&](const dsv4::Engine& opened) {
     return Model{opened, NameOf(arguments), arguments.thinking, arguments.encoder, since};
   };
-  return std::make_unique<Opened>(std::move(engine), model_of, metrics, arguments.max_requests);
+  return std::make_unique<Opened>(std::move(engine), model_of, metrics,
+                                  SchedulerLimits{arguments.max_requests, arguments.suspend_after});
 }
 
 // `restarts`: workers that were there before this one.

@@ -124,6 +124,19 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
           accepted_tokens_);
   counter("dsv4:reopenings_total", "Times that the model was opened again after a failure.",
           reopenings_);
+  gauge("dsv4:suspended", "1 while the model's memory is given back.",
+        std::to_string(load.engine.suspended));
+  const std::string alarms = "dsv4:alarms_total";
+  text += Heading(alarms, "counter", "What a healthy model does not do: see dsv4_alarms.");
+  for (const auto& [alarm, count] :
+       {std::pair("nonfinite_logits", load.engine.alarm_nonfinite_logits),
+        std::pair("frozen_logits", load.engine.alarm_frozen_logits),
+        std::pair("token_run", load.engine.alarm_token_run),
+        std::pair("bos_run", load.engine.alarm_bos_run),
+        std::pair("few_accepted", load.engine.alarm_few_accepted),
+        std::pair("canary", load.engine.alarm_canary)}) {
+    text += alarms + "{" + labels + ",alarm=\"" + alarm + "\"} " + std::to_string(count) + "\n";
+  }
   const std::string success = "vllm:request_success_total";
   text += Heading(success, "counter", "Requests that ended, by finish_reason.");
   for (const auto& [reason, count] : finished_) {

@@ -32,6 +32,7 @@ class Histogram {
 struct Load {
   size_t running = 0, waiting = 0;
   double cache_share = 0;  // of the fullest pool of the cache, held by sessions
+  dsv4::EngineMetrics engine DSV4_ENGINE_METRICS_INIT;
 };
 
 class Metrics {

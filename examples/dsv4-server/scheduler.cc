@@ -2,6 +2,7 @@
 #include "examples/dsv4-server/scheduler.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -23,10 +24,10 @@ std::exception_ptr FailureOf(dsv4_status status, dsv4_error* error) {
 
 }  // namespace
 
-Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, size_t most_requests)
+Scheduler::Scheduler(const dsv4::Engine& engine, Metrics* metrics, const SchedulerLimits& limits)
     : engine_(engine),
       metrics_(metrics),
-      most_requests_(most_requests),
+      limits_(limits),
       most_sessions_(static_cast<size_t>(engine.info().max_sessions)),
       idle_(engine.metrics()),
       thread_([this] { Run(); }) {}
@@ -41,23 +42,27 @@ Scheduler::~Scheduler() {
 }
 
 Scheduler::Generations Scheduler::Open(const std::vector<Candidate>& candidates,
-                                       const std::function<bool()>& client_is_gone) {
+                                       const std::function<bool()>& client_is_gone,
+                                       Purpose purpose) {
   const Clock::time_point begin = Clock::now();
   WaitForSessions(candidates.size(), client_is_gone);
   size_t unopened = candidates.size();
   Generations generations;
   generations.reserve(candidates.size());
   try {
+    Wake(client_is_gone);
     for (const Candidate& candidate : candidates) {
       auto* generation = new Generation(engine_, *candidate.prompt, candidate.seed, begin);
       --unopened;
-      generations.emplace_back(generation, [this](Generation* left) { Leave(left); });
+      generations.emplace_back(generation,
+                               [this, purpose](Generation* left) { Leave(left, purpose); });
       metrics_->CountPrompt(generation->stats());
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);
     open_sessions_ -= unopened;
     left_.notify_all();
+    work_.notify_all();
     throw;
   }
   const std::lock_guard lock(mutex_);
@@ -73,9 +78,9 @@ void Scheduler::WaitForSessions(size_t count, const std::function<bool()>& clien
   using namespace std::chrono_literals;
   std::unique_lock lock(mutex_);
   if (draining_) throw Stopping();
-  if (open_sessions_ + waiting_.size() >= most_requests_)
+  if (open_sessions_ + waiting_.size() >= limits_.requests)
     throw ApiError{429, "rate_limit_error",
-                   std::to_string(most_requests_) + " requests are running or waiting", "",
+                   std::to_string(limits_.requests) + " requests are running or waiting", "",
                    "too_many_requests"};
   const auto ticket = waiting_.insert(waiting_.end(), next_ticket_++);
   const auto my_turn = [&] {
@@ -90,7 +95,41 @@ void Scheduler::WaitForSessions(size_t count, const std::function<bool()>& clien
   open_sessions_ += count;
 }
 
-void Scheduler::Leave(Generation* generation) {
+void Scheduler::Wake(const std::function<bool()>& client_is_gone) {
+  const std::lock_guard memory(memory_mutex_);
+  if (!suspended()) return;
+  bool gone = false;
+  try {
+    engine_.Resume([&](const dsv4::ProgressReport&) {
+      gone = client_is_gone();
+      const std::lock_guard lock(mutex_);
+      return !gone && !cancelled_;
+    });
+  } catch (const dsv4::Error&) {
+    if (gone) throw ClientGone();
+    throw;
+  }
+  std::fprintf(stderr, "dsv4-server: the model is in memory again\n");
+}
+
+void Scheduler::Suspend() {
+  const std::lock_guard memory(memory_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (open_sessions_ > 0 || !waiting_.empty()) return;
+  }
+  // Requests that come now wait in Wake.
+  try {
+    engine_.Suspend();
+    std::fprintf(stderr, "dsv4-server: idle: the model's memory is given back\n");
+  } catch (const dsv4::Error& error) {
+    std::fprintf(stderr, "dsv4-server: the model cannot be suspended: %s\n", error.what());
+    const std::lock_guard lock(mutex_);
+    last_request_ = Clock::now();  // until the next try
+  }
+}
+
+void Scheduler::Leave(Generation* generation, Purpose purpose) {
   generation->session().Stop();
   {
     std::unique_lock lock(mutex_);
@@ -102,7 +141,9 @@ void Scheduler::Leave(Generation* generation) {
   delete generation;
   const std::lock_guard lock(mutex_);
   --open_sessions_;
+  if (purpose == Purpose::kRequest) last_request_ = Clock::now();
   left_.notify_all();
+  work_.notify_all();
 }
 
 void Scheduler::Drain() {
@@ -134,7 +175,7 @@ Load Scheduler::load() const {
                 share(&M::compressed_kv_blocks, &M::compressed_kv_blocks_used),
                 share(&M::state_slots, &M::state_slots_used)});
   const std::lock_guard lock(mutex_);
-  return {open_sessions_, waiting_.size(), cache_share};
+  return {open_sessions_, waiting_.size(), cache_share, metrics};
 }
 
 double Scheduler::seconds_since_token() const {
@@ -145,7 +186,19 @@ double Scheduler::seconds_since_token() const {
 void Scheduler::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return ending_ || !running_.empty(); });
+    const auto wanted = [&] { return ending_ || !running_.empty(); };
+    while (!wanted()) {
+      const Clock::time_point end = last_request_ + limits_.suspend_after;
+      if (limits_.suspend_after.count() == 0 || open_sessions_ > 0 || suspended()) {
+        work_.wait(lock);
+      } else if (Clock::now() < end) {
+        work_.wait_until(lock, end);
+      } else {
+        lock.unlock();
+        Suspend();
+        lock.lock();
+      }
+    }
     if (running_.empty()) return;
     std::vector<Running*> batch, leaving;
     for (Running& running : running_) {

@@ -197,6 +197,7 @@ void Service::PostText(HttpServer* server, const std::string& path,
 void Service::Health(Response* response) const {
   const std::shared_ptr<Opened> opened = host_->Current();
   if (!opened) throw DeviceLost("the device is lost");
+  if (opened->scheduler.suspended()) return SetJson(response, {{"status", "suspended"}});
   if (opened->scheduler.seconds_since_token() > kHealthySeconds) {
     Prompt prompt;
     prompt.tokens = {opened->engine.info().bos_token};
@@ -207,7 +208,8 @@ void Service::Health(Response* response) const {
              kHealthySeconds;
     };
     try {
-      opened->scheduler.Open({{&prompt, 0}}, too_late)[0]->Next(too_late);
+      opened->scheduler.Open({{&prompt, 0}}, too_late, Scheduler::Purpose::kProbe)[0]->Next(
+          too_late);
     } catch (const ClientGone&) {
       throw ApiError{503, "server_error", "no token was computed for 10 seconds"};
     } catch (const dsv4::Error& error) {

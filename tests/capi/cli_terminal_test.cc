@@ -81,6 +81,22 @@ TEST_CASE("a conversation on a terminal") {
   REQUIRE(talk.Quit() == 0);
 }
 
+TEST_CASE("memory is given back, and the conversation goes on") {
+  Talk talk({"--temp", "0"});
+  REQUIRE(Contains(talk.Say("What is the capital of France?"), "France is Paris"));
+  REQUIRE(Contains(talk.Say("/suspend"), "the next message loads it again"));
+  REQUIRE(Contains(talk.Say("/stats"), "generated "));
+  const std::string second = talk.Say("And of Germany?");
+  CAPTURE(second);
+  REQUIRE(Contains(second, "(23 cached + "));
+  REQUIRE(Contains(talk.Say("/suspend " + (talk.home() / ".")), "the next message loads it again"));
+  REQUIRE(Contains(talk.Say("/suspend"), "the next message loads it again"));
+  REQUIRE(Contains(talk.Say("/undo"), "the last question is forgotten"));
+  REQUIRE(Contains(talk.Say("/suspend " + (talk.home() / "nowhere")), "nowhere"));
+  REQUIRE(Contains(talk.Say("And of Germany?"), "(23 cached + "));
+  REQUIRE(talk.Quit() == 0);
+}
+
 TEST_CASE("questions are taken back and answered again") {
   Talk talk({"--temp", "0"});
   REQUIRE(Contains(talk.Say("/undo"), "no question yet"));

@@ -433,4 +433,30 @@ TEST_CASE("Options that are wrong are named") {
   CHECK(code("--model /nowhere") == 0);
 }
 
+TEST_CASE("An idle server gives memory back, and the next requests take it again") {
+  constexpr char kSuspended[] = "dsv4:suspended{model_name=\"dsv4-tiny\"}";
+  const ServerProgram server({"--max-sessions", "4", "--suspend-after", "1"});
+  const Json question = Ask("What is the capital of France?");
+  const auto content = [&] {
+    return server.Post(kChat, question)["choices"][0]["message"]["content"].get<std::string>();
+  };
+  REQUIRE(content() == "The capital of France is Paris.");
+  CHECK(server.Metric(kSuspended) == 0);
+  for (int round = 0; round < 2; ++round) {
+    server.AwaitMetric(kSuspended, 1);
+    // Who asks how it goes does not wake it; nor does what needs no memory.
+    CHECK(server.Get("/health")["status"] == "suspended");
+    CHECK(server.Post("/tokenize", {{"prompt", "Hi"}})["count"] > 0);
+    CHECK(server.Metric(kSuspended) == 1);
+    std::vector<std::string> answers(4);
+    std::vector<std::thread> clients;
+    for (std::string& answer : answers) clients.emplace_back([&] { answer = content(); });
+    for (std::thread& client : clients) client.join();
+    for (const std::string& answer : answers) CHECK(answer == "The capital of France is Paris.");
+    CHECK(server.Get("/health")["status"] == "ok");
+  }
+  // The alarms of the engine are there, and none was raised.
+  CHECK(server.Metric("dsv4:alarms_total{model_name=\"dsv4-tiny\",alarm=\"canary\"}") == 0);
+}
+
 }  // namespace dsv4::test
