@@ -37,11 +37,13 @@ void DraftPace::AddStep(int32_t rows, double seconds) {
 }
 
 void DraftPace::AddPass(double seconds) {
-  if (pass_seconds_ == 0) {
+  constexpr int64_t kPasses = 16;  // that the mean goes by
+  if (pass_seconds_ == 0 || refused_ >= kPasses) {
     pass_seconds_ = seconds;
   } else {
-    pass_seconds_ += (std::min(seconds, kOutlier * pass_seconds_) - pass_seconds_) / 16;
+    pass_seconds_ += (std::min(seconds, kOutlier * pass_seconds_) - pass_seconds_) / kPasses;
   }
+  refused_ = 0;
 }
 
 DraftPace::Drafts DraftPace::Begin(int32_t sessions) const {
@@ -64,14 +66,17 @@ bool DraftPace::Drafts::Pays(double right) {
   return true;
 }
 
-bool DraftPace::PassPays(int32_t sessions, absl::Span<const double> right) const {
+bool DraftPace::PassPays(int32_t sessions, absl::Span<const double> right) {
   Drafts drafts = Begin(sessions);
   if (!drafts.known_) return true;
   const double plain_seconds = drafts.seconds_ - pass_seconds_ / sessions;
   for (const double chance : right) {
     if (!drafts.Pays(chance)) break;
   }
-  return drafts.tokens_ * plain_seconds > drafts.seconds_;
+  if (drafts.tokens_ * plain_seconds > drafts.seconds_) return true;
+  pass_seconds_ *= kKept;
+  ++refused_;
+  return false;
 }
 
 }  // namespace dsv4

@@ -36,8 +36,9 @@ class DraftPace {
   };
   Drafts Begin(int32_t sessions) const;
   // Whether a pass pays, of drafts that are accepted with these probabilities, each once those
-  // before it are.
-  bool PassPays(int32_t sessions, absl::Span<const double> right) const;
+  // before it are. What does not pay is taken for a little cheaper the next time, so that it is
+  // measured again: a pass that was held up does not end drafts for good.
+  bool PassPays(int32_t sessions, absl::Span<const double> right);
 
  private:
   // Seconds of a step: fixed + row * rows; nothing is known with too few steps.
@@ -51,6 +52,7 @@ class DraftPace {
   double weight_ = 0, rows_ = 0, seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
   int64_t steps_ = 0;
   double pass_seconds_ = 0;  // 0: none was measured
+  int64_t refused_ = 0;      // times that a pass did not pay since one was measured
 };
 
 }  // namespace dsv4

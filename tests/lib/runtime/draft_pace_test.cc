@@ -72,6 +72,16 @@ TEST_CASE("a step that was held up changes little") {
   CHECK(pace.PassPays(1, {1, 1}));
 }
 
+TEST_CASE("a pass that did not pay is measured again") {
+  DraftPace pace = Measured(1);  // two right drafts pay up to 20 ms
+  int refused = 0;
+  while (refused < 1000 && !pace.PassPays(1, {1, 1})) ++refused;
+  // 1 s times 0.984375^249 is 19.8 ms.
+  CHECK(refused == 249);
+  pace.AddPass(4e-3);
+  CHECK(pace.PassPays(1, {1}));  // 2 tokens in 18 ms, against one in 12
+}
+
 TEST_CASE(
     "how often drafts were right is kept for each place, and forgotten where there are none") {
   Speculation speculation(3);
