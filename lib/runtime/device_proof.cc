@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "kernels/op/hyper_connection.h"
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
@@ -43,6 +48,32 @@ constexpr char kConfig[] = R"({
                           "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 })";
 
+// The model with an MTP block, and one with a DSpark drafter for what that alone computes.
+enum class ProofModel { kMtp, kDspark };
+constexpr ProofModel kModels[] = {ProofModel::kMtp, ProofModel::kDspark};
+
+constexpr int32_t kBlockRows = 4;  // of the DSpark drafter
+
+std::string ConfigOf(ProofModel model) {
+  if (model == ProofModel::kMtp) return kConfig;
+  return absl::StrReplaceAll(kConfig,
+                             {{"\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1"},
+                              {"[0, 4, 128, 0]", "[0, 0]"},
+                              {"\"vocab_size\"", absl::StrCat("\"dspark_block_size\": ", kBlockRows,
+                                                              ", \"dspark_noise_token_id\": 7"
+                                                              ", \"dspark_markov_rank\": 64"
+                                                              ", \"dspark_target_layer_ids\": [0]"
+                                                              ", \"vocab_size\"")}});
+}
+
+EngineOptions OptionsFor(ProofModel model) {
+  EngineOptions options;
+  options.max_sessions = 2;
+  options.drafts = true;
+  if (model == ProofModel::kDspark) options.max_draft_tokens = kBlockRows;
+  return options;
+}
+
 // Tokens in front of the passes, whose cache rows are made up: the last of four that are computed
 // ends a compressed block of either ratio.
 constexpr int32_t kPast = 252;
@@ -55,6 +86,12 @@ std::vector<int32_t> TokensFrom(int64_t position, int64_t count, int64_t vocab) 
     tokens.push_back(static_cast<int32_t>((p * 37 + p / 8 + 11) % vocab));
   }
   return tokens;
+}
+
+// A bf16 number from -`most` to `most`.
+float MadeUp(std::mt19937_64& random, float most) {
+  const float number = (static_cast<float>(random() >> 40) * 0x1p-23f - 1) * most;
+  return Bf16ToFloat(FloatToBf16(number));
 }
 
 // Cache rows and states in front of a sequence's next row, the same on every backend and rank.
@@ -96,7 +133,7 @@ class Past {
                       .places = std::move(places)};
     std::vector<float> values(static_cast<size_t>(rows.rows * width));
     // What is behind the quantised elements is bf16.
-    for (float& value : values) value = Bf16ToFloat(FloatToBf16(Number(2)));
+    for (float& value : values) value = MadeUp(random_, 2);
     return memory_.Write(rows, std::move(values));
   }
 
@@ -174,25 +211,53 @@ class Timeline {
       logits_.insert(logits_.end(), logits.begin(), logits.end());
       DSV4_RETURN_IF_ERROR(ExpectCandidate(logits, model.logits().Candidates(row)));
     }
+    DSV4_RETURN_IF_ERROR(Dspark() ? DraftBlock(first + rows) : DraftAfter(first, rows));
+    batch.Commit();
+    return absl::OkStatus();
+  }
+
+  // Of the first and the last row of each pass, and of blocks that were drafted.
+  const std::vector<float>& logits() const { return logits_; }
+
+ private:
+  bool Dspark() const { return engine_.info().drafter == DrafterKind::kDspark; }
+
+  absl::Status Reserve(int32_t rows) {
+    StepBatch& batch = engine_.batch();
+    batch.Clear();
+    return batch.Add(&*sequence_,
+                     TokensFrom(sequence_->length(), rows, engine_.config().vocab_size),
+                     Dspark() ? kBlockRows : 1);
+  }
+
+  // The MTP block on the rows from `first` on.
+  absl::Status DraftAfter(int64_t first, int32_t rows) {
+    ModelRanks& model = engine_.model();
     StepBatch drafts(model.limits());
     drafts.AddMtp(*sequence_, TokensFrom(first + 1, rows, engine_.config().vocab_size), first + 1);
     std::vector<StreamSource> sources;
     for (int32_t row = 0; row < rows; ++row) sources.push_back(StreamSource::OfRow(row));
     DSV4_RETURN_IF_ERROR(model.ForwardDraft(drafts.rows(), drafts.tokens(), sources));
-    DSV4_RETURN_IF_ERROR(model.Finish());
-    batch.Commit();
-    return absl::OkStatus();
+    return model.Finish();
   }
 
-  // Of the first and the last row of each pass.
-  const std::vector<float>& logits() const { return logits_; }
-
- private:
-  absl::Status Reserve(int32_t rows) {
-    StepBatch& batch = engine_.batch();
-    batch.Clear();
-    return batch.Add(&*sequence_,
-                     TokensFrom(sequence_->length(), rows, engine_.config().vocab_size), 1);
+  // A block of the DSpark drafter from `begin` on, and what its tokens say of each other.
+  absl::Status DraftBlock(int64_t begin) {
+    ModelRanks& model = engine_.model();
+    const std::vector<int32_t> tokens = TokensFrom(begin, kBlockRows, engine_.config().vocab_size);
+    StepBatch block(model.limits());
+    block.AddBlock(*sequence_, tokens, begin);
+    std::vector<int32_t> rows(kBlockRows);
+    std::iota(rows.begin(), rows.end(), 0);
+    DSV4_RETURN_IF_ERROR(model.ForwardDraft(block.rows(), block.tokens(), {}, {.rows = rows}));
+    DSV4_RETURN_IF_ERROR(model.FollowDrafts(rows, tokens));
+    DSV4_RETURN_IF_ERROR(model.Finish());
+    for (const int32_t row : rows) {
+      DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> logits, model.logits().Row(row));
+      logits_.insert(logits_.end(), logits.begin(), logits.end());
+      logits_.push_back(model.Confidence(row));
+    }
+    return absl::OkStatus();
   }
 
   // Backends in the host's memory make no lists.
@@ -219,6 +284,43 @@ absl::Status RunKnownPasses(Engine& engine) {
   DSV4_RETURN_IF_ERROR(timeline.Open());
   for (const int32_t rows : kKnownPasses) DSV4_RETURN_IF_ERROR(timeline.Pass(rows));
   return absl::OkStatus();
+}
+
+// What the DSpark drafter alone launches, with made-up inputs, which are the same on every device:
+// so the answers of all other launches of its model need not be known.
+class OfDspark final : public LaunchRecorder {
+ public:
+  OfDspark(LaunchRecorder* inner, Device* device) : inner_(inner), device_(device) {}
+  void Record(const KernelEntry& entry, const void* params, const Cost& cost,
+              absl::FunctionRef<void()> launch) override {
+    const bool mean =
+        entry.op == Op::kHcHead && static_cast<const HcHeadParams*>(params)->fn == nullptr;
+    if (!mean && entry.op != Op::kDraftLogits) return launch();
+    const LaunchMemory memory(device_, entry.backend);
+    std::mt19937_64 random(1);
+    for (const LaunchTensor& input : TensorsOf(entry.op, params, *device_).in) {
+      std::vector<float> values(static_cast<size_t>(input.rows * input.width));
+      for (float& value : values) value = MadeUp(random, 2);
+      status_.Update(memory.Write(input, std::move(values)));
+    }
+    inner_->Record(entry, params, cost, launch);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  LaunchRecorder* const inner_;
+  Device* const device_;
+  absl::Status status_;
+};
+
+// The known passes of a model, seen by `recorder`.
+absl::Status RunSeen(ProofModel model, Engine& engine, LaunchRecorder* recorder) {
+  OfDspark of_dspark(recorder, &engine.device());
+  engine.set_recorder(model == ProofModel::kDspark ? &of_dspark : recorder);
+  const absl::Status ran = RunKnownPasses(engine);
+  engine.set_recorder(nullptr);
+  DSV4_RETURN_IF_ERROR(of_dspark.status());
+  return ran;
 }
 
 // Runs `launched` after each launch of another recorder's.
@@ -301,21 +403,28 @@ class Proof {
     const auto start = std::chrono::steady_clock::now();
     const std::vector<int32_t> devices =
         options_.devices.empty() ? std::vector<int32_t>{0} : options_.devices;
-    std::vector<float> logits;
+    std::map<ProofModel, std::vector<float>> logits;
     // The parts of the CPU are alike.
     const size_t alone = options_.backend == Backend::kCuda ? devices.size() : 1;
     for (const int32_t device : absl::MakeConstSpan(devices).first(alone)) {
-      DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Open({device}));
-      const std::string name = NameOf(*engine, device);
-      DSV4_RETURN_IF_ERROR(Named(name, KnownAnswersHold(*engine)));
-      DSV4_RETURN_IF_ERROR(Named(name, RowRuleHolds(*engine)));
-      DSV4_ASSIGN_OR_RETURN(logits, LogitsOf(*engine));
-      DSV4_RETURN_IF_ERROR(Named(name, GraphsHold(*engine, logits)));
+      std::map<ProofModel, std::shared_ptr<Engine>> engines;
+      for (const ProofModel model : kModels) {
+        DSV4_ASSIGN_OR_RETURN(engines[model], Open(model, {device}));
+      }
+      const std::string name = NameOf(*engines.begin()->second, device);
+      DSV4_RETURN_IF_ERROR(Named(name, KnownAnswersHold(engines)));
+      // A block of DSpark has as many rows in every step.
+      DSV4_RETURN_IF_ERROR(Named(name, RowRuleHolds(*engines[ProofModel::kMtp])));
+      for (const auto& [model, engine] : engines) {
+        DSV4_ASSIGN_OR_RETURN(logits[model], LogitsOf(*engine));
+        DSV4_RETURN_IF_ERROR(Named(name, GraphsHold(*engine, logits[model])));
+      }
     }
-    if (devices.size() > 1) {
-      DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Open(devices));
+    for (const ProofModel model : kModels) {
+      if (devices.size() == 1) break;
+      DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Open(model, devices));
       DSV4_ASSIGN_OR_RETURN(const std::vector<float> together, LogitsOf(*engine));
-      if (together != logits) {
+      if (together != logits[model]) {
         return Refused(absl::StrCat("devices ", absl::StrJoin(devices, ", ")),
                        "exchange: together they give other logits than one of them");
       }
@@ -326,14 +435,16 @@ class Proof {
   }
 
  private:
-  absl::StatusOr<std::shared_ptr<Engine>> Open(const std::vector<int32_t>& devices) const {
-    DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, OpenOn(devices));
+  absl::StatusOr<std::shared_ptr<Engine>> Open(ProofModel model,
+                                               const std::vector<int32_t>& devices) const {
+    DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, OpenOn(model, devices));
     if (options_.opened) options_.opened(*engine);
     return engine;
   }
 
-  absl::StatusOr<std::shared_ptr<Engine>> OpenOn(const std::vector<int32_t>& devices) const {
-    EngineOptions options;
+  absl::StatusOr<std::shared_ptr<Engine>> OpenOn(ProofModel model,
+                                                 const std::vector<int32_t>& devices) const {
+    EngineOptions options = OptionsFor(model);
     options.backend = options_.backend;
     options.devices = devices;
     options.tuning_dir = options_.tuning_dir;
@@ -341,11 +452,9 @@ class Proof {
     options.context_tokens = kPast + std::max<int32_t>(options_.long_rows, 4) + 8;
     options.cache_tokens = 4 * options.context_tokens;
     options.prefill_chunk_tokens = std::max(kPast, options_.long_rows);
-    options.max_sessions = 2;
-    options.drafts = true;
     options.config_number = options_.config;
     options.exchange = options_.exchange;
-    return Engine::OpenRandom(kConfig, options);
+    return Engine::OpenRandom(ConfigOf(model), options);
   }
 
   static std::string NameOf(const Engine& engine, int32_t device) {
@@ -362,15 +471,16 @@ class Proof {
     return IsUnsupported(status) ? Refused(name, status.message()) : status;
   }
 
-  absl::Status KnownAnswersHold(Engine& engine) {
+  absl::Status KnownAnswersHold(const std::map<ProofModel, std::shared_ptr<Engine>>& engines) {
     DSV4_ASSIGN_OR_RETURN(std::vector<LaunchRecord> launches,
                           DecodeKnownAnswers(BuiltinKnownAnswers()));
     OperatorComparison comparison;
     comparison.set_launches(std::move(launches));
-    AfterLaunches recorder(comparison.tested(engine.device()), options_);
-    engine.set_recorder(&recorder);
-    const absl::Status ran = RunKnownPasses(engine);
-    engine.set_recorder(nullptr);
+    absl::Status ran;
+    for (const auto& [model, engine] : engines) {
+      AfterLaunches recorder(comparison.tested(engine->device()), options_);
+      ran.Update(RunSeen(model, *engine, &recorder));
+    }
     const absl::Status same = comparison.Finish();
     // A wrong operator first: what follows from it says less.
     for (const auto& [name, flips] : comparison.flips()) {
@@ -465,18 +575,16 @@ absl::Status ProveOnce(absl::Span<const int32_t> devices, const std::string& tun
 }
 
 absl::StatusOr<std::vector<LaunchRecord>> RecordKnownAnswers() {
-  EngineOptions options;
-  options.backend = Backend::kReference;
-  options.context_tokens = 1024;
-  options.max_sessions = 2;
-  options.drafts = true;
-  DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, Engine::OpenRandom(kConfig, options));
   OperatorComparison comparison;
-  engine->set_recorder(comparison.baseline(engine->device()));
-  const absl::Status ran = RunKnownPasses(*engine);
-  engine->set_recorder(nullptr);
-  DSV4_RETURN_IF_ERROR(ran);
-  DSV4_RETURN_IF_ERROR(comparison.status());
+  for (const ProofModel model : kModels) {
+    EngineOptions options = OptionsFor(model);
+    options.backend = Backend::kReference;
+    options.context_tokens = 1024;
+    DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine,
+                          Engine::OpenRandom(ConfigOf(model), options));
+    DSV4_RETURN_IF_ERROR(RunSeen(model, *engine, comparison.baseline(engine->device())));
+    DSV4_RETURN_IF_ERROR(comparison.status());
+  }
   return comparison.launches();
 }
 

@@ -27,7 +27,9 @@ TEST_CASE("the reference and the cpu backend prove themselves") {
     if (backend == Backend::kReference) options.long_rows = 20;
     const absl::StatusOr<DeviceProof> proof = ProveDevices(options);
     REQUIRE_OK(proof);
-    CHECK(proof->flips.size() == 29);
+    CHECK(proof->flips.size() == 32);
+    CHECK(proof->flips.count("draft_logits.logits") == 1);
+    CHECK(proof->flips.at("hc_head.quantized").elements > 0);
     CHECK(proof->flips.at("linear_fp8.y").elements > 50000);
     CHECK(proof->long_launches > 100);
   }
@@ -45,8 +47,9 @@ TEST_CASE("the known answers are the reference backend's") {
   REQUIRE(std::string(builtin.begin(), builtin.end()) == bytes);
 }
 
-// Writes `value` to an element of each launch's first output, of operator `op`.
-ProofOptions WithWrong(Op op, float value, int32_t least_rows = 0) {
+// Writes `value` to an element of each launch's first output, or that of this name, of operator
+// `op`.
+ProofOptions WithWrong(Op op, float value, int32_t least_rows = 0, absl::string_view name = "") {
   return {.backend = Backend::kCpu,
           .long_rows = kShort,
           .launched = [=](const KernelEntry& entry, const void* params) {
@@ -54,9 +57,10 @@ ProofOptions WithWrong(Op op, float value, int32_t least_rows = 0) {
                 Device::Open({.kind = DeviceKind::kCpu, .threads = 1});
             if (entry.op != op) return;
             const LaunchTensors tensors = TensorsOf(op, params, **device);
-            const auto first =
-                std::find_if(tensors.out.begin(), tensors.out.end(),
-                             [&](const LaunchOutput& output) { return output.tensor.rows > 0; });
+            const auto first = std::find_if(
+                tensors.out.begin(), tensors.out.end(), [&](const LaunchOutput& output) {
+                  return output.tensor.rows > 0 && (name.empty() || name == output.name);
+                });
             if (first == tensors.out.end() || first->tensor.rows < least_rows) return;
             const LaunchTensor& out = first->tensor;
             const LaunchMemory host(device->get(), entry.backend);
@@ -93,6 +97,14 @@ TEST_CASE("a wrong result of any kernel is told by operator and shape") {
                 "moe_gate.experts (rows ");
   REQUIRE_FAILS(ProveDevices(WithWrong(Op::kIndexScoreTopk, 1)).status(),
                 absl::StatusCode::kUnimplemented, "index_score_topk.selected (rows ");
+}
+
+TEST_CASE("a wrong result of what the DSpark drafter alone launches is told") {
+  REQUIRE_FAILS(ProveDevices(WithWrong(Op::kDraftLogits, 100)).status(),
+                absl::StatusCode::kUnimplemented, "draft_logits.logits (rows ");
+  // The mean of the streams: no other hc_head writes codes.
+  REQUIRE_FAILS(ProveDevices(WithWrong(Op::kHcHead, 100, 0, "quantized")).status(),
+                absl::StatusCode::kUnimplemented, "hc_head.quantized (rows ");
 }
 
 TEST_CASE("NaN in a row is told by operator") {
