@@ -308,6 +308,8 @@ static void test_plan(void) {
   dsv4_engine* engine = open_engine(options);
   EXPECT_OK(dsv4_engine_get_info(engine, &opened, &error));
   EXPECT(plan.weight_bytes > 20000000 && plan.cache_bytes > 0 && plan.workspace_bytes > 0);
+  EXPECT(plan.canary == DSV4_CANARY_NONE && opened.canary == DSV4_CANARY_PASSED);
+  opened.canary = plan.canary;
   EXPECT(memcmp(&plan, &opened, sizeof plan) == 0);
   dsv4_engine_close(engine);
   EXPECT_FAILS(dsv4_plan(NULL, &options, &plan, &error), DSV4_ERR_INVALID_ARGUMENT, "path is NULL");
