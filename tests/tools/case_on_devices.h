@@ -44,6 +44,8 @@ class CaseOnDevices {
     return *engine;
   }
 
+  const std::string& folder() const { return folder_.path(); }
+
   OracleTensors Run(Engine& engine) const {
     absl::StatusOr<OracleTensors> tensors = RunOracleCase(oracle_, engine, [] { return false; });
     REQUIRE_OK(tensors);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/kernels/cuda_memory.h"
 #include "tests/tools/case_on_devices.h"
 
@@ -90,6 +91,62 @@ TEST_CASE("logits of sessions are the same on one GPU and on two, with graphs an
     }
   }
   REQUIRE((logits_of({1, 0}, ExchangePath::kAuto, true) == one));
+}
+
+TEST_CASE("sessions say the same on one GPU and on four, drafts, forks and saved ones included") {
+  int gpus = 0;
+  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
+  if (gpus < 4) {
+    WARN("not run: " << gpus << " GPUs");
+    return;
+  }
+  const CaseOnDevices oracle("odd", {5});
+  const test::TempFolder folder;
+  // What a session and its fork go on with, and a saved one that another number of GPUs loads.
+  const auto says = [&](int devices, ExchangePath path, int saver) {
+    const auto engine = test::OpenBundled({.backend = Backend::kCuda,
+                                           .devices = test::Devices(devices),
+                                           .context_tokens = 512,
+                                           .max_sessions = 4,
+                                           .max_draft_tokens = 1,
+                                           .exchange = path},
+                                          oracle.folder());
+    std::vector<float> said;
+    const auto go_on = [&](Session& session) {
+      for (int step = 0; step < 12; ++step) {
+        const absl::StatusOr<StepResult> result = session.Step();
+        REQUIRE_OK(result);
+        said.push_back(static_cast<float>(result->token));
+      }
+      REQUIRE_OK(session.Prefill(0, nullptr));
+      said.insert(said.end(), session.logits().begin(), session.logits().end());
+    };
+    for (const int drafts : {0, 1}) {
+      SamplingParams sampling;
+      sampling.draft_tokens = drafts;
+      const auto session = test::OpenSession(engine, sampling);
+      std::vector<int32_t> prompt;
+      for (int32_t i = 0; i < 70 + 200 * drafts; ++i) prompt.push_back((i * 37 + drafts) % 500);
+      REQUIRE_OK(session->Sync(prompt));
+      go_on(*session);
+      const auto fork = session->Fork();
+      REQUIRE_OK(fork);
+      go_on(**fork);
+      const std::string saved = absl::StrCat(folder.path(), "/", drafts, ".session");
+      if (devices == saver) REQUIRE_OK(session->SaveFile(saved));
+      const auto loaded = test::OpenSession(engine, sampling);
+      REQUIRE_OK(loaded->LoadFile(saved));
+      go_on(*loaded);
+    }
+    return said;
+  };
+  const std::vector<float> one = says(1, ExchangePath::kAuto, 1);
+  for (const ExchangePath path : Paths()) {
+    CAPTURE(path);
+    REQUIRE((says(4, path, 1) == one));
+    REQUIRE((says(4, path, 4) == one));
+  }
+  REQUIRE((says(1, ExchangePath::kAuto, 4) == one));
 }
 
 TEST_CASE("a GPU that fails makes the engine lost, and a new one opens") {
