@@ -20,12 +20,17 @@ uint8_t* Packed(const Fp8Weight& weight) { return const_cast<uint8_t*>(weight.da
 
 TEST_CASE("a flipped bit in a packed weight is told by operator and shape") {
   ProofOptions options = Short();
-  options.opened = [](Engine& engine) {
-    Packed(engine.views(0).layers[1].attn.wq_b)[1000] ^= 0x40;
+  // Of the engine with layers of all kinds; a DSpark drafter's has one.
+  const auto flip_in = [](size_t layer, auto matrix, int64_t at) {
+    return [=](Engine& engine) {
+      const auto& layers = engine.views(0).layers;
+      if (layer < layers.size()) Packed(layers[layer].attn.*matrix)[at] ^= 0x40;
+    };
   };
+  options.opened = flip_in(1, &AttentionWeights::wq_b, 1000);
   REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
                 "cuda:0 (emulated) is refused: it failed its known answers: linear_fp8.y (rows ");
-  options.opened = [](Engine& engine) { Packed(engine.views(0).layers[2].attn.wo_a)[40] ^= 0x40; };
+  options.opened = flip_in(2, &AttentionWeights::wo_a, 40);
   REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
                 "known answers: output_groups.y (rows ");
 }
