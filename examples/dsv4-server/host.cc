@@ -20,7 +20,10 @@ Host::Host(std::function<std::unique_ptr<Opened>()> open, int reopens,
 
 std::shared_ptr<Opened> Host::Open() {
   std::unique_ptr<Opened> opened = open_();
-  exists_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    exists_ = true;
+  }
   return {opened.release(), [this](Opened* last) {
             delete last;
             const std::lock_guard lock(mutex_);
