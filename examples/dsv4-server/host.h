@@ -70,9 +70,9 @@ class Host {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  bool exists_ = false;  // an Opened, which somebody may hold; Open sets it
   std::shared_ptr<Opened> current_;
-  bool exists_ = false;  // an Opened, which somebody may hold
-  bool lost_ = false;    // current_ is, or there is none
+  bool lost_ = false;  // current_ is, or there is none
   bool given_up_ = false, draining_ = false;
   std::string loss_;  // what was said when the device was lost
   size_t waiting_ = 0;
