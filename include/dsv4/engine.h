@@ -19,7 +19,7 @@ typedef int32_t dsv4_backend;
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
 /* A GPU. UNSUPPORTED if there is none, or if it fails the known-answer test: the first open of a
- * process on a device compares every operator with recorded outputs (less than a second). */
+ * process on a device compares every operator with recorded outputs (about a second). */
 #define DSV4_BACKEND_CUDA ((dsv4_backend)3)
 
 typedef int32_t dsv4_numerics;

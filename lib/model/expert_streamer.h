@@ -3,9 +3,9 @@
 // nearly all of them: the copy engine reads over the link faster than kernels do, and each expert
 // once. A block is computed in turns of consecutive experts (ExpertTurn), as many as one of two
 // lanes of slots has room for; while a turn is computed, the other lane receives the experts of the
-// next one, of this block or of the one after it. Nothing waits on the host. Used by the thread
-// that runs the rank's passes; `bytes` and
-// `seconds` from any.
+// next one, of this block or of the one after it. Nothing waits on the host.
+//
+// Threads: the one that runs the rank's passes; any for `bytes` and `seconds`.
 #pragma once
 
 #include <array>

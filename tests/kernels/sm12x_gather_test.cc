@@ -126,26 +126,28 @@ TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the
   const std::vector<Shares> all = {{5, {64, 32, 64}, {0, 0, 0}, 1},
                                    {3, {256, 128, 0}, {2, 1, 0}, 16},
                                    {2, {5, 3, 10}, {1, 0, 2}, 8},
-                                   {40, {2048, 2048, 0}, {0, 0, 0}, 1}};
+                                   {40, {2048, 2048, 0}, {0, 0, 0}, 1},
+                                   {1, {kMostPushedBytes, 64, 8}, {0, 0, 0}, 1}};
   for (const Shares& shares : all) {
     for (const bool come : {true, false}) {
+      // Of the second rank's exchange: one in each half of the inboxes.
+      const uint32_t number = come ? 8 : 9;
       Exchange exchange(shares.rows, shares.widths, shares.tails, shares.align);
       CAPTURE(exchange.want.size(), come);
-      constexpr uint32_t kNumber = 8;  // of the second rank's exchange
       std::vector<ExchangeSignals> signals(3);
-      signals[1].done = kNumber - 1;
+      signals[1].done = number - 1;
       std::vector<ExchangeInbox> inboxes(3), expected(3);
       for (const int from : {0, 2}) {
         if (from == 2 && !come) continue;
         const Bytes slice = exchange.slices[static_cast<size_t>(from)].Download();
         if (exchange.params.shares.SliceStride(from) == 0) {
-          Pack(Bytes(8), inboxes[1].packets[kNumber % 2][from]);
+          Pack(Bytes(8), inboxes[1].packets[number % 2][from]);
         } else {
-          Pack(slice, inboxes[1].packets[kNumber % 2][from]);
+          Pack(slice, inboxes[1].packets[number % 2][from]);
         }
       }
       const Bytes own = exchange.slices[1].Download();
-      for (const int to : {0, 2}) Pack(own, expected[to].packets[kNumber % 2][1]);
+      for (const int to : {0, 2}) Pack(own, expected[to].packets[number % 2][1]);
       test::DeviceCopy<ExchangeSignals> signals_there(signals);
       test::DeviceCopy<ExchangeInbox> inboxes_there(inboxes);
       test::DeviceCopy<ExchangeFailure> failure(std::vector<ExchangeFailure>(1));
@@ -166,7 +168,7 @@ TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the
       const std::vector<ExchangeInbox> left = inboxes_there.Download();
       REQUIRE(std::memcmp(left.data(), expected.data(), sizeof(ExchangeInbox) * 3) == 0);
       const std::vector<ExchangeSignals> after = signals_there.Download();
-      REQUIRE(after[1].done == kNumber);
+      REQUIRE(after[1].done == number);
       REQUIRE(after[1].finished_blocks == 0);
       REQUIRE(after[1].failed == (come ? 0u : 1u));
       REQUIRE(failure.Download()[0].late == (come ? 0u : 3u));

@@ -17,6 +17,17 @@ namespace {
 using test::CaseOnDevices;
 using test::Differences;
 
+int Gpus() {
+  int gpus = 0;
+  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
+  return gpus;
+}
+
+bool HasFour() {
+  if (Gpus() < 4) WARN("not run: " << Gpus() << " GPUs");
+  return Gpus() >= 4;
+}
+
 // Those that lead from one GPU to the other here; at least one does.
 std::vector<ExchangePath> Paths() {
   std::vector<ExchangePath> paths;
@@ -39,8 +50,7 @@ std::vector<ExchangePath> Paths() {
 }
 
 TEST_CASE("the oracle's cases are the same on one GPU and on several, bit for bit") {
-  int gpus = 0;
-  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
+  const int gpus = Gpus();
   const struct {
     const char* name;
     int most;  // devices that the case's output groups allow
@@ -94,12 +104,7 @@ TEST_CASE("logits of sessions are the same on one GPU and on two, with graphs an
 }
 
 TEST_CASE("sessions say the same on one GPU and on four, drafts, forks and saved ones included") {
-  int gpus = 0;
-  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
-  if (gpus < 4) {
-    WARN("not run: " << gpus << " GPUs");
-    return;
-  }
+  if (!HasFour()) return;
   const CaseOnDevices oracle("odd", {5});
   const test::TempFolder folder;
   // What a session and its fork go on with, and a saved one that another number of GPUs loads.
@@ -168,12 +173,7 @@ TEST_CASE("a GPU that fails makes the engine lost, and a new one opens") {
 }
 
 TEST_CASE("one of four GPUs that fails makes the engine lost") {
-  int gpus = 0;
-  REQUIRE(cudaGetDeviceCount(&gpus) == cudaSuccess);
-  if (gpus < 4) {
-    WARN("not run: " << gpus << " GPUs");
-    return;
-  }
+  if (!HasFour()) return;
   const CaseOnDevices oracle("odd", {5});
   for (const ExchangePath path : Paths()) {
     CAPTURE(path);
