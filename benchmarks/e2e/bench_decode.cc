@@ -144,10 +144,10 @@ double CopyBandwidth(Device& device) {
   const Buffer from = Must(device.Allocate(kBytes, "measuring copies"));
   const Buffer to = Must(device.Allocate(kBytes, "measuring copies"));
   Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Finish());
+  Must(device.Synchronize());
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Finish());
+  Must(device.Synchronize());
   return 2.0 * kBytes * kCopies / SecondsSince(start);
 }
 
@@ -159,10 +159,10 @@ double LinkBandwidth(Device& device) {
   const Buffer to = Must(device.Allocate(kBytes, "measuring the link"));
   std::memset(from.data(), 1, kBytes);
   Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Finish());
+  Must(device.Synchronize());
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < kCopies; ++i) Must(device.Copy(to.data(), from.data(), kBytes));
-  Must(device.Finish());
+  Must(device.Synchronize());
   return 1.0 * kBytes * kCopies / SecondsSince(start);
 }
 
@@ -247,7 +247,7 @@ class Benchmark {
     }
     const Clock::time_point start = Clock::now();
     engine_ = Must(Engine::Open(options.folder, open));
-    Must(engine_->device().Finish());
+    Must(engine_->device().Synchronize());
     open_seconds_ = SecondsSince(start);
     const EngineInfo& info = engine_->info();
     if (free_before) {

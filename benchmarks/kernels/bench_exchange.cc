@@ -65,7 +65,7 @@ double Seconds(std::vector<Rank>& ranks, DeviceCommunicators& connected, RankThr
   const auto on_all = [&](auto&& f) { Must(threads.Run(f)); };
   on_all([&](int r) -> absl::Status {  // an even number, so that slices alternate on
     DSV4_RETURN_IF_ERROR(enqueue(r, 2));
-    return connected.ranks[static_cast<size_t>(r)]->Finish();
+    return connected.ranks[static_cast<size_t>(r)]->Synchronize();
   });
   on_all([&](int r) -> absl::Status {
     Rank& rank = ranks[static_cast<size_t>(r)];
@@ -78,7 +78,7 @@ double Seconds(std::vector<Rank>& ranks, DeviceCommunicators& connected, RankThr
     const auto begin = std::chrono::steady_clock::now();
     on_all([&](int r) -> absl::Status {
       ranks[static_cast<size_t>(r)].graph->Launch();
-      return connected.ranks[static_cast<size_t>(r)]->Finish();
+      return connected.ranks[static_cast<size_t>(r)]->Synchronize();
     });
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     least = std::min(least, taken.count() / (in_graph / 2 * 2));

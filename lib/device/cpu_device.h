@@ -33,7 +33,7 @@ class CpuDevice final : public Device {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }
-  absl::Status Finish() override { return absl::OkStatus(); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
   CpuStream stream_;

@@ -29,7 +29,7 @@ thread_local int scopes_of_thread = 0;  // that are open, of all devices
 // Counts how long graphs run, between Start and Stop.
 class GraphClock {
  public:
-  // A failure stays CUDA's last error, which Finish reads.
+  // A failure stays CUDA's last error, which Synchronize reads.
   void Launch(cudaGraphExec_t graph, cudaStream_t stream) {
     if (begin_ == nullptr) {
       cudaGraphLaunch(graph, stream);
@@ -333,7 +333,7 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaDevice::Record(
     absl::FunctionRef<absl::Status()> enqueue) {
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
-  DSV4_RETURN_IF_ERROR(Finish());
+  DSV4_RETURN_IF_ERROR(Synchronize());
   DSV4_RETURN_IF_ERROR(
       CheckCall(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording"));
   const absl::Status enqueued = enqueue();
@@ -587,7 +587,7 @@ absl::StatusOr<bool> CudaDevice::Idle() {
   return Came(cudaStreamQuery(static_cast<cudaStream_t>(stream_->handle())));
 }
 
-absl::Status CudaDevice::Finish() {
+absl::Status CudaDevice::Synchronize() {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
   const int before = launch_error_.load();

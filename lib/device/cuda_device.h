@@ -54,7 +54,7 @@ class CudaDevice final : public Device {
   absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from) override;
   absl::Status ReachMemoryOf(Device& other) override;
   absl::StatusOr<bool> Idle() override;
-  absl::Status Finish() override;
+  absl::Status Synchronize() override;
   absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   double SecondsOf(absl::FunctionRef<void()> enqueue) override;
   double GraphSecondsOf(absl::FunctionRef<void()> run) override;

@@ -21,7 +21,7 @@ namespace dsv4 {
 class Graph {
  public:
   virtual ~Graph() = default;
-  // In stream order. Errors show in Device::Finish.
+  // In stream order. Errors show in Device::Synchronize.
   virtual void Launch() = 0;
 };
 
@@ -130,8 +130,8 @@ class Device {
     return nullptr;
   }
   // Seconds that the kernels which `enqueue` launches take to run, with nothing else on the device
-  // and without the time that launching takes. For benchmarks. Where the device is lost, Finish
-  // says so.
+  // and without the time that launching takes. For benchmarks. Where the device is lost,
+  // Synchronize says so.
   virtual double SecondsOf(absl::FunctionRef<void()> enqueue);
   // Seconds that the graphs which `run` launches take on the device; the steps of `run` are
   // somewhat longer for it. For benchmarks.
@@ -149,10 +149,10 @@ class Device {
   // takes what Enter gave. For DeviceScope.
   virtual int Enter() { return 0; }
   virtual void Leave(int) {}
-  // Whether all that was launched is done. DeviceLost as Finish.
+  // Whether all that was launched is done. DeviceLost as Synchronize.
   virtual absl::StatusOr<bool> Idle() { return true; }
   // Waits for all that was launched. DeviceLost, from then on for ever, when any of it failed.
-  virtual absl::Status Finish() = 0;
+  virtual absl::Status Synchronize() = 0;
 };
 
 // While it lives, the calling thread may launch kernels on the device.

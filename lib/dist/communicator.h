@@ -38,7 +38,7 @@ class Communicator {
   virtual absl::Status AllGather(const GatherParams& params) = 0;
   // Waits until the rank's device has made all its exchanges, while all ranks make progress. Call
   // it before anything that waits for the device without a limit. DeviceLost as AllGather.
-  virtual absl::Status Finish() { return absl::OkStatus(); }
+  virtual absl::Status Synchronize() { return absl::OkStatus(); }
   // OK, or DeviceLost once a rank has failed or is late. Any thread.
   virtual absl::Status Check() = 0;
   // This rank failed, of `reason`. Any thread; the first reason stays.

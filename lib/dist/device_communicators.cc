@@ -93,7 +93,7 @@ class DeviceCommunicator final : public Communicator {
         reinterpret_cast<ExchangeInbox*>(memory_.data() + kSignalBytes);
     DSV4_RETURN_IF_ERROR(own_.dispatch->Prepare(GatherColumnsParams{}));
     // Other ranks write to it without asking.
-    return own_.device->Finish();
+    return own_.device->Synchronize();
   }
 
   int rank() const override { return rank_; }
@@ -130,9 +130,9 @@ class DeviceCommunicator final : public Communicator {
     return Gather(params, ByNccl(params));
   }
 
-  absl::Status Finish() override {
+  absl::Status Synchronize() override {
     if (uses_nccl_) DSV4_RETURN_IF_ERROR(WatchNccl());
-    const absl::Status status = own_.device->Finish();
+    const absl::Status status = own_.device->Synchronize();
     if (!status.ok()) return status;
     const uint32_t late =
         std::atomic_ref<uint32_t>(group_->failure()->late).load(std::memory_order_acquire);
@@ -216,14 +216,14 @@ class DeviceCommunicator final : public Communicator {
     auto begin = std::chrono::steady_clock::now();
     for (int run = 0; run < kWarm + kRuns; ++run) {
       if (run == kWarm) {
-        DSV4_RETURN_IF_ERROR(Finish());
+        DSV4_RETURN_IF_ERROR(Synchronize());
         DSV4_RETURN_IF_ERROR(Meet());
         begin = std::chrono::steady_clock::now();
       }
       params.slice = slices + ++exchanges_ % 2 * width;
       DSV4_RETURN_IF_ERROR(Gather(params, by_nccl));
     }
-    DSV4_RETURN_IF_ERROR(Finish());
+    DSV4_RETURN_IF_ERROR(Synchronize());
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kRuns;
   }
 
@@ -236,7 +236,7 @@ class DeviceCommunicator final : public Communicator {
       params.shares.widths[static_cast<size_t>(rank)] = 16 * (rank + 1);
     }
     DSV4_RETURN_IF_ERROR(Gather(params, true));
-    return Finish();
+    return Synchronize();
   }
 
   // Of threads alone.

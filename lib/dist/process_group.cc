@@ -218,7 +218,7 @@ ProcessGroup::~ProcessGroup() {
     Contained([&]() -> absl::Status {
       const MutexLock lock(&sending_);
       DSV4_RETURN_IF_ERROR(SendAll({}, true));
-      return Finish();
+      return Synchronize();
     }).IgnoreError();
   }
   if (const Nccl::Comm comm = comm_.exchange(nullptr); comm != nullptr) {
@@ -246,7 +246,7 @@ void ProcessGroup::Ping() {
   if (sent_.load() == 0 || Clock::now() - last < kPingAfter) return;
   if (!sending_.TryLock()) return;
   // Check says what fails.
-  if (Finish().ok() && SendAll({}, false).ok()) Finish().IgnoreError();
+  if (Synchronize().ok() && SendAll({}, false).ok()) Synchronize().IgnoreError();
   sending_.Unlock();
 }
 
@@ -314,7 +314,7 @@ absl::Status ProcessGroup::Meet() {
   GatherParams params{.rows = 1, .slice = staging(), .whole = staging() + kFirstBytes};
   std::fill_n(params.shares.widths.begin(), place_.ranks, kTickBytes);
   DSV4_RETURN_IF_ERROR(AllGather(params));
-  return Finish();
+  return Synchronize();
 }
 
 absl::Status ProcessGroup::Start() {
@@ -325,7 +325,7 @@ absl::Status ProcessGroup::Start() {
     params.shares.widths[static_cast<size_t>(rank)] = kTickBytes * (rank + 1);
   }
   DSV4_RETURN_IF_ERROR(AllGather(params));
-  return Finish();
+  return Synchronize();
 }
 
 absl::Status ProcessGroup::Loaded(int64_t done, int64_t total) {
@@ -356,7 +356,7 @@ absl::Status ProcessGroup::AllGather(const GatherParams& params) {
 }
 
 // Also waits for exchanges in graphs, which are not enqueued here.
-absl::Status ProcessGroup::Finish() {
+absl::Status ProcessGroup::Synchronize() {
   const auto begin = Clock::now();
   if (!pending_.exchange(true)) Progressed();
   for (;;) {
@@ -408,7 +408,7 @@ absl::Status ProcessGroup::SendAll(absl::Span<const std::byte> message, bool clo
   for (int64_t begin = 0; begin < end;) {
     const int64_t bytes =
         std::min(begin == 0 ? kFirstBytes : NcclGather::kStagingBytes, end - begin);
-    DSV4_RETURN_IF_ERROR(Finish());
+    DSV4_RETURN_IF_ERROR(Synchronize());
     DSV4_RETURN_IF_ERROR(own_.device->Upload(staging(), all.data() + begin, bytes));
     DSV4_RETURN_IF_ERROR(Broadcast(bytes));
     begin += bytes;
@@ -424,7 +424,7 @@ absl::StatusOr<std::vector<std::byte>> ProcessGroup::Receive(bool* closed) {
     const int64_t bytes =
         std::min(begin == 0 ? kFirstBytes : NcclGather::kStagingBytes, end - begin);
     DSV4_RETURN_IF_ERROR(Broadcast(bytes));
-    DSV4_RETURN_IF_ERROR(Finish());
+    DSV4_RETURN_IF_ERROR(Synchronize());
     DSV4_RETURN_IF_ERROR(own_.device->Download(all.data() + begin, staging(), bytes));
     if (begin == 0) {
       std::memcpy(&header, all.data(), sizeof header);

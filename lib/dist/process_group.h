@@ -69,7 +69,7 @@ class ProcessGroup final : public Communicator {
   // Waits until every process has come here; connections are made.
   absl::Status Start() override;
   absl::Status AllGather(const GatherParams& params) override;
-  absl::Status Finish() override;
+  absl::Status Synchronize() override;
   absl::Status Check() override;
   void Abort(const absl::Status& reason) override;
 

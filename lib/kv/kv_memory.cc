@@ -103,7 +103,7 @@ absl::Status KvCache::AllocateMemory() {
 absl::Status KvCache::WriteHeld(const HeldBlocks& held, absl::Span<const std::byte> from) {
   for (int rank = 0; rank < ranks(); ++rank) {
     DSV4_RETURN_IF_ERROR(device(rank).Scatter(PiecesOf(held, rank), from.data()));
-    DSV4_RETURN_IF_ERROR(device(rank).Finish());
+    DSV4_RETURN_IF_ERROR(device(rank).Synchronize());
   }
   return absl::OkStatus();
 }

@@ -84,7 +84,7 @@ struct ForwardContext {
       device
           ->Download(tap_memory->data(), static_cast<const std::byte*>(data),
                      static_cast<int64_t>(tap_memory->size()))
-          .IgnoreError();  // Finish says it
+          .IgnoreError();  // Synchronize says it
       data = tap_memory->data();
     }
     (*tap)(layer, what, data, dtype, step.rows, width);

@@ -246,7 +246,7 @@ absl::Status Model::RecordSteps() {
     if (chains()) DSV4_RETURN_IF_ERROR(RecordChain(&step));
     recorded_.push_back(std::move(step));
   }
-  return parts_.device->Finish();
+  return parts_.device->Synchronize();
 }
 
 absl::Status Model::SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape) {
@@ -393,7 +393,7 @@ absl::Status Model::ForwardDrafts(const DraftChain& chain) {
     return EndFetches();
   }
   for (size_t pass = 0; pass < ChainPasses(); ++pass) {
-    if (ChainFetched(pass).launched) DSV4_RETURN_IF_ERROR(Finish());
+    if (ChainFetched(pass).launched) DSV4_RETURN_IF_ERROR(Synchronize());
   }
   if (parts_.communicator != nullptr) DSV4_RETURN_IF_ERROR(parts_.communicator->Check());
   for (size_t pass = 0; pass < ChainPasses(); ++pass) {
@@ -418,7 +418,7 @@ const Model::RecordedStep* Model::RecordedChain(const StepRows& step) const {
 absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
                            const PassInputs& inputs) {
   FetchedInputs& fetched = FetchedOf(pass);
-  if (fetched.launched) DSV4_RETURN_IF_ERROR(Finish());
+  if (fetched.launched) DSV4_RETURN_IF_ERROR(Synchronize());
   if (parts_.communicator != nullptr) DSV4_RETURN_IF_ERROR(parts_.communicator->Check());
   DSV4_RETURN_IF_ERROR(SetPass(&fetched.upload, step.shape, head, inputs));
   const RecordedPass& recorded = pass == Pass::kMain ? step.main : step.draft;
@@ -428,9 +428,9 @@ absl::Status Model::Replay(Pass pass, const RecordedStep& step, const HeadRows& 
   return absl::OkStatus();
 }
 
-absl::Status Model::Finish() {
+absl::Status Model::Synchronize() {
   DSV4_RETURN_IF_ERROR(FinishExchanges());
-  DSV4_RETURN_IF_ERROR(parts_.device->Finish());
+  DSV4_RETURN_IF_ERROR(parts_.device->Synchronize());
   for (FetchedInputs& fetched : fetched_) fetched.launched = false;
   for (FetchedInputs& fetched : chain_fetched_) fetched.launched = false;
   return absl::OkStatus();

@@ -97,8 +97,9 @@ class Model {
   LogitRows& logits() { return logits_; }
 
   // Begin, Embed and all layers, then the main head for the rows of `head`, if any; logits() has
-  // the answers to its questions after Finish. `stop`, if any, is asked before each layer; true
-  // ends the step with Cancelled: rows that it had computed are garbage behind the sequences' ends.
+  // the answers to its questions after Synchronize. `stop`, if any, is asked before each layer;
+  // true ends the step with Cancelled: rows that it had computed are garbage behind the sequences'
+  // ends.
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
                        const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
 
@@ -128,12 +129,13 @@ class Model {
            (drafter_->follows() || parts_.shards->ranks == 1);
   }
   // The passes of a draft, as ForwardDraft, and the choice of its tokens: one graph, where it is
-  // recorded. Answers to the questions are there after Finish. A pass but the first has at most a
-  // row for each sequence. REQUIRES: chains(); at most limits().drafts passes or following drafts.
+  // recorded. Answers to the questions are there after Synchronize. A pass but the first has at
+  // most a row for each sequence. REQUIRES: chains(); at most limits().drafts passes or following
+  // drafts.
   absl::Status ForwardDrafts(const DraftChain& chain);
   // DraftBlocks::Follow, for rows of the last ForwardDraft's head: row rows[i] comes after token
   // tokens[i]; questions[i], if any are given, is about it. Its confidence and the answer are there
-  // after Finish.
+  // after Synchronize.
   absl::Status FollowDrafts(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
                             absl::Span<const LogitQuestion> questions = {});
   float Confidence(int32_t row) { return logits_.confidences()[row]; }
@@ -148,8 +150,8 @@ class Model {
   absl::Status ReadStreams(absl::Span<std::byte> to);
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return context_.act_dtype(); }
-  // Waits for the device; see Device::Finish.
-  absl::Status Finish();
+  // Waits for the device; see Device::Synchronize.
+  absl::Status Synchronize();
   // Sees values between operators until it is replaced; null = none. For verification.
   void set_tap(const Tap* tap) { context_.tap = tap; }
   // From now on the two halves of the experts are launches of their own, also with one rank: what
@@ -223,7 +225,7 @@ class Model {
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
   // Waits for exchanges that the device has still to make, and for no more.
   absl::Status FinishExchanges() {
-    return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Finish();
+    return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Synchronize();
   }
   // Whether steps of few rows are recorded. Behind a gate the host looks for experts on disk.
   bool Records() const { return parts_.graphs && !parts_.fetches; }

@@ -215,8 +215,8 @@ absl::Status ModelRanks::WriteStreams(absl::Span<const std::byte> from) {
   return OnAll([&](Model& model, int) { return model.WriteStreams(from); });
 }
 
-absl::Status ModelRanks::Finish() {
-  return OnAll([](Model& model, int) { return model.Finish(); });
+absl::Status ModelRanks::Synchronize() {
+  return OnAll([](Model& model, int) { return model.Synchronize(); });
 }
 
 }  // namespace dsv4

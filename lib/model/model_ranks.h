@@ -74,7 +74,7 @@ class ModelRanks {
   absl::Status ReadStreams(absl::Span<std::byte> to) { return first().ReadStreams(to); }
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return first().activation_dtype(); }
-  absl::Status Finish();
+  absl::Status Synchronize();
   // Sees what the first rank has.
   void set_tap(const Tap* tap) {
     first().set_tap(tap);

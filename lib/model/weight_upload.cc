@@ -51,7 +51,7 @@ absl::StatusOr<WeightPacker::Packed> WeightUpload::Pack(std::byte* to, WeightFor
 }
 
 absl::StatusOr<Buffer> WeightUpload::Finish() {
-  DSV4_RETURN_IF_ERROR(device_->Finish());
+  DSV4_RETURN_IF_ERROR(device_->Synchronize());
   stage_ = Buffer();
   return std::move(memory_);
 }

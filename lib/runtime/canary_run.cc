@@ -32,7 +32,7 @@ absl::Status ComputeRows(Engine& engine, absl::Span<const int32_t> tokens,
       DSV4_RETURN_IF_ERROR(model.Forward(
           batch.rows(), batch.tokens(), nullptr,
           {.rows = last ? absl::MakeConstSpan(&head_row, 1) : absl::Span<const int32_t>()}));
-      DSV4_RETURN_IF_ERROR(model.Finish());
+      DSV4_RETURN_IF_ERROR(model.Synchronize());
       batch.Commit();
       done += rows;
     }

@@ -205,7 +205,7 @@ class Timeline {
     questions.back().row = static_cast<int32_t>(questions.size()) - 1;
     DSV4_RETURN_IF_ERROR(model.Forward(batch.rows(), batch.tokens(), nullptr,
                                        {.rows = head_rows, .questions = questions}));
-    DSV4_RETURN_IF_ERROR(model.Finish());
+    DSV4_RETURN_IF_ERROR(model.Synchronize());
     for (int32_t row = 0; row <= questions.back().row; ++row) {
       DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> logits, model.logits().Row(row));
       logits_.insert(logits_.end(), logits.begin(), logits.end());
@@ -238,7 +238,7 @@ class Timeline {
     std::vector<StreamSource> sources;
     for (int32_t row = 0; row < rows; ++row) sources.push_back(StreamSource::OfRow(row));
     DSV4_RETURN_IF_ERROR(model.ForwardDraft(drafts.rows(), drafts.tokens(), sources));
-    return model.Finish();
+    return model.Synchronize();
   }
 
   // A block of the DSpark drafter from `begin` on, and what its tokens say of each other.
@@ -251,7 +251,7 @@ class Timeline {
     std::iota(rows.begin(), rows.end(), 0);
     DSV4_RETURN_IF_ERROR(model.ForwardDraft(block.rows(), block.tokens(), {}, {.rows = rows}));
     DSV4_RETURN_IF_ERROR(model.FollowDrafts(rows, tokens));
-    DSV4_RETURN_IF_ERROR(model.Finish());
+    DSV4_RETURN_IF_ERROR(model.Synchronize());
     for (const int32_t row : rows) {
       DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> logits, model.logits().Row(row));
       logits_.insert(logits_.end(), logits.begin(), logits.end());

@@ -115,7 +115,7 @@ class DsparkDrafter final : public Drafter {
                                                               .rows = rows_.data(),
                                                               .tokens = previous_.data(),
                                                               .questions = questions_}}));
-    return model_->Finish();
+    return model_->Synchronize();
   }
 
   // Draft `draft` of all that still draft.
@@ -135,7 +135,7 @@ class DsparkDrafter final : public Drafter {
     if (rows_.empty()) return absl::OkStatus();
     *device_idle = false;
     DSV4_RETURN_IF_ERROR(model_->FollowDrafts(rows_, previous_, questions_));
-    DSV4_RETURN_IF_ERROR(model_->Finish());
+    DSV4_RETURN_IF_ERROR(model_->Synchronize());
     *device_idle = true;
     return absl::OkStatus();
   }

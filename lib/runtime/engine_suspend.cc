@@ -60,7 +60,7 @@ absl::StatusOr<Engine::KeptRows> Engine::KeepRows(const std::string& folder) {
     }
     kept.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
   }
-  DSV4_RETURN_IF_ERROR(model_->Finish());
+  DSV4_RETURN_IF_ERROR(model_->Synchronize());
   DSV4_RETURN_IF_ERROR(cache_->ReadHeld(kept.held, kept.bytes()));
   return kept;
 }

@@ -133,7 +133,7 @@ absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache
       // Waits for the pass before, too.
       DSV4_ASSIGN_OR_RETURN(const std::vector<std::byte> message, group->Receive(&closed));
       if (closed) return absl::OkStatus();
-      DSV4_RETURN_IF_ERROR(model->Finish());
+      DSV4_RETURN_IF_ERROR(model->Synchronize());
       DSV4_RETURN_IF_ERROR(follower.Do(message));
       if (!go_on(follower.rows())) return Cancelled("the host has stopped to serve its group");
     }

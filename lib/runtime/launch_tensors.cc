@@ -373,7 +373,7 @@ absl::StatusOr<std::vector<float>> LaunchMemory::Read(const LaunchTensor& t) con
   for (int64_t r = 0; r < t.rows; ++r) {
     DSV4_RETURN_IF_ERROR(device_->Copy(stored.data() + r * row_bytes, RowOf(t, r), row_bytes));
   }
-  DSV4_RETURN_IF_ERROR(device_->Finish());
+  DSV4_RETURN_IF_ERROR(device_->Synchronize());
   for (int64_t r = 0; r < t.rows; ++r) {
     const std::byte* const row = stored.data() + r * row_bytes;
     float* const to = values.data() + r * t.width;
@@ -413,7 +413,7 @@ absl::Status LaunchMemory::Write(const LaunchTensor& t, std::vector<float> value
   for (int64_t r = 0; StoresCodes(t) && t.width != t.stride && r < t.rows; ++r) {
     DSV4_RETURN_IF_ERROR(device_->Copy(stored.data() + r * row_bytes, RowOf(t, r), row_bytes));
   }
-  DSV4_RETURN_IF_ERROR(device_->Finish());
+  DSV4_RETURN_IF_ERROR(device_->Synchronize());
   for (int64_t r = 0; r < t.rows; ++r) {
     const float* const from = values.data() + r * t.width;
     std::byte* const row = stored.data() + r * row_bytes;
@@ -428,7 +428,7 @@ absl::Status LaunchMemory::Write(const LaunchTensor& t, std::vector<float> value
     }
     DSV4_RETURN_IF_ERROR(device_->Copy(RowOf(t, r), row, row_bytes));
   }
-  return device_->Finish();
+  return device_->Synchronize();
 }
 
 }  // namespace dsv4

@@ -29,7 +29,7 @@ absl::Status LogitWants::Fetch(ModelRanks* model, bool* device_idle) const {
     return first < end ? model->logits().Fetch(first, end - first) : absl::OkStatus();
   };
   if (!questions_.empty()) {
-    DSV4_RETURN_IF_ERROR(model->Finish());
+    DSV4_RETURN_IF_ERROR(model->Synchronize());
     *device_idle = true;
   }
   int32_t first = 0;

@@ -140,7 +140,7 @@ class MtpDrafter final : public Drafter {
     }
     *device_idle = false;
     DSV4_RETURN_IF_ERROR(model_->ForwardDrafts({.passes = passes_}));
-    DSV4_RETURN_IF_ERROR(model_->Finish());
+    DSV4_RETURN_IF_ERROR(model_->Synchronize());
     *device_idle = true;
     LogitRows* const logits = &model_->logits();
     for (int32_t draft = 0; draft < most; ++draft) {

@@ -35,10 +35,10 @@ void StepRunner::Run(absl::Span<StepRequest* const> requests, ForEachRequest for
   between_layers_ = &between_layers;
   const absl::Status status = Contained([&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(Compute(for_each));
-    return device_idle_ ? absl::OkStatus() : model_->Finish();
+    return device_idle_ ? absl::OkStatus() : model_->Synchronize();
   });
   // What a device was given of a step that ends early reads the memory of the next one.
-  if (!status.ok()) Contained([&] { return model_->Finish(); }).IgnoreError();
+  if (!status.ok()) Contained([&] { return model_->Synchronize(); }).IgnoreError();
   for (StepRequest* request : requests_) {
     if (!request->step) continue;
     if (status.ok()) {

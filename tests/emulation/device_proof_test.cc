@@ -43,7 +43,7 @@ TEST_CASE("a wrong kernel result and NaN in a row are told by operator") {
       const auto& linear = *static_cast<const LinearBf16Params*>(params);
       const auto device = Device::Open({.kind = DeviceKind::kCuda});
       REQUIRE_OK(device);
-      REQUIRE_OK((*device)->Finish());
+      REQUIRE_OK((*device)->Synchronize());
       if (!linear.parts[0].round_output) *static_cast<float*>(linear.parts[0].y) = value;
     };
     REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,

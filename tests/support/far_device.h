@@ -29,7 +29,7 @@ class FarDevice : public Device {
   absl::Status Copy(std::byte* to, const std::byte* from, int64_t bytes) override {
     return cpu_.Copy(to, from, bytes);
   }
-  absl::Status Finish() override { return absl::OkStatus(); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
   CpuDevice cpu_{1};

@@ -87,7 +87,7 @@ absl::StatusOr<DeviceTiming> KeepBusy(Device& device, int64_t* copied,
     if (status.ok()) status = device.Copy(memory.data() + bytes, memory.data(), bytes);
   };
   copy();
-  DSV4_RETURN_IF_ERROR(device.Finish());
+  DSV4_RETURN_IF_ERROR(device.Synchronize());
   DeviceTiming timing;
   for (int copies = 1; timing.host_seconds < kBusySeconds; copies *= 2) {
     const Clock::time_point start = Clock::now();
@@ -99,7 +99,7 @@ absl::StatusOr<DeviceTiming> KeepBusy(Device& device, int64_t* copied,
     timing.host_seconds = SecondsSince(start);
     *copied = copies * bytes;
     DSV4_RETURN_IF_ERROR(status);
-    DSV4_RETURN_IF_ERROR(device.Finish());
+    DSV4_RETURN_IF_ERROR(device.Synchronize());
   }
   return timing;
 }
@@ -113,7 +113,7 @@ absl::StatusOr<double> TransferBytesPerSecond(Device& device, bool to_device) {
   for (int run = 0; run < 2; ++run) {  // the first one is warmer than it was
     const Clock::time_point start = Clock::now();
     DSV4_RETURN_IF_ERROR(device.Copy(to, from, kTransferBytes));
-    DSV4_RETURN_IF_ERROR(device.Finish());
+    DSV4_RETURN_IF_ERROR(device.Synchronize());
     seconds = SecondsSince(start);
   }
   return static_cast<double>(kTransferBytes) / seconds;
@@ -189,7 +189,7 @@ absl::Status ReportExchange(const std::vector<int32_t>& indices) {
                                               .slice = of(slices, r).data() + i % 2 * most,
                                               .whole = of(wholes, r).data()}));
       }
-      return of(connected.ranks, r)->Finish();
+      return of(connected.ranks, r)->Synchronize();
     };
     DSV4_RETURN_IF_ERROR(threads->Run([&](int r) { return exchange(r, 2); }));
     const Clock::time_point start = Clock::now();

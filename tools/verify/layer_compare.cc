@@ -192,7 +192,7 @@ class PromptComparison {
     previous.pop_back();
     DSV4_RETURN_IF_ERROR(model.DraftLogits(rows).status());
     DSV4_RETURN_IF_ERROR(model.FollowDrafts(rows, previous));
-    return model.Finish();
+    return model.Synchronize();
   }
 
   const OracleCase& oracle_;

@@ -232,7 +232,7 @@ class CaseRun {
     ModelRanks& model = engine_.model();
     DSV4_RETURN_IF_ERROR(
         model.FollowDrafts(absl::MakeConstSpan(&row, 1), absl::MakeConstSpan(&previous, 1)));
-    DSV4_RETURN_IF_ERROR(model.Finish());
+    DSV4_RETURN_IF_ERROR(model.Synchronize());
     confidence->push_back(model.Confidence(row));
     return model.logits().Row(row);
   }

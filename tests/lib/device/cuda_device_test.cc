@@ -99,7 +99,7 @@ TEST_CASE("pieces of a GPU's memory are filled and read one after another") {
 TEST_CASE("an error that the host left is none of the device's, a launch that fails is") {
   Memory memory(64);
   LeaveFakeCudaError();
-  REQUIRE_OK(memory.device()->Finish());
+  REQUIRE_OK(memory.device()->Synchronize());
   {
     const DeviceScope scope(memory.device());
     const DeviceScope inner(memory.device());
@@ -107,7 +107,7 @@ TEST_CASE("an error that the host left is none of the device's, a launch that fa
   }
   LeaveFakeCudaError();  // the host's again
   for (int i = 0; i < 2; ++i) {
-    REQUIRE_FAILS(memory.device()->Finish(), DeviceLost().code(), "launching a kernel failed");
+    REQUIRE_FAILS(memory.device()->Synchronize(), DeviceLost().code(), "launching a kernel failed");
   }
 }
 
