@@ -31,6 +31,7 @@ constexpr uint8_t kMinStackSize = 0x12;   // symbol, bytes
 constexpr size_t kInstructionBytes = 16;  // the lowest bits are the operation
 constexpr uint32_t kFormMask = 0x1ff;     // of the operation; the bits above say of what operands
 constexpr uint32_t kLdl = 0x183, kStl = 0x187;
+constexpr uint32_t kBra = 0x147;
 constexpr uint32_t kOperationMask = 0xfff;
 constexpr uint32_t kScaledQmma = 0x47a, kScaledOmma = 0x47f;
 constexpr uint32_t kHmma = 0x03c, kQmma = 0x07a, kOmma = 0x07f, kImma = 0x037, kDmma = 0x03f;
@@ -105,16 +106,67 @@ std::string ReadableName(const std::string& mangled) {
   return name;
 }
 
+enum class Kind { kLocal, kScaledMma, kOtherMma, kRest };
+
+Kind KindOf(uint32_t operation) {
+  const uint32_t form = operation & kFormMask;
+  if (form == kLdl || form == kStl) return Kind::kLocal;
+  if (operation == kScaledQmma || operation == kScaledOmma) return Kind::kScaledMma;
+  if (form == kHmma || form == kQmma || form == kOmma || form == kImma || form == kDmma)
+    return Kind::kOtherMma;
+  return Kind::kRest;
+}
+
+// Instructions from the one that a branch goes to, to itself; 0 and less for one that goes forward.
+// Bits 16 to 23 and those from 34 on are the distance from the next instruction, in 4 bytes.
+int64_t BranchedBack(uint64_t branch) {
+  const auto high = static_cast<int64_t>(branch) >> 34;
+  const int64_t distance = high * 256 + static_cast<int64_t>(branch >> 16 & 0xff);
+  return -distance * 4 / static_cast<int64_t>(kInstructionBytes);
+}
+
 void CountInstructions(Bytes code, CudaKernel* kernel) {
+  std::vector<int64_t> scaled = {0}, other = {0};  // MMAs before each instruction
+  struct Loop {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
+  std::vector<Loop> loops;  // with MMAs, by their ends
   for (size_t at = 0; at + kInstructionBytes <= code.size(); at += kInstructionBytes) {
-    const uint32_t operation = At<uint32_t>(code, at) & kOperationMask;
-    const uint32_t form = operation & kFormMask;
-    if (form == kLdl || form == kStl) {
-      ++kernel->local;
-    } else if (operation == kScaledQmma || operation == kScaledOmma) {
-      ++kernel->scaled_mma;
-    } else if (form == kHmma || form == kQmma || form == kOmma || form == kImma || form == kDmma) {
-      ++kernel->other_mma;
+    const auto operation = At<uint64_t>(code, at);
+    const Kind kind = KindOf(static_cast<uint32_t>(operation & kOperationMask));
+    kernel->local += kind == Kind::kLocal;
+    scaled.push_back(scaled.back() + (kind == Kind::kScaledMma));
+    other.push_back(other.back() + (kind == Kind::kOtherMma));
+    if ((operation & kFormMask) != kBra) continue;
+    const auto end = static_cast<int64_t>(scaled.size()) - 1;
+    const int64_t begin = end - BranchedBack(operation);
+    if (begin < 0 || begin >= end) continue;
+    const auto mmas = [&](const std::vector<int64_t>& before) {
+      return before.back() - before[static_cast<size_t>(begin)];
+    };
+    if (mmas(scaled) + mmas(other) > 0) loops.push_back({begin, end});
+  }
+  kernel->scaled_mma = scaled.back();
+  kernel->other_mma = other.back();
+  const auto is_in = [](const Loop& in, const Loop& loop) {
+    return in.begin >= loop.begin && in.end <= loop.end && in.size() < loop.size();
+  };
+  for (const Loop& loop : loops) {
+    if (std::any_of(loops.begin(), loops.end(), [&](const Loop& in) { return is_in(in, loop); }))
+      continue;
+    const auto mmas = [&](const std::vector<int64_t>& before) {
+      return before[static_cast<size_t>(loop.end)] - before[static_cast<size_t>(loop.begin)];
+    };
+    if (mmas(scaled) + mmas(other) <= kernel->loop_scaled_mma + kernel->loop_other_mma) continue;
+    kernel->loop_instructions = loop.size();
+    kernel->loop_scaled_mma = mmas(scaled);
+    kernel->loop_other_mma = mmas(other);
+    kernel->around_instructions = 0;
+    for (const Loop& around : loops) {
+      if (is_in(loop, around) &&
+          (kernel->around_instructions == 0 || around.size() < kernel->around_instructions))
+        kernel->around_instructions = around.size();
     }
   }
 }

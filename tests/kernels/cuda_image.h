@@ -21,6 +21,11 @@ struct CudaKernel {
   // Instructions in the code: reads and writes of local memory (spilled registers, arrays that
   // no register holds), block-scaled MMA, and MMA of any other kind.
   int64_t local = 0, scaled_mma = 0, other_mma = 0;
+  // Of the innermost loops that have an MMA, the one with the most: its instructions, those that it
+  // branches around included, and its MMAs. An instruction takes one issue slot of a warp's
+  // scheduler. 0 where no loop has an MMA. around_instructions: those of the smallest loop around
+  // it, with its own; 0 where there is none.
+  int64_t loop_instructions = 0, loop_scaled_mma = 0, loop_other_mma = 0, around_instructions = 0;
 };
 
 struct CudaImage {

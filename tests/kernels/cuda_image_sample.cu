@@ -35,6 +35,30 @@ __global__ void sample_mma(float* out, const uint32_t* in) {
 template __global__ void sample_mma<true>(float*, const uint32_t*);
 template __global__ void sample_mma<false>(float*, const uint32_t*);
 
+// A loop of `outer` rounds around two: one of a product, one of three products.
+__global__ void sample_loops(float* out, const uint32_t* in, int outer, int inner) {
+  float d[4] = {};
+  const auto product = [&](uint32_t a) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, "
+        "{%4, %4}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a));
+  };
+#pragma unroll 1
+  for (int round = 0; round < outer; ++round) {
+#pragma unroll 1
+    for (int i = 0; i < inner; ++i) product(in[i]);
+#pragma unroll 1
+    for (int i = 0; i < inner; ++i) {
+      product(in[i]);
+      product(in[i] + 1);
+      product(in[i] + 2);
+    }
+  }
+  out[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+}
+
 // 400 bytes of shared memory.
 __global__ void sample_shared(float* out) {
   __shared__ float values[100];

@@ -51,7 +51,7 @@ bool MultipliesBlockScaled(const CudaImage& image) {
 
 TEST_CASE("device code tells registers, stack, shared memory and instructions") {
   const CudaImage image = ImageFor(kSampleObject, 120);
-  REQUIRE(image.kernels.size() == 5);
+  REQUIRE(image.kernels.size() == 6);
   const CudaKernel scaled = KernelNamed(image, "sample_mma<true>");
   CHECK(scaled.scaled_mma == 1);
   CHECK(scaled.other_mma == 0);
@@ -76,6 +76,40 @@ TEST_CASE("device code tells registers, stack, shared memory and instructions") 
   CHECK(few.stack_bytes >= 96 * 4);
   CHECK(few.local >= 2 * 96 / 4);
   CHECK_FALSE(MultipliesBlockScaled(image));
+}
+
+TEST_CASE("a loop's instructions and products are told") {
+  for (const int32_t architecture : {90, 120}) {
+    INFO(architecture);
+    const CudaImage image = ImageFor(kSampleObject, architecture);
+    const CudaKernel loops = KernelNamed(image, "sample_loops");
+    CHECK(loops.other_mma == 4);
+    CHECK(loops.loop_other_mma == 3);
+    CHECK(loops.loop_scaled_mma == 0);
+    // Three products, a load, two additions, the count, its comparison, the branch; ptxas may add
+    // copies of registers, but no round more.
+    CHECK(loops.loop_instructions >= 9);
+    CHECK(loops.loop_instructions <= 40);
+    CHECK(loops.around_instructions > loops.loop_instructions + 5);
+    CHECK(loops.around_instructions < 3 * loops.loop_instructions);
+    const CudaKernel one = KernelNamed(image, "sample_mma<false>");
+    CHECK(one.loop_instructions + one.loop_scaled_mma + one.loop_other_mma == 0);
+  }
+}
+
+// With a warp on each of a multiprocessor's four schedulers, a block-scaled m16n8k32 takes 16
+// clocks (docs/kernels.md): up to 15 other instructions cost no time, of which 12 are to be used.
+TEST_CASE("tiled kernels for many rows take at most 12 other issue slots per block-scaled MMA") {
+  int64_t tiled = 0;
+  for (const char* name : {"expert_ffn.cu.o", "linear_fp8.cu.o"}) {
+    for (const CudaKernel& kernel : ImageFor(Sm12xObject(name), 120).kernels) {
+      if (kernel.loop_scaled_mma < 64) continue;
+      INFO(name << " " << kernel.name << ": " << kernel.loop_instructions << " instructions");
+      CHECK(kernel.loop_instructions - kernel.loop_scaled_mma <= 12 * kernel.loop_scaled_mma);
+      ++tiled;
+    }
+  }
+  CHECK(tiled >= 6);  // experts: routed and shared, up and down; linears: two formats of scales
 }
 
 TEST_CASE("images are told apart by their architecture") {
