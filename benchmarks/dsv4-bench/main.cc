@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/dsv4-bench/gpu_state.h"
 #include "benchmarks/dsv4-bench/options.h"
 #include "benchmarks/dsv4-bench/record.h"
 #include "benchmarks/dsv4-bench/serving.h"
@@ -109,7 +110,10 @@ void MeasureAll(
       for (const Test& test : tests) {
         if (chat::Interrupted()) throw Failure{chat::kInterrupted, ""};
         if (shows) chat::WriteErr("dsv4-bench: " + settings.model + ": " + test.name() + "\n");
-        output->Write(measure(subject, test, temperature, options));
+        GpuSampler gpus(subject.gpus());
+        Record record = measure(subject, test, temperature, options);
+        AddTo(&record, gpus.Stop());
+        output->Write(record);
       }
     }
   }

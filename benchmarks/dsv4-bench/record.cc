@@ -175,6 +175,19 @@ const Record::Field* Record::Find(std::string_view name) const {
   return nullptr;
 }
 
+void AddTo(Record* record, const GpuSummary& gpus) {
+  const bool known = gpus.samples > 0;
+  const auto add = [&](const char* name, double value) {
+    known ? record->Real(name, value) : record->Missing(name);
+  };
+  add("gpu_sm_mhz", gpus.sm_mhz);
+  add("gpu_least_sm_mhz", gpus.least_sm_mhz);
+  add("gpu_memory_mhz", gpus.memory_mhz);
+  add("gpu_watts", gpus.watts);
+  add("gpu_most_watts", gpus.most_watts);
+  known ? record->Text("gpu_throttled", gpus.throttled) : record->Missing("gpu_throttled");
+}
+
 std::string JsonList(const std::vector<double>& values) {
   std::string json = "[";
   for (const double value : values) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "benchmarks/dsv4-bench/gpu_state.h"
 #include "benchmarks/dsv4-bench/options.h"
 
 namespace bench {
@@ -37,6 +38,9 @@ class Record {
  private:
   std::vector<Field> fields_;
 };
+
+// Clocks, power and throttling while it was measured; missing where nothing is known.
+void AddTo(Record* record, const GpuSummary& gpus);
 
 // "[1, 2.5]"
 std::string JsonList(const std::vector<double>& values);

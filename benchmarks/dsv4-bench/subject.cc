@@ -148,6 +148,11 @@ std::vector<int32_t> Subject::Prompt(uint64_t stream, int64_t count) const {
   return tokens;
 }
 
+std::vector<int32_t> Subject::gpus() const {
+  if (info_.backend != DSV4_BACKEND_CUDA) return {};
+  return options_->devices.empty() ? std::vector<int32_t>{0} : options_->devices;
+}
+
 void Subject::AddTo(Record* record, float temperature) const {
   record->Text("test_time", UtcTime());
   record->Text("build_commit", BuildCommit());

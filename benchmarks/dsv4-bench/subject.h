@@ -37,6 +37,8 @@ class Subject {
   Subject(EngineSettings settings, const Options& options, bool show_progress);
 
   const dsv4::EngineInfo& info() const { return info_; }
+  // CUDA's indices of the devices; none with the CPU backend.
+  std::vector<int32_t> gpus() const;
 
   // An empty session that shares nothing with any other.
   dsv4::Session OpenSession(float temperature) const;

@@ -33,6 +33,9 @@
 // of N tokens, of one session, by the device's time of their graphs. The floor of a draft is the
 // time to read the drafter's weights, of the experts as many as its rows choose, and the head's.
 //
+// Lines "# clocks" have the devices' clocks, power and throttling during the prefills and during
+// the rest.
+//
 // usage: bench_decode [--backend cpu|cuda] [--devices I,...] [--exchange auto|direct|nccl|none]
 //                     [--synthetic-layers N] [--contexts N,...] [--sessions N,...]
 //                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
@@ -59,6 +62,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "benchmarks/dsv4-bench/gpu_state.h"
 #include "benchmarks/e2e/operator_times.h"
 #include "lib/io/direct_reader.h"
 #include "lib/model/synthetic.h"
@@ -234,6 +238,7 @@ class Benchmark {
     // Opened before, so that what CUDA takes for any program does not count.
     const bool cuda = open.backend == Backend::kCuda;
     const auto device = Must(Device::Open({.kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
+    if (cuda) gpus_ = open.devices.empty() ? std::vector<int32_t>{0} : open.devices;
     bandwidth_ = CopyBandwidth(*device);
     link_ = LinkBandwidth(*device);
     const std::optional<int64_t> free_before = device->FreeBytes();
@@ -262,7 +267,12 @@ class Benchmark {
       std::printf("of each launch below, %.1f us are those of an empty one\n",
                   engine_->device().SecondsOf([] {}) * 1e6);
     }
-    for (const int64_t tokens : options_.prefills) MeasurePrefill(tokens);
+    if (!options_.prefills.empty()) {
+      bench::GpuSampler clocks(gpus_);
+      for (const int64_t tokens : options_.prefills) MeasurePrefill(tokens);
+      clocks.StopAndPrint();
+    }
+    bench::GpuSampler clocks(gpus_);
     std::printf("%9s %9s %9s %9s %10s %9s %8s %8s %7s %9s\n", "context", "sessions", "step ms",
                 "graph ms", "tokens/s", "floor ms", "of it", "sm120", "longer", "distinct");
     // Of each number of sessions at the first context.
@@ -276,6 +286,7 @@ class Benchmark {
       }
       if (options_.drafts > 0) MeasureDrafts(context, image);
     }
+    clocks.StopAndPrint();
   }
 
  private:
@@ -520,6 +531,7 @@ class Benchmark {
     return {(all - host) / bandwidth_ + host / link_, all - host, host};
   }
 
+  std::vector<int32_t> gpus_;  // CUDA's indices; none with the CPU backend
   double open_seconds_ = 0, bandwidth_ = 0, link_ = 0, disk_ = 0;
   std::optional<int64_t> unplanned_bytes_;  // of the device's memory
   uint64_t salt_ = 0;

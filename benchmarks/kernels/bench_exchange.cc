@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/dsv4-bench/gpu_state.h"
 #include "kernels/builtin.h"
 #include "lib/base/status_macros.h"
 #include "lib/dist/device_communicators.h"
@@ -129,8 +130,10 @@ int main(int argc, char** argv) {
   std::vector<int32_t> devices;
   for (int i = 1; i < argc; ++i) devices.push_back(static_cast<int32_t>(std::atoi(argv[i])));
   if (devices.empty()) devices = {0, 1};
+  bench::GpuSampler clocks(devices);
   dsv4::Run(devices, dsv4::ExchangePath::kDirect, "direct");
   dsv4::Run(devices, dsv4::ExchangePath::kNccl, "nccl");
   dsv4::Run(devices, dsv4::ExchangePath::kAuto, "auto");
+  clocks.StopAndPrint();
   return 0;
 }

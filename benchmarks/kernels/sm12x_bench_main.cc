@@ -3,7 +3,8 @@
 // would choose: microseconds of a launch, the shortest of several replays; bytes and flops a
 // second; the share of the floor, which is the bytes of Cost over the bandwidth of a device copy;
 // and where the operator multiplies by MMA, the flops of Cost a second in percent of what MMAs of
-// its type come to. Both ceilings are measured in the same run. DSV4_BENCH is the function that
+// its type come to. Both ceilings are measured in the same run. The last line has clocks, power
+// and throttling during the run. DSV4_BENCH is the function that
 // sets up the cases.
 //   bench_sm12x_X [--tuning DIR | --all-configs] [text]
 //     --tuning DIR   the tables of a folder instead of this build's for the same kernels
@@ -11,6 +12,7 @@
 //                    config, as the values of its knobs
 //     text           only the operators whose name contains it
 #include "absl/strings/str_join.h"
+#include "benchmarks/dsv4-bench/gpu_state.h"
 #include "benchmarks/kernels/sm12x_bench.h"
 #include "kernels/builtin.h"
 #include "lib/base/status_macros.h"
@@ -135,7 +137,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", std::string(tables.status().message()).c_str());
     return 1;
   }
+  bench::GpuSampler clocks({0});
   dsv4::PrintingBench bench(only, *std::move(tables), all_configs);
   dsv4::DSV4_BENCH(bench);
+  clocks.StopAndPrint();
   return 0;
 }

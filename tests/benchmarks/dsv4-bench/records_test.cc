@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What records say of samples, against calculations by hand.
+#include "benchmarks/dsv4-bench/gpu_state.h"
 #include "benchmarks/dsv4-bench/record.h"
 #include "benchmarks/dsv4-bench/serving.h"
 #include "benchmarks/dsv4-bench/speed.h"
@@ -117,6 +118,54 @@ TEST_CASE("numbers that are none are missing") {
   record.Real("tenth", 0.1);
   REQUIRE(Text(record, "infinite") == "missing");
   REQUIRE(Text(record, "tenth") == "0.1");
+}
+
+// NVML's bits: 1 idle, 4 power cap, 8 hardware slowdown, 0x20 and 0x40 thermal.
+TEST_CASE("clocks, power and throttling of GPUs are those of the samples with work") {
+  const GpuSummary summary = Summarize({{345, 2619, 70, 0x1},
+                                        {1900, 2619, 500, 0},
+                                        {1500, 2619, 700, 0x4},
+                                        {1700, 2619, 600, 0x4 | 0x20 | 0x8},
+                                        {1500, 2619, 400, 0x8}});
+  REQUIRE(summary.samples == 4);
+  REQUIRE(summary.sm_mhz == Approx(1650));
+  REQUIRE(summary.least_sm_mhz == 1500);
+  REQUIRE(summary.memory_mhz == Approx(2619));
+  REQUIRE(summary.watts == Approx(550));
+  REQUIRE(summary.most_watts == 700);
+  REQUIRE(summary.throttled == "power cap 50 %, thermal 25 %, hardware slowdown 25 %");
+  REQUIRE(summary.Text() ==
+          "SM 1650 MHz (least 1500), memory 2619 MHz, 550 W (most 700), throttled: power cap 50 %, "
+          "thermal 25 %, hardware slowdown 25 %");
+
+  const GpuSummary idle = Summarize({{345, 2619, 70, 0x1}});
+  REQUIRE(idle.samples == 1);
+  REQUIRE(idle.throttled == "none");
+  std::vector<GpuSample> rarely(1000, {1900, 2619, 500, 0});
+  rarely[7].reasons = 0x40;
+  REQUIRE(Summarize(rarely).throttled == "thermal 1 %");
+
+  Record record;
+  AddTo(&record, summary);
+  REQUIRE(Number(record, "gpu_sm_mhz") == Approx(1650));
+  REQUIRE(Number(record, "gpu_most_watts") == 700);
+  REQUIRE(Text(record, "gpu_throttled") == summary.throttled);
+}
+
+TEST_CASE("what is not known of GPUs is missing, with the reason") {
+  GpuSampler none({});
+  REQUIRE(none.unavailable() == "no GPU");
+  // No machine has so many: the driver, NVML or the device is missing.
+  GpuSampler absent({4711});
+  REQUIRE_FALSE(absent.unavailable().empty());
+  const GpuSummary summary = absent.Stop();
+  REQUIRE(summary.samples == 0);
+  Record record;
+  AddTo(&record, summary);
+  for (const char* name : {"gpu_sm_mhz", "gpu_least_sm_mhz", "gpu_memory_mhz", "gpu_watts",
+                           "gpu_most_watts", "gpu_throttled"}) {
+    REQUIRE(Text(record, name) == "missing");
+  }
 }
 
 }  // namespace
