@@ -117,8 +117,8 @@ HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequenc
   }
 }
 
-// Compressed blocks [begin, end) of a sequence, and the saves at positions inside or at the end of
-// one of them. `scratch` holds three triples.
+// Compressed blocks [begin, end) of a sequence, and the saved states at positions inside or at the
+// end of one of them. `scratch` holds three triples.
 void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int64_t begin,
                     int64_t end, float* scratch) {
   const int64_t dim = p.dim(), width = p.width(), ratio = p.ratio, triple = 3 * dim;
@@ -150,18 +150,19 @@ void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int
       previous = part;
     }
   }
-  const StateSave* const saves_end = sequence.saves + sequence.save_count;
-  const StateSave* save = std::find_if(
-      sequence.saves, saves_end, [&](const StateSave& s) { return first + s.row > begin * ratio; });
+  const StateToSave* const saved_end = sequence.saved_states + sequence.saved_state_count;
+  const StateToSave* save =
+      std::find_if(sequence.saved_states, saved_end,
+                   [&](const StateToSave& s) { return first + s.row > begin * ratio; });
   for (int64_t g = begin; g < end; ++g) {
     const int64_t block_end = (g + 1) * ratio, to = std::min(stop, block_end);
     const float *part_a = state_in + triple, *part_b = state_in + b;
     // From save to save, each of which takes the triples so far and hands them on.
     for (int64_t from = std::max(first, g * ratio), next; from < to; from = next) {
-      next = save == saves_end ? to : std::min(to, first + save->row);
+      next = save == saved_end ? to : std::min(to, first + save->row);
       const bool complete = next == block_end;
       float* state = nullptr;
-      if (save != saves_end && next == first + save->row) {
+      if (save != saved_end && next == first + save->row) {
         state = reinterpret_cast<float*>(p.states.Slot(save++->slot));
       }
       // Rows that do not complete the compressed block end at a save: the step's last row is one.

@@ -37,13 +37,13 @@ struct QkvPrepareParams {
 };
 
 // The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the
-// state, writes the state at each of its saves, and the row of every compressed block that ends in
-// them: pooled (kRoundPooling), RMSNorm (kRoundRmsNorm), RoPE of the compressed block's first
-// position (kRoundRope), then act_quant 64 round trip of the first 448 (kQuantCompressedRow); for
-// the indexer instead Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey). The
-// state layout is kv_layout.h's. Softmax over the entries of a compressed block runs online,
-// position by position, so that the split of a sequence into steps does not change a bit; nor do
-// saves: a save is the state that a step of only its rows would leave.
+// state, writes the state at each of its saved states, and the row of every compressed block that
+// ends in them: pooled (kRoundPooling), RMSNorm (kRoundRmsNorm), RoPE of the compressed block's
+// first position (kRoundRope), then act_quant 64 round trip of the first 448 (kQuantCompressedRow);
+// for the indexer instead Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey).
+// The state layout is kv_layout.h's. Softmax over the entries of a compressed block runs online,
+// position by position, so that the split of a sequence into steps does not change a bit. Nor do
+// saved states: each is the state that a step of its rows alone would leave.
 struct CompressKvParams {
   static constexpr Op kOp = Op::kCompressKv;
   const StepRows* step = nullptr;

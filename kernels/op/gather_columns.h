@@ -23,7 +23,7 @@ struct ExchangeSignals {
 };
 
 // Where the others write their slices to a rank, of up to kMostPushedBytes each. In its device's
-// memory, in packets: 8 bytes of a slice in two words, each with a flag beside its 4 bytes that is
+// memory, in packets: 8 bytes of a slice in two words, each of 4 bytes and a flag that is
 // 1 until the rank has taken the packet. Zeros before the first exchange. Exchanges use the two
 // halves in turns: a rank that is at its next exchange may write before this one has ended.
 inline constexpr int64_t kMostPushedBytes = int64_t{128} << 10;

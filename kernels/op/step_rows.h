@@ -11,7 +11,7 @@
 namespace dsv4 {
 
 // Where a step leaves the compressor states of a sequence as they are after its first `row` rows.
-struct StateSave {
+struct StateToSave {
   int32_t row = 0;  // 1 .. SequenceRows.rows
   int32_t slot = kNoBlock;
 };
@@ -30,12 +30,12 @@ struct SequenceRows {
   // before it. <= first_position.
   int64_t window_begin = 0;
   // The slots of the compressor states before the step, and where they go: ascending rows, the last
-  // one `rows`. All distinct, so that a step that is abandoned, or taken back to a save, leaves the
-  // state it resumes from as it was. A sequence whose layers have no compressor (the MTP layer's
-  // rows) needs none of it.
+  // one `rows`. All distinct, so that a step that is abandoned, or rolled back to a saved state,
+  // leaves the state it resumes from as it was. A sequence whose layers have no compressor (the MTP
+  // layer's rows) needs none of it.
   int32_t state_slot = kNoBlock;
-  const StateSave* saves = nullptr;
-  int32_t save_count = 0;
+  const StateToSave* saved_states = nullptr;
+  int32_t saved_state_count = 0;
 };
 
 // Rope tables of the step: [T, 64] f32, 32 cosines then 32 sines of the angles of one position.

@@ -78,7 +78,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   const int64_t dim = params.dim(), width = params.width();
   const float* in =
       reinterpret_cast<const float*>(params.states.Slot(sequence.state_slot)) + first_dim;
-  const StateSave* save = sequence.saves;
+  const StateToSave* save = sequence.saved_states;
 
   // Part A of the previous compressed block, part A and part B of the unfinished one. Ratio 128 has
   // one part, which lies where `part_b` is.

@@ -20,8 +20,8 @@ __device__ __forceinline__ float PowerOfTwo(float x) {
 // 2^x of x <= 0; 0 below 2^-40, so that what is left stays exact when it is scaled by a Factor.
 __device__ __forceinline__ float Power(float x) { return x < -40.0f ? 0.0f : exp2f(x); }
 
-// 2^x of a whole x <= 0, 0 below 2^-60: such sums are nothing beside the others, and those that are
-// left stay exact when they are scaled.
+// 2^x of a whole x <= 0, 0 below 2^-60: such sums vanish among the others, and the rest
+// stays exact when it is scaled.
 __device__ __forceinline__ float Factor(float x) { return x < -60.0f ? 0.0f : PowerOfTwo(x); }
 
 // What the chunks' sums so far are relative to: 2^maximum.

@@ -7,10 +7,10 @@
 // bandwidth at many.
 // Plan: a block a row of the step, of a thread an element. It has work where a compressed block
 // ends at its row or a state is saved behind it, and then runs through the rows of that block (and
-// of the previous one), beginning with the state where the block began before the step. A save in
-// the middle of a compressed block runs through its rows once more, at most 127. The first warp
-// finishes the row.
-// Edge cases: padding rows; the first compressed block of a sequence has no previous one.
+// of the previous one), beginning with the state where the block began before the step. A saved
+// state in the middle of a compressed block runs through its rows once more, at most 127. The first
+// warp finishes the row. Edge cases: padding rows; the first compressed block of a sequence has no
+// previous one.
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"
@@ -96,10 +96,10 @@ __global__ void __launch_bounds__(kDim)
   const int64_t position = first_position + i;
   const bool ends = (position + 1) % p.ratio == 0;
   float* save = nullptr;
-  for (int32_t n = s.save_count - 1; n >= 0; --n) {
-    const int32_t row = s.saves[n].row;
+  for (int32_t n = s.saved_state_count - 1; n >= 0; --n) {
+    const int32_t row = s.saved_states[n].row;
     if (row == i + 1) {
-      save = reinterpret_cast<float*>(p.states.Slot(s.saves[n].slot)) + threadIdx.x;
+      save = reinterpret_cast<float*>(p.states.Slot(s.saved_states[n].slot)) + threadIdx.x;
     }
     if (row <= i + 1) break;
   }

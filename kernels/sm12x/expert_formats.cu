@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of expert_ffn for routed experts in other formats than MXFP4: FP8 with F32 scales for
-// each 128 x 128, and NVFP4; beside them, a shared FP8 expert with F32 or E8M0 scales.
+// each 128 x 128, and NVFP4; the shared expert is FP8 with F32 or E8M0 scales.
 // Roofline: each distinct expert's 3 D I bytes of FP8, or 3 D I (1/2 + 1/16) of NVFP4; else
 //   expert_ffn.cu's.
 // Plan: expert_ffn.cu's, without its kernels for up to eight rows and with one shape of the GEMM.

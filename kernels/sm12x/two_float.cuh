@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of about 48 bits in pairs of f32, for the mixing numbers of hyper-connections, whose errors
-// Sinkhorn's steps enlarge (docs/adr/0022). SM12x does 64 times as many f32 operations as f64 ones.
-// Error-free sums and products by Knuth and Dekker.
+// Double-single arithmetic: sums of about 48 bits in pairs of f32, for the mixing numbers of
+// hyper-connections, whose errors Sinkhorn's steps enlarge (docs/adr/0022). SM12x does 64 times as
+// many f32 operations as f64 ones. Error-free sums and products by Knuth and Dekker.
 #pragma once
 
 #include <cstdint>

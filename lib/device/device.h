@@ -79,8 +79,8 @@ class Device {
   virtual std::optional<int64_t> FreeBytes() { return std::nullopt; }
   // Whether Allocate gives host memory, so that there is nothing to transfer.
   virtual bool host_memory() const = 0;
-  // Whether what Allocate gives is taken from the host's memory all the same: a GPU beside the
-  // processor, which has none of its own.
+  // Whether Allocate takes from the host's memory although host_memory() is false: an integrated
+  // GPU, which has no memory of its own.
   virtual bool integrated() const { return false; }
 
   // Copies in stream order. Upload: `from` may be reused on return. Download: `to` is filled on
@@ -93,7 +93,7 @@ class Device {
   // REQUIRES: those of the last call are done.
   virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
   virtual absl::StatusOr<bool> CopiesDone() { return true; }
-  // Copies that stream() waits for, by lanes, beside what it does. StartLane: copies as soon as
+  // Copies by lanes, concurrent with the work of stream(). StartLane: copies as soon as
   // stream() is done with what it was given until the last FreeLane of that lane, behind other
   // copies that were started before. What stream() is given after AwaitLane follows them. The host
   // waits for nothing but copies that were started long before.

@@ -55,11 +55,11 @@ struct KvPlan {
   int32_t compressed_kv_blocks = 0;  // 256 tokens of every layer's compressed rows and index keys
   int32_t state_slots = 0;           // compressor states of all layers, then the streams
   int64_t window_block_bytes = 0, compressed_kv_block_bytes = 0,
-          state_bytes = 0;           // over all layers
-  int64_t streams_offset_bytes = 0;  // in a state slot
-  int32_t saves_per_step = 0;        // most states that a step of one sequence saves
-  int32_t restore_points = 0;        // most that a sequence holds
-  std::vector<LayerCache> layers;    // bases count from the start of the memory
+          state_bytes = 0;            // over all layers
+  int64_t streams_offset_bytes = 0;   // in a state slot
+  int32_t saved_states_per_step = 0;  // most states that a step of one sequence saves
+  int32_t restore_points = 0;         // most that a sequence holds
+  std::vector<LayerCache> layers;     // bases count from the start of the memory
   KvCacheBytes bytes;
   int64_t host_bytes = 0;  // tables of the prefix cache, in host memory
 };

@@ -20,12 +20,12 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
       compressed_kv_blocks_(CeilDiv(cache->shape().context_tokens, kCompressedKvBlockTokens),
                             kNoBlock) {
   const KvPlan& plan = cache->plan();
-  saves_.reserve(static_cast<size_t>(plan.saves_per_step));
-  save_slots_.reserve(saves_.capacity());
-  step_states_.reserve(saves_.capacity() + 1);
+  saved_states_.reserve(static_cast<size_t>(plan.saved_states_per_step));
+  saved_slots_.reserve(saved_states_.capacity());
+  step_states_.reserve(saved_states_.capacity() + 1);
   // Publish adds a step's points before it drops what they make superfluous.
   points_.reserve(static_cast<size_t>(plan.restore_points) +
-                  static_cast<size_t>(plan.saves_per_step) + 1);
+                  static_cast<size_t>(plan.saved_states_per_step) + 1);
 }
 
 absl::StatusOr<KvSequence> KvSequence::Open(KvCache* cache, uint64_t salt) {
@@ -57,8 +57,8 @@ KvSequence::KvSequence(const MutexLock&, KvSequence& other) noexcept
       compressed_end_(other.compressed_end_),
       state_(other.state_),
       reserved_rows_(other.reserved_rows_),
-      saves_(std::move(other.saves_)),
-      save_slots_(std::move(other.save_slots_)),
+      saved_states_(std::move(other.saved_states_)),
+      saved_slots_(std::move(other.saved_slots_)),
       step_states_(std::move(other.step_states_)),
       short_step_(other.short_step_),
       points_(std::move(other.points_)),
@@ -105,7 +105,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     const bool boundary = position % kCompressedKvBlockTokens == 0 &&
                           (end - position <= kRecentTokens || position % kSparseTokens == 0);
     if (per_row_states || boundary || row == rows) {
-      saves_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
+      saved_states_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
     }
   }
   const auto lacking = [](const std::vector<int32_t>& table, int64_t first, int64_t last,
@@ -131,10 +131,10 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     cache_->mutex()->AssertHeld();
     return cache_->MakeRoom(
         lacking(window_blocks_, window_first, window_last, window_end_, windows), compressed_need,
-        static_cast<int32_t>(saves_.size()));
+        static_cast<int32_t>(saved_states_.size()));
   });
   if (!room.ok()) {
-    saves_.clear();
+    saved_states_.clear();
     reserved_rows_ = 0;
     return room;
   }
@@ -160,9 +160,9 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     }
   }
   compressed_end_ = std::max(compressed_end_, compressed_last);
-  for (StateSave& save : saves_) {
+  for (StateToSave& save : saved_states_) {
     save.slot = cache_->state_pool().Take();
-    save_slots_.push_back(save.slot);
+    saved_slots_.push_back(save.slot);
   }
   return absl::OkStatus();
 }
@@ -174,8 +174,8 @@ SequenceRows KvSequence::Rows(int32_t first_row) const {
           .window_blocks = window_blocks_.data(),
           .compressed_kv_blocks = compressed_kv_blocks_.data(),
           .state_slot = state_,
-          .saves = saves_.data(),
-          .save_count = static_cast<int32_t>(saves_.size())};
+          .saved_states = saved_states_.data(),
+          .saved_state_count = static_cast<int32_t>(saved_states_.size())};
 }
 
 SequenceRows KvSequence::MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const {
@@ -199,16 +199,17 @@ void KvSequence::Commit(int64_t rows) {
   if (rows > 0) {
     ReleaseStepStates();
     short_step_ = reserved_rows_ <= kShortStepRows;
-    // References move from state_ and save_slots_ to step_states_.
+    // References move from state_ and saved_slots_ to step_states_.
     if (short_step_) {
       step_states_.push_back({.position = length_, .state = state_});
     } else {
       cache_->state_pool().Release(state_);
     }
     state_ = kNoBlock;
-    for (size_t i = 0; i < saves_.size() && saves_[i].row <= rows; ++i) {
-      step_states_.push_back({.position = length_ + saves_[i].row, .state = save_slots_[i]});
-      save_slots_[i] = kNoBlock;
+    for (size_t i = 0; i < saved_states_.size() && saved_states_[i].row <= rows; ++i) {
+      step_states_.push_back(
+          {.position = length_ + saved_states_[i].row, .state = saved_slots_[i]});
+      saved_slots_[i] = kNoBlock;
     }
     assert(step_states_.back().position == length_ + rows);
     state_ = step_states_.back().state;
@@ -314,11 +315,11 @@ void KvSequence::ReleaseStepStates() {
 }
 
 void KvSequence::ReleaseSaves() {
-  for (const int32_t slot : save_slots_) {
+  for (const int32_t slot : saved_slots_) {
     if (slot != kNoBlock) cache_->state_pool().Release(slot);
   }
-  save_slots_.clear();
-  saves_.clear();
+  saved_slots_.clear();
+  saved_states_.clear();
   reserved_rows_ = 0;
 }
 

@@ -2,9 +2,10 @@
 // One sequence's share of the cache: block tables, the compressor states at its end, and the points
 // to which it can go back.
 //
-// A step goes Reserve, Rows, forward pass and stream saves, Commit, MtpRows and MTP passes,
-// Publish. Until Commit the sequence is as it was. A block with more than one holder is never
-// written: Reserve copies it first. Nothing but Open, Fork and images allocates.
+// A step calls Reserve and Rows, runs the forward pass and saves its streams, calls Commit and
+// MtpRows, runs the MTP passes, and calls Publish. Until Commit the sequence is unchanged. A block
+// with more than one holder is never written: Reserve copies it first. Nothing but Open, Fork and
+// images allocates.
 //
 // MTP layers lie one slot later than the others: slot s holds the row made of token s and the
 // streams of token s - 1 (slot 0 has none). So a block depends on nothing behind its end. Slots
@@ -186,8 +187,8 @@ class KvSequence {
   int32_t state_ = kNoBlock;  // at length_
   // The running step: what Reserve was asked for, and the states it saves.
   int64_t reserved_rows_ = 0;
-  std::vector<StateSave> saves_;
-  std::vector<int32_t> save_slots_;  // of saves_
+  std::vector<StateToSave> saved_states_;
+  std::vector<int32_t> saved_slots_;  // of saved_states_
   // States of the last committed step, ascending: those that can become restore points, and in a
   // short step the one before it and those of all rows kept.
   std::vector<SavedState> step_states_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings the experts that passes choose most into a device's memory and others out of it, beside
-// the passes: for one rank. An expert is copied to a free slot by a stream of its own while passes
-// read the old one; between two passes its entry in the table changes, and only then is the old
-// slot written. So no pass ever waits for a copy or reads one that is not done. Used by the
-// thread that runs the rank's passes; `traffic` from any.
+// For one rank: brings the experts that passes choose most into its device's memory and others out
+// of it, concurrently with the passes. An expert is copied to a free slot by a stream of its own
+// while passes read the old one; between two passes its entry in the table changes, and only then
+// is the old slot written. So no pass ever waits for a copy or reads one that is not done. Used by
+// the thread that runs the rank's passes; `traffic` from any.
 #pragma once
 
 #include <atomic>

@@ -55,7 +55,7 @@ enum class ExpertTier : int32_t { kDevice, kHost, kDisk };
 struct ResidencyPlan {
   int64_t blocks = 0, experts = 0;  // of a block
   int64_t on_device = 0, on_host = 0, on_disk = 0;
-  int64_t spare = 0;         // slots of a device beside, by which experts move
+  int64_t spare = 0;         // further slots of a device, by which experts move
   int64_t guests = 0;        // and those that experts on disk come to
   int64_t streams = 0;       // and those that passes of many rows read experts through
   int64_t expert_bytes = 0;  // of all ranks together

@@ -36,7 +36,7 @@ class ExpertStreamer {
     int32_t block = -1, first = 0, end = 0;
   };
 
-  // What it needs beside its slots.
+  // Device memory that it needs in addition to its slots.
   static int64_t DeviceBytes(int64_t experts);
   explicit ExpertStreamer(Parts parts);
 

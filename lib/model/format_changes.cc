@@ -52,10 +52,9 @@ absl::Status FormatChanges::SettleShared(const std::string& name, ExpertFormat a
   if (!for_device_ || as != ExpertFormat::kMxfp4 || weight->f32_scale == nullptr) {
     return absl::OkStatus();
   }
-  return Unsupported(
-      Place(checkpoint_, name + ".scale"),
-      ": F32 scales that are no powers of two, beside routed experts in MXFP4, which "
-      "the device's kernels do not run together");
+  return Unsupported(Place(checkpoint_, name + ".scale"),
+                     ": F32 scales that are no powers of two, with routed experts in MXFP4, which "
+                     "the device's kernels do not run together");
 }
 
 absl::Status FormatChanges::Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert) {

@@ -65,7 +65,7 @@ struct ReceivedStep {
   std::vector<int64_t> positions;
   std::vector<SequenceRows> sequences;
   std::vector<std::vector<int32_t>> tables;
-  std::vector<std::vector<StateSave>> saves;
+  std::vector<std::vector<StateToSave>> saved_states;
 };
 
 class MessageReader {

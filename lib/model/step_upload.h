@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of a pass read besides weights, cache and activations: tokens, positions, block
-// tables, saves, pointer lists, and what is asked about logits. On a device with memory of its own
-// they go there in one piece a pass, which is sent, or which the first kernel of a graph fetches;
-// elsewhere they are read where they are.
+// tables, saved states, pointer lists, and what is asked about logits. On a device with memory of
+// its own they go there in one piece a pass, which is sent, or which the first kernel of a graph
+// fetches; elsewhere they are read where they are.
 #pragma once
 
 #include <cstdint>

@@ -126,8 +126,8 @@ KvCacheShape Engine::CacheShape() const {
   return shape;
 }
 
-// A step takes one prefill chunk beside a decode row of every session and its drafts; a pass of an
-// MTP block may have a row more for each.
+// A step has at most one prefill chunk, and a decode row of every session with its drafts; a pass
+// of an MTP block may have a row more for each.
 StepLimits Engine::Limits(const EngineOptions& options) const {
   const int32_t decode_rows = facts_.info.max_sessions * (1 + facts_.info.max_draft_tokens);
   // So may one of blocks.

@@ -19,7 +19,7 @@ class MtpDrafter final : public Drafter {
       : model_(model), batch_(model->limits()), wants_(model->limits()) {
     const auto rows = static_cast<size_t>(model->limits().rows);
     saved_rows_.reserve(rows);
-    saves_.reserve(rows);
+    saved_states_.reserve(rows);
     sources_.reserve(rows);
     for (int32_t draft = 1; draft < model->limits().drafts; ++draft) later_.emplace_back(*model);
     passes_.reserve(later_.size() + 1);
@@ -28,15 +28,16 @@ class MtpDrafter final : public Drafter {
   // X of each saved state's row, into the state slot.
   absl::Status AfterForward(const StepBatch& batch) override {
     saved_rows_.clear();
-    saves_.clear();
+    saved_states_.clear();
     for (int32_t i = 0; i < batch.sequence_count(); ++i) {
       const SequenceRows& sequence = batch.sequence(i);
-      for (const StateSave& save : absl::MakeConstSpan(sequence.saves, sequence.save_count)) {
+      for (const StateToSave& save :
+           absl::MakeConstSpan(sequence.saved_states, sequence.saved_state_count)) {
         saved_rows_.push_back(sequence.first_row + save.row - 1);
-        saves_.push_back(save.slot);
+        saved_states_.push_back(save.slot);
       }
     }
-    return model_->SaveStreams(saved_rows_, saves_);
+    return model_->SaveStreams(saved_rows_, saved_states_);
   }
 
   absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
@@ -183,7 +184,7 @@ class MtpDrafter final : public Drafter {
   StepBatch batch_;
   LogitWants wants_;
   std::vector<int32_t> saved_rows_;    // whose streams are
-  std::vector<int32_t> saves_;         // and the slots that they go to
+  std::vector<int32_t> saved_states_;  // and the slots that they go to
   std::vector<StreamSource> sources_;  // of the rows of the pass
   std::vector<LaterPass> later_;       // by draft, from the second on
   std::vector<DraftPass> passes_;

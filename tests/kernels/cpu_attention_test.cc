@@ -141,20 +141,22 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
       return reinterpret_cast<float*>(p.states.Slot(slot));
     };
     int32_t slots = 0;
-    std::deque<std::vector<StateSave>> all_saves;
+    std::deque<std::vector<StateToSave>> all_saved;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const std::vector<float>& old = states[pieces[i].sequence];
       step.sequences_[i].state_slot = slots++;
       std::copy(old.begin(), old.end(), state_of(step.sequences_[i].state_slot));
-      std::vector<StateSave>& saves = all_saves.emplace_back();
-      const auto save = [&](int64_t row) { saves.push_back({static_cast<int32_t>(row), slots++}); };
+      std::vector<StateToSave>& saved_states = all_saved.emplace_back();
+      const auto save = [&](int64_t row) {
+        saved_states.push_back({static_cast<int32_t>(row), slots++});
+      };
       for (const int64_t position : kSavePositions) {
         const int64_t row = position - pieces[i].first;
         if (row > 0 && row < pieces[i].rows) save(row);
       }
       save(pieces[i].rows);
-      step.sequences_[i].saves = saves.data();
-      step.sequences_[i].save_count = static_cast<int32_t>(saves.size());
+      step.sequences_[i].saved_states = saved_states.data();
+      step.sequences_[i].saved_state_count = static_cast<int32_t>(saved_states.size());
     }
     Launch<Act>(p, threads);
     REQUIRE(memory.Intact());
@@ -169,7 +171,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
         pool.Read(s.compressed_kv_blocks, g, out[{pieces[i].sequence, g}]);
         pool.Erase(s.compressed_kv_blocks, g);
       }
-      for (const StateSave& save : all_saves[i]) {
+      for (const StateToSave& save : all_saved[i]) {
         const int64_t position = s.first_position + save.row;
         const float* state = state_of(save.slot);
         const std::vector<float> values(state, state + floats);
@@ -184,7 +186,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   return out;
 }
 
-TEST_CASE("cpu compress_kv equals the reference; chunks and saves change no bit") {
+TEST_CASE("cpu compress_kv equals the reference; chunks and saved states change no bit") {
   const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
   const std::vector<std::vector<Piece>> chunks = {
       {{0, 0, 1}, {1, 0, 1}},

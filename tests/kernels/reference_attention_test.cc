@@ -320,24 +320,24 @@ struct CompressorInput {
       std::fill_n(slot(kOther), state_size, 0.5f);
       SequenceRows& other = step.sequences().front();
       other.state_slot = kOther;
-      const StateSave other_save{other.rows, kOtherNew};
-      other.saves = &other_save;
-      other.save_count = 1;
+      const StateToSave other_save{other.rows, kOtherNew};
+      other.saved_states = &other_save;
+      other.saved_state_count = 1;
       SequenceRows& mine = step.sequences().back();
       mine.state_slot = kOld;
-      std::vector<StateSave> saves;
+      std::vector<StateToSave> to_save;
       std::vector<Floats*> saved_states;
       if (saved != nullptr) {
         for (auto& [position, saved_state] : *saved) {
           if (position <= first || position >= last) continue;
-          saves.push_back({static_cast<int32_t>(position - first),
-                           kInside + static_cast<int32_t>(saved_states.size())});
+          to_save.push_back({static_cast<int32_t>(position - first),
+                             kInside + static_cast<int32_t>(saved_states.size())});
           saved_states.push_back(&saved_state);
         }
       }
-      saves.push_back({static_cast<int32_t>(last - first), kNew});
-      mine.saves = saves.data();
-      mine.save_count = static_cast<int32_t>(saves.size());
+      to_save.push_back({static_cast<int32_t>(last - first), kNew});
+      mine.saved_states = to_save.data();
+      mine.saved_state_count = static_cast<int32_t>(to_save.size());
       CompressKvParams call = params;
       call.step = &step.rows();
       call.k = k.data();

@@ -221,7 +221,8 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     CudaArray<float> k(step, k_values), z(step, z_values);
     p.k = k.data();
     p.z = z.data();
-    // All states of the step lie one after the other: of each sequence, the old one and its saves.
+    // All states of the step lie one after the other: of each sequence, the old one and the saved
+    // ones.
     std::vector<std::vector<int64_t>> save_rows;
     std::vector<float> memory;
     constexpr uint32_t kPoisonWord = 0xfdfdfdfdu;
@@ -242,17 +243,18 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     CudaArray<float> state_memory(step, memory);
     p.states = {reinterpret_cast<std::byte*>(state_memory.data() + kOffset), slot * 4};
     int32_t next = 0;
-    std::deque<std::vector<StateSave>> all_saves;
+    std::deque<std::vector<StateToSave>> all_saved;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const int32_t in = next++;
-      std::vector<StateSave>& saves = all_saves.emplace_back();
-      for (const int64_t row : save_rows[i]) saves.push_back({static_cast<int32_t>(row), next++});
+      std::vector<StateToSave>& saved_states = all_saved.emplace_back();
+      for (const int64_t row : save_rows[i])
+        saved_states.push_back({static_cast<int32_t>(row), next++});
       if (on == On::kReference) {
         step.host(i).state_slot = in;
-        step.host(i).saves = saves.data();
-        step.host(i).save_count = static_cast<int32_t>(saves.size());
+        step.host(i).saved_states = saved_states.data();
+        step.host(i).saved_state_count = static_cast<int32_t>(saved_states.size());
       } else {
-        step.device_states().push_back({in, saves});
+        step.device_states().push_back({in, saved_states});
       }
     }
     p.step = step.Rows();
@@ -308,7 +310,7 @@ std::vector<std::vector<Piece>> StepsTo(const std::vector<int64_t>& ends) {
   return steps;
 }
 
-TEST_CASE("sm12x compress_kv equals the reference; chunks and saves change no bit") {
+TEST_CASE("sm12x compress_kv equals the reference; chunks and saved states change no bit") {
   const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
   const std::vector<std::vector<Piece>> chunks = {
       {{0, 0, 1}, {1, 0, 1}},

@@ -64,8 +64,8 @@ class FakeForward {
         Write(layer.index_keys, block, slot, Tag(text, p, i, kKey));
       }
     }
-    for (int32_t i = 0; i < rows.save_count; ++i) {
-      const StateSave& save = rows.saves[i];
+    for (int32_t i = 0; i < rows.saved_state_count; ++i) {
+      const StateToSave& save = rows.saved_states[i];
       bad_writes += Shared(cache_->state_pool(), save.slot);
       const uint64_t tag = StateTag(text, rows.first_position + save.row);
       Put(cache_->state(save.slot), cache_->plan().streams_offset_bytes, tag);

@@ -111,7 +111,7 @@ MtpRows InChunks(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t ch
     std::vector<StreamSource> sources;
     const auto last_row = static_cast<int32_t>(end - begin - 1);
     const SequenceRows& step = engine.batch().sequence(0);
-    const int32_t to = step.saves[step.save_count - 1].slot;
+    const int32_t to = step.saved_states[step.saved_state_count - 1].slot;
     REQUIRE_OK(model.SaveStreams({&last_row, 1}, {&to, 1}));
     for (int64_t slot = first_slot; slot < slots_end; ++slot) {
       sources.push_back(slot == begin
@@ -377,7 +377,7 @@ TEST_CASE("saved streams are those of their rows; wrong calls are refused by nam
   // The sequence's own slots, and one between them that stays as it was.
   const KvCache& cache = engine->cache();
   const std::vector<int32_t> rows = {19, 0};
-  const int32_t first = sequence.Rows(0).saves[0].slot;
+  const int32_t first = sequence.Rows(0).saved_states[0].slot;
   const std::vector<int32_t> places = {first, first + 2};
   const auto kept = [&](int32_t slot) { return cache.streams().Slot(slot); };
   std::memset(kept(first + 1), 0x5a, bytes);
