@@ -22,7 +22,7 @@
 // link's, that of copies from pinned memory, measured in the same run. What a step reads there was
 // counted, up to a few steps; what a prefill reads there is by the share of experts that lie there.
 // With --host-weights, experts beyond so many GB of host memory lie on disk: their elements in
-// FILE, which is written if it is not there (4 GB; several experts lie in the same place, and reads
+// FILE, which is written if it is not there (8 GB; several experts lie in the same place, and reads
 // go past the page cache). The floor then has the bytes that were read over the disk's bandwidth,
 // measured in the same run by reads as the engine makes them.
 // --warm N has N steps before those that are measured, in which experts that are chosen often come
@@ -172,7 +172,7 @@ double LinkBandwidth(Device& device) {
 
 // Writes the file of --disk-file past the page cache, if it is not there.
 void WriteDiskFile(const std::string& path) {
-  constexpr int64_t kBytes = int64_t{4} << 30, kPart = int64_t{16} << 20;
+  constexpr int64_t kBytes = int64_t{8} << 30, kPart = int64_t{16} << 20;
   if (std::filesystem::exists(path)) return;
   const Clock::time_point start = Clock::now();
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);

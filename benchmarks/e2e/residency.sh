@@ -6,7 +6,7 @@
 # all experts alike, decode of one and of 8 sessions, prefill of 4K and 16K tokens. skewed: decode by routers
 # that choose few experts often, when those have come to the GPU. cost: what residency takes where next to
 # nothing is on the host, as many layers as fit, without a budget and with one. disk: as uniform, with
-# HOST_WEIGHTS GB (100) of host memory and the other experts on disk, in DISK_FILE (disk.bin, 4 GB, which is
+# HOST_WEIGHTS GB (100) of host memory and the other experts on disk, in DISK_FILE (disk.bin, 8 GB, which is
 # written if it is not there), with fewer steps: a token reads up to 3.4 GB of experts. Needs a GPU of 80 GB
 # and, for the smallest budgets without disk, 150 GB of host memory.
 set -eu
