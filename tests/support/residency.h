@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bundled model with budgets for its experts, and what its sessions give.
+// The bundled model, with loud experts and budgets for them, and what its sessions give.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "tests/support/bundled_model.h"
+#include "tests/support/loud_experts.h"
 
 namespace dsv4::test {
 
@@ -19,9 +19,13 @@ inline EngineOptions WithBudgets(const ExpertBudgets& budgets) {
 }
 
 inline EnginePlan PlanOf(const ExpertBudgets& budgets) {
-  absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithBudgets(budgets));
+  absl::StatusOr<EnginePlan> plan = Engine::Plan(LoudModel(), WithBudgets(budgets));
   REQUIRE_OK(plan);
   return *std::move(plan);
+}
+
+inline std::shared_ptr<Engine> OpenLoud(const EngineOptions& options) {
+  return OpenBundled(options, LoudModel());
 }
 
 struct Outcome {

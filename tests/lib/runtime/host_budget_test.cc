@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "lib/base/error.h"
-#include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/loud_experts.h"
 
 namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
-using test::kBundledModel;
+using test::LoudModel;
 using test::OpenBundled;
 using test::OpenColdSession;
 
@@ -60,10 +60,10 @@ Outcome Run(const std::shared_ptr<Engine>& engine) {
 }
 
 TEST_CASE("the CPU computes the same whatever of its experts stays in memory") {
-  const std::shared_ptr<Engine> whole = OpenBundled(WithHostBytes(0));
+  const std::shared_ptr<Engine> whole = OpenBundled(WithHostBytes(0), LoudModel());
   REQUIRE(whole->info().residency.all() == 0);
   const Outcome expected = Run(whole);
-  const std::shared_ptr<Engine> none = OpenBundled(WithHostBytes(1));
+  const std::shared_ptr<Engine> none = OpenBundled(WithHostBytes(1), LoudModel());
   const ResidencyPlan& plan = none->info().residency;
   REQUIRE(plan.on_disk == plan.all());
   REQUIRE(Run(none) == expected);
@@ -74,14 +74,15 @@ TEST_CASE("the CPU computes the same whatever of its experts stays in memory") {
   // Half of them, on one device and on two.
   const int64_t half = plan.all() / 2 * plan.expert_bytes;
   for (const std::vector<int32_t>& devices : {std::vector<int32_t>{}, {0, 1}}) {
-    const std::shared_ptr<Engine> some = OpenBundled(WithHostBytes(half, devices));
+    const std::shared_ptr<Engine> some = OpenBundled(WithHostBytes(half, devices), LoudModel());
     REQUIRE(some->info().residency.on_host == plan.all() / 2);
     REQUIRE(Run(some) == expected);
     const ExpertTraffic part = some->expert_traffic();
     REQUIRE(part.host_reads > 0);
     REQUIRE(part.host_reads + part.disk_reads == all.disk_reads);
   }
-  const std::shared_ptr<Engine> every = OpenBundled(WithHostBytes(plan.all() * plan.expert_bytes));
+  const std::shared_ptr<Engine> every =
+      OpenBundled(WithHostBytes(plan.all() * plan.expert_bytes), LoudModel());
   REQUIRE(every->info().residency.on_disk == 0);
   REQUIRE(Run(every) == expected);
   REQUIRE(every->expert_traffic().host_reads == all.disk_reads);
@@ -89,7 +90,7 @@ TEST_CASE("the CPU computes the same whatever of its experts stays in memory") {
 
 TEST_CASE("a plan of the CPU counts the experts that stay in memory and on disk") {
   const auto plan_of = [](int64_t bytes) {
-    const absl::StatusOr<EnginePlan> plan = Engine::Plan(kBundledModel, WithHostBytes(bytes));
+    const absl::StatusOr<EnginePlan> plan = Engine::Plan(LoudModel(), WithHostBytes(bytes));
     REQUIRE_OK(plan);
     return plan->info;
   };
@@ -106,10 +107,10 @@ TEST_CASE("a plan of the CPU counts the experts that stay in memory and on disk"
 TEST_CASE("experts that a profile shows as used most begin in memory, with the same bits") {
   const test::TempFolder folder;
   const std::string path = folder.File("profile");
-  const ResidencyPlan plan = OpenBundled(WithHostBytes(1))->info().residency;
+  const ResidencyPlan plan = OpenBundled(WithHostBytes(1), LoudModel())->info().residency;
   EngineOptions options = WithHostBytes(plan.all() / 2 * plan.expert_bytes);
   const auto run = [&](int64_t* host_reads) {
-    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    const std::shared_ptr<Engine> engine = OpenBundled(options, LoudModel());
     const Outcome outcome = Run(engine);
     *host_reads = engine->expert_traffic().host_reads;
     return outcome;
@@ -124,7 +125,7 @@ TEST_CASE("experts that a profile shows as used most begin in memory, with the s
   // Suspending writes it, too, and time alone.
   std::filesystem::remove(path);
   {
-    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    const std::shared_ptr<Engine> engine = OpenBundled(options, LoudModel());
     REQUIRE_OK(engine->Suspend(""));
     REQUIRE(std::filesystem::remove(path));
     REQUIRE_OK(engine->Resume({}));
@@ -133,7 +134,7 @@ TEST_CASE("experts that a profile shows as used most begin in memory, with the s
   REQUIRE(std::filesystem::remove(path));
   options.profile_interval = std::chrono::milliseconds(1);
   {
-    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    const std::shared_ptr<Engine> engine = OpenBundled(options, LoudModel());
     const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < limit) {
       std::this_thread::yield();
@@ -141,8 +142,8 @@ TEST_CASE("experts that a profile shows as used most begin in memory, with the s
     REQUIRE(std::filesystem::exists(path));
   }
   const auto refused = [&](const EngineOptions& with) {
-    const absl::Status status = Engine::Open(kBundledModel, with).status();
-    REQUIRE(Engine::Plan(kBundledModel, with).status() == status);
+    const absl::Status status = Engine::Open(LoudModel(), with).status();
+    REQUIRE(Engine::Plan(LoudModel(), with).status() == status);
     REQUIRE_THAT(std::string(status.message()), Catch::Contains(path));
     return status;
   };

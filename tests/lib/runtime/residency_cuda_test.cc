@@ -12,9 +12,9 @@ namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
-using test::kBundledModel;
-using test::OpenBundled;
+using test::LoudModel;
 using test::OpenColdSession;
+using test::OpenLoud;
 using test::Outcome;
 using test::PlanOf;
 using test::WithBudgets;
@@ -36,18 +36,30 @@ Outcome Run(const std::shared_ptr<Engine>& engine) {
   return outcome;
 }
 
+TEST_CASE("the experts of the model of these tests decide its logits") {
+  const std::vector<int32_t> prompt = AnyTokens(4, 3);
+  const std::vector<float> logits = test::LogitsAfter(OpenLoud(WithBudgets({})), prompt);
+  const test::TempFolder folder;
+  test::WriteLoudModel(folder, 1);
+  const std::vector<float> of_others =
+      test::LogitsAfter(test::OpenBundled(WithBudgets({}), folder.path()), prompt);
+  size_t equal = 0;
+  for (size_t i = 0; i < logits.size(); ++i) equal += logits[i] == of_others[i];
+  REQUIRE(equal < logits.size() / 10);
+}
+
 TEST_CASE("where experts lie changes no token and no logit, nor that they move between steps") {
-  const std::shared_ptr<Engine> whole = OpenBundled(WithBudgets({}));
+  const std::shared_ptr<Engine> whole = OpenLoud(WithBudgets({}));
   REQUIRE(whole->info().residency.on_host == 0);
   const Outcome expected = Run(whole);
   const int64_t all = whole->info().fullest().weights;
   const int64_t least = PlanOf({.least = true}).info.fullest().weights;
   const int64_t bytes = least + (all - least) / 3;
-  const std::shared_ptr<Engine> some = OpenBundled(WithBudgets({.device_bytes = bytes}));
+  const std::shared_ptr<Engine> some = OpenLoud(WithBudgets({.device_bytes = bytes}));
   REQUIRE(some->info().fullest().weights <= bytes);
   REQUIRE(some->info().residency.on_host > 0);
   REQUIRE(Run(some) == expected);
-  const std::shared_ptr<Engine> moving = OpenBundled(WithBudgets({.least = true, .shuffle = 11}));
+  const std::shared_ptr<Engine> moving = OpenLoud(WithBudgets({.least = true, .shuffle = 11}));
   REQUIRE(Run(moving) == expected);
   const ExpertTraffic traffic = moving->expert_traffic();
   REQUIRE(traffic.moved > 0);
@@ -71,7 +83,7 @@ TEST_CASE("an engine that was suspended has its experts back, and its sessions t
     outcome.logits.assign(session.logits().begin(), session.logits().end());
     return outcome;
   };
-  const std::shared_ptr<Engine> engine = OpenBundled(WithBudgets({.least = true}));
+  const std::shared_ptr<Engine> engine = OpenLoud(WithBudgets({.least = true}));
   const std::unique_ptr<Session> straight = OpenColdSession(engine, {.draft_tokens = 2});
   const Outcome expected = run(nullptr, *straight);
   const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 2});
@@ -96,9 +108,8 @@ ExpertBudgets HalfOfThem() {
 }
 
 TEST_CASE("experts that are streamed for a long prompt give the same bits") {
-  const std::vector<float> expected =
-      test::LogitsAfter(OpenBundled(WithLongChunks({})), kLongPrompt);
-  const std::shared_ptr<Engine> some = OpenBundled(WithLongChunks(HalfOfThem()));
+  const std::vector<float> expected = test::LogitsAfter(OpenLoud(WithLongChunks({})), kLongPrompt);
+  const std::shared_ptr<Engine> some = OpenLoud(WithLongChunks(HalfOfThem()));
   const ResidencyPlan& plan = some->info().residency;
   REQUIRE(test::LogitsAfter(some, kLongPrompt) == expected);
   if (some->info().devices.size() > 1) {
@@ -119,11 +130,10 @@ TEST_CASE("experts that are streamed for a long prompt give the same bits") {
 }
 
 TEST_CASE("experts that are streamed beside others on disk give the same bits") {
-  const std::vector<float> expected =
-      test::LogitsAfter(OpenBundled(WithLongChunks({})), kLongPrompt);
+  const std::vector<float> expected = test::LogitsAfter(OpenLoud(WithLongChunks({})), kLongPrompt);
   ExpertBudgets budgets = HalfOfThem();
   budgets.host_bytes = PlanOf(budgets).info.residency.host_bytes() * 3 / 4;
-  const std::shared_ptr<Engine> tiers = OpenBundled(WithLongChunks(budgets));
+  const std::shared_ptr<Engine> tiers = OpenLoud(WithLongChunks(budgets));
   const ResidencyPlan& plan = tiers->info().residency;
   REQUIRE(plan.on_host > 0);
   REQUIRE(plan.on_disk > 0);
@@ -155,7 +165,7 @@ TEST_CASE("budgets of weights are planned, and the least that would do is told")
   REQUIRE(PlanOf({.device_bytes = most}).info.residency.on_host == 0);
   REQUIRE(PlanOf({.device_bytes = most - 1}).info.residency.on_host >= 1);
   const auto refused = [](const ExpertBudgets& budgets, int64_t least_bytes) {
-    const absl::Status status = Engine::Plan(kBundledModel, WithBudgets(budgets)).status();
+    const absl::Status status = Engine::Plan(LoudModel(), WithBudgets(budgets)).status();
     REQUIRE(absl::IsInvalidArgument(status));
     REQUIRE_THAT(std::string(status.message()),
                  Catch::Contains("at least " + std::to_string(least_bytes)));
@@ -164,8 +174,8 @@ TEST_CASE("budgets of weights are planned, and the least that would do is told")
   refused({.device_bytes = 1}, bytes);
   REQUIRE(PlanOf({.device_bytes = bytes, .host_bytes = plan.host_bytes()}).info.residency.on_host ==
           plan.on_host);
-  REQUIRE(absl::IsInvalidArgument(
-      Engine::Plan(kBundledModel, WithBudgets({.host_bytes = 1})).status()));
+  REQUIRE(
+      absl::IsInvalidArgument(Engine::Plan(LoudModel(), WithBudgets({.host_bytes = 1})).status()));
 }
 
 }  // namespace

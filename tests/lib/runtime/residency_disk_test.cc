@@ -34,9 +34,10 @@ namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
-using test::kBundledModel;
+using test::LoudModel;
 using test::OpenBundled;
 using test::OpenColdSession;
+using test::OpenLoud;
 using test::Outcome;
 using test::PlanOf;
 using test::WithBudgets;
@@ -68,8 +69,8 @@ Outcome Run(const std::shared_ptr<Engine>& engine) {
 }
 
 TEST_CASE("experts that are read from disk change no token and no logit") {
-  const Outcome expected = Run(OpenBundled(WithBudgets({})));
-  const std::shared_ptr<Engine> disk = OpenBundled(WithBudgets(MostOnDisk(0)));
+  const Outcome expected = Run(OpenLoud(WithBudgets({})));
+  const std::shared_ptr<Engine> disk = OpenLoud(WithBudgets(MostOnDisk(0)));
   const ResidencyPlan& plan = disk->info().residency;
   REQUIRE(plan.on_host == 0);
   REQUIRE(plan.on_device == plan.blocks);
@@ -86,7 +87,7 @@ TEST_CASE("experts that are read from disk change no token and no logit") {
   ExpertBudgets all_tiers = MostOnDisk(kExpertsOnHost);
   all_tiers.shuffle = 7;
   all_tiers.plain_reads = true;
-  const std::shared_ptr<Engine> tiers = OpenBundled(WithBudgets(all_tiers));
+  const std::shared_ptr<Engine> tiers = OpenLoud(WithBudgets(all_tiers));
   REQUIRE(tiers->info().residency.on_host == kExpertsOnHost);
   REQUIRE(Run(tiers) == expected);
   REQUIRE(tiers->expert_traffic().moved > 0);
@@ -96,7 +97,7 @@ TEST_CASE("experts that are read from disk change no token and no logit") {
 
 TEST_CASE("a step whose reads fail is an error that loses no session") {
   const test::TempFolder folder;
-  for (const auto& file : std::filesystem::directory_iterator(kBundledModel)) {
+  for (const auto& file : std::filesystem::directory_iterator(LoudModel())) {
     std::filesystem::copy(file.path(), folder.File(file.path().filename().string()));
   }
   ExpertBudgets budgets = MostOnDisk(0);
@@ -146,7 +147,7 @@ TEST_CASE(
     "budgets that have no room for reads from disk are refused with the least that would do") {
   const ExpertBudgets budgets = MostOnDisk(0);
   const auto refused = [](const ExpertBudgets& less, const std::string& option, int64_t least) {
-    const absl::Status status = Engine::Plan(kBundledModel, WithBudgets(less)).status();
+    const absl::Status status = Engine::Plan(LoudModel(), WithBudgets(less)).status();
     REQUIRE(absl::IsInvalidArgument(status));
     REQUIRE_THAT(std::string(status.message()),
                  Catch::Contains("option " + option) &&
