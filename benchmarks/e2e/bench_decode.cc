@@ -41,7 +41,7 @@
 //                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
 //                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
 //                     [--warm N] [--drafts N] [--host-weights GB] [--disk-file FILE]
-//                     MODEL_DIR
+//                     [--cache-format packed|bf16|fp8_per_tensor] MODEL_DIR
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -294,11 +294,12 @@ class Benchmark {
     const EngineInfo& info = engine_->info();
     const double bytes = FloorBytes(engine_->config(), 1, engine_->info().devices.size());
     std::printf(
-        "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB\n",
+        "%s, %lld layers, opened in %.1f s: weights %.2f GB, cache %.2f GB, workspace %.2f GB, "
+        "%s rows\n",
         engine_->device_name().c_str(), static_cast<long long>(engine_->config().num_hidden_layers),
         open_seconds_, static_cast<double>(info.weight_bytes) * 1e-9,
         static_cast<double>(info.cache_bytes) * 1e-9,
-        static_cast<double>(info.workspace_bytes) * 1e-9);
+        static_cast<double>(info.workspace_bytes) * 1e-9, RowFormatName(info.cache_format));
     if (info.devices.size() > 1) {
       std::printf("%zu devices of at most %.2f GB each; %lld exchanges and %.2f MB a token\n",
                   info.devices.size(), static_cast<double>(info.fullest().total()) * 1e-9,
@@ -590,6 +591,16 @@ bool Parse(int argc, char** argv, Options* options) {
       options->engine.exchange = path->second;
       continue;
     }
+    if (argument == "--cache-format") {
+      for (const RowFormat format :
+           {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
+        if (RowFormatName(format) == absl::string_view(argv[i])) {
+          options->engine.cache_format = format;
+        }
+      }
+      if (!options->engine.cache_format) return false;
+      continue;
+    }
     if (argument == "--tuning") {
       options->engine.tuning_dir = argv[i];
       continue;
@@ -661,7 +672,8 @@ int main(int argc, char** argv) {
                  "[--no-graphs]\n"
                  "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
                  "                    [--warm N] [--drafts N] [--host-weights GB] [--disk-file "
-                 "FILE] MODEL_DIR\n");
+                 "FILE]\n"
+                 "                    [--cache-format packed|bf16|fp8_per_tensor] MODEL_DIR\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a run was killed at is then seen in a file, too

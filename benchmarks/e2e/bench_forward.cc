@@ -209,13 +209,12 @@ bool ParseFormats(std::string names, std::vector<std::optional<RowFormat>>* form
   for (size_t begin = 0, end; begin < names.size(); begin = end + 1) {
     end = names.find(',', begin);
     const std::string name = names.substr(begin, end - begin);
-    if (name == RowFormatName(RowFormat::kPacked)) {
-      formats->push_back(RowFormat::kPacked);
-    } else if (name == RowFormatName(RowFormat::kBf16)) {
-      formats->push_back(RowFormat::kBf16);
-    } else {
-      return false;
+    const size_t before = formats->size();
+    for (const RowFormat format :
+         {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
+      if (name == RowFormatName(format)) formats->push_back(format);
     }
+    if (formats->size() == before) return false;
   }
   return true;
 }
@@ -258,7 +257,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: bench_forward [--operators] [--threads N] [--tokens N] [--steps N] "
                  "[--repetitions N] [--instructions avx512|avx2] "
-                 "[--cache-format packed|bf16[,...]] MODEL_DIR\n");
+                 "[--cache-format packed|bf16|fp8_per_tensor[,...]] MODEL_DIR\n");
     return 2;
   }
   if (formats.empty()) formats.emplace_back();

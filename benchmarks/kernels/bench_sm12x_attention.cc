@@ -159,12 +159,14 @@ void* NewActs(int64_t count) {
 
 class AttentionBench {
  public:
-  explicit AttentionBench(Bench& bench) : bench_(bench) {}
+  AttentionBench(Bench& bench, RowFormat format) : bench_(bench), format_(format) {}
 
   void Run(int32_t rows, int64_t context, bool prefill) {
     const BenchSteps steps(rows, context, prefill);
     steps_ = &steps;
-    const std::string at = " " + std::to_string(context / 1024) + "K";
+    const bool fp8 = format_ == RowFormat::kFp8PerTensor;
+    const std::string at = " " + std::to_string(context / 1024) + "K" + (fp8 ? " fp8 rows" : "");
+    const char* const rows_of = fp8 ? " fp8 rows" : "";
     // Of a rank of two there are cases at the shortest contexts alone.
     std::vector<std::pair<int32_t, const char*>> ranks = {{kHeads, ""}};
     if (context <= kMostRows) ranks.push_back({kHeads / 2, " TP2"});
@@ -174,7 +176,7 @@ class AttentionBench {
       rope.rows = rows;
       rope.positions = step.positions;
       rope.out = step.rope;
-      if (bench_.Wants("rope_table")) {
+      if (!fp8 && bench_.Wants("rope_table")) {
         bench_.Run("rope_table", std::vector<RopeTableParams>(kCalls, rope), CostOf(rope));
       }
       QkvPrepareParams qkv;
@@ -184,13 +186,14 @@ class AttentionBench {
       qkv.window = window_;
       for (const auto& [heads, rank] : ranks) {
         qkv.heads = heads;
-        Time(std::string("qkv_prepare") + rank, qkv, kCalls);
+        Time(std::string("qkv_prepare") + rows_of + rank, qkv, kCalls);
       }
       qkv.heads = kHeads;
       qkv.index_heads = kIndexHeads;
       qkv.index_q = index_q_;
-      Time("qkv_prepare 4", qkv, kCalls);
+      Time(std::string("qkv_prepare 4") + rows_of, qkv, kCalls);
       for (const auto& [ratio, keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
+        if (fp8 && keys) continue;
         CompressKvParams compress;
         compress.ratio = ratio;
         compress.index_keys = keys;
@@ -198,7 +201,7 @@ class AttentionBench {
         compress.norm = static_cast<const uint16_t*>(kv_);
         compress.states = steps.states;
         compress.rows = keys ? keys_ : ratio == 4 ? groups4_ : groups128_;
-        Time("compress_kv " + std::to_string(ratio) + (keys ? " keys" : ""), compress);
+        Time("compress_kv " + std::to_string(ratio) + (keys ? " keys" : rows_of), compress);
       }
     }
     IndexScoreTopkParams score;
@@ -209,7 +212,7 @@ class AttentionBench {
     score.weight_scale = 0.01f;
     score.keys = keys_;
     score.selected = selected_;
-    Time("index_score_topk" + at, score);
+    if (!fp8) Time("index_score_topk" + at, score);
     for (const auto& [heads, rank] : ranks) {
       for (const int ratio : {0, 4, 128}) {
         if (ratio == 0 && context > kMostRows) continue;
@@ -265,6 +268,7 @@ class AttentionBench {
 
   static constexpr int64_t kMostRows = 4096;
   Bench& bench_;
+  const RowFormat format_;
   const BenchSteps* steps_ = nullptr;
   void* q_ = NewActs(kMostRows * kHeads * 512);
   void* o_ = NewActs(kMostRows * kHeads * 512);
@@ -272,21 +276,35 @@ class AttentionBench {
   void* index_q_ = NewActs(kMostRows * kIndexHeads * 128);
   float* sink_ = Filled<float>(kHeads * 4, 0);
   int32_t* selected_ = Filled<int32_t>(kMostRows * kTopk * 4, 0xff);
-  RowPool window_ = NewPool(RowFormat::kPacked, 512, 64, kWindowBlocks);
-  RowPool groups4_ = NewPool(RowFormat::kPacked, 512, 64, kCompressedKvBlocks);
-  RowPool groups128_ = NewPool(RowFormat::kPacked, 512, 2, kCompressedKvBlocks);
+  RowPool window_ = NewPool(format_, 512, 64, kWindowBlocks);
+  RowPool groups4_ = NewPool(format_, 512, 64, kCompressedKvBlocks);
+  RowPool groups128_ = NewPool(format_, 512, 2, kCompressedKvBlocks);
   RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64, kCompressedKvBlocks);
 };
 
 }  // namespace
 
-void BenchAttentionOperators(Bench& bench) {
-  AttentionBench attention(bench);
+namespace {
+
+void RunContexts(AttentionBench& attention) {
   for (const int32_t rows : {1, 8, 64}) {
     for (const int64_t context : {2048, 32768, 131072}) attention.Run(rows, context, false);
   }
   for (const int64_t context : {4096, 32768, 131072}) attention.Run(4096, context, true);
+}
+
+}  // namespace
+
+void BenchAttentionOperators(Bench& bench) {
+  AttentionBench attention(bench, RowFormat::kPacked);
+  RunContexts(attention);
   attention.RunSharing(32768);
+}
+
+void BenchAttentionFormats(Bench& bench) {
+  BenchAttentionOperators(bench);
+  AttentionBench fp8(bench, RowFormat::kFp8PerTensor);
+  RunContexts(fp8);
 }
 
 }  // namespace dsv4

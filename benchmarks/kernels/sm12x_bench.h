@@ -152,6 +152,8 @@ MmaCeilings MeasureMmaCeilings();
 // Hand their operators' cases at the model's shapes to `bench`.
 void BenchMatrixOperators(Bench& bench);
 void BenchAttentionOperators(Bench& bench);
+// The same, and those that differ with rows of fp8_per_tensor.
+void BenchAttentionFormats(Bench& bench);
 void BenchStreamsOperators(Bench& bench);
 
 }  // namespace dsv4

@@ -17,6 +17,11 @@ double PerSecond(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
+// "" with rows that give the numerics' own results.
+std::string RowStatisticsOf(const dsv4::EngineInfo& info) {
+  return info.cache_format == DSV4_CACHE_FP8_PER_TENSOR ? " (fp8_per_tensor rows)" : "";
+}
+
 // "" without drafts.
 std::string DraftStatisticsOf(const dsv4::SessionStats& stats) {
   if (stats.draft_steps == 0) return {};
@@ -95,7 +100,8 @@ std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end) {
       PerSecond(stats.generated_tokens, stats.decode_seconds), end.first_token_seconds,
       static_cast<long long>(stats.used_tokens), static_cast<long long>(stats.context_tokens),
       BytesText(static_cast<double>(stats.cache_bytes)).c_str());
-  return line + DraftStatisticsOf(stats) + ExpertStatisticsOf(engine.metrics());
+  return line + RowStatisticsOf(engine.info()) + DraftStatisticsOf(stats) +
+         ExpertStatisticsOf(engine.metrics());
 }
 
 }  // namespace chat

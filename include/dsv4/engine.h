@@ -28,13 +28,16 @@ typedef int32_t dsv4_numerics;
 #define DSV4_NUMERICS_EXACT ((dsv4_numerics)2)     /* reference backend only */
 
 /* How the KV cache stores a row. PACKED and BF16 are lossless under PUBLISHED numerics and give the
- * same results. The other formats are for FP32 and EXACT numerics. A format that the numerics
- * cannot use is UNSUPPORTED. Sizes are bytes a row. */
+ * same results. FP8_PER_TENSOR is for all numerics and changes their results: rows, their tail with
+ * RoPE included, and the queries that meet them are rounded to e4m3 with one scale, 1, and values
+ * beyond 448 become 448. Index keys stay as they are. F32 is for FP32 and EXACT numerics. A format
+ * that the numerics cannot use is UNSUPPORTED. Saved sessions are of one format. Sizes are bytes a
+ * row. */
 typedef int32_t dsv4_cache_format;
 #define DSV4_CACHE_AUTO ((dsv4_cache_format)0)           /* PACKED, or F32 */
 #define DSV4_CACHE_PACKED ((dsv4_cache_format)1)         /* 584 bytes: fp8 with scales, and bf16 */
 #define DSV4_CACHE_BF16 ((dsv4_cache_format)2)           /* 1024 bytes */
-#define DSV4_CACHE_FP8_PER_TENSOR ((dsv4_cache_format)3) /* 512 bytes: fp8 without scales */
+#define DSV4_CACHE_FP8_PER_TENSOR ((dsv4_cache_format)3) /* 512 bytes: fp8 */
 #define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
 
 /* What drafts tokens for speculative decoding (see dsv4_sampling.draft_tokens).
@@ -75,8 +78,8 @@ typedef int32_t dsv4_canary;
  * the same; its sessions have DSV4_ALARM_CANARY, dsv4_engine_metrics.alarm_canary is 1, and a
  * warning in the log has the logit. */
 #define DSV4_CANARY_FAILED ((dsv4_canary)2)
-/* Not computed: of other numerics than PUBLISHED, or too long for context_tokens or
- * cache_tokens. */
+/* Not computed: of other numerics than PUBLISHED, of rows in FP8_PER_TENSOR, or too long for
+ * context_tokens or cache_tokens. */
 #define DSV4_CANARY_NOT_RUN ((dsv4_canary)3)
 
 /* Options of dsv4_engine_open. 0 in a field selects its default. */

@@ -8,7 +8,8 @@
 
 namespace dsv4 {
 
-inline constexpr RowFormat kCpuRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16};
+inline constexpr RowFormat kCpuRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16,
+                                               RowFormat::kFp8PerTensor};
 inline constexpr RowFormat kCpuIndexKeyFormats[] = {RowFormat::kIndexFp4};
 
 template <class Params>

@@ -35,6 +35,7 @@ void QkvPrepareRows(const QkvPrepareParams& p, int64_t begin, int64_t end) {
       uint16_t* q = static_cast<uint16_t*>(p.q) + (r * p.heads + h) * kKvRowElements;
       NormHead(q, p.eps);
       RopeRow(q + kPlain, table);
+      if (p.window.format == RowFormat::kFp8PerTensor) QuantiseQuery(q);
     }
     for (int64_t h = 0; h < p.index_heads; ++h) {
       uint16_t* q = static_cast<uint16_t*>(p.index_q) + (r * p.index_heads + h) * kIndexKeyElements;

@@ -66,7 +66,11 @@ void ListRows(const SparseAttentionParams& p, int64_t begin, int64_t end, UnitSc
     if (pool.format == RowFormat::kBf16) {
       return reinterpret_cast<const uint16_t*>(pool.Row(block, slot));
     }
-    UnpackRow(pool.Row(block, slot), pool.Scales(block, slot), free);
+    if (pool.format == RowFormat::kFp8PerTensor) {
+      UnpackFp8Row(pool.Row(block, slot), free);
+    } else {
+      UnpackRow(pool.Row(block, slot), pool.Scales(block, slot), free);
+    }
     free += kKvRowElements;
     return free - kKvRowElements;
   };

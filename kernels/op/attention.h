@@ -5,7 +5,7 @@
 // Rows of the cache are stored in the format of their pool (kernels/op/kv_layout.h). kPacked and
 // kIndexFp4 hold what the quantisers of these contracts give, exactly; they are for launches in
 // which kQuantWindowRow and kQuantCompressedRow, or kQuantIndexKey, are in force. kBf16 rounds what
-// is not a bf16 number, kFp8PerTensor all elements to e4m3.
+// is not a bf16 number. kFp8PerTensor rounds all elements to e4m3 in place of those quantisers.
 #pragma once
 
 #include "absl/types/span.h"
@@ -17,10 +17,11 @@
 namespace dsv4 {
 
 // q: per head q * rsqrt(mean(q^2) + eps) (kRoundQNorm), RoPE on the last 64 dims (kRoundRope), in
-// place. kv: RMSNorm(kv; kv_norm) (kRoundRmsNorm), RoPE (kRoundRope), act_quant 64 round trip of
-// the first 448 (kQuantWindowRow), written to the row of its position. Rows of -1 blocks do not
-// occur. index_q, where there is one: RoPE on the last 64 of 128 dims with step.rope.compressed
-// (kRoundRope), Hadamard of size 128 times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip
+// place; where window rows are kFp8PerTensor also rounded to e4m3 with their scale. kv: RMSNorm(kv;
+// kv_norm) (kRoundRmsNorm), RoPE (kRoundRope), act_quant 64 round trip of the first 448
+// (kQuantWindowRow), written to the row of its position. Rows of -1 blocks do not occur. index_q,
+// where there is one: RoPE on the last 64 of 128 dims with step.rope.compressed (kRoundRope),
+// Hadamard of size 128 times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip
 // (kQuantIndexQuery), in place.
 struct QkvPrepareParams {
   static constexpr Op kOp = Op::kQkvPrepare;

@@ -30,12 +30,17 @@ enum class RowFormat : int32_t {
   // Rows of 512: 448 e4m3, then 64 bf16; scales: a ue8m0 for each run of 64 of the e4m3, then a
   // zero byte. The published quantiser's values, exactly.
   kPacked,
-  // Rows of 512: e4m3 with scale 1.
+  // Rows of 512: e4m3, times kFp8RowScale, rounded to nearest even, at most 448; a row that holds a
+  // NaN or an infinity is all NaN (0x7f). Queries that meet such rows are such numbers, too
+  // (docs/adr/0028).
   kFp8PerTensor,
   // Rows of 128: e2m1, the even element in the low four bits; scales: a ue8m0 for each run of 32.
   // The published quantiser's values, exactly.
   kIndexFp4,
 };
+
+// The one scale of kFp8PerTensor, of keys, values and queries.
+inline constexpr float kFp8RowScale = 1;
 
 constexpr const char* RowFormatName(RowFormat format) {
   switch (format) {
@@ -79,12 +84,6 @@ constexpr int64_t BlockBytes(RowFormat format, int64_t elements, int64_t rows_pe
   const int64_t unit = format == RowFormat::kPacked ? RowDataBytes(format, elements) : 64;
   const int64_t bytes = rows_per_block * (RowDataBytes(format, elements) + RowScaleBytes(format));
   return (bytes + unit - 1) / unit * unit;
-}
-
-// The format of index keys of a cache with rows of a format.
-constexpr RowFormat IndexKeyFormat(RowFormat rows) {
-  return rows == RowFormat::kBf16 || rows == RowFormat::kPacked ? RowFormat::kIndexFp4
-                                                                : RowFormat::kF32;
 }
 
 // One layer's rows of one kind in the pool. Offsets are 64-bit: block * stride passes 2^31 early.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reference/cache_rows.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/reference/numerics.h"
@@ -68,6 +70,21 @@ void LoadPacked(const std::byte* data, const std::byte* scales, float* out) {
   LoadBf16(data + kPlainElements, kKvRopeElements, out + kPlainElements);
 }
 
+void StoreFp8(const float* row, std::byte* data) {
+  const bool broken =
+      !std::all_of(row, row + kKvRowElements, [](float value) { return std::isfinite(value); });
+  for (int64_t i = 0; i < kKvRowElements; ++i) {
+    data[i] = broken ? std::byte{0x7f} : std::byte{EncodeE4M3(row[i] / kFp8RowScale)};
+  }
+}
+
+void LoadFp8(const std::byte* data, float* out) {
+  const float* decoded = E4M3Table();
+  for (int64_t i = 0; i < kKvRowElements; ++i) {
+    out[i] = decoded[static_cast<uint8_t>(data[i])] * kFp8RowScale;
+  }
+}
+
 void StoreIndexFp4(const float* row, std::byte* data, std::byte* scales) {
   for (int64_t begin = 0; begin < kIndexKeyElements; begin += kFp4Run) {
     const float scale = E2M1RunScale(row + begin, kFp4Run);
@@ -98,6 +115,7 @@ void StoreRow(const LaunchContext& context, Point point, const RowPool& pool, in
   if (pool.format == RowFormat::kIndexFp4) {
     return StoreIndexFp4(row, data, pool.Scales(block, slot));
   }
+  if (pool.format == RowFormat::kFp8PerTensor) return StoreFp8(row, data);
   const int64_t elements = ElementsOf(pool);
   if (point == Point::kQuantIndexKey) {
     Fp4ActQuant(context, point, row, elements);
@@ -106,10 +124,8 @@ void StoreRow(const LaunchContext& context, Point point, const RowPool& pool, in
   }
   if (pool.format == RowFormat::kBf16) {
     StoreBf16(row, elements, data);
-  } else if (pool.format == RowFormat::kF32) {
-    std::memcpy(data, row, static_cast<size_t>(pool.row_bytes));
   } else {
-    for (int64_t i = 0; i < elements; ++i) data[i] = std::byte{EncodeE4M3(row[i])};
+    std::memcpy(data, row, static_cast<size_t>(pool.row_bytes));
   }
 }
 
@@ -123,13 +139,17 @@ void LoadRow(const RowPool& pool, int32_t block, int64_t slot, float* row) {
       return;
     case RowFormat::kPacked:
       return LoadPacked(data, pool.Scales(block, slot), row);
-    case RowFormat::kFp8PerTensor: {
-      const float* decoded = E4M3Table();
-      for (int64_t i = 0; i < kKvRowElements; ++i) row[i] = decoded[static_cast<uint8_t>(data[i])];
-      return;
-    }
+    case RowFormat::kFp8PerTensor:
+      return LoadFp8(data, row);
     case RowFormat::kIndexFp4:
       return LoadIndexFp4(data, pool.Scales(block, slot), row);
+  }
+}
+
+void QuantiseQuery(float* query) {
+  const float* decoded = E4M3Table();
+  for (int64_t i = 0; i < kKvRowElements; ++i) {
+    query[i] = decoded[EncodeE4M3(query[i] / kFp8RowScale)] * kFp8RowScale;
   }
 }
 

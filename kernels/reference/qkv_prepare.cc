@@ -38,6 +38,7 @@ void LaunchQkvPrepare(const LaunchContext& context, const QkvPrepareParams& para
       }
       Round(context, Point::kRoundQNorm, q, kKvRowElements);
       RotateTail(context, table, q);
+      if (params.window.format == RowFormat::kFp8PerTensor) QuantiseQuery(q);
     }
     for (int64_t h = 0; h < params.index_heads; ++h) {
       PrepareIndexHead(

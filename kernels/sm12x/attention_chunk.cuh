@@ -49,14 +49,19 @@ struct SumPair {
     of[0] = __fadd_rn(of[0], x.of[0]);
     of[1] = __fadd_rn(of[1], x.of[1]);
   }
+  // The same of x times a power of two.
+  __device__ __forceinline__ void AddScaled(const SumPair& x, float factor) {
+    of[0] = __fmaf_rn(x.of[0], factor, of[0]);
+    of[1] = __fmaf_rn(x.of[1], factor, of[1]);
+  }
 };
 
-// What a head's sums are to be multiplied by: one over the sum of P, `weights`, and the sink. Both
-// sums are relative to 2^maximum.
-__device__ __forceinline__ float Inverse(float maximum, float weights, float sink) {
+// What a head's sums are to be multiplied by: `unit` over the sum of P, `weights`, and the sink.
+// Both sums are relative to 2^maximum; `unit` is a power of two.
+__device__ __forceinline__ float Inverse(float maximum, float weights, float sink, float unit) {
   const float x = __fmul_rn(sink, kLog2E), top = fmaxf(maximum, ceilf(x));
   const float factor = PowerOfTwo(maximum - top);
-  return __fdiv_rn(factor, __fmaf_rn(weights, factor, exp2f(x - top)));
+  return __fmul_rn(__fdiv_rn(factor, __fmaf_rn(weights, factor, exp2f(x - top))), unit);
 }
 
 // The angle of elements 2 `pair` and 2 `pair` + 1 of a row, where they belong to its tail.
@@ -95,6 +100,17 @@ __device__ __forceinline__ int PartStep(int pair, int part, int step) {
   return (2 * part + step) ^ (pair & 1);
 }
 
+// d += a b in the numbers of rows of a format.
+template <RowFormat kFormat>
+__device__ __forceinline__ void MmaRows(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                        uint32_t a3, uint32_t b0, uint32_t b1) {
+  if constexpr (kFormat == RowFormat::kFp8PerTensor) {
+    MmaF16(d, a0, a1, a2, a3, b0, b1);
+  } else {
+    MmaBf16(d, a0, a1, a2, a3, b0, b1);
+  }
+}
+
 // A warp's queries in fragments: 16 heads and every fourth 16 elements.
 struct QueryFragments {
   static constexpr int kSteps = kKvRowElements / 16 / kQuarters;
@@ -112,6 +128,7 @@ struct QueryFragments {
 using ScoreSums = float[2][4];
 
 // Of rows 16 (warp / 4) .. + 15, over a quarter of the elements, by warp % 4.
+template <RowFormat kFormat>
 __device__ __forceinline__ void ScoreRows(const QueryFragments& queries, const RowPlaces& rows,
                                           int warp, int lane, ScoreSums& sums) {
   const uint4* row = &rows[warp / kQuarters * 16 + lane / 16 * 8 + lane % 8]
@@ -121,8 +138,8 @@ __device__ __forceinline__ void ScoreRows(const QueryFragments& queries, const R
     uint32_t b[4];
     LoadMatrices(b, row + 8 * step);
     const uint32_t(&q)[4] = queries.of[step];
-    MmaBf16(sums[0], q[0], q[1], q[2], q[3], b[0], b[1]);
-    MmaBf16(sums[1], q[0], q[1], q[2], q[3], b[2], b[3]);
+    MmaRows<kFormat>(sums[0], q[0], q[1], q[2], q[3], b[0], b[1]);
+    MmaRows<kFormat>(sums[1], q[0], q[1], q[2], q[3], b[2], b[3]);
   }
 }
 
@@ -185,20 +202,24 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int warp, int lane, unsigned
   return out;
 }
 
-// P to its parts, times `factor`, a power of two, where the warp's scores were. With two parts, 1
-// in 500 outputs would be another than that of exact sums.
+// P to its parts, where they may be times `factor`, a power of two, where the warp's scores were.
+// With two parts in bf16, 1 in 500 outputs would be another than that of exact sums.
+template <RowFormat kFormat>
 __device__ __forceinline__ void StoreParts(int warp, int lane, const float (&weight)[2],
                                            float factor, HeadPairs& pairs) {
   const int step = lane % 16 / 8, i = lane / 16 + lane % 8 / 4 * 2;
+  using Numbers = RowNumbers<kFormat>;
   const uint32_t scale = Bf16x2(factor, factor);
   float rest[2] = {weight[0], weight[1]};
   __syncwarp();  // all lanes have read their scores
 #pragma unroll
-  for (int n = 0; n < kParts; ++n) {
-    const uint32_t part = Bf16x2(rest[0], rest[1]);
-    pairs[warp].parts[PartStep(warp, n, step)][lane % 4][i] = MultiplyBf16x2(part, scale);
-    rest[0] = __fsub_rn(rest[0], Bf16Low(part));
-    rest[1] = __fsub_rn(rest[1], Bf16High(part));
+  for (int n = 0; n < Numbers::kParts; ++n) {
+    const uint32_t part = Numbers::Pair(rest[0], rest[1]);
+    pairs[warp].parts[PartStep(warp, n, step)][lane % 4][i] =
+        Numbers::kScaledParts ? MultiplyBf16x2(part, scale) : part;
+    const float2 values = Numbers::Floats(part);
+    rest[0] = __fsub_rn(rest[0], values.x);
+    rest[1] = __fsub_rn(rest[1], values.y);
   }
 }
 
@@ -213,7 +234,9 @@ __device__ __forceinline__ int PartialOf(int warp, int j, int half, int quad) {
 }
 
 // P in fragments.
+template <RowFormat kFormat>
 struct PartFragments {
+  static constexpr int kParts = RowNumbers<kFormat>::kParts;
   uint4 of[kParts][2];
 
   __device__ __forceinline__ PartFragments(const HeadPairs& pairs, int lane) {
@@ -227,8 +250,9 @@ struct PartFragments {
 };
 
 // P . rows for the pieces j of a warp: sums[piece][head g or g + 8], a lane's pair of elements.
-__device__ __forceinline__ void SumRows(const PartFragments& parts, const RowPlaces& rows, int warp,
-                                        int j, int lane, SumPair (&sums)[2][2]) {
+template <RowFormat kFormat>
+__device__ __forceinline__ void SumRows(const PartFragments<kFormat>& parts, const RowPlaces& rows,
+                                        int warp, int j, int lane, SumPair (&sums)[2][2]) {
   float products[2][4] = {};
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
@@ -236,10 +260,10 @@ __device__ __forceinline__ void SumRows(const PartFragments& parts, const RowPla
     LoadTransposedMatrices(
         b, &rows[step * 16 + lane % 16][8 * (2 * j + lane / 16) + (warp ^ (lane % 8))]);
 #pragma unroll
-    for (int part = kParts - 1; part >= 0; --part) {
+    for (int part = PartFragments<kFormat>::kParts - 1; part >= 0; --part) {
       const uint4 a = parts.of[part][step];
-      MmaBf16(products[0], a.x, a.y, a.z, a.w, b[0], b[1]);
-      MmaBf16(products[1], a.x, a.y, a.z, a.w, b[2], b[3]);
+      MmaRows<kFormat>(products[0], a.x, a.y, a.z, a.w, b[0], b[1]);
+      MmaRows<kFormat>(products[1], a.x, a.y, a.z, a.w, b[2], b[3]);
     }
   }
 #pragma unroll

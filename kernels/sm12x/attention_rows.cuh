@@ -26,7 +26,8 @@ struct Partials {
 struct AttendArgs {
   SparseAttentionParams p;
   StepRows step;
-  float scale;  // softmax_scale * log2(e)
+  float scale;  // softmax_scale * log2(e) * unit
+  float unit;   // of the rows' numbers in shared memory: RowNumbers
   Partials partials;
 };
 
@@ -125,7 +126,43 @@ struct VisibleRows {
   }
 };
 
-// A chunk's rows in shared memory, bf16, and a tile's queries: pieces of eight elements, swizzled.
+// As what kind of numbers rows, queries and P are multiplied. In bf16, P is the sum of three parts,
+// which may be scaled by the power of two that a chunk's sums are to be multiplied by.
+template <RowFormat kFormat>
+struct RowNumbers {
+  static constexpr int kParts = 3;
+  static constexpr bool kScaledParts = true;
+  static constexpr float kUnit = 1;
+  static __device__ __forceinline__ uint32_t Pair(float a, float b) { return Bf16x2(a, b); }
+  static __device__ __forceinline__ float2 Floats(uint32_t pair) {
+    return make_float2(Bf16Low(pair), Bf16High(pair));
+  }
+  static __device__ __forceinline__ uint4 Query(const uint4& bf16) { return bf16; }
+};
+// Codes of e4m3 become f16 by a shift, 2^-8 of what they stand for; queries fit. Two parts of P
+// leave 2^-25 of the largest.
+template <>
+struct RowNumbers<RowFormat::kFp8PerTensor> {
+  static constexpr int kParts = 2;
+  static constexpr bool kScaledParts = false;  // they would lose bits
+  static constexpr float kUnit = 256 * kFp8RowScale;
+  static __device__ __forceinline__ uint32_t Pair(float a, float b) { return F16x2(a, b); }
+  static __device__ __forceinline__ float2 Floats(uint32_t pair) { return FloatsOfF16x2(pair); }
+  static __device__ __forceinline__ uint32_t Query(uint32_t bf16) {
+    return F16x2(Bf16Low(bf16), Bf16High(bf16));
+  }
+  static __device__ __forceinline__ uint4 Query(const uint4& bf16) {
+    return make_uint4(Query(bf16.x), Query(bf16.y), Query(bf16.z), Query(bf16.w));
+  }
+  // Bytes 0 and 1 of `word`, or 2 and 3.
+  static __device__ __forceinline__ uint32_t Widen(uint32_t word, bool upper) {
+    const uint32_t codes = __byte_perm(word, 0, upper ? 0x3424 : 0x1404);
+    return (codes & 0x80008000u) | (codes >> 1 & 0x3f803f80u);
+  }
+};
+
+// A chunk's rows in shared memory, 16 bits an element, and a tile's queries: pieces of eight
+// elements, swizzled.
 using ChunkRow = uint4[kPieces];
 using QueryTile = uint4[kHeadTile][kPieces];
 
@@ -142,12 +179,12 @@ struct RowPlaces {
 // What a tile's heads w and w + 8, the two that warp w makes P of, keep of a chunk: scores, a
 // number from each quarter of the sums; then P as the sum of bf16 parts in fragments of two K =
 // 16 steps; and room for rows of the next chunk.
-inline constexpr int kParts = 3;
+inline constexpr int kMostParts = 3;
 inline constexpr int kQuarters = 4;
 union HeadPair {
   float scores[2][kQuarters][kChunk];
   struct {
-    uint32_t parts[2 * kParts][4][4];
+    uint32_t parts[2 * kMostParts][4][4];
     uint4 codes[2][32];
     union {
       uint4 tail[32];         // of the last two
@@ -162,11 +199,14 @@ using HeadPairs = HeadPair[kSlices];
 // registers, or, kStaged, in `stage`, where a lane reads what it copied. Lane n knows row n of the
 // chunk. Fewer than all rows are those that a tile fetches for others, too: then also the row
 // `replaced`, unless that is -1.
-template <bool kPacked, int kRows, bool kStaged>
+template <RowFormat kFormat, int kRows, bool kStaged>
 struct FetchedSlice {
+  static constexpr bool kPacked = kFormat == RowFormat::kPacked;
+  static constexpr bool kFp8 = kFormat == RowFormat::kFp8PerTensor;
   static constexpr int kReplaced = kRows < kChunk ? 1 : 0;
-  uint4 values[kStaged ? 1 : kRows / 4 + kReplaced];
-  uint32_t scale;  // of row `lane`: its ue8m0 code
+  static constexpr int kVectors = kRows / (kFp8 ? 8 : 4);
+  uint4 values[kStaged ? 1 : kVectors + kReplaced];
+  uint32_t scale;  // packed: of row `lane`, its ue8m0 code
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
@@ -193,7 +233,7 @@ struct FetchedSlice {
     if (HasCodes(slice)) {
       // 64 codes of e4m3: 16 a lane, eight rows at a time.
       const int offset = slice * kSlice + lane % 4 * 16;
-      if ((mask >> lane & 1) != 0) scale = static_cast<uint32_t>(scales[slice]);
+      if (kPacked && (mask >> lane & 1) != 0) scale = static_cast<uint32_t>(scales[slice]);
 #pragma unroll
       for (int i = 0; i < kRows / 8; ++i) {
         load(first + i * 8 + lane / 4, offset, Place(i, slice, lane, stage), true);
@@ -219,7 +259,29 @@ struct FetchedSlice {
   __device__ __forceinline__ void Store(int first, int replaced, int slice, int lane, ChunkRow* out,
                                         HeadPair* stage = nullptr) {
     if constexpr (kStaged) WaitForCopies<0>();
-    if (HasCodes(slice)) {
+    if constexpr (kFp8) {
+      const auto store = [&](const uint4& v, int n, int to) {
+        // So is every code of a broken row.
+        const bool broken = (v.x & 0x7f) == 0x7f;
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        uint32_t wide[8];
+#pragma unroll
+        for (int w = 0; w < 8; ++w) {
+          wide[w] = broken ? 0x7fff7fffu : RowNumbers<kFormat>::Widen(words[w / 2], w % 2 != 0);
+        }
+        const int piece = slice * 8 + lane % 4 * 2;
+        out[to][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
+        out[to][(piece + 1) ^ (n & 7)] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+      };
+#pragma unroll
+      for (int i = 0; i < kRows / 8; ++i) {
+        const int n = first + i * 8 + lane / 4;
+        store(Place(i, slice, lane, stage), n, n);
+      }
+      if (kReplaced != 0 && replaced >= 0 && lane < 4) {
+        store(Replaced(slice, lane, stage), replaced, kChunk);
+      }
+    } else if (HasCodes(slice)) {
       // Sign, exponent and mantissa of a code, shifted to their places, are the value times 2^-120.
       // What makes that good and applies the scale is one bf16 factor but for large scales. A
       // broken run's scale is infinite, and so is what comes of it.
@@ -272,7 +334,7 @@ struct FetchedSlice {
 
  private:
   static __device__ __forceinline__ bool HasCodes(int slice) {
-    return kPacked && slice < kSlices - 1;
+    return kFp8 || (kPacked && slice < kSlices - 1);
   }
   // The places of a lane's values.
   __device__ __forceinline__ uint4& Place(int i, int slice, int lane, HeadPair* stage) {
@@ -281,7 +343,7 @@ struct FetchedSlice {
     return i < 2 ? stage[slice].codes[i][lane] : stage[slice - (i - 2)].tail[lane];
   }
   __device__ __forceinline__ uint4& Replaced(int slice, int lane, HeadPair* stage) {
-    if constexpr (!kStaged) return values[kRows / 4];
+    if constexpr (!kStaged) return values[kVectors];
     return stage[slice / 2].replaced[slice % 2][lane % 8];
   }
 };
@@ -301,11 +363,12 @@ struct FetchedQueries {
       values[i] = first_head + at / kPieces < args.p.heads ? from[at] : make_uint4(0, 0, 0, 0);
     }
   }
+  template <RowFormat kFormat>
   __device__ __forceinline__ void Store(int thread, QueryTile& out) const {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int at = thread + i * kSlices * 32, head = at / kPieces;
-      out[head][at % kPieces ^ (head & 7)] = values[i];
+      out[head][at % kPieces ^ (head & 7)] = RowNumbers<kFormat>::Query(values[i]);
     }
   }
 };

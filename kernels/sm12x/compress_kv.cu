@@ -2,7 +2,7 @@
 // compress_kv: per element and compressed block, softmax(z + ape) . k over the block's rows (at
 // ratio 4 also over the previous block's part A), online; the pooled row's RMSNorm, RoPE and
 // quantiser; saved states.
-// Contract: kernels/op/attention.h; rows packed or bf16, index keys index_fp4.
+// Contract: kernels/op/attention.h; rows packed, bf16 or fp8_per_tensor, index keys index_fp4.
 // Roofline: 8 w bytes in a row and 12 d (ratio 128) or 36 d (ratio 4) a state: latency at one row,
 // bandwidth at many.
 // Plan: a block a row of the step, of a thread an element. It has work where a compressed block

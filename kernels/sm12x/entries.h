@@ -8,7 +8,8 @@
 
 namespace dsv4 {
 
-inline constexpr RowFormat kSm12xRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16};
+inline constexpr RowFormat kSm12xRowFormats[] = {RowFormat::kPacked, RowFormat::kBf16,
+                                                 RowFormat::kFp8PerTensor};
 inline constexpr RowFormat kSm12xIndexKeyFormats[] = {RowFormat::kIndexFp4};
 
 // Devices that the kernels are written for: a block of theirs stays within what SM12x has. Where

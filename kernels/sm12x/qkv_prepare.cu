@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // qkv_prepare: q = RoPE(q * rsqrt(mean(q^2) + eps)) per head; window row =
 // act_quant(RoPE(RMSNorm(kv))); index q = fp4_act_quant(Hadamard(RoPE(q))), as bf16.
-// Contract: kernels/op/attention.h; window rows packed or bf16.
+// Contract: kernels/op/attention.h; window rows packed, bf16 or fp8_per_tensor.
 // Roofline: 2048 H + 1024 + 584 + 512 H_index bytes a row: latency at one row, bandwidth at many.
 // Plan: a warp for each (row, head), one for the row's key/value, one for each (row, index head);
 // nothing shared. Where the key/value row goes is known before the projections are there. An index
@@ -28,7 +28,8 @@ constexpr int64_t RowUnits(const QkvPrepareParams& p) {
   return int64_t{p.heads} + 1 + p.index_heads;
 }
 
-__device__ __forceinline__ void PrepareHead(uint16_t* q, float eps, const float* rope, int lane) {
+__device__ __forceinline__ void PrepareHead(uint16_t* q, float eps, const float* rope,
+                                            bool quantize, int lane) {
   float x[2][8];
   LoadBf16x8(q + lane * 8, x[0]);
   LoadBf16x8(q + 256 + lane * 8, x[1]);
@@ -40,6 +41,10 @@ __device__ __forceinline__ void PrepareHead(uint16_t* q, float eps, const float*
     for (int i = 0; i < 8; ++i) x[half][i] = RoundBf16(__fmul_rn(x[half][i], inverse));
   }
   RotateTail(x[1], rope, lane);
+  if (quantize) {
+    QuantizeQuery(x[0]);
+    QuantizeQuery(x[1]);
+  }
   StoreBf16x8(x[0], q + lane * 8);
   StoreBf16x8(x[1], q + 256 + lane * 8);
 }
@@ -80,7 +85,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   const float* const rope = p.compressed_rope ? compressed : step.rope.window + t * kKvRopeElements;
   if (part < 0) {
     uint16_t* const q = static_cast<uint16_t*>(p.q);
-    PrepareHead(q + (t * p.heads + part + p.heads) * kKvRowElements, p.eps, rope, lane);
+    PrepareHead(q + (t * p.heads + part + p.heads) * kKvRowElements, p.eps, rope,
+                p.window.format == RowFormat::kFp8PerTensor, lane);
   } else if (part > 0) {
     uint16_t* const q = static_cast<uint16_t*>(p.index_q);
     PrepareIndexHead(

@@ -133,6 +133,44 @@ __device__ __forceinline__ void StoreIndexKey(const float (&x)[4], const RowPool
   if (lane % 8 == 0) pool.Scales(block, slot)[lane / 8] = static_cast<std::byte>(scale);
 }
 
+// Codes of e4m3 of eight elements of rows and queries under kFp8RowScale.
+__device__ __forceinline__ uint2 Fp8Codes(const float (&x)[8]) {
+  uint32_t codes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    codes[i] = E4M3x2(x[2 * i] * (1 / kFp8RowScale), x[2 * i + 1] * (1 / kFp8RowScale));
+  }
+  return make_uint2(codes[0] | codes[1] << 16, codes[2] | codes[3] << 16);
+}
+
+// Eight elements of a query that meets kFp8PerTensor rows: through e4m3 and back.
+__device__ __forceinline__ void QuantizeQuery(float (&x)[8]) {
+  const uint2 codes = Fp8Codes(x);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t word = i < 2 ? codes.x : codes.y;
+    const float2 pair = FloatsOfF16x2(F16x2OfE4M3x2(static_cast<uint16_t>(word >> i % 2 * 16)));
+    x[2 * i] = pair.x * kFp8RowScale;
+    x[2 * i + 1] = pair.y * kFp8RowScale;
+  }
+}
+
+// Writes a row of 512 in kFp8PerTensor.
+__device__ __forceinline__ void StoreFp8Row(const float (&x)[2][8], std::byte* row, int lane) {
+  bool broken = false;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) broken = broken || !IsFinite(x[half][i]);
+  }
+  broken = __any_sync(kAllLanes, broken) != 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    *reinterpret_cast<uint2*>(row + half * 256 + lane * 8) =
+        broken ? make_uint2(0x7f7f7f7f, 0x7f7f7f7f) : Fp8Codes(x[half]);
+  }
+}
+
 // Writes half `half` of a row of 512 in kPacked or kBf16, the first 448 elements through act_quant.
 __device__ __forceinline__ void StoreKvHalf(const float (&x)[8], int half, const RowPool& pool,
                                             int32_t block, int64_t slot, int lane) {
@@ -181,6 +219,7 @@ __device__ __forceinline__ void FinishKvRow(float (&x)[2][8], const uint16_t* no
 #pragma unroll
   for (int half = 0; half < 2; ++half) Normalize(x[half], inverse, norm + half * 256 + lane * 8);
   RotateTail(x[1], rope, lane);
+  if (pool.format == RowFormat::kFp8PerTensor) return StoreFp8Row(x, pool.Row(block, slot), lane);
 #pragma unroll
   for (int half = 0; half < 2; ++half) StoreKvHalf(x[half], half, pool, block, slot, lane);
 }

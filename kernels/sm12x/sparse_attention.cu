@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of its
-// tail. Contract: kernels/op/attention.h; both pools packed or both bf16.
+// tail. Contract: kernels/op/attention.h; both pools packed, both bf16 or both fp8_per_tensor.
 //
-// Roofline: 584 bytes per cache row and 2048 H per query; 4 x 512 flops per head and row, of which
-// P . V is done three times. One query is bound by latency, many by shared memory and the tensor
-// cores. Measured: docs/kernels.md.
+// Roofline: 584 or 512 bytes per cache row and 2048 H per query; 4 x 512 flops per head and row, of
+// which P . V is done three times, twice with fp8_per_tensor rows. One query is bound by latency,
+// many by shared memory and the tensor cores. Measured: docs/kernels.md.
 //
 // Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
 // of 32: first the ring slots of the window, then compressed blocks (docs/adr/0017). Warps unpack
@@ -17,7 +17,10 @@
 // belong to one query, or to two neighbouring ones whose rows differ in at most one per chunk. Rows
 // of the next chunk are loaded while this one is summed.
 //
-// Accuracy: scores and sums are f32; P is the sum of three bf16 numbers.
+// fp8_per_tensor rows are unpacked to f16 in their place, by a shift, and P is two numbers of f16;
+// what a chunk's sums are multiplied by is then applied where they are added.
+//
+// Accuracy: scores and sums are f32; P is the sum of three bf16 numbers, or of two in f16.
 //
 // Edge cases: -1 in the selection is a row of weight 0; heads beyond H are computed from zeros and
 // dropped; padding rows are skipped; the rows of a block see up to 128 + block_rows rows of the
@@ -75,8 +78,8 @@ struct ChunkShared {
 
 // Block (chunk, head tile, row): the sums of chunks blockIdx.x, + gridDim.x, ... to the workspace.
 // Rows in bf16 take more registers on their way.
-template <bool kPacked>
-__global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
+template <RowFormat kFormat>
+__global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 : 2)
     attend_chunks_kernel(const __grid_constant__ AttendArgs args) {
   __shared__ __align__(128) unsigned char memory[sizeof(ChunkShared)];
   ChunkShared& shared = *reinterpret_cast<ChunkShared*>(memory);
@@ -85,7 +88,7 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
   const int first_head = static_cast<int>(blockIdx.y) * kHeadTile;
   int chunk = static_cast<int>(blockIdx.x);
   const VisibleRows visible(args, t);
-  FetchedSlice<kPacked, kChunk, false> fetched;
+  FetchedSlice<kFormat, kChunk, false> fetched;
   unsigned mask = 0;  // of the rows fetched
   // The block of 64 selected compressed blocks, loaded before it is known which are selected.
   const int near_block = visible.SelectableBlock(args, static_cast<int>(threadIdx.x) % 32);
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
       FetchedQueries queries;
       queries.Load(args, t, first_head, at.in_tile);
       fetch(false);
-      queries.Store(at.in_tile, shared.queries);
+      queries.template Store<kFormat>(at.in_tile, shared.queries);
       fetched.Store(0, -1, at.warp, at.lane, shared.rows);
     }
     __syncthreads();
@@ -128,7 +131,8 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
     {
       const TileThread at(0);
       ScoreSums sums = {};
-      ScoreRows(QueryFragments(shared.queries, at.warp, at.lane), rows, at.warp, at.lane, sums);
+      ScoreRows<kFormat>(QueryFragments(shared.queries, at.warp, at.lane), rows, at.warp, at.lane,
+                         sums);
       __syncthreads();  // nobody reads the queries any more
       StoreScores(sums, at.warp, at.lane, shared.pairs);
     }
@@ -137,14 +141,14 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
     {
       const TileThread at(0);
       const ChunkWeights weights = MakeWeights(at.warp, at.lane, mask, args.scale, shared.pairs);
-      StoreParts(at.warp, at.lane, weights.weight, 1.0f, shared.pairs);
+      StoreParts<kFormat>(at.warp, at.lane, weights.weight, 1.0f, shared.pairs);
       const int head = HeadOf(at.warp, at.lane);
       if (at.lane % 16 == 0 && first_head + head < p.heads) {
         args.partials.weights[first + head] = make_float2(weights.maximum, weights.sum);
       }
     }
     __syncthreads();
-    const PartFragments parts(shared.pairs, TileThread(0).lane);
+    const PartFragments<kFormat> parts(shared.pairs, TileThread(0).lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const TileThread at(0);
@@ -170,17 +174,20 @@ __global__ void __launch_bounds__(kTileThreads, kPacked ? 2 : 1)
   }
 }
 
-// Rows of a chunk that a tile's warps fetch: packed ones come by shared memory, behind one another
+// Rows of a chunk that a tile's warps fetch: codes come by shared memory, behind one another
 // with the scores, since they are fetched when those are used up.
 constexpr int kFetchRows = kChunk / kTiles;
-template <bool kPacked>
-using FetchedRows = FetchedSlice<kPacked, kFetchRows, kPacked>;
+template <RowFormat kFormat>
+inline constexpr bool kHasCodes = kFormat != RowFormat::kBf16;
+template <RowFormat kFormat>
+using FetchedRows = FetchedSlice<kFormat, kFetchRows, kHasCodes<kFormat>>;
 
 struct QueryShared {
   ChunkRow rows[kChunk + 1];
   QueryTile queries[kTiles];
   HeadPairs pairs[kTiles];
   float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it; last, Inverse
+  float scale[kTiles][kHeadTile];    // of the chunk's own sums, where parts of P have none
   VisibleRows visible[kTiles];
   unsigned mask[kTiles];    // the chunk's rows that there are
   int replaced[2][kTiles];  // of an even and of an odd chunk, as in RowPlaces
@@ -209,7 +216,7 @@ struct BlockTiles {
 };
 
 // Block (pair of head tiles and half of the work on it, pair of rows): the outputs of two tiles.
-template <bool kPacked>
+template <RowFormat kFormat>
 __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     attend_query_kernel(const __grid_constant__ AttendArgs args) {
   QueryShared& shared = *AlignedDynamicShared<QueryShared>();
@@ -223,11 +230,11 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     if (at.in_tile == 0) shared.visible[at.tile] = visible;
     FetchedQueries queries;
     queries.Load(args, tiles.row, tiles.first_head, at.in_tile);
-    queries.Store(at.in_tile, shared.queries[at.tile]);
+    queries.template Store<kFormat>(at.in_tile, shared.queries[at.tile]);
   }
   __syncthreads();
 
-  FetchedRows<kPacked> fetched;
+  FetchedRows<kFormat> fetched;
   // Of the next chunk's row `lane`.
   int index = shared.visible[TileThread(0).tile].IndexOf(args, TileThread(0).lane);
   const auto fetch = [&](int chunk) {
@@ -275,7 +282,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
       const TileThread at(chunk);
       const RowPlaces rows{shared.rows, shared.replaced[chunk % 2][at.tile]};
       ScoreSums sums = {};
-      ScoreRows(queries, rows, at.warp, at.lane, sums);
+      ScoreRows<kFormat>(queries, rows, at.warp, at.lane, sums);
       StoreScores(sums, at.warp, at.lane, shared.pairs[at.tile]);
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
@@ -285,11 +292,16 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
           MakeWeights(at.warp, at.lane, shared.mask[at.tile], args.scale, shared.pairs[at.tile]);
       const float2 factors = running.Raise(more.maximum);
       weights = __fadd_rn(__fmul_rn(weights, factors.x), __fmul_rn(more.sum, factors.y));
-      StoreParts(at.warp, at.lane, more.weight, factors.y, shared.pairs[at.tile]);
-      if (at.lane % 16 == 0) shared.rescale[at.tile][HeadOf(at.warp, at.lane)] = factors.x;
+      StoreParts<kFormat>(at.warp, at.lane, more.weight, factors.y, shared.pairs[at.tile]);
+      if (at.lane % 16 == 0) {
+        shared.rescale[at.tile][HeadOf(at.warp, at.lane)] = factors.x;
+        if (!RowNumbers<kFormat>::kScaledParts) {
+          shared.scale[at.tile][HeadOf(at.warp, at.lane)] = factors.y;
+        }
+      }
       WaitAtBarrier(1 + at.tile, kTileThreads);
     }
-    if (kPacked && chunk + 1 < shared.visible[kTiles - 1].chunks()) fetch(chunk + 1);
+    if (kHasCodes<kFormat> && chunk + 1 < shared.visible[kTiles - 1].chunks()) fetch(chunk + 1);
     {
       const TileThread at(chunk);
       const float* rescale = &shared.rescale[at.tile][at.lane / 4];
@@ -302,7 +314,8 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
         }
       }
     }
-    const PartFragments parts(shared.pairs[TileThread(chunk).tile], TileThread(chunk).lane);
+    const PartFragments<kFormat> parts(shared.pairs[TileThread(chunk).tile],
+                                       TileThread(chunk).lane);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const TileThread at(chunk);
@@ -311,13 +324,19 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
       SumRows(parts, rows, at.warp, j, at.lane, sums);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        o[2 * j + half][0].Add(sums[half][0]);
-        o[2 * j + half][1].Add(sums[half][1]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if constexpr (RowNumbers<kFormat>::kScaledParts) {
+            o[2 * j + half][i].Add(sums[half][i]);
+          } else {
+            o[2 * j + half][i].AddScaled(sums[half][i], shared.scale[at.tile][at.lane / 4 + 8 * i]);
+          }
+        }
       }
     }
     ++chunk;
     if (chunk == shared.visible[kTiles - 1].chunks()) break;
-    if (!kPacked) fetch(chunk);
+    if (!kHasCodes<kFormat>) fetch(chunk);
   }
   __syncthreads();  // nobody reads the factors any more
   const TileThread at(chunk);
@@ -325,7 +344,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   if (at.lane % 16 == 0) {
     const int in_tile = HeadOf(at.warp, at.lane), head = tiles.first_head + in_tile;
     shared.rescale[at.tile][in_tile] =
-        Inverse(running.maximum, weights, head < p.heads ? p.sink[head] : 0.0f);
+        Inverse(running.maximum, weights, head < p.heads ? p.sink[head] : 0.0f, args.unit);
   }
   __syncthreads();
   const float* rope = RopeOf(args, tiles.row);
@@ -416,7 +435,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
   auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                          (t * p.heads + head) * kKvRowElements);
-  to[pair] = FinishPair(sum, Inverse(running.maximum, weights, sink), rope);
+  to[pair] = FinishPair(sum, Inverse(running.maximum, weights, sink, args.unit), rope);
 }
 
 int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile - 1) / kHeadTile; }
@@ -453,18 +472,22 @@ absl::Status SupportsSparseAttention(const SparseAttentionParams& p) {
   return absl::OkStatus();
 }
 
-void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& params) {
+template <RowFormat kFormat>
+void LaunchRows(const LaunchContext& context, const SparseAttentionParams& params) {
   cudaStream_t stream = CudaStreamOf(context);
   const KernelConfig& config = ConfigOf(context, kConfigs);
   const int64_t rows = params.step->rows, tiles = HeadTiles(params), chunks = MaxChunks(params);
-  const bool packed = params.window.format == RowFormat::kPacked;
-  AttendArgs args{
-      .p = params, .step = *params.step, .scale = params.softmax_scale * kLog2E, .partials = {}};
+  constexpr float kUnit = RowNumbers<kFormat>::kUnit;
+  AttendArgs args{.p = params,
+                  .step = *params.step,
+                  .scale = params.softmax_scale * kLog2E * kUnit,
+                  .unit = kUnit,
+                  .partials = {}};
   if (rows > SplitRows(params, config.values[kSplitUnits])) {
     const dim3 grid(static_cast<unsigned>((tiles + kTiles - 1) / kTiles * 2),
                     static_cast<unsigned>((rows + 1) / 2));
-    const auto kernel = packed ? attend_query_kernel<true> : attend_query_kernel<false>;
-    LaunchOverlapped(stream, grid, kTiles * kTileThreads, sizeof(QueryShared), kernel, args);
+    LaunchOverlapped(stream, grid, kTiles * kTileThreads, sizeof(QueryShared),
+                     attend_query_kernel<kFormat>, args);
     return;
   }
   const int64_t partials = rows * chunks * params.heads;
@@ -475,11 +498,21 @@ void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionPa
   const int64_t splits = std::min(chunks, std::max<int64_t>(1, blocks / (rows * tiles)));
   const dim3 grid(static_cast<unsigned>(splits), static_cast<unsigned>(tiles),
                   static_cast<unsigned>(rows));
-  const auto kernel = packed ? attend_chunks_kernel<true> : attend_chunks_kernel<false>;
-  LaunchOverlapped(stream, grid, kTileThreads, 0, kernel, args);
+  LaunchOverlapped(stream, grid, kTileThreads, 0, attend_chunks_kernel<kFormat>, args);
   const dim3 combine_grid(kCombineBlocks, static_cast<unsigned>(params.heads),
                           static_cast<unsigned>(rows));
   LaunchOverlapped(stream, combine_grid, kSumThreads, 0, combine_chunks_kernel, args);
+}
+
+void LaunchSparseAttention(const LaunchContext& context, const SparseAttentionParams& params) {
+  switch (params.window.format) {
+    case RowFormat::kPacked:
+      return LaunchRows<RowFormat::kPacked>(context, params);
+    case RowFormat::kFp8PerTensor:
+      return LaunchRows<RowFormat::kFp8PerTensor>(context, params);
+    default:
+      return LaunchRows<RowFormat::kBf16>(context, params);
+  }
 }
 
 }  // namespace

@@ -89,9 +89,9 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
       plan.state_bytes += CompressorStateFloats(ratio, kKvRowElements) * int64_t{sizeof(float)};
     }
     if (ratio == kCsaRatio) {
-      layer.index_keys = place(IndexKeyFormat(shape.row_format), kIndexKeyElements,
-                               kCompressedKvBlockTokens / ratio, compressed_kv_blocks,
-                               &plan.bytes.index_keys, &plan.compressed_kv_block_bytes);
+      layer.index_keys =
+          place(shape.key_format, kIndexKeyElements, kCompressedKvBlockTokens / ratio,
+                compressed_kv_blocks, &plan.bytes.index_keys, &plan.compressed_kv_block_bytes);
       layer.index_states.base = reinterpret_cast<std::byte*>(plan.state_bytes);
       plan.state_bytes += CompressorStateFloats(ratio, kIndexKeyElements) * int64_t{sizeof(float)};
     }

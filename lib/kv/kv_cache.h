@@ -23,9 +23,10 @@ namespace dsv4 {
 class KvSequence;
 
 struct KvCacheShape {
-  std::vector<int32_t> compress_ratios;     // one per layer, MTP layers last
-  int32_t mtp_layers = 0;                   // of them; slot 0 of their windows has no row
-  RowFormat row_format = RowFormat::kBf16;  // of window and compressed rows; keys: IndexKeyFormat
+  std::vector<int32_t> compress_ratios;         // one per layer, MTP layers last
+  int32_t mtp_layers = 0;                       // of them; slot 0 of their windows has no row
+  RowFormat row_format = RowFormat::kBf16;      // of window and compressed rows
+  RowFormat key_format = RowFormat::kIndexFp4;  // of index keys
   int64_t streams_bytes = 0;   // residual streams of one row, kept in every state slot; 0: none
   int64_t context_tokens = 0;  // longest sequence
   int64_t cache_tokens = 0;    // compressed rows of all sequences together

@@ -270,6 +270,11 @@ const SessionIdentity& Engine::identity() const {
   return identity_;
 }
 
+absl::Span<const OtherCache> Engine::other_caches() const {
+  std::call_once(identity_once_, [this] { ComputeIdentity(); });
+  return other_caches_;
+}
+
 const std::string& Engine::fingerprint() const {
   std::call_once(identity_once_, [this] { ComputeIdentity(); });
   return fingerprint_;
@@ -279,13 +284,21 @@ void Engine::ComputeIdentity() const {
   const ContentHash tensors = weights_->checkpoint().Fingerprint();
   fingerprint_ = HexOf(tensors);
   const KvCacheShape& shape = cache_->shape();
+  // What the model's configuration leaves open of the bytes of rows and states.
+  const auto cache_of = [&](RowFormat format) {
+    return HashOf(absl::StrCat(NumericsName(facts_.info.numerics), " ", RowFormatName(format), " ",
+                               shape.mtp_layers, " ", shape.streams_bytes, " ",
+                               shape.compress_ratios.size()));
+  };
+  for (const RowFormat format :
+       {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kF32, RowFormat::kFp8PerTensor}) {
+    if (format == shape.row_format) continue;
+    other_caches_.push_back({RowFormatName(format), cache_of(format)});
+  }
   identity_ = {.weights = HashOf(absl::StrCat(config_hash_.high, " ", config_hash_.low, " ",
                                               tensors.high, " ", tensors.low)),
                .tokenizer = tokenizer_hash_,
-               // What the model's configuration leaves open of the bytes of rows and states.
-               .cache = HashOf(absl::StrCat(
-                   NumericsName(facts_.info.numerics), " ", RowFormatName(shape.row_format), " ",
-                   shape.mtp_layers, " ", shape.streams_bytes, " ", shape.compress_ratios.size()))};
+               .cache = cache_of(shape.row_format)};
 }
 
 ExpertTraffic Engine::expert_traffic() const {

@@ -141,6 +141,8 @@ class Engine {
 
   // What a saved session must agree in. Reads the ends of all tensors the first time. Any thread.
   const SessionIdentity& identity() const;
+  // Of engines with rows in other formats; like identity().
+  absl::Span<const OtherCache> other_caches() const;
   // Of the checkpoint, in hexadecimal; like identity().
   const std::string& fingerprint() const;
   const std::string& device_name() const { return device_name_; }
@@ -266,6 +268,7 @@ class Engine {
   ContentHash config_hash_, tokenizer_hash_;
   mutable std::once_flag identity_once_;
   mutable SessionIdentity identity_;
+  mutable std::vector<OtherCache> other_caches_;
   mutable std::string fingerprint_;
   std::string device_name_, backend_reason_;
   std::string weight_format_;

@@ -53,6 +53,7 @@ struct EngineInfo {
 
 struct EngineFacts {
   EngineInfo info{};
+  RowFormat key_format = RowFormat::kIndexFp4;  // of the cache's index keys
   ModelConfig config{};
   GenerationConfig generation{};
   // Tokens that end a turn: config's eos_token_id and generation_config's.

@@ -88,6 +88,13 @@ absl::Status Engine::CheckCanary(const EngineOptions& options) {
     Log(LogLevel::kInfo, kCanaryFile, " was not computed: it is of the published numerics");
     return absl::OkStatus();
   }
+  if (facts_.info.cache_format == RowFormat::kFp8PerTensor) {
+    Log(LogLevel::kInfo, kCanaryFile,
+        " was not computed: it is of rows that are the published "
+        "quantiser's; this engine's are ",
+        RowFormatName(facts_.info.cache_format));
+    return absl::OkStatus();
+  }
   const absl::StatusOr<CanaryResult> result = RunCanary(*this, canary);
   if (IsContextFull(result.status()) || IsOutOfBlocks(result.status())) {
     Log(LogLevel::kInfo, kCanaryFile, " was not computed: ", result.status().message());

@@ -110,6 +110,7 @@ void Engine::ShareOut() {
 KvCacheShape Engine::CacheShape() const {
   KvCacheShape shape{.compress_ratios = facts_.config.compress_ratios,
                      .row_format = facts_.info.cache_format,
+                     .key_format = facts_.key_format,
                      .context_tokens = facts_.info.context_tokens,
                      .cache_tokens = facts_.info.cache_tokens,
                      .max_sequences = facts_.info.max_sessions,

@@ -41,11 +41,15 @@ absl::Status FaultOfFile(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? Corrupt(status.message()) : status;
 }
 
+// Whether rows and index keys are what the published numerics make of them. Where a point is
+// omitted, they may be numbers that only f32 holds.
+bool HasBf16Numbers(const EngineOptions& options) {
+  return options.numerics == Numerics::kPublished && options.omitted_points == 0;
+}
+
 // The rows' format: the option's, where these numerics can use it.
 absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
-  const bool published = options.numerics == Numerics::kPublished;
-  // Where a point is omitted, rows may be numbers that only f32 holds.
-  const bool bf16_numbers = published && options.omitted_points == 0;
+  const bool bf16_numbers = HasBf16Numbers(options);
   if (!options.cache_format) return bf16_numbers ? RowFormat::kPacked : RowFormat::kF32;
   const RowFormat format = *options.cache_format;
   const auto refused = [&](const auto&... reason) {
@@ -62,8 +66,7 @@ absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
       if (!bf16_numbers) return format;
       return refused("their rows are bf16 numbers, which packed and bf16 hold exactly");
     case RowFormat::kFp8PerTensor:
-      if (!published) return format;
-      return refused("it would change their rows; use packed or bf16");
+      return format;
     case RowFormat::kIndexFp4:
       break;
   }
@@ -142,6 +145,7 @@ absl::Status Engine::Settle(const EngineOptions& options) {
   facts_.info.backend = options.backend;
   facts_.info.numerics = options.numerics;
   DSV4_ASSIGN_OR_RETURN(facts_.info.cache_format, CacheFormat(options));
+  facts_.key_format = HasBf16Numbers(options) ? RowFormat::kIndexFp4 : RowFormat::kF32;
   DSV4_ASSIGN_OR_RETURN(
       facts_.info.context_tokens,
       OptionOr("context_tokens", options.context_tokens, facts_.config.max_position_embeddings,

@@ -50,6 +50,10 @@ LaunchTensor CacheRows(const RowPool& pool, int64_t width,
           .places = std::move(places)};
 }
 
+OutputFormat KvRowFormat(const RowPool& pool) {
+  return pool.format == RowFormat::kFp8PerTensor ? OutputFormat::kFp8Row : OutputFormat::kKvRow;
+}
+
 // What a launch reads and writes of activations and cache rows. What it finds in the cache is
 // the baseline's, since that replaced it when it was written.
 
@@ -163,11 +167,12 @@ LaunchTensors Of(const QkvPrepareParams& p) {
   const LaunchTensor q = Act(p.q, int64_t{step.rows} * p.heads, kKvRowElements);
   const LaunchTensor index_q =
       Act(p.index_q, int64_t{step.rows} * p.index_heads, kIndexKeyElements);
+  const bool fp8 = p.window.format == RowFormat::kFp8PerTensor;
   return {
       {q, Act(p.kv, step.rows, kKvRowElements), index_q},
-      {{"q", OutputFormat::kHead, q},
+      {{"q", fp8 ? OutputFormat::kFp8Row : OutputFormat::kHead, q},
        {"index_q", OutputFormat::kIndexRow, index_q},
-       {"window", OutputFormat::kKvRow, CacheRows(p.window, kKvRowElements, std::move(places))}}};
+       {"window", KvRowFormat(p.window), CacheRows(p.window, kKvRowElements, std::move(places))}}};
 }
 
 LaunchTensors Of(const CompressKvParams& p) {
@@ -187,7 +192,7 @@ LaunchTensors Of(const CompressKvParams& p) {
     }
   }
   all.out.push_back({p.index_keys ? "keys" : "rows",
-                     p.index_keys ? OutputFormat::kIndexRow : OutputFormat::kKvRow,
+                     p.index_keys ? OutputFormat::kIndexRow : KvRowFormat(p.rows),
                      CacheRows(p.rows, p.dim(), std::move(places))});
   return all;
 }

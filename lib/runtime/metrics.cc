@@ -67,6 +67,7 @@ std::string MetricsJson(const Engine& engine) {
       {"engine", object({Text("backend", BackendName(info.backend)),
                          Text("device", engine.device_name()),
                          Number("devices", info.devices.size()),
+                         Text("cache_format", RowFormatName(info.cache_format)),
                          Text("canary", CanaryStateName(info.canary)),
                          {"device_lost", JsonValue::FromBool(steps.device_lost)},
                          {"suspended", JsonValue::FromBool(metrics.suspended)},

@@ -91,6 +91,13 @@ void CompareRow(OutputFormat format, const float* expected, const float* actual,
         CompareE4M3(expected + i, actual + i, kKvQuantRun, flips);
       }
       return;
+    case OutputFormat::kFp8Row:
+      return CompareRun(
+          expected, actual, n,
+          [](int64_t, float magnitude) {
+            return std::max(magnitude * 0x1p-3f, kFp8RowScale * 0x1p-9f);
+          },
+          flips);
     case OutputFormat::kIndexRow:
       for (int64_t i = 0; i < n; i += 32) {
         CompareCodes(expected + i, actual + i, 32, 6, 6 * 0x1p-126f, 0.5f, 1, flips);

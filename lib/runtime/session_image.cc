@@ -117,7 +117,8 @@ void SealSessionImage(const SessionIdentity& identity, const SessionCounts& coun
 absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
                                                 const SessionIdentity& expected,
                                                 absl::string_view source,
-                                                const ImageProgress& progress) {
+                                                const ImageProgress& progress,
+                                                absl::Span<const OtherCache> others) {
   const int64_t bytes = static_cast<int64_t>(image.size());
   constexpr int64_t kSmallest = sizeof(Header) + sizeof(ContentHash);
   Header header;
@@ -146,6 +147,11 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   }
   if (header.identity.tokenizer != expected.tokenizer) {
     return VersionMismatch(source, ": was saved with another tokenizer");
+  }
+  for (const OtherCache& other : others) {
+    if (header.identity.cache != other.cache) continue;
+    return VersionMismatch(source, ": was saved with rows in cache format ", other.format,
+                           ", which is not the engine's");
   }
   if (header.identity.cache != expected.cache) {
     return VersionMismatch(source,

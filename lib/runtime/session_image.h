@@ -29,6 +29,12 @@ struct SessionIdentity {
   ContentHash weights, tokenizer, cache;
 };
 
+// What an engine of another cache format, else the same, has for `SessionIdentity::cache`.
+struct OtherCache {
+  const char* format;
+  ContentHash cache;
+};
+
 struct SessionCounts {
   int64_t tokens = 0;            // of the timeline, those ahead included
   int64_t delivered_tokens = 0;  // of those, the first ones that the caller has seen
@@ -65,10 +71,11 @@ struct ParsedSession {
 
 // Checks all of `image`. `progress` may be empty. Errors, which name `source`: Corrupt (no image,
 // cut off, damaged), VersionMismatch (another version of the format; another model, tokenizer or
-// cache format); and those of `progress`.
+// cache format, which is named where it is one of `others`); and those of `progress`.
 absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
                                                 const SessionIdentity& expected,
                                                 absl::string_view source,
-                                                const ImageProgress& progress = {});
+                                                const ImageProgress& progress = {},
+                                                absl::Span<const OtherCache> others = {});
 
 }  // namespace dsv4

@@ -161,8 +161,9 @@ absl::Status Session::Load(absl::Span<const uint8_t> image, absl::string_view so
       return Cancelled(source, ": loading was cancelled after ", done, " of ", bytes, " bytes");
     };
   }
-  DSV4_ASSIGN_OR_RETURN(const ParsedSession parsed,
-                        ParseSessionImage(image, engine_->identity(), source, report));
+  DSV4_ASSIGN_OR_RETURN(
+      const ParsedSession parsed,
+      ParseSessionImage(image, engine_->identity(), source, report, engine_->other_caches()));
   std::vector<int32_t> tokens(static_cast<size_t>(parsed.counts.tokens));
   if (!tokens.empty()) {
     std::memcpy(tokens.data(), parsed.sections.tokens.data(), parsed.sections.tokens.size());

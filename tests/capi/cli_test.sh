@@ -109,6 +109,9 @@ for text in '"backend": "reference"' '"numerics": "exact"' '"cache_format": "fp8
   '"threads": 1' '"context_tokens": 1024' '"prefill_chunk_tokens": 64' '"max_draft_tokens": 2'; do
   expect "$text in the plan" grep -qF "$text" out
 done
+run -p "$question" --cache-format fp8_per_tensor </dev/null
+expect 'the same answer from rows in fp8' cmp -s out paris
+expect 'their format in the statistics' grep -q '; cache [0-9.]* [kM]B (fp8_per_tensor rows)' err
 run --plan --json --devices 0,1 -c 1024 </dev/null
 expect 'two devices in the plan' grep -qF '"devices": 2' out
 run -p "$question" --devices 0,1 --no-stats </dev/null

@@ -76,8 +76,8 @@ static void test_options(void) {
   EXPECT_REFUSED(prefill_chunk_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "prefill_chunk_tokens");
   EXPECT_REFUSED(threads, -1, DSV4_ERR_INVALID_ARGUMENT, "threads");
   EXPECT_REFUSED(cache_format, 5, DSV4_ERR_INVALID_ARGUMENT, "options.cache_format is 5");
-  EXPECT_REFUSED(cache_format, DSV4_CACHE_FP8_PER_TENSOR, DSV4_ERR_UNSUPPORTED,
-                 "option cache_format = fp8_per_tensor with published numerics");
+  EXPECT_REFUSED(cache_format, DSV4_CACHE_F32, DSV4_ERR_UNSUPPORTED,
+                 "option cache_format = f32 with published numerics");
   EXPECT_REFUSED(max_draft_tokens, 8, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
   EXPECT_REFUSED(max_draft_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "max_draft_tokens");
   EXPECT_REFUSED(drafter, 5, DSV4_ERR_INVALID_ARGUMENT, "options.drafter is 5");
@@ -238,9 +238,10 @@ static void test_shorter_structs(void) {
 /* The formats that published numerics can use: read back, with the bytes they take. */
 static void test_cache_formats(void) {
   dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;
-  dsv4_engine_info info[2] = {DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT};
-  const dsv4_cache_format formats[2] = {DSV4_CACHE_PACKED, DSV4_CACHE_BF16};
-  for (int i = 0; i < 2; ++i) {
+  dsv4_engine_info info[3] = {DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT, DSV4_ENGINE_INFO_INIT};
+  const dsv4_cache_format formats[3] = {DSV4_CACHE_FP8_PER_TENSOR, DSV4_CACHE_PACKED,
+                                        DSV4_CACHE_BF16};
+  for (int i = 0; i < 3; ++i) {
     options.context_tokens = 1024;
     options.cache_format = formats[i];
     dsv4_engine* engine = open_engine(options);
@@ -248,11 +249,15 @@ static void test_cache_formats(void) {
     EXPECT(info[i].cache_format == formats[i]);
     dsv4_engine_close(engine);
   }
-  EXPECT(info[0].cache_bytes < info[1].cache_bytes);
-  EXPECT(info[0].cache_window_bytes < info[1].cache_window_bytes);
-  EXPECT(info[0].cache_compressed_bytes < info[1].cache_compressed_bytes);
-  EXPECT(info[0].cache_index_bytes == info[1].cache_index_bytes);
-  EXPECT(info[0].cache_state_bytes == info[1].cache_state_bytes);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT(info[i].cache_bytes < info[i + 1].cache_bytes);
+    EXPECT(info[i].cache_window_bytes < info[i + 1].cache_window_bytes);
+    EXPECT(info[i].cache_compressed_bytes < info[i + 1].cache_compressed_bytes);
+    EXPECT(info[i].cache_index_bytes == info[i + 1].cache_index_bytes);
+    EXPECT(info[i].cache_state_bytes == info[i + 1].cache_state_bytes);
+  }
+  /* A window block of 64 rows: 512 bytes a row, and 1024. */
+  EXPECT(2 * info[0].cache_window_bytes == info[2].cache_window_bytes);
 }
 
 /* Each drafter where it is, and refused where it is not. */

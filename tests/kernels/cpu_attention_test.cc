@@ -78,6 +78,15 @@ Rows RunQkvPrepare(const std::vector<Piece>& pieces, int heads, int index_heads,
   return out;
 }
 
+// The share of elements begin .. end - 1 of all rows that differ.
+double ShareApart(const Rows& got, const Rows& want, size_t begin, size_t end) {
+  int64_t apart = 0, count = 0;
+  for (const auto& [key, row] : want) {
+    for (size_t i = begin; i < end; ++i, ++count) apart += got.at(key).at(i) != row.at(i);
+  }
+  return static_cast<double>(apart) / static_cast<double>(count);
+}
+
 TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   ForEachTarget([] {
     for (const bool compressed : {false, true}) {
@@ -85,6 +94,14 @@ TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
       for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
         RequireSame(RunQkvPrepare<uint16_t>(kBatch, 4, 8, compressed, 2, 1, format), want);
       }
+      // Rows and queries of their own, of which many are others.
+      const Rows fp8 =
+          RunQkvPrepare<uint16_t>(kBatch, 4, 8, compressed, 2, 1, RowFormat::kFp8PerTensor);
+      RequireSame(fp8,
+                  RunQkvPrepare<float>(kBatch, 4, 8, compressed, 1, 2, RowFormat::kFp8PerTensor));
+      REQUIRE(ShareApart(fp8, want, 0, 4 * 512) > 0.5);
+      REQUIRE(ShareApart(fp8, want, 4 * 512, 4 * 512 + 8 * 128) == 0);
+      REQUIRE(ShareApart(fp8, want, 4 * 512 + 8 * 128, 5 * 512 + 8 * 128) > 0.05);
     }
     RequireRowRule([](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
       return RunQkvPrepare<uint16_t>(pieces, 3, 3, true, threads, seed);
@@ -123,7 +140,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   for (const std::vector<Piece>& pieces : steps) {
     TestStep step(pieces, ++seed);
     TestPool pool(kCompressedKvBlockTokens / ratio, dim,
-                  index_keys ? IndexKeyFormat(format) : format);
+                  !index_keys || sizeof(Act) == 4 ? format : RowFormat::kIndexFp4);
     p.rows = pool.pool();
     p.step = &step.step_;
     Guarded<float> k = StepTensor<float>(step, 33, width), z = StepTensor<float>(step, 34, width);
@@ -219,6 +236,10 @@ TEST_CASE("cpu compress_kv equals the reference; chunks and saved states change 
       RequireSame(RunCompressKv<uint16_t>(decode, ratio, index_keys, 2, 4), one);
       RequireSame(RunCompressKv<uint16_t>({whole}, ratio, index_keys, 2, 5, RowFormat::kBf16), one);
       RequireSame(one, RunCompressKv<float>({whole}, ratio, index_keys, 1, 6));
+      if (index_keys) continue;
+      constexpr RowFormat kFp8 = RowFormat::kFp8PerTensor;
+      RequireSame(RunCompressKv<uint16_t>(chunks, ratio, false, 2, 3, kFp8),
+                  RunCompressKv<float>({whole}, ratio, false, 1, 6, kFp8));
     }
   });
 }
@@ -295,6 +316,15 @@ TEST_CASE("cpu sparse_attention equals the reference and keeps the row rule") {
         RequireSame(
             RunSparseAttention<uint16_t>(kBatch, ratio, heads, false, 0, 3, 3, 0, RowFormat::kBf16),
             packed);
+      }
+      constexpr RowFormat kFp8 = RowFormat::kFp8PerTensor;
+      RequireClose(RunSparseAttention<uint16_t>(kBatch, ratio, 5, true, 0, 2, 1, 0, kFp8),
+                   RunSparseAttention<float>(kBatch, ratio, 5, false, 0, 1, 2, 0, kFp8), 0.99996,
+                   0.01);
+      if (ratio == 4) {
+        RequireRowRule([&](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
+          return RunSparseAttention<uint16_t>(pieces, 4, 4, false, 0, threads, seed, 0, kFp8);
+        });
       }
       RequireRowRule([&](const std::vector<Piece>& pieces, int threads, uint64_t seed) {
         return RunSparseAttention<uint16_t>(pieces, ratio, 5, false, 0, threads, seed);

@@ -22,6 +22,8 @@ void TestPackIndexKey(const uint16_t* key, std::byte* data, std::byte* scales) {
 void TestUnpackRow(const std::byte* data, const std::byte* scales, uint16_t* out) {
   UnpackRow(data, scales, out);
 }
+void TestUnpackFp8Row(const std::byte* data, uint16_t* out) { UnpackFp8Row(data, out); }
+void TestQuantiseQuery(uint16_t* q) { QuantiseQuery(q); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace dsv4
@@ -38,6 +40,8 @@ namespace {
 HWY_EXPORT(TestStoreKvRow);
 HWY_EXPORT(TestPackIndexKey);
 HWY_EXPORT(TestUnpackRow);
+HWY_EXPORT(TestUnpackFp8Row);
+HWY_EXPORT(TestQuantiseQuery);
 
 using Bytes = std::vector<uint8_t>;
 
@@ -83,7 +87,8 @@ TEST_CASE("cpu rows and index keys are stored as the reference stores them, byte
   const std::vector<std::vector<uint16_t>> rows = SampleRows(512), keys = SampleRows(128);
   ForEachTarget([&] {
     for (const std::vector<uint16_t>& row : rows) {
-      for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+      for (const RowFormat format :
+           {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
         REQUIRE(BlockAfter(format, 512, [&](const RowPool& pool) {
                   HWY_DYNAMIC_DISPATCH(TestStoreKvRow)(row.data(), pool, 1, 1);
                 }) == want(format, Point::kQuantWindowRow, row));
@@ -126,6 +131,54 @@ TEST_CASE("cpu unpacking gives the value of every code at every scale") {
         }
         REQUIRE(std::memcmp(out + 448, data + 448, 128) == 0);
         REQUIRE(out[512] == 0xfdfd);
+      }
+    }
+  });
+}
+
+TEST_CASE("cpu fp8_per_tensor rows have the value of every code; queries are such values") {
+  ForEachTarget([] {
+    for (int shift = 0; shift < 256; ++shift) {
+      std::byte data[512];
+      for (int i = 0; i < 512; ++i) {
+        const int code = (i + shift) % 256;
+        data[i] = std::byte{static_cast<uint8_t>((code & 0x7f) == 0x7f ? 0 : code)};
+      }
+      uint16_t out[513] = {};
+      out[512] = 0xfdfd;
+      HWY_DYNAMIC_DISPATCH(TestUnpackFp8Row)(data, out);
+      for (int i = 0; i < 512; ++i) {
+        REQUIRE(Bf16ToFloat(out[i]) == E4M3ToFloat(static_cast<uint8_t>(data[i])));
+      }
+      REQUIRE(out[512] == 0xfdfd);
+    }
+    for (const std::vector<uint16_t>& row : SampleRows(512)) {
+      std::vector<uint16_t> query;
+      std::vector<float> want;
+      for (const uint16_t bits : row) {
+        const float value = Bf16ToFloat(bits);
+        query.push_back(std::abs(value) < 23 ? bits : FloatToBf16(std::copysign(22.5f, value)));
+        want.push_back(Bf16ToFloat(query.back()));
+      }
+      HWY_DYNAMIC_DISPATCH(TestQuantiseQuery)(query.data());
+      reference::QuantiseQuery(want.data());
+      for (size_t i = 0; i < 512; ++i) REQUIRE(query[i] == FloatToBf16(want[i]));
+    }
+  });
+}
+
+TEST_CASE("a fp8_per_tensor row with a NaN or an infinity is a row of NaNs") {
+  ForEachTarget([] {
+    for (const uint16_t broken : {0x7fc0, 0xffc0, 0x7f81, 0x7f80, 0xff80}) {
+      for (const size_t at : {0, 77, 511}) {
+        std::vector<uint16_t> row(512, FloatToBf16(1));
+        row[at] = broken;
+        std::vector<std::byte> block(BlockBytes(RowFormat::kFp8PerTensor, 512, 1));
+        const RowPool pool = RowPool::Of(block.data(), RowFormat::kFp8PerTensor, 512, 1);
+        HWY_DYNAMIC_DISPATCH(TestStoreKvRow)(row.data(), pool, 0, 0);
+        uint16_t out[512];
+        HWY_DYNAMIC_DISPATCH(TestUnpackFp8Row)(pool.Row(0, 0), out);
+        for (const uint16_t bits : out) REQUIRE(std::isnan(Bf16ToFloat(bits)));
       }
     }
   });

@@ -165,19 +165,59 @@ TEST_CASE("index keys, by hand") {
   REQUIRE(test::DifferentBits(stored.Load(), want) == "");
 }
 
-TEST_CASE("fp8_per_tensor rows are e4m3 with scale 1") {
+TEST_CASE("fp8_per_tensor rows, by hand") {
   Floats row(512, 0.0f);
   row[0] = 1;
-  row[1] = -1000;
-  row[511] = 0x1p-9f;
-  OneRow stored(RowFormat::kFp8PerTensor, 512);
-  const auto [data, scales] = stored.Store(row, Numerics::kExact);
-  REQUIRE(scales.empty());
-  REQUIRE(data[0] == 0x38);
-  REQUIRE(data[1] == 0xfe);
-  REQUIRE(data[511] == 0x01);
-  row[1] = -448;
-  REQUIRE(test::DifferentBits(stored.Load(), row) == "");
+  row[1] = -1000;  // beyond 448
+  row[2] = 17;     // a tie between 16 and 18: to the even code
+  row[3] = 19;
+  // Below the normal numbers, 2^-6, steps are 2^-9: the run of 64 has no scale of its own.
+  row[64] = 0x1p-9f;
+  row[65] = 0x1p-10f;  // a tie between 0 and 2^-9
+  row[66] = 0x1.8p-9f;
+  row[67] = -0x1.cp-7f;
+  row[68] = -0.0f;
+  row[448] = 1.05f;  // the tail, too: between 1 and 1.125
+  row[511] = -0x1p-6f;
+  for (const Numerics numerics : {Numerics::kPublished, Numerics::kFp32, Numerics::kExact}) {
+    OneRow stored(RowFormat::kFp8PerTensor, 512);
+    const auto [data, scales] = stored.Store(row, numerics);
+    REQUIRE(scales.empty());
+    REQUIRE(data.size() == 512);
+    REQUIRE(Bytes(data.begin(), data.begin() + 4) == Bytes{0x38, 0xfe, 0x58, 0x5a});
+    REQUIRE(Bytes(data.begin() + 64, data.begin() + 69) == Bytes{0x01, 0x00, 0x02, 0x87, 0x80});
+    REQUIRE(data[448] == 0x38);
+    REQUIRE(data[511] == 0x88);
+    Floats want = row;
+    want[1] = -448;
+    want[2] = 16;
+    want[3] = 20;
+    want[65] = 0;
+    want[66] = 0x1p-8f;
+    want[448] = 1;
+    REQUIRE(test::DifferentBits(stored.Load(), want) == "");
+  }
+  // A row with a number that is none has no other.
+  for (const float broken : {NAN, INFINITY, -INFINITY}) {
+    row[300] = broken;
+    OneRow stored(RowFormat::kFp8PerTensor, 512);
+    REQUIRE(stored.Store(row).first == Bytes(512, 0x7f));
+    for (const float value : stored.Load()) REQUIRE(std::isnan(value));
+  }
+}
+
+TEST_CASE("queries that meet fp8_per_tensor rows, by hand") {
+  Floats query(512, 0.0f);
+  const float from[] = {1, -22.6f, 17, 0x1p-9f, 0x1p-10f, 0x1.1p-6f, -1.07f, -0.0f};
+  const float to[] = {1, -22, 16, 0x1p-9f, 0, 0x1p-6f, -1.125f, -0.0f};
+  std::copy(std::begin(from), std::end(from), query.begin() + 444);
+  Floats want(512, 0.0f);
+  std::copy(std::begin(to), std::end(to), want.begin() + 444);
+  reference::QuantiseQuery(query.data());
+  REQUIRE(test::DifferentBits(query, want) == "");
+  query[5] = NAN;
+  reference::QuantiseQuery(query.data());
+  REQUIRE(std::isnan(query[5]));
 }
 
 TEST_CASE("packed rows hold the recorded act_quant, byte for byte") {

@@ -14,6 +14,13 @@ namespace {
 // Of outputs, at most 1 in 400 differs from the reference's (docs/adr/0022).
 constexpr double kEqualShare = 1 - 1.0 / 400;
 
+constexpr RowFormat kFp8 = RowFormat::kFp8PerTensor;
+constexpr RowFormat kFormats[] = {RowFormat::kPacked, RowFormat::kBf16, kFp8};
+
+// The most that a stored row or a query may be off by, of its largest element: a step of e4m3 under
+// a scale that fits the run, or under one for all.
+double StepOf(RowFormat format) { return format == kFp8 ? 0.125 : 0.07; }
+
 // Around every border: windows of 128, blocks of 64 and 256, compressed blocks of 4 and 128, 512
 // compressed blocks. As one step, 196 rows; its splits have 1, 2, 3, 6, 7, 8, 48, 64, 65 and 192.
 const std::vector<Piece> kBatch = {
@@ -118,17 +125,20 @@ Rows RunIndexQueries(On on, const std::vector<Piece>& pieces, const Layout& layo
 
 TEST_CASE("sm12x qkv_prepare equals the reference and keeps the row rule") {
   for (const bool compressed : {false, true}) {
-    for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+    for (const RowFormat format : kFormats) {
       const auto run = [&](On on) {
         return RunQkvPrepare(on, kBatch, kPlain, 4, 8, compressed, format);
       };
       const Prepared got = run(On::kCuda), want = run(On::kReference);
-      RequireClose(got.rows, want.rows, kEqualShare, 0.07);
+      RequireClose(got.rows, want.rows, kEqualShare, StepOf(format));
       RequireClose(got.index_q, want.index_q, kEqualShare, 0.5);
     }
   }
   RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
     return RunQkvPrepare(on, pieces, layout, 3, 3, true, RowFormat::kPacked).rows;
+  });
+  RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+    return RunQkvPrepare(on, pieces, layout, 3, 3, true, kFp8).rows;
   });
   RequireRowRule([](On on, const std::vector<Piece>& pieces, const Layout& layout) {
     return RunIndexQueries(on, pieces, layout, 3);
@@ -137,7 +147,7 @@ TEST_CASE("sm12x qkv_prepare equals the reference and keeps the row rule") {
 
 // What came from a broken activation must not look sound again.
 TEST_CASE("sm12x attention over a row with a NaN or an infinity gives no sound number") {
-  for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+  for (const RowFormat format : kFormats) {
     for (const uint16_t broken : {0x7fc0, 0xffc0, 0x7f80, 0xff80}) {
       CudaStep step(On::kCuda, {{0, 130, 1}}, kPlain);
       CudaPool window(step, 64, 512, format);
@@ -203,7 +213,7 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     ++layout.seed;
     CudaStep step(on, pieces, layout);
     CudaPool pool(step, kCompressedKvBlockTokens / ratio, dim,
-                  index_keys ? IndexKeyFormat(format) : format);
+                  index_keys ? RowFormat::kIndexFp4 : format);
     CudaArray<float> ape(step, ape_values);
     CudaArray<uint16_t> norm(step, NormWeights(32, dim));
     p.ape = ape.data();
@@ -294,8 +304,9 @@ void RequireSameRows(const CompressedRows& got, const CompressedRows& want) {
   RequireSame(got.rows, want.rows);
   RequireSame(got.states, want.states);
 }
-void RequireCloseRows(const CompressedRows& got, const CompressedRows& want, bool index_keys) {
-  RequireClose(got.rows, want.rows, kEqualShare, index_keys ? 0.5 : 0.07);
+void RequireCloseRows(const CompressedRows& got, const CompressedRows& want, bool index_keys,
+                      RowFormat format = RowFormat::kPacked) {
+  RequireClose(got.rows, want.rows, kEqualShare, index_keys ? 0.5 : StepOf(format));
   RequireClose(got.states, want.states, 0, 1e-5);
 }
 
@@ -342,12 +353,16 @@ TEST_CASE("sm12x compress_kv equals the reference; chunks and saved states chang
     RequireSameRows(RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kFar), one);
     RequireSameRows(RunCompressKv(On::kCuda, chunks, ratio, index_keys, kPadded), one);
     RequireSameRows(RunCompressKv(On::kCuda, decode, ratio, index_keys, kPlain), one);
-    for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+    for (const RowFormat format : kFormats) {
+      if (index_keys && format == kFp8) continue;
       const CompressedRows got =
           RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPlain, format);
       const CompressedRows want =
           RunCompressKv(On::kReference, {whole}, ratio, index_keys, kPlain, format);
-      RequireCloseRows(got, want, index_keys);
+      RequireCloseRows(got, want, index_keys, format);
+      if (format == kFp8) {
+        RequireSameRows(RunCompressKv(On::kCuda, chunks, ratio, false, kPadded, kFp8), got);
+      }
     }
   }
 }
@@ -393,7 +408,7 @@ struct Attention {
   float sink_shift = 0, q_scale = 1;
   int64_t window_begin = 0;
   RowFormat format = RowFormat::kPacked;
-  int64_t broken_position = -1;  // its window row is infinite
+  int64_t broken_position = -1;  // its window row is infinite, or NaN
   int32_t block_rows = 0;
 };
 
@@ -413,7 +428,9 @@ Rows RunSparseAttention(On on, const std::vector<Piece>& pieces, const Layout& l
     s.window_begin = how.window_begin;
     if (how.broken_position >= 0) {
       const int64_t at = how.broken_position;
-      std::memset(window.host().Scales(s.window_blocks[at / 64], at % 64), 0xff,
+      const int32_t block = s.window_blocks[at / 64];
+      if (how.format == kFp8) std::memset(window.host().Row(block, at % 64), 0x7f, 512);
+      std::memset(window.host().Scales(block, at % 64), 0xff,
                   static_cast<size_t>(RowScaleBytes(how.format)));
     }
     if (how.ratio != 0) {
@@ -464,15 +481,21 @@ TEST_CASE("sm12x sparse_attention equals the reference") {
       other.in_place = true;
       other.format = RowFormat::kBf16;
       RequireSame(RunSparseAttention(On::kCuda, kBatch, kPadded, other), got);
+      if (heads == 4) continue;
+      const Attention fp8{.ratio = ratio, .heads = heads, .format = kFp8};
+      RequireClose(RunSparseAttention(On::kCuda, kBatch, kPadded, fp8),
+                   RunSparseAttention(On::kReference, kBatch, kPlain, fp8), kEqualShare, 0.01);
     }
   }
   // A sink far above and far below all scores; scores that leave few rows any weight.
   for (const auto& [shift, scale] : {std::pair{60.0f, 1.0f}, {-1000.0f, 1.0f}, {0.0f, 12.0f}}) {
     if (!shard.HasNext()) continue;
     INFO("sink " << shift << ", scale " << scale);
-    const Attention how{.ratio = 4, .sink_shift = shift, .q_scale = scale};
-    RequireClose(RunSparseAttention(On::kCuda, kBatch, kPlain, how),
-                 RunSparseAttention(On::kReference, kBatch, kPlain, how), kEqualShare, 0.01);
+    for (const RowFormat format : {RowFormat::kPacked, kFp8}) {
+      const Attention how{.ratio = 4, .sink_shift = shift, .q_scale = scale, .format = format};
+      RequireClose(RunSparseAttention(On::kCuda, kBatch, kPlain, how),
+                   RunSparseAttention(On::kReference, kBatch, kPlain, how), kEqualShare, 0.01);
+    }
   }
 }
 
@@ -481,11 +504,14 @@ TEST_CASE("sm12x sparse_attention keeps the row rule, few rows and many") {
   for (const int ratio : {0, 4, 128}) {
     for (const int heads : {5, 40, 64}) {
       if (!shard.HasNext()) continue;
-      INFO("ratio " << ratio << ", heads " << heads);
-      RequireRowRule([&](On on, const std::vector<Piece>& pieces, const Layout& layout) {
-        return RunSparseAttention(on, pieces, layout,
-                                  {.ratio = ratio, .heads = heads, .topk = 512});
-      });
+      for (const RowFormat format : {RowFormat::kPacked, kFp8}) {
+        if (heads == 5 && format == kFp8) continue;
+        INFO("ratio " << ratio << ", heads " << heads << ", " << RowFormatName(format));
+        RequireRowRule([&](On on, const std::vector<Piece>& pieces, const Layout& layout) {
+          return RunSparseAttention(
+              on, pieces, layout, {.ratio = ratio, .heads = heads, .topk = 512, .format = format});
+        });
+      }
     }
   }
 }
@@ -499,6 +525,10 @@ TEST_CASE("sm12x sparse_attention of blocks equals the reference and keeps the r
     Attention other = how;
     other.format = RowFormat::kBf16;
     RequireSame(RunSparseAttention(On::kCuda, blocks, kPadded, other), got);
+    Attention fp8 = how;
+    fp8.format = kFp8;
+    RequireClose(RunSparseAttention(On::kCuda, blocks, kPlain, fp8),
+                 RunSparseAttention(On::kReference, blocks, kPlain, fp8), kEqualShare, 0.01);
     for (const Piece& block : blocks) {
       for (const auto& [key, row] : RunSparseAttention(On::kCuda, {block}, kPlain, how)) {
         REQUIRE(SameBits(row, got.at(key)));
@@ -532,8 +562,9 @@ TEST_CASE("sm12x sparse_attention sees no window row below its sequence's first"
 TEST_CASE("sm12x sparse_attention keeps a broken row from queries that do not see it") {
   constexpr int64_t kFirst = 100, kBroken = 171;
   const std::vector<Piece> pieces = {{0, kFirst, 240}};
-  for (const int64_t begin : {0, 64}) {
-    const Attention sound{.ratio = 128, .window_begin = begin};
+  for (const auto& [begin, format] :
+       {std::pair<int64_t, RowFormat>{0, RowFormat::kPacked}, {64, kFp8}}) {
+    const Attention sound{.ratio = 128, .window_begin = begin, .format = format};
     Attention broken = sound;
     broken.broken_position = kBroken;
     const Rows want = RunSparseAttention(On::kCuda, pieces, kPlain, sound);
@@ -571,7 +602,20 @@ TEST_CASE("sm12x attention operators seldom round apart from the reference") {
     compare("sparse_attention", [&](On on, const std::vector<Piece>& p, const Layout& layout) {
       return RunSparseAttention(on, p, layout, {.ratio = ratio, .heads = 16, .topk = 512});
     });
+    compare("sparse_attention, fp8 rows",
+            [&](On on, const std::vector<Piece>& p, const Layout& layout) {
+              return RunSparseAttention(on, p, layout,
+                                        {.ratio = ratio, .heads = 16, .topk = 512, .format = kFp8});
+            });
   }
+  compare("sparse_attention, fp8 rows, peaked", [](On on, const std::vector<Piece>& p,
+                                                   const Layout& layout) {
+    return RunSparseAttention(on, p, layout,
+                              {.ratio = 4, .heads = 16, .topk = 512, .q_scale = 5, .format = kFp8});
+  });
+  compare("qkv_prepare, fp8 rows", [](On on, const std::vector<Piece>& p, const Layout& layout) {
+    return RunQkvPrepare(on, p, layout, 16, 0, true, kFp8).rows;
+  });
   // Fewer rows of weight, as trained heads have.
   compare("sparse_attention, peaked", [](On on, const std::vector<Piece>& p, const Layout& layout) {
     return RunSparseAttention(on, p, layout, {.ratio = 4, .heads = 16, .topk = 512, .q_scale = 5});
@@ -599,15 +643,16 @@ TEST_CASE("sm12x attention operators on few shapes", "[few]") {
       RequireClose(run(On::kCuda, pieces, kPadded), run(On::kReference, pieces, kPlain), share,
                    tolerance);
     };
-    for (const RowFormat format : {RowFormat::kPacked, RowFormat::kBf16}) {
+    for (const RowFormat format : kFormats) {
       for (const int ratio : {4, 128}) {
         compare(kEqualShare, 0.01, [&](On on, const std::vector<Piece>& p, const Layout& layout) {
           return RunSparseAttention(on, p, layout, {.ratio = ratio, .format = format});
         });
       }
-      compare(kEqualShare, 0.07, [&](On on, const std::vector<Piece>& p, const Layout& layout) {
-        return RunQkvPrepare(on, p, layout, 2, 3, true, format).rows;
-      });
+      compare(kEqualShare, StepOf(format),
+              [&](On on, const std::vector<Piece>& p, const Layout& layout) {
+                return RunQkvPrepare(on, p, layout, 2, 3, true, format).rows;
+              });
     }
     compare(kEqualShare, 0.5, [](On on, const std::vector<Piece>& p, const Layout& layout) {
       return RunIndexQueries(on, p, layout, 3);

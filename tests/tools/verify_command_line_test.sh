@@ -57,6 +57,8 @@ expect 3 "has no dsv4_canary.json" canary "$work/other"
   expect 2 "--backend = gpu" oracle --mode published --backend gpu $odd
   expect 2 "the reference backend's" oracle --mode exact --backend cpu $odd
   expect 2 "the reference backend's" oracle --mode published --backend cpu --omit round_rope $odd
+  expect 2 "--cache-format = fp4 is not auto" oracle --mode published --cache-format fp4 $odd
+  expect 2 "nothing recorded has such rows" oracle --mode published --cache-format fp8_per_tensor $odd
   expect 2 "--omit = rounding" oracle --mode published --omit rounding $odd
   expect 2 "--prompt = 7 is not one of the case's 1, 3, 4, 5, 8, 127" \
     oracle --mode published --prompt 5 --prompt 7 $odd

@@ -88,6 +88,16 @@ absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text) {
   return devices;
 }
 
+absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  for (const RowFormat format :
+       {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor, RowFormat::kF32}) {
+    if (text == RowFormatName(format)) return format;
+  }
+  return InvalidArgument("option --cache-format = ", text,
+                         " is not auto, packed, bf16, fp8_per_tensor or f32");
+}
+
 absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text) {
   ExpertBudgets budgets;
   if (text == "least") {

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/op/kv_layout.h"
 #include "kernels/registry/kernel_entry.h"
 #include "lib/model/expert_residency.h"
 
@@ -50,6 +52,8 @@ absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
 absl::StatusOr<Backend> ParseBackend(const std::string& name);
 absl::StatusOr<int32_t> ParseThreads(const std::string& text);
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
+// Of --cache-format: none for "auto".
+absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const std::string& text);
 // Of --device-weights: a number of bytes, or "least".
 absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text);
 

@@ -39,6 +39,8 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
   --devices N,...  devices of that backend that share the model out; default: its first
   --device-weights BYTES|least
                    most of the weights on each device, experts beyond it on the host (cuda)
+  --cache-format F rows of both engines: auto (default), packed, bf16, f32; or fp8_per_tensor, of which
+                   published holds what compares cpu or cuda with the reference, and nothing recorded
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
@@ -55,6 +57,7 @@ gates      Answers the model folder's gates.json greedily and prints the pass ra
   --devices N,...  devices of that backend that share the model out; default: its first
   --device-weights BYTES|least
                    most of the weights on each device, experts beyond it on the host (cuda)
+  --cache-format F rows of the cache: auto (default), packed, bf16, fp8_per_tensor or f32
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one
@@ -77,6 +80,7 @@ soak       Runs greedy sessions together, with up to 5 drafts, prefixes in commo
   --seed N         of prompts and operations, default 1
   --backend B      cpu (default), cuda or reference
   --devices N,...  devices of that backend that share the model out; default: its first
+  --cache-format F rows of the cache: auto (default), packed, bf16, fp8_per_tensor or f32
   --threads N      default: one per usable core
 device     Prints a report of GPUs: driver, clocks, throttling, bandwidth, exchange, and whether every
            kernel gives its known answers, with each of its configs (docs/verify-device.md).

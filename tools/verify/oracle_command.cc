@@ -22,7 +22,7 @@ namespace {
 
 constexpr OptionSpec kOptions[] = {
     {"--mode"},    {"--backend"}, {"--prompt"},  {"--omit"},           {"--layers", false},
-    {"--threads"}, {"--keep"},    {"--devices"}, {"--device-weights"},
+    {"--threads"}, {"--keep"},    {"--devices"}, {"--device-weights"}, {"--cache-format"},
 };
 
 absl::StatusOr<Numerics> ParseMode(const std::string& name) {
@@ -76,7 +76,15 @@ absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
   DSV4_ASSIGN_OR_RETURN(options.weight_budgets,
                         ParseBudget(arguments.Get("--device-weights", "0")));
   DSV4_ASSIGN_OR_RETURN(options.omitted_points, ParsePoints(arguments));
+  DSV4_ASSIGN_OR_RETURN(options.cache_format,
+                        ParseCacheFormat(arguments.Get("--cache-format", "auto")));
   options.all_tensors = arguments.Has("--layers");
+  if (options.cache_format == RowFormat::kFp8PerTensor &&
+      (options.mode != Numerics::kPublished || options.backend == Backend::kReference)) {
+    return InvalidArgument(
+        "option --cache-format = fp8_per_tensor: nothing recorded has such rows; --mode published "
+        "compares --backend cpu or cuda with the reference's");
+  }
   if (options.backend != Backend::kReference) {
     if (options.mode != Numerics::kPublished) {
       return InvalidArgument("modes exact and fp32 are the reference backend's");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -22,6 +23,9 @@ struct OracleOptions {
   uint64_t omitted_points = 0;     // of the tested engine; reference backend only
   int32_t threads = 0;             // 0 = one per usable core
   std::vector<int32_t> devices{};  // of the backend; empty: its first
+  // Of both engines. kFp8PerTensor: the recorded figures are printed, and held is what compares
+  // with the reference.
+  std::optional<RowFormat> cache_format{};
   ExpertBudgets weight_budgets{};  // of them
   bool all_tensors = false;        // also print the recorded tensors that no rule reads
   std::function<void(absl::string_view)> print;  // one line, without its end

@@ -17,8 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr OptionSpec kOptions[] = {{"--hours"}, {"--tokens"},  {"--sessions"}, {"--prompts"},
-                                   {"--seed"},  {"--backend"}, {"--threads"},  {"--devices"}};
+constexpr OptionSpec kOptions[] = {{"--hours"},   {"--tokens"},  {"--sessions"},
+                                   {"--prompts"}, {"--seed"},    {"--backend"},
+                                   {"--threads"}, {"--devices"}, {"--cache-format"}};
 constexpr int32_t kMostSessions = 64, kMostPrompts = 10000;
 
 struct SoakArguments {
@@ -59,6 +60,8 @@ absl::StatusOr<SoakArguments> ReadArguments(absl::Span<char* const> arguments) {
   DSV4_ASSIGN_OR_RETURN(read.engine.backend, ParseBackend(parsed.Get("--backend", "cpu")));
   DSV4_ASSIGN_OR_RETURN(read.engine.threads, ParseThreads(parsed.Get("--threads", "0")));
   DSV4_ASSIGN_OR_RETURN(read.engine.devices, ParseDevices(parsed.Get("--devices", "")));
+  DSV4_ASSIGN_OR_RETURN(read.engine.cache_format,
+                        ParseCacheFormat(parsed.Get("--cache-format", "auto")));
   return read;
 }
 

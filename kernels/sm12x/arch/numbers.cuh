@@ -31,6 +31,13 @@ __device__ __forceinline__ float2 FloatsOfF16x2(uint32_t pair) {
   return out;
 }
 
+// f16 of two values, nearest even, `low` in the low half.
+__device__ __forceinline__ uint32_t F16x2(float low, float high) {
+  uint32_t out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+
 // bf16 of two values, nearest even, `low` in the low half.
 __device__ __forceinline__ uint32_t Bf16x2(float low, float high) {
   uint32_t out;

@@ -69,7 +69,8 @@ TEST_CASE("a shape of too many blocks is refused") {
 TEST_CASE("rows of all layers, kinds and blocks, and states, lie apart") {
   const std::unique_ptr<Device> device = Device::Open({.threads = 1}).value();
   KvCacheShape shape = Shape();
-  shape.row_format = GENERATE(RowFormat::kBf16, RowFormat::kF32, RowFormat::kPacked);
+  shape.row_format =
+      GENERATE(RowFormat::kBf16, RowFormat::kF32, RowFormat::kPacked, RowFormat::kFp8PerTensor);
   shape.streams_bytes = 100;
   const std::unique_ptr<KvCache> cache = KvCache::Create(shape, *device).value();
   // Write a number of its own into each row and state, then find them all unharmed.

@@ -56,7 +56,9 @@ TEST_CASE("the bundled canaries hold on every backend and split") {
   }
 }
 
-TEST_CASE("a canary needs published numerics, room, and somebody who asks for it") {
+TEST_CASE("a canary needs published numerics and rows, room, and somebody who asks for it") {
+  const EngineOptions rows = WithCanary({.cache_format = RowFormat::kFp8PerTensor});
+  CHECK(OpenBundled(rows)->info().canary == CanaryState::kNotRun);
   EngineOptions exact = WithCanary({.backend = Backend::kReference, .numerics = Numerics::kExact});
   CHECK(OpenBundled(exact)->info().canary == CanaryState::kNotRun);
   EngineOptions small = WithCanary();

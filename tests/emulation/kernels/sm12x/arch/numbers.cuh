@@ -78,6 +78,7 @@ inline uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
   return product(a & 0xffff, b & 0xffff) | product(a >> 16, b >> 16) << 16;
 }
 
+inline uint32_t F16x2(float low, float high) { return NearestF16(low) | NearestF16(high) << 16; }
 inline uint32_t Bf16x2(float low, float high) { return NearestBf16(low) | NearestBf16(high) << 16; }
 inline uint32_t MultiplyBf16x2(uint32_t a, uint32_t b) {
   return ForBf16x2(a, b, [](double x, double y) { return x * y; });
