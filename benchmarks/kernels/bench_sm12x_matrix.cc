@@ -20,9 +20,18 @@ Fp8Weight NewFp8(int64_t n, int64_t k) {
   const WeightBytes bytes = PackedWeightBytes(WeightFormat::kFp8, n, k);
   return {Filled<uint8_t>(bytes.data, 0x31), Filled<uint8_t>(bytes.scale, 120), n, k};
 }
-Fp4Weight NewFp4(int64_t n, int64_t k) {
-  const WeightBytes bytes = PackedWeightBytes(WeightFormat::kFp4, n, k);
-  return {Filled<uint8_t>(bytes.data, 0x2a), Filled<uint8_t>(bytes.scale, 120), n, k};
+ExpertMatrix NewExpert(ExpertFormat format, int64_t n, int64_t k) {
+  const auto weight = [&](WeightFormat packed, int data, int scale) {
+    const WeightBytes bytes = PackedWeightBytes(packed, n, k);
+    return Fp4Weight{Filled<uint8_t>(bytes.data, data), Filled<uint8_t>(bytes.scale, scale), n, k};
+  };
+  if (format == ExpertFormat::kMxfp4) return weight(WeightFormat::kFp4, 0x2a, 120);
+  if (format == ExpertFormat::kNvfp4) {
+    const Fp4Weight w = weight(WeightFormat::kNvfp4, 0x2a, 0x31);
+    return Nvfp4Weight{w.data, w.scale, n, k, 0.01f};
+  }
+  const Fp4Weight w = weight(WeightFormat::kFp8F32, 0x31, 0x3c);  // 0x3c3c3c3c is 0.011
+  return Fp8Weight{w.data, nullptr, n, k, reinterpret_cast<const float*>(w.scale)};
 }
 Bf16Weight NewBf16(int64_t n, int64_t k) {
   return {Filled<uint16_t>(PackedWeightBytes(WeightFormat::kBf16, n, k).data, 0x3c), n, k};
@@ -118,7 +127,7 @@ void BenchGate(Bench& bench) {
 }
 
 // Two layers' experts; each call goes to its own experts.
-void BenchExperts(Bench& bench, const char* name, int64_t inter) {
+void BenchExperts(Bench& bench, const char* name, int64_t inter, ExpertFormat format) {
   if (!bench.Wants(name)) return;
   constexpr int kLayers = 2;
   ExpertFfnParams layers[kLayers];
@@ -127,9 +136,11 @@ void BenchExperts(Bench& bench, const char* name, int64_t inter) {
     p.inter = inter;
     p.expert_count = kExperts;
     p.experts_per_token = kChosen;
+    p.format = format;
     std::vector<ExpertWeights> experts;
     for (int e = 0; e < kExperts; ++e) {
-      experts.push_back({NewFp4(inter, kHidden), NewFp4(inter, kHidden), NewFp4(kHidden, inter)});
+      experts.push_back({NewExpert(format, inter, kHidden), NewExpert(format, inter, kHidden),
+                         NewExpert(format, kHidden, inter)});
     }
     const ExpertWeights* on_device = Uploaded(experts);
     std::vector<const ExpertWeights*> table;
@@ -182,8 +193,10 @@ void BenchMatrixOperators(Bench& bench) {
   BenchOutputGroups(bench, "output_groups", 8);
   BenchOutputGroups(bench, "output_groups TP2", 4);
   BenchGate(bench);
-  BenchExperts(bench, "expert_ffn", 2048);
-  BenchExperts(bench, "expert_ffn TP2", 1024);
+  BenchExperts(bench, "expert_ffn", 2048, ExpertFormat::kMxfp4);
+  BenchExperts(bench, "expert_ffn TP2", 1024, ExpertFormat::kMxfp4);
+  BenchExperts(bench, "expert_ffn NVFP4", 2048, ExpertFormat::kNvfp4);
+  BenchExperts(bench, "expert_ffn FP8", 2048, ExpertFormat::kFp8);
 }
 
 }  // namespace dsv4

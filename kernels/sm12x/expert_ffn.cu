@@ -31,6 +31,105 @@ using namespace sm12x;
 
 constexpr int64_t kMaxExperts = 8192;
 
+// Places the pairs of one expert for which `matches(pair)` holds: list[0 ..) in ascending order,
+// from pairs [0, pair_count). A block of kGroupThreads calls it; `counts` is shared memory of its
+// warps. Returns their number, in every thread, behind a barrier.
+template <class Matches>
+__device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t* counts,
+                                         Matches&& matches) {
+  constexpr int kWarps = kGroupThreads / 32;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // Each warp looks through its own stretch: it counts, and then places.
+  const int stretch = (pair_count + kGroupThreads - 1) / kGroupThreads * 32;
+  const int begin = warp * stretch, end = min(begin + stretch, pair_count);
+  int found = 0;
+  for (int base = begin; base < end; base += 32) {
+    const bool match = base + lane < end && matches(base + lane);
+    found += __popc(__ballot_sync(0xffffffffu, match));
+  }
+  if (lane == 0) counts[warp] = found;
+  __syncthreads();
+  int place = 0, total = 0;
+  for (int i = 0; i < kWarps; ++i) {
+    if (i < warp) place += counts[i];
+    total += counts[i];
+  }
+  for (int base = begin; base < end; base += 32) {
+    const bool match = base + lane < end && matches(base + lane);
+    const uint32_t mask = __ballot_sync(0xffffffffu, match);
+    if (match) list[place + __popc(mask & ((1u << lane) - 1))] = base + lane;
+    place += __popc(mask);
+  }
+  __syncthreads();
+  return total;
+}
+
+// One block an expert; each finds its own place among the others.
+__global__ void __launch_bounds__(kGroupThreads)
+    group_rows_kernel(const int32_t* experts, int pair_count, int first_expert, int end_expert,
+                      int expert_count, RowGroups out) {
+  auto* const histogram = DynamicShared<int32_t>();  // [expert_count]
+  __shared__ int32_t begin, before[2], total[2], counts[kGroupThreads / 32];
+  BeginAfterPredecessors();
+  const int me = static_cast<int>(blockIdx.x);
+  for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) histogram[e] = 0;
+  if (threadIdx.x == 0) begin = before[0] = before[1] = total[0] = total[1] = 0;
+  __syncthreads();
+  for (int pair = threadIdx.x; pair < pair_count; pair += kGroupThreads) {
+    const int32_t e = experts[pair];
+    if (e >= first_expert && e < end_expert) atomicAdd(&histogram[e], 1);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) {
+    const int32_t count = histogram[e], kind = count > out.small_rows;
+    const int32_t most = kind == 0 ? kSmallGroupRows : kGroupRows,
+                  groups = (count + most - 1) / most;
+    if (e < me) {
+      atomicAdd(&begin, count);
+      atomicAdd(&before[kind], groups);
+    }
+    atomicAdd(&total[kind], groups);
+  }
+  __syncthreads();
+  if (me == 0 && threadIdx.x < 2) out.counts[threadIdx.x] = total[threadIdx.x];
+  if (histogram[me] == 0) return;
+  const int count = ListPairs(pair_count, out.pair_of + begin, counts,
+                              [&](int pair) { return experts[pair] == me; });
+  const int kind = count > out.small_rows;
+  RowGroup* const groups = (kind == 0 ? out.small : out.large) + before[kind];
+  const int most = kind == 0 ? kSmallGroupRows : kGroupRows;
+  for (int i = threadIdx.x; i * most < count; i += kGroupThreads) {
+    groups[i] = {me, begin + i * most, min(count - i * most, most)};
+  }
+}
+
+constexpr int kSumThreads = 128;
+
+// y = shared + (routed in their order), f32, rounded. A thread sums eight columns.
+__global__ void __launch_bounds__(kSumThreads)
+    sum_experts_kernel(const __grid_constant__ ExpertFfnParams p,
+                       const __grid_constant__ FfnWorkspace work) {
+  BeginAfterPredecessors();
+  const int64_t row = blockIdx.x;
+  const int64_t column = (int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * 8;
+  if (column >= p.hidden) return;
+  const int k = p.experts_per_token;
+  float sum[8] = {};
+  for (int i = 0; i < k; ++i) {
+    const int64_t pair = row * k + i;
+    if (static_cast<uint32_t>(p.experts[pair]) >= static_cast<uint32_t>(p.expert_count)) continue;
+    float v[8];
+    LoadBf16x8(work.outputs + pair * p.hidden + column, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum[j] += v[j];
+  }
+  float v[8];
+  LoadBf16x8(work.outputs + (int64_t{p.rows} * k + row) * p.hidden + column, v);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) v[j] += sum[j];
+  StoreBf16x8(v, static_cast<uint16_t*>(p.y) + row * p.hidden + column);
+}
+
 absl::Status Supports(const ExpertFfnParams& p) {
   return p.expert_count <= kMaxExperts
              ? absl::OkStatus()

@@ -363,33 +363,4 @@ __global__ void __launch_bounds__(Kind::Shape::kThreads, 1)
   Gemm<typename Kind::Shape>(all, DynamicShared<std::byte>());
 }
 
-// ---- sum ----
-
-inline constexpr int kSumThreads = 128;
-
-// y = shared + (routed in their order), f32, rounded. A thread sums eight columns.
-static __global__ void __launch_bounds__(kSumThreads)
-    sum_experts_kernel(const __grid_constant__ ExpertFfnParams p,
-                       const __grid_constant__ FfnWorkspace work) {
-  BeginAfterPredecessors();
-  const int64_t row = blockIdx.x;
-  const int64_t column = (int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * 8;
-  if (column >= p.hidden) return;
-  const int k = p.experts_per_token;
-  float sum[8] = {};
-  for (int i = 0; i < k; ++i) {
-    const int64_t pair = row * k + i;
-    if (static_cast<uint32_t>(p.experts[pair]) >= static_cast<uint32_t>(p.expert_count)) continue;
-    float v[8];
-    LoadBf16x8(work.outputs + pair * p.hidden + column, v);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) sum[j] += v[j];
-  }
-  float v[8];
-  LoadBf16x8(work.outputs + (int64_t{p.rows} * k + row) * p.hidden + column, v);
-#pragma unroll
-  for (int j = 0; j < 8; ++j) v[j] += sum[j];
-  StoreBf16x8(v, static_cast<uint16_t*>(p.y) + row * p.hidden + column);
-}
-
 }  // namespace dsv4::sm12x

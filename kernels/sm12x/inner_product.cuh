@@ -42,23 +42,20 @@ struct Fp8Slices {
     held.Hold(codes, scale);
     return held;
   }
-  struct Raw {
-    uint4 data[kVectors];
-    uint32_t scale;
-    __device__ __forceinline__ Operand Unpacked() const { return {data, scale}; }
-  };
-  struct Cursor {
+  template <class TileScales>
+  struct CursorOf {
     const uint8_t* data;
-    const uint8_t* scale;
-    Cursor() = default;
-    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
+    TileScales scales;
+    CursorOf() = default;
+    __device__ __forceinline__ CursorOf(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k + lane * 16),
-          scale(w.scale + tile * kTileRows / kFp8Block * (w.k / kKSlice)) {}
-    __device__ __forceinline__ uint32_t Scale(int slice) const { return __ldg(scale + slice); }
+          scales(w, tile * kTileRows / kFp8Block * (w.k / kKSlice)) {}
+    __device__ __forceinline__ uint32_t Scale(int slice) const { return scales.Bits(slice); }
     __device__ __forceinline__ void Prefetch(int slice, int count) const {
       PrefetchBulk(data + int64_t{slice} * kFp8SliceBytes, count * kFp8SliceBytes);
     }
-    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
+    template <class Into>
+    __device__ __forceinline__ void Load(int slice, Into* raw) const {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
         raw->data[i] = LoadOnce(data + int64_t{slice} * kFp8SliceBytes + i * 512);
@@ -66,17 +63,23 @@ struct Fp8Slices {
       raw->scale = Scale(slice);
     }
   };
+  struct Scales {
+    const uint8_t* codes;
+    Scales() = default;
+    __device__ __forceinline__ Scales(const Weight& w, int64_t first) : codes(w.scale + first) {}
+    __device__ __forceinline__ uint32_t Bits(int slice) const { return __ldg(codes + slice); }
+  };
+  using Cursor = CursorOf<Scales>;
+  struct Raw {
+    uint4 data[kVectors];
+    uint32_t scale;
+    __device__ __forceinline__ Operand Unpacked() const { return {data, scale}; }
+  };
 };
 
 // FP8 under f32 scales, or E8M0 ones where parts of a launch differ.
-struct Fp8F32Slices {
-  using Weight = Fp8Weight;
+struct Fp8F32Slices : Fp8Slices {
   using Operand = Fp8F32Operand;
-  using Columns = ColumnScales;
-  static constexpr bool kQuantised = true;
-  static constexpr int kVectors = 4, kBWords = 8, kSliceBytes = 128;
-  static constexpr bool kTileScale = true;
-  static constexpr int kTileScaleBytes = 0;
   using Held = HeldFp8F32;
   static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors], const std::byte*, int,
                                               uint32_t scale) {
@@ -88,39 +91,23 @@ struct Fp8F32Slices {
   static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
     return {m.data, m.scale, m.n, m.k, m.f32_scale};
   }
+  struct Scales {
+    const uint8_t* codes;  // either
+    const float* f32;
+    Scales() = default;
+    __device__ __forceinline__ Scales(const Weight& w, int64_t first)
+        : codes(w.f32_scale == nullptr ? w.scale + first : nullptr),
+          f32(w.f32_scale == nullptr ? nullptr : w.f32_scale + first) {}
+    __device__ __forceinline__ uint32_t Bits(int slice) const {
+      return __float_as_uint(f32 != nullptr ? __ldg(f32 + slice)
+                                            : ScaleValue(__ldg(codes + slice)));
+    }
+  };
+  using Cursor = CursorOf<Scales>;
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;
     __device__ __forceinline__ Operand Unpacked() const { return {data, __uint_as_float(scale)}; }
-  };
-  struct Cursor {
-    const uint8_t* data;
-    const uint8_t* scale;  // either
-    const float* f32_scale;
-    Cursor() = default;
-    __device__ __forceinline__ Cursor(const Weight& w, int64_t tile, int lane)
-        : data(w.data + tile * kTileRows * w.k + lane * 16), scale(nullptr), f32_scale(nullptr) {
-      const int64_t first = tile * kTileRows / kFp8Block * (w.k / kKSlice);
-      if (w.f32_scale != nullptr) {
-        f32_scale = w.f32_scale + first;
-      } else {
-        scale = w.scale + first;
-      }
-    }
-    __device__ __forceinline__ uint32_t Scale(int slice) const {
-      return __float_as_uint(f32_scale != nullptr ? __ldg(f32_scale + slice)
-                                                  : ScaleValue(__ldg(scale + slice)));
-    }
-    __device__ __forceinline__ void Prefetch(int slice, int count) const {
-      PrefetchBulk(data + int64_t{slice} * kFp8SliceBytes, count * kFp8SliceBytes);
-    }
-    __device__ __forceinline__ void Load(int slice, Raw* raw) const {
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        raw->data[i] = LoadOnce(data + int64_t{slice} * kFp8SliceBytes + i * 512);
-      }
-      raw->scale = Scale(slice);
-    }
   };
 };
 
