@@ -95,17 +95,22 @@ const uint8_t* ScaleBytesOf(const ExpertMatrix& m) {
   return m.f32_scale != nullptr ? reinterpret_cast<const uint8_t*>(m.f32_scale) : m.scale;
 }
 
-ExpertFormat DeviceFormatOf(const ExpertMatrix& stored) {
+int64_t SampleRows(const ExpertMatrix& stored) {
   constexpr int64_t kMostBytes = 8192;
+  return std::min({stored.n, std::max<int64_t>(kMostBytes / stored.k, 1), kFp8Block});
+}
+
+ExpertFormat DeviceFormatOf(const ExpertMatrix& stored, int64_t rows) {
   if (stored.format == ExpertFormat::kMxfp4) return stored.format;
   ExpertMatrix first = stored;
-  first.n = std::min({stored.n, std::max<int64_t>(kMostBytes / stored.k, 1), kFp8Block});
-  std::vector<uint8_t> data(static_cast<size_t>(first.n * first.k / 2));
+  first.n = rows;
   std::vector<uint8_t> scale(static_cast<size_t>(first.n * first.k / kFp4Run));
   if (stored.format == ExpertFormat::kNvfp4) {
     return FoldToMxfp4(first.nvfp4(), scale.data()) ? stored.format : ExpertFormat::kMxfp4;
   }
-  std::vector<uint8_t> e8m0(static_cast<size_t>(CeilDiv(first.k, kFp8Block)));
+  std::vector<uint8_t> data(static_cast<size_t>(first.n * first.k / 2));
+  std::vector<uint8_t> e8m0(
+      static_cast<size_t>(CeilDiv(first.n, kFp8Block) * CeilDiv(first.k, kFp8Block)));
   if (first.f32_scale != nullptr) {
     if (ToE8M0({first.f32_scale, e8m0.size()}, e8m0.data())) return stored.format;
     first.f32_scale = nullptr;

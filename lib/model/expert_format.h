@@ -28,10 +28,11 @@ const uint8_t* ScaleBytesOf(const ExpertMatrix& matrix);
 
 const char* ExpertFormatName(ExpertFormat format);  // "fp4", "nvfp4", "fp8"
 
-// The format in which a device runs the experts of which this is a matrix, as stored: MXFP4 where
-// the first rows, of 8 KiB at most, have an MXFP4 weight of the same values; else their own.
-// REQUIRES: k % 128 == 0.
-ExpertFormat DeviceFormatOf(const ExpertMatrix& stored);
+// The format in which a device runs an expert's matrix, as stored: MXFP4 where its first `rows`
+// rows have an MXFP4 weight of the same values; else its own. REQUIRES: k % 128 == 0.
+ExpertFormat DeviceFormatOf(const ExpertMatrix& stored, int64_t rows);
+// So many rows of 8 KiB at most, which tell the format of nearly all files.
+int64_t SampleRows(const ExpertMatrix& stored);
 
 // scale[i] = the E8M0 byte of f32[i]. Returns the first i whose number is no power of two of E8M0's
 // range; nullopt when all are.

@@ -109,14 +109,14 @@ void FormatChanges::KeepF32Scales(ExpertMatrix* expert) {
 }
 
 absl::Status FormatChanges::NotMxfp4(const std::string& name, const ExpertMatrix& expert,
-                                     int64_t run) const {
+                                     int64_t run) {
+  found_no_mxfp4_ = true;
   const int64_t runs = expert.k / kFp4Run, column = run % runs * kFp4Run;
   return Unsupported(Place(checkpoint_, name + ".weight"), ": elements ", column, " to ",
                      column + kFp4Run - 1, " of row ", run / runs,
-                     " are no MXFP4 numbers under one scale, though the first expert of this block "
-                     "is MXFP4 in the form of ",
-                     ExpertFormatName(expert.format),
-                     "; the device's kernels run a block's experts in one format");
+                     " are no MXFP4 numbers under one scale, as those of its block's other experts "
+                     "are; the device's "
+                     "kernels run a block's experts in one format");
 }
 
 }  // namespace dsv4

@@ -30,6 +30,8 @@ class FormatChanges {
   absl::Status SettleShared(const std::string& name, ExpertFormat as, Fp8Weight* weight);
   absl::Status Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert);
 
+  // Whether an expert was refused because it has no MXFP4 weight of the same values.
+  bool found_no_mxfp4() const { return found_no_mxfp4_; }
   int64_t bytes() const { return bytes_; }  // of the memory below
   std::vector<std::unique_ptr<std::byte[]>> TakeMemory() { return std::move(memory_); }
 
@@ -37,12 +39,13 @@ class FormatChanges {
   using Memory = std::unique_ptr<std::byte[]>;
   uint8_t* Keep(Memory memory, int64_t bytes);
   void KeepF32Scales(ExpertMatrix* expert);
-  absl::Status NotMxfp4(const std::string& name, const ExpertMatrix& expert, int64_t run) const;
+  absl::Status NotMxfp4(const std::string& name, const ExpertMatrix& expert, int64_t run);
 
   const Checkpoint& checkpoint_;
   const bool for_device_;
   std::vector<Memory> memory_;
   int64_t bytes_ = 0;
+  bool found_no_mxfp4_ = false;
 };
 
 }  // namespace dsv4

@@ -71,12 +71,15 @@ class WeightsLoader {
   absl::Status ResolveDrafter();
   size_t DrafterStages() const;
 
-  // Gives the ranks their views, and counts what they take.
-  absl::Status PlanRanks(const WeightTargets& targets);
+  // Gives the ranks their views, and counts what they take. Devices run blocks in formats that a
+  // sample tells, or, with `all_read`, all of the experts.
+  absl::Status PlanRanks(const WeightTargets& targets, bool all_read);
 
   // Reads every tensor, and brings it to the targets.
   absl::Status ReadData(const WeightTargets& targets,
                         const std::function<bool(int64_t, int64_t)>& progress);
+  // Whether that failed because a sample had misled PlanRanks.
+  bool misled() const { return misled_; }
 
  private:
   absl::Status Resolve(const std::vector<WeightRow>& rows) {
@@ -266,10 +269,12 @@ class WeightsLoader {
   absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& wants,
                     const std::function<bool(int64_t)>& read);
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
+  // What of Settle an expert that stays on disk needs now: NVFP4 scales, which tell its format.
+  absl::Status CheckOnDisk(const Bound& bound, FormatChanges* changes) const;
   // Gives up what the system holds of a row's tensors. `paths`: of the files.
   void DropPages(const Bound& bound, const std::vector<std::string>& paths) const;
   // Chooses the formats in which devices run the blocks' routed experts.
-  void ChooseDeviceFormats();
+  void ChooseDeviceFormats(bool all_read);
   // A routed expert's matrix as its file has it.
   ExpertMatrix StoredExpert(const WeightRow& row, std::vector<float>* f32_scales) const;
   void PlanHostRanks(const Shards& shards);
@@ -285,6 +290,7 @@ class WeightsLoader {
   std::vector<Pending> pending_;
   std::vector<Bound> bound_;
   std::unique_ptr<WeightPlacement> placement_;  // of devices with memory of their own
+  bool misled_ = false;
   int64_t foldable_bytes_ = 0;  // of owned_bytes_: the scales of NVFP4 experts when all fold
 };
 
@@ -398,7 +404,9 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
       return Cancelled(status.message(), " after ", done, " of ", total, " bytes");
     }
     DSV4_RETURN_IF_ERROR(status);
-    if (!stays) DSV4_RETURN_IF_ERROR(Settle(bound, &changes));
+    const absl::Status settled = stays ? CheckOnDisk(bound, &changes) : Settle(bound, &changes);
+    misled_ = changes.found_no_mxfp4();
+    DSV4_RETURN_IF_ERROR(settled);
     for (size_t i = 0; pages != nullptr && i < bound.pending_count; ++i) {
       const Pending& pending = pending_[bound.first_pending + i];
       if (pending.copy == nullptr && checkpoint_.PlaceOf(pending.entry->data).file >= 0) {
@@ -452,6 +460,13 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
   return absl::OkStatus();
 }
 
+absl::Status WeightsLoader::CheckOnDisk(const Bound& bound, FormatChanges* changes) const {
+  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&bound.row.slot);
+  if (stored.format != ExpertFormat::kNvfp4) return absl::OkStatus();
+  const auto block = static_cast<size_t>(bound.row.expert.block);
+  return changes->Settle(bound.row.name, MoeLayersOf(weights_)[block]->format, &stored);
+}
+
 // Views of what is copied have nothing to read yet.
 ExpertMatrix WeightsLoader::StoredExpert(const WeightRow& row,
                                          std::vector<float>* f32_scales) const {
@@ -469,23 +484,26 @@ ExpertMatrix WeightsLoader::StoredExpert(const WeightRow& row,
   return stored;
 }
 
-void WeightsLoader::ChooseDeviceFormats() {
+void WeightsLoader::ChooseDeviceFormats(bool all_read) {
   const std::vector<MoeWeights*> blocks = MoeLayersOf(weights_);
   std::vector<float> f32_scales;
   for (const Bound& bound : bound_) {
     const WeightRow& row = bound.row;
-    if (row.expert.expert != 0 || row.matrix != 0) continue;
-    blocks[static_cast<size_t>(row.expert.block)]->format =
-        DeviceFormatOf(StoredExpert(row, &f32_scales));
+    if (row.expert.expert < 0) continue;
+    if (!all_read && (row.expert.expert != 0 || row.matrix != 0)) continue;
+    ExpertFormat& format = blocks[static_cast<size_t>(row.expert.block)]->format;
+    if (format != ExpertFormat::kMxfp4) continue;
+    const ExpertMatrix stored = StoredExpert(row, &f32_scales);
+    format = DeviceFormatOf(stored, all_read ? stored.n : SampleRows(stored));
   }
 }
 
-absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets) {
+absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets, bool all_read) {
   if (OnHost(targets)) {
     PlanHostRanks(targets.shards);
     return PlanMapped(targets);
   }
-  ChooseDeviceFormats();
+  ChooseDeviceFormats(all_read);
   placement_ = std::make_unique<WeightPlacement>(config_, targets, weights_);
   std::vector<WeightRow> rows;
   for (const Bound& bound : bound_) rows.push_back(bound.row);
@@ -675,13 +693,22 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
     const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets) {
-  std::unique_ptr<Weights> weights(new Weights);
-  weights->checkpoint_ = std::move(checkpoint);
-  WeightsLoader loader(config, *weights->checkpoint_, true, weights.get());
-  DSV4_RETURN_IF_ERROR(loader.ResolveAll());
-  DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets));
-  DSV4_RETURN_IF_ERROR(loader.ReadData(targets, progress));
-  return weights;
+  int64_t shown = 0;
+  const auto forward = [&](int64_t done, int64_t total) {
+    shown = std::max(shown, done);
+    return !progress || progress(shown, total);
+  };
+  for (bool all_read = false;; all_read = true) {
+    std::unique_ptr<Weights> weights(new Weights);
+    weights->checkpoint_ = std::move(checkpoint);
+    WeightsLoader loader(config, *weights->checkpoint_, true, weights.get());
+    DSV4_RETURN_IF_ERROR(loader.ResolveAll());
+    DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets, all_read));
+    const absl::Status read = loader.ReadData(targets, forward);
+    if (read.ok()) return weights;
+    if (all_read || !loader.misled()) return read;
+    checkpoint = std::move(weights->checkpoint_);
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Describe(const ModelConfig& config,
@@ -691,7 +718,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Describe(const ModelConfig& co
   weights->checkpoint_ = std::move(checkpoint);
   WeightsLoader loader(config, *weights->checkpoint_, false, weights.get());
   DSV4_RETURN_IF_ERROR(loader.ResolveAll());
-  DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets));
+  DSV4_RETURN_IF_ERROR(loader.PlanRanks(targets, false));
   return weights;
 }
 

@@ -151,17 +151,19 @@ class Weights : public WeightViews {
   // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E); each
   // names the tensor and the file. F32 scales that are all powers of two become E8M0, and NVFP4
   // experts whose scales allow it MXFP4, both without loss. A device with memory of its own runs
-  // the routed experts of a block in one format: in MXFP4 where the first expert has its values
-  // (DeviceFormatOf), else in the first's own. Experts that are not of that format are Unsupported,
-  // naming the first place that is not, and with experts in MXFP4 so is a shared one whose
-  // F32 scales are no powers of two. A drafter is optional, and its tensors tell its kind
-  // (main_proj, e_proj): without any mtp.* there is none; some of its tensors without the others
-  // are Corrupt. Tensors that are in no table are ignored. Targets whose memory is not the host's
-  // receive every tensor, or their rows of it, as soon as it is read, once for all of them, and the
-  // copies on the host are given up; OutOfDeviceMemory, and PlanResidency's refusals of their
-  // budgets. `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at
-  // least every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES:
-  // `config` comes from ParseModelConfig.
+  // the routed experts of a block in one format: in MXFP4 where all of them have its values, else
+  // in their own. A sample of the first expert tells which; where a later one turns out to be
+  // unlike it, all are looked at, and read once more. Experts of a block in several formats that
+  // are not all MXFP4 are Unsupported, naming the first, and with experts in MXFP4 so is a shared
+  // one whose F32 scales are no powers of two; an FP8 expert on disk that is unlike the sample is
+  // so when it is read. A drafter is optional, and its tensors tell its kind (main_proj, e_proj):
+  // without any mtp.* there is none; some of its tensors without the others are Corrupt. Tensors
+  // that are in no table are ignored. Targets whose memory is not the host's receive every tensor,
+  // or their rows of it, as soon as it is read, once for all of them, and the copies on the host
+  // are given up; OutOfDeviceMemory, and PlanResidency's refusals of their budgets.
+  // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
+  // every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES: `config`
+  // comes from ParseModelConfig.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets = {});

@@ -253,7 +253,7 @@ TEST_CASE("a device runs experts as MXFP4 where they have its values, else in th
       std::memcpy(&nvfp4.tensor_scale, DataOf<char>(**checkpoint, name + ".weight_scale_2"), 4);
       stored = nvfp4;
     }
-    CHECK(DeviceFormatOf(stored) == c.runs_as);
+    CHECK(DeviceFormatOf(stored, SampleRows(stored)) == c.runs_as);
     FormatChanges changes(**checkpoint, true);
     ExpertMatrix expert = stored;
     REQUIRE_OK(changes.Settle(name, c.runs_as, &expert));
