@@ -266,21 +266,42 @@ inline void TileFp8(const ActRows& a, const uint8_t* w, const uint8_t* scale, in
   for (int64_t block = 0; block < k / 128; ++block) {
     const Fp8Unpacker unpacker(Fold(scale, block));
     for (int64_t p = block * 128; p < block * 128 + 128; p += 2 * kStep) {
-      __m512bh v[kRows][2];
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        v[i][0] = LoadBf16(rows[i] + p);
-        v[i][1] = LoadBf16(rows[i] + p + kStep);
-      }
-#pragma GCC unroll 8
-      for (int j = 0; j < kCols; ++j) {
-        __m512i first, second;
-        unpacker.Unpack(cols[j] + p, first, second);
-        Prefetch(cols[j] + p + ahead);
+      if constexpr (kCols > 4) {
+        __m512bh v[kRows][2];
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
-          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][0], AsBf16(first));
-          acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][1], AsBf16(second));
+          v[i][0] = LoadBf16(rows[i] + p);
+          v[i][1] = LoadBf16(rows[i] + p + kStep);
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < kCols; ++j) {
+          __m512i first, second;
+          unpacker.Unpack(cols[j] + p, first, second);
+          Prefetch(cols[j] + p + ahead);
+#pragma GCC unroll 8
+          for (int i = 0; i < kRows; ++i) {
+            acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][0], AsBf16(first));
+            acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i][1], AsBf16(second));
+          }
+        }
+      } else {
+        // Weights are held and rows are not: both do not fit in the registers.
+        __m512i held[kCols][2];
+#pragma GCC unroll 8
+        for (int j = 0; j < kCols; ++j) {
+          unpacker.Unpack(cols[j] + p, held[j][0], held[j][1]);
+          Prefetch(cols[j] + p + ahead);
+        }
+#pragma GCC unroll 8
+        for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 8
+          for (int i = 0; i < kRows; ++i) {
+            const __m512bh v = LoadBf16(rows[i] + p + half * kStep);
+#pragma GCC unroll 8
+            for (int j = 0; j < kCols; ++j) {
+              acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v, AsBf16(held[j][half]));
+            }
+          }
         }
       }
     }
@@ -384,15 +405,17 @@ inline void TileFp4(const ActRows& a, const uint8_t* w, const uint32_t* folds, i
   }
   const int64_t ahead = AheadBytes(kCols * k / 2);
   for (int64_t r = 0; r < runs; ++r) {
-    __m512bh v[kRows];
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) v[i] = LoadBf16(rows[i] + r * 32);
+    __m512bh b[kCols];
 #pragma GCC unroll 8
     for (int j = 0; j < kCols; ++j) {
-      const __m512bh b = AsBf16(UnpackRun(cols[j] + r * 16, col_folds[j][r]));
+      b[j] = AsBf16(UnpackRun(cols[j] + r * 16, col_folds[j][r]));
       if (r % 4 == 0) Prefetch(cols[j] + r * 16 + ahead);
+    }
 #pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v[i], b);
+    for (int i = 0; i < kRows; ++i) {
+      const __m512bh v = LoadBf16(rows[i] + r * 32);
+#pragma GCC unroll 8
+      for (int j = 0; j < kCols; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], v, b[j]);
     }
   }
   StoreSums<kRows, kCols>(acc, n, out, ld);

@@ -11,6 +11,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/row_math-inl.h"
 
@@ -64,17 +65,22 @@ HWY_INLINE void MixRows(const uint16_t* const* x, int64_t rows, const float* fn,
   double sums[kOutputs][kMixRows] = {};
   for (int64_t begin = 0; begin < width; begin += kMixColumns) {
     const int64_t end = std::min(width, begin + kMixColumns);
-    const int64_t tiled = rows / kTileRows * kTileRows;
-    if (tiled > 0) {
-      for (int o = 0; o < kOutputs; o += kBlock) {
-        for (int64_t r = 0; r < tiled; r += kTileRows) {
-          MixTile<kTileRows, kBlock>(x + r, fn + o * width, width, begin, end, &sums[o][r]);
+    for (int64_t r = 0; r < rows;) {
+      const auto tile = [&](auto tile_rows, auto outputs) HWY_ATTR {
+        for (int o = 0; o < kOutputs; o += outputs()) {
+          MixTile<tile_rows(), outputs()>(x + r, fn + o * width, width, begin, end, &sums[o][r]);
         }
-      }
-    }
-    for (int64_t r = tiled; r < rows; ++r) {
-      for (int o = 0; o < kOutputs; o += kAloneBlock) {
-        MixTile<1, kAloneBlock>(x + r, fn + o * width, width, begin, end, &sums[o][r]);
+        r += tile_rows();
+      };
+      const int64_t left = rows - r;
+      if (left == 1) {
+        tile(std::integral_constant<int, 1>(), std::integral_constant<int, kAloneBlock>());
+      } else if (kTileRows == 2 || left == 2) {
+        tile(std::integral_constant<int, 2>(), std::integral_constant<int, kBlock>());
+      } else if (left == 3 || left == 5 || left == 6) {  // of one size where they can be
+        tile(std::integral_constant<int, 3>(), std::integral_constant<int, kBlock>());
+      } else {
+        tile(std::integral_constant<int, 4>(), std::integral_constant<int, kBlock>());
       }
     }
   }
