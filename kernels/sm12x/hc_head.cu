@@ -131,6 +131,6 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
 
 constinit const KernelEntry kSm12xHcHead =
     MakeSm12xEntry<HcHeadParams, &LaunchHcHead, &SupportsHcHead, &HcHeadWorkspace>("sm12x.hc_head",
-                                                                                   4);
+                                                                                   5);
 
 }  // namespace dsv4

@@ -6,19 +6,24 @@
 // latency at one row, bandwidth at many.
 // Plan: a block of hc_pre_mix_kernel has 64 columns of all streams and some rows, with its part of
 // fn in registers, loaded before the streams are ready. A block of hc_pre_kernel has a row and adds
-// up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. No
-// f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns,
-// makes the update of few rows; hc_post makes that of many. Measured: docs/kernels.md.
+// up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. Of
+// many rows, hc_pre_comb_kernel does them, for eight in a warp. No f64: SM12x does one f64 operation
+// for 64 of f32. hc_pre_mix_kernel, which has whole columns, makes the update of few rows; hc_post
+// makes that of many. Measured: docs/kernels.md.
 // Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
 // steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
 // Shared memory: 8 D bytes of streams and 3.2 D of sums.
 // Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"
+
+#include <algorithm>
+
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/stream_mix.cuh"
+#include "lib/base/checked_math.h"
 
 namespace dsv4 {
 namespace {
@@ -60,45 +65,100 @@ __device__ __forceinline__ TwoFloat InverseSum(const TwoFloat (&k)[kStreamCount]
   return sm12x::Reciprocal(sum);
 }
 
-// One warp, lane 16 i + 4 h + j for element (h, j): softmax of the rows, then Sinkhorn. The element
-// is k u[h] v[j] all the while, whose factors are inverses of sums: where a step makes x = k u v to
-// x / (sum x + eps), it makes y = 1 / u to sum k v + eps y. Lane l has u[l % 4] and
-// v[l % 4].
-__device__ __forceinline__ void Comb(const HcPreParams& p, int64_t row, TwoFloat logit) {
-  const int lane = threadIdx.x % 32, own = lane % 4;
-  float top = logit.hi;
+// x[i] = x[i ^ own] for own < 4.
+__device__ __forceinline__ void Turn(int own, TwoFloat (&x)[kStreamCount]) {
 #pragma unroll
-  for (int i = 1; i < 4; i *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
-  logit.Add(-top);
-  const TwoFloat power = sm12x::Exp(logit.Normalized());
-  TwoFloat sum = power;
+  for (int bit = 1; bit < kStreamCount; bit *= 2) {
 #pragma unroll
-  for (int i = 1; i < 4; ++i) sum.Add(sm12x::OfNeighbour(power, i));
-  TwoFloat weight = Product(power, sm12x::Reciprocal(sum));
-  weight.Add(p.hc_eps);
-  weight = weight.Normalized();
-  TwoFloat of_row[4], of_column[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    of_row[i] = sm12x::OfLane(weight, 4 * own + (own ^ i));
-    of_column[i] = sm12x::OfLane(weight, 4 * (own ^ i) + own);
+    for (int i = 0; i < kStreamCount; ++i) {
+      if ((i & bit) != 0 || (own & bit) == 0) continue;
+      const TwoFloat other = x[i];
+      x[i] = x[i ^ bit];
+      x[i ^ bit] = other;
+    }
   }
+}
+
+// e^(logit - top), of the softmax.
+__device__ __forceinline__ TwoFloat PowerOf(TwoFloat logit, float top) {
+  logit.Add(-top);
+  return sm12x::Exp(logit.Normalized());
+}
+
+// Four neighbouring lanes: the rest of the softmax, then Sinkhorn; lane `own` of them has the powers
+// of row `own` of comb and gets that row. The element is k u[h] v[j] all the while, whose factors are
+// inverses of sums: where a step makes x = k u v to x / (sum x + eps), it makes y = 1 / u to sum k v
+// + eps y. Lane l has u[l % 4] and v[l % 4].
+__device__ __forceinline__ void Comb(const HcPreParams& p, int own,
+                                     const TwoFloat (&power)[kStreamCount],
+                                     float (&comb)[kStreamCount]) {
+  TwoFloat of_row[kStreamCount], of_column[kStreamCount];  // [i]: of column or row own ^ i
+#pragma unroll
+  for (int j = 0; j < kStreamCount; ++j) {
+    TwoFloat sum = power[j];
+#pragma unroll
+    for (int i = 1; i < kStreamCount; ++i) sum.Add(power[j ^ i]);
+    TwoFloat weight = Product(power[j], sm12x::Reciprocal(sum));
+    weight.Add(p.hc_eps);
+    of_row[j] = weight.Normalized();
+  }
+  Turn(own, of_row);
+#pragma unroll
+  for (int i = 0; i < kStreamCount; ++i) of_column[i] = sm12x::OfNeighbour(of_row[i], i);
   TwoFloat rows{1, 0}, columns{1, 0};  // 1 / u, 1 / v
   TwoFloat u = rows, v = InverseSum(of_column, u, p.hc_eps, &columns);
   for (int i = 1; i < p.sinkhorn_iters; ++i) {
     u = InverseSum(of_row, v, p.hc_eps, &rows);
     v = InverseSum(of_column, u, p.hc_eps, &columns);
   }
-  weight = Product(Product(weight, sm12x::OfLane(u, lane / 4 % 4)), v);
-  if (lane < 16) p.comb[row * 16 + lane] = weight.Rounded();
+#pragma unroll
+  for (int i = 0; i < kStreamCount; ++i) {
+    of_row[i] = Product(Product(of_row[i], u), sm12x::OfNeighbour(v, i));
+  }
+  Turn(own, of_row);
+#pragma unroll
+  for (int j = 0; j < kStreamCount; ++j) comb[j] = of_row[j].Rounded();
 }
 
-constexpr int kThreads = sm12x::kNormThreads + 32;
+__device__ __forceinline__ void StoreComb(const HcPreParams& p, int64_t row, int own,
+                                          const float (&comb)[kStreamCount]) {
+  *reinterpret_cast<float4*>(p.comb + (row * kStreamCount + own) * kStreamCount) =
+      make_float4(comb[0], comb[1], comb[2], comb[3]);
+}
 
-// p: with kUpdates of after the update, which the kernel before has made.
-template <bool kUpdates>
-__global__ void __launch_bounds__(kThreads)
-    hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums) {
+// comb of rows whose logits a kernel has left, [rows][16]: eight rows a warp.
+constexpr int kCombThreads = 64, kCombRows = kCombThreads / kStreamCount;
+constexpr int kCombs = kStreamCount * kStreamCount;
+
+__global__ void __launch_bounds__(kCombThreads)
+    hc_pre_comb_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* comb_logits) {
+  const int own = threadIdx.x % kStreamCount;
+  const int64_t row = int64_t{blockIdx.x} * kCombRows + threadIdx.x / kStreamCount;
+  sm12x::BeginAfterPredecessors();
+  const TwoFloat* const logits =
+      comb_logits + min(row, int64_t{p.rows} - 1) * kCombs + own * kStreamCount;
+  float top = logits[0].hi;
+#pragma unroll
+  for (int j = 1; j < kStreamCount; ++j) top = fmaxf(top, logits[j].hi);
+  TwoFloat power[kStreamCount];
+#pragma unroll
+  for (int j = 0; j < kStreamCount; ++j) power[j] = PowerOf(logits[j], top);
+  float comb[kStreamCount];
+  Comb(p, own, power, comb);
+  if (row < p.rows) StoreComb(p, row, own, comb);
+}
+
+// Threads of a block: of few rows, another warp makes comb.
+template <bool kMany>
+constexpr int kThreads = sm12x::kNormThreads + (kMany ? 0 : 32);
+
+// p: with kUpdates of after the update, which the kernel before has made. kMany: comb's logits go to
+// `comb_logits`.
+template <bool kUpdates, bool kMany>
+__global__ void __launch_bounds__(kThreads<kMany>)
+    hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums,
+                  TwoFloat* comb_logits) {
+  constexpr int kThreads = dsv4::kThreads<kMany>;
   auto* const shared = sm12x::DynamicShared<std::byte>();
   __shared__ TwoFloat sums[sm12x::MixSums(kMixes)];
   __shared__ float scratch[sm12x::kNormThreads / 32];
@@ -114,11 +174,14 @@ __global__ void __launch_bounds__(kThreads)
   // Without an update streams are not of the kernel before, but older.
   if (!kUpdates) copy_streams();
   sm12x::PrefetchLines(p.norm, dim * 2, kThreads);
-  // A mixing number a lane: the last warp's are comb's, the first one's are pre and post. Which it
-  // is comes by a shuffle, so that the compiler sees that warps stay whole.
+  // A mixing number a lane: pre and post are the first warp's. Comb's are the last warp's, or with
+  // kMany the first one's, too. Which warp it is comes by a shuffle, so that the compiler sees that
+  // warps stay whole.
   const bool combs =
-      __shfl_sync(0xffffffffu, threadIdx.x, 0) >= static_cast<unsigned>(sm12x::kNormThreads);
-  const int mix = combs ? 2 * kStreamCount + threadIdx.x % 16 : threadIdx.x % (2 * kStreamCount);
+      !kMany && __shfl_sync(0xffffffffu, threadIdx.x, 0) >= unsigned{sm12x::kNormThreads};
+  constexpr int kGates = 2 * kStreamCount;
+  const int lane = threadIdx.x % 32;
+  const int mix = combs ? kGates + lane % kCombs : kMany ? min(lane, kMixes - 1) : lane % kGates;
   const float scale = p.scale[min(mix / kStreamCount, 2)], base = p.base[mix];
   sm12x::BeginAfterPredecessors();
   const int64_t row_bytes = sm12x::MixRowBytes(width, kMixes);
@@ -136,16 +199,36 @@ __global__ void __launch_bounds__(kThreads)
     return sm12x::Logit(m, scale, base);
   };
   if (combs) {
-    Comb(p, row, logit());
+    const TwoFloat of_mix = logit();
+    float top = of_mix.hi;
+#pragma unroll
+    for (int i = 1; i < kStreamCount; i *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+    }
+    const TwoFloat power = PowerOf(of_mix, top);
+    TwoFloat of_row[kStreamCount];
+    const int own = lane % kStreamCount;
+#pragma unroll
+    for (int j = 0; j < kStreamCount; ++j) {
+      of_row[j] = sm12x::OfLane(power, own * kStreamCount + j);
+    }
+    float comb[kStreamCount];
+    Comb(p, own, of_row, comb);
+    if (lane < kStreamCount) StoreComb(p, row, own, comb);
     return;
   }
-  if (threadIdx.x < 2 * kStreamCount) {
-    TwoFloat gate = sm12x::Sigmoid(logit());
-    if (mix < kStreamCount) {
-      gate.Add(p.hc_eps);
-      pre[mix] = gate.Rounded();
+  if (threadIdx.x < (kMany ? kMixes : kGates)) {
+    const TwoFloat of_mix = logit();
+    if (mix >= kGates) {
+      comb_logits[row * kCombs + mix - kGates] = of_mix;
     } else {
-      p.post[row * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
+      TwoFloat gate = sm12x::Sigmoid(of_mix);
+      if (mix < kStreamCount) {
+        gate.Add(p.hc_eps);
+        pre[mix] = gate.Rounded();
+      } else {
+        p.post[row * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
+      }
     }
   }
   sm12x::WaitForCopies<0>();
@@ -165,33 +248,85 @@ absl::Status SupportsHcPre(const HcPreParams& p) {
   return absl::OkStatus();
 }
 
+// Rows go through all kernels so many at a time that their streams, 16 MB at D = 4096, are in L2 when
+// they are read again.
+constexpr int kSlabRows = 512;
+// Of more rows, comb is made by a kernel of its own, and else by a warp of each row's block.
+constexpr int kMostRowsWithComb = 256;
+
+bool IsMany(const HcPreParams& p) { return p.rows > kMostRowsWithComb; }
+
+// In the workspace: the sums of a slab, then with many rows the logits of all of them.
+int64_t SlabBytes(const HcPreParams& p) {
+  return std::min(p.rows, kSlabRows) * sm12x::MixRowBytes(kStreamCount * p.hidden, kMixes);
+}
 int64_t HcPreWorkspace(const HcPreParams& p, int) {
-  return p.rows * sm12x::MixRowBytes(kStreamCount * p.hidden, kMixes);
+  const int64_t logits = int64_t{p.rows} * kCombs * static_cast<int64_t>(sizeof(TwoFloat));
+  return SlabBytes(p) + (IsMany(p) ? logits : 0);
 }
 
-template <bool kUpdates>
-void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
-  auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
+// Rows first .. first + count - 1.
+HcPreParams RowsOf(HcPreParams p, int64_t first, int32_t count) {
+  const int64_t of_stream = first * p.hidden, bytes = of_stream * kActBytes;
+  p.rows = count;
+  p.streams = static_cast<const std::byte*>(p.streams) + kStreamCount * bytes;
+  p.normed = static_cast<std::byte*>(p.normed) + bytes;
+  p.quantized = static_cast<std::byte*>(p.quantized) + first * sm12x::QuantizedRowBytes(p.hidden);
+  p.post += first * kStreamCount;
+  p.comb += first * kCombs;
+  if (p.update.y != nullptr) {
+    p.update.y = static_cast<const std::byte*>(p.update.y) + bytes;
+    p.update.post += first * kStreamCount;
+    p.update.comb += first * kCombs;
+    p.update.out = static_cast<std::byte*>(p.update.out) + kStreamCount * bytes;
+  }
+  return p;
+}
+
+template <bool kUpdates, bool kMany>
+void LaunchKernels(const LaunchContext& context, const HcPreParams& params, TwoFloat* chunk_sums,
+                   TwoFloat* comb_logits) {
   const cudaStream_t stream = CudaStreamOf(context);
   sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
                           sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
                           chunk_sums);
-  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads,
-                          sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel<kUpdates>,
-                          kUpdates ? AfterUpdate(params) : params, chunk_sums);
+  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads<kMany>,
+                          sm12x::RowSharedBytes(params.hidden, kMixes),
+                          hc_pre_kernel<kUpdates, kMany>,
+                          kUpdates ? AfterUpdate(params) : params, chunk_sums, comb_logits);
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
-  if (params.update.y == nullptr) return LaunchKernels<false>(context, params);
-  if (params.rows <= kMostRowsUpdated) return LaunchKernels<true>(context, params);
-  const HcPostParams update = UpdateOf(params);
-  kSm12xHcPost.launch(context, &update);
-  LaunchKernels<false>(context, AfterUpdate(params));
+  auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
+  const bool many = IsMany(params);
+  auto* const comb_logits =
+      many ? reinterpret_cast<TwoFloat*>(context.workspace + SlabBytes(params)) : nullptr;
+  const bool updates = params.update.y != nullptr;
+  if (updates && params.rows <= kMostRowsUpdated) {
+    return LaunchKernels<true, false>(context, params, chunk_sums, nullptr);
+  }
+  for (int32_t first = 0; first < params.rows; first += kSlabRows) {
+    HcPreParams slab = RowsOf(params, first, std::min(kSlabRows, params.rows - first));
+    if (updates) {
+      const HcPostParams update = UpdateOf(slab);
+      kSm12xHcPost.launch(context, &update);
+      slab = AfterUpdate(slab);
+    }
+    if (many) {
+      LaunchKernels<false, true>(context, slab, chunk_sums, comb_logits + first * kCombs);
+    } else {
+      LaunchKernels<false, false>(context, slab, chunk_sums, nullptr);
+    }
+  }
+  if (!many) return;
+  sm12x::LaunchOverlapped(CudaStreamOf(context),
+                          dim3(static_cast<unsigned>(CeilDiv(params.rows, kCombRows))),
+                          kCombThreads, 0, hc_pre_comb_kernel, params, comb_logits);
 }
 
 }  // namespace
 
 constinit const KernelEntry kSm12xHcPre =
-    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 4);
+    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 5);
 
 }  // namespace dsv4

@@ -78,6 +78,26 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
   return Bf16x2(low[0], low[1]);
 }
 
+// The sum of the squares of eight bf16 numbers. From their f32 sum on, which none of them exceeds,
+// what an addition rounds off is a difference.
+__device__ __forceinline__ TwoFloat SumOfSquares(const uint32_t (&pairs)[4]) {
+  float x[8], first = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[2 * i] = Bf16Low(pairs[i]);
+    x[2 * i + 1] = Bf16High(pairs[i]);
+  }
+  first = SquaresOf(x, first);
+  float sum = first, low = 0;
+#pragma unroll
+  for (const float v : x) {
+    const float next = __fmaf_rn(v, v, sum);
+    low = __fadd_rn(low, __fmaf_rn(v, v, __fsub_rn(sum, next)));
+    sum = next;
+  }
+  return {__fsub_rn(sum, first), low};
+}
+
 // The rows of streams that a block of hc_pre makes itself, in shared memory: [row][stream][pair of
 // columns], spread so that rows g and g + 1 lie in different banks.
 inline constexpr int kMadePairs = kMixPart;
@@ -215,18 +235,9 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      TwoFloat squares;
+      TwoFloat squares = SumOfSquares(x[h]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float low = Bf16Low(x[h][i]), high = Bf16High(x[h][i]);
-        squares.Add(__fmul_rn(low, low));
-        squares.Add(__fmul_rn(high, high));
-      }
-#pragma unroll
-      for (int offset = 1; offset < 4; offset *= 2) {
-        squares.Add(TwoFloat{__shfl_xor_sync(0xffffffffu, squares.hi, offset),
-                             __shfl_xor_sync(0xffffffffu, squares.lo, offset)});
-      }
+      for (int lanes = 1; lanes < 4; lanes *= 2) squares.Add(OfNeighbour(squares, lanes));
       TwoFloat* to = parts[warp][g + 8 * h];
       if (t == 0) to[kOutputs] = squares;
 #pragma unroll
@@ -244,22 +255,18 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
       const int row = i / kSums, o = i % kSums;
       TwoFloat sum;
 #pragma unroll
-      for (int w = 0; w < kMixWarps; ++w) {
-        const TwoFloat part = parts[w][row][o];
-        sum.Add(part.hi);
-        sum.Add(part.lo);
-      }
+      for (int w = 0; w < kMixWarps; ++w) sum.Add(parts[w][row][o]);
       chunk_sums[(static_cast<int64_t>(first + row) * gridDim.x + blockIdx.x) * kSums + o] = sum;
     }
     __syncthreads();
   }
 }
 
-// A block for each chunk, and as many times as fill the device while there are rows for it.
+// A block for each chunk, and as many times as the device holds at once while there are rows for it.
 inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
   constexpr int kBlocks = 2;  // of a multiprocessor
   const int chunks = static_cast<int>(dim / kMixColumns);
-  const int most = (context.multiprocessors * kBlocks + chunks - 1) / chunks;
+  const int most = std::max(context.multiprocessors * kBlocks / chunks, 1);
   return dim3(static_cast<unsigned>(chunks),
               static_cast<unsigned>(std::clamp((rows + kMixRows - 1) / kMixRows, 1, most)));
 }
