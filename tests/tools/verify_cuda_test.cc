@@ -28,11 +28,13 @@ TEST_CASE("the cuda backend computes the oracle's cases") {
         Case{"pro", "pro", kExitPassed}, Case{"wide", "wide", kExitPassed},
         Case{"dspark", "dspark", kExitPassed}, Case{"dspark_nvfp4", "dspark", kExitPassed},
         Case{"mixed_nvfp4", "mixed", kExitPassed}, Case{"mixed_fp8", "mixed", kExitPassed},
-        Case{"fp8", "fp8", kExitPassed}}) {
+        Case{"fp8", "fp8", kExitPassed}, Case{"nvfp4_real", "nvfp4_real", kExitPassed}}) {
     CAPTURE(c.name);
+    const char* const file =
+        c.name == "nvfp4_real" ? ".exact.safetensors" : ".published.safetensors";
     CHECK(Run(RunOracleCommand,
               {"--mode", "published", "--backend", "cuda", oracle + "/cases/" + c.name + ".json",
-               oracle + "/expected/" + c.recorded + ".published.safetensors"}) == c.exit);
+               oracle + "/expected/" + c.recorded + file}) == c.exit);
   }
 }
 

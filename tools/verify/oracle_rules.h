@@ -35,6 +35,8 @@ struct OracleOptions {
 // Prints a line per figure and the closing line; true when the rule of the mode holds. `folder`
 // holds the case's checkpoint. Errors: those of opening and running the engine; Corrupt when
 // `expected` does not fit the case; NotFound when it holds no figure of the case and mode.
+// kPublished on another backend than the reference needs none where exact ones are all that is
+// recorded: then its layers are held.
 absl::StatusOr<bool> VerifyOracle(const OracleCase& oracle, const std::string& folder,
                                   const ExpectedTensors& expected, const OracleOptions& options);
 
