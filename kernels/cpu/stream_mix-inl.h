@@ -65,12 +65,12 @@ HWY_INLINE void MixRows(const uint16_t* const* x, int64_t rows, const float* fn,
   double sums[kOutputs][kMixRows] = {};
   for (int64_t begin = 0; begin < width; begin += kMixColumns) {
     const int64_t end = std::min(width, begin + kMixColumns);
-    for (int64_t r = 0; r < rows;) {
+    for (int64_t r = 0, taken = 0; r < rows; r += taken) {
       const auto tile = [&](auto tile_rows, auto outputs) HWY_ATTR {
         for (int o = 0; o < kOutputs; o += outputs()) {
           MixTile<tile_rows(), outputs()>(x + r, fn + o * width, width, begin, end, &sums[o][r]);
         }
-        r += tile_rows();
+        taken = tile_rows();
       };
       const int64_t left = rows - r;
       if (left == 1) {
