@@ -152,7 +152,8 @@ typedef struct dsv4_engine_options {
    * a thread of its own, and logs a warning if it cannot: a process that is killed loses five
    * minutes of counts at most. Results do not depend on it. Errors: CORRUPT for a damaged file,
    * VERSION_MISMATCH for another format or another model's file, INVALID_ARGUMENT if all experts
-   * are in one memory, UNSUPPORTED in a group. The file is left as it was after an error. */
+   * are in one memory. The file is left as it was after an error. In a group, the process of rank 0
+   * sends it to the others: INVALID_ARGUMENT for another rank. */
   const char* expert_profile;
   /* 1: the folder's canary is neither read nor computed. Its cost is the prefill of its prompt. */
   int32_t skip_canary;
@@ -329,7 +330,7 @@ typedef struct dsv4_engine_metrics {
   double disk_read_seconds;   /* time that passes waited for these reads */
   uint64_t device_read_bytes; /* bytes of device_expert_reads, by all devices */
   /* Bytes of experts that were copied from host memory for steps of long prompts, whether chosen or
-   * not. host_read_bytes counts the chosen ones. */
+   * not, by all devices. host_read_bytes counts the chosen ones. */
   uint64_t streamed_bytes;
   double stream_seconds; /* time that these copies took */
   uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
@@ -409,9 +410,11 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
  * CUDA backend only (otherwise UNSUPPORTED); a process has one device of its group. Processes with
  * different builds, models or options are refused (VERSION_MISMATCH) before weights are read; the
  * message names the difference.
- * If a process ends, stops or cannot be reached for 10 seconds, the calls of the others return
- * DEVICE_LOST: from then on the engine is lost, and a new group may be opened. While the processes
- * load weights, it may take five minutes.
+ * If a process ends, stops or cannot be reached for 10 seconds, or a minute if experts are on disk,
+ * the calls of the others return DEVICE_LOST: from then on the engine is lost, and a new group may
+ * be opened. While the processes load weights, it may take five minutes. A step fails with IO or
+ * CORRUPT, and can be repeated, if one of the processes fails to read experts from its disk; the
+ * message has its rank.
  * NCCL opens the only network connections. Nothing that travels is encrypted, and whoever has the
  * id and reaches the ports can join: use a network that you trust. */
 

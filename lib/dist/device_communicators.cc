@@ -22,9 +22,6 @@
 namespace dsv4 {
 namespace {
 
-// Of a wait for another rank. Ranks are equally fast; only delays of their host threads make one
-// late.
-constexpr std::chrono::seconds kWaitLimit{4};
 constexpr int64_t kSignalBytes = 256;
 static_assert(sizeof(ExchangeSignals) <= kSignalBytes);
 constexpr int64_t kInboxBytes = sizeof(ExchangeInbox);
@@ -38,8 +35,8 @@ constexpr std::array<int64_t, 5> kMeasuredBytes = {
 // What the ranks share.
 class Group final : public ExchangeWays {
  public:
-  Group(int ranks, const Nccl* nccl, bool silent)
-      : meeting(ranks, kWaitLimit), nccl(nccl), silent(silent) {}
+  Group(int ranks, std::chrono::milliseconds limit, const Nccl* nccl, bool silent)
+      : meeting(ranks, limit), nccl(nccl), silent(silent) {}
 
   std::string Describe() const override {
     if (silent) return "none of which is made";
@@ -137,7 +134,7 @@ class DeviceCommunicator final : public Communicator {
     const uint32_t late =
         std::atomic_ref<uint32_t>(group_->failure()->late).load(std::memory_order_acquire);
     if (late != 0) {
-      group_->Fail(DeviceLost("a device waited ", kWaitLimit / std::chrono::milliseconds(1),
+      group_->Fail(DeviceLost("a device waited ", group_->meeting.limit().count(),
                               " ms for an exchange of rank ", late - 1));
     }
     return group_->meeting.Check();
@@ -166,16 +163,17 @@ class DeviceCommunicator final : public Communicator {
 
   absl::Status Launch(const GatherParams& params,
                       const std::array<const std::byte*, kMaxRanks>& slices) const {
-    const GatherColumnsParams gather{.rows = params.rows,
-                                     .rank = rank_,
-                                     .ranks = ranks(),
-                                     .shares = params.shares,
-                                     .slices = slices,
-                                     .whole = params.whole,
-                                     .signals = group_->signals,
-                                     .inboxes = group_->inboxes,
-                                     .failure = group_->failure(),
-                                     .limit_ns = kWaitLimit / std::chrono::nanoseconds(1)};
+    const GatherColumnsParams gather{
+        .rows = params.rows,
+        .rank = rank_,
+        .ranks = ranks(),
+        .shares = params.shares,
+        .slices = slices,
+        .whole = params.whole,
+        .signals = group_->signals,
+        .inboxes = group_->inboxes,
+        .failure = group_->failure(),
+        .limit_ns = std::chrono::nanoseconds(group_->meeting.limit()).count()};
     const DeviceScope scope(own_.device);
     return own_.dispatch->Run(LaunchContext{.stream = &own_.device->stream()}, gather);
   }
@@ -277,7 +275,8 @@ absl::Status ReachEachOther(absl::Span<const DeviceRank> ranks) {
 int64_t ExchangeDeviceBytes() { return kSignalBytes + kInboxBytes + NcclGather::kStagingBytes; }
 
 absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
-                                                   ExchangePath path) {
+                                                   ExchangePath path,
+                                                   std::chrono::milliseconds limit) {
   const bool silent = path == ExchangePath::kNone;
   absl::Status direct = Unsupported("not asked for");
   if (path == ExchangePath::kAuto || path == ExchangePath::kDirect) direct = ReachEachOther(ranks);
@@ -308,7 +307,7 @@ absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> 
       nccl = nullptr;
     }
   }
-  auto group = std::make_shared<Group>(count, nccl, silent);
+  auto group = std::make_shared<Group>(count, limit, nccl, silent);
   group->direct = direct.ok();
   DeviceCommunicators connected;
   for (int rank = 0; rank < count; ++rank) {

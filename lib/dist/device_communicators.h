@@ -6,6 +6,7 @@
 // finds it faster. Which way an exchange takes changes no bit.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,10 +39,15 @@ struct DeviceCommunicators {
   std::shared_ptr<const ExchangeWays> ways;
 };
 
+// Of a wait for another rank. Devices are equally fast; only delays of their host threads make one
+// late.
+inline constexpr std::chrono::seconds kDeviceLimit{4};
+
 // REQUIRES: different devices, each with its dispatch; both outlive the communicators. Unsupported
 // where `path` does not lead from every device to every other, with the reason; for kAuto, where
 // neither does.
 absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> ranks,
-                                                   ExchangePath path);
+                                                   ExchangePath path,
+                                                   std::chrono::milliseconds limit = kDeviceLimit);
 
 }  // namespace dsv4

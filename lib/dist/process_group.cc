@@ -333,9 +333,19 @@ absl::Status ProcessGroup::Loaded(int64_t done, int64_t total) {
   return absl::OkStatus();
 }
 
-absl::Status ProcessGroup::Opened() {
+absl::StatusOr<std::vector<std::byte>> ProcessGroup::FromLeader(
+    absl::Span<const std::byte> message) {
+  bool closed = false;
+  if (place_.rank > 0) return Receive(&closed);
+  const MutexLock lock(&sending_);
+  DSV4_RETURN_IF_ERROR(Send(message));
+  DSV4_RETURN_IF_ERROR(Synchronize());
+  return std::vector<std::byte>(message.begin(), message.end());
+}
+
+absl::Status ProcessGroup::Opened(bool from_disk) {
   DSV4_RETURN_IF_ERROR(Meet());
-  limit_.store(place_.limit.count());
+  limit_.store(place_.limit.count() * (from_disk ? kLoadLimits : 1));
   opened_ = true;
   sent_.store(Clock::now().time_since_epoch().count());
   return absl::OkStatus();
@@ -413,7 +423,8 @@ absl::Status ProcessGroup::SendAll(absl::Span<const std::byte> message, bool clo
     DSV4_RETURN_IF_ERROR(Broadcast(bytes));
     begin += bytes;
   }
-  sent_.store(Clock::now().time_since_epoch().count());
+  // Before, nobody waits for messages that may be empty.
+  if (opened_) sent_.store(Clock::now().time_since_epoch().count());
   return absl::OkStatus();
 }
 

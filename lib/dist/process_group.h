@@ -50,7 +50,8 @@ class ProcessGroup final : public Communicator {
  public:
   // Of a wait for other processes that join.
   static constexpr std::chrono::minutes kOpenLimit{5};
-  // Of one for processes that load weights or get ready, in GroupPlace::limit.
+  // Of one for processes that load weights, get ready or read experts from disk, in
+  // GroupPlace::limit.
   static constexpr int64_t kLoadLimits = 6;
 
   // Waits for the other processes. `record`: lines "name = value"; VersionMismatch names the first
@@ -73,11 +74,14 @@ class ProcessGroup final : public Communicator {
   absl::Status Check() override;
   void Abort(const absl::Status& reason) override;
 
+  // What the leader has for all, in every process. Before Opened.
+  absl::StatusOr<std::vector<std::byte>> FromLeader(absl::Span<const std::byte> message);
   // `done` bytes of `total` are loaded. Waits now and then until the other processes are as far, so
   // that one that is gone is noticed.
   absl::Status Loaded(int64_t done, int64_t total);
-  // All processes have opened: from here on waits have the group's limit.
-  absl::Status Opened();
+  // All processes have opened: from here on waits have the group's limit, or kLoadLimits of it
+  // where steps read from disks, which are not equally fast.
+  absl::Status Opened(bool from_disk);
 
   // The leader. Whoever sends, and makes the exchanges that follow from it, holds the mutex.
   Mutex* sending() ABSL_LOCK_RETURNED(sending_) { return &sending_; }

@@ -58,6 +58,12 @@ absl::StatusOr<std::unique_ptr<ExpertFetcher>> ExpertFetcher::Open(Parts parts, 
   return fetcher;
 }
 
+void ExpertFetcher::BeginPass() {
+  if (std::exchange(failure_, absl::OkStatus()).ok()) return;
+  for (Guest& guest : guests_) guest.index = -1;
+  std::fill(guest_of_.begin(), guest_of_.end(), -1);
+}
+
 absl::StatusOr<bool> ExpertFetcher::Begin(int32_t block, const int32_t* experts, int64_t pairs) {
   experts_.resize(static_cast<size_t>(pairs));
   DSV4_RETURN_IF_ERROR(parts_.device->Download(reinterpret_cast<std::byte*>(experts_.data()),
@@ -158,15 +164,13 @@ absl::Status ExpertFetcher::Bring(size_t begin, size_t end) {
     const size_t index = parts_.slots->IndexOf(id), at = LeastUsed();
     Guest& guest = guests_[at];
     if (guest.index >= 0) guest_of_[static_cast<size_t>(guest.index)] = -1;
-    guest = {.index = -1, .used = ++clock_};
+    guest = {.index = static_cast<int64_t>(index), .used = ++clock_};
+    guest_of_[index] = static_cast<int32_t>(at);
     const int64_t slot = parts_.plan.guest_slot() + static_cast<int64_t>(at);
     DSV4_RETURN_IF_ERROR(parts_.table.Point(id, slot));
     if (!failure_.ok()) continue;
     failure_ = PackInto(i - begin, slot);
     if (IsDeviceLost(failure_)) return failure_;
-    if (!failure_.ok()) continue;
-    guest.index = static_cast<int64_t>(index);
-    guest_of_[index] = static_cast<int32_t>(at);
   }
   return parts_.device->Mark(stage_half_);
 }
@@ -199,7 +203,7 @@ absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
       } else {
         piece(stored.scale, bytes.scale, &read.matrix.scale);
       }
-      disk_bytes_ += bytes.data + bytes.scale;
+      disk_bytes_ += source.whole_bytes;
       read_.push_back(read);
     }
   }

@@ -2,9 +2,12 @@
 // Brings experts that lie on disk to slots of the device when a pass needs them: for one rank. A
 // pass stops behind each gate. Those of the chosen experts that are in slots are computed in a
 // first turn, while the others are read; these follow in further turns (ExpertTurn), a few in each,
-// and stay in their slots until others need them. A read that fails is remembered: the pass goes on
-// with anything, so that ranks stay in step, and fails at its end. Used by the thread that runs the
-// rank's passes; `traffic` from any.
+// and stay in their slots until others need them. Used by the thread that runs the rank's passes;
+// `traffic` from any.
+//
+// Ranks that are asked for the same experts take the same turns, as each of them exchanges what it
+// computed of one. So a read that fails is remembered: the pass goes on with anything, and fails at
+// its end. What fails on one rank is then said to all, and all give up what they have read.
 #pragma once
 
 #include <array>
@@ -32,6 +35,7 @@ namespace dsv4 {
 struct ExpertSource {
   std::string name;  // of the tensors, less ".weight"
   ExpertMatrix stored;
+  int64_t whole_bytes = 0;  // as stored, with the other ranks' rows
   ExpertFormat runs_as = ExpertFormat::kMxfp4;
 };
 
@@ -74,9 +78,10 @@ class ExpertFetcher {
   static absl::StatusOr<std::unique_ptr<ExpertFetcher>> Open(Parts parts, Buffer stage);
 
   // Before and after a pass. EndPass: the first failure of its reads. IoError and Corrupt name the
-  // file, and the tensor or the place in it.
-  void BeginPass() { failure_ = absl::OkStatus(); }
-  absl::Status EndPass() const { return failure_; }
+  // file, and the tensor or the place in it. Fail: that another rank's failed.
+  void BeginPass();
+  const absl::Status& EndPass() const { return failure_; }
+  void Fail(const absl::Status& failure) { failure_ = failure; }
   // Before the layers of a pass on these tokens: brings those of their experts that token ids alone
   // tell to slots, as many as half of the slots hold, so that one read brings those of several
   // blocks. Errors: DeviceLost.
@@ -135,7 +140,7 @@ class ExpertFetcher {
   size_t next_ = 0;  // of missing_
   std::vector<FilePiece> pieces_;
   std::vector<ReadMatrix> read_;  // three of each expert
-  absl::Status failure_;
+  absl::Status failure_;          // of the pass
   std::atomic<int64_t> device_reads_{0}, host_reads_{0}, disk_reads_{0}, disk_bytes_{0};
   std::atomic<int64_t> prefetched_{0};
   std::atomic<int64_t> disk_nanoseconds_{0};

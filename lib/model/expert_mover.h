@@ -20,7 +20,8 @@
 
 namespace dsv4 {
 
-// Since the engine opened, as of the last time that the device's counts were read.
+// Since the engine opened, as of the last time that the device's counts were read. Ranks count
+// alike; bytes are of all of them together.
 struct ExpertTraffic {
   int64_t device_reads = 0, host_reads = 0;  // of an expert's weights, by where they lay
   int64_t moved = 0;                         // experts brought to the device

@@ -72,12 +72,9 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
       plan.on_host = plan.all() - plan.on_device;
       return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
     };
-    // Two lanes of one size. Ranks that share the experts out exchange all products in each turn,
-    // which takes longer than kernels that read the host's memory.
+    // Two lanes of one size.
     const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
-    if (ranks.size() == 1 && room < plan.all() && fits(std::min(streams, room - blocks) / 2 * 2)) {
-      return plan;
-    }
+    if (room < plan.all() && fits(std::min(streams, room - blocks) / 2 * 2)) return plan;
     if (fits(0)) return plan;
 
     if (budgets.host_bytes < stage) {
@@ -109,7 +106,7 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   }
   const int64_t slots = slots_in(device_bytes - pack) - plan.spare;
   plan.guests = std::clamp(slots / kGuestShare, kLeastGuests, slots - blocks);
-  if (plan.on_host > 0 && ranks.size() == 1) {
+  if (plan.on_host > 0) {
     plan.streams =
         std::min({kMostStreamSlots, slots / kStreamShare, slots - blocks - plan.guests}) / 2 * 2;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/expert_streamer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/checked_math.h"
@@ -30,44 +31,60 @@ ExpertStreamer::ExpertStreamer(Parts parts)
       host_table_(static_cast<size_t>(parts_.plan.experts)) {}
 
 // As many experts as a lane has room for those of the host among them.
-ExpertStreamer::Turn ExpertStreamer::TurnFrom(int32_t block, int32_t first) const {
-  Turn turn{block, first, first};
+ExpertStreamer::Turn ExpertStreamer::TurnFrom(const Turn& next) const {
+  Turn turn = next;
   int64_t room = parts_.plan.streams / Device::kLanes;
   for (; turn.end < parts_.plan.experts; ++turn.end) {
-    if (OnHost({block, turn.end}) && room-- == 0) break;
+    if (OnHost({turn.block, turn.end}) && room-- == 0) break;
   }
   return turn;
 }
 
-absl::Status ExpertStreamer::Begin(int32_t block) {
+absl::Status ExpertStreamer::Begin(int32_t block, ExpertPart of_block) {
   more_ = true;
+  const auto part = static_cast<size_t>(
+      std::find(parts_.parts.begin(), parts_.parts.end(), of_block) - parts_.parts.begin());
   const Turn& ahead = turns_[LaneOf(computed_)];
-  if (copied_ > computed_ && ahead.block == block && ahead.first == 0) return CopyAhead();
+  if (copied_ > computed_ && ahead.block == block && ahead.part == part && ahead.first == 0) {
+    return CopyAhead();
+  }
   // What was copied ahead belongs to a pass that was stopped.
   computed_ = copied_;
-  next_ = {block, 0, 0};
+  next_ = {.block = block, .part = part};
   return CopyAhead();
+}
+
+MemoryCopy ExpertStreamer::CopyOf(int64_t from, int64_t to, ExpertPart part) const {
+  const ExpertSlots& slots = *parts_.slots;
+  const int64_t middle = slots.At(from, 2) - slots.Slot(from);  // w1 and w3, then w2
+  const int64_t begin = part == ExpertPart::kOutputs ? middle : 0;
+  const int64_t end = part == ExpertPart::kProducts ? middle : slots.slot_bytes();
+  return {slots.Slot(to) + begin, slots.Slot(from) + begin, end - begin};
 }
 
 absl::Status ExpertStreamer::CopyAhead() {
   while (copied_ - computed_ < Device::kLanes && next_.block >= 0) {
     const size_t lane = LaneOf(copied_);
-    const Turn turn = TurnFrom(next_.block, next_.first);
+    const Turn turn = TurnFrom(next_);
     copies_.clear();
     for (int32_t expert = turn.first; expert < turn.end; ++expert) {
       const ExpertId id{turn.block, expert};
       if (!OnHost(id)) continue;
-      copies_.push_back({parts_.slots->Slot(StageSlot(lane, static_cast<int64_t>(copies_.size()))),
-                         parts_.slots->Slot(parts_.slots->SlotOf(id)), parts_.slots->slot_bytes()});
+      copies_.push_back(CopyOf(parts_.slots->SlotOf(id),
+                               StageSlot(lane, static_cast<int64_t>(copies_.size())),
+                               parts_.parts[turn.part]));
     }
     DSV4_RETURN_IF_ERROR(parts_.device->StartLane(static_cast<int>(lane), copies_));
-    bytes_ += static_cast<int64_t>(copies_.size()) * parts_.slots->slot_bytes();
+    const bool last_part = turn.part + 1 == parts_.parts.size();
+    if (last_part) bytes_ += static_cast<int64_t>(copies_.size()) * parts_.plan.expert_bytes;
     turns_[lane] = turn;
     ++copied_;
     if (turn.end < parts_.plan.experts) {
-      next_ = {turn.block, turn.end, turn.end};
+      next_ = {turn.block, turn.end, turn.end, turn.part};
+    } else if (!last_part) {
+      next_ = {.block = turn.block, .part = turn.part + 1};
     } else {
-      next_ = turn.block + 1 < parts_.main_blocks ? Turn{turn.block + 1, 0, 0} : Turn{};
+      next_ = turn.block + 1 < parts_.main_blocks ? Turn{.block = turn.block + 1} : Turn{};
     }
   }
   return absl::OkStatus();

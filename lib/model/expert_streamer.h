@@ -5,6 +5,10 @@
 // lanes of slots has room for; while a turn is computed, the other lane receives the experts of the
 // next one, of this block or of the one after it. Nothing waits on the host.
 //
+// A rank that computes the two halves of a block's experts apart (ExpertPart) has turns of each: of
+// a slot it copies the matrices of the half, so that all products are there before any rank needs
+// those of the others. How many turns a half takes is the rank's own.
+//
 // Threads: the one that runs the rank's passes; any for `bytes` and `seconds`.
 #pragma once
 
@@ -14,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/op/moe.h"
 #include "lib/device/device.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/expert_table.h"
@@ -28,22 +33,25 @@ class ExpertStreamer {
     Device* device = nullptr;
     const ExpertSlots* slots = nullptr;
     std::vector<ExpertTable::Block> blocks{};
-    int64_t main_blocks = 0;      // a pass runs these one after another
+    int64_t main_blocks = 0;  // a pass runs these one after another
+    // That are computed of each block, one after another; of those a rank may have no part of.
+    std::vector<ExpertPart> parts = {ExpertPart::kWhole};
     std::byte* memory = nullptr;  // on the device, of DeviceBytes
   };
-  // Consecutive experts of a block.
+  // Consecutive experts of a part of a block, parts[part].
   struct Turn {
     int32_t block = -1, first = 0, end = 0;
+    size_t part = 0;
   };
 
   // Device memory that it needs in addition to its slots.
   static int64_t DeviceBytes(int64_t experts);
   explicit ExpertStreamer(Parts parts);
 
-  // Before the turns of a block of the pass.
-  absl::Status Begin(int32_t block);
+  // Before the turns of a part of a block of the pass. REQUIRES: one of Parts::parts.
+  absl::Status Begin(int32_t block, ExpertPart part);
   bool more() const { return more_; }
-  // The next turn of the block: kernels that are launched from here on find its experts in table().
+  // The next turn of the part: kernels that are launched from here on find its experts in table().
   // REQUIRES: more().
   absl::StatusOr<Turn> Next();
   // After what computes the turn was launched.
@@ -51,14 +59,16 @@ class ExpertStreamer {
   // [experts], on the device.
   const ExpertWeights* const* table() const { return table_; }
 
-  int64_t bytes() const { return bytes_.load(); }  // copied to the device
+  int64_t bytes() const { return bytes_.load(); }  // copied, of all ranks together
   // That the copies took, of those that are done.
   double seconds() const { return parts_.device->LaneSeconds() - seconds_before_; }
 
  private:
-  Turn TurnFrom(int32_t block, int32_t first) const;
+  Turn TurnFrom(const Turn& next) const;
   bool OnHost(ExpertId id) const { return parts_.slots->TierOf(id) == ExpertTier::kHost; }
   static size_t LaneOf(int64_t turn) { return static_cast<size_t>(turn % Device::kLanes); }
+  // What a part needs of a slot.
+  MemoryCopy CopyOf(int64_t from, int64_t to, ExpertPart part) const;
   // The number of a slot of a lane.
   int64_t StageSlot(size_t lane, int64_t index) const;
   absl::Status CopyAhead();
@@ -72,7 +82,7 @@ class ExpertStreamer {
   int64_t copied_ = 0, computed_ = 0;             // turns since the engine opened
   std::array<Turn, Device::kLanes> turns_{};      // of the lanes
   Turn next_{};                                   // to copy; block -1: none
-  bool more_ = false;                             // turns of the block at hand
+  bool more_ = false;                             // turns of the part at hand
   std::vector<MemoryCopy> copies_;
   std::atomic<int64_t> bytes_{0};
 };

@@ -26,6 +26,7 @@ enum class GroupCommand : int32_t {
   kCopyWindowBlock,
   kCopyCompressedKvBlock,
   kPutImage,
+  kExpertProfile,  // before weights are read
 };
 
 class MessageWriter {

@@ -59,13 +59,13 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
 
 Model::~Model() = default;
 
-// From here on a pass chooses nearly all experts of a layer, when all are chosen alike, and is
-// never recorded.
+// From here on a pass chooses nearly all experts of a layer, when all are chosen alike, and is not
+// recorded.
 int32_t Model::StreamRows() const {
   constexpr int64_t kChoices = 2;  // of each expert: 1 in e^2 is not chosen
   const auto rows = static_cast<int32_t>(
       CeilDiv(kChoices * parts_.config->n_routed_experts, parts_.config->num_experts_per_tok));
-  return std::max(rows, RecordedLimits().rows + 1);
+  return Records() ? std::max(rows, RecordedLimits().rows + 1) : rows;
 }
 
 StepLimits Model::RecordedLimits() const {
@@ -105,6 +105,10 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
       context_.chosen = chosen_;
     }
     bytes += RoundUp<int64_t>(limits_.logit_rows * int64_t{sizeof(int32_t)}, 64);
+  }
+  if (parts_.fetches && parts_.shards->ranks > 1) {
+    if (memory != nullptr) read_failures_ = StatusExchange(device, memory + bytes);
+    bytes += StatusExchange::DeviceBytes(parts_.shards->ranks);
   }
   if (!Records()) return bytes;
   StepLimits later = recorded;  // passes of a chain
@@ -179,6 +183,7 @@ absl::Status Model::Plan() {
 
 absl::Status Model::Begin(const StepRows& step, const int32_t* tokens) {
   const DeviceScope scope(parts_.device);
+  BeginFetches();
   DSV4_RETURN_IF_ERROR(SetPass({.step = step, .tokens = tokens, .rope_positions = step.positions}));
   return ComputeRope();
 }
@@ -382,15 +387,7 @@ absl::Status Model::ForwardDrafts(const DraftChain& chain) {
   const RecordedStep* const recorded = RecordedChain(step);
   if (recorded == nullptr) {
     BeginFetches();
-    for (size_t pass = 0; pass < passes; ++pass) {
-      const DraftPass& from = chain.passes[pass];
-      const auto head_rows = static_cast<int32_t>(from.head.rows.size());
-      DSV4_RETURN_IF_ERROR(SetChainPass(
-          chain, pass, &upload_,
-          {from.step.rows, from.step.sequence_count, head_rows, chain.following.drafts}));
-      DSV4_RETURN_IF_ERROR(RunChainPass(pass, head_rows));
-    }
-    return EndFetches();
+    return EndFetches(RunChain(chain));
   }
   for (size_t pass = 0; pass < ChainPasses(); ++pass) {
     if (ChainFetched(pass).launched) DSV4_RETURN_IF_ERROR(Synchronize());
@@ -403,6 +400,28 @@ absl::Status Model::ForwardDrafts(const DraftChain& chain) {
   }
   recorded->chain->Launch();
   return absl::OkStatus();
+}
+
+absl::Status Model::RunChain(const DraftChain& chain) {
+  for (size_t pass = 0; pass < chain.passes.size(); ++pass) {
+    const DraftPass& from = chain.passes[pass];
+    const auto head_rows = static_cast<int32_t>(from.head.rows.size());
+    DSV4_RETURN_IF_ERROR(SetChainPass(
+        chain, pass, &upload_,
+        {from.step.rows, from.step.sequence_count, head_rows, chain.following.drafts}));
+    DSV4_RETURN_IF_ERROR(RunChainPass(pass, head_rows));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::EndFetches(const absl::Status& status) {
+  if (parts_.fetcher == nullptr || !(status.ok() || absl::IsCancelled(status))) return status;
+  absl::Status failure = parts_.fetcher->EndPass();
+  if (parts_.communicator != nullptr) {
+    failure = read_failures_.Exchange(parts_.communicator, failure);
+    parts_.fetcher->Fail(failure);
+  }
+  return failure.ok() ? status : failure;
 }
 
 const Model::RecordedStep* Model::RecordedChain(const StepRows& step) const {
@@ -513,12 +532,16 @@ absl::Status Model::Forward(const StepRows& step, const int32_t* tokens,
   }
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
   BeginFetches();
+  return EndFetches(RunMain(step, tokens, stop, head));
+}
+
+absl::Status Model::RunMain(const StepRows& step, const int32_t* tokens,
+                            const std::function<bool()>* stop, const HeadRows& head) {
   if (parts_.fetcher != nullptr) {
     DSV4_RETURN_IF_ERROR(parts_.fetcher->Prefetch({tokens, static_cast<size_t>(step.rows)}));
   }
   DSV4_RETURN_IF_ERROR(RunLayers(stop));
-  DSV4_RETURN_IF_ERROR(LaunchHead(Pass::kMain, head));
-  return EndFetches();
+  return LaunchHead(Pass::kMain, head);
 }
 
 const std::byte* Model::StreamsOfRow(int32_t row) const {
@@ -604,9 +627,8 @@ absl::Status Model::ForwardDraft(const StepRows& step, const int32_t* tokens,
   SetSources(sources, step.rows, &inputs);
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
   BeginFetches();
-  DSV4_RETURN_IF_ERROR(RunDraft());
-  DSV4_RETURN_IF_ERROR(LaunchHead(Pass::kDraft, head));
-  return EndFetches();
+  const absl::Status status = RunDraft();
+  return EndFetches(status.ok() ? LaunchHead(Pass::kDraft, head) : status);
 }
 
 // Rows of padding are anything.
@@ -629,6 +651,7 @@ absl::Status Model::BeginDraft(const StepRows& step, const int32_t* tokens,
   const DeviceScope scope(parts_.device);
   SetSources(sources, step.rows, &inputs);
   DSV4_RETURN_IF_ERROR(SetPass(inputs));
+  BeginFetches();
   return BeginDraft();
 }
 

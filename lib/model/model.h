@@ -14,6 +14,7 @@
 #include "kernels/op/dense.h"
 #include "kernels/op/rope.h"
 #include "lib/device/device.h"
+#include "lib/dist/status_exchange.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/draft_blocks.h"
 #include "lib/model/forward_context.h"
@@ -232,9 +233,13 @@ class Model {
   void BeginFetches() {
     if (parts_.fetcher != nullptr) parts_.fetcher->BeginPass();
   }
-  absl::Status EndFetches() const {
-    return parts_.fetcher == nullptr ? absl::OkStatus() : parts_.fetcher->EndPass();
-  }
+  // After a pass that ended with `status`: the failure of its reads on any rank, if there was one.
+  // Ranks that exchange get here alike.
+  absl::Status EndFetches(const absl::Status& status);
+  // The main pass from its layers on, and a chain of the drafter's, where they are not recorded.
+  absl::Status RunMain(const StepRows& step, const int32_t* tokens,
+                       const std::function<bool()>* stop, const HeadRows& head);
+  absl::Status RunChain(const DraftChain& chain);
   // The one that fits; null: none, or something watches what is launched.
   const RecordedStep* Recorded(const StepRows& step) const;
   const RecordedStep* RecordedChain(const StepRows& step) const;
@@ -271,6 +276,7 @@ class Model {
   int heads_ = 0;                             // launched for it after it
   std::vector<RecordedStep> recorded_;        // ascending
   LogitRows logits_;
+  StatusExchange read_failures_;  // where experts lie on disk and there are several ranks
   bool watched_ = false;
   std::vector<std::byte> tap_memory_;
   // For ForwardDraft and SaveStreams, of limits_.rows.

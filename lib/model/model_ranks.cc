@@ -39,14 +39,17 @@ class StopAnswers {
   std::atomic<int64_t> answers_{0};
 };
 
-// What follows from the call's arguments follows on every rank alike, before it exchanges anything;
-// and failures of reads of experts end a pass that has made all its exchanges.
+// What follows from the call's arguments follows on every rank alike, before it exchanges anything.
 bool FailsAlike(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsInternal(status) || absl::IsCancelled(status) ||
-         IsIoError(status) || IsCorrupt(status) || IsUnsupported(status);
+         IsReadFailure(status);
 }
 
 }  // namespace
+
+bool IsReadFailure(const absl::Status& status) {
+  return IsIoError(status) || IsCorrupt(status) || IsUnsupported(status);
+}
 
 absl::StatusOr<std::unique_ptr<ModelRanks>> ModelRanks::Create(
     std::vector<Model::Parts> parts, const StepLimits& limits,

@@ -23,6 +23,10 @@
 
 namespace dsv4 {
 
+// Whether a pass failed by reads of experts. It has then made all its exchanges, and fails alike on
+// all ranks.
+bool IsReadFailure(const absl::Status& status);
+
 class ModelRanks {
  public:
   // `parts`: of each rank of this process; their communicators become these, one for each rank

@@ -2,30 +2,34 @@
 // The mixture-of-experts sub-layer (model.md 4.5).
 #include "kernels/op/moe.h"
 
+#include "absl/functional/function_ref.h"
 #include "lib/base/status_macros.h"
 #include "lib/model/block.h"
 
 namespace dsv4 {
 namespace {
 
+// Runs a rank's part of the experts, by one call of the operator or by several.
+using RunPart = absl::FunctionRef<absl::Status(const ExpertFfnParams& ffn)>;
+
 // The first half of the experts, of whose matrices each rank has its rows.
-absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn) {
+absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn, RunPart run) {
   const Slices& inter = c.shards->inter;
   const int64_t slots = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
   ffn.part = ExpertPart::kProducts;
   ffn.products = c.act.products_part;
   ffn.inter = c.own(inter).size();
-  if (!c.own(inter).empty()) DSV4_RETURN_IF_ERROR(c.Run(ffn));
+  if (!c.own(inter).empty()) DSV4_RETURN_IF_ERROR(run(ffn));
   return c.Gather(slots, inter, DTypeBytes(c.act_dtype()), c.act.products_part, c.act.products);
 }
 
 // The second half, or the sum of what turns left.
-absl::Status RunOutputs(const ForwardContext& c, ExpertFfnParams ffn) {
+absl::Status RunOutputs(const ForwardContext& c, ExpertFfnParams ffn, RunPart run) {
   ffn.part = ExpertPart::kOutputs;
   ffn.products = c.act.products;
   ffn.hidden = c.own(c.shards->hidden).size();
   ffn.y = c.act.y_part;
-  return c.own(c.shards->hidden).empty() ? absl::OkStatus() : c.Run(ffn);
+  return c.own(c.shards->hidden).empty() ? absl::OkStatus() : run(ffn);
 }
 
 absl::Status GatherOutputs(const ForwardContext& c) {
@@ -33,26 +37,52 @@ absl::Status GatherOutputs(const ForwardContext& c) {
 }
 
 absl::Status RunExperts(const ForwardContext& c, const ExpertFfnParams& ffn) {
-  if (c.alone() && c.act.products == nullptr) return c.Run(ffn);
-  DSV4_RETURN_IF_ERROR(RunProducts(c, ffn));
-  DSV4_RETURN_IF_ERROR(RunOutputs(c, ffn));
+  const auto run = [&](const ExpertFfnParams& part) { return c.Run(part); };
+  if (c.alone() && c.act.products == nullptr) return run(ffn);
+  DSV4_RETURN_IF_ERROR(RunProducts(c, ffn, run));
+  DSV4_RETURN_IF_ERROR(RunOutputs(c, ffn, run));
   return GatherOutputs(c);
 }
 
 // A turn that others follow, or the last one and the sum.
-absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool last) {
+absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool last, RunPart run) {
   ExpertFfnParams sum = turn;
   sum.turn = ExpertTurn::kSum;
   sum.experts = c.act.experts;
+  const auto at_once = [&](const ExpertFfnParams& part) { return c.Run(part); };
   if (c.alone()) {
-    DSV4_RETURN_IF_ERROR(c.Run(turn));
+    DSV4_RETURN_IF_ERROR(run(turn));
     return last ? c.Run(sum) : absl::OkStatus();
   }
-  DSV4_RETURN_IF_ERROR(RunProducts(c, turn));
-  DSV4_RETURN_IF_ERROR(RunOutputs(c, turn));
-  if (last) DSV4_RETURN_IF_ERROR(RunOutputs(c, sum));
+  DSV4_RETURN_IF_ERROR(RunProducts(c, turn, run));
+  DSV4_RETURN_IF_ERROR(RunOutputs(c, turn, run));
+  if (last) DSV4_RETURN_IF_ERROR(RunOutputs(c, sum, at_once));
   // Also where others follow: no two exchanges after one another may be of the products.
   return GatherOutputs(c);
+}
+
+absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool last) {
+  return RunTurn(c, turn, last, [&](const ExpertFfnParams& part) { return c.Run(part); });
+}
+
+// The same in turns of its own, of which each brings those of the host's memory to the device
+// first.
+absl::Status RunStreamedTurn(const ForwardContext& c, const MoeWeights& w,
+                             const ExpertFfnParams& turn, bool last) {
+  return RunTurn(c, turn, last, [&](ExpertFfnParams part) -> absl::Status {
+    ExpertStreamer& streamer = *c.streamer;
+    part.experts_table = streamer.table();
+    DSV4_RETURN_IF_ERROR(streamer.Begin(w.block, part.part));
+    while (streamer.more()) {
+      DSV4_ASSIGN_OR_RETURN(const ExpertStreamer::Turn experts, streamer.Next());
+      part.first_expert = experts.first;
+      part.end_expert = experts.end;
+      DSV4_RETURN_IF_ERROR(c.Run(part));
+      DSV4_RETURN_IF_ERROR(streamer.Done());
+      part.turn = ExpertTurn::kNext;
+    }
+    return absl::OkStatus();
+  });
 }
 
 ExpertFfnParams FirstTurn(const ForwardContext& c, const ExpertFfnParams& ffn) {
@@ -71,30 +101,6 @@ absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
   return RunTurn(c, turn, true);
 }
 
-// The turn in turns, of which each brings those of the host's memory to the device first.
-absl::Status RunStreamedTurn(const ForwardContext& c, const MoeWeights& w, ExpertFfnParams turn) {
-  ExpertStreamer& streamer = *c.streamer;
-  turn.experts_table = streamer.table();
-  DSV4_RETURN_IF_ERROR(streamer.Begin(w.block));
-  while (streamer.more()) {
-    DSV4_ASSIGN_OR_RETURN(const ExpertStreamer::Turn experts, streamer.Next());
-    turn.first_expert = experts.first;
-    turn.end_expert = experts.end;
-    DSV4_RETURN_IF_ERROR(c.Run(turn));
-    DSV4_RETURN_IF_ERROR(streamer.Done());
-    turn.turn = ExpertTurn::kNext;
-  }
-  return absl::OkStatus();
-}
-
-// All of them so.
-absl::Status RunStreamed(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn) {
-  ExpertFfnParams turn = FirstTurn(c, ffn);
-  DSV4_RETURN_IF_ERROR(RunStreamedTurn(c, w, turn));
-  turn.turn = ExpertTurn::kSum;
-  return c.Run(turn);
-}
-
 // Where some experts lie on disk. `streams`: of the others, those of the host's memory come to the
 // device first.
 absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn,
@@ -103,15 +109,17 @@ absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const Expe
   turn.experts = c.act.turn_experts;
   ExpertFetcher& fetcher = *c.fetcher;
   const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
+  // What follows waits for the device.
+  if (c.communicator != nullptr) DSV4_RETURN_IF_ERROR(c.communicator->Synchronize());
   DSV4_ASSIGN_OR_RETURN(const bool all, fetcher.Begin(w.block, c.act.experts, pairs));
-  if (all) return streams ? RunStreamed(c, w, ffn) : RunExperts(c, ffn);
+  if (all) return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
   const auto choose = [&] {
     return c.device->Upload(reinterpret_cast<std::byte*>(c.act.turn_experts),
                             reinterpret_cast<const std::byte*>(fetcher.turn().data()),
                             pairs * static_cast<int64_t>(sizeof(int32_t)));
   };
   DSV4_RETURN_IF_ERROR(choose());
-  DSV4_RETURN_IF_ERROR(streams ? RunStreamedTurn(c, w, turn) : RunTurn(c, turn, false));
+  DSV4_RETURN_IF_ERROR(streams ? RunStreamedTurn(c, w, turn, false) : RunTurn(c, turn, false));
   turn.turn = ExpertTurn::kNext;
   while (fetcher.more()) {
     DSV4_RETURN_IF_ERROR(fetcher.Next());
@@ -164,7 +172,7 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
   if (c.recording) return LaunchAll(c, ffn);
   const bool streams = c.streamer != nullptr && c.step.rows >= c.stream_rows;
   if (c.fetcher != nullptr) return RunFetched(c, w, ffn, streams);
-  return streams ? RunStreamed(c, w, ffn) : RunExperts(c, ffn);
+  return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
 }
 
 }  // namespace dsv4

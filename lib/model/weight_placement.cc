@@ -162,8 +162,9 @@ void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix
   const ResidencyPlan& plan = weights_->residency_;
   const ExpertSlots& experts = weights_->ranks_[rank].experts;
   const ExpertFormat format = FormatOf(row);
-  sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {row.name, *matrix,
-                                                                                  format};
+  const StoredBytes whole = StoredBytesOf(**std::get_if<ExpertMatrix*>(&row.slot));
+  sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {
+      row.name, *matrix, whole.data + whole.scale, format};
   matrix->format = format;
   WeightPacker::Point(WeightPacker::At(experts.At(plan.guest_slot(), row.matrix),
                                        PackedFormatOf(format), matrix->n, matrix->k),
@@ -250,6 +251,13 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
       .slots = &own.experts,
       .main_blocks = config_.num_hidden_layers,
       .memory = upload->Place(ExpertStreamer::DeviceBytes(config_.n_routed_experts))};
+  const Shards& shards = targets_.shards;
+  if (shards.ranks > 1) {
+    streamed.parts.clear();
+    const int shard = static_cast<int>(rank);
+    if (!shards.inter[shard].empty()) streamed.parts.push_back(ExpertPart::kProducts);
+    if (!shards.hidden[shard].empty()) streamed.parts.push_back(ExpertPart::kOutputs);
+  }
   std::vector<ExpertTable::Block> blocks;
   for (MoeWeights* moe : MoeLayersOf(&own.views)) {
     moe->counts = counts + moe->block * plan.experts;

@@ -20,6 +20,9 @@ namespace {
 // it. Failures are noticed at once; this ends what nobody notices.
 constexpr std::chrono::minutes kExchangeLimit{10};
 
+// The same where the ranks are devices, each of which reads experts from disk.
+constexpr std::chrono::seconds kReadingDeviceLimit{60};
+
 // Kernels of one image, so that ranks differ in nothing that they compute with.
 bool AlikeForRanks(const DeviceTraits& a, const DeviceTraits& b) {
   return a.compute_capability == b.compute_capability && a.features == b.features;
@@ -86,6 +89,7 @@ absl::Status Engine::ReadTuning(const EngineOptions& options) {
 // What must be the same for the processes to compute the same steps.
 absl::Status Engine::JoinGroup(const ContentHash& fingerprint, const EngineOptions& options) {
   const Device& device = *devices_.front();
+  const ResidencyPlan& plan = weights_->residency();
   const std::string record = absl::StrCat(
       "group_size = ", options.group.ranks, "\nmodel config.json = ", HexOf(config_hash_),
       "\nmodel fingerprint = ", HexOf(fingerprint), "\ntokenizer.json = ", HexOf(tokenizer_hash_),
@@ -101,7 +105,8 @@ absl::Status Engine::JoinGroup(const ContentHash& fingerprint, const EngineOptio
       "\ndevice_weight_bytes = ", options.weight_budgets.device_bytes,
       "\nhost_weight_bytes = ", options.weight_budgets.host_bytes,
       "\ngraphs = ", options.graphs ? "on" : "off", "\nrows of logits = ", options.logit_rows,
-      "\nplan = ", weights_ == nullptr ? 0 : weights_->device_bytes(), " bytes of weights");
+      "\nplan = ", weights_->device_bytes(), " bytes of weights, ", plan.on_device,
+      " experts on the device, ", plan.on_host, " on the host and ", plan.on_disk, " on disk");
   DSV4_ASSIGN_OR_RETURN(
       joined_,
       ProcessGroup::Join(options.group, {devices_.front().get(), dispatches_[0].get()}, record));
@@ -197,7 +202,9 @@ absl::Status Engine::BuildModel(const EngineOptions& options) {
       connected.push_back(
           {devices[static_cast<size_t>(rank)], dispatches_[static_cast<size_t>(rank)].get()});
     }
-    absl::StatusOr<DeviceCommunicators> all = ConnectDevices(connected, options.exchange);
+    absl::StatusOr<DeviceCommunicators> all =
+        ConnectDevices(connected, options.exchange,
+                       facts_.info.residency.on_disk > 0 ? kReadingDeviceLimit : kDeviceLimit);
     if (!all.ok()) return WithArgument(all.status(), "devices");
     communicators = std::move(all->ranks);
     ways = std::move(all->ways);
@@ -257,7 +264,7 @@ absl::Status Engine::Build(const EngineOptions& options) {
                                                                 [this] { WriteProfile(); }));
   }
   if (group_ == nullptr) return absl::OkStatus();
-  DSV4_RETURN_IF_ERROR(group_->Opened());
+  DSV4_RETURN_IF_ERROR(group_->Opened(facts_.info.residency.on_disk > 0));
   if (group_->rank() > 0) return absl::OkStatus();
   model_->Lead(group_);
   writes_ = std::make_unique<TellWrites>(group_);

@@ -167,9 +167,10 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Engine::OpenCheckpoint(
 
 absl::Status Engine::ReadProfile(const Checkpoint& checkpoint, const EngineOptions& options) {
   if (options.expert_profile.empty()) return absl::OkStatus();
-  if (options.group.grouped()) {
-    return WithArgument(Unsupported("option expert_profile = ", options.expert_profile,
-                                    ": ranks in several processes place experts without one"),
+  if (options.group.rank > 0) {
+    return WithArgument(InvalidArgument("option expert_profile = ", options.expert_profile,
+                                        ": rank 0 of a group keeps the profile of all its "
+                                        "processes"),
                         "expert_profile");
   }
   profile_path_ = options.expert_profile;
@@ -191,6 +192,7 @@ absl::Status Engine::Load(const std::string& folder, const EngineOptions& option
   DSV4_RETURN_IF_ERROR(ExpectRoom(folder, options));
   if (options.group.grouped()) {
     DSV4_RETURN_IF_ERROR(JoinGroup(checkpoint->Fingerprint(), options));
+    DSV4_ASSIGN_OR_RETURN(profile_, ProfileOfLeader(joined_.get(), profile_));
   }
   DSV4_RETURN_IF_ERROR(LoadWeights(std::move(checkpoint), options));
   DSV4_RETURN_IF_ERROR(DescribeWeights(options));

@@ -43,19 +43,6 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
                                         ": all experts lie in one memory, as many as there are"),
                         "expert_profile");
   }
-  if (options.group.grouped() && facts_.info.residency.on_disk > 0) {
-    const bool integrated = devices_.front()->integrated();
-    const char* const option = integrated ? "device_weight_bytes" : "host_weight_bytes";
-    const ExpertBudgets& budgets = options.weight_budgets;
-    return WithArgument(Unsupported("option ", option, " = ",
-                                    integrated ? budgets.device_bytes : budgets.host_bytes,
-                                    " leaves ", facts_.info.residency.on_disk,
-                                    " experts on disk; ranks in several processes have all of "
-                                    "theirs in memory, which takes ",
-                                    facts_.info.residency.all() - facts_.info.residency.on_device,
-                                    " of ", facts_.info.residency.expert_bytes, " bytes"),
-                        option);
-  }
   facts_.info.token_expert_bytes = facts_.config.num_hidden_layers *
                                    facts_.config.num_experts_per_tok *
                                    facts_.info.residency.expert_bytes;

@@ -12,10 +12,11 @@
 namespace dsv4 {
 namespace {
 
-// What is wrong with a command's arguments the leader was told by its own model.
+// What is wrong with a command's arguments the leader was told by its own model, and reads of
+// experts that failed by the exchange at the end of their pass.
 absl::Status UnlessLeaders(const absl::Status& status) {
-  if (absl::IsInvalidArgument(status)) return absl::OkStatus();
-  return status;
+  const bool leaders = absl::IsInvalidArgument(status) || IsReadFailure(status);
+  return leaders ? absl::OkStatus() : status;
 }
 
 class Follower {
@@ -80,6 +81,8 @@ class Follower {
             {.length = length, .windows = windows, .compressed = compressed, .state = state},
             image);
       }
+      case GroupCommand::kExpertProfile:
+        break;
     }
     return DeviceLost("the group's leader sent command ", static_cast<int32_t>(command),
                       ", which is none");
@@ -122,6 +125,25 @@ absl::Status TellWrites::PutImage(const ImageBlocks& blocks, absl::Span<const st
   });
   if (!told.ok()) group_->Abort(told);
   return told;
+}
+
+absl::StatusOr<std::optional<ExpertProfile>> ProfileOfLeader(
+    ProcessGroup* group, const std::optional<ExpertProfile>& own) {
+  MessageWriter writer(GroupCommand::kExpertProfile);
+  if (own) {
+    writer.Add(own->blocks).Add(own->experts).Add(own->passes);
+    writer.AddList(absl::MakeConstSpan(own->calls));
+  }
+  DSV4_ASSIGN_OR_RETURN(const std::vector<std::byte> message, group->FromLeader(writer.bytes()));
+  MessageReader reader(message);
+  DSV4_RETURN_IF_ERROR(reader.Take<GroupCommand>().status());
+  if (reader.empty()) return std::nullopt;
+  ExpertProfile profile;
+  DSV4_ASSIGN_OR_RETURN(profile.blocks, reader.Take<int64_t>());
+  DSV4_ASSIGN_OR_RETURN(profile.experts, reader.Take<int64_t>());
+  DSV4_ASSIGN_OR_RETURN(profile.passes, reader.Take<uint64_t>());
+  DSV4_ASSIGN_OR_RETURN(profile.calls, reader.TakeList<uint64_t>());
+  return profile;
 }
 
 absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache,

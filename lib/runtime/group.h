@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "lib/dist/process_group.h"
 #include "lib/kv/kv_cache.h"
+#include "lib/model/expert_profile.h"
 #include "lib/model/model_ranks.h"
 
 namespace dsv4 {
@@ -24,6 +27,11 @@ class TellWrites final : public KvWrites {
   void TellCopy(GroupCommand command, int32_t from, int32_t to);
   ProcessGroup* const group_;
 };
+
+// The profile by which all processes place experts: the leader's, if it has one. The others have
+// none of their own. Errors: DeviceLost.
+absl::StatusOr<std::optional<ExpertProfile>> ProfileOfLeader(
+    ProcessGroup* group, const std::optional<ExpertProfile>& own);
 
 // Does what the leader says until it closes. `go_on` is asked after every message, at least once a
 // second, with the rows that were computed so far; false ends it with Cancelled, and the leader

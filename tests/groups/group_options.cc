@@ -23,7 +23,7 @@ EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds
 }
 
 std::string GroupModel() {
-  const char* const model = std::getenv("DSV4_TEST_MODEL");
+  const char* const model = std::getenv(kTestModel);
   return model == nullptr ? DSV4_SOURCE_DIR "/models/dsv4-tiny" : model;
 }
 

@@ -8,26 +8,29 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "lib/base/error.h"
 #include "lib/runtime/group_options.h"
 #include "tests/groups/member.h"
 #include "tests/support/bundled_model.h"
+#include "tests/support/residency.h"
 
 extern char** environ;
 
 namespace dsv4::test {
 namespace {
 
-std::string NewId() {
-  absl::StatusOr<std::string> id = CreateGroupId(GroupOptions("", 0, kHaste));
+std::string NewId(const EngineOptions& options = GroupOptions("", 0, kHaste)) {
+  absl::StatusOr<std::string> id = CreateGroupId(options);
   REQUIRE_OK(id);
   return *std::move(id);
 }
 
 std::shared_ptr<Engine> Open(const EngineOptions& options) {
-  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(kBundledModel, options);
+  absl::StatusOr<std::shared_ptr<Engine>> engine = Engine::Open(GroupModel(), options);
   REQUIRE_OK(engine);
   return *std::move(engine);
 }
@@ -46,6 +49,8 @@ Text GoesOn(Session* session, int tokens) {
     REQUIRE_OK(step);
     text.tokens.push_back(step->token);
   }
+  REQUIRE_OK(session->Prefill(0, nullptr));
+  REQUIRE(!session->logits().empty());
   text.logits.assign(session->logits().begin(), session->logits().end());
   return text;
 }
@@ -131,6 +136,86 @@ TEST_CASE("two processes give the tokens and logits of one, until the leader clo
   engine.reset();
   REQUIRE(member.Line() == "ok");
   REQUIRE(member.End() == "exit 0");
+}
+
+// Some experts on each device, half of the others on the host, and the rest on disk; prompts that
+// stream.
+EngineOptions TiersOptions(const std::string& id) {
+  EngineOptions options = GroupOptions(id, 0, kPatience);
+  options.prefill_chunk_tokens = 9;
+  const auto plan = [&] {
+    const absl::StatusOr<EnginePlan> plan = Engine::Plan(GroupModel(), options);
+    REQUIRE_OK(plan);
+    return plan->info;
+  };
+  const int64_t all = plan().fullest().weights;
+  options.weight_budgets.least = true;
+  const int64_t least = plan().fullest().weights;
+  options.weight_budgets = {.device_bytes = (least + all) / 2};
+  options.weight_budgets.host_bytes = plan().residency.host_bytes() / 2;
+  return options;
+}
+
+TEST_CASE("processes have experts on the device, the host and on disk, with the bits of one") {
+  setenv(kTestModel, LoudModel().c_str(), 1);
+  // A chunk that streams experts: of rows before they decide next to nothing of those after.
+  const std::vector<int32_t> prompt = AnyTokens(9, 5);
+  const auto alone = OpenSession(Open(AloneOptions()), Sampling());
+  REQUIRE_OK(alone->Sync(prompt));
+  const Text after_prompt = GoesOn(alone.get(), 0);
+  std::vector<Text> expected;
+  for (int step = 0; step < 4; ++step) expected.push_back(GoesOn(alone.get(), 1));
+  const TempFolder folder;
+  const std::string failing = folder.File("failing");
+  setenv(kFailingReads, failing.c_str(), 1);
+  for (const bool again : {false, true}) {
+    const std::string id = NewId(TiersOptions(""));
+    Member member("shuffle", id, 1, kPatience);
+    EngineOptions options = TiersOptions(id);
+    options.expert_profile = folder.File("profile");
+    options.weight_budgets.shuffle = 3;
+    std::shared_ptr<Engine> engine = Open(options);
+    const ResidencyPlan& plan = engine->info().residency;
+    REQUIRE(plan.on_device > 0);
+    REQUIRE(plan.on_host > 0);
+    REQUIRE(plan.on_disk > 0);
+    REQUIRE(plan.streams > 0);
+    REQUIRE((plan.places != nullptr) == again);
+    std::unique_ptr<Session> session = OpenSession(engine, Sampling(again ? 1 : 0));
+    REQUIRE_OK(session->Sync(prompt));
+    REQUIRE(GoesOn(session.get(), 0) == after_prompt);
+    absl::Status failed;
+    for (const Text& text : expected) {
+      const absl::StatusOr<StepResult> step = session->Step();
+      REQUIRE_OK(step);
+      // What fails in the other process is this one's step, and can be repeated. Few experts are
+      // read again then: all but the other one's would be in slots, if they stayed there.
+      if (!again && failed.ok()) {
+        std::ofstream(failing).put('x');
+        failed = session->Prefill(0, nullptr).status();
+        std::filesystem::remove(failing);
+      }
+      Text next = GoesOn(session.get(), 0);
+      next.tokens = {step->token};
+      REQUIRE(next == text);
+    }
+    if (!again) {
+      REQUIRE(IsIoError(failed));
+      REQUIRE_THAT(std::string(failed.message()), Catch::StartsWith("rank 1: " + LoudModel()) &&
+                                                      Catch::Contains("Input/output error"));
+    }
+    const ExpertTraffic traffic = engine->expert_traffic();
+    REQUIRE(traffic.moved > 0);
+    REQUIRE(traffic.streamed_bytes > 0);
+    REQUIRE(traffic.disk_reads > 0);
+    REQUIRE(traffic.disk_bytes > traffic.disk_reads * plan.expert_bytes / 2);
+    session.reset();
+    engine.reset();  // writes the profile
+    REQUIRE(member.Line() == "ready");
+    REQUIRE(member.Line() == "ok");
+  }
+  unsetenv(kFailingReads);
+  unsetenv(kTestModel);
 }
 
 TEST_CASE("forks, drafts and saved sessions of two processes are those of one", "[.long]") {
@@ -229,6 +314,10 @@ TEST_CASE("places in a group that cannot be are refused by name") {
   options.group.rank = 1;
   REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
           "option group_rank = 1: rank 0 of a group opens an engine; the others serve it");
+  options.expert_profile = "profile";
+  REQUIRE(Engine::Serve(kBundledModel, options, [](int64_t) { return true; }).message() ==
+          "option expert_profile = profile: rank 0 of a group keeps the profile of all its "
+          "processes");
   options = GroupOptions("id", 0, kHaste);
   options.backend = Backend::kCpu;
   REQUIRE(Engine::Open(kBundledModel, options).status().message() ==

@@ -16,10 +16,15 @@ inline constexpr const char* kTestBuild = "the build under test";
 // Of waits, where nobody fails: emulated kernels take their time. And where somebody does.
 inline constexpr std::chrono::seconds kPatience{300}, kHaste{2};
 
+// Of the environment: a file, as long as which is there reads of experts fail in group_member.
+inline constexpr const char* kFailingReads = "DSV4_TEST_FAILING_READS";
+
 // Those of the tests' engines, on this process's GPU. Small, so that little is recorded. Ranks but
 // 0 take them from the id.
 EngineOptions GroupOptions(const std::string& id, int rank, std::chrono::seconds limit);
-// The folder of all processes: of the bundled model, which two can share out, or DSV4_TEST_MODEL.
+// The folder of all processes: of the bundled model, which two can share out, or kTestModel of the
+// environment.
+inline constexpr const char* kTestModel = "DSV4_TEST_MODEL";
 std::string GroupModel();
 // The same without a group.
 EngineOptions AloneOptions();
@@ -27,8 +32,8 @@ EngineOptions AloneOptions();
 // A running group_member.
 class Member {
  public:
-  // `role`: "serve", "lead", or "die", which it does while it loads weights. With other options
-  // where `context_tokens` is not 0.
+  // `role`: "serve", "lead", "die", which it does while it loads weights, or "shuffle", which
+  // serves and moves experts at random. With other options where `context_tokens` is not 0.
   Member(const std::string& role, const std::string& id, int rank, std::chrono::seconds limit,
          int64_t context_tokens = 0);
   ~Member();

@@ -53,12 +53,13 @@ TEST_CASE("experts lie on the device, then on the host, then on disk") {
   REQUIRE(full.on_disk == 0);
   REQUIRE(full.streams == 0);
   REQUIRE(full.on_device == 92);
-  // Ranks do not stream.
+  // The same for each of several ranks, which together have twice the bytes.
   const RankBytes both[] = {kRank, kRank};
   const auto shared = PlanResidency({.device_bytes = 1050 + 100 * 30}, 4, 64, both);
   REQUIRE_OK(shared);
-  REQUIRE(shared->streams == 0);
-  REQUIRE(shared->on_device == 92);
+  REQUIRE(shared->streams == 10);
+  REQUIRE(shared->on_device == 82);
+  REQUIRE(shared->host_bytes() == 174 * 60);
   // A host with room for 20 experts, and 100 slots: 8 spare, 23 of the others for guests and 10 to
   // stream through.
   const ResidencyPlan three =
