@@ -150,12 +150,11 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.max_draft_tokens = in.max_draft_tokens;
   DSV4_ASSIGN_OR_RETURN(options.drafter, DrafterFrom(in.drafter));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved3, "options.reserved3"));
   if (in.skip_canary != 0 && in.skip_canary != 1) {
     return InvalidValue("options.skip_canary", " is ", in.skip_canary, "; expected 0 or 1");
   }
   options.canary = in.skip_canary == 0;
-  options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes};
+  options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes, in.cpu_experts};
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   if (in.group_id != nullptr) options.group.id = in.group_id;
   if (in.expert_profile != nullptr) options.expert_profile = in.expert_profile;
@@ -212,6 +211,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.host_weight_bytes = static_cast<uint64_t>(info.residency.host_bytes());
   out.token_expert_bytes = static_cast<uint64_t>(info.token_expert_bytes);
   out.disk_experts = info.residency.on_disk;
+  out.cpu_experts = static_cast<int32_t>(info.residency.cpu_experts);
   out.canary = static_cast<dsv4_canary>(info.canary);
   return out;
 }
@@ -263,6 +263,9 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.device_read_bytes = count(metrics.device_read_bytes);
   out.streamed_bytes = count(metrics.experts.streamed_bytes);
   out.stream_seconds = metrics.experts.stream_seconds;
+  out.cpu_expert_reads = count(metrics.experts.cpu_reads);
+  out.cpu_read_bytes = count(metrics.cpu_read_bytes);
+  out.cpu_seconds = metrics.experts.cpu_seconds;
   return out;
 }
 

@@ -54,7 +54,7 @@ static_assert(Holds({FIELD(Options, struct_size, 0),
                      FIELD(Options, group_rank, 124),
                      FIELD(Options, expert_profile, 128),
                      FIELD(Options, skip_canary, 136),
-                     FIELD(Options, reserved3, 140)},
+                     FIELD(Options, cpu_experts, 140)},
                     sizeof(Options)) &&
               sizeof(Options) == 144);
 
@@ -103,7 +103,7 @@ static_assert(Holds({FIELD(Info, struct_size, 0),
                      FIELD(Info, token_expert_bytes, 200),
                      FIELD(Info, disk_experts, 208),
                      FIELD(Info, canary, 216),
-                     FIELD(Info, reserved, 220)},
+                     FIELD(Info, cpu_experts, 220)},
                     sizeof(Info)) &&
               sizeof(Info) == 224);
 
@@ -158,9 +158,12 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, device_read_bytes, 264),
                      FIELD(Metrics, streamed_bytes, 272),
                      FIELD(Metrics, stream_seconds, 280),
-                     FIELD(Metrics, alarm_canary, 288)},
+                     FIELD(Metrics, alarm_canary, 288),
+                     FIELD(Metrics, cpu_expert_reads, 296),
+                     FIELD(Metrics, cpu_read_bytes, 304),
+                     FIELD(Metrics, cpu_seconds, 312)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 296);
+              sizeof(Metrics) == 320);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

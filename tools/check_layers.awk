@@ -34,6 +34,8 @@ BEGIN {
   # The engine alone names the list of backends.
   allow("lib/runtime/engine.h", allowed["lib/runtime"] " kernels/tuning/tuning_file.h")
   allow("lib/runtime/engine.cc", allowed["lib/runtime"] " kernels/builtin.h kernels/tuning/tuning_file.h")
+  # The CPU has a share of a GPU's step, and reads its rows as the GPU stores them.
+  allow("lib/model/cpu_share.cc", allowed["lib/model"] " kernels/sm12x/packed_layout.h")
   # Verification looks at the bytes of rows as a backend stores them.
   allow("lib/runtime/launch_tensors.cc", allowed["lib/runtime"] " kernels/reference/cache_rows.h" \
         " kernels/reference/numerics.h kernels/sm12x/packed_layout.h")

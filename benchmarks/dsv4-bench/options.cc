@@ -171,6 +171,10 @@ constexpr Option<Options> kOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->host_weights = chat::ParseGigabytes(name, v);
      }},
+    {"", "--cpu-experts", "N", "experts of each layer that the CPU computes (cuda)",
+     [](Options* o, const std::string& name, const std::string& v) {
+       o->cpu_experts = chat::ParseCount<int32_t>(name, v);
+     }},
     {"", "--expert-profile", "FILE", "which experts are used most, read at the start and kept",
      [](Options* o, const std::string&, const std::string& v) { o->expert_profile = v; }},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",

@@ -25,6 +25,8 @@
 // FILE, which is written if it is not there (8 GB; several experts lie in the same place, and reads
 // go past the page cache). The floor then has the bytes that were read over the disk's bandwidth,
 // measured in the same run by reads as the engine makes them.
+// With --cpu-experts N, the CPU computes N of each layer's experts with --threads. The floor is the
+// GPU's alone; what the CPU computed in a step, and for how long, stands below it.
 // --warm N has N steps before those that are measured, in which experts that are chosen often come
 // to the device, and --router-skew X routers of random weights that choose few experts often
 // (lib/model/synthetic.h).
@@ -41,7 +43,8 @@
 //                     [--prefills N,...] [--chunk N] [--steps N] [--temperature T] [--operators]
 //                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
 //                     [--warm N] [--drafts N] [--host-weights GB] [--disk-file FILE]
-//                     [--cache-format packed|bf16|fp8_per_tensor] MODEL_DIR
+//                     [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]
+//                     [--threads N] MODEL_DIR
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -251,6 +254,15 @@ class Benchmark {
       open.synthetic.first_in_file = plan.experts - plan.OnDisk(plan.blocks - 1);
     }
     const Clock::time_point start = Clock::now();
+    double shown = 0;
+    open.progress = [&](int64_t done, int64_t total) {
+      constexpr double kBetween = 20;  // seconds
+      if (SecondsSince(start) < shown + kBetween) return true;
+      shown = SecondsSince(start);
+      std::printf("%.0f s: %.1f of %.1f GB of weights\n", shown, static_cast<double>(done) * 1e-9,
+                  static_cast<double>(total) * 1e-9);
+      return true;
+    };
     engine_ = Must(Engine::Open(options.folder, open));
     Must(engine_->device().Synchronize());
     open_seconds_ = SecondsSince(start);
@@ -317,6 +329,11 @@ class Benchmark {
                   static_cast<long long>(info.residency.on_disk), disk_ * 1e-9,
                   static_cast<long long>(info.residency.guests));
     }
+    if (info.residency.cpu_experts > 0) {
+      std::printf("%lld experts of each layer on the CPU, %.2f GB, with %d threads\n",
+                  static_cast<long long>(info.residency.cpu_experts),
+                  static_cast<double>(info.residency.cpu_bytes) * 1e-9, info.threads);
+    }
     if (unplanned_bytes_) {
       std::printf("beside its plan, kernels and graphs took %.3f GB of the device\n",
                   static_cast<double>(*unplanned_bytes_) * 1e-9);
@@ -349,16 +366,20 @@ class Benchmark {
 
   void MeasurePrefill(int64_t count) {
     const std::vector<int32_t> tokens = Tokens(count, static_cast<uint64_t>(count));
-    // What runs for the first time is loaded then.
-    PrefillSeconds(
-        {tokens.begin(),
-         tokens.begin() + std::min<int64_t>(count, engine_->info().prefill_chunk_tokens)});
+    // What runs for the first time is loaded then. From disk comes most of a long prompt's time.
+    if (engine_->info().residency.on_disk == 0) {
+      PrefillSeconds(
+          {tokens.begin(),
+           tokens.begin() + std::min<int64_t>(count, engine_->info().prefill_chunk_tokens)});
+    }
     const double seconds = PrefillSeconds(tokens);
     std::printf("prefill of %lld tokens: %.1f ms, %.0f tokens/s\n", static_cast<long long>(count),
                 seconds * 1e3, static_cast<double>(count) / seconds);
     if (engine_->info().residency.on_host > 0) {
       const int64_t chunk = std::min<int64_t>(count, engine_->info().prefill_chunk_tokens);
-      const double host = FloorOf(chunk).host_bytes / link_ * static_cast<double>(count) /
+      const ResidencyPlan& plan = engine_->info().residency;
+      const double cpus = static_cast<double>(plan.cpu_bytes);  // nearly all are chosen
+      const double host = FloorOf(chunk, {}, cpus).host_bytes / link_ * static_cast<double>(count) /
                           static_cast<double>(chunk);
       std::printf("  its experts on the host take %.1f ms of the link, %.1f %% of it\n", host * 1e3,
                   100 * host / seconds);
@@ -413,7 +434,9 @@ class Benchmark {
     for (int64_t i = 0; i < options_.steps; ++i) seconds += step_all();
     const ExpertTraffic after = engine_->expert_traffic();
     const double measured_distinct = static_cast<double>(distinct);
-    const double graph_seconds = engine_->device().GraphSecondsOf([&] {
+    const bool graphs = options_.engine.graphs && engine_->info().residency.on_disk == 0 &&
+                        engine_->info().residency.cpu_experts == 0;
+    const double graph_seconds = !graphs ? 0 : engine_->device().GraphSecondsOf([&] {
       for (int i = 0; i < kGraphSteps; ++i) step_all();
     });
     const double step = seconds / static_cast<double>(options_.steps);
@@ -421,12 +444,15 @@ class Benchmark {
     const int64_t host_reads = after.host_reads - before.host_reads;
     const int64_t reads = host_reads + after.device_reads - before.device_reads;
     const int64_t disk_bytes = after.disk_bytes - before.disk_bytes;
-    StepFloor least =
-        reads == 0
-            ? FloorOf(count)
-            : FloorOf(count, static_cast<double>(host_reads) / measured *
-                                 static_cast<double>(engine_->info().residency.expert_bytes) /
-                                 static_cast<double>(engine_->info().devices.size()));
+    const ResidencyPlan& plan = engine_->info().residency;
+    const double cpu_reads = static_cast<double>(after.cpu_reads - before.cpu_reads) / measured;
+    const double cpu_bytes = cpu_reads * static_cast<double>(plan.cpu_expert_bytes());
+    StepFloor least = reads == 0 ? FloorOf(count, {}, cpu_bytes)
+                                 : FloorOf(count,
+                                           static_cast<double>(host_reads) / measured *
+                                               static_cast<double>(plan.expert_bytes) /
+                                               static_cast<double>(engine_->info().devices.size()),
+                                           cpu_bytes);
     if (disk_bytes > 0) least.seconds += static_cast<double>(disk_bytes) / measured / disk_;
     const double floor = least.seconds;
     const double sm120_floor = least.device_bytes / kSm120Bandwidth + least.host_bytes / link_;
@@ -447,6 +473,11 @@ class Benchmark {
                   static_cast<double>(after.disk_reads - before.disk_reads) / measured,
                   static_cast<double>(disk_bytes) / measured * 1e-9,
                   (after.disk_seconds - before.disk_seconds) / measured * 1e3);
+    }
+    if (cpu_reads > 0) {
+      const double cpu_seconds = (after.cpu_seconds - before.cpu_seconds) / measured;
+      std::printf("  %.1f experts a step on the CPU, %.3f GB in %.3f ms, %.1f GB/s\n", cpu_reads,
+                  cpu_bytes * 1e-9, cpu_seconds * 1e3, cpu_bytes * 1e-9 / cpu_seconds);
     }
     if (options_.operators) {
       OperatorTimes times(&engine_->device());
@@ -521,13 +552,14 @@ class Benchmark {
   struct StepFloor {
     double seconds, device_bytes, host_bytes;
   };
-  StepFloor FloorOf(int64_t tokens, std::optional<double> host_bytes = {}) const {
+  StepFloor FloorOf(int64_t tokens, std::optional<double> host_bytes = {},
+                    double cpu_bytes = 0) const {
     const EngineInfo& info = engine_->info();
-    const double all = FloorBytes(engine_->config(), tokens, info.devices.size());
+    const double all = FloorBytes(engine_->config(), tokens, info.devices.size()) - cpu_bytes;
     const double experts =
         all - FloorBytes(engine_->config(), 0, info.devices.size());  // routed, of one device
     const double share = static_cast<double>(info.residency.on_host) /
-                         static_cast<double>(std::max<int64_t>(info.residency.all(), 1));
+                         static_cast<double>(std::max<int64_t>(info.residency.placed(), 1));
     const double host = host_bytes.value_or(experts * share);
     return {(all - host) / bandwidth_ + host / link_, all - host, host};
   }
@@ -645,6 +677,10 @@ bool Parse(int argc, char** argv, Options* options) {
       options->steps = numbers[0];
     } else if (argument == "--drafts") {
       options->drafts = numbers[0];
+    } else if (argument == "--cpu-experts") {
+      options->engine.weight_budgets.cpu_experts = numbers[0];
+    } else if (argument == "--threads") {
+      options->engine.threads = static_cast<int32_t>(numbers[0]);
     } else if (argument == "--warm") {
       options->warm_steps = numbers[0];
     } else if (argument == "--chunk") {
@@ -663,17 +699,19 @@ bool Parse(int argc, char** argv, Options* options) {
 int main(int argc, char** argv) {
   dsv4::Options options;
   if (!dsv4::Parse(argc, argv, &options)) {
-    std::fprintf(stderr,
-                 "usage: bench_decode [--backend cpu|cuda] [--devices I,...] "
-                 "[--exchange auto|direct|nccl|none]\n"
-                 "                    [--synthetic-layers N] [--contexts N,...] [--sessions N,...] "
-                 "[--prefills N,...]\n"
-                 "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
-                 "[--no-graphs]\n"
-                 "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
-                 "                    [--warm N] [--drafts N] [--host-weights GB] [--disk-file "
-                 "FILE]\n"
-                 "                    [--cache-format packed|bf16|fp8_per_tensor] MODEL_DIR\n");
+    std::fprintf(
+        stderr,
+        "usage: bench_decode [--backend cpu|cuda] [--devices I,...] "
+        "[--exchange auto|direct|nccl|none]\n"
+        "                    [--synthetic-layers N] [--contexts N,...] [--sessions N,...] "
+        "[--prefills N,...]\n"
+        "                    [--chunk N] [--steps N] [--temperature T] [--operators] "
+        "[--no-graphs]\n"
+        "                    [--tuning DIR] [--device-weights GB] [--router-skew X]\n"
+        "                    [--warm N] [--drafts N] [--host-weights GB] [--disk-file "
+        "FILE]\n"
+        "                    [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]\n"
+        "                    [--threads N] MODEL_DIR\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a run was killed at is then seen in a file, too

@@ -58,6 +58,10 @@ inline constexpr Option<Target> kEngineOptions[] = {
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.host_weight_bytes = ParseGigabytes(name, v);
      }},
+    {"", "--cpu-experts", "N", "experts of each layer that the CPU computes; other bits (cuda)",
+     [](Target* o, const std::string& name, const std::string& v) {
+       o->engine.cpu_experts = ParseCount<int32_t>(name, v);
+     }},
     {"", "--expert-profile", "FILE", "which experts are used most, read at the start and kept",
      [](Target* o, const std::string&, const std::string& v) { o->engine.expert_profile = v; }},
     {"", "--workers", "N", "split the model with N dsv4-worker processes (cuda)",

@@ -135,6 +135,7 @@ std::string JsonOf(const dsv4::EngineInfo& info, const std::vector<dsv4::DeviceI
       .Number("device_experts", info.device_experts)
       .Number("host_experts", info.host_experts)
       .Number("disk_experts", info.disk_experts)
+      .Number("cpu_experts", int64_t{info.cpu_experts})
       .Number("host_weight_bytes", bytes(info.host_weight_bytes))
       .Number("token_expert_bytes", bytes(info.token_expert_bytes))
       .text();
@@ -169,7 +170,12 @@ std::string TableOf(const dsv4::EngineInfo& info, const std::vector<dsv4::Device
     }
     row("exchanged per token", info.token_exchange_bytes);
   }
-  if (info.host_experts > 0 || info.disk_experts > 0) {
+  if (info.cpu_experts > 0) {
+    std::snprintf(line, sizeof line, "%d routed experts of each layer on the CPU\n",
+                  info.cpu_experts);
+    table += line;
+  }
+  if (info.host_experts > 0 || info.disk_experts > 0 || info.cpu_experts > 0) {
     row("experts on the host", info.host_weight_bytes);
     row("experts of a token", info.token_expert_bytes);
     std::snprintf(

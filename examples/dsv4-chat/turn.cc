@@ -35,19 +35,26 @@ std::string DraftStatisticsOf(const dsv4::SessionStats& stats) {
   return text;
 }
 
-// "" if all experts are in device memory.
+// "" if the device computes all experts and has them in its memory.
 std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
   const uint64_t reads =
       metrics.device_expert_reads + metrics.host_expert_reads + metrics.disk_expert_reads;
-  if (reads == 0) return {};
   char text[200];
+  std::string shared;
+  if (metrics.cpu_expert_reads > 0) {
+    std::snprintf(text, sizeof text, "; %s of experts computed by the CPU in %.1f s",
+                  BytesText(static_cast<double>(metrics.cpu_read_bytes)).c_str(),
+                  metrics.cpu_seconds);
+    shared = text;
+  }
+  if (reads == 0) return shared;
   std::snprintf(text, sizeof text,
                 "; experts %.1f %% from the device (%s), %s from the host, %llu moved",
                 100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
                 BytesText(static_cast<double>(metrics.device_read_bytes)).c_str(),
                 BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(),
                 static_cast<unsigned long long>(metrics.moved_experts));
-  std::string line = text;
+  std::string line = shared + text;
   if (metrics.streamed_bytes > 0) {
     std::snprintf(text, sizeof text, ", %s streamed in %.1f s",
                   BytesText(static_cast<double>(metrics.streamed_bytes)).c_str(),

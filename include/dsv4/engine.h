@@ -99,11 +99,11 @@ typedef struct dsv4_engine_options {
   int64_t context_tokens; /* longest session; 0 = max_position_embeddings of the model, the limit */
   int64_t cache_tokens;   /* tokens of compressed cache for all sessions; 0 = context_tokens */
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
-  /* Prompt tokens in one step; 0 = 256, or with device_weight_bytes 4096 (at most
+  /* Prompt tokens in one step; 0 = 256, or with device_weight_bytes or cpu_experts 4096 (at most
    * context_tokens), since each step of a long prompt then reads nearly all experts over the link.
    */
   int32_t prefill_chunk_tokens;
-  int32_t threads;  /* CPU threads of the backend, including the caller's; 0 = one per core */
+  int32_t threads;  /* CPU threads, also of cpu_experts, including the caller's; 0 = one per core */
   int32_t reserved; /* 0 */
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;
@@ -135,7 +135,8 @@ typedef struct dsv4_engine_options {
    * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step
    * reads those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
    * INVALID_ARGUMENT if there is no room for these reads; the message has the least value that
-   * works. INVALID_ARGUMENT on an integrated GPU, where device_weight_bytes counts all.
+   * works. INVALID_ARGUMENT on an integrated GPU, where device_weight_bytes counts all. The experts
+   * of cpu_experts count towards it.
    * On the CPU, where weights are mapped files: experts within the budget are read at open and
    * locked, as far as the system allows (RLIMIT_MEMLOCK); OUT_OF_HOST_MEMORY if the machine's free
    * memory does not hold them. The others are read when a step needs them. 0: all are read at open
@@ -157,7 +158,15 @@ typedef struct dsv4_engine_options {
   const char* expert_profile;
   /* 1: the folder's canary is neither read nor computed. Its cost is the prefill of its prompt. */
   int32_t skip_canary;
-  int32_t reserved3; /* 0 */
+  /* The number of routed experts of each layer, its last ones, that the CPU computes while the GPU
+   * computes the others; 0 = none. They are stored in host memory only, as the checkpoint has them.
+   * Other results than with 0 or another number, because the CPU sums in another order; for one
+   * number they are the same, bit for bit, whatever the threads and the budgets above. A saved
+   * session loads with the number that it was saved with (VERSION_MISMATCH). Steps are not recorded
+   * as CUDA graphs. CUDA backend with one device only (otherwise UNSUPPORTED). INVALID_ARGUMENT if
+   * it is negative or leaves the GPU none. OUT_OF_HOST_MEMORY if the machine's free memory does not
+   * hold them. */
+  int32_t cpu_experts;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT                                                                   \
   {                                                                                                \
@@ -206,15 +215,17 @@ typedef struct dsv4_engine_info {
    * stay in memory, or 0 if all weights do and host_weight_bytes is 0. */
   int64_t device_experts;
   int64_t host_experts;
-  /* Experts in host memory and, if some are on disk, the memory that reads of them take; not part
-   * of weight_bytes. */
+  /* Experts in host memory, those of the CPU included, and, if some are on disk, the memory that
+   * reads of them take; not part of weight_bytes. */
   uint64_t host_weight_bytes;
   /* Bytes of routed experts that one token reads in the layers. With a hit rate of h the devices
    * together fetch 1 - h of it from host memory or from disk. */
   uint64_t token_expert_bytes;
   int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
   dsv4_canary canary;   /* NONE in a plan */
-  int32_t reserved;     /* 0 */
+  /* Routed experts of each layer that the CPU computes while the device computes the others. They
+   * are in host memory, and in none of the counts above. */
+  int32_t cpu_experts;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
   {                                                                                                \
@@ -334,11 +345,16 @@ typedef struct dsv4_engine_metrics {
   uint64_t streamed_bytes;
   double stream_seconds; /* time that these copies took */
   uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
+  /* Experts that the CPU computed (cpu_experts): as host_expert_reads, but from the CPU's memory.
+   */
+  uint64_t cpu_expert_reads;
+  uint64_t cpu_read_bytes; /* their bytes, as the checkpoint has them */
+  double cpu_seconds;      /* time that the CPU took, while the device computed its own */
 } dsv4_engine_metrics;
 #define DSV4_ENGINE_METRICS_INIT                                                                   \
   {                                                                                                \
     sizeof(dsv4_engine_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                              \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                     \
   }
 
 /* Reports counters and gauges. May run concurrently with everything, steps included, and waits for

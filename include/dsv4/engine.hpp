@@ -52,6 +52,7 @@ struct EngineOptions {
   int32_t group_rank = 0;
   std::string expert_profile = {};
   bool skip_canary = false;
+  int32_t cpu_experts = 0;
 };
 
 // The settings in effect and the planned memory.
@@ -117,6 +118,7 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
   out.group_rank = in.group_rank;
   out.expert_profile = in.expert_profile.c_str();
   out.skip_canary = in.skip_canary ? 1 : 0;
+  out.cpu_experts = in.cpu_experts;
   return out;
 }
 

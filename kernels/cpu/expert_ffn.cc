@@ -7,7 +7,8 @@
 // (unit: a job by a stretch of D), phase 3 each row's sum. With few slots, phases 2 and 3 are one:
 // a unit is a stretch of D for all slots, and a decode step waits for its threads twice. Where the
 // halves are calls of their own, phase 1 is the first, and its rows are in sorted order; the second
-// quantises them.
+// quantises them. In turns of a GPU's experts, which have a part on the CPU, there is no shared
+// expert, and phase 3 brings the outputs to the order of the contract in place of summing them.
 #include <algorithm>
 #include <bit>
 
@@ -22,6 +23,9 @@ namespace {
 
 constexpr int64_t kJobRows = 128;  // most rows of a job
 constexpr int64_t kFewSlots = 64;
+
+// Whether slots leave their outputs, and rows no sum.
+bool LeavesOutputs(const ExpertFfnParams& p) { return p.turn == ExpertTurn::kNext; }
 
 // Slots [first, first + rows) in sorted order, all of one expert.
 struct Job {
@@ -45,7 +49,7 @@ struct Layout {
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
-    slots = routed + p.rows;
+    slots = routed + (LeavesOutputs(p) ? 0 : p.rows);
     max_jobs = std::min<int64_t>(p.expert_count, routed) + slots / kJobRows + 1;
     int64_t at = 0;
     const auto take = [&at](int64_t bytes) {
@@ -59,7 +63,7 @@ struct Layout {
     weight = take(routed * 4);
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
     hidden = take(p.part == ExpertPart::kWhole ? slots * p.inter * 2 : 0);
-    outputs = slots > kFewSlots ? take(slots * p.hidden * 2) : at;
+    outputs = slots > kFewSlots || LeavesOutputs(p) ? take(slots * p.hidden * 2) : at;
     unpacked_bytes =
         std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
                  UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
@@ -108,7 +112,7 @@ class ExpertFfn {
   }
 
   void Outputs() {
-    if (layout_.slots <= kFewSlots) {
+    if (layout_.slots <= kFewSlots && !LeavesOutputs(p_)) {
       const int64_t wanted = CeilDiv<int64_t>(p_.hidden, 4 * stream_.threads());
       const auto even = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
       const int64_t stretch = std::min(StretchRows(p_.inter), std::clamp<int64_t>(even, 16, 128));
@@ -124,6 +128,14 @@ class ExpertFfn {
       Output(job, d0, stretch, outputs_ + job.first * p_.hidden + d0, p_.hidden, worker);
     });
     constexpr int64_t kBlockRows = 16;
+    if (LeavesOutputs(p_)) {
+      ForUnits(stream_, CeilDiv<int64_t>(routed(), kBlockRows), layout_.slots * p_.hidden / 16,
+               [&](int64_t unit, int) {
+                 const int64_t end = std::min<int64_t>(routed(), (unit + 1) * kBlockRows);
+                 for (int64_t slot = unit * kBlockRows; slot < end; ++slot) LeaveOutput(slot);
+               });
+      return;
+    }
     ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.slots * p_.hidden / 16,
              [&](int64_t unit, int) {
                const int64_t end = std::min<int64_t>(p_.rows, (unit + 1) * kBlockRows);
@@ -143,8 +155,10 @@ class ExpertFfn {
 
   // About the cycles of one of the three matrices of all jobs.
   int64_t Cycles() const {
-    return DotCycles(p_.shared_w1, p_.inter, p_.rows) +
-           (job_count_ - 1) * p_.inter * p_.hidden / 32 + p_.inter * p_.hidden * routed() / 64;
+    const bool shared = !LeavesOutputs(p_);
+    return (shared ? DotCycles(p_.shared_w1, p_.inter, p_.rows) : 0) +
+           (job_count_ - (shared ? 1 : 0)) * p_.inter * p_.hidden / 32 +
+           p_.inter * p_.hidden * routed() / 64;
   }
 
   // Counting sort of the routed slots by expert, stable; then the jobs, the shared expert's (the
@@ -155,7 +169,7 @@ class ExpertFfn {
       if (HasExpert(slot)) ++begin_[p_.experts[slot] + 1];
     }
     for (int32_t e = 0; e < p_.expert_count; ++e) begin_[e + 1] += begin_[e];
-    AddJobs(p_.expert_count, routed(), p_.rows);
+    if (!LeavesOutputs(p_)) AddJobs(p_.expert_count, routed(), p_.rows);
     for (int32_t e = 0; e < p_.expert_count; ++e) AddJobs(e, begin_[e], begin_[e + 1] - begin_[e]);
     for (int32_t slot = 0; slot < routed(); ++slot) {
       position_[slot] = -1;
@@ -168,7 +182,8 @@ class ExpertFfn {
   }
 
   bool HasExpert(int32_t slot) const {
-    return p_.experts[slot] >= 0 && p_.experts[slot] < p_.expert_count;
+    return p_.experts[slot] >= std::max(p_.first_expert, 0) &&
+           p_.experts[slot] < std::min(p_.end_expert, p_.expert_count);
   }
 
   void AddJobs(int32_t expert, int32_t first, int32_t rows) {
@@ -248,6 +263,13 @@ class ExpertFfn {
     SumRows(terms, count, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
   }
 
+  // The output of a routed slot that has an expert, to its place in the contract's order.
+  void LeaveOutput(int64_t slot) {
+    if (position_[slot] < 0) return;
+    std::copy_n(outputs_ + position_[slot] * p_.hidden, p_.hidden,
+                static_cast<uint16_t*>(p_.outputs) + slot * p_.hidden);
+  }
+
   const ExpertFfnParams& p_;
   CpuStream& stream_;
   const Layout layout_;
@@ -262,9 +284,12 @@ class ExpertFfn {
   uint16_t* outputs_;  // [slots, D]
 };
 
-// In turns come weights of devices with memory of their own.
+// The CPU's share of a GPU's experts is a turn; the other turns are the GPU's.
 absl::Status Supports(const ExpertFfnParams& p) {
-  return p.turn == ExpertTurn::kAll ? absl::OkStatus() : Unsupported("experts in turns");
+  const bool whole = p.part == ExpertPart::kWhole;
+  return p.turn == ExpertTurn::kAll || (p.turn == ExpertTurn::kNext && whole)
+             ? absl::OkStatus()
+             : Unsupported("experts in turns");
 }
 
 int64_t Workspace(const ExpertFfnParams& p, int threads) { return Layout(p, threads).total; }

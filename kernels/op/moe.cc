@@ -46,11 +46,14 @@ absl::Status Validate(const ExpertFfnParams& p) {
                                   (p.first_expert <= 0 && p.end_expert >= p.expert_count),
                               "expert_ffn: experts ", p.first_expert, " to ", p.end_expert, " of ",
                               p.expert_count, " in a call that computes all of them"));
-  return Expect(p.experts_table != nullptr && p.shared_w1.data != nullptr &&
-                    p.shared_w3.data != nullptr && p.shared_w2.data != nullptr &&
+  const bool shared = p.turn == ExpertTurn::kAll || p.turn == ExpertTurn::kFirst;
+  const bool sums = p.turn == ExpertTurn::kAll || p.turn == ExpertTurn::kSum;
+  return Expect(p.experts_table != nullptr &&
+                    (!shared || (p.shared_w1.data != nullptr && p.shared_w3.data != nullptr &&
+                                 p.shared_w2.data != nullptr)) &&
                     p.experts != nullptr && p.weights != nullptr &&
                     (p.x != nullptr || p.part == ExpertPart::kOutputs) &&
-                    (p.y != nullptr || p.part == ExpertPart::kProducts) &&
+                    (p.y != nullptr || !sums || p.part == ExpertPart::kProducts) &&
                     (p.products != nullptr || p.part == ExpertPart::kWhole) &&
                     (p.outputs != nullptr || p.turn == ExpertTurn::kAll),
                 "expert_ffn: a null pointer");

@@ -58,7 +58,8 @@ enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 // Experts whose weights come one after another are computed in turns: calls alike but for `experts`
 // and the part of a rank. kFirst computes the shared expert and those that `experts` names in this
 // call, kNext those that it names, -1 standing for the others; they leave each expert's output of
-// a row in `outputs`, and no y. kSum then has all of them in `experts`, and adds up y. Together
+// a row in `outputs`, and no y: that of a row's i-th expert in row K + i, and behind all of these
+// the shared expert's of each row. kSum then has all of them in `experts`, and adds up y. Together
 // they give the bits of kAll. kFirst and kNext may also have all of them in `experts`, and compute
 // those from first_expert to before end_expert.
 enum class ExpertTurn : int32_t { kAll, kFirst, kNext, kSum };
@@ -74,12 +75,12 @@ struct ExpertFfnParams {
   // Of all routed experts, where their table is in a device's memory; on the host each matrix has
   // its own.
   ExpertFormat format = ExpertFormat::kMxfp4;
-  Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};
-  const int32_t* experts = nullptr;  // [T, K]
-  const float* weights = nullptr;    // [T, K]
+  Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};  // kNext and kSum: may be null
+  const int32_t* experts = nullptr;                 // [T, K]
+  const float* weights = nullptr;                   // [T, K]
   float limit = 0;
   const void* x = nullptr;  // [T, D] act, quantised
-  void* y = nullptr;        // [T, D] act
+  void* y = nullptr;        // [T, D] act; of kFirst and kNext: may be null
   ExpertPart part = ExpertPart::kWhole;
   // [T (K + 1), inter] act, but for kWhole. The order of these rows is the backend's, and follows
   // from `experts` alone.

@@ -48,7 +48,7 @@ struct Activations {
   void* y = nullptr;                // [T, D] act: a sub-layer's output
   int32_t* experts = nullptr;       // [T, K]
   float* expert_weights = nullptr;  // [T, K]
-  // These two where experts lie on disk: those of a turn, [T, K], and what turns leave,
+  // These two where experts are computed in turns: those of a turn, [T, K], and what turns leave,
   // [T (K + 1), own D] act.
   int32_t* turn_experts = nullptr;
   void* expert_outputs = nullptr;

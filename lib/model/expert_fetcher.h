@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "lib/device/device.h"
 #include "lib/io/checkpoint.h"
 #include "lib/io/direct_reader.h"
@@ -87,8 +88,10 @@ class ExpertFetcher {
   // blocks. Errors: DeviceLost.
   absl::Status Prefetch(absl::Span<const int32_t> tokens);
 
-  // Behind the gate of a block of the pass: `experts` [pairs], on the device. True where all are in
-  // slots: there are no turns then. Errors: DeviceLost, as below.
+  // Behind the gate of a block of the pass: `experts` [pairs], -1 for none, of the host or, with
+  // the number of pairs, on the device. True where all are in slots: there are no turns then.
+  // Errors: DeviceLost, as below.
+  bool Begin(int32_t block, absl::Span<const int32_t> experts);
   absl::StatusOr<bool> Begin(int32_t block, const int32_t* experts, int64_t pairs);
   // The experts of the turn at hand, [pairs], -1 where a pair is of another one.
   const std::vector<int32_t>& turn() const { return turn_; }
@@ -114,6 +117,8 @@ class ExpertFetcher {
     bool in_stage;
   };
 
+  // Where the experts of the block at hand are.
+  bool Look(int32_t block);
   // Reads [begin, end) of missing_, of the block at hand, and packs them into slots.
   absl::Status Bring(size_t begin, size_t end);
   // The turn's experts are those whose place is in [begin, end).

@@ -32,6 +32,9 @@ struct ExpertTraffic {
   int64_t prefetched = 0;  // of disk_reads, those that token ids told before the layers
   int64_t disk_bytes = 0;
   double disk_seconds = 0;
+  // Experts that the CPU computed for calls, and the time that it took.
+  int64_t cpu_reads = 0;
+  double cpu_seconds = 0;
   ExpertTraffic operator+(const ExpertTraffic& other) const {
     return {device_reads + other.device_reads,
             host_reads + other.host_reads,
@@ -41,7 +44,9 @@ struct ExpertTraffic {
             disk_reads + other.disk_reads,
             prefetched + other.prefetched,
             disk_bytes + other.disk_bytes,
-            disk_seconds + other.disk_seconds};
+            disk_seconds + other.disk_seconds,
+            cpu_reads + other.cpu_reads,
+            cpu_seconds + other.cpu_seconds};
   }
 };
 

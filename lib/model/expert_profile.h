@@ -40,7 +40,7 @@ absl::Status WriteExpertProfile(const std::string& path, const ContentHash& chec
                                 const ExpertProfile& profile);
 
 // For ResidencyPlan::places: the experts that were chosen most often come first, others in the
-// order of a plan without a profile.
+// order of a plan without a profile, those of the CPU last.
 std::vector<int64_t> PlacesByUse(const ResidencyPlan& plan, const ExpertProfile& profile);
 
 // Counts an engine's passes on top of a profile. Add and AddPasses by one thread, Total by any.

@@ -20,7 +20,8 @@ constexpr int64_t kStreamShare = 8;
 absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_t blocks,
                                             int64_t experts, absl::Span<const RankBytes> ranks,
                                             bool integrated) {
-  ResidencyPlan plan{.blocks = blocks, .experts = experts, .on_device = blocks * experts};
+  ResidencyPlan plan{.blocks = blocks, .experts = experts, .cpu_experts = budgets.cpu_experts};
+  plan.on_device = plan.placed();
   if (integrated && budgets.host_bytes != 0) {
     return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
                                         ": an integrated GPU's memory is the host's, which "
@@ -30,11 +31,13 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   int64_t most = 0, stage = 0;
   for (const RankBytes& rank : ranks) {
     plan.expert_bytes += rank.expert();
-    most = std::max(most, rank.other + plan.all() * rank.expert());  // of the largest rank
+    most = std::max(most, rank.other + plan.placed() * rank.expert() +
+                              (integrated ? rank.cpu : 0));  // of the largest rank
     stage += rank.stage;
+    plan.cpu_bytes += rank.cpu;
   }
   // Of the host's memory, where that is the device's.
-  const auto staged = [&](const RankBytes& rank) { return integrated ? rank.stage : 0; };
+  const auto staged = [&](const RankBytes& rank) { return integrated ? rank.stage + rank.cpu : 0; };
   // What a device needs for so many slots.
   const auto bytes_of = [&](int64_t slots) {
     int64_t bytes = 0;
@@ -43,9 +46,16 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
     }
     return bytes;
   };
+  if (budgets.host_bytes != 0 && budgets.host_bytes < plan.cpu_bytes) {
+    return WithArgument(
+        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                        ": the host needs at least ", plan.cpu_bytes, " for the ", plan.on_cpu(),
+                        " experts that the CPU computes (cpu_experts = ", budgets.cpu_experts, ")"),
+        "host_weight_bytes");
+  }
   if (!budgets.limited() || budgets.device_bytes >= most) return plan;
   const auto slots_in = [&](int64_t bytes) {
-    int64_t slots = plan.all() + kSpareSlots;
+    int64_t slots = plan.placed() + kSpareSlots;
     for (const RankBytes& rank : ranks) {
       if (rank.expert() == 0) continue;
       slots = std::min(slots, (bytes - rank.other - rank.counts - staged(rank)) / rank.expert());
@@ -65,29 +75,32 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
                           blocks, " layers and ", kSpareSlots, " to exchange them by"),
           "device_weight_bytes");
     }
-    const int64_t room = std::min(plan.all(), slots_in(device_bytes) - plan.spare);
+    const int64_t room = std::min(plan.placed(), slots_in(device_bytes) - plan.spare);
     const auto fits = [&](int64_t streams) {
       plan.streams = streams;
       plan.on_device = room - streams;
-      plan.on_host = plan.all() - plan.on_device;
+      plan.on_host = plan.placed() - plan.on_device;
       return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
     };
     // Two lanes of one size.
     const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
-    if (room < plan.all() && fits(std::min(streams, room - blocks) / 2 * 2)) return plan;
+    if (room < plan.placed() && fits(std::min(streams, room - blocks) / 2 * 2)) return plan;
     if (fits(0)) return plan;
 
-    if (budgets.host_bytes < stage) {
-      return WithArgument(
-          InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                          ": the host needs at least ", stage, " to read experts from disk, or ",
-                          plan.on_host * plan.expert_bytes,
-                          " to have all that have no room in "
-                          "device_weight_bytes = ",
-                          device_bytes),
-          "host_weight_bytes");
+    if (budgets.host_bytes < stage + plan.cpu_bytes) {
+      return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                                          ": the host needs at least ", stage + plan.cpu_bytes,
+                                          " to read experts from disk",
+                                          plan.cpu_bytes > 0 ? " and for the CPU's" : "", ", or ",
+                                          plan.host_bytes(),
+                                          " to have all that have no room in "
+                                          "device_weight_bytes = ",
+                                          device_bytes),
+                          "host_weight_bytes");
     }
-    plan.on_host = plan.expert_bytes == 0 ? 0 : (budgets.host_bytes - stage) / plan.expert_bytes;
+    plan.on_host = plan.expert_bytes == 0
+                       ? 0
+                       : (budgets.host_bytes - stage - plan.cpu_bytes) / plan.expert_bytes;
     plan.spare = plan.on_host > 0 ? kSpareSlots : 0;
   }
   plan.stage_bytes = stage;
@@ -111,8 +124,8 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
         std::min({kMostStreamSlots, slots / kStreamShare, slots - blocks - plan.guests}) / 2 * 2;
   }
   plan.on_device = slots - plan.guests - plan.streams;
-  plan.on_host = std::min(plan.on_host, plan.all() - plan.on_device);
-  plan.on_disk = plan.all() - plan.on_device - plan.on_host;
+  plan.on_host = std::min(plan.on_host, plan.placed() - plan.on_device);
+  plan.on_disk = plan.placed() - plan.on_device - plan.on_host;
   return plan;
 }
 
@@ -133,6 +146,13 @@ absl::Status ExpectHostRoom(const ResidencyPlan& plan, int64_t here, int64_t ran
                             std::optional<int64_t> available) {
   const int64_t bytes = plan.host_bytes() * here / ranks;
   if (!available || bytes <= *available) return absl::OkStatus();
+  if (plan.cpu_bytes > *available) {
+    return WithArgument(
+        OutOfHostMemory("the machine has ", *available, " bytes of memory available; the ",
+                        plan.on_cpu(), " experts of option cpu_experts = ", plan.cpu_experts,
+                        " take ", plan.cpu_bytes),
+        "cpu_experts");
+  }
   return WithArgument(
       OutOfHostMemory("the machine has ", *available, " bytes of memory available; ", plan.on_host,
                       plan.on_device > 0 ? " experts beyond device_weight_bytes take "
@@ -161,7 +181,10 @@ ExpertSlots::ExpertSlots(const ResidencyPlan& plan, const RankBytes& bytes, std:
         slot = plan.PlaceOf(id) + plan.spare + plan.guests + plan.streams;
         break;
       case ExpertTier::kDisk:
-        slot = -1;
+        slot = kOnDisk;
+        break;
+      case ExpertTier::kCpu:
+        slot = kNoSlot;
         break;
     }
   }

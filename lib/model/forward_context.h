@@ -17,6 +17,7 @@
 #include "lib/dist/communicator.h"
 #include "lib/model/activations.h"
 #include "lib/model/config.h"
+#include "lib/model/cpu_share.h"
 #include "lib/model/expert_fetcher.h"
 #include "lib/model/expert_pages.h"
 #include "lib/model/expert_streamer.h"
@@ -43,6 +44,7 @@ struct ForwardContext {
   int32_t block_rows = 0;              // as SparseAttentionParams has it
   const int32_t* tokens = nullptr;     // [T]
   const int32_t* chosen = nullptr;     // what tokens of a drafter's pass below 0 stand for
+  CpuShare* share = nullptr;           // null: the device computes all experts
   ExpertFetcher* fetcher = nullptr;    // null: no expert lies on disk
   ExpertStreamer* streamer = nullptr;  // null: no expert is streamed,
   int32_t stream_rows = 0;             // else those of passes of so many rows

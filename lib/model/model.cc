@@ -38,6 +38,7 @@ Model::Model(const Parts& parts, const StepLimits& limits) : parts_(parts), limi
   context_.side = context_.launch;
   context_.side.stream = parts.device->side_stream();
   context_.device = parts.device;
+  context_.share = parts.share;
   context_.fetcher = parts.fetcher;
   context_.streamer = parts.streamer;
   context_.stream_rows = StreamRows();
@@ -83,8 +84,8 @@ absl::StatusOr<int64_t> Model::PlaceMemory(std::byte* memory) {
   const StepLimits recorded = RecordedLimits();
   int64_t bytes =
       PlanActivations(*parts_.config, limits_, *parts_.shards, parts_.rank,
-                      parts_.fetches || parts_.streams_experts, context_.act_dtype(),
-                      parts_.dispatch->workspace_bytes(),
+                      parts_.fetches || parts_.streams_experts || parts_.shares_experts,
+                      context_.act_dtype(), parts_.dispatch->workspace_bytes(),
                       parts_.dispatch->workspace_bytes(StreamRole::kSide), memory, &context_.act);
   if (drafter_ != nullptr) {
     bytes += drafter_->Place(limits_, context_.act_dtype(),
@@ -153,6 +154,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   model->draft_positions_.resize(rows);
   model->copy_from_.resize(rows);
   model->copy_to_.resize(rows);
+  if (parts.share != nullptr) DSV4_RETURN_IF_ERROR(parts.share->Reserve(limits.rows));
   DSV4_RETURN_IF_ERROR(model->RecordSteps());
   return model;
 }

@@ -53,6 +53,8 @@ class Model {
     ExpertMover* mover = nullptr;      // of their experts; null: they stay
     bool fetches = false;              // plan for experts that lie on disk
     ExpertFetcher* fetcher = nullptr;  // theirs; null when planning, or where none do
+    bool shares_experts = false;       // plan for experts that the CPU computes
+    CpuShare* share = nullptr;         // theirs; null when planning, or where it has none
     bool streams_experts = false;      // plan for experts that are streamed
     ExpertStreamer* streamer = nullptr;
     ExpertPages* pages = nullptr;  // of mapped files; null: no budget
@@ -228,8 +230,9 @@ class Model {
   absl::Status FinishExchanges() {
     return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Synchronize();
   }
-  // Whether steps of few rows are recorded. Behind a gate the host looks for experts on disk.
-  bool Records() const { return parts_.graphs && !parts_.fetches; }
+  // Whether steps of few rows are recorded. Behind a gate the host looks for experts on disk, and
+  // for the CPU's.
+  bool Records() const { return parts_.graphs && !parts_.fetches && !parts_.shares_experts; }
   void BeginFetches() {
     if (parts_.fetcher != nullptr) parts_.fetcher->BeginPass();
   }

@@ -101,30 +101,47 @@ absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
   return RunTurn(c, turn, true);
 }
 
-// Where some experts lie on disk. `streams`: of the others, those of the host's memory come to the
-// device first.
-absl::Status RunFetched(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn,
-                        bool streams) {
+// Where some experts lie on disk, or the CPU computes some. `streams`: of the others, those of the
+// host's memory come to the device first.
+absl::Status RunCut(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn,
+                    bool streams) {
   ExpertFfnParams turn = FirstTurn(c, ffn);
   turn.experts = c.act.turn_experts;
-  ExpertFetcher& fetcher = *c.fetcher;
+  CpuShare* const share = c.share;
+  ExpertFetcher* const fetcher = c.fetcher;
   const int64_t pairs = int64_t{ffn.rows} * ffn.experts_per_token;
   // What follows waits for the device.
   if (c.communicator != nullptr) DSV4_RETURN_IF_ERROR(c.communicator->Synchronize());
-  DSV4_ASSIGN_OR_RETURN(const bool all, fetcher.Begin(w.block, c.act.experts, pairs));
-  if (all) return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
-  const auto choose = [&] {
+  bool shares = false, all = true;
+  if (share != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(shares, share->Begin(w.block, ffn));
+  }
+  if (fetcher != nullptr && share != nullptr) {
+    all = fetcher->Begin(w.block, share->own());
+  } else if (fetcher != nullptr) {
+    DSV4_ASSIGN_OR_RETURN(all, fetcher->Begin(w.block, c.act.experts, pairs));
+  }
+  if (all && !shares)
+    return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
+  const auto choose = [&](absl::Span<const int32_t> experts) {
     return c.device->Upload(reinterpret_cast<std::byte*>(c.act.turn_experts),
-                            reinterpret_cast<const std::byte*>(fetcher.turn().data()),
+                            reinterpret_cast<const std::byte*>(experts.data()),
                             pairs * static_cast<int64_t>(sizeof(int32_t)));
   };
-  DSV4_RETURN_IF_ERROR(choose());
+  DSV4_RETURN_IF_ERROR(
+      choose(fetcher != nullptr ? absl::MakeConstSpan(fetcher->turn()) : share->own()));
   DSV4_RETURN_IF_ERROR(streams ? RunStreamedTurn(c, w, turn, false) : RunTurn(c, turn, false));
   turn.turn = ExpertTurn::kNext;
-  while (fetcher.more()) {
-    DSV4_RETURN_IF_ERROR(fetcher.Next());
-    DSV4_RETURN_IF_ERROR(choose());
-    DSV4_RETURN_IF_ERROR(RunTurn(c, turn, !fetcher.more()));
+  if (shares) DSV4_RETURN_IF_ERROR(share->Compute(c.act.expert_outputs));
+  if (all) {
+    turn.turn = ExpertTurn::kSum;
+    turn.experts = c.act.experts;
+    return c.Run(turn);
+  }
+  while (fetcher->more()) {
+    DSV4_RETURN_IF_ERROR(fetcher->Next());
+    DSV4_RETURN_IF_ERROR(choose(fetcher->turn()));
+    DSV4_RETURN_IF_ERROR(RunTurn(c, turn, !fetcher->more()));
   }
   return absl::OkStatus();
 }
@@ -168,10 +185,11 @@ absl::Status RunMoe(const ForwardContext& c, int64_t layer, const MoeWeights& w)
                             .limit = static_cast<float>(config.swiglu_limit),
                             .x = c.act.quantized,
                             .y = c.act.y};
-  if (c.planning || (c.fetcher == nullptr && c.streamer == nullptr)) return RunExperts(c, ffn);
+  const bool cut = c.fetcher != nullptr || c.share != nullptr;
+  if (c.planning || (!cut && c.streamer == nullptr)) return RunExperts(c, ffn);
   if (c.recording) return LaunchAll(c, ffn);
   const bool streams = c.streamer != nullptr && c.step.rows >= c.stream_rows;
-  if (c.fetcher != nullptr) return RunFetched(c, w, ffn, streams);
+  if (cut) return RunCut(c, w, ffn, streams);
   return streams ? RunStreamedTurn(c, w, FirstTurn(c, ffn), true) : RunExperts(c, ffn);
 }
 

@@ -38,10 +38,11 @@ absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
                         PlanResidency(targets_.budgets, blocks, config_.n_routed_experts, sizes,
                                       targets_.ranks.front().device->integrated()));
   const ResidencyPlan& plan = weights_->residency_;
-  if (plan.on_device < plan.all()) DSV4_RETURN_IF_ERROR(weights_->CountUse(targets_.profile));
+  const bool moves = plan.on_device < plan.placed();
+  if (moves) DSV4_RETURN_IF_ERROR(weights_->CountUse(targets_.profile));
   for (Weights::Rank& own : weights_->ranks_) {
     own.bytes = own.sizes.other + plan.device_slots() * own.sizes.expert();
-    if (plan.on_device < plan.all()) own.bytes += own.sizes.counts;
+    if (moves) own.bytes += own.sizes.counts;
     if (plan.on_disk > 0) own.bytes += own.sizes.pack;
     weights_->device_bytes_ += own.bytes;
   }
@@ -89,6 +90,8 @@ absl::Status WeightPlacement::PlanRow(const WeightRow& row, int64_t n, const Wei
     const int64_t size = WeightPacker::PackedBytes(format, n, row.k);
     if (row.expert.expert < 0) {
       bytes->other += size;
+    } else if (row.expert.expert >= config_.n_routed_experts - targets_.budgets.cpu_experts) {
+      bytes->cpu += CpuExperts::BytesOf(FormatOf(row), n, row.k);
     } else {
       // Slots are of one size, whatever the formats of blocks.
       int64_t& largest = bytes->matrices[static_cast<size_t>(row.matrix)];
@@ -132,6 +135,7 @@ absl::Status WeightPlacement::Begin() {
     own.experts =
         ExpertSlots(plan, own.sizes, uploads_[rank].Place(plan.device_slots() * own.sizes.expert()),
                     own.host_memory.data());
+    DSV4_ASSIGN_OR_RETURN(own.cpu_experts, CpuExperts::Allocate(plan));
     if (plan.on_disk > 0) sources_[rank].resize(static_cast<size_t>(plan.all()));
   }
   return absl::OkStatus();
@@ -147,6 +151,10 @@ absl::Status WeightPlacement::Send(const WeightRow& row, size_t index) {
     const Slice rows = RowsOfRank(row, targets_.shards, static_cast<int>(rank));
     const WeightSlot& slot = slots_[rank][index];
     CutRows(row.slot, rows, slot);
+    if (row.expert.expert >= 0 && weights_->residency_.IsCpus(row.expert)) {
+      KeepForCpu(row, rank, *std::get_if<ExpertMatrix*>(&slot));
+      continue;
+    }
     if (StaysOnDisk(row)) {
       KeepOnDisk(row, rank, *std::get_if<ExpertMatrix*>(&slot));
       continue;
@@ -156,6 +164,12 @@ absl::Status WeightPlacement::Send(const WeightRow& row, size_t index) {
         SendRow(row, rows.size(), weights_->ranks_[rank].experts, slot, &uploads_[rank]));
   }
   return absl::OkStatus();
+}
+
+void WeightPlacement::KeepForCpu(const WeightRow& row, size_t rank, ExpertMatrix* matrix) {
+  weights_->ranks_[rank].cpu_experts.Keep(row.expert, row.matrix, *matrix);
+  matrix->data = matrix->scale = nullptr;
+  matrix->f32_scale = nullptr;
 }
 
 void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix* matrix) {
@@ -241,7 +255,7 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
   const ResidencyPlan& plan = weights_->residency_;
   Weights::Rank& own = weights_->ranks_[rank];
   const WeightTarget& target = targets_.ranks[rank];
-  if (plan.on_device == plan.all()) return absl::OkStatus();
+  if (plan.on_device == plan.placed()) return absl::OkStatus();
   auto* const counts = reinterpret_cast<ExpertCounts*>(upload->Place(CountsBytes(plan.blocks)));
   auto* const calls = reinterpret_cast<uint32_t*>(
       upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));
@@ -312,6 +326,19 @@ absl::Status WeightPlacement::Finish() {
       DSV4_RETURN_IF_ERROR(SendExperts(moe, &uploads_[rank]));
     }
     DSV4_RETURN_IF_ERROR(AddMovement(rank, &uploads_[rank]));
+    const ResidencyPlan& plan = weights_->residency_;
+    if (plan.cpu_experts > 0) {
+      // Without experts on disk, gates count.
+      const bool tells = plan.on_disk > 0 && rank == 0;
+      DSV4_ASSIGN_OR_RETURN(own.share,
+                            CpuShare::Open({.config = &config_,
+                                            .plan = plan,
+                                            .device = targets_.ranks[rank].device,
+                                            .cpu = targets_.cpu.device,
+                                            .dispatch = targets_.cpu.dispatch,
+                                            .experts = std::move(own.cpu_experts),
+                                            .use = tells ? weights_->use_.get() : nullptr}));
+    }
     DSV4_ASSIGN_OR_RETURN(own.memory, uploads_[rank].Finish());
   }
   return absl::OkStatus();

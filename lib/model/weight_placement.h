@@ -48,6 +48,8 @@ class WeightPlacement {
   bool IsPacked(const Bf16Weight* slot) const;
   absl::Status SendRow(const WeightRow& row, int64_t n, const ExpertSlots& experts,
                        const WeightSlot& slot, WeightUpload* upload) const;
+  // A copy for the CPU of a matrix, whose view for the device is of nothing.
+  void KeepForCpu(const WeightRow& row, size_t rank, ExpertMatrix* matrix);
   // A view of a matrix that stays on disk: its source is kept, and it is where it would come to.
   void KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix* matrix);
   absl::Status SendExperts(MoeWeights* moe, WeightUpload* upload) const;

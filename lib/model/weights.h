@@ -20,6 +20,7 @@
 #include "lib/device/device.h"
 #include "lib/io/checkpoint.h"
 #include "lib/model/config.h"
+#include "lib/model/cpu_share.h"
 #include "lib/model/expert_fetcher.h"
 #include "lib/model/expert_mover.h"
 #include "lib/model/expert_pages.h"
@@ -123,6 +124,7 @@ struct WeightTarget {
 struct WeightTargets {
   Shards shards;
   std::vector<WeightTarget> ranks;  // [shards.ranks]
+  WeightTarget cpu{};               // that computes budgets.cpu_experts of each block; of one rank
   ExpertBudgets budgets{};          // without devices with memory of their own: host_bytes alone
   // Bytes of memory that the machine has left, if known. Without devices with memory of their own
   // and without a budget, experts beyond it are left on disk.
@@ -205,6 +207,10 @@ class Weights : public WeightViews {
   ExpertFetcher* fetcher(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].fetcher.get();
   }
+  // The CPU's share of a rank's experts; null where it has none.
+  CpuShare* share(int rank) const {
+    return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].share.get();
+  }
   // What streams a rank's experts through the device; null where none does.
   ExpertStreamer* streamer(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].streamer.get();
@@ -230,6 +236,8 @@ class Weights : public WeightViews {
     std::unique_ptr<ExpertMover> mover;      // null: none lie on the host
     std::unique_ptr<ExpertFetcher> fetcher;  // null: none lie on disk
     std::unique_ptr<ExpertStreamer> streamer;
+    CpuExperts cpu_experts;           // until `share` has them
+    std::unique_ptr<CpuShare> share;  // null: the CPU computes none
     Buffer memory;  // freed first, when copies from and to the host's memory are done
     int64_t bytes = 0;
   };

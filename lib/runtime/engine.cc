@@ -178,6 +178,14 @@ absl::Status Engine::OpenDevices(const EngineOptions& options) {
                                                      options.numerics, traits, std::move(tables)));
   }
   tuning_files_.clear();
+  return options.weight_budgets.cpu_experts > 0 ? OpenCpu(options) : absl::OkStatus();
+}
+
+absl::Status Engine::OpenCpu(const EngineOptions& options) {
+  DSV4_ASSIGN_OR_RETURN(cpu_, Device::Open({.threads = options.threads}));
+  cpu_dispatch_ = std::make_unique<Dispatch>(BuiltinManifests(), Backend::kCpu, options.numerics,
+                                             cpu_->traits());
+  facts_.info.threads = cpu_->threads();
   return absl::OkStatus();
 }
 
@@ -254,10 +262,15 @@ absl::Status Engine::Build(const EngineOptions& options) {
         " routed experts stay in memory, ", pages->locked_bytes(), " of ",
         facts_.info.residency.host_bytes(),
         " bytes of them locked; the others are read from disk when a step needs them");
-  } else if (facts_.info.residency.on_device < facts_.info.residency.all()) {
+  } else if (facts_.info.residency.on_device < facts_.info.residency.placed()) {
     Log(LogLevel::kInfo, facts_.info.residency.on_host, " of ", facts_.info.residency.all(),
         " routed experts in host memory, ", facts_.info.residency.on_disk, " on disk; they take ",
         facts_.info.residency.host_bytes(), " bytes of host memory");
+  }
+  if (const ResidencyPlan& plan = facts_.info.residency; plan.cpu_experts > 0) {
+    Log(LogLevel::kInfo, "the CPU computes experts ", plan.experts - plan.cpu_experts, " to ",
+        plan.experts - 1, " of each layer, with ", cpu_->threads(), " threads: ", plan.cpu_bytes,
+        " bytes of host memory");
   }
   if (!profile_path_.empty()) {
     DSV4_ASSIGN_OR_RETURN(profile_keeper_, ProfileKeeper::Start(options.profile_interval,
@@ -291,11 +304,13 @@ void Engine::ComputeIdentity() const {
   const ContentHash tensors = weights_->checkpoint().Fingerprint();
   fingerprint_ = HexOf(tensors);
   const KvCacheShape& shape = cache_->shape();
+  const int64_t cpu_experts = facts_.info.residency.cpu_experts;
   // What the model's configuration leaves open of the bytes of rows and states.
   const auto cache_of = [&](RowFormat format) {
-    return HashOf(absl::StrCat(NumericsName(facts_.info.numerics), " ", RowFormatName(format), " ",
-                               shape.mtp_layers, " ", shape.streams_bytes, " ",
-                               shape.compress_ratios.size()));
+    return HashOf(absl::StrCat(
+        NumericsName(facts_.info.numerics), " ", RowFormatName(format), " ", shape.mtp_layers, " ",
+        shape.streams_bytes, " ", shape.compress_ratios.size(),
+        cpu_experts == 0 ? "" : absl::StrCat(" ", cpu_experts, " experts on the CPU")));
   };
   for (const RowFormat format :
        {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kF32, RowFormat::kFp8PerTensor}) {
@@ -323,6 +338,9 @@ ExpertTraffic Engine::expert_traffic() const {
   traffic.moved = moved.moved;
   traffic.streamed_bytes = moved.streamed_bytes;
   traffic.stream_seconds = moved.stream_seconds;
+  if (const CpuShare* const share = weights_->share(0); share != nullptr) {
+    traffic = traffic + share->traffic();
+  }
   return traffic + past_traffic_;
 }
 

@@ -65,7 +65,7 @@ struct EngineOptions {
   // or none.
   std::optional<DrafterKind> drafter{};
   // See PlanResidency. Without devices with memory of their own: host_bytes alone, else
-  // Unsupported.
+  // Unsupported. cpu_experts: on one device; the CPU computes them with `threads`.
   ExpertBudgets weight_budgets{};
   // File of how often experts were chosen (lib/model/expert_profile.h), by which they are placed.
   // It is written anew when the engine closes or is suspended, and at least every
@@ -175,6 +175,8 @@ class Engine {
   WeightViews& views(int rank) { return weights_->views(rank); }
   StepBatch& batch() { return *batch_; }
   Device& device() { return *devices_.front(); }
+  // Of the CPU's share of the experts; null where it has none.
+  Dispatch* cpu_dispatch() { return cpu_dispatch_.get(); }
   // Benchmarks: observe every launch of the first rank. Not while a step runs.
   void set_recorder(LaunchRecorder* recorder) {
     dispatches_.front()->set_recorder(recorder);
@@ -197,6 +199,7 @@ class Engine {
   absl::Status ReadTuning(const EngineOptions& options);
   absl::Status CheckDevices(const EngineOptions& options) const;
   absl::Status CheckBudgets(const EngineOptions& options) const;
+  absl::Status CheckCpuShare(const EngineOptions& options) const;
   absl::Status ReadProfile(const Checkpoint& checkpoint, const EngineOptions& options);
   // Meets the other processes of the group.
   absl::Status JoinGroup(const ContentHash& fingerprint, const EngineOptions& options);
@@ -207,6 +210,8 @@ class Engine {
   static absl::StatusOr<std::shared_ptr<Engine>> OpenRanks(const std::string& folder,
                                                            const EngineOptions& options);
   absl::Status OpenDevices(const EngineOptions& options);
+  // The CPU beside a device, which has a share of the experts.
+  absl::Status OpenCpu(const EngineOptions& options);
   int ranks() const { return shards_.ranks; }
   // Ranks of this process are [first_rank_, first_rank_ + devices_.size()). For another process's
   // rank, a device here that is like its own.
@@ -277,6 +282,8 @@ class Engine {
   Shards shards_;
   int first_rank_ = 0;                            // of this process
   std::vector<std::unique_ptr<Device>> devices_;  // of the ranks
+  std::unique_ptr<Device> cpu_;             // that has a share of the experts; null: it has none
+  std::unique_ptr<Dispatch> cpu_dispatch_;  // with its kernels
   std::string profile_path_;
   ContentHash profile_checkpoint_;
   Mutex profile_mutex_;  // of the file; taken before weights_mutex_

@@ -21,6 +21,7 @@ WeightTargets Engine::Targets(const EngineOptions& options) const {
                         .budgets = options.weight_budgets,
                         .available = AvailableMemory(),
                         .profile = profile_ ? &*profile_ : nullptr};
+  targets.cpu = {cpu_.get(), cpu_dispatch_.get()};
   for (int rank = 0; rank < ranks(); ++rank) {
     const size_t device = DeviceOf(rank);
     targets.ranks.push_back({devices_[device].get(), dispatches_[device].get(), IsHere(rank)});
@@ -138,6 +139,8 @@ Model::Parts Engine::ModelParts(const EngineOptions& options, int rank,
           .mover = weights_->mover(rank),
           .fetches = weights_->pages() == nullptr && weights_->residency().on_disk > 0,
           .fetcher = weights_->fetcher(rank),
+          .shares_experts = weights_->residency().cpu_experts > 0,
+          .share = weights_->share(rank),
           .streams_experts = weights_->residency().streams > 0,
           .streamer = weights_->streamer(rank),
           .pages = weights_->pages(),
@@ -171,7 +174,9 @@ absl::StatusOr<KvPlan> Engine::PlanMemory(const EngineOptions& options) {
 
 absl::Status Engine::CheckHostRoom(const EngineOptions& options) const {
   const ExpertBudgets& budgets = options.weight_budgets;
-  if (!budgets.limited() && budgets.host_bytes == 0) return absl::OkStatus();
+  if (!budgets.limited() && budgets.host_bytes == 0 && budgets.cpu_experts == 0) {
+    return absl::OkStatus();
+  }
   return ExpectHostRoom(facts_.info.residency, static_cast<int64_t>(devices_.size()), ranks(),
                         AvailableMemory());
 }
@@ -181,13 +186,16 @@ absl::Status Engine::CheckRoom() const {
     const bool integrated = devices_[i]->integrated();
     const std::optional<int64_t> free = integrated ? AvailableMemory() : devices_[i]->FreeBytes();
     const DeviceBytes& plan = facts_.info.devices[static_cast<size_t>(first_rank_) + i];
-    const int64_t reads = integrated ? facts_.info.residency.stage_bytes : 0;
-    if (!free || plan.total() + reads <= *free) continue;
+    const ResidencyPlan& experts = facts_.info.residency;
+    const int64_t reads = integrated ? experts.stage_bytes : 0;
+    const int64_t cpus = integrated ? experts.cpu_bytes : 0;
+    if (!free || plan.total() + reads + cpus <= *free) continue;
     return OutOfDeviceMemory(
         "cuda:", devices_[i]->index(), " (", devices_[i]->name(), ") has ", *free,
-        " bytes free; the plan takes ", plan.total() + reads, " of it: weights ", plan.weights,
-        ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
-        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "");
+        " bytes free; the plan takes ", plan.total() + reads + cpus, " of it: weights ",
+        plan.weights, ", key/value cache ", plan.cache, ", workspace ", plan.workspace,
+        integrated ? absl::StrCat(", reads of experts from disk ", reads) : "",
+        cpus > 0 ? absl::StrCat(", experts that the CPU computes ", cpus) : "");
   }
   return absl::OkStatus();
 }

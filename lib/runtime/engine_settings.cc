@@ -21,7 +21,8 @@ constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr int32_t kDefaultSessions = 4;
 constexpr int32_t kDefaultPrefillChunk = 256;  // tokens; past it the kernels gain nothing
 constexpr int32_t kMaxSessions = 4096;
-// With experts beyond a device's memory, of which each step of a prompt reads nearly all.
+// With experts beyond a device's memory or with the CPU's, of which each step of a prompt reads
+// nearly all.
 constexpr int64_t kBudgetedPrefillChunk = 4096;
 constexpr int32_t kMaxPrefillChunk = 65536;
 
@@ -142,6 +143,7 @@ absl::Status Engine::Settle(const EngineOptions& options) {
   }
   DSV4_RETURN_IF_ERROR(ReadTuning(options));
   DSV4_RETURN_IF_ERROR(CheckBudgets(options));
+  DSV4_RETURN_IF_ERROR(CheckCpuShare(options));
   facts_.info.backend = options.backend;
   facts_.info.numerics = options.numerics;
   DSV4_ASSIGN_OR_RETURN(facts_.info.cache_format, CacheFormat(options));
@@ -156,7 +158,7 @@ absl::Status Engine::Settle(const EngineOptions& options) {
   DSV4_ASSIGN_OR_RETURN(facts_.info.max_sessions, OptionOr("max_sessions", options.max_sessions,
                                                            kDefaultSessions, kMaxSessions));
   const auto chunk =
-      options.weight_budgets.limited()
+      options.weight_budgets.limited() || options.weight_budgets.cpu_experts > 0
           ? static_cast<int32_t>(std::min(kBudgetedPrefillChunk, facts_.info.context_tokens))
           : kDefaultPrefillChunk;
   DSV4_ASSIGN_OR_RETURN(
@@ -208,10 +210,34 @@ absl::Status Engine::CheckBudgets(const EngineOptions& options) const {
                     " has no memory but the host's; its option is host_weight_bytes"),
         "device_weight_bytes");
   }
-  if (cuda && budgets.host_bytes > 0 && !budgets.limited()) {
+  if (cuda && budgets.host_bytes > 0 && !budgets.limited() && budgets.cpu_experts == 0) {
     return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
                                         " without device_weight_bytes, which leaves the host none"),
                         "host_weight_bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckCpuShare(const EngineOptions& options) const {
+  const int64_t experts = options.weight_budgets.cpu_experts;
+  if (experts == 0) return absl::OkStatus();
+  const int64_t most = facts_.config.n_routed_experts - 1;
+  if (experts < 0 || experts > most) {
+    return WithArgument(InvalidArgument("option cpu_experts = ", experts, " is not in 0..", most,
+                                        ": config.json has ", most + 1,
+                                        " routed experts, and the device one at least"),
+                        "cpu_experts");
+  }
+  if (options.backend != Backend::kCuda) {
+    return WithArgument(
+        Unsupported("option cpu_experts = ", experts, ": backend ", BackendName(options.backend),
+                    " computes all experts on the CPU; there is none to share with"),
+        "cpu_experts");
+  }
+  if (ranks() > 1) {
+    return WithArgument(Unsupported("option cpu_experts = ", experts, " with ", ranks(),
+                                    " devices: the CPU has a share of one device's experts alone"),
+                        "cpu_experts");
   }
   return absl::OkStatus();
 }

@@ -52,6 +52,9 @@ struct LaunchOutput {
 struct LaunchTensors {
   std::vector<LaunchTensor> in;
   std::vector<LaunchOutput> out;
+  // How many launches without turns have this one's output at their end, whose inputs earlier turns
+  // have read.
+  size_t stands_for = 1;
   // Copies other than of embeddings, and answers to questions about logits.
   bool empty() const { return in.empty() && out.empty(); }
 };

@@ -48,6 +48,7 @@ EngineMetrics MetricsOf(const Engine& engine) {
   metrics.experts = engine.expert_traffic();
   metrics.device_read_bytes = metrics.experts.device_reads * engine.info().residency.expert_bytes;
   metrics.host_read_bytes = metrics.experts.host_reads * engine.info().residency.expert_bytes;
+  metrics.cpu_read_bytes = metrics.experts.cpu_reads * engine.info().residency.cpu_expert_bytes();
   return metrics;
 }
 
@@ -108,7 +109,11 @@ std::string MetricsJson(const Engine& engine) {
                Number("disk_reads", metrics.experts.disk_reads),
                Number("prefetched", metrics.experts.prefetched),
                Number("disk_read_bytes", metrics.experts.disk_bytes),
-               Number("disk_seconds", metrics.experts.disk_seconds)})},
+               Number("disk_seconds", metrics.experts.disk_seconds),
+               Number("on_cpu", info.residency.on_cpu()),
+               Number("cpu_reads", metrics.experts.cpu_reads),
+               Number("cpu_read_bytes", metrics.cpu_read_bytes),
+               Number("cpu_seconds", metrics.experts.cpu_seconds)})},
       {"alarms", object(std::move(alarms))},
   });
   std::string json;

@@ -25,6 +25,7 @@ struct EngineMetrics {
   ExpertTraffic experts;
   bool suspended = false;
   int64_t device_read_bytes = 0, host_read_bytes = 0;  // of experts, by all devices
+  int64_t cpu_read_bytes = 0;                          // of those that the CPU computed
 };
 
 // Concurrent with everything. Takes the mutexes of scheduler and cache for a copy of a few numbers;

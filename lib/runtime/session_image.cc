@@ -155,8 +155,8 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   }
   if (header.identity.cache != expected.cache) {
     return VersionMismatch(source,
-                           ": was saved with another numerics, cache format or draft "
-                           "setting of the engine");
+                           ": was saved with another numerics, cache format, draft setting or "
+                           "number of experts on the CPU (cpu_experts) of the engine");
   }
   if (!Plausible(header.counts, bytes)) {
     return Corrupt(source, ": the saved session contradicts itself");

@@ -64,6 +64,9 @@ TEST_CASE("hpp: options reach the engine, and a plan is what it then takes") {
   options.device_weight_bytes = 0;
   options.host_weight_bytes = -7;
   CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("host_weight_bytes = -7"));
+  options.host_weight_bytes = 0;
+  options.cpu_experts = 7;
+  CHECK_THROWS_WITH(dsv4::Plan(kModel, options), Catch::Contains("cpu_experts = 7"));
   CHECK(plan.weight_bytes == info.weight_bytes);
   CHECK(plan.cache_bytes == info.cache_bytes);
   CHECK(plan.workspace_bytes == info.workspace_bytes);

@@ -88,6 +88,10 @@ static void test_options(void) {
   EXPECT_REFUSED(host_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "host_weight_bytes = -1");
   EXPECT_REFUSED(device_weight_bytes, 1, DSV4_ERR_UNSUPPORTED,
                  "option device_weight_bytes = 1: backend cpu has no memory but the host's");
+  EXPECT_REFUSED(cpu_experts, -1, DSV4_ERR_INVALID_ARGUMENT, "cpu_experts = -1 is not in 0..15");
+  EXPECT_REFUSED(cpu_experts, 16, DSV4_ERR_INVALID_ARGUMENT, "cpu_experts = 16 is not in 0..15");
+  EXPECT_REFUSED(cpu_experts, 4, DSV4_ERR_UNSUPPORTED,
+                 "option cpu_experts = 4: backend cpu computes all experts on the CPU");
   EXPECT_REFUSED(struct_size, 0, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 0");
   EXPECT_REFUSED(struct_size, 72 - 1, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size is 71");
   EXPECT_REFUSED(struct_size, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.struct_size");

@@ -275,9 +275,9 @@ static void test_reserved(void) {
   expect_argument(take_engine_options(&engine_options), DSV4_ERR_INVALID_ARGUMENT,
                   "options.reserved");
   engine_options.reserved = 0;
-  engine_options.reserved3 = 1;
+  engine_options.reserved2 = 1;
   expect_argument(take_engine_options(&engine_options), DSV4_ERR_INVALID_ARGUMENT,
-                  "options.reserved3");
+                  "options.reserved2");
   session_options.reserved = 1;
   expect_argument(take_session_options(&session_options), DSV4_ERR_INVALID_ARGUMENT,
                   "options.reserved");

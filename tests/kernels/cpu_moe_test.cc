@@ -229,6 +229,43 @@ std::vector<uint16_t> RunFfn(ExpertFfnParams p, const std::vector<uint16_t>& x, 
   return y;
 }
 
+// y from what a turn leaves of the routed experts, and the shared expert's outputs: a row's terms
+// in their order, in f32. A turn leaves nothing of pairs without an expert.
+std::vector<uint16_t> SumOfTurn(ExpertFfnParams p, const std::vector<uint16_t>& x, const Gate& gate,
+                                int32_t rows) {
+  constexpr uint16_t kPoison = 0x7fc0;
+  const int64_t d = p.hidden, k = p.experts_per_token;
+  std::vector<uint16_t> outputs(rows * (k + 1) * d, kPoison);
+  ExpertFfnParams turn = p;
+  turn.rows = rows;
+  turn.x = x.data();
+  turn.experts = gate.experts.data();
+  turn.weights = gate.weights.data();
+  turn.turn = ExpertTurn::kNext;
+  turn.outputs = outputs.data();
+  turn.shared_w1 = turn.shared_w3 = turn.shared_w2 = {};
+  LaunchKernel({&kCpuExpertFfn, 1}, turn, {.numerics = Numerics::kPublished, .threads = 3});
+  Gate none = gate;
+  std::fill(none.experts.begin(), none.experts.end(), -1);
+  const std::vector<uint16_t> shared = RunFfn(p, x, none, 0, rows, 1);
+  std::vector<uint16_t> y(rows * d);
+  for (int64_t t = 0; t < rows; ++t) {
+    for (int64_t j = 0; j < d; ++j) {
+      float sum = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        const uint16_t term = outputs[(t * k + i) * d + j];
+        if (gate.experts[t * k + i] < 0) {
+          if (term != kPoison) FAIL();
+        } else {
+          sum += Bf16ToFloat(term);
+        }
+      }
+      y[t * d + j] = ToBf16(sum + Bf16ToFloat(shared[t * d + j]));
+    }
+  }
+  return y;
+}
+
 void CheckFfn(const Layer& layer, float limit, int32_t per_token, int32_t rows, Rng& rng) {
   const int64_t d = layer.hidden;
   const auto count = static_cast<int32_t>(layer.table.size());
@@ -274,6 +311,7 @@ void CheckFfn(const Layer& layer, float limit, int32_t per_token, int32_t rows, 
       INFO(name << " row " << t << " of " << rows << ": " << std::sqrt(distance / norm));
       if (!(distance <= 2e-3 * 2e-3 * norm)) FAIL();
     }
+    REQUIRE(SumOfTurn(p, x, gate, rows) == y);
     for (const int32_t m : {1, 2, 7, 13, 70}) {
       if (m > rows) continue;
       INFO(name << ": the last " << m << " of " << rows << " rows");

@@ -18,9 +18,9 @@
 namespace dsv4 {
 namespace {
 
-constexpr OptionSpec kOptions[] = {{"--backend"},        {"--threads"}, {"--devices"},
-                                   {"--device-weights"}, {"--write"},   {"--text"},
-                                   {"--tolerance"}};
+constexpr OptionSpec kOptions[] = {{"--backend"},        {"--threads"},     {"--devices"},
+                                   {"--device-weights"}, {"--cpu-experts"}, {"--write"},
+                                   {"--text"},           {"--tolerance"}};
 constexpr char kText[] =
     "The quick brown fox jumps over the lazy dog. Water boils at 100 degrees Celsius, and 17 + 25 "
     "= "
@@ -53,8 +53,7 @@ absl::StatusOr<CanaryArguments> ReadArguments(absl::Span<char* const> arguments)
   DSV4_ASSIGN_OR_RETURN(read.engine.backend, ParseBackend(parsed.Get("--backend", "cpu")));
   DSV4_ASSIGN_OR_RETURN(read.engine.threads, ParseThreads(parsed.Get("--threads", "0")));
   DSV4_ASSIGN_OR_RETURN(read.engine.devices, ParseDevices(parsed.Get("--devices", "")));
-  DSV4_ASSIGN_OR_RETURN(read.engine.weight_budgets,
-                        ParseBudget(parsed.Get("--device-weights", "0")));
+  DSV4_ASSIGN_OR_RETURN(read.engine.weight_budgets, ParseBudgets(parsed));
   read.engine.max_sessions = 1;
   read.engine.progress = [](int64_t, int64_t) { return !InterruptedBySignal(); };
   return read;

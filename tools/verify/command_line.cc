@@ -98,13 +98,18 @@ absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const std::string& tex
                          " is not auto, packed, bf16, fp8_per_tensor or f32");
 }
 
-absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text) {
+absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments) {
   ExpertBudgets budgets;
+  const std::string text = arguments.Get("--device-weights", "0");
   if (text == "least") {
     budgets.least = true;
   } else if (!absl::SimpleAtoi(text, &budgets.device_bytes) || budgets.device_bytes < 0) {
     return InvalidArgument("option --device-weights = ", text,
                            " is not a number of bytes or \"least\"");
+  }
+  const std::string experts = arguments.Get("--cpu-experts", "0");
+  if (!absl::SimpleAtoi(experts, &budgets.cpu_experts)) {
+    return InvalidArgument("option --cpu-experts = ", experts, " is not a number of experts");
   }
   return budgets;
 }

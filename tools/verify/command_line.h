@@ -54,8 +54,8 @@ absl::StatusOr<int32_t> ParseThreads(const std::string& text);
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
 // Of --cache-format: none for "auto".
 absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const std::string& text);
-// Of --device-weights: a number of bytes, or "least".
-absl::StatusOr<ExpertBudgets> ParseBudget(const std::string& text);
+// Of --device-weights, a number of bytes or "least", and --cpu-experts.
+absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments);
 
 // Prints "dsv4-verify: MESSAGE" to stderr and returns the exit code of the error's class.
 int ReportError(const absl::Status& error);

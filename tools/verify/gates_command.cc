@@ -26,7 +26,7 @@ namespace {
 
 constexpr OptionSpec kOptions[] = {{"--backend"},        {"--threads"},      {"--devices"},
                                    {"--draft"},          {"--draft-length"}, {"--first-drafts"},
-                                   {"--device-weights"}, {"--cache-format"}};
+                                   {"--device-weights"}, {"--cache-format"}, {"--cpu-experts"}};
 constexpr int64_t kMaxGatesBytes = int64_t{64} << 20;
 constexpr int64_t kAnswerTokens = 160;  // the limit that the recorded answers were made with
 constexpr double kTolerance = 0.01;     // below the recorded pass rate
@@ -288,8 +288,7 @@ absl::StatusOr<EngineOptions> EngineOptionsOf(const Arguments& arguments) {
   DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "cpu")));
   DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
   DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(arguments.Get("--devices", "")));
-  DSV4_ASSIGN_OR_RETURN(options.weight_budgets,
-                        ParseBudget(arguments.Get("--device-weights", "0")));
+  DSV4_ASSIGN_OR_RETURN(options.weight_budgets, ParseBudgets(arguments));
   DSV4_ASSIGN_OR_RETURN(options.cache_format,
                         ParseCacheFormat(arguments.Get("--cache-format", "auto")));
   return options;

@@ -41,6 +41,7 @@ oracle     Writes the case's checkpoint, runs it, and prints the relative L2 dis
                    most of the weights on each device, experts beyond it on the host (cuda)
   --cache-format F rows of both engines: auto (default), packed, bf16, f32; or fp8_per_tensor, of which
                    published holds what compares cpu or cuda with the reference, and nothing recorded
+  --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
   --keep DIR       write the checkpoint to DIR and leave it there; default: a temporary folder
 tokenizer  Encodes and decodes the cases {text, ids, decoded} of the HF tokenizers library.
@@ -58,6 +59,7 @@ gates      Answers the model folder's gates.json greedily and prints the pass ra
   --device-weights BYTES|least
                    most of the weights on each device, experts beyond it on the host (cuda)
   --cache-format F rows of the cache: auto (default), packed, bf16, fp8_per_tensor or f32
+  --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
 hash       Prints the hash of all bytes of the weights, and the fingerprint that saved sessions carry.
   --expect HASH    the hash of all bytes must be this one
@@ -70,6 +72,7 @@ canary     Computes the prompt of the folder's dsv4_canary.json and prints how f
   --devices N,...  devices of that backend that share the model out; default: its first
   --device-weights BYTES|least
                    most of the weights on each device, experts beyond it on the host (cuda)
+  --cpu-experts N  experts of each layer that the CPU computes (cuda)
   --threads N      default: one per usable core
 soak       Runs greedy sessions together, with up to 5 drafts, prefixes in common, forks, rewinds, saved
            and loaded sessions and cancels, and compares every token with straight runs.

@@ -21,8 +21,9 @@ namespace dsv4 {
 namespace {
 
 constexpr OptionSpec kOptions[] = {
-    {"--mode"},    {"--backend"}, {"--prompt"},  {"--omit"},           {"--layers", false},
-    {"--threads"}, {"--keep"},    {"--devices"}, {"--device-weights"}, {"--cache-format"},
+    {"--mode"},           {"--backend"},      {"--prompt"},      {"--omit"},
+    {"--layers", false},  {"--threads"},      {"--keep"},        {"--devices"},
+    {"--device-weights"}, {"--cache-format"}, {"--cpu-experts"},
 };
 
 absl::StatusOr<Numerics> ParseMode(const std::string& name) {
@@ -73,8 +74,7 @@ absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
   DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "reference")));
   DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
   DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(arguments.Get("--devices", "")));
-  DSV4_ASSIGN_OR_RETURN(options.weight_budgets,
-                        ParseBudget(arguments.Get("--device-weights", "0")));
+  DSV4_ASSIGN_OR_RETURN(options.weight_budgets, ParseBudgets(arguments));
   DSV4_ASSIGN_OR_RETURN(options.omitted_points, ParsePoints(arguments));
   DSV4_ASSIGN_OR_RETURN(options.cache_format,
                         ParseCacheFormat(arguments.Get("--cache-format", "auto")));

@@ -31,6 +31,7 @@ type EngineOptions struct {
 	GroupSize          int32        // processes that split the model, one device each; 0 without a group
 	GroupRank          int32        // 0 opens the engine, the others ServeGroup
 	ExpertProfile      string       // file of how often experts are used, read at open, written every five minutes and at close
+	CPUExperts         int32        // of each layer, that the CPU computes beside a GPU: other results
 	SkipCanary         bool         // neither reads nor computes the folder's canary
 }
 
@@ -59,6 +60,7 @@ func (o *EngineOptions) c(memory *arena) (*C.dsv4_engine_options, error) {
 	c.drafter = C.dsv4_drafter(o.Drafter)
 	c.device_weight_bytes = C.int64_t(o.DeviceWeightBytes)
 	c.host_weight_bytes = C.int64_t(o.HostWeightBytes)
+	c.cpu_experts = C.int32_t(o.CPUExperts)
 	group, err := memory.cString("group_id", o.GroupID)
 	if err != nil {
 		return nil, err
@@ -117,6 +119,7 @@ type EngineInfo struct {
 	HostWeightBytes  uint64
 	TokenExpertBytes uint64 // that a token reads of routed experts
 	DiskExperts      int64  // routed experts that stay on disk
+	CPUExperts       int32  // of each layer, that the CPU computes
 
 	Canary Canary
 }
@@ -161,6 +164,7 @@ func newEngineInfo(c *C.dsv4_engine_info) EngineInfo {
 		HostWeightBytes:  uint64(c.host_weight_bytes),
 		TokenExpertBytes: uint64(c.token_expert_bytes),
 		DiskExperts:      int64(c.disk_experts),
+		CPUExperts:       int32(c.cpu_experts),
 		Canary:           Canary(c.canary),
 	}
 }
@@ -213,6 +217,10 @@ type EngineMetrics struct {
 	StreamSeconds     float64
 
 	AlarmCanary uint64
+
+	CPUExpertReads uint64 // experts that the CPU computed
+	CPUReadBytes   uint64
+	CPUSeconds     float64
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -460,6 +468,9 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		StreamedBytes:     uint64(c.streamed_bytes),
 		StreamSeconds:     float64(c.stream_seconds),
 		AlarmCanary:       uint64(c.alarm_canary),
+		CPUExpertReads:    uint64(c.cpu_expert_reads),
+		CPUReadBytes:      uint64(c.cpu_read_bytes),
+		CPUSeconds:        float64(c.cpu_seconds),
 	}, err
 }
 

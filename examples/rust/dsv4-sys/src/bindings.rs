@@ -250,7 +250,7 @@ pub struct dsv4_engine_options {
     pub group_rank: i32,
     pub expert_profile: *const c_char,
     pub skip_canary: i32,
-    pub reserved3: i32,
+    pub cpu_experts: i32,
 }
 sized!(dsv4_engine_options);
 
@@ -294,7 +294,7 @@ pub struct dsv4_engine_info {
     pub token_expert_bytes: u64,
     pub disk_experts: i64,
     pub canary: dsv4_canary,
-    pub reserved: i32,
+    pub cpu_experts: i32,
 }
 sized!(dsv4_engine_info);
 
@@ -368,6 +368,9 @@ pub struct dsv4_engine_metrics {
     pub streamed_bytes: u64,
     pub stream_seconds: f64,
     pub alarm_canary: u64,
+    pub cpu_expert_reads: u64,
+    pub cpu_read_bytes: u64,
+    pub cpu_seconds: f64,
 }
 sized!(dsv4_engine_metrics);
 

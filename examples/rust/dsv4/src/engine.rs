@@ -43,6 +43,8 @@ pub struct EngineOptions {
     pub device_weight_bytes: i64,
     /// Most bytes of host memory for routed experts; others stay on disk.
     pub host_weight_bytes: i64,
+    /// Routed experts of each layer that the CPU computes beside a GPU: other results.
+    pub cpu_experts: i32,
     /// Of [`create_group_id`]; empty without a group.
     pub group_id: String,
     /// Processes that split the model, one device each; 0 without a group.
@@ -122,6 +124,7 @@ impl EngineOptions {
             drafter: self.drafter.0,
             device_weight_bytes: self.device_weight_bytes,
             host_weight_bytes: self.host_weight_bytes,
+            cpu_experts: self.cpu_experts,
             group_id: group_id.as_ptr(),
             group_size: self.group_size,
             group_rank: self.group_rank,

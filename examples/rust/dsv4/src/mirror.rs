@@ -92,6 +92,7 @@ mirrors! {
         token_expert_bytes: u64,
         disk_experts: i64,
         canary: Canary,
+        cpu_experts: i32,
     }
 
     /// What an engine has done since it was opened, and what it holds now.
@@ -139,6 +140,9 @@ mirrors! {
         streamed_bytes: u64,
         stream_seconds: f64,
         alarm_canary: u64,
+        cpu_expert_reads: u64,
+        cpu_read_bytes: u64,
+        cpu_seconds: f64,
     }
 
     /// The planned memory of one device of an engine.

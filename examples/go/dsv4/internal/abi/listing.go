@@ -98,7 +98,7 @@ func Listing() string {
 		field("dsv4_engine_options.group_rank", unsafe.Offsetof(v.group_rank), unsafe.Sizeof(v.group_rank))
 		field("dsv4_engine_options.expert_profile", unsafe.Offsetof(v.expert_profile), unsafe.Sizeof(v.expert_profile))
 		field("dsv4_engine_options.skip_canary", unsafe.Offsetof(v.skip_canary), unsafe.Sizeof(v.skip_canary))
-		field("dsv4_engine_options.reserved3", unsafe.Offsetof(v.reserved3), unsafe.Sizeof(v.reserved3))
+		field("dsv4_engine_options.cpu_experts", unsafe.Offsetof(v.cpu_experts), unsafe.Sizeof(v.cpu_experts))
 	}
 	{
 		var v C.dsv4_engine_info
@@ -140,7 +140,7 @@ func Listing() string {
 		field("dsv4_engine_info.token_expert_bytes", unsafe.Offsetof(v.token_expert_bytes), unsafe.Sizeof(v.token_expert_bytes))
 		field("dsv4_engine_info.disk_experts", unsafe.Offsetof(v.disk_experts), unsafe.Sizeof(v.disk_experts))
 		field("dsv4_engine_info.canary", unsafe.Offsetof(v.canary), unsafe.Sizeof(v.canary))
-		field("dsv4_engine_info.reserved", unsafe.Offsetof(v.reserved), unsafe.Sizeof(v.reserved))
+		field("dsv4_engine_info.cpu_experts", unsafe.Offsetof(v.cpu_experts), unsafe.Sizeof(v.cpu_experts))
 	}
 	{
 		var v C.dsv4_device_info
@@ -208,6 +208,9 @@ func Listing() string {
 		field("dsv4_engine_metrics.streamed_bytes", unsafe.Offsetof(v.streamed_bytes), unsafe.Sizeof(v.streamed_bytes))
 		field("dsv4_engine_metrics.stream_seconds", unsafe.Offsetof(v.stream_seconds), unsafe.Sizeof(v.stream_seconds))
 		field("dsv4_engine_metrics.alarm_canary", unsafe.Offsetof(v.alarm_canary), unsafe.Sizeof(v.alarm_canary))
+		field("dsv4_engine_metrics.cpu_expert_reads", unsafe.Offsetof(v.cpu_expert_reads), unsafe.Sizeof(v.cpu_expert_reads))
+		field("dsv4_engine_metrics.cpu_read_bytes", unsafe.Offsetof(v.cpu_read_bytes), unsafe.Sizeof(v.cpu_read_bytes))
+		field("dsv4_engine_metrics.cpu_seconds", unsafe.Offsetof(v.cpu_seconds), unsafe.Sizeof(v.cpu_seconds))
 	}
 	{
 		var v C.dsv4_tool_options

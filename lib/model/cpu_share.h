@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU's share of the routed experts: it computes the last ones of each block, by kernels of the
+// cpu backend, while a device computes the others. A pass stops behind each gate, as where experts
+// lie on disk: the host reads what the rows chose and their inputs. The device's experts are a
+// first turn (ExpertTurn); what the CPU leaves of its own comes to the device's memory behind that,
+// and the sum follows in the order of each row's experts.
+//
+// Used by the thread that runs the passes; `traffic` from any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/op/moe.h"
+#include "kernels/registry/dispatch.h"
+#include "lib/device/device.h"
+#include "lib/model/config.h"
+#include "lib/model/expert_mover.h"
+#include "lib/model/expert_residency.h"
+#include "lib/tensor/quant_format.h"
+
+namespace dsv4 {
+
+// Copies of the experts that the CPU computes, in the layout in which a checkpoint has them.
+class CpuExperts {
+ public:
+  CpuExperts() = default;
+  // Takes plan.cpu_bytes of host memory. Errors: OutOfHostMemory.
+  static absl::StatusOr<CpuExperts> Allocate(const ResidencyPlan& plan);
+  // What a matrix of that format and size takes of it.
+  static int64_t BytesOf(ExpertFormat format, int64_t n, int64_t k);
+
+  // Copies the `matrix`th matrix of an expert: 0 is w1, 1 w3, 2 w2. REQUIRES: plan.IsCpus(id), and
+  // BytesOf all of them is what the plan has.
+  void Keep(ExpertId id, int matrix, const ExpertMatrix& from);
+
+  // [plan.cpu_experts] of a block.
+  const ExpertWeights* const* table(int32_t block) const {
+    return table_.data() + block * plan_.cpu_experts;
+  }
+
+ private:
+  const uint8_t* Copy(const uint8_t* from, int64_t bytes);
+
+  ResidencyPlan plan_;
+  Buffer memory_;
+  int64_t end_ = 0;
+  std::vector<ExpertWeights> experts_;       // [blocks * cpu_experts]
+  std::vector<const ExpertWeights*> table_;  // into it
+};
+
+class CpuShare {
+ public:
+  struct Parts {
+    const ModelConfig* config = nullptr;
+    ResidencyPlan plan{};
+    Device* device = nullptr;      // whose passes these are; it stores quantised rows as codes
+    Device* cpu = nullptr;         // and the one that has a share of them,
+    Dispatch* dispatch = nullptr;  // with its kernels
+    CpuExperts experts{};
+    ExpertUse* use = nullptr;  // told of what passes choose of the share; null: others tell it
+  };
+
+  // Errors: Unsupported, naming the kernel; OutOfHostMemory.
+  static absl::StatusOr<std::unique_ptr<CpuShare>> Open(Parts parts);
+  // Memory for passes of so many rows. Errors: OutOfHostMemory.
+  absl::Status Reserve(int32_t rows);
+
+  // Behind the gate of a block of the pass: reads from the device what `ffn` has of experts,
+  // weights and x. Whether the CPU has a part in it. Errors: DeviceLost, as below.
+  absl::StatusOr<bool> Begin(int32_t block, const ExpertFfnParams& ffn);
+  // The device's part of the block: [rows K], -1 where a pair is the CPU's or none.
+  absl::Span<const int32_t> own() const { return own_; }
+  // Computes the CPU's part and has it copied to its rows of `outputs`, [rows (K + 1), D] on the
+  // device, behind what the stream was given before.
+  absl::Status Compute(void* outputs);
+
+  // Of the CPU alone.
+  ExpertTraffic traffic() const {
+    return {.cpu_reads = reads_.load(),
+            .cpu_seconds = static_cast<double>(nanoseconds_.load()) * 1e-9};
+  }
+
+ private:
+  explicit CpuShare(Parts parts);
+  // Inputs of pairs_[first, first + count).
+  void Collect(size_t first, size_t count);
+  ExpertFfnParams Params(int32_t block, int32_t rows) const;
+
+  const Parts parts_;
+  const int64_t row_bytes_;  // of a quantised row
+  Buffer workspace_, staged_, inputs_, outputs_;
+  // Of the block at hand.
+  ExpertFfnParams ffn_{};
+  int32_t block_ = 0;
+  const int32_t* chosen_ = nullptr;  // [rows K] in staged_
+  const float* weights_ = nullptr;   // [rows K]
+  const uint8_t* codes_ = nullptr;   // [rows] quantised rows
+  std::vector<int32_t> own_;
+  std::vector<int32_t> pairs_;         // the CPU's, by expert
+  std::vector<int32_t> pair_experts_;  // of a call, from 0 on
+  std::vector<float> pair_weights_;
+  std::vector<MemoryPiece> pieces_;
+  std::vector<bool> seen_;  // [cpu_experts]
+  std::atomic<int64_t> reads_{0}, nanoseconds_{0};
+};
+
+}  // namespace dsv4
