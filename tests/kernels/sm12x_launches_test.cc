@@ -138,15 +138,17 @@ TEST_CASE("GPUs of SM12x take what engines launch on them") {
     ExpectEngineTaken(SmallerFlashConfig(), {.cache_format = RowFormat::kBf16}, &names);
     ExpectEngineTaken(DsparkFlashConfig(), {.max_sessions = 8, .max_draft_tokens = 5}, &names);
   }
-  // Those of rows that are no multiple of 16 bytes, of more than 256 experts, of several GPUs, and
-  // of experts in the host's memory.
+  // Those of rows that are no multiple of 16 bytes, of more than 256 experts, of several GPUs, of
+  // experts in the host's memory, and of fp8_per_tensor rows.
   const std::set<std::string> others = {"embed_rows_kernel<unsigned short>",
                                         "select_experts_kernel<32>",
                                         "gather_columns_kernel<uint4>",
                                         "gather_columns_kernel<unsigned char>",
                                         "push_columns_kernel<true>",
                                         "push_columns_kernel<false>",
-                                        "count_call_kernel"};
+                                        "count_call_kernel",
+                                        "attend_query_kernel<(RowFormat)3>",
+                                        "attend_chunks_kernel<(RowFormat)3>"};
   // And those of weights under F32 scales and of NVFP4, which synthetic models do not have.
   const auto of_other_formats = [](const std::string& name) {
     return name.find("Fp8F32Slices") != std::string::npos ||
