@@ -40,10 +40,10 @@ ExpertStreamer::Turn ExpertStreamer::TurnFrom(const Turn& next) const {
   return turn;
 }
 
-absl::Status ExpertStreamer::Begin(int32_t block, ExpertPart of_block) {
+absl::Status ExpertStreamer::Begin(int32_t block, ExpertPart half) {
   more_ = true;
-  const auto part = static_cast<size_t>(
-      std::find(parts_.parts.begin(), parts_.parts.end(), of_block) - parts_.parts.begin());
+  const auto part = static_cast<size_t>(std::find(parts_.parts.begin(), parts_.parts.end(), half) -
+                                        parts_.parts.begin());
   const Turn& ahead = turns_[LaneOf(computed_)];
   if (copied_ > computed_ && ahead.block == block && ahead.part == part && ahead.first == 0) {
     return CopyAhead();

@@ -49,7 +49,7 @@ class ExpertStreamer {
   explicit ExpertStreamer(Parts parts);
 
   // Before the turns of a part of a block of the pass. REQUIRES: one of Parts::parts.
-  absl::Status Begin(int32_t block, ExpertPart part);
+  absl::Status Begin(int32_t block, ExpertPart half);
   bool more() const { return more_; }
   // The next turn of the part: kernels that are launched from here on find its experts in table().
   // REQUIRES: more().
