@@ -55,7 +55,7 @@ int64_t KvSequence::Rewind(int64_t tokens) {
 
 int64_t KvSequence::RewindLocked(int64_t tokens) {
   const int64_t target = RestorableLocked(tokens);
-  ReleaseSaves();
+  ReleaseSavedStates();
   if (target == length_) return target;
   cache_->prefixes().Touch(node_);
   if (target == 0) {
@@ -158,7 +158,7 @@ void KvSequence::TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept) 
   window_begin_ = window_end_ - 2;
   std::copy_n(snapshot.window_blocks, 2, window_blocks_.begin() + window_begin_);
   SetState(snapshot.state);
-  ReleaseSaves();
+  ReleaseSavedStates();
   ReleaseStepStates();
   ReleasePointsAfter(publishes_ ? kept : 0);
   length_ = tokens;

@@ -97,7 +97,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
 
   MutexLock lock(cache_->mutex());
   BlockPool &windows = cache_->window_pool(), &compressed = cache_->compressed_pool();
-  ReleaseSaves();
+  ReleaseSavedStates();
   if (!short_step_) ReleaseStepStates();
   reserved_rows_ = rows;
   for (int64_t row = 1; row <= rows; ++row) {
@@ -216,7 +216,7 @@ void KvSequence::Commit(int64_t rows) {
     cache_->state_pool().Add(state_);
     length_ += rows;
   }
-  ReleaseSaves();
+  ReleaseSavedStates();
   ReleaseCompressedKvBlocksFrom(CeilDiv(length_, kCompressedKvBlockTokens));
 }
 
@@ -314,7 +314,7 @@ void KvSequence::ReleaseStepStates() {
   short_step_ = false;
 }
 
-void KvSequence::ReleaseSaves() {
+void KvSequence::ReleaseSavedStates() {
   for (const int32_t slot : saved_slots_) {
     if (slot != kNoBlock) cache_->state_pool().Release(slot);
   }
@@ -344,7 +344,7 @@ void KvSequence::SetState(int32_t state) {
 
 void KvSequence::Reset() {
   cache_->prefixes().Touch(node_);
-  ReleaseSaves();
+  ReleaseSavedStates();
   ReleaseStepStates();
   ReleasePointsAfter(0);
   ReleaseWindowBlocksBefore(window_end_);

@@ -168,7 +168,7 @@ class KvSequence {
   void ReleasePoint(const RestorePoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleasePointsAfter(int64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseStepStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
-  void ReleaseSaves() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseSavedStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseWindowBlocksBefore(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseCompressedKvBlocksFrom(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   // OutOfBlocks unless a Reset leaves room for as many blocks and a state.

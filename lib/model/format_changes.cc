@@ -115,8 +115,7 @@ absl::Status FormatChanges::NotMxfp4(const std::string& name, const ExpertMatrix
   return Unsupported(Place(checkpoint_, name + ".weight"), ": elements ", column, " to ",
                      column + kFp4Run - 1, " of row ", run / runs,
                      " are no MXFP4 numbers under one scale, as those of its block's other experts "
-                     "are; the device's "
-                     "kernels run a block's experts in one format");
+                     "are; the device's kernels run a block's experts in one format");
 }
 
 }  // namespace dsv4

@@ -24,8 +24,8 @@ class FormatChanges {
 
   // `name` is that of the weight's tensors, less ".weight". For a device, `as` is the format in
   // which the block's routed experts run. Errors: Unsupported, naming tensor and place, for what a
-  // device's kernels do not run: values that are not of that format, and, with
-  // routed experts in MXFP4, scales of a shared one that are no powers of two.
+  // device's kernels do not run: values that are not of that format; and with routed experts in
+  // MXFP4, scales of a shared expert that are no powers of two.
   void Settle(Fp8Weight* weight);
   absl::Status SettleShared(const std::string& name, ExpertFormat as, Fp8Weight* weight);
   absl::Status Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert);
