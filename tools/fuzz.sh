@@ -37,7 +37,8 @@ home=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $build/CMakeCache.txt 2>/de
 if [ "$home" != "$PWD" ] || [ ! -f $build/build.ninja ]; then
   cmake --fresh -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-14 \
     -DCMAKE_CXX_COMPILER=clang++-14 "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1" -DDSV4_FUZZ=ON \
-    -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF -DDSV4_BUILD_PROGRAMS=OFF -DDSV4_CUDA=OFF >&2
+    -DDSV4_BUILD_TESTS=OFF -DDSV4_BUILD_BENCHMARKS=OFF -DDSV4_BUILD_PROGRAMS=OFF -DDSV4_CUDA=OFF \
+    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >&2
 fi
 ninja -C $build fuzzers >&2
 mkdir -p $build/findings
