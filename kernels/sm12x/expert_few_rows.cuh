@@ -96,43 +96,45 @@ __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWe
 template <int kMostRows>
 __device__ __forceinline__ void ListFewRows(const ExpertFfnParams& p, const FewWeights& which,
                                             FewJobs* jobs) {
-  const int i = threadIdx.x, pairs = p.rows * p.experts_per_token;
-  const int32_t expert = i < pairs ? p.experts[i] : -1;
-  const bool valid = expert >= 0 && expert < p.expert_count;
-  if (i < kFewPairs) jobs->expert[i] = valid ? expert : -1;
-  __syncthreads();
-  int32_t key = INT32_MAX;
-  if (valid) {
-    int rank = 0;
-    for (int j = 0; j < i; ++j) rank += jobs->expert[j] == expert;
-    key = expert * kFewPairs + rank / kMostRows;
-  }
-  if (i < kFewPairs) jobs->keys[i] = key;
-  __syncthreads();
-  bool leads = valid;
-  if (valid) {
-    int place = 0;
-    for (int j = 0; j < pairs; ++j) {
-      const int32_t other = jobs->keys[j];
-      place += other < key || (other == key && j < i);
-      leads = leads && !(other == key && j < i);
+  // kLanes neighbouring threads have a pair, and compare it with every kLanes-th pair each.
+  constexpr int kLanes = kFewThreads / kFewPairs;
+  static_assert(kLanes * kFewPairs == kFewThreads && 32 % kLanes == 0);
+  const int i = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  const int pairs = p.rows * p.experts_per_token;
+  const auto count = [&](auto&& matches) {
+    int found = 0;
+#pragma unroll 4
+    for (int j = lane; j < pairs; j += kLanes) found += matches(j) ? 1 : 0;
+#pragma unroll
+    for (int offset = 1; offset < kLanes; offset *= 2) {
+      found += __shfl_xor_sync(0xffffffffu, found, offset);
     }
-    jobs->pair[place] = i;
-    key = place;
-  }
-  const int live = __syncthreads_count(valid);
-  const int count = __syncthreads_count(leads);
-  if (i < kFewPairs) jobs->keys[i] = leads ? key : INT32_MAX;
+    return found;
+  };
+  const int32_t expert = i < pairs ? p.experts[i] : -1;
+  const bool valid = expert >= 0 && expert < p.expert_count, writes = lane == 0;
+  if (writes) jobs->expert[i] = valid ? expert : -1;
   __syncthreads();
-  if (leads) {
-    int job = 0;
-    for (int j = 0; j < pairs; ++j) job += jobs->keys[j] < key;
-    jobs->first[job] = key;
+  const int rank = count([&](int j) { return j < i && jobs->expert[j] == expert; });
+  const int32_t key = valid ? expert * kFewPairs + rank / kMostRows : INT32_MAX;
+  if (writes) jobs->keys[i] = key;
+  __syncthreads();
+  const int before = count([&](int j) { return j < i && jobs->keys[j] == key; });
+  const int place = before + count([&](int j) { return jobs->keys[j] < key; });
+  const bool leads = valid && before == 0;
+  if (valid && writes) jobs->pair[place] = i;
+  const int live = __syncthreads_count(valid && writes);
+  const int job_count = __syncthreads_count(leads && writes);
+  if (writes) jobs->keys[i] = leads ? place : INT32_MAX;
+  __syncthreads();
+  const int job = count([&](int j) { return jobs->keys[j] < place; });
+  if (leads && writes) {
+    jobs->first[job] = place;
     which.Read(p, expert, jobs->weights[job]);
   }
-  if (i == 0) {
-    jobs->count = count;
-    jobs->first[count] = live;
+  if (threadIdx.x == 0) {
+    jobs->count = job_count;
+    jobs->first[job_count] = live;
   }
   __syncthreads();
 }
@@ -388,14 +390,14 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     }
   };
   if (!kOneRow) prepare();
-  // A tile of the shared expert has the bytes of two.
-  const int64_t shares = ((kOneRow ? p.experts_per_token : jobs.count) + 2) * tiles;
+  // A tile of the shared expert has the bytes of two, but most of them are in L2 by now.
+  const int64_t shares = ((kOneRow ? p.experts_per_token : jobs.count) + 1) * tiles;
   const int64_t begin = shares * blockIdx.x / gridDim.x;
   const int64_t end = shares * (blockIdx.x + 1) / gridDim.x;
   const int warp_lane = threadIdx.x % 32;
-  const int64_t shared_begin = min((begin + 1) / 2, tiles), shared_end = min((end + 1) / 2, tiles);
-  const int routed_begin = static_cast<int>(max(begin - 2 * tiles, int64_t{0}));
-  const int routed_end = static_cast<int>(max(end - 2 * tiles, int64_t{0}));
+  const int64_t shared_begin = min(begin, tiles), shared_end = min(end, tiles);
+  const int routed_begin = static_cast<int>(max(begin - tiles, int64_t{0}));
+  const int routed_end = static_cast<int>(max(end - tiles, int64_t{0}));
   if (shared_begin < shared_end) {
     FewUp<Fp8Slices, kOneRow>(
         p, plan, static_cast<int>(shared_end - shared_begin), products, staged, prepare,

@@ -30,9 +30,10 @@ __device__ __forceinline__ void LoadPair(const uint16_t* from, float (&x)[kColum
 }
 
 __global__ void __launch_bounds__(kThreads) hc_post_kernel(const __grid_constant__ HcPostParams p) {
+  sm12x::LetSuccessorStart();
   const int64_t row = blockIdx.x, dim = p.hidden;
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kColumns;
-  sm12x::BeginAfterPredecessors();
+  sm12x::WaitForPredecessors();
   if (column >= dim) return;
   float x[1 + kStreamCount][kColumns];  // y, then the streams
   LoadPair(static_cast<const uint16_t*>(p.y) + row * dim + column, x[0]);

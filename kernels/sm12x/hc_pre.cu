@@ -158,6 +158,7 @@ template <bool kUpdates, bool kMany>
 __global__ void __launch_bounds__(kThreads<kMany>)
     hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums,
                   TwoFloat* comb_logits) {
+  sm12x::LetSuccessorStart();
   constexpr int kThreads = dsv4::kThreads<kMany>;
   auto* const shared = sm12x::DynamicShared<std::byte>();
   __shared__ TwoFloat sums[sm12x::MixSums(kMixes)];
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(kThreads<kMany>)
   const int lane = threadIdx.x % 32;
   const int mix = combs ? kGates + lane % kCombs : kMany ? min(lane, kMixes - 1) : lane % kGates;
   const float scale = p.scale[min(mix / kStreamCount, 2)], base = p.base[mix];
-  sm12x::BeginAfterPredecessors();
+  sm12x::WaitForPredecessors();
   const int64_t row_bytes = sm12x::MixRowBytes(width, kMixes);
   sm12x::CopyAllAsync(row_sums, reinterpret_cast<const std::byte*>(chunk_sums) + row * row_bytes,
                       row_bytes, kThreads);

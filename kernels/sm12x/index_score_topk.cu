@@ -176,10 +176,11 @@ constexpr int ScoreSharedBytes(int rows, int tiles) {
 template <int kRows, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
     index_score_kernel(const __grid_constant__ TopkArgs args) {
+  LetSuccessorStart();
   auto* const dynamic_memory = DynamicShared<unsigned char>();
   __shared__ int64_t visible[kRows];
   __shared__ int32_t sequence[kRows];
-  BeginAfterPredecessors();
+  WaitForPredecessors();
   const IndexScoreTopkParams& p = args.p;
   const int64_t first_row = args.first_row + int64_t{blockIdx.y} * kRows;
   const int rows = static_cast<int>(min(args.end_row - first_row, int64_t{kRows}));
@@ -501,8 +502,9 @@ __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int compr
 // Block (row, slice).
 __global__ void __launch_bounds__(kSelectThreads)
     select_blocks_kernel(const __grid_constant__ TopkArgs args) {
+  LetSuccessorStart();
   __shared__ SelectShared shared;
-  BeginAfterPredecessors();
+  WaitForPredecessors();
   const int64_t row = blockIdx.x, t = args.first_row + row;
   const int64_t visible = VisibleOf(args, t);
   const int topk = args.p.topk;

@@ -50,13 +50,14 @@ constexpr GateShape ShapeOf(const MoeGateParams& p) {
 // Block (tile, run of K slices, some rows): sums[row][run][expert].
 __global__ void __launch_bounds__(kWarps * 32)
     gate_products_kernel(const __grid_constant__ MoeGateParams p, GateShape shape, float* sums) {
+  sm12x::LetSuccessorStart();
   __shared__ float products[kWarps][kPassRows][kTileRows + 4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int slice = blockIdx.y * kWarps + warp;
   const bool live = slice < shape.slices;
   KSlices::Raw raw{};
   if (live) KSlices::Cursor(p.gate, blockIdx.x, lane).Load(slice, &raw);
-  sm12x::BeginAfterPredecessors();
+  sm12x::WaitForPredecessors();
   if (p.calls != nullptr && blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x == 0) ++*p.calls;
   const std::byte* x = static_cast<const std::byte*>(p.x) + int64_t{slice} * KSlices::kSliceBytes;
   const int64_t row_bytes = p.gate.k * kActBytes;
@@ -104,6 +105,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kSelectThreads)
     select_experts_kernel(const __grid_constant__ MoeGateParams p, GateShape shape,
                           const float* sums) {
+  sm12x::LetSuccessorStart();
   __shared__ float logits[kPerLane * 32];
   __shared__ uint32_t ordered[kPerLane * 32];
   const int64_t row = blockIdx.x;
@@ -115,7 +117,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     const int e = threadIdx.x + i * kSelectThreads;
     bias[i] = p.tid2eid == nullptr && e < experts ? p.bias[e] : 0.0f;
   }
-  sm12x::BeginAfterPredecessors();
+  sm12x::WaitForPredecessors();
   if (p.sequence_of != nullptr && p.sequence_of[row] < 0) {
     if (threadIdx.x < k) {
       p.experts[row * k + threadIdx.x] = -1;

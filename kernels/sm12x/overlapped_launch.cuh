@@ -3,11 +3,16 @@
 // multiprocessors are free, and ask for weights, which no kernel writes, while the rest of the
 // stream's work runs out.
 //
-// A kernel launched this way calls BeginAfterPredecessors in every thread, before it reads what
-// other kernels write and before it writes anything; it must not read the former through restrict
-// pointers or __ldg, which may be moved ahead. What the kernel before the last wrote may be read
-// without waiting where the last was launched this way, too, and calls BeginAfterPredecessors; a
-// kernel that is only short may let its successor start before it waits itself.
+// A kernel launched this way waits for its predecessors in every thread, before it reads what other
+// kernels write and before it writes anything; it must not read the former through restrict
+// pointers or __ldg, which may be moved ahead. It lets its successor start
+// - behind the wait (BeginAfterPredecessors), if it streams weights or fills the device;
+// - at once (LetSuccessorStart first), if it leaves most of the device idle: the next kernel that
+//   streams weights then loads what its blocks hold while several kernels before it run
+//   (docs/adr/0030-successors-start-at-once.md).
+//
+// Let L be the last kernel before K that lets its successor start behind the wait. K may read
+// without waiting what was written by kernels before L: they were done when K started.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -64,6 +64,7 @@ __device__ __forceinline__ void PrepareIndexHead(uint2* q, const float* rope, in
 __global__ void __launch_bounds__(kWarps * 32)
     qkv_prepare_kernel(const __grid_constant__ QkvPrepareParams p,
                        const __grid_constant__ StepRows step) {
+  LetSuccessorStart();
   const int lane = threadIdx.x % 32;
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t t = unit / RowUnits(p);
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(kWarps * 32)
       block = step.sequences[sequence].window_blocks[position / kWindowBlockTokens];
     }
   }
-  BeginAfterPredecessors();
+  WaitForPredecessors();
   if (t >= step.rows) return;
   const float* const compressed = step.rope.compressed + t * kKvRopeElements;
   const float* const rope = p.compressed_rope ? compressed : step.rope.window + t * kKvRopeElements;

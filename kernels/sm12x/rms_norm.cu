@@ -16,10 +16,11 @@ namespace {
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
+  sm12x::LetSuccessorStart();
   __shared__ float scratch[sm12x::kNormThreads / 32];
   const int64_t row = blockIdx.x;
   sm12x::PrefetchLines(p.weight, p.dim * 2, sm12x::kNormThreads);
-  sm12x::BeginAfterPredecessors();
+  sm12x::WaitForPredecessors();
   const uint16_t* x = static_cast<const uint16_t*>(p.x) + row * p.dim;
   float sum = 0;
   for (int64_t column = threadIdx.x * 8; column < p.dim; column += sm12x::kNormThreads * 8) {

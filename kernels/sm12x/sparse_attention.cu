@@ -81,6 +81,7 @@ struct ChunkShared {
 template <RowFormat kFormat>
 __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 : 2)
     attend_chunks_kernel(const __grid_constant__ AttendArgs args) {
+  LetSuccessorStart();
   __shared__ __align__(128) unsigned char memory[sizeof(ChunkShared)];
   ChunkShared& shared = *reinterpret_cast<ChunkShared*>(memory);
   const SparseAttentionParams& p = args.p;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 
   };
   fetched.Clear();
   fetch(true);
-  BeginAfterPredecessors();
+  WaitForPredecessors();
   if (chunk >= visible.chunks()) return;
   while (true) {
     {
@@ -369,6 +370,7 @@ constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
 // Block (part of the elements, head, row): adds the chunks of one head in order.
 __global__ void __launch_bounds__(kSumThreads)
     combine_chunks_kernel(const __grid_constant__ AttendArgs args) {
+  LetSuccessorStart();
   constexpr int kBatch =
       20;  // chunks under way: those of 128 window rows and 512 compressed blocks
   constexpr int kUnrolled = 4;
@@ -384,7 +386,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const int64_t first = t * args.partials.chunks * p.heads + head;
   const int stride = p.heads * (kKvRowElements / 2);
   const float2* from = args.partials.o + first * (kKvRowElements / 2) + at;
-  BeginAfterPredecessors();
+  WaitForPredecessors();
   if (chunks == 0) return;
   Running running;
   SumPair sum;

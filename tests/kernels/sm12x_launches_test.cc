@@ -188,6 +188,38 @@ TEST_CASE("with any config, too") {
   }
 }
 
+// How many kernels an engine of one layer records for that layer in a step of one row, the first
+// that it records.
+size_t KernelsOfLayer(const std::string& compress_ratio) {
+  const TempFolder folder;
+  folder.Write("config.json", EditedJson(EditedJson(SmallerFlashConfig(), "num_hidden_layers", "1"),
+                                         "compress_ratios", "[" + compress_ratio + ", 0]"));
+  const auto engine = Engine::Open(
+      folder.path(), {.backend = Backend::kCuda, .context_tokens = 131072, .synthetic_layers = 1});
+  REQUIRE_OK(engine);
+  size_t steps = 0, kernels = 0;
+  for (const FakeLaunch& launch : TakeFakeLaunches()) {
+    if (!launch.recorded) continue;
+    const auto found = Kernels().find(launch.symbol);
+    REQUIRE(found != Kernels().end());
+    const std::string& name = found->second.name;
+    if (name == "copy_rows_kernel") ++steps;  // with which each step begins
+    const bool once = name == "copy_rows_kernel" || name == "rope_table_kernel" ||
+                      name == "embed_rows_kernel<uint4>";
+    if (steps == 1 && !once) ++kernels;
+  }
+  REQUIRE(steps > 1);
+  return kernels;
+}
+
+// docs/kernels.md names them.
+TEST_CASE("a step of one row launches so many kernels for a layer") {
+  SetFakeCuda(kGpus[0]);
+  REQUIRE(KernelsOfLayer("0") == 18);
+  REQUIRE(KernelsOfLayer("128") == 20);
+  REQUIRE(KernelsOfLayer("4") == 23);
+}
+
 TEST_CASE("launches that a GPU of SM12x would not take are found") {
   const CudaKernel kernel{.symbol = "", .name = "", .registers = 64, .shared_bytes = 1024};
   const FakeLaunch most{.symbol = "",
