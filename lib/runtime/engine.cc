@@ -341,6 +341,9 @@ ExpertTraffic Engine::expert_traffic() const {
   if (const CpuShare* const share = weights_->share(0); share != nullptr) {
     traffic = traffic + share->traffic();
   }
+  const ExpertReadTimes& times = weights_->read_times();
+  traffic.device_seconds = static_cast<double>(traffic.device_reads) * times.device;
+  traffic.host_seconds = static_cast<double>(traffic.host_reads) * times.host;
   return traffic + past_traffic_;
 }
 

@@ -65,6 +65,9 @@ TEST_CASE("where experts lie changes no token and no logit, nor that they move b
   REQUIRE(traffic.moved > 0);
   REQUIRE(traffic.host_reads > 0);
   REQUIRE(traffic.device_reads > 0);
+  REQUIRE(traffic.host_seconds > 0);
+  REQUIRE(traffic.device_seconds > 0);
+  REQUIRE(whole->expert_traffic().device_seconds == 0);
 }
 
 TEST_CASE("an engine that was suspended has its experts back, and its sessions the same bits") {
