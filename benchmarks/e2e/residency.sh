@@ -42,7 +42,7 @@ case $part in
         [ "$experts" = 0 ] || share="--cpu-experts $experts"
         # shellcheck disable=SC2086
         run --synthetic-layers "${LAYERS:-43}" --device-weights "$gigabytes" $share \
-          ${CPU_THREADS:+--threads "$CPU_THREADS"} --sessions 1,8 --warm 8 --steps 32 --prefills 4096 --chunk 4096
+          ${CPU_THREADS:+--threads "$CPU_THREADS"} --sessions 1,8 --warm 32 --steps 32 --prefills 4096 --chunk 4096
       done
     done ;;
   skewed)
