@@ -266,6 +266,8 @@ dsv4_engine_metrics MetricsFrom(const EngineMetrics& metrics) {
   out.cpu_expert_reads = count(metrics.experts.cpu_reads);
   out.cpu_read_bytes = count(metrics.cpu_read_bytes);
   out.cpu_seconds = metrics.experts.cpu_seconds;
+  out.device_read_seconds = metrics.experts.device_seconds;
+  out.host_read_seconds = metrics.experts.host_seconds;
   return out;
 }
 

@@ -161,9 +161,11 @@ static_assert(Holds({FIELD(Metrics, struct_size, 0),
                      FIELD(Metrics, alarm_canary, 288),
                      FIELD(Metrics, cpu_expert_reads, 296),
                      FIELD(Metrics, cpu_read_bytes, 304),
-                     FIELD(Metrics, cpu_seconds, 312)},
+                     FIELD(Metrics, cpu_seconds, 312),
+                     FIELD(Metrics, device_read_seconds, 320),
+                     FIELD(Metrics, host_read_seconds, 328)},
                     sizeof(Metrics)) &&
-              sizeof(Metrics) == 320);
+              sizeof(Metrics) == 336);
 
 using Sampling = dsv4_sampling;
 static_assert(Holds({FIELD(Sampling, struct_size, 0),

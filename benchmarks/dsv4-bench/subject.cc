@@ -201,6 +201,8 @@ void Subject::AddExpertReads(Record* record) const {
   record->Real("expert_hit_rate", device / (device + host + disk));
   since("expert_device_bytes", &dsv4::EngineMetrics::device_read_bytes);
   since("expert_host_bytes", &dsv4::EngineMetrics::host_read_bytes);
+  record->Real("expert_device_seconds", recorded_.device_read_seconds - before.device_read_seconds);
+  record->Real("expert_host_seconds", recorded_.host_read_seconds - before.host_read_seconds);
   since("expert_streamed_bytes", &dsv4::EngineMetrics::streamed_bytes);
   record->Real("expert_stream_seconds", recorded_.stream_seconds - before.stream_seconds);
   since("expert_disk_bytes", &dsv4::EngineMetrics::disk_read_bytes);

@@ -29,7 +29,8 @@
 // GPU's alone; what the CPU computed in a step, and for how long, stands below it.
 // --warm N has N steps before those that are measured, in which experts that are chosen often come
 // to the device, and --router-skew X routers of random weights that choose few experts often
-// (lib/model/synthetic.h).
+// (lib/model/synthetic.h). --own-tokens N has each session compute the last N tokens of its context
+// itself (16): where experts lie on disk, that takes seconds.
 //
 // With --drafts N, for the folder's drafter: what a step takes that verifies N drafts, and a draft
 // of N tokens, of one session, by the device's time of their graphs. The floor of a draft is the
@@ -44,7 +45,7 @@
 //                     [--no-graphs] [--tuning DIR] [--device-weights GB] [--router-skew X]
 //                     [--warm N] [--drafts N] [--host-weights GB] [--disk-file FILE]
 //                     [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]
-//                     [--threads N] MODEL_DIR
+//                     [--threads N] [--own-tokens N] MODEL_DIR
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -77,7 +78,6 @@ namespace dsv4 {
 namespace {
 
 constexpr int kGraphSteps = 16, kRecordedSteps = 4;
-constexpr int64_t kOwnTokens = 16;          // of a session, at the end of its context
 constexpr double kSm120Bandwidth = 1792e9;  // RTX PRO 6000, RTX 5090: bytes a second, by the vendor
 
 using Clock = std::chrono::steady_clock;
@@ -105,6 +105,7 @@ struct Options {
   std::vector<int64_t> sessions = {1};
   std::vector<int64_t> prefills;
   int64_t steps = 32, warm_steps = 8, drafts = 0;
+  int64_t own_tokens = 16;  // of a session, at the end of its context
   float temperature = 1;
   bool operators = false;
 };
@@ -392,10 +393,10 @@ class Benchmark {
     times.Print(1);
   }
 
-  // The saved form of a session that has computed all of a context but kOwnTokens.
+  // The saved form of a session that has computed all of a context but own_tokens.
   std::vector<uint8_t> Computed(int64_t context) {
     const std::unique_ptr<Session> session = NewSession();
-    Must(session->Sync(Tokens(context - kOwnTokens, 0)));
+    Must(session->Sync(Tokens(context - options_.own_tokens, 0)));
     Must(session->Prefill(0, nullptr));
     std::vector<uint8_t> image(static_cast<size_t>(session->SaveBytes()));
     Must(session->SaveTo(absl::MakeSpan(image)));
@@ -407,8 +408,8 @@ class Benchmark {
     std::vector<std::unique_ptr<Session>> sessions;
     std::vector<Session*> steps;
     for (int64_t i = 0; i < count; ++i) {
-      std::vector<int32_t> tokens = Tokens(context - kOwnTokens, 0);
-      const std::vector<int32_t> own = Tokens(kOwnTokens, static_cast<uint64_t>(i + 1));
+      std::vector<int32_t> tokens = Tokens(context - options_.own_tokens, 0);
+      const std::vector<int32_t> own = Tokens(options_.own_tokens, static_cast<uint64_t>(i + 1));
       tokens.insert(tokens.end(), own.begin(), own.end());
       sessions.push_back(NewSession());
       Must(sessions.back()->Load(image, "the computed context"));
@@ -508,8 +509,8 @@ class Benchmark {
               return drafts.size();
             });
       }
-      std::vector<int32_t> tokens = Tokens(context - kOwnTokens, 0);
-      const std::vector<int32_t> last = Tokens(kOwnTokens, salt_);
+      std::vector<int32_t> tokens = Tokens(context - options_.own_tokens, 0);
+      const std::vector<int32_t> last = Tokens(options_.own_tokens, salt_);
       tokens.insert(tokens.end(), last.begin(), last.end());
       Must(session->Load(image, "the computed context"));
       Must(session->Sync(tokens));
@@ -681,6 +682,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->engine.weight_budgets.cpu_experts = numbers[0];
     } else if (argument == "--threads") {
       options->engine.threads = static_cast<int32_t>(numbers[0]);
+    } else if (argument == "--own-tokens") {
+      options->own_tokens = numbers[0];
     } else if (argument == "--warm") {
       options->warm_steps = numbers[0];
     } else if (argument == "--chunk") {
@@ -690,7 +693,8 @@ bool Parse(int argc, char** argv, Options* options) {
     }
   }
   return !options->folder.empty() &&
-         *std::min_element(options->contexts.begin(), options->contexts.end()) > kOwnTokens;
+         *std::min_element(options->contexts.begin(), options->contexts.end()) >
+             options->own_tokens;
 }
 
 }  // namespace
@@ -711,7 +715,7 @@ int main(int argc, char** argv) {
         "                    [--warm N] [--drafts N] [--host-weights GB] [--disk-file "
         "FILE]\n"
         "                    [--cache-format packed|bf16|fp8_per_tensor] [--cpu-experts N]\n"
-        "                    [--threads N] MODEL_DIR\n");
+        "                    [--threads N] [--own-tokens N] MODEL_DIR\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what a run was killed at is then seen in a file, too

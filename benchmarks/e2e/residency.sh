@@ -4,12 +4,15 @@
 # Speed of all layers of the full width on one GPU, with so many GB of weights in its memory (76, 64, 32, 24
 # and 16 by default) and the other experts in host memory, each beside its floor. uniform: routers that choose
 # all experts alike, decode of one and of 8 sessions, prefill of 4K and 16K tokens. skewed: decode by routers
-# that choose few experts often, when those have come to the GPU. cost: what residency takes where next to
-# nothing is on the host, as many layers as fit, without a budget and with one. cpu: decode and prefill of 4K
+# that choose few experts often, when those have come to the GPU. cost: what residency takes where all chosen
+# experts are on the GPU, of 16 layers, whose weights fit one: without a budget, and with one that is a little
+# smaller than they are. The routers choose few experts, and those have come to the GPU before the measurement.
+# (With a budget that all weights fit, nothing is counted or moved, so that there is no cost.) cpu: decode and prefill of 4K
 # tokens where the CPU computes so many experts of each layer as CPU_EXPERTS says (0 8 16 32 64), with
 # CPU_THREADS threads (one per core), of LAYERS layers (43). disk: as uniform, with HOST_WEIGHTS GB (100) of host
 # memory and the other experts on disk, in DISK_FILE (disk.bin, 8 GB, which is written if it is not there), with
-# fewer steps: a token reads up to 3.4 GB of experts. Needs a GPU of 80 GB and, for the smallest budgets without
+# fewer steps: a token reads up to 3.4 GB of experts. SESSIONS (1,8), PREFILLS (4096) and CHUNK (4096), the
+# tokens of a prompt that are computed at once: each chunk reads nearly all experts on disk. Needs a GPU of 80 GB and, for the smallest budgets without
 # disk, 150 GB of host memory.
 set -eu
 bench=$1 part=$2
@@ -29,7 +32,8 @@ case $part in
   disk)
     for gigabytes in "$@"; do
       run --synthetic-layers 43 --device-weights "$gigabytes" --host-weights "${HOST_WEIGHTS:-100}" \
-        --disk-file "${DISK_FILE:-disk.bin}" --sessions 1,8 --warm 4 --steps 8 --prefills 4096 --chunk 4096
+        --disk-file "${DISK_FILE:-disk.bin}" --sessions "${SESSIONS:-1,8}" --own-tokens 2 --warm 2 --steps 4 \
+        --prefills "${PREFILLS:-4096}" --chunk "${CHUNK:-4096}"
     done ;;
   cpu)
     for gigabytes in "$@"; do
@@ -38,7 +42,7 @@ case $part in
         [ "$experts" = 0 ] || share="--cpu-experts $experts"
         # shellcheck disable=SC2086
         run --synthetic-layers "${LAYERS:-43}" --device-weights "$gigabytes" $share \
-          ${CPU_THREADS:+--threads "$CPU_THREADS"} --sessions 1,8 --warm 8 --steps 32 --prefills 4096 --chunk 4096
+          ${CPU_THREADS:+--threads "$CPU_THREADS"} --sessions 1,8 --warm 32 --steps 32 --prefills 4096 --chunk 4096
       done
     done ;;
   skewed)
@@ -47,7 +51,9 @@ case $part in
         --warm 600 --steps 48
     done ;;
   cost)
-    run --synthetic-layers 16 --sessions 1,8 --steps 96
-    run --synthetic-layers 16 --device-weights 62.5 --sessions 1,8 --steps 96 ;;
+    for budget in '' '--device-weights 62.9'; do
+      # shellcheck disable=SC2086
+      run --synthetic-layers 16 $budget --router-skew 0.5 --sessions 1,8 --warm 600 --steps 96
+    done ;;
   *) echo "no part $part" >&2; exit 2 ;;
 esac

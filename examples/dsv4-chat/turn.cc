@@ -48,11 +48,15 @@ std::string ExpertStatisticsOf(const dsv4::EngineMetrics& metrics) {
     shared = text;
   }
   if (reads == 0) return shared;
+  char host_time[40] = "";  // not known with the CPU backend
+  if (metrics.host_read_seconds > 0) {
+    std::snprintf(host_time, sizeof host_time, " (about %.1f s)", metrics.host_read_seconds);
+  }
   std::snprintf(text, sizeof text,
-                "; experts %.1f %% from the device (%s), %s from the host, %llu moved",
+                "; experts %.1f %% from the device (%s), %s from the host%s, %llu moved",
                 100 * static_cast<double>(metrics.device_expert_reads) / static_cast<double>(reads),
                 BytesText(static_cast<double>(metrics.device_read_bytes)).c_str(),
-                BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(),
+                BytesText(static_cast<double>(metrics.host_read_bytes)).c_str(), host_time,
                 static_cast<unsigned long long>(metrics.moved_experts));
   std::string line = shared + text;
   if (metrics.streamed_bytes > 0) {

@@ -32,6 +32,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  // False where AllGather leaves `whole` as it is, for measurements (ExchangePath::kNone).
+  virtual bool exchanges() const { return true; }
   // Once, before the first exchange, by all ranks at the same time.
   virtual absl::Status Start() { return absl::OkStatus(); }
   // In the order of the rank's stream. DeviceLost once a rank has failed or is late.

@@ -95,6 +95,7 @@ class DeviceCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int ranks() const override { return group_->meeting.ranks(); }
+  bool exchanges() const override { return !group_->silent; }
   absl::Status Check() override { return group_->meeting.Check(); }
   void Abort(const absl::Status& reason) override { group_->Fail(reason); }
 

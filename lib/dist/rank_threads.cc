@@ -9,7 +9,8 @@
 namespace dsv4 {
 
 // Not std::thread, which throws what the system refuses.
-absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks) {
+absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks,
+                                                                absl::string_view purpose) {
   std::unique_ptr<RankThreads> threads(new RankThreads(ranks));
   for (int rank = 1; rank < ranks; ++rank) {
     Worker& worker = threads->workers_[static_cast<size_t>(rank)];
@@ -17,8 +18,7 @@ absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks) {
     worker.rank = rank;
     const int error = pthread_create(&worker.thread, nullptr, Main, &worker);
     if (error != 0) {
-      return OutOfHostMemory("the system gives no thread for device ", rank, " of ", ranks, ": ",
-                             SystemReason(error));
+      return OutOfHostMemory("the system gives no thread for ", purpose, ": ", SystemReason(error));
     }
     ++threads->started_;
   }

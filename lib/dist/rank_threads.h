@@ -13,13 +13,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace dsv4 {
 
 class RankThreads {
  public:
-  // OutOfHostMemory where the system gives no thread.
-  static absl::StatusOr<std::unique_ptr<RankThreads>> Start(int ranks);
+  // OutOfHostMemory, naming `purpose`, where the system gives no thread.
+  static absl::StatusOr<std::unique_ptr<RankThreads>> Start(
+      int ranks, absl::string_view purpose = "an engine's devices");
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;

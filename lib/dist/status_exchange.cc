@@ -39,6 +39,7 @@ int64_t StatusExchange::DeviceBytes(int ranks) {
 }
 
 absl::Status StatusExchange::Exchange(Communicator* communicator, const absl::Status& own) const {
+  if (!communicator->exchanges()) return own;
   const int ranks = communicator->ranks();
   const Message message = MessageOf(own);
   GatherParams gather{.rows = 1, .slice = memory_, .whole = memory_ + sizeof message};

@@ -23,7 +23,7 @@ class StatusExchange {
   // OK where all ranks came with OK, else the same status on all ranks: that of the lowest rank
   // that failed, whose number the message has before it on other ranks; what is beyond a kilobyte
   // of it is cut. Waits for the device. An exchange of another slice comes before the next call.
-  // Errors: the communicator's.
+  // Where nothing is exchanged, `own`. Errors: the communicator's.
   absl::Status Exchange(Communicator* communicator, const absl::Status& own) const;
 
  private:

@@ -101,6 +101,9 @@ absl::StatusOr<std::unique_ptr<CpuShare>> CpuShare::Open(Parts parts) {
   DSV4_RETURN_IF_ERROR(dispatch.Prepare(share->Params(0, kMostPairs)));
   DSV4_ASSIGN_OR_RETURN(share->workspace_, Buffer::AllocateHost(dispatch.workspace_bytes(),
                                                                 "workspace of the CPU's experts"));
+  if (share->parts_.plan.on_disk > 0) {
+    DSV4_ASSIGN_OR_RETURN(share->threads_, RankThreads::Start(2, "the CPU's experts"));
+  }
   return share;
 }
 
@@ -201,6 +204,18 @@ void CpuShare::Collect(size_t first, size_t count) {
 
 absl::Status CpuShare::Compute(void* outputs) {
   const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = ComputeAll(outputs);
+  nanoseconds_ +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
+          .count();
+  return status;
+}
+
+absl::Status CpuShare::Compute(void* outputs, absl::FunctionRef<absl::Status()> others) {
+  return threads_->Run([&](int thread) { return thread == 0 ? others() : Compute(outputs); });
+}
+
+absl::Status CpuShare::ComputeAll(void* outputs) {
   const int64_t bytes = ffn_.hidden * static_cast<int64_t>(sizeof(uint16_t));
   for (size_t first = 0; first < pairs_.size(); first += kMostPairs) {
     const size_t count = std::min<size_t>(kMostPairs, pairs_.size() - first);
@@ -213,9 +228,6 @@ absl::Status CpuShare::Compute(void* outputs) {
     }
     DSV4_RETURN_IF_ERROR(parts_.device->Scatter(pieces_, outputs_.data()));
   }
-  nanoseconds_ +=
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
-          .count();
   return absl::OkStatus();
 }
 

@@ -3,7 +3,8 @@
 // cpu backend, while a device computes the others. A pass stops behind each gate, as where experts
 // lie on disk: the host reads what the rows chose and their inputs. The device's experts are a
 // first turn (ExpertTurn); what the CPU leaves of its own comes to the device's memory behind that,
-// and the sum follows in the order of each row's experts.
+// and the sum follows in the order of each row's experts. Experts on disk are read and computed
+// while the CPU computes.
 //
 // Used by the thread that runs the passes; `traffic` from any.
 #pragma once
@@ -13,11 +14,13 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/op/moe.h"
 #include "kernels/registry/dispatch.h"
 #include "lib/device/device.h"
+#include "lib/dist/rank_threads.h"
 #include "lib/model/config.h"
 #include "lib/model/expert_mover.h"
 #include "lib/model/expert_residency.h"
@@ -76,8 +79,13 @@ class CpuShare {
   // The device's part of the block: [rows K], -1 where a pair is the CPU's or none.
   absl::Span<const int32_t> own() const { return own_; }
   // Computes the CPU's part and has it copied to its rows of `outputs`, [rows (K + 1), D] on the
-  // device, behind what the stream was given before.
+  // device, behind what the stream was given before. Errors: DeviceLost; of the kernel; what memory
+  // that runs out becomes (lib/base/contained.h).
   absl::Status Compute(void* outputs);
+  // The same on another thread, while this one calls `others`, which may use the device and leaves
+  // the CPU's rows alone. Returns when both are done, with the error of `others` first. REQUIRES:
+  // some experts lie on disk.
+  absl::Status Compute(void* outputs, absl::FunctionRef<absl::Status()> others);
 
   // Of the CPU alone.
   ExpertTraffic traffic() const {
@@ -87,6 +95,7 @@ class CpuShare {
 
  private:
   explicit CpuShare(Parts parts);
+  absl::Status ComputeAll(void* outputs);
   // Inputs of pairs_[first, first + count).
   void Collect(size_t first, size_t count);
   ExpertFfnParams Params(int32_t block, int32_t rows) const;
@@ -107,6 +116,7 @@ class CpuShare {
   std::vector<MemoryPiece> pieces_;
   std::vector<bool> seen_;  // [cpu_experts]
   std::atomic<int64_t> reads_{0}, nanoseconds_{0};
+  std::unique_ptr<RankThreads> threads_;  // two; null: no expert lies on disk
 };
 
 }  // namespace dsv4

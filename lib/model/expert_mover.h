@@ -23,10 +23,11 @@ namespace dsv4 {
 // Since the engine opened, as of the last time that the device's counts were read. Ranks count
 // alike; bytes are of all of them together.
 struct ExpertTraffic {
-  int64_t device_reads = 0, host_reads = 0;  // of an expert's weights, by where they lay
-  int64_t moved = 0;                         // experts brought to the device
-  int64_t streamed_bytes = 0;                // that the copy engine brought for long prompts
-  double stream_seconds = 0;                 // that it took
+  int64_t device_reads = 0, host_reads = 0;     // of an expert's weights, by where they lay
+  double device_seconds = 0, host_seconds = 0;  // estimates of these: ExpertReadTimes
+  int64_t moved = 0;                            // experts brought to the device
+  int64_t streamed_bytes = 0;                   // that the copy engine brought for long prompts
+  double stream_seconds = 0;                    // that it took
   // Experts read from disk, the bytes, and the time that passes waited for them.
   int64_t disk_reads = 0;
   int64_t prefetched = 0;  // of disk_reads, those that token ids told before the layers
@@ -38,6 +39,8 @@ struct ExpertTraffic {
   ExpertTraffic operator+(const ExpertTraffic& other) const {
     return {device_reads + other.device_reads,
             host_reads + other.host_reads,
+            device_seconds + other.device_seconds,
+            host_seconds + other.host_seconds,
             moved + other.moved,
             streamed_bytes + other.streamed_bytes,
             stream_seconds + other.stream_seconds,

@@ -132,18 +132,20 @@ absl::Status RunCut(const ForwardContext& c, const MoeWeights& w, const ExpertFf
       choose(fetcher != nullptr ? absl::MakeConstSpan(fetcher->turn()) : share->own()));
   DSV4_RETURN_IF_ERROR(streams ? RunStreamedTurn(c, w, turn, false) : RunTurn(c, turn, false));
   turn.turn = ExpertTurn::kNext;
-  if (shares) DSV4_RETURN_IF_ERROR(share->Compute(c.act.expert_outputs));
-  if (all) {
-    turn.turn = ExpertTurn::kSum;
-    turn.experts = c.act.experts;
-    return c.Run(turn);
-  }
-  while (fetcher->more()) {
-    DSV4_RETURN_IF_ERROR(fetcher->Next());
-    DSV4_RETURN_IF_ERROR(choose(fetcher->turn()));
-    DSV4_RETURN_IF_ERROR(RunTurn(c, turn, !fetcher->more()));
-  }
-  return absl::OkStatus();
+  const auto run_others = [&]() -> absl::Status {
+    while (fetcher->more()) {
+      DSV4_RETURN_IF_ERROR(fetcher->Next());
+      DSV4_RETURN_IF_ERROR(choose(fetcher->turn()));
+      DSV4_RETURN_IF_ERROR(RunTurn(c, turn, !shares && !fetcher->more()));
+    }
+    return absl::OkStatus();
+  };
+  if (!shares) return run_others();
+  DSV4_RETURN_IF_ERROR(all ? share->Compute(c.act.expert_outputs)
+                           : share->Compute(c.act.expert_outputs, run_others));
+  turn.turn = ExpertTurn::kSum;
+  turn.experts = c.act.experts;
+  return c.Run(turn);
 }
 
 }  // namespace

@@ -256,6 +256,10 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
   Weights::Rank& own = weights_->ranks_[rank];
   const WeightTarget& target = targets_.ranks[rank];
   if (plan.on_device == plan.placed()) return absl::OkStatus();
+  if (rank == 0) {
+    DSV4_ASSIGN_OR_RETURN(weights_->read_times_,
+                          MeasureExpertReads(plan, own.experts, target.device));
+  }
   auto* const counts = reinterpret_cast<ExpertCounts*>(upload->Place(CountsBytes(plan.blocks)));
   auto* const calls = reinterpret_cast<uint32_t*>(
       upload->Place(plan.blocks * static_cast<int64_t>(sizeof(uint32_t))));

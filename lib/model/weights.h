@@ -25,6 +25,7 @@
 #include "lib/model/expert_mover.h"
 #include "lib/model/expert_pages.h"
 #include "lib/model/expert_profile.h"
+#include "lib/model/expert_read_times.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/expert_streamer.h"
 #include "lib/model/shard.h"
@@ -215,6 +216,8 @@ class Weights : public WeightViews {
   ExpertStreamer* streamer(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].streamer.get();
   }
+  // Of the first rank; 0 where all experts lie in one memory, and in other processes.
+  const ExpertReadTimes& read_times() const { return read_times_; }
   // What keeps experts of mapped files in memory; null where all of them may stay.
   ExpertPages* pages() const { return pages_.get(); }
   // What counts how often experts are chosen; null where all lie in one memory.
@@ -253,6 +256,7 @@ class Weights : public WeightViews {
   int64_t owned_bytes_ = 0;
   int64_t device_bytes_ = 0;
   ResidencyPlan residency_;
+  ExpertReadTimes read_times_;
   std::unique_ptr<ExpertPages> pages_;
 };
 

@@ -306,21 +306,29 @@ void Engine::ComputeIdentity() const {
   const KvCacheShape& shape = cache_->shape();
   const int64_t cpu_experts = facts_.info.residency.cpu_experts;
   // What the model's configuration leaves open of the bytes of rows and states.
-  const auto cache_of = [&](RowFormat format) {
-    return HashOf(absl::StrCat(
-        NumericsName(facts_.info.numerics), " ", RowFormatName(format), " ", shape.mtp_layers, " ",
-        shape.streams_bytes, " ", shape.compress_ratios.size(),
-        cpu_experts == 0 ? "" : absl::StrCat(" ", cpu_experts, " experts on the CPU")));
+  const auto cache_of = [&](RowFormat format, int64_t share) {
+    return HashOf(absl::StrCat(NumericsName(facts_.info.numerics), " ", RowFormatName(format), " ",
+                               shape.mtp_layers, " ", shape.streams_bytes, " ",
+                               shape.compress_ratios.size(),
+                               share == 0 ? "" : absl::StrCat(" ", share, " experts on the CPU")));
   };
   for (const RowFormat format :
        {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kF32, RowFormat::kFp8PerTensor}) {
     if (format == shape.row_format) continue;
-    other_caches_.push_back({RowFormatName(format), cache_of(format)});
+    other_caches_.push_back({absl::StrCat("rows in cache format ", RowFormatName(format),
+                                          ", which is not the engine's"),
+                             cache_of(format, cpu_experts)});
+  }
+  for (int64_t share = 0; share < config().n_routed_experts; ++share) {
+    if (share == cpu_experts) continue;
+    other_caches_.push_back(
+        {absl::StrCat("cpu_experts = ", share, "; the engine has cpu_experts = ", cpu_experts),
+         cache_of(shape.row_format, share)});
   }
   identity_ = {.weights = HashOf(absl::StrCat(config_hash_.high, " ", config_hash_.low, " ",
                                               tensors.high, " ", tensors.low)),
                .tokenizer = tokenizer_hash_,
-               .cache = cache_of(shape.row_format)};
+               .cache = cache_of(shape.row_format, cpu_experts)};
 }
 
 ExpertTraffic Engine::expert_traffic() const {
@@ -341,6 +349,9 @@ ExpertTraffic Engine::expert_traffic() const {
   if (const CpuShare* const share = weights_->share(0); share != nullptr) {
     traffic = traffic + share->traffic();
   }
+  const ExpertReadTimes& times = weights_->read_times();
+  traffic.device_seconds = static_cast<double>(traffic.device_reads) * times.device;
+  traffic.host_seconds = static_cast<double>(traffic.host_reads) * times.host;
   return traffic + past_traffic_;
 }
 

@@ -141,7 +141,7 @@ class Engine {
 
   // What a saved session must agree in. Reads the ends of all tensors the first time. Any thread.
   const SessionIdentity& identity() const;
-  // Of engines with rows in other formats; like identity().
+  // Of engines with another cache format or another cpu_experts; like identity().
   absl::Span<const OtherCache> other_caches() const;
   // Of the checkpoint, in hexadecimal; like identity().
   const std::string& fingerprint() const;

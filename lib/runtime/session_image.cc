@@ -150,8 +150,7 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   }
   for (const OtherCache& other : others) {
     if (header.identity.cache != other.cache) continue;
-    return VersionMismatch(source, ": was saved with rows in cache format ", other.format,
-                           ", which is not the engine's");
+    return VersionMismatch(source, ": was saved with ", other.difference);
   }
   if (header.identity.cache != expected.cache) {
     return VersionMismatch(source,

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,9 +30,9 @@ struct SessionIdentity {
   ContentHash weights, tokenizer, cache;
 };
 
-// What an engine of another cache format, else the same, has for `SessionIdentity::cache`.
+// What an engine that differs in one option has for `SessionIdentity::cache`.
 struct OtherCache {
-  const char* format;
+  std::string difference;  // for "was saved with "; names the option, and what the engine has
   ContentHash cache;
 };
 
@@ -71,7 +72,7 @@ struct ParsedSession {
 
 // Checks all of `image`. `progress` may be empty. Errors, which name `source`: Corrupt (no image,
 // cut off, damaged), VersionMismatch (another version of the format; another model, tokenizer or
-// cache format, which is named where it is one of `others`); and those of `progress`.
+// cache, with the difference where it is one of `others`); and those of `progress`.
 absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
                                                 const SessionIdentity& expected,
                                                 absl::string_view source,

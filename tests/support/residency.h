@@ -24,6 +24,16 @@ inline EnginePlan PlanOf(const ExpertBudgets& budgets) {
   return *std::move(plan);
 }
 
+// As few experts on the device as can be, `on_host` on the host and the others on disk, but for the
+// CPU's.
+inline ExpertBudgets MostOnDisk(int64_t on_host, int64_t cpu_experts = 0) {
+  ExpertBudgets budgets{.cpu_experts = cpu_experts, .least = true};
+  budgets.host_bytes = PlanOf(budgets).info.residency.host_bytes() - 1;
+  const ResidencyPlan plan = PlanOf(budgets).info.residency;
+  budgets.host_bytes = plan.stage_bytes + plan.cpu_bytes + on_host * plan.expert_bytes;
+  return budgets;
+}
+
 inline std::shared_ptr<Engine> OpenLoud(const EngineOptions& options) {
   return OpenBundled(options, LoudModel());
 }
@@ -38,6 +48,19 @@ struct Outcome {
 inline void Step(Session& session, int steps, Outcome* outcome) {
   for (int i = 0; i < steps; ++i) {
     const absl::StatusOr<StepResult> step = session.Step();
+    REQUIRE_OK(step);
+    outcome->tokens.push_back(step->token);
+  }
+}
+
+// Adds the tokens of a step that the session and a fork of it make together.
+inline void StepWithFork(Session& session, Outcome* outcome) {
+  const absl::StatusOr<std::unique_ptr<Session>> fork = session.Fork();
+  REQUIRE_OK(fork);
+  Session* const both[] = {&session, fork->get()};
+  absl::StatusOr<StepResult> steps[2];
+  REQUIRE_OK(Session::StepAll(both, absl::MakeSpan(steps)));
+  for (const absl::StatusOr<StepResult>& step : steps) {
     REQUIRE_OK(step);
     outcome->tokens.push_back(step->token);
   }

@@ -221,6 +221,9 @@ type EngineMetrics struct {
 	CPUExpertReads uint64 // experts that the CPU computed
 	CPUReadBytes   uint64
 	CPUSeconds     float64
+
+	DeviceReadSeconds float64 // estimates, by the rate of copies
+	HostReadSeconds   float64
 }
 
 // EngineIdentity is what an engine's results were made on and of.
@@ -471,6 +474,8 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 		CPUExpertReads:    uint64(c.cpu_expert_reads),
 		CPUReadBytes:      uint64(c.cpu_read_bytes),
 		CPUSeconds:        float64(c.cpu_seconds),
+		DeviceReadSeconds: float64(c.device_read_seconds),
+		HostReadSeconds:   float64(c.host_read_seconds),
 	}, err
 }
 

@@ -52,5 +52,28 @@ TEST_CASE("a long message is cut behind a whole character") {
   REQUIRE(known[0] == IoError("rank 1: ", name));
 }
 
+// As an engine has them with ExchangePath::kNone.
+class Silent final : public Communicator {
+ public:
+  int rank() const override { return 1; }
+  int ranks() const override { return 2; }
+  bool exchanges() const override { return false; }
+  absl::Status AllGather(const GatherParams&) override { return absl::OkStatus(); }
+  absl::Status Check() override { return absl::OkStatus(); }
+  void Abort(const absl::Status&) override {}
+};
+
+TEST_CASE("where nothing is exchanged, a rank knows of its own failure alone") {
+  const absl::StatusOr<std::unique_ptr<Device>> device = Device::Open({.threads = 1});
+  REQUIRE_OK(device);
+  // Of any content, which no exchange replaces: here that of a failure of rank 0.
+  std::vector<std::byte> memory(static_cast<size_t>(StatusExchange::DeviceBytes(2)), std::byte{1});
+  const StatusExchange exchange(device->get(), memory.data());
+  Silent silent;
+  REQUIRE_OK(exchange.Exchange(&silent, absl::OkStatus()));
+  const absl::Status unread = IoError("a: Input/output error");
+  REQUIRE(exchange.Exchange(&silent, unread) == unread);
+}
+
 }  // namespace
 }  // namespace dsv4

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts that the CPU computes: what a step computes depends on their number alone.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/runtime/relative_l2.h"
 #include "tests/support/residency.h"
+#include "tests/support/watched_reads.h"
 
 namespace dsv4 {
 namespace {
@@ -31,12 +36,10 @@ EngineOptions WithShare(ExpertBudgets budgets, int threads = 2, int64_t experts 
   return options;
 }
 
-// As few experts on the device as can be, one on the host and the others on disk.
+// Some experts in each memory and on disk.
 ExpertBudgets AllTiers() {
-  ExpertBudgets budgets{.cpu_experts = kShare, .least = true, .shuffle = 7};
-  budgets.host_bytes = PlanOf(budgets).info.residency.host_bytes() - 1;
-  const ResidencyPlan plan = PlanOf(budgets).info.residency;
-  budgets.host_bytes = plan.stage_bytes + plan.cpu_bytes + plan.expert_bytes;
+  ExpertBudgets budgets = test::MostOnDisk(1, kShare);
+  budgets.shuffle = 7;
   return budgets;
 }
 
@@ -46,15 +49,7 @@ Outcome Run(const std::shared_ptr<Engine>& engine) {
   const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 2});
   REQUIRE_OK(session->Sync(AnyTokens(5, 1)));
   Step(*session, 2, &outcome);
-  const absl::StatusOr<std::unique_ptr<Session>> fork = session->Fork();
-  REQUIRE_OK(fork);
-  Session* const both[] = {session.get(), fork->get()};
-  absl::StatusOr<StepResult> steps[2];
-  REQUIRE_OK(Session::StepAll(both, absl::MakeSpan(steps)));
-  for (const absl::StatusOr<StepResult>& step : steps) {
-    REQUIRE_OK(step);
-    outcome.tokens.push_back(step->token);
-  }
+  StepWithFork(*session, &outcome);
   outcome.logits.assign(session->logits().begin(), session->logits().end());
   return outcome;
 }
@@ -102,6 +97,105 @@ TEST_CASE("experts that the CPU computes are summed with the device's") {
   REQUIRE(Distance(whole, omitted) > 0.02);
 }
 
+// Throws at one of the launches.
+class Failure : public LaunchRecorder {
+ public:
+  Failure(int launch, bool no_memory) : left_(launch), no_memory_(no_memory) {}
+  void Record(const KernelEntry&, const void*, const Cost&,
+              absl::FunctionRef<void()> launch) override {
+    if (--left_ == 0) no_memory_ ? throw std::bad_alloc() : throw std::runtime_error("planted");
+    launch();
+  }
+
+ private:
+  int left_;
+  const bool no_memory_;
+};
+
+TEST_CASE("a step whose part on the CPU fails is an error that loses no session") {
+  const std::vector<int32_t> prompt = AnyTokens(5, 6);
+  const auto run = [&](const ExpertBudgets& budgets, bool fails) {
+    Outcome outcome;
+    const std::shared_ptr<Engine> engine = OpenLoud(WithShare(budgets));
+    const std::unique_ptr<Session> session = OpenColdSession(engine);
+    REQUIRE_OK(session->Sync(prompt));
+    // In the prompt, and in an answer; in the first layer that the CPU has a part in, and in
+    // others.
+    const auto fail = [&](int launch, bool no_memory, absl::StatusCode code) {
+      if (!fails) return;
+      Failure failure(launch, no_memory);
+      engine->cpu_dispatch()->set_recorder(&failure);
+      const absl::Status status = session->Step().status();
+      engine->cpu_dispatch()->set_recorder(nullptr);
+      REQUIRE(status.code() == code);
+    };
+    fail(2, true, absl::StatusCode::kResourceExhausted);
+    Step(*session, 1, &outcome);
+    fail(1, false, absl::StatusCode::kInternal);
+    fail(1, true, absl::StatusCode::kResourceExhausted);
+    StepWithFork(*session, &outcome);
+    outcome.logits.assign(session->logits().begin(), session->logits().end());
+    return outcome;
+  };
+  const Outcome expected = run({}, false);
+  REQUIRE(run({}, true) == expected);
+  REQUIRE(run(AllTiers(), true) == expected);
+}
+
+TEST_CASE("a read from disk that fails while the CPU computes fails the step alone") {
+  ExpertBudgets budgets = AllTiers();
+  budgets.plain_reads = true;
+  const std::vector<int32_t> prompt = AnyTokens(5, 7);
+  Outcome expected, outcome;
+  const std::unique_ptr<Session> undisturbed = OpenColdSession(OpenLoud(WithShare({})));
+  REQUIRE_OK(undisturbed->Sync(prompt));
+  Step(*undisturbed, 3, &expected);
+  const std::unique_ptr<Session> session = OpenColdSession(OpenLoud(WithShare(budgets)));
+  REQUIRE_OK(session->Sync(prompt));
+  for (const int reads : {0, 30}) {
+    test::reads_before_failure = reads;
+    const absl::Status failed = session->Step().status();
+    test::reads_before_failure = test::kNoFailure;
+    REQUIRE(IsIoError(failed));
+    Step(*session, 1, &outcome);
+  }
+  Step(*session, 1, &outcome);
+  REQUIRE(outcome == expected);
+}
+
+// Has the CPU wait with what it computes until a read from disk begins, as long as none did.
+class UntilRead : public LaunchRecorder {
+ public:
+  void Record(const KernelEntry&, const void*, const Cost&,
+              absl::FunctionRef<void()> launch) override {
+    constexpr std::chrono::seconds kLongest{2};  // where all experts of a layer are in slots
+    const int before = test::reads_begun;
+    const auto limit = std::chrono::steady_clock::now() + kLongest;
+    while (!came_ && std::chrono::steady_clock::now() < limit) {
+      came_ = test::reads_begun > before;
+      std::this_thread::yield();
+    }
+    launch();
+  }
+  bool came() const { return came_; }
+
+ private:
+  bool came_ = false;
+};
+
+TEST_CASE("experts on disk are read while the CPU computes its own") {
+  const std::vector<int32_t> prompt = AnyTokens(9, 8);
+  ExpertBudgets budgets = AllTiers();
+  budgets.plain_reads = true;
+  const std::shared_ptr<Engine> engine = OpenLoud(WithShare(budgets));
+  UntilRead until_read;
+  engine->cpu_dispatch()->set_recorder(&until_read);
+  const std::vector<float> logits = test::LogitsAfter(engine, prompt);
+  engine->cpu_dispatch()->set_recorder(nullptr);
+  REQUIRE(until_read.came());
+  REQUIRE(logits == test::LogitsAfter(OpenLoud(WithShare({})), prompt));
+}
+
 TEST_CASE("a long prompt that streams experts beside others on disk has the CPU's share alike") {
   const std::vector<int32_t> prompt = AnyTokens(68, 4);
   EngineOptions options = WithShare({});
@@ -135,7 +229,9 @@ TEST_CASE("a session that was saved with another share of the CPU is refused") {
     const absl::Status refused =
         OpenColdSession(OpenLoud(WithShare({}, 2, experts)))->Load(image, "image");
     REQUIRE(refused.code() == VersionMismatch().code());
-    REQUIRE_THAT(std::string(refused.message()), Catch::Contains("cpu_experts"));
+    REQUIRE(refused.message() ==
+            "image: was saved with cpu_experts = 5; the engine has cpu_experts = " +
+                std::to_string(experts));
   }
   // After the engine was suspended, and had the experts read again.
   REQUIRE_OK(engine->Suspend(""));

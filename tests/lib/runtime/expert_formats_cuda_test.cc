@@ -98,7 +98,8 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(apart / size);
 }
 
-TEST_CASE("experts behind the first that are no MXFP4 have their layers run as NVFP4") {
+TEST_CASE("experts behind the first that are no MXFP4 have their layers run as NVFP4",
+          "[budgets]") {
   const std::vector<int32_t> prompt = AnyTokens(3, 1);
   const test::TempFolder folder;
   WriteModel(folder, Form::kMxfp4);

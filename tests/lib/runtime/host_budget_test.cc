@@ -10,7 +10,7 @@
 
 #include "lib/base/error.h"
 #include "tests/support/checkpoint_files.h"
-#include "tests/support/loud_experts.h"
+#include "tests/support/residency.h"
 
 namespace dsv4 {
 namespace {
@@ -19,6 +19,7 @@ using test::AnyTokens;
 using test::LoudModel;
 using test::OpenBundled;
 using test::OpenColdSession;
+using test::Outcome;
 
 EngineOptions WithHostBytes(int64_t bytes, std::vector<int32_t> devices = {}) {
   return {.devices = std::move(devices),
@@ -30,31 +31,12 @@ EngineOptions WithHostBytes(int64_t bytes, std::vector<int32_t> devices = {}) {
           .weight_budgets = {.host_bytes = bytes}};
 }
 
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::vector<float> logits;
-  bool operator==(const Outcome&) const = default;
-};
-
 Outcome Run(const std::shared_ptr<Engine>& engine) {
   Outcome outcome;
   const std::unique_ptr<Session> session = OpenColdSession(engine, {.draft_tokens = 2});
   REQUIRE_OK(session->Sync(AnyTokens(11, 1)));
-  for (int i = 0; i < 4; ++i) {
-    const absl::StatusOr<StepResult> step = session->Step();
-    REQUIRE_OK(step);
-    outcome.tokens.push_back(step->token);
-  }
-  // A fork in company of the session that it was made of.
-  absl::StatusOr<std::unique_ptr<Session>> fork = session->Fork();
-  REQUIRE_OK(fork);
-  Session* const both[] = {session.get(), fork->get()};
-  absl::StatusOr<StepResult> steps[2];
-  REQUIRE_OK(Session::StepAll(both, absl::MakeSpan(steps)));
-  for (const absl::StatusOr<StepResult>& step : steps) {
-    REQUIRE_OK(step);
-    outcome.tokens.push_back(step->token);
-  }
+  Step(*session, 4, &outcome);
+  StepWithFork(*session, &outcome);
   outcome.logits = test::LogitsAfter(engine, AnyTokens(12, 3));
   return outcome;
 }

@@ -48,7 +48,8 @@ TEST_CASE("the experts of the model of these tests decide its logits") {
   REQUIRE(equal < logits.size() / 10);
 }
 
-TEST_CASE("where experts lie changes no token and no logit, nor that they move between steps") {
+TEST_CASE("where experts lie changes no token and no logit, nor that they move between steps",
+          "[budgets]") {
   const std::shared_ptr<Engine> whole = OpenLoud(WithBudgets({}));
   REQUIRE(whole->info().residency.on_host == 0);
   const Outcome expected = Run(whole);
@@ -65,6 +66,9 @@ TEST_CASE("where experts lie changes no token and no logit, nor that they move b
   REQUIRE(traffic.moved > 0);
   REQUIRE(traffic.host_reads > 0);
   REQUIRE(traffic.device_reads > 0);
+  REQUIRE(traffic.host_seconds > 0);
+  REQUIRE(traffic.device_seconds > 0);
+  REQUIRE(whole->expert_traffic().device_seconds == 0);
 }
 
 TEST_CASE("an engine that was suspended has its experts back, and its sessions the same bits") {
@@ -108,7 +112,7 @@ ExpertBudgets HalfOfThem() {
   return {.device_bytes = (least + all) / 2, .shuffle = 3};
 }
 
-TEST_CASE("experts that are streamed for a long prompt give the same bits") {
+TEST_CASE("experts that are streamed for a long prompt give the same bits", "[budgets]") {
   const std::vector<float> expected = test::LogitsAfter(OpenLoud(WithLongChunks({})), kLongPrompt);
   const std::shared_ptr<Engine> some = OpenLoud(WithLongChunks(HalfOfThem()));
   const ResidencyPlan& plan = some->info().residency;
@@ -126,7 +130,7 @@ TEST_CASE("experts that are streamed for a long prompt give the same bits") {
   REQUIRE(traffic.stream_seconds > 0);
 }
 
-TEST_CASE("experts that are streamed beside others on disk give the same bits") {
+TEST_CASE("experts that are streamed beside others on disk give the same bits", "[budgets]") {
   // No step is recorded, so that shorter chunks stream.
   constexpr int kRows = 20;
   const auto open = [](const ExpertBudgets& budgets) {
@@ -148,7 +152,7 @@ TEST_CASE("experts that are streamed beside others on disk give the same bits") 
   REQUIRE(tiers->expert_traffic().disk_reads > 0);
 }
 
-TEST_CASE("budgets of weights are planned, and the least that would do is told") {
+TEST_CASE("budgets of weights are planned, and the least that would do is told", "[budgets]") {
   const ResidencyPlan all = PlanOf({}).info.residency;
   REQUIRE(all.on_host == 0);
   const EnginePlan least = PlanOf({.least = true});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts on disk: what a step computes does not depend on them, and a step whose reads fail loses
-// no session. Linked with --wrap=pread.
-#include <cerrno>
+// no session.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,28 +12,14 @@
 #include "lib/base/error.h"
 #include "tests/support/checkpoint_files.h"
 #include "tests/support/residency.h"
-
-namespace {
-int reads_before_failure = -1;  // -1: none fails
-}  // namespace
-
-extern "C" {
-ssize_t __real_pread(int file, void* to, size_t bytes, off_t offset);
-ssize_t __wrap_pread(int file, void* to, size_t bytes, off_t offset) {
-  if (reads_before_failure == 0) {
-    errno = EIO;
-    return -1;
-  }
-  if (reads_before_failure > 0) --reads_before_failure;
-  return __real_pread(file, to, bytes, offset);
-}
-}
+#include "tests/support/watched_reads.h"
 
 namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
 using test::LoudModel;
+using test::MostOnDisk;
 using test::OpenBundled;
 using test::OpenColdSession;
 using test::OpenLoud;
@@ -43,15 +28,6 @@ using test::PlanOf;
 using test::WithBudgets;
 
 constexpr int kExpertsOnHost = 6;
-
-// As few experts on the device as can be, `on_host` on the host and the others on disk.
-ExpertBudgets MostOnDisk(int64_t on_host) {
-  const ResidencyPlan all = PlanOf({.least = true}).info.residency;
-  ExpertBudgets budgets{.host_bytes = all.host_bytes() - 1, .least = true};
-  const ResidencyPlan plan = PlanOf(budgets).info.residency;
-  budgets.host_bytes = plan.stage_bytes + on_host * plan.expert_bytes;
-  return budgets;
-}
 
 // A prompt in two chunks, then drafts, and a fork.
 Outcome Run(const std::shared_ptr<Engine>& engine) {
@@ -114,9 +90,9 @@ TEST_CASE("a step whose reads fail is an error that loses no session") {
   const std::unique_ptr<Session> session = OpenColdSession(engine);
   Outcome outcome;
   REQUIRE_OK(session->Sync(prompt));
-  reads_before_failure = 3;
+  test::reads_before_failure = 3;
   const absl::Status failed = session->Step().status();
-  reads_before_failure = -1;
+  test::reads_before_failure = test::kNoFailure;
   REQUIRE(IsIoError(failed));
   REQUIRE_THAT(std::string(failed.message()), Catch::Contains(folder.path()));
   REQUIRE_THAT(std::string(failed.message()), Catch::Contains("Input/output error"));

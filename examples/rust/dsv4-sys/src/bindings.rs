@@ -371,6 +371,8 @@ pub struct dsv4_engine_metrics {
     pub cpu_expert_reads: u64,
     pub cpu_read_bytes: u64,
     pub cpu_seconds: f64,
+    pub device_read_seconds: f64,
+    pub host_read_seconds: f64,
 }
 sized!(dsv4_engine_metrics);
 

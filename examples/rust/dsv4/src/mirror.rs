@@ -143,6 +143,8 @@ mirrors! {
         cpu_expert_reads: u64,
         cpu_read_bytes: u64,
         cpu_seconds: f64,
+        device_read_seconds: f64,
+        host_read_seconds: f64,
     }
 
     /// The planned memory of one device of an engine.

@@ -211,6 +211,8 @@ func Listing() string {
 		field("dsv4_engine_metrics.cpu_expert_reads", unsafe.Offsetof(v.cpu_expert_reads), unsafe.Sizeof(v.cpu_expert_reads))
 		field("dsv4_engine_metrics.cpu_read_bytes", unsafe.Offsetof(v.cpu_read_bytes), unsafe.Sizeof(v.cpu_read_bytes))
 		field("dsv4_engine_metrics.cpu_seconds", unsafe.Offsetof(v.cpu_seconds), unsafe.Sizeof(v.cpu_seconds))
+		field("dsv4_engine_metrics.device_read_seconds", unsafe.Offsetof(v.device_read_seconds), unsafe.Sizeof(v.device_read_seconds))
+		field("dsv4_engine_metrics.host_read_seconds", unsafe.Offsetof(v.host_read_seconds), unsafe.Sizeof(v.host_read_seconds))
 	}
 	{
 		var v C.dsv4_tool_options
