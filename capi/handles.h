@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "capi/sampling.h"
 #include "lib/base/error.h"
+#include "lib/grammar/grammar.h"
 #include "lib/runtime/conversation.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
@@ -30,7 +30,13 @@ struct dsv4_engine {
   dsv4_tokenizer tokenizer;  // its tokenizer is null when the model folder has none
 };
 
+struct dsv4_grammar {
+  std::shared_ptr<const dsv4::grammar::Grammar> grammar;
+};
+
 namespace dsv4::capi {
+
+class HeldSampling;
 
 // Who is inside a session: one exclusive call, or any number of reading ones. Never waits.
 class SessionUse {
@@ -55,10 +61,6 @@ class SessionUse {
   std::atomic<int32_t> users_{0};
 };
 
-}  // namespace dsv4::capi
-
-namespace dsv4::capi {
-
 // A token mask as the caller gave it: what the session's own one calls.
 struct TokenMaskCall {
   dsv4_token_mask_fn fn;
@@ -68,6 +70,8 @@ struct TokenMaskCall {
 }  // namespace dsv4::capi
 
 struct dsv4_session {
+  ~dsv4_session();  // in session.cc, which knows HeldSampling
+
   std::unique_ptr<const dsv4::capi::HeldSampling> sampling;  // in effect
   dsv4_grammar grammar;                                      // in effect; null without one
   std::shared_ptr<dsv4::capi::TokenMaskCall> mask;  // outlives the session; null without one

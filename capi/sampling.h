@@ -5,16 +5,10 @@
 #include <dsv4/sampling.h>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lib/grammar/grammar.h"
 #include "lib/sampling/sampler.h"
-
-struct dsv4_grammar {
-  std::shared_ptr<const dsv4::grammar::Grammar> grammar;
-};
 
 namespace dsv4::capi {
 

@@ -16,6 +16,8 @@
 #include "capi/struct_io.h"
 #include "lib/base/status_macros.h"
 
+dsv4_session::~dsv4_session() = default;
+
 namespace dsv4::capi {
 namespace {
 

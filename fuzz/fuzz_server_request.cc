@@ -12,6 +12,7 @@
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/chat_request.h"
 #include "examples/dsv4-server/completions.h"
+#include "examples/dsv4-server/error_json.h"
 #include "examples/dsv4-server/generation.h"
 #include "examples/dsv4-server/json.h"
 #include "examples/dsv4-server/messages_request.h"

@@ -20,21 +20,21 @@ namespace {
 constexpr char kHelp[] =
     "/help                this list\n"
     "/new                 forget the conversation\n"
-    "/system [TEXT]       set the system message; alone: remove it\n"
-    "/think [LEVEL]       answer at once (off), or reason first (low, high, max); alone: low\n"
+    "/system [TEXT]       set the system message; without TEXT: remove it\n"
+    "/think [LEVEL]       off, or reason first: low, high, max; without LEVEL: low\n"
     "/read FILE           send the text of FILE as a message\n"
-    "/save FILE           keep the conversation, for /load\n"
-    "/load FILE           go on with the conversation that was kept there\n"
-    "/set NAME=VALUE      choose tokens otherwise: temp=0.5; names as in --help\n"
+    "/save FILE           save the conversation\n"
+    "/load FILE           continue the conversation saved in FILE\n"
+    "/set NAME=VALUE      set a sampling option of --help, as in temp=0.5\n"
     "/regen               answer the last question again\n"
-    "/undo                forget the last question and its answer\n"
-    "/skip                go on without the results of the tools that were called\n"
-    "/stats [on|off]      print statistics of each answer; alone: of the last one\n"
-    "/suspend [DIR]       give the model's memory back until the next message; the conversation\n"
-    "                     waits in the host's memory, or in a file of DIR\n"
+    "/undo                remove the last question and its answer\n"
+    "/skip                continue without the results of the called tools\n"
+    "/stats [on|off]      print statistics of each answer; no value: of the last\n"
+    "/suspend [DIR]       free the model's memory until the next message; the conversation is\n"
+    "                     kept in host memory, or in a file in DIR\n"
     "/quit                leave, as do Ctrl-D and Ctrl-C\n"
-    "Ctrl-C stops an answer. A message of several lines stands between two \"\"\"; one may begin\n"
-    "with / after a space.";
+    "Ctrl-C stops an answer. Put a message of several lines between two lines of \"\"\". Put a\n"
+    "space before a message that begins with /.";
 
 constexpr std::string_view kQuotes = "\"\"\"";
 
@@ -169,13 +169,13 @@ class Loop {
 
   void Save(const std::string& file) {
     conversation_->Save(file);
-    screen_->Notice("kept in " + file + " and " + file + ".messages.json");
+    screen_->Notice("saved in " + file + " and " + file + ".messages.json");
   }
 
   void Load(const std::string& file) {
     conversation_->Load(file);
     results_.clear();
-    screen_->Notice("goes on after " + std::to_string(conversation_->message_count()) +
+    screen_->Notice("continues after " + std::to_string(conversation_->message_count()) +
                     " messages");
   }
 

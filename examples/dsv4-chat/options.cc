@@ -22,36 +22,36 @@ constexpr Option<Options> kTalkOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->model = ParseFolder(name, v);
      }},
-    {"-p", "--prompt", "TEXT", "answer TEXT and what is piped in, and end",
+    {"-p", "--prompt", "TEXT", "answer TEXT, followed by piped input, and exit",
      [](Options* o, const std::string&, const std::string& v) { o->prompt = v; }},
-    {"-f", "--file", "FILE", "the same with the text of FILE, after that of -p",
+    {"-f", "--file", "FILE", "answer the text of FILE (after that of -p) and exit",
      [](Options* o, const std::string& name, const std::string& v) {
        o->prompt_file = ParseFile(name, v);
      }},
     {"-s", "--system", "TEXT", "system message",
      [](Options* o, const std::string&, const std::string& v) { o->system = v; }},
-    {"", "--tools", "FILE", "tools for the model: a JSON array in OpenAI's form",
+    {"", "--tools", "FILE", "tools that the model may call: JSON in OpenAI's form",
      [](Options* o, const std::string& name, const std::string& v) {
        o->tools = ParseFile(name, v);
      }},
-    {"", "--think", "off|low|high|max", "reason before answering; alone: low",
+    {"", "--think", "off|low|high|max", "reason before answering; no value: low",
      [](Options* o, const std::string& name, const std::string& v) {
        o->thinking = ParseName(name, v, kThinkingModes);
      },
      "low"},
-    {"", "--chat-encoder", "NAME", "auto (by the folder), preview or 0731",
+    {"", "--chat-encoder", "NAME", "auto (from the model folder), preview or 0731",
      [](Options* o, const std::string& name, const std::string& v) {
        o->chat_encoder = ParseName(name, v, kChatEncoders);
      }},
     {"", "--hide-thinking", "", "do not show the reasoning",
      [](Options* o, const std::string&, const std::string&) { o->hide_thinking = true; }},
-    {"", "--raw", "", "go on with the prompt as it is: no chat format",
+    {"", "--raw", "", "continue the prompt as it is, without the chat format",
      [](Options* o, const std::string&, const std::string&) { o->raw = true; }},
-    {"", "--load", "FILE", "begin with the conversation that FILE keeps",
+    {"", "--load", "FILE", "start with the conversation saved in FILE",
      [](Options* o, const std::string& name, const std::string& v) {
        o->load_file = ParseFile(name, v);
      }},
-    {"", "--save", "FILE", "at the end keep the conversation in FILE",
+    {"", "--save", "FILE", "save the conversation in FILE on exit",
      [](Options* o, const std::string& name, const std::string& v) {
        o->save_file = ParseFile(name, v);
      }},
@@ -62,7 +62,7 @@ constexpr Option<Options> kSamplingOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.max_tokens = ParseCount<int64_t>(name, v);
      }},
-    {"", "--temp", "X", "temperature; 0 takes the most likely token",
+    {"", "--temp", "X", "temperature; 0 chooses the most likely token",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.temperature = ParseNumber<float>(name, v, 0, std::numeric_limits<float>::max(),
                                                     "a number of 0 or more");
@@ -72,7 +72,7 @@ constexpr Option<Options> kSamplingOptions[] = {
        o->sampling.top_k = ParseNumber<int32_t>(name, v, 0, std::numeric_limits<int32_t>::max(),
                                                 "a whole number of 0 or more");
      }},
-    {"", "--top-p", "P", "sample from the most likely tokens that reach P",
+    {"", "--top-p", "P", "sample from the most likely tokens up to probability P",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.top_p = ParseNumber<float>(name, v, std::numeric_limits<float>::denorm_min(), 1,
                                               "a number above 0 and up to 1");
@@ -81,21 +81,21 @@ constexpr Option<Options> kSamplingOptions[] = {
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.min_p = ParseNumber<float>(name, v, 0, 1, "a number from 0 to 1");
      }},
-    {"", "--seed", "N", "seed of the sampling (default: another one each run)",
+    {"", "--seed", "N", "seed of the sampling (default: a new one each run)",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max(),
                                                 "a whole number below 2^64");
      }},
-    {"", "--repetition-penalty", "X", "above 1: make tokens that occurred less likely",
+    {"", "--repetition-penalty", "X", "above 1: make earlier tokens less likely",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.repetition_penalty =
            ParseNumber<float>(name, v, 0.01f, 100, "a number from 0.01 to 100");
      }},
-    {"", "--presence-penalty", "X", "the same for tokens of the answer, once",
+    {"", "--presence-penalty", "X", "above 0: make tokens of the answer less likely",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.presence_penalty = ParsePenalty(name, v);
      }},
-    {"", "--frequency-penalty", "X", "and as often as they occur there",
+    {"", "--frequency-penalty", "X", "the same for each occurrence",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.frequency_penalty = ParsePenalty(name, v);
      }},
@@ -104,17 +104,17 @@ constexpr Option<Options> kSamplingOptions[] = {
        if (v.empty()) Refuse(name, v, "a text");
        o->sampling.stop_strings.push_back(v);
      }},
-    {"", "--schema", "FILE", "answer in JSON that is valid by the schema in FILE",
+    {"", "--schema", "FILE", "answer in JSON that is valid under the schema in FILE",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.schema_file = ParseFile(name, v);
      }},
-    {"", "--regex", "PATTERN", "answer with what matches the regular expression",
+    {"", "--regex", "PATTERN", "answer with a match of the regular expression",
      [](Options* o, const std::string&, const std::string& v) { o->sampling.regex = v; }},
     {"", "--think-budget", "N", "end the reasoning after N tokens",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.think_budget = ParseCount<int64_t>(name, v);
      }},
-    {"", "--draft", "N", "draft N tokens ahead, up to 7; 0 for none (default)",
+    {"", "--draft", "N", "draft up to N tokens, at most 7; 0 for none (default)",
      [](Options* o, const std::string& name, const std::string& v) {
        o->sampling.drafts = ParseNumber<int32_t>(name, v, 0, 7);
      }},
@@ -124,19 +124,19 @@ constexpr Named<ColorMode> kColorModes[] = {
     {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
 
 constexpr Option<Options> kOutputOptions[] = {
-    {"", "--json", "", "answer in JSON, one object a line (see below)",
+    {"", "--json", "", "print JSON events, one per line (see below)",
      [](Options* o, const std::string&, const std::string&) { o->json = true; }},
-    {"", "--inspect", "", "describe the model folder and end",
+    {"", "--inspect", "", "describe the model folder and exit",
      [](Options* o, const std::string&, const std::string&) { o->inspect = true; }},
-    {"", "--plan", "", "say what memory the model would take and end",
+    {"", "--plan", "", "print the memory that the model would take and exit",
      [](Options* o, const std::string&, const std::string&) { o->plan = true; }},
     {"", "--stats", "", "print statistics of each answer (default)",
      [](Options* o, const std::string&, const std::string&) { o->stats = true; }},
-    {"", "--no-stats", "", "do not",
+    {"", "--no-stats", "", "do not print statistics",
      [](Options* o, const std::string&, const std::string&) { o->stats = false; }},
-    {"-v", "--verbose", "", "print what the library logs",
+    {"-v", "--verbose", "", "print the library's log",
      [](Options* o, const std::string&, const std::string&) { o->verbose = true; }},
-    {"", "--no-history", "", "neither read nor write the file of lines typed before",
+    {"", "--no-history", "", "do not read or write the history of typed lines",
      [](Options* o, const std::string&, const std::string&) { o->history = false; }},
     {"", "--color", "auto|always|never", "dim reasoning and statistics",
      [](Options* o, const std::string& name, const std::string& v) {
@@ -157,10 +157,9 @@ const Group kGroups[] = {{"Conversation", kTalkOptions},
                          {"Output", kOutputOptions}};
 
 constexpr char kHelpNotes[] =
-    "\nOn standard output comes the model's text alone, or with --json its turns alone. Calls of\n"
-    "tools go to standard error, a line each: ID: NAME ARGUMENTS. In a conversation the next "
-    "lines\n"
-    "typed are then their results, one for each call; /skip goes on without.\n"
+    "\nStandard output contains only the model's text, or only events with --json. Tool calls go\n"
+    "to standard error, one per line: ID: NAME ARGUMENTS. In a conversation, type the result of\n"
+    "each call, one per line; /skip continues without results.\n"
     "\n"
     "Objects of --json have a member \"event\":\n"
     "  reasoning            text: a piece of it\n"

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors in the forms of OpenAI's and Anthropic's API.
+// Why a request is not answered: what handlers throw.
 #pragma once
 
 #include <string>
-
-#include "examples/dsv4-server/json.h"
 
 namespace server {
 
@@ -25,9 +23,5 @@ ApiError DeviceLost(const std::string& message);
 // Within a catch block: what was thrown there. Errors of the library keep their message; the
 // argument that they name becomes the field of the request.
 ApiError CurrentApiError();
-
-Json JsonOf(const ApiError& error);
-// In the form of Anthropic's API.
-Json AnthropicJsonOf(const ApiError& error);
 
 }  // namespace server

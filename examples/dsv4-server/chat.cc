@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "examples/dsv4-server/error_json.h"
 #include "examples/dsv4-server/log_probs.h"
 
 namespace server {

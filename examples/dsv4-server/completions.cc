@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "examples/dsv4-server/api_error.h"
+#include "examples/dsv4-server/error_json.h"
 
 namespace server {
 namespace {

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "examples/dsv4-server/error_json.h"
+
 namespace server {
 namespace {
 

@@ -8,6 +8,7 @@
 #include "examples/dsv4-server/api_error.h"
 #include "examples/dsv4-server/chat.h"
 #include "examples/dsv4-server/completions.h"
+#include "examples/dsv4-server/error_json.h"
 #include "examples/dsv4-server/exchange.h"
 #include "examples/dsv4-server/messages.h"
 #include "examples/dsv4-server/page.h"

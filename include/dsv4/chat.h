@@ -46,8 +46,8 @@ typedef int32_t dsv4_thinking_mode;
  * effort. A change of effort changes the head of the prompt, so that nothing cached is reused. */
 typedef int32_t dsv4_chat_encoder;
 /* Detected from a file in the model folder: encoding/encoding_dsv4.py, chat_template.jinja or
- * tokenizer_config.json. PREVIEW if none identifies the encoder, and if neither a tokenizer nor an
- * engine was opened from a folder. dsv4_inspect reports the result. */
+ * tokenizer_config.json. PREVIEW if no file identifies the encoder, and in functions that take
+ * neither a tokenizer nor an engine. dsv4_inspect reports the result. */
 #define DSV4_CHAT_ENCODER_AUTO ((dsv4_chat_encoder)0)
 #define DSV4_CHAT_ENCODER_PREVIEW ((dsv4_chat_encoder)1) /* V4-Flash, V4-Pro and their DSpark */
 #define DSV4_CHAT_ENCODER_0731 ((dsv4_chat_encoder)2)    /* V4-Flash-0731, V4-Pro-0813 */
@@ -83,9 +83,9 @@ typedef struct dsv4_message {
   uint64_t tool_call_count;
   const char* tool_call_id; /* tool: the id of the call; results are rendered in order of calls */
   uint64_t tool_call_id_length;
-  /* system, developer: the available tools, a JSON array in the form of OpenAI's chat API. In
-   * assistant and latest_reminder messages they are not rendered, but their presence keeps the
-   * reasoning of earlier turns, as everywhere. */
+  /* system, developer: the available tools, a JSON array in the form of OpenAI's chat API.
+   * Assistant and latest_reminder messages accept tools too, but do not render them. In any
+   * message, tools keep the reasoning of earlier turns. */
   const char* tools;
   uint64_t tools_length;
   const char* response_format; /* system, developer: a JSON schema of the answer */

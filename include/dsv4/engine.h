@@ -27,12 +27,14 @@ typedef int32_t dsv4_numerics;
 #define DSV4_NUMERICS_FP32 ((dsv4_numerics)1)      /* reference backend only */
 #define DSV4_NUMERICS_EXACT ((dsv4_numerics)2)     /* reference backend only */
 
-/* How the KV cache stores a row. PACKED and BF16 are lossless under PUBLISHED numerics and give the
- * same results. FP8_PER_TENSOR is for all numerics and changes their results: rows, their tail with
- * RoPE included, and the queries that meet them are rounded to e4m3 with one scale, 1, and values
- * beyond 448 become 448. Index keys stay as they are. F32 is for FP32 and EXACT numerics. A format
- * that the numerics cannot use is UNSUPPORTED. Saved sessions are of one format. Sizes are bytes a
- * row. */
+/* How the KV cache stores a row.
+ * - PACKED, BF16: for PUBLISHED numerics. Both are lossless and give the same results.
+ * - FP8_PER_TENSOR: for all numerics, and changes their results. Rows (including their RoPE part)
+ *   and the queries are rounded to e4m3 with the fixed scale 1; values beyond 448 become 448.
+ *   Index keys are stored as in the other formats.
+ * - F32: for FP32 and EXACT numerics.
+ * A format that the numerics cannot use is UNSUPPORTED. A saved session loads only into the format
+ * that it was saved with. Sizes are bytes per row. */
 typedef int32_t dsv4_cache_format;
 #define DSV4_CACHE_AUTO ((dsv4_cache_format)0)           /* PACKED, or F32 */
 #define DSV4_CACHE_PACKED ((dsv4_cache_format)1)         /* 584 bytes: fp8 with scales, and bf16 */
@@ -69,17 +71,18 @@ typedef int32_t dsv4_progress_unit;
 typedef int32_t (*dsv4_progress_fn)(void* user, dsv4_progress_phase phase, uint64_t done,
                                     uint64_t total, dsv4_progress_unit unit);
 
-/* What became of the model folder's canary, dsv4_canary.json: a prompt with recorded logits, which
- * dsv4_engine_open computes once the weights are loaded (docs/verify-device.md). */
+/* Result of the canary check. The canary (dsv4_canary.json in the model folder) is a prompt with
+ * recorded logits. dsv4_engine_open computes it after loading the weights and compares the logits
+ * (docs/verify-device.md). */
 typedef int32_t dsv4_canary;
 #define DSV4_CANARY_NONE ((dsv4_canary)0)   /* the folder has none, or it was skipped */
 #define DSV4_CANARY_PASSED ((dsv4_canary)1) /* every logit is within the file's tolerance */
-/* The weights or the device give other logits than when they were recorded. The engine opens all
- * the same; its sessions have DSV4_ALARM_CANARY, dsv4_engine_metrics.alarm_canary is 1, and a
- * warning in the log has the logit. */
+/* A logit differs by more than the tolerance. The engine opens, but its sessions have
+ * DSV4_ALARM_CANARY, dsv4_engine_metrics.alarm_canary is 1, and a warning in the log names the
+ * logit. */
 #define DSV4_CANARY_FAILED ((dsv4_canary)2)
-/* Not computed: of other numerics than PUBLISHED, of rows in FP8_PER_TENSOR, or too long for
- * context_tokens or cache_tokens. */
+/* Not computed: the numerics are not PUBLISHED, the cache format is FP8_PER_TENSOR, or the prompt
+ * is longer than context_tokens or cache_tokens. */
 #define DSV4_CANARY_NOT_RUN ((dsv4_canary)3)
 
 /* Options of dsv4_engine_open. 0 in a field selects its default. */
@@ -90,18 +93,18 @@ typedef struct dsv4_engine_options {
   /* Number of devices that split the model's matrices (tensor parallelism), at most 8; 0 = the
    * first device alone. Results are bit for bit the same for any count, and a session saved with
    * one count loads with any other. The count must divide the model's o_groups.
-   * - CPU: devices are parts of the processor and share its threads. Several devices must be 0 to
+   * - CPU: devices are parts of the processor and share its threads. Their indices must be 0 to
    *   device_count - 1.
-   * - CUDA: all GPUs have the same architecture, and each has room for its part of the plan. They
-   *   exchange through peer access, or through NCCL (libnccl.so.2, loaded when needed). */
+   * - CUDA: all GPUs must have the same architecture and room for their part of the plan. They
+   *   exchange data by peer access, or by NCCL (libnccl.so.2, loaded when needed). */
   uint32_t device_count;
   const int32_t* devices; /* [device_count] device indices */
   int64_t context_tokens; /* longest session; 0 = max_position_embeddings of the model, the limit */
   int64_t cache_tokens;   /* tokens of compressed cache for all sessions; 0 = context_tokens */
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
-  /* Prompt tokens in one step; 0 = 256, or with device_weight_bytes or cpu_experts 4096 (at most
-   * context_tokens), since each step of a long prompt then reads nearly all experts over the link.
-   */
+  /* Prompt tokens in one step, at most context_tokens; 0 = 256, or 4096 if device_weight_bytes or
+   * cpu_experts is set. Then every step of a prompt reads nearly all experts from host memory, and
+   * more tokens share a read. */
   int32_t prefill_chunk_tokens;
   int32_t threads;  /* CPU threads, also of cpu_experts, including the caller's; 0 = one per core */
   int32_t reserved; /* 0 */
@@ -121,51 +124,57 @@ typedef struct dsv4_engine_options {
    * for AUTO if it has none. */
   dsv4_drafter drafter;
   int32_t reserved2; /* 0 */
-  /* The largest number of bytes of weights on each device; 0 = no limit. Routed experts beyond it
-   * are stored in pinned host memory, where the kernels of the device read them. Results do not
-   * depend on it, bit for bit. INVALID_ARGUMENT if it is less than the weights other than routed
-   * experts, one expert of each layer and the slots for moving experts take; the message has the
-   * least value that works. Steps of long prompts use up to an eighth of the remaining bytes to
-   * receive experts from the host. OUT_OF_HOST_MEMORY if the machine's free memory does not hold
-   * the other experts. CUDA backend only (otherwise UNSUPPORTED).
-   * On an integrated GPU, whose memory is the host's, the experts beyond it stay on disk, as those
-   * beyond host_weight_bytes do; the memory that reads of them take counts towards it. */
+  /* Limit of the bytes of weights on each device; 0 = no limit. Routed experts beyond it are stored
+   * in pinned host memory, from which the device's kernels read them.
+   * - Results are bit for bit the same with any limit.
+   * - The least value holds all weights other than routed experts, one expert of each layer, and
+   *   buffers for moving experts. Steps of long prompts use up to an eighth of the rest as buffers
+   *   for experts from the host.
+   * - On an integrated GPU, which shares the host's memory, experts beyond the limit stay on disk,
+   *   as with host_weight_bytes. Buffers of these reads count towards the limit.
+   * CUDA backend only (otherwise UNSUPPORTED). Errors: INVALID_ARGUMENT below the least value,
+   * which the message names; OUT_OF_HOST_MEMORY if the machine's free memory cannot hold the other
+   * experts. */
   int64_t device_weight_bytes;
-  /* The largest number of bytes of host memory for routed experts, of all devices together; 0 = no
-   * limit. Experts beyond it stay in the checkpoint's files, which must not change, and a step
-   * reads those that it needs: it fails with IO or CORRUPT, and can be repeated, if a read does.
-   * INVALID_ARGUMENT if there is no room for these reads; the message has the least value that
-   * works. INVALID_ARGUMENT on an integrated GPU, where device_weight_bytes counts all. The experts
-   * of cpu_experts count towards it.
-   * On the CPU, where weights are mapped files: experts within the budget are read at open and
-   * locked, as far as the system allows (RLIMIT_MEMLOCK); OUT_OF_HOST_MEMORY if the machine's free
-   * memory does not hold them. The others are read when a step needs them. 0: all are read at open
-   * and none is locked. If the machine's free memory does not hold all weights, 0 is as many bytes
-   * as it holds, without locks, and a warning is logged. */
+  /* Limit of the bytes of host memory for routed experts, all devices together; 0 = no limit.
+   * Experts of cpu_experts count towards it. Results are bit for bit the same with any limit.
+   * - CUDA: experts beyond it stay in the checkpoint's files, which must not change. A step reads
+   *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
+   *   repeated.
+   * - CPU: weights are mapped files. Experts within the limit are read when the engine opens, and
+   *   locked in memory as far as RLIMIT_MEMLOCK allows. The others are read when a step needs them.
+   * - CPU with 0: all weights are read when the engine opens, and none is locked. If the machine's
+   *   free memory cannot hold them, it is used as the limit, without locks, and the log has a
+   *   warning.
+   * Errors: INVALID_ARGUMENT if it leaves no room for the buffers of reads (the message names the
+   * least value), or on an integrated GPU (use device_weight_bytes there); OUT_OF_HOST_MEMORY if
+   * the machine's free memory cannot hold the experts within the limit. */
   int64_t host_weight_bytes;
   /* Several processes, one device each, that split the model: see dsv4_group_create_id. */
   const char* group_id; /* of dsv4_group_create_id; NULL or "" without a group */
   int32_t group_size;   /* number of processes, 2 to 8; 0 without a group */
   int32_t group_rank;   /* 0: this process opens the engine; 1 to group_size - 1: it serves */
-  /* File of how often each routed expert was chosen; NULL or "" for none. The experts that it shows
-   * as used most begin in the fastest memory. It need not exist. The engine replaces it as a whole,
-   * with its own passes added, when it is closed or suspended and every five minutes in between, on
-   * a thread of its own, and logs a warning if it cannot: a process that is killed loses five
-   * minutes of counts at most. Results do not depend on it. Errors: CORRUPT for a damaged file,
-   * VERSION_MISMATCH for another format or another model's file, INVALID_ARGUMENT if all experts
-   * are in one memory. The file is left as it was after an error. In a group, the process of rank 0
-   * sends it to the others: INVALID_ARGUMENT for another rank. */
+  /* File that counts how often each routed expert was chosen; NULL or "" for none. The experts
+   * with the highest counts start in the fastest memory. Results do not depend on it.
+   * - The file need not exist. The engine replaces it, with its own counts added, when it is closed
+   *   or suspended and every five minutes, on a thread of its own. If it cannot, it logs a warning.
+   * - In a group, the process of rank 0 sends the counts to the others.
+   * Errors, which leave the file unchanged: CORRUPT for a damaged file; VERSION_MISMATCH for
+   * another format or another model's file; INVALID_ARGUMENT if all experts are in one memory, or
+   * for a rank other than 0. */
   const char* expert_profile;
-  /* 1: the folder's canary is neither read nor computed. Its cost is the prefill of its prompt. */
+  /* 1: does not check the model folder's canary, which costs the prefill of its prompt. */
   int32_t skip_canary;
-  /* The number of routed experts of each layer, its last ones, that the CPU computes while the GPU
-   * computes the others; 0 = none. They are stored in host memory only, as the checkpoint has them.
-   * Other results than with 0 or another number, because the CPU sums in another order; for one
-   * number they are the same, bit for bit, whatever the threads and the budgets above. A saved
-   * session loads with the number that it was saved with (VERSION_MISMATCH). Steps are not recorded
-   * as CUDA graphs. CUDA backend with one device only (otherwise UNSUPPORTED). INVALID_ARGUMENT if
-   * it is negative or leaves the GPU none. OUT_OF_HOST_MEMORY if the machine's free memory does not
-   * hold them. */
+  /* Number of routed experts of each layer that the CPU computes while the GPU computes the
+   * others; 0 = none. These are the layer's last experts. They are stored in host memory only, in
+   * the checkpoint's format.
+   * - Results depend on this number, because the CPU sums in another order. With one number they
+   *   are bit for bit the same for any number of threads and any limits above.
+   * - A saved session loads only with the number that it was saved with (VERSION_MISMATCH).
+   * - Steps are not recorded as CUDA graphs.
+   * CUDA backend with one device only (otherwise UNSUPPORTED). Errors: INVALID_ARGUMENT if it is
+   * negative or leaves no expert to the GPU; OUT_OF_HOST_MEMORY if the machine's free memory cannot
+   * hold the experts. */
   int32_t cpu_experts;
 } dsv4_engine_options;
 #define DSV4_ENGINE_OPTIONS_INIT                                                                   \
@@ -200,31 +209,31 @@ typedef struct dsv4_engine_info {
   uint64_t cache_compressed_bytes; /* compressed rows */
   uint64_t cache_index_bytes;      /* index keys */
   uint64_t cache_state_bytes;      /* compressor states of sessions and restore points */
-  int32_t device_count;            /* those of the group's other processes included */
+  int32_t device_count;            /* including the devices of the group's other processes */
   int32_t step_exchanges;          /* all-gathers in a step that computes logits; 0 on one device */
   uint64_t token_exchange_bytes;   /* bytes that each device gathers for one token of a step */
-  /* Bytes of the device that holds the most. The CPU backend maps weights once: there they are the
-   * weight bytes that this device reads. */
+  /* Bytes of the device that holds the most. The CPU backend maps weights once for all devices;
+   * device_weight_bytes then counts what one device reads. */
   uint64_t device_weight_bytes;
   uint64_t device_cache_bytes;
   uint64_t device_workspace_bytes;
   dsv4_drafter checkpoint_drafter; /* the drafter in the model folder, or NONE */
   dsv4_drafter drafter;            /* the drafter in use, or NONE */
-  /* Routed experts in device memory and in host memory, those of the drafter included. They are
-   * spread evenly over the layers. With the CPU backend: host_experts is the number of experts that
-   * stay in memory, or 0 if all weights do and host_weight_bytes is 0. */
+  /* Routed experts in device memory and in host memory, including the drafter's. Both are spread
+   * evenly over the layers. With the CPU backend, host_experts is the number of experts kept in
+   * memory, or 0 if host_weight_bytes is 0 and all weights are in memory. */
   int64_t device_experts;
   int64_t host_experts;
-  /* Experts in host memory, those of the CPU included, and, if some are on disk, the memory that
-   * reads of them take; not part of weight_bytes. */
+  /* Bytes of the experts in host memory, including those of cpu_experts, and of the buffers for
+   * reads from disk. Not part of weight_bytes. */
   uint64_t host_weight_bytes;
-  /* Bytes of routed experts that one token reads in the layers. With a hit rate of h the devices
-   * together fetch 1 - h of it from host memory or from disk. */
+  /* Bytes of routed experts that one token reads in all layers. If a share h of them is in device
+   * memory, the devices together fetch the share 1 - h from host memory or disk. */
   uint64_t token_expert_bytes;
   int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
   dsv4_canary canary;   /* NONE in a plan */
-  /* Routed experts of each layer that the CPU computes while the device computes the others. They
-   * are in host memory, and in none of the counts above. */
+  /* Routed experts of each layer that the CPU computes. device_experts, host_experts and
+   * disk_experts do not count them. */
   int32_t cpu_experts;
 } dsv4_engine_info;
 #define DSV4_ENGINE_INFO_INIT                                                                      \
@@ -250,8 +259,8 @@ DSV4_API void dsv4_engine_close(dsv4_engine* engine) DSV4_NOEXCEPT;
 DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine_info* info,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Planned memory of one device of an engine. The CPU backend maps weights once: there weight_bytes
- * is what the device reads. */
+/* Planned memory of one device of an engine. The CPU backend maps weights once for all devices;
+ * weight_bytes then counts what this device reads. */
 typedef struct dsv4_device_info {
   uint32_t struct_size;
   int32_t index; /* of the backend's devices; -1: a device of another process of the group */
@@ -278,8 +287,8 @@ typedef struct dsv4_engine_identity {
   /* 32 hexadecimal digits that identify the checkpoint: a hash of the headers and of the beginning
    * and end of every tensor. Saved sessions carry it. */
   const char* fingerprint;
-  /* Why DSV4_BACKEND_AUTO took no GPU: names the device and the operator, capability or memory.
-   * "" where it took one or was not asked. */
+  /* Why DSV4_BACKEND_AUTO did not choose a GPU: names the device and the operator, capability or
+   * memory at fault. "" if it chose one, and for other backends. */
   const char* backend_reason;
 } dsv4_engine_identity;
 #define DSV4_ENGINE_IDENTITY_INIT \
@@ -290,9 +299,9 @@ DSV4_API dsv4_status dsv4_engine_get_identity(const dsv4_engine* engine,
                                               dsv4_engine_identity* identity,
                                               dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Counters since the engine was opened, and gauges of its state now. For each pool of the cache,
- * `used` counts what sessions hold, and `cached` what only the prefix cache holds and will give up
- * when a session needs it. A request is one session's part of a step. */
+/* Counters since the engine was opened, and gauges of its present state. In each pool of the cache,
+ * `used` blocks belong to sessions. `cached` blocks belong to the prefix cache alone, which frees
+ * them when a session needs them. A request is one session's part of a step. */
 typedef struct dsv4_engine_metrics {
   uint32_t struct_size;
   int32_t device_lost;          /* 1 after a step failed as DEVICE_LOST: no later one succeeds */
@@ -328,28 +337,28 @@ typedef struct dsv4_engine_metrics {
   uint64_t alarm_token_run;
   uint64_t alarm_bos_run;
   uint64_t alarm_few_accepted;
-  /* Reads of routed experts, up to a few passes ago; 0 if all experts are in device memory. A pass
-   * reads an expert once for all batch tokens that chose it. */
+  /* Reads of routed experts; 0 if all experts are in device memory. A pass reads an expert once for
+   * all batch tokens that chose it. The last few passes may not be counted yet. */
   uint64_t device_expert_reads; /* from device memory */
   uint64_t host_expert_reads;   /* from host memory */
   uint64_t host_read_bytes;     /* bytes of host_expert_reads, by all devices */
   uint64_t moved_experts;       /* experts moved to device memory */
-  /* Experts read from disk, by each device. With the CPU backend: those beyond host_weight_bytes
-   * that were needed, some of which the system may have had in memory; their time is not known. */
+  /* Experts read from disk, counted for each device. With the CPU backend: experts beyond
+   * host_weight_bytes that steps needed. The system may have had some of them in memory, and
+   * disk_read_seconds is 0. */
   uint64_t disk_expert_reads;
   uint64_t disk_read_bytes;   /* their bytes, by all devices */
   double disk_read_seconds;   /* time that passes waited for these reads */
   uint64_t device_read_bytes; /* bytes of device_expert_reads, by all devices */
-  /* Bytes of experts that were copied from host memory for steps of long prompts, whether chosen or
-   * not, by all devices. host_read_bytes counts the chosen ones. */
+  /* Bytes of experts that all devices copied from host memory for steps of long prompts, including
+   * experts that no token chose. host_read_bytes counts the chosen ones. */
   uint64_t streamed_bytes;
   double stream_seconds; /* time that these copies took */
   uint64_t alarm_canary; /* 1 if dsv4_engine_info.canary is FAILED */
-  /* Experts that the CPU computed (cpu_experts): as host_expert_reads, but from the CPU's memory.
-   */
+  /* Experts that the CPU computed (cpu_experts), counted once per pass like host_expert_reads. */
   uint64_t cpu_expert_reads;
-  uint64_t cpu_read_bytes; /* their bytes, as the checkpoint has them */
-  double cpu_seconds;      /* time that the CPU took, while the device computed its own */
+  uint64_t cpu_read_bytes; /* their bytes, in the checkpoint's format */
+  double cpu_seconds;      /* time of these computations, which run concurrently with the device */
   /* Time that device_read_bytes and host_read_bytes take at the rate of copies, which is measured
    * when the engine opens. Estimates: kernels read experts where they lie, during other work, so
    * that these reads cannot be timed alone. stream_seconds is the measured time of the part of
@@ -377,13 +386,13 @@ DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* j
                                               size_t capacity, size_t* needed,
                                               dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Gives memory back while an engine is not needed, and keeps its sessions.
+/* Frees the memory of an engine that is not needed for a while, and keeps its sessions.
  * - Freed: the weights, the key/value cache, the workspace and the CUDA graphs; on the CPU also the
  *   mappings of the weights. A GPU keeps CUDA's own context.
  * - Kept: sessions with all tokens, drafts, forks and restore points, and the prefix cache. Their
  *   cache rows move to host memory, or, if `folder` is not NULL, to a file in that folder, readable
  *   by its owner only. The library removes the file when the engine is resumed or freed.
- * - Running calls of sessions finish first; cancel them to be faster.
+ * - Waits for running calls of sessions. Cancel them to wait less.
  * - Later calls return SUSPENDED and change nothing: sync, prefill, step, rewind, fork, save and
  *   load, and the functions on messages that sync. All other functions work, among them
  *   dsv4_session_open, dsv4_session_close, cancel, tokens, messages, statistics and metrics.
@@ -396,8 +405,8 @@ DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* j
 DSV4_API dsv4_status dsv4_engine_suspend(dsv4_engine* engine, const char* folder,
                                          dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Loads the weights of a suspended engine again and restores the cache. Sessions continue with the
- * same tokens, logits and log-probabilities, bit for bit, as if nothing had happened.
+/* Loads the weights of a suspended engine again and restores the cache. Sessions continue as if the
+ * engine had not been suspended: same tokens, logits and log-probabilities, bit for bit.
  * - progress: may be NULL; called with DSV4_PROGRESS_LOAD. A non-zero return value cancels.
  * - Does nothing if the engine is not suspended. Threads as dsv4_engine_suspend.
  * Errors leave the engine suspended with nothing lost, so that the call can be repeated: those of
@@ -406,8 +415,8 @@ DSV4_API dsv4_status dsv4_engine_resume(dsv4_engine* engine, dsv4_progress_fn pr
                                         void* progress_user, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Plans an engine without opening it.
- * - Returns the errors that dsv4_engine_open would return for the same arguments. Only weights that
- *   are NaN or infinite go unnoticed, because no weight is read.
+ * - Returns the errors that dsv4_engine_open would return for the same arguments. Exception: it
+ *   reads no weights, so it does not notice NaN or infinite ones.
  * - On success *info has the settings and the exact number of bytes of that engine.
  * - Reads the headers of the model's files only. Does not call the progress function and allocates
  *   little memory.
@@ -432,20 +441,21 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
  * CUDA backend only (otherwise UNSUPPORTED); a process has one device of its group. Processes with
  * different builds, models or options are refused (VERSION_MISMATCH) before weights are read; the
  * message names the difference.
- * If a process ends, stops or cannot be reached for 10 seconds, or a minute if experts are on disk,
- * the calls of the others return DEVICE_LOST: from then on the engine is lost, and a new group may
- * be opened. While the processes load weights, it may take five minutes. A step fails with IO or
- * CORRUPT, and can be repeated, if one of the processes fails to read experts from its disk; the
- * message has its rank.
- * NCCL opens the only network connections. Nothing that travels is encrypted, and whoever has the
- * id and reaches the ports can join: use a network that you trust. */
+ * Failures
+ * - If a process ends or cannot be reached for 10 seconds (a minute if experts are on disk, five
+ *   minutes while weights are loaded), the calls of the others return DEVICE_LOST. The engine is
+ *   then lost, and a new group may be opened.
+ * - If a process fails to read experts from its disk, the step fails with IO or CORRUPT and can be
+ *   repeated. The message names the rank.
+ * Security: NCCL opens the only network connections. They are not encrypted, and anyone who has the
+ * id and reaches the ports can join. Use a trusted network. */
 
-/* Makes the id of a new group, a text of about 500 bytes. NCCL accepts connections in this process
- * from here on, so that it must not end before the engine has opened.
+/* Makes the id of a new group, a text of about 500 bytes. From then on NCCL accepts connections in
+ * this process, which must not end before the engine is open.
  * - options: of the engine, with group_size from 2 to 8. The id carries group_size, numerics,
  *   context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, cache_format,
- *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. A process that has one of
- *   these as 0 takes it from the id.
+ *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. Where a process gives 0,
+ *   the id's value is used.
  * - Writes up to `capacity` bytes to `id`, without a terminator, and the full length to *needed.
  *   `capacity` must be at least 1024, because each call makes another id.
  * Errors: INVALID_ARGUMENT for a smaller capacity or another group_size, UNSUPPORTED without NCCL.
@@ -454,9 +464,9 @@ DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, ch
                                           size_t capacity, size_t* needed,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Loads this process's part of the model folder `path` and computes what the process of rank 0 asks
- * for. Returns OK when that closes its engine.
- * - options: group_id and group_rank as above; the device, the tuning folder and the progress
+/* Loads this process's part of the model folder `path` and computes its part of the steps of rank
+ * 0. Returns OK when rank 0 closes its engine.
+ * - options: group_id and group_rank as above. The device, the tuning folder and the progress
  *   function are this process's own. The progress function is called while weights are loaded
  *   (DSV4_PROGRESS_LOAD) and then at least once a second (DSV4_PROGRESS_SERVE). A non-zero return
  *   value stops the process (CANCELLED), and the others lose their device.
@@ -471,8 +481,8 @@ DSV4_API dsv4_status dsv4_group_serve(const char* path, const dsv4_engine_option
  * - "has_mtp": true or false.
  * - "drafter": null, "mtp" or "dspark".
  * - "tokenizer": null or an object.
- * - "chat_encoder": null, or an object with the encoder's "name" and the "file" that it was told by
- *   (see dsv4_chat_options).
+ * - "chat_encoder": null, or an object with the encoder's "name" and the "file" that identified it
+ *   (see dsv4_chat_encoder).
  * - "tensors": count, bytes and shards; count and bytes by dtype.
  * - "config": the model's dimensions by their keys in config.json.
  * Writes up to `capacity` bytes to `json`, without a terminator, and the full length to *needed.

@@ -119,8 +119,8 @@ DSV4_API dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tok
                                        const dsv4_sync_options* options, dsv4_sync_result* result,
                                        dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Truncates the session to its first `position` tokens. Text, penalties and limits are as if later
- * tokens had never been generated.
+/* Truncates the session to its first `position` tokens. The removed tokens no longer affect text,
+ * penalties and limits.
  *
  * Computes nothing. *pending (may be NULL) receives the number of tokens that the next prefill or
  * step will compute again: those after the last restore point at or before `position`, and at
@@ -258,9 +258,9 @@ typedef int32_t dsv4_draft_stop;
 /* Saves the session to a file.
  *
  * Saved: tokens, KV cache, compressor states, logits, the grammar and the position in it. A session
- * that loads the file continues with the same logits, bit for bit. Its engine needs the same model,
- * numerics and cache format, and the checkpoint's drafter if the saving engine had it planned, else
- * none.
+ * that loads the file continues with the same logits, bit for bit. Its engine must have the same
+ * model, numerics, cache format and cpu_experts, and must have loaded the checkpoint's drafter if
+ * and only if the saving engine had.
  *
  * Not saved: other sampling parameters, the token mask, restore points, messages, drafts, and
  * tokens that were chosen but not delivered yet. The loading session chooses those again.
@@ -307,10 +307,10 @@ DSV4_API dsv4_status dsv4_session_load(dsv4_session* session, const char* path,
 DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8_t* data,
                                               size_t size, dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Alarms of a session: what a healthy model and device do not do. Each is raised at most once after
- * a sync, counted in dsv4_engine_metrics, and reported to the log as a warning. The text is never
- * changed. NONFINITE_LOGITS and FROZEN_LOGITS also fail the step (INTERNAL): no token is chosen.
- * CANARY is the engine's: all its sessions have it, as long as it is open. */
+/* Alarms of a session: signs of damaged weights or a faulty device. Each is raised at most once
+ * after a sync, counted in dsv4_engine_metrics, and reported to the log as a warning. The text is
+ * never changed. NONFINITE_LOGITS and FROZEN_LOGITS also fail the step (INTERNAL): no token is
+ * chosen. CANARY belongs to the engine: all its sessions have it while the engine is open. */
 typedef int32_t dsv4_alarms;
 #define DSV4_ALARM_NONFINITE_LOGITS ((dsv4_alarms)1) /* a logit is NaN or infinite */
 #define DSV4_ALARM_FROZEN_LOGITS ((dsv4_alarms)2)    /* 4 rows of logits are bit for bit the same */

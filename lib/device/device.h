@@ -17,7 +17,7 @@
 
 namespace dsv4 {
 
-// Work that was recorded once and can be launched again and again, on the same memory.
+// Work that was recorded once and can be launched repeatedly, on the same memory.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -51,7 +51,7 @@ class Device {
   // the reason, where this build, this machine or the device cannot run it.
   static absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options);
 
-  // What Open would refuse of these options, without taking anything of the device.
+  // The error that Open would return for these options, without opening the device.
   static absl::Status Check(const DeviceOptions& options);
 
   virtual ~Device() = default;
@@ -60,9 +60,9 @@ class Device {
   // "0000:01:00.0", by which NVIDIA's management library finds it; empty where there is no bus.
   virtual std::string bus_id() { return ""; }
   virtual Stream& stream() = 0;
-  // A second stream, which runs concurrently with the first; null where there is none. What it
-  // is given after Fork follows all that stream() was given before Fork; what stream() is given
-  // after Join follows both. Nothing else waits for it: each Fork has its Join.
+  // A second stream that runs concurrently with stream(); null if there is none. After Fork, work
+  // of the second stream follows all earlier work of stream(). After Join, work of stream() follows
+  // all earlier work of both. Every Fork needs a Join.
   virtual Stream* side_stream() { return nullptr; }
   virtual absl::Status Fork() { return absl::OkStatus(); }
   virtual absl::Status Join() { return absl::OkStatus(); }
@@ -70,14 +70,14 @@ class Device {
   // By which kernels are chosen.
   virtual DeviceTraits traits() const { return {.name = name(), .multiprocessors = threads()}; }
 
-  // Memory that the device's kernels work on; zero-filled. OutOfHostMemory or OutOfDeviceMemory
-  // name `purpose` and the size.
+  // Zero-filled memory for the device's kernels. OutOfHostMemory and OutOfDeviceMemory name
+  // `purpose` and the size.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes, absl::string_view purpose) = 0;
   // Host memory that transfers go fastest to.
   virtual absl::StatusOr<Buffer> AllocateHost(int64_t bytes, absl::string_view purpose) = 0;
-  // Bytes that Allocate has left to give; none where only trying tells.
+  // Bytes that Allocate can still provide; nullopt if unknown.
   virtual std::optional<int64_t> FreeBytes() { return std::nullopt; }
-  // Whether Allocate gives host memory, so that there is nothing to transfer.
+  // Whether Allocate returns host memory, so that nothing needs to be transferred.
   virtual bool host_memory() const = 0;
   // Whether Allocate takes from the host's memory although host_memory() is false: an integrated
   // GPU, which has no memory of its own.
@@ -93,10 +93,11 @@ class Device {
   // REQUIRES: those of the last call are done.
   virtual absl::Status StartCopies(absl::Span<const MemoryCopy> copies);
   virtual absl::StatusOr<bool> CopiesDone() { return true; }
-  // Copies by lanes, concurrent with the work of stream(). StartLane: copies as soon as
-  // stream() is done with what it was given until the last FreeLane of that lane, behind other
-  // copies that were started before. What stream() is given after AwaitLane follows them. The host
-  // waits for nothing but copies that were started long before.
+  // Lanes copy concurrently with the work of stream().
+  // - StartLane: enqueues copies, in order. They begin when stream() has done all work that it had
+  //   at the lane's last FreeLane.
+  // - AwaitLane: later work of stream() follows the lane's copies.
+  // The host waits only if many copies are queued.
   static constexpr int kLanes = 2;
   virtual absl::Status StartLane(int lane, absl::Span<const MemoryCopy> copies);
   virtual absl::Status AwaitLane(int lane) {
@@ -107,10 +108,10 @@ class Device {
     static_cast<void>(lane);
     return absl::OkStatus();
   }
-  // That lanes' copies took, of those that are done. Any thread.
+  // Time of the lanes' finished copies. Any thread.
   virtual double LaneSeconds() { return 0; }
-  // Await returns once all that stream() was given until the last Mark of that number, one of
-  // kMarks, is done; at once where there was none.
+  // Await waits for all work that stream() had at the last Mark of `number` (below kMarks). It
+  // returns at once if there was none.
   static constexpr int kMarks = 4;
   virtual absl::Status Mark(int number) {
     static_cast<void>(number);
@@ -123,35 +124,34 @@ class Device {
   // Download and Upload of many pieces, which lie one after another in `to` and `from`.
   virtual absl::Status Gather(std::byte* to, absl::Span<const MemoryPiece> from);
   virtual absl::Status Scatter(absl::Span<const MemoryPiece> to, const std::byte* from);
-  // Records what `enqueue` launches on the stream, without running it; null where the device has no
-  // such thing, and `enqueue` is not called then.
+  // Records what `enqueue` launches on the stream, without running it. On a device without graphs
+  // it returns null and does not call `enqueue`.
   virtual absl::StatusOr<std::unique_ptr<Graph>> Record(absl::FunctionRef<absl::Status()> enqueue) {
     static_cast<void>(enqueue);
     return nullptr;
   }
-  // Seconds that the kernels which `enqueue` launches take to run, with nothing else on the device
-  // and without the time that launching takes. For benchmarks. Where the device is lost,
-  // Synchronize says so.
+  // Seconds that the kernels launched by `enqueue` run, alone on the device and without the time to
+  // launch them. For benchmarks. If the device is lost, Synchronize reports it.
   virtual double SecondsOf(absl::FunctionRef<void()> enqueue);
-  // Seconds that the graphs which `run` launches take on the device; the steps of `run` are
-  // somewhat longer for it. For benchmarks.
+  // Seconds that the graphs launched by `run` take on the device. Measuring lengthens the steps of
+  // `run` slightly. For benchmarks.
   virtual double GraphSecondsOf(absl::FunctionRef<void()> run) {
     run();
     return 0;
   }
-  // Lets this device's kernels read and write memory that `other` has given. Unsupported, with the
-  // reason, where the two cannot.
+  // Lets this device's kernels read and write memory of `other`. Unsupported, with the reason, if
+  // the devices cannot.
   virtual absl::Status ReachMemoryOf(Device& other) {
     static_cast<void>(other);
     return absl::OkStatus();
   }
-  // Makes the device the calling thread's current one, where there is such a thing, and back; Leave
-  // takes what Enter gave. For DeviceScope.
+  // Enter makes the device the calling thread's current one; Leave(Enter's result) restores the
+  // previous one. For DeviceScope.
   virtual int Enter() { return 0; }
   virtual void Leave(int) {}
-  // Whether all that was launched is done. DeviceLost as Synchronize.
+  // Whether all launched work is done. DeviceLost as Synchronize.
   virtual absl::StatusOr<bool> Idle() { return true; }
-  // Waits for all that was launched. DeviceLost, from then on for ever, when any of it failed.
+  // Waits for all launched work. DeviceLost, for good, once any of it has failed.
   virtual absl::Status Synchronize() = 0;
 };
 

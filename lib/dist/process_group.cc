@@ -60,7 +60,7 @@ absl::Status Settle(const Nccl& nccl, Nccl::Comm comm, int result, const char* w
     if (result == Nccl::kSuccess) result = state;
     if (result == Nccl::kSuccess) return absl::OkStatus();
     if (result == Nccl::kInProgress && std::chrono::steady_clock::now() > until) {
-      return DeviceLost(what, ": the group's other processes did not come within ",
+      return DeviceLost(what, ": the group's other processes did not join within ",
                         std::chrono::seconds(ProcessGroup::kOpenLimit).count(), " s");
     }
     std::this_thread::sleep_for(kNap);

@@ -513,8 +513,8 @@ absl::Status ExpressionPool::Finish(Expr root) {
       if (exhausted_) return too_large;
       if (!decided) {
         return Unsupported(
-            "the grammar holds an intersection of which it cannot be decided whether anything "
-            "matches it");
+            "the grammar has an intersection for which it cannot be decided whether any text "
+            "matches");
       }
       if (alive) continue;
       dead_[e] = 1;

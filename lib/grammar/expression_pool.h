@@ -162,7 +162,6 @@ class ExpressionPool {
   bool Search(Expr e, bool* decided);
 
   absl::Status Measure();
-  absl::Status FindLeftRecursion(Expr root);
   absl::Status VisitLeft(Expr e, std::vector<uint8_t>* colors, int depth);
   void FindByteClasses();
   void Truncate(size_t nodes, size_t lists, size_t seen);

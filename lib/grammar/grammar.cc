@@ -182,7 +182,7 @@ absl::Status Matcher::WithMemory(Fn&& fn) {
     memory_ = grammar_->CurrentMemory();
   }
   return Unsupported("the grammar needs more than ", kMaxPoolBytes >> 20, " MiB, ", kMaxWork >> 20,
-                     " Mi steps or a deeper stack to go on");
+                     " Mi steps, or a deeper stack");
 }
 
 void Matcher::Push(absl::string_view bytes) {

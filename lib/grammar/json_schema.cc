@@ -27,42 +27,6 @@ constexpr absl::string_view kAnnotations[] = {
     "contentEncoding", "contentSchema", "default",     "contentMediaType",
     "definitions",     "deprecated",    "description", "examples",
     "readOnly",        "title",         "writeOnly"};
-constexpr absl::string_view kKeywords[] = {"$ref",
-                                           "additionalProperties",
-                                           "allOf",
-                                           "anyOf",
-                                           "const",
-                                           "contains",
-                                           "dependentRequired",
-                                           "dependentSchemas",
-                                           "else",
-                                           "enum",
-                                           "exclusiveMaximum",
-                                           "exclusiveMinimum",
-                                           "format",
-                                           "if",
-                                           "items",
-                                           "maxItems",
-                                           "maxLength",
-                                           "maxProperties",
-                                           "maximum",
-                                           "minContains",
-                                           "minItems",
-                                           "minLength",
-                                           "minProperties",
-                                           "minimum",
-                                           "multipleOf",
-                                           "not",
-                                           "oneOf",
-                                           "pattern",
-                                           "patternProperties",
-                                           "prefixItems",
-                                           "properties",
-                                           "propertyNames",
-                                           "required",
-                                           "then",
-                                           "type",
-                                           "uniqueItems"};
 // Keywords that constrain values of one type.
 constexpr absl::string_view kTypeKeywords[] = {"additionalProperties",
                                                "contains",
@@ -86,6 +50,20 @@ constexpr absl::string_view kTypeKeywords[] = {"additionalProperties",
                                                "propertyNames",
                                                "required",
                                                "uniqueItems"};
+constexpr absl::string_view kOtherKeywords[] = {"$ref",
+                                                "allOf",
+                                                "anyOf",
+                                                "const",
+                                                "dependentRequired",
+                                                "dependentSchemas",
+                                                "else",
+                                                "enum",
+                                                "if",
+                                                "minContains",
+                                                "not",
+                                                "oneOf",
+                                                "then",
+                                                "type"};
 
 template <size_t N>
 bool Holds(const absl::string_view (&list)[N], absl::string_view word) {
@@ -428,7 +406,8 @@ absl::Status SchemaCompiler::CheckKeywords(const Members& schema,
                                            const std::string& pointer) const {
   for (const JsonMember& member : schema) {
     if (member.key == "$id" && pointer.empty()) continue;
-    if (!Holds(kAnnotations, member.key) && !Holds(kKeywords, member.key)) {
+    if (!Holds(kAnnotations, member.key) && !Holds(kTypeKeywords, member.key) &&
+        !Holds(kOtherKeywords, member.key)) {
       return Refused(pointer, member.key, "the keyword is not supported");
     }
   }

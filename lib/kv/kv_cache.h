@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of all key/value rows and compressor states of an engine, planned exactly and
-// allocated once, on each of its devices alike, as every rank has all rows and the same numbers of
-// blocks for them: where each layer's rows lie in a block (kernels/op/kv_layout.h holds the bytes
-// of a row), the pools of window blocks, compressed KV blocks and state slots, and the prefix cache
-// over them. Which blocks belong to whom is KvSequence's.
+// allocated once. Every device has all rows, under the same block numbers. This file has the place
+// of each layer's rows in a block (kernels/op/kv_layout.h has the bytes of a row), the pools of
+// window blocks, compressed KV blocks and state slots, and the prefix cache. KvSequence records
+// which blocks belong to a sequence.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct KvCacheBytes {
   int64_t total() const { return window + compressed + index_keys + states; }
 };
 
-// What a cache of a shape takes; no pool ever grows.
+// The sizes of a cache; no pool ever grows.
 struct KvPlan {
   int32_t window_blocks = 0;         // 64 tokens of every layer's window
   int32_t compressed_kv_blocks = 0;  // 256 tokens of every layer's compressed rows and index keys
@@ -82,8 +82,8 @@ struct HeldBlocks {
   int64_t bytes = 0;                                 // of their rows and states, over all layers
 };
 
-// Is told of what is written to the cache's memories by other means than steps, for ranks in other
-// processes. Guarded by KvCache::mutex().
+// Receives every write to the cache's memories that is not part of a step, to repeat it on ranks in
+// other processes. Guarded by KvCache::mutex().
 class KvWrites {
  public:
   virtual ~KvWrites() = default;
@@ -142,23 +142,24 @@ class KvCache {
   PrefixCache& prefixes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return prefixes_; }
   // The state before the first token: zeros. The cache itself holds it.
   int32_t empty_state() const { return empty_state_; }
-  // Frees until as many blocks are free: snapshots of generated text that the prefix cache alone
-  // holds, then spare restore points, then what else it alone holds. OutOfBlocks, with the prefix
-  // cache as it was, when a pool cannot have as many.
+  // Frees blocks until so many are free in each pool: first snapshots of generated text that only
+  // the prefix cache holds, then spare restore points, then other blocks that only the prefix cache
+  // holds. OutOfBlocks if a pool cannot have so many; the prefix cache is then unchanged.
   absl::Status MakeRoom(int32_t windows, int32_t compressed, int32_t states)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes one restore point that its sequence was not promised. False when there is none.
+  // Drops one spare restore point of a sequence. False if there is none.
   bool DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The memory's device, for what moves in and out of images.
   Device& device(int rank = 0) const { return *memory(rank).device; }
-  // Copies all layers' rows of a block. A copy that fails does so for good: the next step says it.
+  // Copies all layers' rows of a block. A copy fails only if the device is lost, which the next
+  // step reports.
   void CopyWindowBlock(int32_t from, int32_t to);
   void CopyCompressedKvBlock(int32_t from, int32_t to);
   // Writes an image's rows and state to its blocks, on all ranks of this process.
   absl::Status PutImage(const ImageBlocks& blocks, absl::Span<const std::byte> image);
-  // While no sequence is used, the memory of all devices can be given back and taken again, with
-  // the bytes of what was held in between. What else is asked of a cache without memory is Open and
-  // the closing of sequences. See kv_memory.cc.
+  // While no sequence is used, the memory of all devices can be freed and allocated again;
+  // ReadHeld and WriteHeld carry the held bytes over. Without memory, sequences can only be opened
+  // and closed. See kv_memory.cc.
   HeldBlocks held() const;
   // `to`: held.bytes. DeviceLost.
   absl::Status ReadHeld(const HeldBlocks& held, absl::Span<std::byte> to) const;

@@ -7,10 +7,10 @@
 // with more than one holder is never written: Reserve copies it first. Nothing but Open, Fork and
 // images allocates.
 //
-// MTP layers lie one slot later than the others: slot s holds the row made of token s and the
-// streams of token s - 1 (slot 0 has none). So a block depends on nothing behind its end. Slots
-// below length() must be filled before Publish; what lies at and behind length() stays until the
-// next Rewind, AdoptPrefix, ReadImage or Fork.
+// Rows of MTP layers lie one slot later than those of other layers: slot s holds the row made of
+// token s and the streams of token s - 1 (slot 0 has none). So a block does not depend on anything
+// after its end. Slots below length() must be filled before Publish. Rows at and after length()
+// stay until the next Rewind, AdoptPrefix, ReadImage or Fork.
 //
 // Used by one thread at a time; sequences of one cache by any threads.
 #pragma once
@@ -61,16 +61,16 @@ class KvSequence {
   ~KvSequence();
 
   int64_t length() const { return length_; }  // tokens with main rows
-  // The state slot at length(). It keeps the streams of token length() - 1, as the step that
-  // computed it saved them; meaningless at length() 0.
+  // The state slot at length(). It has the streams of token length() - 1, saved by the step that
+  // computed them; undefined at length() 0.
   int32_t state_slot() const { return state_; }
 
   // Blocks and state slots for `rows` rows from length() on, and for MTP slots below
   // length() + rows + extra_slots. States are saved after every row (`per_row_states`, at most
   // max_draft_tokens + 1 rows), else after the last and at the block boundaries that become restore
-  // points. Takes the place of a reservation that was not committed. ContextFull past the context
-  // (MTP slots included), InvalidArgument past the step's limits, OutOfBlocks when a pool has not
-  // enough: the sequence is as before.
+  // points. Replaces a reservation that was not committed. Errors, which leave the sequence
+  // unchanged: ContextFull past the context (including MTP slots), InvalidArgument past the step's
+  // limits, OutOfBlocks.
   absl::Status Reserve(int64_t rows, int64_t extra_slots = 0, bool per_row_states = false);
   // The step's view: the reserved rows, whose first is row `first_row` of the step. Valid until the
   // next Reserve, Commit or Rewind. REQUIRES: Reserve.
@@ -81,8 +81,8 @@ class KvSequence {
   // The view of a block of `rows` rows from `first_position` on, behind all of the sequence's own.
   // REQUIRES: as MtpRows.
   SequenceRows BlockRows(int32_t first_row, int32_t rows, int64_t first_position) const;
-  // The first `rows` reserved rows are part of the sequence, the others as if never computed.
-  // REQUIRES: a state was saved after row `rows`, or rows == 0, which gives the step up.
+  // Makes the first `rows` reserved rows a part of the sequence and drops the others. 0 abandons
+  // the step. REQUIRES: rows == 0, or a state was saved after row `rows`.
   void Commit(int64_t rows);
   // Ends a step: complete blocks of 256 tokens go to the prefix cache (as prompt below
   // `prompt_tokens`), restore points are recorded, and window blocks that nothing needs are freed.
@@ -98,9 +98,10 @@ class KvSequence {
   int64_t RestorablePosition(int64_t tokens) const;
   // Goes back to RestorablePosition(tokens), and returns it.
   int64_t Rewind(int64_t tokens);
-  // Keeps or takes over as much of `tokens` as there are rows for, `max_tokens` at most: of its own
-  // `common_tokens` first tokens, or of the prefix cache where that goes further. The sequence ends
-  // at the result's tokens(). REQUIRES: common_tokens, max_tokens <= tokens.size().
+  // Reuses rows for the longest possible prefix of `tokens`, at most `max_tokens`: the sequence's
+  // own rows of its first `common_tokens` tokens, or rows of the prefix cache if it has more. The
+  // sequence then ends at the result's tokens(). REQUIRES: common_tokens, max_tokens <=
+  // tokens.size().
   PrefixReuse AdoptPrefix(absl::Span<const int32_t> tokens, int64_t common_tokens,
                           int64_t max_tokens);
   // A sequence with the same rows and restore points, which shares all blocks. OutOfBlocks when
@@ -116,10 +117,10 @@ class KvSequence {
   // REQUIRES: ImagePosition(length) == length; ImageBytes(length) long. DeviceLost.
   absl::Status WriteImage(int64_t length, absl::Span<std::byte> image) const;
   absl::Status WriteImage(absl::Span<std::byte> image) const { return WriteImage(length_, image); }
-  // Becomes the sequence whose image it is. Corrupt when the length does not fit, ContextFull,
-  // OutOfBlocks, or no host memory: the sequence is as before. DeviceLost. What it computes is not
-  // published to the prefix cache until it is rewound to 0 or adopts a prefix: the image's rows are
-  // somebody's word.
+  // Replaces the sequence with the image's. Errors that leave the sequence unchanged: Corrupt (the
+  // length does not fit), ContextFull, OutOfBlocks, OutOfHostMemory. Also DeviceLost. The image's
+  // rows cannot be verified, so nothing is published to the prefix cache until the sequence is
+  // rewound to 0 or adopts a prefix.
   absl::Status ReadImage(int64_t length, absl::Span<const std::byte> image);
 
   // Of the blocks in its tables and its state, shared ones included; restore points not.

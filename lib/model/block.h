@@ -5,7 +5,7 @@
 
 #include "lib/kv/kv_cache.h"
 #include "lib/model/forward_context.h"
-#include "lib/model/weights.h"
+#include "lib/model/weight_views.h"
 
 namespace dsv4 {
 

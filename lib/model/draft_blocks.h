@@ -13,7 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/kv/kv_cache.h"
 #include "lib/model/forward_context.h"
-#include "lib/model/weights.h"
+#include "lib/model/weight_views.h"
 
 namespace dsv4 {
 

@@ -13,7 +13,7 @@
 #include "lib/model/config.h"
 #include "lib/model/expert_residency.h"
 #include "lib/model/shard.h"
-#include "lib/model/weights.h"
+#include "lib/model/weight_views.h"
 
 namespace dsv4 {
 

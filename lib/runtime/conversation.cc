@@ -176,8 +176,8 @@ absl::Status Conversation::CheckTurn() const {
   const absl::Span<const int32_t> tokens = session_->tokens();
   if (session_->generation() != generation_) {
     return InvalidArgument("the session's ", tokens.size(),
-                           " tokens are not those that its messages left there: it was changed "
-                           "from outside, or a step found no memory");
+                           " tokens do not match its messages: it was changed from outside, or a "
+                           "step ran out of memory");
   }
   if (turn_) return absl::OkStatus();
   if (messages_.empty()) return InvalidArgument("the conversation has no message yet");

@@ -153,18 +153,18 @@ class Engine {
   // Of the first rank, whose experts move as the others' do. Any thread.
   ExpertTraffic expert_traffic() const;
 
-  // Gives the memory of weights, cache and workspace back; sessions keep what they hold, in host
-  // memory or in a file of `folder` where that is not empty. Nothing happens to one that is
-  // suspended already. Errors leave the engine as it was: see dsv4_engine_suspend.
+  // Frees the memory of weights, cache and workspace. What sessions hold is kept in host memory or,
+  // if `folder` is not empty, in a file there. Does nothing if the engine is suspended. Errors
+  // leave the engine running: see dsv4_engine_suspend.
   absl::Status Suspend(const std::string& folder);
-  // Takes it again: the sessions go on with the same bits. `progress` as EngineOptions'. Errors
-  // leave the engine suspended: see dsv4_engine_resume.
+  // Loads the weights and restores the cache; sessions continue with the same bits. `progress` as
+  // in EngineOptions. Errors leave the engine suspended: see dsv4_engine_resume.
   absl::Status Resume(const std::function<bool(int64_t, int64_t)>& progress);
   // Any thread.
   bool suspended() const { return !gate_.open(); }
 
   // For sessions.
-  // What uses rows or computes does so during a visit.
+  // Whoever computes or uses cache rows holds a visit.
   EngineGate& gate() const { return gate_; }
   KvCache& cache() const { return *cache_; }
   Scheduler& scheduler() const { return *scheduler_; }
@@ -210,7 +210,7 @@ class Engine {
   static absl::StatusOr<std::shared_ptr<Engine>> OpenRanks(const std::string& folder,
                                                            const EngineOptions& options);
   absl::Status OpenDevices(const EngineOptions& options);
-  // The CPU beside a device, which has a share of the experts.
+  // Opens the CPU that computes a share of the experts.
   absl::Status OpenCpu(const EngineOptions& options);
   int ranks() const { return shards_.ranks; }
   // Ranks of this process are [first_rank_, first_rank_ + devices_.size()). For another process's

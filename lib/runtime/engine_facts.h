@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is known of an engine besides its weights: sizes, limits, special tokens, the tokenizer.
-// Fixed once the engine is open. Whoever needs these numbers, timelines above all, includes this
+// Fixed once the engine is open. Timelines and others that need only these numbers include this
 // file and not the engine.
 #pragma once
 
@@ -23,8 +23,8 @@
 
 namespace dsv4 {
 
-// What one device has of an engine. On the CPU, whose ranks map the same files, `weights` is what
-// the rank reads of them.
+// Memory of one device of an engine. CPU ranks map the same files; there `weights` counts the bytes
+// that the rank reads.
 struct DeviceBytes {
   int64_t weights = 0, cache = 0, workspace = 0;
   int32_t index = -1;  // of the backend's devices; -1: another process's
@@ -45,7 +45,7 @@ struct EngineInfo {
   std::vector<DeviceBytes> devices{};
   ExchangeCost exchange;
   ResidencyPlan residency;         // without blocks where all is mapped and stays
-  int64_t token_expert_bytes = 0;  // that a token reads of routed experts, wherever they lie
+  int64_t token_expert_bytes = 0;  // of routed experts that one token reads, in any memory
   CanaryState canary = CanaryState::kNone;
   // The device that has most.
   const DeviceBytes& fullest() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may use an engine's memory, and when: calls of sessions enter while it is there; what gives
-// it back waits until they have left. Any thread.
+// Guards an engine's memory: calls of sessions enter while the memory exists, and suspending waits
+// until they have left. Any thread.
 #pragma once
 
 #include <thread>
@@ -30,15 +30,15 @@ class EngineGate {
     EngineGate* gate_;
   };
 
-  // On the thread that ends the visit. Suspended.
+  // Call it on the thread that ends the visit. Errors: Suspended.
   absl::StatusOr<Visit> Enter();
 
-  // Lets nobody in and returns true once nobody is inside; false where it is closed already. Busy:
-  // this thread is inside, or another one closes or opens the gate.
+  // Stops new visits, waits for the present ones and returns true; returns false if the gate is
+  // closed. Busy: this thread holds a visit, or another thread closes or opens the gate.
   absl::StatusOr<bool> Close();
-  // Before it opens: true; false where it is open. Busy as Close.
+  // Begins to open the gate: true, or false if it is open. Busy as Close.
   absl::StatusOr<bool> Unlock();
-  // After either: what has become of it.
+  // Ends Close or Unlock that returned true, with the gate open or closed.
   void Settle(bool open);
 
   // Open, or not yet closed.

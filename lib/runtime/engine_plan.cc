@@ -41,7 +41,7 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
   facts_.info.residency = weights_->residency();
   if (!options.expert_profile.empty() && weights_->use() == nullptr) {
     return WithArgument(InvalidArgument("option expert_profile = ", options.expert_profile,
-                                        ": all experts lie in one memory, as many as there are"),
+                                        ": all experts are in one memory"),
                         "expert_profile");
   }
   facts_.info.token_expert_bytes = facts_.config.num_hidden_layers *

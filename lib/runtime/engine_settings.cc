@@ -211,9 +211,10 @@ absl::Status Engine::CheckBudgets(const EngineOptions& options) const {
         "device_weight_bytes");
   }
   if (cuda && budgets.host_bytes > 0 && !budgets.limited() && budgets.cpu_experts == 0) {
-    return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                                        " without device_weight_bytes, which leaves the host none"),
-                        "host_weight_bytes");
+    return WithArgument(
+        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
+                        " without device_weight_bytes: all experts are then on the device"),
+        "host_weight_bytes");
   }
   return absl::OkStatus();
 }
@@ -225,7 +226,7 @@ absl::Status Engine::CheckCpuShare(const EngineOptions& options) const {
   if (experts < 0 || experts > most) {
     return WithArgument(InvalidArgument("option cpu_experts = ", experts, " is not in 0..", most,
                                         ": config.json has ", most + 1,
-                                        " routed experts, and the device one at least"),
+                                        " routed experts, and the device needs one"),
                         "cpu_experts");
   }
   if (options.backend != Backend::kCuda) {
@@ -236,7 +237,7 @@ absl::Status Engine::CheckCpuShare(const EngineOptions& options) const {
   }
   if (ranks() > 1) {
     return WithArgument(Unsupported("option cpu_experts = ", experts, " with ", ranks(),
-                                    " devices: the CPU has a share of one device's experts alone"),
+                                    " devices; only one device is supported with it"),
                         "cpu_experts");
   }
   return absl::OkStatus();

@@ -99,7 +99,7 @@ absl::Status Engine::TakeBack(const std::function<bool(int64_t, int64_t)>& progr
   options.progress = progress;
   DSV4_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, OpenCheckpoint(folder_, options));
   if (HexOf(checkpoint->Fingerprint()) != fingerprint_) {
-    return VersionMismatch(folder_, ": the weights are others than when the engine was suspended");
+    return VersionMismatch(folder_, ": the weights have changed since the engine was suspended");
   }
   DSV4_RETURN_IF_ERROR(CheckHostRoom(options));
   DSV4_RETURN_IF_ERROR(CheckRoom());

@@ -56,8 +56,8 @@ absl::Status LogitWatch::See(int64_t position, absl::Span<const float> logits) {
   row_hash_ = sum.hash;
   if (equal_rows_ < kFrozenRows - 1) return absl::OkStatus();
   Raise(Alarm::kFrozenLogits);
-  return Internal("the logits after token ", position - 1, " are those of ", kFrozenRows - 1,
-                  " rows before: the device computes nothing");
+  return Internal("the logits after token ", position - 1, " equal those of the ", kFrozenRows - 1,
+                  " rows before: the device does not compute");
 }
 
 void LogitWatch::SeeToken(int64_t position, int32_t token) {

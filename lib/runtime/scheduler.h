@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who computes what when. Calls of several sessions that run at the same time are combined: the
-// caller that comes first leads and computes steps for all that wait until its own call is done,
-// then another one leads. No thread is the library's own, and none waits for callers to come.
+// Batches calls of several sessions that run at the same time. The first caller leads: its thread
+// computes steps for all waiting callers until its own call is done. Then another caller leads. The
+// scheduler has no thread of its own, and no call waits for a batch to fill.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace dsv4 {
 
 class Scheduler;
 
-// The requests that one thread waits for. A call that is left early is waited for all the same:
-// others may be computing its requests.
+// The requests that one thread waits for. The destructor waits for them too, because other threads
+// may be computing them.
 class StepCall {
  public:
   explicit StepCall(Scheduler* scheduler) : scheduler_(scheduler) {}
@@ -38,17 +38,17 @@ class StepCall {
 
 class Scheduler {
  public:
-  // A step takes the rows of all waiting requests that choose, and `prefill_tokens` others, shared
-  // fairly by those that have prompts to compute.
+  // A step has the batch tokens of all waiting requests that choose a token, and up to
+  // `prefill_tokens` prompt tokens, shared evenly by the requests with prompts to compute.
   Scheduler(StepRunner* runner, int64_t prefill_tokens, int32_t max_sessions);
 
   // Null while nothing can be computed. REQUIRES: no requests.
   void set_runner(StepRunner* runner) { runner_ = runner; }
 
-  // Busy on a thread that is inside a step already, in a callback of it: the step would wait for
-  // itself. To be asked before Add.
+  // Busy on a thread that is inside a step, in one of its callbacks: the step would wait for
+  // itself. Call it before Add.
   absl::Status CheckThread();
-  // Adds a request to a call, whose Wait is to follow. One request per timeline at a time.
+  // Adds a request to a call. Wait must follow. One request per timeline at a time.
   void Add(StepRequest* request, StepCall* call);
   // Returns when all requests of the call are done.
   void Wait(StepCall* call);
@@ -76,7 +76,7 @@ class Scheduler {
   void Count(const StepOutcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForEach(StepWork work);
   void WorkFor(const StepCall* call, StepWork work);
-  // What only the thread of the call may do for a timeline.
+  // Whether only the call's thread may do the request's work.
   static bool HasCallbacks(const StepRequest& request);
 
   StepRunner* runner_;

@@ -105,10 +105,10 @@ class Session {
   void Stop() { timeline_.SetStopped(true); }
   void Resume() { timeline_.SetStopped(false); }
 
-  // Goes back to the first `position` tokens; text is then as if no more had ever been generated.
-  // Returns how many of them must be computed again, which the next Prefill or Step does: those
-  // from the last restore point on, at least one for its logits unless these are kept. Restore
-  // points are KvSequence's. InvalidArgument outside 0..tokens().size().
+  // Truncates to the first `position` tokens; the removed tokens no longer affect the text. Returns
+  // how many tokens the next Prefill or Step computes again: those after the last restore point of
+  // the KvSequence, and at least the last token unless its logits are kept. InvalidArgument outside
+  // 0..tokens().size().
   absl::StatusOr<int64_t> Rewind(int64_t position);
 
   // A copy of this session that shares its rows. OutOfBlocks when max_sessions are open.
@@ -116,27 +116,28 @@ class Session {
 
   // The saved form (session_image.h): tokens, rows, states and logits, so that a session of an
   // engine with the same model, numerics, cache format and draft setting resumes here with the
-  // same logits, bit for bit. Of the sampling parameters the grammar is part of it, and how far the
-  // output has come in it; the others, the mask, restore points, drafts and tokens ahead are not.
+  // same logits, bit for bit. It includes the grammar and the output's position in it. It does not
+  // include other sampling parameters, the mask, restore points, drafts and tokens ahead.
   int64_t SaveBytes() const;
   // REQUIRES: SaveBytes() long. DeviceLost.
   absl::Status SaveTo(absl::Span<uint8_t> image) const;
-  // Over what is at `path`, which stays as it was when this fails. `progress`, here and below, may
-  // be empty. Errors: see ReplacedFile; Cancelled, DeviceLost.
+  // Replaces the file at `path`, or leaves it unchanged on an error. `progress`, here and below,
+  // may be empty. Errors: those of ReplacedFile, Cancelled, DeviceLost.
   absl::Status SaveFile(const std::string& path, const Progress& progress = {}) const;
-  // Given the tokens that a session is to be loaded with; its error is the load's.
+  // Called with the tokens to be loaded; its error fails the load.
   using BeforeLoad = std::function<absl::Status(absl::Span<const int32_t> tokens)>;
-  // Becomes the session that was saved; `source` names the image in messages. A saved grammar takes
-  // the place of sampling().grammar; without one that begins with the next token. `before`, which
-  // may be empty, is called once all is checked. Errors: those of ParseSessionImage, of `before`
-  // and KvSequence::ReadImage, Corrupt, Cancelled. The session is then as before.
+  // Replaces the session with the saved one; messages name the image `source`. A saved grammar
+  // replaces sampling().grammar; if none was saved, the session's own starts over with the next
+  // token. `before`, which may be empty, is called once the image is checked. Errors, which leave
+  // the session unchanged: those of ParseSessionImage, of `before` and of KvSequence::ReadImage;
+  // Corrupt, Cancelled.
   absl::Status Load(absl::Span<const uint8_t> image, absl::string_view source,
                     const Progress& progress = {}, const BeforeLoad& before = {});
   absl::Status LoadFile(const std::string& path, const Progress& progress = {},
                         const BeforeLoad& before = {});
 
   absl::Span<const int32_t> tokens() const { return timeline_.tokens(); }
-  // Another one after every call that changed tokens().
+  // A number that changes whenever tokens() changes.
   uint64_t generation() const { return generation_; }
   SessionStats stats() const;
   const std::shared_ptr<Engine>& engine() const { return engine_; }

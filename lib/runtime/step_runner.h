@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One step of several sessions: one forward pass over their batch tokens, the choice of tokens, the
 // drafts of the next ones, and the commit. The scheduler decides who takes part. A timeline that
-// fails or is cancelled is as before the step; the others do not notice.
+// fails or is cancelled is left as before the step, and does not affect the others.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class StepRunner {
   StepRunner(ModelRanks* model, std::unique_ptr<Drafter> drafter, int64_t vocab);
 
   // Computes step_tokens of each request. REQUIRES: distinct timelines; batch tokens within the
-  // model's limits. Sets each request's status and, where that is ok, its outcome; throws nothing:
-  // memory that runs out is a status, too. Calls `between_layers` before each layer of the forward
+  // model's limits. Sets each request's status and, if that is OK, its outcome. Does not throw:
+  // running out of memory is a status too. Calls `between_layers` before each layer of the forward
   // pass.
   void Run(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
            absl::FunctionRef<void()> between_layers);

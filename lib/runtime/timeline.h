@@ -40,8 +40,8 @@ struct PositionLogProbs {
   absl::Span<const TokenLogProb> most_likely() const { return {top.data(), count}; }
 };
 
-// The prompt's positions from `begin` on (at least 1: nothing is before token 0), with so many of
-// the most likely tokens.
+// Log-probabilities that a sync asks for: at the prompt's positions from `begin` on (at least 1,
+// because nothing predicts token 0), with the `count` most likely tokens.
 struct PromptLogProbs {
   int64_t begin = 0;  // 0 = none
   int32_t count = 0;
@@ -52,8 +52,8 @@ struct SavedGrammar {
   int64_t free_outputs = 0;  // outputs before it
 };
 
-// Tokens that are chosen but not yet delivered lie ahead: their rows are computed, but callers do
-// not see them. Outside a step everything is the owner's, one thread at a time, but Cancel.
+// Tokens that are chosen but not yet delivered are ahead: their rows are computed, but callers do
+// not see them. One thread at a time uses a timeline, except for Cancel and SetStopped.
 class Timeline {
  public:
   // For verification: sees the logits that the token at a position is chosen from.
@@ -89,31 +89,32 @@ class Timeline {
   // `tokens` becomes the timeline, all of it prompt. Keeps the rows of the common prefix and takes
   // rows from the prefix cache. If memory runs out, nothing has changed.
   PrefixReuse Replace(absl::Span<const int32_t> tokens, const PromptLogProbs& log_probs);
-  // Keeps the first `count` tokens, 0..delivered(), with so many rows that at least the logits of
-  // the last one are at hand or pending.
+  // Truncates to `count` tokens, 0..delivered(). Afterwards the last token's logits are available,
+  // or the next step computes them.
   void Truncate(int64_t count);
   // Forgets what is ahead and drafted: the next token is chosen anew.
   void DropAhead();
-  // DropAhead, and this is the end of a turn.
+  // DropAhead, then marks the end of a turn.
   void EndTurn();
-  // Takes the state of `other`, whose fork this timeline's sequence is. Log-probabilities of the
-  // prompt are not part of it.
+  // Copies the state of `other`, except the prompt's log-probabilities. REQUIRES: this timeline's
+  // sequence is a fork of the other's.
   void CopyFrom(Timeline& other);
 
-  // What a saved session holds of it: the first counts.tokens of all_tokens(), its counts, and the
-  // logits of the last row, if kept. What is ahead was chosen by this timeline's rules, and is left
-  // out where the rows before it can be saved without it.
+  // What a saved session has of the timeline: the first counts.tokens of all_tokens(), its counts,
+  // and the logits of the last row, if kept. Tokens ahead were chosen under this timeline's
+  // sampling parameters; they are left out if the rows before them can be saved alone.
   SessionCounts Counts() const;
   absl::Span<const int32_t> all_tokens() const { return tokens_; }
   absl::Span<const float> kept_logits() const;
   // Corrupt when what was saved contradicts itself or the model; ContextFull.
   absl::Status CheckSaved(const SessionCounts& counts, absl::Span<const int32_t> tokens) const;
-  // The grammar of a saved session, of the bytes of its section; the timeline's own where there are
-  // none. Corrupt, and what Grammar::Restore says.
+  // The grammar from a saved session's section `image`; the timeline's own if the section is empty.
+  // Errors: Corrupt, and those of Grammar::Restore.
   absl::StatusOr<SavedGrammar> ReadGrammar(const SessionCounts& counts,
                                            absl::Span<const uint8_t> image) const;
-  // Becomes what was saved, without what was ahead; `cache` is KvSequence::ReadImage's. Errors of
-  // ReadImage; the timeline is then as before. REQUIRES: CheckSaved.
+  // Replaces the timeline with the saved one; tokens ahead are dropped. `cache` is the image for
+  // KvSequence::ReadImage, whose errors it returns; the timeline is then unchanged. REQUIRES:
+  // CheckSaved.
   absl::Status Restore(const SessionCounts& counts, absl::Span<const int32_t> tokens,
                        absl::Span<const uint8_t> logits, absl::Span<const uint8_t> cache,
                        const SavedGrammar& grammar);
@@ -134,7 +135,7 @@ class Timeline {
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   void ForgetCancel() { cancelled_.store(false, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed) || stopped(); }
-  // Of a step that was; throws nothing.
+  // The status of a step that was cancelled. Does not throw.
   absl::Status CancelledStatus() const;
   // Any thread; see Session::Stop.
   void SetStopped(bool stopped) { stopped_.store(stopped, std::memory_order_relaxed); }
@@ -147,8 +148,8 @@ class Timeline {
   friend class TimelineStep;  // changes the timeline while a step runs
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  // Where the next turn branches off the prompt: just before its last token, which is also where a
-  // turn's `<think>` becomes `</think>` once its reasoning is dropped. A restore point.
+  // Where the next turn branches off the prompt: just before its last token. There a turn's
+  // `<think>` becomes `</think>` when its reasoning is dropped. A restore point.
   int64_t branch() const { return prompt_tokens_ - 1; }
   PositionLogProbs& LogProbsOf(int64_t position) {
     return log_probs_[static_cast<size_t>(position) % log_probs_.size()];
@@ -156,7 +157,8 @@ class Timeline {
   const PositionLogProbs& LogProbsOf(int64_t position) const {
     return log_probs_[static_cast<size_t>(position) % log_probs_.size()];
   }
-  // What the token `later` after the next one is drawn by, drafted or chosen.
+  // The random number for the token `later` positions after the next one. A draft and the choice of
+  // the same token use the same number.
   double NextUniform(int32_t later = 0) const;
   // Chooses the next token. A draft of it (-1: none) is accepted if it is the one chosen, so that
   // drafts change no token.

@@ -25,9 +25,9 @@ struct StepOutcome {
 
 class TimelineStep {
  public:
-  // Adds the next `tokens` pending tokens to the batch. With `choose` that is the last one, and
-  // drafts follow it. Errors go to `status`, StepBatch::Add's among them: then nothing was added
-  // and the object is to be destroyed. REQUIRES: timeline and batch outlive it.
+  // Adds the next `tokens` pending tokens to the batch; with `choose` only the last one, followed
+  // by drafts. On an error (of StepBatch::Add, among others), *status is set, nothing was added,
+  // and the object may only be destroyed. REQUIRES: timeline and batch outlive it.
   TimelineStep(Timeline* timeline, StepBatch* batch, int64_t tokens, bool choose,
                absl::Status* status);
   TimelineStep(const TimelineStep&) = delete;
@@ -44,8 +44,8 @@ class TimelineStep {
     return !choose_ && timeline_->kv_.length() + rows_ == timeline_->size();
   }
   void TakeLogits(absl::Span<const float> logits);
-  // With `choose`: the part of the logits of batch token `row`, counted from first_row(), that
-  // suffices for Choose; none: all of them. Valid until the step's end.
+  // With `choose`: which logits of batch token `row`, counted from first_row(), Choose needs;
+  // nullopt: all. Valid until the step's end.
   std::optional<LogitQuestion> Question(int32_t row) const;
   // Verifies the drafts and chooses the tokens after them. `logits` from row `first` on are those
   // of the batch tokens. On an error no token was chosen, and the timeline keeps the first row's
@@ -68,10 +68,10 @@ class TimelineStep {
   void set_drafter_rows(int64_t rows) { drafter_rows_ = rows; }
   // Takes these as drafts. REQUIRES: at most drafts_wanted().
   void Propose(absl::Span<const int32_t> drafts);
-  // The part of the drafter's logits that suffices for Draft; none: all of them.
+  // Which of the drafter's logits Draft needs; nullopt: all.
   std::optional<LogitQuestion> DraftQuestion();
-  // The same of the draft `later` after the next one, before that is known; none where earlier
-  // tokens or more than one answer decide it.
+  // The same for the draft `later` positions after the next one, before that one is known; nullopt
+  // if the earlier tokens decide it, or if one answer does not suffice.
   std::optional<LogitQuestion> LaterDraftQuestion(int32_t later) const;
   // Chooses a draft from the drafter's logits. It lies at the end of Timeline::all_tokens() until
   // EndDrafts. False: no further drafts.
@@ -81,8 +81,8 @@ class TimelineStep {
   }
   void EndDrafts();
 
-  // The step is done: its batch tokens, as far as drafts were accepted, are part of the timeline.
-  // Afterwards the object may only be destroyed.
+  // Adds the step's batch tokens, except rejected drafts, to the timeline. Afterwards the object
+  // may only be destroyed.
   StepOutcome Commit();
 
  private:

@@ -167,9 +167,7 @@ absl::Status TokenChooser::Shape(const TokenLogits& logits, absl::Span<const int
   if (set != nullptr) {
     rules.allowed = set->bits;
     if (std::all_of(set->bits.begin(), set->bits.end(), [](uint32_t word) { return word == 0; })) {
-      return InvalidArgument(
-          "no token continues the output by the grammar, of those that have text and are not "
-          "banned");
+      return InvalidArgument("the grammar allows no token that has text and is not banned");
     }
   }
   if (mask_.fn != nullptr) {

@@ -196,7 +196,7 @@ TEST_CASE("lines are kept for later runs, unless they are not to be") {
   chat.Type(" drei\n");
   chat.Await("\n> ");
   chat.Type("/save " + (home / "kept") + "\n");
-  chat.Await("kept in");
+  chat.Await("saved in");
   const std::string messages = ReadFile(home / "kept.messages.json");
   CAPTURE(messages, chat.shown());
   REQUIRE(Contains(messages, "\"gr\u00fcn eins plus\""));
@@ -298,7 +298,7 @@ TEST_CASE("a conversation goes on in another process") {
   Talk talk({"--temp", "0"});
   const std::string loaded = talk.Say("/load " + kept);
   REQUIRE(Contains(loaded, "restoring ["));
-  REQUIRE(Contains(loaded, "goes on after 4 messages"));
+  REQUIRE(Contains(loaded, "continues after 4 messages"));
   const std::string answer = talk.Say("What is the capital of Russia?");
   REQUIRE(Contains(answer, "The capital of Russia is Moscow."));
   CAPTURE(answer);

@@ -63,6 +63,7 @@ TEST_CASE("emulated threads that wait for each other see what the others wrote")
   }
   WriteWhatOthersRead(true);
   WriteTogether(true);
+  WriteByteOfWord(Reads::kOtherByte);
   REQUIRE(AddTogether(96) == 96);
 }
 
@@ -80,6 +81,9 @@ TEST_CASE("threads that do not wait for each other are found") {
   REQUIRE(by_lanes.find("dynamic shared") != std::string::npos);
   REQUIRE(LastWords([] { WriteWhatOthersRead(false); }).find("while thread") != std::string::npos);
   REQUIRE(LastWords([] { WriteTogether(false); }).find("while thread") != std::string::npos);
+  for (const Reads reads : {Reads::kSameByte, Reads::kWord}) {
+    REQUIRE(LastWords([&] { WriteByteOfWord(reads); }).find("byte 2;") != std::string::npos);
+  }
 }
 
 TEST_CASE("emulated memory that nobody wrote or waited for has NaNs") {

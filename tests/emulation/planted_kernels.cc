@@ -65,6 +65,19 @@ void WriteTogether(bool same) {
   });
 }
 
+void WriteByteOfWord(Reads reads) {
+  int sum = 0;
+  RunBlock(64, 4, [&] {
+    auto* const word = sm12x::DynamicShared<int>();
+    if (threadIdx.x == 0) *word = 0;
+    __syncthreads();
+    auto* const bytes = reinterpret_cast<volatile char*>(word);
+    if (threadIdx.x == 5) bytes[2] = 1;
+    if (threadIdx.x == 40)
+      sum += reads == Reads::kWord ? *word : bytes[reads == Reads::kSameByte ? 2 : 1];
+  });
+}
+
 int AddTogether(int threads) {
   int result = 0;
   RunBlock(threads, 0, [&] {

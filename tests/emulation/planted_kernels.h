@@ -16,6 +16,9 @@ std::vector<int> ReadNeighbours(int threads, Between between, bool dynamic);
 void WriteWhatOthersRead(bool barrier);
 // All threads write the same place, the same number or another each.
 void WriteTogether(bool same);
+// A thread writes a byte of a word that another one reads: another byte, the same one or the word.
+enum class Reads { kOtherByte, kSameByte, kWord };
+void WriteByteOfWord(Reads reads);
 // All threads add to one number.
 int AddTogether(int threads);
 

@@ -25,14 +25,22 @@ constexpr Stamp kAtomic = 1;
 constexpr unsigned ThreadOf(Stamp stamp) { return stamp >> 1 & 1023; }
 constexpr unsigned TimeOf(Stamp stamp) { return stamp >> 11; }
 
-// Of 64 bytes: who wrote each last, and of each warp who read it last. Of several lanes that read
+// Who wrote a piece of memory last, and of each warp who read it last. Of several lanes that read
 // it at the same time the last counts; a lane that reads and writes then may go unseen.
+struct Piece {
+  Stamp written;
+  uint32_t readers;  // warps with a stamp
+  Stamp read[kWarps];
+};
+
+// 64 bytes as 16 words. A word of which a part was accessed is split into its bytes.
 struct Cell {
   uint64_t block = 0;  // that it is of; older ones count as empty
-  Stamp written[64];
-  uint32_t readers[64];  // warps with a stamp
-  Stamp read[64][kWarps];
+  uint32_t split;
+  Piece words[16];
+  std::unique_ptr<Piece[]> bytes;  // [64], of words that are split
 };
+constexpr size_t kWord = 4;
 
 struct Region {
   const char* begin = nullptr;
@@ -50,7 +58,8 @@ struct Region {
 // A write over another's, which is none if both write the same: known when it is done.
 struct Overwrite {
   const char* at = nullptr;
-  char before = 0;
+  size_t bytes = 0;
+  char before[kWord] = {};
   Stamp other = 0;
   const void* code = nullptr;
 };
@@ -88,11 +97,49 @@ bool Ordered(Stamp before, unsigned self) {
 void Settle() {
   for (unsigned i = 0; i < state.overwrite_count; ++i) {
     const Overwrite& one = state.overwrites[i];
-    if (*one.at != one.before) {
-      Report("writes what another wrote,", one.at, one.other, one.code);
+    for (size_t byte = 0; byte < one.bytes; ++byte) {
+      if (one.at[byte] == one.before[byte]) continue;
+      Report("writes what another wrote,", one.at + byte, one.other, one.code);
     }
   }
   state.overwrite_count = 0;
+}
+
+// An access to the `bytes` at `at` that `piece` is of, a word or a byte.
+template <bool kWrites>
+void AccessPiece(Piece& piece, const char* at, size_t bytes, Stamp stamp, const void* code) {
+  const unsigned self = ThreadOf(stamp), warp = self / kLanes;
+  const Stamp written = piece.written;
+  if (!Ordered(written, self) && (stamp & written & kAtomic) == 0) {
+    if (!kWrites) Report("reads what another writes,", at, written, code);
+    if (state.overwrite_count < std::size(state.overwrites)) {
+      Overwrite& one = state.overwrites[state.overwrite_count++];
+      one = {.at = at, .bytes = bytes, .other = written, .code = code};
+      std::memcpy(one.before, at, bytes);
+    }
+  }
+  if (!kWrites) {
+    piece.readers |= 1u << warp;
+    piece.read[warp] = stamp;
+    return;
+  }
+  for (uint32_t left = piece.readers; left != 0; left &= left - 1) {
+    const Stamp read = piece.read[std::countr_zero(left)];
+    if (!Ordered(read, self)) Report("writes what another reads,", at, read, code);
+  }
+  piece.written = stamp;
+  piece.readers = 0;
+}
+
+// The piece of the byte at `place` of the cell, whose word is split from here on.
+Piece& ByteOf(Cell& cell, size_t place) {
+  if (cell.bytes == nullptr) cell.bytes = std::make_unique<Piece[]>(64);
+  const size_t word = place / kWord;
+  if ((cell.split >> word & 1) == 0) {
+    cell.split |= 1u << word;
+    std::fill_n(&cell.bytes[word * kWord], kWord, cell.words[word]);
+  }
+  return cell.bytes[place];
 }
 
 template <bool kWrites>
@@ -101,32 +148,23 @@ template <bool kWrites>
   Settle();
   const unsigned self = threadIdx.x, warp = self / kLanes;
   const Stamp stamp = state.seen[warp][warp] << 11 | self << 1 | (atomic ? kAtomic : 0);
-  for (; bytes != 0; ++at, --bytes) {
+  while (bytes != 0) {
     Cell& cell = region.CellOf(at);
     const size_t place = static_cast<size_t>(at - region.begin) % 64;
     if (cell.block != state.block) {
       cell.block = state.block;
-      std::fill_n(cell.written, 64, 0);
-      std::fill_n(cell.readers, 64, 0);
+      cell.split = 0;
+      for (Piece& word : cell.words) word.written = word.readers = 0;
     }
-    const Stamp written = cell.written[place];
-    if (!Ordered(written, self) && !(atomic && (written & kAtomic) != 0)) {
-      if (!kWrites) Report("reads what another writes,", at, written, code);
-      if (state.overwrite_count < std::size(state.overwrites)) {
-        state.overwrites[state.overwrite_count++] = {at, *at, written, code};
-      }
+    size_t step = 1;
+    if (place % kWord == 0 && bytes >= kWord && (cell.split >> place / kWord & 1) == 0) {
+      step = kWord;
+      AccessPiece<kWrites>(cell.words[place / kWord], at, step, stamp, code);
+    } else {
+      AccessPiece<kWrites>(ByteOf(cell, place), at, step, stamp, code);
     }
-    if (!kWrites) {
-      cell.readers[place] |= 1u << warp;
-      cell.read[place][warp] = stamp;
-      continue;
-    }
-    for (uint32_t left = cell.readers[place]; left != 0; left &= left - 1) {
-      const Stamp read = cell.read[place][std::countr_zero(left)];
-      if (!Ordered(read, self)) Report("writes what another reads,", at, read, code);
-    }
-    cell.written[place] = stamp;
-    cell.readers[place] = 0;
+    at += step;
+    bytes -= step;
   }
 }
 

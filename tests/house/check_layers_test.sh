@@ -98,6 +98,18 @@ write lib/runtime/session.cc '#include "kernels/builtin.h"'
 planted lib/runtime/session.cc:2 'lib/runtime may not include kernels/builtin.h'
 write lib/runtime/engine.cc '#include "kernels/registry/registry.h"'
 planted lib/runtime/engine.cc:2 'may not include kernels/registry/registry.h'
+write lib/runtime/step.h '#include "lib/runtime/batch.h"'
+write lib/runtime/batch.h
+write lib/runtime/batch.cc '#include "lib/runtime/batch.h"' '#include "lib/runtime/step.h"'
+planted .h:1 'includes itself: '
+write examples/chat/turn.h '#include "examples/chat/main.h"'
+write examples/chat/main.h '#include "examples/chat/turn.h"'
+planted .h:1 'includes itself: '
+write lib/kv/kv_sequence.h '#include "lib/kv/kv_cache.h"'
+write lib/kv/kv_cache.h
+write lib/kv/kv_cache.cc '#include "lib/kv/kv_sequence.h"'
+expect_clean 'one module in two headers'
+clean_tree
 write kernels/registry/registry.h '#include "kernels/builtin.h"'
 planted kernels/registry/registry.h:2 'kernels/registry may not include'
 write kernels/builtin.h '#include "lib/kv/block_pool.h"'

@@ -9,6 +9,7 @@
 
 #include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/failure.h"
+#include "tools/gates/arguments.h"
 #include "tools/gates/client.h"
 #include "tools/gates/gates.h"
 #include "tools/gates/options.h"

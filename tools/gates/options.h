@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of dsv4-gates.
+// What the gates ask, of which server, and how much.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,5 @@ struct Options {
   std::string output_file;  // empty: standard output
   bool list = false, help = false, version = false;
 };
-
-// Throws a chat::Failure that names the option and the value.
-Options ParseOptions(int argc, const char* const* argv);
-
-std::string HelpText();
 
 }  // namespace gates

@@ -62,7 +62,7 @@ type callback struct {
 	panic    any
 }
 
-// run reports whether C may go on.
+// run reports whether C may continue.
 func (c *callback) run(function func() error) bool {
 	finished := false
 	defer func() {
@@ -77,7 +77,7 @@ func (c *callback) run(function func() error) bool {
 	return c.err == nil
 }
 
-// outcome is that of the call: a panic goes on, and what cancelled the call is the cause of its error.
+// outcome is that of the call: a panic continues, and what cancelled the call is the cause of its error.
 func (c *callback) outcome(err error) error {
 	panicked, value, cause := c.panicked, c.panic, c.err
 	*c = callback{}

@@ -153,7 +153,7 @@ const (
 	ToolChoiceRequired ToolChoice = C.DSV4_TOOL_CHOICE_REQUIRED
 )
 
-// Finish is why a turn ended; FinishNone while it goes on.
+// Finish is why a turn ended; FinishNone while it continues.
 type Finish int32
 
 const (

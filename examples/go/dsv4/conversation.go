@@ -99,7 +99,7 @@ func (c *Conversation) SetChatOptions(options *ChatOptions) error {
 //	}
 //	if err := events.Err(); err != nil { ... }
 //
-// The turn may be left and taken up again; after an error, too, it can go on.
+// The turn may be left and taken up again; after an error, too, it can continue.
 type Events struct {
 	conversation *Conversation
 	ctx          context.Context
@@ -108,7 +108,7 @@ type Events struct {
 	err          error
 }
 
-// Events begins or goes on with the assistant's turn.
+// Events begins or continues the assistant's turn.
 func (c *Conversation) Events(ctx context.Context) *Events {
 	return &Events{conversation: c, ctx: ctx}
 }
@@ -136,7 +136,7 @@ func (e *Events) Event() Event { return e.event }
 // Err returns why Next found no more, nil at the end of the turn.
 func (e *Events) Err() error { return e.err }
 
-// Finish returns why the last turn ended; FinishNone while it goes on.
+// Finish returns why the last turn ended; FinishNone while it continues.
 func (c *Conversation) Finish() Finish { return c.finish }
 
 // Step samples one token; what it decides is for Events, which calls this.
@@ -199,7 +199,7 @@ func (c *Conversation) ReplyJSON() (string, error) {
 	})
 }
 
-// Fork returns another conversation that goes on like this one.
+// Fork returns another conversation that continues like this one.
 func (c *Conversation) Fork() (*Conversation, error) {
 	session, err := c.session.Fork()
 	if err != nil {

@@ -10,10 +10,10 @@
 // Engines and tokenizers are for any number of goroutines at once. Sessions, conversations and
 // parsers are for one at a time: another one's call gets Busy. None cares for the thread that a
 // goroutine is on. A Context that ends cancels what is computed; the error is then both Cancelled
-// and the context's own, and the session can go on.
+// and the context's own, and the session can continue.
 //
 // Functions given to the library may panic: the call that they were given to is cancelled, and the
-// panic goes on from there. They must not call runtime.Goexit, as t.FailNow does. Reference and
+// panic continues from there. They must not call runtime.Goexit, as t.FailNow does. Reference and
 // limits of every call stand in the C headers, <dsv4/dsv4.h>, under the same names.
 package dsv4
 

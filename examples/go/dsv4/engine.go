@@ -31,7 +31,7 @@ type EngineOptions struct {
 	GroupSize          int32        // processes that split the model, one device each; 0 without a group
 	GroupRank          int32        // 0 opens the engine, the others ServeGroup
 	ExpertProfile      string       // file of how often experts are used, read at open, written every five minutes and at close
-	CPUExperts         int32        // of each layer, that the CPU computes beside a GPU: other results
+	CPUExperts         int32        // of each layer, that the CPU computes concurrently with a GPU; results differ
 	SkipCanary         bool         // neither reads nor computes the folder's canary
 }
 
@@ -401,7 +401,7 @@ func Inspect(path string) (string, error) {
 // Close frees the engine; sessions keep what they need. Its tokenizer is closed with it.
 func (e *Engine) Close() { e.close(nil) }
 
-// use makes a call that other calls may run beside.
+// use makes a call that may run concurrently with others.
 func (e *Engine) use(call func(failure **C.dsv4_error) C.dsv4_status) error {
 	if err := e.acquire(false); err != nil {
 		return err
@@ -509,7 +509,7 @@ func (e *Engine) Suspend(folder string) error {
 	})
 }
 
-// Resume loads the weights again; sessions go on with the same bits. progress may be nil. An engine
+// Resume loads the weights again; sessions continue with the same bits. progress may be nil. An engine
 // that fails to resume stays suspended with nothing lost.
 func (e *Engine) Resume(ctx context.Context, progress ProgressFunc) error {
 	return withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {

@@ -94,7 +94,7 @@ func longPrompt() []int32 {
 	return tokens
 }
 
-// goOn returns up to count tokens that the session goes on with.
+// goOn returns up to count tokens with which the session continues.
 func goOn(t *testing.T, session *Session, count int) (tokens []int32) {
 	t.Helper()
 	for len(tokens) < count {

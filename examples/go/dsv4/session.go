@@ -185,7 +185,7 @@ func (s *Session) change(call func(failure **C.dsv4_error) C.dsv4_status) error 
 	return s.compute(context.Background(), call, func() {})
 }
 
-// read makes a call that other readers may run beside; then copies its result.
+// read makes a call that may run concurrently with other readers, and copies its result.
 func (s *Session) read(call func(failure **C.dsv4_error) C.dsv4_status, copied func()) error {
 	if err := s.acquire(false); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *Session) read(call func(failure **C.dsv4_error) C.dsv4_status, copied f
 	return nil
 }
 
-// Fork returns another session that goes on like this one, token mask included.
+// Fork returns another session that continues like this one, token mask included.
 func (s *Session) Fork() (*Session, error) {
 	var c *C.dsv4_session
 	var mask TokenMaskFunc

@@ -33,14 +33,14 @@ func OpenTokenizer(path string) (*Tokenizer, error) {
 	return &Tokenizer{handle: own, c: c}, nil
 }
 
-// Close frees the tokenizer, but for an engine's, which the engine frees.
+// Close frees the tokenizer. An engine frees its own tokenizer.
 func (t *Tokenizer) Close() {
 	if t.handle.what == "tokenizer" {
 		t.handle.close(nil)
 	}
 }
 
-// Encode is for text from users: no control token ever comes of it.
+// Encode is for text from users: no token of the result is a control token.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	return t.encode(text, C.DSV4_ENCODE_PLAIN)
 }

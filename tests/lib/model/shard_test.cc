@@ -7,6 +7,7 @@
 
 #include "lib/model/synthetic.h"
 #include "lib/model/weight_table.h"
+#include "lib/model/weights.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 

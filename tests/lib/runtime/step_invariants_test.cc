@@ -6,6 +6,7 @@
 
 #include "lib/runtime/step_batch.h"
 #include "tests/support/bundled_model.h"
+#include "tests/support/loud_experts.h"
 
 namespace dsv4 {
 namespace {
@@ -37,14 +38,19 @@ EngineOptions Options(const Mode& mode, int32_t chunk = 0, int32_t threads = 2) 
           .threads = threads};
 }
 
+// A row that has another one's experts shows.
+std::shared_ptr<Engine> OpenLoud(const EngineOptions& options) {
+  return OpenBundled(options, test::LoudModel());
+}
+
 TEST_CASE("a prompt in chunks gives the logits of the prompt in one piece") {
   for (const Mode& mode : Modes()) {
     CAPTURE(BackendName(mode.backend));
     const std::vector<int32_t> tokens = AnyTokens(403, 1);
-    const std::vector<float> whole = LogitsAfter(OpenBundled(Options(mode, 1024)), tokens);
+    const std::vector<float> whole = LogitsAfter(OpenLoud(Options(mode, 1024)), tokens);
     for (const int32_t chunk : {1, 3, 64, 127, 128, 130}) {
       CAPTURE(chunk);
-      REQUIRE(LogitsAfter(OpenBundled(Options(mode, chunk)), tokens) == whole);
+      REQUIRE(LogitsAfter(OpenLoud(Options(mode, chunk)), tokens) == whole);
     }
   }
 }
@@ -53,10 +59,10 @@ TEST_CASE("the number of threads does not change the logits") {
   for (const Mode& mode : Modes()) {
     CAPTURE(BackendName(mode.backend));
     const std::vector<int32_t> tokens = AnyTokens(300, 2);
-    const std::vector<float> one = LogitsAfter(OpenBundled(Options(mode, 0, 1)), tokens);
+    const std::vector<float> one = LogitsAfter(OpenLoud(Options(mode, 0, 1)), tokens);
     for (const int32_t threads : {2, 3, 5}) {
       CAPTURE(threads);
-      REQUIRE(LogitsAfter(OpenBundled(Options(mode, 0, threads)), tokens) == one);
+      REQUIRE(LogitsAfter(OpenLoud(Options(mode, 0, threads)), tokens) == one);
     }
   }
 }
@@ -64,7 +70,7 @@ TEST_CASE("the number of threads does not change the logits") {
 TEST_CASE("decoding a text gives the logits of prefilling it, at every kind of position") {
   for (const Mode& mode : Modes()) {
     CAPTURE(BackendName(mode.backend));
-    const std::shared_ptr<Engine> engine = OpenBundled(Options(mode));
+    const std::shared_ptr<Engine> engine = OpenLoud(Options(mode));
     const std::vector<int32_t> tokens = AnyTokens(262, 3);
     KvSequence sequence = KvSequence::Open(&engine->cache()).value();
     StepBatch& batch = engine->batch();
@@ -90,7 +96,7 @@ TEST_CASE("decoding a text gives the logits of prefilling it, at every kind of p
 TEST_CASE("sequences in one batch give the logits of each alone") {
   for (const Mode& mode : Modes()) {
     CAPTURE(BackendName(mode.backend));
-    const std::shared_ptr<Engine> engine = OpenBundled(Options(mode, 512));
+    const std::shared_ptr<Engine> engine = OpenLoud(Options(mode, 512));
     // Two steps: prompts of different lengths together, then decode rows beside a prefill chunk.
     const int64_t first[] = {130, 1, 77, 140}, second[] = {1, 1, 90, 1};
     std::vector<std::vector<int32_t>> tokens;

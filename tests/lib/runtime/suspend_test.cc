@@ -18,12 +18,14 @@
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/bundled_model.h"
 #include "tests/support/checkpoint_files.h"
+#include "tests/support/loud_experts.h"
 
 namespace dsv4 {
 namespace {
 
 using test::AnyTokens;
 using test::Continue;
+using test::LoudModel;
 using test::OpenBundled;
 using test::OpenColdSession;
 using test::OpenSession;
@@ -97,11 +99,11 @@ struct Sessions {
 
 TEST_CASE("sessions of an engine that was suspended go on with the same bits") {
   const EngineOptions options{.context_tokens = 1024, .max_draft_tokens = 3};
-  const std::vector<RecordedRun> expected = Sessions(OpenBundled(options)).Finish();
+  const std::vector<RecordedRun> expected = Sessions(OpenBundled(options, LoudModel())).Finish();
   const TempFolder folder;
   for (const std::string& kept : {std::string(), folder.path()}) {
     INFO((kept.empty() ? "in memory" : "in a file"));
-    const std::shared_ptr<Engine> engine = OpenBundled(options);
+    const std::shared_ptr<Engine> engine = OpenBundled(options, LoudModel());
     Sessions sessions(engine);
     std::unique_ptr<Session> leaves = OpenColdSession(engine);
     const std::optional<int64_t> free_before = engine->device().FreeBytes();
@@ -138,7 +140,7 @@ TEST_CASE("sessions of an engine that was suspended go on with the same bits") {
 }
 
 TEST_CASE("a session that steps while its engine is suspended and resumed loses no token") {
-  const std::shared_ptr<Engine> engine = OpenBundled({.context_tokens = 512});
+  const std::shared_ptr<Engine> engine = OpenBundled({.context_tokens = 512}, LoudModel());
   const std::vector<int32_t> prompt = AnyTokens(20, 4);
   constexpr int kTokens = 40;
   const RecordedRun expected = test::RunAlone(engine, prompt, kTokens);

@@ -5,6 +5,7 @@
 #include "examples/dsv4-chat/failure.h"
 #include "tests/support/catch.h"
 #include "tests/tools/gates/lying_server.h"
+#include "tools/gates/arguments.h"
 
 namespace gates {
 namespace {

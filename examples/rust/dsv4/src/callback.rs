@@ -29,7 +29,7 @@ pub(crate) fn catch<T>(run: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Above C: lets a caught panic go on.
+/// Above C: continues a caught panic.
 pub(crate) fn resume_panic() {
     if let Ok(Some(payload)) = PANIC.try_with(|panic| panic.borrow_mut().take()) {
         resume_unwind(payload);

@@ -144,7 +144,7 @@ codes! {
         REQUIRED = DSV4_TOOL_CHOICE_REQUIRED,
     }
 
-    /// Why a turn ended; NONE while it goes on.
+    /// Why a turn ended; NONE while it continues.
     Finish {
         NONE = DSV4_FINISH_NONE,
         STOP = DSV4_FINISH_STOP,

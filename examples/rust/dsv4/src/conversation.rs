@@ -153,12 +153,12 @@ impl Conversation {
     }
 
     /// The events of the assistant's turn, computed as they are asked for. It may be left and taken
-    /// up again; after an error, too, the turn can go on.
+    /// up again; after an error, too, the turn can continue.
     pub fn events(&mut self) -> Events<'_> {
         Events { conversation: self, over: false }
     }
 
-    /// Why the last turn ended; NONE while it goes on.
+    /// Why the last turn ended; NONE while it continues.
     pub fn finish(&self) -> Finish {
         self.finish
     }
@@ -220,7 +220,7 @@ impl Conversation {
         })
     }
 
-    /// Another conversation that goes on like this one.
+    /// Another conversation that continues like this one.
     pub fn fork(&mut self) -> Result<Conversation> {
         let session = self.session.fork()?;
         Ok(Conversation { session, events: self.events.clone(), finish: self.finish })

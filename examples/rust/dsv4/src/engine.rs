@@ -43,7 +43,7 @@ pub struct EngineOptions {
     pub device_weight_bytes: i64,
     /// Most bytes of host memory for routed experts; others stay on disk.
     pub host_weight_bytes: i64,
-    /// Routed experts of each layer that the CPU computes beside a GPU: other results.
+    /// Routed experts of each layer that the CPU computes concurrently with a GPU; results differ.
     pub cpu_experts: i32,
     /// Of [`create_group_id`]; empty without a group.
     pub group_id: String,
@@ -281,7 +281,7 @@ impl Engine {
         check(|error| unsafe { sys::dsv4_engine_suspend(self.as_ptr(), folder, error) })
     }
 
-    /// Loads the weights again; sessions go on with the same bits. An engine that fails to resume
+    /// Loads the weights again; sessions continue with the same bits. An engine that fails to resume
     /// stays suspended with nothing lost.
     pub fn resume(&self) -> Result<()> {
         self.resume_it(None)

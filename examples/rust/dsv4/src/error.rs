@@ -55,7 +55,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Makes a call of C. A panic that a callback had meanwhile goes on here.
+/// Makes a call of C. A panic that a callback had meanwhile continues here.
 pub(crate) fn check(
     call: impl FnOnce(*mut *mut sys::dsv4_error) -> sys::dsv4_status,
 ) -> Result<()> {

@@ -22,7 +22,7 @@
 //! compiler sees to; a [`CancelHandle`] stops a session's work from any thread.
 //!
 //! Closures given to the library may panic: the call that they were given to is cancelled, and the
-//! panic goes on from there, so that none crosses C. Reference and limits of every call stand in the
+//! panic continues from there, so that none crosses C. Reference and limits of every call stand in the
 //! C headers, `<dsv4/dsv4.h>`, under the same names.
 
 mod callback;

@@ -58,7 +58,7 @@ pub struct Step {
     ///
     /// [`Engine::step`]: crate::Engine::step
     pub token: i32,
-    /// NONE while the turn goes on.
+    /// NONE while the turn continues.
     pub finish: Finish,
     /// What became complete with this token.
     pub text: String,
@@ -200,7 +200,7 @@ impl Session {
         CancelHandle(self.cancellable.clone())
     }
 
-    /// Another session that goes on like this one, token mask included; rows are shared, not copied.
+    /// Another session that continues like this one, token mask included; rows are shared, not copied.
     pub fn fork(&mut self) -> Result<Session> {
         let mut fork = std::ptr::null_mut();
         // Safety: open and exclusive, as in all that follows.

@@ -52,7 +52,7 @@ impl Tokenizer {
         self.raw.as_ptr()
     }
 
-    /// Text from users: no control token ever comes of it.
+    /// Text from users: no token of the result is a control token.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>> {
         self.encode_flags(text, sys::DSV4_ENCODE_PLAIN)
     }

@@ -31,7 +31,7 @@ pub fn long_prompt() -> Vec<i32> {
     (0..1500).map(|i| 3 + (i * 37 + i / 11) % 2000).collect()
 }
 
-/// Up to `count` tokens that the session goes on with.
+/// Up to `count` tokens with which the session continues.
 pub fn go_on(session: &mut dsv4::Session, count: usize) -> Vec<i32> {
     let mut tokens = Vec::new();
     while tokens.len() < count {

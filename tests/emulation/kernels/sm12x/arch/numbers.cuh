@@ -67,9 +67,12 @@ inline uint32_t NearestF16(double x) {
   if (std::isnan(x)) return 0x7fff;
   if (std::isinf(x)) return sign | 0x7c00;
   const double magnitude = std::fabs(x);
-  const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
-  const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
-  return sign | std::min(steps + (static_cast<uint32_t>(exponent + 14) << 10), 0x7c00u);
+  if (magnitude < 0x1p-14) return sign | static_cast<uint32_t>(std::nearbyint(magnitude * 0x1p24));
+  // Exponent and 10 bits of the mantissa, as a double has them, and its exponent's bias less 15.
+  uint64_t bits = std::bit_cast<uint64_t>(magnitude);
+  bits += (uint64_t{1} << 41) - 1 + (bits >> 42 & 1);
+  return sign |
+         static_cast<uint32_t>(std::min((bits >> 42) - (uint64_t{1008} << 10), uint64_t{0x7c00}));
 }
 inline uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
   const auto product = [](uint32_t x, uint32_t y) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gates/options.h"
+#include "tools/gates/arguments.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device::Open and Device::Check: the one place that knows every kind of device.
+#include <memory>
+
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/device/cpu_device.h"
+#include "lib/device/device.h"
+#ifdef DSV4_HAVE_CUDA
+#include "lib/device/cuda_device.h"
+#endif
+
+namespace dsv4 {
+
+absl::Status Device::Check(const DeviceOptions& options) {
+  if (options.kind == DeviceKind::kCuda) {
+#ifdef DSV4_HAVE_CUDA
+    return CudaDevice::Check(options.index);
+#else
+    return Unsupported("this build has no CUDA backend (DSV4_CUDA=OFF)");
+#endif
+  }
+  if (options.index != 0)
+    return InvalidArgument("device cpu:", options.index, ": the only cpu device is 0");
+  if (options.threads < 0 || options.threads > kMaxCpuThreads) {
+    return InvalidValue("threads", " ", options.threads, " is not in 0..", kMaxCpuThreads);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& options) {
+  DSV4_RETURN_IF_ERROR(Check(options));
+#ifdef DSV4_HAVE_CUDA
+  if (options.kind == DeviceKind::kCuda) return CudaDevice::Open(options.index);
+#endif
+  const int threads = options.threads == 0 ? UsableCores() : options.threads;
+  auto device = std::make_unique<CpuDevice>(threads);
+  if (device->start_error() == 0) return device;
+  return WithArgument(
+      OutOfHostMemory("the system gives ", device->threads(), " of ", threads,
+                      " threads (option threads): ", SystemReason(device->start_error())),
+      "threads");
+}
+
+}  // namespace dsv4
