@@ -9,6 +9,10 @@
 
 namespace dsv4::sm12x {
 
+inline uint32_t F16x2OfUpperE4M3x2(uint32_t codes) {
+  return F16x2OfE4M3x2(static_cast<uint16_t>(codes >> 16));
+}
+
 struct MmaGive {
   float d[4] = {};
   uint32_t a[4] = {}, b[2] = {};
