@@ -10,7 +10,7 @@
 //   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first. Up to 16 rows experts stream
 //   their tiles of w1 and w3, then of w2, past eight rows at a time (SplitProducts). More rows go
 //   through the GEMM (gemm.cuh), whose blocks stay and take one (group of rows, tiles) after the
-//   other: groups of up to 16 rows and of up to 128, and the shared expert, in a launch each.
+//   other: groups of up to 8, 32 and 64 rows in one launch, the shared expert in another.
 //   Hidden values go through memory as bf16 and are quantised where they are read or by a kernel of
 //   their own; outputs of experts go through memory as the bf16 numbers that they are rounded to,
 //   and are summed last. FP8 and NVFP4 experts: grouped, too, for any rows (expert_formats.cu).
@@ -69,11 +69,12 @@ __global__ void __launch_bounds__(kGroupThreads)
     group_rows_kernel(const int32_t* experts, int pair_count, int first_expert, int end_expert,
                       int expert_count, RowGroups out) {
   auto* const histogram = DynamicShared<int32_t>();  // [expert_count]
-  __shared__ int32_t begin, before[2], total[2], counts[kGroupThreads / 32];
+  __shared__ int32_t begin, before[kGroupKinds], total[kGroupKinds], counts[kGroupThreads / 32];
   BeginAfterPredecessors();
-  const int me = static_cast<int>(blockIdx.x);
+  const int me = static_cast<int>(blockIdx.x), last = out.kinds - 1;
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) histogram[e] = 0;
-  if (threadIdx.x == 0) begin = before[0] = before[1] = total[0] = total[1] = 0;
+  if (threadIdx.x == 0) begin = 0;
+  if (threadIdx.x < kGroupKinds) before[threadIdx.x] = total[threadIdx.x] = 0;
   __syncthreads();
   for (int pair = threadIdx.x; pair < pair_count; pair += kGroupThreads) {
     const int32_t e = experts[pair];
@@ -81,25 +82,28 @@ __global__ void __launch_bounds__(kGroupThreads)
   }
   __syncthreads();
   for (int e = threadIdx.x; e < expert_count; e += kGroupThreads) {
-    const int32_t count = histogram[e], kind = count > out.small_rows;
-    const int32_t most = kind == 0 ? kSmallGroupRows : kGroupRows,
-                  groups = (count + most - 1) / most;
-    if (e < me) {
-      atomicAdd(&begin, count);
-      atomicAdd(&before[kind], groups);
-    }
-    atomicAdd(&total[kind], groups);
+    const int32_t count = histogram[e], full = count / out.Largest(), rest = count % out.Largest();
+    if (count == 0) continue;
+    const int32_t kind = out.KindOfRest(rest);
+    if (full > 0) atomicAdd(&total[last], full);
+    if (rest > 0) atomicAdd(&total[kind], 1);
+    if (e >= me) continue;
+    atomicAdd(&begin, count);
+    if (full > 0) atomicAdd(&before[last], full);
+    if (rest > 0) atomicAdd(&before[kind], 1);
   }
   __syncthreads();
-  if (me == 0 && threadIdx.x < 2) out.counts[threadIdx.x] = total[threadIdx.x];
+  if (me == 0 && threadIdx.x < out.kinds) out.counts[threadIdx.x] = total[threadIdx.x];
   if (histogram[me] == 0) return;
   const int count = ListPairs(pair_count, out.pair_of + begin, counts,
                               [&](int pair) { return experts[pair] == me; });
-  const int kind = count > out.small_rows;
-  RowGroup* const groups = (kind == 0 ? out.small : out.large) + before[kind];
-  const int most = kind == 0 ? kSmallGroupRows : kGroupRows;
-  for (int i = threadIdx.x; i * most < count; i += kGroupThreads) {
-    groups[i] = {me, begin + i * most, min(count - i * most, most)};
+  const int most = out.Largest(), full = count / most, rest = count % most;
+  for (int i = threadIdx.x; i < full; i += kGroupThreads) {
+    out.Groups(last)[before[last] + i] = {me, begin + i * most, most};
+  }
+  if (rest > 0 && threadIdx.x == 0) {
+    const int kind = out.KindOfRest(rest);
+    out.Groups(kind)[before[kind] + (kind == last ? full : 0)] = {me, begin + full * most, rest};
   }
 }
 
@@ -192,21 +196,13 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) {
                    p.experts, static_cast<int>(plan.pairs), std::max(p.first_expert, 0),
                    std::min(p.end_expert, p.expert_count), p.expert_count, work.groups);
   const auto launch = [&]<bool kUp>(std::bool_constant<kUp>) {
-    if (!mxfp4) return LaunchOtherGemm(context, p, work, kUp);
-    if (p.turn == ExpertTurn::kNext) {
-      // The shared expert is done.
-    } else if (p.rows <= FewShared::Shape::kRows) {
-      LaunchGemm<FewShared, kUp>(context, p, work);
-    } else {
-      LaunchGemm<ManyShared, kUp>(context, p, work);
-    }
-    if (plan.large_groups > 0) LaunchGemm<ManyRouted, kUp>(context, p, work);
-    LaunchGemm<FewRouted, kUp>(context, p, work);
+    mxfp4 ? LaunchGemms<Fp4Slices, Fp8Slices, kUp>(context, p, work)
+          : LaunchOtherGemms(context, p, work, kUp);
   };
   if (split && mxfp4) {
-    LaunchSplit<Fp4Slices, Fp8Slices>(context, p, work, plan.small_groups);
+    LaunchSplit<Fp4Slices, Fp8Slices>(context, p, work, plan.most_groups[0]);
   } else if (split) {
-    LaunchOtherSplit(context, p, work, plan.small_groups);
+    LaunchOtherSplit(context, p, work, plan.most_groups[0]);
   } else if (p.part != ExpertPart::kOutputs) {
     launch(std::true_type());
   }

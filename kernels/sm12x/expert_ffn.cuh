@@ -4,6 +4,7 @@
 // expert's output of a row.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/op/moe.h"
@@ -73,7 +74,7 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
   if (job < 0) return {-1, p.turn == ExpertTurn::kNext ? 0 : p.rows, list, 0};
   if (int64_t{blockIdx.x} * steps * plan.tiles() >= tiles) return {0, 0, list, 0};
   if (job >= work.groups.counts[0]) return {0, 0, list, 0};
-  const RowGroup group = work.groups.small[job];
+  const RowGroup group = work.groups.groups[0][job];
   for (int i = threadIdx.x; i < group.count; i += kSplitThreads) {
     list[i] = work.groups.pair_of[group.first + i];
   }
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
                            const __grid_constant__ FfnWorkspace work,
                            const __grid_constant__ SplitPlan plan, int steps) {
   auto* const products = DynamicShared<float>();
-  __shared__ int32_t list[kGroupRows];
+  __shared__ int32_t list[kSplitGroupRows];
   BeginAfterPredecessors();
   const FfnRows rows = SplitJob(p, work, plan, steps, p.inter / kTileRows, list);
   if (rows.count == 0) return;
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
                              const __grid_constant__ FfnWorkspace work,
                              const __grid_constant__ SplitPlan plan, int steps) {
   auto* const products = DynamicShared<float>();
-  __shared__ int32_t list[kGroupRows];
+  __shared__ int32_t list[kSplitGroupRows];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Slices, 1>();
   // Which rows are whose was written before the first half started.
   const FfnRows rows = SplitJob(p, work, plan, steps, p.hidden / kTileRows, list);
@@ -226,47 +227,39 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
 
 // ---- many rows ----
 
-// Shapes of a block: of routed experts with few rows and with many, and of the shared one. Up, a
-// warp's first tile is one of w1 and its second the same of w3. kMany: it takes the large groups.
-struct FewRouted {
-  using Shape = GemmShape<Fp4Slices, 2, 2, 8, 1>;
-  static constexpr bool kShared = false, kMany = false;
-};
-struct ManyRouted {
-  using Shape = GemmShape<Fp4Slices, 2, 8, 8, 1>;
-  static constexpr bool kShared = false, kMany = true;
-};
-struct FewShared {
-  using Shape = GemmShape<Fp8Slices, 2, 4, 4, 2>;
-  static constexpr bool kShared = true, kMany = false;
-};
-struct ManyShared {
-  using Shape = GemmShape<Fp8Slices, 2, 8, 4, 2>;
-  static constexpr bool kShared = true, kMany = true;
-};
-// Of experts in another format than MXFP4, whatever their rows.
+// Shapes of a block for the three kinds of groups of routed experts. Up, a warp's first tile is one
+// of w1 and its second the same of w3.
 template <class KSlices>
-struct OtherRouted {
-  using Shape = GemmShape<KSlices, 2, 4, 4, 2>;
-  static constexpr bool kShared = false, kMany = true;
+struct RoutedShapes {
+  using Small = GemmShape<KSlices, 2, 1, 8, 1>;
+  using Middle = GemmShape<KSlices, 2, 4, 8, 1>;
+  // The fallback multiplies the scales of MXFP4's steps on apart, and has no registers for 16
+  // tiles. A launch is the same for both: its shared memory is enough.
+  static constexpr bool kTall = std::is_same_v<KSlices, Fp4Slices> && DSV4_BLOCK_SCALED_MMA;
+  using Large =
+      std::conditional_t<kTall, GemmShape<KSlices, 2, 8, 8, 1>, GemmShape<KSlices, 2, 4, 4, 2>>;
+  static constexpr int kThreads = Small::kThreads;
+  static constexpr int64_t kSharedBytes = std::max(
+      {Small::kSharedBytes, Middle::kSharedBytes, GemmShape<KSlices, 2, 4, 4, 2>::kSharedBytes});
+  static_assert(Middle::kThreads == kThreads && Large::kThreads == kThreads);
+  static_assert(Large::kSharedBytes <= kSharedBytes);
+  static_assert(Small::kRows == kSmallGroupRows && Middle::kRows == kMiddleGroupRows &&
+                Large::kRows == kLargeGroupRows);
 };
-struct OtherShared {
-  using Shape = GemmShape<Fp8F32Slices, 2, 4, 4, 2>;
-  static constexpr bool kShared = true, kMany = true;
-};
-static_assert(ManyRouted::Shape::kRows == kGroupRows);
-static_assert(FewRouted::Shape::kRows == kSmallGroupRows);
-static_assert(OtherRouted<Nvfp4Slices>::Shape::kRows == kGroupRows);
+// And for the shared expert, with few rows and with many.
+template <class KSlices>
+using FewShared = GemmShape<KSlices, 2, 4, 4, 2>;
+template <class KSlices>
+using ManyShared = GemmShape<KSlices, 2, 8, 4, 2>;
 
 // What both halves share: an item is some tiles of one group of rows, groups being the outer
 // dimension, so that those of an expert meet its weights in L2.
-template <class Kind, bool kUp>
+template <class Shape_, bool kShared, bool kUp>
 struct ExpertWork {
   static constexpr int kRun = 0;
-  using Shape = typename Kind::Shape;
+  using Shape = Shape_;
   using KSlices = typename Shape::KSlices;
   using Weight = typename KSlices::Weight;
-  static constexpr bool kShared = Kind::kShared;
   // Tiles of one weight in a block.
   static constexpr int kBlockTiles = kUp ? Shape::kTiles / 2 : Shape::kTiles;
   struct Item {
@@ -313,18 +306,23 @@ struct ExpertWork {
     const int64_t tile = min(item.tile + (kUp ? i / 2 : i), tiles() - 1);
     return typename KSlices::Cursor(kUp && i % 2 != 0 ? item.second : item.first, tile, 0);
   }
-  __device__ __forceinline__ const std::byte* Row(const Item& item, int i) const {
-    if constexpr (kUp) return InputRow(p, item.rows.Row(p, i));
-    return reinterpret_cast<const std::byte*>(work.quantised) +
-           item.rows.Slot(p, i) * QuantizedRowBytes(p.inter);
+  __device__ __forceinline__ const std::byte* rows() const {
+    return kUp ? static_cast<const std::byte*>(p.x)
+               : reinterpret_cast<const std::byte*>(work.quantised);
+  }
+  __device__ __forceinline__ uint32_t Row(const Item& item, int i) const {
+    return static_cast<uint32_t>(kUp ? item.rows.Row(p, i) : item.rows.Slot(p, i)) *
+           static_cast<uint32_t>(QuantizedRowBytes(k()) / 16);
   }
   __device__ __forceinline__ void Store(const Item& item, int first_tile, int first_row,
                                         const GemmSums<Shape>& sums) const {
-    const int t = threadIdx.x % 4;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int c = 0; c < Shape::kCols; ++c) {
       const int first = first_row + c * 8;
       if (first >= item.count) break;
+      const bool stores = first + g < item.count;
+      const int64_t slot = stores ? item.rows.Slot(p, first + g) : 0;
       if constexpr (kUp) {
         const int64_t tile = item.tile + first_tile / 2;
         if (tile >= tiles()) break;
@@ -335,32 +333,51 @@ struct ExpertWork {
           hidden[i] = GatedProduct(RoundBf16(sums[0][c][i]), RoundBf16(sums[1][c][i]), p.limit,
                                    item.rows.Weight(p, row));
         }
-        StoreBf16Tile(hidden, item.count - first, [&](int row) {
-          return work.hidden + item.rows.Slot(p, first + row) * p.inter + tile * kTileRows;
-        });
+        StoreBf16Tile(hidden, stores ? work.hidden + slot * p.inter + tile * kTileRows : nullptr);
       } else {
 #pragma unroll
         for (int m = 0; m < Shape::kTilesM; ++m) {
           const int64_t tile = item.tile + first_tile + m;
           if (tile >= tiles()) break;
-          StoreBf16Tile(sums[m][c], item.count - first, [&](int row) {
-            return work.outputs + item.rows.Slot(p, first + row) * p.hidden + tile * kTileRows;
-          });
+          StoreBf16Tile(sums[m][c],
+                        stores ? work.outputs + slot * p.hidden + tile * kTileRows : nullptr);
         }
       }
     }
   }
 };
 
-template <class Kind, bool kUp>
-__global__ void __launch_bounds__(Kind::Shape::kThreads, 1)
+template <class Shape, bool kUp>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    expert_shared_gemm_kernel(const __grid_constant__ ExpertFfnParams p,
+                              const __grid_constant__ FfnWorkspace work) {
+  BeginAfterPredecessors();
+  const int groups = (p.rows + Shape::kRows - 1) / Shape::kRows;
+  Gemm<Shape>(ExpertWork<Shape, true, kUp>{p, work, nullptr, groups}, static_cast<int>(blockIdx.x),
+              DynamicShared<std::byte>());
+}
+
+// All kinds of groups one after the other, the largest first: blocks that have none of a kind left
+// go on with the next, so that a kind with few groups costs no turn of its own.
+template <class KSlices, bool kUp>
+__global__ void __launch_bounds__(RoutedShapes<KSlices>::kThreads, 1)
     expert_gemm_kernel(const __grid_constant__ ExpertFfnParams p,
                        const __grid_constant__ FfnWorkspace work) {
   BeginAfterPredecessors();
-  ExpertWork<Kind, kUp> all{p, work, Kind::kMany ? work.groups.large : work.groups.small, 0};
-  all.group_count = Kind::kShared ? (p.rows + Kind::Shape::kRows - 1) / Kind::Shape::kRows
-                                  : work.groups.counts[Kind::kMany ? 1 : 0];
-  Gemm<typename Kind::Shape>(all, DynamicShared<std::byte>());
+  int first = static_cast<int>(blockIdx.x);
+  const auto multiply = [&]<class Shape>(std::type_identity<Shape>, const RowGroup* groups,
+                                         int count) {
+    const ExpertWork<Shape, false, kUp> all{p, work, groups, count};
+    Gemm<Shape>(all, first, DynamicShared<std::byte>());
+    __syncthreads();
+    const int blocks = static_cast<int>(gridDim.x);
+    first = (first + blocks - all.items() % blocks) % blocks;
+  };
+  using Shapes = RoutedShapes<KSlices>;
+  const RowGroups& g = work.groups;
+  multiply(std::type_identity<typename Shapes::Large>(), g.groups[2], g.counts[2]);
+  multiply(std::type_identity<typename Shapes::Middle>(), g.groups[1], g.counts[1]);
+  multiply(std::type_identity<typename Shapes::Small>(), g.groups[0], g.counts[0]);
 }
 
 }  // namespace dsv4::sm12x

@@ -3,7 +3,7 @@
 // each 128 x 128, and NVFP4; the shared expert is FP8 with F32 or E8M0 scales.
 // Roofline: each distinct expert's 3 D I bytes of FP8, or 3 D I (1/2 + 1/16) of NVFP4; else
 //   expert_ffn.cu's.
-// Plan: expert_ffn.cu's, without its kernels for up to eight rows and with one shape of the GEMM.
+// Plan: expert_ffn.cu's, without its kernels for up to eight rows.
 //   Scales that are no powers of two are multiplied on behind the MMAs of a K slice: those of FP8's
 //   blocks and of NVFP4's tensors. NVFP4's codes and the scales of their runs of 16 are f16 numbers
 //   together, and meet the activations as f16.
@@ -21,15 +21,14 @@ namespace {
 
 template <bool kUp>
 void LaunchHalf(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
-  if (p.turn != ExpertTurn::kNext) LaunchGemm<OtherShared, kUp>(context, p, work);
-  p.format == ExpertFormat::kFp8 ? LaunchGemm<OtherRouted<Fp8F32Slices>, kUp>(context, p, work)
-                                 : LaunchGemm<OtherRouted<Nvfp4Slices>, kUp>(context, p, work);
+  p.format == ExpertFormat::kFp8 ? LaunchGemms<Fp8F32Slices, Fp8F32Slices, kUp>(context, p, work)
+                                 : LaunchGemms<Nvfp4Slices, Fp8F32Slices, kUp>(context, p, work);
 }
 
 }  // namespace
 
-void LaunchOtherGemm(const LaunchContext& context, const ExpertFfnParams& p,
-                     const FfnWorkspace& work, bool up) {
+void LaunchOtherGemms(const LaunchContext& context, const ExpertFfnParams& p,
+                      const FfnWorkspace& work, bool up) {
   up ? LaunchHalf<true>(context, p, work) : LaunchHalf<false>(context, p, work);
 }
 

@@ -26,30 +26,27 @@ inline int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
 
 // Whether weights stream past all rows in registers.
 inline bool Splits(const ExpertFfnParams& p) {
-  return p.rows <= kSmallGroupRows && SplitFits<Fp8Slices, 2>(p.hidden) &&
+  return p.rows <= kSplitGroupRows && SplitFits<Fp8Slices, 2>(p.hidden) &&
          DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
 }
 
-// Rows up to which an expert is small. All are, where few rows are all there are. Of other formats
-// than MXFP4, the GEMM has no shape for small ones.
-inline int32_t SmallRows(const ExpertFfnParams& p) {
-  if (p.format != ExpertFormat::kMxfp4) return Splits(p) ? p.rows * p.experts_per_token : 0;
-  return p.rows <= kSmallGroupRows ? p.rows * p.experts_per_token : kSmallGroupRows;
+// The kinds of groups of a launch.
+inline RowGroups GroupsOf(const ExpertFfnParams& p) {
+  if (Splits(p)) return {.kinds = 1, .rows = {kSplitGroupRows}};
+  return {.kinds = 3, .rows = {kSmallGroupRows, kMiddleGroupRows, kLargeGroupRows}};
 }
 
 // Parts of the workspace, each at a multiple of 64 bytes.
 struct ExpertPlan {
   ExpertPlan(const ExpertFfnParams& p, std::byte* base)
-      : pairs(int64_t{p.rows} * p.experts_per_token),
-        slots(pairs + p.rows),
-        small_rows(SmallRows(p)),
-        small_groups(small_rows > 0 ? MaxSmallGroups(pairs, p.expert_count) : 0),
-        large_groups(pairs > small_rows ? MaxLargeGroups(pairs, p.expert_count, small_rows) : 0) {
-    work.groups.small_rows = small_rows;
-    work.groups.counts = Take<int32_t>(base, 2);
+      : pairs(int64_t{p.rows} * p.experts_per_token), slots(pairs + p.rows) {
+    work.groups = GroupsOf(p);
+    work.groups.counts = Take<int32_t>(base, kGroupKinds);
     work.groups.pair_of = Take<int32_t>(base, pairs);
-    work.groups.small = Take<RowGroup>(base, small_groups);
-    work.groups.large = Take<RowGroup>(base, large_groups);
+    for (int kind = 0; kind < work.groups.kinds; ++kind) {
+      most_groups[kind] = work.groups.MostGroups(kind, pairs, p.expert_count);
+      work.groups.groups[kind] = Take<RowGroup>(base, most_groups[kind]);
+    }
     work.hidden = p.part == ExpertPart::kWhole ? Take<uint16_t>(base, slots * p.inter)
                                                : static_cast<uint16_t*>(p.products);
     if (p.part == ExpertPart::kProducts) return;
@@ -64,8 +61,7 @@ struct ExpertPlan {
     return at;
   }
   int64_t pairs, slots;
-  int32_t small_rows;
-  int64_t small_groups, large_groups;  // at most
+  int64_t most_groups[kGroupKinds] = {};
   int64_t bytes = 0;
   FfnWorkspace work{};
 };
@@ -98,17 +94,29 @@ void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const F
   }
 }
 
-template <class Kind, bool kUp>
-void LaunchGemm(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
-  LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(context.multiprocessors)),
-                   Kind::Shape::kThreads, Kind::Shape::kSharedBytes, expert_gemm_kernel<Kind, kUp>,
-                   p, work);
+// The same for more rows. Shared: KSlices of the shared expert.
+template <class Routed, class Shared, bool kUp>
+void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
+  const dim3 blocks(static_cast<unsigned>(context.multiprocessors));
+  const auto shared = [&]<class Shape>(std::type_identity<Shape>) {
+    LaunchOverlapped(CudaStreamOf(context), blocks, Shape::kThreads, Shape::kSharedBytes,
+                     expert_shared_gemm_kernel<Shape, kUp>, p, work);
+  };
+  if (p.turn == ExpertTurn::kNext) {
+    // The shared expert is done.
+  } else if (p.rows <= FewShared<Shared>::kRows) {
+    shared(std::type_identity<FewShared<Shared>>());
+  } else {
+    shared(std::type_identity<ManyShared<Shared>>());
+  }
+  LaunchOverlapped(CudaStreamOf(context), blocks, RoutedShapes<Routed>::kThreads,
+                   RoutedShapes<Routed>::kSharedBytes, expert_gemm_kernel<Routed, kUp>, p, work);
 }
 
 // The same for experts in other formats than MXFP4: both halves of few rows, and one of many rows.
 void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
                       const FfnWorkspace& work, int64_t groups);
-void LaunchOtherGemm(const LaunchContext& context, const ExpertFfnParams& p,
-                     const FfnWorkspace& work, bool up);
+void LaunchOtherGemms(const LaunchContext& context, const ExpertFfnParams& p,
+                      const FfnWorkspace& work, bool up);
 
 }  // namespace dsv4::sm12x

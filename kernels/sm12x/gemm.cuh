@@ -5,11 +5,16 @@
 // A block keeps a ring of stages in shared memory: 128 bytes of each of its rows of activations and
 // what they meet of its tiles of weights, brought by cp.async kStages - 1 stages ahead, over the
 // ends of its items, too: blocks stay, and take one item (tiles of weights, rows) after the other.
-// A warp has kTilesM tiles and kCols eights of rows, whose f32 sums stay in registers; the tiles
-// are unpacked once for all its rows. Weights lie as MMAs want them (packed_layout.h), so that a
-// lane's operand is one 16-byte load where ldmatrix would bring the same; pieces of 16 bytes of
-// activations are swizzled, so that the eight lanes of a phase find theirs in all banks.
+// A warp has kTilesM tiles and kCols eights of rows, whose f32 sums stay in registers, and so do
+// the products of the K slice at hand. It goes through a K slice by steps of 32 elements: while the
+// MMAs of one run, the operands of the next come from shared memory, over the ends of stages and
+// items, too. Weights lie as MMAs want them (packed_layout.h), so that a lane's operand is one
+// 16-byte load where ldmatrix would bring the same; pieces of 16 bytes of activations are swizzled,
+// so that the eight lanes of a phase find theirs in all banks.
 #pragma once
+
+#include <algorithm>
+#include <type_traits>
 
 #include "kernels/sm12x/arch/fragments.cuh"
 #include "kernels/sm12x/arch/memory.cuh"
@@ -32,42 +37,47 @@ struct GemmShape {
   static constexpr int kParts = KSlices::kSliceBytes / (kPieces * 16);  // stages of a K slice
   static constexpr int kVectors = KSlices::kVectors / kParts;           // of a tile in a stage
   static constexpr int kTileBytes = kVectors * 512;
-  // Where a stage has its parts: tiles, their scales, rows, their scales (a word has four K
-  // slices').
+  static constexpr int kSteps = 4 / kParts;  // of a stage
+  // Where a stage has its parts: tiles, their scales, rows.
   static constexpr int kTileScalesAt = kTiles * kTileBytes;
   static constexpr int kRowsAt = kTileScalesAt + kTiles * KSlices::kTileScaleBytes;
-  static constexpr int kRowScalesAt = kRowsAt + kRows * kPieces * 16;
-  static constexpr int kStageBytes = kRowScalesAt + (KSlices::kQuantised ? kRows * 4 : 0);
+  static constexpr int kStageBytes = kRowsAt + kRows * kPieces * 16;
+  // Scales of rows, a word of four K slices', are read when the next stages' are on their way: they
+  // have a ring of their own, behind the stages, with one place more.
+  static constexpr int kRowScaleBytes = KSlices::kQuantised ? kRows * 4 : 0;
   // 100 KB a multiprocessor, of which each block takes one for itself.
   static constexpr int kMostBytes = 100 * 1024 / kResident - 1024;
-  static constexpr int kStages = kMostBytes / kStageBytes < 8 ? kMostBytes / kStageBytes : 8;
-  static constexpr int64_t kSharedBytes = int64_t{kStages} * kStageBytes;
+  static constexpr int kMostStages = (kMostBytes - kRowScaleBytes) / (kStageBytes + kRowScaleBytes);
+  static constexpr int kStages = kMostStages < 8 ? kMostStages : 8;
+  static constexpr int kRowScalesAt = kStages * kStageBytes;
+  static constexpr int64_t kSharedBytes = kRowScalesAt + int64_t{kStages + 1} * kRowScaleBytes;
   static_assert(kStages >= 2);
 };
 
-// Where a thread finds piece `piece` of row `row` in a stage. Lanes 0 .. 3 of eight neighbouring
-// rows read every other piece (e4m3), or four in a row (bf16).
+// Where piece `piece` of row `row` is among the row's. Lanes 0 .. 3 of eight neighbouring rows read
+// every other piece (e4m3), or four in a row (bf16).
 template <class KSlices>
-__device__ __forceinline__ int PieceOffset(int row, int piece) {
-  return row * 128 + (piece ^ (row & 1) * (KSlices::kQuantised ? 1 : 4)) * 16;
+__device__ __forceinline__ int PieceIn(int row, int piece) {
+  return piece ^ (row & 1) * (KSlices::kQuantised ? 1 : 4);
 }
 
 // Sums of a warp: [tile][eight rows][fragment].
 template <class Shape>
 using GemmSums = float[Shape::kTilesM][Shape::kCols][4];
 
-// Goes through items blockIdx.x, blockIdx.x + gridDim.x, ..; a block of Shape::kThreads calls it
-// with `shared`, Shape::kSharedBytes at a multiple of 16. Of `Work`:
+// Goes through items first, first + gridDim.x, ..; a block of Shape::kThreads calls it with
+// `shared`, Shape::kSharedBytes at a multiple of 16. Of `Work`:
 //   kRun                                          0, or of so many K slices in a row the sums are
 //                                                 added up apart, and then added to the others
 //   int items(), K slices(); int64_t scale_bytes()  from a row to its scales
 //   Item At(int item)                             Item has `count`, its rows
 //   KSlices::Cursor Tile(item, int i)              of the item's tile i, for lane 0
-//   const std::byte* Row(item, int i)             row i below count
+//   const std::byte* rows()                       where rows of activations are
+//   uint32_t Row(item, int i)                     row i below count: pieces of 16 bytes from there
 //   void Store(item, int first_tile, int first_row, sums)  a warp's sums: of tiles first_tile ..
 //                                                 and rows first_row .., where there are any
 template <class Shape, class Work>
-__device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
+__device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* shared) {
   using KSlices = typename Shape::KSlices;
   constexpr int kStages = Shape::kStages, kParts = Shape::kParts, kThreads = Shape::kThreads;
   constexpr int kTilesM = Shape::kTilesM, kCols = Shape::kCols;
@@ -77,32 +87,32 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
   const int first_row = warp / Shape::kWarpsM * (kCols * 8);
   const int items = work.items(), slices = work.slices(), stages = slices * kParts;
 
-  // What this thread copies of each stage.
+  // What this thread copies of each stage: pieces of 16 bytes of one tile, of some rows, a piece of
+  // the tiles' scales and the scales of a row.
   constexpr int kTilePieces = Shape::kTileBytes / 16;
-  constexpr int kAllTilePieces = Shape::kTiles * kTilePieces;
-  constexpr int kWeightCopies = (kAllTilePieces + kThreads - 1) / kThreads;
+  constexpr int kTileThreads = std::min(kThreads / Shape::kTiles, kTilePieces);
+  constexpr int kTileCopies = kTilePieces / kTileThreads;
+  constexpr bool kAllCopy = Shape::kTiles * kTileThreads == kThreads;
+  static_assert(kTileCopies * kTileThreads == kTilePieces);
   constexpr int kAllRowPieces = Shape::kRows * Shape::kPieces;
   constexpr int kRowCopies = (kAllRowPieces + kThreads - 1) / kThreads;
   constexpr int kScalePieces = KSlices::kTileScaleBytes / 16;
   static_assert(Shape::kTiles * kScalePieces <= kThreads && Shape::kRows <= kThreads);
-  const std::byte *weight_from[kWeightCopies], *row_from[kRowCopies];
-  const std::byte *tile_scales_from = nullptr, *row_scales_from = nullptr;
-  int load_item = static_cast<int>(blockIdx.x), load_stage = 0, load_slot = 0, load_count = 0;
+  const std::byte* const rows = work.rows();
+  const std::byte *tile_from = nullptr, *tile_scales_from = nullptr;
+  uint32_t row_from[kRowCopies] = {}, row_scales_from = 0;  // from `rows`, in pieces
+  int load_item = first, load_stage = 0, load_slot = 0, load_count = 0;
+  int load_scales = 0;  // the place of row scales
   const auto enter = [&] {
     const auto item = work.At(load_item);
     load_count = item.count;
-#pragma unroll
-    for (int i = 0; i < kWeightCopies; ++i) {
-      const int piece = i * kThreads + thread;
-      if (kAllTilePieces % kThreads != 0 && piece >= kAllTilePieces) break;
-      weight_from[i] =
-          reinterpret_cast<const std::byte*>(work.Tile(item, piece / kTilePieces).data) +
-          piece % kTilePieces * 16;
-    }
+    const int tile = min(thread / kTileThreads, Shape::kTiles - 1);
+    tile_from =
+        reinterpret_cast<const std::byte*>(work.Tile(item, tile).data) + thread % kTileThreads * 16;
 #pragma unroll
     for (int i = 0; i < kRowCopies; ++i) {
       const int piece = i * kThreads + thread, row = piece / Shape::kPieces;
-      if (row < load_count) row_from[i] = work.Row(item, row) + piece % Shape::kPieces * 16;
+      if (row < load_count) row_from[i] = work.Row(item, row) + piece % Shape::kPieces;
     }
     if constexpr (kScalePieces > 0) {
       if (thread < Shape::kTiles * kScalePieces) {
@@ -112,35 +122,43 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
       }
     }
     if constexpr (KSlices::kQuantised) {
-      if (thread < load_count) row_scales_from = work.Row(item, thread) + work.scale_bytes();
+      if (thread < load_count) {
+        row_scales_from = work.Row(item, thread) + static_cast<uint32_t>(work.scale_bytes() / 16);
+      }
     }
   };
   const auto load = [&] {
     if (load_item < items) {
       std::byte* const to = shared + load_slot * Shape::kStageBytes;
+      if (kAllCopy || thread < Shape::kTiles * kTileThreads) {
 #pragma unroll
-      for (int i = 0; i < kWeightCopies; ++i) {
-        const int piece = i * kThreads + thread;
-        if (kAllTilePieces % kThreads != 0 && piece >= kAllTilePieces) break;
-        CopyAsync16(to + piece * 16, weight_from[i] + int64_t{load_stage} * Shape::kTileBytes);
+        for (int i = 0; i < kTileCopies; ++i) {
+          const int at = (thread % kTileThreads + i * kTileThreads) * 16;
+          CopyAsync16(to + thread / kTileThreads * Shape::kTileBytes + at,
+                      tile_from + i * kTileThreads * 16);
+        }
       }
+      tile_from += Shape::kTileBytes;
 #pragma unroll
       for (int i = 0; i < kRowCopies; ++i) {
         const int piece = i * kThreads + thread, row = piece / Shape::kPieces;
         if (row < load_count) {
-          CopyAsync16(to + Shape::kRowsAt + PieceOffset<KSlices>(row, piece % Shape::kPieces),
-                      row_from[i] + int64_t{load_stage} * (Shape::kPieces * 16));
+          const int place = row * Shape::kPieces + PieceIn<KSlices>(row, piece % Shape::kPieces);
+          CopyAsync16(to + Shape::kRowsAt + place * 16, rows + uint64_t{row_from[i]} * 16);
         }
+        row_from[i] += Shape::kPieces;
       }
       if constexpr (kScalePieces > 0) {
         if (thread < Shape::kTiles * kScalePieces) {
-          CopyAsync16(to + Shape::kTileScalesAt + thread * 16,
-                      tile_scales_from + int64_t{load_stage} * KSlices::kTileScaleBytes);
+          CopyAsync16(to + Shape::kTileScalesAt + thread * 16, tile_scales_from);
+          tile_scales_from += KSlices::kTileScaleBytes;
         }
       }
       if constexpr (KSlices::kQuantised) {
         if (thread < load_count) {
-          CopyAsync4(to + Shape::kRowScalesAt + thread * 4, row_scales_from + load_stage / 4 * 4);
+          CopyAsync4(
+              shared + Shape::kRowScalesAt + load_scales * Shape::kRowScaleBytes + thread * 4,
+              rows + uint64_t{row_scales_from} * 16 + load_stage / 4 * 4);
         }
       }
       if (++load_stage == stages) {
@@ -151,18 +169,56 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
     }
     CommitCopies();
     load_slot = load_slot + 1 == kStages ? 0 : load_slot + 1;
+    if (KSlices::kQuantised) load_scales = load_scales == kStages ? 0 : load_scales + 1;
   };
-  if (load_item < items) enter();
+  if (load_item >= items) return;
+  enter();
 #pragma unroll 1
-  for (int s = 0; s < kStages - 1; ++s) load();
+  for (int s = 0; s < kStages; ++s) load();
+  WaitForCopies<kStages - 1>();
+  __syncthreads();
 
-  int slot = 0;
+  // Where this lane finds its operands in a stage: of its first tile, and of row g of its rows.
+  const int tile_at = first_tile * Shape::kTileBytes + lane * 16;
+  const int rows_at = Shape::kRowsAt + (first_row + g) * 128;
+  uint4 tile_codes[kTilesM][KSlices::kTileVectors];  // of the next step
+  uint4 column_codes[kCols];
+  typename KSlices::TileScales next_tile_scales[kTilesM];
+  int slot = 0, scales_slot = 0;
+  const auto load_tiles = [&]<int kStep>(const std::byte* stage,
+                                         std::integral_constant<int, kStep>) {
+    if constexpr (kStep % KSlices::kTileSteps == 0) {
+      constexpr int kVector = kStep / KSlices::kTileSteps * KSlices::kTileVectors;
+#pragma unroll
+      for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+        for (int v = 0; v < KSlices::kTileVectors; ++v) {
+          tile_codes[m][v] = *reinterpret_cast<const uint4*>(
+              stage + tile_at + m * Shape::kTileBytes + (kVector + v) * 512);
+        }
+        if constexpr (kStep == 0) {
+          next_tile_scales[m] = KSlices::TileScalesOf(stage + Shape::kTileScalesAt, first_tile + m);
+        }
+      }
+    }
+  };
+  const auto load_columns = [&]<int kStep>(const std::byte* stage, int c,
+                                           std::integral_constant<int, kStep>) {
+    constexpr int kColumnSteps = KSlices::kQuantised ? 2 : 1;  // in 16 bytes
+    if constexpr (kStep % kColumnSteps == 0) {
+      constexpr int kLoad = kStep / kColumnSteps;
+      const int piece = KSlices::kQuantised ? 2 * t + kLoad : 4 * kLoad + t;
+      column_codes[c] = *reinterpret_cast<const uint4*>(stage + rows_at + c * 8 * 128 +
+                                                        PieceIn<KSlices>(g, piece) * 16);
+    }
+  };
+  load_tiles(shared, std::integral_constant<int, 0>());
+#pragma unroll
+  for (int c = 0; c < kCols; ++c) load_columns(shared, c, std::integral_constant<int, 0>());
 #pragma unroll 1
-  for (int index = static_cast<int>(blockIdx.x); index < items;
-       index += static_cast<int>(gridDim.x)) {
+  for (int index = first; index < items; index += static_cast<int>(gridDim.x)) {
     const auto item = work.At(index);
-    const int cols = min(max((item.count - first_row + 7) / 8, 0), kCols);
-    GemmSums<Shape> sums = {}, products = {}, of_run = {};
+    GemmSums<Shape> sums = {}, products, of_run = {};
     typename KSlices::Cursor tiles[kTilesM];
     uint32_t next_scale[kTilesM] = {};
 #pragma unroll
@@ -174,106 +230,122 @@ __device__ __forceinline__ void Gemm(const Work& work, std::byte* shared) {
     }
 #pragma unroll 1
     for (int slice = 0; slice < slices; ++slice) {
-      uint32_t scale[kTilesM] = {};
-      if constexpr (KSlices::kTileScale) {
+      uint32_t scale[kTilesM] = {}, column_scales[kCols] = {};
+      typename KSlices::TileScales tile_scales[kTilesM];
 #pragma unroll
-        for (int m = 0; m < kTilesM; ++m) {
+      for (int m = 0; m < kTilesM; ++m) {
+        tile_scales[m] = next_tile_scales[m];
+        if constexpr (KSlices::kTileScale) {
           scale[m] = next_scale[m];
           if (slice + 1 < slices) next_scale[m] = tiles[m].Scale(slice + 1);
         }
       }
+      const auto* const row_scales =
+          reinterpret_cast<const uint32_t*>(shared + Shape::kRowScalesAt +
+                                            scales_slot * Shape::kRowScaleBytes) +
+          first_row;
+      if constexpr (KSlices::kQuantised) {
+        scales_slot = scales_slot == kStages ? 0 : scales_slot + 1;
+        if constexpr (KSlices::kMmaScales) {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        WaitForCopies<kStages - 2>();
-        __syncthreads();
-        load();
-        const std::byte* const stage = shared + slot * Shape::kStageBytes;
-        slot = slot + 1 == kStages ? 0 : slot + 1;
-        if (cols == 0) continue;
-        typename KSlices::Held held[kTilesM];
-#pragma unroll
-        for (int m = 0; m < kTilesM; ++m) {
-          uint4 codes[Shape::kVectors];
-          const int tile = first_tile + m;
-#pragma unroll
-          for (int v = 0; v < Shape::kVectors; ++v) {
-            codes[v] = *reinterpret_cast<const uint4*>(stage + tile * Shape::kTileBytes + v * 512 +
-                                                       lane * 16);
-          }
-          held[m] = KSlices::Hold(codes, stage + Shape::kTileScalesAt, tile, scale[m]);
-        }
-        // Two at a time, which the compiler may mix.
-        constexpr int kPair = kCols < 2 ? kCols : 2;
-#pragma unroll
-        for (int pair = 0; pair < kCols; pair += kPair) {
-          if (pair >= cols) break;
-#pragma unroll
-          for (int c = pair; c < pair + kPair; ++c) {
-            const std::byte* const rows = stage + Shape::kRowsAt + (first_row + c * 8) * 128;
-            uint32_t b[8];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const int piece = KSlices::kQuantised ? 2 * t + i : 4 * i + t;
-              const uint4 v =
-                  *reinterpret_cast<const uint4*>(rows + PieceOffset<KSlices>(g, piece));
-              b[4 * i] = v.x;
-              b[4 * i + 1] = v.y;
-              b[4 * i + 2] = v.z;
-              b[4 * i + 3] = v.w;
-            }
-            if constexpr (KSlices::kQuantised) {
-              const ReadyActs acts = Ready(b);
-              const auto scales = KSlices::Columns::Load(
-                  reinterpret_cast<const uint8_t*>(stage + Shape::kRowScalesAt) +
-                      (first_row + c * 8) * 4 + slice % 4,
-                  4);
-#pragma unroll
-              for (int m = 0; m < kTilesM; ++m) AddSlice(held[m], acts, scales, sums[m][c]);
-            } else {
-#pragma unroll
-              for (int m = 0; m < kTilesM; ++m) AddProduct(held[m], b, products[m][c]);
-            }
+          for (int c = 0; c < kCols; ++c) {
+            column_scales[c] = reinterpret_cast<const uint8_t*>(row_scales + c * 8 + g)[slice % 4];
           }
         }
       }
-      if constexpr (!KSlices::kQuantised) {
+      const std::byte* stage = shared + slot * Shape::kStageBytes;
+      const auto step = [&]<int kStep>(std::integral_constant<int, kStep>) {
+        constexpr int kOfStage = kStep % Shape::kSteps;
+        constexpr std::integral_constant<int, (kOfStage + 1) % Shape::kSteps> kNext;
+        if constexpr (kOfStage == Shape::kSteps - 1) {
+          // All of the stage is read: from now on the next one's operands are, and another one
+          // takes its place.
+          slot = slot + 1 == kStages ? 0 : slot + 1;
+          stage = shared + slot * Shape::kStageBytes;
+          WaitForCopies<kStages - 2>();
+          __syncthreads();
+          load();
+        }
+        typename KSlices::Tile tiles_of_step[kTilesM];
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          const float factor = KSlices::Factor(scale[m]);
+          tiles_of_step[m] =
+              KSlices::template TileOf<kStep>(tile_codes[m], tile_scales[m], scale[m]);
+        }
+        load_tiles(stage, kNext);
+        // Two eights of rows at a time, so that MMAs of one sum are four apart.
+        constexpr int kPair = kCols < 2 ? kCols : 2;
 #pragma unroll
-          for (int c = 0; c < kCols; ++c) {
+        for (int pair = 0; pair < kCols; pair += kPair) {
+          float of_step[kTilesM][kPair][4];
+          typename KSlices::Columns columns[kPair];
+#pragma unroll
+          for (int i = 0; i < kPair; ++i) {
+            columns[i] = KSlices::template ColumnsOf<kStep>(column_codes[pair + i]);
+          }
+          const auto add = [&]<int kHalf>(std::integral_constant<int, kHalf>) {
+#pragma unroll
+            for (int i = 0; i < kPair; ++i) {
+#pragma unroll
+              for (int m = 0; m < kTilesM; ++m) {
+                KSlices::template AddHalf<kStep, kHalf>(
+                    tiles_of_step[m], columns[i], tile_scales[m], scale[m], column_scales[pair + i],
+                    of_step[m][i], products[m][pair + i]);
+              }
+            }
+          };
+          add(std::integral_constant<int, 0>());
+          add(std::integral_constant<int, 1>());
+#pragma unroll
+          for (int i = 0; i < kPair; ++i) {
+            load_columns(stage, pair + i, kNext);
+#pragma unroll
+            for (int m = 0; m < kTilesM; ++m) {
+              KSlices::template EndStep<kStep>(tile_scales[m], of_step[m][i],
+                                               products[m][pair + i]);
+            }
+          }
+        }
+      };
+      step(std::integral_constant<int, 0>());
+      step(std::integral_constant<int, 1>());
+      step(std::integral_constant<int, 2>());
+      step(std::integral_constant<int, 3>());
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) {
+        ColumnValues columns;
+        if constexpr (KSlices::kEndScales)
+          columns = ColumnValues::Load(row_scales + c * 8, slice % 4);
+#pragma unroll
+        for (int m = 0; m < kTilesM; ++m) {
+          auto& sum = Work::kRun > 0 ? of_run[m][c] : sums[m][c];
+          KSlices::AddSlice(products[m][c], scale[m], columns, sum);
+          if (Work::kRun > 0 && ((slice + 1) % Work::kRun == 0 || slice + 1 == slices)) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              float* const sum = Work::kRun > 0 ? &of_run[m][c][i] : &sums[m][c][i];
-              *sum = __fmaf_rn(products[m][c][i], factor, *sum);
-              products[m][c][i] = 0;
-              if (Work::kRun > 0 && ((slice + 1) % Work::kRun == 0 || slice + 1 == slices)) {
-                sums[m][c][i] = __fadd_rn(sums[m][c][i], *sum);
-                *sum = 0;
-              }
+              sums[m][c][i] = __fadd_rn(sums[m][c][i], sum[i]);
+              sum[i] = 0;
             }
           }
         }
       }
     }
-    if (cols > 0) work.Store(item, first_tile, first_row, sums);
+    work.Store(item, first_tile, first_row, sums);
   }
   WaitForCopies<0>();
 }
 
-// What a warp has of 16 outputs n of eight rows, `sum`: as bf16, to y_of(row) + 0 .. 15, for rows
-// below `count`; lane 4 g + t writes four of row g, at a multiple of eight bytes. All lanes call
-// it.
-template <class OutputOf>
-__device__ __forceinline__ void StoreBf16Tile(const float (&sum)[4], int count,
-                                              OutputOf&& output_of) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+// What a warp has of 16 outputs n of eight rows, `sum`: as bf16, to `row` + 0 .. 15 of row g, a
+// multiple of eight bytes, of which lane 4 g + t writes four; null where there is no such row. All
+// lanes call it.
+__device__ __forceinline__ void StoreBf16Tile(const float (&sum)[4], uint16_t* row) {
+  const int t = threadIdx.x % 4;
   const uint32_t low = TransposedMatrix(Bf16x2(sum[0], sum[1]));
   const uint32_t high = TransposedMatrix(Bf16x2(sum[2], sum[3]));
   // Lane t has 2 t and 2 t + 1 of each eight: neighbours change one of them.
   const uint32_t other = __shfl_xor_sync(0xffffffffu, t % 2 == 0 ? high : low, 1);
-  if (g >= count) return;
-  uint16_t* const to = output_of(g) + (t % 2 == 0 ? 2 * t : 8 + 2 * (t - 1));
+  if (row == nullptr) return;
+  uint16_t* const to = row + (t % 2 == 0 ? 2 * t : 8 + 2 * (t - 1));
   *reinterpret_cast<uint2*>(to) = t % 2 == 0 ? make_uint2(low, other) : make_uint2(other, high);
 }
 

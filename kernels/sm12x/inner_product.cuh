@@ -23,29 +23,57 @@ namespace dsv4::sm12x {
 // it multiplies: kBWords words a lane and K slice, kSliceBytes bytes a row and K slice. A cursor is
 // a lane's into a tile; lane 0's asks for K slices to be brought to L2. kTileScale: a K slice of a
 // tile has one scale, whose bits Scale() gives; kTileScaleBytes: those that it has for each row.
-// Held is an operand that many rows pass, of a K slice where activations are quantised, else of a
-// half, and comes from its vectors and the scales of a stage (gemm.cuh). Columns: how it wants the
-// scales of activations. Factor: where they are not quantised, what products are multiplied by. Of:
-// the weight of an expert's matrix that has this format.
+// Of: the weight of an expert's matrix that has this format.
+//
+// For GEMMs (gemm.cuh), which take a step, 32 elements of K, at a time:
+//   kTileVectors, kTileSteps    vectors of 16 bytes of a tile that a lane loads at once; the steps
+//   in
+//                               them
+//   TileScales, TileScalesOf()  a lane's scales of a K slice of a tile, from shared memory
+//   Tile, TileOf<step>()        a tile's step as MMAs want it, from those vectors, those scales and
+//                               the tile's scale
+//   Columns, ColumnsOf<step>()  the same of eight rows of activations, from 16 bytes of each
+//   AddHalf<step, half>()       adds a half step to the K slice's product; `of_step` is the step's
+//   EndStep<step>()             ends a step: both for each tile and eight rows
+//   AddSlice()                  adds the product, times its scales, to a sum
+//   kMmaScales, kEndScales      whether AddHalf wants the scales of activations; AddSlice does
 struct Fp8Slices {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
-  using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 4, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
-  using Held = HeldFp8;
-  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors], const std::byte*, int,
-                                              uint32_t scale) {
-    Held held;
-    held.Hold(codes, scale);
-    return held;
+  static constexpr int kTileVectors = 1, kTileSteps = 1;
+  static constexpr bool kMmaScales = DSV4_BLOCK_SCALED_MMA, kEndScales = !kMmaScales;
+  using TileScales = NoScales;
+  using Tile = TileFp8;
+  using Columns = ColumnsE4M3;
+  static __device__ __forceinline__ TileScales TileScalesOf(const std::byte*, int) { return {}; }
+  template <int kStep>
+  static __device__ __forceinline__ Tile TileOf(const uint4 (&codes)[1], TileScales, uint32_t) {
+    return Tile(codes[0]);
   }
-  template <class TileScales>
+  template <int kStep>
+  static __device__ __forceinline__ Columns ColumnsOf(uint4 codes) {
+    return kStep % 2 == 0 ? Columns(codes.x, codes.y) : Columns(codes.z, codes.w);
+  }
+  template <int kStep, int kHalf>
+  static __device__ __forceinline__ void AddHalf(const Tile& tile, const Columns& columns,
+                                                 TileScales, uint32_t scale, uint32_t column_scale,
+                                                 float (&)[4], float (&product)[4]) {
+    AddFp8Half<kStep, kHalf>(tile, columns, scale, column_scale, product);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ void EndStep(TileScales, const float (&)[4], float (&)[4]) {}
+  static __device__ __forceinline__ void AddSlice(const float (&product)[4], uint32_t scale,
+                                                  ColumnValues columns, float (&sum)[4]) {
+    AddScaled(product, columns, kMmaScales ? 1 : ScaleValue(scale), sum);
+  }
+  template <class Scales>
   struct CursorOf {
     const uint8_t* data;
-    TileScales scales;
+    Scales scales;
     CursorOf() = default;
     __device__ __forceinline__ CursorOf(const Weight& w, int64_t tile, int lane)
         : data(w.data + tile * kTileRows * w.k + lane * 16),
@@ -80,13 +108,16 @@ struct Fp8Slices {
 // FP8 under f32 scales, or E8M0 ones where parts of a launch differ.
 struct Fp8F32Slices : Fp8Slices {
   using Operand = Fp8F32Operand;
-  using Held = HeldFp8F32;
-  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors], const std::byte*, int,
-                                              uint32_t scale) {
-    Held held;
-    held.codes.Hold(codes, kScaleOfOne);
-    held.factor = __uint_as_float(scale);
-    return held;
+  template <int kStep, int kHalf>
+  static __device__ __forceinline__ void AddHalf(const Tile& tile, const Columns& columns,
+                                                 TileScales, uint32_t, uint32_t column_scale,
+                                                 float (&)[4], float (&product)[4]) {
+    AddFp8Half<kStep, kHalf>(tile, columns, kScaleOfOne, column_scale, product);
+  }
+  static __device__ __forceinline__ void AddSlice(float (&product)[4], uint32_t scale,
+                                                  ColumnValues columns, float (&sum)[4]) {
+    if constexpr (kEndScales) MultiplyColumns(columns, product);
+    AddMultiplied(product, __uint_as_float(scale), sum);
   }
   static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
     return {m.data, m.scale, m.n, m.k, m.f32_scale};
@@ -114,19 +145,43 @@ struct Fp8F32Slices : Fp8Slices {
 struct Fp4Slices {
   using Weight = Fp4Weight;
   using Operand = Fp4Operand;
-  using Columns = ColumnScales;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 2, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = false;
   static constexpr int kTileScaleBytes = kTileRows * 4;
-  using Held = HeldFp4;
-  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors],
-                                              const std::byte* tile_scales, int tile, uint32_t) {
+  static constexpr int kTileVectors = 1, kTileSteps = 2;
+  static constexpr bool kMmaScales = DSV4_BLOCK_SCALED_MMA, kEndScales = !kMmaScales;
+  using TileScales = Fp4Scales;
+  using Tile = TileFp4;
+  using Columns = ColumnsE4M3;
+  static __device__ __forceinline__ TileScales TileScalesOf(const std::byte* tile_scales,
+                                                            int tile) {
     const auto* words = reinterpret_cast<const uint32_t*>(tile_scales + tile * kTileScaleBytes) +
                         Fp4ScaleWord(static_cast<int>(threadIdx.x % 32));
-    Held held;
-    held.Hold(codes, *reinterpret_cast<const Fp4Scales*>(words));
-    return held;
+    return *reinterpret_cast<const Fp4Scales*>(words);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ Tile TileOf(const uint4 (&words)[1], TileScales, uint32_t) {
+    return kStep % 2 == 0 ? Tile(words[0].x, words[0].y) : Tile(words[0].z, words[0].w);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ Columns ColumnsOf(uint4 codes) {
+    return Fp8Slices::ColumnsOf<kStep>(codes);
+  }
+  template <int kStep, int kHalf>
+  static __device__ __forceinline__ void AddHalf(const Tile& tile, const Columns& columns,
+                                                 TileScales scales, uint32_t, uint32_t column_scale,
+                                                 float (&of_step)[4], float (&product)[4]) {
+    AddFp4Half<kStep, kHalf>(tile, columns, scales, column_scale, of_step, product);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ void EndStep(TileScales scales, const float (&of_step)[4],
+                                                 float (&product)[4]) {
+    EndFp4Step<kStep>(scales, of_step, product);
+  }
+  static __device__ __forceinline__ void AddSlice(const float (&product)[4], uint32_t,
+                                                  ColumnValues columns, float (&sum)[4]) {
+    AddScaled(product, columns, kE2M1Factor, sum);
   }
   static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
     return {m.data, m.scale, m.n, m.k};
@@ -163,23 +218,44 @@ struct Fp4Slices {
 struct Nvfp4Slices {
   using Weight = Nvfp4Weight;
   using Operand = Nvfp4Operand;
-  using Columns = ColumnValues;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 2, kBWords = 8, kSliceBytes = 128;
   static constexpr bool kTileScale = true;  // the tensor's
   static constexpr int kTileScaleBytes = kTileRows * 8;
-  using Held = HeldNvfp4;
+  static constexpr int kTileVectors = 1, kTileSteps = 2;
+  static constexpr bool kMmaScales = false, kEndScales = true;
+  using TileScales = uint2;
+  using Tile = TileNvfp4;
+  using Columns = ColumnsF16;
   // Which pair of words of scales, of rows g and g + 8, is a lane's: eight of its elements are in
   // one half of each step.
   static __device__ __forceinline__ int ScaleWords(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
-  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[kVectors],
-                                              const std::byte* tile_scales, int tile,
-                                              uint32_t scale) {
-    const auto* scales = reinterpret_cast<const uint2*>(tile_scales + tile * kTileScaleBytes) +
-                         ScaleWords(static_cast<int>(threadIdx.x % 32));
-    Held held;
-    held.Hold({{codes[0], codes[1]}, *scales}, __uint_as_float(scale));
-    return held;
+  static __device__ __forceinline__ TileScales TileScalesOf(const std::byte* tile_scales,
+                                                            int tile) {
+    return *(reinterpret_cast<const uint2*>(tile_scales + tile * kTileScaleBytes) +
+             ScaleWords(static_cast<int>(threadIdx.x % 32)));
+  }
+  template <int kStep>
+  static __device__ __forceinline__ Tile TileOf(const uint4 (&words)[1], TileScales scales,
+                                                uint32_t) {
+    return Tile({{words[0], words[0]}, scales}, kStep);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ Columns ColumnsOf(uint4 codes) {
+    return kStep % 2 == 0 ? Columns(codes.x, codes.y) : Columns(codes.z, codes.w);
+  }
+  template <int kStep, int kHalf>
+  static __device__ __forceinline__ void AddHalf(const Tile& tile, const Columns& columns,
+                                                 TileScales, uint32_t, uint32_t, float (&)[4],
+                                                 float (&product)[4]) {
+    AddUnpackedHalf<kStep == 0 && kHalf == 0>(tile.a[kHalf], columns.words + 2 * kHalf, product);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ void EndStep(TileScales, const float (&)[4], float (&)[4]) {}
+  static __device__ __forceinline__ void AddSlice(float (&product)[4], uint32_t scale,
+                                                  ColumnValues columns, float (&sum)[4]) {
+    MultiplyColumns(columns, product);
+    AddMultiplied(product, __uint_as_float(scale), sum);
   }
   static __device__ __forceinline__ Weight Of(const ExpertMatrix& m) {
     return {m.data, m.scale, m.n, m.k, m.tensor_scale};
@@ -217,19 +293,55 @@ struct Nvfp4Slices {
   };
 };
 
-struct Bf16Slices {
+// What GEMMs do with bf16 activations. kVectors_: of a tile in a step.
+template <int kVectors_>
+struct Bf16Steps {
+  static constexpr int kTileVectors = kVectors_, kTileSteps = 1;
+  static constexpr bool kMmaScales = false, kEndScales = false;
+  using TileScales = NoScales;
+  using Tile = Bf16Operand<2>;
+  using Columns = uint4;
+  static __device__ __forceinline__ TileScales TileScalesOf(const std::byte*, int) { return {}; }
+  template <int kStep>
+  static __device__ __forceinline__ Columns ColumnsOf(uint4 columns) {
+    return columns;
+  }
+  template <int kStep, int kHalf>
+  static __device__ __forceinline__ void AddHalf(const Tile& tile, const Columns& columns,
+                                                 TileScales, uint32_t, uint32_t, float (&)[4],
+                                                 float (&product)[4]) {
+    if constexpr (kStep == 0 && kHalf == 0) {
+      product[0] = product[1] = product[2] = product[3] = 0;
+    }
+    const uint4 a = tile.a[kHalf];
+    MmaBf16(product, a.x, a.y, a.z, a.w, kHalf == 0 ? columns.x : columns.z,
+            kHalf == 0 ? columns.y : columns.w);
+  }
+  template <int kStep>
+  static __device__ __forceinline__ void EndStep(TileScales, const float (&)[4], float (&)[4]) {}
+  // `factor`: what products are multiplied by.
+  static __device__ __forceinline__ void AddTimes(const float (&product)[4], float factor,
+                                                  float (&sum)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = __fmaf_rn(product[i], factor, sum[i]);
+  }
+};
+
+struct Bf16Slices : Bf16Steps<2> {
   using Weight = Bf16Weight;
   using Operand = Bf16Operand<8>;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 8, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = false;
   static constexpr int kTileScaleBytes = 0;
-  using Held = Bf16Operand<4>;
-  static __device__ __forceinline__ Held Hold(const uint4 (&vectors)[4], const std::byte*, int,
-                                              uint32_t) {
-    return Held(vectors);
+  template <int kStep>
+  static __device__ __forceinline__ Tile TileOf(const uint4 (&vectors)[2], TileScales, uint32_t) {
+    return Tile(vectors);
   }
-  static __device__ __forceinline__ float Factor(uint32_t) { return 1; }
+  static __device__ __forceinline__ void AddSlice(const float (&product)[4], uint32_t, ColumnValues,
+                                                  float (&sum)[4]) {
+    AddTimes(product, 1, sum);
+  }
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;  // none
@@ -254,19 +366,21 @@ struct Bf16Slices {
 };
 
 // An fp8 weight with activations that are not quantised.
-struct Fp8UnpackedSlices {
+struct Fp8UnpackedSlices : Bf16Steps<1> {
   using Weight = Fp8Weight;
   using Operand = Fp8UnpackedOperand;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 4, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
-  using Held = Bf16Operand<4>;
-  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[2], const std::byte*, int,
-                                              uint32_t) {
+  template <int kStep>
+  static __device__ __forceinline__ Tile TileOf(const uint4 (&codes)[1], TileScales, uint32_t) {
     return UnpackedToBf16(codes);
   }
-  static __device__ __forceinline__ float Factor(uint32_t scale) { return ScaleValue(scale); }
+  static __device__ __forceinline__ void AddSlice(const float (&product)[4], uint32_t scale,
+                                                  ColumnValues, float (&sum)[4]) {
+    AddTimes(product, ScaleValue(scale), sum);
+  }
   struct Raw : Fp8Slices::Raw {
     __device__ __forceinline__ Operand Unpacked() const { return {data, scale}; }
   };
@@ -274,19 +388,22 @@ struct Fp8UnpackedSlices {
 };
 
 // The same under f32 scales, of which the weight means its products rounded to bf16.
-struct Fp8RoundedSlices {
+struct Fp8RoundedSlices : Bf16Steps<1> {
   using Weight = Fp8Weight;
   using Operand = Bf16Operand<8>;
   static constexpr bool kQuantised = false;
   static constexpr int kVectors = 4, kBWords = 16, kSliceBytes = 256;
   static constexpr bool kTileScale = true;
   static constexpr int kTileScaleBytes = 0;
-  using Held = Bf16Operand<4>;
-  static __device__ __forceinline__ Held Hold(const uint4 (&codes)[2], const std::byte*, int,
-                                              uint32_t scale) {
+  template <int kStep>
+  static __device__ __forceinline__ Tile TileOf(const uint4 (&codes)[1], TileScales,
+                                                uint32_t scale) {
     return RoundedToBf16(codes, __uint_as_float(scale));
   }
-  static __device__ __forceinline__ float Factor(uint32_t) { return 1; }
+  static __device__ __forceinline__ void AddSlice(const float (&product)[4], uint32_t, ColumnValues,
+                                                  float (&sum)[4]) {
+    AddTimes(product, 1, sum);
+  }
   struct Raw : Fp8F32Slices::Raw {
     __device__ __forceinline__ Operand Unpacked() const {
       return RoundedToBf16(data, __uint_as_float(scale));

@@ -116,7 +116,7 @@ struct LinearWork {
   struct Item {
     int64_t tile, row;  // the first
     int count;
-    const std::byte* x;  // of the first row
+    int64_t at;  // bytes from job.x to the first row's columns
   };
   static constexpr int kBand = 8;
   const LinearJob<KSlices>& job;
@@ -138,44 +138,53 @@ struct LinearWork {
     const int64_t tile = int64_t{band * kBand + of_band % wide} * Shape::kTiles;
     const int64_t row = int64_t{of_band / wide} * Shape::kRows;
     return {tile, row, static_cast<int>(min(job.rows - row, int64_t{Shape::kRows})),
-            GroupOf(job, tile) + row * job.row_bytes};
+            GroupOf(job, tile) - job.x + row * job.row_bytes};
   }
   __device__ __forceinline__ typename KSlices::Cursor Tile(const Item& item, int i) const {
     int64_t tile = min(item.tile + i, tiles - 1);
     const auto& part = PartOf(job, &tile);
     return typename KSlices::Cursor(part.w, tile, 0);
   }
-  __device__ __forceinline__ const std::byte* Row(const Item& item, int i) const {
-    return item.x + i * job.row_bytes;
+  __device__ __forceinline__ const std::byte* rows() const { return job.x; }
+  __device__ __forceinline__ uint32_t Row(const Item& item, int i) const {
+    return static_cast<uint32_t>((item.at + i * job.row_bytes) / 16);
   }
   __device__ __forceinline__ void Store(const Item& item, int first_tile, int first_row,
                                         const GemmSums<Shape>& sums) const {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int count = item.count - first_row;
+    const int64_t row = item.row + first_row;
 #pragma unroll
     for (int m = 0; m < Shape::kTilesM; ++m) {
       int64_t tile = item.tile + first_tile + m;
       if (tile >= tiles) break;
       const auto& part = PartOf(job, &tile);
-      const int64_t width = part.width;
-      const bool even = width % kTileRows == 0 && part.w.n % kTileRows == 0;
+      const int64_t width = part.width, n = tile * kTileRows;
+      if (part.bf16 && width % kTileRows == 0 && part.w.n % kTileRows == 0) {
+        uint16_t* to = static_cast<uint16_t*>(part.y) + (row + g) * width + n;
 #pragma unroll
-      for (int c = 0; c < Shape::kCols; ++c) {
-        const int first = first_row + c * 8;
-        if (first >= item.count) break;
-        const auto& sum = sums[m][c];
-        if (part.bf16 && even) {
-          StoreBf16Tile(sum, item.count - first, [&](int row) {
-            return static_cast<uint16_t*>(part.y) + (item.row + first + row) * width +
-                   tile * kTileRows;
-          });
-          continue;
+        for (int c = 0; c < Shape::kCols; ++c) {
+          StoreBf16Tile(sums[m][c], g + c * 8 < count ? to : nullptr);
+          to += 8 * width;
         }
+        continue;
+      }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int row = first + 2 * t + i % 2;
-          if (row < item.count) {
-            StoreOutput(part, item.row + row, tile * kTileRows + g + i / 2 * 8, sum[i]);
+      for (int i = 0; i < 4; ++i) {
+        const int64_t at = n + g + i / 2 * 8;
+        if (at >= part.w.n) continue;
+        const int first = 2 * t + i % 2;
+        int64_t to = (row + first) * width + at;
+#pragma unroll
+        for (int c = 0; c < Shape::kCols; ++c) {
+          if (first + c * 8 < count) {
+            if (part.bf16) {
+              static_cast<uint16_t*>(part.y)[to] = static_cast<uint16_t>(Bf16x2(sums[m][c][i], 0));
+            } else {
+              static_cast<float*>(part.y)[to] = sums[m][c][i];
+            }
           }
+          to += 8 * width;
         }
       }
     }
@@ -193,12 +202,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
     work.Tile(work.At(blockIdx.x), threadIdx.x).Prefetch(0, min(work.slices(), kAhead));
   }
   BeginAfterPredecessors();
-  Gemm<Shape>(work, DynamicShared<std::byte>());
+  Gemm<Shape>(work, static_cast<int>(blockIdx.x), DynamicShared<std::byte>());
 }
 
-// The shapes of a block of a GEMM: 2 tiles by 64 rows, 8 by 64, 8 by 128.
+// The shapes of a block of a GEMM: 2 tiles by 64 rows, 4 by 64, 8 by 32, 8 by 64, 8 by 128.
 template <class KSlices>
-using NarrowBlock = GemmShape<KSlices, 1, 2, 2, 4, 2>;
+using NarrowBlock = GemmShape<KSlices, 1, 4, 2, 2, 2>;
+template <class KSlices>
+using SquareBlock = GemmShape<KSlices, 2, 4, 2, 2, 2>;
+template <class KSlices>
+using LowBlock = GemmShape<KSlices, 2, 4, 4, 1, 2>;
 template <class KSlices>
 using MiddleBlock = GemmShape<KSlices, 2, 4, 4, 2>;
 template <class KSlices>
@@ -215,35 +228,36 @@ void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KS
 
 // How a launch goes: each weight is held while rows pass it, or as a GEMM of one of the shapes. It
 // changes no bits.
-enum LinearPath { kByRule, kHeld, kNarrow, kMiddle, kWide };
+enum LinearPath { kByRule, kHeld, kNarrow, kMiddle, kWide, kSquare, kLow };
 enum LinearKnob { kPathKnob };
 inline constexpr const char* kLinearKnobs[] = {"path"};
 inline constexpr KernelConfig kLinearConfigs[] = {
-    {{kByRule}}, {{kHeld}}, {{kNarrow}}, {{kMiddle}}, {{kWide}}};
+    {{kByRule}}, {{kHeld}}, {{kNarrow}}, {{kMiddle}}, {{kWide}}, {{kSquare}}, {{kLow}}};
 
-// The shape whose launch ends first.
-inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows) {
-  // Nanoseconds of a K slice of 128 on an H100, for as many blocks as a multiprocessor has: without
-  // rows, and what all their rows add; for one block alone.
+// The shape whose launch ends first. `low`: whether kLow is one; of bf16 activations its stages are
+// too few.
+inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, bool low) {
+  // Nanoseconds of a K slice of 128 on an H100, for as many blocks as a multiprocessor has, and for
+  // one block alone.
   struct Cost {
     LinearPath path;
     int tiles, rows, resident;
-    double without_rows, of_rows, alone;
+    double full, alone;
   };
-  constexpr Cost kCosts[] = {{kNarrow, 2, 64, 2, 720, 350, 605},
-                             {kMiddle, 8, 64, 1, 640, 775, 0},
-                             {kWide, 8, 128, 1, 855, 1495, 0}};
+  constexpr Cost kCosts[] = {{kNarrow, 2, 64, 2, 812, 390},
+                             {kSquare, 4, 64, 2, 880, 520},
+                             {kLow, 8, 32, 2, 900, 720},
+                             {kMiddle, 8, 64, 1, 840, 840},
+                             {kWide, 8, 128, 1, 1510, 1510}};
   LinearPath best = kByRule;
   double least = 0;
   for (const Cost& c : kCosts) {
+    if (c.path == kLow && !low) continue;
     const int64_t items = (tiles + c.tiles - 1) / c.tiles * ((rows + c.rows - 1) / c.rows);
-    int64_t turns = items / (c.resident * multiprocessors);
-    const int64_t rest = items - turns * c.resident * multiprocessors;
-    const bool alone = c.resident > 1 && rest > 0 && rest <= multiprocessors;
-    if (rest > 0 && !alone) ++turns;
-    const double share = static_cast<double>(std::min<int64_t>(rows, c.rows)) / c.rows;
-    const double time =
-        static_cast<double>(turns) * (c.without_rows + c.of_rows * share) + (alone ? c.alone : 0);
+    const int64_t blocks = int64_t{c.resident} * multiprocessors;
+    const double time = items <= multiprocessors
+                            ? c.alone
+                            : c.full * static_cast<double>((items + blocks - 1) / blocks);
     if (best == kByRule || time < least) {
       best = c.path;
       least = time;
@@ -292,11 +306,18 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
     }
   }
   if (path == kByRule || path == kHeld) {
-    path = GemmPathFor(context.multiprocessors, tiles, job.rows);
+    path = GemmPathFor(context.multiprocessors, tiles, job.rows, KSlices::kQuantised);
   }
   switch (path) {
     case kNarrow:
       return LaunchGemm<NarrowBlock<KSlices>, kRun>(context, job, tiles);
+    case kSquare:
+      return LaunchGemm<SquareBlock<KSlices>, kRun>(context, job, tiles);
+    case kLow:
+      if constexpr (KSlices::kQuantised) {
+        return LaunchGemm<LowBlock<KSlices>, kRun>(context, job, tiles);
+      }
+      return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
     case kWide:
       // There are no registers for the sums of runs.
       if constexpr (kRun == 0) return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);

@@ -7,9 +7,11 @@
 // afterwards. Fragments of both are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g
 // + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
 //
-// SliceProduct gives a K slice's product, for kernels of few rows. AddSlice adds it to an f32 sum,
-// with weights that are unpacked once for many columns (the structs Held...). Both give the same
-// bits: scales are powers of two, so that the product is exact and FMA rounds as an addition does.
+// SliceProduct gives a K slice's product, for kernels of few rows. For many rows, the structs
+// Tile... and Columns... hold a step (K = 32) of a tile and of eight rows: AddHalf adds one half of
+// their product, EndStep ends the step, and AddSlice adds a K slice's product to an f32 sum. Both
+// ways give the same bits: scales are powers of two, so that the product is exact and FMA rounds as
+// an addition does.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +40,9 @@ __device__ __forceinline__ void MakeReady(uint32_t low, uint32_t high, uint32_t*
   to[1] = high;
 #else
   to[0] = F16x2OfE4M3x2(static_cast<uint16_t>(low));
-  to[1] = F16x2OfE4M3x2(static_cast<uint16_t>(low >> 16));
+  to[1] = F16x2OfUpperE4M3x2(low);
   to[2] = F16x2OfE4M3x2(static_cast<uint16_t>(high));
-  to[3] = F16x2OfE4M3x2(static_cast<uint16_t>(high >> 16));
+  to[3] = F16x2OfUpperE4M3x2(high);
 #endif
 }
 __device__ __forceinline__ ReadyActs Ready(const uint32_t (&codes)[8]) {
@@ -93,35 +95,29 @@ struct Fp8Operand {
 __device__ __forceinline__ void UnpackE4M3Words(uint32_t low, uint32_t high, uint32_t (&to)[4]) {
   to[0] = F16x2OfE4M3x2(static_cast<uint16_t>(low));
   to[1] = F16x2OfE4M3x2(static_cast<uint16_t>(high));
-  to[2] = F16x2OfE4M3x2(static_cast<uint16_t>(low >> 16));
-  to[3] = F16x2OfE4M3x2(static_cast<uint16_t>(high >> 16));
+  to[2] = F16x2OfUpperE4M3x2(low);
+  to[3] = F16x2OfUpperE4M3x2(high);
 }
 #endif
 
-// The scales of a lane's columns of activations, from the codes of eight rows that lie `stride`
-// bytes apart: the values of columns 2 t and 2 t + 1, or for block-scaled MMA the ue8m0 code of the
-// row that the lane brings.
+// The scales of a lane's columns of activations, 2 t and 2 t + 1.
 struct ColumnValues {
-  float even, odd;
-  static __device__ __forceinline__ ColumnValues Load(const uint8_t* codes, int stride) {
-    const uint8_t* even = codes + threadIdx.x % 4 * 2 * stride;
-    return {ScaleValue(even[0]), ScaleValue(even[stride])};
+  float even = 0, odd = 0;
+  // From byte `byte` of the words of eight rows: a quantiser's scales, which are normal numbers.
+  static __device__ __forceinline__ ColumnValues Load(const uint32_t* words, int byte) {
+    const uint2 pair = *reinterpret_cast<const uint2*>(words + threadIdx.x % 4 * 2);
+    const auto value = [byte](uint32_t word) {
+      return __uint_as_float(__byte_perm(word, 0, 0x4440 + byte) << 23);
+    };
+    return {value(pair.x), value(pair.y)};
   }
 };
-#if DSV4_BLOCK_SCALED_MMA
-struct ColumnScales {
-  uint32_t code;
-  static __device__ __forceinline__ ColumnScales Load(const uint8_t* codes, int stride) {
-    return {codes[threadIdx.x % 32 / 4 * stride]};
-  }
-};
-#else
-using ColumnScales = ColumnValues;
-#endif
+struct NoScales {};
 
 // sum += product times the scales of its columns and `factor`, where the MMAs did not see them.
-__device__ __forceinline__ void AddScaled(const float (&product)[4], const ColumnScales& scales,
-                                          float factor, float (&sum)[4]) {
+__device__ __forceinline__ void AddScaled(const float (&product)[4],
+                                          [[maybe_unused]] const ColumnValues& scales,
+                                          [[maybe_unused]] float factor, float (&sum)[4]) {
 #if DSV4_BLOCK_SCALED_MMA
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = __fadd_rn(sum[i], product[i]);
@@ -155,51 +151,54 @@ __device__ __forceinline__ void SliceProduct(const Fp8Operand& w, const ReadyAct
 #endif
 }
 
-struct HeldFp8 {
-#if DSV4_BLOCK_SCALED_MMA
-  uint4 steps[4];
-  uint32_t scale;
-  __device__ __forceinline__ void Hold(const uint4 (&codes)[4], uint32_t scale_code) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) steps[j] = codes[j];
-    scale = scale_code;
+// ---- a step of many rows ----
+//
+// A half step is one MMA of the fallback. The block-scaled MMA takes a step at once: its second
+// halves are empty.
+
+// The codes of a step of eight activation rows, a lane's, as products want them.
+struct ColumnsE4M3 {
+  uint32_t words[kReadyWords];
+  ColumnsE4M3() = default;
+  __device__ __forceinline__ ColumnsE4M3(uint32_t low, uint32_t high) {
+    MakeReady(low, high, words);
   }
+};
+
+template <bool kFirst>
+__device__ __forceinline__ void AddUnpackedHalf(const uint32_t (&a)[4], const uint32_t* b,
+                                                float (&product)[4]) {
+  if constexpr (kFirst) product[0] = product[1] = product[2] = product[3] = 0;
+  MmaF16(product, a[0], a[1], a[2], a[3], b[0], b[1]);
+}
+
+struct TileFp8 {
+#if DSV4_BLOCK_SCALED_MMA
+  uint4 a;
+  TileFp8() = default;
+  __device__ __forceinline__ explicit TileFp8(uint4 codes) : a(codes) {}
 #else
-  uint32_t a[8][4];
-  float scale;
-  __device__ __forceinline__ void Hold(const uint4 (&codes)[4], uint32_t scale_code) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      UnpackE4M3Words(codes[j].x, codes[j].y, a[2 * j]);
-      UnpackE4M3Words(codes[j].z, codes[j].w, a[2 * j + 1]);
-    }
-    scale = ScaleValue(scale_code);
+  uint32_t a[2][4];
+  TileFp8() = default;
+  __device__ __forceinline__ explicit TileFp8(uint4 codes) {
+    UnpackE4M3Words(codes.x, codes.y, a[0]);
+    UnpackE4M3Words(codes.z, codes.w, a[1]);
   }
 #endif
 };
-// The product, with all scales on SM12x and else with none.
-__device__ __forceinline__ void HeldProduct(const HeldFp8& w, const ReadyActs& acts,
-                                            [[maybe_unused]] const ColumnScales& scales,
-                                            float (&product)[4]) {
-  product[0] = product[1] = product[2] = product[3] = 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t* b = acts.words + j * kReadyWords;
+// The block-scaled MMA takes the ue8m0 codes of the tile's scale and of the row that the lane
+// brings.
+template <int kStep, int kHalf>
+__device__ __forceinline__ void AddFp8Half(const TileFp8& w, const ColumnsE4M3& columns,
+                                           [[maybe_unused]] uint32_t scale,
+                                           [[maybe_unused]] uint32_t column_scale,
+                                           float (&product)[4]) {
 #if DSV4_BLOCK_SCALED_MMA
-    MmaScaledE4M3(product, w.steps[j], b[0], b[1], w.scale, scales.code);
+  if constexpr (kHalf == 1) return;
+  if constexpr (kStep == 0) product[0] = product[1] = product[2] = product[3] = 0;
+  MmaScaledE4M3(product, w.a, columns.words[0], columns.words[1], scale, column_scale);
 #else
-    MmaUnpacked(product, w.a[2 * j], w.a[2 * j + 1], b);
-#endif
-  }
-}
-__device__ __forceinline__ void AddSlice(const HeldFp8& w, const ReadyActs& acts,
-                                         const ColumnScales& scales, float (&sum)[4]) {
-  float product[4];
-  HeldProduct(w, acts, scales, product);
-#if DSV4_BLOCK_SCALED_MMA
-  AddScaled(product, scales, 1, sum);
-#else
-  AddScaled(product, scales, w.scale, sum);
+  AddUnpackedHalf<kStep == 0 && kHalf == 0>(w.a[kHalf], columns.words + 2 * kHalf, product);
 #endif
 }
 
@@ -231,20 +230,6 @@ __device__ __forceinline__ void SliceProduct(const Fp8F32Operand& w, const Ready
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
 }
-struct HeldFp8F32 {
-  HeldFp8 codes;
-  float factor;
-};
-__device__ __forceinline__ void AddSlice(const HeldFp8F32& w, const ReadyActs& acts,
-                                         const ColumnScales& scales, float (&sum)[4]) {
-  float product[4];
-  HeldProduct(w.codes, acts, scales, product);
-#if !DSV4_BLOCK_SCALED_MMA
-  MultiplyColumns(scales, product);
-#endif
-  AddMultiplied(product, w.factor, sum);
-}
-
 // The scales that a lane holds of a K slice of an e2m1 tile, a byte a step: on SM12x those of row g
 // or g + 8, else of both.
 #if DSV4_BLOCK_SCALED_MMA
@@ -312,59 +297,50 @@ __device__ __forceinline__ void SliceProduct(const Fp4Operand& w, const ReadyAct
 #endif
 }
 
-struct HeldFp4 {
+// A step of an e2m1 tile, from its two words.
+struct TileFp4 {
 #if DSV4_BLOCK_SCALED_MMA
-  uint32_t a[4][4];
-  uint32_t scales;
-  __device__ __forceinline__ void Hold(const uint4 (&steps)[2], Fp4Scales scale_codes) {
-    const Fp4Operand w(steps, scale_codes);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      word::UnpackBytes(w.words[2 * j], &a[j][0], &a[j][1]);
-      word::UnpackBytes(w.words[2 * j + 1], &a[j][2], &a[j][3]);
-    }
-    scales = scale_codes;
+  uint32_t a[4];
+  TileFp4() = default;
+  __device__ __forceinline__ TileFp4(uint32_t low, uint32_t high) {
+    word::UnpackBytes(low, &a[0], &a[1]);
+    word::UnpackBytes(high, &a[2], &a[3]);
   }
 #else
-  uint32_t a[8][4];
-  float scales[4][2];  // of rows g and g + 8
-  __device__ __forceinline__ void Hold(const uint4 (&steps)[2], Fp4Scales scale_codes) {
-    const Fp4Operand w(steps, scale_codes);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) word::UnpackF16(w.words[j], a[j]);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t codes = i == 0 ? scale_codes.x : scale_codes.y;
-      scales[0][i] = Fp4StepScale<0>(codes);
-      scales[1][i] = Fp4StepScale<1>(codes);
-      scales[2][i] = Fp4StepScale<2>(codes);
-      scales[3][i] = Fp4StepScale<3>(codes);
-    }
+  uint32_t a[2][4];
+  TileFp4() = default;
+  __device__ __forceinline__ TileFp4(uint32_t low, uint32_t high) {
+    word::UnpackF16(low, a[0]);
+    word::UnpackF16(high, a[1]);
   }
 #endif
 };
-__device__ __forceinline__ void AddSlice(const HeldFp4& w, const ReadyActs& acts,
-                                         const ColumnScales& scales, float (&sum)[4]) {
-  float product[4] = {};
+// `of_step`: the fallback's product of the step, before EndFp4Step multiplies its scales on.
+template <int kStep, int kHalf>
+__device__ __forceinline__ void AddFp4Half(const TileFp4& w, const ColumnsE4M3& columns,
+                                           [[maybe_unused]] const Fp4Scales& scales,
+                                           [[maybe_unused]] uint32_t column_scale,
+                                           [[maybe_unused]] float (&of_step)[4],
+                                           [[maybe_unused]] float (&product)[4]) {
 #if DSV4_BLOCK_SCALED_MMA
-  const uint32_t* b = acts.words;
-  MmaScaledE2M1<0>(product, w.a[0], b[0], b[1], w.scales, scales.code);
-  MmaScaledE2M1<1>(product, w.a[1], b[2], b[3], w.scales, scales.code);
-  MmaScaledE2M1<2>(product, w.a[2], b[4], b[5], w.scales, scales.code);
-  MmaScaledE2M1<3>(product, w.a[3], b[6], b[7], w.scales, scales.code);
+  if constexpr (kHalf == 1) return;
+  if constexpr (kStep == 0) product[0] = product[1] = product[2] = product[3] = 0;
+  MmaScaledE2M1<kStep>(product, w.a, columns.words[0], columns.words[1], scales, column_scale);
 #else
+  AddUnpackedHalf<kHalf == 0>(w.a[kHalf], columns.words + 2 * kHalf, of_step);
+#endif
+}
+template <int kStep>
+__device__ __forceinline__ void EndFp4Step([[maybe_unused]] const Fp4Scales& scales,
+                                           [[maybe_unused]] const float (&of_step)[4],
+                                           [[maybe_unused]] float (&product)[4]) {
+#if !DSV4_BLOCK_SCALED_MMA
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    float d[4] = {};
-    MmaUnpacked(d, w.a[2 * j], w.a[2 * j + 1], acts.words + j * kReadyWords);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      product[i] =
-          j == 0 ? d[i] * w.scales[j][i / 2] : __fmaf_rn(d[i], w.scales[j][i / 2], product[i]);
-    }
+  for (int i = 0; i < 4; ++i) {
+    const float scale = Fp4StepScale<kStep>(i < 2 ? scales.x : scales.y);
+    product[i] = kStep == 0 ? of_step[i] * scale : __fmaf_rn(of_step[i], scale, product[i]);
   }
 #endif
-  AddScaled(product, scales, kE2M1Factor, sum);
 }
 
 // ---- NVFP4 ----
@@ -434,25 +410,21 @@ __device__ __forceinline__ void SliceProduct(const Nvfp4Operand& w, const ReadyA
   for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
 }
 
-struct HeldNvfp4 {
-  uint32_t a[8][4];
-  float factor;
-  __device__ __forceinline__ void Hold(const Nvfp4Slice& slice, float scale) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) UnpackNvfp4Step(slice, j, a[2 * j], a[2 * j + 1]);
-    factor = scale;
+// A step of an NVFP4 tile, and of activations for it.
+struct TileNvfp4 {
+  uint32_t a[2][4];
+  TileNvfp4() = default;
+  __device__ __forceinline__ TileNvfp4(const Nvfp4Slice& slice, int step) {
+    UnpackNvfp4Step(slice, step, a[0], a[1]);
   }
 };
-__device__ __forceinline__ void AddSlice(const HeldNvfp4& w, const ReadyActs& acts,
-                                         const ColumnValues& scales, float (&sum)[4]) {
-  float product[4] = {};
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    MmaUnpacked(product, w.a[2 * j], w.a[2 * j + 1], F16Acts(acts, j).words);
-  }
-  MultiplyColumns(scales, product);
-  AddMultiplied(product, w.factor, sum);
-}
+struct ColumnsF16 {
+  uint32_t words[4];
+  ColumnsF16() = default;
+  __device__ __forceinline__ ColumnsF16(uint32_t low, uint32_t high)
+      : words{F16x2OfE4M3x2(static_cast<uint16_t>(low)), F16x2OfUpperE4M3x2(low),
+              F16x2OfE4M3x2(static_cast<uint16_t>(high)), F16x2OfUpperE4M3x2(high)} {}
+};
 
 // Half steps (K = 16) of a bf16 weight tile.
 template <int kHalfSteps>

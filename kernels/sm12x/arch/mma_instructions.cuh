@@ -27,6 +27,16 @@ __device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, 
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The values of the upper two of four e4m3 codes as f16x2, exactly: what MmaF16 takes.
+__device__ __forceinline__ uint32_t F16x2OfUpperE4M3x2(uint32_t codes) {
+  uint32_t out;
+  asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\t"
+      "cvt.rn.f16x2.e4m3x2 %0, high;\n\t}"
+      : "=r"(out)
+      : "r"(codes));
+  return out;
+}
+
 #if DSV4_BLOCK_SCALED_MMA
 // d += a b, e4m3 by e4m3, K = 32. ue8m0 scales in the low byte: of row g in lanes 4 g, of row g + 8
 // in lanes 4 g + 1, of column g in lanes 4 g.

@@ -8,6 +8,10 @@
 
 namespace dsv4::sm12x {
 
+inline uint32_t F16x2OfUpperE4M3x2(uint32_t codes) {
+  return F16x2OfE4M3x2(static_cast<uint16_t>(codes >> 16));
+}
+
 inline void RunMma(const char* what, float (&d)[4], emulation::MmaGive give,
                    emulation::MmaType type, int a_scale_byte = 0) {
   std::copy_n(d, 4, give.d);
