@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHidden = 4096, kStreamCount = 4, kMixes = 24, kVocab = 129280;
 constexpr int32_t kMostRows = 4096;
-constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 1024, kMostRows};
+constexpr int32_t kRowCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, kMostRows};
 constexpr int32_t kFewRowCounts[] = {1, 8, 64};
 constexpr size_t kCalls = 64;
 

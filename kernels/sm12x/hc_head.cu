@@ -19,12 +19,12 @@ using sm12x::kStreamCount;
 using sm12x::TwoFloat;
 
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
-    hc_head_mix_kernel(const __grid_constant__ HcHeadParams p, TwoFloat* chunk_sums) {
+    hc_head_mix_kernel(const __grid_constant__ HcHeadParams p, float* chunk_sums) {
   sm12x::MixChunk<kStreamCount>(p.streams, p.row_of, p.rows, p.hidden, p.fn, chunk_sums);
 }
 
 __global__ void __launch_bounds__(sm12x::kNormThreads)
-    hc_head_kernel(const __grid_constant__ HcHeadParams p, const TwoFloat* chunk_sums) {
+    hc_head_kernel(const __grid_constant__ HcHeadParams p, const float* chunk_sums) {
   constexpr int kThreads = sm12x::kNormThreads;
   auto* const shared = sm12x::DynamicShared<std::byte>();
   __shared__ TwoFloat sums[sm12x::MixSums(kStreamCount)];
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
-  auto* const row_sums = reinterpret_cast<TwoFloat*>(shared + width * kActBytes);
+  auto* const row_sums = reinterpret_cast<float*>(shared + width * kActBytes);
   sm12x::PrefetchLines(p.norm, dim * 2, kThreads);
   const float scale = p.scale[0], base = p.base[threadIdx.x % kStreamCount];
   sm12x::BeginAfterPredecessors();
@@ -118,7 +118,7 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
                             sm12x::kNormThreads, 0, hc_mean_kernel, params);
     return;
   }
-  auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
+  auto* const chunk_sums = reinterpret_cast<float*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
   sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
                           sm12x::kMixWarps * 32, 0, hc_head_mix_kernel, params, chunk_sums);
@@ -131,6 +131,6 @@ void LaunchHcHead(const LaunchContext& context, const HcHeadParams& params) {
 
 constinit const KernelEntry kSm12xHcHead =
     MakeSm12xEntry<HcHeadParams, &LaunchHcHead, &SupportsHcHead, &HcHeadWorkspace>("sm12x.hc_head",
-                                                                                   5);
+                                                                                   6);
 
 }  // namespace dsv4

@@ -6,24 +6,20 @@
 // latency at one row, bandwidth at many.
 // Plan: a block of hc_pre_mix_kernel has 64 columns of all streams and some rows, with its part of
 // fn in registers, loaded before the streams are ready. A block of hc_pre_kernel has a row and adds
-// up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. Of
-// many rows, hc_pre_comb_kernel does them, for eight in a warp. No f64: SM12x does one f64 operation
-// for 64 of f32. hc_pre_mix_kernel, which has whole columns, makes the update of few rows; hc_post
-// makes that of many. Measured: docs/kernels.md.
+// up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. No
+// f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns, makes
+// the update of few rows; hc_post makes that of many. Measured: docs/kernels.md.
 // Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
 // steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
-// Shared memory: 8 D bytes of streams and 3.2 D of sums.
+// Shared memory: 8 D bytes of streams and 1.6 D of sums.
 // Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"
-
-#include <algorithm>
 
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/exp.cuh"
 #include "kernels/sm12x/launch.h"
 #include "kernels/sm12x/stream_mix.cuh"
-#include "lib/base/checked_math.h"
 
 namespace dsv4 {
 namespace {
@@ -37,7 +33,7 @@ constexpr int kMostRowsUpdated = sm12x::kMixRows;
 
 template <bool kUpdates>
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
-    hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, TwoFloat* chunk_sums) {
+    hc_pre_mix_kernel(const __grid_constant__ HcPreParams p, float* chunk_sums) {
   sm12x::MixChunk<kMixes, kUpdates>(p.streams, nullptr, p.rows, p.hidden, p.fn, chunk_sums,
                                     UpdateOf(p));
 }
@@ -120,53 +116,21 @@ __device__ __forceinline__ void Comb(const HcPreParams& p, int own,
   for (int j = 0; j < kStreamCount; ++j) comb[j] = of_row[j].Rounded();
 }
 
-__device__ __forceinline__ void StoreComb(const HcPreParams& p, int64_t row, int own,
-                                          const float (&comb)[kStreamCount]) {
-  *reinterpret_cast<float4*>(p.comb + (row * kStreamCount + own) * kStreamCount) =
-      make_float4(comb[0], comb[1], comb[2], comb[3]);
-}
-
-// comb of rows whose logits a kernel has left, [rows][16]: eight rows a warp.
-constexpr int kCombThreads = 64, kCombRows = kCombThreads / kStreamCount;
 constexpr int kCombs = kStreamCount * kStreamCount;
+constexpr int kThreads = sm12x::kNormThreads + 32;  // of a block: another warp makes comb
 
-__global__ void __launch_bounds__(kCombThreads)
-    hc_pre_comb_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* comb_logits) {
-  const int own = threadIdx.x % kStreamCount;
-  const int64_t row = int64_t{blockIdx.x} * kCombRows + threadIdx.x / kStreamCount;
-  sm12x::BeginAfterPredecessors();
-  const TwoFloat* const logits =
-      comb_logits + min(row, int64_t{p.rows} - 1) * kCombs + own * kStreamCount;
-  float top = logits[0].hi;
-#pragma unroll
-  for (int j = 1; j < kStreamCount; ++j) top = fmaxf(top, logits[j].hi);
-  TwoFloat power[kStreamCount];
-#pragma unroll
-  for (int j = 0; j < kStreamCount; ++j) power[j] = PowerOf(logits[j], top);
-  float comb[kStreamCount];
-  Comb(p, own, power, comb);
-  if (row < p.rows) StoreComb(p, row, own, comb);
-}
-
-// Threads of a block: of few rows, another warp makes comb.
-template <bool kMany>
-constexpr int kThreads = sm12x::kNormThreads + (kMany ? 0 : 32);
-
-// p: with kUpdates of after the update, which the kernel before has made. kMany: comb's logits go to
-// `comb_logits`.
-template <bool kUpdates, bool kMany>
-__global__ void __launch_bounds__(kThreads<kMany>)
-    hc_pre_kernel(const __grid_constant__ HcPreParams p, const TwoFloat* chunk_sums,
-                  TwoFloat* comb_logits) {
+// p: with kUpdates of after the update, which the kernel before has made.
+template <bool kUpdates>
+__global__ void __launch_bounds__(kThreads)
+    hc_pre_kernel(const __grid_constant__ HcPreParams p, const float* chunk_sums) {
   sm12x::LetSuccessorStart();
-  constexpr int kThreads = dsv4::kThreads<kMany>;
   auto* const shared = sm12x::DynamicShared<std::byte>();
   __shared__ TwoFloat sums[sm12x::MixSums(kMixes)];
   __shared__ float scratch[sm12x::kNormThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
   auto* const streams = reinterpret_cast<uint16_t*>(shared);
-  auto* const row_sums = reinterpret_cast<TwoFloat*>(shared + width * kActBytes);
+  auto* const row_sums = reinterpret_cast<float*>(shared + width * kActBytes);
   const auto copy_streams = [&] {
     if (threadIdx.x >= static_cast<unsigned>(sm12x::kNormThreads)) return;
     sm12x::CopyAllAsync(streams, static_cast<const uint16_t*>(p.streams) + row * width,
@@ -175,14 +139,12 @@ __global__ void __launch_bounds__(kThreads<kMany>)
   // Without an update streams are not of the kernel before, but older.
   if (!kUpdates) copy_streams();
   sm12x::PrefetchLines(p.norm, dim * 2, kThreads);
-  // A mixing number a lane: pre and post are the first warp's. Comb's are the last warp's, or with
-  // kMany the first one's, too. Which warp it is comes by a shuffle, so that the compiler sees that
-  // warps stay whole.
-  const bool combs =
-      !kMany && __shfl_sync(0xffffffffu, threadIdx.x, 0) >= unsigned{sm12x::kNormThreads};
+  // A mixing number a lane: pre and post are the first warp's, comb's are the last warp's. Which
+  // warp it is comes by a shuffle, so that the compiler sees that warps stay whole.
+  const bool combs = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= unsigned{sm12x::kNormThreads};
   constexpr int kGates = 2 * kStreamCount;
   const int lane = threadIdx.x % 32;
-  const int mix = combs ? kGates + lane % kCombs : kMany ? min(lane, kMixes - 1) : lane % kGates;
+  const int mix = combs ? kGates + lane % kCombs : lane % kGates;
   const float scale = p.scale[min(mix / kStreamCount, 2)], base = p.base[mix];
   sm12x::WaitForPredecessors();
   const int64_t row_bytes = sm12x::MixRowBytes(width, kMixes);
@@ -215,21 +177,19 @@ __global__ void __launch_bounds__(kThreads<kMany>)
     }
     float comb[kStreamCount];
     Comb(p, own, of_row, comb);
-    if (lane < kStreamCount) StoreComb(p, row, own, comb);
+    if (lane < kStreamCount) {
+      *reinterpret_cast<float4*>(p.comb + row * kCombs + own * kStreamCount) =
+          make_float4(comb[0], comb[1], comb[2], comb[3]);
+    }
     return;
   }
-  if (threadIdx.x < (kMany ? kMixes : kGates)) {
-    const TwoFloat of_mix = logit();
-    if (mix >= kGates) {
-      comb_logits[row * kCombs + mix - kGates] = of_mix;
+  if (threadIdx.x < kGates) {
+    TwoFloat gate = sm12x::Sigmoid(logit());
+    if (mix < kStreamCount) {
+      gate.Add(p.hc_eps);
+      pre[mix] = gate.Rounded();
     } else {
-      TwoFloat gate = sm12x::Sigmoid(of_mix);
-      if (mix < kStreamCount) {
-        gate.Add(p.hc_eps);
-        pre[mix] = gate.Rounded();
-      } else {
-        p.post[row * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
-      }
+      p.post[row * kStreamCount + mix - kStreamCount] = 2 * gate.Rounded();
     }
   }
   sm12x::WaitForCopies<0>();
@@ -249,85 +209,34 @@ absl::Status SupportsHcPre(const HcPreParams& p) {
   return absl::OkStatus();
 }
 
-// Rows go through all kernels so many at a time that their streams, 16 MB at D = 4096, are in L2 when
-// they are read again.
-constexpr int kSlabRows = 512;
-// Of more rows, comb is made by a kernel of its own, and else by a warp of each row's block.
-constexpr int kMostRowsWithComb = 256;
-
-bool IsMany(const HcPreParams& p) { return p.rows > kMostRowsWithComb; }
-
-// In the workspace: the sums of a slab, then with many rows the logits of all of them.
-int64_t SlabBytes(const HcPreParams& p) {
-  return std::min(p.rows, kSlabRows) * sm12x::MixRowBytes(kStreamCount * p.hidden, kMixes);
-}
+// In the workspace: the chunks' sums.
 int64_t HcPreWorkspace(const HcPreParams& p, int) {
-  const int64_t logits = int64_t{p.rows} * kCombs * static_cast<int64_t>(sizeof(TwoFloat));
-  return SlabBytes(p) + (IsMany(p) ? logits : 0);
+  return p.rows * sm12x::MixRowBytes(kStreamCount * p.hidden, kMixes);
 }
 
-// Rows first .. first + count - 1.
-HcPreParams RowsOf(HcPreParams p, int64_t first, int32_t count) {
-  const int64_t of_stream = first * p.hidden, bytes = of_stream * kActBytes;
-  p.rows = count;
-  p.streams = static_cast<const std::byte*>(p.streams) + kStreamCount * bytes;
-  p.normed = static_cast<std::byte*>(p.normed) + bytes;
-  p.quantized = static_cast<std::byte*>(p.quantized) + first * sm12x::QuantizedRowBytes(p.hidden);
-  p.post += first * kStreamCount;
-  p.comb += first * kCombs;
-  if (p.update.y != nullptr) {
-    p.update.y = static_cast<const std::byte*>(p.update.y) + bytes;
-    p.update.post += first * kStreamCount;
-    p.update.comb += first * kCombs;
-    p.update.out = static_cast<std::byte*>(p.update.out) + kStreamCount * bytes;
-  }
-  return p;
-}
-
-template <bool kUpdates, bool kMany>
-void LaunchKernels(const LaunchContext& context, const HcPreParams& params, TwoFloat* chunk_sums,
-                   TwoFloat* comb_logits) {
+template <bool kUpdates>
+void LaunchKernels(const LaunchContext& context, const HcPreParams& params) {
+  auto* const chunk_sums = reinterpret_cast<float*>(context.workspace);
   const cudaStream_t stream = CudaStreamOf(context);
   sm12x::LaunchOverlapped(stream, sm12x::MixGrid(context, params.hidden, params.rows),
                           sm12x::kMixWarps * 32, 0, hc_pre_mix_kernel<kUpdates>, params,
                           chunk_sums);
-  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads<kMany>,
-                          sm12x::RowSharedBytes(params.hidden, kMixes),
-                          hc_pre_kernel<kUpdates, kMany>,
-                          kUpdates ? AfterUpdate(params) : params, chunk_sums, comb_logits);
+  sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(params.rows)), kThreads,
+                          sm12x::RowSharedBytes(params.hidden, kMixes), hc_pre_kernel<kUpdates>,
+                          kUpdates ? AfterUpdate(params) : params, chunk_sums);
 }
 
 void LaunchHcPre(const LaunchContext& context, const HcPreParams& params) {
-  auto* const chunk_sums = reinterpret_cast<TwoFloat*>(context.workspace);
-  const bool many = IsMany(params);
-  auto* const comb_logits =
-      many ? reinterpret_cast<TwoFloat*>(context.workspace + SlabBytes(params)) : nullptr;
-  const bool updates = params.update.y != nullptr;
-  if (updates && params.rows <= kMostRowsUpdated) {
-    return LaunchKernels<true, false>(context, params, chunk_sums, nullptr);
-  }
-  for (int32_t first = 0; first < params.rows; first += kSlabRows) {
-    HcPreParams slab = RowsOf(params, first, std::min(kSlabRows, params.rows - first));
-    if (updates) {
-      const HcPostParams update = UpdateOf(slab);
-      kSm12xHcPost.launch(context, &update);
-      slab = AfterUpdate(slab);
-    }
-    if (many) {
-      LaunchKernels<false, true>(context, slab, chunk_sums, comb_logits + first * kCombs);
-    } else {
-      LaunchKernels<false, false>(context, slab, chunk_sums, nullptr);
-    }
-  }
-  if (!many) return;
-  sm12x::LaunchOverlapped(CudaStreamOf(context),
-                          dim3(static_cast<unsigned>(CeilDiv(params.rows, kCombRows))),
-                          kCombThreads, 0, hc_pre_comb_kernel, params, comb_logits);
+  if (params.update.y == nullptr) return LaunchKernels<false>(context, params);
+  if (params.rows <= kMostRowsUpdated) return LaunchKernels<true>(context, params);
+  const HcPostParams update = UpdateOf(params);
+  kSm12xHcPost.launch(context, &update);
+  LaunchKernels<false>(context, AfterUpdate(params));
 }
 
 }  // namespace
 
 constinit const KernelEntry kSm12xHcPre =
-    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 5);
+    MakeSm12xEntry<HcPreParams, &LaunchHcPre, &SupportsHcPre, &HcPreWorkspace>("sm12x.hc_pre", 6);
 
 }  // namespace dsv4

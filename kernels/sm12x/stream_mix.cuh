@@ -3,9 +3,10 @@
 // row, split over blocks, and the weighted sum of a row's streams.
 //
 // A product is cut into chunks of 64 columns of all streams, a block's, and these into parts of 32
-// of a stream, a warp's, which the tensor cores add up; from there on all sums are TwoFloats:
-// parts, then chunks, always in the same order, since an error of a mixing number moves all
-// roundings of its row. Whatever else is in the call, a row's bits are the same. A block can make
+// of a stream, a warp's, which the tensor cores add up. Two parts make a pair, in f32, which loses
+// next to nothing; from there on sums are TwoFloats: pairs make a chunk, which is rounded to f32,
+// and chunks make the number. Always in the same order, since an error of a mixing number moves all
+// roundings of its row: whatever else is in the call, a row's bits are the same. A block can make
 // the streams itself, as hc_post does, since it has all of its columns.
 #pragma once
 
@@ -28,12 +29,13 @@ inline constexpr int kMixRows = 16;                     // that a block takes at
 inline constexpr int kStreamCount = 4;
 inline constexpr int kMixColumns = kMixChunk / kStreamCount;  // of a stream
 
-// Sums of one row and chunk: of the outputs, then of the squares.
-constexpr int MixSums(int outputs) { return outputs + 1; }
+// Sums of one row and chunk: of the outputs, of the squares, and one that is nothing, so that pairs
+// of outputs stay aligned.
+constexpr int MixSums(int outputs) { return outputs + 2; }
 
-// Bytes of the chunks' sums of a row: [width / 256, outputs + 1] TwoFloats, a multiple of 16.
+// Bytes of the chunks' sums of a row, [width / 256, MixSums(outputs)] floats: a multiple of 16.
 constexpr int64_t MixRowBytes(int64_t width, int outputs) {
-  return width / kMixChunk * MixSums(outputs) * static_cast<int64_t>(sizeof(TwoFloat));
+  return width / kMixChunk * MixSums(outputs) * static_cast<int64_t>(sizeof(float));
 }
 
 // Two f32 numbers as the sums of three bf16 numbers each, exactly but for the smallest.
@@ -78,24 +80,74 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
   return Bf16x2(low[0], low[1]);
 }
 
-// The sum of the squares of eight bf16 numbers. From their f32 sum on, which none of them exceeds,
-// what an addition rounds off is a difference.
-__device__ __forceinline__ TwoFloat SumOfSquares(const uint32_t (&pairs)[4]) {
-  float x[8], first = 0;
+// The streams' side of the products of a part: of rows g and g + 8 the eight columns of a lane, as
+// they are and in two halves of their bits. Weights are split in three and streams in two, so that
+// what the tensor cores cut off of a sum (arch/mma.cuh) is mostly nothing: products of 12 bits are
+// summed up apart by their size.
+struct PartOfStreams {
+  uint32_t whole[2][4], upper[2][4], lower[2][4];
+
+  __device__ __forceinline__ void Set(const uint4 (&x)[2]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    x[2 * i] = Bf16Low(pairs[i]);
-    x[2 * i + 1] = Bf16High(pairs[i]);
-  }
-  first = SquaresOf(x, first);
-  float sum = first, low = 0;
+    for (int h = 0; h < 2; ++h) {
+      whole[h][0] = x[h].x, whole[h][1] = x[h].y, whole[h][2] = x[h].z, whole[h][3] = x[h].w;
 #pragma unroll
-  for (const float v : x) {
-    const float next = __fmaf_rn(v, v, sum);
-    low = __fadd_rn(low, __fmaf_rn(v, v, __fsub_rn(sum, next)));
-    sum = next;
+      for (int i = 0; i < 4; ++i) {
+        upper[h][i] = UpperBits(whole[h][i]);
+        lower[h][i] = LowerBits(whole[h][i]);
+      }
+    }
   }
-  return {__fsub_rn(sum, first), low};
+
+  // The sum of the squares of row g + 8 h of the part, in all lanes of the row.
+  __device__ __forceinline__ float Squares(int h) const {
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[2 * i] = Bf16Low(whole[h][i]);
+      x[2 * i + 1] = Bf16High(whole[h][i]);
+    }
+    float sum = SquaresOf(x, 0.0f);
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, lanes));
+    }
+    return sum;
+  }
+};
+
+// A lane's weights of a part and eight outputs: of output g, columns 2 s and 2 s + 1 of its eight,
+// in three.
+using PartOfWeights = uint32_t[4][3];
+
+__device__ __forceinline__ void SplitWeights(const float4 (&stored)[2], PartOfWeights& to) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    SplitF32(stored[i].x, stored[i].y, to[2 * i]);
+    SplitF32(stored[i].z, stored[i].w, to[2 * i + 1]);
+  }
+}
+
+// The products of a part with eight outputs, as MMA gives them: rows g, g, g + 8, g + 8 and outputs
+// 2 t, 2 t + 1, 2 t, 2 t + 1, and what is smaller.
+__device__ __forceinline__ void MultiplyPart(const PartOfStreams& x, const PartOfWeights& weight,
+                                             float (&major)[4], float (&rest)[4]) {
+  float middle[4] = {}, minor[4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) major[i] = 0;
+#pragma unroll
+  for (int s = 0; s < 4; s += 2) {
+    const uint32_t(&b0)[3] = weight[s], (&b1)[3] = weight[s + 1];
+    const auto multiply = [&](float(&sum)[4], const uint32_t(&a)[2][4], int piece) {
+      MmaBf16(sum, a[0][s], a[1][s], a[0][s + 1], a[1][s + 1], b0[piece], b1[piece]);
+    };
+    multiply(major, x.upper, 0);
+    multiply(middle, x.lower, 0);
+    multiply(minor, x.whole, 1);
+    multiply(minor, x.whole, 2);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) rest[i] = __fadd_rn(middle[i], minor[i]);
 }
 
 // The rows of streams that a block of hc_pre makes itself, in shared memory: [row][stream][pair of
@@ -144,32 +196,45 @@ __device__ __forceinline__ void MakeStreams(const HcPostParams& p, uint32_t* mad
   }
 }
 
-// Block (chunk, some rows): chunk_sums[row][chunk][o] = fn[o, chunk] . streams[row, chunk], and the
-// sum of squares. With kUpdates the streams are what `update` makes, of up to kMixRows rows; it may
-// be in place. A warp holds its part of fn; rows are the M side of its products. Weights are split
-// in three and activations in two, so that what the tensor cores cut off of a sum (arch/mma.cuh) is
-// mostly nothing: products of 12 bits are summed up apart by their size.
-template <int kOutputs, bool kUpdates = false>
-__device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row_of, int rows,
-                                         int64_t dim, const float* fn, TwoFloat* chunk_sums,
-                                         const HcPostParams& update = {}) {
-  constexpr int kTiles = (kOutputs + 7) / 8, kStride = (MixSums(kOutputs) + 1) / 2 * 2;
-  __shared__ __align__(16) TwoFloat parts[kMixWarps][kMixRows][kStride];
-  constexpr int kStreamParts = kMixColumns / kMixPart;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int64_t width = kStreamCount * dim;
-  const int64_t column = warp / kStreamParts * dim +
-                         static_cast<int64_t>(blockIdx.x) * kMixColumns +
-                         warp % kStreamParts * kMixPart + t * 8;
+// The column of a lane's first element of part `part` of a chunk: halves of the chunk, and of each
+// the streams.
+__device__ __forceinline__ int64_t PartColumn(int part, int64_t chunk, int64_t dim) {
+  return part % kStreamCount * dim + chunk * kMixColumns + part / kStreamCount * kMixPart +
+         threadIdx.x % 4 * 8;
+}
 
-  float4 stored[kTiles][2] = {};
+template <int kOutputs>
+inline constexpr int kMixTiles = (kOutputs + 7) / 8;  // of eight outputs
+
+// A lane's weights of a part from `column` on, as they are stored.
+template <int kOutputs>
+__device__ __forceinline__ void LoadWeights(const float* fn, int64_t width, int64_t column,
+                                            float4 (&stored)[kMixTiles<kOutputs>][2]) {
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    if (tile * 8 + g >= kOutputs) continue;
-    const float* from = fn + (tile * 8 + g) * width + column;
+  for (int tile = 0; tile < kMixTiles<kOutputs>; ++tile) {
+    const int output = tile * 8 + threadIdx.x % 32 / 4;
+    stored[tile][0] = stored[tile][1] = make_float4(0, 0, 0, 0);
+    if (output >= kOutputs) continue;
+    const float* from = fn + output * width + column;
     stored[tile][0] = *reinterpret_cast<const float4*>(from);
     stored[tile][1] = *reinterpret_cast<const float4*>(from + 4);
   }
+}
+
+// Block (chunk, some rows): chunk_sums[row][chunk][o] = fn[o, chunk] . streams[row, chunk], and the
+// sum of squares. With kUpdates the streams are what `update` makes, of up to kMixRows rows; it may
+// be in place. A warp holds its part of fn; rows are the M side of its products.
+template <int kOutputs, bool kUpdates = false>
+__device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row_of, int rows,
+                                         int64_t dim, const float* fn, float* chunk_sums,
+                                         const HcPostParams& update = {}) {
+  constexpr int kTiles = kMixTiles<kOutputs>, kStride = MixSums(kOutputs);
+  __shared__ __align__(16) TwoFloat parts[kMixWarps][kMixRows][kStride];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t width = kStreamCount * dim, column = PartColumn(warp, blockIdx.x, dim);
+
+  float4 stored[kTiles][2];
+  LoadWeights<kOutputs>(fn, width, column, stored);
   BeginAfterPredecessors();
 
   uint4 next[2];  // of rows g and g + 8: elements 8 t .. 8 t + 7 of the part
@@ -186,16 +251,9 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
   };
   int first = blockIdx.y * kMixRows;
   if (!kUpdates) load(first);
-  uint32_t weight[kTiles][4][3];
+  PartOfWeights weight[kTiles];
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float4 v = stored[tile][i];
-      SplitF32(v.x, v.y, weight[tile][2 * i]);
-      SplitF32(v.z, v.w, weight[tile][2 * i + 1]);
-    }
-  }
+  for (int tile = 0; tile < kTiles; ++tile) SplitWeights(stored[tile], weight[tile]);
 
   if constexpr (kUpdates) {
     __shared__ __align__(16) uint32_t made[kMixRows * kMadeStride];
@@ -206,57 +264,51 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
       const int64_t row = g + 8 * h;
       next[h] = make_uint4(0, 0, 0, 0);
       if (row >= rows) continue;
-      next[h] =
-          *reinterpret_cast<const uint4*>(made + row * kMadeStride + (warp * kMixPart + t * 8) / 2);
+      next[h] = *reinterpret_cast<const uint4*>(made + row * kMadeStride +
+                                                warp % kStreamCount * kMadePairs +
+                                                (warp / kStreamCount * kMixPart + t * 8) / 2);
       *reinterpret_cast<uint4*>(static_cast<uint16_t*>(update.out) + row * width + column) =
           next[h];
     }
   }
 
   for (; first < rows; first += gridDim.y * kMixRows) {
-    const uint32_t x[2][4] = {{next[0].x, next[0].y, next[0].z, next[0].w},
-                              {next[1].x, next[1].y, next[1].z, next[1].w}};
+    PartOfStreams x;
+    x.Set(next);
     load(first + gridDim.y * kMixRows);
-    float major[kTiles][4] = {}, middle[kTiles][4] = {}, minor[kTiles][4] = {};
 #pragma unroll
-    for (int s = 0; s < 4; s += 2) {
-      const uint32_t a[4] = {x[0][s], x[1][s], x[0][s + 1], x[1][s + 1]};
-      uint32_t upper[4], lower[4];
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float major[4], rest[4];
+      MultiplyPart(x, weight[tile], major, rest);
+      const int o = tile * 8 + 2 * t;
+      if (o >= kOutputs) continue;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) upper[i] = UpperBits(a[i]), lower[i] = LowerBits(a[i]);
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const uint32_t(&b0)[3] = weight[tile][s], (&b1)[3] = weight[tile][s + 1];
-        MmaBf16(major[tile], upper[0], upper[1], upper[2], upper[3], b0[0], b1[0]);
-        MmaBf16(middle[tile], lower[0], lower[1], lower[2], lower[3], b0[0], b1[0]);
-        MmaBf16(minor[tile], a[0], a[1], a[2], a[3], b0[1], b1[1]);
-        MmaBf16(minor[tile], a[0], a[1], a[2], a[3], b0[2], b1[2]);
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<float4*>(&parts[warp][g + 8 * h][o]) =
+            make_float4(major[2 * h], rest[2 * h], major[2 * h + 1], rest[2 * h + 1]);
       }
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      TwoFloat squares = SumOfSquares(x[h]);
-#pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) squares.Add(OfNeighbour(squares, lanes));
-      TwoFloat* to = parts[warp][g + 8 * h];
-      if (t == 0) to[kOutputs] = squares;
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const int o = tile * 8 + 2 * t;
-        if (o >= kOutputs) continue;
-        *reinterpret_cast<float4*>(to + o) =
-            make_float4(major[tile][2 * h], middle[tile][2 * h] + minor[tile][2 * h],
-                        major[tile][2 * h + 1], middle[tile][2 * h + 1] + minor[tile][2 * h + 1]);
-      }
+      const float squares = x.Squares(h);
+      if (t == 0) parts[warp][g + 8 * h][kOutputs] = {squares, 0};
     }
     __syncthreads();
-    constexpr int kSums = MixSums(kOutputs);
-    for (int i = threadIdx.x; i < min(rows - first, kMixRows) * kSums; i += kMixWarps * 32) {
-      const int row = i / kSums, o = i % kSums;
+    // As many rows at once as there are lanes for.
+    constexpr int kSums = kOutputs + 1, kLanes = kSums <= 8 ? 8 : 32;
+    const int o = threadIdx.x % kLanes;
+#pragma unroll
+    for (int i = 0; i < kMixRows; i += kMixWarps * 32 / kLanes) {
+      const int row = i + threadIdx.x / kLanes;
+      if (o >= kSums || row >= min(rows - first, kMixRows)) continue;
       TwoFloat sum;
 #pragma unroll
-      for (int w = 0; w < kMixWarps; ++w) sum.Add(parts[w][row][o]);
-      chunk_sums[(static_cast<int64_t>(first + row) * gridDim.x + blockIdx.x) * kSums + o] = sum;
+      for (int w = 0; w < kMixWarps; w += 2) {
+        const TwoFloat a = parts[w][row][o], b = parts[w + 1][row][o];
+        sum.Add(TwoFloat{__fadd_rn(a.hi, b.hi), __fadd_rn(a.lo, b.lo)});
+      }
+      chunk_sums[(static_cast<int64_t>(first + row) * gridDim.x + blockIdx.x) * kStride + o] =
+          sum.Rounded();
     }
     __syncthreads();
   }
@@ -287,17 +339,17 @@ __device__ __forceinline__ void CopyAllAsync(void* to_shared, const void* from, 
   }
 }
 
-// The chunks' sums of a row, [chunks][kOutputs + 1] in shared memory, to sums[kOutputs + 1]; by
-// kThreads threads, eight of them a sum.
+// The chunks' sums of a row, in shared memory, to sums[kOutputs + 1]; by kThreads threads, eight of
+// them a sum.
 template <int kOutputs, int kThreads>
-__device__ __forceinline__ void SumChunks(const TwoFloat* chunk_sums, int chunks, TwoFloat* sums) {
-  constexpr int kSums = MixSums(kOutputs), kParts = 8;
+__device__ __forceinline__ void SumChunks(const float* chunk_sums, int chunks, TwoFloat* sums) {
+  constexpr int kSums = kOutputs + 1, kStride = MixSums(kOutputs), kParts = 8;
   static_assert(kThreads >= kSums * kParts);
   const int o = threadIdx.x / kParts, part = threadIdx.x % kParts;
   if (threadIdx.x / 32 * 32 >= kSums * kParts) return;  // whole warps
   TwoFloat sum;
 #pragma unroll 4
-  for (int c = part; c < chunks; c += kParts) sum.Add(chunk_sums[c * kSums + min(o, kSums - 1)]);
+  for (int c = part; c < chunks; c += kParts) sum.Add(chunk_sums[c * kStride + min(o, kSums - 1)]);
 #pragma unroll
   for (int lanes = 1; lanes < kParts; lanes *= 2) sum.Add(OfNeighbour(sum, lanes));
   if (part == 0 && o < kSums) sums[o] = sum;

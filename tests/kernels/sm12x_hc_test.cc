@@ -17,6 +17,7 @@ namespace {
 
 constexpr int32_t kRowCounts[] = {1, 2, 3, 6, 8, 16, 17, 48, 64, 65, 192};
 constexpr int64_t kWidths[] = {128, 384, 1024, 4096};
+constexpr int32_t kManyRows = 272;
 
 // bf16 rows of very different magnitudes, as bits and as floats.
 struct Acts {
@@ -160,8 +161,8 @@ HcPreValues HcPreOfReference(const std::vector<float>& streams, int32_t rows, in
 
 TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
   for (const int64_t dim : kWidths) {
-    // At the smallest width, so many that they go through the kernels in parts.
-    const int32_t kRows = dim == kWidths[0] ? 1100 : 192;
+    // More than the first kernel's blocks take at once.
+    const int32_t kRows = dim == kWidths[0] ? 1100 : kManyRows;
     const Acts streams(73, kRows, 4 * dim);
     const HcWeights w(24, 4 * dim);
     const std::vector<uint16_t> norm = RandomNorm(74, dim);
@@ -172,7 +173,7 @@ TEST_CASE("sm12x hc_pre equals the reference and keeps the row rule") {
     RequireSameQuantized(Dequantized(whole.quantized, kRows, dim), expected.quantized);
     RequireClose(whole.post, expected.post);
     RequireClose(whole.comb, expected.comb);
-    for (const int32_t rows : {1, 2, 3, 6, 8, 16, 17, 48, 64, 65, 192, 300}) {
+    for (const int32_t rows : {1, 2, 3, 6, 8, 16, 17, 48, 64, 65, 192, 256, 257, 300}) {
       if (rows > kRows) continue;
       const int64_t first = kRows - rows;
       const HcPreResult part = HcPreOnDevice(streams.bits, first, rows, dim, w, norm);
@@ -218,8 +219,9 @@ TEST_CASE("sm12x hc_pre with an update is hc_post and hc_pre, bit for bit") {
     const HcWeights w(24, 4 * dim);
     const auto fn = OnDevice(w.fn), base = OnDevice(w.base), scale = OnDevice(w.scale);
     const auto norm = OnDevice(RandomNorm(74, dim));
-    for (const int32_t rows : {1, 2, 3, 6, 7, 8, 9, 15, 16, 17, 33, 48, 64, 65, 192, 700}) {
-      if (rows > 192 && dim > kWidths[0]) continue;
+    for (const int32_t rows :
+         {1, 2, 3, 6, 7, 8, 9, 15, 16, 17, 33, 48, 64, 65, 192, kManyRows, 700}) {
+      if (rows > kManyRows && dim > kWidths[0]) continue;
       const Acts streams(93, rows, 4 * dim), ys(94, rows, dim);
       const auto y = OnDevice(ys.bits);
       const auto run = [&](bool ahead, bool in_place) {
