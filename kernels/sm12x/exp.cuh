@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exponentials as pairs of f32, by polynomials: for the mixing numbers of hyper-connections, which
 // scale whole rows and are to be the nearest floats. expf does not give those, and f64 is slow on
-// SM12x (two_float.cuh).
+// SM12x (double_single.cuh).
 #pragma once
 
-#include "kernels/sm12x/two_float.cuh"
+#include "kernels/sm12x/double_single.cuh"
 
 namespace dsv4::sm12x {
 
@@ -18,12 +18,12 @@ struct Exp2Terms {
 };
 
 // e^x to about 2^-37; 0 below e^-87. `x` is not much above 0.
-__device__ __forceinline__ TwoFloat Exp(TwoFloat x) {
+__device__ __forceinline__ DoubleSingle Exp(DoubleSingle x) {
   if (x.hi < -87.0f) return {0, 0};
   constexpr double kLog2E = 1.4426950408889634074;
-  const TwoFloat y = Product(x, PairOf(kLog2E)).Normalized();
+  const DoubleSingle y = Product(x, PairOf(kLog2E)).Normalized();
   const float n = rintf(y.hi), whole = __fsub_rn(y.hi, n);
-  const TwoFloat f = TwoFloat{whole, y.lo}.Normalized();
+  const DoubleSingle f = DoubleSingle{whole, y.lo}.Normalized();
   constexpr Exp2Terms kTerms;
   constexpr int kPairs = 5;  // terms that must be pairs
   float rest = 0;
@@ -31,10 +31,10 @@ __device__ __forceinline__ TwoFloat Exp(TwoFloat x) {
   for (int i = Exp2Terms::kCount - 1; i >= kPairs; --i) {
     rest = __fmaf_rn(rest, f.hi, static_cast<float>(kTerms.of[i]));
   }
-  TwoFloat sum = ExactProduct(rest, f.hi);
+  DoubleSingle sum = ExactProduct(rest, f.hi);
 #pragma unroll
   for (int i = kPairs - 1; i >= 0; --i) {
-    TwoFloat term = PairOf(kTerms.of[i]);
+    DoubleSingle term = PairOf(kTerms.of[i]);
     term.Add(i == kPairs - 1 ? sum : Product(sum, f));
     sum = term;
   }
@@ -43,12 +43,12 @@ __device__ __forceinline__ TwoFloat Exp(TwoFloat x) {
 }
 
 // 1 / (1 + e^-x).
-__device__ __forceinline__ TwoFloat Sigmoid(TwoFloat x) {
+__device__ __forceinline__ DoubleSingle Sigmoid(DoubleSingle x) {
   const bool negative = x.hi < 0;
-  const TwoFloat power = Exp(negative ? x : TwoFloat{-x.hi, -x.lo});
-  TwoFloat sum{1, 0};
+  const DoubleSingle power = Exp(negative ? x : DoubleSingle{-x.hi, -x.lo});
+  DoubleSingle sum{1, 0};
   sum.Add(power);
-  const TwoFloat inverse = Reciprocal(sum);
+  const DoubleSingle inverse = Reciprocal(sum);
   return negative ? Product(power, inverse) : inverse;
 }
 

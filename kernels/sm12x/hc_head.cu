@@ -15,8 +15,8 @@
 namespace dsv4 {
 namespace {
 
+using sm12x::DoubleSingle;
 using sm12x::kStreamCount;
-using sm12x::TwoFloat;
 
 __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
     hc_head_mix_kernel(const __grid_constant__ HcHeadParams p, float* chunk_sums) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
     hc_head_kernel(const __grid_constant__ HcHeadParams p, const float* chunk_sums) {
   constexpr int kThreads = sm12x::kNormThreads;
   auto* const shared = sm12x::DynamicShared<std::byte>();
-  __shared__ TwoFloat sums[sm12x::MixSums(kStreamCount)];
+  __shared__ DoubleSingle sums[sm12x::MixSums(kStreamCount)];
   __shared__ float scratch[kThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
   if (threadIdx.x < kStreamCount) {
     const int i = threadIdx.x;
     const float m = sm12x::MixingNumber(sums[i], sums[kStreamCount], width, p.norm_eps);
-    TwoFloat gate = sm12x::Sigmoid(sm12x::Logit(m, scale, base));
+    DoubleSingle gate = sm12x::Sigmoid(sm12x::Logit(m, scale, base));
     gate.Add(p.hc_eps);
     pre[i] = gate.Rounded();
   }

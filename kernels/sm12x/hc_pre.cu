@@ -7,12 +7,11 @@
 // Plan: a block of hc_pre_mix_kernel has 64 columns of all streams and some rows, with its part of
 // fn in registers, loaded before the streams are ready. A block of hc_pre_kernel has a row and adds
 // up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. No
-// f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns, makes
-// the update of few rows; hc_post makes that of many. Measured: docs/kernels.md.
-// Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
-// steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
-// Shared memory: 8 D bytes of streams and 1.6 D of sums.
-// Edge cases: padding rows are rows.
+// f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns,
+// makes the update of few rows; hc_post makes that of many. Measured: docs/kernels.md. Accuracy:
+// post and comb are the nearest floats, except about one in 10^5, for any logits. All steps of
+// Sinkhorn need double-single factors: later steps do not undo earlier rounding. Shared memory: 8 D
+// bytes of streams and 1.6 D of sums. Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"
 
 #include "kernels/sm12x/arch/memory.cuh"
@@ -24,8 +23,8 @@
 namespace dsv4 {
 namespace {
 
+using sm12x::DoubleSingle;
 using sm12x::kStreamCount;
-using sm12x::TwoFloat;
 
 constexpr int kMixes = 24;
 // Above, hc_post of its own is faster than blocks that hold fn and make one lot after the other.
@@ -40,14 +39,14 @@ __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
 
 // Lane l's sum y = sum_i k[i] x_(l ^ i) + eps y, i < 4, of its x and those of its neighbours; gives
 // 1 / y. What comes of the lower halves of x, which are there last, is added last.
-__device__ __forceinline__ TwoFloat InverseSum(const TwoFloat (&k)[kStreamCount], TwoFloat x,
-                                               float eps, TwoFloat* y) {
-  TwoFloat of[kStreamCount] = {x};
+__device__ __forceinline__ DoubleSingle InverseSum(const DoubleSingle (&k)[kStreamCount],
+                                                   DoubleSingle x, float eps, DoubleSingle* y) {
+  DoubleSingle of[kStreamCount] = {x};
 #pragma unroll
   for (int i = 1; i < kStreamCount; ++i) of[i].hi = __shfl_xor_sync(0xffffffffu, x.hi, i);
 #pragma unroll
   for (int i = 1; i < kStreamCount; ++i) of[i].lo = __shfl_xor_sync(0xffffffffu, x.lo, i);
-  TwoFloat sum = sm12x::ExactProduct(eps, y->hi);
+  DoubleSingle sum = sm12x::ExactProduct(eps, y->hi);
   sum.lo = __fmaf_rn(eps, y->lo, sum.lo);
   float low = 0;
 #pragma unroll
@@ -62,13 +61,13 @@ __device__ __forceinline__ TwoFloat InverseSum(const TwoFloat (&k)[kStreamCount]
 }
 
 // x[i] = x[i ^ own] for own < 4.
-__device__ __forceinline__ void Turn(int own, TwoFloat (&x)[kStreamCount]) {
+__device__ __forceinline__ void Turn(int own, DoubleSingle (&x)[kStreamCount]) {
 #pragma unroll
   for (int bit = 1; bit < kStreamCount; bit *= 2) {
 #pragma unroll
     for (int i = 0; i < kStreamCount; ++i) {
       if ((i & bit) != 0 || (own & bit) == 0) continue;
-      const TwoFloat other = x[i];
+      const DoubleSingle other = x[i];
       x[i] = x[i ^ bit];
       x[i ^ bit] = other;
     }
@@ -76,33 +75,34 @@ __device__ __forceinline__ void Turn(int own, TwoFloat (&x)[kStreamCount]) {
 }
 
 // e^(logit - top), of the softmax.
-__device__ __forceinline__ TwoFloat PowerOf(TwoFloat logit, float top) {
+__device__ __forceinline__ DoubleSingle PowerOf(DoubleSingle logit, float top) {
   logit.Add(-top);
   return sm12x::Exp(logit.Normalized());
 }
 
-// Four neighbouring lanes: the rest of the softmax, then Sinkhorn; lane `own` of them has the powers
-// of row `own` of comb and gets that row. The element is k u[h] v[j] all the while, whose factors are
-// inverses of sums: where a step makes x = k u v to x / (sum x + eps), it makes y = 1 / u to sum k v
+// Four neighbouring lanes: the rest of the softmax, then Sinkhorn; lane `own` of them has the
+// powers of row `own` of comb and gets that row. The element is k u[h] v[j] all the while, whose
+// factors are inverses of sums: where a step makes x = k u v to x / (sum x + eps), it makes y = 1 /
+// u to sum k v
 // + eps y. Lane l has u[l % 4] and v[l % 4].
 __device__ __forceinline__ void Comb(const HcPreParams& p, int own,
-                                     const TwoFloat (&power)[kStreamCount],
+                                     const DoubleSingle (&power)[kStreamCount],
                                      float (&comb)[kStreamCount]) {
-  TwoFloat of_row[kStreamCount], of_column[kStreamCount];  // [i]: of column or row own ^ i
+  DoubleSingle of_row[kStreamCount], of_column[kStreamCount];  // [i]: of column or row own ^ i
 #pragma unroll
   for (int j = 0; j < kStreamCount; ++j) {
-    TwoFloat sum = power[j];
+    DoubleSingle sum = power[j];
 #pragma unroll
     for (int i = 1; i < kStreamCount; ++i) sum.Add(power[j ^ i]);
-    TwoFloat weight = Product(power[j], sm12x::Reciprocal(sum));
+    DoubleSingle weight = Product(power[j], sm12x::Reciprocal(sum));
     weight.Add(p.hc_eps);
     of_row[j] = weight.Normalized();
   }
   Turn(own, of_row);
 #pragma unroll
   for (int i = 0; i < kStreamCount; ++i) of_column[i] = sm12x::OfNeighbour(of_row[i], i);
-  TwoFloat rows{1, 0}, columns{1, 0};  // 1 / u, 1 / v
-  TwoFloat u = rows, v = InverseSum(of_column, u, p.hc_eps, &columns);
+  DoubleSingle rows{1, 0}, columns{1, 0};  // 1 / u, 1 / v
+  DoubleSingle u = rows, v = InverseSum(of_column, u, p.hc_eps, &columns);
   for (int i = 1; i < p.sinkhorn_iters; ++i) {
     u = InverseSum(of_row, v, p.hc_eps, &rows);
     v = InverseSum(of_column, u, p.hc_eps, &columns);
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
     hc_pre_kernel(const __grid_constant__ HcPreParams p, const float* chunk_sums) {
   sm12x::LetSuccessorStart();
   auto* const shared = sm12x::DynamicShared<std::byte>();
-  __shared__ TwoFloat sums[sm12x::MixSums(kMixes)];
+  __shared__ DoubleSingle sums[sm12x::MixSums(kMixes)];
   __shared__ float scratch[sm12x::kNormThreads / 32];
   __shared__ float pre[kStreamCount];
   const int64_t row = blockIdx.x, dim = p.hidden, width = kStreamCount * dim;
@@ -162,14 +162,14 @@ __global__ void __launch_bounds__(kThreads)
     return sm12x::Logit(m, scale, base);
   };
   if (combs) {
-    const TwoFloat of_mix = logit();
+    const DoubleSingle of_mix = logit();
     float top = of_mix.hi;
 #pragma unroll
     for (int i = 1; i < kStreamCount; i *= 2) {
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
     }
-    const TwoFloat power = PowerOf(of_mix, top);
-    TwoFloat of_row[kStreamCount];
+    const DoubleSingle power = PowerOf(of_mix, top);
+    DoubleSingle of_row[kStreamCount];
     const int own = lane % kStreamCount;
 #pragma unroll
     for (int j = 0; j < kStreamCount; ++j) {
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   if (threadIdx.x < kGates) {
-    TwoFloat gate = sm12x::Sigmoid(logit());
+    DoubleSingle gate = sm12x::Sigmoid(logit());
     if (mix < kStreamCount) {
       gate.Add(p.hc_eps);
       pre[mix] = gate.Rounded();

@@ -4,10 +4,10 @@
 //
 // A product is cut into chunks of 64 columns of all streams, a block's, and these into parts of 32
 // of a stream, a warp's, which the tensor cores add up. Two parts make a pair, in f32, which loses
-// next to nothing; from there on sums are TwoFloats: pairs make a chunk, which is rounded to f32,
-// and chunks make the number. Always in the same order, since an error of a mixing number moves all
-// roundings of its row: whatever else is in the call, a row's bits are the same. A block can make
-// the streams itself, as hc_post does, since it has all of its columns.
+// next to nothing; from there on sums are double-singles: pairs make a chunk, which is rounded to
+// f32, and chunks make the number. Always in the same order, since an error of a mixing number
+// moves all roundings of its row: whatever else is in the call, a row's bits are the same. A block
+// can make the streams itself, as hc_post does, since it has all of its columns.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/arch/mma.cuh"
 #include "kernels/sm12x/bf16.cuh"
+#include "kernels/sm12x/double_single.cuh"
 #include "kernels/sm12x/norm_row.cuh"
 #include "kernels/sm12x/overlapped_launch.cuh"
-#include "kernels/sm12x/two_float.cuh"
 
 namespace dsv4::sm12x {
 
@@ -48,9 +48,9 @@ __device__ __forceinline__ void SplitF32(float low, float high, uint32_t (&piece
   }
 }
 
-// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a TwoFloat. Plain
-// f32 decides it unless its noise, kCount + 2 roundings of at most 2^-24 of the products' sizes,
-// reaches over a rounding boundary.
+// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a DoubleSingle.
+// Plain f32 decides it unless its noise, kCount + 2 roundings of at most 2^-24 of the products'
+// sizes, reaches over a rounding boundary.
 template <int kCount>
 __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
                                                  const float (&x)[kCount][2]) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
     return sums;
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    TwoFloat sum = ExactProduct(weight[0], x[0][c]);
+    DoubleSingle sum = ExactProduct(weight[0], x[0][c]);
 #pragma unroll
     for (int i = 1; i < kCount; ++i) sum.AddProduct(weight[i], x[i][c]);
     low[c] = sum.Rounded();
@@ -229,7 +229,7 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
                                          int64_t dim, const float* fn, float* chunk_sums,
                                          const HcPostParams& update = {}) {
   constexpr int kTiles = kMixTiles<kOutputs>, kStride = MixSums(kOutputs);
-  __shared__ __align__(16) TwoFloat parts[kMixWarps][kMixRows][kStride];
+  __shared__ __align__(16) DoubleSingle parts[kMixWarps][kMixRows][kStride];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int64_t width = kStreamCount * dim, column = PartColumn(warp, blockIdx.x, dim);
 
@@ -301,11 +301,11 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
     for (int i = 0; i < kMixRows; i += kMixWarps * 32 / kLanes) {
       const int row = i + threadIdx.x / kLanes;
       if (o >= kSums || row >= min(rows - first, kMixRows)) continue;
-      TwoFloat sum;
+      DoubleSingle sum;
 #pragma unroll
       for (int w = 0; w < kMixWarps; w += 2) {
-        const TwoFloat a = parts[w][row][o], b = parts[w + 1][row][o];
-        sum.Add(TwoFloat{__fadd_rn(a.hi, b.hi), __fadd_rn(a.lo, b.lo)});
+        const DoubleSingle a = parts[w][row][o], b = parts[w + 1][row][o];
+        sum.Add(DoubleSingle{__fadd_rn(a.hi, b.hi), __fadd_rn(a.lo, b.lo)});
       }
       chunk_sums[(static_cast<int64_t>(first + row) * gridDim.x + blockIdx.x) * kStride + o] =
           sum.Rounded();
@@ -314,7 +314,8 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
   }
 }
 
-// A block for each chunk, and as many times as the device holds at once while there are rows for it.
+// A block for each chunk, and as many times as the device holds at once while there are rows for
+// it.
 inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
   constexpr int kBlocks = 2;  // of a multiprocessor
   const int chunks = static_cast<int>(dim / kMixColumns);
@@ -342,12 +343,12 @@ __device__ __forceinline__ void CopyAllAsync(void* to_shared, const void* from, 
 // The chunks' sums of a row, in shared memory, to sums[kOutputs + 1]; by kThreads threads, eight of
 // them a sum.
 template <int kOutputs, int kThreads>
-__device__ __forceinline__ void SumChunks(const float* chunk_sums, int chunks, TwoFloat* sums) {
+__device__ __forceinline__ void SumChunks(const float* chunk_sums, int chunks, DoubleSingle* sums) {
   constexpr int kSums = kOutputs + 1, kStride = MixSums(kOutputs), kParts = 8;
   static_assert(kThreads >= kSums * kParts);
   const int o = threadIdx.x / kParts, part = threadIdx.x % kParts;
   if (threadIdx.x / 32 * 32 >= kSums * kParts) return;  // whole warps
-  TwoFloat sum;
+  DoubleSingle sum;
 #pragma unroll 4
   for (int c = part; c < chunks; c += kParts) sum.Add(chunk_sums[c * kStride + min(o, kSums - 1)]);
 #pragma unroll
@@ -356,21 +357,21 @@ __device__ __forceinline__ void SumChunks(const float* chunk_sums, int chunks, T
 }
 
 // rsqrt(sum / count + eps).
-__device__ __forceinline__ TwoFloat InverseRms(TwoFloat sum, int64_t count, float eps) {
-  TwoFloat mean = Product(sum, Reciprocal({static_cast<float>(count), 0}));
+__device__ __forceinline__ DoubleSingle InverseRms(DoubleSingle sum, int64_t count, float eps) {
+  DoubleSingle mean = Product(sum, Reciprocal({static_cast<float>(count), 0}));
   mean.Add(eps);
   return InverseSqrt(mean);
 }
 
 // A mixing number: its sum times rsqrt(mean square + eps).
-__device__ __forceinline__ float MixingNumber(TwoFloat sum, TwoFloat squares, int64_t width,
+__device__ __forceinline__ float MixingNumber(DoubleSingle sum, DoubleSingle squares, int64_t width,
                                               float eps) {
   return Product(sum, InverseRms(squares, width, eps)).Rounded();
 }
 
 // What sigmoid and softmax take.
-__device__ __forceinline__ TwoFloat Logit(float mixing_number, float scale, float base) {
-  TwoFloat logit = ExactProduct(mixing_number, scale);
+__device__ __forceinline__ DoubleSingle Logit(float mixing_number, float scale, float base) {
+  DoubleSingle logit = ExactProduct(mixing_number, scale);
   logit.Add(base);
   return logit;
 }

@@ -18,7 +18,7 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kSlotBytes = int64_t{4} << 20;
+constexpr int64_t kPartBytes = int64_t{4} << 20;
 constexpr int64_t kStagingAlignment = 64;
 constexpr auto kLongestHold = std::chrono::milliseconds(20);
 
@@ -153,11 +153,11 @@ absl::Status CudaDevice::OpenStream() {
   }
   graph_clock_ = std::make_shared<GraphClock>();
   MutexLock lock(&mutex_);
-  DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kSlotBytes * static_cast<int64_t>(slots_.size()),
+  DSV4_ASSIGN_OR_RETURN(staging_, AllocateHost(kPartBytes * static_cast<int64_t>(parts_.size()),
                                                "staging of transfers"));
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].data = staging_.data() + kSlotBytes * static_cast<int64_t>(i);
-    DSV4_ASSIGN_OR_RETURN(slots_[i].event, NewEvent());
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i].data = staging_.data() + kPartBytes * static_cast<int64_t>(i);
+    DSV4_ASSIGN_OR_RETURN(parts_[i].event, NewEvent());
   }
   return absl::OkStatus();
 }
@@ -191,8 +191,8 @@ CudaDevice::~CudaDevice() {
   for (void* mark : marks_) {
     if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
   }
-  for (const Slot& slot : slots_) {
-    if (slot.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(slot.event));
+  for (const StagingPart& part : parts_) {
+    if (part.event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(part.event));
   }
 }
 
@@ -458,19 +458,19 @@ absl::StatusOr<Buffer> CudaDevice::AllocateHost(int64_t bytes, absl::string_view
 }
 
 absl::StatusOr<std::byte*> CudaDevice::Stage(int64_t bytes) {
-  if (slot_used_ + bytes > kSlotBytes) {
-    slot_ = (slot_ + 1) % slots_.size();
-    slot_used_ = 0;
+  if (part_used_ + bytes > kPartBytes) {
+    part_ = (part_ + 1) % parts_.size();
+    part_used_ = 0;
     DSV4_RETURN_IF_ERROR(
-        CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(slots_[slot_].event)),
+        CheckCall(cudaEventSynchronize(static_cast<cudaEvent_t>(parts_[part_].event)),
                   "waiting for a transfer"));
   }
-  return slots_[slot_].data +
-         std::exchange(slot_used_, RoundUp(slot_used_ + bytes, kStagingAlignment));
+  return parts_[part_].data +
+         std::exchange(part_used_, RoundUp(part_used_ + bytes, kStagingAlignment));
 }
 
-absl::Status CudaDevice::MarkSlot() {
-  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(slots_[slot_].event),
+absl::Status CudaDevice::MarkPart() {
+  return CheckCall(cudaEventRecord(static_cast<cudaEvent_t>(parts_[part_].event),
                                    static_cast<cudaStream_t>(stream_->handle())),
                    "recording an event");
 }
@@ -478,34 +478,34 @@ absl::Status CudaDevice::MarkSlot() {
 absl::Status CudaDevice::Upload(std::byte* to, const std::byte* from, int64_t bytes) {
   MutexLock lock(&mutex_);
   const DeviceScope scope(this);
-  for (int64_t begin = 0; begin < bytes; begin += kSlotBytes) {
-    const int64_t part = std::min(kSlotBytes, bytes - begin);
+  for (int64_t begin = 0; begin < bytes; begin += kPartBytes) {
+    const int64_t part = std::min(kPartBytes, bytes - begin);
     const auto size = static_cast<size_t>(part);
     DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(part));
     std::memcpy(staged, from + begin, size);
     DSV4_RETURN_IF_ERROR(CheckCall(cudaMemcpyAsync(to + begin, staged, size, cudaMemcpyHostToDevice,
                                                    static_cast<cudaStream_t>(stream_->handle())),
                                    "copying to the device"));
-    DSV4_RETURN_IF_ERROR(MarkSlot());
+    DSV4_RETURN_IF_ERROR(MarkPart());
   }
   return CheckCall(cudaSuccess, "copying to the device");
 }
 
-// As many pieces as a slot takes wait for the device once. The lock is released in between, so
+// As many pieces as a part takes wait for the device once. The lock is released in between, so
 // that steps run while a long session is saved or loaded.
 absl::Status CudaDevice::Gather(std::byte* to, absl::Span<const MemoryPiece> from) {
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
   for (size_t next = 0; next < from.size();) {
-    if (from[next].bytes > kSlotBytes) {
+    if (from[next].bytes > kPartBytes) {
       DSV4_RETURN_IF_ERROR(Download(to, from[next].data, from[next].bytes));
       to += from[next++].bytes;
       continue;
     }
     MutexLock lock(&mutex_);
-    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kSlotBytes));
+    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kPartBytes));
     int64_t used = 0;
-    for (; next < from.size() && used + from[next].bytes <= kSlotBytes; ++next) {
+    for (; next < from.size() && used + from[next].bytes <= kPartBytes; ++next) {
       DSV4_RETURN_IF_ERROR(CheckCall(
           cudaMemcpyAsync(staged + used, from[next].data, static_cast<size_t>(from[next].bytes),
                           cudaMemcpyDeviceToHost, stream),
@@ -523,15 +523,15 @@ absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::by
   const DeviceScope scope(this);
   const auto stream = static_cast<cudaStream_t>(stream_->handle());
   for (size_t next = 0; next < to.size();) {
-    if (to[next].bytes > kSlotBytes) {
+    if (to[next].bytes > kPartBytes) {
       DSV4_RETURN_IF_ERROR(Upload(to[next].data, from, to[next].bytes));
       from += to[next++].bytes;
       continue;
     }
     MutexLock lock(&mutex_);
-    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kSlotBytes));
+    DSV4_ASSIGN_OR_RETURN(std::byte* const staged, Stage(kPartBytes));
     int64_t used = 0;
-    for (; next < to.size() && used + to[next].bytes <= kSlotBytes; ++next) {
+    for (; next < to.size() && used + to[next].bytes <= kPartBytes; ++next) {
       const auto bytes = static_cast<size_t>(to[next].bytes);
       std::memcpy(staged + used, from + used, bytes);
       DSV4_RETURN_IF_ERROR(CheckCall(
@@ -539,7 +539,7 @@ absl::Status CudaDevice::Scatter(absl::Span<const MemoryPiece> to, const std::by
           "copying to the device"));
       used += to[next].bytes;
     }
-    DSV4_RETURN_IF_ERROR(MarkSlot());
+    DSV4_RETURN_IF_ERROR(MarkPart());
     from += used;
   }
   return absl::OkStatus();

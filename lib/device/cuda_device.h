@@ -63,7 +63,7 @@ class CudaDevice final : public Device {
 
  private:
   // A part of the staging memory, and the event after which it may be written again.
-  struct Slot {
+  struct StagingPart {
     std::byte* data = nullptr;
     void* event = nullptr;  // cudaEvent_t
   };
@@ -73,10 +73,10 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> NewEvent(bool timed = false);  // a cudaEvent_t
   absl::StatusOr<bool> IsDone(void* event);
   absl::StatusOr<bool> Came(int result);
-  // Staging memory of `bytes`, at most a slot: the rest of the current slot or, once its last
-  // transfer is done, the next slot. Call MarkSlot after a transfer from there.
+  // Staging memory of `bytes`, at most a part: the rest of the current part or, once its last
+  // transfer is done, the next part. Call MarkPart after a transfer from there.
   absl::StatusOr<std::byte*> Stage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MarkSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MarkPart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RecordOn(const CudaStream& stream, void* event);
   absl::Status WaitOn(const CudaStream& stream, void* event);
   // What `to` is given from here on follows what `from` was given until here.
@@ -116,9 +116,9 @@ class CudaDevice final : public Device {
   double lane_seconds_ ABSL_GUARDED_BY(lane_mutex_) = 0;
   Mutex mutex_;  // sessions copy blocks while a step runs
   Buffer staging_;
-  std::array<Slot, 4> slots_ ABSL_GUARDED_BY(mutex_);
-  size_t slot_ ABSL_GUARDED_BY(mutex_) = 0;        // the current one
-  int64_t slot_used_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it
+  std::array<StagingPart, 4> parts_ ABSL_GUARDED_BY(mutex_);
+  size_t part_ ABSL_GUARDED_BY(mutex_) = 0;        // the current one
+  int64_t part_used_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it
 };
 
 }  // namespace dsv4

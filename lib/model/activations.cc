@@ -10,7 +10,7 @@ namespace dsv4 {
 
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
                         int rank, bool turns, DType act, int64_t workspace_bytes,
-                        int64_t beside_bytes, std::byte* memory, Activations* out) {
+                        int64_t side_bytes, std::byte* memory, Activations* out) {
   int64_t end = 0;
   const auto place = [&](auto*& pointer, int64_t rows, int64_t width, DType dtype) {
     using T = std::remove_reference_t<decltype(pointer)>;
@@ -59,11 +59,11 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
   place(out->logits, limits.logit_rows, config.vocab_size, DType::kF32);
   const int64_t own_hidden = shards.hidden[rank].size();
   if (shards.ranks > 1) {
-    const int64_t slots = t * (config.num_experts_per_tok + 1);
+    const int64_t pairs = t * (config.num_experts_per_tok + 1);
     place(out->groups_part, t, own_groups * config.o_lora_rank, act);
     place(out->y_part, t, own_hidden, act);
-    place(out->products, slots, config.moe_intermediate_size, act);
-    place(out->products_part, slots, shards.inter[rank].size(), act);
+    place(out->products, pairs, config.moe_intermediate_size, act);
+    place(out->products_part, pairs, shards.inter[rank].size(), act);
     for (float*& part : out->logits_part) {
       place(part, limits.logit_rows, shards.vocab[rank].size(), DType::kF32);
     }
@@ -73,7 +73,7 @@ int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, con
     out->logits_part[0] = out->logits_part[1] = out->logits;
   }
   place(out->workspace, workspace_bytes, 1, DType::kU8);
-  place(out->beside, beside_bytes, 1, DType::kU8);
+  place(out->side_workspace, side_bytes, 1, DType::kU8);
   return end;
 }
 

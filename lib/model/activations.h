@@ -62,14 +62,14 @@ struct Activations {
   void* products_part = nullptr;  // these two with several ranks, or after SplitExperts
   float* logits_part[2] = {};
 
-  std::byte* workspace = nullptr;  // of the operators
-  std::byte* beside = nullptr;     // the same, of those on the device's second stream
+  std::byte* workspace = nullptr;       // of the operators
+  std::byte* side_workspace = nullptr;  // the same, of those on the device's second stream
 };
 
 // Bytes of all buffers of a rank with so many of the operators' workspaces. With `memory` not null,
 // also points *out into it (64-byte aligned parts).
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
                         int rank, bool turns, DType act, int64_t workspace_bytes,
-                        int64_t beside_bytes, std::byte* memory, Activations* out);
+                        int64_t side_bytes, std::byte* memory, Activations* out);
 
 }  // namespace dsv4

@@ -181,7 +181,8 @@ absl::Status RunAttention(const ForwardContext& c, int64_t layer, const BlockWei
   const int32_t rows = c.step.rows;
   const auto queries = [&](const ForwardContext& on) { return RunQueries(on, w, cache); };
   const auto compressors = [&](const ForwardContext& on) { return RunCompressors(on, w, cache); };
-  DSV4_RETURN_IF_ERROR(w.compress_ratio == 0 ? queries(c) : c.RunBeside(queries, compressors));
+  DSV4_RETURN_IF_ERROR(w.compress_ratio == 0 ? queries(c)
+                                             : c.RunConcurrently(queries, compressors));
   if (w.compress_ratio == kCsaRatio) {
     DSV4_RETURN_IF_ERROR(SelectBlocks(c, cache));
     c.Show(layer, "index_topk", c.act.selected, DType::kI32, config.index_topk);

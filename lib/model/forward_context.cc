@@ -10,7 +10,7 @@ namespace dsv4 {
 namespace {
 
 // Kernels of more rows fill a device, and would need a larger workspace.
-constexpr int32_t kMostRowsBeside = 64;
+constexpr int32_t kMostSideRows = 64;
 
 }  // namespace
 
@@ -45,25 +45,25 @@ absl::Status ForwardContext::GatherQuantized(int64_t rows, const Slices& slices,
   return Exchange(rows, shares, part, whole);
 }
 
-absl::Status ForwardContext::RunBeside(
+absl::Status ForwardContext::RunConcurrently(
     absl::FunctionRef<absl::Status(const ForwardContext&)> first,
     absl::FunctionRef<absl::Status(const ForwardContext&)> second) const {
-  ForwardContext beside = *this;
+  ForwardContext side_context = *this;
   if (planning) {
     DSV4_RETURN_IF_ERROR(first(*this));
     DSV4_RETURN_IF_ERROR(second(*this));
     if (side.stream == nullptr) return absl::OkStatus();
-    beside.planned_stream = StreamRole::kSide;
-    beside.step.rows = std::min(step.rows, kMostRowsBeside);
-    return second(beside);
+    side_context.planned_stream = StreamRole::kSide;
+    side_context.step.rows = std::min(step.rows, kMostSideRows);
+    return second(side_context);
   }
-  if (side.stream == nullptr || step.rows > kMostRowsBeside || dispatch->recording()) {
+  if (side.stream == nullptr || step.rows > kMostSideRows || dispatch->recording()) {
     DSV4_RETURN_IF_ERROR(first(*this));
     return second(*this);
   }
-  beside.launch = side;
+  side_context.launch = side;
   DSV4_RETURN_IF_ERROR(device->Fork());
-  absl::Status status = second(beside);
+  absl::Status status = second(side_context);
   if (status.ok()) status = first(*this);
   const absl::Status joined = device->Join();
   return status.ok() ? joined : status;

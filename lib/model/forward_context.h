@@ -62,8 +62,8 @@ struct ForwardContext {
   // Runs `first` and `second`, neither of which needs or overwrites what the other one writes. In
   // steps of few rows they run at the same time, where the device has a second stream: each of
   // their kernels leaves most of it idle. `first` gets this context; they use no tap.
-  absl::Status RunBeside(absl::FunctionRef<absl::Status(const ForwardContext&)> first,
-                         absl::FunctionRef<absl::Status(const ForwardContext&)> second) const;
+  absl::Status RunConcurrently(absl::FunctionRef<absl::Status(const ForwardContext&)> first,
+                               absl::FunctionRef<absl::Status(const ForwardContext&)> second) const;
 
   bool alone() const { return shards->ranks == 1; }
   const Slice& own(const Slices& slices) const { return slices[rank]; }

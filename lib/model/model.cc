@@ -146,7 +146,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Parts& parts, const S
   DSV4_RETURN_IF_ERROR(model->PlaceMemory(model->memory_.data()).status());
   ForwardContext& context = model->context_;
   context.launch.workspace = context.act.workspace;
-  context.side.workspace = context.act.beside;
+  context.side.workspace = context.act.side_workspace;
   context.step.rope = context.act.rope;
   const auto rows = static_cast<size_t>(limits.rows);
   DSV4_RETURN_IF_ERROR(model->logits_.Place(parts.device, limits.logit_rows,

@@ -15,12 +15,12 @@ using RunPart = absl::FunctionRef<absl::Status(const ExpertFfnParams& ffn)>;
 // The first half of the experts, of whose matrices each rank has its rows.
 absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn, RunPart run) {
   const Slices& inter = c.shards->inter;
-  const int64_t slots = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
+  const int64_t pairs = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
   ffn.part = ExpertPart::kProducts;
   ffn.products = c.act.products_part;
   ffn.inter = c.own(inter).size();
   if (!c.own(inter).empty()) DSV4_RETURN_IF_ERROR(run(ffn));
-  return c.Gather(slots, inter, DTypeBytes(c.act_dtype()), c.act.products_part, c.act.products);
+  return c.Gather(pairs, inter, DTypeBytes(c.act_dtype()), c.act.products_part, c.act.products);
 }
 
 // The second half, or the sum of what turns left.

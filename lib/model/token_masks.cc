@@ -34,30 +34,31 @@ absl::Status TokenMasks::Place(Device* device, int32_t masks, int64_t vocab, std
   device_ = device;
   vocab_ = vocab;
   memory_ = memory;
-  slots_.resize(static_cast<size_t>(masks));
+  sent_.resize(static_cast<size_t>(masks));
   std::vector<uint32_t> text(static_cast<size_t>(MaskWords(vocab)), ~uint32_t{0});
   std::copy(with_text.begin(), with_text.end(), text.begin());
   return Send(device_, MaskOf(0), text);
 }
 
-uint32_t* TokenMasks::MaskOf(size_t slot) const {
-  return reinterpret_cast<uint32_t*>(memory_ + static_cast<int64_t>(slot) * MaskBytes(vocab_));
+uint32_t* TokenMasks::MaskOf(size_t index) const {
+  return reinterpret_cast<uint32_t*>(memory_ + static_cast<int64_t>(index) * MaskBytes(vocab_));
 }
 
 absl::StatusOr<const uint32_t*> TokenMasks::OnDevice(absl::Span<const uint32_t> mask, uint64_t id) {
   if (mask.empty()) return MaskOf(0);
-  auto slot = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& s) { return s.id == id; });
-  const bool known = slot != slots_.end();
+  auto sent =
+      std::find_if(sent_.begin(), sent_.end(), [&](const SentMask& s) { return s.id == id; });
+  const bool known = sent != sent_.end();
   if (!known) {
-    slot = std::min_element(slots_.begin(), slots_.end(),
-                            [](const Slot& a, const Slot& b) { return a.pass < b.pass; });
+    sent = std::min_element(sent_.begin(), sent_.end(),
+                            [](const SentMask& a, const SentMask& b) { return a.pass < b.pass; });
   }
-  uint32_t* const place = MaskOf(static_cast<size_t>(1 + (slot - slots_.begin())));
+  uint32_t* const place = MaskOf(static_cast<size_t>(1 + (sent - sent_.begin())));
   if (!known) {
-    slot->id = 0;
+    sent->id = 0;
     DSV4_RETURN_IF_ERROR(Send(device_, place, mask));
   }
-  *slot = {.id = id, .pass = pass_};
+  *sent = {.id = id, .pass = pass_};
   return place;
 }
 

@@ -28,16 +28,16 @@ class TokenMasks {
   absl::StatusOr<const uint32_t*> OnDevice(absl::Span<const uint32_t> mask, uint64_t id);
 
  private:
-  struct Slot {
+  struct SentMask {
     uint64_t id = 0;    // 0: empty
     int64_t pass = -1;  // that asked for it last
   };
-  uint32_t* MaskOf(size_t slot) const;
+  uint32_t* MaskOf(size_t index) const;
 
   Device* device_ = nullptr;
   int64_t vocab_ = 0;
-  std::byte* memory_ = nullptr;  // the mask of tokens with text, then those of slots_
-  std::vector<Slot> slots_;
+  std::byte* memory_ = nullptr;  // the mask of tokens with text, then those of sent_
+  std::vector<SentMask> sent_;
   int64_t pass_ = 0;
 };
 

@@ -12,11 +12,11 @@
 
 namespace dsv4 {
 
-bool WeightPlacement::IsPacked(const Bf16Weight* slot) const {
-  if (slot == &weights_->embed) return false;
+bool WeightPlacement::IsPacked(const Bf16Weight* view) const {
+  if (view == &weights_->embed) return false;
   if (weights_->drafter == nullptr) return true;
   const DsparkWeights& dspark = weights_->drafter->dspark;
-  return slot != &dspark.markov_w1 && slot != &dspark.markov_w2 && slot != &dspark.confidence;
+  return view != &dspark.markov_w1 && view != &dspark.markov_w2 && view != &dspark.confidence;
 }
 
 int64_t WeightPlacement::CountsBytes(int64_t blocks) const {
@@ -26,7 +26,7 @@ int64_t WeightPlacement::CountsBytes(int64_t blocks) const {
 absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
   weights_->ranks_.clear();
   weights_->ranks_.resize(targets_.ranks.size());
-  slots_.assign(targets_.ranks.size(), {});
+  views_.assign(targets_.ranks.size(), {});
   weights_->device_bytes_ = 0;
   std::vector<RankBytes> sizes;
   for (size_t rank = 0; rank < targets_.ranks.size(); ++rank) {
@@ -54,7 +54,7 @@ absl::Status WeightPlacement::PlanRank(const std::vector<WeightRow>& rows, int r
   own.views = ShardOf(*weights_, config_, targets_.shards, rank);
   WeightTable table(config_);
   table.AddAll(&own.views);
-  for (const WeightRow& row : table.rows()) slots_[static_cast<size_t>(rank)].push_back(row.slot);
+  for (const WeightRow& row : table.rows()) views_[static_cast<size_t>(rank)].push_back(row.view);
   const WeightTarget& target = targets_.ranks[static_cast<size_t>(rank)];
   const WeightUpload upload(target.device, target.dispatch);
   ExpertFetcher::StagePlan stage;
@@ -63,7 +63,7 @@ absl::Status WeightPlacement::PlanRank(const std::vector<WeightRow>& rows, int r
     if (own_rows.empty()) continue;
     DSV4_RETURN_IF_ERROR(PlanRow(row, own_rows.size(), upload, &own.sizes));
     if (row.expert.expert < 0) continue;
-    ExpertMatrix matrix = **std::get_if<ExpertMatrix*>(&row.slot);
+    ExpertMatrix matrix = **std::get_if<ExpertMatrix*>(&row.view);
     matrix.n = own_rows.size();
     stage.Add(row.matrix, matrix, FormatOf(row));
   }
@@ -99,18 +99,18 @@ absl::Status WeightPlacement::PlanRow(const WeightRow& row, int64_t n, const Wei
     }
     return upload.Prepare(format, n, row.k);
   };
-  if (Fp8Weight* const* fp8 = std::get_if<Fp8Weight*>(&row.slot)) {
+  if (Fp8Weight* const* fp8 = std::get_if<Fp8Weight*>(&row.view)) {
     if ((*fp8)->f32_scale == nullptr) return packed(WeightFormat::kFp8);
     // They may turn out to be powers of two, and take less.
     DSV4_RETURN_IF_ERROR(upload.Prepare(WeightFormat::kFp8, n, row.k));
     return packed(WeightFormat::kFp8F32);
   }
-  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return packed(PackedFormatOf(FormatOf(row)));
-  if (const auto* slot = std::get_if<Bf16Weight*>(&row.slot); slot && IsPacked(*slot)) {
+  if (std::holds_alternative<ExpertMatrix*>(row.view)) return packed(PackedFormatOf(FormatOf(row)));
+  if (const auto* view = std::get_if<Bf16Weight*>(&row.view); view && IsPacked(*view)) {
     return packed(WeightFormat::kBf16);
   }
-  const bool wide = std::holds_alternative<const float**>(row.slot) ||
-                    std::holds_alternative<const int32_t**>(row.slot);
+  const bool wide = std::holds_alternative<const float**>(row.view) ||
+                    std::holds_alternative<const int32_t**>(row.view);
   bytes->other += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
   return absl::OkStatus();
 }
@@ -149,19 +149,19 @@ absl::Status WeightPlacement::Send(const WeightRow& row, size_t index) {
   for (size_t rank = 0; rank < uploads_.size(); ++rank) {
     if (!targets_.ranks[rank].here) continue;
     const Slice rows = RowsOfRank(row, targets_.shards, static_cast<int>(rank));
-    const WeightSlot& slot = slots_[rank][index];
-    CutRows(row.slot, rows, slot);
+    const ViewPointer& view = views_[rank][index];
+    CutRows(row.view, rows, view);
     if (row.expert.expert >= 0 && weights_->residency_.IsCpus(row.expert)) {
-      KeepForCpu(row, rank, *std::get_if<ExpertMatrix*>(&slot));
+      KeepForCpu(row, rank, *std::get_if<ExpertMatrix*>(&view));
       continue;
     }
     if (StaysOnDisk(row)) {
-      KeepOnDisk(row, rank, *std::get_if<ExpertMatrix*>(&slot));
+      KeepOnDisk(row, rank, *std::get_if<ExpertMatrix*>(&view));
       continue;
     }
     if (rows.empty()) continue;
     DSV4_RETURN_IF_ERROR(
-        SendRow(row, rows.size(), weights_->ranks_[rank].experts, slot, &uploads_[rank]));
+        SendRow(row, rows.size(), weights_->ranks_[rank].experts, view, &uploads_[rank]));
   }
   return absl::OkStatus();
 }
@@ -176,7 +176,7 @@ void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix
   const ResidencyPlan& plan = weights_->residency_;
   const ExpertSlots& experts = weights_->ranks_[rank].experts;
   const ExpertFormat format = FormatOf(row);
-  const StoredBytes whole = StoredBytesOf(**std::get_if<ExpertMatrix*>(&row.slot));
+  const StoredBytes whole = StoredBytesOf(**std::get_if<ExpertMatrix*>(&row.view));
   sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {
       row.name, *matrix, whole.data + whole.scale, format};
   matrix->format = format;
@@ -185,15 +185,15 @@ void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix
                       matrix);
 }
 
-// The `n` rows that `slot` points to, whose place on the device it receives.
+// The `n` rows that `view` points to, whose place on the device it receives.
 absl::Status WeightPlacement::SendRow(const WeightRow& row, int64_t n, const ExpertSlots& experts,
-                                      const WeightSlot& slot, WeightUpload* upload) const {
+                                      const ViewPointer& view, WeightUpload* upload) const {
   const int64_t k = row.k, elements = n * std::max<int64_t>(k, 1);
-  const auto raw = [&](auto* slot) {  // a pointer to plain elements
+  const auto raw = [&](auto* view) {  // a pointer to plain elements
     const std::byte* data = nullptr;
     const absl::Status status =
-        upload->Raw(*slot, elements * static_cast<int64_t>(sizeof(**slot)), &data);
-    *slot = reinterpret_cast<std::remove_reference_t<decltype(*slot)>>(data);
+        upload->Raw(*view, elements * static_cast<int64_t>(sizeof(**view)), &data);
+    *view = reinterpret_cast<std::remove_reference_t<decltype(*view)>>(data);
     return status;
   };
   const auto packed = [&](const void* data, const void* scale, WeightFormat format) {
@@ -204,37 +204,37 @@ absl::Status WeightPlacement::SendRow(const WeightRow& row, int64_t n, const Exp
         to, format, n, k,
         {.data = static_cast<const uint8_t*>(data), .scale = static_cast<const uint8_t*>(scale)});
   };
-  const auto* whole = std::get_if<Bf16Weight*>(&row.slot);
+  const auto* whole = std::get_if<Bf16Weight*>(&row.view);
   struct Sender {
     bool packs;  // a bf16 matrix
     decltype(raw)& raw_;
     decltype(packed)& packed_;
-    absl::Status operator()(const float** slot) { return raw_(slot); }
-    absl::Status operator()(const uint16_t** slot) { return raw_(slot); }
-    absl::Status operator()(const int32_t** slot) { return raw_(slot); }
-    absl::Status operator()(Bf16Weight* slot) {
-      if (!packs) return raw_(&slot->data);
-      DSV4_ASSIGN_OR_RETURN(const auto there, packed_(slot->data, nullptr, WeightFormat::kBf16));
-      slot->data = reinterpret_cast<const uint16_t*>(there.data);
+    absl::Status operator()(const float** view) { return raw_(view); }
+    absl::Status operator()(const uint16_t** view) { return raw_(view); }
+    absl::Status operator()(const int32_t** view) { return raw_(view); }
+    absl::Status operator()(Bf16Weight* view) {
+      if (!packs) return raw_(&view->data);
+      DSV4_ASSIGN_OR_RETURN(const auto there, packed_(view->data, nullptr, WeightFormat::kBf16));
+      view->data = reinterpret_cast<const uint16_t*>(there.data);
       return absl::OkStatus();
     }
-    absl::Status operator()(Fp8Weight* slot) {
-      const bool f32 = slot->f32_scale != nullptr;
+    absl::Status operator()(Fp8Weight* view) {
+      const bool f32 = view->f32_scale != nullptr;
       DSV4_ASSIGN_OR_RETURN(
           const auto there,
-          packed_(slot->data, f32 ? static_cast<const void*>(slot->f32_scale) : slot->scale,
+          packed_(view->data, f32 ? static_cast<const void*>(view->f32_scale) : view->scale,
                   f32 ? WeightFormat::kFp8F32 : WeightFormat::kFp8));
-      WeightPacker::Point(there, slot);
+      WeightPacker::Point(there, view);
       return absl::OkStatus();
     }
-    absl::Status operator()(ExpertMatrix* slot) {
+    absl::Status operator()(ExpertMatrix* view) {
       DSV4_ASSIGN_OR_RETURN(const auto there,
-                            packed_(slot->data, ScaleBytesOf(*slot), PackedFormatOf(slot->format)));
-      WeightPacker::Point(there, slot);
+                            packed_(view->data, ScaleBytesOf(*view), PackedFormatOf(view->format)));
+      WeightPacker::Point(there, view);
       return absl::OkStatus();
     }
   };
-  return std::visit(Sender{whole != nullptr && IsPacked(*whole), raw, packed}, slot);
+  return std::visit(Sender{whole != nullptr && IsPacked(*whole), raw, packed}, view);
 }
 
 // The experts' views, and the table that kernels reach them through.

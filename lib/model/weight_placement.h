@@ -45,9 +45,9 @@ class WeightPlacement {
                        RankBytes* bytes) const;
   // Rows of the embedding are gathered, not multiplied, and a drafter's tables are read by a kernel
   // of their own: they keep their layout.
-  bool IsPacked(const Bf16Weight* slot) const;
+  bool IsPacked(const Bf16Weight* view) const;
   absl::Status SendRow(const WeightRow& row, int64_t n, const ExpertSlots& experts,
-                       const WeightSlot& slot, WeightUpload* upload) const;
+                       const ViewPointer& view, WeightUpload* upload) const;
   // A copy for the CPU of a matrix, whose view for the device is of nothing.
   void KeepForCpu(const WeightRow& row, size_t rank, ExpertMatrix* matrix);
   // A view of a matrix that stays on disk: its source is kept, and it is where it would come to.
@@ -60,7 +60,7 @@ class WeightPlacement {
   const ModelConfig& config_;
   const WeightTargets& targets_;
   Weights* const weights_;
-  std::vector<std::vector<WeightSlot>> slots_;                     // [ranks][index of a row]
+  std::vector<std::vector<ViewPointer>> views_;                    // [ranks][index of a row]
   std::vector<WeightUpload> uploads_;                              // [ranks]
   std::vector<std::vector<std::array<ExpertSource, 3>>> sources_;  // [ranks][block * experts + e]
 };

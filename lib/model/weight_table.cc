@@ -68,22 +68,22 @@ int64_t ScaleBytes(const Fp8Weight& w) {
 
 // Of a row's view in which a rank has its rows.
 int64_t RowBytes(const WeightRow& row) {
-  if (auto* const* w = std::get_if<ExpertMatrix*>(&row.slot)) {
+  if (auto* const* w = std::get_if<ExpertMatrix*>(&row.view)) {
     const StoredBytes bytes = StoredBytesOf(**w);
     return bytes.data + bytes.scale;
   }
-  if (auto* const* w = std::get_if<Fp8Weight*>(&row.slot)) {
+  if (auto* const* w = std::get_if<Fp8Weight*>(&row.view)) {
     return (*w)->n * (*w)->k + ScaleBytes(**w);
   }
-  if (auto* const* w = std::get_if<Bf16Weight*>(&row.slot)) return (*w)->n * (*w)->k * 2;
+  if (auto* const* w = std::get_if<Bf16Weight*>(&row.view)) return (*w)->n * (*w)->k * 2;
   return 0;  // sinks: a few numbers
 }
 
 }  // namespace
 
-void WeightTable::Add(absl::string_view prefix, absl::string_view name, WeightSlot slot, int64_t n,
+void WeightTable::Add(absl::string_view prefix, absl::string_view name, ViewPointer view, int64_t n,
                       int64_t k, Split split) {
-  rows_.push_back({absl::StrCat(prefix, name), slot, n, k, split});
+  rows_.push_back({absl::StrCat(prefix, name), view, n, k, split});
 }
 
 void WeightTable::AddMain(WeightViews* w) {
@@ -232,7 +232,7 @@ WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const S
   WeightTable table(config);
   table.AddAll(&part);
   for (const WeightRow& row : table.rows()) {
-    CutRows(row.slot, RowsOfRank(row, shards, rank), row.slot);
+    CutRows(row.view, RowsOfRank(row, shards, rank), row.view);
   }
   return part;
 }
@@ -273,7 +273,7 @@ Slice RowsOfRank(const WeightRow& row, const Shards& shards, int rank) {
   return {slice.begin * unit, slice.end * unit};
 }
 
-void CutRows(const WeightSlot& from, const Slice& rows, const WeightSlot& to) {
+void CutRows(const ViewPointer& from, const Slice& rows, const ViewPointer& to) {
   std::visit([&](auto* whole) { *std::get<decltype(whole)>(to) = RowsOf(*whole, rows); }, from);
 }
 

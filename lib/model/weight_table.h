@@ -19,18 +19,18 @@ namespace dsv4 {
 
 // Where a tensor's view goes. Quantised weights are stored as NAME.weight and NAME.scale, or, of an
 // NVFP4 expert, NAME.weight, NAME.weight_scale and NAME.weight_scale_2.
-using WeightSlot = std::variant<const float**,     // F32 [n], or [n, k]
-                                const uint16_t**,  // BF16 [n]
-                                Bf16Weight*,       // BF16 [n, k]
-                                const int32_t**,   // I64 or I32 [n, k], expert numbers
-                                Fp8Weight*, ExpertMatrix*>;
+using ViewPointer = std::variant<const float**,     // F32 [n], or [n, k]
+                                 const uint16_t**,  // BF16 [n]
+                                 Bf16Weight*,       // BF16 [n, k]
+                                 const int32_t**,   // I64 or I32 [n, k], expert numbers
+                                 Fp8Weight*, ExpertMatrix*>;
 
 // What the rows of a tensor are counted in where ranks share them out.
 enum class Split { kNone, kGroups, kHidden, kInter, kVocab };
 
 struct WeightRow {
   std::string name;
-  WeightSlot slot;
+  ViewPointer view;
   int64_t n = 0;
   int64_t k = 0;  // 0: the tensor has one dimension
   Split split = Split::kNone;
@@ -54,7 +54,7 @@ class WeightTable {
   const std::vector<WeightRow>& rows() const { return rows_; }
 
  private:
-  void Add(absl::string_view prefix, absl::string_view name, WeightSlot slot, int64_t n,
+  void Add(absl::string_view prefix, absl::string_view name, ViewPointer view, int64_t n,
            int64_t k = 0, Split split = Split::kNone);
   void AddHyperConnection(const std::string& p, int64_t mixes, int64_t scales,
                           HyperConnectionWeights* hc);
@@ -78,7 +78,8 @@ int64_t SharedOutBytes(const ModelConfig& config, WeightViews* views);
 
 // The rows of the tensor that `rank` has.
 Slice RowsOfRank(const WeightRow& row, const Shards& shards, int rank);
-// Makes what `to` points to the rows `rows` of what `from` points to. REQUIRES: slots of one type.
-void CutRows(const WeightSlot& from, const Slice& rows, const WeightSlot& to);
+// Makes what `to` points to the rows `rows` of what `from` points to. REQUIRES: pointers of one
+// type.
+void CutRows(const ViewPointer& from, const Slice& rows, const ViewPointer& to);
 
 }  // namespace dsv4

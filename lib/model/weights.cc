@@ -55,15 +55,15 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
   const auto add_rows = [&](const WeightTable& table) {
     for (const WeightRow& row : table.rows()) {
       const int64_t n = row.n, k = row.k;
-      if (std::holds_alternative<const float**>(row.slot)) {
+      if (std::holds_alternative<const float**>(row.view)) {
         add(row.name, DType::kF32, k == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{n, k});
-      } else if (std::holds_alternative<const uint16_t**>(row.slot)) {
+      } else if (std::holds_alternative<const uint16_t**>(row.view)) {
         add(row.name, DType::kBF16, {n});
-      } else if (std::holds_alternative<Bf16Weight*>(row.slot)) {
+      } else if (std::holds_alternative<Bf16Weight*>(row.view)) {
         add(row.name, DType::kBF16, {n, k});
-      } else if (std::holds_alternative<const int32_t**>(row.slot)) {
+      } else if (std::holds_alternative<const int32_t**>(row.view)) {
         add(row.name, DType::kI64, {n, k});
-      } else if (std::holds_alternative<Fp8Weight*>(row.slot)) {
+      } else if (std::holds_alternative<Fp8Weight*>(row.view)) {
         add(row.name + ".weight", DType::kF8E4M3, {n, k});
         add(row.name + ".scale", DType::kF8E8M0, {CeilDiv(n, kFp8Block), CeilDiv(k, kFp8Block)});
       } else {

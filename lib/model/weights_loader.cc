@@ -37,8 +37,8 @@ absl::Span<const char* const> PartsOf(const WeightRow& row) {
   static constexpr const char* kPlain[] = {""};
   static constexpr const char* kQuantised[] = {".weight", ".scale"};
   static constexpr const char* kExpert[] = {".weight"};  // the others depend on its dtype
-  if (std::holds_alternative<ExpertMatrix*>(row.slot)) return kExpert;
-  if (std::holds_alternative<Fp8Weight*>(row.slot)) return kQuantised;
+  if (std::holds_alternative<ExpertMatrix*>(row.view)) return kExpert;
+  if (std::holds_alternative<Fp8Weight*>(row.view)) return kQuantised;
   return kPlain;
 }
 
@@ -84,7 +84,7 @@ class WeightsLoader {
   absl::Status Resolve(const std::vector<WeightRow>& rows) {
     for (const WeightRow& row : rows) {
       const size_t first = pending_.size();
-      DSV4_RETURN_IF_ERROR(std::visit([&](auto* slot) { return Bind(row, slot); }, row.slot));
+      DSV4_RETURN_IF_ERROR(std::visit([&](auto* view) { return Bind(row, view); }, row.view));
       bound_.push_back({row, bound_.size(), first, pending_.size() - first});
     }
     return absl::OkStatus();
@@ -165,44 +165,44 @@ class WeightsLoader {
                                                       : entry.data);
   }
 
-  absl::Status Bind(const WeightRow& row, const float** slot) {
+  absl::Status Bind(const WeightRow& row, const float** view) {
     const int64_t shape[2] = {row.n, row.k};
     DSV4_ASSIGN_OR_RETURN(
         const TensorEntry* entry,
         Require(row.name, DType::kF32, absl::MakeConstSpan(shape, row.k == 0 ? 1 : 2)));
-    *slot = Aligned<float>(*entry);
+    *view = Aligned<float>(*entry);
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, const uint16_t** slot) {
+  absl::Status Bind(const WeightRow& row, const uint16_t** view) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, Require(row.name, DType::kBF16, {row.n}));
-    *slot = Aligned<uint16_t>(*entry);
+    *view = Aligned<uint16_t>(*entry);
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, Bf16Weight* slot) {
+  absl::Status Bind(const WeightRow& row, Bf16Weight* view) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
                           Require(row.name, DType::kBF16, {row.n, row.k}));
-    *slot = {Aligned<uint16_t>(*entry), row.n, row.k};
+    *view = {Aligned<uint16_t>(*entry), row.n, row.k};
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, const int32_t** slot) {
+  absl::Status Bind(const WeightRow& row, const int32_t** view) {
     const TensorEntry* stored = checkpoint_.Find(row.name);
     const bool narrow = stored != nullptr && stored->dtype == DType::kI32;
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
                           Require(row.name, narrow ? DType::kI32 : DType::kI64, {row.n, row.k}));
     if (narrow) {
-      *slot = Aligned<int32_t>(*entry);
+      *view = Aligned<int32_t>(*entry);
     } else {
       std::byte* copy = Own(entry->bytes / 2);
       ReadLater(*entry, copy);
-      *slot = reinterpret_cast<const int32_t*>(copy);
+      *view = reinterpret_cast<const int32_t*>(copy);
     }
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, Fp8Weight* slot) {
+  absl::Status Bind(const WeightRow& row, Fp8Weight* view) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
                           Require(row.name + ".weight", DType::kF8E4M3, {row.n, row.k}));
     const std::string scale_name = row.name + ".scale";
@@ -211,16 +211,16 @@ class WeightsLoader {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
                           Require(scale_name, f32 ? DType::kF32 : DType::kF8E8M0,
                                   {CeilDiv(row.n, kFp8Block), CeilDiv(row.k, kFp8Block)}));
-    *slot = {.data = Aligned<uint8_t>(*weight), .n = row.n, .k = row.k};
+    *view = {.data = Aligned<uint8_t>(*weight), .n = row.n, .k = row.k};
     if (f32) {
-      slot->f32_scale = Aligned<float>(*scale);
+      view->f32_scale = Aligned<float>(*scale);
     } else {
-      slot->scale = Aligned<uint8_t>(*scale);
+      view->scale = Aligned<uint8_t>(*scale);
     }
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, ExpertMatrix* slot) {
+  absl::Status Bind(const WeightRow& row, ExpertMatrix* view) {
     const TensorEntry* weight = checkpoint_.Find(row.name + ".weight");
     if (weight == nullptr) return Missing(row.name + ".weight");
     const std::optional<ExpertFormat> format = ExpertFormatOf(weight->dtype);
@@ -232,14 +232,14 @@ class WeightsLoader {
     if (*format == ExpertFormat::kFp8) {
       Fp8Weight fp8;
       DSV4_RETURN_IF_ERROR(Bind(row, &fp8));
-      *slot = fp8;
+      *view = fp8;
       return absl::OkStatus();
     }
     DSV4_RETURN_IF_ERROR(Require(row.name + ".weight", weight->dtype, {row.n, row.k / 2}).status());
     if (*format == ExpertFormat::kMxfp4) {
       DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
                             Require(row.name + ".scale", DType::kF8E8M0, {row.n, row.k / kFp4Run}));
-      *slot = Fp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+      *view = Fp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
       return absl::OkStatus();
     }
     DSV4_ASSIGN_OR_RETURN(
@@ -247,8 +247,8 @@ class WeightsLoader {
         Require(row.name + ".weight_scale", DType::kF8E4M3, {row.n, row.k / kNvfp4Run}));
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* tensor_scale,
                           RequireScalar(row.name + ".weight_scale_2"));
-    *slot = Nvfp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
-    ReadLater(*tensor_scale, reinterpret_cast<std::byte*>(&slot->tensor_scale));
+    *view = Nvfp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+    ReadLater(*tensor_scale, reinterpret_cast<std::byte*>(&view->tensor_scale));
     foldable_bytes_ += row.n * row.k / kFp4Run;
     weights_->owned_bytes_ += row.n * row.k / kFp4Run;
     return absl::OkStatus();
@@ -442,7 +442,7 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
   absl::string_view name = pending_[bound.first_pending].entry->name;
   absl::ConsumeSuffix(&name, ".weight");
   const std::vector<MoeWeights*> blocks = MoeLayersOf(weights_);
-  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.row.slot)) {
+  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.row.view)) {
     for (const MoeWeights* moe : blocks) {
       if (*weight != &moe->shared_w1 && *weight != &moe->shared_w3 && *weight != &moe->shared_w2) {
         continue;
@@ -452,7 +452,7 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
     changes->Settle(*weight);
     return absl::OkStatus();
   }
-  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.row.slot)) {
+  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.row.view)) {
     const auto block = static_cast<size_t>(bound.row.expert.block);
     return changes->Settle(std::string(name), blocks[block]->format, *expert);
   }
@@ -460,7 +460,7 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
 }
 
 absl::Status WeightsLoader::CheckOnDisk(const Bound& bound, FormatChanges* changes) const {
-  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&bound.row.slot);
+  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&bound.row.view);
   if (stored.format != ExpertFormat::kNvfp4) return absl::OkStatus();
   const auto block = static_cast<size_t>(bound.row.expert.block);
   return changes->Settle(bound.row.name, MoeLayersOf(weights_)[block]->format, &stored);
@@ -469,7 +469,7 @@ absl::Status WeightsLoader::CheckOnDisk(const Bound& bound, FormatChanges* chang
 // Views of what is copied have nothing to read yet.
 ExpertMatrix WeightsLoader::StoredExpert(const WeightRow& row,
                                          std::vector<float>* f32_scales) const {
-  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&row.slot);
+  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&row.view);
   if (stored.format == ExpertFormat::kNvfp4) {
     std::memcpy(&stored.tensor_scale, checkpoint_.Find(row.name + ".weight_scale_2")->data,
                 sizeof stored.tensor_scale);

@@ -59,7 +59,7 @@ struct Runs {
         log += on.launch.stream == context.side.stream ? ":side " : ":main ";
       }
     };
-    return context.RunBeside(
+    return context.RunConcurrently(
         [&](const ForwardContext& on) {
           say("A", on);
           return absl::OkStatus();

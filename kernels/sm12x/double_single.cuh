@@ -10,7 +10,7 @@
 
 namespace dsv4::sm12x {
 
-struct TwoFloat {
+struct DoubleSingle {
   float hi = 0, lo = 0;  // hi + lo, |lo| <= ulp(hi) / 2 after Normalized
 
   // + x.
@@ -20,7 +20,7 @@ struct TwoFloat {
     lo += __fadd_rn(__fsub_rn(hi, __fsub_rn(sum, part)), __fsub_rn(x, part));
     hi = sum;
   }
-  __device__ __forceinline__ void Add(TwoFloat x) {
+  __device__ __forceinline__ void Add(DoubleSingle x) {
     Add(x.hi);
     lo += x.lo;
   }
@@ -31,7 +31,7 @@ struct TwoFloat {
     Add(product);
     lo += error;
   }
-  __device__ __forceinline__ TwoFloat Normalized() const {
+  __device__ __forceinline__ DoubleSingle Normalized() const {
     const float sum = __fadd_rn(hi, lo);
     return {sum, __fsub_rn(lo, __fsub_rn(sum, hi))};
   }
@@ -39,32 +39,32 @@ struct TwoFloat {
 };
 
 // The pair nearest to x.
-constexpr TwoFloat PairOf(double x) {
+constexpr DoubleSingle PairOf(double x) {
   const auto hi = static_cast<float>(x);
   return {hi, static_cast<float>(x - hi)};
 }
 
 // a * b.
-__device__ __forceinline__ TwoFloat ExactProduct(float a, float b) {
+__device__ __forceinline__ DoubleSingle ExactProduct(float a, float b) {
   const float product = __fmul_rn(a, b);
   return {product, __fmaf_rn(a, b, -product)};
 }
 
-__device__ __forceinline__ TwoFloat Product(TwoFloat a, TwoFloat b) {
+__device__ __forceinline__ DoubleSingle Product(DoubleSingle a, DoubleSingle b) {
   const float product = __fmul_rn(a.hi, b.hi);
   const float error = __fmaf_rn(a.hi, b.hi, -product);
   return {product, error + __fmaf_rn(a.hi, b.lo, __fmul_rn(a.lo, b.hi))};
 }
 
 // 1 / a: one Newton step of the hardware's, which is good to an ulp.
-__device__ __forceinline__ TwoFloat Reciprocal(TwoFloat a) {
+__device__ __forceinline__ DoubleSingle Reciprocal(DoubleSingle a) {
   const float y = ApproximateReciprocal(a.hi);
   const float residue = __fmaf_rn(-a.lo, y, __fmaf_rn(-a.hi, y, 1.0f));
   return {y, __fmul_rn(y, residue)};
 }
 
 // 1 / sqrt(a), a > 0: one Newton step of the f32 one, its residue without cancellation.
-__device__ __forceinline__ TwoFloat InverseSqrt(TwoFloat a) {
+__device__ __forceinline__ DoubleSingle InverseSqrt(DoubleSingle a) {
   const float y = rsqrtf(a.hi);
   const float square = __fmul_rn(y, y);
   const float error = __fmaf_rn(y, y, -square);
@@ -74,13 +74,13 @@ __device__ __forceinline__ TwoFloat InverseSqrt(TwoFloat a) {
 }
 
 // The value of lane `lane ^ mask`.
-__device__ __forceinline__ TwoFloat OfNeighbour(TwoFloat value, int mask) {
+__device__ __forceinline__ DoubleSingle OfNeighbour(DoubleSingle value, int mask) {
   return {__shfl_xor_sync(0xffffffffu, value.hi, mask),
           __shfl_xor_sync(0xffffffffu, value.lo, mask)};
 }
 
 // The value of lane `lane`.
-__device__ __forceinline__ TwoFloat OfLane(TwoFloat value, int lane) {
+__device__ __forceinline__ DoubleSingle OfLane(DoubleSingle value, int lane) {
   return {__shfl_sync(0xffffffffu, value.hi, lane), __shfl_sync(0xffffffffu, value.lo, lane)};
 }
 
