@@ -119,8 +119,8 @@ TEST_CASE("experts behind the first that are no MXFP4 have their layers run as N
   const std::vector<float> logits = LogitsAfter(OpenBundled(watched, folder.path()), prompt);
   CHECK(std::is_sorted(shown.begin(), shown.end()));
   CHECK(Distance(logits, mxfp4) > 0.03);
-  // One number that is rounded otherwise than the reference rounds it moves the logits of these loud
-  // experts by 1e-2. Most prompts have none.
+  // One number that is rounded otherwise than the reference rounds it moves the logits of these
+  // loud experts by 1e-2. Most prompts have none.
   std::vector<double> distances;
   for (int seed = 1; seed <= 4; ++seed) {
     const std::vector<int32_t> tokens = AnyTokens(3, seed);
