@@ -8,10 +8,14 @@
 // fn in registers, loaded before the streams are ready. A block of hc_pre_kernel has a row and adds
 // up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. No
 // f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns,
-// makes the update of few rows; hc_post makes that of many. Measured: docs/kernels.md. Accuracy:
-// post and comb are the nearest floats, except about one in 10^5, for any logits. All steps of
-// Sinkhorn need double-single factors: later steps do not undo earlier rounding. Shared memory: 8 D
-// bytes of streams and 1.6 D of sums. Edge cases: padding rows are rows.
+// makes the update of few rows; hc_post makes that of many. Measured: docs/kernels.md.
+//
+// Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
+// steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
+//
+// Shared memory: 8 D bytes of streams and 1.6 D of sums.
+//
+// Edge cases: padding rows are rows.
 #include "kernels/op/hyper_connection.h"
 
 #include "kernels/sm12x/arch/memory.cuh"
