@@ -9,10 +9,10 @@
 // With --operators, a line per operator. --cache-format packed,bf16 measures several formats of the
 // cache's rows in turns, repetition by repetition. --tokens, --steps and --repetitions set the
 // length of the prompt (1024), how many tokens are decoded behind it (128) and how often (7);
-// --instructions makes do without AVX512-BF16 (avx512) or without AVX-512 (avx2).
+// --instructions makes do without AMX (avx512bf16), AVX512-BF16 (avx512) or AVX-512 (avx2).
 // MODEL_DIR may be benchmarks/e2e/wide: five layers of Flash's widths, 2.3 GB of random weights.
 // usage: bench_forward [--operators] [--threads N] [--tokens N] [--steps N] [--repetitions N]
-//        [--instructions avx512|avx2] [--cache-format F[,F...]] MODEL_DIR
+//        [--instructions avx512bf16|avx512|avx2] [--cache-format F[,F...]] MODEL_DIR
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -197,8 +197,12 @@ void Run(const std::string& folder, EngineOptions options,
 
 // Takes the instructions that the processor has beyond those named; false for an unknown name.
 bool LimitInstructions(const std::string& name) {
+  if (name == "avx512bf16") {
+    AllowDotExtensions(DotExtension::kAvx512Bf16);
+    return true;
+  }
   if (name != "avx512" && name != "avx2") return false;
-  AllowAvx512Bf16(false);
+  AllowDotExtensions(DotExtension::kNone);
   if (name == "avx2") hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~HWY_AVX3);
   return true;
 }
@@ -256,7 +260,7 @@ int main(int argc, char** argv) {
       amounts.repetitions < 1) {
     std::fprintf(stderr,
                  "usage: bench_forward [--operators] [--threads N] [--tokens N] [--steps N] "
-                 "[--repetitions N] [--instructions avx512|avx2] "
+                 "[--repetitions N] [--instructions avx512bf16|avx512|avx2] "
                  "[--cache-format packed|bf16|fp8_per_tensor[,...]] MODEL_DIR\n");
     return 2;
   }

@@ -7,7 +7,8 @@ namespace dsv4 {
 
 const AttentionDot* ActiveAttentionDot() {
 #if defined(__x86_64__)
-  if (&ActiveDotKernels() == &kDotAvx512Bf16) return &kAttentionDotAvx512Bf16;
+  const DotKernels* const dot = &ActiveDotKernels();
+  if (dot == &kDotAvx512Bf16 || dot == &kDotAmx) return &kAttentionDotAvx512Bf16;
 #endif
   return nullptr;
 }

@@ -20,23 +20,59 @@
 #if defined(__x86_64__) && !defined(DSV4_KERNELS_CPU_DOT_CPUID)
 #define DSV4_KERNELS_CPU_DOT_CPUID
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <atomic>
 
 namespace dsv4 {
 namespace {
 
-std::atomic<bool> avx512bf16_allowed{true};
+std::atomic<DotExtension> allowed_extensions{DotExtension::kAmx};
+
+// Leaf 7 of cpuid, subleaves 0 and 1.
+struct CpuFeatures {
+  unsigned eax[2] = {}, ebx[2] = {}, ecx[2] = {}, edx[2] = {};
+  CpuFeatures() {
+    for (unsigned i = 0; i < 2; ++i) __get_cpuid_count(7, i, &eax[i], &ebx[i], &ecx[i], &edx[i]);
+  }
+};
 
 // Whether kDotAvx512Bf16 runs where Highway's AVX3 does: the rest of what it is compiled for is
 // part of that, the system's support for the registers included.
-bool UseAvx512Bf16() {
-  static const bool has = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ecx >> 1 & 1) == 0) return false;
-    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
-  }();
-  return has && avx512bf16_allowed.load(std::memory_order_relaxed);
+bool HasAvx512Bf16() {
+  const CpuFeatures features;
+  return (features.ecx[0] >> 1 & 1) != 0 && (features.eax[1] >> 5 & 1) != 0;
+}
+
+// Whether the processor has AMX with bf16, and the system gives this process its registers.
+bool HasAmx() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
+  const CpuFeatures features;
+  return (features.edx[0] >> 22 & 1) != 0 && (features.edx[0] >> 24 & 1) != 0 &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+// What to take where Highway's AVX3 runs; null: Highway's.
+const DotKernels* Extension() {
+  static const DotExtension best = !HasAvx512Bf16() ? DotExtension::kNone
+                                   : HasAmx()       ? DotExtension::kAmx
+                                                    : DotExtension::kAvx512Bf16;
+  switch (std::min(best, allowed_extensions.load(std::memory_order_relaxed))) {
+    case DotExtension::kNone:
+      return nullptr;
+    case DotExtension::kAvx512Bf16:
+      return &kDotAvx512Bf16;
+    case DotExtension::kAmx:
+      return &kDotAmx;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -500,7 +536,7 @@ const DotKernels* TargetDotKernels() {
   };
 #endif
 #if HWY_TARGET == HWY_AVX3
-  if (UseAvx512Bf16()) return &kDotAvx512Bf16;
+  if (const DotKernels* const extension = Extension()) return extension;
 #endif
   return &kKernels;
 }
@@ -516,9 +552,9 @@ HWY_EXPORT(TargetDotKernels);
 
 const DotKernels& ActiveDotKernels() { return *HWY_DYNAMIC_DISPATCH(TargetDotKernels)(); }
 
-void AllowAvx512Bf16([[maybe_unused]] bool allowed) {
+void AllowDotExtensions([[maybe_unused]] DotExtension last) {
 #if defined(__x86_64__)
-  avx512bf16_allowed.store(allowed, std::memory_order_relaxed);
+  allowed_extensions.store(last, std::memory_order_relaxed);
 #endif
 }
 

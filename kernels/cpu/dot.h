@@ -5,8 +5,9 @@
 //
 // Order of a sum, the same in every function of one DotKernels, for few rows and many: f32 lanes
 // run along K, one chain of fused multiply-adds per lane from K = 0 up, then a fixed tree over the
-// lanes (docs/adr/0022-f32-sums-in-a-stated-order.md). An output's bits depend on its activation
-// row and its weight row alone.
+// lanes (docs/adr/0022-f32-sums-in-a-stated-order.md). kDotAmx: from K = 0 up, the tile product's
+// sum of each 32 elements is added. An output's bits depend on its activation row and its weight
+// row alone.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,29 @@ struct ActRows {
   const uint16_t* base = nullptr;  // bf16
   int64_t stride = 0;              // elements
   const int32_t* index = nullptr;
+  // The same rows as DotKernels::pack leaves them, of `packed_k` elements; null: they are not
+  // packed.
+  const uint32_t* packed = nullptr;
+  int64_t packed_k = 0;
 
   const uint16_t* Row(int64_t m) const {
     return base + (index != nullptr ? int64_t{index[m]} : m) * stride;
   }
+  // The rows from row m on, a multiple of kPackedGroup where they are packed.
   ActRows From(int64_t m) const {
-    return index != nullptr ? ActRows{base, stride, index + m}
-                            : ActRows{base + m * stride, stride, nullptr};
+    ActRows rows = *this;
+    if (index != nullptr) {
+      rows.index += m;
+    } else {
+      rows.base += m * stride;
+    }
+    if (packed != nullptr) rows.packed += m * packed_k / 2;
+    return rows;
   }
 };
+
+// Rows of a group of packed ones.
+inline constexpr int64_t kPackedGroup = 16;
 
 // A weight's scale 2^f is folded into the exponents of the unpacked bf16 values while |f| is at
 // most this: exact, and far from where a product with an activation could leave the range of normal
@@ -54,17 +69,28 @@ struct DotKernels {
                      int64_t k, float* out, int64_t ld);
   void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
+  // Rearranges m rows for `bf16`, which takes them without, too, but in more time. `packed`: k / 2
+  // words for each row, of whole groups of kPackedGroup. Null where nothing is to be gained.
+  void (*pack)(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) = nullptr;
+  // Elements to leave between unpacked rows: `bf16` reads the same columns of 16 rows at a time,
+  // which should not fall to the same set of a cache.
+  int64_t row_gap = 0;
 };
 
 // The best for this processor, of the Highway targets in use.
 const DotKernels& ActiveDotKernels();
 
-// Whether kDotAvx512Bf16 may be chosen (it may at the start). For tests of the other variants.
-void AllowAvx512Bf16(bool allowed);
+// What ActiveDotKernels() may choose beyond Highway's targets: the one named and those before it.
+// For tests of the other variants; at the start all may be chosen.
+enum class DotExtension { kNone, kAvx512Bf16, kAmx };
+void AllowDotExtensions(DotExtension last);
 
 #if defined(__x86_64__)
 // For processors with AVX512-BF16 and VBMI.
 extern const DotKernels kDotAvx512Bf16;
+// For those that have AMX with bf16, too, on Linux, which is asked for it once a process: signal
+// handlers' stacks must then have what getauxval(AT_MINSIGSTKSZ) says.
+extern const DotKernels kDotAmx;
 #endif
 
 }  // namespace dsv4

@@ -36,8 +36,8 @@ struct Job {
 
 // Weight rows that are unpacked together: within L2, a power of two.
 int64_t StretchRows(int64_t k) {
-  constexpr int64_t kBytes = 128 << 10;
-  const auto rows = std::bit_floor(static_cast<uint64_t>(kBytes / (2 * k)));
+  const int64_t bytes = ActiveDotKernels().pack != nullptr ? 512 << 10 : 128 << 10;
+  const auto rows = std::bit_floor(static_cast<uint64_t>(bytes / (2 * k)));
   return std::clamp<int64_t>(static_cast<int64_t>(rows), 16, kPanelRows);
 }
 
@@ -45,7 +45,7 @@ int64_t StretchRows(int64_t k) {
 struct Layout {
   int64_t slots, max_jobs;
   int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
-  int64_t unpacked_bytes, scratch_bytes, total;
+  int64_t unpacked_bytes, packed_at, scratch_bytes, total;
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
@@ -67,8 +67,10 @@ struct Layout {
     unpacked_bytes =
         std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
                  UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
-    // Two panels of sums, one unpacked stretch; of phase 2 with few slots, their outputs.
-    scratch_bytes = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewSlots * kPanelRows * 2;
+    // Two panels of sums, one unpacked stretch; of phase 2 with few slots, their outputs; packed
+    // rows.
+    packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewSlots * kPanelRows * 2;
+    scratch_bytes = packed_at + PackedBytes(std::min(slots, kJobRows), std::max(p.hidden, p.inter));
     scratch = take(threads * scratch_bytes);
     total = at;
   }
@@ -99,9 +101,11 @@ class ExpertFfn {
 
  private:
   void Products() {
-    const int64_t tiles = p_.inter / kPanelRows;
-    ForUnits(stream_, job_count_ * tiles, 2 * Cycles(), [&](int64_t unit, int worker) {
-      HiddenTile(jobs_[unit / tiles], unit % tiles * kPanelRows, worker);
+    const int64_t width = UnitWidth(p_.inter, kPanelRows),
+                  units = CeilDiv<int64_t>(p_.inter, width);
+    ForUnits(stream_, job_count_ * units, 2 * Cycles(), [&](int64_t unit, int worker) {
+      const int64_t begin = unit % units * width;
+      HiddenTiles(jobs_[unit / units], begin, std::min<int64_t>(begin + width, p_.inter), worker);
     });
   }
 
@@ -120,12 +124,15 @@ class ExpertFfn {
                [&](int64_t unit, int worker) { SumOfExperts(unit * stretch, stretch, worker); });
       return;
     }
-    const int64_t stretch = StretchRows(p_.inter);
-    const int64_t stretches = p_.hidden / stretch;
-    ForUnits(stream_, job_count_ * stretches, Cycles(), [&](int64_t unit, int worker) {
-      const Job& job = jobs_[unit / stretches];
-      const int64_t d0 = unit % stretches * stretch;
-      Output(job, d0, stretch, outputs_ + job.first * p_.hidden + d0, p_.hidden, worker);
+    const int64_t stretch = StretchRows(p_.inter), width = UnitWidth(p_.hidden, stretch);
+    const int64_t units = CeilDiv<int64_t>(p_.hidden, width);
+    ForUnits(stream_, job_count_ * units, Cycles(), [&](int64_t unit, int worker) {
+      const Job& job = jobs_[unit / units];
+      const int64_t begin = unit % units * width;
+      const ActRows rows = Packed(HiddenRows(job), job, p_.inter, worker);
+      for (int64_t d0 = begin; d0 < std::min<int64_t>(begin + width, p_.hidden); d0 += stretch) {
+        Output(job, rows, d0, stretch, outputs_ + job.first * p_.hidden + d0, p_.hidden, worker);
+      }
     });
     constexpr int64_t kBlockRows = 16;
     if (LeavesOutputs(p_)) {
@@ -152,6 +159,13 @@ class ExpertFfn {
 
   int32_t routed() const { return p_.rows * p_.experts_per_token; }
   bool shared(const Job& job) const { return job.expert == p_.expert_count; }
+
+  // Outputs of a unit, of so many at a time: enough to pay for packing the rows, where they are
+  // packed.
+  static int64_t UnitWidth(int64_t outputs, int64_t step) {
+    constexpr int64_t kPacked = 512;
+    return ActiveDotKernels().pack == nullptr ? step : std::min(outputs, std::max(step, kPacked));
+  }
 
   // About the cycles of one of the three matrices of all jobs.
   int64_t Cycles() const {
@@ -197,24 +211,37 @@ class ExpertFfn {
     }
   }
 
-  // Hidden elements [i0, i0 + 128) of a job's slots.
-  void HiddenTile(const Job& job, int64_t i0, int worker) {
+  ActRows HiddenRows(const Job& job) const {
+    return {hidden_ + job.first * p_.inter, p_.inter, nullptr};
+  }
+
+  ActRows Packed(const ActRows& rows, const Job& job, int64_t k, int worker) const {
+    return PackRows(
+        rows, job.rows, k,
+        At<uint32_t>(layout_.scratch + worker * layout_.scratch_bytes + layout_.packed_at));
+  }
+
+  // Hidden elements [begin, end) of a job's slots.
+  void HiddenTiles(const Job& job, int64_t begin, int64_t end, int worker) {
     const ExpertWeights* routed_weights = shared(job) ? nullptr : p_.experts_table[job.expert];
     const WeightView w1 = shared(job) ? WeightView(p_.shared_w1) : routed_weights->w1;
     const WeightView w3 = shared(job) ? WeightView(p_.shared_w3) : routed_weights->w3;
     const uint16_t* x = static_cast<const uint16_t*>(p_.x);
-    const ActRows rows = shared(job)
-                             ? ActRows{x + (job.first - routed()) * p_.hidden, p_.hidden, nullptr}
-                             : ActRows{x, p_.hidden, token_ + job.first};
+    const ActRows rows =
+        Packed(shared(job) ? ActRows{x + (job.first - routed()) * p_.hidden, p_.hidden, nullptr}
+                           : ActRows{x, p_.hidden, token_ + job.first},
+               job, p_.hidden, worker);
     float* gate = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
     float* up = gate + kJobRows * kPanelRows;
     uint16_t* unpacked = reinterpret_cast<uint16_t*>(up + kJobRows * kPanelRows);
-    Product(w1, i0, kPanelRows, rows, job.rows, gate, unpacked);
-    Product(w3, i0, kPanelRows, rows, job.rows, up, unpacked);
-    uint16_t* const hidden = hidden_ + job.first * p_.inter + i0;
-    SwigluRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
-               shared(job) ? nullptr : weight_ + job.first, hidden, p_.inter);
-    if (p_.part == ExpertPart::kWhole) QuantiseRows(hidden, p_.inter, job.rows, kPanelRows);
+    for (int64_t i0 = begin; i0 < end; i0 += kPanelRows) {
+      Product(w1, i0, kPanelRows, rows, job.rows, gate, unpacked);
+      Product(w3, i0, kPanelRows, rows, job.rows, up, unpacked);
+      uint16_t* const hidden = hidden_ + job.first * p_.inter + i0;
+      SwigluRows(gate, up, kPanelRows, job.rows, kPanelRows, p_.limit,
+                 shared(job) ? nullptr : weight_ + job.first, hidden, p_.inter);
+      if (p_.part == ExpertPart::kWhole) QuantiseRows(hidden, p_.inter, job.rows, kPanelRows);
+    }
   }
 
   // sums[i, j] = row i . weight row n0 + j for j < n <= 128, kPanelRows apart.
@@ -229,14 +256,14 @@ class ExpertFfn {
     }
   }
 
-  // Output elements [d0, d0 + n) of a job's slots, rounded.
-  void Output(const Job& job, int64_t d0, int64_t n, uint16_t* out, int64_t stride, int worker) {
+  // Output elements [d0, d0 + n) of a job's slots, whose HiddenRows() are `rows`, rounded.
+  void Output(const Job& job, const ActRows& rows, int64_t d0, int64_t n, uint16_t* out,
+              int64_t stride, int worker) {
     const WeightView w2 =
         shared(job) ? WeightView(p_.shared_w2) : WeightView(p_.experts_table[job.expert]->w2);
     float* sums = At<float>(layout_.scratch + worker * layout_.scratch_bytes);
     uint16_t* unpacked = reinterpret_cast<uint16_t*>(sums + 2 * kJobRows * kPanelRows);
-    Product(w2, d0, n, {hidden_ + job.first * p_.inter, p_.inter, nullptr}, job.rows, sums,
-            unpacked);
+    Product(w2, d0, n, rows, job.rows, sums, unpacked);
     RoundRows(sums, kPanelRows, job.rows, n, out, stride);
   }
 
@@ -246,7 +273,8 @@ class ExpertFfn {
     uint16_t* outputs = reinterpret_cast<uint16_t*>(scratch + 2 * kJobRows * kPanelRows * 4 +
                                                     layout_.unpacked_bytes);
     for (int64_t j = 0; j < job_count_; ++j) {
-      Output(jobs_[j], d0, n, outputs + jobs_[j].first * kPanelRows, kPanelRows, worker);
+      Output(jobs_[j], HiddenRows(jobs_[j]), d0, n, outputs + jobs_[j].first * kPanelRows,
+             kPanelRows, worker);
     }
     for (int64_t row = 0; row < p_.rows; ++row) SumRow(row, outputs, kPanelRows, d0, n);
   }
@@ -300,6 +328,6 @@ void Launch(const LaunchContext& context, const ExpertFfnParams& p) { ExpertFfn(
 
 constinit const KernelEntry kCpuExpertFfn =
     MakeEntry<ExpertFfnParams, &Launch, &Supports, &Workspace>(
-        "cpu.expert_ffn", Backend::kCpu, NumericsBit(Numerics::kPublished), 1);
+        "cpu.expert_ffn", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
 
 }  // namespace dsv4

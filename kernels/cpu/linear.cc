@@ -15,7 +15,7 @@ LinearOutput OutputOf(const LinearFp8Params::Part&) { return LinearOutput::kRoun
 
 template <class Params, WeightView::Format kFormat>
 int64_t Workspace(const Params& p, int threads) {
-  return LinearWorkspaceBytes(kFormat, LinearOutput::kRound, p.k, threads);
+  return LinearWorkspaceBytes(kFormat, LinearOutput::kRound, p.k, threads, p.rows);
 }
 
 template <class Params>
@@ -38,7 +38,7 @@ void Launch(const LaunchContext& context, const Params& p) {
 template <class Params, WeightView::Format kFormat>
 constexpr KernelEntry EntryOf(const char* name) {
   return MakeEntry<Params, &Launch<Params>, &SupportsAll<Params>, &Workspace<Params, kFormat>>(
-      name, Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
+      name, Backend::kCpu, NumericsBit(Numerics::kPublished), 3);
 }
 
 }  // namespace

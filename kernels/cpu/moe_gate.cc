@@ -17,8 +17,8 @@ int64_t ScoreBytes(const MoeGateParams& p) {
 }
 
 int64_t Workspace(const MoeGateParams& p, int threads) {
-  return ScoreBytes(p) +
-         LinearWorkspaceBytes(WeightView::Format::kBf16, LinearOutput::kF32, p.gate.k, threads);
+  return ScoreBytes(p) + LinearWorkspaceBytes(WeightView::Format::kBf16, LinearOutput::kF32,
+                                              p.gate.k, threads, p.rows);
 }
 
 // The indices of the `count` largest of score[e] + bias[e], descending, ties by index.
@@ -77,6 +77,6 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
 
 constinit const KernelEntry kCpuMoeGate =
     MakeEntry<MoeGateParams, &Launch, &SupportsAll<MoeGateParams>, &Workspace>(
-        "cpu.moe_gate", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
+        "cpu.moe_gate", Backend::kCpu, NumericsBit(Numerics::kPublished), 3);
 
 }  // namespace dsv4

@@ -19,7 +19,7 @@ absl::Status Supports(const OutputGroupsParams& p) {
 
 int64_t Workspace(const OutputGroupsParams& p, int threads) {
   return LinearWorkspaceBytes(WeightView::Format::kFp8, LinearOutput::kRoundQuantise, p.group_width,
-                              threads);
+                              threads, p.rows, p.groups);
 }
 
 void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
@@ -51,6 +51,6 @@ void Launch(const LaunchContext& context, const OutputGroupsParams& p) {
 
 constinit const KernelEntry kCpuOutputGroups =
     MakeEntry<OutputGroupsParams, &Launch, &Supports, &Workspace>(
-        "cpu.output_groups", Backend::kCpu, NumericsBit(Numerics::kPublished), 2);
+        "cpu.output_groups", Backend::kCpu, NumericsBit(Numerics::kPublished), 3);
 
 }  // namespace dsv4

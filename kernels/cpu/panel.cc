@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "absl/container/inlined_vector.h"
 #include "kernels/cpu/epilogue.h"
 #include "lib/base/checked_math.h"
 #include "lib/tensor/dtype.h"
@@ -21,9 +22,9 @@ bool IsE4M3(Format format) {
   return format == Format::kFp8 || format == Format::kFp8F32 || format == Format::kFp8Rounded;
 }
 
-// out[j * k + i] = element (n0 + j, i) of an NVFP4 weight but for the tensor's scale: two
+// out[j * stride + i] = element (n0 + j, i) of an NVFP4 weight but for the tensor's scale: two
 // significant bits times four, so that bf16 holds it exactly.
-void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
+void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out, int64_t stride) {
   static const std::array<float, 256> numbers = [] {
     std::array<float, 256> table{};
     for (int code = 0; code < 256; ++code) {
@@ -33,7 +34,9 @@ void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
   }();
   const uint8_t* data = static_cast<const uint8_t*>(w.data) + n0 * w.k / 2;
   const uint8_t* scales = w.scale + n0 * w.k / kNvfp4Run;
-  for (int64_t run = 0; run < n * w.k / kNvfp4Run; ++run) {
+  const int64_t row_runs = w.k / kNvfp4Run;
+  for (int64_t run = 0; run < n * row_runs; ++run) {
+    if (run > 0 && run % row_runs == 0) out += stride - w.k;
     const float scale = numbers[scales[run]];
     uint16_t scaled[16];
     for (uint8_t code = 0; code < 16; ++code) scaled[code] = FloatToBf16(E2M1ToFloat(code) * scale);
@@ -45,18 +48,19 @@ void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out) {
 }
 
 // The unpacked e4m3 rows [n0, n0 + n) of one block of rows, times their scales and rounded.
-void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* unpacked) {
+void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* unpacked, int64_t stride) {
   const float* scales = w.f32_scale + n0 / kFp8Block * CeilDiv(w.k, kFp8Block);
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t i = 0; i < w.k; ++i) {
-      uint16_t& element = unpacked[j * w.k + i];
+      uint16_t& element = unpacked[j * stride + i];
       element = FloatToBf16(Bf16ToFloat(element) * scales[i / kFp8Block]);
     }
   }
 }
 
-// Bytes of a unpacked panel: with the slice it passes by, well within L2.
-constexpr int64_t kPanelBytes = 256 << 10;
+// Bytes of an unpacked panel: with the slice it passes by, well within L2, which has 2 MB where
+// rows are packed.
+int64_t PanelBytes() { return ActiveDotKernels().pack != nullptr ? 512 << 10 : 256 << 10; }
 
 int64_t PowerOfTwoAtMost(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n)));
@@ -66,7 +70,7 @@ int64_t PowerOfTwoAtMost(int64_t n) {
 int64_t PanelRows(LinearOutput output, int64_t k) {
   // A quantiser's run has to be in one panel.
   if (output == LinearOutput::kRoundQuantise) return kPanelRows;
-  return std::clamp<int64_t>(PowerOfTwoAtMost(kPanelBytes / (2 * k)), 16, kPanelRows);
+  return std::clamp<int64_t>(PowerOfTwoAtMost(PanelBytes() / (2 * k)), 16, kPanelRows);
 }
 
 int64_t ScratchBytes(Format format, LinearOutput output, int64_t k) {
@@ -91,6 +95,40 @@ void StoreOutput(const LinearPart& part, const float* sums, int64_t m0, int64_t 
   }
 }
 
+bool SameRows(const ActRows& a, const ActRows& b) {
+  return a.base == b.base && a.stride == b.stride && a.index == b.index;
+}
+
+// Adds the rows of each part to `inputs`, packed in `workspace` where that is done, whose bytes are
+// returned.
+int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
+                   std::byte* workspace, absl::InlinedVector<ActRows, 8>* inputs) {
+  const int64_t k = parts.front().w.k, bytes = PackedBytes(rows, k);
+  int64_t used = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0 && SameRows(parts[i].x, parts[i - 1].x)) {
+      inputs->push_back(inputs->back());
+      continue;
+    }
+    inputs->push_back(parts[i].x);
+    if (bytes == 0) continue;
+    inputs->back().packed = reinterpret_cast<uint32_t*>(workspace + used);
+    inputs->back().packed_k = k;
+    used += bytes;
+  }
+  if (used == 0) return 0;
+  const int64_t groups = CeilDiv(rows, kPackedGroup);
+  ForUnits(stream, groups * static_cast<int64_t>(parts.size()), used / 16, [&](int64_t unit, int) {
+    const auto i = static_cast<size_t>(unit / groups);
+    if (i > 0 && SameRows(parts[i].x, parts[i - 1].x)) return;
+    const int64_t begin = unit % groups * kPackedGroup;
+    const ActRows from = (*inputs)[i].From(begin);
+    ActiveDotKernels().pack(from, std::min(kPackedGroup, rows - begin), k,
+                            const_cast<uint32_t*>(from.packed));
+  });
+  return used;
+}
+
 }  // namespace
 
 WeightView::WeightView(const ExpertMatrix& w) {
@@ -112,12 +150,30 @@ int64_t WeightView::bytes_per_row() const {
 }
 
 int64_t SliceRows(int64_t k) {
+  if (ActiveDotKernels().pack != nullptr) return kSliceRows;
   constexpr int64_t kSliceBytes = 24 << 10;
-  return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, kSliceRows);
+  return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, 48);
+}
+
+bool PacksRows(int64_t rows) { return rows > kDirectRows && ActiveDotKernels().pack != nullptr; }
+
+int64_t PackedBytes(int64_t rows, int64_t k) {
+  return PacksRows(rows) ? RoundUp(rows, kPackedGroup) * k * int64_t{sizeof(uint16_t)} : 0;
+}
+
+ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
+  ActRows rows = a;
+  if (!PacksRows(m)) return rows;
+  ActiveDotKernels().pack(a, m, k, packed);
+  rows.packed = packed;
+  rows.packed_k = k;
+  return rows;
 }
 
 int64_t UnpackedBytes(Format format, int64_t n, int64_t k) {
-  return format == Format::kBf16 ? 0 : n * k * static_cast<int64_t>(sizeof(uint16_t));
+  return format == Format::kBf16
+             ? 0
+             : n * (k + ActiveDotKernels().row_gap) * static_cast<int64_t>(sizeof(uint16_t));
 }
 
 int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows) {
@@ -128,39 +184,57 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
     : kernels_(ActiveDotKernels()), weight_(weight), n0_(n0), n_(n), scratch_(scratch) {
   if (weight.format == Format::kBf16) {
     unpacked_ = static_cast<const uint16_t*>(weight.data) + n0 * weight.k;
+    unpacked_stride_ = weight.k;
     return;
   }
+  unpacked_stride_ = weight.k + kernels_.row_gap;
   const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
   // The first weights come while the scales are looked at.
   for (int64_t i = 0; i < std::min<int64_t>(n * weight.bytes_per_row(), 4096); i += 64) {
     __builtin_prefetch(data + i);
   }
   if (weight.format == Format::kNvfp4) {
-    UnpackNvfp4(weight, n0, n, scratch);
+    UnpackNvfp4(weight, n0, n, scratch, unpacked_stride_);
     unpacked_ = scratch;
     return;
   }
   if (weight.f32_scale != nullptr) {
-    kernels_.unpack_fp8(data, nullptr, n, weight.k, scratch);
-    if (weight.format == Format::kFp8Rounded) ScaleRounded(weight, n0, n, scratch);
+    Unpack(0, n, nullptr);
+    if (weight.format == Format::kFp8Rounded) {
+      ScaleRounded(weight, n0, n, scratch, unpacked_stride_);
+    }
     unpacked_ = scratch;
     return;
   }
   folds_ = FoldsExactly(0, n);
-  const bool fp8 = weight.format == Format::kFp8;
   if (weight.k <= kDirectMaxK) {
-    direct_ = fp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
+    direct_ = weight.format == Format::kFp8 ? kernels_.direct_fp8 : kernels_.direct_fp4;
   }
   if (!folds_ || (direct_ != nullptr && rows <= kDirectRows)) return;
-  (fp8 ? kernels_.unpack_fp8 : kernels_.unpack_fp4)(data, RowScales(0), n, weight.k, scratch);
+  Unpack(0, n, RowScales(0));
   unpacked_ = scratch;
+}
+
+// Rows [j, j + n) of an FP8 or FP4 panel to the scratch; `scales`: of row j, or null.
+void Panel::Unpack(int64_t j, int64_t n, const uint8_t* scales) const {
+  const bool fp4 = weight_.format == Format::kFp4;
+  const auto unpack = fp4 ? kernels_.unpack_fp4 : kernels_.unpack_fp8;
+  const uint8_t* data =
+      static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
+  // Without a gap all rows are unpacked in one call.
+  const int64_t at_once = unpacked_stride_ == weight_.k ? n : 1;
+  for (int64_t i = 0; i < n; i += at_once) {
+    const int64_t first_scale = fp4 ? i * (weight_.k / kFp4Run) : 0;
+    unpack(data + i * weight_.bytes_per_row(), scales == nullptr ? nullptr : scales + first_scale,
+           at_once, weight_.k, scratch_ + i * unpacked_stride_);
+  }
 }
 
 void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   if (weight_.format == Format::kFp8F32) {
     DotByRuns(a, m, out, ld);
   } else if (unpacked_ != nullptr) {
-    kernels_.bf16(a, m, unpacked_, weight_.k, n_, weight_.k, out, ld);
+    kernels_.bf16(a, m, unpacked_, unpacked_stride_, n_, weight_.k, out, ld);
     if (weight_.format != Format::kNvfp4) return;
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n_; ++j) out[i * ld + j] *= weight_.tensor_scale;
@@ -181,12 +255,11 @@ void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
 // Rows [j, j + n) of the panel, whose scales fold.
 void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out,
                       int64_t ld) const {
-  const bool fp8 = weight_.format == Format::kFp8;
   const uint8_t* data =
       static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   if (direct_ == nullptr) {
-    (fp8 ? kernels_.unpack_fp8 : kernels_.unpack_fp4)(data, RowScales(j), n, weight_.k, scratch_);
-    kernels_.bf16(a, m, scratch_, weight_.k, n, weight_.k, out, ld);
+    Unpack(j, n, RowScales(j));
+    kernels_.bf16(a, m, scratch_, unpacked_stride_, n, weight_.k, out, ld);
     return;
   }
   for (int64_t i = 0; i < m; i += kDirectRows) {
@@ -198,12 +271,9 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
 // Row j of the panel, which has a scale that does not fold: each run of K under one scale is summed
 // without it and scaled in double. Slow, and met only in weights that nobody trains.
 void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const {
-  const bool fp8 = weight_.format == Format::kFp8;
-  const uint8_t* data =
-      static_cast<const uint8_t*>(weight_.data) + (n0_ + j) * weight_.bytes_per_row();
   const uint8_t* scales = RowScales(j);
   const int64_t run = ScaleRun(weight_.format);
-  (fp8 ? kernels_.unpack_fp8 : kernels_.unpack_fp4)(data, nullptr, 1, weight_.k, scratch_);
+  Unpack(j, 1, nullptr);
   for (int64_t i = 0; i < m; ++i) {
     const ActRows row = a.From(i);
     double total = 0;
@@ -226,9 +296,9 @@ void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const
     const int64_t rows = std::min(kRows, m - begin);
     std::fill_n(totals, rows * kPanelRows, 0.);
     for (int64_t p = 0; p < weight_.k; p += kFp8Block) {
-      ActRows part = a.From(begin);
+      ActRows part = ActRows{a.base, a.stride, a.index}.From(begin);
       part.base += p;
-      kernels_.bf16(part, rows, unpacked_ + p, weight_.k, n_, kFp8Block, sums, kPanelRows);
+      kernels_.bf16(part, rows, unpacked_ + p, unpacked_stride_, n_, kFp8Block, sums, kPanelRows);
       const double scale = scales[p / kFp8Block];
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t j = 0; j < n_; ++j) {
@@ -261,8 +331,9 @@ bool Panel::FoldsExactly(int64_t j, int64_t n) const {
   return outside == 0;
 }
 
-int64_t LinearWorkspaceBytes(Format format, LinearOutput output, int64_t k, int threads) {
-  return threads * ScratchBytes(format, output, k);
+int64_t LinearWorkspaceBytes(Format format, LinearOutput output, int64_t k, int threads,
+                             int64_t rows, int64_t inputs) {
+  return threads * ScratchBytes(format, output, k) + inputs * PackedBytes(rows, k);
 }
 
 void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
@@ -289,7 +360,12 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
   for (const LinearPart& part : parts) panels += CeilDiv(part.w.n, unit_rows(part));
   const int64_t row_blocks =
       std::clamp<int64_t>(CeilDiv(wanted, panels), 1, CeilDiv(rows, kSliceRows));
-  const int64_t block_rows = RoundUp<int64_t>(CeilDiv(rows, row_blocks), 6);
+  const bool packs = PacksRows(rows);
+  const int64_t block_rows = RoundUp<int64_t>(CeilDiv(rows, row_blocks), packs ? kSliceRows : 6);
+
+  // The rows of each part, of those with the same x packed once.
+  absl::InlinedVector<ActRows, 8> inputs;
+  std::byte* const scratch_begin = workspace + PackInputs(stream, parts, rows, workspace, &inputs);
 
   ForUnits(stream, panels * row_blocks, work, [&](int64_t unit, int worker) {
     int64_t panel = unit % panels;
@@ -298,7 +374,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
       panel -= CeilDiv(part->w.n, unit_rows(*part));
       ++part;
     }
-    std::byte* scratch = workspace + worker * scratch_bytes;
+    std::byte* scratch = scratch_begin + worker * scratch_bytes;
     float* sums = reinterpret_cast<float*>(scratch);
     uint16_t* unpacked = reinterpret_cast<uint16_t*>(sums + kSliceRows * kPanelRows);
     const int64_t n0 = panel * unit_rows(*part), n = std::min(unit_rows(*part), part->w.n - n0);
@@ -308,7 +384,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
     const int64_t slice = SliceRows(part->w.k);
     for (int64_t m0 = begin; m0 < end; m0 += slice) {
       const int64_t m = std::min(slice, end - m0);
-      weights.Dot(part->x.From(m0), m, sums, kPanelRows);
+      weights.Dot(inputs[part - parts.data()].From(m0), m, sums, kPanelRows);
       StoreOutput(*part, sums, m0, m, n0, n);
     }
   });

@@ -57,10 +57,17 @@ struct WeightView {
 };
 
 inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
-inline constexpr int64_t kSliceRows = 48;   // most activation rows of a slice
+inline constexpr int64_t kSliceRows = 64;   // most activation rows of a slice
 
-// Activation rows that should pass by an unpacked panel together, so that they stay in L1.
+// Activation rows that should pass by an unpacked panel together, so that they stay in L1, or in L2
+// where they are packed: then a multiple of kPackedGroup.
 int64_t SliceRows(int64_t k);
+
+// Whether so many activation rows are packed, the bytes that it takes, and the rows with `packed`,
+// of so many bytes, set: for callers that multiply the same rows by several panels.
+bool PacksRows(int64_t rows);
+int64_t PackedBytes(int64_t rows, int64_t k);
+ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed);
 
 // Bytes of scratch to unpack `n` rows of a weight: none for bf16.
 int64_t UnpackedBytes(WeightView::Format format, int64_t n, int64_t k);
@@ -77,6 +84,7 @@ class Panel {
   void Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const;
 
  private:
+  void Unpack(int64_t j, int64_t n, const uint8_t* scales) const;
   void DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out, int64_t ld) const;
   void DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const;
   void DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const;
@@ -87,8 +95,9 @@ class Panel {
   const WeightView& weight_;
   int64_t n0_, n_;
   uint16_t* scratch_;
-  const uint16_t* unpacked_ =
-      nullptr;  // rows k apart; null: products come straight from the weight
+  // Rows unpacked_stride_ apart; null: products come straight from the weight.
+  const uint16_t* unpacked_ = nullptr;
+  int64_t unpacked_stride_ = 0;
   decltype(DotKernels::direct_fp8) direct_ = nullptr;
   bool folds_ = true;  // every scale is within kMaxFold
 };
@@ -108,11 +117,11 @@ struct LinearPart {
   int64_t y_stride = 0;  // elements
 };
 
-// Bytes of workspace for one part on a stream of `threads`; a launch takes the most of its parts'.
-int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k,
-                             int threads);
+// Bytes of workspace on a stream of `threads`, for parts like this one with so many different x.
+int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k, int threads,
+                             int64_t rows, int64_t inputs = 1);
 
-// y = x w^T of every part for `rows` rows.
+// y = x w^T of every part for `rows` rows. Parts with the same x follow each other; K is the same.
 void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
                std::byte* workspace);
 

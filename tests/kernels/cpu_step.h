@@ -268,9 +268,9 @@ inline void ForEachTarget(const std::function<void()>& test) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(target);
     INFO("target " << hwy::TargetName(target));
-    AllowAvx512Bf16(false);
+    AllowDotExtensions(DotExtension::kNone);
     test();
-    AllowAvx512Bf16(true);
+    AllowDotExtensions(DotExtension::kAmx);
     INFO("bf16 dots");
     if (ActiveAttentionDot() != nullptr) test();
   }

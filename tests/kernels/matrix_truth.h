@@ -200,12 +200,14 @@ void ForEachVariant(F&& f) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(target);
-    AllowAvx512Bf16(false);
-    f(std::string(ActiveDotKernels().name));
-    AllowAvx512Bf16(true);
-#if defined(__x86_64__)
-    if (&ActiveDotKernels() == &kDotAvx512Bf16) f(std::string(ActiveDotKernels().name));
-#endif
+    const DotKernels* last = nullptr;
+    for (const DotExtension extension :
+         {DotExtension::kNone, DotExtension::kAvx512Bf16, DotExtension::kAmx}) {
+      AllowDotExtensions(extension);
+      if (&ActiveDotKernels() == last) continue;
+      last = &ActiveDotKernels();
+      f(std::string(last->name));
+    }
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
