@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Whether and how the CUDA backend is built. DSV4_CUDA: ON, OFF, or AUTO (ON where nvcc is found).
+# Whether and how the CUDA backend is built. DSV4_CUDA: ON, OFF, or AUTO (ON where an nvcc is found that
+# works). An nvcc that CMAKE_CUDA_COMPILER or CUDACXX names must work, with AUTO as well.
 # Images: CMAKE_CUDA_ARCHITECTURES in CMake's notation where it is set, else one for the SM12x family
 # (SM120 and SM121). 120 and 121 mean that family, too: its block-scaled MMA exists in family- and
 # architecture-specific images alone.
 
-set(DSV4_CUDA AUTO CACHE STRING "Build the CUDA backend: ON, OFF or AUTO (where nvcc is found)")
+set(DSV4_CUDA AUTO CACHE STRING "Build the CUDA backend: ON, OFF or AUTO (where nvcc works)")
 set_property(CACHE DSV4_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DSV4_HAVE_CUDA OFF)
 if(DSV4_CUDA STREQUAL "OFF")
@@ -12,7 +13,18 @@ if(DSV4_CUDA STREQUAL "OFF")
 endif()
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(DSV4_NVCC nvcc HINTS ENV CUDA_PATH PATHS /usr/local/cuda/bin)
-  if(DSV4_NVCC)
+  if(DSV4_NVCC AND DSV4_CUDA STREQUAL "AUTO")
+    # A wrapper may be left whose toolkit was removed. enable_language would end the configuration.
+    include(CheckLanguage)
+    unset(CMAKE_CUDA_COMPILER CACHE)  # tried again after nvcc was mended
+    set(ENV{CUDACXX} ${DSV4_NVCC})
+    check_language(CUDA)
+    unset(ENV{CUDACXX})
+    if(NOT CMAKE_CUDA_COMPILER)
+      message(STATUS "${DSV4_NVCC} does not work (CMakeFiles/CMakeError.log): the CUDA backend is not built")
+      return()
+    endif()
+  elseif(DSV4_NVCC)
     set(CMAKE_CUDA_COMPILER ${DSV4_NVCC})
   elseif(DSV4_CUDA STREQUAL "AUTO")
     message(STATUS "no nvcc: the CUDA backend is not built")

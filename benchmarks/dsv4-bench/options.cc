@@ -103,9 +103,7 @@ constexpr Option<Options> kOptions[] = {
        o->models.push_back(chat::ParseFolder(name, v));
      }},
     {"", "--synthetic-layers", "N", "random weights for N of its layers: DIR needs no others",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->synthetic_layers = ParseNumber<int32_t>(name, v, 1, kMaxInt32);
-     }},
+     chat::SetNumber<1, kMaxInt32, &Options::synthetic_layers>},
     {"-p", "--n-prompt", "N,...", "prompts of N tokens: ppN (default 512; 0 for none)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->prompts);
@@ -126,25 +124,19 @@ constexpr Option<Options> kOptions[] = {
        AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->depths);
      }},
     {"-r", "--repetitions", "N", "of each test (default 5)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->repetitions = ParseNumber<int32_t>(name, v, 1, 1000000);
-     }},
+     chat::SetNumber<1, 1000000, &Options::repetitions>},
     {"-f", "--file", "FILE", "make prompts of this text, over and over (default: random tokens)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->text_file = chat::ParseFile(name, v);
-     }},
+     chat::SetParsed<chat::ParseFile, &Options::text_file>},
     {"", "--no-warmup", "", "do not run a test once, short, before it is measured",
-     [](Options* o, const std::string&, const std::string&) { o->warmup = false; }},
+     chat::SetFlag<false, &Options::warmup>},
     {"", "--serve", "", "answer requests of -p prompt and -n generated tokens, several at a time",
-     [](Options* o, const std::string&, const std::string&) { o->serve = true; }},
+     chat::SetFlag<true, &Options::serve>},
     {"", "--max-concurrency", "N,...", "of --serve: sessions at a time (default 4)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int32_t>(name, v, 1, 1024, &o->concurrencies);
      }},
     {"", "--num-prompts", "N", "of --serve: requests in all (default 32)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->requests = ParseNumber<int32_t>(name, v, 1, 1000000);
-     }},
+     chat::SetNumber<1, 1000000, &Options::requests>},
     {"", "--backend", "B,...", "auto, cpu, cuda or reference",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNames(name, v, kBackends, &o->backends);
@@ -158,25 +150,17 @@ constexpr Option<Options> kOptions[] = {
        AddNames(name, v, kCacheFormats, &o->cache_formats);
      }},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
-     [](Options* o, const std::string&, const std::string& v) { o->tuning_dir = v; }},
+     chat::SetText<&Options::tuning_dir>},
     {"", "--devices", "N,...", "the backend's devices that share the model out (default 0)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->devices = chat::ParseDevices(name, v);
-     }},
+     chat::SetParsed<chat::ParseDevices, &Options::devices>},
     {"", "--device-weights", "GB", "most of the weights on each device, experts beyond on the host",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->device_weights = chat::ParseGigabytes(name, v);
-     }},
+     chat::SetParsed<chat::ParseGigabytes, &Options::device_weights>},
     {"", "--host-weights", "GB", "most of the host's memory for experts; others stay on disk",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->host_weights = chat::ParseGigabytes(name, v);
-     }},
+     chat::SetParsed<chat::ParseGigabytes, &Options::host_weights>},
     {"", "--cpu-experts", "N", "experts of each layer that the CPU computes (cuda)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->cpu_experts = chat::ParseCount<int32_t>(name, v);
-     }},
+     chat::SetCount<&Options::cpu_experts>},
     {"", "--expert-profile", "FILE", "which experts are used most, read at the start and kept",
-     [](Options* o, const std::string&, const std::string& v) { o->expert_profile = v; }},
+     chat::SetText<&Options::expert_profile>},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
      [](Options* o, const std::string& name, const std::string& v) {
        AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->threads);
@@ -205,27 +189,19 @@ constexpr Option<Options> kOptions[] = {
        AddNumbers<float>(name, v, 0, kMaxFloat, &o->temperatures);
      }},
     {"", "--top-k", "K", "sample from the K most likely tokens (default 0: all)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->top_k = ParseNumber<int32_t>(name, v, 0, kMaxInt32);
-     }},
+     chat::SetNumber<0, kMaxInt32, &Options::top_k>},
     {"", "--top-p", "P", "sample from the most likely tokens that reach P (default 1)",
      [](Options* o, const std::string& name, const std::string& v) {
        o->top_p = ParseNumber<float>(name, v, std::numeric_limits<float>::min(), 1);
      }},
     {"", "--min-p", "P", "drop tokens below P times the most likely one (default 0)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->min_p = ParseNumber<float>(name, v, 0, 1);
-     }},
+     chat::SetNumber<0, 1, &Options::min_p>},
     {"", "--seed", "N", "of the sampling and of random tokens (default 0)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->seed = ParseNumber<uint64_t>(name, v, 0, std::numeric_limits<uint64_t>::max());
-     }},
+     chat::SetNumber<0, std::numeric_limits<uint64_t>::max(), &Options::seed>},
     {"-o", "--output", "md|csv|json|jsonl", "form of the records (default md)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->format = ParseName(name, v, kFormats);
-     }},
+     chat::SetName<kFormats, &Options::format>},
     {"", "--progress", "", "tell of each test on standard error, terminal or not",
-     [](Options* o, const std::string&, const std::string&) { o->progress = true; }},
+     chat::SetFlag<true, &Options::progress>},
     chat::kHelpOption<Options>,
     chat::kVersionOption<Options>,
 };

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "examples/dsv4-chat/failure.h"
@@ -94,6 +95,40 @@ T ParseName(const std::string& name, std::string_view value, const Named<T> (&kn
     expected += known[i].name;
   }
   Refuse(name, value, expected);
+}
+
+// Functions for Option::apply that set one field. `path` leads from the target to the field: one
+// pointer to a member for each struct on the way.
+template <auto... path, class Target>
+auto& FieldOf(Target* target) {
+  return ((*target).*....*path);
+}
+template <bool set, auto... path, class Target>
+void SetFlag(Target* target, const std::string&, const std::string&) {
+  FieldOf<path...>(target) = set;
+}
+template <auto... path, class Target>
+void SetText(Target* target, const std::string&, const std::string& value) {
+  FieldOf<path...>(target) = value;
+}
+// `parse` is one of the functions above.
+template <auto parse, auto... path, class Target>
+void SetParsed(Target* target, const std::string& name, const std::string& value) {
+  FieldOf<path...>(target) = parse(name, value);
+}
+template <auto... path, class Target>
+void SetCount(Target* target, const std::string& name, const std::string& value) {
+  auto& field = FieldOf<path...>(target);
+  field = ParseCount<std::remove_reference_t<decltype(field)>>(name, value);
+}
+template <auto low, auto high, auto... path, class Target>
+void SetNumber(Target* target, const std::string& name, const std::string& value) {
+  auto& field = FieldOf<path...>(target);
+  field = ParseNumber<std::remove_reference_t<decltype(field)>>(name, value, low, high);
+}
+template <const auto& known, auto... path, class Target>
+void SetName(Target* target, const std::string& name, const std::string& value) {
+  FieldOf<path...>(target) = ParseName(name, value, known);
 }
 
 // ": did you mean CANDIDATE?" for the one that `name` may be a slip of, else "".

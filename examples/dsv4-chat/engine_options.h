@@ -38,58 +38,36 @@ inline constexpr Named<dsv4_chat_encoder> kChatEncoders[] = {{"auto", DSV4_CHAT_
 template <class Target>
 inline constexpr Option<Target> kEngineOptions[] = {
     {"-c", "--context", "N", "tokens of context (default: the model's limit)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.context_tokens = ParseCount<int64_t>(name, v);
-     }},
+     SetCount<&Target::engine, &dsv4::EngineOptions::context_tokens>},
     {"", "--backend", "auto|cpu|cuda|reference", "where the model runs (default: auto)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.backend = ParseName(name, v, kBackends);
-     }},
+     SetName<kBackends, &Target::engine, &dsv4::EngineOptions::backend>},
     {"", "--devices", "N,...", "the backend's devices to share out to (default: 0)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.devices = ParseDevices(name, v);
-     }},
+     SetParsed<ParseDevices, &Target::engine, &dsv4::EngineOptions::devices>},
     {"", "--device-weights", "GB",
      "most of the weights on each device; experts beyond it lie on the host (cuda)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.device_weight_bytes = ParseGigabytes(name, v);
-     }},
+     SetParsed<ParseGigabytes, &Target::engine, &dsv4::EngineOptions::device_weight_bytes>},
     {"", "--host-weights", "GB", "most of the host's memory for experts; others stay on disk",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.host_weight_bytes = ParseGigabytes(name, v);
-     }},
+     SetParsed<ParseGigabytes, &Target::engine, &dsv4::EngineOptions::host_weight_bytes>},
     {"", "--cpu-experts", "N", "experts of each layer that the CPU computes; other bits (cuda)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.cpu_experts = ParseCount<int32_t>(name, v);
-     }},
+     SetCount<&Target::engine, &dsv4::EngineOptions::cpu_experts>},
     {"", "--expert-profile", "FILE", "which experts are used most, read at the start and kept",
-     [](Target* o, const std::string&, const std::string& v) { o->engine.expert_profile = v; }},
+     SetText<&Target::engine, &dsv4::EngineOptions::expert_profile>},
     {"", "--workers", "N", "split the model with N dsv4-worker processes (cuda)",
      [](Target* o, const std::string& name, const std::string& v) {
        o->engine.group_size = 1 + ParseNumber<int32_t>(name, v, 1, 7);
      }},
     {"", "--threads", "N", "CPU threads (default: one per core)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.threads = ParseCount<int32_t>(name, v);
-     }},
+     SetCount<&Target::engine, &dsv4::EngineOptions::threads>},
     {"", "--chunk", "N", "tokens of a prompt to compute at once",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.prefill_chunk_tokens = ParseCount<int32_t>(name, v);
-     }},
+     SetCount<&Target::engine, &dsv4::EngineOptions::prefill_chunk_tokens>},
     {"", "--numerics", "published|fp32|exact", "how numbers are rounded (default: as published)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.numerics = ParseName(name, v, kNumerics);
-     }},
+     SetName<kNumerics, &Target::engine, &dsv4::EngineOptions::numerics>},
     {"", "--cache-format", "FORMAT", "auto, packed, bf16, fp8_per_tensor or f32",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.cache_format = ParseName(name, v, kCacheFormats);
-     }},
+     SetName<kCacheFormats, &Target::engine, &dsv4::EngineOptions::cache_format>},
     {"", "--drafter", "auto|mtp|dspark|ngram", "who drafts with --draft (default: the model's own)",
-     [](Target* o, const std::string& name, const std::string& v) {
-       o->engine.drafter = ParseName(name, v, kDrafters);
-     }},
+     SetName<kDrafters, &Target::engine, &dsv4::EngineOptions::drafter>},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
-     [](Target* o, const std::string&, const std::string& v) { o->engine.tuning_dir = v; }},
+     SetText<&Target::engine, &dsv4::EngineOptions::tuning_dir>},
 };
 
 }  // namespace chat

@@ -18,43 +18,26 @@ float ParsePenalty(const std::string& name, const std::string& value) {
 }
 
 constexpr Option<Options> kTalkOptions[] = {
-    {"-m", "--model", "DIR", "model folder (required)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->model = ParseFolder(name, v);
-     }},
+    {"-m", "--model", "DIR", "model folder (required)", SetParsed<ParseFolder, &Options::model>},
     {"-p", "--prompt", "TEXT", "answer TEXT, followed by piped input, and exit",
-     [](Options* o, const std::string&, const std::string& v) { o->prompt = v; }},
+     SetText<&Options::prompt>},
     {"-f", "--file", "FILE", "answer the text of FILE (after that of -p) and exit",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->prompt_file = ParseFile(name, v);
-     }},
-    {"-s", "--system", "TEXT", "system message",
-     [](Options* o, const std::string&, const std::string& v) { o->system = v; }},
+     SetParsed<ParseFile, &Options::prompt_file>},
+    {"-s", "--system", "TEXT", "system message", SetText<&Options::system>},
     {"", "--tools", "FILE", "tools that the model may call: JSON in OpenAI's form",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->tools = ParseFile(name, v);
-     }},
+     SetParsed<ParseFile, &Options::tools>},
     {"", "--think", "off|low|high|max", "reason before answering; no value: low",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->thinking = ParseName(name, v, kThinkingModes);
-     },
-     "low"},
+     SetName<kThinkingModes, &Options::thinking>, "low"},
     {"", "--chat-encoder", "NAME", "auto (from the model folder), preview or 0731",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->chat_encoder = ParseName(name, v, kChatEncoders);
-     }},
+     SetName<kChatEncoders, &Options::chat_encoder>},
     {"", "--hide-thinking", "", "do not show the reasoning",
-     [](Options* o, const std::string&, const std::string&) { o->hide_thinking = true; }},
+     SetFlag<true, &Options::hide_thinking>},
     {"", "--raw", "", "continue the prompt as it is, without the chat format",
-     [](Options* o, const std::string&, const std::string&) { o->raw = true; }},
+     SetFlag<true, &Options::raw>},
     {"", "--load", "FILE", "start with the conversation saved in FILE",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->load_file = ParseFile(name, v);
-     }},
+     SetParsed<ParseFile, &Options::load_file>},
     {"", "--save", "FILE", "save the conversation in FILE on exit",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->save_file = ParseFile(name, v);
-     }},
+     SetParsed<ParseFile, &Options::save_file>},
 };
 
 constexpr Option<Options> kSamplingOptions[] = {
@@ -105,19 +88,13 @@ constexpr Option<Options> kSamplingOptions[] = {
        o->sampling.stop_strings.push_back(v);
      }},
     {"", "--schema", "FILE", "answer in JSON that is valid under the schema in FILE",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->sampling.schema_file = ParseFile(name, v);
-     }},
+     SetParsed<ParseFile, &Options::sampling, &SamplingOptions::schema_file>},
     {"", "--regex", "PATTERN", "answer with a match of the regular expression",
-     [](Options* o, const std::string&, const std::string& v) { o->sampling.regex = v; }},
+     SetText<&Options::sampling, &SamplingOptions::regex>},
     {"", "--think-budget", "N", "end the reasoning after N tokens",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->sampling.think_budget = ParseCount<int64_t>(name, v);
-     }},
+     SetCount<&Options::sampling, &SamplingOptions::think_budget>},
     {"", "--draft", "N", "draft up to N tokens, at most 7; 0 for none (default)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->sampling.drafts = ParseNumber<int32_t>(name, v, 0, 7);
-     }},
+     SetNumber<0, 7, &Options::sampling, &SamplingOptions::drafts>},
 };
 
 constexpr Named<ColorMode> kColorModes[] = {
@@ -125,23 +102,18 @@ constexpr Named<ColorMode> kColorModes[] = {
 
 constexpr Option<Options> kOutputOptions[] = {
     {"", "--json", "", "print JSON events, one per line (see below)",
-     [](Options* o, const std::string&, const std::string&) { o->json = true; }},
-    {"", "--inspect", "", "describe the model folder and exit",
-     [](Options* o, const std::string&, const std::string&) { o->inspect = true; }},
+     SetFlag<true, &Options::json>},
+    {"", "--inspect", "", "describe the model folder and exit", SetFlag<true, &Options::inspect>},
     {"", "--plan", "", "print the memory that the model would take and exit",
-     [](Options* o, const std::string&, const std::string&) { o->plan = true; }},
+     SetFlag<true, &Options::plan>},
     {"", "--stats", "", "print statistics of each answer (default)",
-     [](Options* o, const std::string&, const std::string&) { o->stats = true; }},
-    {"", "--no-stats", "", "do not print statistics",
-     [](Options* o, const std::string&, const std::string&) { o->stats = false; }},
-    {"-v", "--verbose", "", "print the library's log",
-     [](Options* o, const std::string&, const std::string&) { o->verbose = true; }},
+     SetFlag<true, &Options::stats>},
+    {"", "--no-stats", "", "do not print statistics", SetFlag<false, &Options::stats>},
+    {"-v", "--verbose", "", "print the library's log", SetFlag<true, &Options::verbose>},
     {"", "--no-history", "", "do not read or write the history of typed lines",
-     [](Options* o, const std::string&, const std::string&) { o->history = false; }},
+     SetFlag<false, &Options::history>},
     {"", "--color", "auto|always|never", "dim reasoning and statistics",
-     [](Options* o, const std::string& name, const std::string& v) {
-       o->color = ParseName(name, v, kColorModes);
-     }},
+     SetName<kColorModes, &Options::color>},
     kHelpOption<Options>,
     kVersionOption<Options>,
 };

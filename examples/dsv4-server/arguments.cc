@@ -16,53 +16,37 @@ using Option = chat::Option<Arguments>;
 
 constexpr Option kServerOptions[] = {
     {"-m", "--model", "DIR", "model folder (required)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->model = chat::ParseFolder(n, v);
-     }},
+     chat::SetParsed<chat::ParseFolder, &Arguments::model>},
     {"", "--served-model-name", "NAME", "as clients name the model (default: the folder's name)",
-     [](Arguments* a, const std::string&, const std::string& v) { a->served_name = v; }},
+     chat::SetText<&Arguments::served_name>},
     {"", "--host", "ADDRESS", "address to listen on (default: 127.0.0.1, this machine only)",
-     [](Arguments* a, const std::string&, const std::string& v) { a->host = v; }},
+     chat::SetText<&Arguments::host>},
     {"", "--port", "N", "default: 8000; 0 for a free one",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->port = chat::ParseNumber<int>(n, v, 0, 65535);
-     }},
+     chat::SetNumber<0, 65535, &Arguments::port>},
     {"", "--api-key", "KEY", "requests must carry it, as Authorization: Bearer KEY",
      [](Arguments* a, const std::string& n, const std::string& v) {
        if (v.empty()) chat::Refuse(n, v, "a key");
        a->api_key = v;
      }},
     {"", "--max-requests", "N", "most requests that run or wait (default: 256)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->max_requests = chat::ParseNumber<size_t>(n, v, 1, 4096);
-     }},
+     chat::SetNumber<1, 4096, &Arguments::max_requests>},
     {"", "--max-sessions", "N", "most requests computed at a time (default: 16)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->engine.max_sessions = chat::ParseCount<int32_t>(n, v);
-     }},
+     chat::SetCount<&Arguments::engine, &dsv4::EngineOptions::max_sessions>},
     {"", "--cache-tokens", "N", "tokens of cache for all requests (default: as --context)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->engine.cache_tokens = chat::ParseCount<int64_t>(n, v);
-     }},
+     chat::SetCount<&Arguments::engine, &dsv4::EngineOptions::cache_tokens>},
     {"", "--draft", "N", "draft up to N tokens, at most 7; 0 for none (default)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->engine.max_draft_tokens = chat::ParseNumber<int32_t>(n, v, 0, 7);
-     }},
+     chat::SetNumber<0, 7, &Arguments::engine, &dsv4::EngineOptions::max_draft_tokens>},
     {"", "--think", "off|low|high|max", "reasoning of requests that do not say (default: off)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->thinking = chat::ParseName(n, v, chat::kThinkingModes);
-     }},
+     chat::SetName<chat::kThinkingModes, &Arguments::thinking>},
     {"", "--chat-encoder", "NAME", "auto (from the model folder), preview or 0731",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->encoder = chat::ParseName(n, v, chat::kChatEncoders);
-     }},
+     chat::SetName<chat::kChatEncoders, &Arguments::encoder>},
     {"", "--suspend-after", "SECONDS",
      "free the model's memory after so long without a request (default: never)",
      [](Arguments* a, const std::string& n, const std::string& v) {
        a->suspend_after = std::chrono::seconds(chat::ParseNumber<int>(n, v, 1, 1'000'000'000));
      }},
     {"", "--isolate", "", "run the model in a child process, restarted after it fails",
-     [](Arguments* a, const std::string&, const std::string&) { a->isolate = true; }},
+     chat::SetFlag<true, &Arguments::isolate>},
     chat::kHelpOption<Arguments>,
     chat::kVersionOption<Arguments>,
 };

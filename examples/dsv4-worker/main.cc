@@ -24,22 +24,18 @@ struct Arguments {
 
 constexpr chat::Option<Arguments> kOptions[] = {
     {"-m", "--model", "DIR", "model folder (required)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->model = chat::ParseFolder(n, v);
-     }},
+     chat::SetParsed<chat::ParseFolder, &Arguments::model>},
     {"", "--group", "ID", "the group's id (required)",
-     [](Arguments* a, const std::string&, const std::string& v) { a->engine.group_id = v; }},
+     chat::SetText<&Arguments::engine, &dsv4::EngineOptions::group_id>},
     {"", "--rank", "N", "this process's place in the group, from 1 on (default: 1)",
-     [](Arguments* a, const std::string& n, const std::string& v) {
-       a->engine.group_rank = chat::ParseCount<int32_t>(n, v);
-     }},
+     chat::SetCount<&Arguments::engine, &dsv4::EngineOptions::group_rank>},
     {"", "--device", "N", "the GPU to use (default: 0)",
      [](Arguments* a, const std::string& n, const std::string& v) {
        a->engine.devices = {
            chat::ParseNumber<int32_t>(n, v, 0, std::numeric_limits<int32_t>::max())};
      }},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's",
-     [](Arguments* a, const std::string&, const std::string& v) { a->engine.tuning_dir = v; }},
+     chat::SetText<&Arguments::engine, &dsv4::EngineOptions::tuning_dir>},
     chat::kHelpOption<Arguments>,
     chat::kVersionOption<Arguments>,
 };

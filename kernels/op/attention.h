@@ -2,10 +2,11 @@
 // Contracts of the attention operators (model.md 4.2 to 4.4): preparation of queries and window
 // rows, the compressors, the indexer, and sparse attention over window and compressed rows.
 //
-// Rows of the cache are stored in the format of their pool (kernels/op/kv_layout.h). kPacked and
-// kIndexFp4 hold what the quantisers of these contracts give, exactly; they are for launches in
-// which kQuantWindowRow and kQuantCompressedRow, or kQuantIndexKey, are in force. kBf16 rounds what
-// is not a bf16 number. kFp8PerTensor rounds all elements to e4m3 in place of those quantisers.
+// Cache rows are stored in the format of their pool (kernels/op/kv_layout.h):
+// - kPacked and kIndexFp4 store the output of the quantisers below without loss. They require that
+//   kQuantWindowRow and kQuantCompressedRow, or kQuantIndexKey, are not omitted.
+// - kBf16 rounds to bf16.
+// - kFp8PerTensor rounds all elements to e4m3 instead of those quantisers.
 #pragma once
 
 #include "absl/types/span.h"
@@ -16,13 +17,15 @@
 
 namespace dsv4 {
 
-// q: per head q * rsqrt(mean(q^2) + eps) (kRoundQNorm), RoPE on the last 64 dims (kRoundRope), in
-// place; where window rows are kFp8PerTensor also rounded to e4m3 with their scale. kv: RMSNorm(kv;
-// kv_norm) (kRoundRmsNorm), RoPE (kRoundRope), act_quant 64 round trip of the first 448
-// (kQuantWindowRow), written to the row of its position. Rows of -1 blocks do not occur. index_q,
-// where there is one: RoPE on the last 64 of 128 dims with step.rope.compressed (kRoundRope),
-// Hadamard of size 128 times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip
-// (kQuantIndexQuery), in place.
+// Prepares the queries, writes the window rows and prepares the index queries, for each row:
+// - q, in place: per head q * rsqrt(mean(q^2) + eps) (kRoundQNorm), then RoPE on the last 64 dims
+//   (kRoundRope). With window rows in kFp8PerTensor, q is then rounded to e4m3 with their scale.
+// - kv: RMSNorm(kv; kv_norm) (kRoundRmsNorm), RoPE (kRoundRope), act_quant 64 round trip of the
+//   first 448 (kQuantWindowRow). The result is written to the window row of its position.
+// - index_q, in place, unless null: RoPE on the last 64 of 128 dims with step.rope.compressed
+//   (kRoundRope), Hadamard of size 128 times 128^-0.5 (kRoundHadamard), fp4_act_quant round trip
+//   (kQuantIndexQuery).
+// REQUIRES: every position of the step has a window block (no kNoBlock).
 struct QkvPrepareParams {
   static constexpr Op kOp = Op::kQkvPrepare;
   const StepRows* step = nullptr;
@@ -37,14 +40,17 @@ struct QkvPrepareParams {
   void* index_q = nullptr;  // [T, index_heads, 128] act, in and out; null = none
 };
 
-// The gated pooling of one compressor (model.md 4.3). For each sequence: adds its rows to the
-// state, writes the state at each of its saved states, and the row of every compressed block that
-// ends in them: pooled (kRoundPooling), RMSNorm (kRoundRmsNorm), RoPE of the compressed block's
-// first position (kRoundRope), then act_quant 64 round trip of the first 448 (kQuantCompressedRow);
-// for the indexer instead Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey).
-// The state layout is kv_layout.h's. Softmax over the entries of a compressed block runs online,
-// position by position, so that the split of a sequence into steps does not change a bit. Nor do
-// saved states: each is the state that a step of its rows alone would leave.
+// The gated pooling of one compressor (model.md 4.3). For each sequence:
+// - adds its rows to the compressor state (layout: kv_layout.h);
+// - writes the state after each row that saved_states names;
+// - writes the row of every compressed block that ends in these rows: pooled (kRoundPooling),
+//   RMSNorm (kRoundRmsNorm), RoPE of the block's first position (kRoundRope). Then, for
+//   attention, act_quant 64 round trip of the first 448 (kQuantCompressedRow); for the indexer,
+//   Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey).
+//
+// Bits: the softmax over a compressed block is computed online, position by position. Rows and
+// states are therefore the same however a sequence is split into steps. A saved state equals the
+// state after a step that ends at its row.
 struct CompressKvParams {
   static constexpr Op kOp = Op::kCompressKv;
   const StepRows* step = nullptr;
@@ -56,15 +62,16 @@ struct CompressKvParams {
   const uint16_t* norm = nullptr;  // [d] bf16
   float eps = 0;
   StatePool states{};  // this compressor's
-  RowPool rows{};      // of d elements; compressed block g of a sequence: block
-                       // compressed_kv_blocks[g * ratio / 256], slot g % (256 / ratio)
+  // Of d elements. Compressed block g of a sequence is row g % (256 / ratio) of the block
+  // compressed_kv_blocks[g * ratio / 256].
+  RowPool rows{};
   int64_t dim() const { return index_keys ? kIndexKeyElements : kKvRowElements; }
   int64_t width() const { return ratio == kCsaRatio ? 2 * dim() : dim(); }
 };
 
-// score(g) = sum_h (weights[h] * weight_scale) * max(0, q[h] . key[g]) in f32 for every compressed
-// block visible at the row's position; the topk compressed blocks with the highest scores (ties:
-// the lowest compressed block) are selected.
+// Scores every compressed block g that is visible at the row's position, in f32:
+//   score(g) = sum_h (weights[h] * weight_scale) * max(0, q[h] . key[g])
+// and selects the topk blocks with the highest scores. Of equal scores the lower block wins.
 struct IndexScoreTopkParams {
   static constexpr Op kOp = Op::kIndexScoreTopk;
   const StepRows* step = nullptr;
@@ -74,20 +81,26 @@ struct IndexScoreTopkParams {
   const void* weights = nullptr;  // [T, heads] act: output of weights_proj
   float weight_scale = 0;         // 128^-0.5 * heads^-0.5
   RowPool keys{};                 // rows of 128, ratio 4
-  int32_t* selected =
-      nullptr;  // [T, topk]: compressed blocks of the row's own sequence, ascending, then -1
+  // [T, topk]: compressed blocks of the row's own sequence, ascending, then -1.
+  int32_t* selected = nullptr;
 };
 
-// o[t, h] = sum_n p_n row_n / (sum_n p_n + exp(sink[h] - max)), p_n = exp(q . row_n * scale - max),
-// over the window rows of positions max(window_begin, t - 127) .. t and the compressed rows: the
-// selected compressed blocks (ratio 4), every visible compressed block (ratio 128), none (ratio 0).
-// With block_rows, all rows of a sequence see the same window rows: those of positions
-// max(window_begin, b - 128) .. b + rows - 1, where b is the sequence's first position. Rounded
-// (kRoundAttention), then inverse RoPE of the row's position on the last 64 dims
-// (kRoundInverseRope). The maximum includes the sink. A kernel sums the rows in an order that
-// follows from the query's position and compressed blocks alone, so that a query's bits do not
-// depend on its company; the reference in the order window (ascending position), then compressed
-// blocks (ascending).
+// Attention of each query over the cache rows n that it sees:
+//   p_n = exp(q . row_n * scale - max)
+//   o[t, h] = sum_n p_n row_n / (sum_n p_n + exp(sink[h] - max))
+// rounded (kRoundAttention), then inverse RoPE of the query's position on the last 64 dims
+// (kRoundInverseRope). `max` is the largest of the scores and sink[h].
+//
+// A query at position t sees
+// - the window rows of positions max(window_begin, t - 127) .. t. With block_rows, all queries of a
+//   sequence see those of positions max(window_begin, b - 128) .. b + rows - 1, where b is the
+//   sequence's first position;
+// - the compressed rows of the selected blocks (ratio 4), of every visible block (ratio 128), or
+//   none (ratio 0).
+//
+// Bits: a kernel sums in an order that follows from the query's position and compressed blocks
+// alone, so they do not depend on the other queries of the step. The reference sums window rows by
+// ascending position, then compressed rows by ascending block.
 struct SparseAttentionParams {
   static constexpr Op kOp = Op::kSparseAttention;
   const StepRows* step = nullptr;
@@ -100,16 +113,18 @@ struct SparseAttentionParams {
   int32_t topk = 0;
   const float* sink = nullptr;  // [H]
   float softmax_scale = 0;
-  void* o = nullptr;       // [T, H, 512] act; may be q
-  int32_t block_rows = 0;  // ratio 0 only: bound of a sequence's rows; 0: the window is causal
+  void* o = nullptr;  // [T, H, 512] act; may be q
+  // 0: the window is causal. Else (ratio 0 only) the most rows of a sequence.
+  int32_t block_rows = 0;
 };
 
-// The formats that a backend's kernels read and write.
+// The cache row formats that a backend's kernels read and write.
 struct BackendRowFormats {
   absl::Span<const RowFormat> rows, index_keys;
 };
 
-// For a backend's `supports`: Unsupported, with the formats it has, when a pool has another one.
+// For a backend's `supports`: Unsupported when a pool has a format that is not in `formats`. The
+// message lists `formats`.
 absl::Status ExpectRowFormats(const BackendRowFormats& formats, const QkvPrepareParams& params);
 absl::Status ExpectRowFormats(const BackendRowFormats& formats, const CompressKvParams& params);
 absl::Status ExpectRowFormats(const BackendRowFormats& formats, const IndexScoreTopkParams& params);
@@ -124,7 +139,7 @@ Cost CostOf(const QkvPrepareParams& params);
 Cost CostOf(const CompressKvParams& params);
 Cost CostOf(const IndexScoreTopkParams& params);
 Cost CostOf(const SparseAttentionParams& params);
-// `context`: the step's bound of positions. `selected`: topk, 0 where none are chosen.
+// `context` is step.max_position. `selected` is topk, and 0 at ratios 0 and 128.
 CallDims DimsOf(const IndexScoreTopkParams& params);   // rows, context
 CallDims DimsOf(const SparseAttentionParams& params);  // rows, ratio, context, selected
 

@@ -15,11 +15,13 @@ struct EmbedRowsParams {
   static constexpr Op kOp = Op::kEmbedRows;
   int32_t rows = 0;  // T
   int32_t copies = 1;
-  // [T], each in [0, embed.n); below 0: chosen[-1 - token], or token 0 where that is below 0, too.
+  // [T], each in [0, embed.n). A negative entry means chosen[-1 - entry], or token 0 if that is
+  // negative, too.
   const int32_t* tokens = nullptr;
-  Bf16Weight embed{};               // [vocab, D]
-  void* out = nullptr;              // [T, copies, D] act
-  const int32_t* chosen = nullptr;  // as TokenCandidatesParams has it; null: tokens are all known
+  Bf16Weight embed{};   // [vocab, D]
+  void* out = nullptr;  // [T, copies, D] act
+  // TokenCandidatesParams::chosen. May be null if no entry of tokens is negative.
+  const int32_t* chosen = nullptr;
 
   constexpr int64_t TokenOf(int64_t row) const {
     const int32_t token = tokens[row];
@@ -29,8 +31,8 @@ struct EmbedRowsParams {
   }
 };
 
-// to[r][0 .. row_bytes) = from[r][0 .. row_bytes): gathers and scatters rows of any type. No row's
-// destination overlaps its source or another row's source or destination.
+// to[r][0 .. row_bytes) = from[r][0 .. row_bytes): gathers or scatters rows of any type.
+// REQUIRES: no destination overlaps a source or another destination.
 struct CopyRowsParams {
   static constexpr Op kOp = Op::kCopyRows;
   int32_t rows = 0;
@@ -39,8 +41,8 @@ struct CopyRowsParams {
   std::byte* const* to = nullptr;          // [rows]
 };
 
-// normed = x * rsqrt(mean(x^2) + eps) * weight, in f32, rounded (kRoundRmsNorm); quantized =
-// act_quant(normed, 128) round trip (kQuantLinearInput).
+// normed = x * rsqrt(mean(x^2) + eps) * weight, in f32, rounded (kRoundRmsNorm).
+// quantized = act_quant(normed, 128) round trip (kQuantLinearInput).
 struct RmsNormParams {
   static constexpr Op kOp = Op::kRmsNorm;
   int32_t rows = 0;
@@ -52,9 +54,9 @@ struct RmsNormParams {
   void* quantized = nullptr;  // [rows, dim] act; may be null
 };
 
-// y = x w^T for up to three weights that share the input: sums, rounded (kRoundLinear). x is
-// already quantised; a product's scale is applied per 128-block of K. N-order of sums: none;
-// K-order: the same for every M.
+// y = x w^T, rounded (kRoundLinear), for up to three weights that share the input. x is already
+// quantised. The product of the scales is applied to each sum over 128 of K. The order of the sums
+// over K is the same for every M.
 struct LinearFp8Params {
   static constexpr Op kOp = Op::kLinearFp8;
   struct Part {
@@ -84,8 +86,8 @@ struct LinearBf16Params {
 };
 
 // y[t, g, :] = wo_a[g] . o[t, heads of group g], rounded (kRoundOutputGroups), then act_quant 128
-// round trip (kQuantOutputGroups). The input is not quantised; the weight means its dequantised
-// bf16 values.
+// round trip (kQuantOutputGroups). The input is not quantised. The weight is dequantised to bf16
+// before it is multiplied.
 struct OutputGroupsParams {
   static constexpr Op kOp = Op::kOutputGroups;
   int32_t rows = 0;         // T

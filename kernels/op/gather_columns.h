@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contract of gather_columns: the part of an exchange between ranks (lib/dist) that runs on each of
-// their devices. A rank has some columns of a tensor; it gets the other ranks' columns and writes
-// the whole tensor. Ranks write short slices into each other's memory; long ones are read from
-// where they lie.
+// Contract of gather_columns: an all-gather of columns between ranks (lib/dist), as each rank's
+// device computes it. A rank has some columns of a tensor, gets the other ranks' columns and writes
+// the whole tensor. Ranks write short slices into each other's memory; long slices are read from
+// the memory of their rank.
 #pragma once
 
 #include <array>
@@ -13,33 +13,33 @@ namespace dsv4 {
 
 inline constexpr int kMaxRanks = 8;
 
-// How a rank tells the others that its columns are there. In its device's memory, which the others'
-// kernels write; zeros before the first exchange.
+// Tells a rank which others have their columns ready. Lies in the rank's device memory; the other
+// ranks' kernels write to it. Zeros before the first exchange.
 struct ExchangeSignals {
-  uint32_t arrived[kMaxRanks];  // [r]: the number of the last exchange that rank r has come to
-  uint32_t done;                // exchanges that this rank has made
-  uint32_t finished_blocks;     // of the running one
-  uint32_t failed;              // 1 once a wait ended without its rank: no exchange waits any more
+  uint32_t arrived[kMaxRanks];  // [r]: number of the last exchange that rank r has started
+  uint32_t done;                // exchanges that this rank has finished
+  uint32_t finished_blocks;     // thread blocks that have finished the current exchange
+  uint32_t failed;              // 1 after a wait timed out or was aborted; later ones do not wait
 };
 
-// Where the others write their slices to a rank, of up to kMostPushedBytes each. In its device's
-// memory, in packets: 8 bytes of a slice in two words, each of 4 bytes and a flag that is
-// 1 until the rank has taken the packet. Zeros before the first exchange. Exchanges use the two
-// halves in turns: a rank that is at its next exchange may write before this one has ended.
+// Receives the other ranks' slices, of up to kMostPushedBytes each, in the rank's device memory.
+// A packet holds 8 bytes of a slice in two words: 4 bytes and a flag each. The flag is 1 until the
+// rank has read the packet. Zeros before the first exchange. Exchanges alternate between the two
+// halves, because a rank may start its next exchange before this rank has finished the current one.
 inline constexpr int64_t kMostPushedBytes = int64_t{128} << 10;
 struct ExchangeInbox {
   uint64_t packets[2][kMaxRanks][kMostPushedBytes / 8][2];  // [half][rank that writes]
 };
 
-// In host memory that all ranks' devices and the host see.
+// In host memory that the host and all ranks' devices can access.
 struct ExchangeFailure {
   uint32_t aborted;  // set by the host: waits end
-  uint32_t late;  // set by a kernel whose wait took longer than its limit: 1 + the rank it was for
+  uint32_t late;     // set by a kernel whose wait timed out: 1 + the rank it waited for
 };
 
-// What each rank has of a row: its columns, and a tail, which belongs behind all ranks' columns and
-// the tails of the ranks before it (the scales of a quantised row). Rows begin at multiples of
-// row_align, in the slices as in the whole.
+// Each rank's part of a row: its columns, and a tail (the scales of a quantised row). The whole row
+// is all ranks' columns, then all ranks' tails. Rows begin at multiples of row_align bytes, in the
+// slices and in the whole tensor.
 struct ColumnShares {
   std::array<int64_t, kMaxRanks> widths{};  // bytes; 0: the rank has nothing
   std::array<int64_t, kMaxRanks> tails{};
@@ -65,17 +65,17 @@ struct ColumnShares {
 struct GatherColumnsParams {
   static constexpr Op kOp = Op::kGatherColumns;
   int64_t rows = 0;
-  int32_t rank = 0;   // whose exchange it is
+  int32_t rank = 0;   // the rank of this device
   int32_t ranks = 0;  // 1..8
   ColumnShares shares{};
   // Rows of SliceStride(r) bytes; unused where the rank has nothing.
   std::array<const std::byte*, kMaxRanks> slices{};
   std::byte* whole = nullptr;  // rows of WholeStride() bytes
-  // Null: the slices are there. Else each rank's: the launch says on all of them that this rank has
-  // come to its next exchange, and waits until the others have come to theirs of that number. A
-  // rank's exchanges are launched in the order of one stream.
+  // Each rank's signals. The launch announces this rank's next exchange to all ranks and waits
+  // until they have announced the exchange of the same number. Null: all slices are ready, no wait.
+  // REQUIRES: a rank's exchanges are launched on one stream.
   std::array<ExchangeSignals*, kMaxRanks> signals{};
-  // With signals: each rank's, or null where slices are read alone.
+  // Each rank's inbox, with signals only. Null: slices are read, not written.
   std::array<ExchangeInbox*, kMaxRanks> inboxes{};
   ExchangeFailure* failure = nullptr;  // with signals
   int64_t limit_ns = 0;                // of a wait
@@ -83,6 +83,6 @@ struct GatherColumnsParams {
 
 absl::Status Validate(const GatherColumnsParams& params);
 Cost CostOf(const GatherColumnsParams& params);
-CallDims DimsOf(const GatherColumnsParams& params);  // rows, bytes of one: n
+CallDims DimsOf(const GatherColumnsParams& params);  // rows; n: bytes of a whole row
 
 }  // namespace dsv4

@@ -7,7 +7,7 @@
 
 namespace dsv4 {
 
-// An hc_post in front of an hc_pre, of its streams; fields as of HcPostParams.
+// An hc_post that hc_pre computes on its streams first. Fields as in HcPostParams.
 struct HcUpdate {
   const void* y = nullptr;  // null = none
   const float* post = nullptr;
@@ -15,10 +15,13 @@ struct HcUpdate {
   void* out = nullptr;  // may be streams itself
 };
 
-// X = streams or, with an update, what it makes of them, the same bits as hc_post's;
-// m = (fn . flatten(X)) * rsqrt(mean(flatten(X)^2) + norm_eps), all in f32; pre, post, comb from m
-// by sigmoid and Sinkhorn; x = sum_h pre[h] X[h] (kRoundHcPre); normed = RMSNorm(x; norm)
-// (kRoundRmsNorm); quantized = act_quant(normed, 128) round trip (kQuantLinearInput).
+// For each row, in f32 unless rounded:
+//   X = streams; with an update, the output of its hc_post (the same bits)
+//   m = (fn . flatten(X)) * rsqrt(mean(flatten(X)^2) + norm_eps)
+//   pre, post, comb from m by sigmoid and Sinkhorn
+//   x = sum_h pre[h] X[h] (kRoundHcPre)
+//   normed = RMSNorm(x; norm) (kRoundRmsNorm)
+//   quantized = act_quant(normed, 128) round trip (kQuantLinearInput)
 struct HcPreParams {
   static constexpr Op kOp = Op::kHcPre;
   int32_t rows = 0;               // T
@@ -50,22 +53,24 @@ struct HcPostParams {
   void* out = nullptr;            // [T, 4, D] act; may be streams itself
 };
 
-// The hc_post that the update of `p` stands for.
+// The update of `p` as a call of hc_post.
 constexpr HcPostParams UpdateOf(const HcPreParams& p) {
   return {p.rows, p.hidden, p.update.y, p.update.post, p.update.comb, p.streams, p.update.out};
 }
 
-// The rest of `p` once its update is made.
+// `p` after its update was computed: hc_pre alone, on the updated streams.
 constexpr HcPreParams AfterUpdate(HcPreParams p) {
   p.streams = p.update.out;
   p.update = {};
   return p;
 }
 
-// For the chosen rows: pre = sigmoid(m * scale[0] + base) + hc_eps with m as in hc_pre; mixed =
-// sum_h pre[h] X[h] (kRoundHcPre); normed = RMSNorm(mixed; norm) (kRoundRmsNorm). Where fn is null,
-// pre = 1/4, so that mixed is the streams' mean; quantized is its act_quant 128 round trip
-// (kQuantLinearInput), and nothing is normed.
+// For the rows that row_of names, with X and m as in hc_pre:
+//   pre = sigmoid(m * scale[0] + base) + hc_eps
+//   mixed = sum_h pre[h] X[h] (kRoundHcPre)
+//   normed = RMSNorm(mixed; norm) (kRoundRmsNorm)
+// Without fn, pre = 1/4: mixed is the mean of the streams. Then nothing is normed, and
+//   quantized = act_quant(mixed, 128) round trip (kQuantLinearInput)
 struct HcHeadParams {
   static constexpr Op kOp = Op::kHcHead;
   int32_t rows = 0;                 // R, of the output
@@ -79,13 +84,13 @@ struct HcHeadParams {
   const uint16_t* norm = nullptr;  // [D] bf16
   void* normed = nullptr;          // [R, D] act
   void* mixed = nullptr;           // [R, D] act, with fn; may be null
-  // [R, quantized_width] act, without fn; what is written are columns quantized_column ..
-  // quantized_column + D - 1, multiples of 128.
+  // [R, quantized_width] act, without fn. Columns quantized_column .. quantized_column + D - 1 are
+  // written; quantized_column and D are multiples of 128.
   void* quantized = nullptr;
   int64_t quantized_width = 0, quantized_column = 0;
 };
 
-// streams[t, h, :] = e[t, :] + h[t, h, :], rounded as a linear's output (kRoundLinear).
+// streams[t, j, :] = e[t, :] + h[t, j, :] for the 4 streams j, rounded (kRoundLinear).
 struct MtpCombineParams {
   static constexpr Op kOp = Op::kMtpCombine;
   int32_t rows = 0;         // T

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How key/value rows lie in the block pool: the one place that lib/kv and the kernels both read.
+// The layout of key/value rows in the block pool, shared by lib/kv and the kernels.
 //
-// Window rows: blocks of 64 tokens, one row of 512 elements per token and layer. Compressed rows:
-// blocks of 256 tokens, which hold 64 rows of each ratio-4 layer, as many index keys of 128
-// elements, and 2 rows of each ratio-128 layer. A block of one layer is planar: first the data of
-// all its rows, then their scales where the format has them, then padding.
+// - Window rows: blocks of 64 tokens; one row of 512 elements per token and layer.
+// - Compressed rows: blocks of 256 tokens; per ratio-4 layer 64 rows of 512 elements and 64 index
+//   keys of 128 elements, per ratio-128 layer 2 rows of 512.
+// - A block of one layer is planar: the data of all rows, the scales of all rows if the format has
+//   scales, padding.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +28,15 @@ inline constexpr int32_t kNoBlock = -1;  // a block table entry without a block
 enum class RowFormat : int32_t {
   kBf16,
   kF32,
-  // Rows of 512: 448 e4m3, then 64 bf16; scales: a ue8m0 for each run of 64 of the e4m3, then a
-  // zero byte. The published quantiser's values, exactly.
+  // Rows of 512: 448 e4m3, then 64 bf16. Scales: a ue8m0 for each run of 64 e4m3, then a zero byte.
+  // Stores the reference quantiser's values without loss.
   kPacked,
-  // Rows of 512: e4m3, times kFp8RowScale, rounded to nearest even, at most 448; a row that holds a
-  // NaN or an infinity is all NaN (0x7f). Queries that meet such rows are such numbers, too
+  // Rows of 512 e4m3, with the scale kFp8RowScale: rounded to nearest even, saturated at 448. A row
+  // with a NaN or an infinity becomes all NaN (0x7f). Queries over such rows are rounded alike
   // (docs/adr/0028).
   kFp8PerTensor,
-  // Rows of 128: e2m1, the even element in the low four bits; scales: a ue8m0 for each run of 32.
-  // The published quantiser's values, exactly.
+  // Rows of 128 e2m1, the even element in the low four bits. Scales: a ue8m0 for each run of 32.
+  // Stores the reference quantiser's values without loss.
   kIndexFp4,
 };
 
@@ -78,15 +79,15 @@ constexpr int64_t RowScaleBytes(RowFormat format) {
   return format == RowFormat::kPacked ? 8 : format == RowFormat::kIndexFp4 ? 4 : 0;
 }
 
-// Bytes of one layer's part of a block. A packed one is a whole number of rows of 576 bytes, so
-// that a pool can be read as one array of them.
+// Bytes of one layer's part of a block. A kPacked part is padded to a multiple of its 576-byte
+// rows, so that a kernel can address the pool as one array of rows.
 constexpr int64_t BlockBytes(RowFormat format, int64_t elements, int64_t rows_per_block) {
   const int64_t unit = format == RowFormat::kPacked ? RowDataBytes(format, elements) : 64;
   const int64_t bytes = rows_per_block * (RowDataBytes(format, elements) + RowScaleBytes(format));
   return (bytes + unit - 1) / unit * unit;
 }
 
-// One layer's rows of one kind in the pool. Offsets are 64-bit: block * stride passes 2^31 early.
+// One layer's rows of one kind in the pool. Offsets are 64-bit: block * stride can exceed 2^31.
 struct RowPool {
   std::byte* base = nullptr;       // row 0 of this layer in block 0; 64-byte aligned
   int64_t block_stride_bytes = 0;  // from one block to the next
@@ -94,7 +95,7 @@ struct RowPool {
   int64_t rows_per_block = 0;
   RowFormat format = RowFormat::kBf16;
 
-  // Blocks that follow each other without a gap.
+  // A pool of contiguous blocks.
   static constexpr RowPool Of(std::byte* base, RowFormat format, int64_t elements,
                               int64_t rows_per_block) {
     return {.base = base,
@@ -113,7 +114,7 @@ struct RowPool {
   }
 };
 
-// One compressor's states, one in each state slot of the cache.
+// The states of one compressor, one per state slot of the cache.
 struct StatePool {
   std::byte* base = nullptr;      // of slot 0
   int64_t slot_stride_bytes = 0;  // from one slot to the next
@@ -126,12 +127,13 @@ constexpr int64_t VisibleCompressedBlocks(int64_t position, int64_t ratio) {
   return (position + 1) / ratio;
 }
 
-// Compressor state of one layer's compressor with rows of `dim` elements, in floats. It is a list
-// of online-softmax triples [3][dim] (running maximum, sum of weights, weighted sum): one for ratio
-// 128 (the incomplete compressed block); three for ratio 4, in this order: part A of the previous
-// complete block, part A and part B of the incomplete block. The triples of an incomplete block
-// without tokens (position divisible by ratio), and of a previous block while there is none, are
-// written as zeros and not read.
+// Floats of the state of one layer's compressor with rows of `dim` elements. The state is a list of
+// online-softmax triples [3][dim]: running maximum, sum of weights, weighted sum.
+// - Ratio 128: one triple, of the incomplete compressed block.
+// - Ratio 4: three triples: part A of the previous complete block, then part A and part B of the
+//   incomplete block.
+// A triple is written as zeros and not read if its block has no tokens yet (position divisible by
+// ratio) or does not exist (no previous block).
 constexpr int64_t CompressorStateFloats(int64_t ratio, int64_t dim) {
   return (ratio == kCsaRatio ? 3 : 1) * 3 * dim;
 }

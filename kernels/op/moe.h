@@ -12,16 +12,18 @@ namespace dsv4 {
 
 inline constexpr int32_t kMaxExpertsPerToken = 32;
 
-// How often an expert was chosen, as a gate counts it.
+// How often the gate chose an expert.
 struct ExpertCounts {
-  uint32_t last = 0;   // call that chose it
-  uint32_t calls = 0;  // that did: each reads its weights once
+  uint32_t last = 0;   // number of the last call that chose it
+  uint32_t calls = 0;  // calls that chose it; each reads its weights once
 };
 
-// s = sqrt(softplus(gate . x)) in f32. Experts: tid2eid[token] where the layer is hash-routed, else
-// the top K of s + bias (ties: the lowest expert; bias only selects), by descending s + bias.
-// weights = s[experts] / sum(s[experts]) * routed_scale. A row of padding (sequence_of -1), of
-// which only backends with recorded steps get any, has experts -1 and weights 0.
+// Chooses K experts for each row, with s = sqrt(softplus(gate . x)) in f32:
+// - experts: tid2eid[token] in a hash-routed layer; else the K largest s + bias in descending order
+//   (of equals the lower expert).
+// - weights = s[experts] / sum(s[experts]) * routed_scale, without the bias.
+// - A padding row (sequence_of -1) gets experts -1 and weights 0. Only backends that record steps
+//   as graphs pass padding rows.
 struct MoeGateParams {
   static constexpr Op kOp = Op::kMoeGate;
   int32_t rows = 0;                      // T
@@ -35,33 +37,39 @@ struct MoeGateParams {
   float routed_scale = 0;
   int32_t* experts = nullptr;  // [T, K]
   float* weights = nullptr;    // [T, K]
-  // On a device whose experts move (lib/model/expert_mover.h): counts what rows choose. Both or
-  // none.
+  // Where experts move between device and host (lib/model/expert_mover.h): counts the chosen
+  // experts. Both null, or neither.
   ExpertCounts* counts = nullptr;  // [E]
-  uint32_t* calls = nullptr;       // [1], with these counts
+  uint32_t* calls = nullptr;       // [1]: calls of this gate
 };
 
-// expert(x) = w2 . act_quant(silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit) * weight): the
-// linears' outputs rounded (kRoundLinear), the product rounded (kRoundSwiglu) before act_quant 128
-// (kQuantExpertHidden), each expert's output rounded (kRoundExpertOutput); y = sum over the row's K
-// experts in their order, in f32, plus the shared expert (weight 1, FP8), rounded
-// (kRoundFfnOutput). The clamp holds for the shared expert too; limit 0 = none. Expert -1, of a row
-// of padding, is none.
+// The routed experts of each row and the shared expert:
+//   product = silu(min(w1 x, limit)) * clamp(w3 x, -limit, limit) * weight
+//   expert(x) = w2 . act_quant(product)
+//   y = sum of the row's K experts in their order, in f32, plus the shared expert
+// - The shared expert is FP8 and has weight 1; the clamp applies to it, too. limit 0: no clamp.
+// - Rounded: w1 x and w3 x (kRoundLinear), product (kRoundSwiglu), each expert's output
+//   (kRoundExpertOutput), y (kRoundFfnOutput). act_quant 128 is kQuantExpertHidden.
+// - Expert -1 (of a padding row) contributes nothing.
 //
-// A rank with some rows of the matrices computes the two halves by calls of their own. kProducts
-// leaves the rounded products of its rows of w1 and w3 in `products`: inter is then the local I.
-// kOutputs quantises the products of all ranks, there or elsewhere, and computes the rest: hidden
-// is then the local D, the rows of w2 and the width of y; x is not read. Both give the bits of
-// kWhole.
+// ExpertPart splits this between ranks that have some rows of each matrix. Two calls together give
+// the bits of kWhole:
+// - kProducts computes the rounded products of the rank's rows of w1 and w3 into `products`. inter
+//   is the rank's part of I.
+// - kOutputs quantises the products of all ranks and computes the rank's columns of y. hidden is
+//   its part of D: the rows of w2 and the width of y. x is not read.
 enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 
-// Experts whose weights come one after another are computed in turns: calls alike but for `experts`
-// and the part of a rank. kFirst computes the shared expert and those that `experts` names in this
-// call, kNext those that it names, -1 standing for the others; they leave each expert's output of
-// a row in `outputs`, and no y: that of a row's i-th expert in row K + i, and behind all of these
-// the shared expert's of each row. kSum then has all of them in `experts`, and adds up y. Together
-// they give the bits of kAll. kFirst and kNext may also have all of them in `experts`, and compute
-// those from first_expert to before end_expert.
+// ExpertTurn splits the sum between calls, for experts whose weights are copied to the device one
+// group after another. The calls differ in `experts` (and in the part of a rank) alone. Together
+// they give the bits of kAll:
+// - kFirst computes the shared expert and the experts that `experts` names in this call.
+// - kNext computes the experts that `experts` names in this call.
+// - kSum adds up y. `experts` names all of the row's experts.
+// kFirst and kNext write no y but each expert's output to `outputs`: that of expert i of row t to
+// output row t K + i, that of the shared expert to T K + t. In their `experts`, -1 stands for the
+// experts of other calls; or `experts` is complete, and the call computes those in
+// [first_expert, end_expert).
 enum class ExpertTurn : int32_t { kAll, kFirst, kNext, kSum };
 
 struct ExpertFfnParams {
@@ -72,8 +80,8 @@ struct ExpertFfnParams {
   int32_t expert_count = 0;                             // E
   int32_t experts_per_token = 0;                        // K
   const ExpertWeights* const* experts_table = nullptr;  // [E]
-  // Of all routed experts, where their table is in a device's memory; on the host each matrix has
-  // its own.
+  // Format of all routed experts if experts_table lies in device memory. On the host, each matrix
+  // has a format of its own.
   ExpertFormat format = ExpertFormat::kMxfp4;
   Fp8Weight shared_w1{}, shared_w3{}, shared_w2{};  // kNext and kSum: may be null
   const int32_t* experts = nullptr;                 // [T, K]
@@ -82,8 +90,8 @@ struct ExpertFfnParams {
   const void* x = nullptr;  // [T, D] act, quantised
   void* y = nullptr;        // [T, D] act; of kFirst and kNext: may be null
   ExpertPart part = ExpertPart::kWhole;
-  // [T (K + 1), inter] act, but for kWhole. The order of these rows is the backend's, and follows
-  // from `experts` alone.
+  // [T (K + 1), inter] act; unused with kWhole. The backend chooses the order of the rows, from
+  // `experts` alone.
   void* products = nullptr;
   ExpertTurn turn = ExpertTurn::kAll;
   void* outputs = nullptr;  // [T (K + 1), D] act: between turns; null with kAll
@@ -93,8 +101,8 @@ struct ExpertFfnParams {
 absl::Status Validate(const MoeGateParams& params);
 absl::Status Validate(const ExpertFfnParams& params);
 Cost CostOf(const MoeGateParams& params);
-// Counts each expert's weights once, of as many experts as T rows choose on average when they
-// choose alike: E (1 - (1 - K / E)^T). What they did choose may lie where the host cannot read.
+// Counts the weights of E (1 - (1 - K / E)^T) experts: as many as T rows choose on average if all
+// experts are equally likely. The actual choice may be in memory that the host cannot read.
 Cost CostOf(const ExpertFfnParams& params);
 CallDims DimsOf(const ExpertFfnParams& params);  // rows, n of an expert (its width), k: hidden
 

@@ -3,18 +3,20 @@
 // points, the launch context, the cost model, and the rows of a step. Each <operator>.h in this
 // folder holds one operator's Params (its contract), Validate and CostOf.
 //
-// Activations ("act" in the contracts) are stored as bf16 by the cpu backend and as f32 by the
-// reference backend, which rounds explicitly. A quantised activation is stored as its round trip
-// (the dequantised values, exact in bf16), by the cuda backend as codes and scales. All tensors are
-// row-major and contiguous unless a stride is given. All pointers of one Params live on the device
-// that runs it.
+// Storage:
+// - Activations ("act" in the contracts): bf16 in the cpu and cuda backends; f32 in the reference
+//   backend, which rounds explicitly.
+// - Quantised activations: the dequantised values (exact in bf16); in the cuda backend, codes and
+//   scales (QuantizedRows).
+// - All tensors are row-major and contiguous unless a stride is given.
+// - All pointers of one Params point to memory of the device that runs it.
 //
-// Accuracy: no sum is less accurate than f32 accumulation in an order that the backend states. Fed
-// with the same inputs, two backends differ in at most one element of an output in 400, by one step
-// of its format (docs/adr/0022-f32-sums-in-a-stated-order.md).
+// Accuracy: no sum is less accurate than f32 accumulation in an order that the backend states. With
+// the same inputs, two backends differ in at most one element of an output in 400, by one step of
+// its format (docs/adr/0022-f32-sums-in-a-stated-order.md).
 //
-// Row rule: a row's result depends only on that row's input, position and visible rows; not on the
-// other rows of the call, block ids or the thread count. Every backend keeps it bit for bit.
+// Row rule: the bits of a row's result depend only on that row's input, position and visible rows.
+// They do not depend on the other rows of the call, block ids or the thread count.
 #pragma once
 
 #include <algorithm>
@@ -58,9 +60,9 @@ enum class Op : int32_t {
 
 const char* OpName(Op op);  // "linear_fp8", ...
 
-// How a backend stores a row of a quantised activation of n elements, a multiple of 128.
+// How a backend stores a row of a quantised activation. Its n elements are a multiple of 128.
 enum class QuantizedRows : int32_t {
-  kRoundTrip,  // the dequantised values, as other activations
+  kRoundTrip,  // the dequantised values, in the format of other activations
   kCodes,      // n e4m3 codes, then a ue8m0 scale for each 128, padded to a multiple of 16 bytes
 };
 
@@ -72,8 +74,8 @@ enum class Numerics : int32_t {
 
 const char* NumericsName(Numerics numerics);  // "published", "fp32", "exact"
 
-// Where published numerics round to bf16 or quantise: each can be left out in the reference
-// backend, so that tests can show that the oracle's rules notice it.
+// The places where published numerics round to bf16 or quantise. The reference backend can omit
+// each of them, so that tests can show that the oracle's rules detect the omission.
 enum class Point : int32_t {
   kRoundLinear,         // output of every linear that is not kept in f32
   kRoundHcPre,          // the weighted sum of hc_pre
@@ -104,7 +106,8 @@ const char* PointName(Point point);  // "round_linear", ...
 constexpr bool IsQuantiser(Point point) { return point >= Point::kQuantLinearInput; }
 constexpr uint64_t PointBit(Point point) { return uint64_t{1} << static_cast<int32_t>(point); }
 
-// Values of a kernel entry's knobs, in the order of its knob names. They never change bits.
+// Values of a kernel entry's knobs, in the order of its knob names. They never change a result's
+// bits.
 inline constexpr int kMaxKnobs = 4;
 struct KernelConfig {
   std::array<int32_t, kMaxKnobs> values{};
@@ -116,12 +119,12 @@ struct LaunchContext {
   Numerics numerics = Numerics::kPublished;
   uint64_t omitted_points = 0;     // PointBit set; reference backend only, 0 outside tests
   std::byte* workspace = nullptr;  // 64-byte aligned; at least the entry's workspace_bytes
-  // Of the entry that is launched; null = its first. With multiprocessors, Dispatch's to fill in.
-  const KernelConfig* config = nullptr;
-  int32_t multiprocessors = 1;  // of the device, for the sizes of grids; cuda only
+  // Dispatch fills in these two.
+  const KernelConfig* config = nullptr;  // of the launched entry; null: its first
+  int32_t multiprocessors = 1;           // of the device, for grid sizes; cuda only
 };
 
-// A call's named dimensions, by which tuning tables tell calls apart.
+// A call's named dimensions. Tuning tables choose a config by them.
 struct CallDim {
   const char* name = "";
   int64_t value = 0;
@@ -156,7 +159,7 @@ struct Cost {
   int64_t flops = 0;
 };
 
-// Bytes of a stored activation where it counts for speed: bf16.
+// Bytes of a stored activation in costs: bf16.
 inline constexpr int64_t kActBytes = 2;
 
 // For Validate: InvalidArgument with the pieces when `condition` is false.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contract of pack_weight: brings a weight from the checkpoint's row-major layout into the one that
-// a backend's matrix operators read, once, at load. A backend without such a layout has no
-// pack_weight. The views of quant_format.h then point to packed memory and keep their n and k.
+// Contract of pack_weight: converts a weight from the checkpoint's row-major layout into the layout
+// that a backend's matrix operators read, once, at load. The views of quant_format.h then point to
+// packed memory and keep their n and k. A backend that reads row-major weights has no pack_weight.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ enum class WeightFormat : int32_t { kFp8, kFp8F32, kFp4, kNvfp4, kBf16 };
 
 const char* WeightFormatName(WeightFormat format);  // "fp8", "fp8_f32", "fp4", "nvfp4", "bf16"
 
-// A packed weight has its rows padded to a multiple of this with zeros.
+// The rows of a packed weight are padded with zeros to a multiple of this.
 inline constexpr int64_t kPackedRows = 16;
 // A call's row_begin is a multiple of this.
 inline constexpr int64_t kPackRowBlock = 128;
@@ -26,7 +26,7 @@ struct WeightBytes {
   int64_t data = 0, scale = 0;
 };
 
-// Bytes of `n` rows of the checkpoint's layout.
+// Bytes of `n` rows in the checkpoint's layout.
 constexpr WeightBytes StoredWeightBytes(WeightFormat format, int64_t n, int64_t k) {
   switch (format) {
     case WeightFormat::kFp8:
@@ -43,14 +43,15 @@ constexpr WeightBytes StoredWeightBytes(WeightFormat format, int64_t n, int64_t 
   return {};
 }
 
-// Bytes of the whole packed weight. Both parts want 16-byte alignment.
+// Bytes of the whole packed weight. Data and scales need 16-byte alignment.
 constexpr WeightBytes PackedWeightBytes(WeightFormat format, int64_t n, int64_t k) {
   return StoredWeightBytes(format, RoundUp(n, kPackedRows), k);
 }
 
-// Packs rows [row_begin, row_begin + rows) of the weight [n, k]; the calls of one weight, in any
-// order, cover all its rows. src_* are these rows alone and their rows of scales, as quant_format.h
-// lays them out; dst_* is the whole weight. No overlap.
+// Packs rows [row_begin, row_begin + rows) of the weight [n, k]. Calls of one weight cover all of
+// its rows, in any order.
+// - src_*: these rows and their scales, in the layout of quant_format.h.
+// - dst_*: the whole packed weight. REQUIRES: does not overlap src_*.
 struct PackWeightParams {
   static constexpr Op kOp = Op::kPackWeight;
   WeightFormat format = WeightFormat::kFp8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope_table: cosines and sines of a step's positions (model.md 4.2), so that no kernel computes an
-// angle of its own.
+// Contract of rope_table: cosines and sines of a step's positions (model.md 4.2). Kernels read them
+// and compute no angles.
 #pragma once
 
 #include "kernels/op/op.h"
@@ -15,8 +15,8 @@ struct RopeFrequencies {
   float compressed[kRopePairs];
 };
 
-// Fills one of the two lists: p_i = fp32(theta^(2i/64)) correctly rounded, f_i = fp32(1 / p_i).
-// With factor > 0 the YaRN mix of model.md 4.2 in fp32.
+// out[i] = fp32(1 / p_i) with p_i = fp32(theta^(2i/64)), correctly rounded. With factor > 0, the
+// YaRN mix of model.md 4.2 in fp32.
 void FillRopeFrequencies(double theta, double factor, int64_t original_positions, double beta_fast,
                          double beta_slow, float out[kRopePairs]);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contract of token_candidates: of a row of logits, the few tokens among which the sampler's rules
-// choose, so that not all of the row has to reach the host. What is left to do is the sampler's
-// (lib/sampling), which does it for a list of all tokens, too.
+// Contract of token_candidates: selects from a row of logits the few tokens among which the sampler
+// chooses, so that the device copies these to the host and not the whole row. The sampler
+// (lib/sampling) applies its rules to the list as it would to all tokens.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,17 @@
 
 namespace dsv4 {
 
-// What to list of the tokens that are allowed and whose logit is finite. `best` is the largest of
-// these logits; a token's weight is TokenWeight((logit - best) / temperature).
+// Which tokens to list, among those that are allowed and have a finite logit. `best` is the largest
+// of these logits. The weight of a token is TokenWeight((logit - best) / temperature); `mass` is
+// the sum of all weights.
 struct CandidateRule {
   enum Kind : int32_t {
-    kLargest,      // the largest logit, equals by the lowest token
-    kDraw,         // the first in token order up to which the weights pass uniform * their mass
+    kLargest,      // the token with the largest logit; of equals the lowest token
+    kDraw,         // the first token, in token order, at which the running sum of weights exceeds
+                   // uniform * mass
     kMostLikely,   // at least the top_k largest logits
-    kMostMass,     // at least the largest weights that reach top_p of their mass
-    kLeastWeight,  // all of weight min_p and more
+    kMostMass,     // at least the largest weights that sum up to top_p * mass
+    kLeastWeight,  // all tokens with a weight of at least min_p
   };
   Kind kind = kLargest;
   float temperature = 1;
@@ -31,10 +33,10 @@ struct CandidateRule {
 
 struct CandidateQuery {
   CandidateRule rule;
-  int32_t row = 0;   // of the logits; below 0: nothing is asked, and the list is left alone
-  int32_t list = 0;  // where the answer goes
-  const uint32_t* allowed =
-      nullptr;  // [vocab / 32 rounded up] token t is bit t % 32 of word t / 32
+  int32_t row = 0;   // of the logits; negative: the query is skipped, its list is not written
+  int32_t list = 0;  // index of the list that gets the answer
+  // [vocab / 32 rounded up]: token t is bit t % 32 of word t / 32.
+  const uint32_t* allowed = nullptr;
 };
 
 struct TokenLogit {
@@ -44,15 +46,15 @@ struct TokenLogit {
 
 inline constexpr int32_t kMostCandidates = 1024;
 
-// `tokens` in no order; count -1: they are more than kMostCandidates, and none is listed.
+// Unordered. count -1: there are more than kMostCandidates tokens, and none is listed.
 struct CandidateList {
   int32_t count;
-  double mass;  // of all weights; kDraw and kMostMass only
+  double mass;  // kDraw and kMostMass only
   TokenLogit tokens[kMostCandidates];
 };
 
-// kMostLikely and kMostMass list whole bins, the most likely ones that suffice. All tokens of a bin
-// are more likely than all of the next one's.
+// kMostLikely and kMostMass list whole bins, beginning with the most likely, until they suffice.
+// All tokens of a bin are more likely than all tokens of the next bin.
 inline constexpr int32_t kCandidateBins = 1024;
 constexpr int32_t DistanceBin(float best, float logit) {
   const float distance = best - logit;
@@ -72,9 +74,9 @@ struct TokenCandidatesParams {
   int64_t vocab = 0;
   const CandidateQuery* queries = nullptr;  // [rows]
   const float* logits = nullptr;            // [rows of the head, vocab]
-  CandidateList* lists = nullptr;           // may be memory of the host that the device writes
-  // chosen[i]: the token of list i, for a later kernel; below 0: there is none, or several. May be
-  // null. Lists that nothing is asked of leave it alone.
+  CandidateList* lists = nullptr;           // may be host memory that the device can write
+  // chosen[i]: the only token of list i, for a later kernel; negative if list i has none or
+  // several. Not written for the lists of skipped queries. May be null.
   int32_t* chosen = nullptr;
 };
 

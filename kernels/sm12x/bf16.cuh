@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 as bits, in registers and in 16-byte vectors of 8.
+// bf16 numbers as bits, in registers and in 16-byte vectors of eight.
 #pragma once
 
 #include <cstdint>

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// compress_kv: per element and compressed block, softmax(z + ape) . k over the block's rows (at
-// ratio 4 also over the previous block's part A), online; the pooled row's RMSNorm, RoPE and
-// quantiser; saved states.
+// compress_kv: per element, softmax(z + ape) . k over the rows of a compressed block (at ratio 4,
+// also over part A of the previous block), online; then RMSNorm, RoPE and quantiser; saved states.
+//
 // Contract: kernels/op/attention.h; rows packed, bf16 or fp8_per_tensor, index keys index_fp4.
-// Roofline: 8 w bytes in a row and 12 d (ratio 128) or 36 d (ratio 4) a state: latency at one row,
-// bandwidth at many.
-// Plan: a block a row of the step, of a thread an element. It has work where a compressed block
-// ends at its row or a state is saved behind it, and then runs through the rows of that block (and
-// of the previous one), beginning with the state where the block began before the step. A saved
-// state in the middle of a compressed block runs through its rows once more, at most 127. The first
-// warp finishes the row. Edge cases: padding rows; the first compressed block of a sequence has no
-// previous one.
+//
+// Roofline: 8 w bytes a row, 12 d (ratio 128) or 36 d (ratio 4) bytes a state. Bound by latency at
+// one row, by bandwidth at many.
+//
+// Plan: one block for each row of the step, one thread for each element. The block has work if a
+// compressed block ends at its row, or a state is saved after it. It then adds up all rows of that
+// compressed block (and of the previous one), beginning with the state before the step if the
+// compressed block began earlier. A state that is saved within a compressed block recomputes that
+// block's rows, at most 127. The first warp normalises, quantises and writes the row.
+//
+// Edge cases: padding rows do nothing; the first compressed block of a sequence has no previous
+// one.
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"

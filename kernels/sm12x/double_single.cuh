@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Double-single arithmetic: sums of about 48 bits in pairs of f32, for the mixing numbers of
-// hyper-connections, whose errors Sinkhorn's steps enlarge (docs/adr/0022). SM12x does 64 times as
-// many f32 operations as f64 ones. Error-free sums and products by Knuth and Dekker.
+// Double-single arithmetic: numbers of about 48 bits as pairs of f32, for the mixing numbers of
+// hyper-connections, because Sinkhorn's steps amplify errors (docs/adr/0022). SM12x does 64 times
+// as many f32 operations as f64 ones. Error-free sums and products by Knuth and Dekker.
 #pragma once
 
 #include <cstdint>
@@ -56,14 +56,15 @@ __device__ __forceinline__ DoubleSingle Product(DoubleSingle a, DoubleSingle b) 
   return {product, error + __fmaf_rn(a.hi, b.lo, __fmul_rn(a.lo, b.hi))};
 }
 
-// 1 / a: one Newton step of the hardware's, which is good to an ulp.
+// 1 / a: the hardware's reciprocal, whose error is up to an ulp, and a Newton step.
 __device__ __forceinline__ DoubleSingle Reciprocal(DoubleSingle a) {
   const float y = ApproximateReciprocal(a.hi);
   const float residue = __fmaf_rn(-a.lo, y, __fmaf_rn(-a.hi, y, 1.0f));
   return {y, __fmul_rn(y, residue)};
 }
 
-// 1 / sqrt(a), a > 0: one Newton step of the f32 one, its residue without cancellation.
+// 1 / sqrt(a), a > 0: the f32 result and a Newton step, whose residue is computed without
+// cancellation.
 __device__ __forceinline__ DoubleSingle InverseSqrt(DoubleSingle a) {
   const float y = rsqrtf(a.hi);
   const float square = __fmul_rn(y, y);

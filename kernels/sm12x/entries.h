@@ -12,8 +12,8 @@ inline constexpr RowFormat kSm12xRowFormats[] = {RowFormat::kPacked, RowFormat::
                                                  RowFormat::kFp8PerTensor};
 inline constexpr RowFormat kSm12xIndexKeyFormats[] = {RowFormat::kIndexFp4};
 
-// Devices that the kernels are written for: a block of theirs stays within what SM12x has. Where
-// the block-scaled MMA is missing, the portable fallback in arch/ runs.
+// The devices on which the kernels run. Their blocks fit the limits of SM12x. On devices without
+// the block-scaled MMA, the portable fallback in arch/ runs.
 inline constexpr DeviceNeeds kSm12xNeeds = {
     .compute_capability_min = 90,
     .compute_capability_max = 129,

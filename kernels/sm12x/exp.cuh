@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exponentials as pairs of f32, by polynomials: for the mixing numbers of hyper-connections, which
-// scale whole rows and are to be the nearest floats. expf does not give those, and f64 is slow on
+// Exponentials as double-singles, by polynomials, for the mixing numbers of hyper-connections.
+// These scale whole rows and must be the nearest floats. expf is less accurate, and f64 is slow on
 // SM12x (double_single.cuh).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace dsv4::sm12x {
 
-// 2^f = sum of of[n] f^n, to 2^-41 for |f| <= 1/2.
+// 2^f = sum of of[n] f^n for |f| <= 1/2, with an error below 2^-41.
 struct Exp2Terms {
   static constexpr int kCount = 11;
   double of[kCount] = {1};
@@ -17,7 +17,7 @@ struct Exp2Terms {
   }
 };
 
-// e^x to about 2^-37; 0 below e^-87. `x` is not much above 0.
+// e^x with an error of about 2^-37; 0 below e^-87. REQUIRES: x is not much above 0.
 __device__ __forceinline__ DoubleSingle Exp(DoubleSingle x) {
   if (x.hi < -87.0f) return {0, 0};
   constexpr double kLog2E = 1.4426950408889634074;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// An expert layer of up to eight rows in two kernels, which expert_ffn.cu launches. All blocks are
-// resident at once and have equal shares of the weights; a warp streams its part of K of one tile
-// after the other, of one expert after the other, through registers and never waits for another
-// warp while a round of row slots lasts (in most steps of one row, all of the kernel): products of
-// K slices meet in shared memory at the end of a round.
+// The experts of up to eight rows in two kernels, which expert_ffn.cu launches. All blocks are
+// resident at once and have equal shares of the weights. A warp streams its part of K of one tile
+// after the other, of one expert after the other, through registers. It waits for other warps only
+// at the end of a round of row slots, where products of K slices are added in shared memory; most
+// steps of one row have a single round.
 //
-// Up: blocks share out all tiles of I of the shared and of the chosen experts. Down: a block has
-// one tile of D of all of them, so that it can add up the row, too; its first weights are on their
-// way while the first half runs out. Sums are in the order of inner_product.cuh.
+// - First half (up): blocks share out all tiles of I of the shared and of the chosen experts.
+// - Second half (down): a block has one tile of D of all these experts, so that it can also add up
+//   the row. It loads its first weights while the first half ends.
+//
+// Sums have the order of inner_product.cuh.
 #pragma once
 
 #include "kernels/sm12x/arch/memory.cuh"

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// expert_ffn: y = sum of the row's K routed experts, in their order, and the shared FP8 one;
-//   an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
+// expert_ffn: y = sum of the row's K routed experts, in their order, and the shared FP8 expert,
+// where an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
+//
 // Contract: kernels/op/moe.h; x quantised rows, weights packed (packed_layout.h); D and I up to
-//   16384. An expert outside [0, E) is none: a row that is padding may have such.
-// Roofline: each distinct expert's 3 D I (1/2 + 1/32) bytes of MXFP4, the shared expert's 3 D I,
-// and
-//   6 D I (K + 1) flops a row: bound by memory up to hundreds of rows.
-// Plan: up to 8 rows two kernels whose blocks have equal shares of all weights
-//   (expert_few_rows.cuh). Beyond, pairs are grouped by expert first. Up to 16 rows experts stream
-//   their tiles of w1 and w3, then of w2, past eight rows at a time (SplitProducts). More rows go
-//   through the GEMM (gemm.cuh), whose blocks stay and take one (group of rows, tiles) after the
-//   other: groups of up to 8, 32 and 64 rows in one launch, the shared expert in another.
-//   Hidden values go through memory as bf16 and are quantised where they are read or by a kernel of
-//   their own; outputs of experts go through memory as the bf16 numbers that they are rounded to,
-//   and are summed last. FP8 and NVFP4 experts: grouped, too, for any rows (expert_formats.cu).
-// Measured: docs/kernels.md.
-// Edge cases: experts without rows are not read; a row may name an expert twice.
+// 16384.
+//
+// Roofline: 3 D I (1/2 + 1/32) bytes for each distinct MXFP4 expert, 3 D I for the shared expert;
+// 6 D I (K + 1) flops a row. Bound by memory up to hundreds of rows. Measured: docs/kernels.md.
+//
+// Plan:
+// - Up to 8 rows: two kernels whose blocks have equal shares of all weights (expert_few_rows.cuh).
+// - More rows: pairs of row and expert are grouped by expert first.
+// - Up to 16 rows: experts stream their tiles of w1 and w3, then of w2, past eight rows at a time
+//   (SplitProducts).
+// - More rows: the GEMM (gemm.cuh) with persistent blocks, which take one (group of rows, tiles)
+//   after the other. Groups of up to 8, 32 and 64 rows are one launch, the shared expert is
+//   another.
+// - Hidden values go through memory as bf16. They are quantised where they are read, or by a
+//   kernel.
+// - Outputs of experts go through memory as bf16, their rounded form, and are summed last.
+// - FP8 and NVFP4 experts are grouped for any number of rows (expert_formats.cu).
+//
+// Edge cases: experts without rows are not read; a row may name an expert twice; an expert outside
+// [0, E), as padding rows have, contributes nothing.
 #include "kernels/sm12x/expert_few_rows.cuh"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two halves of an expert, for few and for many rows: what expert_ffn.cu launches. A slot is a
-// pair of a row and one of its K routed experts (slot = row K + i), or behind all pairs the shared
-// expert's output of a row.
+// The kernels of the two halves of an expert, for few and for many rows; expert_ffn.cu launches
+// them. A slot is a pair of a row and one of its K routed experts (slot = row K + i) or, after all
+// pairs, a row of the shared expert.
 #pragma once
 
 #include <algorithm>

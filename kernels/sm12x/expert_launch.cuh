@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launchers of the kernels of expert_ffn.cuh share: expert_ffn.cu, and expert_formats.cu for
-// experts in other formats than MXFP4.
+// The common part of the launchers of expert_ffn.cuh's kernels: expert_ffn.cu, and
+// expert_formats.cu for experts in other formats than MXFP4.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace dsv4::sm12x {
 
 inline unsigned Blocks(int64_t a, int64_t b) { return static_cast<unsigned>(CeilDiv(a, b)); }
 
-// Blocks for which the tiles of few rows are shared out.
+// The number of blocks among which the tiles of few rows are divided.
 inline int64_t SplitBlocks(const LaunchContext& context) {
   return int64_t{2} * context.multiprocessors;
 }
@@ -24,7 +24,7 @@ inline int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
   return plan.shared_bytes<Fp8Slices, 1>() + kSplitRows * StagedRowBytes(inter);
 }
 
-// Whether weights stream past all rows in registers.
+// Whether weights are streamed through registers, once for all rows.
 inline bool Splits(const ExpertFfnParams& p) {
   return p.rows <= kSplitGroupRows && SplitFits<Fp8Slices, 2>(p.hidden) &&
          DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
@@ -88,7 +88,7 @@ void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const F
            expert_up_split_kernel<Routed, Shared>);
   }
   if (p.part != ExpertPart::kProducts) {
-    // It reads the groups at once: a first half has to lie between them and it.
+    // It reads the groups without waiting: a kernel of the first half must run in between.
     launch(down, p.hidden, DownSharedBytes(down, p.inter), p.part == ExpertPart::kWhole,
            expert_down_split_kernel<Routed, Shared>);
   }
@@ -113,7 +113,7 @@ void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const F
                    RoutedShapes<Routed>::kSharedBytes, expert_gemm_kernel<Routed, kUp>, p, work);
 }
 
-// The same for experts in other formats than MXFP4: both halves of few rows, and one of many rows.
+// The same for experts in other formats than MXFP4: both halves for few rows, one for many rows.
 void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
                       const FfnWorkspace& work, int64_t groups);
 void LaunchOtherGemms(const LaunchContext& context, const ExpertFfnParams& p,

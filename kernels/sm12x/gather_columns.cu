@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_columns: whole[row] = the ranks' columns of the row. Contract:
-// kernels/op/gather_columns.h. Roofline: each rank reads the other ranks' columns over the link
-// between the devices. Short
-//   slices take the time of the link's latency.
-// Plan of short slices: each rank writes its packets to all others and waits for theirs in its own
-//   memory: the way over the link once. A packet is whole when its flags are there, without a
+// gather_columns: whole[row] = the ranks' columns of the row.
+//
+// Contract: kernels/op/gather_columns.h.
+//
+// Roofline: each rank reads the other ranks' columns over the link between the devices. Short
+// slices take the latency of the link.
+//
+// Plan:
+// - Short slices: each rank writes its packets to all others and waits for theirs in its own
+//   memory, so that data crosses the link once. Flags in each packet say that it is complete; no
 //   fence.
-// Plan of long ones: a thread has four loads of 16 bytes under way. Where ranks have to meet, block
-// 0
-//   raises this rank's number on every device, and each block waits for the others' numbers on its
-//   own device, so that no wait reads over the link.
-// Edge cases: any widths; a rank that is missing ends the wait at its limit, and all later ones.
+// - Long slices: a thread has four loads of 16 bytes in flight. If ranks must wait for each other,
+//   block 0 raises this rank's number on every device, and each block polls the others' numbers on
+//   its own device, so that no poll crosses the link.
+//
+// Edge cases: any widths; a missing rank ends the wait at its limit, and later exchanges do not
+// wait.
 #include "kernels/op/gather_columns.h"
 
 #include <algorithm>

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // hc_head: pre = sigmoid(fn . streams) of the chosen rows, their streams' weighted sum, RMSNorm; or
 // the streams' mean, quantised.
+//
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
+//
 // Roofline: 16 D bytes of fn (0.26 MB at D = 4096) once a call and 8 D + 2 D a row: latency.
-// Plan: as hc_pre's, with 4 outputs. Measured: docs/kernels.md.
-// Edge cases: row_of null is the first rows.
+// Measured: docs/kernels.md.
+//
+// Plan: that of hc_pre, with 4 outputs.
+//
+// Edge cases: without row_of, the first rows.
 #include "kernels/op/hyper_connection.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // hc_post: out[t, j] = post[t, j] y[t] + sum_h comb[t, h, j] streams[t, h]; and mtp_combine:
 // streams[t, h] = e[t] + h[t, h].
+//
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 8.
-// Roofline: 2 D + 8 D bytes in and 8 D out a row: latency at one row, bandwidth at many.
-// Plan: a thread has some columns of a row and all streams of them, so that out may be streams.
-// Measured: docs/kernels.md.
-// Edge cases: padding rows are rows.
+//
+// Roofline: 2 D + 8 D bytes in and 8 D out a row. Bound by latency at one row, by bandwidth at
+// many. Measured: docs/kernels.md.
+//
+// Plan: a thread has some columns of a row in all streams, so that out may be streams.
+//
+// Edge cases: padding rows are computed like others.
 #include "kernels/op/hyper_connection.h"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/entries.h"

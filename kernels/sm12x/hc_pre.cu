@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // hc_pre: the mixing numbers m = fn . streams, sigmoid and Sinkhorn, x = sum_h pre[h] streams[h],
 // RMSNorm and its quantised form.
+//
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
-// Roofline: fn (96 D bytes a quarter, 1.57 MB at D = 4096) once a call and 8 D + 3 D bytes a row:
-// latency at one row, bandwidth at many.
-// Plan: a block of hc_pre_mix_kernel has 64 columns of all streams and some rows, with its part of
-// fn in registers, loaded before the streams are ready. A block of hc_pre_kernel has a row and adds
-// up its sums; then eight warps normalise x while one does the 39 dependent steps of Sinkhorn. No
-// f64: SM12x does one f64 operation for 64 of f32. hc_pre_mix_kernel, which has whole columns,
-// makes the update of few rows; hc_post makes that of many. Measured: docs/kernels.md.
+//
+// Roofline: fn (96 D bytes a quarter, 1.57 MB at D = 4096) once a call and 8 D + 3 D bytes a row.
+// Bound by latency at one row, by bandwidth at many. Measured: docs/kernels.md.
+//
+// Plan:
+// - A block of hc_pre_mix_kernel has 64 columns of all streams and some rows. It loads its part of
+//   fn into registers before the streams are ready.
+// - A block of hc_pre_kernel has one row and adds up its sums. Then eight warps normalise x while
+//   one computes the 39 dependent steps of Sinkhorn.
+// - The update: hc_pre_mix_kernel computes it for few rows, since it has whole columns; hc_post for
+//   many.
+// - No f64: SM12x does one f64 operation for 64 of f32.
 //
 // Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
 // steps of Sinkhorn need double-single factors: later steps do not undo earlier rounding.
 //
 // Shared memory: 8 D bytes of streams and 1.6 D of sums.
 //
-// Edge cases: padding rows are rows.
+// Edge cases: padding rows are computed like others.
 #include "kernels/op/hyper_connection.h"
 
 #include "kernels/sm12x/arch/memory.cuh"

@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// index_score_topk: score(g) = sum_h w[h] max(0, q[h] . key[g]) of all visible compressed blocks,
-// and those with the topk highest scores, ascending. Contract: kernels/op/attention.h; keys
-// index_fp4, at most 128 heads. Roofline: 68 bytes and 256 H flops for each compressed block and
-// row: latency at short contexts, then tensor cores. Plan: rows that see no more compressed blocks
-// than topk are not scored. Else two kernels, for as many rows at a time as the workspace has
-// scores for:
-// - scores: a warp takes 32 compressed blocks: rows of two m16n8k16 tiles, whose columns are heads.
-//   A lane loads 16 bytes of a key, one run of 32 elements, and makes its fragments of them in
-//   registers, for four neighbouring rows of the step where there are many; queries lie in shared
-//   memory in fragment order (16 KB a row). The order of K within a run is what the nibbles give
-//   without moving; queries are permuted alike.
-// - selection: a block selects from the row's compressed blocks. Where the row sees more than
-//   16,384, there is a block for each slice of so many, and the last to be done selects from the
-//   best of all.
-// A selection holds its keys in registers, 16 a thread. It counts them in bins, finds the bin of
-// the topk-th highest and ranks its few keys; where scores are too much alike for that, it finds it
-// bit by bit. What is above it goes out in ascending order, with as many of its equals as there is
-// room for, lowest first: whatever the order of events, the same result. Edge cases: padding rows;
-// NaN scores come last; -0 equals 0.
+// index_score_topk: score(g) = sum_h w[h] max(0, q[h] . key[g]) of all visible compressed blocks g;
+// the topk blocks with the highest scores, in ascending order.
+//
+// Contract: kernels/op/attention.h; keys index_fp4, at most 128 heads.
+//
+// Roofline: 68 bytes and 256 H flops for each compressed block and row. Bound by latency at short
+// contexts, by the tensor cores at long ones.
+//
+// Plan: a row that sees at most topk compressed blocks selects all of them, without scores. For the
+// others, two kernels, for as many rows at a time as the workspace has scores for:
+// - Scores. A warp computes 32 compressed blocks, two m16n8k16 tiles whose columns are heads. A
+//   lane loads 16 bytes of a key (one run of 32 elements) and unpacks its fragments in registers.
+//   It uses them for four neighbouring rows of the step if there are many rows. Queries lie in
+//   shared memory in fragment order, 16 KB a row. K is permuted within a run so that no nibble has
+//   to move; the queries are permuted alike.
+// - Selection. A block selects from the compressed blocks of one row. If the row sees more than
+//   16,384, each slice of 16,384 has a block, and the last block to finish merges the slices'
+//   results.
+//
+// Selection in a block: scores are in registers, 16 a thread. The block counts them in bins, finds
+// the bin of the topk-th highest score and ranks the scores in it. If too many share that bin, it
+// searches bit by bit instead. It writes all blocks above the topk-th score and fills up with
+// equals, lowest block first, in ascending order. The result does not depend on the order of
+// events.
+//
+// Edge cases: padding rows select nothing; NaN scores come last; -0 equals 0.
 #include <algorithm>
 
 #include "kernels/op/attention.h"

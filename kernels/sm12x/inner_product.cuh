@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the one order of additions of all
-// matrix operators, and the way through it for few rows.
+// y[r, n] = sum over k of w[n, k] x[r, k] for packed weights: the order of additions of all matrix
+// operators, and their loop for few rows. gemm.cuh has the loop for many rows.
 //
-// Order: MMAs accumulate a K slice, 128 elements of K; the K slices' products, times their scales,
-// are added in ascending order to an f32 sum (docs/adr/0022).
+// Order: MMAs accumulate the product of a K slice (128 elements of K). The products of K slices,
+// times their scales, are added in ascending order to an f32 sum (docs/adr/0022).
 //
-// For few rows, SplitProducts: the warps of a block share out K. A warp streams its part of one
-// tile after the other through registers, far ahead of its use, and takes eight rows after the
-// other past it. Activations come as fragments from L1 or shared memory; K slice products meet in
-// shared memory. For many rows: gemm.cuh.
+// Few rows (SplitProducts): the warps of a block share out K. A warp streams its part of one weight
+// tile after the other through registers, with loads far ahead of their use, and multiplies it with
+// eight activation rows at a time. Activations come as fragments from L1 or shared memory. The
+// products of K slices are added in shared memory.
 #pragma once
 
 #include "kernels/sm12x/arch/memory.cuh"
@@ -19,24 +19,24 @@
 
 namespace dsv4::sm12x {
 
-// How a weight format is read: its packed K slices, the operand that MMAs want, and the activations
-// it multiplies: kBWords words a lane and K slice, kSliceBytes bytes a row and K slice. A cursor is
-// a lane's into a tile; lane 0's asks for K slices to be brought to L2. kTileScale: a K slice of a
-// tile has one scale, whose bits Scale() gives; kTileScaleBytes: those that it has for each row.
-// Of: the weight of an expert's matrix that has this format.
+// A weight format: its packed K slices, the MMA operands made from them, and the activations that
+// it is multiplied with.
+// - kBWords: words of activations a lane and K slice. kSliceBytes: bytes a row and K slice.
+// - Cursor: a lane's position in a tile. Lane 0's cursor also prefetches K slices to L2.
+// - kTileScale: whether a K slice of a tile has one scale for all rows; Scale() returns its bits.
+// - kTileScaleBytes: bytes of the scales of a K slice of a tile, where each of its rows has its
+//   own.
+// - Of: the weight of an expert's matrix in this format.
 //
-// For GEMMs (gemm.cuh), which take a step, 32 elements of K, at a time:
-//   kTileVectors, kTileSteps    vectors of 16 bytes of a tile that a lane loads at once; the steps
-//   in
-//                               them
-//   TileScales, TileScalesOf()  a lane's scales of a K slice of a tile, from shared memory
-//   Tile, TileOf<step>()        a tile's step as MMAs want it, from those vectors, those scales and
-//                               the tile's scale
-//   Columns, ColumnsOf<step>()  the same of eight rows of activations, from 16 bytes of each
-//   AddHalf<step, half>()       adds a half step to the K slice's product; `of_step` is the step's
-//   EndStep<step>()             ends a step: both for each tile and eight rows
-//   AddSlice()                  adds the product, times its scales, to a sum
-//   kMmaScales, kEndScales      whether AddHalf wants the scales of activations; AddSlice does
+// For GEMMs (gemm.cuh), which process a step (32 elements of K) at a time:
+// - kTileVectors: 16-byte vectors of a tile that a lane loads at once; kTileSteps: steps in them.
+// - TileScales, TileScalesOf(): a lane's scales of a K slice of a tile, from shared memory.
+// - Tile, TileOf<step>(): MMA operands of a tile's step, from the vectors and scales.
+// - Columns, ColumnsOf<step>(): MMA operands of eight activation rows, from 16 bytes of each.
+// - AddHalf<step, half>(): adds a half step to the product of the K slice; `of_step` belongs to the
+//   step. EndStep<step>() ends the step. Both are called for each tile and eight rows.
+// - AddSlice(): adds the product of a K slice, times its scales, to a sum.
+// - kMmaScales, kEndScales: whether AddHalf, and whether AddSlice, uses the activations' scales.
 struct Fp8Slices {
   using Weight = Fp8Weight;
   using Operand = Fp8Operand;
@@ -105,7 +105,7 @@ struct Fp8Slices {
   };
 };
 
-// FP8 under f32 scales, or E8M0 ones where parts of a launch differ.
+// FP8 with f32 scales, or with E8M0 scales where the parts of a launch differ.
 struct Fp8F32Slices : Fp8Slices {
   using Operand = Fp8F32Operand;
   template <int kStep, int kHalf>
@@ -123,7 +123,7 @@ struct Fp8F32Slices : Fp8Slices {
     return {m.data, m.scale, m.n, m.k, m.f32_scale};
   }
   struct Scales {
-    const uint8_t* codes;  // either
+    const uint8_t* codes;  // of both
     const float* f32;
     Scales() = default;
     __device__ __forceinline__ Scales(const Weight& w, int64_t first)
@@ -227,8 +227,8 @@ struct Nvfp4Slices {
   using TileScales = uint2;
   using Tile = TileNvfp4;
   using Columns = ColumnsF16;
-  // Which pair of words of scales, of rows g and g + 8, is a lane's: eight of its elements are in
-  // one half of each step.
+  // A lane's pair of words of scales, of rows g and g + 8. Its eight elements lie in one half of
+  // each step.
   static __device__ __forceinline__ int ScaleWords(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
   static __device__ __forceinline__ TileScales TileScalesOf(const std::byte* tile_scales,
                                                             int tile) {
@@ -293,7 +293,7 @@ struct Nvfp4Slices {
   };
 };
 
-// What GEMMs do with bf16 activations. kVectors_: of a tile in a step.
+// The part for GEMMs of formats with bf16 activations. kVectors_: vectors of a tile in a step.
 template <int kVectors_>
 struct Bf16Steps {
   static constexpr int kTileVectors = kVectors_, kTileSteps = 1;
@@ -319,7 +319,7 @@ struct Bf16Steps {
   }
   template <int kStep>
   static __device__ __forceinline__ void EndStep(TileScales, const float (&)[4], float (&)[4]) {}
-  // `factor`: what products are multiplied by.
+  // `factor` multiplies the products.
   static __device__ __forceinline__ void AddTimes(const float (&product)[4], float factor,
                                                   float (&sum)[4]) {
 #pragma unroll
@@ -365,7 +365,7 @@ struct Bf16Slices : Bf16Steps<2> {
   };
 };
 
-// An fp8 weight with activations that are not quantised.
+// An FP8 weight with bf16 activations.
 struct Fp8UnpackedSlices : Bf16Steps<1> {
   using Weight = Fp8Weight;
   using Operand = Fp8UnpackedOperand;
@@ -387,7 +387,7 @@ struct Fp8UnpackedSlices : Bf16Steps<1> {
   using Cursor = Fp8Slices::Cursor;
 };
 
-// The same under f32 scales, of which the weight means its products rounded to bf16.
+// The same with f32 scales: codes times scales are rounded to bf16.
 struct Fp8RoundedSlices : Bf16Steps<1> {
   using Weight = Fp8Weight;
   using Operand = Bf16Operand<8>;
@@ -412,8 +412,8 @@ struct Fp8RoundedSlices : Bf16Steps<1> {
   using Cursor = Fp8F32Slices::Cursor;
 };
 
-// The fragments of one lane from K slice `K slice` of its activation row. Lanes 0 .. 3 of a row
-// read 128 bytes of e4m3 as 32 each, or 256 bytes of bf16 as 16 of each 64.
+// A lane's fragments of a K slice of its activation row. Lanes 0 .. 3 of a row read 32 bytes each
+// of 128 bytes of e4m3, or 16 bytes each of every 64 bytes of bf16.
 template <class KSlices>
 __device__ __forceinline__ void LoadActs(const std::byte* slice_of_row, int t,
                                          uint32_t (&b)[KSlices::kBWords]) {
@@ -439,7 +439,7 @@ __device__ __forceinline__ void Product(const Operand& w, const uint32_t (&b)[KS
   }
 }
 
-// ---- few rows ----
+// Few rows.
 
 inline constexpr int kSplitWarps = 8;
 inline constexpr int kSplitThreads = kSplitWarps * 32;
@@ -448,12 +448,12 @@ inline constexpr int kSplitRows = 8;  // activation rows of one product
 inline constexpr int kProductStride = 20;
 inline constexpr int kProductFloats = kSplitRows * kProductStride;
 
-// How the warps of a block share out a weight of `K slices` K slices: 2^shift warps a tile.
+// How the warps of a block share out the K slices of a weight: 2^shift warps a tile.
 struct SplitPlan {
   int slices, shift;
   int warps = kSplitWarps;
-  int cols = 1;        // eights of activation rows of one pass
-  bool ahead = false;  // whether each warp asks for all of its first tile at once
+  int cols = 1;        // activation rows of one pass, in units of eight
+  bool ahead = false;  // whether each warp prefetches all of its first tile at once
   constexpr int threads() const { return warps * 32; }
   constexpr int tiles() const { return warps >> shift; }  // of a block
   constexpr int Slot(int warp) const { return warp >> shift; }
@@ -470,7 +470,7 @@ struct SplitPlan {
     return tiles() * tile_floats<KSlices, kMatrices>() * int64_t{sizeof(float)};
   }
 };
-// A warp gets about four K slices of K, or all that there is to share out.
+// A warp gets about four K slices, or fewer if there are not as many.
 constexpr SplitPlan SplitPlanOf(int64_t k) {
   const int slices = static_cast<int>(k / kKSlice);
   int shift = 0;
@@ -479,9 +479,9 @@ constexpr SplitPlan SplitPlanOf(int64_t k) {
 }
 // Shared memory of a block of SM12x.
 inline constexpr int64_t kMaxSharedBytes = 99 * 1024;
-// The same for a launch of `tiles` tiles and `rows` rows: so few tiles that they leave
-// multiprocessors idle have twice the warps each, and as many rows pass each weight as there is
-// shared memory for their products.
+// The same for a launch of `tiles` tiles and `rows` rows. If the tiles are too few for the
+// multiprocessors, each gets twice the warps. A pass takes as many rows as shared memory has room
+// for their products.
 inline constexpr int kMaxSplitWarps = 16;
 template <class KSlices>
 constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles, int64_t rows) {
@@ -494,20 +494,20 @@ constexpr SplitPlan SplitPlanOf(int64_t k, int64_t tiles, int64_t rows) {
   const int64_t wanted = (rows + kSplitRows - 1) / kSplitRows;
   const int64_t fit = (kMaxSharedBytes - 4096) / plan.shared_bytes<KSlices, 1>();
   plan.cols = static_cast<int>(fit < 1 ? 1 : wanted < fit ? wanted : fit);
-  // A weight so small that its launch is over when the memory has got up to speed.
+  // A weight so small that its launch ends before memory reaches its full bandwidth.
   constexpr int64_t kSmallBytes = 10 << 20;
   plan.ahead = tiles * plan.slices * KSlices::kVectors * 512 <= kSmallBytes;
   return plan;
 }
 
-// How many of `sets` sets of tiles a block takes one after the other: several, where that leaves
-// `blocks` of them.
+// How many of `sets` sets of tiles a block computes in turn: up to 8, so that `blocks` blocks
+// suffice.
 constexpr int SplitSteps(int64_t sets, int64_t blocks) {
   const int64_t steps = (sets + blocks - 1) / blocks;
   return static_cast<int>(steps < 1 ? 1 : steps > 8 ? 8 : steps);
 }
 
-// How many of its `steps` tiles from `tile` on a warp has.
+// How many of a warp's `steps` tiles from `tile` on exist.
 __device__ __forceinline__ int LiveSteps(int64_t tile, int64_t tiles, const SplitPlan& plan,
                                          int steps) {
   int live = 0;
@@ -520,15 +520,18 @@ constexpr bool SplitFits(int64_t k) {
   return SplitPlanOf(k).shared_bytes<KSlices, kMatrices>() <= kMaxSharedBytes - 4096;
 }
 
-// The K slice products of one tile after the other of each of kMatrices weights with `count` rows
-// of activations, plan.rows() a pass. A block calls it with all its threads. Its warps go through
-// `steps` tiles, of which the first `live_steps` are there for this warp: `cursor_of(step,
-// matrix)`; and of a tile through K slices [first, end), kHeld of which are held or under way at
-// any time, over the ends of tiles. kManyCols: plan.cols may be above 1. For each pass of each tile
-// calls `prepare(step, base)`; `row_of(row)` for the memory of activation row `row`, with scales
-// `scale_bytes` behind it where quantised; writes products[((K slice * kMatrices + matrix) * cols +
-// col) * kProductFloats + row % 8 * kProductStride + tile row] of this warp's tile, col: of the
-// row's eight; then, between barriers, `finish(step, base)`.
+// Computes the K slice products of a sequence of tiles of each of kMatrices weights with `count`
+// activation rows, plan.rows() rows a pass. All threads of a block call it.
+// - A warp goes through `steps` tiles, of which the first `live_steps` exist for it, from
+//   `cursor_of(step, matrix)`, and through K slices [first, end) of each tile. kHeld K slices are
+//   in registers or being loaded at any time, across the ends of tiles.
+// - kManyCols: plan.cols may be above 1.
+// - `row_of(row)` returns the memory of activation row `row`; the scales of a quantised row follow
+//   `scale_bytes` behind.
+// - For each pass of each tile it calls `prepare(step, base)`, writes the products of the warp's
+//   tile, and calls `finish(step, base)` between barriers.
+// - A product is products[((K slice * kMatrices + matrix) * cols + col) * kProductFloats +
+//   row % 8 * kProductStride + tile row], where col = row / 8 within the pass.
 template <class KSlices, int kMatrices, int kHeld, bool kManyCols, class CursorOf, class Prepare,
           class RowOf, class Finish>
 __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, int live_steps,
@@ -586,7 +589,7 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
             for (int c = 0; c < cols; ++c) {
               if constexpr (kManyCols) {
                 row = row_of(min(base + c * kSplitRows + g, count - 1));
-                // What operands are made into is made again: there are no registers to keep it.
+                // Operands are unpacked again: there are no registers to keep them.
 #pragma unroll
                 for (int m = 0; m < kMatrices; ++m) {
 #pragma unroll
@@ -626,8 +629,8 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
   }
 }
 
-// The sum of the products that SplitProducts left of one matrix for row `row` of its pass and row
-// `tile_row` of the tile.
+// The sum of SplitProducts' products of one matrix for row `row` of the pass and row `tile_row` of
+// the tile.
 template <int kMatrices>
 __device__ __forceinline__ float SplitSum(const float* products, const SplitPlan& plan, int matrix,
                                           int row, int tile_row) {

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
+//
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
-// Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows.
-// Plan: K is cut into runs of four K slices of 128 elements, whose sums are added in ascending
-// order
-//   for any number of rows. A block of gate_products_kernel has a tile of 16 experts and a run: it
-//   loads its weights before the rows are ready, then multiplies eight rows at a time and stores
-//   the run's sums. For many rows the GEMM of the linears computes the sums of runs. A block of
-//   select_experts_kernel has a row and adds up what is left; then one warp keeps score + bias in
-//   registers and takes the largest K times. Measured: docs/kernels.md.
-// Edge cases: equal sums go to the lowest expert; a NaN counts as the smallest, so that the experts
-//   of any row are experts, and those of padding none.
+//
+// Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows. Measured:
+// docs/kernels.md.
+//
+// Plan: K is cut into runs of four K slices of 128 elements. The sums of runs are added in
+// ascending order for any number of rows.
+// - A block of gate_products_kernel has a tile of 16 experts and a run. It loads its weights before
+//   the rows are ready, multiplies eight rows at a time and stores the run's sums.
+// - For many rows, the GEMM of the linears computes the sums of runs.
+// - A block of select_experts_kernel has one row and adds up the sums that remain. One warp then
+//   keeps score + bias in registers and takes the largest K times.
+//
+// Edge cases: of equal sums, the lowest expert wins; a NaN counts as the smallest, so that every
+// row gets valid experts; padding rows get expert -1.
 #include "kernels/op/moe.h"
 
 #include <algorithm>

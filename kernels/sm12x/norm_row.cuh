@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm of one row by one block, and the row's quantised form: what rms_norm, hc_pre and hc_head
-// end with. A thread holds eight neighbouring elements of each stripe of 8 * kNormThreads.
+// RMSNorm of one row by one block, and the row's quantised form: the last part of rms_norm, hc_pre
+// and hc_head. A thread holds eight neighbouring elements of each stripe of 8 * kNormThreads.
 #pragma once
 
 #include "kernels/sm12x/arch/threads.cuh"
@@ -11,7 +11,7 @@ namespace dsv4::sm12x {
 
 inline constexpr int kNormThreads = 256;
 
-// A barrier of the first kNormThreads threads of a block, which may have others.
+// A barrier of the first kNormThreads threads of a block; the block may have more threads.
 __device__ __forceinline__ void SyncNormThreads() { WaitAtBarrier(1, kNormThreads); }
 
 // The sum over the lanes of a warp, in every lane; always in the same order.
@@ -23,8 +23,8 @@ __device__ __forceinline__ float WarpSum(float value) {
   return value;
 }
 
-// The sum over the first kNormThreads threads, in each of them. `scratch` is shared memory of a
-// float per warp, free to be used again after the next barrier.
+// Returns the sum over the first kNormThreads threads to each of them. `scratch` is shared memory
+// of a float per warp. It can be reused after the next barrier.
 __device__ __forceinline__ float BlockSum(float value, float* scratch) {
   value = WarpSum(value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
@@ -43,7 +43,7 @@ __device__ __forceinline__ float SquaresOf(const float (&x)[kCount], float sum) 
   return sum;
 }
 
-// rsqrt(sum / count + eps): a Newton step of rsqrtf, which is good to two ulps.
+// rsqrt(sum / count + eps): rsqrtf, whose error is up to two ulps, and a Newton step.
 __device__ __forceinline__ float InverseRms(float sum, int64_t count, float eps) {
   const float mean = __fadd_rn(__fdiv_rn(sum, static_cast<float>(count)), eps);
   const float y = rsqrtf(mean);
@@ -58,10 +58,10 @@ __device__ __forceinline__ void Normalize(float (&x)[8], float inverse, const ui
   for (int i = 0; i < 8; ++i) x[i] = RoundBf16(__fmul_rn(__fmul_rn(x[i], inverse), w[i]));
 }
 
-// RMSNorm of row `x` [dim] bf16 to `normed` (may be x) and `quantized`; both may be null. dim is a
-// multiple of 8, of 128 with quantized. The first kNormThreads threads of a block call it, with the
-// sum of the squares of their elements; `scratch` as for BlockSum. A thread reads its own elements
-// of x and weight alone.
+// RMSNorm of row `x` [dim] bf16 to `normed` (may be x) and `quantized`; both may be null.
+// - The first kNormThreads threads of a block call it, each with the sum of the squares of its
+//   elements. A thread reads only its own elements of x and weight.
+// - dim is a multiple of 8, with quantized of 128. `scratch` as in BlockSum.
 __device__ __forceinline__ void NormalizeRow(const uint16_t* x, float sum, int64_t dim,
                                              const uint16_t* weight, float eps, uint16_t* normed,
                                              uint8_t* quantized, float* scratch) {

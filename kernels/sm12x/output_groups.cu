@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // output_groups: y[t, g] = act_quant(bf16(wo_a[g] . o[t, g])), the first half of the output
-// projection. Contract: kernels/op/dense.h; wo_a packed (packed_layout.h), y quantised rows.
-// Roofline: G rank width bytes of weights a call, 2 G rank width flops a row: bound by memory up to
-// about a hundred rows.
-// Plan: the input is not quantised and the weight means its bf16 values, so the weight is
-// dequantised to bf16 (exact, or under F32 scales rounded) and multiplied as in linear_bf16. Groups
-// are parts of the weight with their own columns of o. The products go to the workspace as bf16,
-// and a warp quantises two runs of 128 of them at a time. Measured: docs/kernels.md.
+// projection.
+//
+// Contract: kernels/op/dense.h; wo_a packed (packed_layout.h), y quantised rows.
+//
+// Roofline: G rank width bytes of weights a call, 2 G rank width flops a row. Bound by memory up to
+// about a hundred rows. Measured: docs/kernels.md.
+//
+// Plan: the input is not quantised, so the weight is dequantised to bf16 (exactly, or rounded under
+// F32 scales) and multiplied as in linear_bf16. Groups are parts of the weight with their own
+// columns of o. The products go to the workspace as bf16; a warp quantises two runs of 128 of them
+// at a time.
+//
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches whose start overlaps the end of the kernel before: blocks begin as soon as
-// multiprocessors are free, and ask for weights, which no kernel writes, while the rest of the
-// stream's work runs out.
+// Launches whose start overlaps the end of the previous kernel: blocks begin as soon as
+// multiprocessors are free, and load weights, which no kernel writes, while earlier kernels end.
 //
-// A kernel launched this way waits for its predecessors in every thread, before it reads what other
-// kernels write and before it writes anything; it must not read the former through restrict
-// pointers or __ldg, which may be moved ahead. It lets its successor start
+// Every thread of such a kernel waits for its predecessors before it reads the output of other
+// kernels and before it writes. It must not read such output through restrict pointers or __ldg:
+// the compiler may move those loads ahead of the wait. The kernel lets its successor start
 // - behind the wait (BeginAfterPredecessors), if it streams weights or fills the device;
 // - at once (LetSuccessorStart first), if it leaves most of the device idle: the next kernel that
-//   streams weights then loads what its blocks hold while several kernels before it run
+//   streams weights then loads its first ones while several kernels before it run
 //   (docs/adr/0030-successors-start-at-once.md).
 //
 // Let L be the last kernel before K that lets its successor start behind the wait. K may read
@@ -28,7 +27,7 @@ __device__ __forceinline__ void BeginAfterPredecessors() {
   LetSuccessorStart();
 }
 
-// A failed launch of either kind stays CUDA's last error.
+// The error of a failed launch, of either kind, remains CUDA's last error.
 
 template <class... Params, class... Args>
 void LaunchWith(cudaLaunchConfig_t config, cudaStream_t stream, dim3 blocks, int threads,
@@ -45,7 +44,7 @@ void LaunchWith(cudaLaunchConfig_t config, cudaStream_t stream, dim3 blocks, int
   (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }
 
-// In the stream's order, without overlap.
+// A launch without overlap.
 template <class... Params, class... Args>
 void LaunchInOrder(cudaStream_t stream, dim3 blocks, int threads, int64_t shared_bytes,
                    void (*kernel)(Params...), Args&&... args) {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // qkv_prepare: q = RoPE(q * rsqrt(mean(q^2) + eps)) per head; window row =
 // act_quant(RoPE(RMSNorm(kv))); index q = fp4_act_quant(Hadamard(RoPE(q))), as bf16.
+//
 // Contract: kernels/op/attention.h; window rows packed, bf16 or fp8_per_tensor.
-// Roofline: 2048 H + 1024 + 584 + 512 H_index bytes a row: latency at one row, bandwidth at many.
-// Plan: a warp for each (row, head), one for the row's key/value, one for each (row, index head);
-// nothing shared. Where the key/value row goes is known before the projections are there. An index
-// head is four elements a lane, rotated by shuffles, so that no lane overwrites what another still
-// reads.
-// Measured: docs/kernels.md.
-// Edge cases: padding rows touch no cache.
+//
+// Roofline: 2048 H + 1024 + 584 + 512 H_index bytes a row. Bound by latency at one row, by
+// bandwidth at many. Measured: docs/kernels.md.
+//
+// Plan: a warp for each (row, head), for each row's key/value, and for each (row, index head); they
+// share nothing. The place of the key/value row is computed before the projections are ready. An
+// index head has four elements a lane, which shuffles rotate, so that no lane overwrites what
+// another still reads.
+//
+// Edge cases: padding rows write no cache row.
 #include "kernels/op/attention.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that quantises bf16 rows: act_quant of runs of 128, for the operators whose products do
-// not meet a whole run in one block.
+// A kernel that quantises bf16 rows: act_quant of runs of 128. For operators in which no block has
+// the products of a whole run.
 #pragma once
 
 #include "kernels/sm12x/bf16.cuh"
@@ -14,7 +14,7 @@ inline constexpr int kQuantizeThreads = 256;
 // x [rows, dim] bf16, to quantised rows of `dim`. A thread takes eight elements.
 static __global__ void __launch_bounds__(kQuantizeThreads)
     quantize_kernel(const uint16_t* x, int64_t dim, uint8_t* out) {
-  // First, so that the next kernel's weights come while this one waits and works.
+  // First, so that the next kernel loads its weights while this one waits and works.
   LetSuccessorStart();
   WaitForPredecessors();
   const int64_t row = blockIdx.y;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this backend stores a quantised activation: e4m3 with a ue8m0 scale for each run of 128, in
-// place of the round trip that op.h speaks of. packed_layout.h has the layout of such a row.
+// Quantised activations in this backend: e4m3 with a ue8m0 scale for each run of 128
+// (QuantizedRows::kCodes of op.h). Layout of a row: packed_layout.h.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ __device__ __forceinline__ uint32_t QuantScale(float amax) {
   return ((__float_as_uint(fmaxf(amax, 1e-4f)) + kAbove) >> 23) - 8;
 }
 
-// 2^(127 - scale), what a value is multiplied by before it is rounded to e4m3. Exact: scales of
-// act_quant are between 105 and 248.
+// 2^(127 - scale): a value is multiplied by it before it is rounded to e4m3. Exact: act_quant's
+// scales are between 105 and 248.
 __device__ __forceinline__ float InverseQuantScale(uint32_t scale) {
   return __uint_as_float((254 - scale) << 23);
 }
@@ -50,8 +50,8 @@ __device__ __forceinline__ QuantizedEight Quantized(const float (&x)[8]) {
   return {codes[0], codes[1], scale};
 }
 
-// Writes eight elements at `column`, a multiple of 8, of a quantised row where `active`. Whole
-// warps call it, as for Quantized.
+// If `active`, writes eight elements of a quantised row at `column`, a multiple of 8. All lanes of
+// a warp call it, as with Quantized.
 __device__ __forceinline__ void StoreQuantized(const float (&x)[8], bool active, int64_t column,
                                                int64_t dim, uint8_t* row) {
   const QuantizedEight q = Quantized(x);

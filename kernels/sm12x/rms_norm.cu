@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // rms_norm: normed = x * rsqrt(mean(x^2) + eps) * weight, and its quantised form.
-// Contract: kernels/op/dense.h; dim a multiple of 8 here, of 128 where quantised.
-// Roofline: 2 dim bytes in, 2 dim and about dim out a row: latency at one row, bandwidth at many.
-// Plan: a block of 256 threads a row; the second pass finds the row in L1.
-// Edge cases: none; padding rows are rows.
+//
+// Contract: kernels/op/dense.h; dim a multiple of 8 here, of 128 if quantised.
+//
+// Roofline: 2 dim bytes in, 2 dim and about dim out a row. Bound by latency at one row, by
+// bandwidth at many.
+//
+// Plan: a block of 256 threads a row; the second pass reads the row from L1.
+//
+// Edge cases: none; padding rows are computed like others.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/arch/memory.cuh"
 #include "kernels/sm12x/entries.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on rows that the attention operators share, one row of 512 or 128 elements by one
-// warp: RMSNorm, RoPE, the Hadamard rotation, the quantisers, and the cache's formats, in f32.
+// Arithmetic on rows for the attention operators, in f32, one row of 512 or 128 elements by one
+// warp: RMSNorm, RoPE, the Hadamard rotation, the quantisers and the cache row formats.
 //
-// A row of 512 lies in a warp as two halves: lane l holds elements 8 l .. 8 l + 7 of each 256. A
-// row of 128: lane l holds elements 4 l .. 4 l + 3.
+// Lane l holds elements 8 l .. 8 l + 7 of each half of a row of 512, and elements 4 l .. 4 l + 3 of
+// a row of 128.
 #pragma once
 
 #include "kernels/op/kv_layout.h"
@@ -18,7 +18,7 @@ namespace dsv4::sm12x {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// The elements, bf16 numbers, become their RoPE by one angle, rounded to bf16.
+// Rotates a pair of elements, bf16 numbers, by one angle, and rounds to bf16.
 __device__ __forceinline__ void Rotate(float* a, float* b, float cosine, float sine) {
   const float x = *a, y = *b;
   *a = RoundBf16(__fmaf_rn(x, cosine, -__fmul_rn(y, sine)));
@@ -47,7 +47,7 @@ __device__ __forceinline__ void RotateTail(float (&x)[4], const float* table, in
 }
 
 // Walsh-Hadamard transform of a row of 128 times 128^-0.5, rounded to bf16. Sums of bf16 numbers
-// are exact in f32 but where their exponents differ by 10 and more.
+// are exact in f32 unless their exponents differ by 10 or more.
 __device__ __forceinline__ void Hadamard(float (&x)[4], int lane) {
 #pragma unroll
   for (int half = 1; half < 4; half *= 2) {
@@ -85,12 +85,13 @@ __device__ __forceinline__ float LargestOfRun(const float (&x)[kCount]) {
   return __uint_as_float(largest);
 }
 
-// The scale of a run that holds a NaN or an infinity: what comes from it must not look sound again.
+// The scale of a run that holds a NaN or an infinity, so that its dequantised values are not
+// finite.
 inline constexpr uint32_t kBrokenScale = 255;
 
 __device__ __forceinline__ bool IsFinite(float x) { return fabsf(x) < INFINITY; }
 
-// The code of e2m1 nearest to `value`, ties to even; the largest magnitude beyond 6 and for NaN.
+// The e2m1 code nearest to `value`, ties to even; the largest magnitude beyond 6 and for NaN.
 __device__ __forceinline__ uint32_t EncodeE2M1(float value) {
   const uint32_t bits = __float_as_uint(value), sign = bits >> 28 & 8u;
   const float magnitude = fabsf(value);
@@ -133,7 +134,7 @@ __device__ __forceinline__ void StoreIndexKey(const float (&x)[4], const RowPool
   if (lane % 8 == 0) pool.Scales(block, slot)[lane / 8] = static_cast<std::byte>(scale);
 }
 
-// Codes of e4m3 of eight elements of rows and queries under kFp8RowScale.
+// e4m3 codes of eight elements of rows and queries, with kFp8RowScale.
 __device__ __forceinline__ uint2 Fp8Codes(const float (&x)[8]) {
   uint32_t codes[4];
 #pragma unroll
@@ -143,7 +144,7 @@ __device__ __forceinline__ uint2 Fp8Codes(const float (&x)[8]) {
   return make_uint2(codes[0] | codes[1] << 16, codes[2] | codes[3] << 16);
 }
 
-// Eight elements of a query that meets kFp8PerTensor rows: through e4m3 and back.
+// Rounds eight elements of a query over kFp8PerTensor rows to e4m3.
 __device__ __forceinline__ void QuantizeQuery(float (&x)[8]) {
   const uint2 codes = Fp8Codes(x);
 #pragma unroll
@@ -209,8 +210,8 @@ __device__ __forceinline__ void StoreKvHalf(const float (&x)[8], int half, const
   StoreBf16x8(out, reinterpret_cast<uint16_t*>(row) + column);
 }
 
-// RMSNorm of a row of 512, RoPE, and its place in the cache: what ends the making of window rows
-// and of compressed rows. `x` holds bf16 numbers and is used up.
+// RMSNorm and RoPE of a row of 512, then writes it to the cache: the last part of window rows and
+// of compressed rows. `x` holds bf16 numbers and is overwritten.
 __device__ __forceinline__ void FinishKvRow(float (&x)[2][8], const uint16_t* norm, float eps,
                                             const float* rope, const RowPool& pool, int32_t block,
                                             int64_t slot, int lane) {

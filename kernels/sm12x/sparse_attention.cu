@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of its
-// tail. Contract: kernels/op/attention.h; both pools packed, both bf16 or both fp8_per_tensor.
+// sparse_attention: o = softmax(q . rows * scale, with sink) . rows, then the inverse RoPE of the
+// last 64 elements.
 //
-// Roofline: 584 or 512 bytes per cache row and 2048 H per query; 4 x 512 flops per head and row, of
-// which P . V is done three times, twice with fp8_per_tensor rows. One query is bound by latency,
-// many by shared memory and the tensor cores. Measured: docs/kernels.md.
+// Contract: kernels/op/attention.h; both pools packed, both bf16 or both fp8_per_tensor.
 //
-// Plan (attention_chunk.cuh): 16 heads of one query are the M of m16n8k16; its rows come in chunks
-// of 32: first the ring slots of the window, then compressed blocks (docs/adr/0017). Warps unpack
-// them to bf16 in shared memory, which is exact. A warp makes the scores of 16 rows from a quarter
-// of the elements, then P of two rows and heads, then P . V of 8 pieces of 8 elements. Maxima are
-// rounded up to whole powers of two, so that rescaling is exact. Few queries: a block of 8 warps
-// for each tile of heads and chunk; chunks' sums go to the workspace, and a second kernel adds them
-// in order. Many: a block of 16 warps, two tiles of 16 heads, goes through all chunks, with the
-// same additions in the same order, and so the same bits; its queries stay in registers. The tiles
-// belong to one query, or to two neighbouring ones whose rows differ in at most one per chunk. Rows
-// of the next chunk are loaded while this one is summed.
+// Roofline: 584 (packed) or 512 (fp8_per_tensor) bytes a cache row and 2048 H bytes a query; 4 x
+// 512 flops a head and row. P . V is computed three times, twice with fp8_per_tensor rows. One
+// query is bound by latency; many by shared memory and the tensor cores. Measured: docs/kernels.md.
 //
-// fp8_per_tensor rows are unpacked to f16 in their place, by a shift, and P is two numbers of f16;
-// what a chunk's sums are multiplied by is then applied where they are added.
+// Plan (attention_chunk.cuh):
+// - 16 heads of one query are the M of m16n8k16. Its rows come in chunks of 32: first the ring
+//   slots of the window, then compressed blocks (docs/adr/0017).
+// - Warps unpack the rows to bf16 in shared memory, which is exact. A warp computes the scores of
+//   16 rows from a quarter of the elements, then P of two rows and heads, then P . V of 8 pieces of
+//   8 elements.
+// - Maxima are rounded up to whole powers of two, so that rescaling is exact.
+// - Few queries: a block of 8 warps for each tile of heads and chunk. Sums of chunks go to the
+//   workspace, and a second kernel adds them in order.
+// - Many queries: a block of 16 warps, two tiles of 16 heads, goes through all chunks and keeps its
+//   queries in registers. It makes the same additions in the same order, so results have the same
+//   bits. The two tiles belong to one query, or to two neighbouring queries whose rows differ in at
+//   most one per chunk. Rows of the next chunk are loaded while this one is summed.
+// - fp8_per_tensor rows are unpacked to f16 in place, by a shift. P is then the sum of two f16
+//   numbers, and the factor of a chunk's sums is applied where chunks are added.
 //
-// Accuracy: scores and sums are f32; P is the sum of three bf16 numbers, or of two in f16.
+// Accuracy: scores and sums are f32. P is the sum of three bf16 numbers, or of two f16 numbers.
 //
 // Edge cases: -1 in the selection is a row of weight 0; heads beyond H are computed from zeros and
-// dropped; padding rows are skipped; the rows of a block see up to 128 + block_rows rows of the
-// window, in order.
+// dropped; padding rows are skipped; with block_rows, a row sees up to 128 + block_rows window
+// rows, in order.
 //
-// Credit: slices of one row for keys and values, and 16 heads a block, as in FlashInfer's and
+// Credit: one slice of a row for keys and values, and 16 heads a block, as in FlashInfer's and
 // b12x's kernels for SM120.
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hc_pre and hc_head share: the products of a small f32 matrix with the flattened streams of a
-// row, split over blocks, and the weighted sum of a row's streams.
+// The common part of hc_pre and hc_head: the products of a small f32 matrix with the flattened
+// streams of a row, split over blocks, and the weighted sum of a row's streams.
 //
-// A product is cut into chunks of 64 columns of all streams, a block's, and these into parts of 32
-// of a stream, a warp's, which the tensor cores add up. Two parts make a pair, in f32, which loses
-// next to nothing; from there on sums are double-singles: pairs make a chunk, which is rounded to
-// f32, and chunks make the number. Always in the same order, since an error of a mixing number
-// moves all roundings of its row: whatever else is in the call, a row's bits are the same. A block
-// can make the streams itself, as hc_post does, since it has all of its columns.
+// Order of the sums:
+// - A block has a chunk: 64 columns of all streams. A warp has a part: 32 columns of one stream.
+//   The tensor cores add up a part.
+// - Two parts are added in f32, which loses next to nothing. All further sums are double-singles:
+//   the sum of a chunk, which is rounded to f32, and the sum of all chunks.
+// - The order is always the same, whatever other rows the call has. An error of a mixing number
+//   would change all roundings of its row.
+//
+// A block can also compute the streams themselves, as hc_post does: it has all streams of its
+// columns.
 #pragma once
 
 #include <algorithm>

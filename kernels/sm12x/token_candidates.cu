@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// token_candidates: the tokens among which a rule chooses, of rows of logits.
+// token_candidates: the tokens among which a sampling rule chooses, of rows of logits.
+//
 // Contract: kernels/op/token_candidates.h.
+//
 // Roofline: 4 vocab bytes a query from L2, where the head left them: launches and latency.
+//
 // Plan: kBlocks blocks a query, each with a part of the vocabulary in token order, in three
-// kernels: the largest logit of each part; the mass of each part, and of each bin where a rule asks
-// for the most likely ones; the list. Sums are of integers, so that no order shows in them. Queries
-// are read while the head still runs: they were there before it began.
-// Edge cases: queries that ask nothing; rows without a finite logit, or with more candidates than a
-// list takes; any vocab.
+// kernels:
+// - the largest logit of each part;
+// - the mass of each part, and of each bin if the rule asks for the most likely tokens;
+// - the list.
+// Sums are of integers, so their order does not matter. Queries are read while the head still runs:
+// they were written before it began.
+//
+// Edge cases: skipped queries; rows without a finite logit; rows with more candidates than a list
+// holds; any vocab.
 #include "kernels/op/token_candidates.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"

@@ -30,10 +30,9 @@ constexpr Option kOptions[] = {
        if (!v.starts_with("http://")) chat::Refuse(n, v, "an address that begins with http://");
        o->url = v;
      }},
-    {"", "--api-key", "KEY", "sent as Authorization: Bearer KEY",
-     [](Options* o, const std::string&, const std::string& v) { o->api_key = v; }},
+    {"", "--api-key", "KEY", "sent as Authorization: Bearer KEY", chat::SetText<&Options::api_key>},
     {"", "--model", "NAME", "as the server names it (default: the first it lists)",
-     [](Options* o, const std::string&, const std::string& v) { o->model = v; }},
+     chat::SetText<&Options::model>},
     {"", "--gates", "NAME,...", "only these; --list names them",
      [](Options* o, const std::string& n, const std::string& v) {
        for (const std::string_view name : chat::SplitAtCommas(v)) {
@@ -50,59 +49,32 @@ constexpr Option kOptions[] = {
        o->concurrencies = ParseSizes(n, v, kMostThreads);
      }},
     {"", "--output", "N", "tokens of an answer (default: 32)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->output = ParseNumber<size_t>(n, v, 4, kMostTokens);
-     }},
+     chat::SetNumber<4, kMostTokens, &Options::output>},
     {"", "--requests", "N", "requests at once where many come (default: 16)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->requests = ParseNumber<size_t>(n, v, 4, kMostThreads);
-     }},
+     chat::SetNumber<4, kMostThreads, &Options::requests>},
     {"", "--needles", "N", "places of the needle in a context, each at 8 positions (default: 3)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->needles = ParseNumber<size_t>(n, v, 1, 1000);
-     }},
+     chat::SetNumber<1, 1000, &Options::needles>},
     {"", "--least-recall", "SHARE", "of needles that must be found, per depth and position",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->least_recall = ParseNumber<double>(n, v, 0, 1);
-     }},
+     chat::SetNumber<0, 1, &Options::least_recall>},
     {"", "--decoders", "N", "decoding sessions of fairness (default: 4)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->decoders = ParseNumber<size_t>(n, v, 2, kMostThreads);
-     }},
+     chat::SetNumber<2, kMostThreads, &Options::decoders>},
     {"", "--long-prompts", "N", "long prompts of fairness (default: 2)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->long_prompts = ParseNumber<size_t>(n, v, 1, kMostThreads);
-     }},
+     chat::SetNumber<1, kMostThreads, &Options::long_prompts>},
     {"", "--least-share", "SHARE", "of the fastest decoder's tokens, for the slowest (0.8)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->least_share = ParseNumber<double>(n, v, 0, 1);
-     }},
+     chat::SetNumber<0, 1, &Options::least_share>},
     {"", "--chunk", "N", "prompt tokens after which decoders must advance (default: 4096)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->chunk = ParseNumber<size_t>(n, v, 1, kMostTokens);
-     }},
+     chat::SetNumber<1, kMostTokens, &Options::chunk>},
     {"", "--most-ttft", "MS", "99th percentile of the time to the first token (default: no limit)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->most_ttft_ms = ParseNumber<double>(n, v, 0, 1e9);
-     }},
+     chat::SetNumber<0, 1'000'000'000, &Options::most_ttft_ms>},
     {"", "--most-itl", "MS", "99th percentile of the time between tokens (default: no limit)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->most_itl_ms = ParseNumber<double>(n, v, 0, 1e9);
-     }},
+     chat::SetNumber<0, 1'000'000'000, &Options::most_itl_ms>},
     {"", "--timeout", "S", "seconds to wait for a byte (default: 600)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->timeout_s = ParseNumber<double>(n, v, 1, 1e6);
-     }},
+     chat::SetNumber<1, 1'000'000, &Options::timeout_s>},
     {"", "--seed", "N", "of the prompts (default: 0)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->seed = ParseNumber<uint64_t>(n, v, 0, std::numeric_limits<uint64_t>::max());
-     }},
+     chat::SetNumber<0, std::numeric_limits<uint64_t>::max(), &Options::seed>},
     {"-o", "--report", "FILE", "where the JSON report goes (default: standard output)",
-     [](Options* o, const std::string& n, const std::string& v) {
-       o->output_file = chat::ParseFile(n, v);
-     }},
-    {"", "--list", "", "name the gates and end",
-     [](Options* o, const std::string&, const std::string&) { o->list = true; }},
+     chat::SetParsed<chat::ParseFile, &Options::output_file>},
+    {"", "--list", "", "name the gates and end", chat::SetFlag<true, &Options::list>},
     chat::kHelpOption<Options>,
     chat::kVersionOption<Options>,
 };
