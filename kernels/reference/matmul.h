@@ -36,7 +36,7 @@ struct MatmulParams {
   int64_t y_stride = 0;
 };
 
-// Rows that one pass over the weights serves; more rows take more passes.
+// Activation rows of one pass over the weights; more rows need more passes.
 inline constexpr int64_t kMatmulPassRows = 256;
 
 int64_t MatmulWorkspaceFloats(int64_t rows, int64_t k, int threads);
