@@ -53,4 +53,14 @@ void LoadRow(const Nvfp4Weight& weight, int64_t n, float* out);
 void LoadRow(const ExpertMatrix& weight, int64_t n, float* out);
 void LoadRow(const Bf16Weight& weight, int64_t n, float* out);
 
+// y = x w^T of a weight and contiguous rows: x [.., w.k], y [rows, w.n]. `row_of` as in
+// MatmulParams.
+template <class Weight>
+void Linear(const LaunchContext& context, const Weight& w, const float* x, const int32_t* row_of,
+            int64_t rows, float* y, float* workspace) {
+  const MatmulParams params{rows, w.k, x, w.k, row_of, w.n, y, w.n};
+  Matmul(
+      context, params, [&](int64_t n, float* out) { LoadRow(w, n, out); }, workspace);
+}
+
 }  // namespace dsv4::reference
