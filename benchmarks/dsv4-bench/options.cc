@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <string_view>
+#include <type_traits>
 
 #include "examples/dsv4-chat/command_line.h"
 #include "examples/dsv4-chat/engine_options.h"
@@ -56,16 +57,13 @@ void ParseRange(const std::string& name, std::string_view part, T low, T high,
   }
 }
 
-template <class T>
-void AddNumbers(const std::string& name, const std::string& list, T low, T high,
-                std::vector<T>* values) {
-  for (const std::string_view part : SplitAtCommas(list)) {
-    if constexpr (std::numeric_limits<T>::is_integer) {
-      ParseRange<T>(name, part, low, high, values);
-    } else {
-      values->push_back(ParseNumber<T>(name, part, low, high));
-    }
-  }
+// Adds the whole numbers of a list to a field.
+template <auto low, auto high, auto field>
+void AddNumbers(Options* o, const std::string& name, const std::string& list) {
+  auto& values = o->*field;
+  using T = typename std::remove_reference_t<decltype(values)>::value_type;
+  for (const std::string_view part : SplitAtCommas(list))
+    ParseRange<T>(name, part, low, high, &values);
 }
 
 // Also none.
@@ -79,11 +77,10 @@ constexpr Named<Format> kFormats[] = {{"md", Format::kMarkdown},
                                       {"json", Format::kJson},
                                       {"jsonl", Format::kJsonLines}};
 
-template <class T, size_t count>
-void AddNames(const std::string& name, const std::string& list, const Named<T> (&known)[count],
-              std::vector<T>* values) {
+template <const auto& known, auto field>
+void AddNames(Options* o, const std::string& name, const std::string& list) {
   for (const std::string_view part : SplitAtCommas(list))
-    values->push_back(ParseName(name, part, known));
+    (o->*field).push_back(ParseName(name, part, known));
 }
 
 template <class T, size_t count>
@@ -105,13 +102,9 @@ constexpr Option<Options> kOptions[] = {
     {"", "--synthetic-layers", "N", "random weights for N of its layers: DIR needs no others",
      chat::SetNumber<1, kMaxInt32, &Options::synthetic_layers>},
     {"-p", "--n-prompt", "N,...", "prompts of N tokens: ppN (default 512; 0 for none)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->prompts);
-     }},
+     AddNumbers<0, kMaxTokens, &Options::prompts>},
     {"-n", "--n-gen", "N,...", "N tokens generated: tgN (default 128; 0 for none)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->generations);
-     }},
+     AddNumbers<0, kMaxTokens, &Options::generations>},
     {"-pg", "--prompt-gen", "P,N", "P tokens of prompt, then N generated: ppP+tgN",
      [](Options* o, const std::string& name, const std::string& v) {
        const std::vector<std::string_view> parts = SplitAtCommas(v);
@@ -120,9 +113,7 @@ constexpr Option<Options> kOptions[] = {
                                                ParseNumber<int64_t>(name, parts[1], 1, kMaxTokens));
      }},
     {"-d", "--n-depth", "N,...", "context before the test, @ dN (default 0)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->depths);
-     }},
+     AddNumbers<0, kMaxTokens, &Options::depths>},
     {"-r", "--repetitions", "N", "of each test (default 5)",
      chat::SetNumber<1, 1000000, &Options::repetitions>},
     {"-f", "--file", "FILE", "make prompts of this text, over and over (default: random tokens)",
@@ -132,23 +123,15 @@ constexpr Option<Options> kOptions[] = {
     {"", "--serve", "", "answer requests of -p prompt and -n generated tokens, several at a time",
      chat::SetFlag<true, &Options::serve>},
     {"", "--max-concurrency", "N,...", "of --serve: sessions at a time (default 4)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int32_t>(name, v, 1, 1024, &o->concurrencies);
-     }},
+     AddNumbers<1, 1024, &Options::concurrencies>},
     {"", "--num-prompts", "N", "of --serve: requests in all (default 32)",
      chat::SetNumber<1, 1000000, &Options::requests>},
     {"", "--backend", "B,...", "auto, cpu, cuda or reference",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNames(name, v, kBackends, &o->backends);
-     }},
+     AddNames<kBackends, &Options::backends>},
     {"", "--numerics", "N,...", "published, fp32 or exact",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNames(name, v, kNumerics, &o->numerics);
-     }},
+     AddNames<kNumerics, &Options::numerics>},
     {"", "--cache-format", "F,...", "auto, packed, bf16, fp8_per_tensor or f32",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNames(name, v, kCacheFormats, &o->cache_formats);
-     }},
+     AddNames<kCacheFormats, &Options::cache_formats>},
     {"", "--tuning", "DIR", "tuning tables to use instead of the library's (cuda)",
      chat::SetText<&Options::tuning_dir>},
     {"", "--devices", "N,...", "the backend's devices that share the model out (default 0)",
@@ -162,31 +145,22 @@ constexpr Option<Options> kOptions[] = {
     {"", "--expert-profile", "FILE", "which experts are used most, read at the start and kept",
      chat::SetText<&Options::expert_profile>},
     {"-t", "--threads", "N,...", "CPU threads (default 0: one per core)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->threads);
-     }},
+     AddNumbers<0, kMaxInt32, &Options::threads>},
     {"-c", "--context", "N,...", "tokens of context (default 0: what the tests need)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int64_t>(name, v, 0, kMaxTokens, &o->contexts);
-     }},
+     AddNumbers<0, kMaxTokens, &Options::contexts>},
     {"", "--prefill-chunk", "N,...", "tokens of prompt in a step (default 0: the library's)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int32_t>(name, v, 0, kMaxInt32, &o->prefill_chunks);
-     }},
+     AddNumbers<0, kMaxInt32, &Options::prefill_chunks>},
     {"", "--draft", "N,...", "draft N tokens ahead, up to 7 (default 0: none)",
-     [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<int32_t>(name, v, 0, 7, &o->drafts);
-     }},
+     AddNumbers<0, 7, &Options::drafts>},
     {"", "--drafter", "D", "who drafts: auto (default: the model's own), mtp, dspark or ngram",
      [](Options* o, const std::string& name, const std::string& v) {
-       std::vector<dsv4_drafter> drafters;
-       AddNames(name, v, kAllDrafters, &drafters);
-       if (drafters.size() != 1) Refuse(name, v, "one drafter");
-       o->drafter = drafters.front();
+       if (SplitAtCommas(v).size() != 1) Refuse(name, v, "one drafter");
+       o->drafter = ParseName(name, v, kAllDrafters);
      }},
     {"", "--temp", "X,...", "temperature (default 0: the most likely token)",
      [](Options* o, const std::string& name, const std::string& v) {
-       AddNumbers<float>(name, v, 0, kMaxFloat, &o->temperatures);
+       for (const std::string_view part : SplitAtCommas(v))
+         o->temperatures.push_back(ParseNumber<float>(name, part, 0, kMaxFloat));
      }},
     {"", "--top-k", "K", "sample from the K most likely tokens (default 0: all)",
      chat::SetNumber<0, kMaxInt32, &Options::top_k>},

@@ -117,8 +117,8 @@ std::set<std::string> SharedOut(const ModelConfig& config) {
   WeightTable table(config);
   table.AddAll(&views);
   std::set<std::string> names;
-  for (const WeightRow& row : table.rows()) {
-    if (row.split != Split::kNone) names.insert(row.name);
+  for (const WeightSpec& spec : table.specs()) {
+    if (spec.split != Split::kNone) names.insert(spec.name);
   }
   return names;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dot products of the attention operators on processors with a bf16 dot instruction, which does
-// twice the work of f32 multiply-adds. Elsewhere the operators use their own SIMD code.
+// The dot products of the attention operators on processors with a bf16 dot instruction, which has
+// twice the throughput of f32 multiply-adds. On others, the operators use their own SIMD code.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace dsv4 {
 
 inline constexpr int64_t kPanelKeys = 32;  // index keys of a transposed panel, side by side
 
-// A sum's order depends on its two vectors alone, not on the counts.
+// The order of a sum depends on its two vectors alone, not on the counts.
 struct AttentionDot {
   // scores[h * stride + n] = q[h] . rows[n] over 512 elements, h < heads <= 4, n < count. For rows
   // whose first 448 elements are of e4m3's precision the error is below 1e-8 of |q[h]| |rows[n]|.
@@ -21,7 +21,7 @@ struct AttentionDot {
                 float* scores);
 };
 
-// Null when ActiveDotKernels() are not those of such an instruction.
+// Null unless ActiveDotKernels() use such an instruction.
 const AttentionDot* ActiveAttentionDot();
 
 #if defined(__x86_64__)

@@ -14,8 +14,8 @@ constexpr int64_t kKeyElements = 128;
 
 inline __m512bh LoadBf16(const uint16_t* p) { return (__m512bh)_mm512_loadu_si512(p); }
 
-// The lanes of v in double, the upper eight added to the lower.
-inline __m512d Widen(__m512 v) {
+// The lower eight lanes of v plus the upper eight, in double.
+inline __m512d HalvesInDouble(__m512 v) {
   return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)),
                        _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
 }
@@ -53,7 +53,7 @@ inline void AddSegment(const uint16_t* q, const uint16_t* const* row, int64_t be
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) sums[h][n] = _mm512_add_pd(sums[h][n], Widen(acc[h][n]));
+    for (int n = 0; n < 4; ++n) sums[h][n] = _mm512_add_pd(sums[h][n], HalvesInDouble(acc[h][n]));
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the cache in the formats of kernels/op/kv_layout.h: quantised into them, and back to the
-// bf16 numbers that the attention operators calculate with. Included once per Highway target, after
-// foreach_target.h. Little-endian only.
+// Quantises cache rows to the formats of kernels/op/kv_layout.h, and unpacks them to bf16 for the
+// attention operators. Included once per Highway target, after foreach_target.h. Little-endian
+// only.
 //
-// Unpacking works on the bits, in 16-bit lanes: twice as many as a product of floats would have.
+// Unpacking uses integer operations on 16-bit lanes: twice as many lanes as with f32 products.
 
 #if defined(DSV4_KERNELS_CPU_CACHE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSV4_KERNELS_CPU_CACHE_ROWS_INL_H_
@@ -27,8 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsv4 {
 namespace HWY_NAMESPACE {
 
-// The bits of the largest magnitude of n elements, at least those of `floor`; a NaN's are the
-// largest.
+// The bits of the largest magnitude of n elements and `floor`; NaN counts as the largest.
 HWY_INLINE VU LargestBits(const uint16_t* x, int64_t n, float floor) {
   const DU du;
   VU largest = hn::Set(du, std::bit_cast<uint32_t>(floor));
@@ -125,8 +124,7 @@ HWY_INLINE void PackFp8Row(const uint16_t* row, std::byte* data) {
   }
 }
 
-// A query of 512 that meets such rows, in place: through e4m3 and back. A normed one is far below
-// 448.
+// Rounds a query of 512 over such rows to e4m3, in place. A normed query is far below 448.
 HWY_INLINE void QuantiseQuery(uint16_t* q) {
   const VF scale = hn::Set(DF(), kFp8RowScale), inverse = hn::Set(DF(), 1 / kFp8RowScale);
   for (int64_t i = 0; i < kKvRowElements; i += kPairLanes) {
@@ -204,7 +202,7 @@ HWY_INLINE void UnpackCodes(const int8_t* HWY_RESTRICT codes, int64_t count, int
 // The elements of a kFp8PerTensor row as bf16: out [512].
 HWY_INLINE void UnpackFp8Row(const std::byte* HWY_RESTRICT data, uint16_t* HWY_RESTRICT out) {
   constexpr auto kScale = static_cast<int32_t>(std::bit_cast<uint32_t>(kFp8RowScale) >> 23);
-  if (data[0] == std::byte{0x7f}) [[unlikely]] {  // and so are all others
+  if (data[0] == std::byte{0x7f}) [[unlikely]] {  // then all elements are
     std::fill_n(out, kKvRowElements, uint16_t{0x7fff});
     return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dot products in portable SIMD, once per Highway target, and the choice among all variants.
-// bf16 is widened to f32 by a shift (even elements) and a mask (odd ones), which an f32 lane holds
-// side by side; weights are unpacked in 16-bit lanes.
+// bf16 is converted to f32 by a shift (even elements) and a mask (odd ones), which an f32 lane
+// holds side by side; weights are unpacked in 16-bit lanes.
 #include "kernels/cpu/dot.h"
 
 #include <algorithm>

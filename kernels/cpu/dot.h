@@ -43,12 +43,11 @@ struct ActRows {
 // Rows of a group of packed ones.
 inline constexpr int64_t kPackedGroup = 16;
 
-// A weight's scale 2^f is folded into the exponents of the unpacked bf16 values while |f| is at
-// most this: exact, and far from where a product with an activation could leave the range of normal
-// f32.
+// A scale 2^f with |f| up to this is folded into the exponents of the unpacked bf16 values. That is
+// exact, and products with activations stay in the range of normal f32.
 inline constexpr int kMaxFold = 48;
 
-// Most activation rows that the direct functions take, and their longest K.
+// The most activation rows of the direct functions, and their largest K.
 inline constexpr int kDirectRows = 6;
 inline constexpr int64_t kDirectMaxK = 8192;
 
@@ -63,8 +62,8 @@ struct DotKernels {
   // out[j * k + i] = the value of weight (j, i) as bf16, for j < n, i < k.
   void (*unpack_fp8)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
   void (*unpack_fp4)(const uint8_t* w, const uint8_t* scale, int64_t n, int64_t k, uint16_t* out);
-  // As unpack followed by bf16, for m <= kDirectRows and k <= kDirectMaxK, without the scratch.
-  // Null where unpacking in registers gains nothing.
+  // Same result as unpack followed by bf16, without the scratch; m <= kDirectRows, k <=
+  // kDirectMaxK. Null if unpacking in registers is not faster.
   void (*direct_fp8)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
   void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to the f32 results of a matrix product: rounding, quantising, SwiGLU, the experts'
-// sum, the gate's score. Each value's bits depend on its own row alone.
+// Operations on the f32 results of a matrix product: rounding, quantising, SwiGLU, the sum of
+// experts, the gate's score. The bits of a value depend on its own row alone.
 #pragma once
 
 #include <cstdint>

@@ -161,12 +161,12 @@ HWY_INLINE void AddHeads(const uint32_t* HWY_RESTRICT panel, const uint16_t* HWY
   for (int64_t i = 0; i < kKeyPairs; ++i) {
     HWY_UNROLL(16)
     for (int v = 0; v < kPanelVectors; ++v) {
-      const VPair key = Widen(hn::LoadU(DU(), panel + i * kPanelKeys + v * kLanes));
+      const VPair key = UnpackBf16(hn::LoadU(DU(), panel + i * kPanelKeys + v * kLanes));
       HWY_UNROLL(8)
       for (int h = 0; h < kHeads; ++h) {
         uint32_t pair;
         std::memcpy(&pair, q + h * kIndexKeyElements + 2 * i, 4);
-        const VPair value = Widen(hn::Set(DU(), pair));
+        const VPair value = UnpackBf16(hn::Set(DU(), pair));
         VF& a = acc[h * kPanelVectors + v];
         a = hn::MulAdd(value.even, key.even, a);
         a = hn::MulAdd(value.odd, key.odd, a);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by panels: a stretch of weight rows times activation rows, for weights of any
-// stored format and any scales; and linears made of them over the stream's threads.
+// Matrix products by panels: a range of weight rows times activation rows, for weights of any
+// stored format and any scales; and linears that consist of them, on the stream's threads.
 //
-// Few activation rows read the weights straight from memory. Many have the panel unpacked once into
-// a scratch that stays in L2, and pass by it in slices that stay in L1. Both give the same bits.
+// With few activation rows, products read the weights directly. With many, a panel is unpacked once
+// into scratch that stays in L2 and multiplied with slices of activation rows that stay in L1. Both
+// give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct WeightView {
     kFp8,
     kFp4,
     kNvfp4,
-    kFp8F32,      // FP8 under F32 scales, which the sums of their runs of K are multiplied by
-    kFp8Rounded,  // the same, each element times its scale and rounded to bf16
+    kFp8F32,      // FP8 with F32 scales; the sum of a run of K is multiplied by its scale
+    kFp8Rounded,  // the same; each element is multiplied by its scale and rounded to bf16
   };
   Format format = Format::kBf16;
   const void* data = nullptr;
@@ -59,8 +60,8 @@ struct WeightView {
 inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
 inline constexpr int64_t kSliceRows = 64;   // most activation rows of a slice
 
-// Activation rows that should pass by an unpacked panel together, so that they stay in L1, or in L2
-// where they are packed: then a multiple of kPackedGroup.
+// The number of activation rows to multiply at once with an unpacked panel, so that they stay in L1,
+// or in L2 if they are packed: then a multiple of kPackedGroup.
 int64_t SliceRows(int64_t k);
 
 // Whether so many activation rows are packed, the bytes that it takes, and the rows with `packed`,
@@ -72,8 +73,8 @@ ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed);
 // Bytes of scratch to unpack `n` rows of a weight: none for bf16.
 int64_t UnpackedBytes(WeightView::Format format, int64_t n, int64_t k);
 
-// Weight rows [n0, n0 + n), ready for dot products. REQUIRES: n <= kPanelRows; of an FP8 weight all
-// in one 128-row block.
+// Weight rows [n0, n0 + n), ready for dot products. REQUIRES: n <= kPanelRows; rows of an FP8
+// weight lie in one block of 128.
 class Panel {
  public:
   // For `rows` activation rows in all. `scratch` has UnpackedBytes(format, n, k) and outlives the
@@ -95,14 +96,14 @@ class Panel {
   const WeightView& weight_;
   int64_t n0_, n_;
   uint16_t* scratch_;
-  // Rows unpacked_stride_ apart; null: products come straight from the weight.
+  // Rows unpacked_stride_ apart; null: products read the weight itself.
   const uint16_t* unpacked_ = nullptr;
   int64_t unpacked_stride_ = 0;
   decltype(DotKernels::direct_fp8) direct_ = nullptr;
   bool folds_ = true;  // every scale is within kMaxFold
 };
 
-// What becomes of a linear's f32 results.
+// The output format of a linear.
 enum class LinearOutput {
   kF32,
   kRound,          // to bf16
@@ -117,7 +118,8 @@ struct LinearPart {
   int64_t y_stride = 0;  // elements
 };
 
-// Bytes of workspace on a stream of `threads`, for parts like this one with so many different x.
+// Bytes of workspace on a stream of `threads`, for parts like this one with `inputs` different x.
+// A launch needs the maximum of its parts.
 int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k, int threads,
                              int64_t rows, int64_t inputs = 1);
 
@@ -125,8 +127,8 @@ int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int
 void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
                std::byte* workspace);
 
-// Runs f(unit, worker) for every unit: on the calling thread alone when `work` (about the
-// processor's cycles on one thread) is too little to pay for waking the others.
+// Runs f(unit, worker) for every unit. If `work` (estimated cycles on one thread) is too little to
+// wake other threads, only on the calling thread.
 template <class F>
 void ForUnits(CpuStream& stream, int64_t units, int64_t work, F&& f) {
   constexpr int64_t kWorthWaking = 6000;
@@ -137,7 +139,7 @@ void ForUnits(CpuStream& stream, int64_t units, int64_t work, F&& f) {
   }
 }
 
-// About the cycles of one thread for `rows` activation rows by `n` rows of such a weight.
+// Estimated cycles on one thread for `rows` activation rows times `n` rows of such a weight.
 int64_t DotCycles(const WeightView& weight, int64_t n, int64_t rows);
 
 }  // namespace dsv4

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels that treat rows alike split them over the stream's workers.
+// Splits rows over the stream's workers, for kernels that treat all rows alike.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@ void ForRowBlocks(const LaunchContext& context, int64_t rows, int64_t block_rows
       });
 }
 
-// Rows whose work takes a microsecond or two when a row moves `row_bytes`: a block worth a worker.
+// Rows of a block that occupies a worker for a microsecond or two, if a row moves `row_bytes`.
 constexpr int64_t BlockRows(int64_t row_bytes) {
   return std::clamp<int64_t>((int64_t{64} << 10) / row_bytes, 1, 64);
 }
 
-// Workspaces are cut into pieces that start on a cache line.
+// Parts of a workspace begin at cache lines.
 constexpr int64_t AlignUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace dsv4

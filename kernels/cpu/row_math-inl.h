@@ -5,12 +5,12 @@
 // row's length alone.
 //
 // bf16 rows are read as 32-bit lanes that hold two neighbours: the low half is the even element,
-// the high half the odd one. Widening is then a shift and a mask, RoPE pairs lie side by side, and
-// nothing is shuffled. Little-endian only.
+// the high half the odd one. Conversion to f32 is then a shift and a mask, RoPE pairs lie side by
+// side, and nothing is shuffled. Little-endian only.
 //
-// What is rounded to bf16 is computed in double, then rounded to f32 and to bf16, as the reference
-// backend does: the noise of an f32 result flips a bf16 rounding now and then, and a flip in front
-// of a quantiser becomes a step of 6 %.
+// Values that are rounded to bf16 are computed in double, then rounded to f32 and to bf16, as in
+// the reference backend. The error of an f32 result would sometimes change the bf16 rounding, and
+// in front of a quantiser that becomes a step of 6 %.
 
 #if defined(DSV4_KERNELS_CPU_ROW_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSV4_KERNELS_CPU_ROW_MATH_INL_H_
@@ -61,12 +61,12 @@ HWY_INLINE void StoreBits(VU v, uint16_t* p) {
 #endif
 }
 
-HWY_INLINE VPair Widen(VU bits) {
+HWY_INLINE VPair UnpackBf16(VU bits) {
   return {hn::BitCast(DF(), hn::ShiftLeft<16>(bits)),
           hn::BitCast(DF(), hn::And(bits, hn::Set(DU(), 0xffff0000u)))};
 }
 
-HWY_INLINE VPair LoadPair(const uint16_t* p) { return Widen(LoadBits(p)); }
+HWY_INLINE VPair LoadPair(const uint16_t* p) { return UnpackBf16(LoadBits(p)); }
 
 // The bits of a vector of floats after rounding to nearest even at bit 16; the low half is garbage.
 // A NaN stays one: arithmetic makes none whose payload lies in the low half alone.
@@ -84,7 +84,7 @@ HWY_INLINE void StorePair(VPair v, uint16_t* p) {
   StoreBits(hn::Or(hn::ShiftRight<16>(RoundedBits(v.even)), high), p);
 }
 
-// Doubles, as many as fill a vector, and the narrower vectors that widen to them.
+// Doubles, as many as fill a vector, and the vectors of floats that convert to them.
 using DD = hn::CappedTag<double, 8>;
 using VD = hn::Vec<DD>;
 using DHalf = hn::Rebind<float, DD>;

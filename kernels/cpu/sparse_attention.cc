@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sparse_attention: a unit of work is up to four neighbouring queries of one sequence and a range
 // of heads. First their rows are listed; packed ones are unpacked into per-worker scratch, once for
-// all queries and heads of the unit. Then, four heads at a time so that a row is widened once for
+// all queries and heads of the unit. Then, four heads at a time so that a row is converted once for
 // them: the scores of every query over its own list of rows, and their softmax; and P . V in slices
 // of 64 dims, query after query, so that the slice of the shared window is read from L2 once.
 //
@@ -141,7 +141,7 @@ constexpr int kTileRows = 4, kSliceVectors = 2;
 #endif
 
 // The even elements of each vector pair, then its odd ones.
-HWY_INLINE void WidenQuery(const uint16_t* q, int64_t n, double* HWY_RESTRICT wide) {
+HWY_INLINE void QueryToDouble(const uint16_t* q, int64_t n, double* HWY_RESTRICT wide) {
   for (int64_t i = 0; i < n; i += kDoublePairLanes) {
     const DoublePair v = LoadDoublePair(q + i);
     hn::StoreU(v.even, DD(), wide + i);
@@ -184,7 +184,7 @@ template <int kHeads>
 HWY_INLINE void ScoreRows(const AttentionDot* dot, const uint16_t* q, const uint16_t* const* rows,
                           int64_t count, double* scores, int64_t stride, double* wide_q) {
   if (dot != nullptr) return dot->rows(q, kHeads, rows, count, scores, stride);
-  WidenQuery(q, kHeads * kKvRowElements, wide_q);
+  QueryToDouble(q, kHeads * kKvRowElements, wide_q);
   int64_t n = 0;
   for (; n + kTileRows <= count; n += kTileRows) {
     ScoreTile<kHeads, kTileRows>(wide_q, rows + n, scores + n, stride);

@@ -11,22 +11,6 @@
 namespace dsv4::reference {
 namespace {
 
-// y = x w^T of one weight, unrounded: x [M, k], y [M, n].
-template <class Weight>
-void Linear(const LaunchContext& context, const Weight& w, const float* x, int64_t rows, float* y) {
-  MatmulParams matmul;
-  matmul.rows = rows;
-  matmul.k = w.k;
-  matmul.x = x;
-  matmul.x_stride = w.k;
-  matmul.n = w.n;
-  matmul.y = y;
-  matmul.y_stride = w.n;
-  Matmul(
-      context, matmul, [&](int64_t n, float* out) { LoadRow(w, n, out); },
-      reinterpret_cast<float*>(context.workspace));
-}
-
 void RoundRows(const LaunchContext& context, Point point, float* y, int64_t rows, int64_t width) {
   StreamOf(context).ParallelFor(
       rows, [&](int64_t t, int) { Round(context, point, y + t * width, width); });
@@ -71,7 +55,8 @@ void LaunchLinearFp8(const LaunchContext& context, const LinearFp8Params& params
   for (int32_t i = 0; i < params.part_count; ++i) {
     const LinearFp8Params::Part& part = params.parts[i];
     float* y = static_cast<float*>(part.y);
-    Linear(context, part.w, static_cast<const float*>(params.x), params.rows, y);
+    Linear(context, part.w, static_cast<const float*>(params.x), nullptr, params.rows, y,
+           reinterpret_cast<float*>(context.workspace));
     RoundRows(context, Point::kRoundLinear, y, params.rows, part.w.n);
   }
 }
@@ -84,7 +69,8 @@ void LaunchLinearBf16(const LaunchContext& context, const LinearBf16Params& para
   for (int32_t i = 0; i < params.part_count; ++i) {
     const LinearBf16Params::Part& part = params.parts[i];
     float* y = static_cast<float*>(part.y);
-    Linear(context, part.w, static_cast<const float*>(params.x), params.rows, y);
+    Linear(context, part.w, static_cast<const float*>(params.x), nullptr, params.rows, y,
+           reinterpret_cast<float*>(context.workspace));
     if (part.round_output) RoundRows(context, Point::kRoundLinear, y, params.rows, part.w.n);
   }
 }

@@ -85,20 +85,8 @@ template <class Weight, class WeightOf>
 void RunProducts(const LaunchContext& context, const ExpertFfnParams& params, const FfnPlan& plan,
                  const Weight& w1, const Weight& w3, const float* x, const int32_t* row_of,
                  int64_t rows, WeightOf&& weight_of, float* hidden) {
-  MatmulParams first;
-  first.rows = rows;
-  first.k = params.hidden;
-  first.x = x;
-  first.x_stride = params.hidden;
-  first.row_of = row_of;
-  first.n = params.inter;
-  first.y_stride = params.inter;
-  first.y = hidden;
-  Matmul(
-      context, first, [&](int64_t n, float* out) { LoadRow(w1, n, out); }, plan.matmul);
-  first.y = plan.up;
-  Matmul(
-      context, first, [&](int64_t n, float* out) { LoadRow(w3, n, out); }, plan.matmul);
+  Linear(context, w1, x, row_of, rows, hidden, plan.matmul);
+  Linear(context, w3, x, row_of, rows, plan.up, plan.matmul);
   StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
     SwigluRow(context, params.limit, weight_of(m), params.inter, hidden + m * params.inter,
               plan.up + m * params.inter);
@@ -113,16 +101,7 @@ void RunOutputs(const LaunchContext& context, const ExpertFfnParams& params, con
     ActQuant(context, Point::kQuantExpertHidden, hidden + m * params.inter, params.inter,
              kFp8Block);
   });
-  MatmulParams second;
-  second.rows = rows;
-  second.k = params.inter;
-  second.x = hidden;
-  second.x_stride = params.inter;
-  second.n = params.hidden;
-  second.y = y;
-  second.y_stride = params.hidden;
-  Matmul(
-      context, second, [&](int64_t n, float* out) { LoadRow(w2, n, out); }, plan.matmul);
+  Linear(context, w2, hidden, nullptr, rows, y, plan.matmul);
   StreamOf(context).ParallelFor(rows, [&](int64_t m, int) {
     Round(context, Point::kRoundExpertOutput, y + m * params.hidden, params.hidden);
   });

@@ -36,7 +36,7 @@ struct MatmulParams {
   int64_t y_stride = 0;
 };
 
-// Rows that one pass over the weights serves; more rows take more passes.
+// Activation rows of one pass over the weights; more rows need more passes.
 inline constexpr int64_t kMatmulPassRows = 256;
 
 int64_t MatmulWorkspaceFloats(int64_t rows, int64_t k, int threads);
@@ -52,5 +52,15 @@ void LoadRow(const Fp4Weight& weight, int64_t n, float* out);
 void LoadRow(const Nvfp4Weight& weight, int64_t n, float* out);
 void LoadRow(const ExpertMatrix& weight, int64_t n, float* out);
 void LoadRow(const Bf16Weight& weight, int64_t n, float* out);
+
+// y = x w^T of a weight and contiguous rows: x [.., w.k], y [rows, w.n]. `row_of` as in
+// MatmulParams.
+template <class Weight>
+void Linear(const LaunchContext& context, const Weight& w, const float* x, const int32_t* row_of,
+            int64_t rows, float* y, float* workspace) {
+  const MatmulParams params{rows, w.k, x, w.k, row_of, w.n, y, w.n};
+  Matmul(
+      context, params, [&](int64_t n, float* out) { LoadRow(w, n, out); }, workspace);
+}
 
 }  // namespace dsv4::reference

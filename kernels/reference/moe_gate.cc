@@ -65,16 +65,8 @@ void LaunchMoeGate(const LaunchContext& context, const MoeGateParams& params) {
   CpuStream& stream = StreamOf(context);
   const GatePlan plan(context.workspace, params, stream.threads());
   const int64_t expert_count = params.gate.n, k = params.experts_per_token;
-  MatmulParams matmul;
-  matmul.rows = params.rows;
-  matmul.k = params.gate.k;
-  matmul.x = static_cast<const float*>(params.x);
-  matmul.x_stride = matmul.k;
-  matmul.n = expert_count;
-  matmul.y = plan.logits;
-  matmul.y_stride = expert_count;
-  Matmul(
-      context, matmul, [&](int64_t n, float* out) { LoadRow(params.gate, n, out); }, plan.matmul);
+  Linear(context, params.gate, static_cast<const float*>(params.x), nullptr, params.rows,
+         plan.logits, plan.matmul);
   stream.ParallelFor(params.rows, [&](int64_t t, int) {
     const int32_t* fixed =
         params.tid2eid == nullptr ? nullptr : params.tid2eid + params.tokens[t] * k;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the numerics modes mean in the reference backend: whether a point is in force, rounding to
-// bf16, the two activation quantisers and the encodings they use. Activations are f32 in memory.
+// The numerics modes in the reference backend: which points are in force, rounding to bf16, the two
+// activation quantisers and their encodings. Activations are f32 in memory.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ struct AttentionPlan {
   float* queries;       // [512, 16]
   double* scores;       // [padded_rows, 16]: q . row
   float* weights;       // [16, padded_rows]: exponentials, rounded to f32
-  float* rests;         // [16, padded_rows]: what the rounding cut off
+  float* rests;         // [16, padded_rows]: their rounding errors
   double* sums;         // [16, 512]
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses one kernel per operator for an engine, and launches it with the config that the device's
-// tuning table has for calls of that shape. The choice is made once, when the engine opens: an
-// operator that no entry supports is refused by name then, with every candidate's reason, never at
-// the first request.
+// tuning table has for calls of that shape. The choice is made once, when the engine opens. An
+// operator without a suitable entry fails then, with the reason of every candidate, and not at the
+// first request.
 #pragma once
 
 #include <array>
@@ -16,31 +16,32 @@
 
 namespace dsv4 {
 
-// Observes launches: their costs against time in benchmarks, what they read and write in
-// verification.
+// Observes launches. Benchmarks compare their costs with their time; verification looks at their
+// inputs and outputs.
 class LaunchRecorder {
  public:
   virtual ~LaunchRecorder() = default;
-  // Calls `launch` once, which enqueues the kernels and need not wait for them: Device::SecondsOf
-  // says how long they run. `params`: of the entry's operator.
+  // Calls `launch` exactly once. It enqueues the kernels and may return before they run;
+  // Device::SecondsOf measures their time. `params`: of the entry's operator.
   virtual void Record(const KernelEntry& entry, const void* params, const Cost& cost,
                       absl::FunctionRef<void()> launch) = 0;
 };
 
-// Which of a device's streams: kernels that run at the same time need workspaces of their own.
+// One of a device's streams. Kernels that run concurrently need workspaces of their own.
 enum class StreamRole { kMain, kSide };
 
 class Dispatch {
  public:
-  // Entries of `manifests` are considered in their order; those of other backends are passed over,
-  // and those without `numerics` or not for the device are refused. `tables`: of the device, at
-  // most one for an entry; entries without one run their first config.
+  // - `manifests`: their entries are candidates in this order. Entries of other backends are
+  //   skipped; entries without `numerics` or for other devices are refused.
+  // - `tables`: of the device, at most one for an entry. Entries without a table run their first
+  //   config.
   Dispatch(absl::Span<const Manifest> manifests, Backend backend, Numerics numerics,
            DeviceTraits traits, std::vector<TuningTable> tables = {});
 
   // Chooses the entry of Params::kOp for calls of at most the shape of `largest` (pointers may be
-  // null). Called once per operator and shape before Run; a later call with another shape only adds
-  // to the requirements. Unsupported names the operator and each candidate's reason.
+  // null). Called before Run, once per operator and shape. Another shape adds to the requirements.
+  // Errors: Unsupported, naming the operator and the reason of each candidate.
   template <class Params>
   absl::Status Prepare(const Params& largest, StreamRole stream = StreamRole::kMain) {
     return PrepareOp(Params::kOp, &largest, stream);
@@ -51,9 +52,8 @@ class Dispatch {
     return workspace_bytes_[static_cast<size_t>(stream)];
   }
 
-  // Runs the chosen entry. REQUIRES: Prepare succeeded with a shape at least this large for the
-  // stream, and context.workspace has its workspace_bytes(). Error: a call that breaks its
-  // contract.
+  // Runs the chosen entry. REQUIRES: Prepare succeeded for the stream with a shape at least this
+  // large, and context.workspace has workspace_bytes(). Errors: Validate's.
   template <class Params>
   absl::Status Run(const LaunchContext& context, const Params& params) const {
     absl::Status status = Validate(params);
@@ -74,13 +74,13 @@ class Dispatch {
     return absl::OkStatus();
   }
 
-  // The chosen entry and its table; null before Prepare, and where there is none.
+  // The chosen entry and its table; null before Prepare and if there is none.
   const KernelEntry* chosen(Op op) const { return chosen_[static_cast<size_t>(op)].entry; }
   const TuningTable* table(Op op) const { return chosen_[static_cast<size_t>(op)].table; }
 
   Backend backend() const { return backend_; }
   Numerics numerics() const { return numerics_; }
-  // How the backend stores activations: f32 for the reference, bf16 otherwise.
+  // The backend's format of activations.
   DType activation_dtype() const {
     return backend_ == Backend::kReference ? DType::kF32 : DType::kBF16;
   }

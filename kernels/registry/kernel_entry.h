@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One implementation of one operator, as a plain constant: who it is, what it supports, what it
-// needs of a device, which knobs it has, how to launch it. A backend lists its entries in an
-// explicit manifest; nothing registers itself.
+// One implementation of one operator, as a plain constant: its name, the calls that it supports,
+// its requirements on the device, its knobs and its launch function. A backend lists its entries in
+// an explicit manifest; nothing registers itself.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@ const char* BackendName(Backend backend);  // "reference", "cpu", "cuda"
 
 constexpr uint32_t NumericsBit(Numerics numerics) { return 1u << static_cast<int32_t>(numerics); }
 
-// The knobs that tuning tables may set, and the values that they may give them together: the first
-// is what runs where no table says otherwise. Empty: there is nothing to choose. A value that
-// stands for work that the whole device shares is given per multiprocessor.
+// The knobs that tuning tables may set, and the allowed combinations of values. The first one is
+// the default. Empty: no knobs. Values for work that the whole device shares are per
+// multiprocessor.
 struct KernelKnobs {
   absl::Span<const char* const> names{};     // at most kMaxKnobs
-  absl::Span<const KernelConfig> configs{};  // none twice; values beyond the names are 0
+  absl::Span<const KernelConfig> configs{};  // distinct; values beyond the names are 0
 };
 
 struct KernelEntry {
   const char* name;  // "<backend>.<operator>[.<variant>]"
   Op op;
   Backend backend;
-  uint32_t numerics;  // NumericsBit set
-  // Whether it can run calls of this shape; a reason otherwise. Pointers in the Params may be null.
+  uint32_t numerics;  // set of NumericsBit
+  // OK if it can run calls of this shape, else the reason. Pointers in the Params may be null.
   absl::Status (*supports)(const void* params);
-  // Scratch of a launch of at most this shape, whichever config it runs with, on so many workers:
-  // threads of a cpu's stream, multiprocessors of a GPU; 64-byte aligned.
+  // Bytes of workspace for launches of at most this shape with any config. `workers`: threads of a
+  // cpu stream, multiprocessors of a GPU.
   int64_t (*workspace_bytes)(const void* params, int workers);
   void (*launch)(const LaunchContext& context, const void* params);
-  CallDims (*dims)(const void* params);  // of no call in particular where it is null
-  int32_t rev;                           // raised when configs or bits change
+  CallDims (*dims)(const void* params);  // null params: names only
+  int32_t rev;                           // increased when configs or bits change
   DeviceNeeds needs{};
   KernelKnobs knobs{};
 };
@@ -61,7 +61,7 @@ inline const KernelConfig& ConfigOf(const LaunchContext& context,
   return context.config != nullptr ? *context.config : configs[0];
 }
 
-// The entry of typed functions: MakeEntry<P, &LaunchX, &SupportsX, &WorkspaceX>("cpu.x", ...).
+// An entry from typed functions: MakeEntry<P, &LaunchX, &SupportsX, &WorkspaceX>("cpu.x", ...).
 template <class Params, void (*Launch)(const LaunchContext&, const Params&),
           absl::Status (*Supports)(const Params&) = &SupportsAll<Params>,
           int64_t (*Workspace)(const Params&, int) = &NoWorkspace<Params>>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which config of a kernel entry runs which calls: what is left of a tuning file once it has been
-// read and held against the entry (kernels/tuning).
+// Maps calls to configs of a kernel entry: a tuning file after it was read and validated against
+// the entry (kernels/tuning).
 #pragma once
 
 #include <array>

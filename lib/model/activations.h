@@ -20,9 +20,9 @@ struct StepLimits {
   int32_t sequences = 0;   // B
   int32_t logit_rows = 0;  // R: rows whose logits one step may ask for
   int64_t positions = 0;   // exclusive bound of positions
-  // Tokens that a drafter drafts for a session in a step, at most.
+  // The most tokens that are drafted for a session in a step.
   int32_t drafts = 0;
-  // Rows of a step without prompts: of all sequences, with their drafts. At most `rows`.
+  // Rows of a step without prompts: one and the drafts of each sequence. At most `rows`.
   int32_t decode_rows = 0;
 };
 
@@ -48,14 +48,14 @@ struct Activations {
   void* y = nullptr;                // [T, D] act: a sub-layer's output
   int32_t* experts = nullptr;       // [T, K]
   float* expert_weights = nullptr;  // [T, K]
-  // These two where experts are computed in turns: those of a turn, [T, K], and what turns leave,
+  // If experts are computed in turns: the experts of a turn, [T, K], and the outputs of all turns,
   // [T (K + 1), own D] act.
   int32_t* turn_experts = nullptr;
   void* expert_outputs = nullptr;
   void* head = nullptr;     // [R, D] act
   float* logits = nullptr;  // [R, vocab]
-  // A rank's own columns of what ranks share out: parts of the tensors above. With one rank these
-  // are the tensors themselves. No two exchanges that follow each other take the same one.
+  // A rank's own columns of the tensors above that ranks divide; with one rank the tensors
+  // themselves. Two consecutive exchanges never use the same one.
   void* groups_part = nullptr;
   void* y_part = nullptr;
   void* products = nullptr;       // [T (K + 1), I] act: between the halves of the experts
@@ -66,8 +66,8 @@ struct Activations {
   std::byte* side_workspace = nullptr;  // the same, of those on the device's second stream
 };
 
-// Bytes of all buffers of a rank with so many of the operators' workspaces. With `memory` not null,
-// also points *out into it (64-byte aligned parts).
+// Bytes of all buffers of a rank, with the given bytes for the operators' workspaces. Unless
+// `memory` is null, points *out into it (64-byte aligned parts).
 int64_t PlanActivations(const ModelConfig& config, const StepLimits& limits, const Shards& shards,
                         int rank, bool turns, DType act, int64_t workspace_bytes,
                         int64_t side_bytes, std::byte* memory, Activations* out);

@@ -9,7 +9,7 @@
 
 namespace dsv4 {
 
-// act.streams -> act.streams. `layer` numbers the block for taps; a drafter's begin with L.
+// act.streams -> act.streams. `layer`: number of the block for taps; the drafter's begin at L.
 absl::Status RunBlock(const ForwardContext& context, int64_t layer, const BlockWeights& weights,
                       const LayerCache& cache);
 
@@ -20,9 +20,9 @@ absl::Status RunAttention(const ForwardContext& context, int64_t layer, const Bl
 // act.normed, act.quantized -> act.y (moe.cc).
 absl::Status RunMoe(const ForwardContext& context, int64_t layer, const MoeWeights& weights);
 
-// act.streams of `rows` rows, chosen by `row_of` (null: the first rows) -> act.logits (head.cc), by
-// way of `part` where ranks share out the vocabulary. `mixed`, if not null: [rows, D] act, what is
-// normed there.
+// act.streams of `rows` rows, those of `row_of` (null: the first) -> act.logits (head.cc).
+// - `part`: receives the rank's logits if ranks divide the vocabulary.
+// - `mixed`: [rows, D] act, receives the input of the norm; may be null.
 absl::Status RunHead(const ForwardContext& context, const HyperConnectionWeights& hc_head,
                      const uint16_t* norm, const Bf16Weight& head, int32_t rows,
                      const int32_t* row_of, float* part, void* mixed = nullptr);

@@ -30,20 +30,20 @@ enum class DrafterKind : int32_t {
   kNone,
   kMtp,     // a block that drafts a token a pass from its own output (e_proj)
   kDspark,  // stages that draft a block of tokens a pass from tapped layers (main_proj)
-  kNgram,   // what followed the last tokens where they came before; needs no weights
+  kNgram,   // the tokens that followed an earlier occurrence of the last tokens; no weights
 };
 
 const char* DrafterName(DrafterKind kind);  // "MTP", "DSpark", "n-gram", "none"
 
 inline constexpr uint32_t kMaxDrafterStages = 16;
-inline constexpr int64_t kMostBlockRows = 16;  // of a pass of a DSpark drafter, for one sequence
+inline constexpr int64_t kMostBlockRows = 16;  // rows of a sequence in a pass of a DSpark drafter
 
 // The dspark_* keys.
 struct DsparkConfig {
-  int64_t block_size = 0;  // tokens that a pass drafts, up to kMostBlockRows; 0: no such keys
+  int64_t block_size = 0;  // tokens that a pass drafts, up to kMostBlockRows; 0: keys are absent
   int64_t noise_token_id = 0;
   int64_t markov_rank = 0;
-  std::vector<int32_t> target_layers;  // whose outputs are tapped, ascending
+  std::vector<int32_t> target_layers;  // layers whose outputs are tapped, ascending
 };
 
 struct ModelConfig {
@@ -59,7 +59,7 @@ struct ModelConfig {
   int64_t num_experts_per_tok = 0;            // K
   int64_t moe_intermediate_size = 0;          // I
   int64_t num_hash_layers = 0;
-  std::string expert_dtype;  // "fp4", "fp8" or empty; the experts' tensors are what they are
+  std::string expert_dtype;  // "fp4", "fp8" or empty; the dtypes of the tensors take precedence
   double routed_scaling_factor = 0;
   double swiglu_limit = 0;  // 0 = no clamp
   int64_t hc_sinkhorn_iters = 0;
@@ -67,22 +67,23 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;  // tokens
   double rope_theta = 0, compress_rope_theta = 0;
   RopeScaling rope_scaling;
-  int64_t num_nextn_predict_layers = 0;  // says nothing of drafters other than MTP blocks
+  int64_t num_nextn_predict_layers = 0;  // MTP blocks; unused for other drafters
   DsparkConfig dspark;
   int64_t vocab_size = 0;
   int64_t bos_token_id = 0;
   std::vector<int32_t> eos_token_ids;  // from eos_token_id, a number or a list; one at least
-  // A key of our own, dsv4_synthetic_layers, of folders without weights: for measurements, this
-  // many layers get random ones. 0 = the folder has weights.
+  // dsv4_synthetic_layers, a key of our own for measurements in folders without weights: this many
+  // layers get random weights. 0: the folder has weights.
   int64_t synthetic_layers = 0;
 };
 
-// The drafter of weights made for the configuration; those of a file are told by its tensors.
+// The drafter of synthetic weights for the configuration. In files, the tensors tell the drafter.
 DrafterKind DrafterOf(const ModelConfig& config);
 
-// Reads a config.json. Unknown keys are ignored; a missing or impossible value is InvalidArgument,
-// a value of the family that this build cannot run (another head_dim, ...)
-// Unsupported; both name the key and the value. `source` names the file in messages.
+// Reads a config.json. Unknown keys are ignored. `source` names the file in messages. Errors; each
+// names the key and the value:
+// - InvalidArgument: a value is missing or impossible.
+// - Unsupported: a valid value that this build cannot run (another head_dim, ...).
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view source);
 
 // Sampling defaults of generation_config.json. An absent key keeps the default below.

@@ -17,15 +17,15 @@
 namespace dsv4 {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of what lies in one allocation
-// Pairs of a call: outputs of so many are a few transfers, and an expert's weights serve its rows
-// of a long prompt at once.
+constexpr int64_t kAlignment = 64;  // of the parts of one allocation
+// Pairs of a call: few transfers for their outputs, and an expert's weights are read once for its
+// rows of a long prompt.
 constexpr int64_t kMostPairs = 2048;
 
 constexpr int64_t Aligned(int64_t bytes) { return RoundUp<int64_t>(bytes, kAlignment); }
 
-// A quantised row of `width` codes and scales as the device has it, to the numbers that they stand
-// for: each is one of bf16.
+// Dequantises a row of `width` codes and scales in the device's layout. The values are exact in
+// bf16.
 void DecodeRow(const uint8_t* row, int64_t width, uint16_t* to) {
   static const std::array<float, 256> kNumbers = [] {
     std::array<float, 256> numbers;

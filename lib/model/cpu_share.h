@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's share of the routed experts: it computes the last ones of each block, by kernels of the
-// cpu backend, while a device computes the others. A pass stops behind each gate, as where experts
-// lie on disk: the host reads what the rows chose and their inputs. The device's experts are a
-// first turn (ExpertTurn); what the CPU leaves of its own comes to the device's memory behind that,
-// and the sum follows in the order of each row's experts. Experts on disk are read and computed
-// while the CPU computes.
+// The CPU's share of the routed experts: kernels of the cpu backend compute the last experts of
+// each block while a device computes the others.
 //
-// Used by the thread that runs the passes; `traffic` from any.
+// A pass waits after each gate until the host has read the chosen experts and their inputs. The
+// device computes its experts as a first turn (ExpertTurn). The CPU's outputs are then copied to
+// the device, which sums them up in the order of each row's experts. Experts on disk are read and
+// computed while the CPU computes.
+//
+// Threads: the thread that runs the passes; any for `traffic`.
 #pragma once
 
 #include <atomic>
@@ -28,17 +29,17 @@
 
 namespace dsv4 {
 
-// Copies of the experts that the CPU computes, in the layout in which a checkpoint has them.
+// Copies of the experts that the CPU computes, in the checkpoint's layout.
 class CpuExperts {
  public:
   CpuExperts() = default;
-  // Takes plan.cpu_bytes of host memory. Errors: OutOfHostMemory.
+  // Allocates plan.cpu_bytes of host memory. Errors: OutOfHostMemory.
   static absl::StatusOr<CpuExperts> Allocate(const ResidencyPlan& plan);
-  // What a matrix of that format and size takes of it.
+  // Bytes of a matrix of that format and size.
   static int64_t BytesOf(ExpertFormat format, int64_t n, int64_t k);
 
-  // Copies the `matrix`th matrix of an expert: 0 is w1, 1 w3, 2 w2. REQUIRES: plan.IsCpus(id), and
-  // BytesOf all of them is what the plan has.
+  // Copies a matrix of an expert: 0 is w1, 1 w3, 2 w2. REQUIRES: plan.IsCpus(id), and
+  // plan.cpu_bytes is the sum of BytesOf.
   void Keep(ExpertId id, int matrix, const ExpertMatrix& from);
 
   // [plan.cpu_experts] of a block.
@@ -61,11 +62,11 @@ class CpuShare {
   struct Parts {
     const ModelConfig* config = nullptr;
     ResidencyPlan plan{};
-    Device* device = nullptr;      // whose passes these are; it stores quantised rows as codes
-    Device* cpu = nullptr;         // and the one that has a share of them,
-    Dispatch* dispatch = nullptr;  // with its kernels
+    Device* device = nullptr;      // runs the passes; stores quantised rows as codes
+    Device* cpu = nullptr;         // computes the share
+    Dispatch* dispatch = nullptr;  // of `cpu`
     CpuExperts experts{};
-    ExpertUse* use = nullptr;  // told of what passes choose of the share; null: others tell it
+    ExpertUse* use = nullptr;  // counts the experts of the share; null: counted elsewhere
   };
 
   // Errors: Unsupported, naming the kernel; OutOfHostMemory.
@@ -73,18 +74,18 @@ class CpuShare {
   // Memory for passes of so many rows. Errors: OutOfHostMemory.
   absl::Status Reserve(int32_t rows);
 
-  // Behind the gate of a block of the pass: reads from the device what `ffn` has of experts,
-  // weights and x. Whether the CPU has a part in it. Errors: DeviceLost, as below.
+  // Called after the gate of a block: copies ffn.experts, ffn.weights and ffn.x from the device.
+  // Returns whether the rows chose experts of the CPU. Errors: DeviceLost, as below.
   absl::StatusOr<bool> Begin(int32_t block, const ExpertFfnParams& ffn);
-  // The device's part of the block: [rows K], -1 where a pair is the CPU's or none.
+  // The device's experts of the block: [rows K], -1 for the CPU's and for none.
   absl::Span<const int32_t> own() const { return own_; }
-  // Computes the CPU's part and has it copied to its rows of `outputs`, [rows (K + 1), D] on the
-  // device, behind what the stream was given before. Errors: DeviceLost; of the kernel; what memory
-  // that runs out becomes (lib/base/contained.h).
+  // Computes the CPU's experts and copies their outputs to their rows of `outputs`,
+  // [rows (K + 1), D] on the device, in stream order. Errors: DeviceLost; the kernel's; that of
+  // exhausted memory (lib/base/contained.h).
   absl::Status Compute(void* outputs);
-  // The same on another thread, while this one calls `others`, which may use the device and leaves
-  // the CPU's rows alone. Returns when both are done, with the error of `others` first. REQUIRES:
-  // some experts lie on disk.
+  // The same on another thread while this one calls `others`, which may use the device but must not
+  // touch the CPU's rows. Returns when both are done. If both fail, returns the error of `others`.
+  // REQUIRES: some experts lie on disk.
   absl::Status Compute(void* outputs, absl::FunctionRef<absl::Status()> others);
 
   // Of the CPU alone.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draft blocks of a checkpoint, as a part of its model: what they compute along with the main
-// layers, and in passes of their own. The runtime chooses the rows of a pass and uses its logits
+// The draft blocks of a checkpoint, a part of its model: their work in passes of the main layers
+// and in passes of their own. The runtime chooses the rows of a pass and uses its logits
 // (lib/runtime/drafter.h).
 #pragma once
 
@@ -30,18 +30,17 @@ class DraftBlocks {
   static std::unique_ptr<DraftBlocks> Of(const Parts& parts);
   virtual ~DraftBlocks() = default;
 
-  // Bytes of the activations that the main layers' do not serve for. With `memory` not null, places
-  // them there (64-byte aligned parts).
+  // Bytes of the activations that the drafter does not share with the main layers. Places them at
+  // `memory` (64-byte aligned parts) unless it is null.
   virtual int64_t Place(const StepLimits& limits, DType act, std::byte* memory) = 0;
 
-  // By how much the slot of a row in the cache is greater than its RoPE position.
+  // The cache position of a row minus its RoPE position.
   virtual int64_t slot_shift() const = 0;
-  // [T, 4, D] act: where the streams that a pass begins with are copied to; null where it begins
-  // with tokens alone.
+  // [T, 4, D] act: receives the streams with which a pass begins. Null if it begins with tokens.
   virtual std::byte* sources() const { return nullptr; }
 
-  // What it needs of a pass of the main layers: called after each of them and after the last one,
-  // for all rows of the step, whose streams lie in context.act.streams.
+  // Called in a pass of the main layers, after each layer and after all of them, to read the
+  // streams of all rows of the step from context.act.streams.
   virtual absl::Status AfterLayer(const ForwardContext& context, int64_t layer) {
     static_cast<void>(context), static_cast<void>(layer);
     return absl::OkStatus();
@@ -51,8 +50,8 @@ class DraftBlocks {
     return absl::OkStatus();
   }
 
-  // A pass over the step's tokens: the streams that the first block starts from, then block after
-  // block, context.act.streams -> context.act.streams.
+  // A pass over the step's tokens: Begin computes the streams of the first block, then RunBlock is
+  // called for each block, context.act.streams -> context.act.streams.
   virtual int64_t blocks() const = 0;
   virtual absl::Status Begin(const ForwardContext& context) = 0;
   virtual absl::Status RunBlock(const ForwardContext& context, int64_t block) = 0;
@@ -61,9 +60,9 @@ class DraftBlocks {
   virtual absl::Status RunHead(const ForwardContext& context, int32_t rows, const int32_t* row_of,
                                float* part) = 0;
 
-  // Of a drafter whose logits depend on the token before: adds to rows `row_of` [rows] of the
-  // head's last logits what the tokens before them say of them. confidences[row]: how sure the
-  // drafter is of its token there, as a logit.
+  // For a drafter whose logits depend on the previous token (follows()): adds to rows `row_of`
+  // [rows] of the head's last logits the terms of their previous `tokens`. confidences[row] becomes
+  // the drafter's confidence in its token, as a logit.
   virtual bool follows() const { return false; }
   virtual absl::Status Follow(const ForwardContext& context, int32_t rows, const int32_t* row_of,
                               const int32_t* tokens, float* confidences) {
@@ -71,14 +70,14 @@ class DraftBlocks {
     static_cast<void>(tokens), static_cast<void>(confidences);
     return Internal("the drafter's logits depend on no token");
   }
-  // What the head norms for row `row` of its last ones: [D] act. For verification.
+  // The input of the head's norm for row `row` of the last RunHead: [D] act. For verification.
   virtual const std::byte* HiddenOf(int32_t row) const {
     static_cast<void>(row);
     return nullptr;
   }
 };
 
-// Each kind's, for Of.
+// For Of, by kind.
 std::unique_ptr<DraftBlocks> MakeMtpBlock(const DraftBlocks::Parts& parts);
 std::unique_ptr<DraftBlocks> MakeDsparkStages(const DraftBlocks::Parts& parts);
 

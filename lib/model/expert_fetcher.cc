@@ -15,8 +15,8 @@
 namespace dsv4 {
 namespace {
 
-// Experts of a turn: many enough that a disk has much to do at once. While one half of the stage is
-// read into, the device takes the other one's.
+// Experts of a turn: enough concurrent reads to keep a disk busy. While one half of the stage is
+// read into, the device copies from the other.
 constexpr size_t kTurnExperts = 4;
 constexpr int kHalves = 2;
 static_assert(kHalves <= Device::kMarks);
@@ -167,7 +167,7 @@ absl::Status ExpertFetcher::Next() {
 
 absl::Status ExpertFetcher::Bring(size_t begin, size_t end) {
   stage_half_ = (stage_half_ + 1) % kHalves;
-  // What was read there the time before last is on the device.
+  // The device has copied what this half held before.
   DSV4_RETURN_IF_ERROR(parts_.device->Await(stage_half_));
   if (failure_.ok()) failure_ = Read(begin, end);
   for (size_t i = begin; i < end; ++i) {
@@ -186,7 +186,7 @@ absl::Status ExpertFetcher::Bring(size_t begin, size_t end) {
   return parts_.device->Mark(stage_half_);
 }
 
-// Each matrix to a place of its own in the stage, its scales behind it.
+// Reads each matrix to its own place in the stage, followed by its scales.
 absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
   pieces_.clear();
   read_.clear();
@@ -197,7 +197,7 @@ absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
       const ExpertMatrix& stored = source.stored;
       const StoredBytes bytes = StoredBytesOf(stored);
       ReadMatrix read{&source, stored, false};
-      // `to` receives where the bytes will be.
+      // Sets `to` to the address of the bytes in the stage.
       const auto piece = [&](const uint8_t* from, int64_t count, const uint8_t** to) {
         const Checkpoint::Place place = parts_.checkpoint->PlaceOf(from);
         if (count == 0 || place.file < 0) return;
@@ -227,7 +227,7 @@ absl::Status ExpertFetcher::Read(size_t begin, size_t end) {
   return status;
 }
 
-// As the loader checks what it reads.
+// The same checks as in the loader.
 absl::Status ExpertFetcher::Check(const ReadMatrix& read) const {
   const ExpertMatrix& matrix = read.matrix;
   const StoredBytes bytes = StoredBytesOf(matrix);
@@ -263,11 +263,11 @@ absl::Status ExpertFetcher::Check(const ReadMatrix& read) const {
 absl::Status ExpertFetcher::PackInto(size_t index, int64_t slot) {
   for (int matrix = 0; matrix < 3; ++matrix) {
     const ReadMatrix& read = read_[3 * index + static_cast<size_t>(matrix)];
-    if (read.matrix.n == 0) continue;  // a rank that has no row of it
+    if (read.matrix.n == 0) continue;  // the rank has no row of it
     DSV4_RETURN_IF_ERROR(Check(read));
     ExpertMatrix settled = read.matrix;
     DSV4_RETURN_IF_ERROR(changes_.Settle(read.source->name, read.source->runs_as, &settled));
-    // What was changed is in memory of `changes_`.
+    // Converted data lie in memory of `changes_`.
     const uint8_t* const scale = ScaleBytesOf(settled);
     const bool pinned =
         read.in_stage && settled.data == read.matrix.data && scale == ScaleBytesOf(read.matrix);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings experts that lie on disk to slots of the device when a pass needs them: for one rank. A
-// pass stops behind each gate. Those of the chosen experts that are in slots are computed in a
-// first turn, while the others are read; these follow in further turns (ExpertTurn), a few in each,
-// and stay in their slots until others need them. Used by the thread that runs the rank's passes;
-// `traffic` from any.
+// Reads experts from disk into device slots when a pass of one rank needs them. A pass waits after
+// each gate. It computes the chosen experts that are in slots in a first turn (ExpertTurn) while
+// the others are read, and these in further turns, a few in each. They stay in their slots until
+// other experts need the slots.
 //
-// Ranks that are asked for the same experts take the same turns, as each of them exchanges what it
-// computed of one. So a read that fails is remembered: the pass goes on with anything, and fails at
-// its end. What fails on one rank is then said to all, and all give up what they have read.
+// All ranks take the same turns, because they exchange the outputs of each turn. After a failed
+// read the pass therefore continues, with undefined weights, and fails at its end. The failure of
+// one rank is then reported to all (Fail), and all drop the experts that they have read.
+//
+// Threads: the thread that runs the rank's passes; any for `traffic`.
 #pragma once
 
 #include <array>
@@ -31,8 +32,8 @@
 
 namespace dsv4 {
 
-// A matrix of an expert on disk: a rank's rows of it, where the checkpoint's file is mapped, or in
-// memory where no file is. Of what is mapped the place counts, and no byte is touched.
+// A rank's rows of a matrix of an expert on disk: in the mapped file of the checkpoint, or in
+// memory if there is no file. Of a mapped file only the address is used; no byte is read.
 struct ExpertSource {
   std::string name;  // of the tensors, less ".weight"
   ExpertMatrix stored;
@@ -52,19 +53,18 @@ class ExpertFetcher {
     ExpertTable table{};
     std::vector<std::array<ExpertSource, 3>> sources{};  // [blocks * experts], of those on disk
     bool plain_reads = false;
-    ExpertUse* use = nullptr;  // told of what passes choose; null: another rank's is
-    // Of the first blocks, the experts of each token, [vocab, experts_per_token] in host memory.
+    ExpertUse* use = nullptr;  // counts the chosen experts; null: another rank's fetcher does
+    // For the first blocks, the experts of each token: [vocab, experts_per_token] in host memory.
     std::vector<const int32_t*> by_token{};
     int64_t experts_per_token = 0;
   };
 
-  // Host memory for reads of experts whose matrices take so many bytes as stored, and what the
-  // device's part of packing them takes.
+  // Host memory to read experts, and device memory to pack them.
   struct StageBytes {
     int64_t host = 0;
     WeightPacker::Stage device{};  // sizes alone
   };
-  // Adds a matrix, the `matrix`th of an expert, to what stages have to hold.
+  // The StageBytes for all matrices that were added.
   class StagePlan {
    public:
     void Add(int matrix, const ExpertMatrix& stored, ExpertFormat runs_as);
@@ -75,38 +75,39 @@ class ExpertFetcher {
     int64_t data_ = 0, scale_ = 0;
   };
 
-  // `stage`: of AllocateHost, of StageBytes::host. Errors: of opening the checkpoint's files.
+  // `stage`: StageBytes::host bytes of Device::AllocateHost. Errors: of opening the checkpoint's
+  // files.
   static absl::StatusOr<std::unique_ptr<ExpertFetcher>> Open(Parts parts, Buffer stage);
 
-  // Before and after a pass. EndPass: the first failure of its reads. IoError and Corrupt name the
-  // file, and the tensor or the place in it. Fail: that another rank's failed.
+  // Called before and after a pass. EndPass returns the first failure of its reads: IoError or
+  // Corrupt, naming the file and the tensor or offset. Fail reports that another rank's read
+  // failed.
   void BeginPass();
   const absl::Status& EndPass() const { return failure_; }
   void Fail(const absl::Status& failure) { failure_ = failure; }
-  // Before the layers of a pass on these tokens: brings those of their experts that token ids alone
-  // tell to slots, as many as half of the slots hold, so that one read brings those of several
-  // blocks. Errors: DeviceLost.
+  // Called before the layers of a pass on these tokens: reads experts that follow from token ids,
+  // for several blocks at once. Fills at most half of the slots. Errors: DeviceLost.
   absl::Status Prefetch(absl::Span<const int32_t> tokens);
 
-  // Behind the gate of a block of the pass: `experts` [pairs], -1 for none, of the host or, with
-  // the number of pairs, on the device. True where all are in slots: there are no turns then.
-  // Errors: DeviceLost, as below.
+  // Called after the gate of a block: `experts` [pairs], -1 for none, in host memory or, with
+  // `pairs`, on the device. Returns true if all are in slots: then there are no turns. Errors:
+  // DeviceLost, as below.
   bool Begin(int32_t block, absl::Span<const int32_t> experts);
   absl::StatusOr<bool> Begin(int32_t block, const int32_t* experts, int64_t pairs);
-  // The experts of the turn at hand, [pairs], -1 where a pair is of another one.
+  // The experts of the current turn: [pairs], -1 for pairs of other turns.
   const std::vector<int32_t>& turn() const { return turn_; }
   bool more() const { return next_ < missing_.size(); }
-  // Brings the experts of the next turn to slots. REQUIRES: more().
+  // Reads the experts of the next turn into slots. REQUIRES: more().
   absl::Status Next();
 
   // `moved` is not counted.
   ExpertTraffic traffic() const;
 
  private:
-  // A slot of the device for experts on disk.
+  // A device slot for experts on disk.
   struct Guest {
-    int64_t index = -1;  // of the expert that it holds; -1: none
-    uint64_t used = 0;   // when it was used last
+    int64_t index = -1;  // of its expert; -1: none
+    uint64_t used = 0;   // clock_ of the last use
   };
 
   explicit ExpertFetcher(Parts parts);
@@ -119,7 +120,7 @@ class ExpertFetcher {
 
   // Where the experts of the block at hand are.
   bool Look(int32_t block);
-  // Reads [begin, end) of missing_, of the block at hand, and packs them into slots.
+  // Reads [begin, end) of missing_, experts of the current block, and packs them into slots.
   absl::Status Bring(size_t begin, size_t end);
   // The turn's experts are those whose place is in [begin, end).
   void SetTurn(int64_t begin, int64_t end);
@@ -138,7 +139,7 @@ class ExpertFetcher {
   std::vector<int32_t> guest_of_;  // [blocks * experts]: which holds it, or -1
   uint64_t clock_ = 0;
 
-  // Of the block at hand; while prefetching, missing_ has those of several.
+  // Of the current block; while prefetching, missing_ has experts of several blocks.
   std::vector<int32_t> experts_, turn_;  // [pairs]
   std::vector<int64_t> place_;           // [experts]: in missing_; -1: in a slot; -2: not chosen
   std::vector<ExpertId> missing_;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kPassesBetweenChoices = 16;
 constexpr float kKept = 0.995f;  // of heat, from one pass to the next
-// An expert comes to the device when it is so much hotter than the one that leaves: what chance
-// makes hotter stays.
+// An expert moves to the device only if it is hotter by these (factor and difference) than the one
+// that leaves, so that random differences move none.
 constexpr float kHotter = 1.5f, kHotterBy = 2;
 
 }  // namespace
@@ -47,7 +47,7 @@ absl::Status ExpertMover::BetweenPasses() {
   if (phase_ != Phase::kIdle) {
     DSV4_ASSIGN_OR_RETURN(const bool done, device_->CopiesDone());
     if (!done) return absl::OkStatus();
-    // By where the experts lay until now.
+    // By the places of the experts until now.
     DSV4_RETURN_IF_ERROR(Count());
     return phase_ == Phase::kUp ? BeginDown() : End();
   }
@@ -56,7 +56,7 @@ absl::Status ExpertMover::BetweenPasses() {
   DSV4_RETURN_IF_ERROR(Count());
   swaps_.clear();
   shuffles_ ? ChooseAny() : ChooseHottest();
-  // There may be more to exchange than there are slots for it.
+  // There may be more pairs to exchange than slots.
   chooses_at_once_ = shuffles_ || swaps_.size() == spare_.size();
   return swaps_.empty() ? absl::OkStatus() : BeginUp();
 }

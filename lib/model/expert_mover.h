@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// For one rank: brings the experts that passes choose most into its device's memory and others out
-// of it, concurrently with the passes. An expert is copied to a free slot by a stream of its own
-// while passes read the old one; between two passes its entry in the table changes, and only then
-// is the old slot written. So no pass ever waits for a copy or reads one that is not done. Used by
-// the thread that runs the rank's passes; `traffic` from any.
+// Moves the experts that passes choose most into the memory of one rank's device, and others out of
+// it, concurrently with the passes. A stream of its own copies an expert to a free slot while
+// passes read the old slot. Between two passes the expert's entry in the table changes; only then
+// the old slot is overwritten. So no pass waits for a copy or reads an incomplete one.
+//
+// Threads: the thread that runs the rank's passes; any for `traffic`.
 #pragma once
 
 #include <atomic>
@@ -20,20 +21,20 @@
 
 namespace dsv4 {
 
-// Since the engine opened, as of the last time that the device's counts were read. Ranks count
-// alike; bytes are of all of them together.
+// Counts since the engine opened, as of the last read of the device's counters. All ranks have
+// equal counts; bytes are the sum over ranks.
 struct ExpertTraffic {
-  int64_t device_reads = 0, host_reads = 0;     // of an expert's weights, by where they lay
-  double device_seconds = 0, host_seconds = 0;  // estimates of these: ExpertReadTimes
-  int64_t moved = 0;                            // experts brought to the device
-  int64_t streamed_bytes = 0;                   // that the copy engine brought for long prompts
-  double stream_seconds = 0;                    // that it took
-  // Experts read from disk, the bytes, and the time that passes waited for them.
+  int64_t device_reads = 0, host_reads = 0;     // reads of an expert's weights, by place
+  double device_seconds = 0, host_seconds = 0;  // estimated time of these reads: ExpertReadTimes
+  int64_t moved = 0;                            // experts moved to the device
+  int64_t streamed_bytes = 0;                   // copied by the copy engine for long prompts
+  double stream_seconds = 0;                    // time of these copies
+  // Experts read from disk, their bytes, and the time that passes waited for them.
   int64_t disk_reads = 0;
-  int64_t prefetched = 0;  // of disk_reads, those that token ids told before the layers
+  int64_t prefetched = 0;  // disk_reads before the layers, of experts known from token ids
   int64_t disk_bytes = 0;
   double disk_seconds = 0;
-  // Experts that the CPU computed for calls, and the time that it took.
+  // Experts that the CPU computed, and the time for that.
   int64_t cpu_reads = 0;
   double cpu_seconds = 0;
   ExpertTraffic operator+(const ExpertTraffic& other) const {
@@ -55,14 +56,14 @@ struct ExpertTraffic {
 
 class ExpertMover {
  public:
-  // `counts`: [blocks, plan.experts] on the device, which the blocks' gates count in. What is
-  // pointed to must outlive the mover.
-  // `use` tells what was hot before; `adds`: it is told of calls.
+  // `counts`: [blocks, plan.experts] on the device, incremented by the blocks' gates. `use` has the
+  // counts of earlier runs; with `adds`, new calls are added to it. The arguments must outlive the
+  // mover.
   ExpertMover(const ExpertBudgets& budgets, const ResidencyPlan& plan, Device* device,
               ExpertSlots* slots, ExpertTable table, const ExpertCounts* counts, ExpertUse* use,
               bool adds);
 
-  // Between two passes, when the device has nothing left to do. Errors: DeviceLost.
+  // Called between two passes, when the device is idle. Errors: DeviceLost.
   absl::Status BetweenPasses();
 
   ExpertTraffic traffic() const {
@@ -72,8 +73,8 @@ class ExpertMover {
   }
 
  private:
-  // Two experts that change places: `up` by `spare`, a slot of the device, which that of `down`
-  // replaces.
+  // Two experts that change places. `up` is copied to `spare`, a device slot; the former slot of
+  // `down` becomes the spare one.
   struct Swap {
     ExpertId up, down;
     int64_t spare = 0, host_slot = 0;
@@ -86,12 +87,12 @@ class ExpertMover {
   absl::Status BeginUp();
   absl::Status BeginDown();
   absl::Status End();
-  // Has kernels read the expert in the slot; returns its former one.
+  // Makes kernels read the expert in the slot. Returns its former slot.
   absl::StatusOr<int64_t> Publish(ExpertId id, int64_t slot);
-  // Has [device_end, host_end) of order_ be the experts on the host, and those before on the
-  // device.
+  // Sorts order_: experts on the device before device_end_, on the host before host_end_, then the
+  // others.
   void OrderByTier();
-  // So many at most change places.
+  // The most pairs that change places at once.
   std::ptrdiff_t Pairs() const;
 
   const ResidencyPlan plan_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// On the CPU, where experts are read from mapped files: keeps those within the budget of host
-// memory there, and has the system read the others in behind the gate that chooses them, all at
-// once, before the kernels come to them. `Choose` by the thread that runs the passes; `traffic`
-// from any.
+// Pages of experts that the CPU reads from mapped files. Keeps the experts within the budget in
+// host memory. For the others, asks the system after each gate to read all chosen ones at once,
+// before the kernels use them.
+//
+// Threads: the thread that runs the passes for `Choose`; any for `traffic`.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@ namespace dsv4 {
 
 class ExpertPages {
  public:
-  // `locks`: experts within the budget are locked in memory where the system allows it.
-  // `use` is told of what passes choose.
+  // `locks`: lock experts within the budget in memory, if the system allows it.
+  // `use` counts the experts that passes choose.
   ExpertPages(const ResidencyPlan& plan, bool locks, ExpertUse* use)
       : plan_(plan),
         locks_(locks),
@@ -29,14 +30,16 @@ class ExpertPages {
   // Whether the expert is within the budget.
   bool Stays(ExpertId id) const { return plan_.TierOf(id) == ExpertTier::kHost; }
 
-  // A tensor of the expert in a mapped file, when it is loaded: locks it, or lets it leave memory.
+  // Called with each tensor of the expert in a mapped file at load: locks it, or lets the system
+  // evict it.
   void Add(ExpertId id, const uint8_t* data, int64_t bytes);
   int64_t locked_bytes() const { return locked_bytes_; }
 
-  // Behind the gate of a block: `experts`, -1 for none.
+  // Called after the gate of a block with the chosen experts; -1: none.
   void Choose(int32_t block, absl::Span<const int32_t> experts);
 
-  // An expert beyond the budget counts as read from disk, though the system may still have it.
+  // Counts every read of an expert beyond the budget as a disk read, though the page cache may have
+  // it.
   ExpertTraffic traffic() const {
     return {.host_reads = host_reads_.load(),
             .disk_reads = disk_reads_.load(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often passes chose each routed expert of a checkpoint, and the file that keeps it: what an
-// engine begins with in its fastest memory. Files are untrusted when they come back.
+// Counts how often passes chose each routed expert of a checkpoint, and the file of these counts.
+// An engine begins with the most chosen experts in its fastest memory. Files are untrusted input.
 //
 // Version 1, little-endian:
 //   0    "DSV4EXPR"
@@ -31,29 +31,32 @@ struct ExpertProfile {
   bool operator==(const ExpertProfile&) const = default;
 };
 
-// NotFound where there is no file. Corrupt for damage, VersionMismatch for another format and for
-// another checkpoint's profile; each names the file.
+// Errors; each names the file:
+// - NotFound: there is no file.
+// - Corrupt: it is damaged.
+// - VersionMismatch: another format, or the profile of another checkpoint.
 absl::StatusOr<ExpertProfile> ReadExpertProfile(const std::string& path,
                                                 const ContentHash& checkpoint);
-// Replaces the file as a whole, or leaves it as it was. Errors: ReplacedFile's.
+// Replaces the file atomically. Errors: ReplacedFile's.
 absl::Status WriteExpertProfile(const std::string& path, const ContentHash& checkpoint,
                                 const ExpertProfile& profile);
 
-// For ResidencyPlan::places: the experts that were chosen most often come first, others in the
-// order of a plan without a profile, those of the CPU last.
+// For ResidencyPlan::places: the most chosen experts come first; experts that were never chosen
+// follow in the order of a plan without a profile; the CPU's experts come last.
 std::vector<int64_t> PlacesByUse(const ResidencyPlan& plan, const ExpertProfile& profile);
 
-// Counts an engine's passes on top of a profile. Add and AddPasses by one thread, Total by any.
+// Counts an engine's passes in addition to a profile. Threads: one for Add and AddPasses, any for
+// Total.
 class ExpertUse {
  public:
-  // `before` is empty or of so many blocks and experts.
+  // `before` is empty, or has the same numbers of blocks and experts.
   ExpertUse(int64_t blocks, int64_t experts, ExpertProfile before);
 
   void Add(size_t index, uint64_t calls) { calls_[index].fetch_add(calls); }
   void AddPasses(uint64_t passes) { passes_.fetch_add(passes); }
   // The share of earlier passes that chose the expert; 0 without any.
   float ShareBefore(size_t index) const;
-  // Of a long history, older passes weigh less.
+  // In a long history, older passes weigh less.
   ExpertProfile Total() const;
 
  private:

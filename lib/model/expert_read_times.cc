@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMostCopies = 16;  // milliseconds over a slow link
 constexpr int kLane = 0;
 
-// Of a copy of one of the slots [first, first + count) to the slots from `to` on.
+// Seconds to copy one of the slots [first, first + count) to the slots from `to` on.
 absl::StatusOr<double> CopySeconds(const ExpertSlots& slots, int64_t first, int64_t count,
                                    int64_t to, Device* device) {
   if (count <= 0 || slots.slot_bytes() == 0) return 0;
@@ -36,7 +36,7 @@ absl::StatusOr<double> CopySeconds(const ExpertSlots& slots, int64_t first, int6
 
 absl::StatusOr<ExpertReadTimes> MeasureExpertReads(const ResidencyPlan& plan,
                                                    const ExpertSlots& slots, Device* device) {
-  // Nothing else is under way then.
+  // No other copies run then.
   DSV4_RETURN_IF_ERROR(device->Synchronize());
   const int64_t empty = std::min(kMostCopies, plan.spare + plan.guests);
   ExpertReadTimes times;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reads of experts in place are estimated to take. Kernels read experts of the device's memory
-// and of the host's where they lie, at once and with other things, so no clock sees these reads
-// alone. Copies of experts can be timed, and are, before the first pass.
+// Estimates the time of reading experts in place. Kernels read experts from device and host memory
+// concurrently and along with other data, so these reads cannot be timed alone. Copies of experts
+// can: they are timed before the first pass.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -10,14 +10,14 @@
 
 namespace dsv4 {
 
-// Seconds that it takes to read an expert of a rank from a memory, at the rate of copies; 0 where
-// no expert lies there.
+// Seconds to read an expert of a rank from each memory, at the rate of copies; 0 if no expert lies
+// there.
 struct ExpertReadTimes {
   double device = 0, host = 0;
 };
 
-// By copies to slots that hold no expert yet. Waits for the device. REQUIRES: nothing uses the
-// device's lanes; the plan has spare slots or guests. Errors: DeviceLost.
+// Times copies to slots that hold no expert yet, and waits for the device. REQUIRES: the device's
+// lanes are unused; the plan has spare slots or guests. Errors: DeviceLost.
 absl::StatusOr<ExpertReadTimes> MeasureExpertReads(const ResidencyPlan& plan,
                                                    const ExpertSlots& slots, Device* device);
 

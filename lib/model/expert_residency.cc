@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kSpareSlots = 8;
 constexpr int64_t kLeastGuests = 8;
-// Of a device's slots: experts that are read from disk stay in them as long as they are used.
+// The part of a device's slots for experts from disk, which stay in them while they are used.
 constexpr int64_t kGuestShare = 4;
-// Of a device's slots, where experts are streamed through some.
+// The part of a device's slots through which experts are streamed.
 constexpr int64_t kStreamShare = 8;
 
 }  // namespace
@@ -36,9 +36,9 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
     stage += rank.stage;
     plan.cpu_bytes += rank.cpu;
   }
-  // Of the host's memory, where that is the device's.
+  // Host memory of an integrated device.
   const auto staged = [&](const RankBytes& rank) { return integrated ? rank.stage + rank.cpu : 0; };
-  // What a device needs for so many slots.
+  // Bytes of a device for a number of slots.
   const auto bytes_of = [&](int64_t slots) {
     int64_t bytes = 0;
     for (const RankBytes& rank : ranks) {
@@ -82,7 +82,7 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
       plan.on_host = plan.placed() - plan.on_device;
       return budgets.host_bytes == 0 || budgets.host_bytes >= plan.host_bytes();
     };
-    // Two lanes of one size.
+    // Two lanes of equal size.
     const int64_t streams = std::min(kMostStreamSlots, room / kStreamShare) / 2 * 2;
     if (room < plan.placed() && fits(std::min(streams, room - blocks) / 2 * 2)) return plan;
     if (fits(0)) return plan;
@@ -138,7 +138,7 @@ ResidencyPlan PlanMappedExperts(int64_t host_bytes, int64_t blocks, int64_t expe
 }
 
 int64_t MappedExpertRoom(int64_t available, int64_t other_bytes) {
-  constexpr int64_t kParts = 8;  // one is left to caches, workspaces and experts that come and go
+  constexpr int64_t kParts = 8;  // one part is for caches, workspaces and evictable experts
   return std::max<int64_t>(available / kParts * (kParts - 1) - other_bytes, 0);
 }
 

@@ -30,7 +30,7 @@ ExpertStreamer::ExpertStreamer(Parts parts)
       table_(reinterpret_cast<const ExpertWeights**>(parts_.memory + StagedBytes())),
       host_table_(static_cast<size_t>(parts_.plan.experts)) {}
 
-// As many experts as a lane has room for those of the host among them.
+// As many experts as a lane has room for, counting only those on the host.
 ExpertStreamer::Turn ExpertStreamer::TurnFrom(const Turn& next) const {
   Turn turn = next;
   int64_t room = parts_.plan.streams / Device::kLanes;
@@ -48,7 +48,7 @@ absl::Status ExpertStreamer::Begin(int32_t block, ExpertPart half) {
   if (copied_ > computed_ && ahead.block == block && ahead.part == part && ahead.first == 0) {
     return CopyAhead();
   }
-  // What was copied ahead belongs to a pass that was stopped.
+  // Experts that were copied ahead belong to a cancelled pass.
   computed_ = copied_;
   next_ = {.block = block, .part = part};
   return CopyAhead();

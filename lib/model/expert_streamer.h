@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings a rank's experts in host memory to the device for a pass of many rows, which chooses
-// nearly all of them: the copy engine reads over the link faster than kernels do, and each expert
-// once. A block is computed in turns of consecutive experts (ExpertTurn), as many as one of two
-// lanes of slots has room for; while a turn is computed, the other lane receives the experts of the
-// next one, of this block or of the one after it. Nothing waits on the host.
+// Copies a rank's experts from host memory to the device for a pass of many rows, which chooses
+// nearly all of them. The copy engine is faster over the link than kernels are, and copies each
+// expert once. A block is computed in turns of consecutive experts (ExpertTurn). There are two
+// lanes of slots: while a turn is computed from one lane, the experts of the next turn, of this
+// block or of the next, are copied to the other. The host does not wait.
 //
-// A rank that computes the two halves of a block's experts apart (ExpertPart) has turns of each: of
-// a slot it copies the matrices of the half, so that all products are there before any rank needs
-// those of the others. How many turns a half takes is the rank's own.
+// If the rank computes the two halves of a block's experts separately (ExpertPart), each half has
+// turns of its own and copies only its matrices. All products are then complete before any rank
+// needs those of the others. Ranks may need different numbers of turns for a half.
 //
-// Threads: the one that runs the rank's passes; any for `bytes` and `seconds`.
+// Threads: the thread that runs the rank's passes; any for `bytes` and `seconds`.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class ExpertStreamer {
     const ExpertSlots* slots = nullptr;
     std::vector<ExpertTable::Block> blocks{};
     int64_t main_blocks = 0;  // a pass runs these one after another
-    // That are computed of each block, one after another; of those a rank may have no part of.
+    // The parts that are computed of each block, one after another; a rank may have no rows of one.
     std::vector<ExpertPart> parts = {ExpertPart::kWhole};
     std::byte* memory = nullptr;  // on the device, of DeviceBytes
   };
@@ -44,23 +44,23 @@ class ExpertStreamer {
     size_t part = 0;
   };
 
-  // Device memory that it needs in addition to its slots.
+  // Bytes of device memory in addition to the slots.
   static int64_t DeviceBytes(int64_t experts);
   explicit ExpertStreamer(Parts parts);
 
-  // Before the turns of a part of a block of the pass. REQUIRES: one of Parts::parts.
+  // Called before the turns of a part of a block. REQUIRES: `part` is one of Parts::parts.
   absl::Status Begin(int32_t block, ExpertPart half);
   bool more() const { return more_; }
-  // The next turn of the part: kernels that are launched from here on find its experts in table().
+  // Begins the next turn of the part: kernels launched afterwards find its experts in table().
   // REQUIRES: more().
   absl::StatusOr<Turn> Next();
-  // After what computes the turn was launched.
+  // Called after the turn's kernels were launched.
   absl::Status Done();
   // [experts], on the device.
   const ExpertWeights* const* table() const { return table_; }
 
   int64_t bytes() const { return bytes_.load(); }  // copied, of all ranks together
-  // That the copies took, of those that are done.
+  // Time of the copies that are complete.
   double seconds() const { return parts_.device->LaneSeconds() - seconds_before_; }
 
  private:

@@ -4,9 +4,9 @@
 namespace dsv4 {
 namespace {
 
-// Where kernels read a matrix that is moved.
+// Sets the address of a matrix that moved.
 void Rebase(ExpertMatrix* matrix, const std::byte* to) {
-  if (matrix->n == 0) return;  // a rank that has no row of it
+  if (matrix->n == 0) return;  // the rank has no row of it
   const auto* data = reinterpret_cast<const uint8_t*>(to);
   const auto moved = [&](const auto* part) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(part);

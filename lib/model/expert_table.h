@@ -22,13 +22,13 @@ class ExpertTable {
   };
 
   ExpertTable() = default;
-  // What is pointed to must outlive the table.
+  // The arguments must outlive the table.
   ExpertTable(Device* device, const ExpertSlots* slots, std::vector<Block> blocks)
       : device_(device), slots_(slots), blocks_(std::move(blocks)) {}
 
-  // Has the expert's views be of the slot.
+  // Points the host's views of the expert to the slot.
   static void Rebase(ExpertWeights* expert, const ExpertSlots& slots, int64_t slot);
-  // Has kernels that are launched from here on read the expert in the slot.
+  // Makes kernels that are launched afterwards read the expert in the slot.
   absl::Status Point(ExpertId id, int64_t slot) const;
 
  private:

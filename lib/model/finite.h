@@ -8,8 +8,7 @@
 
 namespace dsv4 {
 
-// True when any of the elements is no number, or infinite where the format can say so. False for
-// formats all of whose codes are numbers.
+// True if any element is NaN or infinite. False for formats without such codes.
 bool HasNonFinite(DType dtype, const uint8_t* data, int64_t bytes);
 
 }  // namespace dsv4

@@ -14,7 +14,7 @@ struct Mark {
   absl::string_view layout;
 };
 
-// The most telling first: files of one tool may have the marks of another.
+// The most specific first: files of one tool may also have the suffixes of another.
 constexpr Mark kMarks[] = {
     {".weight_packed", "the layout of compressed-tensors"},
     {".qweight", "the layout of GPTQ and AWQ"},

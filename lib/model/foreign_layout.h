@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells checkpoints whose tensors have the names of other tools' layouts, so that a refusal can say
-// more than which tensor is missing.
+// Recognises checkpoints in the layouts of other tools by their tensor names, so that an error can
+// name the layout and not only a missing tensor.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace dsv4 {
 
-// The layout that `checkpoint` is in, with a tensor that shows it: "the FP8 layout of Hugging Face
-// (tensor "layers.0.attn.wq_a.weight_scale_inv")". Empty where no name tells.
+// The layout of `checkpoint` and a tensor that identifies it: "the FP8 layout of Hugging Face
+// (tensor "layers.0.attn.wq_a.weight_scale_inv")". Empty if no name identifies one.
 std::string ForeignLayout(const Checkpoint& checkpoint);
 
 }  // namespace dsv4

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings quantised weights, once they are read, to the format in which they run: F32 scales that
-// are powers of two to E8M0, and NVFP4 experts to MXFP4 where all values stay. A device runs the
-// experts of a block in one format, MXFP4 wherever it can, and FP8 ones under F32 scales. Owns the
-// memory of what changes.
+// Converts quantised weights, after they are read, to the format in which they run, without loss:
+// F32 scales that are powers of two to E8M0, and NVFP4 experts to MXFP4. A device runs the experts
+// of a block in one format: MXFP4 if possible; FP8 experts may have F32 scales. Owns the converted
+// data.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ namespace dsv4 {
 
 class FormatChanges {
  public:
-  // For a device, a weight's memory lasts until the next one settles.
+  // With a device, a weight's converted data are valid until the next Settle.
   FormatChanges(const Checkpoint& checkpoint, bool for_device)
       : checkpoint_(checkpoint), for_device_(for_device) {}
 
-  // `name` is that of the weight's tensors, less ".weight". For a device, `as` is the format in
-  // which the block's routed experts run. Errors: Unsupported, naming tensor and place, for what a
-  // device's kernels do not run: values that are not of that format; and with routed experts in
-  // MXFP4, scales of a shared expert that are no powers of two.
+  // `name`: of the weight's tensors, without ".weight". `as`: with a device, the format in which
+  // the block's routed experts run. Errors: Unsupported, naming the tensor and the place, if a
+  // device's kernels cannot run the weight: an expert has values that `as` cannot represent; or a
+  // shared expert next to MXFP4 experts has scales that are not powers of two.
   void Settle(Fp8Weight* weight);
   absl::Status SettleShared(const std::string& name, ExpertFormat as, Fp8Weight* weight);
   absl::Status Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert);
 
-  // Whether an expert was refused because it has no MXFP4 weight of the same values.
+  // Whether an expert was refused because MXFP4 cannot represent its values.
   bool found_no_mxfp4() const { return found_no_mxfp4_; }
-  int64_t bytes() const { return bytes_; }  // of the memory below
+  int64_t bytes() const { return bytes_; }  // of the converted data
   std::vector<std::unique_ptr<std::byte[]>> TakeMemory() { return std::move(memory_); }
 
  private:

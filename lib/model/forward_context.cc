@@ -9,7 +9,7 @@
 namespace dsv4 {
 namespace {
 
-// Kernels of more rows fill a device, and would need a larger workspace.
+// Kernels with more rows fill the device, and would need a larger workspace.
 constexpr int32_t kMostSideRows = 64;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of a forward pass share: the configuration, the buffers, the rows of the step, and
-// the way to run an operator. The same code plans and runs: while planning, an operator is only
-// prepared for the largest step.
+// The shared state of a forward pass: the configuration, the buffers, the rows of the step, and the
+// function that runs an operator. The same code plans and runs: while planning, it only prepares
+// each operator for the largest step.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace dsv4 {
 
-// A look at a value between operators: `rows` rows of `width` elements. For verification.
+// Observes a tensor between operators: `rows` rows of `width` elements. For verification.
 using Tap = std::function<void(int64_t layer, absl::string_view what, const void* data, DType dtype,
                                int64_t rows, int64_t width)>;
 
@@ -38,40 +38,40 @@ struct ForwardContext {
   bool planning = false;
   StreamRole planned_stream = StreamRole::kMain;
   LaunchContext launch;
-  LaunchContext side;  // of the device's second stream; no stream where there is none
+  LaunchContext side;  // of the device's second stream; its stream is null if there is none
   Activations act;
   StepRows step;
-  int32_t block_rows = 0;              // as SparseAttentionParams has it
-  const int32_t* tokens = nullptr;     // [T]
-  const int32_t* chosen = nullptr;     // what tokens of a drafter's pass below 0 stand for
-  CpuShare* share = nullptr;           // null: the device computes all experts
-  ExpertFetcher* fetcher = nullptr;    // null: no expert lies on disk
-  ExpertStreamer* streamer = nullptr;  // null: no expert is streamed,
-  int32_t stream_rows = 0;             // else those of passes of so many rows
-  ExpertPages* pages = nullptr;        // null: experts are not mapped, or all stay
-  bool recording = false;              // what is launched is recorded, and nothing runs
+  int32_t block_rows = 0;            // SparseAttentionParams::block_rows
+  const int32_t* tokens = nullptr;   // [T]
+  const int32_t* chosen = nullptr;   // TokenCandidatesParams::chosen, for negative tokens of drafts
+  CpuShare* share = nullptr;         // null: the device computes all experts
+  ExpertFetcher* fetcher = nullptr;  // null: no expert lies on disk
+  ExpertStreamer* streamer = nullptr;  // null: no expert is streamed
+  int32_t stream_rows = 0;             // experts are streamed in passes of at least so many rows
+  ExpertPages* pages = nullptr;        // null: experts are not mapped, or all stay in memory
+  bool recording = false;              // launches are recorded in a graph and do not run
   const Tap* tap = nullptr;
   Device* device = nullptr;
-  std::vector<std::byte>* tap_memory = nullptr;  // what the tap sees of a device's memory
+  std::vector<std::byte>* tap_memory = nullptr;  // copies of device memory for the tap
 
   template <class Params>
   absl::Status Run(const Params& params) const {
     return planning ? dispatch->Prepare(params, planned_stream) : dispatch->Run(launch, params);
   }
 
-  // Runs `first` and `second`, neither of which needs or overwrites what the other one writes. In
-  // steps of few rows they run at the same time, where the device has a second stream: each of
-  // their kernels leaves most of it idle. `first` gets this context; they use no tap.
+  // Runs `first` and `second`; with few rows and a second stream concurrently, since each of their
+  // kernels leaves most of the device idle. `first` gets this context. REQUIRES: neither reads or
+  // writes what the other writes; they use no tap.
   absl::Status RunConcurrently(absl::FunctionRef<absl::Status(const ForwardContext&)> first,
                                absl::FunctionRef<absl::Status(const ForwardContext&)> second) const;
 
   bool alone() const { return shards->ranks == 1; }
   const Slice& own(const Slices& slices) const { return slices[rank]; }
-  // `part` [rows, own elements] of all ranks become `whole` [rows, all elements], an element of
-  // `slices` being `bytes` of a row. With one rank they are the same memory, and nothing happens.
+  // Gathers `part` [rows, own elements] of all ranks into `whole` [rows, all elements]. An element
+  // of `slices` is `bytes` bytes of a row. With one rank both are the same memory: no operation.
   absl::Status Gather(int64_t rows, const Slices& slices, int64_t bytes, const void* part,
                       void* whole) const;
-  // The same of quantised activations, an element of `slices` being `width` of them, a multiple of
+  // The same for quantised activations. An element of `slices` is `width` of them, a multiple of
   // 128.
   absl::Status GatherQuantized(int64_t rows, const Slices& slices, int64_t width, const void* part,
                                void* whole) const;

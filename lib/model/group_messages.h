@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the leader of a group of processes (lib/dist/process_group.h) tells the others: what a pass
-// is about, and what is written to the cache between passes. A message is commands one behind the
-// other: a kind, then its fields. All processes are of one build, so a field is its bytes.
+// The messages from the leader of a group of processes (lib/dist/process_group.h) to the others:
+// the inputs of a pass, and writes to the cache between passes. A message is a sequence of
+// commands, each a kind and its fields. All processes run the same build, so fields are sent as raw
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -36,13 +37,13 @@ class MessageWriter {
   MessageWriter& Add(const T& value) {
     return AddAll(&value, 1);
   }
-  // With its length before it.
+  // Preceded by its length.
   template <class T>
   MessageWriter& AddList(absl::Span<const T> list) {
     Add(static_cast<int64_t>(list.size()));
     return AddAll(list.data(), list.size());
   }
-  // A step and its tokens: of the block tables what the step reads.
+  // A step, its tokens, and the parts of the block tables that it reads.
   MessageWriter& AddStep(const StepRows& step, const int32_t* tokens);
   absl::Span<const std::byte> bytes() const { return bytes_; }
 
@@ -59,7 +60,7 @@ class MessageWriter {
   std::vector<std::byte> bytes_;
 };
 
-// A step that came in a message; step() and tokens() live as long as it.
+// A received step. step() and tokens() are valid as long as this object.
 struct ReceivedStep {
   StepRows step;
   std::vector<int32_t> tokens, sequence_of;
@@ -73,7 +74,7 @@ class MessageReader {
  public:
   explicit MessageReader(absl::Span<const std::byte> bytes) : bytes_(bytes) {}
   bool empty() const { return bytes_.empty(); }
-  // DeviceLost where the message ends too early.
+  // DeviceLost if the message is too short.
   template <class T>
   absl::StatusOr<T> Take() {
     T value{};

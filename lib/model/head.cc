@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head (model.md 4.6): streams to logits, for the rows that want them.
+// The head (model.md 4.6): streams to logits, for the requested rows.
 #include "kernels/op/dense.h"
 #include "kernels/op/hyper_connection.h"
 #include "lib/base/status_macros.h"

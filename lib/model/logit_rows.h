@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logits of the rows that went through the head last. On a device with memory of its own they
-// stay there: the host receives the rows that somebody asks for, and of the others the candidates
-// of the next token.
+// The logits of the last rows of the head. On a device with memory of its own they stay there: the
+// host receives the candidates of the next token, and the rows that are requested.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +13,46 @@
 
 namespace dsv4 {
 
-// How the token after a row of the head is chosen. `allowed` is laid out as CandidateQuery's;
-// empty: all tokens with text.
+// How the token after a row of the head is chosen. `allowed`: a mask as in CandidateQuery; empty:
+// all tokens with text.
 struct LogitQuestion {
   int32_t row = 0;
-  int32_t list = -1;  // where the answer goes; -1: to the row's own
+  int32_t list = -1;  // index of the list that gets the answer; -1: that of the row
   CandidateRule rule;
   absl::Span<const uint32_t> allowed{};
   uint64_t allowed_id = 0;
   int32_t place() const { return list >= 0 ? list : row; }
 };
 
-// What is wanted of the head after a pass.
+// The input of the head after a pass.
 struct HeadRows {
-  absl::Span<const int32_t> rows{};             // of the pass: those whose logits are wanted
+  absl::Span<const int32_t> rows{};             // rows of the pass whose logits are computed
   absl::Span<const LogitQuestion> questions{};  // at most one about each of them
 };
 
 class LogitRows {
  public:
-  // `logits` [rows, vocab] is the device's. Pins memory where the host has none of it.
+  // `logits`: [rows, vocab] of the device. Allocates pinned memory if the host cannot read it.
   absl::Status Place(Device* device, int32_t rows, int64_t vocab, float* logits);
-  // Where the device answers questions: the list of row r at [r]; null where the host has all
-  // logits anyway.
+  // The device's answers to questions: entry r is the list of row r. Null if the host has all
+  // logits.
   CandidateList* lists() { return reinterpret_cast<CandidateList*>(lists_.data()); }
-  // How sure a drafter is of row r at [r], where it says so.
+  // Entry r: a drafter's confidence in row r, if it has a confidence head.
   float* confidences() { return reinterpret_cast<float*>(confidences_.data()); }
 
-  // The head was launched for `head`: nothing of the last rows is left. Answers to its questions
-  // are there once the device has finished.
+  // The head was launched for `head`: the last rows are discarded. Answers to its questions are
+  // available after the device has finished.
   void Begin(const HeadRows& head);
   // The device changes these rows' logits, too, and answers further questions.
   void Change(absl::Span<const int32_t> rows, absl::Span<const LogitQuestion> questions);
-  // The candidates of a row; null where none were asked for, or there are too many.
+  // The candidates of a row; null if none were asked for, or there are too many.
   const CandidateList* Candidates(int32_t row) const;
   const CandidateRule& RuleOf(int32_t row) const { return rows_[static_cast<size_t>(row)].rule; }
 
-  // Brings rows [first, first + count) to the host, and waits for it.
+  // Copies rows [first, first + count) to the host, and waits for the copy.
   absl::Status Fetch(int32_t first, int32_t count);
-  // All logits of a row, which it fetches if need be. Any threads, each with rows of its own.
+  // All logits of a row; copies them from the device if necessary. Threads: any, each for other
+  // rows.
   absl::StatusOr<absl::Span<const float>> Row(int32_t row);
 
  private:
@@ -68,7 +68,7 @@ class LogitRows {
   std::vector<State> rows_;
 };
 
-// The logits that one token is chosen from: a row of those, or some that the host has.
+// The logits that one token is chosen from: a row of LogitRows, or logits in host memory.
 class TokenLogits {
  public:
   TokenLogits(LogitRows* rows, int32_t row) : rows_(rows), row_(row) {}
@@ -78,7 +78,7 @@ class TokenLogits {
     if (rows_ == nullptr) return all_;
     return rows_->Row(row_);
   }
-  // Null: All is to be asked.
+  // Null: use All.
   const CandidateList* candidates() const {
     return rows_ == nullptr ? nullptr : rows_->Candidates(row_);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass of a step: a ragged batch of prefill chunks and decode rows of several sequences
-// through all layers, the head and the drafter's blocks. It owns the activations; weights, cache
-// and kernels belong to the engine. Used by one thread at a time.
+// through all layers, the head and the drafter's blocks. Owns the activations; weights, cache and
+// kernels belong to the engine. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,24 @@
 
 namespace dsv4 {
 
-// The streams that a row of an MTP pass begins with: those of a row of the last pass, or those that
-// a state slot keeps.
+// The streams with which a row of an MTP pass begins: those of a row of the last pass, or those
+// saved in a state slot.
 struct StreamSource {
   static StreamSource OfRow(int32_t row) { return {.row = row, .slot = kNoBlock}; }
   static StreamSource OfSlot(int32_t slot) { return {.row = -1, .slot = slot}; }
   int32_t row, slot;
 };
 
-// Passes of a drafter that are launched together: a pass may continue with tokens that an earlier
-// one has chosen.
+// Passes of a drafter that are launched together. A pass may use tokens that an earlier pass chose.
 struct DraftPass {
   StepRows step;
-  const int32_t* tokens = nullptr;  // below 0: -1 - i stands for the token of list i
+  const int32_t* tokens = nullptr;  // a negative one, -1 - i, stands for the token of list i
   absl::Span<const StreamSource> sources{};
   HeadRows head;
 };
 struct DraftChain {
   absl::Span<const DraftPass> passes{};
-  FollowingDrafts following{};  // of the last pass's head, where logits depend on the token before
+  FollowingDrafts following{};  // of the last head, if logits depend on the previous token
 };
 
 class Model {
@@ -50,100 +49,102 @@ class Model {
   struct Parts {
     const ModelConfig* config = nullptr;
     const WeightViews* weights = nullptr;
-    ExpertMover* mover = nullptr;      // of their experts; null: they stay
-    bool fetches = false;              // plan for experts that lie on disk
-    ExpertFetcher* fetcher = nullptr;  // theirs; null when planning, or where none do
+    ExpertMover* mover = nullptr;      // null: experts do not move
+    bool fetches = false;              // plan for experts on disk
+    ExpertFetcher* fetcher = nullptr;  // null when planning, and if no expert lies on disk
     bool shares_experts = false;       // plan for experts that the CPU computes
-    CpuShare* share = nullptr;         // theirs; null when planning, or where it has none
+    CpuShare* share = nullptr;         // null when planning, and if the CPU computes none
     bool streams_experts = false;      // plan for experts that are streamed
     ExpertStreamer* streamer = nullptr;
     ExpertPages* pages = nullptr;  // of mapped files; null: no budget
     Dispatch* dispatch = nullptr;
     Device* device = nullptr;
-    absl::Span<const LayerCache> layers{};  // the cache's; when only planning, without memory
-    StatePool streams{};                    // the cache's
-    bool drafts = false;  // plan for the weights' drafter, whose rows are the cache's last layers
-    uint64_t omitted_points = 0;  // see LaunchContext
-    bool graphs = true;           // record steps of few rows where the device can
-    // Mask of tokens that may be chosen unless a question says otherwise; empty: all. Read once.
+    absl::Span<const LayerCache> layers{};  // of the cache; without memory when planning
+    StatePool streams{};                    // of the cache
+    bool drafts = false;  // plan for the drafter of the weights; it has the cache's last layers
+    uint64_t omitted_points = 0;  // LaunchContext::omitted_points
+    bool graphs = true;           // record steps of few rows, if the device can
+    // Mask of the tokens that questions without a mask allow; empty: all. Read once.
     absl::Span<const uint32_t> with_text{};
     const Shards* shards = nullptr;
     int rank = 0;
-    Communicator* communicator = nullptr;  // where there are several ranks; null when planning
+    Communicator* communicator = nullptr;  // with several ranks; null when planning
   };
 
-  // Prepares every operator for the largest step and allocates the activations. Unsupported names
-  // the operator and the reason. What `parts` points to must outlive the model.
+  // Prepares every operator for the largest step and allocates the activations. Errors:
+  // Unsupported, naming the operator and the reason. The objects in `parts` must outlive the model.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const Parts& parts,
                                                        const StepLimits& limits);
-  // The workspace_bytes() that Create would come to, with its refusals; allocates nothing on the
-  // device and reads no weight.
+  // The workspace_bytes() of a model that Create makes, with the errors of Create. Allocates
+  // nothing on the device and reads no weight.
   static absl::StatusOr<int64_t> PlanBytes(const Parts& parts, const StepLimits& limits);
 
   ~Model();
   const StepLimits& limits() const { return limits_; }
   int64_t workspace_bytes() const { return memory_.size_bytes(); }
 
-  // Starts a step: sets its rows (their pointers must live until the next one) and computes the
-  // rope tables. InvalidArgument beyond the limits. `tokens`: [T].
+  // Starts a step: sets its rows and computes the RoPE tables. The pointers in `step` must be valid
+  // until the next step. `tokens`: [T]. Errors: InvalidArgument beyond the limits.
   absl::Status Begin(const StepRows& step, const int32_t* tokens);
-  // embedding of the step's tokens -> streams.
+  // Embedding of the step's tokens -> streams.
   absl::Status Embed();
   // Main layer `layer`: streams -> streams.
   absl::Status RunLayer(int64_t layer);
-  // What the drafter needs of the streams after it, and after the last one of all layers.
+  // DraftBlocks::AfterLayer and AfterLayers.
   absl::Status TapLayer(int64_t layer);
   // Logits of the rows `row_of` of the step, from the main head: [row_of.size(), vocab] in host
   // memory.
   absl::StatusOr<const float*> Logits(absl::Span<const int32_t> row_of);
-  // Those of the head that was launched last.
+  // The logits of the last launched head.
   LogitRows& logits() { return logits_; }
 
-  // Begin, Embed and all layers, then the main head for the rows of `head`, if any; logits() has
-  // the answers to its questions after Synchronize. `stop`, if any, is asked before each layer;
-  // true ends the step with Cancelled: rows that it had computed are garbage behind the sequences'
-  // ends.
+  // Begin, Embed and all layers, then the main head for the rows of `head`, if any. After
+  // Synchronize logits() has the answers to its questions. `stop`, if any, is called before each
+  // layer; if it returns true, the step ends with Cancelled, and the cache rows that it wrote are
+  // undefined.
   absl::Status Forward(const StepRows& step, const int32_t* tokens,
                        const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
 
-  // X, the residual streams of row `row` of the last Forward or ForwardDraft: [4, D] act, until the
-  // next one.
+  // The residual streams X of row `row` of the last Forward or ForwardDraft: [4, D] act. Valid
+  // until the next pass.
   const std::byte* StreamsOfRow(int32_t row) const;
   int64_t streams_row_bytes() const;
-  // Copies X of some rows to state slots. InvalidArgument beyond the step's rows.
+  // Copies X of some rows to state slots. Errors: InvalidArgument beyond the step's rows.
   absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
 
-  // A pass of the drafter's blocks; step.positions holds the slots of its rows. Where it begins
-  // with streams, sources[r] is the X that row r is made of: of a row of the last pass, or
-  // what SaveStreams kept; else `sources` is empty. Afterwards StreamsOfRow is the blocks' own
-  // output. The main rows' Logits are to be taken before it. `head`: of the drafter's, as
-  // Forward's.
+  // A pass of the drafter's blocks.
+  // - step.positions: the cache positions of its rows.
+  // - `sources`: sources[r] names the X with which row r begins, of the last pass or of
+  // SaveStreams.
+  //   Empty for drafters that begin with tokens.
+  // - `head`: rows and questions of the drafter's head, as in Forward.
+  // Afterwards StreamsOfRow returns the drafter's output, and Logits of the main rows are lost.
   absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
                             absl::Span<const StreamSource> sources, const HeadRows& head = {});
-  // The same in parts, for verification: what the first block starts from, and one block, streams
-  // -> streams. REQUIRES: `block` is one of the drafter's; BeginDraft came before it.
+  // The same in parts, for verification: BeginDraft computes the streams of the first block, then
+  // one call for each of the drafter's blocks, streams -> streams.
   absl::Status BeginDraft(const StepRows& step, const int32_t* tokens,
                           absl::Span<const StreamSource> sources);
   absl::Status RunDraftBlock(int64_t block);
   // Whether a draft of several tokens can be chosen on the device.
   bool chains() const {
-    // Tokens are chosen on the first rank: what further passes draft after would be there alone.
+    // Tokens are chosen on the first rank; the others would not have them for further passes.
     return drafter_ != nullptr && !parts_.device->host_memory() &&
            (drafter_->follows() || parts_.shards->ranks == 1);
   }
-  // The passes of a draft, as ForwardDraft, and the choice of its tokens: one graph, where it is
-  // recorded. Answers to the questions are there after Synchronize. A pass but the first has at
-  // most a row for each sequence. REQUIRES: chains(); at most limits().drafts passes or following
-  // drafts.
+  // The passes of a draft, as ForwardDraft, and the choice of its tokens, as one graph if recorded.
+  // Answers to the questions are available after Synchronize. REQUIRES: chains(); at most
+  // limits().drafts passes or following drafts; passes after the first have at most one row for
+  // each sequence.
   absl::Status ForwardDrafts(const DraftChain& chain);
-  // DraftBlocks::Follow, for rows of the last ForwardDraft's head: row rows[i] comes after token
-  // tokens[i]; questions[i], if any are given, is about it. Its confidence and the answer are there
+  // DraftBlocks::Follow for rows of the last ForwardDraft's head: tokens[i] is the token before row
+  // rows[i], questions[i] (if given) asks about it. Its confidence and the answer are available
   // after Synchronize.
   absl::Status FollowDrafts(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
                             absl::Span<const LogitQuestion> questions = {});
   float Confidence(int32_t row) { return logits_.confidences()[row]; }
-  // What the drafter's head norms for row `row` of its last ones and those after it: [D] act each.
-  // For verification. REQUIRES: the drafter keeps it.
+  // The input of the norm of the drafter's head, for row `row` of its last rows and those after it:
+  // [D] act each. For verification. REQUIRES: the drafter keeps it.
   absl::Status ReadDraftHidden(int32_t row, absl::Span<std::byte> to);
   // Logits of rows of the last ForwardDraft.
   absl::StatusOr<const float*> DraftLogits(absl::Span<const int32_t> row_of);
@@ -155,38 +156,37 @@ class Model {
   DType activation_dtype() const { return context_.act_dtype(); }
   // Waits for the device; see Device::Synchronize.
   absl::Status Synchronize();
-  // Sees values between operators until it is replaced; null = none. For verification.
+  // Observes tensors between operators until it is replaced; null: none. For verification.
   void set_tap(const Tap* tap) { context_.tap = tap; }
-  // From now on the two halves of the experts are launches of their own, also with one rank: what
-  // the second one quantises can be seen. For verification. Errors: OutOfMemory.
+  // Launches the two halves of the experts separately from now on, also with one rank, so that the
+  // values between them can be observed. For verification. Errors: OutOfMemory.
   absl::Status SplitExperts();
-  // Another rank's values or launches are seen: this one launches kernel by kernel, too.
+  // Another rank is observed: this one must launch kernel by kernel, too.
   void set_watched(bool watched) { watched_ = watched; }
 
  private:
   // The main layers with their head, or the drafter's blocks with theirs.
   enum class Pass { kMain, kDraft };
-  // A pass, recorded without its head and with it.
+  // A recorded pass, without its head and with it.
   struct RecordedPass {
     std::unique_ptr<Graph> alone, with_head;
   };
   // Steps of few rows, recorded for each number of rows that they are padded to.
   struct RecordedStep {
     StepUpload::Shape shape;
-    RecordedPass main, draft;         // draft: where it is planned for
+    RecordedPass main, draft;         // draft: if planned for
     StepUpload::Shape chain_shape{};  // of the first pass of a chain
-    std::unique_ptr<Graph> chain;     // where they are planned for
+    std::unique_ptr<Graph> chain;     // if planned for
   };
-  // What a recorded pass fetches.
+  // The inputs of a recorded pass, which it copies from pinned memory.
   struct FetchedInputs {
     StepUpload upload;
-    bool launched = false;  // and not known to have been fetched
+    bool launched = false;  // the pass was launched and may not have copied them yet
   };
 
   Model(const Parts& parts, const StepLimits& limits);
   absl::Status Plan();
-  // Bytes of the activations and of what steps upload; with `memory` not null, places all of it
-  // there.
+  // Bytes of the activations and of the steps' inputs. Places them at `memory` unless it is null.
   absl::StatusOr<int64_t> PlaceMemory(std::byte* memory);
   int32_t StreamRows() const;
   // Limits of the steps that are recorded.
@@ -205,10 +205,10 @@ class Model {
   absl::Status RunDraft();
   absl::Status RunPass(Pass pass);
   StepUpload::Shape ShapeOf(int32_t rows) const;
-  // Records the steps up to RecordedLimits, and has the kernels of larger ones loaded.
+  // Records the steps up to RecordedLimits, and loads the kernels of larger ones.
   absl::Status RecordSteps();
   absl::Status RecordPass(Pass pass, const StepUpload::Shape& shape, RecordedPass* recorded);
-  // Those of passes of that shape, with a head, by recordings that are dropped.
+  // Loads the kernels of passes of that shape, with a head, by recording and dropping them.
   absl::Status LoadKernels(const StepUpload::Shape& shape);
   // Prepares an all-padding pass for graph capture. Its outputs are never read.
   absl::Status SetPadding(Pass pass, StepUpload* upload, const StepUpload::Shape& shape);
@@ -226,30 +226,30 @@ class Model {
   absl::Status Replay(Pass pass, const RecordedStep& step, const HeadRows& head,
                       const PassInputs& inputs);
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
-  // Waits for exchanges that the device has still to make, and for no more.
+  // Waits for the outstanding exchanges of the device.
   absl::Status FinishExchanges() {
     return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Synchronize();
   }
-  // Whether steps of few rows are recorded. Behind a gate the host looks for experts on disk, and
-  // for the CPU's.
+  // Whether steps of few rows are recorded. Not with experts on disk or of the CPU: the host acts
+  // after each gate.
   bool Records() const { return parts_.graphs && !parts_.fetches && !parts_.shares_experts; }
   void BeginFetches() {
     if (parts_.fetcher != nullptr) parts_.fetcher->BeginPass();
   }
-  // After a pass that ended with `status`: the failure of its reads on any rank, if there was one.
-  // Ranks that exchange get here alike.
+  // Called after a pass that ended with `status`: returns the failure of its reads on any rank, if
+  // there was one. All ranks call it.
   absl::Status EndFetches(const absl::Status& status);
-  // The main pass from its layers on, and a chain of the drafter's, where they are not recorded.
+  // The main pass from its layers on, and a chain of the drafter, kernel by kernel.
   absl::Status RunMain(const StepRows& step, const int32_t* tokens,
                        const std::function<bool()>* stop, const HeadRows& head);
   absl::Status RunChain(const DraftChain& chain);
-  // The one that fits; null: none, or something watches what is launched.
+  // The recorded step that fits; null: none, or launches are observed.
   const RecordedStep* Recorded(const StepRows& step) const;
   const RecordedStep* RecordedChain(const StepRows& step) const;
   absl::Status Stopped(const std::function<bool()>* stop, int64_t layer) const;
   // copy_from_ -> copy_to_
   absl::Status CopyStreams(int32_t rows);
-  // Has `rows` rows copied to where the drafter reads them, if it does.
+  // Copies `rows` rows to the drafter's sources, if it has any.
   void SetSources(absl::Span<const StreamSource> sources, int32_t rows, PassInputs* inputs);
   CopyRowsParams CopyParams(int32_t rows, const std::byte* const* from, std::byte* const* to) const;
   absl::Status ExpectHead(const HeadRows& head) const;
@@ -257,7 +257,7 @@ class Model {
   absl::Status RunHeadOf(Pass pass, int32_t rows, bool questions, int part = 0);
   // The answers to the questions about `rows` rows of the last head.
   TokenCandidatesParams Candidates(int32_t rows);
-  // The same for rows that the device does not have yet; nothing where there are none.
+  // The same for rows that were not uploaded yet; no operation if there are none.
   absl::Status LaunchHead(Pass pass, const HeadRows& head);
   absl::StatusOr<const float*> LaunchAndFetch(Pass pass, absl::Span<const int32_t> row_of);
 

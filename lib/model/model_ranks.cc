@@ -10,12 +10,12 @@
 namespace dsv4 {
 namespace {
 
-// Whether a pass stops before a layer is for the first rank to say: the others ask for its answers
-// one after another, so that all of them stop before the same one.
+// The first rank decides whether a pass stops before a layer. The others read its answers one after
+// another, so that all ranks stop before the same layer.
 class StopAnswers {
  public:
   bool Give(bool stop) {
-    // Twice the layers that may run, and 1 when no more will.
+    // Twice the number of layers that may run, plus 1 if no more will.
     answers_.fetch_add(stop ? 1 : 2);
     answers_.notify_all();
     return stop;
@@ -25,7 +25,7 @@ class StopAnswers {
     answers_.fetch_or(1);
     answers_.notify_all();
   }
-  // The answer about layer `layer`, once it was given.
+  // Waits for the answer about layer `layer`.
   bool Take(int64_t layer) const {
     for (;;) {
       const int64_t answers = answers_.load();
@@ -39,7 +39,7 @@ class StopAnswers {
   std::atomic<int64_t> answers_{0};
 };
 
-// What follows from the call's arguments follows on every rank alike, before it exchanges anything.
+// Errors that depend only on the call's arguments occur on every rank, before any exchange.
 bool FailsAlike(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsInternal(status) || absl::IsCancelled(status) ||
          IsReadFailure(status);
@@ -62,8 +62,8 @@ absl::StatusOr<std::unique_ptr<ModelRanks>> ModelRanks::Create(
     return ranks;
   }
   DSV4_ASSIGN_OR_RETURN(ranks->threads_, RankThreads::Start(ranks->ranks()));
-  // All at the same time, as steps that are recorded exchange what they compute. Of several that
-  // fail, most do because of one.
+  // All concurrently, because recorded steps exchange their results. If several fail, most of them
+  // fail because of one.
   std::vector<absl::Status> statuses(parts.size());
   const absl::Status status = ranks->threads_->Run([&](int rank) {
     const auto r = static_cast<size_t>(rank);
@@ -125,7 +125,7 @@ absl::Status ModelRanks::TapLayer(int64_t layer) {
 absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
                                  const std::function<bool()>* stop, const HeadRows& head) {
   if (group_ != nullptr) {
-    // Other processes would have to be asked before each layer: a pass that has begun ends.
+    // Other processes cannot be asked before each layer: a pass that has begun is completed.
     if (stop != nullptr && (*stop)()) return Cancelled("stopped before a pass");
     const auto message = [&] {
       return MessageWriter(GroupCommand::kForward).AddStep(step, tokens).AddList(head.rows);
@@ -141,7 +141,7 @@ absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
   return OnAll([&](Model& model, int rank) {
     if (rank == 0) {
       const std::function<bool()> give = [&] { return answers.Give((*stop)()); };
-      // The others wait for answers even where this throws.
+      // The others wait for answers even if this throws.
       const absl::Status status =
           Contained([&] { return model.Forward(step, tokens, &give, head); });
       answers.Close();

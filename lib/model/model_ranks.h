@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass of an engine: a Model for each of its devices, which compute a step together. On
-// one device it is that device's Model and nothing else; on several, every call runs on a thread
-// for each rank, and the models exchange what they have computed of a layer. What comes out lies
-// where the first rank has it. Where further ranks are other processes', they are told of every
-// pass. Used by one thread at a time.
+// The forward pass of an engine: a Model for each of its devices, which compute a step together.
+// - One device: calls go to its Model.
+// - Several: every call runs on a thread for each rank, and the models exchange their parts of each
+//   layer. Results are those of the first rank.
+// - Ranks in other processes: they receive a message for every pass.
+// Threads: one at a time.
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,8 @@
 
 namespace dsv4 {
 
-// Whether a pass failed by reads of experts. It has then made all its exchanges, and fails alike on
-// all ranks.
+// Whether a pass failed because of reads of experts. It has then made all its exchanges, and fails
+// on all ranks with the same error.
 bool IsReadFailure(const absl::Status& status);
 
 class ModelRanks {
@@ -35,8 +36,8 @@ class ModelRanks {
       std::vector<Model::Parts> parts, const StepLimits& limits,
       std::vector<std::unique_ptr<Communicator>> communicators);
 
-  // The only communicator is this group's, which this process leads: the other processes are told
-  // of every pass.
+  // For the leader of a process group: uses the group's communicator, and sends a message to the
+  // other processes for every pass.
   void Lead(ProcessGroup* group) { group_ = group; }
 
   int ranks() const { return static_cast<int>(models_.size()); }  // of this process
@@ -45,7 +46,7 @@ class ModelRanks {
     return models_[static_cast<size_t>(rank)]->workspace_bytes();
   }
 
-  // As Model's. A rank that fails makes all later calls DeviceLost.
+  // As in Model. After the failure of a rank, all later calls return DeviceLost.
   absl::Status Begin(const StepRows& step, const int32_t* tokens);
   absl::Status Embed();
   absl::Status RunLayer(int64_t layer);
@@ -59,7 +60,7 @@ class ModelRanks {
   absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
   absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
                             absl::Span<const StreamSource> sources, const HeadRows& head = {});
-  // Not in a group of processes, whose tokens the leader's host chooses.
+  // False in a group of processes: the leader's host chooses the tokens.
   bool chains() const { return group_ == nullptr && first().chains(); }
   absl::Status ForwardDrafts(const DraftChain& chain);
   absl::StatusOr<const float*> DraftLogits(absl::Span<const int32_t> row_of);
@@ -79,18 +80,18 @@ class ModelRanks {
   absl::Status WriteStreams(absl::Span<const std::byte> from);
   DType activation_dtype() const { return first().activation_dtype(); }
   absl::Status Synchronize();
-  // Sees what the first rank has.
+  // Observes the first rank.
   void set_tap(const Tap* tap) {
     first().set_tap(tap);
     set_watched(tap != nullptr);
   }
   absl::Status SplitExperts() { return first().SplitExperts(); }
-  // The first rank's launches are seen, so that all ranks launch kernel by kernel.
+  // Observes the first rank's launches; all ranks launch kernel by kernel.
   void set_watched(bool watched) {
     for (const std::unique_ptr<Model>& model : models_) model->set_watched(watched);
   }
 
-  // A rank failed, of `reason`. Any thread; for tests, which have no device that fails.
+  // Simulates the failure of a rank with `reason`. Threads: any. For tests.
   void Abort(int rank, const absl::Status& reason) {
     communicators_[static_cast<size_t>(rank)]->Abort(reason);
   }
@@ -98,13 +99,13 @@ class ModelRanks {
  private:
   ModelRanks() = default;
   Model& first() const { return *models_.front(); }
-  // Calls f(model, rank) on all ranks, and tells the others when one fails.
+  // Calls f(model, rank) on all ranks, and aborts the others' exchanges if one fails.
   absl::Status OnAll(absl::FunctionRef<absl::Status(Model& model, int rank)> f);
   using Fetch = absl::StatusOr<const float*> (Model::*)(absl::Span<const int32_t> row_of);
   absl::StatusOr<const float*> FetchLogits(Fetch fetch, GroupCommand command,
                                            absl::Span<const int32_t> row_of);
-  // Calls f(), after the message was sent to the processes of the group, if there is one. They
-  // make the exchanges of both in the same order.
+  // Sends the message to the processes of the group, if there is one, then calls f(). Exchanges of
+  // both happen in the same order.
   absl::Status Told(absl::FunctionRef<MessageWriter()> message,
                     absl::FunctionRef<absl::Status()> f);
 

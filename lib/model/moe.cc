@@ -12,7 +12,7 @@ namespace {
 // Runs a rank's part of the experts, by one call of the operator or by several.
 using RunPart = absl::FunctionRef<absl::Status(const ExpertFfnParams& ffn)>;
 
-// The first half of the experts, of whose matrices each rank has its rows.
+// The first half of the experts, with the rank's rows of their matrices.
 absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn, RunPart run) {
   const Slices& inter = c.shards->inter;
   const int64_t pairs = int64_t{ffn.rows} * (ffn.experts_per_token + 1);
@@ -23,7 +23,7 @@ absl::Status RunProducts(const ForwardContext& c, ExpertFfnParams ffn, RunPart r
   return c.Gather(pairs, inter, DTypeBytes(c.act_dtype()), c.act.products_part, c.act.products);
 }
 
-// The second half, or the sum of what turns left.
+// The second half, or the sum of the outputs of turns.
 absl::Status RunOutputs(const ForwardContext& c, ExpertFfnParams ffn, RunPart run) {
   ffn.part = ExpertPart::kOutputs;
   ffn.products = c.act.products;
@@ -57,7 +57,7 @@ absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool 
   DSV4_RETURN_IF_ERROR(RunProducts(c, turn, run));
   DSV4_RETURN_IF_ERROR(RunOutputs(c, turn, run));
   if (last) DSV4_RETURN_IF_ERROR(RunOutputs(c, sum, at_once));
-  // Also where others follow: no two exchanges after one another may be of the products.
+  // Also before further turns: no two consecutive exchanges may be of the products.
   return GatherOutputs(c);
 }
 
@@ -65,8 +65,7 @@ absl::Status RunTurn(const ForwardContext& c, const ExpertFfnParams& turn, bool 
   return RunTurn(c, turn, last, [&](const ExpertFfnParams& part) { return c.Run(part); });
 }
 
-// The same in turns of its own, of which each brings those of the host's memory to the device
-// first.
+// The same in turns that first copy their experts from host memory to the device.
 absl::Status RunStreamedTurn(const ForwardContext& c, const MoeWeights& w,
                              const ExpertFfnParams& turn, bool last) {
   return RunTurn(c, turn, last, [&](ExpertFfnParams part) -> absl::Status {
@@ -92,7 +91,7 @@ ExpertFfnParams FirstTurn(const ForwardContext& c, const ExpertFfnParams& ffn) {
   return turn;
 }
 
-// All that may be launched where experts are computed in turns.
+// All launches that are possible if experts are computed in turns.
 absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
   ExpertFfnParams turn = FirstTurn(c, ffn);
   DSV4_RETURN_IF_ERROR(RunExperts(c, ffn));
@@ -101,8 +100,8 @@ absl::Status LaunchAll(const ForwardContext& c, const ExpertFfnParams& ffn) {
   return RunTurn(c, turn, true);
 }
 
-// Where some experts lie on disk, or the CPU computes some. `streams`: of the others, those of the
-// host's memory come to the device first.
+// For experts on disk or of the CPU. `streams`: the others, if in host memory, are copied to the
+// device first.
 absl::Status RunCut(const ForwardContext& c, const MoeWeights& w, const ExpertFfnParams& ffn,
                     bool streams) {
   ExpertFfnParams turn = FirstTurn(c, ffn);

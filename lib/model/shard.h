@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which part of the model each rank of an engine computes (docs/adr/0020-exact-split.md): rows of
-// weight matrices, in whole blocks of 128, and so columns of activations. What is in no list here
-// every rank computes.
+// The part of the model that each rank of an engine computes (docs/adr/0020-exact-split.md): rows
+// of weight matrices, in whole blocks of 128, and thus columns of activations. Every rank computes
+// what is not listed here.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct Slice {
 class Slices {
  public:
   Slices() = default;
-  // Blocks of `unit` of `total` elements, dealt out as evenly as they go; the last one may be
+  // Divides `total` elements in blocks of `unit` as evenly as possible; the last block may be
   // shorter.
   Slices(int64_t total, int64_t unit, int ranks);
 
@@ -38,8 +38,8 @@ class Slices {
 };
 
 struct Shards {
-  // InvalidArgument, with the counts that can be, when the output groups cannot be shared out
-  // evenly, or for more than kMaxRanks.
+  // Errors: InvalidArgument, listing the possible numbers of ranks, if the output groups cannot be
+  // divided evenly or there are more than kMaxRanks.
   static absl::StatusOr<Shards> Of(const ModelConfig& config, int ranks);
 
   int ranks = 1;
@@ -49,12 +49,12 @@ struct Shards {
   Slices vocab;   // rows of the head
 };
 
-// What a token of a step costs in exchanges: of a main pass with logits for it.
+// Exchanges of a main pass with logits.
 struct ExchangeCost {
-  int64_t exchanges = 0;  // of a pass, however many tokens it has
-  int64_t bytes = 0;      // that each rank has after them of a token, its own included
+  int64_t exchanges = 0;  // of a pass, with any number of tokens
+  int64_t bytes = 0;      // of one token that each rank has after them, its own included
 };
-// `activation_bytes`: of an element; `quantized`: how the output groups are stored.
+// `activation_bytes`: of an element. `quantized`: the format of the output groups.
 ExchangeCost ExchangeOf(const ModelConfig& config, int ranks, int64_t activation_bytes,
                         QuantizedRows quantized);
 

@@ -6,9 +6,10 @@
 
 namespace dsv4 {
 
-// The least one above `rows` >= 0: powers of two, what lies half way between them, and beyond 32
-// the quarters as well. Rows of padding cost little up to 16, which one MMA takes; where arithmetic
-// bounds operators, as much as other rows, except for the experts, which they do not choose.
+// The smallest size above `rows` >= 0. Sizes are powers of two, the middles between them, and above
+// 32 the quarters, too. Padding rows cost little up to 16, the rows of one MMA. Beyond, they cost
+// as much as other rows in operators that are bound by arithmetic, except in the experts, which
+// they do not choose.
 constexpr int32_t NextStepSize(int32_t rows) {
   if (rows < 4) return rows + 1;
   int32_t power = 4;

@@ -30,7 +30,7 @@ int64_t FollowingBytes(const StepLimits& limits) {
   return 2 * Bytes(places, sizeof(int32_t)) + Bytes(places, sizeof(CandidateQuery));
 }
 
-// The most that one pass takes: a saved state or window block for every row and some more for each
+// The most bytes of one pass: a saved state or window block for every row and some more for each
 // sequence, and the compressed KV blocks of the longest sequences.
 int64_t PassBytes(const StepLimits& limits) {
   const int64_t rows = limits.rows, sequences = limits.sequences;
@@ -46,7 +46,7 @@ int64_t PassBytes(const StepLimits& limits) {
 
 }  // namespace
 
-// The rows of a block see one position more.
+// The rows of a block (block_rows) see one position more.
 int64_t FirstWindowEntry(const SequenceRows& rows) {
   const int64_t first = std::max(rows.window_begin, rows.first_position - kWindowTokens);
   return std::max<int64_t>(first, 0) / kWindowBlockTokens;
@@ -97,7 +97,7 @@ absl::Status StepUpload::PlaceFetched(Device* device, const StepLimits& limits, 
   return absl::OkStatus();
 }
 
-// All that a pass of the shape may take: the copy is recorded once.
+// The most bytes of a pass of the shape: the copy is recorded once.
 CopyRowsParams StepUpload::Fetch(const Shape& shape) const {
   CopyRowsParams fetch = fetch_;
   fetch.row_bytes = PassBytes({.rows = shape.rows,
@@ -202,7 +202,7 @@ absl::Status StepUpload::Send() {
   return device_->Upload(base_, host_, static_cast<int64_t>(used_));
 }
 
-// What has its place for good comes before what varies in size.
+// Parts with fixed offsets come before parts that vary in size.
 absl::Status StepUpload::Pass(const Shape& shape, const HeadRows& head, PassInputs* inputs,
                               FollowingDrafts* following, bool first) {
   if (device_ == nullptr) return absl::OkStatus();

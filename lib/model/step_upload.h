@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of a pass read besides weights, cache and activations: tokens, positions, block
-// tables, saved states, pointer lists, and what is asked about logits. On a device with memory of
-// its own they go there in one piece a pass, which is sent, or which the first kernel of a graph
-// fetches; elsewhere they are read where they are.
+// The inputs of a pass besides weights, cache and activations: tokens, positions, block tables,
+// saved states, pointer lists, and the questions about logits. For a device with memory of its own
+// they are one contiguous image for each pass, which is sent, or which the first kernel of a graph
+// copies. Other devices read them in place.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,13 @@
 
 namespace dsv4 {
 
-// The host's, and once they are brought to the device the device's.
+// With host pointers before the upload, device pointers afterwards.
 struct PassInputs {
   StepRows step;
   const int32_t* tokens = nullptr;          // [step.rows]
   const int64_t* rope_positions = nullptr;  // [step.rows]
-  // [step.rows] streams that an MTP pass begins with, and where it has them; null: another pass.
+  // [step.rows]: sources and destinations of the streams with which an MTP pass begins; null for
+  // other passes.
   const std::byte* const* from = nullptr;
   std::byte* const* to = nullptr;
   // [rows of the head] The device's alone.
@@ -34,20 +35,21 @@ struct PassInputs {
   const int32_t* previous = nullptr;  // tokens before head_rows
 };
 
-// The parts of a sequence's block tables that kernels read in a step, which index them by the whole
-// position: from the entry of the first window row on, and all compressed blocks.
+// The parts of a sequence's block tables that kernels read in a step: window blocks from that of
+// the first window row on, and all compressed blocks. Kernels index the tables by absolute
+// positions.
 struct StepTables {
   absl::Span<const int32_t> windows, compressed;
 };
 StepTables TablesOf(const SequenceRows& rows);
-// The entry of window_blocks that TablesOf begins with.
+// The first entry of window_blocks in TablesOf.
 int64_t FirstWindowEntry(const SequenceRows& rows);
 
-// Drafts whose logits depend on the token before, one after another for each of some sequences.
+// Drafts whose logits depend on the previous token: a chain of them for each of some sequences.
 struct FollowingDrafts {
   int32_t drafts = 0, sequences = 0;
-  // [drafts, sequences]: rows of the head, below 0: none; the tokens before them, below 0: -1 - i
-  // stands for the token of list i. The host's, or as PassInputs the device's.
+  // [drafts, sequences]: rows of the head (negative: none) and the tokens before them (a negative
+  // one, -1 - i, stands for the token of list i). Pointers as in PassInputs.
   const int32_t* rows = nullptr;
   const int32_t* tokens = nullptr;
   absl::Span<const LogitQuestion> questions{};  // at most one about each row
@@ -59,7 +61,7 @@ class StepUpload {
   // Rows, sequences and rows of the head that a pass is padded to, at least its own.
   struct Shape {
     int32_t rows = 0, sequences = 0, head_rows = 0;
-    int32_t drafts = 0;  // of each sequence that follow each other
+    int32_t drafts = 0;  // in the chain of each sequence
   };
 
   // Device bytes for steps within `limits`; 0 on a device with host memory.
@@ -67,10 +69,10 @@ class StepUpload {
   // `memory`: DeviceBytes, 64-byte aligned. `masks`: for as many rows of the head as `limits` has.
   absl::Status Place(Device* device, const StepLimits& limits, TokenMasks* masks,
                      std::byte* memory);
-  // The same, for passes that are left in pinned memory, where Fetch finds them.
+  // The same for inputs that stay in pinned memory until Fetch copies them.
   absl::Status PlaceFetched(Device* device, const StepLimits& limits, TokenMasks* masks,
                             std::byte* memory);
-  // The call that brings a pass of that shape to the device. REQUIRES: PlaceFetched.
+  // The call that copies the inputs of a pass of that shape to the device. REQUIRES: PlaceFetched.
   CopyRowsParams Fetch(const Shape& shape) const;
 
   // Brings a pass to the device, padded to `shape`: rows beyond the step's belong to no sequence
@@ -88,7 +90,7 @@ class StepUpload {
   // Rows of the last head, the tokens before them, and queries by the rows of the head.
   absl::Status Follow(absl::Span<const int32_t> rows, absl::Span<const int32_t> tokens,
                       absl::Span<const LogitQuestion> questions, PassInputs* inputs);
-  // Two lists of `count` pointers, count at most limits.rows.
+  // Uploads two lists of `count` pointers; count is at most limits.rows.
   absl::Status Pointers(int32_t count, const std::byte* const** from, std::byte* const** to);
 
  private:

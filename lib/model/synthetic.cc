@@ -22,9 +22,9 @@
 namespace dsv4 {
 namespace {
 
-// Elements of a dtype: random where the values matter to nobody, powers of two where they keep sums
-// near 1. One-dimensional bf16 tensors are norms, whose weights are 1 to 1.5. A token's experts
-// are others each.
+// Elements of a dtype: random where values do not matter, powers of two where they keep sums near
+// 1. One-dimensional bf16 tensors are norms, with weights of 1 to 1.5. The experts of a token are
+// distinct.
 std::vector<uint8_t> Elements(DType dtype, bool norm, int64_t bytes, int64_t experts) {
   std::mt19937_64 random(static_cast<uint64_t>(dtype));
   std::vector<uint8_t> memory(static_cast<size_t>(bytes));
@@ -77,8 +77,8 @@ std::vector<uint8_t> SkewedBias(int64_t experts, float skew, std::mt19937_64* ra
   return bytes;
 }
 
-// The packed elements of routed experts from `first` on, one after another, from the beginning
-// again where the file ends.
+// The packed elements of routed experts from `first` on, one after another. At the end of the file
+// they start at its beginning again.
 void PutInFile(absl::Span<const uint8_t> file, int64_t first, std::vector<TensorEntry>* tensors) {
   size_t end = 0;
   for (TensorEntry& entry : *tensors) {

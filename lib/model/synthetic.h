@@ -18,17 +18,17 @@ ModelConfig FirstLayers(const ModelConfig& config, int64_t layers);
 
 struct SyntheticOptions {
   float skew = 0;
-  // A file in which the elements of routed experts from `first_in_file` on lie, of any content;
-  // several may lie in the same place. It is no smaller than one matrix. Empty: none.
+  // A file of any content, at least as large as one matrix, which serves as the data of the routed
+  // experts from `first_in_file` on; several may share a place. Empty: none.
   std::string file{};
   int64_t first_in_file = 0;
 };
 
-// Every tensor of `config`, of numbers that keep activations of modest size. Tensors of one dtype
-// are views of the same memory, so that it takes little more than the largest of them. Gates choose
-// all experts about alike; with `skew`, the bias of the expert of rank r, from 1 on in an order of
-// each layer's own, is - skew * ln(r), so that few experts are chosen often.
-// Errors: those of opening the file.
+// Every tensor of `config`, with values that keep activations bounded. Tensors of one dtype are
+// views of the same memory, so memory is little more than that of the largest one. Gates choose all
+// experts about equally often. With `skew`, the expert at place r (1, 2, ..) of a random order of
+// each layer has the bias -skew * ln(r), so that few experts are chosen often. Errors: those of
+// opening the file.
 absl::StatusOr<std::unique_ptr<Checkpoint>> SyntheticCheckpoint(
     const ModelConfig& config, const SyntheticOptions& options = {});
 

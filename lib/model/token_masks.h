@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Masks of tokens that may be chosen, on a device with memory of its own. They stay there from step
-// to step: one is sent when it is asked for the first time, or when others took its place.
+// Masks of allowed tokens on a device with memory of its own: a cache over steps. A mask is sent
+// when it is first used, or after others have replaced it.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,22 @@ namespace dsv4 {
 
 class TokenMasks {
  public:
-  // Device bytes of masks for passes that use up to `masks` at once; 0 on a device with host
-  // memory.
+  // Device bytes for passes that use up to `masks` masks; 0 for a device that reads host memory.
   static int64_t DeviceBytes(const Device& device, int32_t masks, int64_t vocab);
   // `memory`: DeviceBytes, 64-byte aligned. `with_text` is read once; empty: all tokens.
   absl::Status Place(Device* device, int32_t masks, int64_t vocab, std::byte* memory,
                      absl::Span<const uint32_t> with_text);
 
-  // A pass begins: masks that were asked for before it may lose their place to those of it.
+  // Begins a pass: masks of earlier passes may be replaced.
   void Begin() { ++pass_; }
-  // The device's copy of `mask`, [vocab / 32 rounded up]; of that of all tokens with text where it
-  // is empty. `id`, not 0, is that of equal masks alone. REQUIRES: Begin, at most `masks` since.
+  // The device's copy of `mask`, [vocab / 32 rounded up]. Empty: the mask of all tokens with text.
+  // `id`: not 0; equal ids mean equal masks. REQUIRES: at most `masks` masks since Begin.
   absl::StatusOr<const uint32_t*> OnDevice(absl::Span<const uint32_t> mask, uint64_t id);
 
  private:
   struct SentMask {
     uint64_t id = 0;    // 0: empty
-    int64_t pass = -1;  // that asked for it last
+    int64_t pass = -1;  // the last pass that used it
   };
   uint32_t* MaskOf(size_t index) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings matrices from the checkpoint's layout to that which a device's kernels read, by the
-// backend's pack_weight, a stage of rows at a time. In stream order.
+// Converts matrices from the checkpoint's layout to the layout that a device's kernels read, with
+// the backend's pack_weight, a stage of rows at a time, in stream order.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace dsv4 {
 
-// How a device's kernels have a routed expert's matrix that runs in this format.
+// The packed format of a routed expert's matrix that runs in this format.
 constexpr WeightFormat PackedFormatOf(ExpertFormat format) {
   switch (format) {
     case ExpertFormat::kNvfp4:
@@ -27,18 +27,18 @@ constexpr WeightFormat PackedFormatOf(ExpertFormat format) {
 
 class WeightPacker {
  public:
-  // Memory of the device for stored rows.
+  // Device memory for rows in the checkpoint's layout.
   struct Stage {
     std::byte *data = nullptr, *scale = nullptr;
     int64_t data_bytes = 0, scale_bytes = 0;
   };
-  // A matrix on the host. `pinned`: memory of Device::AllocateHost, which must not change before
-  // the stream has come to it; else it may change on return.
+  // A matrix on the host. `pinned`: its memory is of Device::AllocateHost and must not change until
+  // the stream has read it. Else it may change when Pack returns.
   struct Source {
     const uint8_t *data = nullptr, *scale = nullptr;  // or the bytes of F32 scales
     bool pinned = false;
   };
-  // Where the device reads it; no scale where the format has none.
+  // The packed matrix on the device; `scale` is null if the format has none.
   struct Packed {
     const std::byte* data = nullptr;
     const uint8_t* scale = nullptr;
@@ -48,15 +48,15 @@ class WeightPacker {
   WeightPacker(Device* device, Dispatch* dispatch) : device_(device), dispatch_(dispatch) {}
 
   static int64_t PackedBytes(WeightFormat format, int64_t n, int64_t k);
-  // Has a view, whose format kernels run, point to its packed matrix.
+  // Points a view to its packed matrix. REQUIRES: kernels run its format.
   static void Point(const Packed& packed, Fp8Weight* weight);
   static void Point(const Packed& packed, ExpertMatrix* expert);
-  // Where the matrix will be when it is packed at `to`.
+  // The addresses of a matrix that is packed at `to`.
   static Packed At(std::byte* to, WeightFormat format, int64_t n, int64_t k);
-  // Chooses the kernel that packs such weights; Unsupported names it.
+  // Chooses the kernel that packs such weights. Errors: Unsupported, naming it.
   absl::Status Prepare(const Stage& stage, WeightFormat format, int64_t n, int64_t k) const;
 
-  // To PackedBytes from `to` on, of any memory that the device's kernels can write.
+  // Packs to the PackedBytes at `to`: any memory that the device's kernels can write.
   absl::StatusOr<Packed> Pack(const Stage& stage, std::byte* to, WeightFormat format, int64_t n,
                               int64_t k, const Source& from) const;
 

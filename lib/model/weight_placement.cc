@@ -23,14 +23,14 @@ int64_t WeightPlacement::CountsBytes(int64_t blocks) const {
   return blocks * config_.n_routed_experts * static_cast<int64_t>(sizeof(ExpertCounts));
 }
 
-absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
+absl::Status WeightPlacement::Plan(const std::vector<WeightSpec>& specs) {
   weights_->ranks_.clear();
   weights_->ranks_.resize(targets_.ranks.size());
   views_.assign(targets_.ranks.size(), {});
   weights_->device_bytes_ = 0;
   std::vector<RankBytes> sizes;
   for (size_t rank = 0; rank < targets_.ranks.size(); ++rank) {
-    DSV4_RETURN_IF_ERROR(PlanRank(rows, static_cast<int>(rank)));
+    DSV4_RETURN_IF_ERROR(PlanRank(specs, static_cast<int>(rank)));
     sizes.push_back(weights_->ranks_[rank].sizes);
   }
   const auto blocks = static_cast<int64_t>(MoeLayersOf(weights_).size());
@@ -49,23 +49,24 @@ absl::Status WeightPlacement::Plan(const std::vector<WeightRow>& rows) {
   return absl::OkStatus();
 }
 
-absl::Status WeightPlacement::PlanRank(const std::vector<WeightRow>& rows, int rank) {
+absl::Status WeightPlacement::PlanRank(const std::vector<WeightSpec>& specs, int rank) {
   Weights::Rank& own = weights_->ranks_[static_cast<size_t>(rank)];
   own.views = ShardOf(*weights_, config_, targets_.shards, rank);
   WeightTable table(config_);
   table.AddAll(&own.views);
-  for (const WeightRow& row : table.rows()) views_[static_cast<size_t>(rank)].push_back(row.view);
+  for (const WeightSpec& spec : table.specs())
+    views_[static_cast<size_t>(rank)].push_back(spec.view);
   const WeightTarget& target = targets_.ranks[static_cast<size_t>(rank)];
   const WeightUpload upload(target.device, target.dispatch);
   ExpertFetcher::StagePlan stage;
-  for (const WeightRow& row : rows) {
-    const Slice own_rows = RowsOfRank(row, targets_.shards, rank);
+  for (const WeightSpec& spec : specs) {
+    const Slice own_rows = RowsOfRank(spec, targets_.shards, rank);
     if (own_rows.empty()) continue;
-    DSV4_RETURN_IF_ERROR(PlanRow(row, own_rows.size(), upload, &own.sizes));
-    if (row.expert.expert < 0) continue;
-    ExpertMatrix matrix = **std::get_if<ExpertMatrix*>(&row.view);
+    DSV4_RETURN_IF_ERROR(PlanWeight(spec, own_rows.size(), upload, &own.sizes));
+    if (spec.expert.expert < 0) continue;
+    ExpertMatrix matrix = **std::get_if<ExpertMatrix*>(&spec.view);
     matrix.n = own_rows.size();
-    stage.Add(row.matrix, matrix, FormatOf(row));
+    stage.Add(spec.matrix, matrix, FormatOf(spec));
   }
   const auto blocks = static_cast<int64_t>(MoeLayersOf(&own.views).size());
   own.sizes.counts = WeightUpload::RawBytes(CountsBytes(blocks)) +
@@ -84,39 +85,40 @@ absl::Status WeightPlacement::PlanRank(const std::vector<WeightRow>& rows, int r
   return absl::OkStatus();
 }
 
-absl::Status WeightPlacement::PlanRow(const WeightRow& row, int64_t n, const WeightUpload& upload,
-                                      RankBytes* bytes) const {
+absl::Status WeightPlacement::PlanWeight(const WeightSpec& spec, int64_t n,
+                                         const WeightUpload& upload, RankBytes* bytes) const {
   const auto packed = [&](WeightFormat format) {
-    const int64_t size = WeightPacker::PackedBytes(format, n, row.k);
-    if (row.expert.expert < 0) {
+    const int64_t size = WeightPacker::PackedBytes(format, n, spec.k);
+    if (spec.expert.expert < 0) {
       bytes->other += size;
-    } else if (row.expert.expert >= config_.n_routed_experts - targets_.budgets.cpu_experts) {
-      bytes->cpu += CpuExperts::BytesOf(FormatOf(row), n, row.k);
+    } else if (spec.expert.expert >= config_.n_routed_experts - targets_.budgets.cpu_experts) {
+      bytes->cpu += CpuExperts::BytesOf(FormatOf(spec), n, spec.k);
     } else {
       // Slots are of one size, whatever the formats of blocks.
-      int64_t& largest = bytes->matrices[static_cast<size_t>(row.matrix)];
+      int64_t& largest = bytes->matrices[static_cast<size_t>(spec.matrix)];
       largest = std::max(largest, size);
     }
-    return upload.Prepare(format, n, row.k);
+    return upload.Prepare(format, n, spec.k);
   };
-  if (Fp8Weight* const* fp8 = std::get_if<Fp8Weight*>(&row.view)) {
+  if (Fp8Weight* const* fp8 = std::get_if<Fp8Weight*>(&spec.view)) {
     if ((*fp8)->f32_scale == nullptr) return packed(WeightFormat::kFp8);
     // They may turn out to be powers of two, and take less.
-    DSV4_RETURN_IF_ERROR(upload.Prepare(WeightFormat::kFp8, n, row.k));
+    DSV4_RETURN_IF_ERROR(upload.Prepare(WeightFormat::kFp8, n, spec.k));
     return packed(WeightFormat::kFp8F32);
   }
-  if (std::holds_alternative<ExpertMatrix*>(row.view)) return packed(PackedFormatOf(FormatOf(row)));
-  if (const auto* view = std::get_if<Bf16Weight*>(&row.view); view && IsPacked(*view)) {
+  if (std::holds_alternative<ExpertMatrix*>(spec.view))
+    return packed(PackedFormatOf(FormatOf(spec)));
+  if (const auto* view = std::get_if<Bf16Weight*>(&spec.view); view && IsPacked(*view)) {
     return packed(WeightFormat::kBf16);
   }
-  const bool wide = std::holds_alternative<const float**>(row.view) ||
-                    std::holds_alternative<const int32_t**>(row.view);
-  bytes->other += WeightUpload::RawBytes(n * std::max<int64_t>(row.k, 1) * (wide ? 4 : 2));
+  const bool wide = std::holds_alternative<const float**>(spec.view) ||
+                    std::holds_alternative<const int32_t**>(spec.view);
+  bytes->other += WeightUpload::RawBytes(n * std::max<int64_t>(spec.k, 1) * (wide ? 4 : 2));
   return absl::OkStatus();
 }
 
-ExpertFormat WeightPlacement::FormatOf(const WeightRow& row) const {
-  return MoeLayersOf(weights_)[static_cast<size_t>(row.expert.block)]->format;
+ExpertFormat WeightPlacement::FormatOf(const WeightSpec& spec) const {
+  return MoeLayersOf(weights_)[static_cast<size_t>(spec.expert.block)]->format;
 }
 
 absl::Status WeightPlacement::Begin() {
@@ -141,54 +143,55 @@ absl::Status WeightPlacement::Begin() {
   return absl::OkStatus();
 }
 
-bool WeightPlacement::StaysOnDisk(const WeightRow& row) const {
-  return row.expert.expert >= 0 && weights_->residency_.TierOf(row.expert) == ExpertTier::kDisk;
+bool WeightPlacement::StaysOnDisk(const WeightSpec& spec) const {
+  return spec.expert.expert >= 0 && weights_->residency_.TierOf(spec.expert) == ExpertTier::kDisk;
 }
 
-absl::Status WeightPlacement::Send(const WeightRow& row, size_t index) {
+absl::Status WeightPlacement::Send(const WeightSpec& spec, size_t index) {
   for (size_t rank = 0; rank < uploads_.size(); ++rank) {
     if (!targets_.ranks[rank].here) continue;
-    const Slice rows = RowsOfRank(row, targets_.shards, static_cast<int>(rank));
+    const Slice rows = RowsOfRank(spec, targets_.shards, static_cast<int>(rank));
     const ViewPointer& view = views_[rank][index];
-    CutRows(row.view, rows, view);
-    if (row.expert.expert >= 0 && weights_->residency_.IsCpus(row.expert)) {
-      KeepForCpu(row, rank, *std::get_if<ExpertMatrix*>(&view));
+    CutRows(spec.view, rows, view);
+    if (spec.expert.expert >= 0 && weights_->residency_.IsCpus(spec.expert)) {
+      KeepForCpu(spec, rank, *std::get_if<ExpertMatrix*>(&view));
       continue;
     }
-    if (StaysOnDisk(row)) {
-      KeepOnDisk(row, rank, *std::get_if<ExpertMatrix*>(&view));
+    if (StaysOnDisk(spec)) {
+      KeepOnDisk(spec, rank, *std::get_if<ExpertMatrix*>(&view));
       continue;
     }
     if (rows.empty()) continue;
     DSV4_RETURN_IF_ERROR(
-        SendRow(row, rows.size(), weights_->ranks_[rank].experts, view, &uploads_[rank]));
+        SendWeight(spec, rows.size(), weights_->ranks_[rank].experts, view, &uploads_[rank]));
   }
   return absl::OkStatus();
 }
 
-void WeightPlacement::KeepForCpu(const WeightRow& row, size_t rank, ExpertMatrix* matrix) {
-  weights_->ranks_[rank].cpu_experts.Keep(row.expert, row.matrix, *matrix);
+void WeightPlacement::KeepForCpu(const WeightSpec& spec, size_t rank, ExpertMatrix* matrix) {
+  weights_->ranks_[rank].cpu_experts.Keep(spec.expert, spec.matrix, *matrix);
   matrix->data = matrix->scale = nullptr;
   matrix->f32_scale = nullptr;
 }
 
-void WeightPlacement::KeepOnDisk(const WeightRow& row, size_t rank, ExpertMatrix* matrix) {
+void WeightPlacement::KeepOnDisk(const WeightSpec& spec, size_t rank, ExpertMatrix* matrix) {
   const ResidencyPlan& plan = weights_->residency_;
   const ExpertSlots& experts = weights_->ranks_[rank].experts;
-  const ExpertFormat format = FormatOf(row);
-  const StoredBytes whole = StoredBytesOf(**std::get_if<ExpertMatrix*>(&row.view));
-  sources_[rank][experts.IndexOf(row.expert)][static_cast<size_t>(row.matrix)] = {
-      row.name, *matrix, whole.data + whole.scale, format};
+  const ExpertFormat format = FormatOf(spec);
+  const StoredBytes whole = StoredBytesOf(**std::get_if<ExpertMatrix*>(&spec.view));
+  sources_[rank][experts.IndexOf(spec.expert)][static_cast<size_t>(spec.matrix)] = {
+      spec.name, *matrix, whole.data + whole.scale, format};
   matrix->format = format;
-  WeightPacker::Point(WeightPacker::At(experts.At(plan.guest_slot(), row.matrix),
+  WeightPacker::Point(WeightPacker::At(experts.At(plan.guest_slot(), spec.matrix),
                                        PackedFormatOf(format), matrix->n, matrix->k),
                       matrix);
 }
 
 // The `n` rows that `view` points to, whose place on the device it receives.
-absl::Status WeightPlacement::SendRow(const WeightRow& row, int64_t n, const ExpertSlots& experts,
-                                      const ViewPointer& view, WeightUpload* upload) const {
-  const int64_t k = row.k, elements = n * std::max<int64_t>(k, 1);
+absl::Status WeightPlacement::SendWeight(const WeightSpec& spec, int64_t n,
+                                         const ExpertSlots& experts, const ViewPointer& view,
+                                         WeightUpload* upload) const {
+  const int64_t k = spec.k, elements = n * std::max<int64_t>(k, 1);
   const auto raw = [&](auto* view) {  // a pointer to plain elements
     const std::byte* data = nullptr;
     const absl::Status status =
@@ -197,14 +200,14 @@ absl::Status WeightPlacement::SendRow(const WeightRow& row, int64_t n, const Exp
     return status;
   };
   const auto packed = [&](const void* data, const void* scale, WeightFormat format) {
-    std::byte* const to = row.expert.expert < 0
+    std::byte* const to = spec.expert.expert < 0
                               ? upload->Place(WeightPacker::PackedBytes(format, n, k))
-                              : experts.At(experts.SlotOf(row.expert), row.matrix);
+                              : experts.At(experts.SlotOf(spec.expert), spec.matrix);
     return upload->Pack(
         to, format, n, k,
         {.data = static_cast<const uint8_t*>(data), .scale = static_cast<const uint8_t*>(scale)});
   };
-  const auto* whole = std::get_if<Bf16Weight*>(&row.view);
+  const auto* whole = std::get_if<Bf16Weight*>(&spec.view);
   struct Sender {
     bool packs;  // a bf16 matrix
     decltype(raw)& raw_;

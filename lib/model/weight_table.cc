@@ -55,7 +55,7 @@ Bf16Weight RowsOf(const Bf16Weight& w, const Slice& rows) {
   return part;
 }
 
-// Of tensors with one dimension, or all of whose rows every rank has.
+// For tensors with one dimension, and those of which every rank has all rows.
 template <class T>
 const T* RowsOf(const T* w, const Slice& rows) {
   return w + rows.begin;
@@ -66,16 +66,16 @@ int64_t ScaleBytes(const Fp8Weight& w) {
          (w.f32_scale != nullptr ? int64_t{sizeof(float)} : 1);
 }
 
-// Of a row's view in which a rank has its rows.
-int64_t RowBytes(const WeightRow& row) {
-  if (auto* const* w = std::get_if<ExpertMatrix*>(&row.view)) {
+// Stored bytes of a tensor with more than one dimension.
+int64_t ViewBytes(const ViewPointer& view) {
+  if (auto* const* w = std::get_if<ExpertMatrix*>(&view)) {
     const StoredBytes bytes = StoredBytesOf(**w);
     return bytes.data + bytes.scale;
   }
-  if (auto* const* w = std::get_if<Fp8Weight*>(&row.view)) {
+  if (auto* const* w = std::get_if<Fp8Weight*>(&view)) {
     return (*w)->n * (*w)->k + ScaleBytes(**w);
   }
-  if (auto* const* w = std::get_if<Bf16Weight*>(&row.view)) return (*w)->n * (*w)->k * 2;
+  if (auto* const* w = std::get_if<Bf16Weight*>(&view)) return (*w)->n * (*w)->k * 2;
   return 0;  // sinks: a few numbers
 }
 
@@ -83,7 +83,7 @@ int64_t RowBytes(const WeightRow& row) {
 
 void WeightTable::Add(absl::string_view prefix, absl::string_view name, ViewPointer view, int64_t n,
                       int64_t k, Split split) {
-  rows_.push_back({absl::StrCat(prefix, name), view, n, k, split});
+  specs_.push_back({absl::StrCat(prefix, name), view, n, k, split});
 }
 
 void WeightTable::AddMain(WeightViews* w) {
@@ -187,9 +187,9 @@ void WeightTable::AddMoe(const std::string& p, int64_t block, MoeWeights* w) {
     Add(x, "w3", &expert.w3, inter, hidden, Split::kInter);
     Add(x, "w2", &expert.w2, hidden, inter, Split::kHidden);
     for (int matrix = 0; matrix < 3; ++matrix) {
-      WeightRow& row = rows_[rows_.size() - 3 + static_cast<size_t>(matrix)];
-      row.expert = {static_cast<int32_t>(block), static_cast<int32_t>(e)};
-      row.matrix = matrix;
+      WeightSpec& spec = specs_[specs_.size() - 3 + static_cast<size_t>(matrix)];
+      spec.expert = {static_cast<int32_t>(block), static_cast<int32_t>(e)};
+      spec.matrix = matrix;
     }
     w->expert_table.push_back(&expert);
   }
@@ -231,8 +231,8 @@ WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const S
   if (whole.drafter != nullptr) part.drafter = std::make_unique<DrafterWeights>(*whole.drafter);
   WeightTable table(config);
   table.AddAll(&part);
-  for (const WeightRow& row : table.rows()) {
-    CutRows(row.view, RowsOfRank(row, shards, rank), row.view);
+  for (const WeightSpec& spec : table.specs()) {
+    CutRows(spec.view, RowsOfRank(spec, shards, rank), spec.view);
   }
   return part;
 }
@@ -241,22 +241,22 @@ int64_t SharedOutBytes(const ModelConfig& config, WeightViews* views) {
   WeightTable table(config);
   table.AddAll(views);
   int64_t bytes = 0;
-  for (const WeightRow& row : table.rows()) {
-    if (row.split != Split::kNone) bytes += RowBytes(row);
+  for (const WeightSpec& spec : table.specs()) {
+    if (spec.split != Split::kNone) bytes += ViewBytes(spec.view);
   }
   return bytes;
 }
 
-Slice RowsOfRank(const WeightRow& row, const Shards& shards, int rank) {
-  if (shards.ranks == 1) return {0, row.n};
+Slice RowsOfRank(const WeightSpec& spec, const Shards& shards, int rank) {
+  if (shards.ranks == 1) return {0, spec.n};
   const Slices* slices = nullptr;
   int64_t unit = 1;  // rows for one of what is shared out
-  switch (row.split) {
+  switch (spec.split) {
     case Split::kNone:
       break;
     case Split::kGroups:
       slices = &shards.groups;
-      unit = row.n / slices->all().back().end;
+      unit = spec.n / slices->all().back().end;
       break;
     case Split::kHidden:
       slices = &shards.hidden;
@@ -268,7 +268,7 @@ Slice RowsOfRank(const WeightRow& row, const Shards& shards, int rank) {
       slices = &shards.vocab;
       break;
   }
-  if (slices == nullptr) return {0, row.n};
+  if (slices == nullptr) return {0, spec.n};
   const Slice& slice = (*slices)[rank];
   return {slice.begin * unit, slice.end * unit};
 }

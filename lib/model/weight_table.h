@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of a model's tensors: for each its runtime name, where its view goes, its size, and
-// which of its rows each rank of an engine has (docs/adr/0020-exact-split.md). Stored dtype and
-// shape follow from the type of the view.
+// The table of a model's weights: for each its name, the place of its view, its size, and which of
+// its rows each rank of an engine has (docs/adr/0020-exact-split.md). Stored dtype and shape follow
+// from the type of the view.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,28 @@
 
 namespace dsv4 {
 
-// Where a tensor's view goes. Quantised weights are stored as NAME.weight and NAME.scale, or, of an
-// NVFP4 expert, NAME.weight, NAME.weight_scale and NAME.weight_scale_2.
+// The place of a weight's view. Names of stored tensors:
+// - NAME, of weights that are not quantised;
+// - NAME.weight and NAME.scale, of quantised weights;
+// - NAME.weight, NAME.weight_scale and NAME.weight_scale_2, of NVFP4 experts.
 using ViewPointer = std::variant<const float**,     // F32 [n], or [n, k]
                                  const uint16_t**,  // BF16 [n]
                                  Bf16Weight*,       // BF16 [n, k]
                                  const int32_t**,   // I64 or I32 [n, k], expert numbers
                                  Fp8Weight*, ExpertMatrix*>;
 
-// What the rows of a tensor are counted in where ranks share them out.
+// The unit by which ranks divide the rows of a weight; kNone: every rank has all rows.
 enum class Split { kNone, kGroups, kHidden, kInter, kVocab };
 
-struct WeightRow {
+struct WeightSpec {
   std::string name;
   ViewPointer view;
   int64_t n = 0;
-  int64_t k = 0;  // 0: the tensor has one dimension
+  int64_t k = 0;  // 0: one dimension
   Split split = Split::kNone;
-  ExpertId expert{};  // of a routed expert's matrices,
-  int matrix = 0;     // which are w1, w3 and w2
+  // Of the matrix of a routed expert: 0 is w1, 1 w3, 2 w2.
+  ExpertId expert{};
+  int matrix = 0;
 };
 
 class WeightTable {
@@ -44,14 +47,15 @@ class WeightTable {
 
   void AddMain(WeightViews* w);
   void AddLayer(int64_t layer, BlockWeights* w);
-  // What only drafters of w->kind have, with so many blocks as w->blocks.
+  // The weights outside the blocks that only drafters of kind w->kind have. Their names depend on
+  // the number of w->blocks.
   void AddDrafterInputs(DrafterWeights* w);
-  // The same behind the blocks.
+  // All weights of the drafter, AddDrafterInputs last.
   void AddDrafter(DrafterWeights* w);
-  // All tensors that `w` has room for, in the order in which they were added to it.
+  // All weights that `w` has views for, in the order of the functions above.
   void AddAll(WeightViews* w);
 
-  const std::vector<WeightRow>& rows() const { return rows_; }
+  const std::vector<WeightSpec>& specs() const { return specs_; }
 
  private:
   void Add(absl::string_view prefix, absl::string_view name, ViewPointer view, int64_t n,
@@ -64,22 +68,21 @@ class WeightTable {
   void AddBlock(const std::string& p, int64_t layer, BlockWeights* w);
 
   const ModelConfig& c_;
-  std::vector<WeightRow> rows_;
+  std::vector<WeightSpec> specs_;
 };
 
-// The mixtures of experts of main layers, then of the drafter's: block by block.
+// The MoE weights of the main layers, then of the drafter's blocks.
 std::vector<MoeWeights*> MoeLayersOf(WeightViews* views);
 
-// The views of `whole` that `rank` computes with, into the same memory. `whole` must outlive it.
+// The views of `rank`, into the memory of `whole`, which must outlive them.
 WeightViews ShardOf(const WeightViews& whole, const ModelConfig& config, const Shards& shards,
                     int rank);
-// Bytes of those tensors that ranks share out, as they are stored.
+// Stored bytes of the weights that ranks divide.
 int64_t SharedOutBytes(const ModelConfig& config, WeightViews* views);
 
-// The rows of the tensor that `rank` has.
-Slice RowsOfRank(const WeightRow& row, const Shards& shards, int rank);
-// Makes what `to` points to the rows `rows` of what `from` points to. REQUIRES: pointers of one
-// type.
+// The rows that `rank` has.
+Slice RowsOfRank(const WeightSpec& spec, const Shards& shards, int rank);
+// Sets the view `to` to rows `rows` of the view `from`. REQUIRES: both have the same type.
 void CutRows(const ViewPointer& from, const Slice& rows, const ViewPointer& to);
 
 }  // namespace dsv4

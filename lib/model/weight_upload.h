@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves weights into a device's own memory: matrices are packed, everything else goes as it is.
-// Transfers are asynchronous: the next tensor is read while the last one travels.
+// Copies weights to a device's own memory: matrices are packed, all others keep their layout.
+// Copies are asynchronous: the next tensor is read during the copy of the last one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class WeightUpload {
  public:
   WeightUpload(Device* device, Dispatch* dispatch) : device_(device), packer_(device, dispatch) {}
 
-  // What a weight that is not packed will take.
+  // Bytes of a weight that is not packed.
   static int64_t RawBytes(int64_t bytes);
   // See WeightPacker.
   absl::Status Prepare(WeightFormat format, int64_t n, int64_t k) const;
@@ -25,14 +25,13 @@ class WeightUpload {
 
   // The next `bytes` of the memory. REQUIRES: Allocate counted them.
   std::byte* Place(int64_t bytes);
-  // The next weight, from host memory that may change on return; *data receives where the device
-  // reads it.
+  // Copies the next weight. The host memory may change on return. *data becomes its device address.
   absl::Status Raw(const void* host, int64_t bytes, const std::byte** data);
   // See WeightPacker::Pack.
   absl::StatusOr<WeightPacker::Packed> Pack(std::byte* to, WeightFormat format, int64_t n,
                                             int64_t k, const WeightPacker::Source& from) const;
 
-  // Waits for all of it; the memory, and frees what only the way there needed.
+  // Waits for all copies, frees the stage and returns the memory.
   absl::StatusOr<Buffer> Finish();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views of a model's tensors, in the structure in which the forward pass reads them. Who loads
-// them, and owns what they point to, is lib/model/weights.h.
+// Views of a model's weights, in the structure that the forward pass reads. lib/model/weights.h
+// loads them and owns their memory.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct MoeWeights {
   const ExpertWeights* const* table = nullptr;     // [E], what the kernels read
   int32_t block = 0;                               // ExpertId's
   ExpertFormat format = ExpertFormat::kMxfp4;      // in which a device runs its experts
-  // Of experts that move or are fetched: what the gate counts in (kernels/op/moe.h).
+  // The gate's counters, for experts that move or are fetched (kernels/op/moe.h).
   ExpertCounts* counts = nullptr;
   uint32_t* calls = nullptr;
   Fp8Weight shared_w1, shared_w3, shared_w2;  // [I, D], [I, D], [D, I]
@@ -68,7 +68,7 @@ struct BlockWeights {
   MoeWeights moe;
 };
 
-// What an MTP block makes its streams of.
+// The weights of an MTP block's input.
 struct MtpWeights {
   Fp8Weight e_proj, h_proj;         // [D, D]
   const uint16_t* enorm = nullptr;  // [D] bf16
@@ -79,7 +79,7 @@ struct MtpWeights {
 struct DsparkWeights {
   Fp8Weight main_proj;                  // [D, taps * D]
   const uint16_t* main_norm = nullptr;  // [D] bf16
-  // For a kernel of their own, and as they are stored on every device.
+  // Read by a kernel of their own, in the checkpoint's layout on every device.
   Bf16Weight markov_w1, markov_w2;  // [vocab, rank]: looked up; multiplied
   Bf16Weight confidence;            // [1, D + rank]
 };
@@ -94,8 +94,8 @@ struct DrafterWeights {
   DsparkWeights dspark;  // kDspark only
 };
 
-// What a forward pass reads, as a rank of an engine has it: of some matrices all rows, of others
-// those that are the rank's (lib/model/shard.h).
+// The weights of a forward pass on one rank: all rows of some matrices, the rank's rows of the
+// others (lib/model/shard.h).
 struct WeightViews {
   Bf16Weight embed;                // [vocab, D]
   Bf16Weight head;                 // [vocab, D]

@@ -53,22 +53,22 @@ std::vector<TensorEntry> Weights::TensorsOf(const ModelConfig& config) {
                        .bytes = bytes});
   };
   const auto add_rows = [&](const WeightTable& table) {
-    for (const WeightRow& row : table.rows()) {
-      const int64_t n = row.n, k = row.k;
-      if (std::holds_alternative<const float**>(row.view)) {
-        add(row.name, DType::kF32, k == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{n, k});
-      } else if (std::holds_alternative<const uint16_t**>(row.view)) {
-        add(row.name, DType::kBF16, {n});
-      } else if (std::holds_alternative<Bf16Weight*>(row.view)) {
-        add(row.name, DType::kBF16, {n, k});
-      } else if (std::holds_alternative<const int32_t**>(row.view)) {
-        add(row.name, DType::kI64, {n, k});
-      } else if (std::holds_alternative<Fp8Weight*>(row.view)) {
-        add(row.name + ".weight", DType::kF8E4M3, {n, k});
-        add(row.name + ".scale", DType::kF8E8M0, {CeilDiv(n, kFp8Block), CeilDiv(k, kFp8Block)});
+    for (const WeightSpec& spec : table.specs()) {
+      const int64_t n = spec.n, k = spec.k;
+      if (std::holds_alternative<const float**>(spec.view)) {
+        add(spec.name, DType::kF32, k == 0 ? std::vector<int64_t>{n} : std::vector<int64_t>{n, k});
+      } else if (std::holds_alternative<const uint16_t**>(spec.view)) {
+        add(spec.name, DType::kBF16, {n});
+      } else if (std::holds_alternative<Bf16Weight*>(spec.view)) {
+        add(spec.name, DType::kBF16, {n, k});
+      } else if (std::holds_alternative<const int32_t**>(spec.view)) {
+        add(spec.name, DType::kI64, {n, k});
+      } else if (std::holds_alternative<Fp8Weight*>(spec.view)) {
+        add(spec.name + ".weight", DType::kF8E4M3, {n, k});
+        add(spec.name + ".scale", DType::kF8E8M0, {CeilDiv(n, kFp8Block), CeilDiv(k, kFp8Block)});
       } else {
-        add(row.name + ".weight", DType::kI8, {n, k / 2});
-        add(row.name + ".scale", DType::kF8E8M0, {n, k / kFp4Run});
+        add(spec.name + ".weight", DType::kI8, {n, k / 2});
+        add(spec.name + ".scale", DType::kF8E8M0, {n, k / kFp4Run});
       }
     }
   };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The weights of one model as views into its checkpoint: every tensor of model.md section 2,
-// checked for presence, dtype and shape against the configuration. The views live as long as the
-// Weights object, which keeps the files mapped. Large tensors are never copied; a tensor that lies
-// unaligned for its element type in its file, or needs another type, is copied once into memory
-// that Weights owns. For devices with memory of their own, the ranks' views point there instead, to
-// what their kernels read.
+// checked for presence, dtype and shape against the configuration.
+// - The views live as long as the Weights object, which keeps the files mapped.
+// - A tensor is copied, into memory that Weights owns, only if it is unaligned in its file or needs
+//   another type. Large tensors are not.
+// - For devices with memory of their own, the ranks' views point to the packed copies there.
 #pragma once
 
 #include <cstdint>
@@ -33,54 +33,61 @@
 
 namespace dsv4 {
 
-// Where a rank's weights are for: a device, and the kernels that pack them for it.
+// The target of a rank's weights: a device, and the kernels that pack weights for it.
 struct WeightTarget {
   Device* device = nullptr;
   Dispatch* dispatch = nullptr;
-  // Else another process's: the device is one like it, by which its weights are planned alone.
+  // False: the rank belongs to another process. Its weights are only planned, for a device like
+  // this one.
   bool here = true;
 };
-// The ranks' targets, all of one kind; none: the host's memory.
+// The ranks' targets, all of one kind. None: host memory.
 struct WeightTargets {
   Shards shards;
   std::vector<WeightTarget> ranks;  // [shards.ranks]
-  WeightTarget cpu{};               // that computes budgets.cpu_experts of each block; of one rank
-  ExpertBudgets budgets{};          // without devices with memory of their own: host_bytes alone
-  // Bytes of memory that the machine has left, if known. Without devices with memory of their own
-  // and without a budget, experts beyond it are left on disk.
+  WeightTarget cpu{};               // computes budgets.cpu_experts of each block; one rank only
+  ExpertBudgets budgets{};          // without devices with memory of their own: host_bytes only
+  // Free memory of the machine in bytes, if known. Without devices with memory of their own and
+  // without a budget, experts beyond it stay on disk.
   std::optional<int64_t> available{};
-  // Which experts begin in the fastest memory; null: no profile.
+  // Chooses the experts that begin in the fastest memory. Null: no profile.
   const ExpertProfile* profile = nullptr;
 };
 
-// The model's own views are into the host's memory. Where devices have their own, only a rank's may
-// be read once it is loaded.
+// The model's own views point to host memory. If devices have memory of their own, only the ranks'
+// views may be read after loading.
 class Weights : public WeightViews {
  public:
-  // Checks and maps every tensor of `config` in `checkpoint`. Errors: NotFound for a missing
-  // tensor, Corrupt for a wrong dtype or shape, an element that is not a finite number (a scale
-  // byte of 255, an e4m3 NaN, an infinite bf16 or F32) or a tid2eid entry outside [0, E); each
-  // names the tensor and the file. F32 scales that are all powers of two become E8M0, and NVFP4
-  // experts whose scales allow it MXFP4, both without loss. A device with memory of its own runs
-  // the routed experts of a block in one format: in MXFP4 where all of them have its values, else
-  // in their own. A sample of the first expert tells which; where a later one turns out to be
-  // unlike it, all are looked at, and read once more. Experts of a block in several formats that
-  // are not all MXFP4 are Unsupported, naming the first, and with experts in MXFP4 so is a shared
-  // one whose F32 scales are no powers of two; an FP8 expert on disk that is unlike the sample is
-  // so when it is read. A drafter is optional, and its tensors tell its kind (main_proj, e_proj):
-  // without any mtp.* there is none; some of its tensors without the others are Corrupt. Tensors
-  // that are in no table are ignored. Targets whose memory is not the host's receive every tensor,
-  // or their rows of it, as soon as it is read, once for all of them, and the copies on the host
-  // are given up; OutOfDeviceMemory, and PlanResidency's refusals of their budgets.
-  // `progress(done_bytes, total_bytes)`, which may be empty, is called from this thread at least
-  // every 16 MiB as the tensors' pages are read; false cancels (Cancelled). REQUIRES: `config`
-  // comes from ParseModelConfig.
+  // Checks and maps every tensor of `config` in `checkpoint`, and reads each once. Other tensors
+  // are ignored. REQUIRES: `config` comes from ParseModelConfig.
+  //
+  // Targets with memory of their own receive every tensor, or their rows of it, as soon as it is
+  // read. Its pages on the host are then dropped.
+  //
+  // Formats: F32 scales that are all powers of two become E8M0, and NVFP4 experts MXFP4 if their
+  // scales allow it, both without loss. A device with memory of its own runs the routed experts of
+  // a block in one format: MXFP4 if all of them can be represented in it, else their stored format.
+  // A sample of the first expert decides; if a later expert differs from it, all are read again.
+  //
+  // Drafter: optional; none without a tensor mtp.*. Its tensors determine its kind (main_proj,
+  // e_proj).
+  //
+  // Errors; each names the tensor and the file:
+  // - NotFound: a tensor is missing.
+  // - Corrupt: a wrong dtype or shape; an element that is not a finite number (a scale byte of 255,
+  //   an e4m3 NaN, an infinite bf16 or F32); a tid2eid entry outside [0, E); an incomplete drafter.
+  // - Unsupported: a block with experts of several formats that are not all MXFP4; a shared expert
+  //   with F32 scales that are not powers of two, next to experts in MXFP4. An FP8 expert on disk
+  //   that differs from the sample fails when a pass reads it.
+  // - OutOfDeviceMemory, and PlanResidency's errors for the budgets.
+  // - Cancelled: `progress(done_bytes, total_bytes)` returned false. It may be empty. It is called
+  //   on this thread, at least every 16 MiB.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, std::unique_ptr<Checkpoint> checkpoint,
       const std::function<bool(int64_t, int64_t)>& progress, const WeightTargets& targets = {});
 
-  // The same checks of presence, dtype and shape without reading any data or taking memory for
-  // copies: for planning memory. The views may be passed to what plans with them, not read.
+  // The same checks of presence, dtype and shape for planning memory: reads no data and allocates
+  // no copies. The views must not be read.
   static absl::StatusOr<std::unique_ptr<Weights>> Describe(const ModelConfig& config,
                                                            std::unique_ptr<Checkpoint> checkpoint,
                                                            const WeightTargets& targets = {});
@@ -88,14 +95,14 @@ class Weights : public WeightViews {
   // Name, dtype, shape and bytes of every tensor that Load looks for.
   static std::vector<TensorEntry> TensorsOf(const ModelConfig& config);
 
-  // What a rank computes with.
+  // The views of a rank.
   const WeightViews& views(int rank) const {
     return ranks_.empty() ? *this : ranks_[static_cast<size_t>(rank)].views;
   }
   WeightViews& views(int rank) {
     return ranks_.empty() ? *this : ranks_[static_cast<size_t>(rank)].views;
   }
-  // Bytes of it: on its device, or what it reads of files and copies.
+  // Bytes of a rank's weights: on its device, or in files and copies.
   int64_t bytes(int rank) const {
     return ranks_.empty() ? mapped_bytes_ + owned_bytes_ : ranks_[static_cast<size_t>(rank)].bytes;
   }
@@ -104,31 +111,32 @@ class Weights : public WeightViews {
   // How matrices and the routed experts of layers are stored: "fp8+fp4", "fp8+nvfp4", "fp8+fp8",
   // with all the experts' formats where there are several ("fp8+fp4,nvfp4").
   std::string weight_format() const;
-  // Whether the routed experts of layers are all as expert_dtype of config.json says.
+  // Whether the routed experts of all layers have the format that expert_dtype of config.json
+  // names.
   bool ExpertsAre(absl::string_view expert_dtype) const;
   int64_t owned_bytes() const { return owned_bytes_; }    // of the copies
   int64_t device_bytes() const { return device_bytes_; }  // of devices' own memory, 0 without
-  // What moves a rank's experts between device and host; null where they stay.
+  // Moves a rank's experts between device and host; null if they do not move.
   ExpertMover* mover(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].mover.get();
   }
-  // What brings a rank's experts from disk; null where none lie there.
+  // Reads a rank's experts from disk; null if none lie there.
   ExpertFetcher* fetcher(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].fetcher.get();
   }
-  // The CPU's share of a rank's experts; null where it has none.
+  // The CPU's share of a rank's experts; null if it has none.
   CpuShare* share(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].share.get();
   }
-  // What streams a rank's experts through the device; null where none does.
+  // Streams a rank's experts through the device; null if none are streamed.
   ExpertStreamer* streamer(int rank) const {
     return ranks_.empty() ? nullptr : ranks_[static_cast<size_t>(rank)].streamer.get();
   }
-  // Of the first rank; 0 where all experts lie in one memory, and in other processes.
+  // Of the first rank; 0 if all experts lie in one memory, and in other processes.
   const ExpertReadTimes& read_times() const { return read_times_; }
-  // What keeps experts of mapped files in memory; null where all of them may stay.
+  // Keeps experts of mapped files in memory; null if all of them may stay.
   ExpertPages* pages() const { return pages_.get(); }
-  // What counts how often experts are chosen; null where all lie in one memory.
+  // Counts how often experts are chosen; null if all lie in one memory.
   const ExpertUse* use() const { return use_.get(); }
   // Of devices with memory of their own, or of mapped files with a budget.
   const ResidencyPlan& residency() const { return residency_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights::Load and Weights::Describe. Loading first resolves every row of the table against the
+// Weights::Load and Weights::Describe. Loading first resolves every weight of the table against the
 // file headers, then reads the data once, in file order.
 #include <algorithm>
 #include <cstddef>
@@ -32,13 +32,13 @@
 namespace dsv4 {
 namespace {
 
-// What follows a row's name in the names of its stored tensors.
-absl::Span<const char* const> PartsOf(const WeightRow& row) {
+// The suffixes of the names of a weight's stored tensors.
+absl::Span<const char* const> PartsOf(const WeightSpec& spec) {
   static constexpr const char* kPlain[] = {""};
   static constexpr const char* kQuantised[] = {".weight", ".scale"};
   static constexpr const char* kExpert[] = {".weight"};  // the others depend on its dtype
-  if (std::holds_alternative<ExpertMatrix*>(row.view)) return kExpert;
-  if (std::holds_alternative<Fp8Weight*>(row.view)) return kQuantised;
+  if (std::holds_alternative<ExpertMatrix*>(spec.view)) return kExpert;
+  if (std::holds_alternative<Fp8Weight*>(spec.view)) return kQuantised;
   return kPlain;
 }
 
@@ -81,18 +81,22 @@ class WeightsLoader {
   bool misled() const { return misled_; }
 
  private:
-  absl::Status Resolve(const std::vector<WeightRow>& rows) {
-    for (const WeightRow& row : rows) {
+  absl::Status Resolve(const std::vector<WeightSpec>& specs) {
+    for (const WeightSpec& spec : specs) {
       const size_t first = pending_.size();
-      DSV4_RETURN_IF_ERROR(std::visit([&](auto* view) { return Bind(row, view); }, row.view));
-      bound_.push_back({row, bound_.size(), first, pending_.size() - first});
+      DSV4_RETURN_IF_ERROR(std::visit([&](auto* view) { return Bind(spec, view); }, spec.view));
+      bound_.push_back({spec, bound_.size(), first, pending_.size() - first});
     }
     return absl::OkStatus();
   }
 
-  // The first name of `rows` that the checkpoint lacks; its first that it has. Empty when none.
-  std::string FirstAbsent(const std::vector<WeightRow>& rows) const { return First(rows, false); }
-  std::string FirstPresent(const std::vector<WeightRow>& rows) const { return First(rows, true); }
+  // The first name of `specs` that the checkpoint lacks; its first that it has. Empty when none.
+  std::string FirstAbsent(const std::vector<WeightSpec>& specs) const {
+    return First(specs, false);
+  }
+  std::string FirstPresent(const std::vector<WeightSpec>& specs) const {
+    return First(specs, true);
+  }
 
   // A tensor whose data is still to be read.
   struct Pending {
@@ -102,15 +106,15 @@ class WeightsLoader {
 
   // A view, and the tensors behind it.
   struct Bound {
-    WeightRow row;
+    WeightSpec spec;
     size_t index;  // in the order of the table
     size_t first_pending, pending_count;
   };
 
-  std::string First(const std::vector<WeightRow>& rows, bool present) const {
-    for (const WeightRow& row : rows) {
-      for (const char* part : PartsOf(row)) {
-        std::string name = absl::StrCat(row.name, part);
+  std::string First(const std::vector<WeightSpec>& specs, bool present) const {
+    for (const WeightSpec& spec : specs) {
+      for (const char* part : PartsOf(spec)) {
+        std::string name = absl::StrCat(spec.name, part);
         if ((checkpoint_.Find(name) != nullptr) == present) return name;
       }
     }
@@ -165,33 +169,33 @@ class WeightsLoader {
                                                       : entry.data);
   }
 
-  absl::Status Bind(const WeightRow& row, const float** view) {
-    const int64_t shape[2] = {row.n, row.k};
+  absl::Status Bind(const WeightSpec& spec, const float** view) {
+    const int64_t shape[2] = {spec.n, spec.k};
     DSV4_ASSIGN_OR_RETURN(
         const TensorEntry* entry,
-        Require(row.name, DType::kF32, absl::MakeConstSpan(shape, row.k == 0 ? 1 : 2)));
+        Require(spec.name, DType::kF32, absl::MakeConstSpan(shape, spec.k == 0 ? 1 : 2)));
     *view = Aligned<float>(*entry);
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, const uint16_t** view) {
-    DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, Require(row.name, DType::kBF16, {row.n}));
+  absl::Status Bind(const WeightSpec& spec, const uint16_t** view) {
+    DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry, Require(spec.name, DType::kBF16, {spec.n}));
     *view = Aligned<uint16_t>(*entry);
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, Bf16Weight* view) {
+  absl::Status Bind(const WeightSpec& spec, Bf16Weight* view) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
-                          Require(row.name, DType::kBF16, {row.n, row.k}));
-    *view = {Aligned<uint16_t>(*entry), row.n, row.k};
+                          Require(spec.name, DType::kBF16, {spec.n, spec.k}));
+    *view = {Aligned<uint16_t>(*entry), spec.n, spec.k};
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, const int32_t** view) {
-    const TensorEntry* stored = checkpoint_.Find(row.name);
+  absl::Status Bind(const WeightSpec& spec, const int32_t** view) {
+    const TensorEntry* stored = checkpoint_.Find(spec.name);
     const bool narrow = stored != nullptr && stored->dtype == DType::kI32;
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* entry,
-                          Require(row.name, narrow ? DType::kI32 : DType::kI64, {row.n, row.k}));
+                          Require(spec.name, narrow ? DType::kI32 : DType::kI64, {spec.n, spec.k}));
     if (narrow) {
       *view = Aligned<int32_t>(*entry);
     } else {
@@ -202,16 +206,16 @@ class WeightsLoader {
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, Fp8Weight* view) {
+  absl::Status Bind(const WeightSpec& spec, Fp8Weight* view) {
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* weight,
-                          Require(row.name + ".weight", DType::kF8E4M3, {row.n, row.k}));
-    const std::string scale_name = row.name + ".scale";
+                          Require(spec.name + ".weight", DType::kF8E4M3, {spec.n, spec.k}));
+    const std::string scale_name = spec.name + ".scale";
     const TensorEntry* stored = checkpoint_.Find(scale_name);
     const bool f32 = stored != nullptr && stored->dtype == DType::kF32;
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
                           Require(scale_name, f32 ? DType::kF32 : DType::kF8E8M0,
-                                  {CeilDiv(row.n, kFp8Block), CeilDiv(row.k, kFp8Block)}));
-    *view = {.data = Aligned<uint8_t>(*weight), .n = row.n, .k = row.k};
+                                  {CeilDiv(spec.n, kFp8Block), CeilDiv(spec.k, kFp8Block)}));
+    *view = {.data = Aligned<uint8_t>(*weight), .n = spec.n, .k = spec.k};
     if (f32) {
       view->f32_scale = Aligned<float>(*scale);
     } else {
@@ -220,37 +224,38 @@ class WeightsLoader {
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const WeightRow& row, ExpertMatrix* view) {
-    const TensorEntry* weight = checkpoint_.Find(row.name + ".weight");
-    if (weight == nullptr) return Missing(row.name + ".weight");
+  absl::Status Bind(const WeightSpec& spec, ExpertMatrix* view) {
+    const TensorEntry* weight = checkpoint_.Find(spec.name + ".weight");
+    if (weight == nullptr) return Missing(spec.name + ".weight");
     const std::optional<ExpertFormat> format = ExpertFormatOf(weight->dtype);
     if (!format) {
       return Corrupt(Where(*weight), " is ", DTypeText(*weight),
                      "; expected I8 (MXFP4), U8 (NVFP4) or F8_E4M3 (FP8)");
     }
-    if (absl::StartsWith(row.name, "layers.")) weights_->expert_formats_.insert(*format);
+    if (absl::StartsWith(spec.name, "layers.")) weights_->expert_formats_.insert(*format);
     if (*format == ExpertFormat::kFp8) {
       Fp8Weight fp8;
-      DSV4_RETURN_IF_ERROR(Bind(row, &fp8));
+      DSV4_RETURN_IF_ERROR(Bind(spec, &fp8));
       *view = fp8;
       return absl::OkStatus();
     }
-    DSV4_RETURN_IF_ERROR(Require(row.name + ".weight", weight->dtype, {row.n, row.k / 2}).status());
+    DSV4_RETURN_IF_ERROR(
+        Require(spec.name + ".weight", weight->dtype, {spec.n, spec.k / 2}).status());
     if (*format == ExpertFormat::kMxfp4) {
-      DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale,
-                            Require(row.name + ".scale", DType::kF8E8M0, {row.n, row.k / kFp4Run}));
-      *view = Fp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+      DSV4_ASSIGN_OR_RETURN(const TensorEntry* scale, Require(spec.name + ".scale", DType::kF8E8M0,
+                                                              {spec.n, spec.k / kFp4Run}));
+      *view = Fp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), spec.n, spec.k};
       return absl::OkStatus();
     }
     DSV4_ASSIGN_OR_RETURN(
         const TensorEntry* scale,
-        Require(row.name + ".weight_scale", DType::kF8E4M3, {row.n, row.k / kNvfp4Run}));
+        Require(spec.name + ".weight_scale", DType::kF8E4M3, {spec.n, spec.k / kNvfp4Run}));
     DSV4_ASSIGN_OR_RETURN(const TensorEntry* tensor_scale,
-                          RequireScalar(row.name + ".weight_scale_2"));
-    *view = Nvfp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), row.n, row.k};
+                          RequireScalar(spec.name + ".weight_scale_2"));
+    *view = Nvfp4Weight{Aligned<uint8_t>(*weight), Aligned<uint8_t>(*scale), spec.n, spec.k};
     ReadLater(*tensor_scale, reinterpret_cast<std::byte*>(&view->tensor_scale));
-    foldable_bytes_ += row.n * row.k / kFp4Run;
-    weights_->owned_bytes_ += row.n * row.k / kFp4Run;
+    foldable_bytes_ += spec.n * spec.k / kFp4Run;
+    weights_->owned_bytes_ += spec.n * spec.k / kFp4Run;
     return absl::OkStatus();
   }
 
@@ -270,12 +275,12 @@ class WeightsLoader {
   absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
   // What of Settle an expert that stays on disk needs now: NVFP4 scales, which tell its format.
   absl::Status CheckOnDisk(const Bound& bound, FormatChanges* changes) const;
-  // Gives up what the system holds of a row's tensors. `paths`: of the files.
+  // Drops a weight's tensors from the page cache. `paths`: of the files.
   void DropPages(const Bound& bound, const std::vector<std::string>& paths) const;
   // Chooses the formats in which devices run the blocks' routed experts.
   void ChooseDeviceFormats(bool all_read);
   // A routed expert's matrix as its file has it.
-  ExpertMatrix StoredExpert(const WeightRow& row, std::vector<float>* f32_scales) const;
+  ExpertMatrix StoredExpert(const WeightSpec& spec, std::vector<float>* f32_scales) const;
   void PlanHostRanks(const Shards& shards);
   absl::Status PlanMapped(const WeightTargets& targets);
   static bool OnHost(const WeightTargets& targets) {
@@ -347,8 +352,8 @@ absl::Status WeightsLoader::ReadPart(const Pending& pending, int64_t begin, int6
   return absl::OkStatus();
 }
 
-// Reads the tensors of a row, or of these only what `wants` says. `read` is told of bytes and says
-// whether to go on.
+// Reads those tensors of a weight that `wants` accepts. Reports bytes to `read`, which returns
+// false to cancel.
 absl::Status WeightsLoader::Read(const Bound& bound,
                                  const std::function<bool(const Pending&)>& wants,
                                  const std::function<bool(int64_t)>& read) {
@@ -389,9 +394,9 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
   const bool drops = placement_ != nullptr && targets.ranks.front().device->integrated();
   const std::vector<std::string> paths = checkpoint_.paths();
   for (const Bound& bound : bound_) {
-    const bool stays = placement_ != nullptr && placement_->StaysOnDisk(bound.row);
-    ExpertPages* const pages = bound.row.expert.expert >= 0 ? weights_->pages_.get() : nullptr;
-    const bool may_leave = pages != nullptr && !pages->Stays(bound.row.expert);
+    const bool stays = placement_ != nullptr && placement_->StaysOnDisk(bound.spec);
+    ExpertPages* const pages = bound.spec.expert.expert >= 0 ? weights_->pages_.get() : nullptr;
+    const bool may_leave = pages != nullptr && !pages->Stays(bound.spec.expert);
     const absl::Status status = Read(
         bound,
         [&](const Pending& pending) {
@@ -409,10 +414,10 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     for (size_t i = 0; pages != nullptr && i < bound.pending_count; ++i) {
       const Pending& pending = pending_[bound.first_pending + i];
       if (pending.copy == nullptr && checkpoint_.PlaceOf(pending.entry->data).file >= 0) {
-        pages->Add(bound.row.expert, pending.entry->data, pending.entry->bytes);
+        pages->Add(bound.spec.expert, pending.entry->data, pending.entry->bytes);
       }
     }
-    if (placement_ != nullptr) DSV4_RETURN_IF_ERROR(placement_->Send(bound.row, bound.index));
+    if (placement_ != nullptr) DSV4_RETURN_IF_ERROR(placement_->Send(bound.spec, bound.index));
     if (drops) DropPages(bound, paths);
   }
   if (placement_ == nullptr) {
@@ -442,7 +447,7 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
   absl::string_view name = pending_[bound.first_pending].entry->name;
   absl::ConsumeSuffix(&name, ".weight");
   const std::vector<MoeWeights*> blocks = MoeLayersOf(weights_);
-  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.row.view)) {
+  if (Fp8Weight* const* weight = std::get_if<Fp8Weight*>(&bound.spec.view)) {
     for (const MoeWeights* moe : blocks) {
       if (*weight != &moe->shared_w1 && *weight != &moe->shared_w3 && *weight != &moe->shared_w2) {
         continue;
@@ -452,30 +457,30 @@ absl::Status WeightsLoader::Settle(const Bound& bound, FormatChanges* changes) c
     changes->Settle(*weight);
     return absl::OkStatus();
   }
-  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.row.view)) {
-    const auto block = static_cast<size_t>(bound.row.expert.block);
+  if (ExpertMatrix* const* expert = std::get_if<ExpertMatrix*>(&bound.spec.view)) {
+    const auto block = static_cast<size_t>(bound.spec.expert.block);
     return changes->Settle(std::string(name), blocks[block]->format, *expert);
   }
   return absl::OkStatus();
 }
 
 absl::Status WeightsLoader::CheckOnDisk(const Bound& bound, FormatChanges* changes) const {
-  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&bound.row.view);
+  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&bound.spec.view);
   if (stored.format != ExpertFormat::kNvfp4) return absl::OkStatus();
-  const auto block = static_cast<size_t>(bound.row.expert.block);
-  return changes->Settle(bound.row.name, MoeLayersOf(weights_)[block]->format, &stored);
+  const auto block = static_cast<size_t>(bound.spec.expert.block);
+  return changes->Settle(bound.spec.name, MoeLayersOf(weights_)[block]->format, &stored);
 }
 
 // Views of what is copied have nothing to read yet.
-ExpertMatrix WeightsLoader::StoredExpert(const WeightRow& row,
+ExpertMatrix WeightsLoader::StoredExpert(const WeightSpec& spec,
                                          std::vector<float>* f32_scales) const {
-  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&row.view);
+  ExpertMatrix stored = **std::get_if<ExpertMatrix*>(&spec.view);
   if (stored.format == ExpertFormat::kNvfp4) {
-    std::memcpy(&stored.tensor_scale, checkpoint_.Find(row.name + ".weight_scale_2")->data,
+    std::memcpy(&stored.tensor_scale, checkpoint_.Find(spec.name + ".weight_scale_2")->data,
                 sizeof stored.tensor_scale);
   }
   if (stored.f32_scale != nullptr) {
-    const TensorEntry& scale = *checkpoint_.Find(row.name + ".scale");
+    const TensorEntry& scale = *checkpoint_.Find(spec.name + ".scale");
     f32_scales->resize(static_cast<size_t>(scale.bytes) / sizeof(float));
     std::memcpy(f32_scales->data(), scale.data, static_cast<size_t>(scale.bytes));
     stored.f32_scale = f32_scales->data();
@@ -487,12 +492,12 @@ void WeightsLoader::ChooseDeviceFormats(bool all_read) {
   const std::vector<MoeWeights*> blocks = MoeLayersOf(weights_);
   std::vector<float> f32_scales;
   for (const Bound& bound : bound_) {
-    const WeightRow& row = bound.row;
-    if (row.expert.expert < 0) continue;
-    if (!all_read && (row.expert.expert != 0 || row.matrix != 0)) continue;
-    ExpertFormat& format = blocks[static_cast<size_t>(row.expert.block)]->format;
+    const WeightSpec& spec = bound.spec;
+    if (spec.expert.expert < 0) continue;
+    if (!all_read && (spec.expert.expert != 0 || spec.matrix != 0)) continue;
+    ExpertFormat& format = blocks[static_cast<size_t>(spec.expert.block)]->format;
     if (format != ExpertFormat::kMxfp4) continue;
-    const ExpertMatrix stored = StoredExpert(row, &f32_scales);
+    const ExpertMatrix stored = StoredExpert(spec, &f32_scales);
     format = DeviceFormatOf(stored, all_read ? stored.n : SampleRows(stored));
   }
 }
@@ -504,9 +509,9 @@ absl::Status WeightsLoader::PlanRanks(const WeightTargets& targets, bool all_rea
   }
   ChooseDeviceFormats(all_read);
   placement_ = std::make_unique<WeightPlacement>(config_, targets, weights_);
-  std::vector<WeightRow> rows;
-  for (const Bound& bound : bound_) rows.push_back(bound.row);
-  return placement_->Plan(rows);
+  std::vector<WeightSpec> specs;
+  for (const Bound& bound : bound_) specs.push_back(bound.spec);
+  return placement_->Plan(specs);
 }
 
 // Decides which experts of mapped files stay in memory: all, unless a budget or the machine's
@@ -515,7 +520,7 @@ absl::Status WeightsLoader::PlanMapped(const WeightTargets& targets) {
   const int64_t experts = config_.n_routed_experts;
   std::vector<int64_t> bytes;  // of each expert
   for (const Bound& bound : bound_) {
-    const ExpertId id = bound.row.expert;
+    const ExpertId id = bound.spec.expert;
     if (id.expert < 0) continue;
     const auto index = static_cast<size_t>(id.block * experts + id.expert);
     bytes.resize(std::max(bytes.size(), index + 1));
@@ -555,14 +560,14 @@ void WeightsLoader::PlanHostRanks(const Shards& shards) {
 absl::Status WeightsLoader::ResolveAll() {
   WeightTable main(config_);
   main.AddMain(weights_);
-  DSV4_RETURN_IF_ERROR(Resolve(main.rows()));
+  DSV4_RETURN_IF_ERROR(Resolve(main.specs()));
   // Layer by layer, so that a configuration with far more of them than the files have costs
   // nothing.
   weights_->layers.resize(config_.num_hidden_layers);
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     WeightTable table(config_);
     table.AddLayer(layer, &weights_->layers[layer]);
-    DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
+    DSV4_RETURN_IF_ERROR(Resolve(table.specs()));
   }
   return ResolveDrafter();
 }
@@ -576,22 +581,22 @@ absl::Status WeightsLoader::ResolveDrafter() {
   drafter->blocks.resize(stages);
   WeightTable inputs(config_);
   inputs.AddDrafterInputs(drafter.get());
-  if (FirstPresent(inputs.rows()).empty()) {
+  if (FirstPresent(inputs.specs()).empty()) {
     drafter->kind = DrafterKind::kMtp;
     drafter->blocks.resize(1);
   } else if (config_.dspark.block_size == 0) {
     return Corrupt(checkpoint_.folder(), ": config.json has no dspark_block_size, though tensor ",
-                   FirstPresent(inputs.rows()), " is there");
+                   FirstPresent(inputs.specs()), " is there");
   }
   WeightTable table(config_);
   table.AddDrafter(drafter.get());
-  const std::string absent = FirstAbsent(table.rows());
+  const std::string absent = FirstAbsent(table.specs());
   if (!absent.empty()) {
     return Corrupt(checkpoint_.folder(), ": tensor ", absent, " is missing, though the ",
-                   DrafterName(drafter->kind), " drafter's ", FirstPresent(table.rows()),
+                   DrafterName(drafter->kind), " drafter's ", FirstPresent(table.specs()),
                    " is there");
   }
-  DSV4_RETURN_IF_ERROR(Resolve(table.rows()));
+  DSV4_RETURN_IF_ERROR(Resolve(table.specs()));
   weights_->drafter = std::move(drafter);
   return absl::OkStatus();
 }

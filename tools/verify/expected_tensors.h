@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded tensors of the oracle by name, widened to float: F32, F16 or I32 in the file. What
+// The recorded tensors of the oracle by name, converted to float: F32, F16 or I32 in the file. What
 // they are compared with is oracle_rules.h's.
 #pragma once
 

@@ -21,7 +21,7 @@ std::vector<float> ReadStreams(ModelRanks& model, int64_t elements) {
       static_cast<size_t>(elements * DTypeBytes(model.activation_dtype())));
   // A failure of the device shows in the step, too.
   model.ReadStreams(absl::MakeSpan(stored)).IgnoreError();
-  return WidenElements(stored.data(), model.activation_dtype(), elements);
+  return ElementsToFloat(stored.data(), model.activation_dtype(), elements);
 }
 
 // Published streams are bf16 values: storing them as such loses nothing.

@@ -191,7 +191,7 @@ class CaseRun {
       DSV4_RETURN_IF_ERROR(
           model.ReadDraftHidden(static_cast<int32_t>(recorded.first), absl::MakeSpan(bytes)));
       tensors_[recorded.prefix + ".hidden"] =
-          WidenElements(bytes.data(), model.activation_dtype(), block * hidden);
+          ElementsToFloat(bytes.data(), model.activation_dtype(), block * hidden);
       Append(recorded.prefix + ".base_logits", logits + recorded.first * vocab,
              static_cast<size_t>(block));
     }
@@ -263,8 +263,9 @@ class CaseRun {
   void Record(int64_t layer, absl::string_view what, const void* data, DType dtype, int64_t rows,
               int64_t width) {
     const auto tensor = [&](int64_t first, int64_t count) {
-      return WidenElements(static_cast<const std::byte*>(data) + first * width * DTypeBytes(dtype),
-                           dtype, count * width);
+      return ElementsToFloat(
+          static_cast<const std::byte*>(data) + first * width * DTypeBytes(dtype), dtype,
+          count * width);
     };
     if (what == "main_x") {
       int64_t first = 0;
@@ -341,7 +342,7 @@ absl::StatusOr<OracleTensors> RunOracleCase(const OracleCase& oracle, Engine& en
   return CaseRun(oracle, engine).Run(interrupted);
 }
 
-std::vector<float> WidenElements(const void* data, DType dtype, int64_t count) {
+std::vector<float> ElementsToFloat(const void* data, DType dtype, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
     switch (dtype) {

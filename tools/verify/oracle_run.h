@@ -36,6 +36,6 @@ absl::Status ForwardMtpAfter(ModelRanks& model, const KvSequence& sequence, int6
                              absl::Span<const int32_t> next_tokens);
 
 // `count` elements of `data`, f32, bf16 or i32, as floats.
-std::vector<float> WidenElements(const void* data, DType dtype, int64_t count);
+std::vector<float> ElementsToFloat(const void* data, DType dtype, int64_t count);
 
 }  // namespace dsv4
