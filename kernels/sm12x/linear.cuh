@@ -221,6 +221,17 @@ template <class Shape, int kRun>
 void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KSlices>& job,
                 int64_t tiles) {
   const int items = LinearWork<Shape, kRun>{job, tiles}.items();
+  if constexpr (Shape::kResident > 1) {
+    // Blocks that are alone may have all shared memory for stages. The next launch's cannot come
+    // beside them then, which costs more than it gains where the ring is soon through.
+    using Alone = GemmShape<typename Shape::KSlices, Shape::kTilesM, Shape::kCols, Shape::kWarpsM,
+                            Shape::kWarpsN>;
+    constexpr int kLeastStages = 64;
+    if (items <= context.multiprocessors &&
+        job.parts[0].w.k / kKSlice * Shape::kParts >= kLeastStages) {
+      return LaunchGemm<Alone, kRun>(context, job, tiles);
+    }
+  }
   const int blocks = std::min(items, Shape::kResident * context.multiprocessors);
   LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), Shape::kThreads,
                    Shape::kSharedBytes, linear_gemm_kernel<Shape, kRun>, job, tiles);
