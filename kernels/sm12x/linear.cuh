@@ -256,10 +256,10 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
     double full, alone;
   };
   constexpr Cost kCosts[] = {{kNarrow, 2, 64, 2, 812, 390},
-                             {kSquare, 4, 64, 2, 880, 520},
+                             {kSquare, 4, 64, 2, 900, 520},
                              {kLow, 8, 32, 2, 900, 720},
-                             {kMiddle, 8, 64, 1, 840, 840},
-                             {kWide, 8, 128, 1, 1510, 1510}};
+                             {kMiddle, 8, 64, 1, 860, 860},
+                             {kWide, 8, 128, 1, 1440, 1440}};
   LinearPath best = kByRule;
   double least = 0;
   for (const Cost& c : kCosts) {
