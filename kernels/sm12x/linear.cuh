@@ -222,8 +222,8 @@ void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KS
                 int64_t tiles) {
   const int items = LinearWork<Shape, kRun>{job, tiles}.items();
   if constexpr (Shape::kResident > 1) {
-    // Blocks that are alone may have all shared memory for stages. The next launch's cannot come
-    // beside them then, which costs more than it gains where the ring is soon through.
+    // Blocks that are alone may have all shared memory for stages. Where the ring is soon through
+    // that costs more than it gains (on SM12x, the next launch's blocks find no room beside them).
     using Alone = GemmShape<typename Shape::KSlices, Shape::kTilesM, Shape::kCols, Shape::kWarpsM,
                             Shape::kWarpsN>;
     constexpr int kLeastStages = 64;
