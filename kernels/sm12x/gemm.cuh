@@ -50,8 +50,13 @@ struct GemmShape {
   static constexpr int kMostStages = (kMostBytes - kRowScaleBytes) / (kStageBytes + kRowScaleBytes);
   static constexpr int kStages = kMostStages < 8 ? kMostStages : 8;
   static constexpr int kRowScalesAt = kStages * kStageBytes;
-  static constexpr int64_t kSharedBytes = kRowScalesAt + int64_t{kStages + 1} * kRowScaleBytes;
-  static_assert(kStages >= 2);
+  // Whether warps may be a stage apart: then each place of the ring has two mbarriers, behind
+  // everything else, in place of a barrier of the block for each stage. It pays where a warp has
+  // much to do in a stage (docs/kernels.md, also for what it does not pay for).
+  static constexpr bool kDrifts = KSlices::kQuantised && kCols >= 8;
+  static constexpr int kMbarriersAt = kRowScalesAt + (kStages + 1) * kRowScaleBytes;
+  static constexpr int64_t kSharedBytes = kMbarriersAt + (kDrifts ? 16 * kStages : 0);
+  static_assert(kStages >= (kDrifts ? 3 : 2) && kSharedBytes <= kMostBytes);
 };
 
 // Where piece `piece` of row `row` is among the row's. Lanes 0 .. 3 of eight neighbouring rows read
@@ -103,6 +108,14 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
   uint32_t row_from[kRowCopies] = {}, row_scales_from = 0;  // from `rows`, in pieces
   int load_item = first, load_stage = 0, load_slot = 0, load_count = 0;
   int load_scales = 0;  // the place of row scales
+  // Where warps drift: the parity of the phase of `empty` in which what is at the place was read,
+  // and the stages from the one at hand on that are asked for.
+  uint32_t load_parity = 1;
+  int ahead = 0;
+  // Of each place: the mbarriers at which all threads arrive when their copies to it are made, and
+  // all warps when they have read it.
+  auto* const full = reinterpret_cast<uint64_t*>(shared + Shape::kMbarriersAt);
+  uint64_t* const empty = full + kStages;
   const auto enter = [&] {
     const auto item = work.At(load_item);
     load_count = item.count;
@@ -129,6 +142,7 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
   };
   const auto load = [&] {
     if (load_item < items) {
+      if constexpr (Shape::kDrifts) WaitForPhase(empty + load_slot, load_parity);
       std::byte* const to = shared + load_slot * Shape::kStageBytes;
       if (kAllCopy || thread < Shape::kTiles * kTileThreads) {
 #pragma unroll
@@ -161,22 +175,38 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
               rows + uint64_t{row_scales_from} * 16 + load_stage / 4 * 4);
         }
       }
+      if constexpr (Shape::kDrifts) {
+        ArriveAfterCopies(full + load_slot);
+        ++ahead;
+      }
       if (++load_stage == stages) {
         load_stage = 0;
         load_item += static_cast<int>(gridDim.x);
         if (load_item < items) enter();
       }
     }
-    CommitCopies();
+    if constexpr (!Shape::kDrifts) CommitCopies();
     load_slot = load_slot + 1 == kStages ? 0 : load_slot + 1;
+    if (Shape::kDrifts && load_slot == 0) load_parity ^= 1;
     if (KSlices::kQuantised) load_scales = load_scales == kStages ? 0 : load_scales + 1;
   };
   if (load_item >= items) return;
+  if constexpr (Shape::kDrifts) {
+    if (thread < kStages) {
+      InitMbarrier(full + thread, kThreads);
+      InitMbarrier(empty + thread, kThreads / 32);
+    }
+    __syncthreads();
+  }
   enter();
 #pragma unroll 1
-  for (int s = 0; s < kStages; ++s) load();
-  WaitForCopies<kStages - 1>();
-  __syncthreads();
+  for (int s = 0; s < (Shape::kDrifts ? kStages - 1 : kStages); ++s) load();
+  if constexpr (Shape::kDrifts) {
+    WaitForPhase(full, 0);
+  } else {
+    WaitForCopies<kStages - 1>();
+    __syncthreads();
+  }
 
   // Where this lane finds its operands in a stage: of its first tile, and of row g of its rows.
   const int tile_at = first_tile * Shape::kTileBytes + lane * 16;
@@ -185,6 +215,7 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
   uint4 column_codes[kCols];
   typename KSlices::TileScales next_tile_scales[kTilesM];
   int slot = 0, scales_slot = 0;
+  uint32_t parity = 0;  // of the phase of `full` in which the stage at hand came
   const auto load_tiles = [&]<int kStep>(const std::byte* stage,
                                          std::integral_constant<int, kStep>) {
     if constexpr (kStep % KSlices::kTileSteps == 0) {
@@ -259,12 +290,23 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
         constexpr std::integral_constant<int, (kOfStage + 1) % Shape::kSteps> kNext;
         if constexpr (kOfStage == Shape::kSteps - 1) {
           // All of the stage is read: from now on the next one's operands are, and another one
-          // takes its place.
+          // takes its place; where warps drift, that of the stage before, which slower ones have
+          // read, too, by now.
+          if constexpr (Shape::kDrifts) {
+            load();
+            __syncwarp();
+            if (lane == 0) Arrive(empty + slot);
+          }
           slot = slot + 1 == kStages ? 0 : slot + 1;
           stage = shared + slot * Shape::kStageBytes;
-          WaitForCopies<kStages - 2>();
-          __syncthreads();
-          load();
+          if constexpr (Shape::kDrifts) {
+            if (slot == 0) parity ^= 1;
+            if (--ahead > 0) WaitForPhase(full + slot, parity);
+          } else {
+            WaitForCopies<kStages - 2>();
+            __syncthreads();
+            load();
+          }
         }
         typename KSlices::Tile tiles_of_step[kTilesM];
 #pragma unroll
@@ -332,7 +374,15 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
     }
     work.Store(item, first_tile, first_row, sums);
   }
-  WaitForCopies<0>();
+  if constexpr (Shape::kDrifts) {
+    __syncthreads();
+    if (thread < kStages) {
+      InvalidateMbarrier(full + thread);
+      InvalidateMbarrier(empty + thread);
+    }
+  } else {
+    WaitForCopies<0>();
+  }
 }
 
 // What a warp has of 16 outputs n of eight rows, `sum`: as bf16, to `row` + 0 .. 15 of row g, a

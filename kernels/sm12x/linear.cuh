@@ -221,6 +221,17 @@ template <class Shape, int kRun>
 void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KSlices>& job,
                 int64_t tiles) {
   const int items = LinearWork<Shape, kRun>{job, tiles}.items();
+  if constexpr (Shape::kResident > 1) {
+    // Blocks that are alone may have all shared memory for stages. Where the ring is soon through
+    // that costs more than it gains (on SM12x, the next launch's blocks find no room beside them).
+    using Alone = GemmShape<typename Shape::KSlices, Shape::kTilesM, Shape::kCols, Shape::kWarpsM,
+                            Shape::kWarpsN>;
+    constexpr int kLeastStages = 64;
+    if (items <= context.multiprocessors &&
+        job.parts[0].w.k / kKSlice * Shape::kParts >= kLeastStages) {
+      return LaunchGemm<Alone, kRun>(context, job, tiles);
+    }
+  }
   const int blocks = std::min(items, Shape::kResident * context.multiprocessors);
   LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), Shape::kThreads,
                    Shape::kSharedBytes, linear_gemm_kernel<Shape, kRun>, job, tiles);
@@ -245,10 +256,10 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
     double full, alone;
   };
   constexpr Cost kCosts[] = {{kNarrow, 2, 64, 2, 812, 390},
-                             {kSquare, 4, 64, 2, 880, 520},
+                             {kSquare, 4, 64, 2, 900, 520},
                              {kLow, 8, 32, 2, 900, 720},
-                             {kMiddle, 8, 64, 1, 840, 840},
-                             {kWide, 8, 128, 1, 1510, 1510}};
+                             {kMiddle, 8, 64, 1, 860, 860},
+                             {kWide, 8, 128, 1, 1440, 1440}};
   LinearPath best = kByRule;
   double least = 0;
   for (const Cost& c : kCosts) {

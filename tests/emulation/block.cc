@@ -53,6 +53,20 @@ struct Barrier {
   uint32_t waiting[kMostWarps] = {};
 };
 
+struct Mbarrier {
+  const void* at = nullptr;
+  uint32_t count = 0, arrived = 0;
+  uint64_t phases = 0;       // that have ended
+  std::vector<Copy> copies;  // to be made when somebody waits,
+  uint32_t later = 0;        // and so many that arrive then
+  uint32_t arrivers[kMostWarps] = {}, waiting[kMostWarps] = {};
+  Clock clock = {}, ended = {};
+
+  bool IsWaitedFor() const {
+    return std::any_of(std::begin(waiting), std::end(waiting), [](uint32_t w) { return w != 0; });
+  }
+};
+
 // What some lanes of a warp do together.
 struct Meeting {
   uint32_t mask = 0, arrived = 0;
@@ -83,6 +97,7 @@ struct Machine {
   std::vector<Thread> threads = std::vector<Thread>(kMostThreads);
   std::vector<Warp> warps = std::vector<Warp>(kMostWarps);
   Barrier barriers[16];
+  std::vector<Mbarrier> mbarriers;  // of the block
   std::vector<std::byte*> stacks;
   std::byte* shared_end = Guarded(kMostSharedBytes) + kMostSharedBytes;
   std::byte* shared = nullptr;
@@ -140,6 +155,11 @@ Thread& Next() {
     if (m.barriers[i].arrived == 0) continue;
     std::fprintf(stderr, "%u threads wait at barrier %d\n", m.barriers[i].arrived, i);
   }
+  for (const Mbarrier& one : m.mbarriers) {
+    if (!one.IsWaitedFor()) continue;
+    std::fprintf(stderr, "threads wait at the mbarrier at byte %td, where %u of %u have arrived\n",
+                 static_cast<const std::byte*>(one.at) - m.shared, one.arrived, one.count);
+  }
   Fail("all threads wait");
 }
 
@@ -196,6 +216,7 @@ void RunBlock(unsigned threads, size_t shared_bytes) {
   m.shared = m.shared_end - (shared_bytes + 127) / 128 * 128;
   std::memset(m.shared, kPoison, static_cast<size_t>(m.shared_end - m.shared));
   BeginRaceBlock(m.shared, m.shared_end);
+  m.mbarriers.clear();
   m.alive = threads;
   for (unsigned i = 0; i < threads; ++i) {
     Thread& thread = m.threads[i];
@@ -214,6 +235,55 @@ void RunBlock(unsigned threads, size_t shared_bytes) {
   for (const Barrier& barrier : m.barriers) {
     if (barrier.arrived != 0) Fail("threads end while others wait at a barrier");
   }
+  for (const Mbarrier& one : m.mbarriers) {
+    if (!one.copies.empty()) Fail("a block ends while its copies are under way");
+  }
+}
+
+Mbarrier& MbarrierAt(const void* at) {
+  NoteAtomic(at, sizeof(uint64_t));
+  for (Mbarrier& one : m.mbarriers) {
+    if (one.at == at) return one;
+  }
+  Fail("there is no mbarrier");
+}
+
+void EndPhase(Mbarrier& one) {
+  if (one.arrived != one.count) return;
+  one.arrived = 0;
+  ++one.phases;
+  one.ended = one.clock;
+  for (unsigned warp = 0; warp < kMostWarps; ++warp) {
+    one.arrivers[warp] = 0;
+    MakeReady(warp, std::exchange(one.waiting[warp], 0));
+  }
+}
+
+void MakeCopies(Mbarrier& one) {
+  for (const auto& [to, from, bytes] : one.copies) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  one.copies.clear();
+  one.arrived += std::exchange(one.later, 0);
+  EndPhase(one);
+}
+
+// The mbarrier, with the phase that is under way: not one that ends once its copies are made.
+Mbarrier& CurrentPhaseAt(const void* at) {
+  Mbarrier& one = MbarrierAt(at);
+  if (one.arrived + one.later == one.count) MakeCopies(one);
+  return one;
+}
+
+// The running thread arrives, or will.
+Mbarrier& NoteArrival(void* at) {
+  Mbarrier& one = CurrentPhaseAt(at);
+  if (one.arrived + one.later == one.count) Fail("more threads arrive than the mbarrier counts");
+  const unsigned self = m.running->index;
+  uint32_t& arrivers = one.arrivers[self / kLanes];
+  arrivers |= 1u << self % kLanes;
+  Release(one.clock, arrivers == 0xffffffffu);
+  return one;
 }
 
 }  // namespace
@@ -283,6 +353,57 @@ void WaitForCopies(int pending) {
       std::memcpy(to, from, static_cast<size_t>(bytes));
     }
   }
+}
+
+void InitMbarrier(void* at, uint32_t count) {
+  NoteCopy(at, sizeof(uint64_t));
+  for (const Mbarrier& one : m.mbarriers) {
+    if (one.at == at) Fail("an mbarrier is initialised that has not been invalidated");
+  }
+  if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0 || count == 0) {
+    Fail("no such mbarrier");
+  }
+  Mbarrier& one = m.mbarriers.emplace_back();
+  one.at = at;
+  one.count = count;
+}
+
+void InvalidateMbarrier(void* at) {
+  NoteCopy(at, sizeof(uint64_t));
+  const size_t removed =
+      std::erase_if(m.mbarriers, [at](const Mbarrier& one) { return one.at == at; });
+  if (removed == 0) Fail("there is no mbarrier to invalidate");
+}
+
+void Arrive(void* at) {
+  Mbarrier& one = NoteArrival(at);
+  ++one.arrived;
+  if (one.IsWaitedFor()) MakeCopies(one);
+  EndPhase(one);
+}
+
+void ArriveAfterCopies(void* at) {
+  Mbarrier& one = NoteArrival(at);
+  Copies& copies = m.running->copies;
+  for (; copies.begin < copies.end; ++copies.begin) {
+    one.copies.push_back(copies.copies[copies.begin % Copies::kMost]);
+  }
+  copies.first_group = copies.last_group;
+  ++one.later;
+  if (one.IsWaitedFor()) MakeCopies(one);
+}
+
+void WaitForPhase(void* at, uint32_t parity) {
+  Mbarrier& one = MbarrierAt(at);
+  if (one.phases % 2 == parity) MakeCopies(one);
+  if (one.phases % 2 == parity) {
+    const unsigned self = m.running->index;
+    one.waiting[self / kLanes] |= 1u << self % kLanes;
+    SwitchAway();
+  }
+  const Mbarrier& ended = MbarrierAt(at);
+  if (ended.phases % 2 == parity) Fail("woken before the phase had ended");
+  Acquire(ended.ended);
 }
 
 Exchange ExchangeOfWarp() {

@@ -39,6 +39,16 @@ void CopyLater(void* to, const void* from, int bytes);
 void CommitCopies();
 void WaitForCopies(int pending);
 
+// An mbarrier, 8 bytes of shared memory: each of its phases 0, 1, .. ends when `count` threads have
+// arrived.
+void InitMbarrier(void* at, uint32_t count);
+void InvalidateMbarrier(void* at);
+void Arrive(void* at);
+// Arrives when this thread's copies are made, which is when somebody waits here.
+void ArriveAfterCopies(void* at);
+// Waits for the phase under way or the one before it, whichever has this parity.
+void WaitForPhase(void* at, uint32_t parity);
+
 // Where the lanes of the running thread's warp leave what they give each other.
 constexpr size_t kExchangeBytes = 64;
 struct Exchange {

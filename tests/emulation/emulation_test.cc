@@ -92,6 +92,26 @@ TEST_CASE("emulated memory that nobody wrote or waited for has NaNs") {
   REQUIRE(ReadCopy(true) == 3);
 }
 
+TEST_CASE("stages that go through mbarriers are there, and not overwritten too soon") {
+  const std::vector<uint32_t> read = PassStages(HandOver::kRight);
+  for (uint32_t i = 0; i < read.size(); ++i) {
+    // Words are numbered; a stage has 64 times four.
+    const uint32_t first = (i + 32) % 64 * 4 + 1;
+    REQUIRE(read[i] == 3 * first + (1 + 2) * 64 * 4);
+  }
+  const auto words_have = [](HandOver how, const char* text) {
+    const std::string words = LastWords([how] { PassStages(how); });
+    INFO(words);
+    REQUIRE(words.find(text) != std::string::npos);
+  };
+  words_have(HandOver::kNoWait, "dynamic shared");
+  words_have(HandOver::kNoReaders, "dynamic shared");
+  words_have(HandOver::kNoLanes, "dynamic shared");
+  words_have(HandOver::kNoArrival,
+             "threads wait at the mbarrier at byte 0, where 63 of 64 have arrived");
+  words_have(HandOver::kNoEnd, "a block ends while its copies are under way");
+}
+
 TEST_CASE("what would hang a GPU or break it ends the program") {
   const auto words_have = [](void (*f)(), const char* text) {
     const std::string words = LastWords(f);

@@ -104,6 +104,35 @@ uint32_t ReadCopy(bool wait) {
   return read;
 }
 
+std::vector<uint32_t> PassStages(HandOver how) {
+  constexpr unsigned kThreads = 64, kStages = 3;
+  alignas(16) uint32_t from[kStages][kThreads][4];
+  for (unsigned i = 0; i < sizeof from / 4; ++i) from[0][0][i] = i;
+  std::vector<uint32_t> read(kThreads);
+  RunBlock(kThreads, 16 + sizeof from[0], [&] {
+    auto* const full = sm12x::DynamicShared<uint64_t>();
+    uint64_t* const empty = full + 1;
+    auto* const place = reinterpret_cast<uint32_t(*)[4]>(full + 2);
+    const unsigned self = threadIdx.x;
+    if (self == 0) {
+      sm12x::InitMbarrier(full, kThreads);
+      sm12x::InitMbarrier(empty, kThreads / 32);
+    }
+    __syncthreads();
+    for (unsigned stage = 0; stage < kStages; ++stage) {
+      if (how != HandOver::kNoReaders) sm12x::WaitForPhase(empty, stage % 2 ^ 1);
+      sm12x::CopyAsync16(place[self], from[stage][self]);
+      if (how != HandOver::kNoArrival || self != 5) sm12x::ArriveAfterCopies(full);
+      if (how == HandOver::kNoEnd && stage + 1 == kStages) return;
+      if (how != HandOver::kNoWait) sm12x::WaitForPhase(full, stage % 2);
+      read[self] += place[(self + 32) % kThreads][1];
+      if (how != HandOver::kNoLanes) __syncwarp();
+      if (self % 32 == 0) sm12x::Arrive(empty);
+    }
+  });
+  return read;
+}
+
 uint32_t ReadUnwritten() {
   uint32_t read = 0;
   RunBlock(1, 16, [&] { read = *sm12x::DynamicShared<uint32_t>(); });

@@ -24,6 +24,13 @@ int AddTogether(int threads);
 
 // What a thread sees of a copy to shared memory, waited for or not.
 uint32_t ReadCopy(bool wait);
+// Two warps hand stages over in one place of shared memory, which both copy to and read: all
+// threads arrive at one mbarrier when their copies are made, and the warps at another when they
+// have read. What each thread read; or a step is left out: waiting for the copies, waiting for the
+// readers, that the lanes of a warp have read before one of them says so, one thread's arrival, the
+// last wait.
+enum class HandOver { kRight, kNoWait, kNoReaders, kNoLanes, kNoArrival, kNoEnd };
+std::vector<uint32_t> PassStages(HandOver how);
 // Reads shared memory that nobody wrote.
 uint32_t ReadUnwritten();
 

@@ -208,10 +208,28 @@ void OrderWarps(uint32_t warps) {
 
 void OrderLanes(unsigned warp) { ++state.seen[warp][warp]; }
 
+void Release(Clock& clock, bool all_lanes) {
+  const unsigned warp = threadIdx.x / kLanes;
+  auto& seen = state.seen[warp];
+  for (unsigned i = 0; i < kWarps; ++i) {
+    clock[i] = std::max(clock[i], i == warp && !all_lanes ? seen[i] - 1 : seen[i]);
+  }
+  if (all_lanes) ++seen[warp];
+}
+
+void Acquire(const Clock& clock) {
+  auto& seen = state.seen[threadIdx.x / kLanes];
+  for (unsigned i = 0; i < kWarps; ++i) seen[i] = std::max(seen[i], clock[i]);
+}
+
 void EndTurn() { Settle(); }
 
 void NoteCopy(const void* to, int bytes) {
   Access<true>(to, static_cast<unsigned>(bytes), __builtin_return_address(0));
+}
+
+void NoteAtomic(const void* at, int bytes) {
+  Access<true>(at, static_cast<unsigned>(bytes), __builtin_return_address(0), true);
 }
 
 }  // namespace dsv4::emulation

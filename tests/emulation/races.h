@@ -3,10 +3,12 @@
 // whether or not the order in which they happen to run shows it. Writes of equal bytes are none.
 // Kernels are compiled with -fsanitize=thread, which makes each access a call; the calls are
 // races.cc's, and ThreadSanitizer is not there. Two accesses are ordered by barriers of the block,
-// by barriers that both warps wait at, and between the lanes of a warp by __syncwarp or anything
-// else that all of them do together.
+// by barriers that both warps wait at, by mbarriers at which one arrives and for which the other
+// waits, and between the lanes of a warp by __syncwarp or anything else that all of them do
+// together. What one lane has waited for at an mbarrier counts for its warp.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,5 +24,15 @@ void OrderLanes(unsigned warp);
 void EndTurn();
 // The running thread's copy, while it is under way and when it is done.
 void NoteCopy(const void* to, int bytes);
+// Its atomic access.
+void NoteAtomic(const void* at, int bytes);
+
+// How far the warps had come that arrived somewhere.
+using Clock = std::array<uint32_t, 32>;
+// The running thread arrives: `clock` gets what its warp did before the lanes last did something
+// together; or all that it did, if all lanes have arrived since then.
+void Release(Clock& clock, bool all_lanes);
+// The running thread has waited for those who arrived.
+void Acquire(const Clock& clock);
 
 }  // namespace dsv4::emulation

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads that stream, asynchronous copies to shared memory, and the part of it whose size a launch
-// gives.
+// Loads that stream, asynchronous copies to shared memory, what waits for them, and the part of it
+// whose size a launch gives.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +69,39 @@ __device__ __forceinline__ void CommitCopies() {
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// An mbarrier: a word of shared memory with phases 0, 1, 2, .., each of which ends when `count`
+// threads have arrived. What a thread did before it arrived is seen by those who waited for the
+// phase.
+__device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+__device__ __forceinline__ void InitMbarrier(uint64_t* barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(count)
+               : "memory");
+}
+// From now on its place is memory as any other.
+__device__ __forceinline__ void InvalidateMbarrier(uint64_t* barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+__device__ __forceinline__ void Arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+// This thread arrives once its copies up to here are made. It does not wait.
+__device__ __forceinline__ void ArriveAfterCopies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
+               : "memory");
+}
+// Until the phase that is under way, or the one before it, has ended: the one of these whose
+// parity, 0 or 1, is `parity`. What is before phase 0 has ended.
+__device__ __forceinline__ void WaitForPhase(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n\t.reg .pred ended;\n"
+      "WAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n\t"
+      "@!ended bra WAIT;\n\t}" ::"r"(SharedAddress(barrier)),
+      "r"(parity)
+      : "memory");
 }
 
 }  // namespace dsv4::sm12x

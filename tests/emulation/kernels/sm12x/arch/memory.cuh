@@ -41,4 +41,14 @@ void WaitForCopies() {
   emulation::WaitForCopies(kPending);
 }
 
+inline void InitMbarrier(uint64_t* barrier, uint32_t count) {
+  emulation::InitMbarrier(barrier, count);
+}
+inline void InvalidateMbarrier(uint64_t* barrier) { emulation::InvalidateMbarrier(barrier); }
+inline void Arrive(uint64_t* barrier) { emulation::Arrive(barrier); }
+inline void ArriveAfterCopies(uint64_t* barrier) { emulation::ArriveAfterCopies(barrier); }
+inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
+  emulation::WaitForPhase(barrier, parity);
+}
+
 }  // namespace dsv4::sm12x
