@@ -12,23 +12,29 @@ namespace {
 using namespace sm12x;  // NOLINT: the device code of this file
 
 // A block on each multiprocessor, four warps on each of its tensor cores, each with work that does
-// not wait for its other work.
+// not wait for its other work. Each operand has registers of its own: bf16 MMAs that name one
+// register several times reach 512 instead of 619 TFLOP/s on an H100.
 constexpr int kThreads = 512, kRounds = 16384;
-constexpr int kChains = 2, kSums = 8;
-constexpr int64_t kFp8Flops = kChains * 2 * 16 * 8 * 128, kBf16Flops = kSums * 2 * 16 * 8 * 16;
+constexpr int kChains = 4, kTiles = 2, kColumns = 4;
+constexpr int64_t kFp8Flops = kChains * 2 * 16 * 8 * 128,
+                  kBf16Flops = kTiles * kColumns * 2 * 16 * 8 * 16;
 
 // `none` is 0, as the compiler cannot know: each round's products differ from the last one's.
 __global__ void __launch_bounds__(kThreads, 1)
     fp8_mma_kernel(uint32_t word, uint32_t none, float* out) {
-  const uint4 four = make_uint4(word, word, word, word);
-  const uint4 steps[4] = {four, four, four, four};
+  uint4 steps[4];
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) {
+    steps[i] = make_uint4(word ^ 4 * i, word ^ (4 * i + 1), word ^ (4 * i + 2), word ^ (4 * i + 3));
+  }
   const Fp8Operand w(steps, 120);
   ReadyActs acts[kChains];
   float sums[kChains][4];
 #pragma unroll
   for (int i = 0; i < kChains; ++i) {
-    const uint32_t own = word ^ static_cast<uint32_t>(i);
-    const uint32_t codes[8] = {own, own, own, own, own, own, own, own};
+    uint32_t codes[8];
+#pragma unroll
+    for (uint32_t j = 0; j < 8; ++j) codes[j] = word ^ (8 * i + j) << 8;
     acts[i] = Ready(codes);
   }
 #pragma unroll 1
@@ -42,22 +48,34 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
   }
-  out[blockIdx.x * kThreads + threadIdx.x] = sums[0][0] + sums[1][0];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kChains; ++i) sum += sums[i][0];
+  out[blockIdx.x * kThreads + threadIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
     bf16_mma_kernel(uint32_t word, uint32_t, float* out) {
-  float sums[kSums][4] = {};
+  uint32_t tiles[kTiles][4], columns[kColumns][2];
+#pragma unroll
+  for (uint32_t i = 0; i < kTiles * 4; ++i) tiles[i / 4][i % 4] = word ^ i;
+#pragma unroll
+  for (uint32_t i = 0; i < kColumns * 2; ++i) columns[i / 2][i % 2] = word ^ (16 + i);
+  float sums[kColumns][kTiles][4] = {};
 #pragma unroll 1
   for (int round = 0; round < kRounds; ++round) {
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      MmaBf16(sums[i], word ^ static_cast<uint32_t>(i), word, word, word, word, word);
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        const uint32_t(&a)[4] = tiles[m];
+        MmaBf16(sums[c][m], a[0], a[1], a[2], a[3], columns[c][0], columns[c][1]);
+      }
     }
   }
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kSums; ++i) sum += sums[i][0];
+  for (int i = 0; i < kColumns * kTiles; ++i) sum += sums[i / kTiles][i % kTiles][0];
   out[blockIdx.x * kThreads + threadIdx.x] = sum;
 }
 
