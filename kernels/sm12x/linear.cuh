@@ -31,6 +31,7 @@ struct LinearJob {
   // Where parts are groups of one weight that have their own columns of x: tiles of a group, and
   // bytes from a group's columns to the next. 0: all parts have the same.
   int64_t group_tiles = 0, group_bytes = 0;
+  int64_t run_width = 0;  // elements of y from a run's sums to the next one's; see LinearWork::kRun
   int part_count = 0;
   Part parts[kMaxParts];
 
@@ -108,15 +109,18 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
 }
 
 // The items of a launch: kTiles tiles by kRows rows, in bands of some blocks of tiles, so that what
-// runs at a time shares both its weights and its rows. kRun_: of Gemm.
+// runs at a time shares both its weights and its rows. kRun_: of Gemm; or below 0, and an item is a
+// run of -kRun_ K slices alone (K is a multiple), whose f32 sums are stored.
 template <class Shape, int kRun_>
 struct LinearWork {
-  static constexpr int kRun = kRun_;
+  static constexpr int kRun = std::max(kRun_, 0);
+  static constexpr int kItemSlices = std::max(-kRun_, 0);  // 0: all
   using KSlices = typename Shape::KSlices;
   struct Item {
     int64_t tile, row;  // the first
     int count;
     int64_t at;  // bytes from job.x to the first row's columns
+    int run;
   };
   static constexpr int kBand = 8;
   const LinearJob<KSlices>& job;
@@ -126,24 +130,31 @@ struct LinearWork {
     return static_cast<int>((tiles + Shape::kTiles - 1) / Shape::kTiles);
   }
   __host__ __device__ int RowBlocks() const { return (job.rows + Shape::kRows - 1) / Shape::kRows; }
-  __host__ __device__ int items() const { return TileBlocks() * RowBlocks(); }
-  __device__ __forceinline__ int slices() const {
-    return static_cast<int>(job.parts[0].w.k / kKSlice);
-  }
+  __host__ __device__ int Slices() const { return static_cast<int>(job.parts[0].w.k / kKSlice); }
+  __host__ __device__ int Runs() const { return kItemSlices == 0 ? 1 : Slices() / kItemSlices; }
+  __host__ __device__ int items() const { return TileBlocks() * RowBlocks() * Runs(); }
+  __host__ __device__ int slices() const { return kItemSlices == 0 ? Slices() : kItemSlices; }
   __device__ __forceinline__ int64_t scale_bytes() const { return job.scale_bytes; }
   __device__ __forceinline__ Item At(int index) const {
-    const int row_blocks = RowBlocks(), band = index / (kBand * row_blocks);
+    const int row_blocks = RowBlocks(), of_run = TileBlocks() * row_blocks;
+    const int run = kItemSlices == 0 ? 0 : index / of_run;
+    index -= run * of_run;
+    const int band = index / (kBand * row_blocks);
     const int wide = min(TileBlocks() - band * kBand, kBand),
               of_band = index % (kBand * row_blocks);
     const int64_t tile = int64_t{band * kBand + of_band % wide} * Shape::kTiles;
     const int64_t row = int64_t{of_band / wide} * Shape::kRows;
     return {tile, row, static_cast<int>(min(job.rows - row, int64_t{Shape::kRows})),
-            GroupOf(job, tile) - job.x + row * job.row_bytes};
+            GroupOf(job, tile) - job.x + row * job.row_bytes +
+                run * (kItemSlices * KSlices::kSliceBytes),
+            run};
   }
   __device__ __forceinline__ typename KSlices::Cursor Tile(const Item& item, int i) const {
     int64_t tile = min(item.tile + i, tiles - 1);
     const auto& part = PartOf(job, &tile);
-    return typename KSlices::Cursor(part.w, tile, 0);
+    typename KSlices::Cursor cursor(part.w, tile, 0);
+    cursor.data += item.run * (kItemSlices * KSlices::kVectors * 512);
+    return cursor;
   }
   __device__ __forceinline__ const std::byte* rows() const { return job.x; }
   __device__ __forceinline__ uint32_t Row(const Item& item, int i) const {
@@ -174,7 +185,7 @@ struct LinearWork {
         const int64_t at = n + g + i / 2 * 8;
         if (at >= part.w.n) continue;
         const int first = 2 * t + i % 2;
-        int64_t to = (row + first) * width + at;
+        int64_t to = (row + first) * width + item.run * job.run_width + at;
 #pragma unroll
         for (int c = 0; c < Shape::kCols; ++c) {
           if (first + c * 8 < count) {
@@ -220,15 +231,15 @@ using WideBlock = GemmShape<KSlices, 2, 8, 4, 2>;
 template <class Shape, int kRun>
 void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KSlices>& job,
                 int64_t tiles) {
-  const int items = LinearWork<Shape, kRun>{job, tiles}.items();
+  const LinearWork<Shape, kRun> work{job, tiles};
+  const int items = work.items();
   if constexpr (Shape::kResident > 1) {
     // Blocks that are alone may have all shared memory for stages. Where the ring is soon through
     // that costs more than it gains (on SM12x, the next launch's blocks find no room beside them).
     using Alone = GemmShape<typename Shape::KSlices, Shape::kTilesM, Shape::kCols, Shape::kWarpsM,
                             Shape::kWarpsN>;
     constexpr int kLeastStages = 64;
-    if (items <= context.multiprocessors &&
-        job.parts[0].w.k / kKSlice * Shape::kParts >= kLeastStages) {
+    if (items <= context.multiprocessors && work.slices() * Shape::kParts >= kLeastStages) {
       return LaunchGemm<Alone, kRun>(context, job, tiles);
     }
   }
@@ -245,9 +256,10 @@ inline constexpr const char* kLinearKnobs[] = {"path"};
 inline constexpr KernelConfig kLinearConfigs[] = {
     {{kByRule}}, {{kHeld}}, {{kNarrow}}, {{kMiddle}}, {{kWide}}, {{kSquare}}, {{kLow}}};
 
-// The shape whose launch ends first. `low`: whether kLow is one; of bf16 activations its stages are
-// too few.
-inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, bool low) {
+// The shape whose launch ends first; tiles of `runs` runs are items of their own. `low`: whether
+// kLow is one; of bf16 activations its stages are too few.
+inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, int64_t runs,
+                              bool low) {
   // Nanoseconds of a K slice of 128 on an H100, for as many blocks as a multiprocessor has, and for
   // one block alone.
   struct Cost {
@@ -264,7 +276,7 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
   double least = 0;
   for (const Cost& c : kCosts) {
     if (c.path == kLow && !low) continue;
-    const int64_t items = (tiles + c.tiles - 1) / c.tiles * ((rows + c.rows - 1) / c.rows);
+    const int64_t items = (tiles + c.tiles - 1) / c.tiles * ((rows + c.rows - 1) / c.rows) * runs;
     const int64_t blocks = int64_t{c.resident} * multiprocessors;
     const double time = items <= multiprocessors
                             ? c.alone
@@ -305,7 +317,7 @@ void LaunchHeld(const LaunchContext& context, const LinearJob<KSlices>& job, int
                    steps);
 }
 
-// By `path`, where that is possible. kRun: of LinearWork, of a GEMM.
+// By `path`, where that is possible. kRun: of LinearWork.
 template <class KSlices, int kRun = 0>
 void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, LinearPath path) {
   int64_t tiles = 0;
@@ -317,7 +329,8 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
     }
   }
   if (path == kByRule || path == kHeld) {
-    path = GemmPathFor(context.multiprocessors, tiles, job.rows, KSlices::kQuantised);
+    const int64_t runs = kRun < 0 ? job.parts[0].w.k / kKSlice / -kRun : 1;
+    path = GemmPathFor(context.multiprocessors, tiles, job.rows, runs, KSlices::kQuantised);
   }
   switch (path) {
     case kNarrow:
@@ -330,8 +343,8 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
       }
       return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
     case kWide:
-      // There are no registers for the sums of runs.
-      if constexpr (kRun == 0) return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);
+      // There are no registers for the sums of runs beside the others.
+      if constexpr (kRun <= 0) return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);
       [[fallthrough]];
     default:
       return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);

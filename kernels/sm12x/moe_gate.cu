@@ -10,7 +10,8 @@
 // ascending order for any number of rows.
 // - A block of gate_products_kernel has a tile of 16 experts and a run. It loads its weights before
 //   the rows are ready, multiplies eight rows at a time and stores the run's sums.
-// - For many rows, the GEMM of the linears computes the sums of runs.
+// - For more rows, the GEMM of the linears stores the sums of runs, each of which is an item. For
+//   many rows it adds them up.
 // - A block of select_experts_kernel has one row and adds up the sums that remain. One warp then
 //   keeps score + bias in registers and takes the largest K times.
 //
@@ -37,19 +38,21 @@ constexpr int64_t kMaxExperts = 1024;
 constexpr int kWarps = 4;     // of a block of gate_products_kernel: the K slices of a run
 constexpr int kPassRows = 8;  // that it takes at a time
 constexpr int kSelectThreads = 256;
+constexpr int32_t kFewRows = 256;  // up to which gate_products_kernel multiplies
 // Rows up to which the sums of runs go through memory; beyond, logits do.
-constexpr int32_t kFewRows = 256;
+constexpr int32_t kRunRows = 2560;
 
 struct GateShape {
   int tiles, slices;  // of experts; of K
-  int sums;           // of each expert, that its logit is the sum of
+  int runs;           // whose sums go through memory; 1: logits do
   constexpr int64_t Width() const { return int64_t{tiles} * kTileRows; }
-  constexpr int64_t FloatsOfRow() const { return sums * Width(); }
+  constexpr int64_t FloatsOfRow() const { return runs * Width(); }
 };
 constexpr GateShape ShapeOf(const MoeGateParams& p) {
   const auto slices = static_cast<int>(p.gate.k / sm12x::kKSlice);
+  const bool sums = p.rows <= kFewRows || (p.rows <= kRunRows && slices % kWarps == 0);
   return {static_cast<int>(CeilDiv(p.gate.n, int64_t{kTileRows})), slices,
-          p.rows <= kFewRows ? CeilDiv(slices, kWarps) : 1};
+          sums ? CeilDiv(slices, kWarps) : 1};
 }
 
 // Block (tile, run of K slices, some rows): sums[row][run][expert].
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     if (e >= experts) continue;
     float sum = 0;
 #pragma unroll 8
-    for (int run = 0; run < shape.sums; ++run) {
+    for (int run = 0; run < shape.runs; ++run) {
       sum = __fadd_rn(sum, sums[run * shape.Width() + e]);
     }
     logits[e] = sum;
@@ -195,10 +198,13 @@ absl::Status Supports(const MoeGateParams& p) {
 
 int64_t Workspace(const MoeGateParams& p, int) {
   // Of fewer rows, too.
-  MoeGateParams few = p;
-  few.rows = std::min(p.rows, kFewRows);
-  return std::max(p.rows * ShapeOf(p).FloatsOfRow(), few.rows * ShapeOf(few).FloatsOfRow()) *
-         static_cast<int64_t>(sizeof(float));
+  int64_t floats = 0;
+  for (const int32_t rows : {p.rows, std::min(p.rows, kRunRows), std::min(p.rows, kFewRows)}) {
+    MoeGateParams fewer = p;
+    fewer.rows = rows;
+    floats = std::max(floats, rows * ShapeOf(fewer).FloatsOfRow());
+  }
+  return floats * static_cast<int64_t>(sizeof(float));
 }
 
 void Launch(const LaunchContext& context, const MoeGateParams& p) {
@@ -209,8 +215,8 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
   if (p.rows <= kFewRows) {
     const int turns =
         std::min(CeilDiv(p.rows, kPassRows),
-                 CeilDiv(context.multiprocessors * kBlocks, shape.tiles * shape.sums));
-    const dim3 blocks(static_cast<unsigned>(shape.tiles), static_cast<unsigned>(shape.sums),
+                 CeilDiv(context.multiprocessors * kBlocks, shape.tiles * shape.runs));
+    const dim3 blocks(static_cast<unsigned>(shape.tiles), static_cast<unsigned>(shape.runs),
                       static_cast<unsigned>(turns));
     sm12x::LaunchOverlapped(stream, blocks, kWarps * 32, 0, gate_products_kernel, p, shape, sums);
   } else {
@@ -222,8 +228,13 @@ void Launch(const LaunchContext& context, const MoeGateParams& p) {
     job.x = static_cast<const std::byte*>(p.x);
     job.row_bytes = p.gate.k * kActBytes;
     job.part_count = 1;
-    job.parts[0] = {p.gate, sums, /*bf16=*/false, shape.Width()};
-    sm12x::LaunchLinear<KSlices, kWarps>(context, job, sm12x::kByRule);
+    job.run_width = shape.Width();
+    job.parts[0] = {p.gate, sums, /*bf16=*/false, shape.FloatsOfRow()};
+    if (shape.runs > 1) {
+      sm12x::LaunchLinear<KSlices, -kWarps>(context, job, sm12x::kByRule);
+    } else {
+      sm12x::LaunchLinear<KSlices, kWarps>(context, job, sm12x::kByRule);
+    }
   }
   const auto select = p.gate.n <= 256 ? select_experts_kernel<8> : select_experts_kernel<32>;
   sm12x::LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows)), kSelectThreads, 0, select, p,

@@ -62,7 +62,8 @@ TEST_CASE("sm12x moe_gate chooses and weighs as the reference, whatever the rows
     int64_t experts, hidden;
     int32_t k;
   };
-  for (const Case& c : {Case{5, 128, 5}, Case{37, 256, 4}, Case{256, 4096, 6}, Case{384, 512, 8}}) {
+  for (const Case& c : {Case{5, 128, 5}, Case{37, 256, 4}, Case{40, 768, 4}, Case{256, 4096, 6},
+                        Case{384, 512, 8}}) {
     INFO(c.experts << " experts");
     // No row's best experts are closer than 7e-6 of their scores, so that no noise changes places.
     const Bf16Rows x(47, kRows, c.hidden);
