@@ -70,7 +70,7 @@ expect 'short, long and sanitizer tests are counted' \
   test "$(closing)" = '100% tests passed, 0 tests failed out of 8'
 expect 'the long test ran' grep -q 'lengthy .* Passed' log
 expect 'sanitizer builds were made' test -x build-asan/program -a -x build-tsan/program
-expect 'fuzzing takes its time' grep -qxF 'fuzzing for 60 s' log
+expect 'fuzzing takes its time' grep -qxF 'fuzzing for 30 s' log
 
 echo 0 >fuzz_status
 run ./check --full

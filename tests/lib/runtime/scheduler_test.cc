@@ -5,6 +5,7 @@
 #include <future>
 
 #include "tests/lib/runtime/recorded_run.h"
+#include "tests/support/sanitized.h"
 
 namespace dsv4 {
 namespace {
@@ -43,6 +44,7 @@ TEST_CASE("calls that come together give the tokens and logits of each alone") {
   for (const int32_t threads : {1, 2, 3}) {
     const std::shared_ptr<Engine> engine = OpenBundled(Options(threads));
     for (const size_t concurrency : {1, 2, 4, 6}) {
+      if (test::kSanitized && (threads == 1 || concurrency < 6)) continue;
       CAPTURE(threads, concurrency);
       const std::vector<RecordedRun> runs =
           RunTogether(engine, {prompts.begin(), prompts.begin() + concurrency}, 20);
@@ -70,6 +72,7 @@ TEST_CASE("one thread steps many sessions, each as alone") {
   const std::shared_ptr<Engine> engine = OpenBundled(Options());
   const std::vector<std::vector<int32_t>> prompts = MixedPrompts(6);
   for (const int32_t drafts : {0, 3}) {
+    if (test::kSanitized && drafts == 0) continue;
     CAPTURE(drafts);
     const SamplingParams sampling{.banned_tokens = engine->eos_tokens(), .draft_tokens = drafts};
     Sessions sessions(engine, prompts, sampling);
