@@ -233,7 +233,7 @@ void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KS
                 int64_t tiles) {
   const LinearWork<Shape, kRun> work{job, tiles};
   const int items = work.items();
-  if constexpr (Shape::kResident > 1) {
+  if constexpr (Shape::kResident > 1 && kRun == 0) {
     // Blocks that are alone may have all shared memory for stages. Where the ring is soon through
     // that costs more than it gains (on SM12x, the next launch's blocks find no room beside them).
     using Alone = GemmShape<typename Shape::KSlices, Shape::kTilesM, Shape::kCols, Shape::kWarpsM,
@@ -328,26 +328,29 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
       return LaunchHeld(context, job, tiles);
     }
   }
-  if (path == kByRule || path == kHeld) {
-    const int64_t runs = kRun < 0 ? job.parts[0].w.k / kKSlice / -kRun : 1;
-    path = GemmPathFor(context.multiprocessors, tiles, job.rows, runs, KSlices::kQuantised);
-  }
-  switch (path) {
-    case kNarrow:
-      return LaunchGemm<NarrowBlock<KSlices>, kRun>(context, job, tiles);
-    case kSquare:
-      return LaunchGemm<SquareBlock<KSlices>, kRun>(context, job, tiles);
-    case kLow:
-      if constexpr (KSlices::kQuantised) {
-        return LaunchGemm<LowBlock<KSlices>, kRun>(context, job, tiles);
-      }
-      return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
-    case kWide:
-      // There are no registers for the sums of runs beside the others.
-      if constexpr (kRun <= 0) return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);
-      [[fallthrough]];
-    default:
-      return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
+  if constexpr (kRun > 0) {
+    // The shape that has registers for the sums of runs and is for many rows.
+    LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
+  } else {
+    if (path == kByRule || path == kHeld) {
+      const int64_t runs = kRun < 0 ? job.parts[0].w.k / kKSlice / -kRun : 1;
+      path = GemmPathFor(context.multiprocessors, tiles, job.rows, runs, KSlices::kQuantised);
+    }
+    switch (path) {
+      case kNarrow:
+        return LaunchGemm<NarrowBlock<KSlices>, kRun>(context, job, tiles);
+      case kSquare:
+        return LaunchGemm<SquareBlock<KSlices>, kRun>(context, job, tiles);
+      case kLow:
+        if constexpr (KSlices::kQuantised) {
+          return LaunchGemm<LowBlock<KSlices>, kRun>(context, job, tiles);
+        }
+        return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
+      case kWide:
+        return LaunchGemm<WideBlock<KSlices>, kRun>(context, job, tiles);
+      default:
+        return LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
+    }
   }
 }
 
