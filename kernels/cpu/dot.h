@@ -71,6 +71,7 @@ struct DotKernels {
   // Rearranges m rows for `bf16`, which takes them without, too, but in more time. `packed`: k / 2
   // words for each row, of whole groups of kPackedGroup. Null where nothing is to be gained.
   void (*pack)(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) = nullptr;
+  int64_t least_packed_k = 0;  // the K from which `bf16` takes packed rows
   // Elements to leave between unpacked rows: `bf16` reads the same columns of 16 rows at a time,
   // which should not fall to the same set of a cache.
   int64_t row_gap = 0;

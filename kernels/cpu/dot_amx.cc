@@ -424,6 +424,7 @@ const DotKernels kDotAmx = {.name = "amx",
                             .direct_fp8 = &DirectFp8,
                             .direct_fp4 = &DirectFp4,
                             .pack = &Pack,
+                            .least_packed_k = kLeastK,
                             .row_gap = kStep};
 
 }  // namespace dsv4

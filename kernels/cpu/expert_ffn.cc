@@ -101,7 +101,7 @@ class ExpertFfn {
 
  private:
   void Products() {
-    const int64_t width = UnitWidth(p_.inter, kPanelRows),
+    const int64_t width = UnitWidth(p_.inter, kPanelRows, p_.hidden),
                   units = CeilDiv<int64_t>(p_.inter, width);
     ForUnits(stream_, job_count_ * units, 2 * Cycles(), [&](int64_t unit, int worker) {
       const int64_t begin = unit % units * width;
@@ -124,7 +124,7 @@ class ExpertFfn {
                [&](int64_t unit, int worker) { SumOfExperts(unit * stretch, stretch, worker); });
       return;
     }
-    const int64_t stretch = StretchRows(p_.inter), width = UnitWidth(p_.hidden, stretch);
+    const int64_t stretch = StretchRows(p_.inter), width = UnitWidth(p_.hidden, stretch, p_.inter);
     const int64_t units = CeilDiv<int64_t>(p_.hidden, width);
     ForUnits(stream_, job_count_ * units, Cycles(), [&](int64_t unit, int worker) {
       const Job& job = jobs_[unit / units];
@@ -162,9 +162,9 @@ class ExpertFfn {
 
   // Outputs of a unit, of so many at a time: enough to pay for packing the rows, where they are
   // packed.
-  static int64_t UnitWidth(int64_t outputs, int64_t step) {
+  static int64_t UnitWidth(int64_t outputs, int64_t step, int64_t k) {
     constexpr int64_t kPacked = 512;
-    return ActiveDotKernels().pack == nullptr ? step : std::min(outputs, std::max(step, kPacked));
+    return PacksRows(kJobRows, k) ? std::min(outputs, std::max(step, kPacked)) : step;
   }
 
   // About the cycles of one of the three matrices of all jobs.

@@ -150,20 +150,23 @@ int64_t WeightView::bytes_per_row() const {
 }
 
 int64_t SliceRows(int64_t k) {
-  if (ActiveDotKernels().pack != nullptr) return kSliceRows;
+  if (PacksRows(kSliceRows, k)) return kSliceRows;
   constexpr int64_t kSliceBytes = 24 << 10;
   return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, 48);
 }
 
-bool PacksRows(int64_t rows) { return rows > kDirectRows && ActiveDotKernels().pack != nullptr; }
+bool PacksRows(int64_t rows, int64_t k) {
+  const DotKernels& kernels = ActiveDotKernels();
+  return kernels.pack != nullptr && rows > kDirectRows && k >= kernels.least_packed_k;
+}
 
 int64_t PackedBytes(int64_t rows, int64_t k) {
-  return PacksRows(rows) ? RoundUp(rows, kPackedGroup) * k * int64_t{sizeof(uint16_t)} : 0;
+  return PacksRows(rows, k) ? RoundUp(rows, kPackedGroup) * k * int64_t{sizeof(uint16_t)} : 0;
 }
 
 ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
   ActRows rows = a;
-  if (!PacksRows(m)) return rows;
+  if (!PacksRows(m, k)) return rows;
   ActiveDotKernels().pack(a, m, k, packed);
   rows.packed = packed;
   rows.packed_k = k;
@@ -360,7 +363,7 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
   for (const LinearPart& part : parts) panels += CeilDiv(part.w.n, unit_rows(part));
   const int64_t row_blocks =
       std::clamp<int64_t>(CeilDiv(wanted, panels), 1, CeilDiv(rows, kSliceRows));
-  const bool packs = PacksRows(rows);
+  const bool packs = PacksRows(rows, parts.front().w.k);
   const int64_t block_rows = RoundUp<int64_t>(CeilDiv(rows, row_blocks), packs ? kSliceRows : 6);
 
   // The rows of each part, of those with the same x packed once.

@@ -64,9 +64,9 @@ inline constexpr int64_t kSliceRows = 64;   // most activation rows of a slice
 // L1, or in L2 if they are packed: then a multiple of kPackedGroup.
 int64_t SliceRows(int64_t k);
 
-// Whether so many activation rows are packed, the bytes that it takes, and the rows with `packed`,
-// of so many bytes, set: for callers that multiply the same rows by several panels.
-bool PacksRows(int64_t rows);
+// Whether so many activation rows of k elements are packed, the bytes that it takes, and the rows
+// with `packed`, of so many bytes, set: for callers that multiply the same rows by several panels.
+bool PacksRows(int64_t rows, int64_t k);
 int64_t PackedBytes(int64_t rows, int64_t k);
 ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed);
 
