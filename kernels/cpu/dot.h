@@ -5,9 +5,9 @@
 //
 // Order of a sum, the same in every function of one DotKernels, for few rows and many: f32 lanes
 // run along K, one chain of fused multiply-adds per lane from K = 0 up, then a fixed tree over the
-// lanes (docs/adr/0022-f32-sums-in-a-stated-order.md). kDotAmx: from K = 0 up, the tile product's
-// sum of each 32 elements is added. An output's bits depend on its activation row and its weight
-// row alone.
+// lanes (docs/adr/0022-f32-sums-in-a-stated-order.md). kDotAmx, for K of 512 and more: from K = 0
+// up, the tile product's sum of each 32 elements is added. An output's bits depend on its
+// activation row and its weight row alone.
 #pragma once
 
 #include <cstdint>

@@ -152,7 +152,8 @@ int64_t WeightView::bytes_per_row() const {
 int64_t SliceRows(int64_t k) {
   if (PacksRows(kSliceRows, k)) return kSliceRows;
   constexpr int64_t kSliceBytes = 24 << 10;
-  return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, 48);
+  constexpr int64_t kMostRows = 48;
+  return std::clamp<int64_t>(kSliceBytes / (2 * k) / 6 * 6, 6, kMostRows);
 }
 
 bool PacksRows(int64_t rows, int64_t k) {

@@ -4,20 +4,7 @@
 # dsv4-chat without a terminal: what comes on stdout and stderr, and how it ends.
 set -eu
 chat=$1 model=$2
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-cd "$place"
-failures=0
-
-expect() {  # WHAT CONDITION...
-  what=$1
-  shift
-  if ! "$@"; then
-    echo "FAILED: $what"
-    head -c 2000 out err
-    failures=$((failures + 1))
-  fi
-}
+. "$(dirname "$0")/../support/expect.sh"
 
 run() {  # ARGUMENT...: of a model's answer; stdin is the caller's
   status=0

@@ -5,20 +5,7 @@
 # where it was, once.
 set -eu
 chat=$1 model=$2
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-cd "$place"
-failures=0
-
-expect() {  # WHAT CONDITION...
-  what=$1
-  shift
-  if ! "$@"; then
-    echo "FAILED: $what"
-    head -c 2000 out err
-    failures=$((failures + 1))
-  fi
-}
+. "$(dirname "$0")/../support/expect.sh"
 
 run() {  # LOST_STEPS FAILING_OPENS ARGUMENT...
   lost=$1 opens=$2

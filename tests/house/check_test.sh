@@ -5,20 +5,8 @@
 # the closing line, and that a failure is an exit code.
 set -eu
 source=$1
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-cd "$place"
-failures=0
+. "$(dirname "$0")/../support/expect.sh"
 
-expect() {  # WHAT CONDITION...
-  what=$1
-  shift
-  if ! "$@"; then
-    echo "FAILED: $what; the log:"
-    cat log
-    failures=$((failures + 1))
-  fi
-}
 run() {
   status=0
   "$@" >log 2>&1 </dev/null || status=$?

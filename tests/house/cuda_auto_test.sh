@@ -5,20 +5,8 @@
 # builds without CUDA, ON fails, and an nvcc that the user names must work.
 set -eu
 source=$1
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-cd "$place"
-failures=0
+. "$(dirname "$0")/../support/expect.sh"
 
-expect() {  # WHAT CONDITION...
-  what=$1
-  shift
-  if ! "$@"; then
-    echo "FAILED: $what; the log:"
-    cat log
-    failures=$((failures + 1))
-  fi
-}
 configure() {  # OPTION...
   status=0
   env -u CUDACXX -u CUDA_PATH PATH="$place/bin:$PATH" cmake -S . -B build "$@" >log 2>&1 || status=$?

@@ -6,20 +6,7 @@
 set -eu
 source=$(cd "$1" && pwd -P)
 chat=$source/build/examples/dsv4-chat/dsv4-chat
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-cd "$place"
-failures=0
-
-expect() {  # WHAT CONDITION...
-  what=$1
-  shift
-  if ! "$@"; then
-    echo "FAILED: $what"
-    head -c 2000 out err
-    failures=$((failures + 1))
-  fi
-}
+. "$(dirname "$0")/../support/expect.sh"
 
 question='What is the capital of France?'
 "$chat" -m "$source/models/dsv4-tiny" -p "$question" >direct 2>/dev/null </dev/null
