@@ -28,7 +28,7 @@ inline namespace cpp {
 
 class EventRange;
 
-// A function that changes the messages ends a turn that is being generated and drops its
+// Functions that change the messages first end a turn that is being generated and drop its
 // undelivered events. Threads and errors: <dsv4/conversation.h>.
 class Conversation {
  public:

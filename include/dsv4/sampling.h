@@ -52,9 +52,9 @@ typedef struct dsv4_sampling {
   int64_t max_thinking_tokens;
 
   /* Stop tokens and stop strings end the turn with DSV4_FINISH_STOP, as the model's own end token
-   * does. A stop token gives no text. A stop string and what follows it are cut off the text. The
-   * string that is complete first counts; of several, the longest. UTF-8, at most 16 strings of 1
-   * to 256 bytes. */
+   * does. A stop token gives no text. The text ends before the stop string. The stop string that is
+   * complete first counts; if several are complete at once, the longest. UTF-8, at most 16 strings
+   * of 1 to 256 bytes. */
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
   const char* const* stop_strings;

@@ -23,7 +23,7 @@ inline namespace cpp {
 // Options of a session, with the fields of dsv4_session_options.
 struct SessionOptions {
   std::optional<Sampling> sampling = {};  // none: the model's defaults
-  uint64_t cache_salt = 0;                // sessions share prefixes with those of the same salt
+  uint64_t cache_salt = 0;                // sessions share prefixes only within a salt
 };
 
 // Options of a sync, with the fields of dsv4_sync_options.
@@ -45,7 +45,7 @@ struct StepResult {
 // The result of one session when several are stepped at once: a StepResult or an error.
 struct StepOutcome {
   StepResult result = {};
-  std::exception_ptr failure = nullptr;  // an Error, or what the session's token mask has thrown
+  std::exception_ptr failure = nullptr;  // an Error, or the exception of the session's token mask
 };
 
 // A token and its natural log-probability.
@@ -56,7 +56,7 @@ struct TokenLogProb {
 
 // Natural log-probabilities at one position.
 struct LogProbs {
-  float log_prob = 0;                  // of the timeline's token
+  float log_prob = 0;                  // of the session's token
   std::vector<TokenLogProb> top = {};  // the most likely tokens, most likely first
 };
 

@@ -157,7 +157,7 @@ void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int
   for (int64_t g = begin; g < end; ++g) {
     const int64_t block_end = (g + 1) * ratio, to = std::min(stop, block_end);
     const float *part_a = state_in + triple, *part_b = state_in + b;
-    // From save to save, each of which takes the triples so far and hands them on.
+    // From one saved state to the next: each stores the triples so far.
     for (int64_t from = std::max(first, g * ratio), next; from < to; from = next) {
       next = save == saved_end ? to : std::min(to, first + save->row);
       const bool complete = next == block_end;

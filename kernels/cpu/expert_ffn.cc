@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routed and shared experts; contract in kernels/op/moe.h.
 //
-// A slot is one (row, expert) pair, the shared expert being every row's last. Slots are sorted by
-// expert and cut into jobs of one expert, so that an expert's weights serve all their rows at once.
-// Phase 1 makes the quantised hidden rows (unit: a job by 128 of I), phase 2 the experts' outputs
-// (unit: a job by a stretch of D), phase 3 each row's sum. With few slots, phases 2 and 3 are one:
-// a unit is a stretch of D for all slots, and a decode step waits for its threads twice. Where the
-// halves are calls of their own, phase 1 is the first, and its rows are in sorted order; the second
-// quantises them. In turns of a GPU's experts, which have a part on the CPU, there is no shared
-// expert, and phase 3 brings the outputs to the order of the contract in place of summing them.
+// A slot is one (row, expert) pair; the shared expert has the last slot of every row. Slots are
+// sorted by expert and cut into jobs of one expert, so that its weights are read once for all rows
+// of a job.
+//
+// - Phase 1 computes the quantised hidden rows. Unit: a job by 128 of I.
+// - Phase 2 computes the experts' outputs. Unit: a job by a stretch of D.
+// - Phase 3 adds up each row.
+// - With few slots, phases 2 and 3 are one: a unit is a stretch of D for all slots. A decode step
+//   then waits for its threads only twice.
+// - If the halves are separate calls (ExpertPart), the first is phase 1, with rows in sorted order;
+//   the second quantises these rows.
+// - For the CPU's share of a GPU's experts (ExpertTurn::kNext), there is no shared expert. Phase 3
+//   then reorders the outputs as the contract says instead of adding them up.
 #include <algorithm>
 #include <bit>
 
@@ -24,7 +29,7 @@ namespace {
 constexpr int64_t kJobRows = 128;  // most rows of a job
 constexpr int64_t kFewSlots = 64;
 
-// Whether slots leave their outputs, and rows no sum.
+// Whether the outputs of slots are the result, rather than their sums.
 bool LeavesOutputs(const ExpertFfnParams& p) { return p.turn == ExpertTurn::kNext; }
 
 // Slots [first, first + rows) in sorted order, all of one expert.
@@ -34,14 +39,14 @@ struct Job {
   int32_t rows;
 };
 
-// Weight rows that are unpacked together: within L2, a power of two.
+// Weight rows that are unpacked together: a power of two that fits in L2.
 int64_t StretchRows(int64_t k) {
   const int64_t bytes = ActiveDotKernels().pack != nullptr ? 512 << 10 : 128 << 10;
   const auto rows = std::bit_floor(static_cast<uint64_t>(bytes / (2 * k)));
   return std::clamp<int64_t>(static_cast<int64_t>(rows), 16, kPanelRows);
 }
 
-// The workspace's parts, in order; every size is a multiple of 64 bytes.
+// The parts of the workspace, in order; every size is a multiple of 64 bytes.
 struct Layout {
   int64_t slots, max_jobs;
   int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
@@ -67,8 +72,8 @@ struct Layout {
     unpacked_bytes =
         std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
                  UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
-    // Two panels of sums, one unpacked stretch; of phase 2 with few slots, their outputs; packed
-    // rows.
+    // Scratch of a thread: two panels of sums, an unpacked stretch, the outputs of phase 2 with few
+    // slots, and packed rows.
     packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewSlots * kPanelRows * 2;
     scratch_bytes = packed_at + PackedBytes(std::min(slots, kJobRows), std::max(p.hidden, p.inter));
     scratch = take(threads * scratch_bytes);
@@ -160,14 +165,14 @@ class ExpertFfn {
   int32_t routed() const { return p_.rows * p_.experts_per_token; }
   bool shared(const Job& job) const { return job.expert == p_.expert_count; }
 
-  // Outputs of a unit, of so many at a time: enough to pay for packing the rows, where they are
-  // packed.
+  // Outputs of a unit, which are computed `step` at a time: if rows are packed, enough to pay for
+  // the packing.
   static int64_t UnitWidth(int64_t outputs, int64_t step, int64_t k) {
     constexpr int64_t kPacked = 512;
     return PacksRows(kJobRows, k) ? std::min(outputs, std::max(step, kPacked)) : step;
   }
 
-  // About the cycles of one of the three matrices of all jobs.
+  // Estimated cycles of all jobs for one of the three matrices.
   int64_t Cycles() const {
     const bool shared = !LeavesOutputs(p_);
     return (shared ? DotCycles(p_.shared_w1, p_.inter, p_.rows) : 0) +
@@ -175,8 +180,8 @@ class ExpertFfn {
            p_.inter * p_.hidden * routed() / 64;
   }
 
-  // Counting sort of the routed slots by expert, stable; then the jobs, the shared expert's (the
-  // most work each) first.
+  // Sorts the routed slots by expert with a stable counting sort, and lists the jobs: those of the
+  // shared expert first, because they have the most work.
   void SortSlots() {
     std::fill_n(begin_, p_.expert_count + 1, 0);
     for (int32_t slot = 0; slot < routed(); ++slot) {
@@ -202,7 +207,7 @@ class ExpertFfn {
 
   void AddJobs(int32_t expert, int32_t first, int32_t rows) {
     if (rows == 0) return;
-    // Jobs of one expert are as even as can be.
+    // Jobs of one expert differ by at most one row.
     const int32_t count = CeilDiv<int32_t>(rows, kJobRows);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t from = static_cast<int32_t>(int64_t{rows} * i / count);
@@ -221,7 +226,7 @@ class ExpertFfn {
         At<uint32_t>(layout_.scratch + worker * layout_.scratch_bytes + layout_.packed_at));
   }
 
-  // Hidden elements [begin, end) of a job's slots.
+  // Computes hidden elements [begin, end) of a job's slots.
   void HiddenTiles(const Job& job, int64_t begin, int64_t end, int worker) {
     const ExpertWeights* routed_weights = shared(job) ? nullptr : p_.experts_table[job.expert];
     const WeightView w1 = shared(job) ? WeightView(p_.shared_w1) : routed_weights->w1;
@@ -256,7 +261,7 @@ class ExpertFfn {
     }
   }
 
-  // Output elements [d0, d0 + n) of a job's slots, whose HiddenRows() are `rows`, rounded.
+  // Computes output elements [d0, d0 + n) of a job's slots, rounded. `rows`: their HiddenRows().
   void Output(const Job& job, const ActRows& rows, int64_t d0, int64_t n, uint16_t* out,
               int64_t stride, int worker) {
     const WeightView w2 =
@@ -267,7 +272,7 @@ class ExpertFfn {
     RoundRows(sums, kPanelRows, job.rows, n, out, stride);
   }
 
-  // Elements [d0, d0 + n) of every row of y.
+  // Computes elements [d0, d0 + n) of every row of y.
   void SumOfExperts(int64_t d0, int64_t n, int worker) {
     std::byte* scratch = workspace_ + layout_.scratch + worker * layout_.scratch_bytes;
     uint16_t* outputs = reinterpret_cast<uint16_t*>(scratch + 2 * kJobRows * kPanelRows * 4 +
@@ -291,7 +296,7 @@ class ExpertFfn {
     SumRows(terms, count, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
   }
 
-  // The output of a routed slot that has an expert, to its place in the contract's order.
+  // Copies the output of a routed slot, if it has an expert, to its place in the contract's order.
   void LeaveOutput(int64_t slot) {
     if (position_[slot] < 0) return;
     std::copy_n(outputs_ + position_[slot] * p_.hidden, p_.hidden,
@@ -312,7 +317,7 @@ class ExpertFfn {
   uint16_t* outputs_;  // [slots, D]
 };
 
-// The CPU's share of a GPU's experts is a turn; the other turns are the GPU's.
+// Of the turns, the CPU has only its share of a GPU's experts.
 absl::Status Supports(const ExpertFfnParams& p) {
   const bool whole = p.part == ExpertPart::kWhole;
   return p.turn == ExpertTurn::kAll || (p.turn == ExpertTurn::kNext && whole)

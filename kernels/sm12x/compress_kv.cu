@@ -7,11 +7,12 @@
 // Roofline: 8 w bytes a row, 12 d (ratio 128) or 36 d (ratio 4) bytes a state. Bound by latency at
 // one row, by bandwidth at many.
 //
-// Plan: one block for each row of the step, one thread for each element. The block has work if a
-// compressed block ends at its row, or a state is saved after it. It then adds up all rows of that
-// compressed block (and of the previous one), beginning with the state before the step if the
-// compressed block began earlier. A state that is saved within a compressed block recomputes that
-// block's rows, at most 127. The first warp normalises, quantises and writes the row.
+// Plan: one block for each row of the step, one thread for each element.
+// - A block has work if a compressed block ends at its row, or a state is saved after it.
+// - It adds up all rows of that compressed block, and at ratio 4 of the previous one. Where these
+//   began before the step, it starts from the state before the step.
+// - A state that is saved within a compressed block recomputes that block's rows, at most 127.
+// - The first warp normalises, quantises and writes the compressed row.
 //
 // Edge cases: padding rows do nothing; the first compressed block of a sequence has no previous
 // one.
@@ -26,7 +27,7 @@ namespace {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
-// An online-softmax triple of one element.
+// The online softmax of one element: the maximum, the sum of weights and the weighted sum.
 struct Pool {
   float largest = -INFINITY, weights = 0, weighted = 0;
 
@@ -46,7 +47,7 @@ struct Pool {
 
   // The pooled value.
   __device__ __forceinline__ float Finish() const { return __fdiv_rn(weighted, weights); }
-  // That of the entries of both.
+  // The pooled value of this pool's and `other`'s entries together.
   __device__ __forceinline__ float FinishWith(const Pool& other) const {
     // One of the two factors is 1.
     const bool mine = other.largest > largest;
@@ -65,8 +66,7 @@ __device__ __forceinline__ void StoreOrClear(bool present, const Pool& pool, flo
   triple[2 * dim] = present ? pool.weighted : 0;
 }
 
-// One element's way through the rows of one sequence; `offset` of it in k, z and ape: part B of
-// ratio 4 lies behind part A.
+// One element of all rows of a sequence.
 struct Column {
   const float *k, *z;  // of the sequence's first row
   const float* ape;
@@ -74,7 +74,8 @@ struct Column {
   int ratio;
   int64_t first_position;
 
-  // Adds rows [begin, end), all of one compressed block.
+  // Adds rows [begin, end), all of one compressed block. `offset`: the element's offset in k, z and
+  // ape. At ratio 4, a row has part B behind part A.
   __device__ __forceinline__ void AddRows(int64_t begin, int64_t end, int offset,
                                           Pool* pool) const {
 #pragma unroll 2
@@ -115,8 +116,8 @@ __global__ void __launch_bounds__(kDim)
   const Column column{p.k + origin, p.z + origin, p.ape + threadIdx.x,
                       width,        p.ratio,      first_position};
   const float* in = reinterpret_cast<const float*>(p.states.Slot(s.state_slot)) + threadIdx.x;
-  const int64_t begin =
-      i - position % p.ratio;  // of the compressed block; below 0: before the step
+  // The first row of the compressed block; below 0 if it began before the step.
+  const int64_t begin = i - position % p.ratio;
   const int64_t first = begin < 0 ? 0 : begin;
   const int part_b_offset = overlapping ? kDim : 0;
 
@@ -124,11 +125,9 @@ __global__ void __launch_bounds__(kDim)
   if (begin < 0) part_b.Load(in + (overlapping ? 6 * kDim : 0), kDim);
   column.AddRows(first, i + 1, part_b_offset, &part_b);
   Pool previous, part_a;
-  const bool has_previous =
-      overlapping && position >= p.ratio;  // a compressed block before this one
+  const bool has_previous = overlapping && position >= p.ratio;
   if (has_previous) {
-    // Part A of the previous compressed block, which may have ended before the step or begun before
-    // it.
+    // Part A of the previous compressed block: from the state, the step's rows, or both.
     const int64_t previous_begin = begin - p.ratio;
     if (begin <= 0) {
       previous.Load(in, kDim);
