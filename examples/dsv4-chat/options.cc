@@ -140,7 +140,7 @@ constexpr char kHelpNotes[] =
     "  tool_call_arguments  call, text: a piece of the JSON object; repaired\n"
     "  tool_call_end        call, repaired: the model's JSON was none, a string replaces it\n"
     "  malformed            call (it breaks off; or -1), text, reason: markup without a meaning\n"
-    "  end                  finish (stop, length, context_full, interrupted), unfinished, text "
+    "  end                  finish (stop, length, context_full, interrupted), incomplete, text "
     "(both:\n"
     "                       markup that was cut), prompt_tokens, cached_tokens, generated_tokens,\n"
     "                       context_tokens, drafted_tokens, accepted_tokens, first_token_seconds,\n"

@@ -99,8 +99,8 @@ HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim,
 
 // Writes the row of compressed block g, which ends at row `last_row` of the step, from its pooled
 // values; uses them up.
-HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequence, int64_t g,
-                          int64_t last_row, uint16_t* row) {
+HWY_INLINE void StoreCompressedRow(const CompressKvParams& p, const SequenceRows& sequence,
+                                   int64_t g, int64_t last_row, uint16_t* row) {
   const int64_t dim = p.dim();
   const RopeTables& rope = p.step->rope;
   const float* table =
@@ -177,7 +177,7 @@ void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int
       if (complete) {
         alignas(64) uint16_t row[kKvRowElements];
         Pooled(previous, part_b, dim, row);
-        FinishRow(p, sequence, g, sequence.first_row + block_end - 1 - first, row);
+        StoreCompressedRow(p, sequence, g, sequence.first_row + block_end - 1 - first, row);
         if (overlaps) previous = part_a;
       }
       if (state == nullptr) continue;

@@ -45,9 +45,9 @@ struct Pool {
   }
 
   // The pooled value.
-  __device__ __forceinline__ float Finish() const { return __fdiv_rn(weighted, weights); }
+  __device__ __forceinline__ float Average() const { return __fdiv_rn(weighted, weights); }
   // That of the entries of both.
-  __device__ __forceinline__ float FinishWith(const Pool& other) const {
+  __device__ __forceinline__ float AverageWith(const Pool& other) const {
     // One of the two factors is 1.
     const bool mine = other.largest > largest;
     const float e =
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kDim)
   }
   if (!ends) return;
 
-  const float pooled = has_previous ? part_b.FinishWith(previous) : part_b.Finish();
+  const float pooled = has_previous ? part_b.AverageWith(previous) : part_b.Average();
   pooled_row[threadIdx.x] = static_cast<uint16_t>(Bf16x2(pooled, 0));
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kDim)
     float x[2][8];
     LoadBf16x8(pooled_row + lane * 8, x[0]);
     LoadBf16x8(pooled_row + 256 + lane * 8, x[1]);
-    FinishKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
+    NormRopeStoreKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
   } else {
     const auto load = [lane](const uint16_t* from, float(&out)[4]) {
       const uint2 v = *reinterpret_cast<const uint2*>(from + lane * 4);

@@ -84,7 +84,7 @@ Expr ExpressionPool::Intern(Node node) {
     slot = (slot + 1) & (table_.size() - 1);
   }
   Describe(&node);
-  if (finished_ && node.length == kInfinite) return kFail;
+  if (compiled_ && node.length == kInfinite) return kFail;
   if (bytes() > kMaxPoolBytes) {
     exhausted_ = true;
     return kFail;
@@ -151,8 +151,8 @@ void ExpressionPool::Describe(Node* node) const {
       break;
     case Kind::kRule: {
       const Node& body = child(rules_[node->a].body);
-      node->nullable = finished_ && body.nullable;
-      node->length = finished_ ? body.length : 0;
+      node->nullable = compiled_ && body.nullable;
+      node->length = compiled_ ? body.length : 0;
       break;
     }
     case Kind::kMembers:
@@ -234,7 +234,7 @@ Expr ExpressionPool::AllOf(std::vector<Expr> parts) {
   if (parts.front() == kEmpty) {
     const bool all =
         std::all_of(parts.begin(), parts.end(), [&](Expr e) { return nodes_[e].nullable; });
-    if (finished_) return all ? kEmpty : kFail;
+    if (compiled_) return all ? kEmpty : kFail;
   }
   for (const Expr e : parts) {
     if (nodes_[e].kind == Kind::kNot &&
@@ -363,7 +363,7 @@ Expr ExpressionPool::ExpansionOf(Expr members) {
 // Lengths and what can be empty, as the least solution of all rules. Each pass goes the other way:
 // chains of rules are mostly in one of the two orders.
 absl::Status ExpressionPool::Measure() {
-  finished_ = true;
+  compiled_ = true;
   for (Expr e = kAnything + 1; e < nodes_.size(); ++e) {
     nodes_[e].nullable = false;
     nodes_[e].length = kInfinite;
@@ -492,7 +492,7 @@ void ExpressionPool::Truncate(size_t nodes, size_t lists, size_t seen) {
   Rehash(table_.size());
 }
 
-absl::Status ExpressionPool::Finish(Expr root) {
+absl::Status ExpressionPool::Compile(Expr root) {
   const absl::Status too_large = Unsupported("the grammar is too large to be compiled");
   if (exhausted_) return too_large;
   for (const Rule& rule : rules_) {

@@ -272,7 +272,7 @@ absl::StatusOr<StringSet> SchemaCompiler::Matching(absl::string_view pattern,
   DSV4_ASSIGN_OR_RETURN(const Expr language,
                         RegexLanguage(&pool, pattern, Encoding::kUtf8, Anchoring::kSearch));
   StringSet matching;
-  const absl::Status status = pool.Finish(language);
+  const absl::Status status = pool.Compile(language);
   for (size_t i = 0; status.ok() && i < texts.size(); ++i) {
     Expr state = language;
     for (const char byte : texts[i]) state = pool.Next(state, static_cast<uint8_t>(byte));

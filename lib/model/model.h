@@ -227,7 +227,7 @@ class Model {
                       const PassInputs& inputs);
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
   // Waits for the outstanding exchanges of the device.
-  absl::Status FinishExchanges() {
+  absl::Status AwaitExchanges() {
     return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Synchronize();
   }
   // Whether steps of few rows are recorded. Not with experts on disk or of the CPU: the host acts

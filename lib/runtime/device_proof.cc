@@ -481,7 +481,7 @@ class Proof {
       AfterLaunches recorder(comparison.tested(engine->device()), options_);
       ran.Update(RunSeen(model, *engine, &recorder));
     }
-    const absl::Status same = comparison.Finish();
+    const absl::Status same = comparison.Complete();
     // A wrong operator first: what follows from it says less.
     for (const auto& [name, flips] : comparison.flips()) {
       if (flips.Holds()) continue;

@@ -104,7 +104,7 @@ void TokenChooser::Pop(int32_t token) {
   }
 }
 
-// The budget waits where the grammar has a call of a tool to finish.
+// The budget waits where the grammar has a tool call to complete.
 int32_t TokenChooser::Forced(const TokenSet* allowed) const {
   const int32_t forced = sampler_.ForcedToken(outputs_);
   if (forced >= 0) return forced;

@@ -190,7 +190,7 @@ class CudaPool {
     return pool;
   }
   // Back to the host.
-  void Finish() {
+  void Download() {
     if (device_ == nullptr) return;
     REQUIRE(device_->Intact());
     memory_ = device_->Download();
@@ -276,7 +276,7 @@ class CudaArray {
     if (step.on() == On::kCuda) device_ = std::make_unique<DeviceCopy<T>>(values_);
   }
   T* data() { return device_ != nullptr ? device_->data() : values_.data(); }
-  const std::vector<T>& Finish() {
+  const std::vector<T>& Download() {
     if (device_ != nullptr) {
       REQUIRE(device_->Intact());
       values_ = device_->Download();

@@ -103,7 +103,7 @@ Prepared RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& la
   p.index_heads = index_heads;
   p.index_q = index_heads > 0 ? index_q.data() : nullptr;
   LaunchStep(step, kSm12xQkvPrepare, p);
-  window.Finish();
+  window.Download();
   Prepared prepared;
   if (index_heads > 0) index_q.Read(prepared.index_q);
   Rows& out = prepared.rows;
@@ -270,8 +270,8 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     p.step = step.Rows();
     p.rows = pool.For(step);
     LaunchStep(step, kSm12xCompressKv, p);
-    pool.Finish();
-    const std::vector<float>& after = state_memory.Finish();
+    pool.Download();
+    const std::vector<float>& after = state_memory.Download();
     int64_t at = 0;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.host(i);

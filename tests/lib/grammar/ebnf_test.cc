@@ -13,7 +13,7 @@ namespace dsv4::grammar {
 namespace {
 
 absl::StatusOr<Language> Ebnf(absl::string_view text) {
-  return Finished([&](ExpressionPool* pool) { return EbnfLanguage(pool, text); });
+  return Compiled([&](ExpressionPool* pool) { return EbnfLanguage(pool, text); });
 }
 
 TEST_CASE("rules, recursion, classes and repetitions match") {
