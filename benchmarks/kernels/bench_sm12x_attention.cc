@@ -42,7 +42,7 @@ struct BenchSteps {
     // Of a sequence's window the blocks that a step can reach are its own.
     const int64_t live = (rows_each + kWindowTokens) / kWindowBlockTokens + 1;
     std::vector<int32_t> window_blocks, compressed_kv_blocks;
-    std::vector<StateToSave> saved_states;
+    std::vector<StateWrite> state_writes;
     constexpr int64_t kStateBytes = 3 * 3 * 512 * 4;
     states = {Filled<std::byte>(2 * known * kStateBytes, 0x3a), kStateBytes};
     for (int64_t s = 0; s < known; ++s) {
@@ -52,11 +52,11 @@ struct BenchSteps {
       for (int64_t i = 0; i < compressed_blocks; ++i) {
         compressed_kv_blocks.push_back(static_cast<int32_t>(s * compressed_blocks + i));
       }
-      saved_states.push_back({rows_each, static_cast<int32_t>(2 * s + 1)});
+      state_writes.push_back({rows_each, static_cast<int32_t>(2 * s + 1)});
     }
     const int32_t* device_windows = Uploaded(window_blocks);
     const int32_t* device_compressed = Uploaded(compressed_kv_blocks);
-    const StateToSave* device_saved = Uploaded(saved_states);
+    const StateWrite* device_writes = Uploaded(state_writes);
     for (int64_t i = 0; i < launches * count; ++i) {
       const int64_t s = i % known;
       SequenceRows sequence;
@@ -66,8 +66,8 @@ struct BenchSteps {
       sequence.window_blocks = device_windows + s * windows;
       sequence.compressed_kv_blocks = device_compressed + s * compressed_blocks;
       sequence.state_slot = static_cast<int32_t>(2 * s);
-      sequence.saved_states = device_saved + s;
-      sequence.saved_state_count = 1;
+      sequence.state_writes = device_writes + s;
+      sequence.state_write_count = 1;
       sequences.push_back(sequence);
     }
 

@@ -78,7 +78,7 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   const int64_t dim = params.dim(), width = params.width();
   const float* in =
       reinterpret_cast<const float*>(params.states.Slot(sequence.state_slot)) + first_dim;
-  const StateToSave* save = sequence.saved_states;
+  const StateWrite* write = sequence.state_writes;
 
   // Part A of the previous compressed block, part A and part B of the incomplete one. Ratio 128 has
   // one part, which lies where `part_b` is.
@@ -112,8 +112,8 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
       }
       previous = part_a;
     }
-    if (i + 1 != save->row) continue;
-    float* out = reinterpret_cast<float*>(params.states.Slot(save++->slot)) + first_dim;
+    if (i + 1 != write->row) continue;
+    float* out = reinterpret_cast<float*>(params.states.Slot(write++->slot)) + first_dim;
     if (overlapping) {
       StoreOrClear(position + 1 >= params.ratio ? &previous : nullptr, out, dim);
       StoreOrClear(ends ? nullptr : &part_a, out + 3 * dim, dim);

@@ -172,8 +172,8 @@ absl::Status PutRows(const KvCache& cache, int rank, const ImageBlocks& blocks,
 int64_t KvSequence::ImagePosition(int64_t tokens) const {
   if (tokens >= length_ || !short_step_) return length_;
   int64_t position = length_;
-  for (const SavedState& saved : step_states_) {
-    if (saved.position <= tokens) position = saved.position;
+  for (const StepState& kept : step_states_) {
+    if (kept.position <= tokens) position = kept.position;
   }
   return position;
 }
@@ -226,8 +226,8 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t compressed
 absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image) const {
   if (length == 0) return absl::OkStatus();
   int32_t state = state_;
-  for (const SavedState& saved : step_states_) {
-    if (length < length_ && saved.position == length) state = saved.state;
+  for (const StepState& kept : step_states_) {
+    if (length < length_ && kept.position == length) state = kept.state;
   }
   Device& device = cache_->device();
   std::byte* to = image.data();

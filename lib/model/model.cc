@@ -554,7 +554,7 @@ int64_t Model::streams_row_bytes() const {
   return kStreams * parts_.config->hidden_size * DTypeBytes(activation_dtype());
 }
 
-absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots) {
+absl::Status Model::StoreStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots) {
   if (rows.size() != slots.size() || rows.size() > copy_to_.size()) {
     return InvalidArgument("streams of ", rows.size(), " rows to ", slots.size(),
                            " state slots; the limit is ", copy_to_.size());

@@ -48,10 +48,10 @@ class Follower {
         DSV4_ASSIGN_OR_RETURN(head_rows_, reader->TakeList<int32_t>());
         return model_->ForwardDraft(step_.step, step_.tokens.data(), sources, {.rows = head_rows_});
       }
-      case GroupCommand::kSaveStreams: {
+      case GroupCommand::kStoreStreams: {
         DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rows, reader->TakeList<int32_t>());
         DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> slots, reader->TakeList<int32_t>());
-        return model_->SaveStreams(rows, slots);
+        return model_->StoreStreams(rows, slots);
       }
       case GroupCommand::kLogits:
       case GroupCommand::kDraftLogits: {
