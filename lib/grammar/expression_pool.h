@@ -39,7 +39,7 @@ inline constexpr int64_t kMaxWork = int64_t{20} << 20;
 
 // Members in any order, each named one at most once: `open` is left to the front end.
 //   gap (close | member gap (separator gap member gap)* close)
-struct ObjectShape {
+struct ObjectSpec {
   struct Member {
     Expr text;
     bool required;
@@ -66,7 +66,7 @@ class ExpressionPool {
   // A rule may be used before it is defined. `name` is for messages.
   Expr DeclareRule(std::string name);
   void DefineRule(Expr rule, Expr body);
-  Expr Object(ObjectShape shape);
+  Expr Object(ObjectSpec spec);
 
   // Ends building: finds what matches nothing, and rejects what cannot be matched byte by byte.
   // Errors: InvalidArgument for a rule that begins with itself and for a `root` that matches
@@ -175,7 +175,7 @@ class ExpressionPool {
   std::vector<ByteSet> sets_;
   HashMap<ByteSet, uint32_t> set_index_;
   std::vector<Rule> rules_;
-  std::vector<ObjectShape> objects_;
+  std::vector<ObjectSpec> objects_;
   std::vector<Seen> seen_;
   StringMap<size_t> seen_index_;
   int64_t seen_bytes_ = 0;

@@ -97,17 +97,17 @@ class Compiler {
     return pool_->Concat({pool_->Literal(kParameter), name, value, pool_->Literal(kParameterEnd)});
   }
 
-  ObjectShape Shape() {
+  ObjectSpec NoParameters() {
     return {.separator = pool_->Literal("\n"), .close = pool_->Literal(kInvokeEnd)};
   }
 
   absl::StatusOr<Expr> AnyArguments() {
     const JsonValue anything = JsonValue::FromBool(true);
     SchemaCompiler compiler(pool_, anything, "tools#", true);
-    ObjectShape shape = Shape();
+    ObjectSpec spec = NoParameters();
     DSV4_ASSIGN_OR_RETURN(const Expr other, Parameter(name_chars_, anything, "", &compiler));
-    shape.others.push_back(other);
-    return pool_->Object(std::move(shape));
+    spec.others.push_back(other);
+    return pool_->Object(std::move(spec));
   }
 
   absl::StatusOr<Expr> Arguments(const JsonValue& schema, const std::string& place) {
@@ -133,7 +133,7 @@ class Compiler {
         required.insert(*key.AsString());
       }
     }
-    ObjectShape shape = Shape();
+    ObjectSpec spec = NoParameters();
     std::vector<Expr> names;
     const JsonValue* properties = schema.Find("properties");
     if (properties != nullptr) {
@@ -149,7 +149,7 @@ class Compiler {
                       absl::StrCat("/properties/", SchemaCompiler::Escaped(member.key)),
                       &compiler));
         const bool is_required = required.erase(member.key) > 0;
-        shape.named.push_back({parameter, is_required});
+        spec.named.push_back({parameter, is_required});
       }
     }
     if (!required.empty()) return compiler.Bad("", "required", "names of properties");
@@ -158,9 +158,9 @@ class Compiler {
           pool_->AllOf({name_chars_, pool_->Not(pool_->AnyOf(std::move(names)))});
       DSV4_ASSIGN_OR_RETURN(const Expr other, Parameter(other_names, *additional,
                                                         "/additionalProperties", &compiler));
-      shape.others.push_back(other);
+      spec.others.push_back(other);
     }
-    return pool_->Object(std::move(shape));
+    return pool_->Object(std::move(spec));
   }
 
   ExpressionPool* pool_;
