@@ -200,7 +200,7 @@ class AttentionBench {
         compress.k = compress.z = compress.ape = static_cast<const float*>(kv_);
         compress.norm = static_cast<const uint16_t*>(kv_);
         compress.states = steps.states;
-        compress.rows = keys ? keys_ : ratio == 4 ? groups4_ : groups128_;
+        compress.rows = keys ? keys_ : ratio == 4 ? rows4_ : rows128_;
         Time("compress_kv " + std::to_string(ratio) + (keys ? " keys" : rows_of), compress);
       }
     }
@@ -244,7 +244,7 @@ class AttentionBench {
     attend.ratio = ratio;
     attend.q = q_;
     attend.window = window_;
-    attend.compressed = ratio == 4 ? groups4_ : groups128_;
+    attend.compressed = ratio == 4 ? rows4_ : rows128_;
     attend.topk = kTopk;
     attend.sink = sink_;
     attend.softmax_scale = 1 / std::sqrt(512.0f);
@@ -277,8 +277,8 @@ class AttentionBench {
   float* sink_ = Filled<float>(kHeads * 4, 0);
   int32_t* selected_ = Filled<int32_t>(kMostRows * kTopk * 4, 0xff);
   RowPool window_ = NewPool(format_, 512, 64, kWindowBlocks);
-  RowPool groups4_ = NewPool(format_, 512, 64, kCompressedKvBlocks);
-  RowPool groups128_ = NewPool(format_, 512, 2, kCompressedKvBlocks);
+  RowPool rows4_ = NewPool(format_, 512, 64, kCompressedKvBlocks);
+  RowPool rows128_ = NewPool(format_, 512, 2, kCompressedKvBlocks);
   RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64, kCompressedKvBlocks);
 };
 

@@ -306,7 +306,8 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
     const auto layers = static_cast<int>(engine->config().num_hidden_layers);
     const std::vector<int32_t> tokens = AnyTokens(300, 30), garbage = AnyTokens(300, 31);
     KvSequence straight = OpenSequence(*engine), sequence = OpenSequence(*engine);
-    // In the middle of groups, at their ends, and of windows' and groups' blocks.
+    // Inside compressed blocks, at their ends, and at the ends of window blocks and compressed KV
+    // blocks.
     int64_t begin = 0;
     int round = 0;
     for (const int64_t end : {3, 4, 63, 127, 128, 130, 255, 256, 300}) {
