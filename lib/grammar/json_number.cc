@@ -202,7 +202,7 @@ absl::StatusOr<Decimal> Decimal::FromJson(absl::string_view text) {
   if (digits.empty()) return Decimal{};
   const int64_t count = static_cast<int64_t>(digits.size());
   if (scale > kMaxDigits || count - scale > kMaxDigits) {
-    return Unsupported("a number of so many digits");
+    return Unsupported("a number has more than ", kMaxDigits, " digits before or after the point");
   }
   if (scale <= 0) {
     value.fraction = std::string(static_cast<size_t>(-scale), '0') + digits;

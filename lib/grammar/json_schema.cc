@@ -607,7 +607,8 @@ absl::StatusOr<Expr> SchemaCompiler::Reference(const JsonValue& reference,
     schema = anchor->second;
   }
   if (schema == nullptr) {
-    return Bad(pointer, "$ref", absl::StrCat("a place of the schema, not ", Quoted(*text)));
+    return Bad(pointer, "$ref",
+               absl::StrCat("a pointer to a part of the schema, not ", Quoted(*text)));
   }
   return Later(*schema, std::move(target), view);
 }

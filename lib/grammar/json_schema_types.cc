@@ -35,11 +35,12 @@ absl::StatusOr<uint32_t> SchemaCompiler::Count(const JsonValue& schema, const st
     return Bad(pointer, keyword, "an integer of 0 or more");
   }
   if (!number.ok() || number->integer.size() > 7) {
-    return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount));
+    return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount, " is not supported"));
   }
   uint32_t count = 0;
   for (const char digit : number->integer) count = count * 10 + static_cast<uint32_t>(digit - '0');
-  if (count > kMaxCount) return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount));
+  if (count > kMaxCount)
+    return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount, " is not supported"));
   return count;
 }
 
@@ -174,7 +175,7 @@ absl::StatusOr<Expr> SchemaCompiler::Array(const JsonValue& schema, const std::s
   Expr item = Everything(Values());
   if (const JsonValue* items = schema.Find("items")) {
     if (items->AsArray() != nullptr) {
-      return Refused(pointer, "items", "an array of schemas is called prefixItems");
+      return Refused(pointer, "items", "an array of schemas is not supported; use prefixItems");
     }
     DSV4_ASSIGN_OR_RETURN(item, Value(*items, absl::StrCat(pointer, "/items"), Values()));
   }
@@ -279,8 +280,7 @@ absl::StatusOr<StringSet> SchemaCompiler::Matching(absl::string_view pattern,
     if (pool.Accepts(state)) matching.insert(texts[i]);
   }
   pool_->Spend(pool_->work_left() - pool.work_left());
-  if (pool.exhausted())
-    return Unsupported("it takes too long to match it with the names of members");
+  if (pool.exhausted()) return Unsupported("matching it with the property names takes too long");
   return matching;  // none, if nothing matches the pattern at all
 }
 
@@ -301,7 +301,7 @@ absl::StatusOr<SchemaCompiler::KeyRules> SchemaCompiler::ReadKeyRules(
   if (patterns->AsObject() == nullptr) return Bad(pointer, "patternProperties", "an object");
   if (patterns->AsObject()->size() > kMaxKeyPatterns) {
     return Refused(pointer, "patternProperties",
-                   absl::StrCat("more than ", kMaxKeyPatterns, " patterns"));
+                   absl::StrCat("more than ", kMaxKeyPatterns, " patterns are not supported"));
   }
   for (const JsonMember& member : *patterns->AsObject()) {
     const absl::StatusOr<Expr> keys =

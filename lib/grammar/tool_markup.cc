@@ -62,7 +62,8 @@ class Compiler {
   absl::StatusOr<Expr> Invoke(const JsonValue& function, const std::string& place, bool strict) {
     const JsonValue* name = function.Find("name");
     if (name == nullptr || name->AsString() == nullptr || !CanBeName(*name->AsString())) {
-      return InvalidArgument("tools#", place, "/name: expected a string without quotes and lines");
+      return InvalidArgument("tools#", place,
+                             "/name: expected a string without quotes and line breaks");
     }
     if (const JsonValue* own = function.Find("strict"); own != nullptr && !own->IsNull()) {
       if (!own->AsBool()) return InvalidArgument("tools#", place, "/strict: expected a boolean");
@@ -113,7 +114,7 @@ class Compiler {
   absl::StatusOr<Expr> Arguments(const JsonValue& schema, const std::string& place) {
     SchemaCompiler compiler(pool_, schema, place, true);
     if (schema.AsObject() == nullptr) {
-      return InvalidArgument(place, ": expected a schema of objects");
+      return InvalidArgument(place, ": expected an object with a JSON Schema");
     }
     for (const JsonMember& member : *schema.AsObject()) {
       if (std::find(std::begin(kParameterKeywords), std::end(kParameterKeywords), member.key) ==
@@ -140,7 +141,7 @@ class Compiler {
       if (properties->AsObject() == nullptr) return compiler.Bad("", "properties", "an object");
       for (const JsonMember& member : *properties->AsObject()) {
         if (!CanBeName(member.key)) {
-          return compiler.Bad("", "properties", "names without quotes and lines");
+          return compiler.Bad("", "properties", "names without quotes and line breaks");
         }
         names.push_back(pool_->Literal(member.key));
         DSV4_ASSIGN_OR_RETURN(

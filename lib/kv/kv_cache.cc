@@ -170,7 +170,8 @@ absl::Status KvCache::MakeRoom(int32_t windows, int32_t compressed, int32_t stat
            (prefixes_.EvictSnapshot(*pool, false) || DropSparePoint() ||
             prefixes_.EvictSnapshot(*pool, true))) {
     }
-    if (pool->free_blocks() < need) return Internal("lost count of ", pool->what(), " blocks");
+    if (pool->free_blocks() < need)
+      return Internal("the count of free ", pool->what(), " blocks is wrong");
   }
   return absl::OkStatus();
 }

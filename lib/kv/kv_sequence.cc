@@ -91,7 +91,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
   }
   const int64_t end = length_ + rows, slots_end = end + extra_slots;
   if (slots_end > shape.context_tokens) {
-    return ContextFull("a step up to token ", slots_end, " of a sequence; the context holds ",
+    return ContextFull("a step ends at token ", slots_end, " of a sequence; the context holds ",
                        shape.context_tokens);
   }
 

@@ -175,15 +175,17 @@ absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
 absl::Status Conversation::CheckTurn() const {
   const absl::Span<const int32_t> tokens = session_->tokens();
   if (session_->generation() != generation_) {
-    return InvalidArgument("the session's ", tokens.size(),
-                           " tokens do not match its messages: it was changed from outside, or a "
-                           "step ran out of memory");
+    return InvalidArgument(
+        "the session's ", tokens.size(),
+        " tokens do not match its messages: a call other than those of conversations "
+        "changed it, or a step ran out of memory");
   }
   if (turn_) return absl::OkStatus();
   if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
   if (IsAssistant(messages_.back()) || !chat_tokens_.OpensTurn(tokens.back())) {
     return InvalidArgument("messages[", messages_.size() - 1, "] (role ",
-                           Quoted(messages_.back().role), ") gives the assistant no turn");
+                           Quoted(messages_.back().role),
+                           ") is last and leaves the assistant nothing to answer");
   }
   return absl::OkStatus();
 }

@@ -84,8 +84,8 @@ class Follower {
       case GroupCommand::kExpertProfile:
         break;
     }
-    return DeviceLost("the group's leader sent command ", static_cast<int32_t>(command),
-                      ", which is none");
+    return DeviceLost("rank 0 of the group sent the unknown command ",
+                      static_cast<int32_t>(command));
   }
 
   ModelRanks* const model_;
@@ -157,7 +157,7 @@ absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache
       if (closed) return absl::OkStatus();
       DSV4_RETURN_IF_ERROR(model->Synchronize());
       DSV4_RETURN_IF_ERROR(follower.Do(message));
-      if (!go_on(follower.rows())) return Cancelled("the host has stopped to serve its group");
+      if (!go_on(follower.rows())) return Cancelled("the callback stopped serving the group");
     }
   });
   if (!status.ok()) group->Abort(status);

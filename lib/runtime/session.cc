@@ -306,9 +306,9 @@ absl::Status Session::CheckStepAll(absl::Span<Session* const> sessions) {
   }
   for (size_t i = 0; i < checked; ++i) sessions[i]->stepping_ = false;
   if (checked == sessions.size()) return absl::OkStatus();
-  if (sessions[checked] == nullptr) return InvalidArgument("session ", checked, " is null");
-  if (twice) return InvalidArgument("session ", checked, " is named twice");
-  return InvalidArgument("session ", checked, " is of another engine than session 0");
+  if (sessions[checked] == nullptr) return InvalidArgument("sessions[", checked, "] is null");
+  if (twice) return InvalidArgument("sessions[", checked, "] is named twice");
+  return InvalidArgument("sessions[", checked, "] is of another engine than sessions[0]");
 }
 
 void Session::CountStep(double seconds) {

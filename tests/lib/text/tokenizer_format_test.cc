@@ -120,7 +120,7 @@ TEST_CASE("contradictions in the file are Corrupt and named") {
     REQUIRE_FAILS(status, absl::StatusCode::kDataLoss, "t.json: ");
   }
   REQUIRE_FAILS(Load(""), absl::StatusCode::kDataLoss, "t.json: ");
-  REQUIRE_FAILS(Load("[]"), absl::StatusCode::kDataLoss, "array where an object belongs");
+  REQUIRE_FAILS(Load("[]"), absl::StatusCode::kDataLoss, "is of kind array; expected an object");
 }
 
 TEST_CASE("files that are not there or no files") {
@@ -186,7 +186,7 @@ TEST_CASE("an id between two tokens may have none") {
   CHECK((*tokenizer)->HasToken(3000));
   CHECK(!(*tokenizer)->HasToken(2047));
   REQUIRE_FAILS((*tokenizer)->Decode(Ids{2999}), absl::StatusCode::kInvalidArgument,
-                "token id 2999 has no token");
+                "token id 2999 is not in the vocabulary");
 }
 
 }  // namespace
