@@ -297,8 +297,8 @@ void Scheduler::Remove(const Running* running) {
 
 void Scheduler::MakeRoom() {
   Running& last = running_.back();
-  last.generation->Fail(std::make_exception_ptr(
-      dsv4::Error(DSV4_ERR_OUT_OF_BLOCKS, "the cache holds no further token of this request")));
+  last.generation->Fail(std::make_exception_ptr(dsv4::Error(
+      DSV4_ERR_OUT_OF_BLOCKS, "the cache has no room for another token of this request")));
   running_.pop_back();
   for (Running& running : running_) running.parked = false;
   left_.notify_all();
