@@ -106,7 +106,7 @@ TEST_CASE("contradictions in the file are Corrupt and named") {
       {"\"id\": 2037", "\"special\": false", "\"special\": \"no\"",
        "\"special\" is string, not boolean"},
       {"\"added_tokens\"", "\"added_tokens\": [", "\"added_tokens\": [7,",
-       "added_tokens[0]: number where"},
+       "added_tokens[0]: is of kind number; expected an object"},
       {"\"pre_tokenizer\"", "\\\\p{N}{1,3}", "(\\\\p{N}", "step 0: regex"},
       {"\"pre_tokenizer\"", "{\n     \"Regex\"", "{\"a\": 1, \"Regex\"",
        "step 0: \"pattern\" is neither"},
