@@ -239,7 +239,7 @@ dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int64_t posi
       DSV4_RETURN_IF_ERROR(CheckArray(top_log_probs, capacity, "top_log_probs"));
       const dsv4::PositionLogProbs* found = s.LogProbsAt(position);
       if (found == nullptr)
-        return dsv4::NotFound("no log-probabilities are kept of position ", position);
+        return dsv4::NotFound("no log-probabilities are kept for position ", position);
       *log_prob = found->log_prob;
       const absl::Span<const dsv4::TokenLogProb> top = found->most_likely();
       if (top_count != nullptr) *top_count = top.size();

@@ -196,7 +196,7 @@ class Run {
         &Run::Rewind,      &Run::Cancel,       &Run::Mask,       &Run::SetSampling,
         &Run::ReadSession, &Run::Save,         &Run::Load,       &Run::LoadFile,
         &Run::Tokenize,    &Run::Render,       &Run::ParseWhole, &Run::ParseOpen,
-        &Run::ParseFeed,   &Run::ParseFinish,  &Run::Plan,       &Run::ReadEngine,
+        &Run::ParseFeed,   &Run::ParseEnd,     &Run::Plan,       &Run::ReadEngine,
         &Run::OpenGrammar, &Run::BindGrammar};
     for (int i = 0; i < kCalls && !in_.empty(); ++i) {
       (this->*kAll[in_.Below(std::size(kAll))])();
@@ -652,8 +652,8 @@ class Run {
                                     this, &error_));
     }
   }
-  void ParseFinish() {
-    Check(dsv4_parser_finish(parser_, in_.Rarely() ? nullptr : OnEvent, this, &error_));
+  void ParseEnd() {
+    Check(dsv4_parser_end(parser_, in_.Rarely() ? nullptr : OnEvent, this, &error_));
   }
 
   void Plan() {

@@ -39,7 +39,7 @@ typedef int32_t dsv4_parser_event_type;
 #define DSV4_PARSER_TOOL_CALL_ARGUMENTS ((dsv4_parser_event_type)4) /* call, text, repaired */
 #define DSV4_PARSER_TOOL_CALL_END ((dsv4_parser_event_type)5)       /* call, repaired: complete */
 #define DSV4_PARSER_MALFORMED ((dsv4_parser_event_type)6)           /* reason, call, text */
-#define DSV4_PARSER_END ((dsv4_parser_event_type)7) /* unfinished, stopped, call, text */
+#define DSV4_PARSER_END ((dsv4_parser_event_type)7) /* incomplete, stopped, call, text */
 
 /* One event. Texts are whole UTF-8 characters, not NUL-terminated and never NULL. */
 typedef struct dsv4_parser_event {
@@ -52,7 +52,7 @@ typedef struct dsv4_parser_event {
    * delivered as a JSON string. In TOOL_CALL_ARGUMENTS: this piece belongs to such a value. In
    * TOOL_CALL_END: the call has such a value. */
   int32_t repaired;
-  int32_t unfinished; /* END: the completion ends inside tool markup */
+  int32_t incomplete; /* END: the completion ends inside tool markup */
   int32_t stopped;    /* END: the end-of-sentence marker was seen */
   /* - REASONING, TEXT: the next piece of it.
    * - TOOL_CALL_START: the tool's name.
@@ -105,8 +105,8 @@ DSV4_API dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tok
 
 /* Ends the completion: delivers what was held back, then END. The parser is then ready for another
  * completion. Errors: those of dsv4_parser_feed. */
-DSV4_API dsv4_status dsv4_parser_finish(dsv4_parser* parser, dsv4_parser_event_fn callback,
-                                        void* user, dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_parser_end(dsv4_parser* parser, dsv4_parser_event_fn callback, void* user,
+                                     dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -97,8 +97,8 @@ inline void Transpose(__m512i (&v)[kTile]) {
 
 // Packs elements [p, p + count) of rows m .. m + rows - 1, rows <= 16, and pads with zeros to 16
 // rows.
-inline void PackGroup(const ActRows& a, int64_t m, int64_t rows, int64_t p, int64_t count,
-                      uint32_t* to) {
+inline void PackTile(const ActRows& a, int64_t m, int64_t rows, int64_t p, int64_t count,
+                     uint32_t* to) {
   const uint16_t* from[kTile];
   for (int64_t i = 0; i < kTile; ++i) from[i] = a.Row(m + std::min(i, rows - 1)) + p;
   for (int64_t s = 0; s < count; s += kStep, to += kTileWords) {
@@ -115,7 +115,7 @@ inline void PackGroup(const ActRows& a, int64_t m, int64_t rows, int64_t p, int6
 
 void Pack(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
   for (int64_t i = 0; i < m; i += kTile) {
-    PackGroup(a, i, std::min(kTile, m - i), 0, k, packed + i * k / 2);
+    PackTile(a, i, std::min(kTile, m - i), 0, k, packed + i * k / 2);
   }
 }
 
@@ -135,9 +135,9 @@ inline void StoreTransposed(const uint32_t* sums, int64_t m, int64_t n, float* o
 // Steps by which a block prefetches its operands from L2.
 constexpr int64_t kAhead = 4;
 
-// Adds the products of 16 or 32 weight rows with 16 packed rows `x`, and with kTwoGroups 16 more,
+// Adds the products of 16 or 32 weight rows with 16 packed rows `x`, and with kTwoTiles 16 more,
 // `y`, to tiles 0 .. 3.
-template <bool kTwoWeights, bool kTwoGroups>
+template <bool kTwoWeights, bool kTwoTiles>
 inline void Multiply(const uint16_t* w, int64_t w_stride, const uint32_t* x, const uint32_t* y,
                      int64_t steps) {
   for (int64_t s = 0; s < steps; ++s) {
@@ -147,37 +147,37 @@ inline void Multiply(const uint16_t* w, int64_t w_stride, const uint32_t* x, con
       Prefetch(from + r * w_stride + kAhead * kStep);
       if (kTwoWeights) Prefetch(from + (r + kTile) * w_stride + kAhead * kStep);
       Prefetch(x + (s + kAhead) * kTileWords + r * kTile);
-      if (kTwoGroups) Prefetch(y + (s + kAhead) * kTileWords + r * kTile);
+      if (kTwoTiles) Prefetch(y + (s + kAhead) * kTileWords + r * kTile);
     }
     _tile_loadd(4, from, w_stride * 2);
     _tile_loadd(6, x + s * kTileWords, kTile * 4);
     _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kTwoGroups) {
+    if constexpr (kTwoTiles) {
       _tile_loadd(7, y + s * kTileWords, kTile * 4);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (kTwoWeights) {
       _tile_loadd(5, from + kTile * w_stride, w_stride * 2);
       _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kTwoGroups) _tile_dpbf16ps(3, 5, 7);
+      if constexpr (kTwoTiles) _tile_dpbf16ps(3, 5, 7);
     }
   }
 }
 
 // Up to 32 weight rows by up to 32 packed rows.
-template <bool kTwoWeights, bool kTwoGroups>
+template <bool kTwoWeights, bool kTwoTiles>
 inline void Block(const uint16_t* w, int64_t w_stride, int64_t n, const uint32_t* x, int64_t m,
                   int64_t k, float* out, int64_t ld) {
   alignas(64) uint32_t sums[4][kTileWords];
   _tile_zero(0);
-  if (kTwoGroups) _tile_zero(1);
+  if (kTwoTiles) _tile_zero(1);
   if (kTwoWeights) _tile_zero(2);
-  if (kTwoWeights && kTwoGroups) _tile_zero(3);
-  Multiply<kTwoWeights, kTwoGroups>(w, w_stride, x, x + kTile * k / 2, k / kStep);
+  if (kTwoWeights && kTwoTiles) _tile_zero(3);
+  Multiply<kTwoWeights, kTwoTiles>(w, w_stride, x, x + kTile * k / 2, k / kStep);
   _tile_stored(0, sums[0], kTile * 4);
-  if (kTwoGroups) _tile_stored(1, sums[1], kTile * 4);
+  if (kTwoTiles) _tile_stored(1, sums[1], kTile * 4);
   if (kTwoWeights) _tile_stored(2, sums[2], kTile * 4);
-  if (kTwoWeights && kTwoGroups) _tile_stored(3, sums[3], kTile * 4);
+  if (kTwoWeights && kTwoTiles) _tile_stored(3, sums[3], kTile * 4);
   OrderMemory();
   for (int tile = 0; tile < 4; ++tile) {
     const int64_t j = tile / 2 * kTile, i = tile % 2 * kTile;
@@ -192,16 +192,16 @@ void DotPacked(const uint32_t* x, int64_t m, const uint16_t* w, int64_t w_stride
   const auto rows = [&](int64_t j, int64_t count) {
     for (int64_t i = 0; i < m; i += 2 * kTile) {
       const uint16_t* const from = w + j * w_stride;
-      const uint32_t* const group = x + i * k / 2;
+      const uint32_t* const tile = x + i * k / 2;
       float* const to = out + i * ld + j;
-      const bool two_groups = m - i > kTile;
+      const bool two_tiles = m - i > kTile;
       const int64_t left = std::min(m - i, 2 * kTile);
       if (count > kTile) {
-        two_groups ? Block<true, true>(from, w_stride, count, group, left, k, to, ld)
-                   : Block<true, false>(from, w_stride, count, group, left, k, to, ld);
+        two_tiles ? Block<true, true>(from, w_stride, count, tile, left, k, to, ld)
+                  : Block<true, false>(from, w_stride, count, tile, left, k, to, ld);
       } else {
-        two_groups ? Block<false, true>(from, w_stride, count, group, left, k, to, ld)
-                   : Block<false, false>(from, w_stride, count, group, left, k, to, ld);
+        two_tiles ? Block<false, true>(from, w_stride, count, tile, left, k, to, ld)
+                  : Block<false, false>(from, w_stride, count, tile, left, k, to, ld);
       }
     }
   };
@@ -371,7 +371,7 @@ void DotUnpacked(const ActRows& a, int64_t m, Source source, int64_t n, int64_t 
       std::memset(sums, 0, sizeof sums);
       for (int64_t p = 0; p < k; p += kPackElements) {
         const int64_t elements = std::min(kPackElements, k - p);
-        PackGroup(a, i, count, p, elements, packed);
+        PackTile(a, i, count, p, elements, packed);
         for (int64_t j = begin; j < end; j += kRowsAtOnce) {
           AddRows<false>(source, j, std::min(kRowsAtOnce, end - j), packed, p, elements,
                          sums + (j - begin) * kTile);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routed and shared experts; contract in kernels/op/moe.h.
 //
-// A slot is one (row, expert) pair; the shared expert has the last slot of every row. Slots are
-// sorted by expert and cut into jobs of one expert, so that its weights are read once for all rows
-// of a job.
+// A pair is a row with one of its experts; the shared expert is in the last pair of every row.
+// Pairs are sorted by expert and cut into jobs of one expert, so that its weights are read once for
+// all rows of a job.
 //
 // - Phase 1 computes the quantised hidden rows. Unit: a job by 128 of I.
 // - Phase 2 computes the experts' outputs. Unit: a job by a stretch of D.
 // - Phase 3 adds up each row.
-// - With few slots, phases 2 and 3 are one: a unit is a stretch of D for all slots. A decode step
+// - With few pairs, phases 2 and 3 are one: a unit is a stretch of D for all pairs. A decode step
 //   then waits for its threads only twice.
 // - If the halves are separate calls (ExpertPart), the first is phase 1, with rows in sorted order;
 //   the second quantises these rows.
@@ -27,12 +27,12 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kJobRows = 128;  // most rows of a job
-constexpr int64_t kFewSlots = 64;
+constexpr int64_t kFewPairs = 64;
 
-// Whether the outputs of slots are the result, rather than their sums.
+// Whether the outputs of pairs are the result, rather than their sums.
 bool LeavesOutputs(const ExpertFfnParams& p) { return p.turn == ExpertTurn::kNext; }
 
-// Slots [first, first + rows) in sorted order, all of one expert.
+// Pairs [first, first + rows) in sorted order, all of one expert.
 struct Job {
   int32_t expert;  // expert_count: the shared one
   int32_t first;
@@ -48,14 +48,14 @@ int64_t StretchRows(int64_t k) {
 
 // The parts of the workspace, in order; every size is a multiple of 64 bytes.
 struct Layout {
-  int64_t slots, max_jobs;
+  int64_t pairs, max_jobs;
   int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
   int64_t unpacked_bytes, packed_at, scratch_bytes, total;
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
-    slots = routed + (LeavesOutputs(p) ? 0 : p.rows);
-    max_jobs = std::min<int64_t>(p.expert_count, routed) + slots / kJobRows + 1;
+    pairs = routed + (LeavesOutputs(p) ? 0 : p.rows);
+    max_jobs = std::min<int64_t>(p.expert_count, routed) + pairs / kJobRows + 1;
     int64_t at = 0;
     const auto take = [&at](int64_t bytes) {
       const int64_t offset = at;
@@ -67,15 +67,15 @@ struct Layout {
     position = take(routed * 4);
     weight = take(routed * 4);
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
-    hidden = take(p.part == ExpertPart::kWhole ? slots * p.inter * 2 : 0);
-    outputs = slots > kFewSlots || LeavesOutputs(p) ? take(slots * p.hidden * 2) : at;
+    hidden = take(p.part == ExpertPart::kWhole ? pairs * p.inter * 2 : 0);
+    outputs = pairs > kFewPairs || LeavesOutputs(p) ? take(pairs * p.hidden * 2) : at;
     unpacked_bytes =
         std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
                  UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
     // Scratch of a thread: two panels of sums, an unpacked stretch, the outputs of phase 2 with few
-    // slots, and packed rows.
-    packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewSlots * kPanelRows * 2;
-    scratch_bytes = packed_at + PackedBytes(std::min(slots, kJobRows), std::max(p.hidden, p.inter));
+    // pairs, and packed rows.
+    packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewPairs * kPanelRows * 2;
+    scratch_bytes = packed_at + PackedBytes(std::min(pairs, kJobRows), std::max(p.hidden, p.inter));
     scratch = take(threads * scratch_bytes);
     total = at;
   }
@@ -98,7 +98,7 @@ class ExpertFfn {
         outputs_(At<uint16_t>(layout_.outputs)) {}
 
   void Run() {
-    SortSlots();
+    SortPairs();
     if (p_.part != ExpertPart::kOutputs) Products();
     if (p_.part == ExpertPart::kOutputs) QuantiseProducts();
     if (p_.part != ExpertPart::kProducts) Outputs();
@@ -115,13 +115,13 @@ class ExpertFfn {
   }
 
   void QuantiseProducts() {
-    ForUnits(stream_, job_count_, layout_.slots * p_.inter / 4, [&](int64_t j, int) {
+    ForUnits(stream_, job_count_, layout_.pairs * p_.inter / 4, [&](int64_t j, int) {
       QuantiseRows(hidden_ + jobs_[j].first * p_.inter, p_.inter, jobs_[j].rows, p_.inter);
     });
   }
 
   void Outputs() {
-    if (layout_.slots <= kFewSlots && !LeavesOutputs(p_)) {
+    if (layout_.pairs <= kFewPairs && !LeavesOutputs(p_)) {
       const int64_t wanted = CeilDiv<int64_t>(p_.hidden, 4 * stream_.threads());
       const auto even = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
       const int64_t stretch = std::min(StretchRows(p_.inter), std::clamp<int64_t>(even, 16, 128));
@@ -141,14 +141,14 @@ class ExpertFfn {
     });
     constexpr int64_t kBlockRows = 16;
     if (LeavesOutputs(p_)) {
-      ForUnits(stream_, CeilDiv<int64_t>(routed(), kBlockRows), layout_.slots * p_.hidden / 16,
+      ForUnits(stream_, CeilDiv<int64_t>(routed(), kBlockRows), layout_.pairs * p_.hidden / 16,
                [&](int64_t unit, int) {
                  const int64_t end = std::min<int64_t>(routed(), (unit + 1) * kBlockRows);
-                 for (int64_t slot = unit * kBlockRows; slot < end; ++slot) LeaveOutput(slot);
+                 for (int64_t pair = unit * kBlockRows; pair < end; ++pair) LeaveOutput(pair);
                });
       return;
     }
-    ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.slots * p_.hidden / 16,
+    ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.pairs * p_.hidden / 16,
              [&](int64_t unit, int) {
                const int64_t end = std::min<int64_t>(p_.rows, (unit + 1) * kBlockRows);
                for (int64_t row = unit * kBlockRows; row < end; ++row) {
@@ -180,29 +180,29 @@ class ExpertFfn {
            p_.inter * p_.hidden * routed() / 64;
   }
 
-  // Sorts the routed slots by expert with a stable counting sort, and lists the jobs: those of the
+  // Sorts the routed pairs by expert with a stable counting sort, and lists the jobs: those of the
   // shared expert first, because they have the most work.
-  void SortSlots() {
+  void SortPairs() {
     std::fill_n(begin_, p_.expert_count + 1, 0);
-    for (int32_t slot = 0; slot < routed(); ++slot) {
-      if (HasExpert(slot)) ++begin_[p_.experts[slot] + 1];
+    for (int32_t pair = 0; pair < routed(); ++pair) {
+      if (HasExpert(pair)) ++begin_[p_.experts[pair] + 1];
     }
     for (int32_t e = 0; e < p_.expert_count; ++e) begin_[e + 1] += begin_[e];
     if (!LeavesOutputs(p_)) AddJobs(p_.expert_count, routed(), p_.rows);
     for (int32_t e = 0; e < p_.expert_count; ++e) AddJobs(e, begin_[e], begin_[e + 1] - begin_[e]);
-    for (int32_t slot = 0; slot < routed(); ++slot) {
-      position_[slot] = -1;
-      if (!HasExpert(slot)) continue;
-      const int32_t at = begin_[p_.experts[slot]]++;
-      token_[at] = slot / p_.experts_per_token;
-      weight_[at] = p_.weights[slot];
-      position_[slot] = at;
+    for (int32_t pair = 0; pair < routed(); ++pair) {
+      position_[pair] = -1;
+      if (!HasExpert(pair)) continue;
+      const int32_t at = begin_[p_.experts[pair]]++;
+      token_[at] = pair / p_.experts_per_token;
+      weight_[at] = p_.weights[pair];
+      position_[pair] = at;
     }
   }
 
-  bool HasExpert(int32_t slot) const {
-    return p_.experts[slot] >= std::max(p_.first_expert, 0) &&
-           p_.experts[slot] < std::min(p_.end_expert, p_.expert_count);
+  bool HasExpert(int32_t pair) const {
+    return p_.experts[pair] >= std::max(p_.first_expert, 0) &&
+           p_.experts[pair] < std::min(p_.end_expert, p_.expert_count);
   }
 
   void AddJobs(int32_t expert, int32_t first, int32_t rows) {
@@ -226,7 +226,7 @@ class ExpertFfn {
         At<uint32_t>(layout_.scratch + worker * layout_.scratch_bytes + layout_.packed_at));
   }
 
-  // Computes hidden elements [begin, end) of a job's slots.
+  // Computes hidden elements [begin, end) of a job's pairs.
   void HiddenTiles(const Job& job, int64_t begin, int64_t end, int worker) {
     const ExpertWeights* routed_weights = shared(job) ? nullptr : p_.experts_table[job.expert];
     const WeightView w1 = shared(job) ? WeightView(p_.shared_w1) : routed_weights->w1;
@@ -261,7 +261,7 @@ class ExpertFfn {
     }
   }
 
-  // Computes output elements [d0, d0 + n) of a job's slots, rounded. `rows`: their HiddenRows().
+  // Computes output elements [d0, d0 + n) of a job's pairs, rounded. `rows`: their HiddenRows().
   void Output(const Job& job, const ActRows& rows, int64_t d0, int64_t n, uint16_t* out,
               int64_t stride, int worker) {
     const WeightView w2 =
@@ -284,7 +284,7 @@ class ExpertFfn {
     for (int64_t row = 0; row < p_.rows; ++row) SumRow(row, outputs, kPanelRows, d0, n);
   }
 
-  // y[row, d0 .. d0 + n) from the outputs of the row's slots.
+  // y[row, d0 .. d0 + n) from the outputs of the row's pairs.
   void SumRow(int64_t row, const uint16_t* outputs, int64_t stride, int64_t d0, int64_t n) {
     const uint16_t* terms[kMaxExpertsPerToken + 1];
     int32_t count = 0;
@@ -296,25 +296,25 @@ class ExpertFfn {
     SumRows(terms, count, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
   }
 
-  // Copies the output of a routed slot, if it has an expert, to its place in the contract's order.
-  void LeaveOutput(int64_t slot) {
-    if (position_[slot] < 0) return;
-    std::copy_n(outputs_ + position_[slot] * p_.hidden, p_.hidden,
-                static_cast<uint16_t*>(p_.outputs) + slot * p_.hidden);
+  // Copies the output of a routed pair, if it has an expert, to its place in the contract's order.
+  void LeaveOutput(int64_t pair) {
+    if (position_[pair] < 0) return;
+    std::copy_n(outputs_ + position_[pair] * p_.hidden, p_.hidden,
+                static_cast<uint16_t*>(p_.outputs) + pair * p_.hidden);
   }
 
   const ExpertFfnParams& p_;
   CpuStream& stream_;
   const Layout layout_;
   std::byte* workspace_;
-  int32_t* begin_;     // [E + 1] first sorted slot of each expert
-  int32_t* token_;     // [T K] row of a sorted slot
-  int32_t* position_;  // [T K] sorted place of a slot; -1: it has no expert
-  float* weight_;      // [T K] of a sorted slot
+  int32_t* begin_;     // [E + 1] first sorted pair of each expert
+  int32_t* token_;     // [T K] row of a sorted pair
+  int32_t* position_;  // [T K] sorted place of a pair; -1: it has no expert
+  float* weight_;      // [T K] of a sorted pair
   Job* jobs_;
   int64_t job_count_ = 0;
-  uint16_t* hidden_;   // [slots, I], sorted order, the shared expert's last
-  uint16_t* outputs_;  // [slots, D]
+  uint16_t* hidden_;   // [pairs, I], sorted order, the shared expert's last
+  uint16_t* outputs_;  // [pairs, D]
 };
 
 // Of the turns, the CPU has only its share of a GPU's experts.

@@ -118,13 +118,13 @@ int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_
     used += bytes;
   }
   if (used == 0) return 0;
-  const int64_t groups = CeilDiv(rows, kPackedGroup);
-  ForUnits(stream, groups * static_cast<int64_t>(parts.size()), used / 16, [&](int64_t unit, int) {
-    const auto i = static_cast<size_t>(unit / groups);
+  const int64_t tiles = CeilDiv(rows, kPackedTileRows);
+  ForUnits(stream, tiles * static_cast<int64_t>(parts.size()), used / 16, [&](int64_t unit, int) {
+    const auto i = static_cast<size_t>(unit / tiles);
     if (i > 0 && SameRows(parts[i].x, parts[i - 1].x)) return;
-    const int64_t begin = unit % groups * kPackedGroup;
+    const int64_t begin = unit % tiles * kPackedTileRows;
     const ActRows from = (*inputs)[i].From(begin);
-    ActiveDotKernels().pack(from, std::min(kPackedGroup, rows - begin), k,
+    ActiveDotKernels().pack(from, std::min(kPackedTileRows, rows - begin), k,
                             const_cast<uint32_t*>(from.packed));
   });
   return used;
@@ -163,7 +163,7 @@ bool PacksRows(int64_t rows, int64_t k) {
 }
 
 int64_t PackedBytes(int64_t rows, int64_t k) {
-  return PacksRows(rows, k) ? RoundUp(rows, kPackedGroup) * k * int64_t{sizeof(uint16_t)} : 0;
+  return PacksRows(rows, k) ? RoundUp(rows, kPackedTileRows) * k * int64_t{sizeof(uint16_t)} : 0;
 }
 
 ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {

@@ -61,7 +61,7 @@ inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
 inline constexpr int64_t kSliceRows = 64;   // most activation rows of a slice
 
 // The number of activation rows to multiply at once with an unpacked panel, so that they stay in
-// L1, or in L2 if they are packed: then a multiple of kPackedGroup.
+// L1, or in L2 if they are packed: then a multiple of kPackedTileRows.
 int64_t SliceRows(int64_t k);
 
 // Packing of activation rows of k elements, for callers that multiply the same rows by several

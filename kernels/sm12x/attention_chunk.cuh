@@ -79,7 +79,7 @@ struct RopePair {
 };
 
 // A pair of a head's output, with the inverse rotation in the rotary part.
-__device__ __forceinline__ uint32_t FinishPair(const SumPair& sum, float inverse,
+__device__ __forceinline__ uint32_t OutputPair(const SumPair& sum, float inverse,
                                                const RopePair& rope) {
   float a = RoundBf16(__fmul_rn(sum.of[0], inverse));
   float b = RoundBf16(__fmul_rn(sum.of[1], inverse));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // compress_kv: per element, softmax(z + ape) . k over the rows of a compressed block (at ratio 4,
-// also over part A of the previous block), online; then RMSNorm, RoPE and quantiser; saved states.
+// also over part A of the previous block), online; then RMSNorm, RoPE and quantiser; state writes.
 //
 // Contract: kernels/op/attention.h; rows packed, bf16 or fp8_per_tensor, index keys index_fp4.
 //
@@ -8,10 +8,10 @@
 // one row, by bandwidth at many.
 //
 // Plan: one block for each row of the step, one thread for each element.
-// - A block has work if a compressed block ends at its row, or a state is saved after it.
+// - A block has work if a compressed block ends at its row, or a state is written after it.
 // - It adds up all rows of that compressed block, and at ratio 4 of the previous one. Where these
 //   began before the step, it starts from the state before the step.
-// - A state that is saved within a compressed block recomputes that block's rows, at most 127.
+// - A state that is written within a compressed block recomputes that block's rows, at most 127.
 // - The first warp normalises, quantises and writes the compressed row.
 //
 // Edge cases: padding rows do nothing; the first compressed block of a sequence has no previous
@@ -46,9 +46,9 @@ struct Pool {
   }
 
   // The pooled value.
-  __device__ __forceinline__ float Finish() const { return __fdiv_rn(weighted, weights); }
+  __device__ __forceinline__ float Average() const { return __fdiv_rn(weighted, weights); }
   // The pooled value of this pool's and `other`'s entries together.
-  __device__ __forceinline__ float FinishWith(const Pool& other) const {
+  __device__ __forceinline__ float AverageWith(const Pool& other) const {
     // One of the two factors is 1.
     const bool mine = other.largest > largest;
     const float e =
@@ -100,15 +100,15 @@ __global__ void __launch_bounds__(kDim)
   const int64_t i = t - s.first_row, first_position = s.first_position;
   const int64_t position = first_position + i;
   const bool ends = (position + 1) % p.ratio == 0;
-  float* save = nullptr;
-  for (int32_t n = s.saved_state_count - 1; n >= 0; --n) {
-    const int32_t row = s.saved_states[n].row;
+  float* write_to = nullptr;
+  for (int32_t n = s.state_write_count - 1; n >= 0; --n) {
+    const int32_t row = s.state_writes[n].row;
     if (row == i + 1) {
-      save = reinterpret_cast<float*>(p.states.Slot(s.saved_states[n].slot)) + threadIdx.x;
+      write_to = reinterpret_cast<float*>(p.states.Slot(s.state_writes[n].slot)) + threadIdx.x;
     }
     if (row <= i + 1) break;
   }
-  if (!ends && save == nullptr) return;
+  if (!ends && write_to == nullptr) return;
 
   const bool overlapping = p.ratio == kCsaRatio;
   const int64_t width = overlapping ? 2 * kDim : kDim;
@@ -136,21 +136,21 @@ __global__ void __launch_bounds__(kDim)
       column.AddRows(previous_begin < 0 ? 0 : previous_begin, begin, 0, &previous);
     }
   }
-  if (save != nullptr) {
+  if (write_to != nullptr) {
     if (overlapping) {
       if (begin < 0) part_a.Load(in + 3 * kDim, kDim);
       column.AddRows(first, i + 1, 0, &part_a);
       const Pool last = {ends ? part_a.largest : previous.largest,
                          ends ? part_a.weights : previous.weights,
                          ends ? part_a.weighted : previous.weighted};
-      StoreOrClear(ends || has_previous, last, save, kDim);
-      StoreOrClear(!ends, part_a, save + 3 * kDim, kDim);
+      StoreOrClear(ends || has_previous, last, write_to, kDim);
+      StoreOrClear(!ends, part_a, write_to + 3 * kDim, kDim);
     }
-    StoreOrClear(!ends, part_b, save + (overlapping ? 6 * kDim : 0), kDim);
+    StoreOrClear(!ends, part_b, write_to + (overlapping ? 6 * kDim : 0), kDim);
   }
   if (!ends) return;
 
-  const float pooled = has_previous ? part_b.FinishWith(previous) : part_b.Finish();
+  const float pooled = has_previous ? part_b.AverageWith(previous) : part_b.Average();
   pooled_row[threadIdx.x] = static_cast<uint16_t>(Bf16x2(pooled, 0));
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kDim)
     float x[2][8];
     LoadBf16x8(pooled_row + lane * 8, x[0]);
     LoadBf16x8(pooled_row + 256 + lane * 8, x[1]);
-    FinishKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
+    NormRopeStoreKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
   } else {
     const auto load = [lane](const uint16_t* from, float(&out)[4]) {
       const uint2 v = *reinterpret_cast<const uint2*>(from + lane * 4);

@@ -160,13 +160,13 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
   const int64_t own_tile = first_tile + plan.Slot(warp);
   const int64_t staged_bytes = StagedRowBytes(p.inter);
   const auto quantise = [&](int base) {
-    const int row_groups = static_cast<int>(p.inter / 8);
-    const int count = min(rows.count - base, kSplitRows) * row_groups;
+    const int row_vectors = static_cast<int>(p.inter / 8);
+    const int count = min(rows.count - base, kSplitRows) * row_vectors;
     for (int begin = threadIdx.x / 32 * 32; begin < count; begin += kSplitThreads) {
       const int i = begin + lane;
       const bool active = i < count;
-      const int row = active ? i / row_groups : 0;
-      const int64_t column = active ? i % row_groups * 8 : 0;
+      const int row = active ? i / row_vectors : 0;
+      const int64_t column = active ? i % row_vectors * 8 : 0;
       float v[8] = {};
       if (active) LoadBf16x8(work.hidden + rows.Slot(p, base + row) * p.inter + column, v);
       StoreQuantized(v, active, column, p.inter,

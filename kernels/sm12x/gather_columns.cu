@@ -68,8 +68,8 @@ __device__ __forceinline__ uint32_t ExchangeNumber(const ExchangeSignals* own) {
 // Called at the end of every block.
 __device__ __forceinline__ void EndExchange(ExchangeSignals* own, uint32_t number) {
   __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(&own->finished_blocks, 1u) == gridDim.x - 1) {
-    own->finished_blocks = 0;
+  if (threadIdx.x == 0 && atomicAdd(&own->done_blocks, 1u) == gridDim.x - 1) {
+    own->done_blocks = 0;
     own->done = number;
   }
 }

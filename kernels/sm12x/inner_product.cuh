@@ -529,15 +529,16 @@ constexpr bool SplitFits(int64_t k) {
 // - `row_of(row)` returns the memory of activation row `row`; the scales of a quantised row follow
 //   `scale_bytes` behind.
 // - For each pass of each tile it calls `prepare(step, base)`, writes the products of the warp's
-//   tile, and calls `finish(step, base)` between barriers.
+//   tile, and calls `epilogue(step, base)` between barriers.
 // - A product is products[((K slice * kMatrices + matrix) * cols + col) * kProductFloats +
 //   row % 8 * kProductStride + tile row], where col = row / 8 within the pass.
 template <class KSlices, int kMatrices, int kHeld, bool kManyCols, class CursorOf, class Prepare,
-          class RowOf, class Finish>
+          class RowOf, class Epilogue>
 __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, int live_steps,
                                               int first, int end, int count, int64_t scale_bytes,
                                               float* products, CursorOf&& cursor_of,
-                                              Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
+                                              Prepare&& prepare, RowOf&& row_of,
+                                              Epilogue&& epilogue) {
   using Cursor = typename KSlices::Cursor;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   typename KSlices::Raw held[kHeld][kMatrices];
@@ -624,7 +625,7 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
         }
       }
       __syncthreads();
-      finish(step, base);
+      epilogue(step, base);
       __syncthreads();
     }
   }

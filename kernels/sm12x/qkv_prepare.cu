@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(kWarps * 32)
     float x[2][8];
     LoadBf16x8(kv + lane * 8, x[0]);
     LoadBf16x8(kv + 256 + lane * 8, x[1]);
-    FinishKvRow(x, p.kv_norm, p.eps, rope, p.window, block, position % kWindowBlockTokens, lane);
+    NormRopeStoreKvRow(x, p.kv_norm, p.eps, rope, p.window, block, position % kWindowBlockTokens,
+                       lane);
   }
 }
 

@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const int pair = PieceOf(at.warp, j / 2, j % 2) * 4 + at.lane % 4;
-      to[pair] = FinishPair(o[j][i], inverse, RopePair(rope, pair));
+      to[pair] = OutputPair(o[j][i], inverse, RopePair(rope, pair));
     }
   }
 }
@@ -443,7 +443,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
   auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                          (t * p.heads + head) * kKvRowElements);
-  to[pair] = FinishPair(sum, Inverse(running.maximum, weights, sink, args.unit), rope);
+  to[pair] = OutputPair(sum, Inverse(running.maximum, weights, sink, args.unit), rope);
 }
 
 int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile - 1) / kHeadTile; }

@@ -31,7 +31,7 @@ constexpr int kBlocks = 32;  // of a query
 struct Scratch {
   uint64_t best[kBlocks];  // of each part: KeyOf of the largest logit; 0: none is finite
   uint64_t mass[kBlocks];  // of each part, in units
-  uint32_t count, finished;
+  uint32_t count, done_blocks;
   uint64_t bins[kCandidateBins];  // kMostLikely: numbers of tokens; kMostMass: units
 };
 
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   if (part.query.row < 0) return;
   Scratch& scratch = all[blockIdx.y];
   if (threadIdx.x < kBinsOfBlock) scratch.bins[blockIdx.x * kBinsOfBlock + threadIdx.x] = 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0) scratch.count = scratch.finished = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) scratch.count = scratch.done_blocks = 0;
   uint64_t best = 0;
   for (int32_t token = part.begin + static_cast<int32_t>(threadIdx.x); token < part.end;
        token += kThreads) {
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(kThreads)
   if (single) return;
   // The last block of the query to end knows the count.
   __threadfence();
-  if (atomicAdd(&scratch.finished, 1u) != kBlocks - 1) return;
+  if (atomicAdd(&scratch.done_blocks, 1u) != kBlocks - 1) return;
   const uint32_t count = atomicAdd(&scratch.count, 0u);
   list->count = count <= kMostCandidates ? static_cast<int32_t>(count) : -1;
   list->mass = MassOfUnits(mass);

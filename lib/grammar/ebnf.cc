@@ -144,7 +144,7 @@ class Reader {
           if (!At("}")) DSV4_RETURN_IF_ERROR(Number(&max));
         }
         if (!Take("}")) return Bad("\"}\" is expected");
-        if (min > max) return Bad("numbers of repetitions out of order");
+        if (min > max) return Bad("a repetition's minimum is above its maximum");
         e = pool_->Repeat(e, min, max);
       } else {
         return e;
@@ -166,7 +166,8 @@ class Reader {
 
   absl::StatusOr<Expr> Atom() {
     if (Take("(")) {
-      if (++depth_ > kMaxGroupDepth) return Bad("groups are nested too deeply");
+      if (++depth_ > kMaxGroupDepth)
+        return Bad(absl::StrCat("groups are nested deeper than ", kMaxGroupDepth));
       DSV4_ASSIGN_OR_RETURN(const Expr e, Choice());
       --depth_;
       if (!Take(")")) return Bad("\")\" is missing");
@@ -188,7 +189,7 @@ class Reader {
       DSV4_ASSIGN_OR_RETURN(const uint32_t c, Character());
       parts.push_back(CharOf(pool_, {{c, c}}, Encoding::kUtf8));
     }
-    if (rest_.empty()) return Bad("a text does not end");
+    if (rest_.empty()) return Bad("a string literal is not closed");
     rest_.remove_prefix(1);
     Expr e = kEmpty;
     for (size_t i = parts.size(); i-- > 0;) e = pool_->Concat(parts[i], e);
@@ -199,12 +200,12 @@ class Reader {
     const bool negated = Take("^");
     std::vector<std::pair<uint32_t, uint32_t>> ranges;
     while (!Take("]")) {
-      if (rest_.empty()) return Bad("a class does not end");
+      if (rest_.empty()) return Bad("a character class is not closed");
       DSV4_ASSIGN_OR_RETURN(const uint32_t low, Character());
       uint32_t high = low;
       if (At("-") && !At("-]")) {
         Take("-");
-        if (rest_.empty()) return Bad("a class does not end");
+        if (rest_.empty()) return Bad("a character class is not closed");
         DSV4_ASSIGN_OR_RETURN(high, Character());
         if (low > high) return Bad("a range is out of order");
       }
@@ -217,7 +218,7 @@ class Reader {
   // REQUIRES: there is one.
   absl::StatusOr<uint32_t> Character() {
     if (!Take("\\")) return TakeCodePoint(&rest_);
-    if (rest_.empty()) return Bad("a backslash ends");
+    if (rest_.empty()) return Bad("a backslash without a character");
     const char c = rest_[0];
     rest_.remove_prefix(1);
     size_t digits = 0;
@@ -255,7 +256,8 @@ class Reader {
       value = value * 16 + static_cast<uint32_t>(digit);
       rest_.remove_prefix(1);
     }
-    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value) : Bad("no code point");
+    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value)
+                                  : Bad("an escape is not a Unicode code point");
   }
 
   ExpressionPool* pool_;

@@ -55,7 +55,7 @@ class Reader {
     return InvalidArgument(what, " at byte ", Place(), " of the pattern");
   }
   absl::Status Refused(absl::string_view what) const {
-    return Unsupported(what, " at byte ", Place(), " of the pattern");
+    return Unsupported(what, " not supported at byte ", Place(), " of the pattern");
   }
   bool At(absl::string_view text) const { return rest_.substr(0, text.size()) == text; }
   bool Take(absl::string_view text) {
@@ -109,7 +109,7 @@ class Reader {
     for (*number = 0; !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9';) {
       *number = *number * 10 + static_cast<uint32_t>(rest_[0] - '0');
       if (*number > kMaxRepetitions) {
-        return Refused(absl::StrCat("more than ", kMaxRepetitions, " repetitions"));
+        return Refused(absl::StrCat("more than ", kMaxRepetitions, " repetitions are"));
       }
       rest_.remove_prefix(1);
     }
@@ -125,7 +125,8 @@ class Reader {
       if (!At("}")) DSV4_RETURN_IF_ERROR(Number(max));
     }
     if (!Take("}")) return Bad("\"}\" is expected");
-    return *min <= *max ? absl::OkStatus() : Bad("numbers out of order before this");
+    return *min <= *max ? absl::OkStatus()
+                        : Bad("a repetition whose minimum is above its maximum ends");
   }
 
   absl::StatusOr<Ast> Atom() {
@@ -147,9 +148,10 @@ class Reader {
 
   absl::StatusOr<Ast> Group() {
     for (const absl::string_view look : {"(?=", "(?!", "(?<=", "(?<!"}) {
-      if (At(look)) return Refused("look-around");
+      if (At(look)) return Refused("look-around is");
     }
-    if (++depth_ > kMaxGroupDepth) return Refused("groups nested too deeply");
+    if (++depth_ > kMaxGroupDepth)
+      return Refused(absl::StrCat("groups nested deeper than ", kMaxGroupDepth, " are"));
     if (Take("(?<")) {
       const size_t end = rest_.find('>');
       const auto is_of_name = [](char c) {
@@ -188,7 +190,7 @@ class Reader {
       do {
         DSV4_ASSIGN_OR_RETURN(const uint32_t digit, Hex(1));
         value = value * 16 + digit;
-        if (value > kMaxCodePoint) return Bad("no code point");
+        if (value > kMaxCodePoint) return Bad("an escape above U+10FFFF");
       } while (!Take("}"));
       return value;
     }
@@ -205,7 +207,7 @@ class Reader {
 
   // After the backslash.
   absl::Status Escape(bool in_class, CharSet* set) {
-    if (rest_.empty()) return Bad("a backslash ends");
+    if (rest_.empty()) return Bad("a backslash without a character");
     const char c = rest_[0];
     const auto take_set = [&](const CharSet& chars) {
       rest_.remove_prefix(1);
@@ -238,14 +240,14 @@ class Reader {
         return take_char('\r');
       case 'b':
         if (in_class) return take_char('\b');
-        return Refused("\\b");
+        return Refused("\\b is");
       case 'B':
-        return Refused("\\B");
+        return Refused("\\B is");
       case 'p':
       case 'P':
-        return Refused("\\p");
+        return Refused("\\p is");
       case 'k':
-        return Refused("a back reference");
+        return Refused("a back reference is");
       case 'c': {
         rest_.remove_prefix(1);
         const int letter = rest_.empty() ? 0 : rest_[0] | 32;
@@ -261,11 +263,11 @@ class Reader {
       }
       case '0':
         if (rest_.size() == 1 || rest_[1] < '0' || rest_[1] > '9') return take_char(0);
-        return Bad("an octal escape");
+        return Bad("an octal escape is not allowed");
       default:
         break;
     }
-    if (c >= '1' && c <= '9') return Refused("a back reference");
+    if (c >= '1' && c <= '9') return Refused("a back reference is");
     const int letter = c | 32;
     if ((letter >= 'a' && letter <= 'z') || c == '_') return Bad("an unknown escape");
     *set = One(TakeCodePoint(&rest_));
@@ -297,9 +299,9 @@ class Reader {
       Take("-");
       CharSet high;
       DSV4_RETURN_IF_ERROR(ClassItem(&high));
-      if (!is_char(low) || !is_char(high)) return Bad("a range of classes before this");
+      if (!is_char(low) || !is_char(high)) return Bad("a range with a class as its end ends");
       if (low.ranges()[0].first > high.ranges()[0].first) {
-        return Bad("a range out of order before this");
+        return Bad("a range whose ends are out of order ends");
       }
       ranges.push_back({low.ranges()[0].first, high.ranges()[0].first});
     }
@@ -338,13 +340,13 @@ class Builder {
       case Ast::Kind::kStart:
       case Ast::Kind::kEnd: {
         const bool at_edge = (ast.kind == Ast::Kind::kStart ? start : end) != Edge::kNone;
-        if (!at_edge) return Unsupported("an anchor within the pattern");
+        if (!at_edge) return Unsupported("an anchor inside the pattern is not supported");
         // The other edge may be this one's, too: an anchor alone.
         const Edge other = ast.kind == Ast::Kind::kStart ? end : start;
         return other == Edge::kOpen ? any_text_ : kEmpty;
       }
       case Ast::Kind::kRepeat:
-        if (ast.HasAnchor()) return Unsupported("an anchor that is repeated");
+        if (ast.HasAnchor()) return Unsupported("a repeated anchor is not supported");
         break;
       case Ast::Kind::kChar:
         break;

@@ -109,11 +109,11 @@ static void test_text(const char* folder) {
   memset(&heard, 0, sizeof heard);
   OK(dsv4_parser_open(&parsing, &parser, &error));
   OK(dsv4_parser_feed_tokens(parser, tokenizer, ids, count, hear, &heard, &error));
-  OK(dsv4_parser_finish(parser, hear, &heard, &error));
+  OK(dsv4_parser_end(parser, hear, &heard, &error));
   CHECK(heard.ends == 1 && strcmp(heard.text, kAnswer) == 0);
   memset(&heard, 0, sizeof heard);
   OK(dsv4_parser_feed(parser, kCompletion, strlen(kCompletion), hear, &heard, &error));
-  OK(dsv4_parser_finish(parser, hear, &heard, &error));
+  OK(dsv4_parser_end(parser, hear, &heard, &error));
   CHECK(heard.ends == 1 && strcmp(heard.text, "It is Paris.") == 0);
   dsv4_parser_close(parser);
   OK(dsv4_chat_parse(kCompletion, strlen(kCompletion), DSV4_THINKING_OFF, text, sizeof text,

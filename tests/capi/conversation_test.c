@@ -506,7 +506,8 @@ static void test_several(dsv4_engine* engine) {
     }
     /* A session's failure is its own. */
     EXPECT(statuses[3] == DSV4_ERR_INVALID_ARGUMENT && steps[3].finish == DSV4_FINISH_ERROR);
-    EXPECT(strstr(dsv4_error_get_message(errors[3]), "gives the assistant no turn") != NULL);
+    EXPECT(strstr(dsv4_error_get_message(errors[3]), "leaves the assistant nothing to answer") !=
+           NULL);
     dsv4_error_free(errors[3]);
   }
   EXPECT(finishes[0] == DSV4_FINISH_STOP && finishes[2] == DSV4_FINISH_STOP);

@@ -221,7 +221,7 @@ void TestText(const dsv4_tokenizer* tokenizer) {
               dsv4_parser_feed(parser, kCompletion + at, length, Ignore, nullptr, &error);
           if (status != DSV4_OK) return status;
         }
-        return dsv4_parser_finish(parser, Ignore, nullptr, &error);
+        return dsv4_parser_end(parser, Ignore, nullptr, &error);
       },
       [&] { dsv4_parser_close(parser); });
   ExhaustAnew(

@@ -51,7 +51,7 @@ void Add(void* log, const dsv4_parser_event* event) {
                                     .id = {event->id, event->id_length},
                                     .repaired = event->repaired != 0,
                                     .reason = {event->reason, event->reason_length},
-                                    .unfinished = event->unfinished != 0,
+                                    .incomplete = event->incomplete != 0,
                                     .stopped = event->stopped != 0});
 }
 
@@ -66,7 +66,7 @@ EventLog OfTokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
                                     nullptr) == DSV4_OK);
     done = cut;
   }
-  REQUIRE(dsv4_parser_finish(parser, Add, &log, nullptr) == DSV4_OK);
+  REQUIRE(dsv4_parser_end(parser, Add, &log, nullptr) == DSV4_OK);
   return log;
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("tokens of recorded completions give the events of their bytes") {
     EventLog expected;
     REQUIRE(dsv4_parser_feed(parser.get(), one.text.data(), one.text.size(), Add, &expected,
                              nullptr) == DSV4_OK);
-    REQUIRE(dsv4_parser_finish(parser.get(), Add, &expected, nullptr) == DSV4_OK);
+    REQUIRE(dsv4_parser_end(parser.get(), Add, &expected, nullptr) == DSV4_OK);
     CHECK(expected.events() == test::Streamed(one.text, one.mode).events());
     events += static_cast<int>(expected.events().size());
 

@@ -44,12 +44,12 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   REQUIRE(rows.compressed_kv_blocks[1] != kNoBlock);
   REQUIRE(rows.compressed_kv_blocks[0] != rows.compressed_kv_blocks[1]);
   // Saved where the compressed KV block ends, and at the end.
-  REQUIRE(rows.saved_state_count == 2);
-  REQUIRE(rows.saved_states[0].row == 6);
-  REQUIRE(rows.saved_states[1].row == 20);
-  REQUIRE(rows.saved_states[0].slot != rows.saved_states[1].slot);
-  REQUIRE(rows.state_slot != rows.saved_states[0].slot);
-  REQUIRE(rows.state_slot != rows.saved_states[1].slot);
+  REQUIRE(rows.state_write_count == 2);
+  REQUIRE(rows.state_writes[0].row == 6);
+  REQUIRE(rows.state_writes[1].row == 20);
+  REQUIRE(rows.state_writes[0].slot != rows.state_writes[1].slot);
+  REQUIRE(rows.state_slot != rows.state_writes[0].slot);
+  REQUIRE(rows.state_slot != rows.state_writes[1].slot);
 }
 
 TEST_CASE("window blocks that left every window are freed, compressed ones stay") {

@@ -403,7 +403,7 @@ pub struct dsv4_parser_event {
     pub r#type: dsv4_parser_event_type,
     pub call: i32,
     pub repaired: i32,
-    pub unfinished: i32,
+    pub incomplete: i32,
     pub stopped: i32,
     pub text: *const c_char,
     pub text_length: u64,
@@ -571,7 +571,7 @@ extern "C" {
     pub fn dsv4_parser_close(parser: *mut dsv4_parser);
     pub fn dsv4_parser_feed(parser: *mut dsv4_parser, bytes: *const c_char, length: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_parser_feed_tokens(parser: *mut dsv4_parser, tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_parser_finish(parser: *mut dsv4_parser, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_parser_end(parser: *mut dsv4_parser, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_sampling_init(engine: *const dsv4_engine, sampling: *mut dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_open(engine: *mut dsv4_engine, options: *const dsv4_session_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_close(session: *mut dsv4_session);

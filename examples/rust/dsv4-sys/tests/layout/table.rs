@@ -12,7 +12,7 @@ listing! {
     dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, compressed_kv_blocks, compressed_kv_blocks_used, compressed_kv_blocks_cached, state_slots, state_slots_used, state_slots_cached, suspended, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds, device_read_bytes, streamed_bytes, stream_seconds, alarm_canary, cpu_expert_reads, cpu_read_bytes, cpu_seconds, device_read_seconds, host_read_seconds }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
-    dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
+    dsv4_parser_event { struct_size, r#type, call, repaired, incomplete, stopped, text, text_length, id, id_length, reason, reason_length }
     dsv4_sampling { struct_size, temperature, top_k, top_p, min_p, repetition_penalty, seed, max_tokens, presence_penalty, frequency_penalty, bias_tokens, biases, bias_count, banned_tokens, banned_count, forced_tokens, forced_count, max_thinking_tokens, stop_tokens, stop_token_count, stop_strings, stop_string_lengths, stop_string_count, log_probs, draft_tokens, grammar }
     dsv4_session_options { struct_size, reserved, sampling, cache_salt }
     dsv4_sync_options { struct_size, log_probs_count, log_probs_begin }
@@ -169,7 +169,7 @@ listing! {
     dsv4_parser_close
     dsv4_parser_feed
     dsv4_parser_feed_tokens
-    dsv4_parser_finish
+    dsv4_parser_end
     dsv4_sampling_init
     dsv4_session_open
     dsv4_session_close
