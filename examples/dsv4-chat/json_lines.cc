@@ -86,10 +86,11 @@ void JsonLines::End(const TurnEnd& end) {
 }
 
 void WriteJsonError(const Failure& failure) {
-  WriteLine(Line("error")
-                .String("status", failure.status == DSV4_OK ? "" : dsv4_status_name(failure.status))
-                .Number("exit_code", int64_t{failure.exit_code})
-                .String("message", failure.message));
+  WriteLine(
+      Line("error")
+          .String("status", failure.status == DSV4_OK ? "" : dsv4_status_get_name(failure.status))
+          .Number("exit_code", int64_t{failure.exit_code})
+          .String("message", failure.message));
 }
 
 }  // namespace chat

@@ -46,14 +46,14 @@ DSV4_BEGIN_DECLS
 
 /* The ABI version of the loaded library. If it differs from DSV4_ABI_VERSION, the host must not
  * call any other function. */
-DSV4_API uint32_t dsv4_abi_version(void) DSV4_NOEXCEPT;
+DSV4_API uint32_t dsv4_get_abi_version(void) DSV4_NOEXCEPT;
 
 /* The library's version, as in "0.1.0". Static storage. */
-DSV4_API const char* dsv4_version(void) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_get_version(void) DSV4_NOEXCEPT;
 
 /* One line: "dsv4 VERSION (COMMIT), ...", with the compiler, the backends and the instruction set
  * in use. Static storage. */
-DSV4_API const char* dsv4_build_info(void) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_get_build_info(void) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

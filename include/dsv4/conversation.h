@@ -99,9 +99,9 @@ DSV4_API dsv4_status dsv4_session_end_turn(dsv4_session* session, dsv4_parser_ev
                                            void* user, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* The number of messages. A turn that is being generated counts once it has ended. Threads: as
- * dsv4_session_tokens. */
-DSV4_API dsv4_status dsv4_session_message_count(const dsv4_session* session, size_t* count,
-                                                dsv4_error** error) DSV4_NOEXCEPT;
+ * dsv4_session_get_tokens. */
+DSV4_API dsv4_status dsv4_session_get_message_count(const dsv4_session* session, size_t* count,
+                                                    dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Keeps only the first `count` messages, for example to regenerate an answer. Ends a running turn
  * as dsv4_session_append_messages does. Errors: those of dsv4_session_append_messages;
@@ -127,10 +127,11 @@ DSV4_API dsv4_status dsv4_session_replace_json(dsv4_session* session, size_t fir
 /* Returns up to `count` messages from number `first` on, as a JSON array that
  * dsv4_session_open_json accepts. A turn that is being generated is not included. Writes up to
  * `capacity` bytes to `json`, without a terminator, and the full length to *needed. Errors:
- * INVALID_ARGUMENT if `first` is beyond the end. Threads: as dsv4_session_tokens. */
-DSV4_API dsv4_status dsv4_session_messages_json(const dsv4_session* session, size_t first,
-                                                size_t count, char* json, size_t capacity,
-                                                size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
+ * INVALID_ARGUMENT if `first` is beyond the end. Threads: as dsv4_session_get_tokens. */
+DSV4_API dsv4_status dsv4_session_get_messages_json(const dsv4_session* session, size_t first,
+                                                    size_t count, char* json, size_t capacity,
+                                                    size_t* needed,
+                                                    dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Changes the options and renders the whole conversation again. Ends a running turn as
  * dsv4_session_append_messages does. Errors: those of dsv4_session_append_messages. */
@@ -141,10 +142,10 @@ DSV4_API dsv4_status dsv4_session_set_chat_options(dsv4_session* session,
 /* Returns the assistant's last message, complete or not, as JSON in the form of dsv4_chat_parse,
  * with the ids of tool calls. A tool call is included once it is complete. Writes up to `capacity`
  * bytes to `json`, without a terminator, and the full length to *needed. Errors: NOT_FOUND if the
- * assistant has no message yet. Threads: as dsv4_session_tokens. */
-DSV4_API dsv4_status dsv4_session_reply_json(const dsv4_session* session, char* json,
-                                             size_t capacity, size_t* needed,
-                                             dsv4_error** error) DSV4_NOEXCEPT;
+ * assistant has no message yet. Threads: as dsv4_session_get_tokens. */
+DSV4_API dsv4_status dsv4_session_get_reply_json(const dsv4_session* session, char* json,
+                                                 size_t capacity, size_t* needed,
+                                                 dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -382,9 +382,9 @@ DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
  * versions may add more): "engine", "sessions", "steps", "tokens", "drafts", "cache", "exchange",
  * "experts", "alarms", each an object. Writes up to `capacity` bytes to `json`, without a
  * terminator, and the full length to *needed. */
-DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json,
-                                              size_t capacity, size_t* needed,
-                                              dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_engine_get_metrics_json(const dsv4_engine* engine, char* json,
+                                                  size_t capacity, size_t* needed,
+                                                  dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Frees the memory of an engine that is not needed for a while, and keeps its sessions.
  * - Freed: the weights, the key/value cache, the workspace and the CUDA graphs; on the CPU also the
@@ -492,9 +492,9 @@ DSV4_API dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity,
 
 /* The engine's tokenizer, a view that lives as long as the engine's handle. May run concurrently.
  * Errors: NOT_FOUND if the model folder has no tokenizer. */
-DSV4_API dsv4_status dsv4_engine_tokenizer(const dsv4_engine* engine,
-                                           const dsv4_tokenizer** tokenizer,
-                                           dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_engine_get_tokenizer(const dsv4_engine* engine,
+                                               const dsv4_tokenizer** tokenizer,
+                                               dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

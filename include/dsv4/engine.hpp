@@ -222,7 +222,7 @@ class Engine {
   std::string MetricsJson() const {
     return detail::ReadAll<std::string>(
         2048, [&](char* json, std::size_t capacity, std::size_t* needed) {
-          detail::Call(dsv4_engine_metrics_json, handle_.get(), json, capacity, needed);
+          detail::Call(dsv4_engine_get_metrics_json, handle_.get(), json, capacity, needed);
         });
   }
 
@@ -241,7 +241,7 @@ class Engine {
   // The tokenizer, a view that lives as long as the engine. Throws NOT_FOUND if the model has none.
   TokenizerView tokenizer() const {
     const dsv4_tokenizer* tokenizer = nullptr;
-    detail::Call(dsv4_engine_tokenizer, handle_.get(), &tokenizer);
+    detail::Call(dsv4_engine_get_tokenizer, handle_.get(), &tokenizer);
     return TokenizerView(tokenizer);
   }
 

@@ -61,8 +61,8 @@ typedef struct dsv4_sampling {
   const uint64_t* stop_string_lengths; /* in bytes; NULL: the strings are NUL-terminated */
   uint64_t stop_string_count;
 
-  /* Above 0: dsv4_session_log_probs returns the log-probability of each new token and of this many
-   * most likely tokens, computed from the unmodified logits. 0 to 20. */
+  /* Above 0: dsv4_session_get_log_probs returns the log-probability of each new token and of this
+   * many most likely tokens, computed from the unmodified logits. 0 to 20. */
   int32_t log_probs;
   /* Most tokens to draft for one verification pass: 0 = no drafts, at most the engine's
    * max_draft_tokens. A DSpark drafter drafts fewer when more would not pay. Drafts change the

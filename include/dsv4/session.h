@@ -73,9 +73,9 @@ DSV4_API dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_tok
 typedef struct dsv4_sync_options {
   uint32_t struct_size;
   int32_t log_probs_count; /* most likely tokens to report at each position, 0 to 20 */
-  /* First position of the prompt whose log-probabilities dsv4_session_log_probs will return. Tokens
-   * from there on are computed again, not reused. 1 to the last position, because token 0 has no
-   * prediction; 0 = none. */
+  /* First position of the prompt whose log-probabilities dsv4_session_get_log_probs will return.
+   * Tokens from there on are computed again, not reused. 1 to the last position, because token 0
+   * has no prediction; 0 = none. */
   int64_t log_probs_begin;
 } dsv4_sync_options;
 #define DSV4_SYNC_OPTIONS_INIT \
@@ -229,8 +229,8 @@ DSV4_API void dsv4_session_resume(dsv4_session* session) DSV4_NOEXCEPT;
 /* The session's tokens, a view that lives until the next non-const call on the session. Like other
  * functions on a const session, several threads may call it at once, but not while the session
  * computes (BUSY). */
-DSV4_API dsv4_status dsv4_session_tokens(const dsv4_session* session, const int32_t** tokens,
-                                         size_t* count, dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_session_get_tokens(const dsv4_session* session, const int32_t** tokens,
+                                             size_t* count, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Natural log-probabilities at `position`, computed from the unmodified logits.
  * - *log_prob: of the session's token at that position.
@@ -243,10 +243,11 @@ DSV4_API dsv4_status dsv4_session_tokens(const dsv4_session* session, const int3
  *   call on the session;
  * - computed prompt tokens that the last sync asked for (dsv4_sync_options): until the next sync,
  *   or a rewind before them. Forks do not keep these. */
-DSV4_API dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position,
-                                            float* log_prob, int32_t* top_tokens,
-                                            float* top_log_probs, size_t capacity,
-                                            size_t* top_count, dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int64_t position,
+                                                float* log_prob, int32_t* top_tokens,
+                                                float* top_log_probs, size_t capacity,
+                                                size_t* top_count,
+                                                dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Why a session stopped drafting until its next sync. */
 typedef int32_t dsv4_draft_stop;
@@ -345,7 +346,7 @@ typedef struct dsv4_session_stats {
 #define DSV4_SESSION_STATS_INIT \
   { sizeof(dsv4_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Returns the session's statistics. Threads: as dsv4_session_tokens. */
+/* Returns the session's statistics. Threads: as dsv4_session_get_tokens. */
 DSV4_API dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_stats* stats,
                                             dsv4_error** error) DSV4_NOEXCEPT;
 

@@ -206,7 +206,7 @@ class Session {
   Span<const int32_t> tokens() const {
     const int32_t* tokens = nullptr;
     std::size_t count = 0;
-    detail::Call(dsv4_session_tokens, handle_.get(), &tokens, &count);
+    detail::Call(dsv4_session_get_tokens, handle_.get(), &tokens, &count);
     return {tokens, count};
   }
 
@@ -217,7 +217,7 @@ class Session {
     float log_probs[kMost];
     std::size_t count = 0;
     LogProbs result;
-    detail::Call(dsv4_session_log_probs, handle_.get(), position, &result.log_prob, &tokens[0],
+    detail::Call(dsv4_session_get_log_probs, handle_.get(), position, &result.log_prob, &tokens[0],
                  &log_probs[0], kMost, &count);
     for (std::size_t i = 0; i < count && i < kMost; ++i)
       result.top.push_back({tokens[i], log_probs[i]});

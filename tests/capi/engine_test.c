@@ -35,7 +35,7 @@ static void test_arguments(void) {
                "/nonexistent");
   EXPECT_FAILS(dsv4_engine_get_info(NULL, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
                "engine is NULL");
-  EXPECT_FAILS(dsv4_engine_tokenizer(NULL, &tokenizer, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_engine_get_tokenizer(NULL, &tokenizer, &error), DSV4_ERR_INVALID_ARGUMENT,
                "engine is NULL");
   EXPECT(engine == NULL);
   dsv4_engine_close(NULL);
@@ -353,10 +353,10 @@ static void test_info(void) {
   EXPECT(info.workspace_bytes > 0);
 
   const dsv4_tokenizer* tokenizer = NULL;
-  EXPECT_FAILS(dsv4_engine_tokenizer(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_engine_get_tokenizer(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "tokenizer is NULL");
-  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
-  EXPECT(dsv4_tokenizer_vocab_size(tokenizer) > 0);
+  EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
+  EXPECT(dsv4_tokenizer_get_vocab_size(tokenizer) > 0);
   dsv4_engine_close(engine);
 
   engine = NULL;

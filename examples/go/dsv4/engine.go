@@ -487,7 +487,7 @@ func (e *Engine) MetricsJSON() (string, error) {
 	defer e.release()
 	return fillText(2048, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_metrics_json(e.c, json, capacity, needed, failure)
+		return C.dsv4_engine_get_metrics_json(e.c, json, capacity, needed, failure)
 	})
 }
 
@@ -566,7 +566,7 @@ func (e *Engine) Sampling() (Sampling, error) {
 func (e *Engine) Tokenizer() (*Tokenizer, error) {
 	var c *C.dsv4_tokenizer
 	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_tokenizer(e.c, &c, failure)
+		return C.dsv4_engine_get_tokenizer(e.c, &c, failure)
 	})
 	if err != nil {
 		return nil, err

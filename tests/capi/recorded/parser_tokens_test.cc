@@ -146,13 +146,13 @@ TEST_CASE("an id without a token delivers nothing") {
     CHECK(dsv4_parser_feed_tokens(parser.get(), tokenizer.get(), ids.data(), ids.size(), Add, &log,
                                   &error) == DSV4_ERR_INVALID_ARGUMENT);
     ids.pop_back();
-    const std::string message = dsv4_error_message(error);
+    const std::string message = dsv4_error_get_message(error);
     dsv4_error_free(error);
     return message;
   };
   const std::string place = absl::StrCat("ids[", ids.size(), "]: token id ");
   CHECK(refused(-1).find(place + "-1 is not in") == 0);
-  const int32_t end = dsv4_tokenizer_vocab_size(tokenizer.get());
+  const int32_t end = dsv4_tokenizer_get_vocab_size(tokenizer.get());
   CHECK(refused(end).find(absl::StrCat(place, end)) == 0);
   CHECK(log.events().empty());
   log = OfTokens(parser.get(), tokenizer.get(), good, {});

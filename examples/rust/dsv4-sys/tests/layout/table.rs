@@ -115,9 +115,9 @@ listing! {
     DSV4_ENCODE_PLAIN
     DSV4_ENCODE_ADDED_TOKENS
     ;
-    dsv4_abi_version
-    dsv4_version
-    dsv4_build_info
+    dsv4_get_abi_version
+    dsv4_get_version
+    dsv4_get_build_info
     dsv4_chat_render
     dsv4_chat_render_messages
     dsv4_chat_render_text
@@ -131,20 +131,20 @@ listing! {
     dsv4_session_step_events
     dsv4_engine_step_events
     dsv4_session_end_turn
-    dsv4_session_message_count
+    dsv4_session_get_message_count
     dsv4_session_truncate_messages
     dsv4_session_replace_messages
     dsv4_session_replace_json
-    dsv4_session_messages_json
+    dsv4_session_get_messages_json
     dsv4_session_set_chat_options
-    dsv4_session_reply_json
+    dsv4_session_get_reply_json
     dsv4_engine_open
     dsv4_engine_close
     dsv4_engine_get_info
     dsv4_engine_get_device
     dsv4_engine_get_identity
     dsv4_engine_get_metrics
-    dsv4_engine_metrics_json
+    dsv4_engine_get_metrics_json
     dsv4_engine_suspend
     dsv4_engine_resume
     dsv4_plan
@@ -152,12 +152,12 @@ listing! {
     dsv4_group_create_id
     dsv4_group_serve
     dsv4_inspect
-    dsv4_engine_tokenizer
-    dsv4_error_code
-    dsv4_error_message
-    dsv4_error_argument
+    dsv4_engine_get_tokenizer
+    dsv4_error_get_code
+    dsv4_error_get_message
+    dsv4_error_get_argument
     dsv4_error_free
-    dsv4_status_name
+    dsv4_status_get_name
     dsv4_grammar_open_schema
     dsv4_grammar_open_regex
     dsv4_grammar_open_ebnf
@@ -185,8 +185,8 @@ listing! {
     dsv4_session_cancel
     dsv4_session_stop
     dsv4_session_resume
-    dsv4_session_tokens
-    dsv4_session_log_probs
+    dsv4_session_get_tokens
+    dsv4_session_get_log_probs
     dsv4_session_save
     dsv4_session_save_memory
     dsv4_session_load
@@ -196,7 +196,7 @@ listing! {
     dsv4_tokenizer_close
     dsv4_tokenizer_encode
     dsv4_tokenizer_decode
-    dsv4_tokenizer_token_bytes
-    dsv4_tokenizer_added_token
-    dsv4_tokenizer_vocab_size
+    dsv4_tokenizer_get_token_bytes
+    dsv4_tokenizer_get_added_token
+    dsv4_tokenizer_get_vocab_size
 }
