@@ -79,11 +79,6 @@ class At {
   }
 
   template <class T>
-  absl::Status Read(std::optional<T>* value) const {
-    return Read(&value->emplace());
-  }
-
-  template <class T>
   absl::Status Read(std::map<std::string, T>* map) const {
     DSV4_ASSIGN_OR_RETURN(const std::vector<JsonMember>* members, Members());
     for (const JsonMember& member : *members) {
@@ -98,15 +93,6 @@ class At {
     for (size_t i = 0; i < items->size(); ++i) {
       DSV4_RETURN_IF_ERROR(Item((*items)[i], i).Read(&list->emplace_back()));
     }
-    return absl::OkStatus();
-  }
-
-  absl::Status Read(TuningDocument::Basis* basis) const {
-    std::string name;
-    DSV4_RETURN_IF_ERROR(Read(&name));
-    const bool measured = name == "measured";
-    if (!measured && name != "modelled") return Fault(" = ", Quoted(name), " is unknown");
-    *basis = measured ? TuningDocument::Basis::kMeasured : TuningDocument::Basis::kModelled;
     return absl::OkStatus();
   }
 
@@ -197,8 +183,8 @@ Nested(const char*, F) -> Nested<F>;
 
 absl::Status At::Read(TuningDocument::Entry* entry) const {
   return ReadMessage(Optional("when", &entry->when), Optional("config", &entry->config),
-                     Optional("median_us", &entry->median_us),
-                     Optional("floor_us", &entry->floor_us));
+                     Required("median_us", &entry->median_us),
+                     Required("floor_us", &entry->floor_us));
 }
 
 absl::Status At::Read(TuningDocument* document) const {
@@ -219,8 +205,6 @@ absl::Status At::Read(TuningDocument* document) const {
       Nested{"provenance",
              [&](const At& at) {
                return at.ReadMessage(
-                   Required("basis", &provenance.basis),
-                   Optional("measured_on", &provenance.measured_on),
                    Required("bench", &provenance.bench), Required("commit", &provenance.commit),
                    Required("date", &provenance.date), Required("clock", &provenance.clock));
              }},

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tuning file by its schema, tools/tune/tuning.proto, in plain structs: the library reads files
-// without protobuf, whose registry does not survive that a host unloads and loads the library
-// again.
+// A tuning file in plain structs, which dsv4-tune writes and the library reads. docs/tuning.md has
+// an example.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,31 +14,38 @@
 
 namespace dsv4 {
 
-// The messages of the schema, with its names. Maps are in the order of their keys, so that the
-// same fault always reads the same.
+inline constexpr char kTuningSchema[] = "dsv4.tuning/1";
+
+// Members have the names of the file's keys, except `op` ("operator") and `fallback` ("default").
+// Maps are in the order of their keys, so that the same fault always reads the same. `when`,
+// `config`, `fallback` and `entries` may be absent in a file; all others must be there, and no
+// other key may be.
 struct TuningDocument {
-  enum class Basis { kMeasured, kModelled };
   struct Entry {
-    std::map<std::string, TuningRange> when;
+    std::map<std::string, TuningRange> when;  // a range is the array [first, last]
     std::map<std::string, int32_t> config;
-    std::optional<double> median_us, floor_us;
+    double median_us = 0, floor_us = 0;  // of a launch, and of its bytes at copy bandwidth
   };
-  std::string schema, op, impl;
-  int32_t impl_rev = 0;
-  struct {
-    std::string name, cc;
+  struct Device {
+    std::string name;
+    std::string cc;  // compute capability: "12.0"
     int32_t sm_count = 0;
-  } device;
-  struct {
+  };
+  struct Toolchain {
     std::string cuda;
-  } toolchain;
-  struct {
-    Basis basis = Basis::kMeasured;
-    std::optional<std::string> measured_on;
+  };
+  struct Provenance {
     std::string bench, commit, date, clock;
-  } provenance;
-  std::map<std::string, int32_t> fallback;  // the key "default"
-  std::vector<Entry> entries;
+  };
+  std::string schema;
+  std::string op;
+  std::string impl;  // the entry's name
+  int32_t impl_rev = 0;
+  Device device;
+  Toolchain toolchain;
+  Provenance provenance;
+  std::map<std::string, int32_t> fallback{};  // of calls that are in no entry
+  std::vector<Entry> entries{};               // disjoint, ascending
 };
 
 // Corrupt, as "SOURCE: KEY REASON" with the key's path ("entries[2].when.rows"): an unknown key, a

@@ -18,7 +18,6 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 20;
-constexpr char kSchema[] = "dsv4.tuning/1";
 
 using Knobs = std::map<std::string, int32_t>;
 using Ranges = std::map<std::string, TuningRange>;
@@ -43,8 +42,8 @@ class FileReader {
       : source_(source), file_(file) {}
 
   absl::StatusOr<TuningFile> Read(absl::Span<const Manifest> manifests) {
-    if (file_.schema != kSchema) {
-      return Fault("schema", " = ", Quoted(file_.schema), " is not ", Quoted(kSchema));
+    if (file_.schema != kTuningSchema) {
+      return Fault("schema", " = ", Quoted(file_.schema), " is not ", Quoted(kTuningSchema));
     }
     DSV4_RETURN_IF_ERROR(FindEntry(manifests));
     TuningFile read{.source = source_,
@@ -58,13 +57,6 @@ class FileReader {
     }
     if (read.multiprocessors < 1) {
       return Fault("device.sm_count", " = ", read.multiprocessors, " is less than 1");
-    }
-    measured_ = file_.provenance.basis == TuningDocument::Basis::kMeasured;
-    if (measured_ && file_.provenance.measured_on) {
-      return Fault("provenance.measured_on", " is for modelled files: it was on the device itself");
-    }
-    if (!measured_ && !file_.provenance.measured_on) {
-      return Fault("provenance.measured_on", " is missing: by what was it modelled?");
     }
     // Knobs and dimensions of another revision are not known.
     if (read.rev != entry_->rev) return read;
@@ -142,9 +134,7 @@ class FileReader {
   absl::Status ExpectTimes(const TuningDocument::Entry& entry, const std::string& path) const {
     for (const auto& [key, time] :
          {std::pair{".median_us", entry.median_us}, {".floor_us", entry.floor_us}}) {
-      if (time && !measured_) return Fault(path, key, " is for measured files");
-      if (!time && measured_) return Fault(path, key, " is missing");
-      if (time && *time < 0) return Fault(path, key, " = ", *time, " is negative");
+      if (time < 0) return Fault(path, key, " = ", time, " is negative");
     }
     return absl::OkStatus();
   }
@@ -174,7 +164,6 @@ class FileReader {
   const std::string& source_;
   const TuningDocument& file_;
   const KernelEntry* entry_ = nullptr;
-  bool measured_ = false;
 };
 
 bool IsFor(const TuningFile& file, const DeviceTraits& device) {

@@ -5,27 +5,27 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
+#include "lib/grammar/pattern_reader.h"
 #include "lib/grammar/text_language.h"
 
 namespace dsv4::grammar {
 namespace {
 
 constexpr int kMaxGroupDepth = 24;  // about 3 KiB of the stack each
-constexpr uint32_t kMaxRepetitions = 100000;
 
 bool IsNameChar(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '_';
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
 }
 
-class Reader {
+class Reader final : private PatternReader {
  public:
-  Reader(ExpressionPool* pool, absl::string_view text) : pool_(pool), all_(text), rest_(text) {}
+  Reader(ExpressionPool* pool, absl::string_view text) : PatternReader(text), pool_(pool) {}
 
   absl::StatusOr<Expr> Read() {
     for (Skip(); !rest_.empty(); Skip()) DSV4_RETURN_IF_ERROR(Definition());
@@ -47,18 +47,11 @@ class Reader {
     size_t place = 0;  // of its first use
   };
 
-  size_t Place() const { return all_.size() - rest_.size(); }
   int64_t LineOf(size_t place) const {
     return 1 + std::count(all_.begin(), all_.begin() + place, '\n');
   }
-  absl::Status Bad(absl::string_view what) const {
-    return InvalidArgument("line ", LineOf(Place()), ": ", what);
-  }
-  bool At(absl::string_view text) const { return rest_.substr(0, text.size()) == text; }
-  bool Take(absl::string_view text) {
-    if (!At(text)) return false;
-    rest_.remove_prefix(text.size());
-    return true;
+  std::string Located(absl::string_view what) const override {
+    return absl::StrCat("line ", LineOf(Place()), ": ", what);
   }
   void Skip() {
     while (!rest_.empty()) {
@@ -119,9 +112,7 @@ class Reader {
         DSV4_ASSIGN_OR_RETURN(const Expr part, Term());
         parts.push_back(part);
       }
-      Expr sequence = kEmpty;
-      for (size_t i = parts.size(); i-- > 0;) sequence = pool_->Concat(parts[i], sequence);
-      choices.push_back(sequence);
+      choices.push_back(pool_->Concat(parts));
     } while (Take("|"));
     return pool_->AnyOf(std::move(choices));
   }
@@ -137,31 +128,12 @@ class Reader {
         e = pool_->Optional(e);
       } else if (Take("{")) {
         uint32_t min = 0, max = 0;
-        DSV4_RETURN_IF_ERROR(Number(&min));
-        max = min;
-        if (Take(",")) {
-          max = kUnbounded;
-          if (!At("}")) DSV4_RETURN_IF_ERROR(Number(&max));
-        }
-        if (!Take("}")) return Bad("\"}\" is expected");
-        if (min > max) return Bad("a repetition's minimum is above its maximum");
+        DSV4_RETURN_IF_ERROR(Repetitions(&min, &max));
         e = pool_->Repeat(e, min, max);
       } else {
         return e;
       }
     }
-  }
-
-  absl::Status Number(uint32_t* number) {
-    if (rest_.empty() || rest_[0] < '0' || rest_[0] > '9') return Bad("a number is expected");
-    for (*number = 0; !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9';) {
-      *number = *number * 10 + static_cast<uint32_t>(rest_[0] - '0');
-      if (*number > kMaxRepetitions) {
-        return Bad(absl::StrCat("more than ", kMaxRepetitions, " repetitions"));
-      }
-      rest_.remove_prefix(1);
-    }
-    return absl::OkStatus();
   }
 
   absl::StatusOr<Expr> Atom() {
@@ -191,9 +163,7 @@ class Reader {
     }
     if (rest_.empty()) return Bad("a string literal is not closed");
     rest_.remove_prefix(1);
-    Expr e = kEmpty;
-    for (size_t i = parts.size(); i-- > 0;) e = pool_->Concat(parts[i], e);
-    return e;
+    return pool_->Concat(parts);
   }
 
   absl::StatusOr<Expr> Class() {
@@ -249,20 +219,11 @@ class Reader {
       default:
         return Bad(absl::StrCat("unknown escape \\", Quoted(absl::string_view(&c, 1))));
     }
-    uint32_t value = 0;
-    for (size_t i = 0; i < digits; ++i) {
-      const int digit = rest_.empty() ? -1 : HexValue(rest_[0]);
-      if (digit < 0) return Bad("a hexadecimal digit is expected");
-      value = value * 16 + static_cast<uint32_t>(digit);
-      rest_.remove_prefix(1);
-    }
-    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value)
-                                  : Bad("an escape is not a Unicode code point");
+    DSV4_ASSIGN_OR_RETURN(const uint32_t value, Hex(digits));
+    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value) : Bad("an escape is not a Unicode code point");
   }
 
   ExpressionPool* pool_;
-  const absl::string_view all_;
-  absl::string_view rest_;
   StringMap<Rule> rules_;
   int depth_ = 0;
 };

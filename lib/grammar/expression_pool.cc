@@ -189,7 +189,7 @@ Expr ExpressionPool::Concat(Expr first, Expr second) {
   return Intern({.kind = Kind::kConcat, .a = first, .b = second});
 }
 
-Expr ExpressionPool::Concat(std::initializer_list<Expr> parts) {
+Expr ExpressionPool::Concat(absl::Span<const Expr> parts) {
   Expr e = kEmpty;
   for (auto part = parts.end(); part != parts.begin();) e = Concat(*--part, e);
   return e;

@@ -12,7 +12,6 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -57,7 +56,7 @@ class ExpressionPool {
   Expr Bytes(const ByteSet& set);
   Expr Literal(absl::string_view text);
   Expr Concat(Expr first, Expr second);
-  Expr Concat(std::initializer_list<Expr> parts);
+  Expr Concat(absl::Span<const Expr> parts);
   Expr AnyOf(std::vector<Expr> parts);
   Expr AllOf(std::vector<Expr> parts);
   Expr Not(Expr part);

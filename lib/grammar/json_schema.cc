@@ -7,10 +7,14 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "lib/base/error.h"
+#include "lib/base/hex_number.h"
 #include "lib/base/quoted.h"
 #include "lib/base/status_macros.h"
 #include "lib/grammar/json_number.h"
@@ -89,12 +93,10 @@ const JsonValue* At(const JsonValue& root, absl::string_view pointer) {
     pointer.remove_prefix(end);
     if (const auto* items = value->AsArray()) {
       size_t index = 0;
-      if (token.empty() || token.size() > 6) return nullptr;
-      for (const char digit : token) {
-        if (digit < '0' || digit > '9') return nullptr;
-        index = index * 10 + static_cast<size_t>(digit - '0');
+      if (!absl::c_all_of(token, absl::ascii_isdigit) || !absl::SimpleAtoi(token, &index) ||
+          index >= items->size()) {
+        return nullptr;
       }
-      if (index >= items->size()) return nullptr;
       value = &(*items)[index];
     } else {
       value = value->Find(token);
@@ -108,9 +110,10 @@ const JsonValue* At(const JsonValue& root, absl::string_view pointer) {
 std::string Decoded(absl::string_view fragment) {
   std::string text;
   for (size_t i = 0; i < fragment.size(); ++i) {
-    if (fragment[i] == '%' && i + 2 < fragment.size() && HexValue(fragment[i + 1]) >= 0 &&
-        HexValue(fragment[i + 2]) >= 0) {
-      text.push_back(static_cast<char>(HexValue(fragment[i + 1]) * 16 + HexValue(fragment[i + 2])));
+    const bool escaped = fragment[i] == '%' && i + 2 < fragment.size();
+    const auto byte = escaped ? HexNumber(fragment.substr(i + 1, 2)) : std::nullopt;
+    if (byte) {
+      text.push_back(static_cast<char>(*byte));
       i += 2;
     } else {
       text.push_back(fragment[i]);

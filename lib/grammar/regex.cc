@@ -9,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
+#include "lib/grammar/pattern_reader.h"
 
 namespace dsv4::grammar {
 namespace {
 
 constexpr int kMaxGroupDepth = 32;  // about 1.4 KiB of the stack each
-constexpr uint32_t kMaxRepetitions = 100000;
 
 struct Ast {
   enum class Kind { kChar, kSequence, kChoice, kRepeat, kStart, kEnd };
@@ -39,9 +39,9 @@ const CharSet kSpaces = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {
                          {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-class Reader {
+class Reader final : private PatternReader {
  public:
-  explicit Reader(absl::string_view pattern) : all_(pattern), rest_(pattern) {}
+  explicit Reader(absl::string_view pattern) : PatternReader(pattern) {}
 
   absl::StatusOr<Ast> Read() {
     DSV4_ASSIGN_OR_RETURN(Ast ast, Choice());
@@ -50,18 +50,8 @@ class Reader {
   }
 
  private:
-  size_t Place() const { return all_.size() - rest_.size() + 1; }
-  absl::Status Bad(absl::string_view what) const {
-    return InvalidArgument(what, " at byte ", Place(), " of the pattern");
-  }
-  absl::Status Refused(absl::string_view what) const {
-    return Unsupported(what, " not supported at byte ", Place(), " of the pattern");
-  }
-  bool At(absl::string_view text) const { return rest_.substr(0, text.size()) == text; }
-  bool Take(absl::string_view text) {
-    if (!At(text)) return false;
-    rest_.remove_prefix(text.size());
-    return true;
+  std::string Located(absl::string_view what) const override {
+    return absl::StrCat(what, " at byte ", Place() + 1, " of the pattern");
   }
 
   absl::StatusOr<Ast> Choice() {
@@ -92,8 +82,8 @@ class Reader {
       min = 1, max = kUnbounded;
     } else if (Take("?")) {
       min = 0, max = 1;
-    } else if (At("{")) {
-      DSV4_RETURN_IF_ERROR(Braces(&min, &max));
+    } else if (Take("{")) {
+      DSV4_RETURN_IF_ERROR(Repetitions(&min, &max));
     } else {
       return atom;
     }
@@ -102,31 +92,6 @@ class Reader {
     Ast repeat{.kind = Ast::Kind::kRepeat, .min = min, .max = max};
     repeat.parts.push_back(std::move(atom));
     return repeat;
-  }
-
-  absl::Status Number(uint32_t* number) {
-    if (rest_.empty() || rest_[0] < '0' || rest_[0] > '9') return Bad("a number is expected");
-    for (*number = 0; !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9';) {
-      *number = *number * 10 + static_cast<uint32_t>(rest_[0] - '0');
-      if (*number > kMaxRepetitions) {
-        return Refused(absl::StrCat("more than ", kMaxRepetitions, " repetitions are"));
-      }
-      rest_.remove_prefix(1);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Braces(uint32_t* min, uint32_t* max) {
-    Take("{");
-    DSV4_RETURN_IF_ERROR(Number(min));
-    *max = *min;
-    if (Take(",")) {
-      *max = kUnbounded;
-      if (!At("}")) DSV4_RETURN_IF_ERROR(Number(max));
-    }
-    if (!Take("}")) return Bad("\"}\" is expected");
-    return *min <= *max ? absl::OkStatus()
-                        : Bad("a repetition whose minimum is above its maximum ends");
   }
 
   absl::StatusOr<Ast> Atom() {
@@ -171,17 +136,6 @@ class Reader {
     --depth_;
     if (!Take(")")) return Bad("\")\" is missing");
     return ast;
-  }
-
-  absl::StatusOr<uint32_t> Hex(size_t digits) {
-    uint32_t value = 0;
-    for (size_t i = 0; i < digits; ++i) {
-      const int digit = rest_.empty() ? -1 : HexValue(rest_[0]);
-      if (digit < 0) return Bad("a hexadecimal digit is expected");
-      value = value * 16 + static_cast<uint32_t>(digit);
-      rest_.remove_prefix(1);
-    }
-    return value;
   }
 
   absl::StatusOr<uint32_t> UnicodeEscape() {
@@ -310,8 +264,6 @@ class Reader {
     return absl::OkStatus();
   }
 
-  const absl::string_view all_;
-  absl::string_view rest_;
   int depth_ = 0;
 };
 
@@ -387,9 +339,7 @@ class Builder {
       exprs.push_back(e);
       if (!own_edges && right == Edge::kOpen) exprs.push_back(any_text_);
     }
-    Expr e = kEmpty;
-    for (size_t i = exprs.size(); i-- > 0;) e = pool_->Concat(exprs[i], e);
-    return e;
+    return pool_->Concat(exprs);
   }
 
   ExpressionPool* pool_;

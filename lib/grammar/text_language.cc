@@ -199,12 +199,6 @@ uint32_t TakeCodePoint(absl::string_view* text) {
   return code_point;
 }
 
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 Expr TextOf(ExpressionPool* pool, absl::string_view text, Encoding encoding) {
   if (encoding == Encoding::kUtf8) return pool->Literal(text);
   std::vector<Expr> parts;
@@ -212,9 +206,7 @@ Expr TextOf(ExpressionPool* pool, absl::string_view text, Encoding encoding) {
     const uint32_t code_point = TakeCodePoint(&text);
     parts.push_back(CharOf(pool, {{code_point, code_point}}, encoding));
   }
-  Expr e = kEmpty;
-  for (size_t i = parts.size(); i-- > 0;) e = pool->Concat(parts[i], e);
-  return e;
+  return pool->Concat(parts);
 }
 
 }  // namespace dsv4::grammar

@@ -46,7 +46,5 @@ Expr TextOf(ExpressionPool* pool, absl::string_view text, Encoding encoding);
 bool IsUtf8(absl::string_view text);
 // The next code point of `text`, which is UTF-8 and not empty, and is shortened by it.
 uint32_t TakeCodePoint(absl::string_view* text);
-// The value of a hexadecimal digit; -1 for another character.
-int HexValue(char c);
 
 }  // namespace dsv4::grammar

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
 #include "lib/base/status_macros.h"
@@ -24,27 +26,12 @@ constexpr absl::string_view kBadString = "bad or unpaired escape in a string";
 
 absl::string_view View(std::string_view s) { return {s.data(), s.size()}; }
 
-// simdjson takes any text up to the next separator for a number token.
-bool IsNumber(absl::string_view s) {
-  size_t i = 0;
-  const auto skip_digits = [&] {
-    const size_t start = i;
-    while (i < s.size() && s[i] >= '0' && s[i] <= '9') ++i;
-    return i > start;
-  };
-  if (i < s.size() && s[i] == '-') ++i;
-  const size_t first = i;
-  if (!skip_digits() || (s[first] == '0' && i > first + 1)) return false;
-  if (i < s.size() && s[i] == '.') {
-    ++i;
-    if (!skip_digits()) return false;
-  }
-  if (i < s.size() && (s[i] == 'e' || s[i] == 'E')) {
-    ++i;
-    if (i < s.size() && (s[i] == '+' || s[i] == '-')) ++i;
-    if (!skip_digits()) return false;
-  }
-  return i == s.size();
+// Takes decimal digits off the front of *text; false when there are none.
+bool TakeDigits(absl::string_view* text) {
+  size_t digits = 0;
+  while (digits < text->size() && absl::ascii_isdigit((*text)[digits])) ++digits;
+  text->remove_prefix(digits);
+  return digits > 0;
 }
 
 }  // namespace
@@ -141,7 +128,10 @@ class JsonReader {
         return absl::OkStatus();
       }
       case ondemand::json_type::number:
-        if (!IsNumber(token)) return ErrorAt(token.data(), "not a number");
+        // simdjson takes any text up to the next separator for a number token.
+        if (absl::string_view rest = token; !TakeJsonNumber(&rest) || !rest.empty()) {
+          return ErrorAt(token.data(), "not a number");
+        }
         out->data_ = JsonValue::Number{std::string(token)};
         return absl::OkStatus();
       case ondemand::json_type::boolean: {
@@ -278,34 +268,22 @@ void JsonValue::DropLast() {
   }
 }
 
-JsonValue JsonValue::FromBool(bool value) {
-  JsonValue made;
-  made.data_ = value;
-  return made;
-}
+JsonValue::JsonValue(Data data) : data_(std::move(data)) {}
+
+JsonValue JsonValue::FromBool(bool value) { return JsonValue(Data(value)); }
 
 JsonValue JsonValue::FromNumberText(std::string text) {
-  JsonValue made;
-  made.data_ = Number{std::move(text)};
-  return made;
+  return JsonValue(Data(Number{std::move(text)}));
 }
 
-JsonValue JsonValue::FromString(std::string text) {
-  JsonValue made;
-  made.data_ = std::move(text);
-  return made;
-}
+JsonValue JsonValue::FromString(std::string text) { return JsonValue(Data(std::move(text))); }
 
 JsonValue JsonValue::FromArray(std::vector<JsonValue> items) {
-  JsonValue made;
-  made.data_ = std::move(items);
-  return made;
+  return JsonValue(Data(std::move(items)));
 }
 
 JsonValue JsonValue::FromObject(std::vector<JsonMember> members) {
-  JsonValue made;
-  made.data_ = std::move(members);
-  return made;
+  return JsonValue(Data(std::move(members)));
 }
 
 absl::string_view JsonValue::KindName() const {
@@ -348,6 +326,17 @@ const JsonValue* JsonValue::Find(absl::string_view key) const {
     if (member.key == key) return &member.value;
   }
   return nullptr;
+}
+
+bool TakeJsonNumber(absl::string_view* text) {
+  absl::ConsumePrefix(text, "-");
+  if (!absl::ConsumePrefix(text, "0") && !TakeDigits(text)) return false;
+  if (absl::ConsumePrefix(text, ".") && !TakeDigits(text)) return false;
+  if (absl::ConsumePrefix(text, "e") || absl::ConsumePrefix(text, "E")) {
+    if (!absl::ConsumePrefix(text, "+")) absl::ConsumePrefix(text, "-");
+    return TakeDigits(text);
+  }
+  return true;
 }
 
 absl::StatusOr<JsonValue> ParseJson(absl::string_view text, absl::string_view source,

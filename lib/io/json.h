@@ -66,15 +66,21 @@ class JsonValue {
   struct Number {
     std::string text;
   };
-  std::variant<std::monostate, bool, Number, std::string, std::vector<JsonValue>,
-               std::vector<JsonMember>>
-      data_;
+  using Data = std::variant<std::monostate, bool, Number, std::string, std::vector<JsonValue>,
+                            std::vector<JsonMember>>;
+  explicit JsonValue(Data data);
+
+  Data data_;
 };
 
 struct JsonMember {
   std::string key;
   JsonValue value;
 };
+
+// Takes a number by the grammar of RFC 8259 off the front of *text. False when none is there, and
+// *text is then of no more use.
+bool TakeJsonNumber(absl::string_view* text);
 
 // Deepest nesting of arrays and objects, at about 1.5 KiB of the stack each.
 inline constexpr int kMaxJsonDepth = 200;

@@ -30,11 +30,6 @@ void KvSequence::DropSparePoint() {
 }
 
 int64_t KvSequence::RestorablePosition(int64_t tokens) const {
-  MutexLock lock(cache_->mutex());
-  return RestorableLocked(tokens);
-}
-
-int64_t KvSequence::RestorableLocked(int64_t tokens) const {
   if (tokens >= length_) return length_;
   int64_t position = 0;
   if (short_step_) {
@@ -54,7 +49,7 @@ int64_t KvSequence::Rewind(int64_t tokens) {
 }
 
 int64_t KvSequence::RewindLocked(int64_t tokens) {
-  const int64_t target = RestorableLocked(tokens);
+  const int64_t target = RestorablePosition(tokens);
   ReleaseStateWrites();
   if (target == length_) return target;
   cache_->prefixes().Touch(node_);
@@ -100,7 +95,7 @@ PrefixReuse KvSequence::AdoptPrefix(absl::Span<const int32_t> tokens, int64_t co
   const PrefixCache& prefixes = cache_->prefixes();
   const int64_t length = length_;
   const int64_t own_known = std::min({common_tokens, max_tokens, length});
-  const int64_t own = RestorableLocked(own_known);
+  const int64_t own = RestorablePosition(own_known);
   int64_t matched = 0, cached = 0;
   PrefixCache::Node node = PrefixCache::kRoot, last = PrefixCache::kRoot;
   while (matched + kCompressedKvBlockTokens <= max_tokens) {

@@ -93,10 +93,8 @@ class KvSequence {
   // kMostTurnEnds) until the cache has another use for their blocks. Between Publish and the next
   // Reserve.
   void MarkTurnEnd();
-  // The last position <= `tokens` to which the sequence can go back: length(), a row of the last
-  // short step, a restore point, or 0.
-  int64_t RestorablePosition(int64_t tokens) const;
-  // Goes back to RestorablePosition(tokens), and returns it.
+  // Goes back to the last position <= `tokens` that can be restored, and returns it: length(), a
+  // row of the last short step, a restore point, or 0.
   int64_t Rewind(int64_t tokens);
   // Reuses rows for the longest possible prefix of `tokens`, at most `max_tokens`: the sequence's
   // own rows of its first `common_tokens` tokens, or rows of the prefix cache if it has more. The
@@ -152,7 +150,7 @@ class KvSequence {
   // Turn ends beyond the promised ones, and the loss of the oldest. REQUIRES for it: there is one.
   int32_t spare_points() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void DropSparePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
-  int64_t RestorableLocked(int64_t tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  int64_t RestorablePosition(int64_t tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   int64_t RewindLocked(int64_t tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   // Becomes the node's `tokens` tokens; `kept` of them are the sequence's own.
   void TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept)

@@ -3,8 +3,9 @@
 
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
+#include "lib/base/hex_number.h"
+#include "lib/io/json.h"
 
 namespace dsv4 {
 namespace {
@@ -24,32 +25,13 @@ bool TakeString(absl::string_view* text) {
     if (c != '\\') continue;
     if (++i == text->size()) return false;
     if ((*text)[i] == 'u') {
-      for (int digit = 0; digit < 4; ++digit) {
-        if (++i == text->size() || !absl::ascii_isxdigit((*text)[i])) return false;
-      }
+      if (text->size() - i < 5 || !HexNumber(text->substr(i + 1, 4))) return false;
+      i += 4;
     } else if (absl::string_view("\"\\/bfnrt").find((*text)[i]) == absl::string_view::npos) {
       return false;
     }
   }
   return false;
-}
-
-bool TakeDigits(absl::string_view* text) {
-  size_t digits = 0;
-  while (digits < text->size() && absl::ascii_isdigit((*text)[digits])) ++digits;
-  text->remove_prefix(digits);
-  return digits > 0;
-}
-
-bool TakeNumber(absl::string_view* text) {
-  absl::ConsumePrefix(text, "-");
-  if (!absl::ConsumePrefix(text, "0") && !TakeDigits(text)) return false;
-  if (absl::ConsumePrefix(text, ".") && !TakeDigits(text)) return false;
-  if (absl::ConsumePrefix(text, "e") || absl::ConsumePrefix(text, "E")) {
-    if (!absl::ConsumePrefix(text, "+")) absl::ConsumePrefix(text, "-");
-    return TakeDigits(text);
-  }
-  return true;
 }
 
 bool TakeScalar(absl::string_view* text) {
@@ -63,7 +45,7 @@ bool TakeScalar(absl::string_view* text) {
     case 'n':
       return absl::ConsumePrefix(text, "null");
     default:
-      return TakeNumber(text);
+      return TakeJsonNumber(text);
   }
 }
 
@@ -110,37 +92,18 @@ bool IsJson(absl::string_view text) {
 
 void AppendJsonEscaped(absl::string_view text, std::string* out) {
   constexpr char kHexDigits[] = "0123456789abcdef";
+  constexpr absl::string_view kCharacters = "\"\\\b\f\n\r\t", kNames = "\"\\bfnrt";
   size_t done = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const unsigned char c = text[i];
     if (c >= 0x20 && c != '"' && c != '\\') continue;
     out->append(text.data() + done, i - done);
     done = i + 1;
-    out->push_back('\\');
-    switch (c) {
-      case '"':
-      case '\\':
-        out->push_back(text[i]);
-        break;
-      case '\b':
-        out->push_back('b');
-        break;
-      case '\f':
-        out->push_back('f');
-        break;
-      case '\n':
-        out->push_back('n');
-        break;
-      case '\r':
-        out->push_back('r');
-        break;
-      case '\t':
-        out->push_back('t');
-        break;
-      default:
-        out->append("u00");
-        out->push_back(kHexDigits[c >> 4]);
-        out->push_back(kHexDigits[c & 15]);
+    const size_t named = kCharacters.find(text[i]);
+    if (named != absl::string_view::npos) {
+      out->append({'\\', kNames[named]});
+    } else {
+      out->append({'\\', 'u', '0', '0', kHexDigits[c >> 4], kHexDigits[c & 15]});
     }
   }
   out->append(text.data() + done, text.size() - done);

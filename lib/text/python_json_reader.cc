@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "lib/base/error.h"
 #include "lib/base/hash_table.h"
+#include "lib/base/hex_number.h"
 #include "lib/base/status_macros.h"
 #include "lib/text/python_json.h"
 #include "lib/text/unicode.h"
@@ -15,13 +16,6 @@ namespace dsv4 {
 namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
-int HexDigit(char c) {
-  if (IsDigit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 bool IsHighSurrogate(uint32_t c) { return c >= 0xD800 && c <= 0xDBFF; }
 bool IsLowSurrogate(uint32_t c) { return c >= 0xDC00 && c <= 0xDFFF; }
@@ -287,14 +281,11 @@ class PythonJsonReader {
   // Stays where it was when no "\uXXXX" is there.
   bool ReadUnicodeEscape(uint32_t* c) {
     if (CharAt(at_) != '\\' || CharAt(at_ + 1) != 'u') return false;
-    uint32_t value = 0;
-    for (size_t i = 2; i < 6; ++i) {
-      const int digit = HexDigit(CharAt(at_ + i));
-      if (digit < 0) return false;
-      value = value << 4 | digit;
-    }
+    const absl::string_view digits = text_.substr(at_ + 2, 4);
+    const std::optional<uint32_t> value = HexNumber(digits);
+    if (!value || digits.size() < 4) return false;
     at_ += 6;
-    *c = value;
+    *c = *value;
     return true;
   }
 

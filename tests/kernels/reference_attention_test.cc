@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tests/kernels/step_fixture.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4 {
 namespace {
@@ -18,13 +19,8 @@ using test::TestStep;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-double RelativeDistance(const float* got, const Doubles& expected) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    difference += (got[i] - expected[i]) * (got[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return std::sqrt(difference / norm);
+double Distance(const float* got, const Doubles& expected) {
+  return test::RelativeDistance(absl::MakeConstSpan(got, expected.size()), expected);
 }
 
 // Rotates pairs of the last 64 of `row` by position * frequency.
@@ -99,13 +95,12 @@ TEST_CASE("qkv_prepare is norm, rotation and insertion") {
         Doubles expected(begin, begin + 512);
         Normalise(expected, nullptr);
         Rotate(expected, position, frequencies, 1);
-        REQUIRE(RelativeDistance(&out[static_cast<size_t>((t * heads + h) * 512)], expected) <
-                3e-7);
+        REQUIRE(Distance(&out[static_cast<size_t>((t * heads + h) * 512)], expected) < 3e-7);
       }
       Doubles expected(kv.begin() + t * 512, kv.begin() + (t + 1) * 512);
       Normalise(expected, &norm);
       Rotate(expected, position, frequencies, 1);
-      REQUIRE(RelativeDistance(step.WindowRow(params.window, t, position), expected) < 3e-7);
+      REQUIRE(Distance(step.WindowRow(params.window, t, position), expected) < 3e-7);
     }
   }
 }
@@ -185,7 +180,7 @@ TEST_CASE("sparse_attention sees its window and its compressed blocks, and no ot
       }
       for (double& value : expected) value /= denominator;
       Rotate(expected, position, ratio == 0 ? WindowFrequencies() : CompressedFrequencies(), -1);
-      REQUIRE(RelativeDistance(&o[static_cast<size_t>((t * heads + h) * 512)], expected) < 1e-6);
+      REQUIRE(Distance(&o[static_cast<size_t>((t * heads + h) * 512)], expected) < 1e-6);
     }
   }
 }
@@ -423,7 +418,7 @@ TEST_CASE("compress_kv pools, normalises and rotates each compressed block") {
       expected = rotated;
     }
     CAPTURE(kind.ratio, kind.index_keys, compressed_block);
-    REQUIRE(RelativeDistance(&rows[static_cast<size_t>(compressed_block * dim)], expected) < 2e-6);
+    REQUIRE(Distance(&rows[static_cast<size_t>(compressed_block * dim)], expected) < 2e-6);
   }
 }
 

@@ -21,18 +21,9 @@ using test::Fp8Storage;
 using test::LaunchKernel;
 using test::RandomFloats;
 using test::RandomNorm;
+using test::RelativeDistance;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
-
-double RelativeDistance(const Floats& got, const Doubles& expected) {
-  REQUIRE(got.size() == expected.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    difference += (got[i] - expected[i]) * (got[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return std::sqrt(difference / norm);
-}
 
 double Element(const Fp8Weight& w, int64_t o, int64_t i) {
   const uint8_t scale = w.scale[o / 128 * ((w.k + 127) / 128) + i / 128];

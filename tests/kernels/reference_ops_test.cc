@@ -22,6 +22,7 @@ namespace dsv4 {
 namespace {
 
 using test::LaunchKernel;
+using test::RelativeDistance;
 using Floats = std::vector<float>;
 
 const test::TensorFile& Ops() {
@@ -30,16 +31,6 @@ const test::TensorFile& Ops() {
 }
 
 Floats F32(const char* name) { return Ops().Read<float>(name); }
-
-double RelativeDistance(const Floats& got, const Floats& expected) {
-  REQUIRE(got.size() == expected.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    difference += std::pow(double{got[i]} - expected[i], 2);
-    norm += std::pow(double{expected[i]}, 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 double LargestDifference(const Floats& got, const Floats& expected) {
   REQUIRE(got.size() == expected.size());

@@ -18,7 +18,7 @@ namespace {
 constexpr char kFile[] = R"json({
   "schema": "dsv4.tuning/1", "operator": "linear_fp8", "impl": "sm12x.wide", "impl_rev": 3,
   "device": {"name": "made up", "cc": "12.0", "sm_count": 170}, "toolchain": {"cuda": "13.0"},
-  "provenance": {"basis": "measured", "bench": "tune", "commit": "0", "date": "2026-11-21",
+  "provenance": {"bench": "tune", "commit": "0", "date": "2026-11-21",
                  "clock": "as found"},
   "default": {"blocks_per_multiprocessor": 2, "split_rows": 32},
   "entries": [
@@ -73,6 +73,19 @@ TEST_CASE("every violation of the schema is refused with the file and the key") 
       {kFile, "7", "d/x.json: the document is not an object but of type number"},
       {"\"dsv4.tuning/1\"", "\"dsv4.tuning/2\"", "schema = \"dsv4.tuning/2\" is not \"dsv4"},
       {"\"schema\": \"dsv4.tuning/1\", ", "", "d/x.json: schema is missing"},
+      {"\"operator\": \"linear_fp8\", ", "", "d/x.json: operator is missing"},
+      {"\"impl\": \"sm12x.wide\", ", "", "d/x.json: impl is missing"},
+      {", \"impl_rev\": 3", "", "d/x.json: impl_rev is missing"},
+      {"\"name\": \"made up\", ", "", "d/x.json: device.name is missing"},
+      {", \"sm_count\": 170", "", "d/x.json: device.sm_count is missing"},
+      {", \"toolchain\": {\"cuda\": \"13.0\"}", "", "d/x.json: toolchain is missing"},
+      {"\"cuda\": \"13.0\"", "", "d/x.json: toolchain.cuda is missing"},
+      {"\"bench\": \"tune\", ", "", "d/x.json: provenance.bench is missing"},
+      {"\"commit\": \"0\", ", "", "d/x.json: provenance.commit is missing"},
+      {"\"date\": \"2026-11-21\",", "", "d/x.json: provenance.date is missing"},
+      {",\n                 \"clock\": \"as found\"", "", "d/x.json: provenance.clock is missing"},
+      {", \"floor_us\": 4},\n    {\"when\": {\"rows\": [9, 64], \"n\": [1,",
+       "},\n    {\"when\": {\"rows\": [9, 64], \"n\": [1,", "entries[0].floor_us is missing"},
       {"\"schema\"", "\"author\": \"me\", \"schema\"", "d/x.json: \"author\" is not a known key"},
       {"\"cc\"", "\"speed\": 1, \"cc\"", "d/x.json: device.\"speed\" is not a known key"},
       {"\"cc\": \"12.0\", ", "", "d/x.json: device.cc is missing"},
@@ -86,11 +99,6 @@ TEST_CASE("every violation of the schema is refused with the file and the key") 
       {"\"impl_rev\": 3", "\"impl_rev\": null", "impl_rev is not an integer but of type null"},
       {"\"sm12x.wide\"", "\"sm12x.gone\"", "impl = \"sm12x.gone\" is not a kernel of this build"},
       {"\"linear_fp8\"", "\"rms_norm\"", "operator = \"rms_norm\" is not that of sm12x.wide"},
-      {"\"measured\"", "\"guessed\"", "provenance.basis = \"guessed\" is unknown"},
-      {"\"measured\"", "\"modelled\"", "provenance.measured_on is missing"},
-      {"\"measured\"", "\"modelled\", \"measured_on\": \"y\"",
-       "entries[0].median_us is for measured files"},
-      {"\"measured\"", "\"measured\", \"measured_on\": \"y\"", "provenance.measured_on is for"},
       {"\"median_us\": 5.5, ", "", "entries[0].median_us is missing"},
       {"5.5", "-5.5", "entries[0].median_us = -5.5 is negative"},
       {"5.5", "1e999", "entries[0].median_us = 1e999 is out of range"},
@@ -129,15 +137,6 @@ TEST_CASE("every violation of the schema is refused with the file and the key") 
     REQUIRE(status.message().substr(0, 10) == "d/x.json: ");
     REQUIRE(std::string(status.message()).find(c.message) != std::string::npos);
   }
-}
-
-TEST_CASE("a modelled file has no times") {
-  const std::string json =
-      absl::StrReplaceAll(With("\"measured\"", "\"modelled\", \"measured_on\": \"another\""),
-                          {{",\n     \"median_us\": 5.5, \"floor_us\": 4", ""},
-                           {", \"median_us\": 6, \"floor_us\": 4", ""},
-                           {", \"median_us\": 7, \"floor_us\": 4", ""}});
-  REQUIRE_OK(Read(json));
 }
 
 // Lines of the log while it lives.

@@ -54,7 +54,7 @@ class TuningTables {
             ", \"device\": {\"name\": \"this one\", \"cc\": \"",
             ComputeCapabilityName(device.compute_capability),
             "\", \"sm_count\": ", device.multiprocessors,
-            "}, \"toolchain\": {\"cuda\": \"any\"}, \"provenance\": {\"basis\": \"measured\", "
+            "}, \"toolchain\": {\"cuda\": \"any\"}, \"provenance\": {"
             "\"bench\": \"none\", \"commit\": \"none\", \"date\": \"none\", \"clock\": \"none\"}, "
             "\"default\": {",
             absl::StrJoin(values, ", "), "}, \"entries\": []}"));

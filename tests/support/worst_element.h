@@ -68,4 +68,17 @@ std::string DifferentBits(const Got& got, const Want& want) {
   return "";
 }
 
+// The norm of `got` - `want` as a share of that of `want`; NaN where the sizes differ.
+template <class Got, class Want>
+double RelativeDistance(const Got& got, const Want& want) {
+  if (got.size() != want.size()) return std::numeric_limits<double>::quiet_NaN();
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < static_cast<size_t>(want.size()); ++i) {
+    const double a = static_cast<double>(got[i]), b = static_cast<double>(want[i]);
+    difference += (a - b) * (a - b);
+    norm += b * b;
+  }
+  return std::sqrt(difference / norm);
+}
+
 }  // namespace dsv4::test

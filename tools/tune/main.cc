@@ -11,10 +11,8 @@
 #include "kernels/tuning/tuning_file.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
-#include "lib/io/mapped_file.h"
 #include "lib/io/replaced_file.h"
 #include "tools/tune/measure.h"
-#include "tools/tune/read_message.h"
 #include "tools/tune/tables.h"
 
 namespace dsv4 {
@@ -22,27 +20,24 @@ namespace {
 
 constexpr char kHelp[] =
     R"(usage: dsv4-tune [--operators A,B,...] [--commit REVISION] OUT_DIR
-       dsv4-tune --model DEVICE MEASURED_DIR OUT_DIR
 
 Measures all configs of the CUDA kernels that have knobs on device 0, at the model's shapes, by
-graph replay with weights and cached rows beyond L2, and writes OUT_DIR/OPERATOR.json for each.
+graph replay with weights and cached rows beyond L2, and writes OUT_DIR/OPERATOR.json for each that
+has faster configs than its default.
 Takes minutes, and 21 GB of the device's memory.
   --operators A,B  only these
   --commit REV     what was built, for the files' provenance; default: unknown
---model writes the tables of a device that is not at hand: the choices that were measured on another
-one, without times, and says so in them.
-  DEVICE           rtx-pro-6000, rtx-5090 or gb10
 
 Exit codes: 0 written, 1 failed, 2 usage.
 )";
 
 struct Options {
   std::vector<std::string> operators, folders;
-  std::string commit = "unknown", model;
+  std::string commit = "unknown";
 };
 
-absl::Status Write(const std::string& folder, const tuning::File& file) {
-  const std::string path = absl::StrCat(folder, "/", file.operator_(), ".json");
+absl::Status Write(const std::string& folder, const TuningDocument& file) {
+  const std::string path = absl::StrCat(folder, "/", file.op, ".json");
   const std::string text = TextOf(file);
   // What the library would refuse is not left for it to find.
   const Manifest manifests[] = {Sm12xManifest()};
@@ -67,29 +62,8 @@ absl::Status Measure(const Options& options) {
   DSV4_ASSIGN_OR_RETURN(const Measured measured, MeasureConfigs(options.operators));
   const TuningOrigin origin{measured.device, measured.cuda, options.commit, Today()};
   for (const auto& [entry, timings] : measured.timings) {
-    DSV4_RETURN_IF_ERROR(Write(options.folders[0], MakeTable(*entry, timings, origin)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Model(const Options& options) {
-  const ModelledDevice* device = nullptr;
-  for (const ModelledDevice& known : ModelledDevices()) {
-    if (options.model == known.option) device = &known;
-  }
-  if (device == nullptr) return InvalidArgument("--model ", options.model, ": no such device");
-  constexpr int64_t kMaxBytes = 1 << 20;
-  for (const auto& item : std::filesystem::directory_iterator(options.folders[0])) {
-    const std::string path = item.path().string();
-    if (item.path().extension() != ".json") continue;
-    DSV4_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMaxBytes));
-    DSV4_ASSIGN_OR_RETURN(const JsonValue document, ParseJson(json, path, kMaxBytes));
-    tuning::File file;
-    DSV4_RETURN_IF_ERROR(ReadMessage(document, path, &file));
-    if (file.provenance().basis() != tuning::Provenance::measured) {
-      return InvalidArgument(path, ": provenance.basis is not measured");
-    }
-    DSV4_RETURN_IF_ERROR(Write(options.folders[1], ModelTable(file, *device)));
+    const TuningDocument table = MakeTable(*entry, timings, origin);
+    if (!IsDefault(*entry, table)) DSV4_RETURN_IF_ERROR(Write(options.folders[0], table));
   }
   return absl::OkStatus();
 }
@@ -108,13 +82,11 @@ bool Parse(const std::vector<std::string>& arguments, Options* options) {
       options->operators = absl::StrSplit(value, ',');
     } else if (name == "--commit") {
       options->commit = value;
-    } else if (name == "--model") {
-      options->model = value;
     } else {
       return false;
     }
   }
-  return options->folders.size() == (options->model.empty() ? 1 : 2);
+  return options->folders.size() == 1;
 }
 
 }  // namespace
@@ -132,8 +104,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::error_code error;
-  std::filesystem::create_directories(options.folders.back(), error);
-  const absl::Status status = options.model.empty() ? dsv4::Measure(options) : dsv4::Model(options);
+  std::filesystem::create_directories(options.folders[0], error);
+  const absl::Status status = dsv4::Measure(options);
   if (!status.ok()) {
     std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
     return 1;

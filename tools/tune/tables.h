@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/registry/kernel_entry.h"
-#include "tools/tune/tuning.pb.h"
+#include "kernels/tuning/tuning_document.h"
 
 namespace dsv4 {
 
@@ -28,21 +28,15 @@ struct TuningOrigin {
 // dimensions are those of the case, so that other shapes run the default, which is what does best
 // over all cases. Cases of the same dimensions, such as two positions in one longest context or two
 // numbers of heads, share a bucket: its config is best for them together, its times are their
-// means. Of configs within a hundredth of the best, the first.
-tuning::File MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
-                       const TuningOrigin& origin);
+// means. Of configs within a hundredth of the best, the first. Buckets that run the default are
+// left out.
+TuningDocument MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
+                         const TuningOrigin& origin);
 
-// The same choices for a device on which nothing was measured.
-struct ModelledDevice {
-  const char* option;  // "rtx-5090"
-  const char* name;
-  int32_t compute_capability;
-  int32_t multiprocessors;
-};
-absl::Span<const ModelledDevice> ModelledDevices();
-tuning::File ModelTable(const tuning::File& measured, const ModelledDevice& device);
+// Whether the entry runs alike without the table.
+bool IsDefault(const KernelEntry& entry, const TuningDocument& table);
 
-// As JSON, by the schema, a line for each bucket.
-std::string TextOf(const tuning::File& file);
+// As JSON, a line for each bucket. ReadTuningDocument reads it.
+std::string TextOf(const TuningDocument& file);
 
 }  // namespace dsv4

@@ -61,8 +61,14 @@ std::vector<int32_t> First(const std::vector<int32_t>& tokens, int64_t count) {
   return {tokens.begin(), tokens.begin() + count};
 }
 
+// The position to which Rewind(tokens) goes back.
+int64_t Restorable(FakeSession& session, int64_t tokens) {
+  KvSequence fork = session.kv.Fork().value();
+  return fork.Rewind(tokens);
+}
+
 TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before, turn ends") {
-  Fixture f(12288, 12288, 1);
+  Fixture f(12288, 12288, 2);
   FakeSession session = f.Open();
   const std::vector<int32_t> tokens = Tokens(11000, 1);
   for (int64_t turn = 1; turn <= 10; ++turn) {
@@ -70,35 +76,36 @@ TEST_CASE("restore points: every 256 of the last 2048 tokens, every 4096 before,
     session.kv.MarkTurnEnd();
   }
   ExtendTo(session, tokens, 0, 100);
-  const auto restorable = [](int64_t position) {
-    if (position == 11000) return true;
+  const auto restorable = [](int64_t position, int64_t length) {
+    if (position == length) return true;
     if (position % 1000 == 7 && position / 1000 >= 1 && position / 1000 <= 10) return true;
-    return position % 4096 == 0 || (position % 256 == 0 && position >= 11000 - 2048);
+    return position % 4096 == 0 || (position % 256 == 0 && position >= length - 2048);
   };
   int64_t expected = 0, wrong = 0;
   for (int64_t position = 0; position < 10900; ++position) {  // behind, the last step counts, too
-    if (restorable(position)) expected = position;
-    wrong += session.kv.RestorablePosition(position) != expected;
+    if (restorable(position, 11000)) expected = position;
+    wrong += Restorable(session, position) != expected;
   }
   REQUIRE(wrong == 0);
   for (const int64_t asked : {10999, 10007, 9000, 6500, 4500, 4095}) {
     CAPTURE(asked);
+    const int64_t length = session.kv.length();
     const int64_t target = session.Rewind(asked);
-    REQUIRE(restorable(target));
+    REQUIRE(restorable(target, length));
     REQUIRE(session.Mismatches() == 0);
   }
   REQUIRE(session.kv.length() == 4007);
 }
 
 TEST_CASE("turn ends stay while nobody needs their blocks, the last 8 always") {
-  Fixture f(2048, 6144, 3);
+  Fixture f(2048, 6144, 4);
   FakeSession talk = f.Open();
   const std::vector<int32_t> tokens = Tokens(1600, 1);
   constexpr int64_t kTurn = 21, kTurns = 70;
   const auto kept = [&] {
     int64_t count = 0;
     for (int64_t turn = 1; turn <= kTurns; ++turn) {
-      count += talk.kv.RestorablePosition(turn * kTurn) == turn * kTurn;
+      count += Restorable(talk, turn * kTurn) == turn * kTurn;
     }
     return count;
   };
@@ -136,11 +143,11 @@ TEST_CASE("short steps can be undone row by row, long ones not") {
     REQUIRE(session.Rewind(position) == position);
     REQUIRE(session.Mismatches() == 0);
   }
-  REQUIRE(session.kv.RestorablePosition(299) == 256);
+  REQUIRE(Restorable(session, 299) == 256);
   REQUIRE_OK(session.Step({1}, 1, false));
-  REQUIRE(session.kv.RestorablePosition(300) == 300);
+  REQUIRE(Restorable(session, 300) == 300);
   ExtendTo(session, Tokens(320, 2));
-  REQUIRE(session.kv.RestorablePosition(319) == 256);
+  REQUIRE(Restorable(session, 319) == 256);
 }
 
 TEST_CASE("every boundary in a verify step is a restore point of its own") {
