@@ -131,7 +131,7 @@ TEST_CASE("impossible counts of a session image are refused") {
       const ContentHash checksum = HashOf(absl::MakeConstSpan(image).subspan(0, image.size() - 16));
       std::copy_n(reinterpret_cast<const uint8_t*>(&checksum), 16,
                   image.data() + image.size() - 16);
-      REQUIRE_FAILS(ParseSessionImage(image, kIdentity, "file"), kCorrupt, "contradicts");
+      REQUIRE_FAILS(ParseSessionImage(image, kIdentity, "file"), kCorrupt, "inconsistent");
     }
   }
 }

@@ -149,7 +149,7 @@ TEST_CASE("a session is refused by an engine that it does not fit") {
   };
   REQUIRE_FAILS(refusal({.context_tokens = 299}), absl::StatusCode::kOutOfRange, "image: ");
   REQUIRE_FAILS(refusal({.context_tokens = 512, .max_draft_tokens = 1}), kMismatch,
-                "draft setting");
+                "max_draft_tokens");
   for (const RowFormat format : {RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
     REQUIRE_FAILS(refusal({.cache_format = format, .context_tokens = 512}), kMismatch,
                   "image: was saved with rows in cache format packed, which is not the engine's");
