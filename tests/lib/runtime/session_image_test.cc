@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -12,7 +13,7 @@ namespace dsv4 {
 namespace {
 
 constexpr auto kCorrupt = absl::StatusCode::kDataLoss;
-constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
+const absl::StatusCode kMismatch = VersionMismatch().code();
 
 const SessionIdentity kIdentity{.weights = {1, 2}, .tokenizer = {3, 4}, .cache = {5, 6}};
 const SessionCounts kCounts{.tokens = 5,

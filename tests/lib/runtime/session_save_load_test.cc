@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/session_image.h"
 #include "tests/lib/runtime/recorded_run.h"
@@ -24,7 +25,7 @@ using test::RecordedRun;
 using test::TempFolder;
 
 constexpr auto kCorrupt = absl::StatusCode::kDataLoss;
-constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
+const absl::StatusCode kMismatch = VersionMismatch().code();
 
 std::vector<uint8_t> Saved(const Session& session) {
   std::vector<uint8_t> image(static_cast<size_t>(session.SaveBytes()));
