@@ -109,8 +109,10 @@ TEST_CASE("devices that cannot be are refused by name") {
                         {.devices = std::move(devices), .context_tokens = 64, .threads = 1});
   };
   REQUIRE_FAILS(open({0, 0}), absl::StatusCode::kInvalidArgument, "devices names 0 twice");
-  REQUIRE_FAILS(open({0, 2}), absl::StatusCode::kInvalidArgument, "names 2 among 2 parts");
-  REQUIRE_FAILS(open({-1, 0}), absl::StatusCode::kInvalidArgument, "names -1 among 2 parts");
+  REQUIRE_FAILS(open({0, 2}), absl::StatusCode::kInvalidArgument,
+                "names 2; the 2 parts of the CPU are 0..1");
+  REQUIRE_FAILS(open({-1, 0}), absl::StatusCode::kInvalidArgument,
+                "names -1; the 2 parts of the CPU are 0..1");
   REQUIRE_FAILS(open({1}), absl::StatusCode::kInvalidArgument, "the only cpu device is 0");
   REQUIRE_FAILS(open({0, 1, 2, 3}), absl::StatusCode::kInvalidArgument,
                 "o_groups = 2 cannot be split between 4 devices");

@@ -48,7 +48,8 @@ TEST_CASE("options outside their range, or not for this build, are refused by na
   refused({.devices = {1}}, kInvalid, "cpu:1");
   refused({.devices = {0, 0}}, kInvalid, "names 0 twice");
   refused({.numerics = Numerics::kExact}, kUnsupported, "reference");
-  refused({.tuning_dir = "tables"}, kUnsupported, "tuning_dir = tables: kernels of backend cpu");
+  refused({.tuning_dir = "tables"}, kUnsupported,
+          "tuning_dir = tables: backend cpu has no tuning tables");
   refused({.backend = Backend::kReference, .tuning_dir = "tables"}, kUnsupported, "tuning_dir");
   // Before the device is looked for, which this machine need not have.
   refused({.backend = Backend::kCuda, .tuning_dir = "/nowhere/tables"}, absl::StatusCode::kNotFound,
