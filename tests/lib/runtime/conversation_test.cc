@@ -638,7 +638,8 @@ TEST_CASE("wrong calls fail by name and change nothing") {
                 "messages[2] (role \"assistant\")");
   REQUIRE_OK(chat->Append({User("And of Italy?")}));
   REQUIRE_OK(chat.session().Step());
-  REQUIRE_FAILS(chat->Step(ignore), absl::StatusCode::kInvalidArgument, "do not match its messages");
+  REQUIRE_FAILS(chat->Step(ignore), absl::StatusCode::kInvalidArgument,
+                "do not match its messages");
   // The messages are still there.
   REQUIRE_OK(chat->Append({User("Please.")}));
   REQUIRE(chat.Spelled() == chat.Published(kChat));
