@@ -77,7 +77,7 @@ KvSequence::~KvSequence() {
   cache_->CloseSequence(this);
 }
 
-absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row_states) {
+absl::Status KvSequence::Reserve(int64_t rows, int64_t draft_slots, bool per_row_states) {
   const KvCacheShape& shape = cache_->shape();
   const int64_t verify_rows = shape.max_draft_tokens + 1;
   const int64_t limit =
@@ -86,10 +86,10 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     return InvalidArgument("a step of ", rows, " rows of a sequence is not in 1..", limit);
   }
   const int64_t most_slots = std::max<int64_t>(shape.max_draft_slots, verify_rows);
-  if (extra_slots < 0 || extra_slots > most_slots) {
-    return InvalidArgument(extra_slots, " draft slots are not in 0..", most_slots);
+  if (draft_slots < 0 || draft_slots > most_slots) {
+    return InvalidArgument(draft_slots, " draft slots are not in 0..", most_slots);
   }
-  const int64_t end = length_ + rows, slots_end = end + extra_slots;
+  const int64_t end = length_ + rows, slots_end = end + draft_slots;
   if (slots_end > shape.context_tokens) {
     return ContextFull("a step ends at token ", slots_end, " of a sequence; the context holds ",
                        shape.context_tokens);

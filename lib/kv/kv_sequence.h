@@ -66,12 +66,12 @@ class KvSequence {
   int32_t state_slot() const { return state_; }
 
   // Blocks and state slots for `rows` rows from length() on, and for MTP slots below
-  // length() + rows + extra_slots. States are written after every row (`per_row_states`, at most
+  // length() + rows + draft_slots. States are written after every row (`per_row_states`, at most
   // max_draft_tokens + 1 rows), else after the last and at the block boundaries that become restore
   // points. Replaces a reservation that was not committed. Errors, which leave the sequence
   // unchanged: ContextFull past the context (including MTP slots), InvalidArgument past the step's
   // limits, OutOfBlocks.
-  absl::Status Reserve(int64_t rows, int64_t extra_slots = 0, bool per_row_states = false);
+  absl::Status Reserve(int64_t rows, int64_t draft_slots = 0, bool per_row_states = false);
   // The step's view: the reserved rows, whose first is row `first_row` of the step. Valid until the
   // next Reserve, Commit or Rewind. REQUIRES: Reserve.
   SequenceRows Rows(int32_t first_row) const;

@@ -154,8 +154,8 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   }
   if (header.identity.cache != expected.cache) {
     return VersionMismatch(source,
-                           ": was saved by an engine with other numerics, cache_format, drafter or "
-                           "cpu_experts");
+                           ": was saved by an engine with other numerics, cache_format, drafter, "
+                           "max_draft_tokens or cpu_experts");
   }
   if (!Plausible(header.counts, bytes)) {
     return Corrupt(source, ": the saved session is inconsistent: its counts do not fit its ", bytes,

@@ -42,9 +42,9 @@ KvSequence OpenSequence(Engine& engine) {
 }
 
 // The main layers on the next `tokens` of one sequence; not committed.
-void Forward(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t extra_slots) {
+void Forward(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t draft_slots) {
   engine.batch().Clear();
-  REQUIRE_OK(engine.batch().Add(&sequence, tokens, extra_slots));
+  REQUIRE_OK(engine.batch().Add(&sequence, tokens, draft_slots));
   REQUIRE_OK(engine.model().Forward(engine.batch().rows(), engine.batch().tokens()));
 }
 
