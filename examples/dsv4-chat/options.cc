@@ -26,7 +26,7 @@ constexpr Option<Options> kTalkOptions[] = {
     {"-s", "--system", "TEXT", "system message", SetText<&Options::system>},
     {"", "--tools", "FILE", "tools that the model may call: JSON in OpenAI's form",
      SetParsed<ParseFile, &Options::tools>},
-    {"", "--think", "off|low|high|max", "reason before answering; no value: low",
+    {"", "--think", "off|low|high|max", "reason before answering (default: off; without a value: low)",
      SetName<kThinkingModes, &Options::thinking>, "low"},
     {"", "--chat-encoder", "NAME", "auto (from the model folder), preview or 0731",
      SetName<kChatEncoders, &Options::chat_encoder>},
@@ -124,7 +124,7 @@ struct Section {
 };
 
 const Section kSections[] = {{"Conversation", kTalkOptions},
-                             {"Choice of tokens, also by /set", kSamplingOptions},
+                             {"Sampling (also /set)", kSamplingOptions},
                              {"Engine", kEngineOptions<Options>},
                              {"Output", kOutputOptions}};
 
@@ -138,8 +138,8 @@ constexpr char kHelpNotes[] =
     "  text                 text: a piece of the answer\n"
     "  tool_call_start      call (number within the turn, from 0), id, name\n"
     "  tool_call_arguments  call, text: a piece of the JSON object; repaired\n"
-    "  tool_call_end        call, repaired: the model's JSON was none, a string replaces it\n"
-    "  malformed            call (it breaks off; or -1), text, reason: markup without a meaning\n"
+    "  tool_call_end        call, repaired: an invalid JSON value was replaced by a string\n"
+    "  malformed            call (the interrupted one, or -1), text, reason: invalid markup\n"
     "  end                  finish (stop, length, context_full, interrupted), incomplete, text "
     "(both:\n"
     "                       markup that was cut), prompt_tokens, cached_tokens, generated_tokens,\n"

@@ -211,7 +211,7 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
  *   decode step. A pass computes at most prefill_chunk_tokens prompt tokens and, for each session,
  *   one token and its drafts.
  * - Completed passes are kept. The session continues from there, with the same tokens as without
- * the cancel.
+ *   the cancel.
  * - Other sessions in the same pass are not affected; their part is computed again.
  * - Does nothing if no call runs. A later call is not cancelled; see dsv4_session_stop.
  * Threads: any thread, at any time between open and close, also from callbacks and signal handlers.

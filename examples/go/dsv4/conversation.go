@@ -28,12 +28,9 @@ func (c *Conversation) Session() *Session { return c.session }
 func (c *Conversation) Close() { c.session.Close() }
 
 // change drops events that were not taken: the turn ends, also when the call fails.
-func (c *Conversation) change(call func(session *C.dsv4_session,
-	failure **C.dsv4_error) C.dsv4_status) error {
+func (c *Conversation) change(call failing) error {
 	c.events, c.finish = nil, FinishNone
-	return c.session.change(func(failure **C.dsv4_error) C.dsv4_status {
-		return call(c.session.c, failure)
-	})
+	return c.session.change(call)
 }
 
 // Append adds what comes after the assistant's turn, which this ends.
@@ -41,23 +38,23 @@ func (c *Conversation) Append(messages ...Message) error {
 	var memory arena
 	defer memory.free()
 	cMessages, count := memory.messages(messages)
-	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_append_messages(session, cMessages, count, failure)
+	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_append_messages(c.session.c, cMessages, count, failure)
 	})
 }
 
 // AppendJSON takes a JSON array in the form of OpenAI's chat API.
 func (c *Conversation) AppendJSON(messages string) error {
 	bytes := []byte(messages)
-	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_append_json(session, textPointer(bytes), C.size_t(len(bytes)), failure)
+	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_append_json(c.session.c, textPointer(bytes), C.size_t(len(bytes)), failure)
 	})
 }
 
 // Truncate keeps the first count messages alone.
 func (c *Conversation) Truncate(count int) error {
-	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_truncate_messages(session, C.size_t(count), failure)
+	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_truncate_messages(c.session.c, C.size_t(count), failure)
 	})
 }
 
@@ -66,8 +63,8 @@ func (c *Conversation) Replace(first, count int, messages ...Message) error {
 	var memory arena
 	defer memory.free()
 	cMessages, given := memory.messages(messages)
-	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_replace_messages(session, C.size_t(first), C.size_t(count), cMessages,
+	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_replace_messages(c.session.c, C.size_t(first), C.size_t(count), cMessages,
 			given, failure)
 	})
 }
@@ -75,8 +72,8 @@ func (c *Conversation) Replace(first, count int, messages ...Message) error {
 // ReplaceJSON takes a JSON array in the form of OpenAI's chat API.
 func (c *Conversation) ReplaceJSON(first, count int, messages string) error {
 	bytes := []byte(messages)
-	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_replace_json(session, C.size_t(first), C.size_t(count),
+	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_replace_json(c.session.c, C.size_t(first), C.size_t(count),
 			textPointer(bytes), C.size_t(len(bytes)), failure)
 	})
 }
@@ -86,8 +83,8 @@ func (c *Conversation) SetChatOptions(options *ChatOptions) error {
 	var memory arena
 	defer memory.free()
 	cOptions := options.c(&memory)
-	return c.change(func(session *C.dsv4_session, failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_set_chat_options(session, cOptions, failure)
+	return c.change(func(failure **C.dsv4_error) C.dsv4_status {
+		return C.dsv4_session_set_chat_options(c.session.c, cOptions, failure)
 	})
 }
 
@@ -168,19 +165,15 @@ func (c *Conversation) EndTurn() ([]Event, error) {
 // MessageCount returns how many messages the conversation has.
 func (c *Conversation) MessageCount() (int, error) {
 	var count C.size_t
-	err := c.session.read(func(failure **C.dsv4_error) C.dsv4_status {
+	err := c.session.use(func(failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_session_get_message_count(c.session.c, &count, failure)
-	}, func() {})
+	})
 	return int(count), err
 }
 
 // MessagesJSON lists up to count messages from first on, as a JSON array.
 func (c *Conversation) MessagesJSON(first, count int) (string, error) {
-	if err := c.session.acquire(false); err != nil {
-		return "", err
-	}
-	defer c.session.release()
-	return fillText(1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
+	return fillText(c.session.use, 1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_session_get_messages_json(c.session.c, C.size_t(first), C.size_t(count), json,
 			capacity, needed, failure)
@@ -189,11 +182,7 @@ func (c *Conversation) MessagesJSON(first, count int) (string, error) {
 
 // ReplyJSON returns the assistant's last message as far as it goes.
 func (c *Conversation) ReplyJSON() (string, error) {
-	if err := c.session.acquire(false); err != nil {
-		return "", err
-	}
-	defer c.session.release()
-	return fillText(1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
+	return fillText(c.session.use, 1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_session_get_reply_json(c.session.c, json, capacity, needed, failure)
 	})

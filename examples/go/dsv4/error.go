@@ -44,8 +44,11 @@ func takeError(status C.dsv4_status, failure *C.dsv4_error) error {
 	}
 }
 
-// check makes a call of C.
-func check(call func(failure **C.dsv4_error) C.dsv4_status) error {
+// failing is a call of C that may fail.
+type failing func(failure **C.dsv4_error) C.dsv4_status
+
+// check makes the call.
+func check(call failing) error {
 	var failure *C.dsv4_error
 	if status := call(&failure); status != C.DSV4_OK {
 		return takeError(status, failure)

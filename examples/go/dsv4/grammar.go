@@ -91,14 +91,11 @@ func (e *Engine) ToolGrammar(tools string, options *ToolOptions) (*Grammar, erro
 		c.struct_size = C.sizeof_dsv4_tool_options
 		c.choice = C.dsv4_tool_choice(options.Choice)
 		if options.Name != "" {
-			name, err := memory.cString("options.Name", options.Name)
-			if err != nil {
-				return nil, err
-			}
-			c.name = name
+			c.name = memory.cString("options.Name", options.Name)
 		}
-		if options.Lenient {
-			c.lenient = 1
+		c.lenient = flag(options.Lenient)
+		if memory.err != nil {
+			return nil, memory.err
 		}
 	}
 	return e.openGrammar(tools, func(text *C.char, length C.size_t, grammar **C.dsv4_grammar,

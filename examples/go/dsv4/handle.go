@@ -39,6 +39,15 @@ func (h *handle) release() {
 	}
 }
 
+// use makes a call that may run concurrently with others.
+func (h *handle) use(call failing) error {
+	if err := h.acquire(false); err != nil {
+		return err
+	}
+	defer h.release()
+	return check(call)
+}
+
 // close frees the object now, or with the end of the last call that uses it, after stop was called.
 func (h *handle) close(stop func()) {
 	h.mutex.Lock()

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"runtime"
+	"strings"
 	"unsafe"
 )
 
@@ -16,6 +17,15 @@ import (
 type arena struct {
 	blocks  []unsafe.Pointer
 	grammar *Grammar // that a block points to: not freed before
+	err     error    // the first of an argument that C cannot take
+}
+
+// check makes the call, if it has all arguments.
+func (a *arena) check(call failing) error {
+	if a.err != nil {
+		return a.err
+	}
+	return check(call)
 }
 
 func (a *arena) free() {
@@ -53,13 +63,12 @@ func (a *arena) textNotNil(text string) (*C.char, C.uint64_t) {
 }
 
 // cString is NUL-terminated; one within the text is an error.
-func (a *arena) cString(argument, text string) (*C.char, error) {
-	for i := range []byte(text) {
-		if text[i] == 0 {
-			return nil, invalid(argument, "%s holds a NUL byte", argument)
-		}
+func (a *arena) cString(argument, text string) *C.char {
+	if a.err == nil && strings.IndexByte(text, 0) >= 0 {
+		a.err = invalid(argument, "%s holds a NUL byte", argument)
 	}
-	return (*C.char)(unsafe.Pointer(array(a, append([]byte(text), 0)))), nil
+	c, _ := a.textNotNil(text)
+	return c
 }
 
 // pointer is for arguments that are read during the call; nil for none.
@@ -85,13 +94,17 @@ func goText(text *C.char, length C.uint64_t) string {
 	return string(unsafe.Slice((*byte)(unsafe.Pointer(text)), int(length)))
 }
 
+// filling is a call that writes up to capacity values and tells how many there are.
+type filling[T any] func(data *T, capacity C.size_t, needed *C.size_t,
+	failure **C.dsv4_error) C.dsv4_status
+
 // fill gets a result of unknown length: asks with room for guess values, and again with what is needed.
-func fill[T any](guess int, call func(data *T, capacity C.size_t, needed *C.size_t,
-	failure **C.dsv4_error) C.dsv4_status) ([]T, error) {
+// caller makes each call: check, or one that makes sure of something before.
+func fill[T any](caller func(failing) error, guess int, call filling[T]) ([]T, error) {
 	values := make([]T, guess)
 	for {
 		var needed C.size_t
-		err := check(func(failure **C.dsv4_error) C.dsv4_status {
+		err := caller(func(failure **C.dsv4_error) C.dsv4_status {
 			return call(pointer(values), C.size_t(len(values)), &needed, failure)
 		})
 		if err != nil {
@@ -104,18 +117,16 @@ func fill[T any](guess int, call func(data *T, capacity C.size_t, needed *C.size
 	}
 }
 
-func fillText(guess int, call func(data *C.char, capacity C.size_t, needed *C.size_t,
-	failure **C.dsv4_error) C.dsv4_status) (string, error) {
-	text, err := fill(guess, func(data *byte, capacity C.size_t, needed *C.size_t,
+func fillText(caller func(failing) error, guess int, call filling[C.char]) (string, error) {
+	text, err := fill(caller, guess, func(data *byte, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return call((*C.char)(unsafe.Pointer(data)), capacity, needed, failure)
 	})
 	return string(text), err
 }
 
-func fillTokens(guess int, call func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
-	failure **C.dsv4_error) C.dsv4_status) ([]int32, error) {
-	return fill(guess, func(data *int32, capacity C.size_t, needed *C.size_t,
+func fillTokens(caller func(failing) error, guess int, call filling[C.int32_t]) ([]int32, error) {
+	return fill(caller, guess, func(data *int32, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return call((*C.int32_t)(unsafe.Pointer(data)), capacity, needed, failure)
 	})

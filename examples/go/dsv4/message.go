@@ -86,14 +86,11 @@ func (o *ChatOptions) c(memory *arena) *C.dsv4_chat_options {
 
 // RenderText returns the prompt as text, for people; it is not to be tokenized. options may be nil.
 func RenderText(messages []Message, options *ChatOptions) (string, error) {
-	if err := checkABI(); err != nil {
-		return "", err
-	}
-	var memory arena
+	memory := arena{err: checkABI()}
 	defer memory.free()
 	cMessages, count := memory.messages(messages)
 	cOptions := options.c(&memory)
-	return fillText(4096, func(text *C.char, capacity C.size_t, needed *C.size_t,
+	return fillText(memory.check, 4096, func(text *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_chat_render_text(cMessages, count, cOptions, text, capacity, needed, failure)
 	})
@@ -101,14 +98,11 @@ func RenderText(messages []Message, options *ChatOptions) (string, error) {
 
 // RenderTextJSON takes the messages as JSON in the form of OpenAI's chat API.
 func RenderTextJSON(messages string, options *ChatOptions) (string, error) {
-	if err := checkABI(); err != nil {
-		return "", err
-	}
-	var memory arena
+	memory := arena{err: checkABI()}
 	defer memory.free()
 	json, length := memory.text(messages)
 	cOptions := options.c(&memory)
-	return fillText(4096, func(text *C.char, capacity C.size_t, needed *C.size_t,
+	return fillText(memory.check, 4096, func(text *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_chat_render_text_json(json, C.size_t(length), cOptions, text, capacity, needed,
 			failure)
@@ -118,11 +112,9 @@ func RenderTextJSON(messages string, options *ChatOptions) (string, error) {
 // ParseCompletion turns a whole completion to the assistant's message as JSON, as strictly as the
 // published parser.
 func ParseCompletion(completion string, thinking ThinkingMode) (string, error) {
-	if err := checkABI(); err != nil {
-		return "", err
-	}
+	memory := arena{err: checkABI()}
 	bytes := []byte(completion)
-	return fillText(2*len(bytes)+256, func(json *C.char, capacity C.size_t, needed *C.size_t,
+	return fillText(memory.check, 2*len(bytes)+256, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_chat_parse(textPointer(bytes), C.size_t(len(bytes)),
 			C.dsv4_thinking_mode(thinking), json, capacity, needed, failure)

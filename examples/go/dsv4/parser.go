@@ -56,25 +56,18 @@ type Parser struct {
 
 // NewParser opens a parser for one completion after another. options may be nil.
 func NewParser(options *ParserOptions) (*Parser, error) {
-	if err := checkABI(); err != nil {
-		return nil, err
-	}
-	var memory arena
+	memory := arena{err: checkABI()}
 	defer memory.free()
 	c := (*C.dsv4_parser_options)(memory.zeroed(C.sizeof_dsv4_parser_options))
 	c.struct_size = C.sizeof_dsv4_parser_options
 	if options != nil {
 		c.thinking = C.dsv4_thinking_mode(options.Thinking)
 		if options.IDPrefix != "" {
-			prefix, err := memory.cString("id_prefix", options.IDPrefix)
-			if err != nil {
-				return nil, err
-			}
-			c.id_prefix = prefix
+			c.id_prefix = memory.cString("id_prefix", options.IDPrefix)
 		}
 	}
 	parser := &Parser{}
-	err := check(func(failure **C.dsv4_error) C.dsv4_status {
+	err := memory.check(func(failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_parser_open(c, &parser.c, failure)
 	})
 	if err != nil {

@@ -162,8 +162,7 @@ func (s *Session) outcome(ctx context.Context, err error) error {
 }
 
 // compute makes a call that excludes others and that ctx can cancel; then copies its result.
-func (s *Session) compute(ctx context.Context, call func(failure **C.dsv4_error) C.dsv4_status,
-	copied func()) error {
+func (s *Session) compute(ctx context.Context, call failing, copied func()) error {
 	if err := ctx.Err(); err != nil {
 		return cancelled(err)
 	}
@@ -181,21 +180,19 @@ func (s *Session) compute(ctx context.Context, call func(failure **C.dsv4_error)
 }
 
 // change makes a call that excludes others and computes nothing.
-func (s *Session) change(call func(failure **C.dsv4_error) C.dsv4_status) error {
+func (s *Session) change(call failing) error {
 	return s.compute(context.Background(), call, func() {})
 }
 
 // read makes a call that may run concurrently with other readers, and copies its result.
-func (s *Session) read(call func(failure **C.dsv4_error) C.dsv4_status, copied func()) error {
-	if err := s.acquire(false); err != nil {
-		return err
-	}
-	defer s.release()
-	if err := check(call); err != nil {
-		return err
-	}
-	copied()
-	return nil
+func (s *Session) read(call failing, copied func()) error {
+	return s.use(func(failure **C.dsv4_error) C.dsv4_status {
+		status := call(failure)
+		if status == C.DSV4_OK {
+			copied()
+		}
+		return status
+	})
 }
 
 // Fork returns another session that continues like this one, token mask included.
@@ -348,9 +345,9 @@ func (s *Session) LogProbs(position int64) (LogProbs, error) {
 // Stats returns the session's statistics.
 func (s *Session) Stats() (Stats, error) {
 	c := C.dsv4_session_stats{struct_size: C.sizeof_dsv4_session_stats}
-	err := s.read(func(failure **C.dsv4_error) C.dsv4_status {
+	err := s.use(func(failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_session_get_stats(s.c, &c, failure)
-	}, func() {})
+	})
 	seconds := func(value C.double) time.Duration {
 		return time.Duration(float64(value) * float64(time.Second))
 	}
@@ -380,24 +377,20 @@ func (s *Session) Stats() (Stats, error) {
 func (s *Session) Save(ctx context.Context, path string, progress ProgressFunc) error {
 	var memory arena
 	defer memory.free()
-	cPath, err := memory.cString("path", path)
-	if err != nil {
-		return err
+	cPath := memory.cString("path", path)
+	if memory.err != nil {
+		return memory.err
 	}
 	return withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {
-		return s.read(func(failure **C.dsv4_error) C.dsv4_status {
+		return s.use(func(failure **C.dsv4_error) C.dsv4_status {
 			return C.dsv4_session_save(s.c, cPath, function, user, failure)
-		}, func() {})
+		})
 	})
 }
 
 // SaveToMemory returns the same content.
 func (s *Session) SaveToMemory() ([]byte, error) {
-	if err := s.acquire(false); err != nil {
-		return nil, err
-	}
-	defer s.release()
-	return fill(0, func(data *byte, capacity C.size_t, needed *C.size_t,
+	return fill(s.use, 0, func(data *byte, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_session_save_memory(s.c, (*C.uint8_t)(data), capacity, needed, failure)
 	})
@@ -409,9 +402,9 @@ func (s *Session) SaveToMemory() ([]byte, error) {
 func (s *Session) Load(ctx context.Context, path string, progress ProgressFunc) error {
 	var memory arena
 	defer memory.free()
-	cPath, err := memory.cString("path", path)
-	if err != nil {
-		return err
+	cPath := memory.cString("path", path)
+	if memory.err != nil {
+		return memory.err
 	}
 	return withProgress(ctx, progress, func(function C.dsv4_progress_fn, user unsafe.Pointer) error {
 		return s.change(func(failure **C.dsv4_error) C.dsv4_status {

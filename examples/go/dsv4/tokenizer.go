@@ -13,17 +13,11 @@ type Tokenizer struct {
 
 // OpenTokenizer opens a tokenizer.json, or that of a model folder.
 func OpenTokenizer(path string) (*Tokenizer, error) {
-	if err := checkABI(); err != nil {
-		return nil, err
-	}
-	var memory arena
+	memory := arena{err: checkABI()}
 	defer memory.free()
-	cPath, err := memory.cString("path", path)
-	if err != nil {
-		return nil, err
-	}
+	cPath := memory.cString("path", path)
 	var c *C.dsv4_tokenizer
-	err = check(func(failure **C.dsv4_error) C.dsv4_status {
+	err := memory.check(func(failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_tokenizer_open(cPath, &c, failure)
 	})
 	if err != nil {
@@ -51,12 +45,8 @@ func (t *Tokenizer) EncodeWithAddedTokens(text string) ([]int32, error) {
 }
 
 func (t *Tokenizer) encode(text string, flags C.uint32_t) ([]int32, error) {
-	if err := t.handle.acquire(false); err != nil {
-		return nil, err
-	}
-	defer t.handle.release()
 	bytes := []byte(text)
-	return fillTokens(len(text), func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
+	return fillTokens(t.handle.use, len(text), func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_tokenizer_encode(t.c, textPointer(bytes), C.size_t(len(bytes)), flags, data,
 			capacity, needed, failure)
@@ -65,11 +55,7 @@ func (t *Tokenizer) encode(text string, flags C.uint32_t) ([]int32, error) {
 
 // Decode turns ids to text.
 func (t *Tokenizer) Decode(tokens []int32) (string, error) {
-	if err := t.handle.acquire(false); err != nil {
-		return "", err
-	}
-	defer t.handle.release()
-	return fillText(8*len(tokens), func(data *C.char, capacity C.size_t, needed *C.size_t,
+	return fillText(t.handle.use, 8*len(tokens), func(data *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_tokenizer_decode(t.c, ids(tokens), C.size_t(len(tokens)), data, capacity,
 			needed, failure)
@@ -78,11 +64,7 @@ func (t *Tokenizer) Decode(tokens []int32) (string, error) {
 
 // TokenBytes returns the bytes of one token, which may be a part of a character.
 func (t *Tokenizer) TokenBytes(token int32) ([]byte, error) {
-	if err := t.handle.acquire(false); err != nil {
-		return nil, err
-	}
-	defer t.handle.release()
-	bytes, err := fillText(32, func(data *C.char, capacity C.size_t, needed *C.size_t,
+	bytes, err := fillText(t.handle.use, 32, func(data *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_tokenizer_get_token_bytes(t.c, C.int32_t(token), data, capacity, needed, failure)
 	})
@@ -93,8 +75,8 @@ func (t *Tokenizer) TokenBytes(token int32) ([]byte, error) {
 func (t *Tokenizer) AddedToken(text string) (id int32, ok bool) {
 	var memory arena
 	defer memory.free()
-	cText, err := memory.cString("text", text)
-	if err != nil || t.handle.acquire(false) != nil {
+	cText := memory.cString("text", text)
+	if memory.err != nil || t.handle.acquire(false) != nil {
 		return 0, false
 	}
 	defer t.handle.release()
@@ -114,15 +96,11 @@ func (t *Tokenizer) VocabSize() int32 {
 // Render returns the prompt of a conversation, in which no message can forge a turn. options may be
 // nil.
 func (t *Tokenizer) Render(messages []Message, options *ChatOptions) ([]int32, error) {
-	if err := t.handle.acquire(false); err != nil {
-		return nil, err
-	}
-	defer t.handle.release()
 	var memory arena
 	defer memory.free()
 	cMessages, count := memory.messages(messages)
 	cOptions := options.c(&memory)
-	return fillTokens(1024, func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
+	return fillTokens(t.handle.use, 1024, func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_chat_render_messages(t.c, cMessages, count, cOptions, data, capacity, needed,
 			failure)
@@ -131,15 +109,11 @@ func (t *Tokenizer) Render(messages []Message, options *ChatOptions) ([]int32, e
 
 // RenderJSON takes the messages as JSON in the form of OpenAI's chat API.
 func (t *Tokenizer) RenderJSON(messages string, options *ChatOptions) ([]int32, error) {
-	if err := t.handle.acquire(false); err != nil {
-		return nil, err
-	}
-	defer t.handle.release()
 	var memory arena
 	defer memory.free()
 	json, length := memory.text(messages)
 	cOptions := options.c(&memory)
-	return fillTokens(1024, func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
+	return fillTokens(t.handle.use, 1024, func(data *C.int32_t, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
 		return C.dsv4_chat_render_json(t.c, json, C.size_t(length), cOptions, data, capacity, needed,
 			failure)

@@ -6,31 +6,23 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/lib/text/event_log.h"
 #include "tests/lib/text/parse_cases.h"
+#include "tests/lib/text/streamed_completion.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
 using namespace dsv4;
+using dsv4::test::CheckLog;
 using dsv4::test::EventLog;
+using dsv4::test::EveryByte;
+using dsv4::test::kChat;
+using dsv4::test::kThinking;
 using dsv4::test::LoggedEvent;
 using dsv4::test::ParseCase;
 using dsv4::test::Streamed;
 using Kind = ParserEvent::Kind;
 
 namespace {
-
-#define DSML "｜DSML｜"
-#define EOS "<｜end▁of▁sentence｜>"
-#define CALLS "<" DSML "tool_calls>\n"
-#define CALLS_END "</" DSML "tool_calls>"
-#define INVOKE(name) "<" DSML "invoke name=\"" name "\">\n"
-#define INVOKE_END "</" DSML "invoke>\n"
-#define PARAMETER(name, string) "<" DSML "parameter name=\"" name "\" string=\"" string "\">"
-#define PARAMETER_END "</" DSML "parameter>\n"
-
-constexpr auto kChat = ThinkingMode::kChat;
-constexpr auto kThinking = ThinkingMode::kThinking;
 
 std::vector<std::vector<size_t>> RandomCuts(size_t size, int count, std::mt19937& random) {
   std::vector<std::vector<size_t>> all;
@@ -42,50 +34,6 @@ std::vector<std::vector<size_t>> RandomCuts(size_t size, int count, std::mt19937
     all.push_back(std::move(cuts));
   }
   return all;
-}
-
-std::vector<size_t> EveryByte(size_t size) {
-  std::vector<size_t> cuts(size);
-  for (size_t i = 0; i < size; ++i) cuts[i] = i;
-  return cuts;
-}
-
-// What holds of every log, whatever was streamed.
-void CheckLog(const EventLog& log) {
-  int started = 0, ended = 0, broken = 0;
-  std::string open_arguments;
-  REQUIRE_FALSE(log.events().empty());
-  CHECK(log.whole_characters());
-  for (const LoggedEvent& event : log.events()) {
-    CHECK((event.kind == Kind::kEnd) == (&event == &log.events().back()));
-    switch (event.kind) {
-      case Kind::kToolCallStart:
-        CHECK(event.call == started++);
-        CHECK(event.id == "call_" + std::to_string(event.call));
-        break;
-      case Kind::kToolCallEnd:
-        CHECK(event.call == started - 1);
-        ++ended;
-        break;
-      case Kind::kMalformed:
-        CHECK_FALSE(event.reason.empty());
-        broken += event.call >= 0;
-        break;
-      case Kind::kEnd:
-        broken += event.call >= 0;
-        break;
-      default:
-        break;
-    }
-  }
-  CHECK(started == ended + broken);
-  for (int call = 0; call < started; ++call) {
-    const std::string arguments = log.Joined(Kind::kToolCallArguments, call);
-    INFO(arguments);
-    auto json = ParseJson(arguments, "arguments", 64 << 20);
-    REQUIRE_OK(json);
-    CHECK(json->AsObject() != nullptr);
-  }
 }
 
 void CheckSplits(const std::string& text, ThinkingMode mode, std::mt19937& random) {
@@ -103,24 +51,6 @@ void CheckSplits(const std::string& text, ThinkingMode mode, std::mt19937& rando
     CHECK(Streamed(text, mode, cuts).events() == whole.events());
   }
   CHECK(Streamed(text, mode, EveryByte(text.size())).events() == whole.events());
-}
-
-// Bytes of text in the events.
-size_t Delivered(const std::string& text, size_t piece) {
-  StreamingParser parser({.mode = kThinking});
-  size_t delivered = 0;
-  const auto count = [&](const ParserEvent& event) { delivered += event.text.size(); };
-  for (size_t i = 0; i < text.size(); i += piece) {
-    parser.Feed(absl::string_view(text).substr(i, piece), count);
-  }
-  parser.End(count);
-  return delivered;
-}
-
-std::string Repeated(const std::string& unit, size_t bytes) {
-  std::string text;
-  while (text.size() < bytes) text += unit;
-  return text;
 }
 
 }  // namespace
@@ -287,27 +217,6 @@ TEST_CASE("only the value that is no JSON is flagged") {
   CHECK(repaired == std::vector<std::string>{R"({"a": "x")"});
   CHECK(ended == std::vector<std::string>{"repaired", "whole"});
   CHECK(log.Joined(Kind::kToolCallArguments, 0) == R"({"a": "x", "b": "y"})");
-}
-
-TEST_CASE("a value beyond the cap is sent as a string while it arrives") {
-  const std::string start = "\n\n" CALLS INVOKE("f") PARAMETER("a", "false");
-  const std::string end = PARAMETER_END INVOKE_END CALLS_END EOS;
-  for (const size_t over : {0, 1, 100000}) {
-    std::string value(StreamingParser::kMaxValueBytes + over, 'x');
-    value.front() = value.back() = '"';
-    const std::string text = start + value + end;
-    const EventLog whole = Streamed(text, kChat);
-    CheckLog(whole);
-    CHECK(whole.events()[whole.events().size() - 2].repaired == (over > 0));
-    const std::string expected =
-        over == 0 ? value : absl::StrCat("\"\\", value.substr(0, value.size() - 1), "\\\"\"");
-    CHECK((whole.Joined(Kind::kToolCallArguments, 0) == absl::StrCat("{\"a\": ", expected, "}")));
-    for (const size_t cut :
-         {start.size() + 10, start.size() + StreamingParser::kMaxValueBytes,
-          start.size() + StreamingParser::kMaxValueBytes + 1, start.size() + value.size() + 5}) {
-      CHECK((Streamed(text, kChat, {cut}).events() == whole.events()));
-    }
-  }
 }
 
 TEST_CASE("malformed tool markup ends as content, with an event") {
@@ -597,23 +506,6 @@ TEST_CASE("reasoning that quotes tool markup goes on to its end") {
   CHECK(log.Count(Kind::kToolCallEnd) == 1);
 }
 
-TEST_CASE("calls in the reasoning are held no longer than the cap") {
-  const std::string start = "plan\n\n" CALLS INVOKE("f") PARAMETER("a", "true");
-  StreamingParser parser({.mode = kThinking});
-  EventLog log;
-  const auto add = [&](const ParserEvent& event) { log.Add(event); };
-  parser.Feed(start, add);
-  CHECK(log.Count(Kind::kToolCallStart) == 0);
-  const std::string more(StreamingParser::kMaxHeldBytes, 'x');
-  parser.Feed(more, add);
-  CHECK(log.Joined(Kind::kToolCallArguments, 0).size() > more.size());
-  parser.Feed(PARAMETER_END INVOKE_END CALLS_END EOS, add);
-  parser.End(add);
-  CHECK(log.Count(Kind::kToolCallEnd) == 1);
-  CHECK(log.Joined(Kind::kReasoning) == "plan");
-  CheckLog(log);
-}
-
 TEST_CASE("a marker of another turn is reported and ends this one") {
   std::mt19937 random(37);
   for (const std::string marker : {"<｜User｜>", "<｜Assistant｜>", "<｜latest_reminder｜>"}) {
@@ -683,96 +575,4 @@ TEST_CASE("bytes that are not UTF-8 become replacement characters") {
   CHECK(log.Joined(Kind::kReasoning) == "a天\uFFFDx\uFFFD");
   CHECK(log.Joined(Kind::kText) == "🚀\uFFFD");
   CheckSplits(text, kThinking, random);
-}
-
-TEST_CASE("names beyond the cap are malformed, in any pieces") {
-  const std::string name(StreamingParser::kMaxNameBytes + 1000, 'n');
-  const std::string accents = Repeated("é", StreamingParser::kMaxNameBytes + 1000);
-  const std::string spaces(StreamingParser::kMaxNameBytes + 1000, ' ');
-  for (const std::string& text : {
-           CALLS "<" DSML "invoke name=\"" + name + "\">\n" INVOKE_END CALLS_END EOS,
-           CALLS "<" DSML "invoke name=\"x" + accents + "\">\n" INVOKE_END CALLS_END EOS,
-           CALLS "<" DSML "invoke" + spaces + "name=\"f\">\n" INVOKE_END CALLS_END EOS,
-           CALLS INVOKE("f") "<" DSML "parameter name=\"x" + accents + "\" string=\"true\">" EOS,
-       }) {
-    const EventLog whole = Streamed(text, kChat);
-    CheckLog(whole);
-    CHECK(whole.Count(Kind::kMalformed) == 1);
-    CHECK(whole.Count(Kind::kToolCallEnd) == 0);
-    const EventLog in_bytes = Streamed(text, kChat, EveryByte(text.size()));
-    CHECK(in_bytes.whole_characters());
-    CHECK((in_bytes.events() == whole.events()));
-  }
-}
-
-TEST_CASE("no more is held back than the markers need") {
-  std::mt19937 random(11);
-  const std::string pieces[] = {"<",          "\n", "</thi", "<｜DSML｜tool_",         "｜",
-                                "<｜end▁of▁", "x",  "天气",  "\n\n<｜DSML｜tool_call", "</think>"};
-  for (int round = 0; round < 200; ++round) {
-    std::string text;
-    while (text.size() < 300) text += pieces[random() % std::size(pieces)];
-    StreamingParser parser({.mode = kThinking});
-    size_t fed = 0, delivered = 0;
-    const auto count = [&](const ParserEvent& event) { delivered += event.text.size(); };
-    size_t marker_bytes = 0;
-    for (const char byte : text) {
-      parser.Feed({&byte, 1}, count);
-      ++fed;
-      if (absl::EndsWith(absl::string_view(text).substr(0, fed), "</think>") && marker_bytes == 0) {
-        marker_bytes = 8;  // the first one, which ends the reasoning and is no text
-      }
-      REQUIRE(fed - delivered - marker_bytes <= StreamingParser::kMaxHeldTextBytes);
-    }
-  }
-}
-
-TEST_CASE("tool markup is held back no longer than its cap") {
-  for (const std::string& start :
-       {std::string(CALLS INVOKE("f") PARAMETER("a", "false")),
-        std::string(CALLS INVOKE("f") "<" DSML "parameter name=\""),
-        std::string(CALLS "<" DSML "invoke name=\""), std::string(CALLS "<" DSML "invoke")}) {
-    const std::string text = start + std::string(StreamingParser::kMaxHeldBytes, ' ');
-    StreamingParser parser({.mode = kChat});
-    size_t held = 0;
-    const auto count = [&](const ParserEvent& event) {
-      if (event.kind != Kind::kToolCallStart) held = 0;
-    };
-    for (size_t i = 0; i < text.size(); i += 1000) {
-      const absl::string_view piece = absl::string_view(text).substr(i, 1000);
-      held += piece.size();
-      parser.Feed(piece, count);
-      REQUIRE(held <= StreamingParser::kMaxHeldBytes);
-    }
-    CHECK(held <= 1000);
-  }
-}
-
-// Each takes 0.02 s at the promised 50 MB/s (bench_parser). Quadratic time would take minutes, and
-// the test would not end within its time-out.
-TEST_CASE("time is linear in hostile texts, in large pieces and small") {
-  constexpr size_t kBytes = 1 << 20;
-  const std::string call = CALLS INVOKE("f") PARAMETER("a", "true") "b" PARAMETER_END INVOKE_END;
-  for (const std::string& unit :
-       {std::string("<"), std::string("\n"), std::string("<｜DSML｜"),
-        std::string("<｜DSML｜tool_call"), std::string("\n\n<｜DSML｜tool_calls"),
-        std::string(CALLS), std::string(CALLS "<" DSML "invoke name=\""), call,
-        std::string(CALLS INVOKE("f") "<" DSML "parameter name=\""), std::string("\n" INVOKE("f")),
-        std::string(INVOKE("f") INVOKE_END "x\n"), call + "</think>" + call,
-        call + call + CALLS_END "x"}) {
-    const std::string text = Repeated(unit, kBytes);
-    INFO(unit);
-    CHECK(Delivered(text, text.size()) > 0);
-    CHECK(Delivered(text, 1) > 0);
-  }
-  for (const std::string& start : {std::string(CALLS INVOKE("f") PARAMETER("a", "false")),
-                                   std::string(CALLS INVOKE("f") PARAMETER("a", "true")),
-                                   std::string(CALLS "<" DSML "invoke name=\"")}) {
-    for (const char* unit : {"[", "<", "</｜DSML｜param", "</｜DSML｜invok", "\" string=\""}) {
-      const std::string text = start + Repeated(unit, kBytes);
-      INFO(unit);
-      CHECK(Delivered(text, text.size()) > 0);
-      CHECK(Delivered(text, 1) > 0);
-    }
-  }
 }

@@ -3,16 +3,15 @@ use crate::callback::{self, Progress, ProgressFn};
 use crate::codes::{Backend, CacheFormat, Drafter, Numerics};
 use crate::conversation::Conversation;
 use crate::error::{check, check_abi, Error, Result};
+use crate::grammar::{Grammar, ToolOptions};
 use crate::memory;
 use crate::message::{ChatOptions, Message};
-use crate::mirror::{DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics, FromC};
-use crate::grammar::{Grammar, ToolOptions};
+use crate::mirror::{filled, DeviceInfo, EngineIdentity, EngineInfo, EngineMetrics};
 use crate::sampling::Sampling;
 use crate::session::{Session, SessionOptions, Step};
 use crate::tokenizer::Tokenizer;
 use dsv4_sys as sys;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -61,16 +60,12 @@ pub struct EngineOptions {
 /// The id of a new group of `options.group_size` processes that split a model, to be carried to all of
 /// them. It carries the options that they have in common.
 pub fn create_group_id(options: &EngineOptions) -> Result<String> {
-    check_abi()?;
-    let mut made = String::new();
     options.with_c(None, |options| {
-        made = memory::fill_string(1024, |id, capacity, needed, error| unsafe {
+        memory::fill_string(1024, |id, capacity, needed, error| unsafe {
             // Safety: all pointers are valid during the call.
             sys::dsv4_group_create_id(options, id, capacity, needed, error)
-        })?;
-        Ok(())
-    })?;
-    Ok(made)
+        })
+    })
 }
 
 /// Loads this process's part of the model and computes what the process of rank 0 asks for, until
@@ -81,7 +76,6 @@ pub fn serve_group(
     options: &EngineOptions,
     mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<()> {
-    check_abi()?;
     let path = memory::c_path(path.as_ref())?;
     options.with_c(Some(&mut progress), |options| {
         // Safety: all pointers are valid during the call.
@@ -91,19 +85,14 @@ pub fn serve_group(
 
 impl EngineOptions {
     /// Calls `use_it` with the struct of C, which borrows from `self` and `progress`.
-    fn with_c(
+    fn with_c<T>(
         &self,
         mut progress: Option<ProgressFn<'_>>,
-        use_it: impl FnOnce(*const sys::dsv4_engine_options) -> Result<()>,
-    ) -> Result<()> {
-        let tuning_dir = match &self.tuning_dir {
-            Some(path) => Some(memory::c_string("tuning_dir", path.as_os_str().as_bytes())?),
-            None => None,
-        };
-        let expert_profile = match &self.expert_profile {
-            Some(path) => Some(memory::c_string("expert_profile", path.as_os_str().as_bytes())?),
-            None => None,
-        };
+        use_it: impl FnOnce(*const sys::dsv4_engine_options) -> Result<T>,
+    ) -> Result<T> {
+        check_abi()?;
+        let tuning_dir = memory::c_option("tuning_dir", self.tuning_dir.as_ref())?;
+        let profile = memory::c_option("expert_profile", self.expert_profile.as_ref())?;
         let group_id = memory::c_string("group_id", self.group_id.as_bytes())?;
         let (progress, progress_user) = callback::progress(&mut progress);
         use_it(&sys::dsv4_engine_options {
@@ -120,7 +109,7 @@ impl EngineOptions {
             progress_user,
             cache_format: self.cache_format.0,
             max_draft_tokens: self.max_draft_tokens,
-            tuning_dir: tuning_dir.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+            tuning_dir: memory::text_of(&tuning_dir),
             drafter: self.drafter.0,
             device_weight_bytes: self.device_weight_bytes,
             host_weight_bytes: self.host_weight_bytes,
@@ -128,7 +117,7 @@ impl EngineOptions {
             group_id: group_id.as_ptr(),
             group_size: self.group_size,
             group_rank: self.group_rank,
-            expert_profile: expert_profile.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+            expert_profile: memory::text_of(&profile),
             skip_canary: self.skip_canary.into(),
             ..Default::default()
         })
@@ -181,7 +170,6 @@ impl Engine {
         options: &EngineOptions,
         progress: Option<ProgressFn<'_>>,
     ) -> Result<Engine> {
-        check_abi()?;
         let path = memory::c_path(path)?;
         let mut engine = std::ptr::null_mut();
         options.with_c(progress, |options| {
@@ -196,15 +184,11 @@ impl Engine {
 
     /// What [`Engine::open`] would say, and the exact bytes it would take, without loading weights.
     pub fn plan(path: impl AsRef<Path>, options: &EngineOptions) -> Result<EngineInfo> {
-        check_abi()?;
         let path = memory::c_path(path.as_ref())?;
-        let mut info = sys::dsv4_engine_info::default();
-        options.with_c(None, |options| {
-            // Safety: all pointers are valid during the call.
-            check(|error| unsafe { sys::dsv4_plan(path.as_ptr(), options, &mut info, error) })
-        })?;
-        // Safety: no pointer in it.
-        Ok(unsafe { EngineInfo::from_c(info) })
+        options.with_c(None, |options| unsafe {
+            // Safety: all pointers are valid during the call, and the struct has none.
+            filled(|info, error| sys::dsv4_plan(path.as_ptr(), options, info, error))
+        })
     }
 
     /// The same for one device of the engine.
@@ -213,17 +197,11 @@ impl Engine {
         options: &EngineOptions,
         device: i32,
     ) -> Result<DeviceInfo> {
-        check_abi()?;
         let path = memory::c_path(path.as_ref())?;
-        let mut info = sys::dsv4_device_info::default();
-        options.with_c(None, |options| {
-            // Safety: all pointers are valid during the call.
-            check(|error| unsafe {
-                sys::dsv4_plan_device(path.as_ptr(), options, device, &mut info, error)
-            })
-        })?;
-        // Safety: no pointer in it.
-        Ok(unsafe { DeviceInfo::from_c(info) })
+        options.with_c(None, |options| unsafe {
+            // Safety: as above.
+            filled(|info, error| sys::dsv4_plan_device(path.as_ptr(), options, device, info, error))
+        })
     }
 
     /// Describes a model folder as a JSON object, from the headers of its files.
@@ -246,22 +224,16 @@ impl Engine {
 
     /// The effective configuration.
     pub fn info(&self) -> Result<EngineInfo> {
-        let mut info = sys::dsv4_engine_info::default();
-        // Safety: the engine is open.
-        check(|error| unsafe { sys::dsv4_engine_get_info(self.as_ptr(), &mut info, error) })?;
-        // Safety: no pointer in it.
-        Ok(unsafe { EngineInfo::from_c(info) })
+        // Safety: the engine is open, and the struct has no pointer.
+        unsafe { filled(|info, error| sys::dsv4_engine_get_info(self.as_ptr(), info, error)) }
     }
 
     /// Counters and gauges, from any thread while others step.
     pub fn metrics(&self) -> Result<EngineMetrics> {
-        let mut metrics = sys::dsv4_engine_metrics::default();
-        // Safety: the engine is open.
-        check(|error| unsafe {
-            sys::dsv4_engine_get_metrics(self.as_ptr(), &mut metrics, error)
-        })?;
-        // Safety: no pointer in it.
-        Ok(unsafe { EngineMetrics::from_c(metrics) })
+        // Safety: as above.
+        unsafe {
+            filled(|metrics, error| sys::dsv4_engine_get_metrics(self.as_ptr(), metrics, error))
+        }
     }
 
     /// The same as a JSON object.
@@ -302,24 +274,16 @@ impl Engine {
 
     /// The planned memory of one device, from 0 to `info().device_count - 1`.
     pub fn device(&self, device: i32) -> Result<DeviceInfo> {
-        let mut info = sys::dsv4_device_info::default();
-        // Safety: the engine is open.
-        check(|error| unsafe {
-            sys::dsv4_engine_get_device(self.as_ptr(), device, &mut info, error)
-        })?;
-        // Safety: no pointer in it.
-        Ok(unsafe { DeviceInfo::from_c(info) })
+        let raw = self.as_ptr();
+        // Safety: as above.
+        unsafe { filled(|info, error| sys::dsv4_engine_get_device(raw, device, info, error)) }
     }
 
     /// Device, weight format and the checkpoint's fingerprint.
     pub fn identity(&self) -> Result<EngineIdentity> {
-        let mut identity = sys::dsv4_engine_identity::default();
+        let raw = self.as_ptr();
         // Safety: the engine is open, and its texts live as long.
-        check(|error| unsafe {
-            sys::dsv4_engine_get_identity(self.as_ptr(), &mut identity, error)
-        })?;
-        // Safety: as above.
-        Ok(unsafe { EngineIdentity::from_c(identity) })
+        unsafe { filled(|identity, error| sys::dsv4_engine_get_identity(raw, identity, error)) }
     }
 
     /// The model's own sampling parameters.

@@ -73,13 +73,10 @@ impl Grammar {
         tools: &str,
         options: &ToolOptions,
     ) -> Result<Grammar> {
-        let name = match &options.name {
-            Some(name) => Some(memory::c_string("options.name", name.as_bytes())?),
-            None => None,
-        };
+        let name = memory::c_option("options.name", options.name.as_ref())?;
         let options = sys::dsv4_tool_options {
             choice: options.choice.0,
-            name: name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr()),
+            name: memory::text_of(&name),
             lenient: options.lenient as i32,
             ..Default::default()
         };

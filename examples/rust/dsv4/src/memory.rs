@@ -3,7 +3,7 @@
 
 use crate::error::{check, Error, Result};
 use dsv4_sys as sys;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -50,6 +50,15 @@ pub(crate) unsafe fn static_str(text: *const c_char) -> &'static str {
 
 pub(crate) fn c_string(argument: &str, text: &[u8]) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(argument, format!("{argument} holds a NUL byte")))
+}
+
+/// `None` for none, of which [`text_of`] is NULL.
+pub(crate) fn c_option(argument: &str, text: Option<impl AsRef<OsStr>>) -> Result<Option<CString>> {
+    text.map(|text| c_string(argument, text.as_ref().as_bytes())).transpose()
+}
+
+pub(crate) fn text_of(text: &Option<CString>) -> *const c_char {
+    text.as_ref().map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
 pub(crate) fn c_path(path: &Path) -> Result<CString> {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the library reports, copied out of its structs.
 
-use crate::codes::{Alarms, Backend, CacheFormat, Canary, DraftStop, Drafter, Numerics, ReuseLimit};
+use crate::codes::{
+    Alarms, Backend, CacheFormat, Canary, DraftStop, Drafter, Numerics, ReuseLimit,
+};
+use crate::error::{check, Result};
 use crate::memory;
 use dsv4_sys as sys;
 use std::os::raw::c_char;
@@ -9,6 +12,15 @@ use std::os::raw::c_char;
 pub(crate) trait FromC<T> {
     /// Safety: a pointer must be to a NUL-terminated text.
     unsafe fn from_c(value: T) -> Self;
+}
+
+/// What `call` fills. Safety: as [`FromC::from_c`] of it.
+pub(crate) unsafe fn filled<C: Default, T: FromC<C>>(
+    call: impl FnOnce(*mut C, *mut *mut sys::dsv4_error) -> sys::dsv4_status,
+) -> Result<T> {
+    let mut value = C::default();
+    check(|error| call(&mut value, error))?;
+    Ok(T::from_c(value))
 }
 
 macro_rules! same_in_c {

@@ -130,13 +130,10 @@ impl Drop for Parser {
 impl Parser {
     pub fn open(options: &ParserOptions) -> Result<Parser> {
         check_abi()?;
-        let prefix = match &options.id_prefix {
-            Some(prefix) => Some(memory::c_string("id_prefix", prefix.as_bytes())?),
-            None => None,
-        };
+        let prefix = memory::c_option("id_prefix", options.id_prefix.as_ref())?;
         let options = sys::dsv4_parser_options {
             thinking: options.thinking.0,
-            id_prefix: prefix.as_ref().map_or(std::ptr::null(), |prefix| prefix.as_ptr()),
+            id_prefix: memory::text_of(&prefix),
             ..Default::default()
         };
         let mut raw = std::ptr::null_mut();
@@ -147,39 +144,41 @@ impl Parser {
 
     /// Takes the next bytes, cut anywhere; returns what they decide.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>> {
-        let mut events = Vec::new();
-        let (append, user) = collect_into(&mut events);
-        // Safety: open and exclusive, as in what follows.
-        check(|error| unsafe {
-            let data = memory::pointer(bytes).cast();
-            sys::dsv4_parser_feed(self.raw.as_ptr(), data, bytes.len(), append, user, error)
-        })?;
-        Ok(events)
+        let (data, length) = (memory::pointer(bytes).cast(), bytes.len());
+        self.collect(|raw, append, user, error| unsafe {
+            // Safety: open and exclusive, as in what follows.
+            sys::dsv4_parser_feed(raw, data, length, append, user, error)
+        })
     }
 
     /// Takes tokens instead, as they were sampled.
     pub fn feed_tokens(&mut self, tokenizer: &Tokenizer, ids: &[i32]) -> Result<Vec<Event>> {
-        let mut events = Vec::new();
-        let (append, user) = collect_into(&mut events);
-        check(|error| unsafe {
-            sys::dsv4_parser_feed_tokens(
-                self.raw.as_ptr(),
-                tokenizer.as_ptr(),
-                memory::pointer(ids),
-                ids.len(),
-                append,
-                user,
-                error,
-            )
-        })?;
-        Ok(events)
+        let (tokenizer, count) = (tokenizer.as_ptr(), ids.len());
+        self.collect(|raw, append, user, error| unsafe {
+            let ids = memory::pointer(ids);
+            sys::dsv4_parser_feed_tokens(raw, tokenizer, ids, count, append, user, error)
+        })
     }
 
     /// Delivers what is held, and the end. The parser is then as new.
     pub fn end(&mut self) -> Result<Vec<Event>> {
+        self.collect(|raw, append, user, error| unsafe {
+            sys::dsv4_parser_end(raw, append, user, error)
+        })
+    }
+
+    fn collect(
+        &mut self,
+        call: impl FnOnce(
+            *mut sys::dsv4_parser,
+            sys::dsv4_parser_event_fn,
+            *mut c_void,
+            *mut *mut sys::dsv4_error,
+        ) -> sys::dsv4_status,
+    ) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         let (append, user) = collect_into(&mut events);
-        check(|error| unsafe { sys::dsv4_parser_end(self.raw.as_ptr(), append, user, error) })?;
+        check(|error| call(self.raw.as_ptr(), append, user, error))?;
         Ok(events)
     }
 }

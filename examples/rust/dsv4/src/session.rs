@@ -4,7 +4,7 @@ use crate::codes::Finish;
 use crate::engine::EngineHandle;
 use crate::error::{check, Result};
 use crate::memory;
-use crate::mirror::{FromC, Stats, SyncResult};
+use crate::mirror::{filled, Stats, SyncResult};
 use crate::sampling::Sampling;
 use dsv4_sys as sys;
 use std::ops::ControlFlow;
@@ -264,19 +264,13 @@ impl Session {
             log_probs_begin: options.log_probs_begin,
             ..Default::default()
         };
-        let mut result = sys::dsv4_sync_result::default();
-        check(|error| unsafe {
-            sys::dsv4_session_sync(
-                self.as_ptr(),
-                memory::pointer(tokens),
-                tokens.len(),
-                &options,
-                &mut result,
-                error,
-            )
-        })?;
-        // Safety: no pointer in it.
-        Ok(unsafe { SyncResult::from_c(result) })
+        let (ids, count) = (memory::pointer(tokens), tokens.len());
+        // Safety: no pointer in the result.
+        unsafe {
+            filled(|result, error| {
+                sys::dsv4_session_sync(self.as_ptr(), ids, count, &options, result, error)
+            })
+        }
     }
 
     /// Goes back to the first `position` tokens; returns how many are to be computed again.
@@ -305,14 +299,8 @@ impl Session {
         let (progress, user) = callback::progress(&mut report);
         let mut pending = 0;
         check(|error| unsafe {
-            sys::dsv4_session_prefill(
-                self.as_ptr(),
-                max_tokens,
-                progress,
-                user,
-                &mut pending,
-                error,
-            )
+            let session = self.as_ptr();
+            sys::dsv4_session_prefill(session, max_tokens, progress, user, &mut pending, error)
         })?;
         Ok(pending)
     }
@@ -358,10 +346,8 @@ impl Session {
     }
 
     pub fn stats(&self) -> Result<Stats> {
-        let mut stats = sys::dsv4_session_stats::default();
-        check(|error| unsafe { sys::dsv4_session_get_stats(self.as_ptr(), &mut stats, error) })?;
         // Safety: no pointer in it.
-        Ok(unsafe { Stats::from_c(stats) })
+        unsafe { filled(|stats, error| sys::dsv4_session_get_stats(self.as_ptr(), stats, error)) }
     }
 
     /// Saves timeline, rows, states and logits to a file, which appears when it is whole.
