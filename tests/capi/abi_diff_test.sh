@@ -53,7 +53,7 @@ planted() {
   ! abidiff capi/abi/libdsv4.abi "$place/planted.so" >/dev/null || fail "$1 goes unnoticed"
 }
 planted "a removed function" dsv4/abi.h '/dsv4_get_version(void)/d'
-planted "a wider field" dsv4/engine.h 's/^  int32_t threads; /  int64_t threads; /'
+planted "a wider field" dsv4/engine.h 's/^  int32_t threads;/  int64_t threads;/'
 planted "a field inserted" dsv4/session.h 's/^  int64_t context_tokens; /  int64_t early; int64_t context_tokens; /'
 planted "another parameter" dsv4/tokenizer.h 's/size_t length, uint32_t flags/uint32_t flags, size_t length/'
 exit $failed
