@@ -27,11 +27,11 @@ std::string Cuda() { return ""; }
 
 }  // namespace
 
-uint32_t dsv4_abi_version() noexcept { return DSV4_ABI_VERSION; }
+uint32_t dsv4_get_abi_version() noexcept { return DSV4_ABI_VERSION; }
 
-const char* dsv4_version() noexcept { return DSV4_VERSION; }
+const char* dsv4_get_version() noexcept { return DSV4_VERSION; }
 
-const char* dsv4_build_info() noexcept {
+const char* dsv4_get_build_info() noexcept {
   static const std::string info =
       absl::StrCat("dsv4 " DSV4_VERSION " (" DSV4_COMMIT "), GCC " __VERSION__ ", backends: cpu (",
                    InstructionSet(), "), reference", Cuda());

@@ -167,8 +167,8 @@ dsv4_status dsv4_session_end_turn(dsv4_session* session, dsv4_parser_event_fn ca
   });
 }
 
-dsv4_status dsv4_session_message_count(const dsv4_session* session, size_t* count,
-                                       dsv4_error** error) noexcept {
+dsv4_status dsv4_session_get_message_count(const dsv4_session* session, size_t* count,
+                                           dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
@@ -223,9 +223,9 @@ dsv4_status dsv4_session_set_chat_options(dsv4_session* session, const dsv4_chat
   });
 }
 
-dsv4_status dsv4_session_messages_json(const dsv4_session* session, size_t first, size_t count,
-                                       char* json, size_t capacity, size_t* needed,
-                                       dsv4_error** error) noexcept {
+dsv4_status dsv4_session_get_messages_json(const dsv4_session* session, size_t first, size_t count,
+                                           char* json, size_t capacity, size_t* needed,
+                                           dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
@@ -244,8 +244,8 @@ dsv4_status dsv4_session_messages_json(const dsv4_session* session, size_t first
   });
 }
 
-dsv4_status dsv4_session_reply_json(const dsv4_session* session, char* json, size_t capacity,
-                                    size_t* needed, dsv4_error** error) noexcept {
+dsv4_status dsv4_session_get_reply_json(const dsv4_session* session, char* json, size_t capacity,
+                                        size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {

@@ -85,7 +85,7 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   if (in.group_id != nullptr) options.group.id = in.group_id;
   if (in.expert_profile != nullptr) options.expert_profile = in.expert_profile;
-  options.group.build = dsv4_build_info();
+  options.group.build = dsv4_get_build_info();
   options.group.rank = in.group_rank;
   if (in.group_size == 1) {
     return InvalidValue("options.group_size", " is 1; a group has 2 to ", kMaxRanks, " processes");
@@ -295,8 +295,8 @@ dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine, dsv4_engine_metri
   });
 }
 
-dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json, size_t capacity,
-                                     size_t* needed, dsv4_error** error) noexcept {
+dsv4_status dsv4_engine_get_metrics_json(const dsv4_engine* engine, char* json, size_t capacity,
+                                         size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
@@ -390,8 +390,8 @@ dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity, size_t* 
   });
 }
 
-dsv4_status dsv4_engine_tokenizer(const dsv4_engine* engine, const dsv4_tokenizer** tokenizer,
-                                  dsv4_error** error) noexcept {
+dsv4_status dsv4_engine_get_tokenizer(const dsv4_engine* engine, const dsv4_tokenizer** tokenizer,
+                                      dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));

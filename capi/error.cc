@@ -81,15 +81,15 @@ dsv4_status FailOutOfMemory(dsv4_error** error) noexcept {
 
 }  // namespace dsv4::capi
 
-dsv4_status dsv4_error_code(const dsv4_error* error) noexcept {
+dsv4_status dsv4_error_get_code(const dsv4_error* error) noexcept {
   return error != nullptr ? error->code : DSV4_OK;
 }
 
-const char* dsv4_error_message(const dsv4_error* error) noexcept {
+const char* dsv4_error_get_message(const dsv4_error* error) noexcept {
   return error != nullptr ? error->message : "";
 }
 
-const char* dsv4_error_argument(const dsv4_error* error) noexcept {
+const char* dsv4_error_get_argument(const dsv4_error* error) noexcept {
   return error != nullptr ? error->argument : "";
 }
 
@@ -97,7 +97,7 @@ void dsv4_error_free(dsv4_error* error) noexcept {
   if (error != &dsv4::capi::out_of_memory) delete static_cast<dsv4::capi::HeldError*>(error);
 }
 
-const char* dsv4_status_name(dsv4_status status) noexcept {
+const char* dsv4_status_get_name(dsv4_status status) noexcept {
   // The index is the negated code.
   static constexpr const char* kNames[] = {
       "OK",           "INVALID_ARGUMENT", "NOT_FOUND",          "IO",

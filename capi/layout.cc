@@ -286,7 +286,7 @@ static_assert(Holds({FIELD(ParserOptions, struct_size, 0), FIELD(ParserOptions, 
 using Event = dsv4_parser_event;
 static_assert(
     Holds({FIELD(Event, struct_size, 0), FIELD(Event, type, 4), FIELD(Event, call, 8),
-           FIELD(Event, repaired, 12), FIELD(Event, unfinished, 16), FIELD(Event, stopped, 20),
+           FIELD(Event, repaired, 12), FIELD(Event, incomplete, 16), FIELD(Event, stopped, 20),
            FIELD(Event, text, 24), FIELD(Event, text_length, 32), FIELD(Event, id, 40),
            FIELD(Event, id_length, 48), FIELD(Event, reason, 56), FIELD(Event, reason_length, 64)},
           sizeof(Event)) &&

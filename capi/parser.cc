@@ -96,11 +96,11 @@ dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tokenizer* t
   });
 }
 
-dsv4_status dsv4_parser_finish(dsv4_parser* parser, dsv4_parser_event_fn callback, void* user,
-                               dsv4_error** error) noexcept {
+dsv4_status dsv4_parser_end(dsv4_parser* parser, dsv4_parser_event_fn callback, void* user,
+                            dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     return Deliver(parser, callback, user,
-                   [](dsv4::StreamingParser& target, auto sink) { target.Finish(sink); });
+                   [](dsv4::StreamingParser& target, auto sink) { target.End(sink); });
   });
 }

@@ -28,7 +28,7 @@ dsv4_parser_event EventOf(const ParserEvent& event) {
   out.type = EnumTo(kTypes, event.kind);
   out.call = event.call;
   out.repaired = event.repaired;
-  out.unfinished = event.unfinished;
+  out.incomplete = event.incomplete;
   out.stopped = event.stopped;
   out.text = NeverNull(event.text);
   out.text_length = event.text.size();

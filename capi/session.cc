@@ -219,9 +219,10 @@ dsv4_status dsv4_session_step(dsv4_session* session, dsv4_step_result* result,
   });
 }
 
-dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position, float* log_prob,
-                                   int32_t* top_tokens, float* top_log_probs, size_t capacity,
-                                   size_t* top_count, dsv4_error** error) noexcept {
+dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int64_t position,
+                                       float* log_prob, int32_t* top_tokens, float* top_log_probs,
+                                       size_t capacity, size_t* top_count,
+                                       dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReading(session, [&](const dsv4::Session& s) -> absl::Status {
@@ -230,7 +231,7 @@ dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position
       DSV4_RETURN_IF_ERROR(CheckArray(top_log_probs, capacity, "top_log_probs"));
       const dsv4::PositionLogProbs* found = s.LogProbsAt(position);
       if (found == nullptr)
-        return dsv4::NotFound("no log-probabilities are kept of position ", position);
+        return dsv4::NotFound("no log-probabilities are kept for position ", position);
       *log_prob = found->log_prob;
       const absl::Span<const dsv4::TokenLogProb> top = found->most_likely();
       if (top_count != nullptr) *top_count = top.size();
@@ -243,8 +244,8 @@ dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position
   });
 }
 
-dsv4_status dsv4_session_tokens(const dsv4_session* session, const int32_t** tokens, size_t* count,
-                                dsv4_error** error) noexcept {
+dsv4_status dsv4_session_get_tokens(const dsv4_session* session, const int32_t** tokens,
+                                    size_t* count, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReading(session, [&](const dsv4::Session& s) -> absl::Status {

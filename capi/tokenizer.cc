@@ -74,9 +74,9 @@ dsv4_status dsv4_tokenizer_decode(const dsv4_tokenizer* tokenizer, const int32_t
   });
 }
 
-dsv4_status dsv4_tokenizer_token_bytes(const dsv4_tokenizer* tokenizer, int32_t id, char* bytes,
-                                       size_t capacity, size_t* length,
-                                       dsv4_error** error) noexcept {
+dsv4_status dsv4_tokenizer_get_token_bytes(const dsv4_tokenizer* tokenizer, int32_t id, char* bytes,
+                                           size_t capacity, size_t* length,
+                                           dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
@@ -89,11 +89,11 @@ dsv4_status dsv4_tokenizer_token_bytes(const dsv4_tokenizer* tokenizer, int32_t 
   });
 }
 
-int32_t dsv4_tokenizer_added_token(const dsv4_tokenizer* tokenizer, const char* text) noexcept {
+int32_t dsv4_tokenizer_get_added_token(const dsv4_tokenizer* tokenizer, const char* text) noexcept {
   if (tokenizer == nullptr || text == nullptr) return -1;
   return tokenizer->tokenizer->FindAddedToken(text).value_or(-1);
 }
 
-int32_t dsv4_tokenizer_vocab_size(const dsv4_tokenizer* tokenizer) noexcept {
+int32_t dsv4_tokenizer_get_vocab_size(const dsv4_tokenizer* tokenizer) noexcept {
   return tokenizer != nullptr ? tokenizer->tokenizer->vocab_size() : 0;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The libraries that the library is built on. Debian 12: see tools/install_dependencies.sh.
+# The libraries that the library is built on; tools/tune and the tests also ask for protobuf. Debian 12: see tools/install_dependencies.sh.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(simdjson REQUIRED)

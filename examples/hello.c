@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     status = dsv4_session_step_events(session, print_text, stdout, &step, &error);
   printf("\n");
   if (status != DSV4_OK)
-    fprintf(stderr, "%s: %s\n", dsv4_status_name(status), dsv4_error_message(error));
+    fprintf(stderr, "%s: %s\n", dsv4_status_get_name(status), dsv4_error_get_message(error));
   dsv4_error_free(error);
   dsv4_session_close(session);
   dsv4_engine_close(engine);

@@ -40,7 +40,7 @@ struct Target {
     options.threads = 1;
     options.max_draft_tokens = 2;
     Require(dsv4_engine_open(kModel, &options, &engine, nullptr) == DSV4_OK);
-    Require(dsv4_engine_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
+    Require(dsv4_engine_get_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
     Require(dsv4_engine_get_info(engine, &info, nullptr) == DSV4_OK);
     vocab = info.vocab_size;
   }
@@ -196,7 +196,7 @@ class Run {
         &Run::Rewind,      &Run::Cancel,       &Run::Mask,       &Run::SetSampling,
         &Run::ReadSession, &Run::Save,         &Run::Load,       &Run::LoadFile,
         &Run::Tokenize,    &Run::Render,       &Run::ParseWhole, &Run::ParseOpen,
-        &Run::ParseFeed,   &Run::ParseFinish,  &Run::Plan,       &Run::ReadEngine,
+        &Run::ParseFeed,   &Run::ParseEnd,     &Run::Plan,       &Run::ReadEngine,
         &Run::OpenGrammar, &Run::BindGrammar};
     for (int i = 0; i < kCalls && !in_.empty(); ++i) {
       (this->*kAll[in_.Below(std::size(kAll))])();
@@ -210,13 +210,13 @@ class Run {
 
   // What holds of any call's result.
   dsv4_status Check(dsv4_status status) {
-    Require(std::strcmp(dsv4_status_name(status), "UNKNOWN") != 0);
+    Require(std::strcmp(dsv4_status_get_name(status), "UNKNOWN") != 0);
     Require(status != DSV4_ERR_INTERNAL && status != DSV4_ERR_DEVICE_LOST);
-    Require((error_ == nullptr) == (status == DSV4_OK) && dsv4_error_code(error_) == status);
-    const std::string message = dsv4_error_message(error_);
+    Require((error_ == nullptr) == (status == DSV4_OK) && dsv4_error_get_code(error_) == status);
+    const std::string message = dsv4_error_get_message(error_);
     Require(message.empty() == (status == DSV4_OK));
     Require(message.find('\n') == std::string::npos);
-    Require(dsv4_error_argument(error_) != nullptr);
+    Require(dsv4_error_get_argument(error_) != nullptr);
     dsv4_error_free(error_);
     error_ = nullptr;
     return status;
@@ -239,7 +239,7 @@ class Run {
       if (session == nullptr) continue;
       const int32_t* tokens = nullptr;
       size_t count = 0;
-      Require(dsv4_session_tokens(session, &tokens, &count, nullptr) == DSV4_OK);
+      Require(dsv4_session_get_tokens(session, &tokens, &count, nullptr) == DSV4_OK);
       Require(count <= kContext);
       Require(std::all_of(tokens, tokens + count,
                           [](int32_t token) { return token >= 0 && token < TheTarget().vocab; }));
@@ -490,8 +490,8 @@ class Run {
     size_t count = 0, needed = 0;
     char json[64];
     const dsv4_session* session = Session();
-    Check(dsv4_session_message_count(session, &count, &error_));
-    Check(dsv4_session_reply_json(session, json, in_.Below(sizeof json), &needed, &error_));
+    Check(dsv4_session_get_message_count(session, &count, &error_));
+    Check(dsv4_session_get_reply_json(session, json, in_.Below(sizeof json), &needed, &error_));
   }
   void Rewind() {
     dsv4_session* session = Session();
@@ -558,8 +558,8 @@ class Run {
     }
     const size_t capacity = in_.Below(5);
     const int64_t position = in_.Number();
-    if (Check(dsv4_session_log_probs(session, position, &log_prob, top_tokens, top_log_probs,
-                                     capacity, &top_count, &error_)) == DSV4_OK) {
+    if (Check(dsv4_session_get_log_probs(session, position, &log_prob, top_tokens, top_log_probs,
+                                         capacity, &top_count, &error_)) == DSV4_OK) {
       Require(log_prob <= 0 && top_count <= 20);
     }
   }
@@ -601,7 +601,7 @@ class Run {
                                 &error_));
     Check(dsv4_tokenizer_decode(tokenizer, some.data(), some.size(), bytes, capacity, &count,
                                 &error_));
-    dsv4_tokenizer_added_token(tokenizer, text.c_str());
+    dsv4_tokenizer_get_added_token(tokenizer, text.c_str());
   }
   void Render() {
     const dsv4_chat_options options = ChatOptions();
@@ -652,8 +652,8 @@ class Run {
                                     this, &error_));
     }
   }
-  void ParseFinish() {
-    Check(dsv4_parser_finish(parser_, in_.Rarely() ? nullptr : OnEvent, this, &error_));
+  void ParseEnd() {
+    Check(dsv4_parser_end(parser_, in_.Rarely() ? nullptr : OnEvent, this, &error_));
   }
 
   void Plan() {
@@ -686,7 +686,7 @@ class Run {
     std::array<char, 64> json;
     size_t needed = 0;
     Check(dsv4_engine_get_metrics(engine, &metrics, &error_));
-    Check(dsv4_engine_metrics_json(engine, json.data(), json.size(), &needed, &error_));
+    Check(dsv4_engine_get_metrics_json(engine, json.data(), json.size(), &needed, &error_));
   }
 
   Input in_;

@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   pool.AllowWork(kCompileWork);
   const absl::StatusOr<Expr> root = LanguageOf(static_cast<char>(data[0]), source, &pool);
   Require(root.ok() || !root.status().message().empty());
-  if (!root.ok() || !pool.Finish(*root).ok()) return 0;
+  if (!root.ok() || !pool.Compile(*root).ok()) return 0;
 
   static const dsv4::grammar::TokenTrie trie(Tokens());
   dsv4::grammar::MaskBuilder masks(&pool, trie);

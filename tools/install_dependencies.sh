@@ -11,6 +11,7 @@ exec >&2 </dev/null
 programs='
   g++ cmake ninja-build pkg-config
   libabsl-dev libhwy-dev libsimdjson-dev libpcre2-dev libxxhash-dev libedit-dev
+  libprotobuf-dev protobuf-compiler
   libcpp-httplib-dev nlohmann-json3-dev
 '
 tests='

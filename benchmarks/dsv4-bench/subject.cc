@@ -27,7 +27,7 @@ double SecondsSince(Clock::time_point start) {
 
 // "dsv4 VERSION (COMMIT), ...": <dsv4/abi.h> promises this much.
 std::string BuildCommit() {
-  const std::string build = dsv4_build_info();
+  const std::string build = dsv4_get_build_info();
   const size_t begin = build.find('(') + 1;
   return build.substr(begin, build.find(')') - begin);
 }
@@ -157,7 +157,7 @@ std::vector<int32_t> Subject::gpus() const {
 void Subject::AddTo(Record* record, float temperature) const {
   record->Text("test_time", UtcTime());
   record->Text("build_commit", BuildCommit());
-  record->Text("build_info", dsv4_build_info());
+  record->Text("build_info", dsv4_get_build_info());
   record->Text("device", identity_.device);
   record->Text("backend", BackendName(info_.backend));
   record->Text("numerics", NumericsName(info_.numerics));

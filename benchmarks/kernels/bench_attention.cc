@@ -69,9 +69,9 @@ struct BenchStep {
     sequence.window_blocks = sequence.compressed_kv_blocks = blocks.data();
     states = {memory.Zeros<std::byte>(2 << 16), 1 << 16};
     sequence.state_slot = 0;
-    save = {.row = rows, .slot = 1};
-    sequence.saved_states = &save;
-    sequence.saved_state_count = 1;
+    write = {.row = rows, .slot = 1};
+    sequence.state_writes = &write;
+    sequence.state_write_count = 1;
     for (int32_t r = 0; r < rows; ++r) positions[static_cast<size_t>(r)] = kEnd - rows + r;
     step.rows = rows;
     step.sequence_count = 1;
@@ -96,7 +96,7 @@ struct BenchStep {
   std::vector<int64_t> positions;
   std::vector<int32_t> of;
   StatePool states;
-  StateToSave save;
+  StateWrite write;
   SequenceRows sequence;
   StepRows step;
 };

@@ -42,7 +42,7 @@ struct BenchSteps {
     // Of a sequence's window the blocks that a step can reach are its own.
     const int64_t live = (rows_each + kWindowTokens) / kWindowBlockTokens + 1;
     std::vector<int32_t> window_blocks, compressed_kv_blocks;
-    std::vector<StateToSave> saved_states;
+    std::vector<StateWrite> state_writes;
     constexpr int64_t kStateBytes = 3 * 3 * 512 * 4;
     states = {Filled<std::byte>(2 * known * kStateBytes, 0x3a), kStateBytes};
     for (int64_t s = 0; s < known; ++s) {
@@ -52,11 +52,11 @@ struct BenchSteps {
       for (int64_t i = 0; i < compressed_blocks; ++i) {
         compressed_kv_blocks.push_back(static_cast<int32_t>(s * compressed_blocks + i));
       }
-      saved_states.push_back({rows_each, static_cast<int32_t>(2 * s + 1)});
+      state_writes.push_back({rows_each, static_cast<int32_t>(2 * s + 1)});
     }
     const int32_t* device_windows = Uploaded(window_blocks);
     const int32_t* device_compressed = Uploaded(compressed_kv_blocks);
-    const StateToSave* device_saved = Uploaded(saved_states);
+    const StateWrite* device_writes = Uploaded(state_writes);
     for (int64_t i = 0; i < launches * count; ++i) {
       const int64_t s = i % known;
       SequenceRows sequence;
@@ -66,8 +66,8 @@ struct BenchSteps {
       sequence.window_blocks = device_windows + s * windows;
       sequence.compressed_kv_blocks = device_compressed + s * compressed_blocks;
       sequence.state_slot = static_cast<int32_t>(2 * s);
-      sequence.saved_states = device_saved + s;
-      sequence.saved_state_count = 1;
+      sequence.state_writes = device_writes + s;
+      sequence.state_write_count = 1;
       sequences.push_back(sequence);
     }
 
@@ -200,7 +200,7 @@ class AttentionBench {
         compress.k = compress.z = compress.ape = static_cast<const float*>(kv_);
         compress.norm = static_cast<const uint16_t*>(kv_);
         compress.states = steps.states;
-        compress.rows = keys ? keys_ : ratio == 4 ? groups4_ : groups128_;
+        compress.rows = keys ? keys_ : ratio == 4 ? rows4_ : rows128_;
         Time("compress_kv " + std::to_string(ratio) + (keys ? " keys" : rows_of), compress);
       }
     }
@@ -244,7 +244,7 @@ class AttentionBench {
     attend.ratio = ratio;
     attend.q = q_;
     attend.window = window_;
-    attend.compressed = ratio == 4 ? groups4_ : groups128_;
+    attend.compressed = ratio == 4 ? rows4_ : rows128_;
     attend.topk = kTopk;
     attend.sink = sink_;
     attend.softmax_scale = 1 / std::sqrt(512.0f);
@@ -277,8 +277,8 @@ class AttentionBench {
   float* sink_ = Filled<float>(kHeads * 4, 0);
   int32_t* selected_ = Filled<int32_t>(kMostRows * kTopk * 4, 0xff);
   RowPool window_ = NewPool(format_, 512, 64, kWindowBlocks);
-  RowPool groups4_ = NewPool(format_, 512, 64, kCompressedKvBlocks);
-  RowPool groups128_ = NewPool(format_, 512, 2, kCompressedKvBlocks);
+  RowPool rows4_ = NewPool(format_, 512, 64, kCompressedKvBlocks);
+  RowPool rows128_ = NewPool(format_, 512, 2, kCompressedKvBlocks);
   RowPool keys_ = NewPool(RowFormat::kIndexFp4, 128, 64, kCompressedKvBlocks);
 };
 

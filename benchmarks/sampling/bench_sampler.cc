@@ -44,7 +44,8 @@ void Choose(benchmark::State& state, const SamplingParams& params, double deviat
   Distribution distribution(kVocab);
   uint64_t position = 0;
   for (auto _ : state) {
-    const bool ok = sampler.Shape(logits, history, {.allowed = mask}, &distribution).ok();
+    const bool ok =
+        sampler.ComputeDistribution(logits, history, {.allowed = mask}, &distribution).ok();
     benchmark::DoNotOptimize(ok);
     benchmark::DoNotOptimize(Draw(distribution, Uniform(1, position++)));
   }

@@ -59,7 +59,7 @@ void Stream(benchmark::State& state, size_t piece_bytes) {
     for (size_t i = 0; i < text.size(); i += piece_bytes) {
       parser.Feed(absl::string_view(text).substr(i, piece_bytes), count);
     }
-    parser.Finish(count);
+    parser.End(count);
   }
   benchmark::DoNotOptimize(delivered);
   SetCounters(state, text);

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   QApplication application(argc, argv);
   QApplication::setApplicationName("dsv4-desktop");
-  QApplication::setApplicationVersion(dsv4_version());
+  QApplication::setApplicationVersion(dsv4_get_version());
   QCommandLineParser options;
   options.setApplicationDescription("A window to talk with a model.");
   options.addHelpOption();

@@ -84,7 +84,7 @@ void Worker::Open(Model model) {
   cancel_open_ = false;
   Post([this, model = std::move(model)] {
     for (auto& [chat, session] : sessions_)
-      if (session.running) Finish(chat, session, "another model was opened");
+      if (session.running) EndAnswer(chat, session, "another model was opened");
     OpenNow(model);
   });
 }
@@ -200,7 +200,7 @@ void Worker::Stop(int chat) {
   Post([this, chat] {
     const auto at = sessions_.find(chat);
     if (at == sessions_.end()) return;
-    if (at->second.running) Finish(chat, at->second, QString());
+    if (at->second.running) EndAnswer(chat, at->second, QString());
     at->second.conversation.session().Resume();
   });
 }
@@ -229,14 +229,15 @@ void Worker::Step() {
     Session& session = sessions_.at(chats[i]);
     if (!outcomes[i].failure) {
       Deliver(chats[i], session);
-      if (outcomes[i].result.finish != DSV4_FINISH_NONE) Finish(chats[i], session, QString());
+      if (outcomes[i].result.finish != DSV4_FINISH_NONE) EndAnswer(chats[i], session, QString());
       continue;
     }
     const Failure failure(outcomes[i].failure);
     if (failure.code == DSV4_ERR_DEVICE_LOST) {
       lost = failure.message;
     } else {
-      Finish(chats[i], session, failure.code == DSV4_ERR_CANCELLED ? QString() : failure.message);
+      EndAnswer(chats[i], session,
+                failure.code == DSV4_ERR_CANCELLED ? QString() : failure.message);
     }
   }
   if (!lost.isEmpty()) Recover(lost, {});
@@ -247,7 +248,7 @@ void Worker::Deliver(int chat, Session& session) {
     emit Streamed(chat, *event);
 }
 
-void Worker::Finish(int chat, Session& session, const QString& error) {
+void Worker::EndAnswer(int chat, Session& session, const QString& error) {
   session.running = false;
   QJsonObject reply;
   dsv4::SessionStats stats = {};

@@ -102,7 +102,7 @@ class Worker : public QObject {
   void MakeRoom(int parent);
   void Step();
   void Deliver(int chat, Session& session);
-  void Finish(int chat, Session& session, const QString& error);
+  void EndAnswer(int chat, Session& session, const QString& error);
   void Recover(const QString& error, std::vector<Turn> turns);
   void CloseSessions();
 

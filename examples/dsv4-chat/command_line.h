@@ -160,7 +160,7 @@ inline constexpr Option<Target> kVersionOption{
 template <class Target>
 std::string HelpOrVersion(const Target& target, const std::string& help_text) {
   if (target.help) return help_text;
-  return target.version ? std::string(dsv4_build_info()) + "\n" : "";
+  return target.version ? std::string(dsv4_get_build_info()) + "\n" : "";
 }
 
 // The arguments of a command line, one option after the other.

@@ -209,7 +209,7 @@ void Conversation::Set(const std::string& assignment) {
 
 void Conversation::Save(const std::string& path) {
   if (FileExists(path) != FileExists(MessagesFile(path)))
-    throw Failure{kUsageError, path + ": something else than a conversation is there"};
+    throw Failure{kUsageError, path + ": exists and is not a saved conversation"};
   ProgressBar bar("saving", screen_->shows_progress());
   // The next question drops the reasoning: the rows from there on would not serve it.
   std::optional<dsv4::Conversation> shorter;

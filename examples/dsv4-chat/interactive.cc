@@ -47,7 +47,7 @@ class Loop {
         stats_(options.stats) {}
 
   int Run() {
-    screen_->Notice(std::string("dsv4 ") + dsv4_version() + ": /help lists the commands");
+    screen_->Notice(std::string("dsv4 ") + dsv4_get_version() + ": /help lists the commands");
     std::string message;
     while (!quit_ && ReadMessage(&message)) {
       if (message.find_first_not_of(" \t\r\n") != std::string::npos) {

@@ -59,7 +59,7 @@ void JsonLines::Event(const dsv4::Event& event) {
                            .String("text", text)
                            .String("reason", event.reason));
     case DSV4_PARSER_END:
-      unfinished_ = event.unfinished;
+      incomplete_ = event.incomplete;
       cut_ = text;
       return;
     default:
@@ -70,7 +70,7 @@ void JsonLines::Event(const dsv4::Event& event) {
 void JsonLines::End(const TurnEnd& end) {
   WriteLine(Line("end")
                 .String("finish", FinishName(end.finish))
-                .Bool("unfinished", unfinished_)
+                .Bool("incomplete", incomplete_)
                 .String("text", cut_)
                 .Number("prompt_tokens", end.stats.prompt_tokens)
                 .Number("cached_tokens", end.stats.cached_tokens)
@@ -86,10 +86,11 @@ void JsonLines::End(const TurnEnd& end) {
 }
 
 void WriteJsonError(const Failure& failure) {
-  WriteLine(Line("error")
-                .String("status", failure.status == DSV4_OK ? "" : dsv4_status_name(failure.status))
-                .Number("exit_code", int64_t{failure.exit_code})
-                .String("message", failure.message));
+  WriteLine(
+      Line("error")
+          .String("status", failure.status == DSV4_OK ? "" : dsv4_status_get_name(failure.status))
+          .Number("exit_code", int64_t{failure.exit_code})
+          .String("message", failure.message));
 }
 
 }  // namespace chat

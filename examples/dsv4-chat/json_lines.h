@@ -17,7 +17,7 @@ class JsonLines : public TurnOutput {
 
  private:
   // Of the event END, which is written when the turn's cost is known.
-  bool unfinished_ = false;
+  bool incomplete_ = false;
   std::string cut_;
 };
 

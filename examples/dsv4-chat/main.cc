@@ -64,15 +64,15 @@ int Talk(const Options& options, const std::optional<std::string>& prompt, Scree
 // Options that leave no meaning to others.
 void CheckTogether(const Options& options) {
   const auto refuse = [](const std::string& why, const char* other) {
-    throw Failure{kUsageError, why + ": it goes without " + other};
+    throw Failure{kUsageError, std::string(other) + " cannot be combined with " + why};
   };
   if (!options.load_file.empty()) {
-    const std::string why = "--load has them of its own";
+    const std::string why = "--load, which brings its own";
     if (!options.system.empty()) refuse(why, "-s");
     if (!options.tools.empty()) refuse(why, "--tools");
   }
   if (!options.raw) return;
-  const std::string why = "--raw knows no conversation";
+  const std::string why = "--raw, which has no conversation";
   if (!options.system.empty()) refuse(why, "-s");
   if (!options.tools.empty()) refuse(why, "--tools");
   if (options.thinking != DSV4_THINKING_OFF) refuse(why, "--think");

@@ -26,7 +26,7 @@ constexpr Option<Options> kTalkOptions[] = {
     {"-s", "--system", "TEXT", "system message", SetText<&Options::system>},
     {"", "--tools", "FILE", "tools that the model may call: JSON in OpenAI's form",
      SetParsed<ParseFile, &Options::tools>},
-    {"", "--think", "off|low|high|max", "reason before answering; no value: low",
+    {"", "--think", "off|low|high|max", "reason before answering (default: off; without a value: low)",
      SetName<kThinkingModes, &Options::thinking>, "low"},
     {"", "--chat-encoder", "NAME", "auto (from the model folder), preview or 0731",
      SetName<kChatEncoders, &Options::chat_encoder>},
@@ -118,15 +118,15 @@ constexpr Option<Options> kOutputOptions[] = {
     kVersionOption<Options>,
 };
 
-struct Group {
+struct Section {
   const char* heading;
   std::span<const Option<Options>> options;
 };
 
-const Group kGroups[] = {{"Conversation", kTalkOptions},
-                         {"Choice of tokens, also by /set", kSamplingOptions},
-                         {"Engine", kEngineOptions<Options>},
-                         {"Output", kOutputOptions}};
+const Section kSections[] = {{"Conversation", kTalkOptions},
+                             {"Sampling (also /set)", kSamplingOptions},
+                             {"Engine", kEngineOptions<Options>},
+                             {"Output", kOutputOptions}};
 
 constexpr char kHelpNotes[] =
     "\nStandard output contains only the model's text, or only events with --json. Tool calls go\n"
@@ -138,9 +138,9 @@ constexpr char kHelpNotes[] =
     "  text                 text: a piece of the answer\n"
     "  tool_call_start      call (number within the turn, from 0), id, name\n"
     "  tool_call_arguments  call, text: a piece of the JSON object; repaired\n"
-    "  tool_call_end        call, repaired: the model's JSON was none, a string replaces it\n"
-    "  malformed            call (it breaks off; or -1), text, reason: markup without a meaning\n"
-    "  end                  finish (stop, length, context_full, interrupted), unfinished, text "
+    "  tool_call_end        call, repaired: an invalid JSON value was replaced by a string\n"
+    "  malformed            call (the interrupted one, or -1), text, reason: invalid markup\n"
+    "  end                  finish (stop, length, context_full, interrupted), incomplete, text "
     "(both:\n"
     "                       markup that was cut), prompt_tokens, cached_tokens, generated_tokens,\n"
     "                       context_tokens, drafted_tokens, accepted_tokens, first_token_seconds,\n"
@@ -177,7 +177,7 @@ void SetSampling(SamplingOptions* sampling, const std::string& assignment) {
 Options ParseOptions(int argc, const char* const* argv) {
   Options options;
   OptionTables<Options> tables;
-  for (const Group& group : kGroups) tables.push_back(group.options);
+  for (const Section& section : kSections) tables.push_back(section.options);
   ParseOptions(argc, argv, tables, &options, ": a prompt goes after -p");
   return options;
 }
@@ -186,8 +186,8 @@ std::string HelpText() {
   std::string text =
       "usage: dsv4-chat -m DIR [options]\n"
       "Chats with the model in DIR. With -p, -f or piped input it answers once and ends.\n";
-  for (const Group& group : kGroups)
-    text += std::string("\n") + group.heading + ":\n" + HelpLines(group.options);
+  for (const Section& section : kSections)
+    text += std::string("\n") + section.heading + ":\n" + HelpLines(section.options);
   return text + kHelpNotes;
 }
 

@@ -100,7 +100,7 @@ SavedConversation ReadConversation(const std::string& path) {
     dom::parser parser;
     return Read(parser.parse(text), path);
   } catch (const simdjson::simdjson_error& error) {
-    throw Failure{kUsageError, path + ": is no conversation that was saved here: " + error.what()};
+    throw Failure{kUsageError, path + ": not a saved conversation: " + error.what()};
   }
 }
 

@@ -59,7 +59,7 @@ void Screen::Event(const dsv4::Event& event) {
       return;
     case DSV4_PARSER_END:
       Enter(Part::kNone);
-      if (event.unfinished) Notice("(a call of a tool is cut short)");
+      if (event.incomplete) Notice("(a call of a tool is cut short)");
       // Not in the midst of the answer, whose text on standard output is the model's alone.
       if (!malformed_.empty()) Notice("(malformed: " + malformed_ + ")");
       malformed_.clear();

@@ -44,7 +44,7 @@ void Exchange::Begin() {
   for (const int32_t token : tokens_) {
     const Token again = generations[candidate_]->Next(client_is_gone_);
     if (again.id != token)
-      throw DeviceLost("the device was lost, and the model answers otherwise on the next one");
+      throw DeviceLost("the device was lost, and the next one computes another answer");
     Give(answer.get(), again, generations[0]->stats());
     Advance(*answer);
   }

@@ -15,7 +15,7 @@ constexpr size_t kMostLevels = 64;
 constexpr size_t kMostMembers = 1024;  // Json looks for a name among all members
 
 // Bounds what the parser is given. Text that is not JSON may pass: the parser refuses it.
-void CheckShape(std::string_view text) {
+void CheckSizes(std::string_view text) {
   std::vector<size_t> colons;  // of each open bracket
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -86,7 +86,7 @@ void Append(const Json& json, std::string* text) {
 }  // namespace
 
 Json ParseObject(std::string_view text) {
-  CheckShape(text);
+  CheckSizes(text);
   try {
     Json json;
     Builder builder(json);

@@ -81,9 +81,9 @@ void Metrics::NextToken(double seconds) {
   next_token_.Add(seconds);
 }
 
-void Metrics::Finish(const std::string& reason, double seconds, const dsv4::SessionStats& stats) {
+void Metrics::CountEnd(const std::string& reason, double seconds, const dsv4::SessionStats& stats) {
   const std::lock_guard lock(mutex_);
-  ++finished_[reason];
+  ++ended_[reason];
   whole_.Add(seconds);
   draft_steps_ += static_cast<uint64_t>(stats.draft_steps);
   drafted_tokens_ += static_cast<uint64_t>(stats.drafted_tokens);
@@ -139,7 +139,7 @@ std::string Metrics::Text(const std::string& model, const Load& load) const {
   }
   const std::string success = "vllm:request_success_total";
   text += Heading(success, "counter", "Requests that ended, by finish_reason.");
-  for (const auto& [reason, count] : finished_) {
+  for (const auto& [reason, count] : ended_) {
     text += success + "{" + labels + ",finished_reason=\"" + reason + "\"} " +
             std::to_string(count) + "\n";
   }

@@ -208,8 +208,8 @@ void Scheduler::Run() {
         batch.push_back(&running);
     }
     for (const Running* running : leaving) {
-      metrics_->Finish("abort", SecondsSince(running->generation->begin),
-                       running->generation->session().stats());
+      metrics_->CountEnd("abort", SecondsSince(running->generation->begin),
+                         running->generation->session().stats());
     }
     if (batch.empty() && leaving.empty()) {
       MakeRoom();
@@ -255,9 +255,9 @@ std::vector<Scheduler::Running*> Scheduler::Step(const std::vector<Running*>& ba
       dsv4_error_free(errors[i]);
       batch[i]->parked = true;
     } else if (statuses[i] != DSV4_OK) {
-      metrics_->Finish(statuses[i] == DSV4_ERR_CANCELLED ? "abort" : "error",
-                       SecondsSince(batch[i]->generation->begin),
-                       batch[i]->generation->session().stats());
+      metrics_->CountEnd(statuses[i] == DSV4_ERR_CANCELLED ? "abort" : "error",
+                         SecondsSince(batch[i]->generation->begin),
+                         batch[i]->generation->session().stats());
       batch[i]->generation->Fail(FailureOf(statuses[i], errors[i]));
       leaving.push_back(batch[i]);
     } else if (!Deliver(batch[i], results[i])) {
@@ -282,8 +282,8 @@ bool Scheduler::Deliver(Running* running, const dsv4_step_result& result) {
   }
   try {
     if (result.finish != DSV4_FINISH_NONE)
-      metrics_->Finish(FinishReason(result.finish), SecondsSince(generation->begin),
-                       generation->session().stats());
+      metrics_->CountEnd(FinishReason(result.finish), SecondsSince(generation->begin),
+                         generation->session().stats());
     return generation->Deliver(result);
   } catch (...) {
     generation->Fail(std::current_exception());
@@ -297,8 +297,8 @@ void Scheduler::Remove(const Running* running) {
 
 void Scheduler::MakeRoom() {
   Running& last = running_.back();
-  last.generation->Fail(std::make_exception_ptr(
-      dsv4::Error(DSV4_ERR_OUT_OF_BLOCKS, "the cache holds no further token of this request")));
+  last.generation->Fail(std::make_exception_ptr(dsv4::Error(
+      DSV4_ERR_OUT_OF_BLOCKS, "the cache has no room for another token of this request")));
   running_.pop_back();
   for (Running& running : running_) running.parked = false;
   left_.notify_all();

@@ -10,8 +10,8 @@
  *   that this library does not know are 0; otherwise it returns DSV4_ERR_UNSUPPORTED.
  * - Output structs are filled up to the caller's size. Fields that the library does not know are
  *   set to 0.
- * - DSV4_ERR_INVALID_ARGUMENT: a size below the struct's first release or above 4096, or a reserved
- *   field of an input struct that is not 0.
+ * - DSV4_ERR_INVALID_ARGUMENT: the size is smaller than the struct was in its first release, or
+ *   above 4096; or a reserved field of an input struct is not 0.
  */
 #ifndef DSV4_ABI_H_
 #define DSV4_ABI_H_
@@ -46,14 +46,14 @@ DSV4_BEGIN_DECLS
 
 /* The ABI version of the loaded library. If it differs from DSV4_ABI_VERSION, the host must not
  * call any other function. */
-DSV4_API uint32_t dsv4_abi_version(void) DSV4_NOEXCEPT;
+DSV4_API uint32_t dsv4_get_abi_version(void) DSV4_NOEXCEPT;
 
 /* The library's version, as in "0.1.0". Static storage. */
-DSV4_API const char* dsv4_version(void) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_get_version(void) DSV4_NOEXCEPT;
 
 /* One line: "dsv4 VERSION (COMMIT), ...", with the compiler, the backends and the instruction set
  * in use. Static storage. */
-DSV4_API const char* dsv4_build_info(void) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_get_build_info(void) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -3,7 +3,7 @@
  * The chat format of the model family: renders messages to prompts and parses completions to
  * messages. Needs no engine.
  *
- * Prompts are rendered to token ids. Control tokens make their structure. Text of messages, tools
+ * Prompts are rendered to token ids. Control tokens mark turns and roles. Text of messages, tools
  * and schemas never becomes a control token, so it cannot forge a turn. dsv4_chat_render_text and
  * dsv4_chat_render_text_json return the prompt as text, for display and comparison. Do not tokenize
  * that text: it cannot distinguish a control token from a message that spells one.
@@ -84,8 +84,8 @@ typedef struct dsv4_message {
   const char* tool_call_id; /* tool: the id of the call; results are rendered in order of calls */
   uint64_t tool_call_id_length;
   /* system, developer: the available tools, a JSON array in the form of OpenAI's chat API.
-   * Assistant and latest_reminder messages accept tools too, but do not render them. In any
-   * message, tools keep the reasoning of earlier turns. */
+   * Assistant and latest_reminder messages accept tools too, but do not render them. If any message
+   * has tools, the reasoning of earlier turns is kept. */
   const char* tools;
   uint64_t tools_length;
   const char* response_format; /* system, developer: a JSON schema of the answer */
@@ -118,7 +118,7 @@ typedef struct dsv4_chat_options {
   /* 0: with thinking on, reasoning and developer messages before the last user turn are dropped,
    * unless a message has tools. Tool results are part of a user turn. 1: all are kept. */
   int32_t keep_reasoning;
-  int32_t omit_begin; /* 1: no begin-of-sentence token; it is never written after a context */
+  int32_t omit_begin; /* 1: no begin-of-sentence token. With a context there never is one. */
   /* Messages that are already rendered. The result continues their prompt. Given as JSON or as
    * structs; NULL for none. */
   const char* context;
@@ -160,8 +160,8 @@ DSV4_API dsv4_status dsv4_chat_render_text(const dsv4_message* const* messages, 
  * - tool_call_id (tool).
  * - tools, response_format (system, developer).
  * - task, wo_eos: as in dsv4_message.
- * One of these keys in a role that does not use it is an error. Other keys are ignored. An unpaired
- * surrogate escape becomes U+FFFD.
+ * One of these keys in a message whose role does not use it is an error. Unknown keys are ignored.
+ * An unpaired surrogate escape becomes U+FFFD.
  * Errors: CORRUPT (not JSON; names the line), INVALID_ARGUMENT (names the message and field),
  * UNSUPPORTED (another role; nesting too deep), NOT_FOUND (the tokenizer lacks a control token;
  * names it). */

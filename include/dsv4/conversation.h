@@ -20,8 +20,8 @@
  * header return INVALID_ARGUMENT for other sessions.
  *
  * Numbering. Messages are numbered from the beginning of the conversation and include the
- * assistant's turns. They are given as structs or as JSON in the form of dsv4_chat_render_json.
- * Errors about the given structs or JSON count from the first one given.
+ * assistant's turns. They are given as structs or as JSON in the form of dsv4_chat_render_json. In
+ * errors about an argument, messages[0] is the first message of that argument.
  */
 #ifndef DSV4_CONVERSATION_H_
 #define DSV4_CONVERSATION_H_
@@ -49,10 +49,10 @@ DSV4_API dsv4_status dsv4_session_open_json(dsv4_engine* engine,
                                             dsv4_session** session,
                                             dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Appends messages, for example a user's message or tool results. Computes nothing. A turn that is
- * being generated ends first, as by dsv4_session_end_turn without a callback, even if the call then
- * fails. Otherwise a failed call changes nothing. Errors: INVALID_ARGUMENT if `count` is 0; those
- * of dsv4_session_open_messages. */
+/* Appends messages, for example a user's message or tool results. Computes nothing. First ends a
+ * turn that is being generated, as dsv4_session_end_turn without a callback does; the turn stays
+ * ended if the call then fails. A failed call changes nothing else. Errors: INVALID_ARGUMENT if
+ * `count` is 0; those of dsv4_session_open_messages. */
 DSV4_API dsv4_status dsv4_session_append_messages(dsv4_session* session,
                                                   const dsv4_message* const* messages, size_t count,
                                                   dsv4_error** error) DSV4_NOEXCEPT;
@@ -83,8 +83,8 @@ DSV4_API dsv4_status dsv4_session_step_events(dsv4_session* session, dsv4_parser
  * - callback: receives the events of each session after the pass, in the order of the list, with
  *   users[i] for sessions[i]. It must not use any of the sessions (BUSY).
  * - users: [count] or NULL. Entries may be NULL.
- * - Other arguments: as in dsv4_engine_step. A failed session does not affect the others; that the
- *   assistant has no turn is such a failure.
+ * - Other arguments: as in dsv4_engine_step. A failed session does not affect the others. A session
+ *   whose last message is not followed by an assistant's turn fails in this way.
  * Errors of the call itself: those of dsv4_engine_step; INVALID_ARGUMENT if `callback` is NULL. */
 DSV4_API dsv4_status dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* const* sessions,
                                              size_t count, dsv4_parser_event_fn callback,
@@ -94,14 +94,14 @@ DSV4_API dsv4_status dsv4_engine_step_events(dsv4_engine* engine, dsv4_session* 
 
 /* Ends the assistant's turn early, if one is being generated. `callback` (may be NULL) receives
  * held-back text, then END. The message keeps what was delivered, except an incomplete tool call.
- * The next prompt closes an open reasoning. */
+ * If the reasoning is still open, the next prompt closes it. */
 DSV4_API dsv4_status dsv4_session_end_turn(dsv4_session* session, dsv4_parser_event_fn callback,
                                            void* user, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* The number of messages. A turn that is being generated counts once it has ended. Threads: as
- * dsv4_session_tokens. */
-DSV4_API dsv4_status dsv4_session_message_count(const dsv4_session* session, size_t* count,
-                                                dsv4_error** error) DSV4_NOEXCEPT;
+ * dsv4_session_get_tokens. */
+DSV4_API dsv4_status dsv4_session_get_message_count(const dsv4_session* session, size_t* count,
+                                                    dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Keeps only the first `count` messages, for example to regenerate an answer. Ends a running turn
  * as dsv4_session_append_messages does. Errors: those of dsv4_session_append_messages;
@@ -127,10 +127,11 @@ DSV4_API dsv4_status dsv4_session_replace_json(dsv4_session* session, size_t fir
 /* Returns up to `count` messages from number `first` on, as a JSON array that
  * dsv4_session_open_json accepts. A turn that is being generated is not included. Writes up to
  * `capacity` bytes to `json`, without a terminator, and the full length to *needed. Errors:
- * INVALID_ARGUMENT if `first` is beyond the end. Threads: as dsv4_session_tokens. */
-DSV4_API dsv4_status dsv4_session_messages_json(const dsv4_session* session, size_t first,
-                                                size_t count, char* json, size_t capacity,
-                                                size_t* needed, dsv4_error** error) DSV4_NOEXCEPT;
+ * INVALID_ARGUMENT if `first` is beyond the end. Threads: as dsv4_session_get_tokens. */
+DSV4_API dsv4_status dsv4_session_get_messages_json(const dsv4_session* session, size_t first,
+                                                    size_t count, char* json, size_t capacity,
+                                                    size_t* needed,
+                                                    dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Changes the options and renders the whole conversation again. Ends a running turn as
  * dsv4_session_append_messages does. Errors: those of dsv4_session_append_messages. */
@@ -141,10 +142,10 @@ DSV4_API dsv4_status dsv4_session_set_chat_options(dsv4_session* session,
 /* Returns the assistant's last message, complete or not, as JSON in the form of dsv4_chat_parse,
  * with the ids of tool calls. A tool call is included once it is complete. Writes up to `capacity`
  * bytes to `json`, without a terminator, and the full length to *needed. Errors: NOT_FOUND if the
- * assistant has no message yet. Threads: as dsv4_session_tokens. */
-DSV4_API dsv4_status dsv4_session_reply_json(const dsv4_session* session, char* json,
-                                             size_t capacity, size_t* needed,
-                                             dsv4_error** error) DSV4_NOEXCEPT;
+ * assistant has no message yet. Threads: as dsv4_session_get_tokens. */
+DSV4_API dsv4_status dsv4_session_get_reply_json(const dsv4_session* session, char* json,
+                                                 size_t capacity, size_t* needed,
+                                                 dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -28,7 +28,7 @@ inline namespace cpp {
 
 class EventRange;
 
-// A function that changes the messages ends a turn that is being generated and drops its
+// Functions that change the messages first end a turn that is being generated and drop its
 // undelivered events. Threads and errors: <dsv4/conversation.h>.
 class Conversation {
  public:
@@ -143,24 +143,24 @@ class Conversation {
   // The number of messages, including the assistant's.
   std::size_t message_count() const {
     std::size_t count = 0;
-    detail::Call(dsv4_session_message_count, session_.get(), &count);
+    detail::Call(dsv4_session_get_message_count, session_.get(), &count);
     return count;
   }
 
   // Up to `count` messages from number `first` on, as a JSON array.
   std::string messages_json(std::size_t first = 0, std::size_t count = SIZE_MAX) const {
-    return detail::ReadAll<std::string>(1024,
-                                        [&](char* json, std::size_t capacity, std::size_t* needed) {
-                                          detail::Call(dsv4_session_messages_json, session_.get(),
-                                                       first, count, json, capacity, needed);
-                                        });
+    return detail::ReadAll<std::string>(
+        1024, [&](char* json, std::size_t capacity, std::size_t* needed) {
+          detail::Call(dsv4_session_get_messages_json, session_.get(), first, count, json, capacity,
+                       needed);
+        });
   }
 
   // The assistant's last message, complete or not, as a JSON object.
   std::string reply_json() const {
     return detail::ReadAll<std::string>(
         256, [&](char* json, std::size_t capacity, std::size_t* needed) {
-          detail::Call(dsv4_session_reply_json, session_.get(), json, capacity, needed);
+          detail::Call(dsv4_session_get_reply_json, session_.get(), json, capacity, needed);
         });
   }
 

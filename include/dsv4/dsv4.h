@@ -13,17 +13,18 @@
  * - Functions that take a pointer to a const handle may run on several threads at once.
  * - Functions that take a non-const handle need exclusive use of it. Sessions and parsers detect a
  *   second caller and return BUSY.
- * - Exceptions: functions that open a session, dsv4_engine_step and dsv4_engine_step_events may run
- *   concurrently on one engine. dsv4_session_cancel, _stop and _resume may be called by any thread
- *   at any time.
- * - A handle may move between threads. Different handles never need a lock of the host.
+ * - Exceptions: functions that open a session, dsv4_engine_step, dsv4_engine_step_events,
+ *   dsv4_engine_suspend and dsv4_engine_resume may run concurrently on one engine.
+ *   dsv4_session_cancel, _stop and _resume may be called by any thread at any time.
+ * - A handle may move between threads. Calls on different handles need no locking by the host.
  * - Steps of several sessions of one engine that run at the same time are computed as one batch.
  * - The library's only threads are the workers of an engine. They end when the engine is freed.
  *
  * Callbacks
- * - A callback runs on the thread that called the function it was given to. Two differ: a token
- *   mask runs on the thread that steps its session, and the log callback on any thread that logs.
- * - A callback must not call functions on its own session, except dsv4_session_cancel.
+ * - A callback runs on the thread of the call that received it. Exceptions: a token mask runs on
+ *   the thread that steps its session; the log callback runs on any thread that logs.
+ * - A callback must not call functions on its own session, except dsv4_session_cancel, _stop and
+ *   _resume.
  * - A token mask runs inside a step. It cannot prefill or step another session of the same engine
  *   (BUSY), and it must not wait for a thread that does.
  * - A callback must return: no exception and no longjmp may leave it.

@@ -18,8 +18,9 @@ typedef int32_t dsv4_backend;
 #define DSV4_BACKEND_AUTO ((dsv4_backend)0)
 #define DSV4_BACKEND_CPU ((dsv4_backend)1)       /* SIMD on the processor */
 #define DSV4_BACKEND_REFERENCE ((dsv4_backend)2) /* scalar, slow; for verification */
-/* A GPU. UNSUPPORTED if there is none, or if it fails the known-answer test: the first open of a
- * process on a device compares every operator with recorded outputs (about a second). */
+/* A GPU. UNSUPPORTED if there is none, or if it fails the known-answer test. The first open on a
+ * device in a process runs this test: it compares every operator with recorded outputs (about a
+ * second). */
 #define DSV4_BACKEND_CUDA ((dsv4_backend)3)
 
 typedef int32_t dsv4_numerics;
@@ -43,7 +44,7 @@ typedef int32_t dsv4_cache_format;
 #define DSV4_CACHE_F32 ((dsv4_cache_format)4)            /* 2048 bytes */
 
 /* What drafts tokens for speculative decoding (see dsv4_sampling.draft_tokens).
- * - AUTO: the drafter in the checkpoint. Its tensors tell which it is.
+ * - AUTO: the drafter in the checkpoint, recognized by its tensors.
  * - MTP: the multi-token prediction block; drafts one token after another.
  * - DSPARK: chained stages that draft a block of tokens in one pass.
  * - NGRAM: copies what followed an earlier occurrence of the last tokens; needs no weights. */
@@ -103,11 +104,12 @@ typedef struct dsv4_engine_options {
   int64_t cache_tokens;   /* tokens of compressed cache for all sessions; 0 = context_tokens */
   int32_t max_sessions;   /* sessions open at the same time; 0 = 4 */
   /* Prompt tokens in one step, at most context_tokens; 0 = 256, or 4096 if device_weight_bytes or
-   * cpu_experts is set. Then every step of a prompt reads nearly all experts from host memory, and
-   * more tokens share a read. */
+   * cpu_experts is set: each step of a prompt then reads nearly all experts from host memory, and
+   * with larger chunks more tokens share each read. */
   int32_t prefill_chunk_tokens;
-  int32_t threads;  /* CPU threads, also of cpu_experts, including the caller's; 0 = one per core */
-  int32_t reserved; /* 0 */
+  /* CPU threads, including the calling one; 0 = one per core. cpu_experts uses them, too. */
+  int32_t threads;
+  int32_t reserved;          /* 0 */
   dsv4_progress_fn progress; /* may be NULL */
   void* progress_user;
   dsv4_cache_format cache_format;
@@ -142,10 +144,9 @@ typedef struct dsv4_engine_options {
    *   the experts that it needs. If a read fails, the step fails with IO or CORRUPT and can be
    *   repeated.
    * - CPU: weights are mapped files. Experts within the limit are read when the engine opens, and
-   *   locked in memory as far as RLIMIT_MEMLOCK allows. The others are read when a step needs them.
+   *   locked in memory up to RLIMIT_MEMLOCK. The others are read when a step needs them.
    * - CPU with 0: all weights are read when the engine opens, and none is locked. If the machine's
-   *   free memory cannot hold them, it is used as the limit, without locks, and the log has a
-   *   warning.
+   *   free memory cannot hold them, the free memory is the limit, and the log has a warning.
    * Errors: INVALID_ARGUMENT if it leaves no room for the buffers of reads (the message names the
    * least value), or on an integrated GPU (use device_weight_bytes there); OUT_OF_HOST_MEMORY if
    * the machine's free memory cannot hold the experts within the limit. */
@@ -160,16 +161,16 @@ typedef struct dsv4_engine_options {
    *   or suspended and every five minutes, on a thread of its own. If it cannot, it logs a warning.
    * - In a group, the process of rank 0 sends the counts to the others.
    * Errors, which leave the file unchanged: CORRUPT for a damaged file; VERSION_MISMATCH for
-   * another format or another model's file; INVALID_ARGUMENT if all experts are in one memory, or
-   * for a rank other than 0. */
+   * another format or another model's file; INVALID_ARGUMENT if all experts are in one memory, so
+   * that none can move, or for a rank other than 0. */
   const char* expert_profile;
-  /* 1: does not check the model folder's canary, which costs the prefill of its prompt. */
+  /* 1: skips the check of the model folder's canary. The check costs a prefill of its prompt. */
   int32_t skip_canary;
   /* Number of routed experts of each layer that the CPU computes while the GPU computes the
    * others; 0 = none. These are the layer's last experts. They are stored in host memory only, in
    * the checkpoint's format.
-   * - Results depend on this number, because the CPU sums in another order. With one number they
-   *   are bit for bit the same for any number of threads and any limits above.
+   * - Results depend on this number, because the CPU sums in another order. For a given number they
+   *   are bit for bit the same with any number of threads and any limits above.
    * - A saved session loads only with the number that it was saved with (VERSION_MISMATCH).
    * - Steps are not recorded as CUDA graphs.
    * CUDA backend with one device only (otherwise UNSUPPORTED). Errors: INVALID_ARGUMENT if it is
@@ -212,8 +213,8 @@ typedef struct dsv4_engine_info {
   int32_t device_count;            /* including the devices of the group's other processes */
   int32_t step_exchanges;          /* all-gathers in a step that computes logits; 0 on one device */
   uint64_t token_exchange_bytes;   /* bytes that each device gathers for one token of a step */
-  /* Bytes of the device that holds the most. The CPU backend maps weights once for all devices;
-   * device_weight_bytes then counts what one device reads. */
+  /* Bytes of the device with the largest total. The CPU backend maps weights once for all devices;
+   * device_weight_bytes then counts the bytes that one device reads. */
   uint64_t device_weight_bytes;
   uint64_t device_cache_bytes;
   uint64_t device_workspace_bytes;
@@ -227,8 +228,8 @@ typedef struct dsv4_engine_info {
   /* Bytes of the experts in host memory, including those of cpu_experts, and of the buffers for
    * reads from disk. Not part of weight_bytes. */
   uint64_t host_weight_bytes;
-  /* Bytes of routed experts that one token reads in all layers. If a share h of them is in device
-   * memory, the devices together fetch the share 1 - h from host memory or disk. */
+  /* Bytes of routed experts that one token reads in all layers. If a fraction h of them is in
+   * device memory, the devices together read the fraction 1 - h from host memory or disk. */
   uint64_t token_expert_bytes;
   int64_t disk_experts; /* routed experts that stay in the checkpoint's files */
   dsv4_canary canary;   /* NONE in a plan */
@@ -260,7 +261,7 @@ DSV4_API dsv4_status dsv4_engine_get_info(const dsv4_engine* engine, dsv4_engine
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Planned memory of one device of an engine. The CPU backend maps weights once for all devices;
- * weight_bytes then counts what this device reads. */
+ * weight_bytes then counts the bytes that this device reads. */
 typedef struct dsv4_device_info {
   uint32_t struct_size;
   int32_t index; /* of the backend's devices; -1: a device of another process of the group */
@@ -272,7 +273,7 @@ typedef struct dsv4_device_info {
   { sizeof(dsv4_device_info), 0, 0, 0, 0 }
 
 /* Reports device `device` of an engine, from 0 to device_count - 1. May run concurrently.
- * Errors: INVALID_ARGUMENT beyond. */
+ * Errors: INVALID_ARGUMENT if `device` is out of range. */
 DSV4_API dsv4_status dsv4_engine_get_device(const dsv4_engine* engine, int32_t device,
                                             dsv4_device_info* info,
                                             dsv4_error** error) DSV4_NOEXCEPT;
@@ -313,7 +314,7 @@ typedef struct dsv4_engine_metrics {
   uint64_t cancelled_requests;  /* requests that were cancelled */
   uint64_t failed_requests;     /* requests that failed for another reason */
   uint64_t prompt_tokens;       /* tokens of all syncs */
-  uint64_t reused_tokens;       /* part of prompt_tokens whose cache rows were kept or found */
+  uint64_t reused_tokens;       /* part of prompt_tokens whose cache rows were reused */
   uint64_t prefix_cache_tokens; /* part of reused_tokens from the prefix cache */
   uint64_t prefilled_tokens;    /* prompt tokens computed */
   uint64_t generated_tokens;    /* tokens delivered */
@@ -344,7 +345,7 @@ typedef struct dsv4_engine_metrics {
   uint64_t host_read_bytes;     /* bytes of host_expert_reads, by all devices */
   uint64_t moved_experts;       /* experts moved to device memory */
   /* Experts read from disk, counted for each device. With the CPU backend: experts beyond
-   * host_weight_bytes that steps needed. The system may have had some of them in memory, and
+   * host_weight_bytes that steps needed, even if the system's page cache had them;
    * disk_read_seconds is 0. */
   uint64_t disk_expert_reads;
   uint64_t disk_read_bytes;   /* their bytes, by all devices */
@@ -359,10 +360,10 @@ typedef struct dsv4_engine_metrics {
   uint64_t cpu_expert_reads;
   uint64_t cpu_read_bytes; /* their bytes, in the checkpoint's format */
   double cpu_seconds;      /* time of these computations, which run concurrently with the device */
-  /* Time that device_read_bytes and host_read_bytes take at the rate of copies, which is measured
-   * when the engine opens. Estimates: kernels read experts where they lie, during other work, so
-   * that these reads cannot be timed alone. stream_seconds is the measured time of the part of
-   * host_read_bytes that was streamed. 0 with the CPU backend. */
+  /* Estimates: device_read_bytes and host_read_bytes divided by the rates of copies, which are
+   * measured when the engine opens. Kernels read experts in place and during other work, so these
+   * reads cannot be timed. For the streamed part of host_read_bytes, stream_seconds is the measured
+   * time. 0 with the CPU backend. */
   double device_read_seconds;
   double host_read_seconds;
 } dsv4_engine_metrics;
@@ -382,9 +383,9 @@ DSV4_API dsv4_status dsv4_engine_get_metrics(const dsv4_engine* engine,
  * versions may add more): "engine", "sessions", "steps", "tokens", "drafts", "cache", "exchange",
  * "experts", "alarms", each an object. Writes up to `capacity` bytes to `json`, without a
  * terminator, and the full length to *needed. */
-DSV4_API dsv4_status dsv4_engine_metrics_json(const dsv4_engine* engine, char* json,
-                                              size_t capacity, size_t* needed,
-                                              dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_engine_get_metrics_json(const dsv4_engine* engine, char* json,
+                                                  size_t capacity, size_t* needed,
+                                                  dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Frees the memory of an engine that is not needed for a while, and keeps its sessions.
  * - Freed: the weights, the key/value cache, the workspace and the CUDA graphs; on the CPU also the
@@ -431,8 +432,8 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
 
 /* Groups: an engine whose devices belong to several processes, on one machine or several, such as
  * two machines with one GPU each. NCCL (libnccl.so.2, the same version everywhere) connects them.
- * 1. The process that opens the engine makes an id of its options, and the host carries it to the
- *    others.
+ * 1. The process that opens the engine creates an id from its options. The host sends the id to the
+ *    other processes.
  * 2. That process calls dsv4_engine_open with the id and group_rank 0. The others call
  *    dsv4_group_serve with the id and the ranks 1 to group_size - 1. The calls may be made in any
  *    order, within five minutes.
@@ -450,22 +451,23 @@ DSV4_API dsv4_status dsv4_plan_device(const char* path, const dsv4_engine_option
  * Security: NCCL opens the only network connections. They are not encrypted, and anyone who has the
  * id and reaches the ports can join. Use a trusted network. */
 
-/* Makes the id of a new group, a text of about 500 bytes. From then on NCCL accepts connections in
- * this process, which must not end before the engine is open.
+/* Creates the id of a new group, a text of about 500 bytes. From then on NCCL accepts connections
+ * in this process, which must not end before the engine is open.
  * - options: of the engine, with group_size from 2 to 8. The id carries group_size, numerics,
  *   context_tokens, cache_tokens, max_sessions, prefill_chunk_tokens, cache_format,
- *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. Where a process gives 0,
- *   the id's value is used.
+ *   max_draft_tokens, drafter, device_weight_bytes and host_weight_bytes. A process that leaves one
+ *   of these fields 0 uses the id's value.
  * - Writes up to `capacity` bytes to `id`, without a terminator, and the full length to *needed.
- *   `capacity` must be at least 1024, because each call makes another id.
+ *   `capacity` must be at least 1024: each call creates another id, so the size cannot be queried
+ *   first.
  * Errors: INVALID_ARGUMENT for a smaller capacity or another group_size, UNSUPPORTED without NCCL.
  */
 DSV4_API dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id,
                                           size_t capacity, size_t* needed,
                                           dsv4_error** error) DSV4_NOEXCEPT;
 
-/* Loads this process's part of the model folder `path` and computes its part of the steps of rank
- * 0. Returns OK when rank 0 closes its engine.
+/* Loads this process's part of the model folder `path` and computes its part of the steps that rank
+ * 0 starts. Blocks until rank 0 closes its engine, then returns OK.
  * - options: group_id and group_rank as above. The device, the tuning folder and the progress
  *   function are this process's own. The progress function is called while weights are loaded
  *   (DSV4_PROGRESS_LOAD) and then at least once a second (DSV4_PROGRESS_SERVE). A non-zero return
@@ -492,9 +494,9 @@ DSV4_API dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity,
 
 /* The engine's tokenizer, a view that lives as long as the engine's handle. May run concurrently.
  * Errors: NOT_FOUND if the model folder has no tokenizer. */
-DSV4_API dsv4_status dsv4_engine_tokenizer(const dsv4_engine* engine,
-                                           const dsv4_tokenizer** tokenizer,
-                                           dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_engine_get_tokenizer(const dsv4_engine* engine,
+                                               const dsv4_tokenizer** tokenizer,
+                                               dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -124,8 +124,8 @@ inline dsv4_engine_options ViewOf(const EngineOptions& in, ProgressCall* progres
 
 }  // namespace detail
 
-// Plans an engine with these options: the errors that opening it would throw, and the memory it
-// would take. Reads only the headers of the model's files.
+// Plans an engine with these options: returns the memory that it would take, and throws the errors
+// that opening it would throw. Reads only the headers of the model's files.
 inline EngineInfo Plan(const std::string& path, const EngineOptions& options = {}) {
   detail::CheckAbi();
   detail::ProgressCall progress(options.progress);
@@ -146,7 +146,7 @@ inline DeviceInfo PlanDevice(const std::string& path, int32_t device,
   return info;
 }
 
-// Makes the id of a new group of options.group_size processes that split a model. The host carries
+// Creates the id of a new group of options.group_size processes that split a model. The host sends
 // the id to every process. It contains the options that the processes have in common.
 inline std::string CreateGroupId(const EngineOptions& options) {
   detail::CheckAbi();
@@ -159,8 +159,8 @@ inline std::string CreateGroupId(const EngineOptions& options) {
   return id;
 }
 
-// Loads this process's part of the model and computes what the process of rank 0 asks for. Returns
-// when rank 0 closes its engine.
+// Loads this process's part of the model and computes its part of the steps that rank 0 starts.
+// Returns when rank 0 closes its engine.
 inline void ServeGroup(const std::string& path, const EngineOptions& options) {
   detail::CheckAbi();
   detail::ProgressCall progress(options.progress);
@@ -222,7 +222,7 @@ class Engine {
   std::string MetricsJson() const {
     return detail::ReadAll<std::string>(
         2048, [&](char* json, std::size_t capacity, std::size_t* needed) {
-          detail::Call(dsv4_engine_metrics_json, handle_.get(), json, capacity, needed);
+          detail::Call(dsv4_engine_get_metrics_json, handle_.get(), json, capacity, needed);
         });
   }
 
@@ -241,7 +241,7 @@ class Engine {
   // The tokenizer, a view that lives as long as the engine. Throws NOT_FOUND if the model has none.
   TokenizerView tokenizer() const {
     const dsv4_tokenizer* tokenizer = nullptr;
-    detail::Call(dsv4_engine_tokenizer, handle_.get(), &tokenizer);
+    detail::Call(dsv4_engine_get_tokenizer, handle_.get(), &tokenizer);
     return TokenizerView(tokenizer);
   }
 

@@ -35,23 +35,23 @@ typedef int32_t dsv4_status;
 typedef struct dsv4_error dsv4_error;
 
 /* The error's status code. DSV4_OK for NULL. */
-DSV4_API dsv4_status dsv4_error_code(const dsv4_error* error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_error_get_code(const dsv4_error* error) DSV4_NOEXCEPT;
 
 /* One line of UTF-8 that names the file, key, tensor, argument or value at fault. The string lives
  * as long as the error. "" for NULL. */
-DSV4_API const char* dsv4_error_message(const dsv4_error* error) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_error_get_message(const dsv4_error* error) DSV4_NOEXCEPT;
 
 /* The argument that was refused, spelled as in its declaration: a parameter ("path"), an element
  * ("ids[3]") or a field ("options.threads", "sampling.top_p", "messages[0].role"). "" if no single
  * argument is at fault, and for NULL. The string lives as long as the error. */
-DSV4_API const char* dsv4_error_argument(const dsv4_error* error) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_error_get_argument(const dsv4_error* error) DSV4_NOEXCEPT;
 
 /* Frees the error. Accepts NULL. */
 DSV4_API void dsv4_error_free(dsv4_error* error) DSV4_NOEXCEPT;
 
 /* The name of a status code, as in "INVALID_ARGUMENT". "UNKNOWN" for other numbers. Static storage.
  */
-DSV4_API const char* dsv4_status_name(dsv4_status status) DSV4_NOEXCEPT;
+DSV4_API const char* dsv4_status_get_name(dsv4_status status) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

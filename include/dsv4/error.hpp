@@ -30,9 +30,9 @@ class Error : public std::runtime_error {
   // The status, a DSV4_ERR_ value.
   dsv4_status code() const noexcept { return code_; }
   // The name of the status, as in "NOT_FOUND".
-  const char* name() const noexcept { return dsv4_status_name(code_); }
+  const char* name() const noexcept { return dsv4_status_get_name(code_); }
 
-  // The argument or field at fault, as in dsv4_error_argument. "" if there is none.
+  // The argument or field at fault, as in dsv4_error_get_argument. "" if there is none.
   const std::string& argument() const noexcept { return *argument_; }
 
  private:
@@ -79,7 +79,7 @@ inline Error TakeError(dsv4_status status, dsv4_error* error) {
     void operator()(dsv4_error* e) const noexcept { dsv4_error_free(e); }
   };
   const std::unique_ptr<dsv4_error, Free> owned(error);
-  return Error(status, dsv4_error_message(error), dsv4_error_argument(error));
+  return Error(status, dsv4_error_get_message(error), dsv4_error_get_argument(error));
 }
 
 // Calls function(arguments..., &error). Throws an Error unless it returns DSV4_OK.
@@ -131,9 +131,9 @@ using Handle = std::unique_ptr<T, Closer<close>>;
 // Throws if the library at run time has another ABI version than these headers. Called by functions
 // that open objects.
 inline void CheckAbi() {
-  if (dsv4_abi_version() == DSV4_ABI_VERSION) return;
-  throw Error(DSV4_ERR_VERSION_MISMATCH, "libdsv4 " + std::string(dsv4_version()) + " has ABI " +
-                                             std::to_string(dsv4_abi_version()) +
+  if (dsv4_get_abi_version() == DSV4_ABI_VERSION) return;
+  throw Error(DSV4_ERR_VERSION_MISMATCH, "libdsv4 " + std::string(dsv4_get_version()) +
+                                             " has ABI " + std::to_string(dsv4_get_abi_version()) +
                                              ", this program was built for ABI " +
                                              std::to_string(DSV4_ABI_VERSION));
 }

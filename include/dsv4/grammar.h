@@ -40,7 +40,7 @@ typedef struct dsv4_grammar dsv4_grammar;
  * - The first grammar of an engine also builds an index of the vocabulary (about 100 ms).
  *
  * Errors: INVALID_ARGUMENT for a malformed source and for a grammar that no text matches;
- * UNSUPPORTED for what is not supported and for the limits above; NOT_FOUND if the model has no
+ * UNSUPPORTED for unsupported features and beyond the limits above; NOT_FOUND if the model has no
  * tokenizer. Messages name the place, in schemas and tools by JSON pointer, as in
  * "schema#/properties/a/minLength". */
 

@@ -17,7 +17,7 @@ inline namespace cpp {
 struct ToolOptions {
   dsv4_tool_choice choice = DSV4_TOOL_CHOICE_AUTO;
   std::string name = {};  // the only tool that may be called; empty: any
-  bool lenient = false;   // parameters are not held to the schemas
+  bool lenient = false;   // arguments need not match the schemas
 };
 
 // A reference-counted grammar: copies share it. An empty one allows everything.

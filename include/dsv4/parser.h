@@ -5,12 +5,12 @@
  *
  * Malformed output is delivered too, with an event that says what is wrong. (dsv4_chat_parse is the
  * strict parser for whole completions.) The parser recovers what models sometimes leave out:
- * - A missing `</think>` before tool calls. If a `</think>` follows the calls, they were a
- *   quotation and are delivered as reasoning.
+ * - A missing `</think>` before tool calls. If a `</think>` follows the calls, they count as quoted
+ *   text and are delivered as reasoning.
  * - Missing line breaks before tool calls.
  * - Missing markers around tool calls, if the calls begin a line and only the end of the completion
  *   or the closing marker follows.
- * Calls are held back until this is decided, at most 1.1 MiB. Beyond that they count as calls.
+ * Calls are held back until this is decided, up to 1.1 MiB. Longer ones are delivered as calls.
  */
 #ifndef DSV4_PARSER_H_
 #define DSV4_PARSER_H_
@@ -39,7 +39,7 @@ typedef int32_t dsv4_parser_event_type;
 #define DSV4_PARSER_TOOL_CALL_ARGUMENTS ((dsv4_parser_event_type)4) /* call, text, repaired */
 #define DSV4_PARSER_TOOL_CALL_END ((dsv4_parser_event_type)5)       /* call, repaired: complete */
 #define DSV4_PARSER_MALFORMED ((dsv4_parser_event_type)6)           /* reason, call, text */
-#define DSV4_PARSER_END ((dsv4_parser_event_type)7) /* unfinished, stopped, call, text */
+#define DSV4_PARSER_END ((dsv4_parser_event_type)7) /* incomplete, stopped, call, text */
 
 /* One event. Texts are whole UTF-8 characters, not NUL-terminated and never NULL. */
 typedef struct dsv4_parser_event {
@@ -48,18 +48,18 @@ typedef struct dsv4_parser_event {
   /* The number of the tool call in the completion, from 0. In MALFORMED and END: the call that ends
    * here incomplete, without a TOOL_CALL_END. -1 if there is none. */
   int32_t call;
-  /* 1: a value that was announced as JSON is not JSON, or is longer than 1 MiB, and is delivered as
-   * a JSON string. In TOOL_CALL_ARGUMENTS: this piece belongs to such a value. In TOOL_CALL_END:
-   * the call has such a value. */
+  /* 1: the markup marks a value as JSON, but it is not JSON, or is longer than 1 MiB. It is
+   * delivered as a JSON string. In TOOL_CALL_ARGUMENTS: this piece belongs to such a value. In
+   * TOOL_CALL_END: the call has such a value. */
   int32_t repaired;
-  int32_t unfinished; /* END: the completion ends inside tool markup */
+  int32_t incomplete; /* END: the completion ends inside tool markup */
   int32_t stopped;    /* END: the end-of-sentence marker was seen */
   /* - REASONING, TEXT: the next piece of it.
    * - TOOL_CALL_START: the tool's name.
    * - TOOL_CALL_ARGUMENTS: a piece of JSON. The pieces of one call join to one JSON object, also if
    *   the call stays incomplete.
    * - MALFORMED: an unexpected control marker, which no other event delivers. Empty for malformed
-   *   tool markup, which follows whole as TEXT, or as REASONING inside the reasoning.
+   *   tool markup: that follows as TEXT, or as REASONING inside the reasoning.
    * - END: tool markup that the end of the completion cut off. No other event delivers it. */
   const char* text;
   uint64_t text_length;
@@ -105,8 +105,8 @@ DSV4_API dsv4_status dsv4_parser_feed_tokens(dsv4_parser* parser, const dsv4_tok
 
 /* Ends the completion: delivers what was held back, then END. The parser is then ready for another
  * completion. Errors: those of dsv4_parser_feed. */
-DSV4_API dsv4_status dsv4_parser_finish(dsv4_parser* parser, dsv4_parser_event_fn callback,
-                                        void* user, dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_parser_end(dsv4_parser* parser, dsv4_parser_event_fn callback, void* user,
+                                     dsv4_error** error) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

@@ -20,7 +20,7 @@ inline namespace cpp {
 struct Event {
   dsv4_parser_event_type type = 0;
   int32_t call = -1;
-  bool repaired = false, unfinished = false, stopped = false;
+  bool repaired = false, incomplete = false, stopped = false;
   std::string text = {}, id = {}, reason = {};
 };
 
@@ -35,7 +35,7 @@ struct EventSink {
     auto* self = static_cast<EventSink*>(user);
     try {
       self->events->push_back({event->type, event->call, event->repaired != 0,
-                               event->unfinished != 0, event->stopped != 0,
+                               event->incomplete != 0, event->stopped != 0,
                                std::string(event->text, event->text_length),
                                std::string(event->id, event->id_length),
                                std::string(event->reason, event->reason_length)});
@@ -75,7 +75,7 @@ class Parser {
 
   // Ends the completion: returns held-back text, then END. The parser is then ready for another
   // one.
-  std::vector<Event> Finish() { return Collect(dsv4_parser_finish); }
+  std::vector<Event> End() { return Collect(dsv4_parser_end); }
 
   // The C handle.
   dsv4_parser* get() const noexcept { return handle_.get(); }

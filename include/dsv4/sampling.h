@@ -52,17 +52,17 @@ typedef struct dsv4_sampling {
   int64_t max_thinking_tokens;
 
   /* Stop tokens and stop strings end the turn with DSV4_FINISH_STOP, as the model's own end token
-   * does. A stop token gives no text. A stop string and what follows it are cut off the text. The
-   * string that is complete first counts; of several, the longest. UTF-8, at most 16 strings of 1
-   * to 256 bytes. */
+   * does. A stop token gives no text. The text ends before the stop string. The stop string that is
+   * complete first counts; if several are complete at once, the longest. UTF-8, at most 16 strings
+   * of 1 to 256 bytes. */
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
   const char* const* stop_strings;
   const uint64_t* stop_string_lengths; /* in bytes; NULL: the strings are NUL-terminated */
   uint64_t stop_string_count;
 
-  /* Above 0: dsv4_session_log_probs returns the log-probability of each new token and of this many
-   * most likely tokens, computed from the unmodified logits. 0 to 20. */
+  /* Above 0: dsv4_session_get_log_probs returns the log-probability of each new token and of this
+   * many most likely tokens, computed from the unmodified logits. 0 to 20. */
   int32_t log_probs;
   /* Most tokens to draft for one verification pass: 0 = no drafts, at most the engine's
    * max_draft_tokens. A DSpark drafter drafts fewer when more would not pay. Drafts change the

@@ -21,8 +21,8 @@ typedef struct dsv4_session_options {
   uint32_t struct_size;
   uint32_t reserved;             /* 0 */
   const dsv4_sampling* sampling; /* NULL: the model's defaults */
-  /* The prefix cache shares prefixes only between sessions of the same salt. Give each user a salt
-   * if users must not learn from response times what others asked. */
+  /* The prefix cache shares prefixes only between sessions of the same salt. With a salt for each
+   * user, no user can learn from response times what others asked. */
   uint64_t cache_salt;
 } dsv4_session_options;
 #define DSV4_SESSION_OPTIONS_INIT \
@@ -73,9 +73,9 @@ DSV4_API dsv4_status dsv4_session_set_token_mask(dsv4_session* session, dsv4_tok
 typedef struct dsv4_sync_options {
   uint32_t struct_size;
   int32_t log_probs_count; /* most likely tokens to report at each position, 0 to 20 */
-  /* First position of the prompt whose log-probabilities dsv4_session_log_probs will return. Tokens
-   * from there on are computed again, not reused. 1 to the last position, because token 0 has no
-   * prediction; 0 = none. */
+  /* First position of the prompt whose log-probabilities dsv4_session_get_log_probs will return.
+   * Tokens from there on are computed again, not reused. 1 to the last position, because token 0
+   * has no prediction; 0 = none. */
   int64_t log_probs_begin;
 } dsv4_sync_options;
 #define DSV4_SYNC_OPTIONS_INIT \
@@ -99,8 +99,8 @@ typedef struct dsv4_sync_result {
   int64_t pending_tokens; /* new tokens left to compute */
 
   int64_t prefix_cache_tokens; /* part of reused_tokens that came from the engine's prefix cache */
-  /* The KV rows of the tokens before limit_position exist; `limit` is why no further ones do.
-   * reused_tokens may be smaller, because reuse ends at a restore point. */
+  /* KV rows exist for the tokens before limit_position; `limit` is the reason why not for later
+   * ones. reused_tokens may be smaller, because reuse ends at a restore point. */
   int64_t limit_position;
   dsv4_reuse_limit limit;
   int32_t reserved2; /* 0 */
@@ -128,7 +128,7 @@ DSV4_API dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tok
  * - every multiple of 256 within the last 2048 tokens,
  * - every multiple of 4096 before those,
  * - the end of each turn, and the position before the last token of each prompt. The last 8 of
- *   these always exist; earlier ones until the cache needs their memory.
+ *   these are always kept; earlier ones are dropped when the cache needs their memory.
  * Errors: INVALID_ARGUMENT if `position` is negative or beyond the end. */
 DSV4_API dsv4_status dsv4_session_rewind(dsv4_session* session, int64_t position, int64_t* pending,
                                          dsv4_error** error) DSV4_NOEXCEPT;
@@ -179,7 +179,7 @@ typedef struct dsv4_step_result {
  * - INVALID_ARGUMENT: the session is empty, or every token is masked.
  * - CONTEXT_FULL: no further token fits.
  * - OUT_OF_BLOCKS, OUT_OF_HOST_MEMORY, CANCELLED, DEVICE_LOST.
- * - BUSY: another call runs on the session, or the caller is a token mask of the engine.
+ * - BUSY: another call runs on the session, or the call was made inside a token mask of the engine.
  * After an error the computed part of the prompt is kept and the next call continues. *result then
  * has no token, no text and the finish CONTEXT_FULL, CANCELLED or ERROR. BUSY and wrong arguments
  * leave *result unchanged. */
@@ -210,17 +210,20 @@ DSV4_API dsv4_status dsv4_engine_step(dsv4_engine* engine, dsv4_session* const* 
  *   the pass has more than 64 tokens. A smaller pass runs to its end, which takes no longer than a
  *   decode step. A pass computes at most prefill_chunk_tokens prompt tokens and, for each session,
  *   one token and its drafts.
- * - Finished passes are kept. The session continues from there with the tokens it would have had.
+ * - Completed passes are kept. The session continues from there, with the same tokens as without
+ *   the cancel.
  * - Other sessions in the same pass are not affected; their part is computed again.
  * - Does nothing if no call runs. A later call is not cancelled; see dsv4_session_stop.
  * Threads: any thread, at any time between open and close, also from callbacks and signal handlers.
  * Accepts NULL. */
 DSV4_API void dsv4_session_cancel(dsv4_session* session) DSV4_NOEXCEPT;
 
-/* Cancels the running call as dsv4_session_cancel does. Until dsv4_session_resume, every prefill
- * and step then returns CANCELLED before it computes or delivers anything. For hosts that end a
- * request from another thread and cannot know whether a call is running. Other functions are not
- * affected, and forks are not stopped. Threads: as dsv4_session_cancel. */
+/* Stops the session, for hosts that end a request from another thread and cannot know whether a
+ * call is running.
+ * - Cancels the running call as dsv4_session_cancel does.
+ * - Until dsv4_session_resume, every prefill and step returns CANCELLED before it computes or
+ *   delivers anything. Other functions are not affected, and forks are not stopped.
+ * Threads: as dsv4_session_cancel. */
 DSV4_API void dsv4_session_stop(dsv4_session* session) DSV4_NOEXCEPT;
 
 /* Undoes dsv4_session_stop. The session continues where it was. Threads: as dsv4_session_cancel. */
@@ -229,8 +232,8 @@ DSV4_API void dsv4_session_resume(dsv4_session* session) DSV4_NOEXCEPT;
 /* The session's tokens, a view that lives until the next non-const call on the session. Like other
  * functions on a const session, several threads may call it at once, but not while the session
  * computes (BUSY). */
-DSV4_API dsv4_status dsv4_session_tokens(const dsv4_session* session, const int32_t** tokens,
-                                         size_t* count, dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_session_get_tokens(const dsv4_session* session, const int32_t** tokens,
+                                             size_t* count, dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Natural log-probabilities at `position`, computed from the unmodified logits.
  * - *log_prob: of the session's token at that position.
@@ -243,10 +246,11 @@ DSV4_API dsv4_status dsv4_session_tokens(const dsv4_session* session, const int3
  *   call on the session;
  * - computed prompt tokens that the last sync asked for (dsv4_sync_options): until the next sync,
  *   or a rewind before them. Forks do not keep these. */
-DSV4_API dsv4_status dsv4_session_log_probs(const dsv4_session* session, int64_t position,
-                                            float* log_prob, int32_t* top_tokens,
-                                            float* top_log_probs, size_t capacity,
-                                            size_t* top_count, dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_session_get_log_probs(const dsv4_session* session, int64_t position,
+                                                float* log_prob, int32_t* top_tokens,
+                                                float* top_log_probs, size_t capacity,
+                                                size_t* top_count,
+                                                dsv4_error** error) DSV4_NOEXCEPT;
 
 /* Why a session stopped drafting until its next sync. */
 typedef int32_t dsv4_draft_stop;
@@ -258,9 +262,9 @@ typedef int32_t dsv4_draft_stop;
 /* Saves the session to a file.
  *
  * Saved: tokens, KV cache, compressor states, logits, the grammar and the position in it. A session
- * that loads the file continues with the same logits, bit for bit. Its engine must have the same
- * model, numerics, cache format and cpu_experts, and must have loaded the checkpoint's drafter if
- * and only if the saving engine had.
+ * that loads the file continues with the same logits, bit for bit. Both engines must have the same
+ * model, numerics, cache format and cpu_experts, and both or neither must have loaded the
+ * checkpoint's drafter.
  *
  * Not saved: other sampling parameters, the token mask, restore points, messages, drafts, and
  * tokens that were chosen but not delivered yet. The loading session chooses those again.
@@ -313,7 +317,7 @@ DSV4_API dsv4_status dsv4_session_load_memory(dsv4_session* session, const uint8
  * chosen. CANARY belongs to the engine: all its sessions have it while the engine is open. */
 typedef int32_t dsv4_alarms;
 #define DSV4_ALARM_NONFINITE_LOGITS ((dsv4_alarms)1) /* a logit is NaN or infinite */
-#define DSV4_ALARM_FROZEN_LOGITS ((dsv4_alarms)2)    /* 4 rows of logits are bit for bit the same */
+#define DSV4_ALARM_FROZEN_LOGITS ((dsv4_alarms)2)    /* 4 successive tokens had the same logits */
 #define DSV4_ALARM_TOKEN_RUN ((dsv4_alarms)4)        /* one token 256 times in a row */
 #define DSV4_ALARM_BOS_RUN ((dsv4_alarms)8)          /* the BOS token 4 times in a row */
 #define DSV4_ALARM_FEW_ACCEPTED ((dsv4_alarms)16)    /* drafting stopped: see draft_stop */
@@ -338,14 +342,14 @@ typedef struct dsv4_session_stats {
   int64_t accepted_tokens;     /* drafts accepted */
   int64_t draft_steps;         /* forward passes that verified drafts */
   double acceptance_length;    /* tokens per draft step: 1 + accepted drafts; 0 without steps */
-  double first_acceptance;     /* share of draft steps that accepted their first draft; else 0 */
+  double first_acceptance;     /* share of steps that accepted their first draft; 0 without steps */
   dsv4_draft_stop draft_stop;
   dsv4_alarms alarms; /* raised since the last sync: bits of DSV4_ALARM_ */
 } dsv4_session_stats;
 #define DSV4_SESSION_STATS_INIT \
   { sizeof(dsv4_session_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Returns the session's statistics. Threads: as dsv4_session_tokens. */
+/* Returns the session's statistics. Threads: as dsv4_session_get_tokens. */
 DSV4_API dsv4_status dsv4_session_get_stats(const dsv4_session* session, dsv4_session_stats* stats,
                                             dsv4_error** error) DSV4_NOEXCEPT;
 

@@ -23,7 +23,7 @@ inline namespace cpp {
 // Options of a session, with the fields of dsv4_session_options.
 struct SessionOptions {
   std::optional<Sampling> sampling = {};  // none: the model's defaults
-  uint64_t cache_salt = 0;                // sessions share prefixes with those of the same salt
+  uint64_t cache_salt = 0;                // sessions share prefixes only within a salt
 };
 
 // Options of a sync, with the fields of dsv4_sync_options.
@@ -45,7 +45,7 @@ struct StepResult {
 // The result of one session when several are stepped at once: a StepResult or an error.
 struct StepOutcome {
   StepResult result = {};
-  std::exception_ptr failure = nullptr;  // an Error, or what the session's token mask has thrown
+  std::exception_ptr failure = nullptr;  // an Error, or the exception of the session's token mask
 };
 
 // A token and its natural log-probability.
@@ -56,7 +56,7 @@ struct TokenLogProb {
 
 // Natural log-probabilities at one position.
 struct LogProbs {
-  float log_prob = 0;                  // of the timeline's token
+  float log_prob = 0;                  // of the session's token
   std::vector<TokenLogProb> top = {};  // the most likely tokens, most likely first
 };
 
@@ -206,7 +206,7 @@ class Session {
   Span<const int32_t> tokens() const {
     const int32_t* tokens = nullptr;
     std::size_t count = 0;
-    detail::Call(dsv4_session_tokens, handle_.get(), &tokens, &count);
+    detail::Call(dsv4_session_get_tokens, handle_.get(), &tokens, &count);
     return {tokens, count};
   }
 
@@ -217,7 +217,7 @@ class Session {
     float log_probs[kMost];
     std::size_t count = 0;
     LogProbs result;
-    detail::Call(dsv4_session_log_probs, handle_.get(), position, &result.log_prob, &tokens[0],
+    detail::Call(dsv4_session_get_log_probs, handle_.get(), position, &result.log_prob, &tokens[0],
                  &log_probs[0], kMost, &count);
     for (std::size_t i = 0; i < count && i < kMost; ++i)
       result.top.push_back({tokens[i], log_probs[i]});

@@ -48,17 +48,17 @@ DSV4_API dsv4_status dsv4_tokenizer_decode(const dsv4_tokenizer* tokenizer, cons
  * - bytes: receives up to `capacity` bytes, without a terminator.
  * - *length: receives the number of bytes of the token.
  * Errors: INVALID_ARGUMENT for an id outside the vocabulary (names it). */
-DSV4_API dsv4_status dsv4_tokenizer_token_bytes(const dsv4_tokenizer* tokenizer, int32_t id,
-                                                char* bytes, size_t capacity, size_t* length,
-                                                dsv4_error** error) DSV4_NOEXCEPT;
+DSV4_API dsv4_status dsv4_tokenizer_get_token_bytes(const dsv4_tokenizer* tokenizer, int32_t id,
+                                                    char* bytes, size_t capacity, size_t* length,
+                                                    dsv4_error** error) DSV4_NOEXCEPT;
 
 /* The id of the added token whose text is `text` (NUL-terminated), for example "</think>". -1 if
  * there is none. */
-DSV4_API int32_t dsv4_tokenizer_added_token(const dsv4_tokenizer* tokenizer,
-                                            const char* text) DSV4_NOEXCEPT;
+DSV4_API int32_t dsv4_tokenizer_get_added_token(const dsv4_tokenizer* tokenizer,
+                                                const char* text) DSV4_NOEXCEPT;
 
 /* The size of the vocabulary: the highest token id plus one. */
-DSV4_API int32_t dsv4_tokenizer_vocab_size(const dsv4_tokenizer* tokenizer) DSV4_NOEXCEPT;
+DSV4_API int32_t dsv4_tokenizer_get_vocab_size(const dsv4_tokenizer* tokenizer) DSV4_NOEXCEPT;
 
 DSV4_END_DECLS
 

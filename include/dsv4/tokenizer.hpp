@@ -46,17 +46,17 @@ class TokenizerView {
   std::string TokenBytes(int32_t id) const {
     return detail::ReadAll<std::string>(
         32, [&](char* bytes, std::size_t capacity, std::size_t* length) {
-          detail::Call(dsv4_tokenizer_token_bytes, tokenizer_, id, bytes, capacity, length);
+          detail::Call(dsv4_tokenizer_get_token_bytes, tokenizer_, id, bytes, capacity, length);
         });
   }
 
   // The id of the added token whose text is `text`, for example "</think>". -1 if there is none.
   int32_t AddedToken(const std::string& text) const noexcept {
-    return dsv4_tokenizer_added_token(tokenizer_, text.c_str());
+    return dsv4_tokenizer_get_added_token(tokenizer_, text.c_str());
   }
 
   // The size of the vocabulary: the highest token id plus one.
-  int32_t vocab_size() const noexcept { return dsv4_tokenizer_vocab_size(tokenizer_); }
+  int32_t vocab_size() const noexcept { return dsv4_tokenizer_get_vocab_size(tokenizer_); }
 
   // The C handle.
   const dsv4_tokenizer* get() const noexcept { return tokenizer_; }

@@ -3,7 +3,7 @@
 // pooled in order; the part A that its first block needs from the block
 // before is pooled again from the step's rows (or read from the state when those rows came in an
 // earlier step), by the same operations, so that units are independent and a chunk border changes
-// no bit. Saved states are written by the unit of the compressed block that their last row belongs
+// no bit. State writes are done by the unit of the compressed block that their last row belongs
 // to.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/compress_kv.cc"
@@ -99,8 +99,8 @@ HWY_INLINE void Pooled(const float* previous, const float* current, int64_t dim,
 
 // Writes the row of compressed block g, which ends at row `last_row` of the step, from its pooled
 // values; uses them up.
-HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequence, int64_t g,
-                          int64_t last_row, uint16_t* row) {
+HWY_INLINE void StoreCompressedRow(const CompressKvParams& p, const SequenceRows& sequence,
+                                   int64_t g, int64_t last_row, uint16_t* row) {
   const int64_t dim = p.dim();
   const RopeTables& rope = p.step->rope;
   const float* table =
@@ -117,7 +117,7 @@ HWY_INLINE void FinishRow(const CompressKvParams& p, const SequenceRows& sequenc
   }
 }
 
-// Compressed blocks [begin, end) of a sequence, and the saved states at positions inside or at the
+// Compressed blocks [begin, end) of a sequence, and the state writes at positions inside or at the
 // end of one of them. `scratch` holds three triples.
 void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int64_t begin,
                     int64_t end, float* scratch) {
@@ -150,22 +150,22 @@ void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int
       previous = part;
     }
   }
-  const StateToSave* const saved_end = sequence.saved_states + sequence.saved_state_count;
-  const StateToSave* save =
-      std::find_if(sequence.saved_states, saved_end,
-                   [&](const StateToSave& s) { return first + s.row > begin * ratio; });
+  const StateWrite* const writes_end = sequence.state_writes + sequence.state_write_count;
+  const StateWrite* write =
+      std::find_if(sequence.state_writes, writes_end,
+                   [&](const StateWrite& s) { return first + s.row > begin * ratio; });
   for (int64_t g = begin; g < end; ++g) {
     const int64_t block_end = (g + 1) * ratio, to = std::min(stop, block_end);
     const float *part_a = state_in + triple, *part_b = state_in + b;
-    // From save to save, each of which takes the triples so far and hands them on.
+    // From one state write to the next: each stores the triples so far.
     for (int64_t from = std::max(first, g * ratio), next; from < to; from = next) {
-      next = save == saved_end ? to : std::min(to, first + save->row);
+      next = write == writes_end ? to : std::min(to, first + write->row);
       const bool complete = next == block_end;
       float* state = nullptr;
-      if (save != saved_end && next == first + save->row) {
-        state = reinterpret_cast<float*>(p.states.Slot(save++->slot));
+      if (write != writes_end && next == first + write->row) {
+        state = reinterpret_cast<float*>(p.states.Slot(write++->slot));
       }
-      // Rows that do not complete the compressed block end at a save: the step's last row is one.
+      // Rows that do not complete the compressed block end at a write: the step's last row is one.
       float* pooled = complete ? scratch + 2 * triple : state + b;
       Pool(rows_of(from, next, overlaps ? dim : 0, part_b), dim, pooled);
       part_b = pooled;
@@ -177,7 +177,7 @@ void CompressBlocks(const CompressKvParams& p, const SequenceRows& sequence, int
       if (complete) {
         alignas(64) uint16_t row[kKvRowElements];
         Pooled(previous, part_b, dim, row);
-        FinishRow(p, sequence, g, sequence.first_row + block_end - 1 - first, row);
+        StoreCompressedRow(p, sequence, g, sequence.first_row + block_end - 1 - first, row);
         if (overlaps) previous = part_a;
       }
       if (state == nullptr) continue;

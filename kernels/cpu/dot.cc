@@ -40,8 +40,8 @@ struct CpuFeatures {
   }
 };
 
-// Whether kDotAvx512Bf16 runs where Highway's AVX3 does: the rest of what it is compiled for is
-// part of that, the system's support for the registers included.
+// Whether kDotAvx512Bf16 runs on a processor that has Highway's AVX3. AVX3 implies all other
+// features that it is compiled for, and the system's support for the registers.
 bool HasAvx512Bf16() {
   const CpuFeatures features;
   return (features.ecx[0] >> 1 & 1) != 0 && (features.eax[1] >> 5 & 1) != 0;
@@ -91,8 +91,8 @@ using VF = hn::Vec<DF>;
 using VU = hn::Vec<DU>;
 constexpr int64_t kLanes = hn::MaxLanes(DF());
 
-// Rows of a tile: as many as leave the accumulators, one column's worth of weights and an
-// activation in registers.
+// Rows of a tile: the most for which the accumulators, one column of weights and an activation fit
+// in registers.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int kTileRows = 5;
 #elif HWY_TARGET == HWY_SCALAR

@@ -27,7 +27,7 @@ struct ActRows {
   const uint16_t* Row(int64_t m) const {
     return base + (index != nullptr ? int64_t{index[m]} : m) * stride;
   }
-  // The rows from row m on, a multiple of kPackedGroup where they are packed.
+  // The rows from row m on, a multiple of kPackedTileRows where they are packed.
   ActRows From(int64_t m) const {
     ActRows rows = *this;
     if (index != nullptr) {
@@ -40,8 +40,8 @@ struct ActRows {
   }
 };
 
-// Rows of a group of packed ones.
-inline constexpr int64_t kPackedGroup = 16;
+// Packed rows of one AMX tile.
+inline constexpr int64_t kPackedTileRows = 16;
 
 // A scale 2^f with |f| up to this is folded into the exponents of the unpacked bf16 values. That is
 // exact, and products with activations stay in the range of normal f32.
@@ -69,7 +69,7 @@ struct DotKernels {
   void (*direct_fp4)(const ActRows& a, int64_t m, const uint8_t* w, const uint8_t* scale, int64_t n,
                      int64_t k, float* out, int64_t ld);
   // Rearranges m rows for `bf16`, which takes them without, too, but in more time. `packed`: k / 2
-  // words for each row, of whole groups of kPackedGroup. Null where nothing is to be gained.
+  // words for each row, in whole tiles of kPackedTileRows rows. Null where nothing is to be gained.
   void (*pack)(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) = nullptr;
   int64_t least_packed_k = 0;  // the K from which `bf16` takes packed rows
   // Elements to leave between unpacked rows: `bf16` reads the same columns of 16 rows at a time,

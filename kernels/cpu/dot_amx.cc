@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dot products for processors with AMX (Xeons since Sapphire Rapids), whose tile product of 16
-// x 16 outputs by 32 elements of K has sixteen times the multiply rate of vdpbf16ps. Compiled with
-// these instruction sets; nothing here may run before dot.cc has asked the processor and the
-// system.
+// The dot products for processors with AMX (Xeons since Sapphire Rapids). An AMX tile product of
+// 16 x 16 outputs by 32 elements of K has sixteen times the multiply rate of vdpbf16ps. This file
+// is compiled with these instruction sets: its code may run only after dot.cc has checked the
+// processor and the operating system.
 //
-// Weight rows are the tile product's first operand, as they lie in memory. Activations are the
-// second one, which has pairs of elements along K in its rows: they are packed first. A product of
-// one row needs no packing. Blocks of 2 x 2 tiles: four loads for four products.
-//
-// Short rows take the time of their setup: below kLeastK elements kDotAvx512Bf16's are called, for
-// any number of activation rows.
+// - Weight rows are the first operand of the tile product, as they lie in memory.
+// - Activations are the second. Its rows hold pairs of elements along K, so activations are packed
+//   first. A single row needs no packing.
+// - Blocks have 2 x 2 tiles: four loads for four products.
+// - For rows below kLeastK elements the setup of tiles takes too long. They go to kDotAvx512Bf16,
+//   for any number of activation rows.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -27,16 +27,16 @@ constexpr int64_t kStep = 32;  // elements of K in a tile product
 constexpr int64_t kLeastK = 512;
 constexpr int64_t kTileWords = kTile * kTile;
 
-// GCC's tile instructions do not say that they read and write memory.
+// GCC does not know that its tile intrinsics read and write memory.
 inline void OrderMemory() { asm volatile("" ::: "memory"); }
 
-// Tiles 0 .. 3 are sums: [weight tile][activation tile]; 4 and 5 weights; 6 and 7 activations.
+// Tiles 0 .. 3 are sums, [weight tile][activation tile]; 4 and 5 are weights, 6 and 7 activations.
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 
-  // For weight tiles of `first` and `second` rows, and activations of so many columns.
+  // For weight tiles of `first` and `second` rows, and activation tiles of `columns` columns.
   TileConfig(int64_t first, int64_t second, int64_t columns) {
     for (int i = 0; i < 8; ++i) {
       const bool weights = i == 4 || i == 5, activations = i >= 6;
@@ -48,7 +48,7 @@ struct alignas(64) TileConfig {
   }
 };
 
-// Configures the tiles for as long as it lives.
+// Configures the tiles during its lifetime.
 class Tiles {
  public:
   Tiles(int64_t first, int64_t second, int64_t columns) {
@@ -61,13 +61,12 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 };
 
-// ---- Transposition of 16 x 16 words.
-
 inline __m512i Low32(__m512i a, __m512i b) { return _mm512_unpacklo_epi32(a, b); }
 inline __m512i High32(__m512i a, __m512i b) { return _mm512_unpackhi_epi32(a, b); }
 inline __m512i Low64(__m512i a, __m512i b) { return _mm512_unpacklo_epi64(a, b); }
 inline __m512i High64(__m512i a, __m512i b) { return _mm512_unpackhi_epi64(a, b); }
 
+// Transposes 16 x 16 words.
 inline void Transpose(__m512i (&v)[kTile]) {
   // Blocks of 4 x 4 words within 128-bit lanes: t[4 q + c] has column c + 4 l of rows 4 q .. 4 q +
   // 3 in lane l.
@@ -96,10 +95,10 @@ inline void Transpose(__m512i (&v)[kTile]) {
   }
 }
 
-// Packs elements [p, p + count) of rows m .. m + rows - 1, of which there are at most 16; missing
-// ones are zeros.
-inline void PackGroup(const ActRows& a, int64_t m, int64_t rows, int64_t p, int64_t count,
-                      uint32_t* to) {
+// Packs elements [p, p + count) of rows m .. m + rows - 1, rows <= 16, and pads with zeros to 16
+// rows.
+inline void PackTile(const ActRows& a, int64_t m, int64_t rows, int64_t p, int64_t count,
+                     uint32_t* to) {
   const uint16_t* from[kTile];
   for (int64_t i = 0; i < kTile; ++i) from[i] = a.Row(m + std::min(i, rows - 1)) + p;
   for (int64_t s = 0; s < count; s += kStep, to += kTileWords) {
@@ -116,7 +115,7 @@ inline void PackGroup(const ActRows& a, int64_t m, int64_t rows, int64_t p, int6
 
 void Pack(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
   for (int64_t i = 0; i < m; i += kTile) {
-    PackGroup(a, i, std::min(kTile, m - i), 0, k, packed + i * k / 2);
+    PackTile(a, i, std::min(kTile, m - i), 0, k, packed + i * k / 2);
   }
 }
 
@@ -133,11 +132,12 @@ inline void StoreTransposed(const uint32_t* sums, int64_t m, int64_t n, float* o
   }
 }
 
-// Weight rows of tiles 4 and 5, for sums of 16 packed rows, or 32 in two groups.
-// Steps ahead that a block asks for its operands, which come from L2.
+// Steps by which a block prefetches its operands from L2.
 constexpr int64_t kAhead = 4;
 
-template <bool kTwoWeights, bool kTwoGroups>
+// Adds the products of 16 or 32 weight rows with 16 packed rows `x`, and with kTwoTiles 16 more,
+// `y`, to tiles 0 .. 3.
+template <bool kTwoWeights, bool kTwoTiles>
 inline void Multiply(const uint16_t* w, int64_t w_stride, const uint32_t* x, const uint32_t* y,
                      int64_t steps) {
   for (int64_t s = 0; s < steps; ++s) {
@@ -147,37 +147,37 @@ inline void Multiply(const uint16_t* w, int64_t w_stride, const uint32_t* x, con
       Prefetch(from + r * w_stride + kAhead * kStep);
       if (kTwoWeights) Prefetch(from + (r + kTile) * w_stride + kAhead * kStep);
       Prefetch(x + (s + kAhead) * kTileWords + r * kTile);
-      if (kTwoGroups) Prefetch(y + (s + kAhead) * kTileWords + r * kTile);
+      if (kTwoTiles) Prefetch(y + (s + kAhead) * kTileWords + r * kTile);
     }
     _tile_loadd(4, from, w_stride * 2);
     _tile_loadd(6, x + s * kTileWords, kTile * 4);
     _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kTwoGroups) {
+    if constexpr (kTwoTiles) {
       _tile_loadd(7, y + s * kTileWords, kTile * 4);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (kTwoWeights) {
       _tile_loadd(5, from + kTile * w_stride, w_stride * 2);
       _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kTwoGroups) _tile_dpbf16ps(3, 5, 7);
+      if constexpr (kTwoTiles) _tile_dpbf16ps(3, 5, 7);
     }
   }
 }
 
 // Up to 32 weight rows by up to 32 packed rows.
-template <bool kTwoWeights, bool kTwoGroups>
+template <bool kTwoWeights, bool kTwoTiles>
 inline void Block(const uint16_t* w, int64_t w_stride, int64_t n, const uint32_t* x, int64_t m,
                   int64_t k, float* out, int64_t ld) {
   alignas(64) uint32_t sums[4][kTileWords];
   _tile_zero(0);
-  if (kTwoGroups) _tile_zero(1);
+  if (kTwoTiles) _tile_zero(1);
   if (kTwoWeights) _tile_zero(2);
-  if (kTwoWeights && kTwoGroups) _tile_zero(3);
-  Multiply<kTwoWeights, kTwoGroups>(w, w_stride, x, x + kTile * k / 2, k / kStep);
+  if (kTwoWeights && kTwoTiles) _tile_zero(3);
+  Multiply<kTwoWeights, kTwoTiles>(w, w_stride, x, x + kTile * k / 2, k / kStep);
   _tile_stored(0, sums[0], kTile * 4);
-  if (kTwoGroups) _tile_stored(1, sums[1], kTile * 4);
+  if (kTwoTiles) _tile_stored(1, sums[1], kTile * 4);
   if (kTwoWeights) _tile_stored(2, sums[2], kTile * 4);
-  if (kTwoWeights && kTwoGroups) _tile_stored(3, sums[3], kTile * 4);
+  if (kTwoWeights && kTwoTiles) _tile_stored(3, sums[3], kTile * 4);
   OrderMemory();
   for (int tile = 0; tile < 4; ++tile) {
     const int64_t j = tile / 2 * kTile, i = tile % 2 * kTile;
@@ -192,16 +192,16 @@ void DotPacked(const uint32_t* x, int64_t m, const uint16_t* w, int64_t w_stride
   const auto rows = [&](int64_t j, int64_t count) {
     for (int64_t i = 0; i < m; i += 2 * kTile) {
       const uint16_t* const from = w + j * w_stride;
-      const uint32_t* const group = x + i * k / 2;
+      const uint32_t* const tile = x + i * k / 2;
       float* const to = out + i * ld + j;
-      const bool two_groups = m - i > kTile;
+      const bool two_tiles = m - i > kTile;
       const int64_t left = std::min(m - i, 2 * kTile);
       if (count > kTile) {
-        two_groups ? Block<true, true>(from, w_stride, count, group, left, k, to, ld)
-                   : Block<true, false>(from, w_stride, count, group, left, k, to, ld);
+        two_tiles ? Block<true, true>(from, w_stride, count, tile, left, k, to, ld)
+                  : Block<true, false>(from, w_stride, count, tile, left, k, to, ld);
       } else {
-        two_groups ? Block<false, true>(from, w_stride, count, group, left, k, to, ld)
-                   : Block<false, false>(from, w_stride, count, group, left, k, to, ld);
+        two_tiles ? Block<false, true>(from, w_stride, count, tile, left, k, to, ld)
+                  : Block<false, false>(from, w_stride, count, tile, left, k, to, ld);
       }
     }
   };
@@ -216,28 +216,26 @@ void DotPacked(const uint32_t* x, int64_t m, const uint16_t* w, int64_t w_stride
   }
 }
 
-// ---- Rows that are not packed, of weights in any format.
-//
-// A source brings 16 or 32 weight rows, 64 elements of K at a time, as bf16: where they begin, and
-// how many elements are from one to the next.
+// Products with activation rows that are not packed, for weights in any format. A Source delivers
+// 16 or 32 weight rows in bf16, a stretch of 64 elements of K at a time.
 
 constexpr int64_t kStretch = 2 * kStep;
 constexpr int64_t kRowsAtOnce = 2 * kTile;
 
-// An unpacked stretch. Two take turns, so that one is written while the other is multiplied.
+// Unpacked stretches. There are two, so that one can be written while the other is multiplied.
 struct alignas(64) Stretches {
   uint16_t elements[2][kRowsAtOnce][kStretch];
 };
 
 struct WeightRows {
   const uint16_t* data;
-  int64_t stride;
+  int64_t stride;  // elements from one row to the next
 };
 
 class Bf16Source {
  public:
   Bf16Source(const uint16_t* w, int64_t stride, int64_t k) : w_(w), stride_(stride), k_(k) {}
-  WeightRows Bring(int64_t j, int64_t rows, int64_t p, Stretches&) const {
+  WeightRows Load(int64_t j, int64_t rows, int64_t p, Stretches&) const {
     const uint16_t* const from = w_ + j * stride_ + p;
     const int64_t ahead = AheadBytes(rows * k_ * 2) / 2;
     for (int64_t r = 0; r < rows; ++r) {
@@ -255,7 +253,7 @@ class Bf16Source {
 class Fp8Source {
  public:
   Fp8Source(const uint8_t* w, const uint8_t* scale, int64_t k) : w_(w), scale_(scale), k_(k) {}
-  WeightRows Bring(int64_t j, int64_t rows, int64_t p, Stretches& stretches) const {
+  WeightRows Load(int64_t j, int64_t rows, int64_t p, Stretches& stretches) const {
     auto& to = stretches.elements[p / kStretch % 2];
     const Fp8Unpacker unpacker(Fold(scale_, p / 128));
     const uint8_t* const from = w_ + j * k_ + p;
@@ -278,9 +276,9 @@ class Fp8Source {
 class Fp4Source {
  public:
   Fp4Source(const uint8_t* w, const uint8_t* scale, int64_t k) : w_(w), scale_(scale), k_(k) {}
-  WeightRows Bring(int64_t j, int64_t rows, int64_t p, Stretches& stretches) {
-    // The folds of sixteen runs are prepared together: one that is read just after the vector store
-    // it came by waits for it.
+  WeightRows Load(int64_t j, int64_t rows, int64_t p, Stretches& stretches) {
+    // The folds of sixteen runs are prepared together, because reading one just after the vector
+    // store that wrote it would stall.
     if (p % (kRuns * kStep) == 0) {
       for (int64_t r = 0; r < rows; ++r) {
         StoreFolds(scale_ + ((j + r) * k_ + p) / kStep, std::min(kRuns, (k_ - p) / kStep),
@@ -306,9 +304,10 @@ class Fp4Source {
   alignas(64) uint32_t folds_[kRowsAtOnce][kRuns];
 };
 
-// Adds weight rows j .. j + rows - 1 times elements [p, p + count) of up to 16 activation rows to
-// `sums`: [16 or 32][16], or [16 or 32] where there is one activation row. `x`: these elements,
-// packed, or those of the one row.
+// Adds the products of weight rows j .. j + rows - 1 with elements [p, p + count) of up to 16
+// activation rows to `sums`.
+// - x: these elements, packed; with kOneRow, the elements of the row.
+// - sums: [16 or 32][16]; with kOneRow, [16 or 32].
 template <bool kTwo, bool kOneRow, class Source>
 inline void AddProducts(Source& source, int64_t j, int64_t rows, const void* x, int64_t p,
                         int64_t count, uint32_t* sums) {
@@ -320,7 +319,7 @@ inline void AddProducts(Source& source, int64_t j, int64_t rows, const void* x, 
   _tile_loadd(0, sums, kColumnBytes);
   if constexpr (kTwo) _tile_loadd(2, sums + kTile * kColumns, kColumnBytes);
   for (int64_t s = p; s < p + count; s += kStretch) {
-    const WeightRows w = source.Bring(j, rows, s, stretches);
+    const WeightRows w = source.Load(j, rows, s, stretches);
     OrderMemory();
 #pragma GCC unroll 2
     for (int64_t half = 0; half < 2; ++half, from += kStepBytes) {
@@ -360,8 +359,8 @@ void DotUnpacked(const ActRows& a, int64_t m, Source source, int64_t n, int64_t 
     }
     return;
   }
-  // Sixteen rows are packed by parts of K, between which the sums of 128 weight rows wait in
-  // memory.
+  // Sixteen rows are packed one part of K at a time. The sums of 128 weight rows stay in memory
+  // between the parts.
   constexpr int64_t kPackElements = 1024, kMostRows = 128;
   alignas(64) uint32_t packed[kPackElements / 2 * kTile];
   alignas(64) uint32_t sums[kMostRows * kTile];
@@ -372,7 +371,7 @@ void DotUnpacked(const ActRows& a, int64_t m, Source source, int64_t n, int64_t 
       std::memset(sums, 0, sizeof sums);
       for (int64_t p = 0; p < k; p += kPackElements) {
         const int64_t elements = std::min(kPackElements, k - p);
-        PackGroup(a, i, count, p, elements, packed);
+        PackTile(a, i, count, p, elements, packed);
         for (int64_t j = begin; j < end; j += kRowsAtOnce) {
           AddRows<false>(source, j, std::min(kRowsAtOnce, end - j), packed, p, elements,
                          sums + (j - begin) * kTile);
@@ -386,7 +385,7 @@ void DotUnpacked(const ActRows& a, int64_t m, Source source, int64_t n, int64_t 
   }
 }
 
-// ---- What DotKernels has.
+// The functions of DotKernels.
 
 void DotBf16(const ActRows& a, int64_t m, const uint16_t* w, int64_t w_stride, int64_t n, int64_t k,
              float* out, int64_t ld) {

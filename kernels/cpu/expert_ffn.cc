@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routed and shared experts; contract in kernels/op/moe.h.
 //
-// A slot is one (row, expert) pair, the shared expert being every row's last. Slots are sorted by
-// expert and cut into jobs of one expert, so that an expert's weights serve all their rows at once.
-// Phase 1 makes the quantised hidden rows (unit: a job by 128 of I), phase 2 the experts' outputs
-// (unit: a job by a stretch of D), phase 3 each row's sum. With few slots, phases 2 and 3 are one:
-// a unit is a stretch of D for all slots, and a decode step waits for its threads twice. Where the
-// halves are calls of their own, phase 1 is the first, and its rows are in sorted order; the second
-// quantises them. In turns of a GPU's experts, which have a part on the CPU, there is no shared
-// expert, and phase 3 brings the outputs to the order of the contract in place of summing them.
+// A pair is a row with one of its experts; the shared expert is in the last pair of every row.
+// Pairs are sorted by expert and cut into jobs of one expert, so that its weights are read once for
+// all rows of a job.
+//
+// - Phase 1 computes the quantised hidden rows. Unit: a job by 128 of I.
+// - Phase 2 computes the experts' outputs. Unit: a job by a stretch of D.
+// - Phase 3 adds up each row.
+// - With few pairs, phases 2 and 3 are one: a unit is a stretch of D for all pairs. A decode step
+//   then waits for its threads only twice.
+// - If the halves are separate calls (ExpertPart), the first is phase 1, with rows in sorted order;
+//   the second quantises these rows.
+// - For the CPU's share of a GPU's experts (ExpertTurn::kNext), there is no shared expert. Phase 3
+//   then reorders the outputs as the contract says instead of adding them up.
 #include <algorithm>
 #include <bit>
 
@@ -22,35 +27,35 @@ namespace dsv4 {
 namespace {
 
 constexpr int64_t kJobRows = 128;  // most rows of a job
-constexpr int64_t kFewSlots = 64;
+constexpr int64_t kFewPairs = 64;
 
-// Whether slots leave their outputs, and rows no sum.
+// Whether the outputs of pairs are the result, rather than their sums.
 bool LeavesOutputs(const ExpertFfnParams& p) { return p.turn == ExpertTurn::kNext; }
 
-// Slots [first, first + rows) in sorted order, all of one expert.
+// Pairs [first, first + rows) in sorted order, all of one expert.
 struct Job {
   int32_t expert;  // expert_count: the shared one
   int32_t first;
   int32_t rows;
 };
 
-// Weight rows that are unpacked together: within L2, a power of two.
+// Weight rows that are unpacked together: a power of two that fits in L2.
 int64_t StretchRows(int64_t k) {
   const int64_t bytes = ActiveDotKernels().pack != nullptr ? 512 << 10 : 128 << 10;
   const auto rows = std::bit_floor(static_cast<uint64_t>(bytes / (2 * k)));
   return std::clamp<int64_t>(static_cast<int64_t>(rows), 16, kPanelRows);
 }
 
-// The workspace's parts, in order; every size is a multiple of 64 bytes.
+// The parts of the workspace, in order; every size is a multiple of 64 bytes.
 struct Layout {
-  int64_t slots, max_jobs;
+  int64_t pairs, max_jobs;
   int64_t begin, token, position, weight, jobs, hidden, outputs, scratch;  // offsets
   int64_t unpacked_bytes, packed_at, scratch_bytes, total;
 
   Layout(const ExpertFfnParams& p, int threads) {
     const int64_t routed = int64_t{p.rows} * p.experts_per_token;
-    slots = routed + (LeavesOutputs(p) ? 0 : p.rows);
-    max_jobs = std::min<int64_t>(p.expert_count, routed) + slots / kJobRows + 1;
+    pairs = routed + (LeavesOutputs(p) ? 0 : p.rows);
+    max_jobs = std::min<int64_t>(p.expert_count, routed) + pairs / kJobRows + 1;
     int64_t at = 0;
     const auto take = [&at](int64_t bytes) {
       const int64_t offset = at;
@@ -62,15 +67,15 @@ struct Layout {
     position = take(routed * 4);
     weight = take(routed * 4);
     jobs = take(max_jobs * static_cast<int64_t>(sizeof(Job)));
-    hidden = take(p.part == ExpertPart::kWhole ? slots * p.inter * 2 : 0);
-    outputs = slots > kFewSlots || LeavesOutputs(p) ? take(slots * p.hidden * 2) : at;
+    hidden = take(p.part == ExpertPart::kWhole ? pairs * p.inter * 2 : 0);
+    outputs = pairs > kFewPairs || LeavesOutputs(p) ? take(pairs * p.hidden * 2) : at;
     unpacked_bytes =
         std::max(UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.hidden), p.hidden),
                  UnpackedBytes(WeightView::Format::kFp8, StretchRows(p.inter), p.inter));
-    // Two panels of sums, one unpacked stretch; of phase 2 with few slots, their outputs; packed
-    // rows.
-    packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewSlots * kPanelRows * 2;
-    scratch_bytes = packed_at + PackedBytes(std::min(slots, kJobRows), std::max(p.hidden, p.inter));
+    // Scratch of a thread: two panels of sums, an unpacked stretch, the outputs of phase 2 with few
+    // pairs, and packed rows.
+    packed_at = 2 * kJobRows * kPanelRows * 4 + unpacked_bytes + kFewPairs * kPanelRows * 2;
+    scratch_bytes = packed_at + PackedBytes(std::min(pairs, kJobRows), std::max(p.hidden, p.inter));
     scratch = take(threads * scratch_bytes);
     total = at;
   }
@@ -93,7 +98,7 @@ class ExpertFfn {
         outputs_(At<uint16_t>(layout_.outputs)) {}
 
   void Run() {
-    SortSlots();
+    SortPairs();
     if (p_.part != ExpertPart::kOutputs) Products();
     if (p_.part == ExpertPart::kOutputs) QuantiseProducts();
     if (p_.part != ExpertPart::kProducts) Outputs();
@@ -110,13 +115,13 @@ class ExpertFfn {
   }
 
   void QuantiseProducts() {
-    ForUnits(stream_, job_count_, layout_.slots * p_.inter / 4, [&](int64_t j, int) {
+    ForUnits(stream_, job_count_, layout_.pairs * p_.inter / 4, [&](int64_t j, int) {
       QuantiseRows(hidden_ + jobs_[j].first * p_.inter, p_.inter, jobs_[j].rows, p_.inter);
     });
   }
 
   void Outputs() {
-    if (layout_.slots <= kFewSlots && !LeavesOutputs(p_)) {
+    if (layout_.pairs <= kFewPairs && !LeavesOutputs(p_)) {
       const int64_t wanted = CeilDiv<int64_t>(p_.hidden, 4 * stream_.threads());
       const auto even = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
       const int64_t stretch = std::min(StretchRows(p_.inter), std::clamp<int64_t>(even, 16, 128));
@@ -136,14 +141,14 @@ class ExpertFfn {
     });
     constexpr int64_t kBlockRows = 16;
     if (LeavesOutputs(p_)) {
-      ForUnits(stream_, CeilDiv<int64_t>(routed(), kBlockRows), layout_.slots * p_.hidden / 16,
+      ForUnits(stream_, CeilDiv<int64_t>(routed(), kBlockRows), layout_.pairs * p_.hidden / 16,
                [&](int64_t unit, int) {
                  const int64_t end = std::min<int64_t>(routed(), (unit + 1) * kBlockRows);
-                 for (int64_t slot = unit * kBlockRows; slot < end; ++slot) LeaveOutput(slot);
+                 for (int64_t pair = unit * kBlockRows; pair < end; ++pair) LeaveOutput(pair);
                });
       return;
     }
-    ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.slots * p_.hidden / 16,
+    ForUnits(stream_, CeilDiv<int64_t>(p_.rows, kBlockRows), layout_.pairs * p_.hidden / 16,
              [&](int64_t unit, int) {
                const int64_t end = std::min<int64_t>(p_.rows, (unit + 1) * kBlockRows);
                for (int64_t row = unit * kBlockRows; row < end; ++row) {
@@ -160,14 +165,14 @@ class ExpertFfn {
   int32_t routed() const { return p_.rows * p_.experts_per_token; }
   bool shared(const Job& job) const { return job.expert == p_.expert_count; }
 
-  // Outputs of a unit, of so many at a time: enough to pay for packing the rows, where they are
-  // packed.
+  // Outputs of a unit, which are computed `step` at a time: if rows are packed, enough to pay for
+  // the packing.
   static int64_t UnitWidth(int64_t outputs, int64_t step, int64_t k) {
     constexpr int64_t kPacked = 512;
     return PacksRows(kJobRows, k) ? std::min(outputs, std::max(step, kPacked)) : step;
   }
 
-  // About the cycles of one of the three matrices of all jobs.
+  // Estimated cycles of all jobs for one of the three matrices.
   int64_t Cycles() const {
     const bool shared = !LeavesOutputs(p_);
     return (shared ? DotCycles(p_.shared_w1, p_.inter, p_.rows) : 0) +
@@ -175,34 +180,34 @@ class ExpertFfn {
            p_.inter * p_.hidden * routed() / 64;
   }
 
-  // Counting sort of the routed slots by expert, stable; then the jobs, the shared expert's (the
-  // most work each) first.
-  void SortSlots() {
+  // Sorts the routed pairs by expert with a stable counting sort, and lists the jobs: those of the
+  // shared expert first, because they have the most work.
+  void SortPairs() {
     std::fill_n(begin_, p_.expert_count + 1, 0);
-    for (int32_t slot = 0; slot < routed(); ++slot) {
-      if (HasExpert(slot)) ++begin_[p_.experts[slot] + 1];
+    for (int32_t pair = 0; pair < routed(); ++pair) {
+      if (HasExpert(pair)) ++begin_[p_.experts[pair] + 1];
     }
     for (int32_t e = 0; e < p_.expert_count; ++e) begin_[e + 1] += begin_[e];
     if (!LeavesOutputs(p_)) AddJobs(p_.expert_count, routed(), p_.rows);
     for (int32_t e = 0; e < p_.expert_count; ++e) AddJobs(e, begin_[e], begin_[e + 1] - begin_[e]);
-    for (int32_t slot = 0; slot < routed(); ++slot) {
-      position_[slot] = -1;
-      if (!HasExpert(slot)) continue;
-      const int32_t at = begin_[p_.experts[slot]]++;
-      token_[at] = slot / p_.experts_per_token;
-      weight_[at] = p_.weights[slot];
-      position_[slot] = at;
+    for (int32_t pair = 0; pair < routed(); ++pair) {
+      position_[pair] = -1;
+      if (!HasExpert(pair)) continue;
+      const int32_t at = begin_[p_.experts[pair]]++;
+      token_[at] = pair / p_.experts_per_token;
+      weight_[at] = p_.weights[pair];
+      position_[pair] = at;
     }
   }
 
-  bool HasExpert(int32_t slot) const {
-    return p_.experts[slot] >= std::max(p_.first_expert, 0) &&
-           p_.experts[slot] < std::min(p_.end_expert, p_.expert_count);
+  bool HasExpert(int32_t pair) const {
+    return p_.experts[pair] >= std::max(p_.first_expert, 0) &&
+           p_.experts[pair] < std::min(p_.end_expert, p_.expert_count);
   }
 
   void AddJobs(int32_t expert, int32_t first, int32_t rows) {
     if (rows == 0) return;
-    // Jobs of one expert are as even as can be.
+    // Jobs of one expert differ by at most one row.
     const int32_t count = CeilDiv<int32_t>(rows, kJobRows);
     for (int32_t i = 0; i < count; ++i) {
       const int32_t from = static_cast<int32_t>(int64_t{rows} * i / count);
@@ -221,7 +226,7 @@ class ExpertFfn {
         At<uint32_t>(layout_.scratch + worker * layout_.scratch_bytes + layout_.packed_at));
   }
 
-  // Hidden elements [begin, end) of a job's slots.
+  // Computes hidden elements [begin, end) of a job's pairs.
   void HiddenTiles(const Job& job, int64_t begin, int64_t end, int worker) {
     const ExpertWeights* routed_weights = shared(job) ? nullptr : p_.experts_table[job.expert];
     const WeightView w1 = shared(job) ? WeightView(p_.shared_w1) : routed_weights->w1;
@@ -256,7 +261,7 @@ class ExpertFfn {
     }
   }
 
-  // Output elements [d0, d0 + n) of a job's slots, whose HiddenRows() are `rows`, rounded.
+  // Computes output elements [d0, d0 + n) of a job's pairs, rounded. `rows`: their HiddenRows().
   void Output(const Job& job, const ActRows& rows, int64_t d0, int64_t n, uint16_t* out,
               int64_t stride, int worker) {
     const WeightView w2 =
@@ -267,7 +272,7 @@ class ExpertFfn {
     RoundRows(sums, kPanelRows, job.rows, n, out, stride);
   }
 
-  // Elements [d0, d0 + n) of every row of y.
+  // Computes elements [d0, d0 + n) of every row of y.
   void SumOfExperts(int64_t d0, int64_t n, int worker) {
     std::byte* scratch = workspace_ + layout_.scratch + worker * layout_.scratch_bytes;
     uint16_t* outputs = reinterpret_cast<uint16_t*>(scratch + 2 * kJobRows * kPanelRows * 4 +
@@ -279,7 +284,7 @@ class ExpertFfn {
     for (int64_t row = 0; row < p_.rows; ++row) SumRow(row, outputs, kPanelRows, d0, n);
   }
 
-  // y[row, d0 .. d0 + n) from the outputs of the row's slots.
+  // y[row, d0 .. d0 + n) from the outputs of the row's pairs.
   void SumRow(int64_t row, const uint16_t* outputs, int64_t stride, int64_t d0, int64_t n) {
     const uint16_t* terms[kMaxExpertsPerToken + 1];
     int32_t count = 0;
@@ -291,28 +296,28 @@ class ExpertFfn {
     SumRows(terms, count, n, static_cast<uint16_t*>(p_.y) + row * p_.hidden + d0);
   }
 
-  // The output of a routed slot that has an expert, to its place in the contract's order.
-  void LeaveOutput(int64_t slot) {
-    if (position_[slot] < 0) return;
-    std::copy_n(outputs_ + position_[slot] * p_.hidden, p_.hidden,
-                static_cast<uint16_t*>(p_.outputs) + slot * p_.hidden);
+  // Copies the output of a routed pair, if it has an expert, to its place in the contract's order.
+  void LeaveOutput(int64_t pair) {
+    if (position_[pair] < 0) return;
+    std::copy_n(outputs_ + position_[pair] * p_.hidden, p_.hidden,
+                static_cast<uint16_t*>(p_.outputs) + pair * p_.hidden);
   }
 
   const ExpertFfnParams& p_;
   CpuStream& stream_;
   const Layout layout_;
   std::byte* workspace_;
-  int32_t* begin_;     // [E + 1] first sorted slot of each expert
-  int32_t* token_;     // [T K] row of a sorted slot
-  int32_t* position_;  // [T K] sorted place of a slot; -1: it has no expert
-  float* weight_;      // [T K] of a sorted slot
+  int32_t* begin_;     // [E + 1] first sorted pair of each expert
+  int32_t* token_;     // [T K] row of a sorted pair
+  int32_t* position_;  // [T K] sorted place of a pair; -1: it has no expert
+  float* weight_;      // [T K] of a sorted pair
   Job* jobs_;
   int64_t job_count_ = 0;
-  uint16_t* hidden_;   // [slots, I], sorted order, the shared expert's last
-  uint16_t* outputs_;  // [slots, D]
+  uint16_t* hidden_;   // [pairs, I], sorted order, the shared expert's last
+  uint16_t* outputs_;  // [pairs, D]
 };
 
-// The CPU's share of a GPU's experts is a turn; the other turns are the GPU's.
+// Of the turns, the CPU has only its share of a GPU's experts.
 absl::Status Supports(const ExpertFfnParams& p) {
   const bool whole = p.part == ExpertPart::kWhole;
   return p.turn == ExpertTurn::kAll || (p.turn == ExpertTurn::kNext && whole)

@@ -78,10 +78,10 @@ HWY_INLINE void TurnKeys(const std::byte* keys, uint32_t* HWY_RESTRICT words) {
 #endif
 }
 
-// Pairs of e2m1 codes, in the low bits of each half of a lane, as bf16 numbers: code m of a run of
-// scale s is m << 6 on top of the exponent (s - 1) << 7, but for 0 and the only subnormal code 1.
-// That is m << 6 without its mantissa bit, except where the number is subnormal in bf16, too.
-// `exponent` is (s - 1) << 7 in both halves.
+// Unpacks pairs of e2m1 codes, in the low bits of each half of a lane, to bf16. `exponent` is
+// (s - 1) << 7 in both halves, for a run of scale s.
+// - Code m is m << 6 added to the exponent, except for 0 and the only subnormal code, 1.
+// - Code 1 is m << 6 without its mantissa bit, except where the number is subnormal in bf16, too.
 HWY_INLINE VU DecodeE2M1(VU codes, VU exponent) {
 #if HWY_TARGET == HWY_SCALAR
   uint32_t out = 0;

@@ -22,8 +22,8 @@ bool IsE4M3(Format format) {
   return format == Format::kFp8 || format == Format::kFp8F32 || format == Format::kFp8Rounded;
 }
 
-// out[j * stride + i] = element (n0 + j, i) of an NVFP4 weight but for the tensor's scale: two
-// significant bits times four, so that bf16 holds it exactly.
+// out[j * stride + i] = element (n0 + j, i) of an NVFP4 weight without the tensor's scale. Codes
+// have two significant bits and scales four, so the products are exact in bf16.
 void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out, int64_t stride) {
   static const std::array<float, 256> numbers = [] {
     std::array<float, 256> table{};
@@ -47,7 +47,8 @@ void UnpackNvfp4(const WeightView& w, int64_t n0, int64_t n, uint16_t* out, int6
   }
 }
 
-// The unpacked e4m3 rows [n0, n0 + n) of one block of rows, times their scales and rounded.
+// Multiplies unpacked e4m3 rows [n0, n0 + n), all of one block of rows, by their scales, and
+// rounds.
 void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* unpacked, int64_t stride) {
   const float* scales = w.f32_scale + n0 / kFp8Block * CeilDiv(w.k, kFp8Block);
   for (int64_t j = 0; j < n; ++j) {
@@ -58,7 +59,7 @@ void ScaleRounded(const WeightView& w, int64_t n0, int64_t n, uint16_t* unpacked
   }
 }
 
-// Bytes of an unpacked panel: with the slice it passes by, well within L2, which has 2 MB where
+// Most bytes of an unpacked panel. Panel and slice fit in L2, which has 2 MB on processors on which
 // rows are packed.
 int64_t PanelBytes() { return ActiveDotKernels().pack != nullptr ? 512 << 10 : 256 << 10; }
 
@@ -68,7 +69,7 @@ int64_t PowerOfTwoAtMost(int64_t n) {
 
 // Weight rows of a panel: a power of two, so that no panel crosses an FP8 scale block.
 int64_t PanelRows(LinearOutput output, int64_t k) {
-  // A quantiser's run has to be in one panel.
+  // The quantiser needs whole runs in a panel.
   if (output == LinearOutput::kRoundQuantise) return kPanelRows;
   return std::clamp<int64_t>(PowerOfTwoAtMost(PanelBytes() / (2 * k)), 16, kPanelRows);
 }
@@ -99,8 +100,8 @@ bool SameRows(const ActRows& a, const ActRows& b) {
   return a.base == b.base && a.stride == b.stride && a.index == b.index;
 }
 
-// Adds the rows of each part to `inputs`, packed in `workspace` where that is done, whose bytes are
-// returned.
+// Appends the rows of each part to `inputs`. Packs them in `workspace` if PacksRows; parts with the
+// same rows share them. Returns the bytes used.
 int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
                    std::byte* workspace, absl::InlinedVector<ActRows, 8>* inputs) {
   const int64_t k = parts.front().w.k, bytes = PackedBytes(rows, k);
@@ -117,13 +118,13 @@ int64_t PackInputs(CpuStream& stream, absl::Span<const LinearPart> parts, int64_
     used += bytes;
   }
   if (used == 0) return 0;
-  const int64_t groups = CeilDiv(rows, kPackedGroup);
-  ForUnits(stream, groups * static_cast<int64_t>(parts.size()), used / 16, [&](int64_t unit, int) {
-    const auto i = static_cast<size_t>(unit / groups);
+  const int64_t tiles = CeilDiv(rows, kPackedTileRows);
+  ForUnits(stream, tiles * static_cast<int64_t>(parts.size()), used / 16, [&](int64_t unit, int) {
+    const auto i = static_cast<size_t>(unit / tiles);
     if (i > 0 && SameRows(parts[i].x, parts[i - 1].x)) return;
-    const int64_t begin = unit % groups * kPackedGroup;
+    const int64_t begin = unit % tiles * kPackedTileRows;
     const ActRows from = (*inputs)[i].From(begin);
-    ActiveDotKernels().pack(from, std::min(kPackedGroup, rows - begin), k,
+    ActiveDotKernels().pack(from, std::min(kPackedTileRows, rows - begin), k,
                             const_cast<uint32_t*>(from.packed));
   });
   return used;
@@ -162,7 +163,7 @@ bool PacksRows(int64_t rows, int64_t k) {
 }
 
 int64_t PackedBytes(int64_t rows, int64_t k) {
-  return PacksRows(rows, k) ? RoundUp(rows, kPackedGroup) * k * int64_t{sizeof(uint16_t)} : 0;
+  return PacksRows(rows, k) ? RoundUp(rows, kPackedTileRows) * k * int64_t{sizeof(uint16_t)} : 0;
 }
 
 ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed) {
@@ -193,7 +194,7 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   }
   unpacked_stride_ = weight.k + kernels_.row_gap;
   const uint8_t* data = static_cast<const uint8_t*>(weight.data) + n0 * weight.bytes_per_row();
-  // The first weights come while the scales are looked at.
+  // Prefetches the first weights while the scales are checked.
   for (int64_t i = 0; i < std::min<int64_t>(n * weight.bytes_per_row(), 4096); i += 64) {
     __builtin_prefetch(data + i);
   }
@@ -219,7 +220,8 @@ Panel::Panel(const WeightView& weight, int64_t n0, int64_t n, int64_t rows, uint
   unpacked_ = scratch;
 }
 
-// Rows [j, j + n) of an FP8 or FP4 panel to the scratch; `scales`: of row j, or null.
+// Unpacks rows [j, j + n) of an FP8 or FP4 panel to the scratch. `scales`: from row j on; null
+// unpacks without scales.
 void Panel::Unpack(int64_t j, int64_t n, const uint8_t* scales) const {
   const bool fp4 = weight_.format == Format::kFp4;
   const auto unpack = fp4 ? kernels_.unpack_fp4 : kernels_.unpack_fp8;
@@ -256,7 +258,7 @@ void Panel::Dot(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   }
 }
 
-// Rows [j, j + n) of the panel, whose scales fold.
+// Dot for rows [j, j + n) of the panel, whose scales fold.
 void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* out,
                       int64_t ld) const {
   const uint8_t* data =
@@ -272,8 +274,8 @@ void Panel::DotDirect(const ActRows& a, int64_t m, int64_t j, int64_t n, float* 
   }
 }
 
-// Row j of the panel, which has a scale that does not fold: each run of K under one scale is summed
-// without it and scaled in double. Slow, and met only in weights that nobody trains.
+// Dot for row j of the panel, which has a scale that does not fold: sums each run of K under one
+// scale without it, and applies the scale in double. Slow, but no trained weights have such scales.
 void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int64_t ld) const {
   const uint8_t* scales = RowScales(j);
   const int64_t run = ScaleRun(weight_.format);
@@ -290,7 +292,7 @@ void Panel::DotUnfolded(const ActRows& a, int64_t m, int64_t j, float* out, int6
   }
 }
 
-// Each run of K under one scale is summed without it, then scaled.
+// Dot for F32 scales: sums each run of K under one scale without it, then applies the scale.
 void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const {
   constexpr int64_t kRows = 6;
   const float* scales = weight_.f32_scale + n0_ / kFp8Block * CeilDiv(weight_.k, kFp8Block);
@@ -318,7 +320,7 @@ void Panel::DotByRuns(const ActRows& a, int64_t m, float* out, int64_t ld) const
   }
 }
 
-// Scales of row j of the panel.
+// The scales of row j of the panel.
 const uint8_t* Panel::RowScales(int64_t j) const {
   const int64_t runs = CeilDiv(weight_.k, ScaleRun(weight_.format));
   return weight_.scale + (weight_.format == Format::kFp4 ? n0_ + j : (n0_ + j) / kFp8Block) * runs;
@@ -350,8 +352,8 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
     scratch_bytes = std::max(scratch_bytes, ScratchBytes(part.w.format, part.output, part.w.k));
   }
   const int64_t wanted = kUnitsPerThread * stream.threads();
-  // Few rows: units are short stretches of the weights. Many: whole panels, and blocks of rows when
-  // there are too few panels to go round.
+  // Few rows: a unit is a short stretch of weight rows. Many rows: a unit is a whole panel, times a
+  // block of rows if there are fewer panels than threads need.
   const int64_t stretch =
       rows <= kDirectRows
           ? std::clamp<int64_t>(PowerOfTwoAtMost(CeilDiv(weight_rows, wanted)), 16, kPanelRows)
@@ -367,7 +369,6 @@ void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t ro
   const bool packs = PacksRows(rows, parts.front().w.k);
   const int64_t block_rows = RoundUp<int64_t>(CeilDiv(rows, row_blocks), packs ? kSliceRows : 6);
 
-  // The rows of each part, of those with the same x packed once.
   absl::InlinedVector<ActRows, 8> inputs;
   std::byte* const scratch_begin = workspace + PackInputs(stream, parts, rows, workspace, &inputs);
 

@@ -61,11 +61,15 @@ inline constexpr int64_t kPanelRows = 128;  // most weight rows of a panel
 inline constexpr int64_t kSliceRows = 64;   // most activation rows of a slice
 
 // The number of activation rows to multiply at once with an unpacked panel, so that they stay in
-// L1, or in L2 if they are packed: then a multiple of kPackedGroup.
+// L1, or in L2 if they are packed: then a multiple of kPackedTileRows.
 int64_t SliceRows(int64_t k);
 
-// Whether so many activation rows of k elements are packed, the bytes that it takes, and the rows
-// with `packed`, of so many bytes, set: for callers that multiply the same rows by several panels.
+// Packing of activation rows of k elements, for callers that multiply the same rows by several
+// panels:
+// - PacksRows: whether so many rows are packed.
+// - PackedBytes: bytes for the packed rows; 0 if they are not packed.
+// - PackRows: if m rows are packed, packs them to `packed` and returns rows that refer to it; else
+//   returns `a`.
 bool PacksRows(int64_t rows, int64_t k);
 int64_t PackedBytes(int64_t rows, int64_t k);
 ActRows PackRows(const ActRows& a, int64_t m, int64_t k, uint32_t* packed);
@@ -118,17 +122,18 @@ struct LinearPart {
   int64_t y_stride = 0;  // elements
 };
 
-// Bytes of workspace on a stream of `threads`, for parts like this one with `inputs` different x.
-// A launch needs the maximum of its parts.
+// Bytes of workspace on a stream of `threads` threads, for parts of this kind with `inputs`
+// different x. A launch needs the maximum over its parts.
 int64_t LinearWorkspaceBytes(WeightView::Format format, LinearOutput output, int64_t k, int threads,
                              int64_t rows, int64_t inputs = 1);
 
-// y = x w^T of every part for `rows` rows. Parts with the same x follow each other; K is the same.
+// Computes y = x w^T of every part for `rows` rows. REQUIRES: all parts have the same K, and parts
+// with the same x are adjacent.
 void RunLinear(CpuStream& stream, absl::Span<const LinearPart> parts, int64_t rows,
                std::byte* workspace);
 
-// Runs f(unit, worker) for every unit. If `work` (estimated cycles on one thread) is too little to
-// wake other threads, only on the calling thread.
+// Runs f(unit, worker) for every unit. Uses only the calling thread if `work` (estimated cycles on
+// one thread) is too little to wake others.
 template <class F>
 void ForUnits(CpuStream& stream, int64_t units, int64_t work, F&& f) {
   constexpr int64_t kWorthWaking = 6000;

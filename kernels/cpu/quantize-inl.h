@@ -31,8 +31,8 @@ HWY_INLINE hn::Vec<DF> LoadBf16(DF df, const uint16_t* HWY_RESTRICT p) {
   return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, p))));
 }
 
-// The bf16 bits of each lane (round to nearest even) in the upper half of the lane. An infinity or
-// the processor's default NaN stays what it is.
+// The bf16 bits of each lane (round to nearest even) in the upper half of the lane. Infinities and
+// the processor's default NaN do not change.
 template <class DF>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Bf16Bits(DF /*tag*/, hn::Vec<DF> v) {
   const hn::RebindToUnsigned<DF> du32;

@@ -373,9 +373,8 @@ int64_t WorkspaceSparseAttention(const SparseAttentionParams& p, int threads) {
   return threads * Plan(p).worker_bytes;
 }
 
-// Queries of a unit: four, fewer while that leaves workers idle. The heads of a block stay
-// together: two workers with two heads each would read every row twice, and one query of the
-// bundled model takes 4 us.
+// Queries of a unit: four, or fewer if four would leave workers idle. The heads of a block stay
+// together: two workers with two heads each would read every row twice.
 int64_t QueriesOfUnit(int64_t rows, int64_t head_blocks, int threads) {
   int64_t queries = kQueryBlock;
   while (queries > 1 && (rows + queries - 1) / queries * head_blocks < threads) queries /= 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How weights are unpacked to bf16 in AVX-512 registers with VBMI, for the sources that are
-// compiled for it. Byte permutes look up 64 e4m3 magnitudes at a time. vdpbf16ps and AMX take
-// subnormal bf16 as zero, so unpacked weights are always normal numbers.
+// Unpacks weights to bf16 in AVX-512 registers with VBMI, for the source files that are compiled
+// for it. Byte permutes look up 64 e4m3 magnitudes at a time. vdpbf16ps and AMX treat subnormal
+// bf16 as zero, so unpacked weights are never subnormal.
 #pragma once
 
 #include <immintrin.h>
@@ -12,16 +12,16 @@
 namespace dsv4 {
 namespace {
 
-// How far ahead of what a tile reads it asks for weights: the next tile's, or, of short rows, those
-// of a later one. The processor's own prefetch stops at each page and begins anew at each row.
+// The distance of weight prefetches: the next tile, or for short rows a later one. The hardware
+// prefetcher stops at each page and starts anew at each row.
 constexpr int64_t AheadBytes(int64_t tile_bytes) { return tile_bytes < 4096 ? 4096 : tile_bytes; }
 
 inline void Prefetch(const void* line) {
   _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
 
-// bf16 bits of the 128 e4m3 magnitudes times 2^parity, as separate low and high bytes. An even
-// power of two is then one addition to the high bytes of all but zero and NaN.
+// bf16 bits of the 128 e4m3 magnitudes times 2^parity, as separate low and high bytes. Multiplying
+// by an even power of two is then one addition to the high bytes, except for zero and NaN.
 struct E4M3Tables {
   alignas(64) std::array<uint8_t, 128> low[2], high[2];
 };
@@ -66,9 +66,10 @@ struct Fp8Unpacker {
     high1 = _mm512_mask_add_epi8(h1, ~(__mmask64{1} << 63), h1, add);
   }
 
-  // 64 weights to two vectors of 32.
+  // Unpacks 64 weights to two vectors of 32.
   void Unpack(const uint8_t* w, __m512i& first, __m512i& second) const {
-    // The unpacks below interleave within 128-bit lanes: put the bytes where they come out sorted.
+    // The unpacks below interleave within 128-bit lanes; this order of bytes makes their results
+    // sorted.
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     const __m512i v = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(w));
     const __m512i low = _mm512_permutex2var_epi8(low0, v, low1);
@@ -83,8 +84,8 @@ struct Fp8Unpacker {
 
 inline int Fold(const uint8_t* scale, int64_t i) { return scale == nullptr ? 0 : scale[i] - 127; }
 
-// bf16 bits of the 16 e2m1 values, twice: vpermw takes five index bits, and one of them is a
-// neighbour's.
+// bf16 bits of the 16 e2m1 values, twice: vpermw reads five index bits, the highest of which
+// belongs to the neighbouring code.
 alignas(64) constexpr uint16_t kE2M1[32] = {
     0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80,
     0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
@@ -92,8 +93,8 @@ alignas(64) constexpr uint16_t kE2M1[32] = {
 constexpr __mmask32 kE2M1Nonzero = 0xfefefefe;
 constexpr int64_t kRuns = 16;  // runs whose scales one vector prepares
 
-// What to add to the bf16 bits of a nonzero value, in both halves of each word, for `runs` runs;
-// writes whole groups of kRuns.
+// For each of `runs` runs, stores the addend that applies its scale to the bf16 bits of a nonzero
+// value, in both halves of a word. Writes whole groups of kRuns words.
 inline void StoreFolds(const uint8_t* scale, int64_t runs, uint32_t* folds) {
   for (int64_t r = 0; r < runs; r += kRuns) {
     const int64_t left = runs - r;
@@ -105,13 +106,13 @@ inline void StoreFolds(const uint8_t* scale, int64_t runs, uint32_t* folds) {
   }
 }
 
-// One run of 32 weights.
+// Unpacks one run of 32 weights.
 inline __m512i UnpackRun(const uint8_t* w, uint32_t fold) {
   const __m512i table = _mm512_load_si512(kE2M1);
   const __m512i scaled =
       _mm512_mask_add_epi16(table, kE2M1Nonzero, table, _mm512_set1_epi32(static_cast<int>(fold)));
   const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w)));
-  // Word 0 of each pair from bit 0 of its byte, word 1 from bit 4.
+  // In each pair of words, word 0 is at bit 0 of the byte and word 1 at bit 4.
   const __m512i shifts = _mm512_set1_epi64(0x2424202004040000);
   return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(shifts, bytes), scaled);
 }

@@ -17,17 +17,17 @@ absl::Status CheckStep(const char* op, const StepRows* step) {
                 op, ": no rows");
 }
 
-absl::Status CheckSavedStates(const SequenceRows& s) {
+absl::Status CheckStateWrites(const SequenceRows& s) {
   if (s.rows == 0) return absl::OkStatus();  // padding
   int32_t row = 0;
-  for (int32_t i = 0; i < s.saved_state_count; ++i) {
-    DSV4_RETURN_IF_ERROR(Expect(s.saved_states[i].row > row && s.saved_states[i].slot >= 0,
-                                "compress_kv: saved state ", i, " of row ", s.saved_states[i].row,
-                                " does not follow row ", row, " or has no slot"));
-    row = s.saved_states[i].row;
+  for (int32_t i = 0; i < s.state_write_count; ++i) {
+    DSV4_RETURN_IF_ERROR(Expect(
+        s.state_writes[i].row > row && s.state_writes[i].slot >= 0, "compress_kv: state write ", i,
+        " after row ", s.state_writes[i].row, " does not follow row ", row, " or has no slot"));
+    row = s.state_writes[i].row;
   }
   return Expect(s.state_slot >= 0 && row == s.rows, "compress_kv: ", s.rows,
-                " rows with the last saved state at row ", row);
+                " rows with the last state write after row ", row);
 }
 
 absl::Status ExpectFormat(const char* what, RowFormat format,
@@ -93,7 +93,7 @@ absl::Status Validate(const CompressKvParams& p) {
   DSV4_RETURN_IF_ERROR(Expect(p.ratio == kCsaRatio || p.ratio == kHcaRatio, "compress_kv: ratio ",
                               p.ratio, " is not 4 or 128"));
   for (int i = 0; i < p.step->sequence_count; ++i) {
-    DSV4_RETURN_IF_ERROR(CheckSavedStates(p.step->sequence(i)));
+    DSV4_RETURN_IF_ERROR(CheckStateWrites(p.step->sequence(i)));
   }
   return Expect(p.k != nullptr && p.z != nullptr && p.ape != nullptr && p.norm != nullptr &&
                     p.rows.base != nullptr,
@@ -102,10 +102,10 @@ absl::Status Validate(const CompressKvParams& p) {
 
 Cost CostOf(const CompressKvParams& p) {
   const int64_t rows = p.step->rows, state = CompressorStateFloats(p.ratio, p.dim()) * 4;
-  int64_t saved_states = 0;
+  int64_t state_writes = 0;
   for (int i = 0; i < p.step->sequence_count; ++i)
-    saved_states += p.step->sequence(i).saved_state_count;
-  return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + saved_states) * state +
+    state_writes += p.step->sequence(i).state_write_count;
+  return {.bytes = rows * p.width() * 2 * 4 + (p.step->sequence_count + state_writes) * state +
                    (rows / p.ratio) * RowBytes(p.rows),
           .flops = rows * p.width() * 30};  // two exponentials and five operations an element
 }

@@ -42,15 +42,15 @@ struct QkvPrepareParams {
 
 // The gated pooling of one compressor (model.md 4.3). For each sequence:
 // - adds its rows to the compressor state (layout: kv_layout.h);
-// - writes the state after each row that saved_states names;
+// - writes the state after each row that state_writes names;
 // - writes the row of every compressed block that ends in these rows: pooled (kRoundPooling),
 //   RMSNorm (kRoundRmsNorm), RoPE of the block's first position (kRoundRope). Then, for
 //   attention, act_quant 64 round trip of the first 448 (kQuantCompressedRow); for the indexer,
 //   Hadamard (kRoundHadamard) and fp4_act_quant round trip (kQuantIndexKey).
 //
 // Bits: the softmax over a compressed block is computed online, position by position. Rows and
-// states are therefore the same however a sequence is split into steps. A saved state equals the
-// state after a step that ends at its row.
+// states are therefore the same however a sequence is split into steps. A state written inside
+// a step equals the state after a step that ends at its row.
 struct CompressKvParams {
   static constexpr Op kOp = Op::kCompressKv;
   const StepRows* step = nullptr;

@@ -17,15 +17,16 @@ inline constexpr int kMaxRanks = 8;
 // ranks' kernels write to it. Zeros before the first exchange.
 struct ExchangeSignals {
   uint32_t arrived[kMaxRanks];  // [r]: number of the last exchange that rank r has started
-  uint32_t done;                // exchanges that this rank has finished
-  uint32_t finished_blocks;     // thread blocks that have finished the current exchange
+  uint32_t done;                // exchanges that this rank has completed
+  uint32_t done_blocks;         // thread blocks that have completed the current exchange
   uint32_t failed;              // 1 after a wait timed out or was aborted; later ones do not wait
 };
 
 // Receives the other ranks' slices, of up to kMostPushedBytes each, in the rank's device memory.
 // A packet holds 8 bytes of a slice in two words: 4 bytes and a flag each. The flag is 1 until the
 // rank has read the packet. Zeros before the first exchange. Exchanges alternate between the two
-// halves, because a rank may start its next exchange before this rank has finished the current one.
+// halves, because a rank may start its next exchange before this rank has completed the current
+// one.
 inline constexpr int64_t kMostPushedBytes = int64_t{128} << 10;
 struct ExchangeInbox {
   uint64_t packets[2][kMaxRanks][kMostPushedBytes / 8][2];  // [half][rank that writes]

@@ -60,8 +60,8 @@ struct MoeGateParams {
 //   its part of D: the rows of w2 and the width of y. x is not read.
 enum class ExpertPart : int32_t { kWhole, kProducts, kOutputs };
 
-// ExpertTurn splits the sum between calls, for experts whose weights are copied to the device one
-// group after another. The calls differ in `experts` (and in the part of a rank) alone. Together
+// ExpertTurn splits the sum between calls, for experts whose weights are copied to the device some
+// at a time. The calls differ in `experts` (and in the part of a rank) alone. Together
 // they give the bits of kAll:
 // - kFirst computes the shared expert and the experts that `experts` names in this call.
 // - kNext computes the experts that `experts` names in this call.

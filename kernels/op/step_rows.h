@@ -12,7 +12,7 @@
 namespace dsv4 {
 
 // The state slot to which a step writes a sequence's compressor states after its first `row` rows.
-struct StateToSave {
+struct StateWrite {
   int32_t row = 0;  // 1 .. SequenceRows.rows
   int32_t slot = kNoBlock;
 };
@@ -30,12 +30,12 @@ struct SequenceRows {
   const int32_t* compressed_kv_blocks = nullptr;
   // The first position with a window row; <= first_position.
   int64_t window_begin = 0;
-  // Compressor states: read from state_slot, written to the slots of saved_states (ascending rows,
+  // Compressor states: read from state_slot, written to the slots of state_writes (ascending rows,
   // the last one is `rows`). All slots are distinct, so that the states before the step survive if
   // the step is abandoned or rolled back. Unused if no layer has a compressor (MTP).
   int32_t state_slot = kNoBlock;
-  const StateToSave* saved_states = nullptr;
-  int32_t saved_state_count = 0;
+  const StateWrite* state_writes = nullptr;
+  int32_t state_write_count = 0;
 };
 
 // RoPE tables of the step: [T, 64] f32. Each row has the 32 cosines, then the 32 sines of one

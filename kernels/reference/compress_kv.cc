@@ -48,12 +48,12 @@ struct Pool {
     }
   }
 
-  void Finish(float* out) const {
+  void Average(float* out) const {
     for (int64_t d = 0; d < kChunk; ++d) out[d] = weighted[d] / weights[d];
   }
 
   // The pool over the entries of both.
-  void FinishWith(const Pool& other, float* out) const {
+  void AverageWith(const Pool& other, float* out) const {
     for (int64_t d = 0; d < kChunk; ++d) {
       const float top = std::max(largest[d], other.largest[d]);
       const double mine = ExpOfDifference(largest[d], top);
@@ -78,9 +78,9 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
   const int64_t dim = params.dim(), width = params.width();
   const float* in =
       reinterpret_cast<const float*>(params.states.Slot(sequence.state_slot)) + first_dim;
-  const StateToSave* save = sequence.saved_states;
+  const StateWrite* write = sequence.state_writes;
 
-  // Part A of the previous compressed block, part A and part B of the unfinished one. Ratio 128 has
+  // Part A of the previous compressed block, part A and part B of the incomplete one. Ratio 128 has
   // one part, which lies where `part_b` is.
   Pool previous, part_a, part_b;
   if (overlapping) {
@@ -106,14 +106,14 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
     if (ends) {
       float* pooled = pooled_rows + (sequence.first_row + i) * dim + first_dim;
       if (overlapping && compressed_block > 0) {
-        part_b.FinishWith(previous, pooled);
+        part_b.AverageWith(previous, pooled);
       } else {
-        part_b.Finish(pooled);
+        part_b.Average(pooled);
       }
       previous = part_a;
     }
-    if (i + 1 != save->row) continue;
-    float* out = reinterpret_cast<float*>(params.states.Slot(save++->slot)) + first_dim;
+    if (i + 1 != write->row) continue;
+    float* out = reinterpret_cast<float*>(params.states.Slot(write++->slot)) + first_dim;
     if (overlapping) {
       StoreOrClear(position + 1 >= params.ratio ? &previous : nullptr, out, dim);
       StoreOrClear(ends ? nullptr : &part_a, out + 3 * dim, dim);
@@ -124,8 +124,9 @@ void PoolSequence(const CompressKvParams& params, const SequenceRows& sequence, 
 }
 
 // `row` holds the compressed block's pooled values and is used up.
-void FinishRow(const LaunchContext& context, const CompressKvParams& params, const float* rope,
-               const SequenceRows& sequence, int64_t compressed_block, float* row) {
+void StoreCompressedRow(const LaunchContext& context, const CompressKvParams& params,
+                        const float* rope, const SequenceRows& sequence, int64_t compressed_block,
+                        float* row) {
   const int64_t dim = params.dim(), plain = dim - kKvRopeElements;
   Round(context, Point::kRoundPooling, row, dim);
   RmsNormRow(row, dim, params.norm, params.eps, row);
@@ -156,8 +157,9 @@ void LaunchCompressKv(const LaunchContext& context, const CompressKvParams& para
   stream.ParallelFor(step.rows, [&](int64_t t, int) {
     const int64_t position = step.positions[t];
     if ((position + 1) % params.ratio != 0) return;
-    FinishRow(context, params, rope + t * kKvRopeElements, step.sequences[step.sequence_of[t]],
-              position / params.ratio, pooled + t * params.dim());
+    StoreCompressedRow(context, params, rope + t * kKvRopeElements,
+                       step.sequences[step.sequence_of[t]], position / params.ratio,
+                       pooled + t * params.dim());
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of 16 heads (the M of m16n8k16) and a chunk of 32 rows in sparse_attention, for both
-// of its forms. See sparse_attention.cu for the plan.
+// The arithmetic of sparse_attention on 16 heads (the M of m16n8k16) and a chunk of 32 rows, for
+// its kernels for few and for many queries. The plan is in sparse_attention.cu.
 #pragma once
 
 #include "kernels/sm12x/arch/mma.cuh"
@@ -12,23 +12,24 @@ namespace dsv4::sm12x {
 inline constexpr float kNoRows = -1e30f;  // the maximum of a chunk without rows
 inline constexpr float kLog2E = 1.44269504f;
 
-// 2^x of a whole x <= 0; 0 below the normal numbers.
+// 2^x of an integral x <= 0; 0 instead of subnormal numbers.
 __device__ __forceinline__ float PowerOfTwo(float x) {
   return x < -126.0f ? 0.0f : __int_as_float((static_cast<int>(x) + 127) << 23);
 }
 
-// 2^x of x <= 0; 0 below 2^-40, so that what is left stays exact when it is scaled by a Factor.
+// 2^x of x <= 0; 0 below 2^-40, so that the result times a Factor is a normal number, hence exact.
 __device__ __forceinline__ float Power(float x) { return x < -40.0f ? 0.0f : exp2f(x); }
 
-// 2^x of a whole x <= 0, 0 below 2^-60: such sums vanish among the others, and the rest
-// stays exact when it is scaled.
+// 2^x of an integral x <= 0, by which sums are rescaled; 0 below 2^-60. Sums with such a factor are
+// below the precision of the others.
 __device__ __forceinline__ float Factor(float x) { return x < -60.0f ? 0.0f : PowerOfTwo(x); }
 
-// What the chunks' sums so far are relative to: 2^maximum.
+// The running maximum of the chunks so far: their sums are relative to 2^maximum.
 struct Running {
   float maximum = kNoRows;
 
-  // Takes in a chunk; the factors of the old and the new sums.
+  // Includes the maximum of the next chunk. Returns the factors of the sums so far (x) and of the
+  // chunk's sums (y).
   __device__ __forceinline__ float2 Raise(float chunk_maximum) {
     const float top = fmaxf(maximum, chunk_maximum);
     const float2 factors = make_float2(Factor(maximum - top), Factor(chunk_maximum - top));
@@ -49,22 +50,22 @@ struct SumPair {
     of[0] = __fadd_rn(of[0], x.of[0]);
     of[1] = __fadd_rn(of[1], x.of[1]);
   }
-  // The same of x times a power of two.
+  // Adds x times a power of two.
   __device__ __forceinline__ void AddScaled(const SumPair& x, float factor) {
     of[0] = __fmaf_rn(x.of[0], factor, of[0]);
     of[1] = __fmaf_rn(x.of[1], factor, of[1]);
   }
 };
 
-// What a head's sums are to be multiplied by: `unit` over the sum of P, `weights`, and the sink.
-// Both sums are relative to 2^maximum; `unit` is a power of two.
+// The factor of a head's sums: `unit` over (`weights`, the sum of P, plus the sink's weight). The
+// sums and `weights` are relative to 2^maximum; `unit` is a power of two.
 __device__ __forceinline__ float Inverse(float maximum, float weights, float sink, float unit) {
   const float x = __fmul_rn(sink, kLog2E), top = fmaxf(maximum, ceilf(x));
   const float factor = PowerOfTwo(maximum - top);
   return __fmul_rn(__fdiv_rn(factor, __fmaf_rn(weights, factor, exp2f(x - top))), unit);
 }
 
-// The angle of elements 2 `pair` and 2 `pair` + 1 of a row, where they belong to its tail.
+// The rotation of elements 2 `pair` and 2 `pair` + 1 of a row, if they belong to its rotary part.
 struct RopePair {
   bool rotated;
   float cosine = 1, sine = 0;
@@ -77,8 +78,8 @@ struct RopePair {
   }
 };
 
-// A pair of a head's output; one of the tail rotated back.
-__device__ __forceinline__ uint32_t FinishPair(const SumPair& sum, float inverse,
+// A pair of a head's output, with the inverse rotation in the rotary part.
+__device__ __forceinline__ uint32_t OutputPair(const SumPair& sum, float inverse,
                                                const RopePair& rope) {
   float a = RoundBf16(__fmul_rn(sum.of[0], inverse));
   float b = RoundBf16(__fmul_rn(sum.of[1], inverse));
@@ -91,8 +92,8 @@ __device__ __forceinline__ const float* RopeOf(const AttendArgs& args, int64_t t
   return (args.p.ratio == 0 ? rope.window : rope.compressed) + t * kKvRopeElements;
 }
 
-// Where the column of a head pair's scores lies, and where a step's parts: so that a warp's
-// fragments touch all banks.
+// The places of a score's column and of a step's parts in a HeadPair, swizzled so that a warp's
+// fragments use all banks.
 __device__ __forceinline__ int ScoreColumn(int pair, int column) {
   return column ^ (pair & 3) << 3;
 }
@@ -100,7 +101,7 @@ __device__ __forceinline__ int PartStep(int pair, int part, int step) {
   return (2 * part + step) ^ (pair & 1);
 }
 
-// d += a b in the numbers of rows of a format.
+// d += a b in the RowNumbers of a row format.
 template <RowFormat kFormat>
 __device__ __forceinline__ void MmaRows(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                         uint32_t a3, uint32_t b0, uint32_t b1) {
@@ -111,7 +112,8 @@ __device__ __forceinline__ void MmaRows(float (&d)[4], uint32_t a0, uint32_t a1,
   }
 }
 
-// A warp's queries in fragments: 16 heads and every fourth 16 elements.
+// A warp's queries as fragments: 16 heads by the K steps (16 elements) of the warp's quarter, which
+// are every fourth step.
 struct QueryFragments {
   static constexpr int kSteps = kKvRowElements / 16 / kQuarters;
   uint32_t of[kSteps][4];
@@ -124,10 +126,10 @@ struct QueryFragments {
   }
 };
 
-// The scores of 16 heads and two eights of rows.
+// The scores of 16 heads by 16 rows: two fragments.
 using ScoreSums = float[2][4];
 
-// Of rows 16 (warp / 4) .. + 15, over a quarter of the elements, by warp % 4.
+// Adds the scores of rows 16 (warp / 4) .. + 15 over quarter warp % 4 of the elements.
 template <RowFormat kFormat>
 __device__ __forceinline__ void ScoreRows(const QueryFragments& queries, const RowPlaces& rows,
                                           int warp, int lane, ScoreSums& sums) {
@@ -157,18 +159,18 @@ __device__ __forceinline__ void StoreScores(const ScoreSums& sums, int warp, int
   }
 }
 
-// The head of a thread's weights among its tile's; its first column.
+// A thread computes P of one head and two columns: the head within the tile, and the first column.
 __device__ __forceinline__ int HeadOf(int warp, int lane) { return warp + lane / 16 * 8; }
 __device__ __forceinline__ int ColumnOf(int lane) { return lane % 16 * 2; }
 
-// The maximum of a thread's head and the sum of P relative to it, of a chunk; P of the thread's two
-// columns.
+// Of one chunk and a thread's head: the maximum, the sum of P relative to 2^maximum, and P of the
+// thread's two columns.
 struct ChunkWeights {
   float maximum, sum;
   float weight[2];
 };
 
-// Scores to P, two columns a thread. Every thread of a head gets its maximum and sum.
+// Computes P from the scores, two columns a thread. All threads of a head get its maximum and sum.
 __device__ __forceinline__ ChunkWeights MakeWeights(int warp, int lane, unsigned mask, float scale,
                                                     const HeadPairs& pairs) {
   const int column = ColumnOf(lane);
@@ -202,8 +204,8 @@ __device__ __forceinline__ ChunkWeights MakeWeights(int warp, int lane, unsigned
   return out;
 }
 
-// P to its parts, where they may be times `factor`, a power of two, where the warp's scores were.
-// With two parts in bf16, 1 in 500 outputs would be another than that of exact sums.
+// Splits P into parts, times `factor` (a power of two) if RowNumbers::kScaledParts, and stores them
+// in place of the warp's scores. In bf16, two parts would not be accurate enough (docs/kernels.md).
 template <RowFormat kFormat>
 __device__ __forceinline__ void StoreParts(int warp, int lane, const float (&weight)[2],
                                            float factor, HeadPairs& pairs) {
@@ -223,17 +225,17 @@ __device__ __forceinline__ void StoreParts(int warp, int lane, const float (&wei
   }
 }
 
-// The pieces that a warp sums up, two at a time.
+// The pieces of the output that a warp computes: eight, two at a time.
 __device__ __forceinline__ int PieceOf(int warp, int j, int half) {
   return 8 * (2 * j + half) + warp;
 }
 
-// Where a lane's pair of elements of that piece lies in the workspace.
+// The place of a lane's pair of elements of that piece in Partials::o.
 __device__ __forceinline__ int PartialOf(int warp, int j, int half, int quad) {
   return ((warp * 4 + j) * 2 + half) * 4 + quad;
 }
 
-// P in fragments.
+// The parts of P as fragments.
 template <RowFormat kFormat>
 struct PartFragments {
   static constexpr int kParts = RowNumbers<kFormat>::kParts;
@@ -249,7 +251,7 @@ struct PartFragments {
   }
 };
 
-// P . rows for the pieces j of a warp: sums[piece][head g or g + 8], a lane's pair of elements.
+// P . rows for the two pieces j of a warp: sums[piece][head g or g + 8], a lane's pair of elements.
 template <RowFormat kFormat>
 __device__ __forceinline__ void SumRows(const PartFragments<kFormat>& parts, const RowPlaces& rows,
                                         int warp, int j, int lane, SumPair (&sums)[2][2]) {

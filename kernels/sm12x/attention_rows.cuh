@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of sparse_attention: which of them a query sees, how a chunk of them and a tile of
-// queries lie in shared memory, and their way there. What becomes of them: attention_chunk.cuh.
+// Cache rows and queries of sparse_attention: which rows a query sees, the layout of a chunk of
+// rows and of a tile of queries in shared memory, and their loads. attention_chunk.cuh computes
+// with them.
 #pragma once
 
 #include "kernels/op/attention.h"
@@ -12,36 +13,40 @@ namespace dsv4::sm12x {
 
 inline constexpr int kHeadTile = 16;
 inline constexpr int kChunk = 32;  // rows
-inline constexpr int kSlices = 8;  // of a row, and warps of a tile of heads
-inline constexpr int kSlice = 64;  // elements
+inline constexpr int kSlices = 8;  // of a row; also warps of a tile of heads
+inline constexpr int kSlice = 64;  // elements of a slice
 inline constexpr int kPieces = kKvRowElements / 8;
 
-// Chunk sums in the workspace, [rows, chunks, H] of each.
+// Sums of chunks in the workspace.
 struct Partials {
-  float2* o;        // [256] pairs of sums in the order of fragments (PieceOf)
-  float2* weights;  // a power of two's exponent, and the sum of P relative to it
-  int64_t chunks;   // in a row of the step, at most
+  float2* o;        // [rows, chunks, H, 256]: pairs of sums, in the order of PartialOf
+  float2* weights;  // [rows, chunks, H]: m and the sum of P, both sums relative to 2^m
+  int64_t chunks;   // the most of a row of the step
 };
 
 struct AttendArgs {
   SparseAttentionParams p;
   StepRows step;
   float scale;  // softmax_scale * log2(e) * unit
-  float unit;   // of the rows' numbers in shared memory: RowNumbers
+  float unit;   // RowNumbers::kUnit
   Partials partials;
 };
 
-// The rows that a query sees, in chunks: the window by the ring of positions, slot s of it the one
-// with p % 128 == s, and behind the slots that positions so far have filled, in whole chunks, the
-// compressed blocks. Two queries one behind the other have the same rows in the same places but for
-// one of the window and, at ratio 128, of compressed blocks. Those of a block by position, the same
-// for all of its queries. None for padding. Little state: it is in shared memory while sums are in
-// registers.
+// The rows that a query sees, in order:
+// - Window rows as a ring: slot s has the position p with p % 128 == s (docs/adr/0017). The slots
+//   filled so far are padded to whole chunks.
+// - Compressed blocks.
+// Two consecutive queries thus have the same rows in the same places, except for one window row
+// and, at ratio 128, at most one compressed block. With block_rows, the window rows are in order of
+// position and the same for all queries of a block. Padding rows of a step see none. The state is
+// small because it stays in shared memory while registers hold sums.
 struct VisibleRows {
   int row;  // of the step
   int sequence;
-  int position, first_position;  // of the query (in a block: its last row), of its window
-  int window, count;             // slots, and with them compressed blocks
+  int position;        // of the query; with block_rows, of the last query of its block
+  int first_position;  // of its window
+  int window;          // slots of the window
+  int count;           // slots of the window, and compressed blocks
 
   __device__ __forceinline__ VisibleRows(const AttendArgs& args, int t) : row(t) {
     const SparseAttentionParams& p = args.p;
@@ -75,8 +80,9 @@ struct VisibleRows {
   }
   __device__ __forceinline__ int chunks() const { return (count + kChunk - 1) / kChunk; }
 
-  // Three steps from a row's number to its place, each with a load of its own that a pipeline can
-  // wait for. Step one: the position or compressed block of row n; -1 where there is none.
+  // A row's address takes three steps, each with one dependent load, so that callers can overlap
+  // these loads with other work.
+  // Step one: the position or compressed block of row n; -1 if there is none.
   __device__ __forceinline__ int IndexOf(const AttendArgs& args, int n) const {
     if (n >= count) return -1;
     if (args.p.block_rows > 0) return first_position + n;
@@ -87,28 +93,29 @@ struct VisibleRows {
     n -= window;
     return args.p.ratio == kCsaRatio ? args.p.selected[int64_t{row} * args.p.topk + n] : n;
   }
-  // Whether what step one needs is there before the predecessors end.
+  // Whether step one of row n reads nothing that the kernel's predecessors write.
   __device__ __forceinline__ bool KnownEarly(const AttendArgs& args, int n) const {
     return n < window || args.p.ratio != kCsaRatio;
   }
-  // Whether an earlier step wrote the row, so that it, too, is there.
+  // Whether an earlier step wrote row n, so that it can be read before the predecessors end.
   __device__ __forceinline__ bool WrittenEarly(const AttendArgs& args, int n, int index) const {
     const int64_t first = args.step.sequences[sequence].first_position;
     return n < window ? index < first : (int64_t{index} + 1) * kHcaRatio <= first;
   }
-  // Step two: its block; `index` may be -1.
+  // Step two: the KV block of the row; `index` may be -1.
   __device__ __forceinline__ int BlockOf(const AttendArgs& args, int n, int index) const {
     if (index < 0) return 0;
     const SequenceRows& rows = args.step.sequences[sequence];
     const int32_t* blocks = n < window ? rows.window_blocks : rows.compressed_kv_blocks;
     return blocks[index >> BlockShift(args, n)];
   }
-  // Block i of those that selected compressed blocks lie in; 0 where there is none.
+  // The KV block of compressed blocks 64 i .. 64 i + 63, from which ratio 4 selects; 0 if there is
+  // none.
   __device__ __forceinline__ int SelectableBlock(const AttendArgs& args, int i) const {
     if (args.p.ratio != kCsaRatio || i << 6 >= (position + 1) / kCsaRatio || count == 0) return 0;
     return args.step.sequences[sequence].compressed_kv_blocks[i];
   }
-  // Step three: its data, and its scales where the format has them.
+  // Step three: the row's data, and its scales where the format has them.
   __device__ __forceinline__ void Locate(const AttendArgs& args, int n, int index, int block,
                                          const std::byte** row, const std::byte** scales) const {
     const RowPool& pool = n < window ? args.p.window : args.p.compressed;
@@ -118,7 +125,7 @@ struct VisibleRows {
   }
 
  private:
-  // The binary logarithm of a block's rows.
+  // log2 of the rows of a KV block.
   __device__ __forceinline__ int BlockShift(const AttendArgs& args, int n) const {
     static_assert(kWindowBlockTokens == 64 && kCompressedKvBlockTokens / kCsaRatio == 64 &&
                   kCompressedKvBlockTokens / kHcaRatio == 2);
@@ -126,8 +133,11 @@ struct VisibleRows {
   }
 };
 
-// As what kind of numbers rows, queries and P are multiplied. In bf16, P is the sum of three parts,
-// which may be scaled by the power of two that a chunk's sums are to be multiplied by.
+// The numbers in which rows, queries and P are multiplied. By default bf16.
+// - kParts: P is the sum of so many numbers.
+// - kScaledParts: whether parts of P may be multiplied by the power of two that rescales a chunk's
+//   sums. If not, the sums themselves are multiplied.
+// - kUnit: the value of a row's element over its number in shared memory.
 template <RowFormat kFormat>
 struct RowNumbers {
   static constexpr int kParts = 3;
@@ -139,12 +149,12 @@ struct RowNumbers {
   }
   static __device__ __forceinline__ uint4 Query(const uint4& bf16) { return bf16; }
 };
-// Codes of e4m3 become f16 by a shift, 2^-8 of what they stand for; queries fit. Two parts of P
-// leave 2^-25 of the largest.
+// f16: a shift turns an e4m3 code into 2^-8 of its value. Queries are in f16's range. P as the sum
+// of two parts has an error of at most 2^-25 of the largest weight.
 template <>
 struct RowNumbers<RowFormat::kFp8PerTensor> {
   static constexpr int kParts = 2;
-  static constexpr bool kScaledParts = false;  // they would lose bits
+  static constexpr bool kScaledParts = false;  // f16 has too small a range
   static constexpr float kUnit = 256 * kFp8RowScale;
   static __device__ __forceinline__ uint32_t Pair(float a, float b) { return F16x2(a, b); }
   static __device__ __forceinline__ float2 Floats(uint32_t pair) { return FloatsOfF16x2(pair); }
@@ -154,20 +164,21 @@ struct RowNumbers<RowFormat::kFp8PerTensor> {
   static __device__ __forceinline__ uint4 Query(const uint4& bf16) {
     return make_uint4(Query(bf16.x), Query(bf16.y), Query(bf16.z), Query(bf16.w));
   }
-  // Bytes 0 and 1 of `word`, or 2 and 3.
-  static __device__ __forceinline__ uint32_t Widen(uint32_t word, bool upper) {
+  // The codes in bytes 0 and 1 of `word`, or in 2 and 3, as f16x2.
+  static __device__ __forceinline__ uint32_t UnpackToF16(uint32_t word, bool upper) {
     const uint32_t codes = __byte_perm(word, 0, upper ? 0x3424 : 0x1404);
     return (codes & 0x80008000u) | (codes >> 1 & 0x3f803f80u);
   }
 };
 
-// A chunk's rows in shared memory, 16 bits an element, and a tile's queries: pieces of eight
-// elements, swizzled.
+// A row of a chunk and a tile's queries in shared memory: 16 bits an element, in swizzled pieces of
+// eight elements.
 using ChunkRow = uint4[kPieces];
 using QueryTile = uint4[kHeadTile][kPieces];
 
-// Where a tile finds the row of a chunk: as it is, but for the one that its query has another of,
-// which lies behind the chunk, swizzled as the one in its place.
+// The rows of a chunk as one tile sees them. The two tiles of a block share a chunk; if their
+// queries differ in row `replaced`, this tile's own row lies behind the chunk, swizzled as row
+// `replaced`.
 struct RowPlaces {
   const ChunkRow* rows;
   int replaced;  // -1: none
@@ -176,9 +187,10 @@ struct RowPlaces {
   }
 };
 
-// What a tile's heads w and w + 8, the two that warp w makes P of, keep of a chunk: scores, a
-// number from each quarter of the sums; then P as the sum of bf16 parts in fragments of two K =
-// 16 steps; and room for rows of the next chunk.
+// Scratch of heads w and w + 8 of a tile, whose P warp w computes, for one chunk. In turn:
+// - scores: the partial sums of each quarter of the elements.
+// - parts: the parts of P as fragments of two K = 16 steps. Behind them, rows of the next chunk on
+//   their way.
 inline constexpr int kMostParts = 3;
 inline constexpr int kQuarters = 4;
 union HeadPair {
@@ -187,18 +199,20 @@ union HeadPair {
     uint32_t parts[2 * kMostParts][4][4];
     uint4 codes[2][32];
     union {
-      uint4 tail[32];         // of the last two
-      uint4 replaced[2][16];  // of the others
+      uint4 tail[32];         // in the last two pairs
+      uint4 replaced[2][16];  // in the others
     };
   };
 };
-static_assert(sizeof(HeadPair) % 128 == 0);  // one bank for all
+static_assert(sizeof(HeadPair) % 128 == 0);  // all begin at the same bank
 using HeadPairs = HeadPair[kSlices];
 
-// kRows of one slice of a chunk's rows, beginning at `first`, on their way to shared memory: in
-// registers, or, kStaged, in `stage`, where a lane reads what it copied. Lane n knows row n of the
-// chunk. Fewer than all rows are those that a tile fetches for others, too: then also the row
-// `replaced`, unless that is -1.
+// One slice of kRows rows of a chunk, from row `first` on, between global memory (Load) and its
+// place in shared memory (Store).
+// - kStaged: the bytes wait in `stage`, each lane reading what it copied itself; else in registers.
+// - Lane n passes the addresses of row n of the chunk.
+// - If kRows < kChunk, the tiles of a block share the rows. A tile then also loads its own row
+//   `replaced` (RowPlaces), unless that is -1.
 template <RowFormat kFormat, int kRows, bool kStaged>
 struct FetchedSlice {
   static constexpr bool kPacked = kFormat == RowFormat::kPacked;
@@ -206,7 +220,7 @@ struct FetchedSlice {
   static constexpr int kReplaced = kRows < kChunk ? 1 : 0;
   static constexpr int kVectors = kRows / (kFp8 ? 8 : 4);
   uint4 values[kStaged ? 1 : kVectors + kReplaced];
-  uint32_t scale;  // packed: of row `lane`, its ue8m0 code
+  uint32_t scale;  // packed: the ue8m0 code of row `lane`
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
@@ -214,11 +228,11 @@ struct FetchedSlice {
     scale = 0;
   }
 
-  // The rows in `mask`; leaves the others as they are, or, kStaged, zeros.
+  // Loads the rows in `mask`. Others keep their values, or with kStaged become zeros.
   __device__ __forceinline__ void Load(const std::byte* row, const std::byte* scales, unsigned mask,
                                        int first, int replaced, int slice, int lane,
                                        HeadPair* stage = nullptr) {
-    // The 16 bytes of row n at `offset` where `wanted`.
+    // Loads 16 bytes of row n at `offset`, if `wanted`.
     const auto load = [&](int n, int offset, uint4& to, bool wanted) {
       const auto* from = reinterpret_cast<const std::byte*>(
           __shfl_sync(kAllLanes, reinterpret_cast<uint64_t>(row), n));
@@ -261,17 +275,19 @@ struct FetchedSlice {
     if constexpr (kStaged) WaitForCopies<0>();
     if constexpr (kFp8) {
       const auto store = [&](const uint4& v, int n, int to) {
-        // So is every code of a broken row.
+        // In a broken row every code is NaN.
         const bool broken = (v.x & 0x7f) == 0x7f;
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-        uint32_t wide[8];
+        uint32_t unpacked[8];
 #pragma unroll
         for (int w = 0; w < 8; ++w) {
-          wide[w] = broken ? 0x7fff7fffu : RowNumbers<kFormat>::Widen(words[w / 2], w % 2 != 0);
+          unpacked[w] =
+              broken ? 0x7fff7fffu : RowNumbers<kFormat>::UnpackToF16(words[w / 2], w % 2 != 0);
         }
         const int piece = slice * 8 + lane % 4 * 2;
-        out[to][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
-        out[to][(piece + 1) ^ (n & 7)] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+        out[to][piece ^ (n & 7)] = make_uint4(unpacked[0], unpacked[1], unpacked[2], unpacked[3]);
+        out[to][(piece + 1) ^ (n & 7)] =
+            make_uint4(unpacked[4], unpacked[5], unpacked[6], unpacked[7]);
       };
 #pragma unroll
       for (int i = 0; i < kRows / 8; ++i) {
@@ -282,9 +298,10 @@ struct FetchedSlice {
         store(Replaced(slice, lane, stage), replaced, kChunk);
       }
     } else if (HasCodes(slice)) {
-      // Sign, exponent and mantissa of a code, shifted to their places, are the value times 2^-120.
-      // What makes that good and applies the scale is one bf16 factor but for large scales. A
-      // broken run's scale is infinite, and so is what comes of it.
+      // A code whose sign, exponent and mantissa are shifted to their places in bf16 has its value
+      // times 2^-120. One bf16 factor corrects this and applies the scale; scales above kLargest
+      // need a second factor. A broken run has an infinite scale, which makes its values infinite
+      // or NaN.
       constexpr uint32_t kLargest = 134;
       const uint32_t factors = (min(scale, kLargest) + 120) * 0x00800080u;
       const bool more = __any_sync(kAllLanes, scale > kLargest);
@@ -295,22 +312,23 @@ struct FetchedSlice {
         const uint32_t factor = __shfl_sync(kAllLanes, factors, n);
         const uint4 v = stores ? from : make_uint4(0, 0, 0, 0);
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-        uint32_t wide[8];
+        uint32_t unpacked[8];
 #pragma unroll
         for (int w = 0; w < 8; ++w) {
           const uint32_t codes = __byte_perm(words[w / 2], 0, w % 2 == 0 ? 0x1404 : 0x3424);
           const uint32_t small = (codes & 0x80008000u) | (codes >> 4 & 0x07f007f0u);
-          wide[w] = MultiplyBf16x2(small, factor);
+          unpacked[w] = MultiplyBf16x2(small, factor);
         }
         if (more) {
           const uint32_t factor2 = __shfl_sync(kAllLanes, rest, n);
 #pragma unroll
-          for (uint32_t& w : wide) w = MultiplyBf16x2(w, factor2);
+          for (uint32_t& w : unpacked) w = MultiplyBf16x2(w, factor2);
         }
         if (!stores) return;
         const int piece = slice * 8 + lane % 4 * 2;
-        out[to][piece ^ (n & 7)] = make_uint4(wide[0], wide[1], wide[2], wide[3]);
-        out[to][(piece + 1) ^ (n & 7)] = make_uint4(wide[4], wide[5], wide[6], wide[7]);
+        out[to][piece ^ (n & 7)] = make_uint4(unpacked[0], unpacked[1], unpacked[2], unpacked[3]);
+        out[to][(piece + 1) ^ (n & 7)] =
+            make_uint4(unpacked[4], unpacked[5], unpacked[6], unpacked[7]);
       };
 #pragma unroll
       for (int i = 0; i < kRows / 8; ++i) {
@@ -336,7 +354,7 @@ struct FetchedSlice {
   static __device__ __forceinline__ bool HasCodes(int slice) {
     return kFp8 || (kPacked && slice < kSlices - 1);
   }
-  // The places of a lane's values.
+  // Where a lane keeps its values.
   __device__ __forceinline__ uint4& Place(int i, int slice, int lane, HeadPair* stage) {
     if constexpr (!kStaged) return values[i];
     static_assert(!kStaged || kRows <= 16);
@@ -348,7 +366,8 @@ struct FetchedSlice {
   }
 };
 
-// A tile's queries on their way to shared memory, by 256 threads; zeros for heads beyond `heads`.
+// A tile's queries between global and shared memory, in registers of 256 threads. Heads past the
+// last are zeros.
 struct FetchedQueries {
   static constexpr int kVectors = kHeadTile * kPieces / (kSlices * 32);
   uint4 values[kVectors];

@@ -18,7 +18,7 @@ __device__ __forceinline__ float Bf16High(uint32_t pair) {
 
 __device__ __forceinline__ float RoundBf16(float value) { return Bf16Low(Bf16x2(value, 0)); }
 
-// The upper four of the eight bits that two bf16 numbers have each, and the lower.
+// Two bf16 numbers, each reduced to the upper four of its eight significant bits; and what remains.
 __device__ __forceinline__ uint32_t UpperBits(uint32_t pair) { return pair & 0xfff0fff0u; }
 __device__ __forceinline__ uint32_t LowerBits(uint32_t pair) {
   return SubtractBf16x2(pair, UpperBits(pair));

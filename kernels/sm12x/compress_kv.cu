@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // compress_kv: per element, softmax(z + ape) . k over the rows of a compressed block (at ratio 4,
-// also over part A of the previous block), online; then RMSNorm, RoPE and quantiser; saved states.
+// also over part A of the previous block), online; then RMSNorm, RoPE and quantiser; state writes.
 //
 // Contract: kernels/op/attention.h; rows packed, bf16 or fp8_per_tensor, index keys index_fp4.
 //
 // Roofline: 8 w bytes a row, 12 d (ratio 128) or 36 d (ratio 4) bytes a state. Bound by latency at
 // one row, by bandwidth at many.
 //
-// Plan: one block for each row of the step, one thread for each element. The block has work if a
-// compressed block ends at its row, or a state is saved after it. It then adds up all rows of that
-// compressed block (and of the previous one), beginning with the state before the step if the
-// compressed block began earlier. A state that is saved within a compressed block recomputes that
-// block's rows, at most 127. The first warp normalises, quantises and writes the row.
+// Plan: one block for each row of the step, one thread for each element.
+// - A block has work if a compressed block ends at its row, or a state is written after it.
+// - It adds up all rows of that compressed block, and at ratio 4 of the previous one. Where these
+//   began before the step, it starts from the state before the step.
+// - A state that is written within a compressed block recomputes that block's rows, at most 127.
+// - The first warp normalises, quantises and writes the compressed row.
 //
 // Edge cases: padding rows do nothing; the first compressed block of a sequence has no previous
 // one.
@@ -26,7 +27,7 @@ namespace {
 
 using namespace sm12x;  // NOLINT: the device code of this file
 
-// An online-softmax triple of one element.
+// The online softmax of one element: the maximum, the sum of weights and the weighted sum.
 struct Pool {
   float largest = -INFINITY, weights = 0, weighted = 0;
 
@@ -45,9 +46,9 @@ struct Pool {
   }
 
   // The pooled value.
-  __device__ __forceinline__ float Finish() const { return __fdiv_rn(weighted, weights); }
-  // That of the entries of both.
-  __device__ __forceinline__ float FinishWith(const Pool& other) const {
+  __device__ __forceinline__ float Average() const { return __fdiv_rn(weighted, weights); }
+  // The pooled value of this pool's and `other`'s entries together.
+  __device__ __forceinline__ float AverageWith(const Pool& other) const {
     // One of the two factors is 1.
     const bool mine = other.largest > largest;
     const float e =
@@ -65,8 +66,7 @@ __device__ __forceinline__ void StoreOrClear(bool present, const Pool& pool, flo
   triple[2 * dim] = present ? pool.weighted : 0;
 }
 
-// One element's way through the rows of one sequence; `offset` of it in k, z and ape: part B of
-// ratio 4 lies behind part A.
+// One element of all rows of a sequence.
 struct Column {
   const float *k, *z;  // of the sequence's first row
   const float* ape;
@@ -74,7 +74,8 @@ struct Column {
   int ratio;
   int64_t first_position;
 
-  // Adds rows [begin, end), all of one compressed block.
+  // Adds rows [begin, end), all of one compressed block. `offset`: the element's offset in k, z and
+  // ape. At ratio 4, a row has part B behind part A.
   __device__ __forceinline__ void AddRows(int64_t begin, int64_t end, int offset,
                                           Pool* pool) const {
 #pragma unroll 2
@@ -99,15 +100,15 @@ __global__ void __launch_bounds__(kDim)
   const int64_t i = t - s.first_row, first_position = s.first_position;
   const int64_t position = first_position + i;
   const bool ends = (position + 1) % p.ratio == 0;
-  float* save = nullptr;
-  for (int32_t n = s.saved_state_count - 1; n >= 0; --n) {
-    const int32_t row = s.saved_states[n].row;
+  float* write_to = nullptr;
+  for (int32_t n = s.state_write_count - 1; n >= 0; --n) {
+    const int32_t row = s.state_writes[n].row;
     if (row == i + 1) {
-      save = reinterpret_cast<float*>(p.states.Slot(s.saved_states[n].slot)) + threadIdx.x;
+      write_to = reinterpret_cast<float*>(p.states.Slot(s.state_writes[n].slot)) + threadIdx.x;
     }
     if (row <= i + 1) break;
   }
-  if (!ends && save == nullptr) return;
+  if (!ends && write_to == nullptr) return;
 
   const bool overlapping = p.ratio == kCsaRatio;
   const int64_t width = overlapping ? 2 * kDim : kDim;
@@ -115,8 +116,8 @@ __global__ void __launch_bounds__(kDim)
   const Column column{p.k + origin, p.z + origin, p.ape + threadIdx.x,
                       width,        p.ratio,      first_position};
   const float* in = reinterpret_cast<const float*>(p.states.Slot(s.state_slot)) + threadIdx.x;
-  const int64_t begin =
-      i - position % p.ratio;  // of the compressed block; below 0: before the step
+  // The first row of the compressed block; below 0 if it began before the step.
+  const int64_t begin = i - position % p.ratio;
   const int64_t first = begin < 0 ? 0 : begin;
   const int part_b_offset = overlapping ? kDim : 0;
 
@@ -124,11 +125,9 @@ __global__ void __launch_bounds__(kDim)
   if (begin < 0) part_b.Load(in + (overlapping ? 6 * kDim : 0), kDim);
   column.AddRows(first, i + 1, part_b_offset, &part_b);
   Pool previous, part_a;
-  const bool has_previous =
-      overlapping && position >= p.ratio;  // a compressed block before this one
+  const bool has_previous = overlapping && position >= p.ratio;
   if (has_previous) {
-    // Part A of the previous compressed block, which may have ended before the step or begun before
-    // it.
+    // Part A of the previous compressed block: from the state, the step's rows, or both.
     const int64_t previous_begin = begin - p.ratio;
     if (begin <= 0) {
       previous.Load(in, kDim);
@@ -137,21 +136,21 @@ __global__ void __launch_bounds__(kDim)
       column.AddRows(previous_begin < 0 ? 0 : previous_begin, begin, 0, &previous);
     }
   }
-  if (save != nullptr) {
+  if (write_to != nullptr) {
     if (overlapping) {
       if (begin < 0) part_a.Load(in + 3 * kDim, kDim);
       column.AddRows(first, i + 1, 0, &part_a);
       const Pool last = {ends ? part_a.largest : previous.largest,
                          ends ? part_a.weights : previous.weights,
                          ends ? part_a.weighted : previous.weighted};
-      StoreOrClear(ends || has_previous, last, save, kDim);
-      StoreOrClear(!ends, part_a, save + 3 * kDim, kDim);
+      StoreOrClear(ends || has_previous, last, write_to, kDim);
+      StoreOrClear(!ends, part_a, write_to + 3 * kDim, kDim);
     }
-    StoreOrClear(!ends, part_b, save + (overlapping ? 6 * kDim : 0), kDim);
+    StoreOrClear(!ends, part_b, write_to + (overlapping ? 6 * kDim : 0), kDim);
   }
   if (!ends) return;
 
-  const float pooled = has_previous ? part_b.FinishWith(previous) : part_b.Finish();
+  const float pooled = has_previous ? part_b.AverageWith(previous) : part_b.Average();
   pooled_row[threadIdx.x] = static_cast<uint16_t>(Bf16x2(pooled, 0));
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -165,7 +164,7 @@ __global__ void __launch_bounds__(kDim)
     float x[2][8];
     LoadBf16x8(pooled_row + lane * 8, x[0]);
     LoadBf16x8(pooled_row + 256 + lane * 8, x[1]);
-    FinishKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
+    NormRopeStoreKvRow(x, p.norm, p.eps, rope, p.rows, block, slot, lane);
   } else {
     const auto load = [lane](const uint16_t* from, float(&out)[4]) {
       const uint2 v = *reinterpret_cast<const uint2*>(from + lane * 4);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy_rows: to[r][0 .. row_bytes) = from[r][0 .. row_bytes).
 // Contract: kernels/op/dense.h.
-// Roofline: 2 row_bytes a row: bandwidth.
-// Plan: blocks of 256 threads share a row, 16 bytes a thread; single bytes where a pointer is not
-// aligned, and at the end of a row.
+// Roofline: 2 row_bytes a row, bound by bandwidth.
+// Plan: blocks of 256 threads share a row; a thread copies 16 bytes at a time. Rows with an
+//   unaligned pointer, and the end of a row, are copied in single bytes.
 // Edge cases: any alignment and length.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
@@ -14,7 +14,7 @@ namespace dsv4 {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kBlocksOfRow = 64;  // at most
+constexpr int64_t kBlocksOfRow = 64;  // the most of a row
 
 __global__ void __launch_bounds__(kThreads)
     copy_rows_kernel(const __grid_constant__ CopyRowsParams p) {

@@ -13,7 +13,7 @@ namespace dsv4::sm12x {
 struct DoubleSingle {
   float hi = 0, lo = 0;  // hi + lo, |lo| <= ulp(hi) / 2 after Normalized
 
-  // + x.
+  // *this += x.
   __device__ __forceinline__ void Add(float x) {
     const float sum = __fadd_rn(hi, x);
     const float part = __fsub_rn(sum, hi);
@@ -24,7 +24,7 @@ struct DoubleSingle {
     Add(x.hi);
     lo += x.lo;
   }
-  // + a * b.
+  // *this += a * b.
   __device__ __forceinline__ void AddProduct(float a, float b) {
     const float product = __fmul_rn(a, b);
     const float error = __fmaf_rn(a, b, -product);

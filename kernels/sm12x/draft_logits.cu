@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// draft_logits: logits[row] += weight . embed[token] of a few rows, and confidence . [state;
-// embed]. Contract: kernels/op/draft_logits.h; rank and hidden multiples of 8.
-// Roofline: 2 vocab rank bytes of weights a call (66 MB at Flash's size, which stay in L2 from one
-//   draft to the next where that is as large), 8 vocab bytes of logits a row: bandwidth.
-// Plan: block (part of the vocabulary, row) of 8 warps; a warp multiplies one token's weights at a
-//   time, eight elements a lane and step, and adds lanes by shuffles. The row's first block makes
-//   its confidence, too. Orders of sums follow from rank and hidden alone.
-// Edge cases: rows below 0 and tokens that were not chosen are skipped.
+// draft_logits: for a few rows, logits[row] += weight . embed[token] and confidences[row] =
+//   confidence . [state; embed[token]].
+// Contract: kernels/op/draft_logits.h; rank and hidden are multiples of 8.
+// Roofline: 2 vocab rank bytes of weights a call (66 MB for V4 Flash, which a large enough L2 keeps
+//   from one draft to the next) and 8 vocab bytes of logits a row. Bound by bandwidth.
+// Plan: block (part of the vocabulary, row) of 8 warps. A warp computes one logit at a time, eight
+//   elements a lane and step, and adds up lanes by shuffles. The row's first block also computes
+//   its confidence. The order of sums depends on rank and hidden alone.
+// Edge cases: skips rows below 0 and tokens that were not chosen.
 #include "kernels/op/draft_logits.h"
 #include "kernels/sm12x/bf16.cuh"
 #include "kernels/sm12x/entries.h"
@@ -24,7 +25,7 @@ __device__ __forceinline__ float AddLanes(float value) {
   return value;
 }
 
-// The thread's share of a . b, of `count` elements that `threads` threads share.
+// The partial sum of a . b over the elements of thread `thread` of `threads`.
 __device__ __forceinline__ float ShareOfDot(const uint16_t* a, const uint16_t* b, int64_t count,
                                             int thread, int threads) {
   float sum = 0;
@@ -72,14 +73,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 absl::Status Supports(const DraftLogitsParams& p) {
-  constexpr int32_t kMostRows = 65535;  // of a grid
+  constexpr int32_t kMostRows = 65535;  // of a grid, in y
   if (p.rows > kMostRows) return Unsupported(p.rows, " rows; at most ", kMostRows);
   if (p.rank % 8 == 0 && p.hidden % 8 == 0) return absl::OkStatus();
   return Unsupported("rank ", p.rank, " or hidden ", p.hidden, " is not a multiple of 8");
 }
 
 void Launch(const LaunchContext& context, const DraftLogitsParams& p) {
-  constexpr int kBlocks = 4;  // of a multiprocessor
+  constexpr int kBlocks = 4;  // for each multiprocessor
   const int64_t blocks = std::min<int64_t>((p.vocab + kWarps - 1) / kWarps,
                                            int64_t{context.multiprocessors} * kBlocks);
   sm12x::LaunchOverlapped(CudaStreamOf(context),

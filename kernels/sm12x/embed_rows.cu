@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed_rows: out[t, c, :] = embed[tokens[t], :].
 // Contract: kernels/op/dense.h.
-// Roofline: 2 D bytes in and 2 D copies out a row.
-// Plan: a block a row; 16 bytes a thread where D allows it, 2 elsewhere.
+// Roofline: 2 D bytes read and 2 D copies bytes written a row.
+// Plan: a block for each row; a thread copies 16 bytes at a time, or 2 if D is not a multiple of 8.
 // Edge cases: padding rows have token 0.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experts of up to eight rows in two kernels, which expert_ffn.cu launches. All blocks are
-// resident at once and have equal shares of the weights. A warp streams its part of K of one tile
-// after the other, of one expert after the other, through registers. It waits for other warps only
-// at the end of a round of row slots, where products of K slices are added in shared memory; most
-// steps of one row have a single round.
+// The experts of up to eight rows, in two kernels that expert_ffn.cu launches. All blocks are
+// resident at once and have equal shares of the weights.
 //
-// - First half (up): blocks share out all tiles of I of the shared and of the chosen experts.
+// A warp has a part of K. It streams this part of all tiles of its block, expert by expert, through
+// registers. It waits for other warps only at the end of a round of row slots, where products of K
+// slices are added in shared memory. With one row there is mostly a single round.
+//
+// - First half (up): blocks divide all tiles of I of the shared and of the chosen experts.
 // - Second half (down): a block has one tile of D of all these experts, so that it can also add up
 //   the row. It loads its first weights while the first half ends.
 //
@@ -23,10 +24,11 @@ inline constexpr int kFewThreads = kSplitThreads;
 inline constexpr int kFewBlocks = 2;           // of a multiprocessor
 inline constexpr int kRoundRows = kSplitRows;  // row slots of a round
 static_assert(kRoundRows == kSplitWarps);      // a warp finishes a row slot
-// Row slots of a round of the first half: of one row, what a block has of tiles.
+// Row slots of a round of the first half. With one row, a slot is a tile.
 template <bool kOneRow>
 inline constexpr int kUpSlots = kOneRow ? 4 : kRoundRows;
-// Of the second half: of one row its experts, else two a warp.
+// Row slots of a round of the second half. With one row, a slot is an expert; else a warp has two
+// slots.
 template <bool kOneRow>
 inline constexpr int kDownSlots = kOneRow ? 8 : 2 * kFewThreads / 32;
 
@@ -39,18 +41,18 @@ constexpr int64_t FewProductBytes(int64_t k, int matrices, int slots) {
   return k / kKSlice * matrices * slots * kProductStride * int64_t{sizeof(float)};
 }
 
-// The chosen experts, each with the pairs it gets; one that gets too many is there again. In shared
-// memory.
+// The jobs of a launch, in shared memory. A job is a chosen expert with some of its pairs (row,
+// expert); an expert with many pairs has several jobs.
 struct FewJobs {
   int32_t count;
-  int32_t first[kFewPairs + 1];  // of a job's pairs in `pair`
+  int32_t first[kFewPairs + 1];  // job j has pair[first[j]] .. pair[first[j + 1] - 1]
   int32_t pair[kFewPairs];
-  int32_t expert[kFewPairs];  // of a pair: -1 where it has none
+  int32_t expert[kFewPairs];  // of each pair; -1 if it has none
   struct Packed {
     const uint8_t *data, *scale;
   };
   Packed weights[kFewPairs][2];
-  int32_t keys[kFewPairs];  // while they are listed
+  int32_t keys[kFewPairs];  // scratch of ListFewRows
 
   __device__ __forceinline__ int Rows(int job) const { return first[job + 1] - first[job]; }
   __device__ __forceinline__ Fp4Slices::Cursor Cursor(int job, int matrix, int64_t k,
@@ -60,7 +62,7 @@ struct FewJobs {
   }
 };
 
-// The weights of an expert that `first` and `second` name.
+// Reads where the matrices `first` and `second` of an expert are.
 struct FewWeights {
   ExpertMatrix ExpertWeights::*first;
   ExpertMatrix ExpertWeights::*second;
@@ -72,10 +74,10 @@ struct FewWeights {
   }
 };
 
-// Fills `jobs` for one row: a job a pair, so that a block can know its share before there are any.
-// Where a pair has no expert, the job goes through bytes of `other`, the shared expert's matrix of
-// that shape, and nobody reads what it makes of them. A block calls it with all threads, and then
-// comes to a barrier.
+// Fills `jobs` for one row, with one job for each pair: the number of jobs, and so a block's share,
+// is known before the experts are. All threads of a block call it; a barrier must follow.
+// The job of a pair without an expert reads bytes of `other`, the shared expert's matrix of the
+// same shape; its products are never used.
 __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWeights& which,
                                            const Fp8Weight& other, FewJobs* jobs) {
   const int i = threadIdx.x;
@@ -93,12 +95,12 @@ __device__ __forceinline__ void ListOneRow(const ExpertFfnParams& p, const FewWe
   if (i == 0) jobs->count = p.experts_per_token;
 }
 
-// The same for any rows, with at most kMostRows pairs a job, always in the same order; a pair that
-// has no expert has no job.
+// The same for several rows, with at most kMostRows pairs a job, in an order that depends on the
+// experts alone. A pair without an expert has no job.
 template <int kMostRows>
 __device__ __forceinline__ void ListFewRows(const ExpertFfnParams& p, const FewWeights& which,
                                             FewJobs* jobs) {
-  // kLanes neighbouring threads have a pair, and compare it with every kLanes-th pair each.
+  // kLanes neighbouring threads share a pair. Each compares it with every kLanes-th pair.
   constexpr int kLanes = kFewThreads / kFewPairs;
   static_assert(kLanes * kFewPairs == kFewThreads && 32 % kLanes == 0);
   const int i = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
@@ -141,7 +143,7 @@ __device__ __forceinline__ void ListFewRows(const ExpertFfnParams& p, const FewW
   __syncthreads();
 }
 
-// A single row is staged in shared memory as the products want it: kReadyWords for each eight
+// A single row is staged in shared memory as MMA operands: kReadyWords words for each eight
 // elements, then the scales.
 inline constexpr int kStagedEight = kReadyWords * 4, kStagedSlice = kKSlice / 8 * kStagedEight;
 constexpr int64_t StagedScales(int64_t k) { return k / 8 * kStagedEight; }
@@ -151,14 +153,14 @@ union StagedEight {
   uint32_t words[kReadyWords];
   StagedVector vector;
 };
-// Eight codes from element `k` on.
+// Stages eight codes from element `k` on.
 __device__ __forceinline__ void StageEight(uint32_t low, uint32_t high, int64_t k,
                                            std::byte* staged) {
   StagedEight eight;
   MakeReady(low, high, eight.words);
   *reinterpret_cast<StagedVector*>(staged + k / 8 * kStagedEight) = eight.vector;
 }
-// A quantised row of `k` elements, by all threads of a block.
+// Stages a quantised row of `k` elements, by all threads of a block.
 __device__ __forceinline__ void StageQuantized(const std::byte* row, int64_t k, std::byte* staged) {
   for (int i = threadIdx.x; i < k / 8; i += kFewThreads) {
     const uint2 codes = *reinterpret_cast<const uint2*>(row + i * 8);
@@ -182,18 +184,19 @@ __device__ __forceinline__ ReadyActs LoadStaged(const std::byte* slice, int t) {
   return out;
 }
 
-// One warp's stream of K slices [first, end) of one segment, a tile, after the other: kHeld K
-// slices are held or under way at any time. kOneRow: all segments have one row.
+// A warp's stream of the K slices [first, end) of consecutive segments. A segment is a tile of an
+// expert with its rows. kHeld K slices are in registers or being loaded at any time. kOneRow: all
+// segments have one row.
 template <class KSlices, int kMatrices, int kHeld, int kSlots, bool kOneRow>
 struct FewStream {
   using Cursor = typename KSlices::Cursor;
   typename KSlices::Raw held[kHeld][kMatrices];
   Cursor ahead[kMatrices];
   int first, end, segments;      // to read
-  int load_segment, load_slice;  // what is loaded next
-  int place;                     // of kHeld, of the next to use
+  int load_segment, load_slice;  // the next to load
+  int place;                     // in `held`, of the next to use
 
-  // cursor_of(segment, matrix) for segments [0, count).
+  // Starts loading. cursor_of(segment, matrix) gives the weights of segments [0, count).
   template <class CursorOf>
   __device__ __forceinline__ void Begin(const SplitPlan& plan, int count, CursorOf&& cursor_of) {
     const int warp = threadIdx.x / 32;
@@ -207,10 +210,11 @@ struct FewStream {
     for (int i = 0; i < kHeld; ++i) Load(i, cursor_of);
   }
 
-  // The products of segments [begin, until) with `rows_of(segment)` rows each: `row_of(segment,
-  // row, slot)` has scales `scale_bytes` behind it. Row slots count on from `slot`; writes
-  // products[((K slice * kMatrices + matrix) * kSlots + slot) * kProductStride + tile row].
-  // Segments have to come one after the other.
+  // Computes the products of segments [begin, until), which continue those of the last call.
+  // - rows_of(segment): its number of rows.
+  // - row_of(segment, row, slot): a row; its scales follow `scale_bytes` behind.
+  // - Row slots are numbered from `slot` on. A product is
+  //   products[((K slice * kMatrices + matrix) * kSlots + slot) * kProductStride + tile row].
   template <class CursorOf, class RowsOf, class RowOf>
   __device__ __forceinline__ void Use(int begin, int until, int slot, int64_t scale_bytes,
                                       float* products, CursorOf&& cursor_of, RowsOf&& rows_of,
@@ -294,14 +298,15 @@ __device__ __forceinline__ float FewSum(const float* products, int slices, int m
   return sum;
 }
 
-// The end of the segments from `begin` that fit in a round.
+// The end of the segments from `begin` on whose row slots fit in a round.
 template <int kSlots, class RowsOf>
 __device__ __forceinline__ int RoundEnd(int begin, int until, RowsOf&& rows_of) {
   int end = begin;
   for (int slots = 0; end < until && (slots += rows_of(end)) <= kSlots;) ++end;
   return end;
 }
-// Which segment of round [begin, end) has row slot `slot`, and as which of its rows; else `end`.
+// The segment of round [begin, end) that has row slot `slot`, and sets *row to its row there; `end`
+// if there is none.
 template <class RowsOf>
 __device__ __forceinline__ int SegmentOf(int begin, int end, int slot, int* row, RowsOf&& rows_of) {
   int segment = begin;
@@ -310,8 +315,8 @@ __device__ __forceinline__ int SegmentOf(int begin, int end, int slot, int* row,
   return segment;
 }
 
-// Segments [begin, begin + count) of one block's tiles of I: of one kind, tile by tile.
-// `prepare` is called before rows are read.
+// Computes the hidden values of `count` segments: consecutive tiles of I of one kind of expert.
+// Calls `prepare` before it reads rows.
 template <class KSlices, bool kOneRow, class Prepare, class WeightOf, class RowsOf, class SlotOf>
 __device__ __forceinline__ void FewUp(const ExpertFfnParams& p, const SplitPlan& plan, int count,
                                       float* products, const std::byte* staged, Prepare&& prepare,
@@ -346,7 +351,7 @@ __device__ __forceinline__ void FewUp(const ExpertFfnParams& p, const SplitPlan&
 
 struct FewSlot {
   int64_t row;
-  uint16_t* hidden;  // of the tile
+  uint16_t* hidden;  // 16 hidden values: the tile's
   float weight;
 };
 
@@ -358,7 +363,8 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   auto* const products = DynamicShared<float>();
   __shared__ FewJobs jobs;
   const int64_t tiles = p.inter / kTileRows;
-  // Nobody writes the shared expert: what one block reads of it in all comes closer meanwhile.
+  // Weights are constant, so each block prefetches its share of the shared expert to L2 while
+  // predecessors run.
   if (threadIdx.x < 2) {
     const Fp8Weight& w = threadIdx.x == 0 ? p.shared_w1 : p.shared_w3;
     const int64_t vectors = tiles * kTileRows * p.hidden / 16;
@@ -366,7 +372,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     const int64_t end = vectors * (blockIdx.x + 1) / gridDim.x * 16;
     if (begin < end) PrefetchBulk(w.data + begin, static_cast<uint32_t>(end - begin));
   }
-  // Nor where the experts' weights are.
+  // The table of experts is constant, too.
   if (blockIdx.x + 1 == gridDim.x) {
     for (int e = threadIdx.x; e < p.expert_count; e += kFewThreads) {
       const auto* weights = reinterpret_cast<const std::byte*>(p.experts_table[e]);
@@ -377,7 +383,8 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   std::byte* staged =
       reinterpret_cast<std::byte*>(products) + FewProductBytes(p.hidden, 2, kUpSlots<kOneRow>);
   const FewWeights which = {&ExpertWeights::w1, &ExpertWeights::w3};
-  // Before rows are read: of one row, behind the first weights of the shared expert.
+  // Called before rows are read. With one row, the first weights of the shared expert are loaded
+  // before that.
   bool prepared = false;
   const auto prepare = [&] {
     if (prepared) return;
@@ -392,7 +399,8 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     }
   };
   if (!kOneRow) prepare();
-  // A tile of the shared expert has the bytes of two, but most of them are in L2 by now.
+  // A tile of the shared expert counts as one share. It has twice the bytes of a routed expert's
+  // tile, but most of them are in L2 by now.
   const int64_t shares = ((kOneRow ? p.experts_per_token : jobs.count) + 1) * tiles;
   const int64_t begin = shares * blockIdx.x / gridDim.x;
   const int64_t end = shares * (blockIdx.x + 1) / gridDim.x;
@@ -470,7 +478,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   FewStream<Fp8Slices, 1, 1, kDownSlots<kOneRow>, kOneRow> shared;
   const auto shared_cursor = [&](int, int) { return Fp8Slices::Cursor(p.shared_w2, tile, lane); };
   shared.Begin(plan, 1, shared_cursor);
-  // Which rows are whose was written before the first half started.
+  // No wait: the experts of the rows were written before the first half started.
   const FewWeights which = {&ExpertWeights::w2, &ExpertWeights::w2};
   if constexpr (kOneRow) {
     ListOneRow(p, which, p.shared_w2, &jobs);
@@ -483,7 +491,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   routed.Begin(plan, jobs.count, routed_cursor);
   BeginAfterPredecessors();
 
-  // Segment 0 is the shared expert, 1 + j job j.
+  // Segment 0 is the shared expert, segment 1 + j is job j.
   const auto rows_of = [&](int segment) {
     return kOneRow ? 1 : segment == 0 ? p.rows : jobs.Rows(segment - 1);
   };
@@ -494,7 +502,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
   for (int begin = 0; begin < segments;) {
     const int end = RoundEnd<kDownSlots<kOneRow>>(begin, segments, rows_of);
     if constexpr (kOneRow) {
-      // Segments are slots; a warp quantises two rows.
+      // A segment is a slot. A warp quantises two rows.
       for (int slot = warp; slot < end - begin; slot += kFewThreads / 32) {
         const uint16_t* from = work.hidden + hidden_of(begin + slot, 0) * p.inter;
         std::byte* to = staged + slot * staged_bytes;
@@ -538,7 +546,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewBlocks)
     begin = end;
   }
   __syncthreads();
-  // y = shared + (routed in their order), f32, rounded.
+  // y = shared + (routed experts in their order), in f32, then rounded.
   const int row = threadIdx.x / kTileRows, column = threadIdx.x % kTileRows;
   if (row >= p.rows) return;
   float sum = 0;

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// expert_ffn: y = sum of the row's K routed experts, in their order, and the shared FP8 expert,
-// where an expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
+// expert_ffn: y = the shared FP8 expert plus the sum of the row's K routed experts in their order.
+// An expert is w2 . act_quant(silu(clamp(w1 x)) * clamp(w3 x) * weight).
 //
 // Contract: kernels/op/moe.h; x quantised rows, weights packed (packed_layout.h); D and I up to
 // 16384.
 //
 // Roofline: 3 D I (1/2 + 1/32) bytes for each distinct MXFP4 expert, 3 D I for the shared expert;
-// 6 D I (K + 1) flops a row. Bound by memory up to hundreds of rows. Measured: docs/kernels.md.
+// 6 D I (K + 1) flops a row. Memory-bound up to hundreds of rows. Measurements: docs/kernels.md.
 //
 // Plan:
 // - Up to 8 rows: two kernels whose blocks have equal shares of all weights (expert_few_rows.cuh).
-// - More rows: pairs of row and expert are grouped by expert first.
-// - Up to 16 rows: experts stream their tiles of w1 and w3, then of w2, past eight rows at a time
-//   (SplitProducts).
-// - More rows: the GEMM (gemm.cuh) with persistent blocks, which take one (group of rows, tiles)
-//   after the other. Groups of up to 8, 32 and 64 rows are one launch, the shared expert is
-//   another.
-// - Hidden values go through memory as bf16. They are quantised where they are read, or by a
-//   kernel.
-// - Outputs of experts go through memory as bf16, their rounded form, and are summed last.
+// - 9 to 16 rows: pairs of row and expert are grouped by expert. Blocks stream tiles of w1 and w3,
+//   then of w2, through registers, past eight rows at a time (SplitProducts).
+// - More rows: pairs are grouped, too. The GEMM (gemm.cuh) has items of one group by some tiles.
+//   One launch takes all groups, of up to 8, 32 and 64 rows; another takes the shared expert.
 // - FP8 and NVFP4 experts are grouped for any number of rows (expert_formats.cu).
+// - Hidden values go through memory as bf16. They are quantised by the kernel that reads them, or
+//   by one of their own.
+// - Outputs of experts are rounded to bf16, go through memory, and are summed last.
 //
 // Edge cases: experts without rows are not read; a row may name an expert twice; an expert outside
 // [0, E), as padding rows have, contributes nothing.
@@ -38,15 +36,15 @@ using namespace sm12x;
 
 constexpr int64_t kMaxExperts = 8192;
 
-// Places the pairs of one expert for which `matches(pair)` holds: list[0 ..) in ascending order,
-// from pairs [0, pair_count). A block of kGroupThreads calls it; `counts` is shared memory of its
-// warps. Returns their number, in every thread, behind a barrier.
+// Writes those of pairs [0, pair_count) for which `matches(pair)` holds to list[0 ..), in ascending
+// order. Returns their number in every thread. All kGroupThreads threads of a block call it; it
+// ends with a barrier. `counts` is shared memory of one number a warp.
 template <class Matches>
 __device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t* counts,
                                          Matches&& matches) {
   constexpr int kWarps = kGroupThreads / 32;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Each warp looks through its own stretch: it counts, and then places.
+  // Each warp has a stretch of pairs: it first counts, then writes.
   const int stretch = (pair_count + kGroupThreads - 1) / kGroupThreads * 32;
   const int begin = warp * stretch, end = min(begin + stretch, pair_count);
   int found = 0;
@@ -71,7 +69,7 @@ __device__ __forceinline__ int ListPairs(int pair_count, int32_t* list, int32_t*
   return total;
 }
 
-// One block an expert; each finds its own place among the others.
+// One block for each expert. Each block counts all experts' pairs to find where its own begin.
 __global__ void __launch_bounds__(kGroupThreads)
     group_rows_kernel(const int32_t* experts, int pair_count, int first_expert, int end_expert,
                       int expert_count, RowGroups out) {
@@ -116,7 +114,7 @@ __global__ void __launch_bounds__(kGroupThreads)
 
 constexpr int kSumThreads = 128;
 
-// y = shared + (routed in their order), f32, rounded. A thread sums eight columns.
+// y = shared + (routed experts in their order), in f32, then rounded. A thread has eight columns.
 __global__ void __launch_bounds__(kSumThreads)
     sum_experts_kernel(const __grid_constant__ ExpertFfnParams p,
                        const __grid_constant__ FfnWorkspace work) {
@@ -149,7 +147,7 @@ absl::Status Supports(const ExpertFfnParams& p) {
 
 int64_t Workspace(const ExpertFfnParams& p, int) { return ExpertPlan(p, nullptr).bytes; }
 
-// Two launches, or false where they don't fit.
+// Enqueues both halves for few rows. Returns false if they do not fit.
 template <bool kOneRow>
 bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
                    const FfnWorkspace& work) {
@@ -177,7 +175,7 @@ bool LaunchFewRows(const LaunchContext& context, const ExpertFfnParams& p,
   return true;
 }
 
-// Rows along x: of y, a grid has no more than 65,535.
+// Rows are along x, because a grid has at most 65,535 blocks along y.
 void LaunchSum(cudaStream_t stream, const ExpertFfnParams& p, const FfnWorkspace& work) {
   LaunchOverlapped(stream, dim3(static_cast<unsigned>(p.rows), Blocks(p.hidden, kSumThreads * 8)),
                    kSumThreads, 0, sum_experts_kernel, p, work);

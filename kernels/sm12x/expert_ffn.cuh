@@ -60,13 +60,12 @@ __device__ __forceinline__ void StoreHidden(const ExpertFfnParams& p, const FfnW
   StoreBf16(work.hidden + rows.Slot(p, row) * p.inter + i, value);
 }
 
-// ---- few rows ----
+// Few rows.
 
-// The shared expert's weights have twice the bytes: its blocks take half the tiles.
+// The shared expert's weights have twice the bytes, so its blocks take half the tiles.
 constexpr int SharedSteps(int steps) { return (steps + 1) / 2; }
 
-// The rows of job blockIdx.y: job 0 is the shared expert; then each small group. count 0: nothing
-// to do.
+// The rows of job blockIdx.y: job 0 is the shared expert, job 1 + i group i. Count 0: no work.
 __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnWorkspace& work,
                                             const SplitPlan& plan, int steps, int64_t tiles,
                                             int32_t* list) {
@@ -82,7 +81,7 @@ __device__ __forceinline__ FfnRows SplitJob(const ExpertFfnParams& p, const FfnW
   return {group.expert, group.count, list, 0};
 }
 
-// gate and up of this block's tiles of I, and the hidden values.
+// Computes w1 x, w3 x and the hidden values of this block's tiles of I.
 template <class KSlices>
 __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorkspace& work,
                                         const FfnRows& rows, const SplitPlan& plan, int steps,
@@ -101,7 +100,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
       },
       [](int, int) {}, [&](int row) { return InputRow(p, rows.Row(p, row)); },
       [&](int step, int base) {
-        // Each sum takes the place of its first product.
+        // A sum replaces its first product.
         constexpr int kOutputs = kTileRows * kSplitRows;
 #pragma unroll 1
         for (int i = threadIdx.x; i < plan.tiles() * 2 * kOutputs; i += kSplitThreads) {
@@ -124,7 +123,7 @@ __device__ __forceinline__ void SplitUp(const ExpertFfnParams& p, const FfnWorks
       });
 }
 
-// Routed, Shared: how weights of the two kinds of experts are read.
+// Routed, Shared: the KSlices of the two kinds of experts.
 template <class Routed, class Shared>
 __global__ void __launch_bounds__(kSplitThreads, 2)
     expert_up_split_kernel(const __grid_constant__ ExpertFfnParams p,
@@ -144,11 +143,11 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   }
 }
 
-// Bytes in shared memory from one quantised row of I to the next: an odd number of 16, against bank
-// conflicts.
+// Bytes in shared memory from one quantised row of I to the next: an odd multiple of 16, against
+// bank conflicts.
 constexpr int64_t StagedRowBytes(int64_t inter) { return (QuantizedRowBytes(inter) / 16 | 1) * 16; }
 
-// This block's tiles of D of the expert's outputs; eight rows at a time are quantised into
+// Computes this block's tiles of D of the expert's outputs. Quantises eight rows at a time into
 // `staged`.
 template <class KSlices>
 __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWorkspace& work,
@@ -161,13 +160,13 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
   const int64_t own_tile = first_tile + plan.Slot(warp);
   const int64_t staged_bytes = StagedRowBytes(p.inter);
   const auto quantise = [&](int base) {
-    const int row_groups = static_cast<int>(p.inter / 8);
-    const int count = min(rows.count - base, kSplitRows) * row_groups;
+    const int row_vectors = static_cast<int>(p.inter / 8);
+    const int count = min(rows.count - base, kSplitRows) * row_vectors;
     for (int begin = threadIdx.x / 32 * 32; begin < count; begin += kSplitThreads) {
       const int i = begin + lane;
       const bool active = i < count;
-      const int row = active ? i / row_groups : 0;
-      const int64_t column = active ? i % row_groups * 8 : 0;
+      const int row = active ? i / row_vectors : 0;
+      const int64_t column = active ? i % row_vectors * 8 : 0;
       float v[8] = {};
       if (active) LoadBf16x8(work.hidden + rows.Slot(p, base + row) * p.inter + column, v);
       StoreQuantized(v, active, column, p.inter,
@@ -184,7 +183,7 @@ __device__ __forceinline__ void SplitDown(const ExpertFfnParams& p, const FfnWor
       },
       [&](int step, int base) {
         if (step == 0 && base == 0) BeginAfterPredecessors();
-        if (step > 0 && rows.count <= kSplitRows) return;  // they are still there
+        if (step > 0 && rows.count <= kSplitRows) return;  // still staged
         pass = base;
         quantise(base);
       },
@@ -211,7 +210,7 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   auto* const products = DynamicShared<float>();
   __shared__ int32_t list[kSplitGroupRows];
   std::byte* staged = reinterpret_cast<std::byte*>(products) + plan.shared_bytes<Fp8Slices, 1>();
-  // Which rows are whose was written before the first half started.
+  // No wait: the groups were written before the first half started.
   const FfnRows rows = SplitJob(p, work, plan, steps, p.hidden / kTileRows, list);
   if (rows.count == 0) {
     BeginAfterPredecessors();
@@ -225,16 +224,16 @@ __global__ void __launch_bounds__(kSplitThreads, 2)
   }
 }
 
-// ---- many rows ----
+// Many rows.
 
-// Shapes of a block for the three kinds of groups of routed experts. Up, a warp's first tile is one
-// of w1 and its second the same of w3.
+// Block shapes for the three kinds of groups of routed experts. In the first half, a warp's first
+// tile is of w1 and its second the same tile of w3.
 template <class KSlices>
 struct RoutedShapes {
   using Small = GemmShape<KSlices, 2, 1, 8, 1>;
   using Middle = GemmShape<KSlices, 2, 4, 8, 1>;
-  // The fallback multiplies the scales of MXFP4's steps on apart, and has no registers for 16
-  // tiles. A launch is the same for both: its shared memory is enough.
+  // The fallback multiplies by MXFP4's scales after each step, and lacks registers for 16 products.
+  // A launch suits both shapes: it has the shared memory of the larger.
   static constexpr bool kTall = std::is_same_v<KSlices, Fp4Slices> && DSV4_BLOCK_SCALED_MMA;
   using Large =
       std::conditional_t<kTall, GemmShape<KSlices, 2, 8, 8, 1>, GemmShape<KSlices, 2, 4, 4, 2>>;
@@ -246,14 +245,14 @@ struct RoutedShapes {
   static_assert(Small::kRows == kSmallGroupRows && Middle::kRows == kMiddleGroupRows &&
                 Large::kRows == kLargeGroupRows);
 };
-// And for the shared expert, with few rows and with many.
+// The same for the shared expert, with few rows and with many.
 template <class KSlices>
 using FewShared = GemmShape<KSlices, 2, 4, 4, 2>;
 template <class KSlices>
 using ManyShared = GemmShape<KSlices, 2, 8, 4, 2>;
 
-// What both halves share: an item is some tiles of one group of rows, groups being the outer
-// dimension, so that those of an expert meet its weights in L2.
+// The items of both halves, for Gemm: some tiles of one group of rows. Groups are the outer
+// dimension, so that groups of the same expert find its weights in L2.
 template <class Shape_, bool kShared, bool kUp>
 struct ExpertWork {
   static constexpr int kRun = 0;
@@ -357,8 +356,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
               DynamicShared<std::byte>());
 }
 
-// All kinds of groups one after the other, the largest first: blocks that have none of a kind left
-// go on with the next, so that a kind with few groups costs no turn of its own.
+// All kinds of groups, the largest first. A block without items of one kind continues with the next
+// kind, so that a kind with few groups costs no wave of its own.
 template <class KSlices, bool kUp>
 __global__ void __launch_bounds__(RoutedShapes<KSlices>::kThreads, 1)
     expert_gemm_kernel(const __grid_constant__ ExpertFfnParams p,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of expert_ffn for routed experts in other formats than MXFP4: FP8 with F32 scales for
-// each 128 x 128, and NVFP4; the shared expert is FP8 with F32 or E8M0 scales.
-// Roofline: each distinct expert's 3 D I bytes of FP8, or 3 D I (1/2 + 1/16) of NVFP4; else
-//   expert_ffn.cu's.
-// Plan: expert_ffn.cu's, without its kernels for up to eight rows.
-//   Scales that are no powers of two are multiplied on behind the MMAs of a K slice: those of FP8's
-//   blocks and of NVFP4's tensors. NVFP4's codes and the scales of their runs of 16 are f16 numbers
-//   together, and meet the activations as f16.
+// each 128 x 128, and NVFP4. The shared expert is FP8 with F32 or E8M0 scales.
+// Roofline: for each distinct expert 3 D I bytes of FP8, or 3 D I (1/2 + 1/16) of NVFP4; the rest
+//   as in expert_ffn.cu.
+// Plan: that of expert_ffn.cu, without its kernels for up to eight rows.
+//   - Scales that are not powers of two multiply the products of a K slice after its MMAs: FP8's
+//     block scales and NVFP4's tensor scale.
+//   - An NVFP4 code times the scale of its run of 16 is an f16 number. It is multiplied with the
+//     activations in f16.
 #include "kernels/sm12x/expert_launch.cuh"
 
 namespace dsv4::sm12x {

@@ -24,7 +24,7 @@ inline int64_t DownSharedBytes(const SplitPlan& plan, int64_t inter) {
   return plan.shared_bytes<Fp8Slices, 1>() + kSplitRows * StagedRowBytes(inter);
 }
 
-// Whether weights are streamed through registers, once for all rows.
+// Whether weights are streamed through registers, once for all rows of a group.
 inline bool Splits(const ExpertFfnParams& p) {
   return p.rows <= kSplitGroupRows && SplitFits<Fp8Slices, 2>(p.hidden) &&
          DownSharedBytes(SplitPlanOf(p.inter), p.inter) <= kMaxSharedBytes - 4096;
@@ -66,6 +66,7 @@ struct ExpertPlan {
   FfnWorkspace work{};
 };
 
+// Enqueues both halves for few rows. Routed, Shared: KSlices of the two kinds of experts.
 template <class Routed, class Shared>
 void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work,
                  int64_t groups) {
@@ -88,13 +89,14 @@ void LaunchSplit(const LaunchContext& context, const ExpertFfnParams& p, const F
            expert_up_split_kernel<Routed, Shared>);
   }
   if (p.part != ExpertPart::kProducts) {
-    // It reads the groups without waiting: a kernel of the first half must run in between.
+    // The kernel reads the groups without a wait. So a kernel of the first half must run between it
+    // and the one that writes them; else the launch must not overlap.
     launch(down, p.hidden, DownSharedBytes(down, p.inter), p.part == ExpertPart::kWhole,
            expert_down_split_kernel<Routed, Shared>);
   }
 }
 
-// The same for more rows. Shared: KSlices of the shared expert.
+// Enqueues one half for more rows.
 template <class Routed, class Shared, bool kUp>
 void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const FfnWorkspace& work) {
   const dim3 blocks(static_cast<unsigned>(context.multiprocessors));
@@ -103,7 +105,7 @@ void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const F
                      expert_shared_gemm_kernel<Shape, kUp>, p, work);
   };
   if (p.turn == ExpertTurn::kNext) {
-    // The shared expert is done.
+    // An earlier turn computed the shared expert.
   } else if (p.rows <= FewShared<Shared>::kRows) {
     shared(std::type_identity<FewShared<Shared>>());
   } else {
@@ -113,7 +115,7 @@ void LaunchGemms(const LaunchContext& context, const ExpertFfnParams& p, const F
                    RoutedShapes<Routed>::kSharedBytes, expert_gemm_kernel<Routed, kUp>, p, work);
 }
 
-// The same for experts in other formats than MXFP4: both halves for few rows, one for many rows.
+// LaunchSplit and LaunchGemms for experts in other formats than MXFP4.
 void LaunchOtherSplit(const LaunchContext& context, const ExpertFfnParams& p,
                       const FfnWorkspace& work, int64_t groups);
 void LaunchOtherGemms(const LaunchContext& context, const ExpertFfnParams& p,

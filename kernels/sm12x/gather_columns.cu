@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather_columns: whole[row] = the ranks' columns of the row.
+// gather_columns: whole[row] = the columns of all ranks.
 //
 // Contract: kernels/op/gather_columns.h.
 //
@@ -8,8 +8,8 @@
 //
 // Plan:
 // - Short slices: each rank writes its packets to all others and waits for theirs in its own
-//   memory, so that data crosses the link once. Flags in each packet say that it is complete; no
-//   fence.
+//   memory, so that data crosses the link once. Flags in each packet tell that it is complete, so
+//   no fence is needed.
 // - Long slices: a thread has four loads of 16 bytes in flight. If ranks must wait for each other,
 //   block 0 raises this rank's number on every device, and each block polls the others' numbers on
 //   its own device, so that no poll crosses the link.
@@ -31,18 +31,18 @@ namespace {
 using namespace sm12x;
 
 constexpr int kThreads = 256;
-constexpr int kVectors = 4;  // of a thread at a time
+constexpr int kVectors = 4;  // in flight, of a thread
 constexpr int64_t kBlocksPerMultiprocessor = 2;
-constexpr uint32_t kPollsALook = 1024;  // half a millisecond
+constexpr uint32_t kPollsPerCheck = 1024;  // about half a millisecond
 
-// A wait for `peer`, unless an exchange has failed. The time and what fails are looked at seldom: a
-// kernel has thousands of threads that wait, and the host's memory is far.
+// A wait for `peer` that ends when an exchange fails. It checks the time and the failure flags only
+// every kPollsPerCheck polls: thousands of threads wait, and the flags are in host memory.
 class Wait {
  public:
   __device__ __forceinline__ Wait(const GatherColumnsParams& p, int peer) : p_(p), peer_(peer) {}
 
   __device__ __forceinline__ bool Continues() {
-    if (++polls_ % kPollsALook != 0) return true;
+    if (++polls_ % kPollsPerCheck != 0) return true;
     ExchangeSignals* const own = p_.signals[p_.rank];
     if (LoadAcquireSystem(&own->failed) != 0) return false;
     const int64_t now = NowNs();
@@ -62,29 +62,29 @@ class Wait {
 
 // The number of this launch's exchange.
 __device__ __forceinline__ uint32_t ExchangeNumber(const ExchangeSignals* own) {
-  return own->done + 1;  // of a kernel before this one
+  return own->done + 1;  // an earlier kernel wrote `done`
 }
 
-// At the end of every block.
+// Called at the end of every block.
 __device__ __forceinline__ void EndExchange(ExchangeSignals* own, uint32_t number) {
   __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(&own->finished_blocks, 1u) == gridDim.x - 1) {
-    own->finished_blocks = 0;
+  if (threadIdx.x == 0 && atomicAdd(&own->done_blocks, 1u) == gridDim.x - 1) {
+    own->done_blocks = 0;
     own->done = number;
   }
 }
 
-// ---- short slices ----
+// Short slices.
 
 constexpr uint64_t kFlag = uint64_t{1} << 32;
 
-// Of rank `rank`. One that has nothing sends a packet, too: the others wait for every rank.
+// The packets of a rank. A rank with an empty slice sends one, because the others wait for it.
 __host__ __device__ inline int64_t Packets(const GatherColumnsParams& p, int rank) {
   const int64_t packets = p.rows * p.shares.SliceStride(rank) / 8;
   return packets == 0 ? 1 : packets;
 }
 
-// Where a rank's slice belongs in the whole tensor.
+// The place of a rank's slice in the whole tensor.
 struct SlicePlace {
   __device__ __forceinline__ SlicePlace(const GatherColumnsParams& p, int rank)
       : width(p.shares.widths[rank]),
@@ -99,7 +99,8 @@ struct SlicePlace {
     }
   }
 
-  // Bytes [8 packet, 8 packet + 8) of the slice. kWords: columns begin and end at multiples of 8.
+  // Stores bytes [8 packet, 8 packet + 8) of the slice. kWords: columns begin and end at multiples
+  // of 8.
   template <bool kWords>
   __device__ __forceinline__ void Put(int64_t packet, uint64_t bytes) const {
     if (slice_stride == 0) return;
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
     own_place.Put<kWords>(at, bytes);
   }
 
-  // Packets of all peers in one row, so that no thread waits for one peer after the other.
+  // All peers' packets are one sequence, so that no thread waits for one peer after the other.
   for (int64_t item = thread;; item += threads) {
     int64_t at = item;
     int peer = p.rank == 0 ? 1 : 0;
@@ -161,14 +162,15 @@ __global__ void __launch_bounds__(kThreads)
     for (Wait wait(p, peer); (low & high & kFlag) == 0 && wait.Continues();) {
       LoadPacketSystem(packet, low, high);
     }
-    // Taken. The peer writes here again after it has this rank's next packets.
+    // Clears the packet for reuse: the peer writes here again only after it has received this
+    // rank's next packets.
     packet[0] = packet[1] = 0;
     SlicePlace(p, peer).Put<kWords>(at, (low & 0xffffffff) | high << 32);
   }
   EndExchange(own, number);
 }
 
-// Whether all ranks write their slices to each other: each of them comes to the same answer.
+// Whether slices are short: ranks write them to each other. All ranks get the same answer.
 bool Pushes(const GatherColumnsParams& p) {
   if (p.inboxes[0] == nullptr) return false;
   for (int r = 0; r < p.ranks; ++r) {
@@ -181,9 +183,9 @@ bool Pushes(const GatherColumnsParams& p) {
   return true;
 }
 
-// ---- long ones ----
+// Long slices.
 
-// Bytes [0, width) of each row of `from` to those of `to`.
+// Copies bytes [0, width) of each row.
 template <class Vector>
 __device__ __forceinline__ void CopyColumns(int64_t rows, int64_t width, const std::byte* from,
                                             int64_t from_stride, std::byte* to, int64_t to_stride) {
@@ -222,7 +224,7 @@ __global__ void __launch_bounds__(kThreads)
     const int peer = threadIdx.x;
     if (peer < p.ranks && peer != p.rank) {
       if (blockIdx.x == 0) StoreReleaseSystem(&p.signals[peer]->arrived[p.rank], number);
-      // Numbers wrap around.
+      // The difference is signed because numbers wrap around.
       for (Wait wait(p, peer);
            static_cast<int32_t>(LoadAcquireSystem(&own->arrived[peer]) - number) < 0 &&
            wait.Continues();) {
@@ -244,7 +246,7 @@ __global__ void __launch_bounds__(kThreads)
   if (own != nullptr) EndExchange(own, number);
 }
 
-// Blocks for `threads` threads' work, all of which run at the same time.
+// Blocks for `threads` threads; at most as many as are resident at once, because they wait.
 dim3 BlocksFor(const LaunchContext& context, int64_t threads) {
   const int64_t blocks = std::clamp<int64_t>((threads + kThreads - 1) / kThreads, 1,
                                              kBlocksPerMultiprocessor * context.multiprocessors);
@@ -252,7 +254,7 @@ dim3 BlocksFor(const LaunchContext& context, int64_t threads) {
 }
 
 void Launch(const LaunchContext& context, const GatherColumnsParams& p) {
-  // Multiples of what all columns and their places begin and end at.
+  // Bitwise OR of all addresses and widths: shows their common alignment.
   uintptr_t places = reinterpret_cast<uintptr_t>(p.whole) | p.shares.WholeStride();
   uintptr_t slices = 0;
   int64_t most = 0, packets = 0;

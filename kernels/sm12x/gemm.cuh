@@ -2,15 +2,19 @@
 // y[r, n] = sum over k of w[n, k] x[r, k] for packed weights and many rows, in the order of
 // inner_product.cuh.
 //
-// A block keeps a ring of stages in shared memory: 128 bytes of each of its rows of activations and
-// what they meet of its tiles of weights, brought by cp.async kStages - 1 stages ahead, over the
-// ends of its items, too: blocks stay, and take one item (tiles of weights, rows) after the other.
-// A warp has kTilesM tiles and kCols eights of rows, whose f32 sums stay in registers, and so do
-// the products of the K slice at hand. It goes through a K slice by steps of 32 elements: while the
-// MMAs of one run, the operands of the next come from shared memory, over the ends of stages and
-// items, too. Weights lie as MMAs want them (packed_layout.h), so that a lane's operand is one
-// 16-byte load where ldmatrix would bring the same; pieces of 16 bytes of activations are swizzled,
-// so that the eight lanes of a phase find theirs in all banks.
+// Blocks are persistent: a block takes one item (some weight tiles by some activation rows) after
+// the other. It keeps a ring of stages in shared memory. A stage holds 128 bytes of each activation
+// row and the matching elements of each weight tile. cp.async loads kStages - 1 stages ahead, also
+// across the ends of items.
+//
+// A warp computes kTilesM weight tiles by kCols times eight rows. Their f32 sums and the products
+// of the current K slice stay in registers. A K slice is processed in steps of 32 elements: while
+// the MMAs of one step run, the operands of the next one are loaded from shared memory, also across
+// the ends of stages and items.
+//
+// Packed weights are in fragment order (packed_layout.h): a 16-byte load gives a lane the operand
+// that ldmatrix would. The 16-byte pieces of activation rows are swizzled, so that the eight lanes
+// of a phase use all banks.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +28,9 @@
 
 namespace dsv4::sm12x {
 
-// A warp's part of a block: kTilesM tiles of weights by kCols eights of rows; kWarpsM warps along
-// the weights, kWarpsN along the rows. kResident: blocks of a multiprocessor of SM12x.
+// The shape of a block. A warp has kTilesM weight tiles by kCols times eight rows; a block has
+// kWarpsM warps along the weights and kWarpsN along the rows. kResident: blocks resident on a
+// multiprocessor of SM12x.
 template <class KSlices_, int kTilesM_, int kCols_, int kWarpsM_, int kWarpsN_, int kResident_ = 1>
 struct GemmShape {
   using KSlices = KSlices_;
@@ -33,54 +38,57 @@ struct GemmShape {
   static constexpr int kResident = kResident_;
   static constexpr int kThreads = kWarpsM * kWarpsN * 32;
   static constexpr int kTiles = kWarpsM * kTilesM, kRows = kWarpsN * kCols * 8;
-  static constexpr int kPieces = 8;  // of 16 bytes, of a row's part of a stage
+  static constexpr int kPieces = 8;  // of 16 bytes, of a row in a stage
   static constexpr int kParts = KSlices::kSliceBytes / (kPieces * 16);  // stages of a K slice
   static constexpr int kVectors = KSlices::kVectors / kParts;           // of a tile in a stage
   static constexpr int kTileBytes = kVectors * 512;
   static constexpr int kSteps = 4 / kParts;  // of a stage
-  // Where a stage has its parts: tiles, their scales, rows.
+  // A stage: tiles, their scales, rows.
   static constexpr int kTileScalesAt = kTiles * kTileBytes;
   static constexpr int kRowsAt = kTileScalesAt + kTiles * KSlices::kTileScaleBytes;
   static constexpr int kStageBytes = kRowsAt + kRows * kPieces * 16;
-  // Scales of rows, a word of four K slices', are read when the next stages' are on their way: they
-  // have a ring of their own, behind the stages, with one place more.
+  // Scales of rows: one word has those of four K slices. They are read at the end of a K slice,
+  // when the next copies to its stage's place are under way. So they have a ring of their own,
+  // behind the stages, with one more place.
   static constexpr int kRowScaleBytes = KSlices::kQuantised ? kRows * 4 : 0;
-  // 100 KB a multiprocessor, of which each block takes one for itself.
+  // A multiprocessor has 100 KB; the system reserves 1 KB for each block.
   static constexpr int kMostBytes = 100 * 1024 / kResident - 1024;
   static constexpr int kMostStages = (kMostBytes - kRowScaleBytes) / (kStageBytes + kRowScaleBytes);
   static constexpr int kStages = kMostStages < 8 ? kMostStages : 8;
   static constexpr int kRowScalesAt = kStages * kStageBytes;
-  // Whether warps may be a stage apart: then each place of the ring has two mbarriers, behind
-  // everything else, in place of a barrier of the block for each stage. It pays where a warp has
-  // much to do in a stage (docs/kernels.md, also for what it does not pay for).
+  // Whether warps may be a stage apart. If so, each place of the ring has two mbarriers, behind
+  // everything else, and there is no block barrier for each stage. This pays where a warp has much
+  // work in a stage. docs/kernels.md (Tried without gain) lists the shapes where it does not.
   static constexpr bool kDrifts = KSlices::kQuantised && kCols >= 8;
   static constexpr int kMbarriersAt = kRowScalesAt + (kStages + 1) * kRowScaleBytes;
   static constexpr int64_t kSharedBytes = kMbarriersAt + (kDrifts ? 16 * kStages : 0);
   static_assert(kStages >= (kDrifts ? 3 : 2) && kSharedBytes <= kMostBytes);
 };
 
-// Where piece `piece` of row `row` is among the row's. Lanes 0 .. 3 of eight neighbouring rows read
-// every other piece (e4m3), or four in a row (bf16).
+// The place of piece `piece` within row `row`. Lanes 0 .. 3 of eight neighbouring rows read every
+// other piece (e4m3) or four consecutive pieces (bf16); the swizzle avoids bank conflicts.
 template <class KSlices>
 __device__ __forceinline__ int PieceIn(int row, int piece) {
   return piece ^ (row & 1) * (KSlices::kQuantised ? 1 : 4);
 }
 
-// Sums of a warp: [tile][eight rows][fragment].
+// Sums of a warp: [tile][eight rows][element of the fragment].
 template <class Shape>
 using GemmSums = float[Shape::kTilesM][Shape::kCols][4];
 
-// Goes through items first, first + gridDim.x, ..; a block of Shape::kThreads calls it with
-// `shared`, Shape::kSharedBytes at a multiple of 16. Of `Work`:
-//   kRun                                          0, or of so many K slices in a row the sums are
-//                                                 added up apart, and then added to the others
-//   int items(), K slices(); int64_t scale_bytes()  from a row to its scales
-//   Item At(int item)                             Item has `count`, its rows
-//   KSlices::Cursor Tile(item, int i)              of the item's tile i, for lane 0
-//   const std::byte* rows()                       where rows of activations are
-//   uint32_t Row(item, int i)                     row i below count: pieces of 16 bytes from there
-//   void Store(item, int first_tile, int first_row, sums)  a warp's sums: of tiles first_tile ..
-//                                                 and rows first_row .., where there are any
+// Computes items first, first + gridDim.x, .. All Shape::kThreads threads of a block call it.
+// `shared` has Shape::kSharedBytes, aligned to 16 bytes. `Work` has:
+// - kRun: 0, or the number of K slices of a run. The sum of each run is computed on its own and
+//   then added to the sum of the runs before it.
+// - int items(), int slices(): items of the launch; K slices of an item.
+// - int64_t scale_bytes(): from a row to its scales.
+// - Item At(int index): an item; Item::count is the number of its rows.
+// - KSlices::Cursor Tile(item, int i): lane 0's cursor of the item's tile i.
+// - const std::byte* rows(): the activations.
+// - uint32_t Row(item, int i): the offset of the item's row i < count from rows(), in units of 16
+//   bytes.
+// - void Store(item, int first_tile, int first_row, sums): stores the sums of a warp, whose tiles
+//   and rows begin at first_tile and first_row of the item and may end past the item's.
 template <class Shape, class Work>
 __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* shared) {
   using KSlices = typename Shape::KSlices;
@@ -92,8 +100,8 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
   const int first_row = warp / Shape::kWarpsM * (kCols * 8);
   const int items = work.items(), slices = work.slices(), stages = slices * kParts;
 
-  // What this thread copies of each stage: pieces of 16 bytes of one tile, of some rows, a piece of
-  // the tiles' scales and the scales of a row.
+  // Of each stage, this thread copies 16-byte pieces of one tile and of some rows, a piece of the
+  // tiles' scales, and the scales of one row.
   constexpr int kTilePieces = Shape::kTileBytes / 16;
   constexpr int kTileThreads = std::min(kThreads / Shape::kTiles, kTilePieces);
   constexpr int kTileCopies = kTilePieces / kTileThreads;
@@ -107,13 +115,13 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
   const std::byte *tile_from = nullptr, *tile_scales_from = nullptr;
   uint32_t row_from[kRowCopies] = {}, row_scales_from = 0;  // from `rows`, in pieces
   int load_item = first, load_stage = 0, load_slot = 0, load_count = 0;
-  int load_scales = 0;  // the place of row scales
-  // Where warps drift: the parity of the phase of `empty` in which what is at the place was read,
-  // and the stages from the one at hand on that are asked for.
+  int load_scales = 0;  // the place in the ring of row scales
+  // kDrifts: the parity of the phase of `empty` that ends when the place may be overwritten, and
+  // the number of stages, from the current one on, whose copies have begun.
   uint32_t load_parity = 1;
   int ahead = 0;
-  // Of each place: the mbarriers at which all threads arrive when their copies to it are made, and
-  // all warps when they have read it.
+  // kDrifts: two mbarriers for each place. All threads arrive at `full` when their copies to the
+  // place are complete, and all warps at `empty` when they have read it.
   auto* const full = reinterpret_cast<uint64_t*>(shared + Shape::kMbarriersAt);
   uint64_t* const empty = full + kStages;
   const auto enter = [&] {
@@ -208,14 +216,14 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
     __syncthreads();
   }
 
-  // Where this lane finds its operands in a stage: of its first tile, and of row g of its rows.
+  // The offsets of this lane's operands in a stage: of its first tile, and of row g of its rows.
   const int tile_at = first_tile * Shape::kTileBytes + lane * 16;
   const int rows_at = Shape::kRowsAt + (first_row + g) * 128;
   uint4 tile_codes[kTilesM][KSlices::kTileVectors];  // of the next step
   uint4 column_codes[kCols];
   typename KSlices::TileScales next_tile_scales[kTilesM];
   int slot = 0, scales_slot = 0;
-  uint32_t parity = 0;  // of the phase of `full` in which the stage at hand came
+  uint32_t parity = 0;  // of the phase of `full` that completes the current stage
   const auto load_tiles = [&]<int kStep>(const std::byte* stage,
                                          std::integral_constant<int, kStep>) {
     if constexpr (kStep % KSlices::kTileSteps == 0) {
@@ -289,9 +297,9 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
         constexpr int kOfStage = kStep % Shape::kSteps;
         constexpr std::integral_constant<int, (kOfStage + 1) % Shape::kSteps> kNext;
         if constexpr (kOfStage == Shape::kSteps - 1) {
-          // All of the stage is read: from now on the next one's operands are, and another one
-          // takes its place; where warps drift, that of the stage before, which slower ones have
-          // read, too, by now.
+          // This warp has read the whole stage: from here on it loads operands of the next stage.
+          // A new stage may be copied to the freed place; with kDrifts to the place of the stage
+          // before, which slower warps have usually read by now.
           if constexpr (Shape::kDrifts) {
             load();
             __syncwarp();
@@ -315,7 +323,7 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
               KSlices::template TileOf<kStep>(tile_codes[m], tile_scales[m], scale[m]);
         }
         load_tiles(stage, kNext);
-        // Two eights of rows at a time, so that MMAs of one sum are four apart.
+        // 16 rows at a time, so that MMAs on the same sum are four apart.
         constexpr int kPair = kCols < 2 ? kCols : 2;
 #pragma unroll
         for (int pair = 0; pair < kCols; pair += kPair) {
@@ -385,14 +393,16 @@ __device__ __forceinline__ void Gemm(const Work& work, int first, std::byte* sha
   }
 }
 
-// What a warp has of 16 outputs n of eight rows, `sum`: as bf16, to `row` + 0 .. 15 of row g, a
-// multiple of eight bytes, of which lane 4 g + t writes four; null where there is no such row. All
-// lanes call it.
+// Stores a warp's 16 outputs n of eight rows as bf16. All lanes call it.
+// - sum: the lane's fragment.
+// - row: the first of the 16 outputs of row g, aligned to eight bytes; null if there is no such
+//   row. Lane 4 g + t writes four of them.
 __device__ __forceinline__ void StoreBf16Tile(const float (&sum)[4], uint16_t* row) {
   const int t = threadIdx.x % 4;
   const uint32_t low = TransposedMatrix(Bf16x2(sum[0], sum[1]));
   const uint32_t high = TransposedMatrix(Bf16x2(sum[2], sum[3]));
-  // Lane t has 2 t and 2 t + 1 of each eight: neighbours change one of them.
+  // Lane t has outputs 2 t and 2 t + 1 of each eight; neighbouring lanes exchange one pair, so that
+  // each lane stores four consecutive outputs.
   const uint32_t other = __shfl_xor_sync(0xffffffffu, t % 2 == 0 ? high : low, 1);
   if (row == nullptr) return;
   uint16_t* const to = row + (t % 2 == 0 ? 2 * t : 8 + 2 * (t - 1));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// hc_head: pre = sigmoid(fn . streams) of the chosen rows, their streams' weighted sum, RMSNorm; or
-// the streams' mean, quantised.
+// hc_head: for chosen rows, pre = sigmoid(fn . streams), the sum of streams weighted by pre, and
+// its RMSNorm. Without fn: the mean of the streams, quantised.
 //
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
 //
-// Roofline: 16 D bytes of fn (0.26 MB at D = 4096) once a call and 8 D + 2 D a row: latency.
-// Measured: docs/kernels.md.
+// Roofline: fn (64 D bytes, 0.26 MB at D = 4096) once a call and 8 D + 2 D bytes a row. Bound by
+// latency. Measurements: docs/kernels.md.
 //
 // Plan: that of hc_pre, with 4 outputs.
 //
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(sm12x::kNormThreads)
                       static_cast<uint16_t*>(p.normed) + row * dim, nullptr, scratch);
 }
 
-// A block of a row; a thread has eight columns of each stripe.
+// Block (row); a thread has eight columns of each stripe of 8 * kNormThreads.
 __global__ void __launch_bounds__(sm12x::kNormThreads)
     hc_mean_kernel(const __grid_constant__ HcHeadParams p) {
   sm12x::BeginAfterPredecessors();

@@ -4,10 +4,11 @@
 //
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 8.
 //
-// Roofline: 2 D + 8 D bytes in and 8 D out a row. Bound by latency at one row, by bandwidth at
-// many. Measured: docs/kernels.md.
+// Roofline: 2 D + 8 D bytes read and 8 D written a row. Bound by latency at one row, by bandwidth
+// at many. Measurements: docs/kernels.md.
 //
-// Plan: a thread has some columns of a row in all streams, so that out may be streams.
+// Plan: a thread reads some columns of a row of all streams before it writes them, so out may be
+// streams.
 //
 // Edge cases: padding rows are computed like others.
 #include "kernels/op/hyper_connection.h"
@@ -24,7 +25,7 @@ namespace {
 using sm12x::kStreamCount;
 
 constexpr int kThreads = 128;
-// Of a thread: few where arithmetic takes the time of one row.
+// Columns of a thread. In hc_post arithmetic takes the time of one row, so a thread has few.
 constexpr int kColumns = 2, kCombineColumns = 8;
 
 __device__ __forceinline__ void LoadPair(const uint16_t* from, float (&x)[kColumns]) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// hc_pre: the mixing numbers m = fn . streams, sigmoid and Sinkhorn, x = sum_h pre[h] streams[h],
-// RMSNorm and its quantised form.
+// hc_pre: the mixing numbers m = fn . streams; pre, post and comb from m by sigmoid and Sinkhorn;
+// x = sum_h pre[h] streams[h]; RMSNorm of x, also quantised.
 //
 // Contract: kernels/op/hyper_connection.h; hidden a multiple of 128.
 //
-// Roofline: fn (96 D bytes a quarter, 1.57 MB at D = 4096) once a call and 8 D + 3 D bytes a row.
-// Bound by latency at one row, by bandwidth at many. Measured: docs/kernels.md.
+// Roofline: fn (384 D bytes, 1.57 MB at D = 4096) once a call and 8 D + 3 D bytes a row. Bound by
+// latency at one row, by bandwidth at many. Measurements: docs/kernels.md.
 //
 // Plan:
 // - A block of hc_pre_mix_kernel has 64 columns of all streams and some rows. It loads its part of
 //   fn into registers before the streams are ready.
 // - A block of hc_pre_kernel has one row and adds up its sums. Then eight warps normalise x while
 //   one computes the 39 dependent steps of Sinkhorn.
-// - The update: hc_pre_mix_kernel computes it for few rows, since it has whole columns; hc_post for
-//   many.
+// - Few rows: hc_pre_mix_kernel computes the update, since it has whole columns. Many rows: hc_post
+//   computes it.
 // - No f64: SM12x does one f64 operation for 64 of f32.
 //
 // Accuracy: post and comb are the nearest floats, except about one in 10^5, for any logits. All
@@ -37,7 +37,8 @@ using sm12x::DoubleSingle;
 using sm12x::kStreamCount;
 
 constexpr int kMixes = 24;
-// Above, hc_post of its own is faster than blocks that hold fn and make one lot after the other.
+// For more rows, a separate hc_post is faster: the blocks, which hold fn, would take several
+// passes.
 constexpr int kMostRowsUpdated = sm12x::kMixRows;
 
 template <bool kUpdates>
@@ -47,8 +48,8 @@ __global__ void __launch_bounds__(sm12x::kMixWarps * 32)
                                     UpdateOf(p));
 }
 
-// Lane l's sum y = sum_i k[i] x_(l ^ i) + eps y, i < 4, of its x and those of its neighbours; gives
-// 1 / y. What comes of the lower halves of x, which are there last, is added last.
+// Sets y = sum_i k[i] x_(l ^ i) + eps y, i < 4, in lane l, where x_j is the x of lane j. Returns
+// 1 / y. Products with x.lo are added last, because x.lo is computed last.
 __device__ __forceinline__ DoubleSingle InverseSum(const DoubleSingle (&k)[kStreamCount],
                                                    DoubleSingle x, float eps, DoubleSingle* y) {
   DoubleSingle of[kStreamCount] = {x};
@@ -70,8 +71,8 @@ __device__ __forceinline__ DoubleSingle InverseSum(const DoubleSingle (&k)[kStre
   return sm12x::Reciprocal(sum);
 }
 
-// x[i] = x[i ^ own] for own < 4.
-__device__ __forceinline__ void Turn(int own, DoubleSingle (&x)[kStreamCount]) {
+// Permutes x: x[i] becomes x[i ^ own], own < 4. Register arrays need constant indices.
+__device__ __forceinline__ void XorPermute(int own, DoubleSingle (&x)[kStreamCount]) {
 #pragma unroll
   for (int bit = 1; bit < kStreamCount; bit *= 2) {
 #pragma unroll
@@ -84,21 +85,23 @@ __device__ __forceinline__ void Turn(int own, DoubleSingle (&x)[kStreamCount]) {
   }
 }
 
-// e^(logit - top), of the softmax.
+// e^(logit - top).
 __device__ __forceinline__ DoubleSingle PowerOf(DoubleSingle logit, float top) {
   logit.Add(-top);
   return sm12x::Exp(logit.Normalized());
 }
 
-// Four neighbouring lanes: the rest of the softmax, then Sinkhorn; lane `own` of them has the
-// powers of row `own` of comb and gets that row. The element is k u[h] v[j] all the while, whose
-// factors are inverses of sums: where a step makes x = k u v to x / (sum x + eps), it makes y = 1 /
-// u to sum k v
-// + eps y. Lane l has u[l % 4] and v[l % 4].
+// Ends the softmax of comb's rows and computes Sinkhorn, by four neighbouring lanes. Lane `own` of
+// them passes the powers of row `own` of comb and gets that row.
+//
+// An element of comb is k[h][j] u[h] v[j] throughout: the softmax gives k, and steps change u and v
+// alone. A row step divides x = k u v by (sum_j x + eps). With y = 1 / u, that sets y to
+// sum_j k v + eps y. Column steps do the same with v. Lane l has u[l % 4] and v[l % 4].
 __device__ __forceinline__ void Comb(const HcPreParams& p, int own,
                                      const DoubleSingle (&power)[kStreamCount],
                                      float (&comb)[kStreamCount]) {
-  DoubleSingle of_row[kStreamCount], of_column[kStreamCount];  // [i]: of column or row own ^ i
+  // k of row `own` and of column `own`; [i] is column or row own ^ i.
+  DoubleSingle of_row[kStreamCount], of_column[kStreamCount];
 #pragma unroll
   for (int j = 0; j < kStreamCount; ++j) {
     DoubleSingle sum = power[j];
@@ -108,7 +111,7 @@ __device__ __forceinline__ void Comb(const HcPreParams& p, int own,
     weight.Add(p.hc_eps);
     of_row[j] = weight.Normalized();
   }
-  Turn(own, of_row);
+  XorPermute(own, of_row);
 #pragma unroll
   for (int i = 0; i < kStreamCount; ++i) of_column[i] = sm12x::OfNeighbour(of_row[i], i);
   DoubleSingle rows{1, 0}, columns{1, 0};  // 1 / u, 1 / v
@@ -121,15 +124,15 @@ __device__ __forceinline__ void Comb(const HcPreParams& p, int own,
   for (int i = 0; i < kStreamCount; ++i) {
     of_row[i] = Product(Product(of_row[i], u), sm12x::OfNeighbour(v, i));
   }
-  Turn(own, of_row);
+  XorPermute(own, of_row);
 #pragma unroll
   for (int j = 0; j < kStreamCount; ++j) comb[j] = of_row[j].Rounded();
 }
 
 constexpr int kCombs = kStreamCount * kStreamCount;
-constexpr int kThreads = sm12x::kNormThreads + 32;  // of a block: another warp makes comb
+constexpr int kThreads = sm12x::kNormThreads + 32;  // one more warp computes comb
 
-// p: with kUpdates of after the update, which the kernel before has made.
+// Block (row). With kUpdates, hc_pre_mix_kernel has computed the update, and p is AfterUpdate.
 template <bool kUpdates>
 __global__ void __launch_bounds__(kThreads)
     hc_pre_kernel(const __grid_constant__ HcPreParams p, const float* chunk_sums) {
@@ -146,11 +149,11 @@ __global__ void __launch_bounds__(kThreads)
     sm12x::CopyAllAsync(streams, static_cast<const uint16_t*>(p.streams) + row * width,
                         width * kActBytes, sm12x::kNormThreads);
   };
-  // Without an update streams are not of the kernel before, but older.
+  // Without an update, the streams are older than the predecessor's output, so need no wait.
   if (!kUpdates) copy_streams();
   sm12x::PrefetchLines(p.norm, dim * 2, kThreads);
-  // A mixing number a lane: pre and post are the first warp's, comb's are the last warp's. Which
-  // warp it is comes by a shuffle, so that the compiler sees that warps stay whole.
+  // Each lane has a mixing number: those of pre and post in the first warp, those of comb in the
+  // last. The shuffle shows the compiler that `combs` is the same for a whole warp.
   const bool combs = __shfl_sync(0xffffffffu, threadIdx.x, 0) >= unsigned{sm12x::kNormThreads};
   constexpr int kGates = 2 * kStreamCount;
   const int lane = threadIdx.x % 32;
@@ -161,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
   sm12x::CopyAllAsync(row_sums, reinterpret_cast<const std::byte*>(chunk_sums) + row * row_bytes,
                       row_bytes, kThreads);
   sm12x::CommitCopies();
-  if (kUpdates) copy_streams();  // on its way till x is made
+  if (kUpdates) copy_streams();  // in flight until x is computed
   sm12x::CommitCopies();
   sm12x::WaitForCopies<kUpdates ? 1 : 0>();
   __syncthreads();
@@ -219,7 +222,7 @@ absl::Status SupportsHcPre(const HcPreParams& p) {
   return absl::OkStatus();
 }
 
-// In the workspace: the chunks' sums.
+// The workspace holds the sums of chunks.
 int64_t HcPreWorkspace(const HcPreParams& p, int) {
   return p.rows * sm12x::MixRowBytes(kStreamCount * p.hidden, kMixes);
 }

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // index_score_topk: score(g) = sum_h w[h] max(0, q[h] . key[g]) of all visible compressed blocks g;
-// the topk blocks with the highest scores, in ascending order.
+// selects the topk blocks with the highest scores, in ascending order of blocks.
 //
 // Contract: kernels/op/attention.h; keys index_fp4, at most 128 heads.
 //
 // Roofline: 68 bytes and 256 H flops for each compressed block and row. Bound by latency at short
 // contexts, by the tensor cores at long ones.
 //
-// Plan: a row that sees at most topk compressed blocks selects all of them, without scores. For the
-// others, two kernels, for as many rows at a time as the workspace has scores for:
-// - Scores. A warp computes 32 compressed blocks, two m16n8k16 tiles whose columns are heads. A
-//   lane loads 16 bytes of a key (one run of 32 elements) and unpacks its fragments in registers.
-//   It uses them for four neighbouring rows of the step if there are many rows. Queries lie in
-//   shared memory in fragment order, 16 KB a row. K is permuted within a run so that no nibble has
-//   to move; the queries are permuted alike.
-// - Selection. A block selects from the compressed blocks of one row. If the row sees more than
-//   16,384, each slice of 16,384 has a block, and the last block to finish merges the slices'
-//   results.
+// Plan: a row that sees at most topk compressed blocks selects all of them, without scores. Other
+// rows take two kernels, in rounds of as many rows as the workspace has scores for.
 //
-// Selection in a block: scores are in registers, 16 a thread. The block counts them in bins, finds
-// the bin of the topk-th highest score and ranks the scores in it. If too many share that bin, it
-// searches bit by bit instead. It writes all blocks above the topk-th score and fills up with
-// equals, lowest block first, in ascending order. The result does not depend on the order of
-// events.
+// Scores:
+// - A warp computes 32 compressed blocks: two m16n8k16 tiles whose columns are heads.
+// - A lane loads 16 bytes of a key (one run of 32 elements) and unpacks its fragments in registers.
+//   With many rows, it uses them for four neighbouring rows of the step.
+// - Queries lie in shared memory in fragment order, 16 KB a row.
+// - K is permuted within a run so that no nibble has to move; queries are permuted alike.
+//
+// Selection:
+// - A thread block selects from the compressed blocks of one row. If the row sees more than 16,384,
+//   each slice of 16,384 has a thread block, and the last one to end merges the slices' results.
+// - Scores are in registers, 16 a thread. The thread block counts them in bins, finds the bin of
+//   the topk-th highest score and ranks the scores in it. If too many share that bin, it searches
+//   bit by bit instead.
+// - All compressed blocks above the topk-th score are selected, then those with an equal score, the
+//   lowest first. The order in which threads run does not affect the result.
 //
 // Edge cases: padding rows select nothing; NaN scores come last; -0 equals 0.
 #include <algorithm>
@@ -41,16 +43,16 @@ namespace {
 using namespace sm12x;  // NOLINT: the device code of this file
 
 constexpr int kMaxHeads = 128;
-constexpr int kSharedRowHeads = 64;  // more of four rows do not fit in shared memory
+constexpr int kSharedRowHeads = 64;  // most heads for which shared memory holds four rows
 constexpr int kWarpKeys = 32;
 constexpr int64_t kKeysPerBlock = kCompressedKvBlockTokens / kCsaRatio;
 constexpr int kSelectThreads = 1024;
 constexpr int kSelectItems = 16;
-constexpr int kSlice = kSelectThreads * kSelectItems;  // compressed blocks
+constexpr int kSlice = kSelectThreads * kSelectItems;  // compressed blocks of a slice
 constexpr int64_t kScoreBytes = int64_t{64} << 20;
 
-// Warps that share a row at most, for each multiprocessor; up to how many rows each has blocks of
-// its own.
+// kScoreWarps: most warps that share a row, for each multiprocessor. kFewRows: up to so many rows,
+// each row has its own thread blocks for scores.
 enum Knob { kScoreWarps, kFewRows };
 constexpr const char* kKnobs[] = {"score_warps_per_multiprocessor", "few_rows"};
 constexpr KernelConfig kConfigs[] = {{{16, 64}}, {{8, 64}}, {{24, 64}}, {{32, 64}}, {{16, 16}}};
@@ -61,9 +63,9 @@ struct TopkArgs {
   int64_t first_row, end_row;  // these rows of the step
   float* scores;               // [rows, score_stride]
   int64_t score_stride;
-  uint2* best;  // [rows, slices, topk]: ordered score, compressed block; 0, 0 behind the last
+  uint2* best;            // [rows, slices, topk]: OrderedScore, compressed block; then 0, 0
   uint32_t* slices_done;  // [rows]
-  int slices;             // of the longest row; more than one have `best` and `slices_done`
+  int slices;             // of the longest row; best and slices_done exist if it is above 1
 };
 
 __device__ __forceinline__ int64_t VisibleOf(const TopkArgs& args, int64_t t) {
@@ -71,8 +73,8 @@ __device__ __forceinline__ int64_t VisibleOf(const TopkArgs& args, int64_t t) {
                                       : VisibleCompressedBlocks(args.step.positions[t], kCsaRatio);
 }
 
-// Two e2m1 codes, in the low bits of each half, shifted right by `shift`, as bf16 times 2^-126; the
-// two products make that good and apply the scale.
+// Unpacks two e2m1 codes, at bit `shift` of each half of `word`, to bf16. Shifted to their places
+// they have their value times 2^-126; the two factors correct this and apply the scale.
 __device__ __forceinline__ uint32_t UnpackCodes(uint32_t word, int shift, uint32_t factor,
                                                 uint32_t more) {
   const uint32_t codes = word >> shift;
@@ -80,7 +82,7 @@ __device__ __forceinline__ uint32_t UnpackCodes(uint32_t word, int shift, uint32
   return MultiplyBf16x2(MultiplyBf16x2(small, factor), more);
 }
 
-// 16 bytes of a key, one run, as the registers of 8 K = 16 steps: [step][k low, k high].
+// Unpacks 16 bytes of a key, one run, to the registers of 8 K = 16 steps: [step][k low, k high].
 __device__ __forceinline__ void UnpackKey(uint4 codes, uint32_t scale, uint32_t (&out)[8][2]) {
   // 2^126 2^(scale - 127) in two bf16 factors.
   const uint32_t first = min(scale, 128u) - 1, rest = max(scale, 128u) - 128;
@@ -95,8 +97,8 @@ __device__ __forceinline__ void UnpackKey(uint4 codes, uint32_t scale, uint32_t 
   }
 }
 
-// Queries in fragment order: [tile of 8 heads][two steps][lane]. Element 8 w + k of a run meets
-// element 8 w + k + 4, as UnpackKey pairs them.
+// Queries in fragment order: [tile of 8 heads][two steps][lane]. A register pairs elements 8 w + k
+// and 8 w + k + 4 of a run, as UnpackKey does.
 using QueryTile = uint4[4][32];
 
 __device__ __forceinline__ void StageQueries(const uint16_t* q, int heads, int tiles,
@@ -112,14 +114,15 @@ __device__ __forceinline__ void StageQueries(const uint16_t* q, int heads, int t
   }
 }
 
-// 32 keys, the rows g, g + 8, g + 16, g + 24 of a warp's two MMA tiles; zeros from `visible` on.
+// 32 keys of a warp. A lane has keys g, g + 8, g + 16 and g + 24, rows of two MMA tiles. Keys from
+// `visible` on are zeros.
 struct KeyFragments {
   uint32_t keys[4][8][2];
 
   __device__ __forceinline__ KeyFragments(const RowPool& pool, const int32_t* blocks, int64_t begin,
                                           int64_t visible, int lane) {
     const int g = lane / 4, quad = lane % 4;
-    // 32 compressed blocks lie in one block.
+    // All 32 compressed blocks lie in one KV block.
     const int32_t block = blocks[begin / kKeysPerBlock];
     uint4 codes[4];
     uint32_t scales[4];
@@ -137,7 +140,7 @@ struct KeyFragments {
     for (int r = 0; r < 4; ++r) UnpackKey(codes[r], scales[r], keys[r]);
   }
 
-  // sums[r] = the score of key 8 r + g; every lane of a quad gets it.
+  // Sets sums[r] to the score of key 8 r + g, in every lane of a quad.
   __device__ __forceinline__ void Score(const QueryTile* queries, const float2* weights, int tiles,
                                         int lane, float (&sums)[4]) const {
 #pragma unroll
@@ -159,7 +162,7 @@ struct KeyFragments {
       const float2 weight = weights[tile * 4 + lane % 4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        // A NaN must stay one: fmaxf would make it 0.
+        // A NaN must stay NaN: fmaxf would turn it into 0.
         const float x = dots[r / 2][r % 2 * 2], y = dots[r / 2][r % 2 * 2 + 1];
         sums[r] = __fmaf_rn(weight.x, x < 0 ? 0.0f : x, sums[r]);
         sums[r] = __fmaf_rn(weight.y, y < 0 ? 0.0f : y, sums[r]);
@@ -178,8 +181,8 @@ constexpr int ScoreSharedBytes(int rows, int tiles) {
   return rows * tiles * static_cast<int>(sizeof(QueryTile) + 8 * sizeof(float));
 }
 
-// Block (blocks that share kRows neighbouring rows, these rows): keys are unpacked once for all
-// rows of one sequence.
+// Block (x: part of the compressed blocks, y: kRows neighbouring rows of the step). Keys are
+// unpacked once for all of its rows of a sequence.
 template <int kRows, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
     index_score_kernel(const __grid_constant__ TopkArgs args) {
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
   const int tiles = (p.heads + 7) / 8;
   auto* queries = reinterpret_cast<QueryTile*>(dynamic_memory);
   auto* weights = reinterpret_cast<float*>(queries + kRows * tiles);
-  int64_t most = 0;  // compressed blocks that any of the rows must have scored
+  int64_t most = 0;  // the most compressed blocks that a row needs scores of
   for (int r = 0; r < rows; ++r) {
     const int64_t compressed_blocks = VisibleOf(args, first_row + r);
     if (compressed_blocks > p.topk && compressed_blocks > most) most = compressed_blocks;
@@ -249,7 +252,7 @@ __global__ void __launch_bounds__(kWarps * 32, 16 / kWarps)
   }
 }
 
-// Scores as integers of the same order, above 0; NaN as minus infinity.
+// Maps scores to positive integers in the same order; NaN counts as minus infinity.
 __device__ __forceinline__ uint32_t OrderedScore(float score) {
   if (isnan(score)) score = -INFINITY;
   const uint32_t bits = __float_as_uint(__fadd_rn(score, 0.0f));
@@ -259,7 +262,7 @@ __device__ __forceinline__ float ScoreOf(uint32_t ordered) {
   return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered ^ 0x80000000u : ~ordered);
 }
 
-// Sums over the block; `scratch` is free to be used again after the next barrier.
+// The sum over the thread block. `scratch` can be reused after the next barrier.
 __device__ __forceinline__ uint32_t BlockTotal(uint32_t value, uint32_t* scratch) {
   const uint32_t warp_total = __reduce_add_sync(kAllLanes, value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = warp_total;
@@ -267,7 +270,7 @@ __device__ __forceinline__ uint32_t BlockTotal(uint32_t value, uint32_t* scratch
   return __reduce_add_sync(kAllLanes, scratch[threadIdx.x % 32]);
 }
 
-// The sum over the threads before this one, and over all: `total`. `scratch` as above.
+// The exclusive prefix sum over the thread block; sets *total to the sum. `scratch` as above.
 __device__ __forceinline__ uint32_t BlockBefore(uint32_t value, uint32_t* scratch,
                                                 uint32_t* total) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -284,7 +287,7 @@ __device__ __forceinline__ uint32_t BlockBefore(uint32_t value, uint32_t* scratc
   return up_to - value + __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0);
 }
 
-// What is selected: keys above `limit`, and the first `equals` of those that equal it.
+// Selected are the keys above `limit`, and the first `equals` keys that equal it.
 struct Selection {
   uint32_t limit, equals;
 };
@@ -296,15 +299,16 @@ struct SelectShared {
   uint32_t totals[2][32];
   uint32_t bins[kBins];
   uint32_t candidates[kMostCandidates];
-  uint32_t candidate_count, bin, above;  // the bin with the last key, and the keys in higher ones
+  uint32_t candidate_count;
+  uint32_t bin, above;  // the bin of the last selected key, and the number of keys in higher bins
   Selection found;
 };
 
-// The selection of the best `count` keys, bit by bit: 32 rounds over all of them.
+// Finds the selection of the highest `count` keys bit by bit, in 32 rounds over all keys.
 template <int kItems>
 __device__ __forceinline__ Selection FindByBits(const uint32_t (&keys)[kItems], uint32_t count,
                                                 SelectShared& shared) {
-  uint32_t bound = 0;  // the largest so far with `count` keys at or above it
+  uint32_t bound = 0;  // the highest value so far that `count` keys reach
   for (int bit = 31; bit >= 0; --bit) {
     const uint32_t candidate = bound | 1u << bit;
     uint32_t at_or_above = 0;
@@ -321,9 +325,9 @@ __device__ __forceinline__ Selection FindByBits(const uint32_t (&keys)[kItems], 
   return {bound, count - BlockTotal(above, shared.totals[0])};
 }
 
-// The same by bins of equal width between the lowest and the highest score: one of them has the
-// last key, and few others to compare with it. `applies` tells whether that is so; the same in
-// every thread.
+// The same by bins of equal width between the lowest and the highest score: ranks the keys in the
+// bin of the last selected key. Sets *applies, alike in every thread, to whether this works: not
+// for scores without finite bins, nor if that bin has too many keys.
 template <int kItems>
 __device__ __forceinline__ Selection FindByBins(const uint32_t (&keys)[kItems], uint32_t count,
                                                 SelectShared& shared, bool* applies) {
@@ -348,7 +352,7 @@ __device__ __forceinline__ Selection FindByBins(const uint32_t (&keys)[kItems], 
   const float width = __fdiv_rn(static_cast<float>(kBins - 1), __fsub_rn(high, low));
   *applies = width > 0 && width < INFINITY;  // not for equal scores or infinite ones
   if (!*applies) return {};
-  // Never falls as the key rises.
+  // Monotonic.
   const auto bin_of = [&](uint32_t key) {
     return min(static_cast<int>(__fmul_rn(__fsub_rn(ScoreOf(key), low), width)), kBins - 1);
   };
@@ -386,16 +390,17 @@ __device__ __forceinline__ Selection FindByBins(const uint32_t (&keys)[kItems], 
       above += shared.candidates[i] > own ? 1 : 0;
       equal += shared.candidates[i] == own ? 1 : 0;
     }
-    // Threads with equal keys write the same.
+    // Threads with equal keys write the same value.
     if (above < wanted && wanted <= above + equal) shared.found = {own, wanted - above};
   }
   __syncthreads();
   return shared.found;
 }
 
-// The best `count` of the block's keys, kItems a thread in ascending order of their compressed
-// blocks; a key of 0 is none. Calls emit(place, key, item) for each, places 0, 1, ... in ascending
-// order of compressed blocks. REQUIRES: at least `count` keys, `count` > 0.
+// Selects the highest `count` keys of the thread block and calls emit(place, key, item) for each.
+// - keys: kItems a thread, in ascending order of compressed blocks. 0 is no key.
+// - place: 0, 1, ... in ascending order of compressed blocks.
+// REQUIRES: at least `count` keys; count > 0.
 template <int kItems, class Emit>
 __device__ __forceinline__ void SelectBest(const uint32_t (&keys)[kItems], uint32_t count,
                                            SelectShared& shared, Emit&& emit) {
@@ -427,7 +432,7 @@ __device__ __forceinline__ void SelectBest(const uint32_t (&keys)[kItems], uint3
   }
 }
 
-// The keys of a thread from `compressed_blocks` scores.
+// Loads a thread's keys from `compressed_blocks` scores.
 template <int kItems>
 __device__ __forceinline__ void LoadKeys(const float* scores, int compressed_blocks,
                                          uint32_t (&keys)[kItems]) {
@@ -455,7 +460,7 @@ __device__ __forceinline__ void SelectFromScores(const float* scores, int compre
              [&](uint32_t place, uint32_t, int i) { selected[place] = own + i; });
 }
 
-// Selects from `count` of the slices' best, at most kItems * 1024.
+// Selects from `count` results of slices, at most kItems * 1024.
 template <int kItems>
 __device__ __forceinline__ void SelectFromBest(const uint2* best, int count, int topk,
                                                SelectShared& shared, int32_t* selected) {
@@ -468,7 +473,7 @@ __device__ __forceinline__ void SelectFromBest(const uint2* best, int count, int
   });
 }
 
-// Selects from more than kSlice scores, by a block for each slice of so many.
+// Selects from more than kSlice scores, with a thread block for each slice.
 __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int compressed_blocks,
                                                  SelectShared& shared) {
   __shared__ bool last;
@@ -487,8 +492,8 @@ __device__ __forceinline__ void SelectFromSlices(const TopkArgs& args, int compr
   for (int i = count + static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) {
     best[blockIdx.y * topk + i] = make_uint2(0, 0);
   }
-  // The fences of thread 0 hold for what its block wrote before the barrier and reads after the
-  // next: for all threads to fence takes microseconds.
+  // Fences are cumulative: those of thread 0 also cover what its block wrote before the first
+  // barrier and reads after the second. Fences in all threads would take microseconds.
   const int slices = (compressed_blocks + kSlice - 1) / kSlice;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -546,7 +551,7 @@ struct TopkPlan {
         rows(row_bytes == 0 ? p.step->rows
                             : std::clamp<int64_t>(kScoreBytes / row_bytes, 1, p.step->rows)) {}
   int64_t max_compressed_blocks, slices, score_stride, row_bytes;
-  int64_t rows;  // of one round
+  int64_t rows;  // of a round
 };
 
 int64_t WorkspaceIndexScoreTopk(const IndexScoreTopkParams& p, int) {

@@ -220,7 +220,7 @@ struct Nvfp4Slices {
   using Operand = Nvfp4Operand;
   static constexpr bool kQuantised = true;
   static constexpr int kVectors = 2, kBWords = 8, kSliceBytes = 128;
-  static constexpr bool kTileScale = true;  // the tensor's
+  static constexpr bool kTileScale = true;  // that of the tensor
   static constexpr int kTileScaleBytes = kTileRows * 8;
   static constexpr int kTileVectors = 1, kTileSteps = 2;
   static constexpr bool kMmaScales = false, kEndScales = true;
@@ -293,7 +293,7 @@ struct Nvfp4Slices {
   };
 };
 
-// The part for GEMMs of formats with bf16 activations. kVectors_: vectors of a tile in a step.
+// Members for GEMMs of formats with bf16 activations. kVectors_: vectors of a tile in a step.
 template <int kVectors_>
 struct Bf16Steps {
   static constexpr int kTileVectors = kVectors_, kTileSteps = 1;
@@ -448,7 +448,7 @@ inline constexpr int kSplitRows = 8;  // activation rows of one product
 inline constexpr int kProductStride = 20;
 inline constexpr int kProductFloats = kSplitRows * kProductStride;
 
-// How the warps of a block share out the K slices of a weight: 2^shift warps a tile.
+// How the warps of a block divide the K slices of a weight: 2^shift warps a tile.
 struct SplitPlan {
   int slices, shift;
   int warps = kSplitWarps;
@@ -529,15 +529,16 @@ constexpr bool SplitFits(int64_t k) {
 // - `row_of(row)` returns the memory of activation row `row`; the scales of a quantised row follow
 //   `scale_bytes` behind.
 // - For each pass of each tile it calls `prepare(step, base)`, writes the products of the warp's
-//   tile, and calls `finish(step, base)` between barriers.
+//   tile, and calls `epilogue(step, base)` between barriers.
 // - A product is products[((K slice * kMatrices + matrix) * cols + col) * kProductFloats +
 //   row % 8 * kProductStride + tile row], where col = row / 8 within the pass.
 template <class KSlices, int kMatrices, int kHeld, bool kManyCols, class CursorOf, class Prepare,
-          class RowOf, class Finish>
+          class RowOf, class Epilogue>
 __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, int live_steps,
                                               int first, int end, int count, int64_t scale_bytes,
                                               float* products, CursorOf&& cursor_of,
-                                              Prepare&& prepare, RowOf&& row_of, Finish&& finish) {
+                                              Prepare&& prepare, RowOf&& row_of,
+                                              Epilogue&& epilogue) {
   using Cursor = typename KSlices::Cursor;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   typename KSlices::Raw held[kHeld][kMatrices];
@@ -564,7 +565,8 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
       const std::byte* row = row_of(min(base + g, count - 1));
 #pragma unroll 1
       for (int group = first; group < end && step < live_steps; group += kHeld) {
-        // The K slices that the next turn takes: of this tile, the same again, or of the next.
+        // The K slices of the next iteration: of this tile, of this tile's next pass, or of the
+        // next tile.
         int next = group + kHeld;
         bool load = true;
         if (next >= end) {
@@ -623,7 +625,7 @@ __device__ __forceinline__ void SplitProducts(const SplitPlan& plan, int steps, 
         }
       }
       __syncthreads();
-      finish(step, base);
+      epilogue(step, base);
       __syncthreads();
     }
   }

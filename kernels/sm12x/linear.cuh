@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x w^T for several weights that share x: what linear_fp8, linear_bf16, moe_gate and
-// output_groups launch, with the choice between few and many rows. Both give the same bits.
+// y = x w^T for several weights that share x, launched by linear_fp8, linear_bf16, moe_gate and
+// output_groups. Chooses between the kernel for few rows and the GEMM for many; both give the same
+// bits.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +29,10 @@ struct LinearJob {
   const std::byte* x = nullptr;
   int64_t row_bytes = 0;    // from one row of x to the next
   int64_t scale_bytes = 0;  // from a row to its scales
-  // Where parts are groups of one weight that have their own columns of x: tiles of a group, and
-  // bytes from a group's columns to the next. 0: all parts have the same.
+  // If parts are groups of one weight, each with its own columns of x: tiles of a group, and bytes
+  // from one group's columns to the next group's. 0: all parts multiply all columns.
   int64_t group_tiles = 0, group_bytes = 0;
-  int64_t run_width = 0;  // elements of y from a run's sums to the next one's; see LinearWork::kRun
+  int64_t run_width = 0;  // elements of y from a run's sums to the next run's; LinearWork::kRun
   int part_count = 0;
   Part parts[kMaxParts];
 
@@ -40,7 +41,8 @@ struct LinearJob {
   }
 };
 
-// The part that tile `tile` of all parts' tiles belongs to; `tile` becomes the part's.
+// The part of tile `*tile`, which counts the tiles of all parts. Sets `*tile` to its index within
+// the part.
 template <class KSlices>
 __device__ __forceinline__ const typename LinearJob<KSlices>::Part& PartOf(
     const LinearJob<KSlices>& job, int64_t* tile) {
@@ -65,7 +67,7 @@ __device__ __forceinline__ const std::byte* GroupOf(const LinearJob<KSlices>& jo
   return job.x + (job.group_tiles == 0 ? 0 : tile / job.group_tiles * job.group_bytes);
 }
 
-// 32 registers of weights.
+// K slices of weights that a warp holds: 32 registers.
 template <class KSlices>
 inline constexpr int kHeldSlices = 8 / KSlices::kVectors;
 
@@ -108,9 +110,10 @@ __global__ void __launch_bounds__(kMaxSplitWarps * 32, 1)
       });
 }
 
-// The items of a launch: kTiles tiles by kRows rows, in bands of some blocks of tiles, so that what
-// runs at a time shares both its weights and its rows. kRun_: of Gemm; or below 0, and an item is a
-// run of -kRun_ K slices alone (K is a multiple), whose f32 sums are stored.
+// The items of a launch: kTiles tiles by kRows rows. They are ordered in bands of kBand blocks of
+// tiles, so that items that run at the same time share weights and rows in L2.
+// kRun_ >= 0: see Gemm. kRun_ < 0: an item has only a run of -kRun_ K slices, of which K is a
+// multiple, and the f32 sums of each run are stored apart.
 template <class Shape, int kRun_>
 struct LinearWork {
   static constexpr int kRun = std::max(kRun_, 0);
@@ -207,7 +210,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
     linear_gemm_kernel(const __grid_constant__ LinearJob<typename Shape::KSlices> job,
                        int64_t tiles) {
   const LinearWork<Shape, kRun> work{job, tiles};
-  // Nobody writes weights: the first ones come closer while predecessors run out.
+  // Weights are constant, so the first ones are prefetched to L2 while predecessors still run.
   constexpr int kAhead = 4;
   if (threadIdx.x < Shape::kTiles) {
     work.Tile(work.At(blockIdx.x), threadIdx.x).Prefetch(0, min(work.slices(), kAhead));
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kResident)
   Gemm<Shape>(work, static_cast<int>(blockIdx.x), DynamicShared<std::byte>());
 }
 
-// The shapes of a block of a GEMM: 2 tiles by 64 rows, 4 by 64, 8 by 32, 8 by 64, 8 by 128.
+// The shapes of a GEMM's block: 2 tiles by 64 rows, 4 by 64, 8 by 32, 8 by 64, 8 by 128.
 template <class KSlices>
 using NarrowBlock = GemmShape<KSlices, 1, 4, 2, 2, 2>;
 template <class KSlices>
@@ -234,8 +237,9 @@ void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KS
   const LinearWork<Shape, kRun> work{job, tiles};
   const int items = work.items();
   if constexpr (Shape::kResident > 1 && kRun == 0) {
-    // Blocks that are alone may have all shared memory for stages. Where the ring is soon through
-    // that costs more than it gains (on SM12x, the next launch's blocks find no room beside them).
+    // With at most one block per multiprocessor, a block may use all shared memory for stages. For
+    // few stages this costs more than it gains: on SM12x, blocks of the next launch cannot start
+    // on the same multiprocessor.
     using Alone = GemmShape<typename Shape::KSlices, Shape::kTilesM, Shape::kCols, Shape::kWarpsM,
                             Shape::kWarpsN>;
     constexpr int kLeastStages = 64;
@@ -248,20 +252,21 @@ void LaunchGemm(const LaunchContext& context, const LinearJob<typename Shape::KS
                    Shape::kSharedBytes, linear_gemm_kernel<Shape, kRun>, job, tiles);
 }
 
-// How a launch goes: each weight is held while rows pass it, or as a GEMM of one of the shapes. It
-// changes no bits.
+// The kernel of a launch: kHeld keeps weights in registers while all rows pass, the others are
+// GEMMs of one of the shapes. All give the same bits.
 enum LinearPath { kByRule, kHeld, kNarrow, kMiddle, kWide, kSquare, kLow };
 enum LinearKnob { kPathKnob };
 inline constexpr const char* kLinearKnobs[] = {"path"};
 inline constexpr KernelConfig kLinearConfigs[] = {
     {{kByRule}}, {{kHeld}}, {{kNarrow}}, {{kMiddle}}, {{kWide}}, {{kSquare}}, {{kLow}}};
 
-// The shape whose launch ends first; tiles of `runs` runs are items of their own. `low`: whether
-// kLow is one; of bf16 activations its stages are too few.
+// The shape whose launch takes the least time by the costs below.
+// - runs: items of each block of tiles and rows, along K.
+// - low: whether kLow is a candidate. bf16 has no room for enough of its stages.
 inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, int64_t runs,
                               bool low) {
-  // Nanoseconds of a K slice of 128 on an H100, for as many blocks as a multiprocessor has, and for
-  // one block alone.
+  // Nanoseconds of a K slice on an H100, with `resident` blocks on each multiprocessor (`full`) and
+  // with one (`alone`).
   struct Cost {
     LinearPath path;
     int tiles, rows, resident;
@@ -289,10 +294,11 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
   return best;
 }
 
-// Weights are held while so few rows pass that a GEMM would wait for memory with fewer bytes under
-// way: up to 8, and up to 64 where tiles are few.
+// Whether to keep weights in registers (kHeld): up to 8 rows, and up to 64 where tiles are few.
+// There a GEMM would wait for memory, since it has fewer bytes in flight.
 inline bool HoldsWeights(int multiprocessors, int64_t tiles, int64_t rows) {
-  constexpr int64_t kMostRows = 64, kProducts = 9;  // of a tile and eight rows, a multiprocessor
+  // kProducts: products of a tile and eight rows, for each multiprocessor.
+  constexpr int64_t kMostRows = 64, kProducts = 9;
   return rows <= kSplitRows ||
          (rows <= kMostRows &&
           tiles * ((rows + kSplitRows - 1) / kSplitRows) <= kProducts * multiprocessors);
@@ -300,24 +306,23 @@ inline bool HoldsWeights(int multiprocessors, int64_t tiles, int64_t rows) {
 
 template <class KSlices>
 void LaunchHeld(const LaunchContext& context, const LinearJob<KSlices>& job, int64_t tiles) {
-  constexpr int kBlocks = 2;  // of a multiprocessor, before one takes several sets of tiles
+  constexpr int kBlocks = 2;  // of a multiprocessor, before a block takes several sets of tiles
   SplitPlan plan = SplitPlanOf<KSlices>(job.parts[0].w.k, tiles, job.rows);
   const int64_t sets = (tiles + plan.tiles() - 1) / plan.tiles();
   const int64_t most_blocks = int64_t{kBlocks} * context.multiprocessors;
   int steps = SplitSteps(sets, most_blocks);
-  // More than eight steps: blocks come one after the other, and the last ones should be short.
+  // More than eight steps: blocks run in several waves, and the last wave should be short.
   if (sets > 8 * most_blocks && sets < 24 * most_blocks) steps = 4;
   const int64_t blocks = (sets + steps - 1) / steps;
-  // Where equal steps leave few blocks, each has more under way: 14.7 us for 15.1 of wq_b with
-  // index wq_b on 132 multiprocessors. Where blocks are enough it costs 5 %; and sharing those 640
-  // sets out to 264 blocks, by two or three, instead of 214 gains nothing.
+  // If equal steps leave few blocks, each warp prefetches all of its first tile, for more bytes in
+  // flight. With enough blocks that is slower (docs/kernels.md, What bounds them).
   if (steps > 1 && 8 * blocks < 7 * most_blocks) plan.ahead = true;
   LaunchOverlapped(CudaStreamOf(context), dim3(static_cast<unsigned>(blocks)), plan.threads(),
                    plan.shared_bytes<KSlices, 1>(), linear_split_kernel<KSlices>, job, plan, tiles,
                    steps);
 }
 
-// By `path`, where that is possible. kRun: of LinearWork.
+// Launches by `path` where possible, else by rule. kRun: see LinearWork.
 template <class KSlices, int kRun = 0>
 void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, LinearPath path) {
   int64_t tiles = 0;
@@ -329,7 +334,7 @@ void LaunchLinear(const LaunchContext& context, const LinearJob<KSlices>& job, L
     }
   }
   if constexpr (kRun > 0) {
-    // The shape that has registers for the sums of runs and is for many rows.
+    // The shape for many rows that has registers for the sums of a run.
     LaunchGemm<MiddleBlock<KSlices>, kRun>(context, job, tiles);
   } else {
     if (path == kByRule || path == kHeld) {

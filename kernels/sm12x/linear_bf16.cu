@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear_bf16: y = x w^T of bf16 weights and rows, up to five weights in one launch, each with bf16
-//   or f32 output: compressors, indexer weights, lm_head.
+// linear_bf16: y = x w^T of bf16 weights and rows; up to five weights in one launch, each with bf16
+//   or f32 output. For compressors, indexer weights and lm_head.
 // Contract: kernels/op/dense.h; weights packed (packed_layout.h).
-// Roofline: 2 n k bytes of weights a call, 2 n k flops a row: bound by memory up to about a hundred
+// Roofline: 2 n k bytes of weights a call, 2 n k flops a row: memory-bound up to about a hundred
 //   rows.
-// Plan: linear.cuh's, as linear_fp8. Measured: docs/kernels.md.
+// Plan: that of linear.cuh, as in linear_fp8. Measurements: docs/kernels.md.
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear_fp8: y = x w^T of e4m3 weights with a scale for each 128 x 128 and quantised rows, up to
+// linear_fp8: y = x w^T of e4m3 weights, with a scale for each 128 x 128, and quantised rows; up to
 //   three weights in one launch.
 // Contract: kernels/op/dense.h; x are quantised rows, weights packed (packed_layout.h); k at most
 //   16384.
-// Roofline: n k (1 + 1 / 16384) bytes of weights a call and 2 n k flops a row: bound by memory up
-//   to about a hundred rows.
-// Plan: linear.cuh's. Up to 8 rows, and up to 64 where weights are narrow, the warps of a block
-//   share a tile of 16 weight rows along K and hold it while rows pass (inner_product.cuh). For
-//   more rows, a GEMM (gemm.cuh) of the shape whose blocks finish first. Measured: docs/kernels.md.
-//   F32 scales of any part multiply the products of a K slice of 128 after its MMAs.
-// Edge cases: n need not be a multiple of 16 (packed weights are padded with zeros); rows past the
-//   last repeat it and are not stored.
+// Roofline: n k (1 + 1 / 16384) bytes of weights a call, 2 n k flops a row: memory-bound up to
+//   about a hundred rows.
+// Plan: that of linear.cuh.
+//   - Up to 8 rows, or up to 64 where weights are narrow: the warps of a block share a tile of 16
+//     weight rows along K and keep it in registers while rows pass (inner_product.cuh).
+//   - More rows: a GEMM (gemm.cuh) in the shape with the least time by calculation.
+//   - If a part has f32 scales, they multiply the products of a K slice after its MMAs.
+//   Measurements: docs/kernels.md.
+// Edge cases: n need not be a multiple of 16: packed weights are padded with zeros. Rows that pad a
+//   tile repeat the last row and are not stored.
 #include "kernels/op/dense.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe_gate: scores sqrt(softplus(gate . x)); the K best of score + bias, or the token's; weights.
+// moe_gate: scores sqrt(softplus(gate . x)); the K experts with the highest score + bias, or those
+// of the token's hash; their weights.
 //
 // Contract: kernels/op/moe.h; the gate packed (packed_layout.h), at most 1024 experts.
 //
-// Roofline: 2 E D bytes of weights a call: 2 MB at 256 x 4096, latency at few rows. Measured:
-// docs/kernels.md.
+// Roofline: 2 E D bytes of weights a call (2 MB at 256 x 4096). Bound by latency at few rows.
+// Measurements: docs/kernels.md.
 //
 // Plan: K is cut into runs of four K slices of 128 elements. The sums of runs are added in
 // ascending order for any number of rows.
-// - A block of gate_products_kernel has a tile of 16 experts and a run. It loads its weights before
-//   the rows are ready, multiplies eight rows at a time and stores the run's sums.
-// - For more rows, the GEMM of the linears stores the sums of runs, each of which is an item. For
-//   many rows it adds them up.
-// - A block of select_experts_kernel has one row and adds up the sums that remain. One warp then
-//   keeps score + bias in registers and takes the largest K times.
+// - Up to 256 rows: a block of gate_products_kernel has a tile of 16 experts and a run. It loads
+//   its weights before the rows are ready, multiplies eight rows at a time and stores the run's
+//   sums.
+// - Up to 2,560 rows, if K is whole runs: the linears' GEMM stores the sums of runs; each run is an
+//   item.
+// - Else: the linears' GEMM also adds up the runs.
+// - A block of select_experts_kernel has one row and adds up its runs. One warp then keeps
+//   score + bias in registers and takes the largest K times.
 //
 // Edge cases: of equal sums, the lowest expert wins; a NaN counts as the smallest, so that every
 // row gets valid experts; padding rows get expert -1.
@@ -36,15 +39,15 @@ using KSlices = sm12x::Bf16Slices;
 constexpr uint32_t kAllLanes = 0xffffffffu;
 constexpr int64_t kMaxExperts = 1024;
 constexpr int kWarps = 4;     // of a block of gate_products_kernel: the K slices of a run
-constexpr int kPassRows = 8;  // that it takes at a time
+constexpr int kPassRows = 8;  // rows that it takes at a time
 constexpr int kSelectThreads = 256;
-constexpr int32_t kFewRows = 256;  // up to which gate_products_kernel multiplies
-// Rows up to which the sums of runs go through memory; beyond, logits do.
+constexpr int32_t kFewRows = 256;  // most rows for gate_products_kernel
+// Most rows for which the sums of runs go through memory. For more, logits do.
 constexpr int32_t kRunRows = 2560;
 
 struct GateShape {
   int tiles, slices;  // of experts; of K
-  int runs;           // whose sums go through memory; 1: logits do
+  int runs;           // in memory; 1: logits are
   constexpr int64_t Width() const { return int64_t{tiles} * kTileRows; }
   constexpr int64_t FloatsOfRow() const { return runs * Width(); }
 };
@@ -102,7 +105,7 @@ __device__ __forceinline__ float Score(float x) {
   return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
 }
 
-// Ordered as the floats are, and above 0; a NaN as -inf.
+// Maps floats to positive integers in the same order; NaN counts as -inf.
 __device__ __forceinline__ uint32_t OrderedKey(float value) {
   const uint32_t bits = __float_as_uint(isnan(value) ? -INFINITY : value);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -149,11 +152,11 @@ __global__ void __launch_bounds__(kSelectThreads)
   __syncthreads();
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
   if (lane >= 32) return;
-  int32_t chosen = 0;  // lane i's: the i-th
+  int32_t chosen = 0;  // in lane i, the i-th expert
   if (p.tid2eid != nullptr) {
     if (lane < k) chosen = p.tid2eid[int64_t{p.tokens[row]} * k + lane];
   } else {
-    uint32_t keys[kPerLane];  // 0: taken, or none
+    uint32_t keys[kPerLane];  // 0: taken, or no expert
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int32_t e = lane + 32 * i;
@@ -197,7 +200,7 @@ absl::Status Supports(const MoeGateParams& p) {
 }
 
 int64_t Workspace(const MoeGateParams& p, int) {
-  // Of fewer rows, too.
+  // The largest of any number of rows up to p.rows: fewer rows may need more.
   int64_t floats = 0;
   for (const int32_t rows : {p.rows, std::min(p.rows, kRunRows), std::min(p.rows, kFewRows)}) {
     MoeGateParams fewer = p;
@@ -208,7 +211,7 @@ int64_t Workspace(const MoeGateParams& p, int) {
 }
 
 void Launch(const LaunchContext& context, const MoeGateParams& p) {
-  constexpr int kBlocks = 6;  // of a multiprocessor, while there are rows for them
+  constexpr int kBlocks = 6;  // for each multiprocessor, if there are rows for them
   const cudaStream_t stream = CudaStreamOf(context);
   const GateShape shape = ShapeOf(p);
   auto* const sums = reinterpret_cast<float*>(context.workspace);

@@ -5,12 +5,13 @@
 // Contract: kernels/op/dense.h; wo_a packed (packed_layout.h), y quantised rows.
 //
 // Roofline: G rank width bytes of weights a call, 2 G rank width flops a row. Bound by memory up to
-// about a hundred rows. Measured: docs/kernels.md.
+// about a hundred rows. Measurements: docs/kernels.md.
 //
-// Plan: the input is not quantised, so the weight is dequantised to bf16 (exactly, or rounded under
-// F32 scales) and multiplied as in linear_bf16. Groups are parts of the weight with their own
-// columns of o. The products go to the workspace as bf16; a warp quantises two runs of 128 of them
-// at a time.
+// Plan:
+// - The input is not quantised, so the weight is dequantised to bf16 (exactly, or rounded with F32
+//   scales) and multiplied as in linear_bf16.
+// - Groups are parts of the weight with their own columns of o.
+// - The products go to the workspace as bf16. A second kernel quantises them.
 //
 // Edge cases: those of linear_fp8.
 #include "kernels/op/dense.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pack_weight: rows of a stored weight to the order of MMA fragments.
-// Contract: kernels/op/pack_weight.h; the packed layout: packed_layout.h.
-// Roofline: each byte read and written once; rows reach the device over PCIe, many times slower.
-// Plan: a thread gathers one vector of 16 bytes.
+// pack_weight: reorders rows of a stored weight into MMA fragments.
+// Contract: kernels/op/pack_weight.h; layout: packed_layout.h.
+// Roofline: each byte is read and written once. The rows come over PCIe, which is many times
+//   slower.
+// Plan: each thread gathers one vector of 16 bytes.
 // Edge cases: rows past n, up to a multiple of 16, become zeros.
 #include "kernels/op/pack_weight.h"
 
@@ -31,8 +32,8 @@ constexpr int SliceBytes(WeightFormat format) {
   return 0;
 }
 
-// Eight elements of a row, of 4, 8 or 16 bits each, from element `k` on; zeros below and past the
-// rows.
+// Loads eight elements of a row, of 4, 8 or 16 bits each, from element `k` on; zeros past the last
+// row.
 template <class Vector>
 __device__ Vector LoadEight(const PackWeightParams& p, int64_t row, int64_t k) {
   constexpr int kBits = sizeof(Vector);
@@ -86,8 +87,8 @@ __global__ void __launch_bounds__(kThreads)
   to[index] = out;
 }
 
-// fp8: the scales as they are. fp4 and nvfp4: words of four bytes, of each row of each K slice of a
-// tile; of nvfp4 two, which have every other byte.
+// fp8: copies the scales. fp4: makes a word of four bytes for each row of each K slice of a tile.
+// nvfp4: makes two such words, of every other scale.
 __global__ void __launch_bounds__(kThreads)
     pack_scales_kernel(const __grid_constant__ PackWeightParams p, int64_t count) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t of_tile = index / sm12x::kTileRows / words;
   const int64_t row = of_tile / slices * sm12x::kTileRows + place % 2 * 8 + place / 2;
   const uint8_t* from = p.src_scale + (row * slices + of_tile % slices) * words * 4 + word;
-  uint32_t scales = words == 1 ? 0x7f7f7f7fu : 0x38383838u;  // of 1
+  uint32_t scales = words == 1 ? 0x7f7f7f7fu : 0x38383838u;  // four scales of 1
   if (row < p.rows) {
     scales = from[0] | uint32_t{from[words]} << 8 | uint32_t{from[2 * words]} << 16 |
              uint32_t{from[3 * words]} << 24;

@@ -5,12 +5,11 @@
 // Contract: kernels/op/attention.h; window rows packed, bf16 or fp8_per_tensor.
 //
 // Roofline: 2048 H + 1024 + 584 + 512 H_index bytes a row. Bound by latency at one row, by
-// bandwidth at many. Measured: docs/kernels.md.
+// bandwidth at many. Measurements: docs/kernels.md.
 //
-// Plan: a warp for each (row, head), for each row's key/value, and for each (row, index head); they
-// share nothing. The place of the key/value row is computed before the projections are ready. An
-// index head has four elements a lane, which shuffles rotate, so that no lane overwrites what
-// another still reads.
+// Plan: a warp for each (row, head), for each row's key/value, and for each (row, index head).
+// Warps share nothing. The place of the key/value row is computed before the projections are ready.
+// The Hadamard transform of an index head is by shuffles, so that it can be in place.
 //
 // Edge cases: padding rows write no cache row.
 #include "kernels/op/attention.h"
@@ -27,7 +26,7 @@ using namespace sm12x;  // NOLINT: the device code of this file
 
 constexpr int kWarps = 4;
 
-// A row's warps: query heads, its key/value, index heads.
+// The warps of a row: query heads, key/value, index heads.
 constexpr int64_t RowUnits(const QkvPrepareParams& p) {
   return int64_t{p.heads} + 1 + p.index_heads;
 }
@@ -73,7 +72,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t t = unit / RowUnits(p);
   const int64_t part = unit % RowUnits(p) - p.heads;  // 0 is the key/value, index heads follow
-  // The step's tables are older than the projections.
+  // No wait: the step's tables were written before the projections started.
   int32_t sequence = -1, block = 0;
   int64_t position = 0;
   if (part == 0 && t < step.rows) {
@@ -102,7 +101,8 @@ __global__ void __launch_bounds__(kWarps * 32)
     float x[2][8];
     LoadBf16x8(kv + lane * 8, x[0]);
     LoadBf16x8(kv + 256 + lane * 8, x[1]);
-    FinishKvRow(x, p.kv_norm, p.eps, rope, p.window, block, position % kWindowBlockTokens, lane);
+    NormRopeStoreKvRow(x, p.kv_norm, p.eps, rope, p.window, block, position % kWindowBlockTokens,
+                       lane);
   }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// rms_norm: normed = x * rsqrt(mean(x^2) + eps) * weight, and its quantised form.
+// rms_norm: normed = x * rsqrt(mean(x^2) + eps) * weight, also quantised.
 //
 // Contract: kernels/op/dense.h; dim a multiple of 8 here, of 128 if quantised.
 //
-// Roofline: 2 dim bytes in, 2 dim and about dim out a row. Bound by latency at one row, by
+// Roofline: 2 dim bytes read, 2 dim and about dim written a row. Bound by latency at one row, by
 // bandwidth at many.
 //
-// Plan: a block of 256 threads a row; the second pass reads the row from L1.
+// Plan: a block of 256 threads for each row. The second pass reads the row from L1.
 //
 // Edge cases: none; padding rows are computed like others.
 #include "kernels/op/dense.h"

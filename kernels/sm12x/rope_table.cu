@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // rope_table: cos and sin of fp32(position * f) for the positions of a step.
 // Contract: kernels/op/rope.h.
-// Roofline: 1 KB out a row; about 60 f64 operations a value.
-// Plan: a block of 128 threads a row, a warp for each of the four tables, a lane for each pair. In
-// f64, once a step: the angle is reduced by 2 pi to 100 bits, and sincospi needs no table of the
-// digits of pi (nor the stack that sincos has for it).
-// Edge cases: rows in which no compressed block ends leave the compressed block tables as they are.
+// Roofline: 1 KB written a row; about 60 f64 operations a value.
+// Plan: a block of 128 threads for each row, with a warp for each of the four tables and a lane for
+//   each pair. It runs once a step, so f64 is affordable. The angle is reduced by a 100-bit 2 pi.
+//   sincospi then needs no table of pi's digits, and not the stack that sincos uses for one.
+// Edge cases: a row that ends no compressed block of a ratio leaves that ratio's table unchanged.
 #include "kernels/op/rope.h"
 #include "kernels/sm12x/entries.h"
 #include "kernels/sm12x/launch.h"

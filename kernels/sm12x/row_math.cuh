@@ -212,9 +212,10 @@ __device__ __forceinline__ void StoreKvHalf(const float (&x)[8], int half, const
 
 // RMSNorm and RoPE of a row of 512, then writes it to the cache: the last part of window rows and
 // of compressed rows. `x` holds bf16 numbers and is overwritten.
-__device__ __forceinline__ void FinishKvRow(float (&x)[2][8], const uint16_t* norm, float eps,
-                                            const float* rope, const RowPool& pool, int32_t block,
-                                            int64_t slot, int lane) {
+__device__ __forceinline__ void NormRopeStoreKvRow(float (&x)[2][8], const uint16_t* norm,
+                                                   float eps, const float* rope,
+                                                   const RowPool& pool, int32_t block, int64_t slot,
+                                                   int lane) {
   const float squares = WarpSum(SquaresOf(x[1], SquaresOf(x[0], 0)));
   const float inverse = InverseRms(squares, kKvRowElements, eps);
 #pragma unroll

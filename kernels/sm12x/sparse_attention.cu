@@ -6,7 +6,8 @@
 //
 // Roofline: 584 (packed) or 512 (fp8_per_tensor) bytes a cache row and 2048 H bytes a query; 4 x
 // 512 flops a head and row. P . V is computed three times, twice with fp8_per_tensor rows. One
-// query is bound by latency; many by shared memory and the tensor cores. Measured: docs/kernels.md.
+// query is bound by latency; many by shared memory and the tensor cores. Measurements:
+// docs/kernels.md.
 //
 // Plan (attention_chunk.cuh):
 // - 16 heads of one query are the M of m16n8k16. Its rows come in chunks of 32: first the ring
@@ -51,16 +52,16 @@ constexpr int kTileThreads = kSlices * 32;
 constexpr int kTiles = 2;  // of a block for many queries
 constexpr int64_t kSplitBytes = int64_t{256} << 20;
 
-// Most (row, head tile) pairs of a step whose chunks are shared out over blocks; over how many, for
-// each multiprocessor.
+// kSplitUnits: up to so many pairs (row, head tile), blocks share the chunks of a pair.
+// kSplitBlocks: over so many blocks in all, for each multiprocessor.
 enum Knob { kSplitUnits, kSplitBlocks };
 constexpr const char* kKnobs[] = {"split_units", "split_blocks_per_multiprocessor"};
 constexpr KernelConfig kConfigs[] = {{{64, 6}},  {{64, 3}}, {{64, 4}},
                                      {{64, 12}}, {{32, 6}}, {{16, 6}}};
 constexpr int64_t kMostSplitUnits = 64;  // of any config
 
-// Which tile of the block's, thread and warp of the tile, and lane a thread is. Made anew for each
-// use in the loop over chunks, so that nothing of it is kept in registers.
+// A thread's tile, its index and warp in the tile, and its lane. Computed anew for each use in the
+// loop over chunks, so that it occupies no registers.
 struct TileThread {
   int tile, in_tile, warp, lane;
   __device__ __forceinline__ explicit TileThread(int chunk) {
@@ -80,8 +81,8 @@ struct ChunkShared {
   };
 };
 
-// Block (chunk, head tile, row): the sums of chunks blockIdx.x, + gridDim.x, ... to the workspace.
-// Rows in bf16 take more registers on their way.
+// Block (chunk, head tile, row): computes the sums of chunks blockIdx.x, + gridDim.x, ... into the
+// workspace. bf16 rows take more registers while they are loaded.
 template <RowFormat kFormat>
 __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 : 2)
     attend_chunks_kernel(const __grid_constant__ AttendArgs args) {
@@ -95,10 +96,10 @@ __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 
   const VisibleRows visible(args, t);
   FetchedSlice<kFormat, kChunk, false> fetched;
   unsigned mask = 0;  // of the rows fetched
-  // The block of 64 selected compressed blocks, loaded before it is known which are selected.
+  // The KV block of 64 compressed blocks, loaded before it is known which are selected.
   const int near_block = visible.SelectableBlock(args, static_cast<int>(threadIdx.x) % 32);
-  // Fetches the rows that there are; `early`, those that are there before the predecessors end:
-  // where they lie is known, and earlier steps wrote them.
+  // Fetches the rows that exist and are not yet fetched. `early`, before the predecessors end: only
+  // rows whose place is known and which earlier steps wrote.
   const auto fetch = [&](bool early) {
     const TileThread at(0);
     const int n = chunk * kChunk + at.lane;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 
       ScoreSums sums = {};
       ScoreRows<kFormat>(QueryFragments(shared.queries, at.warp, at.lane), rows, at.warp, at.lane,
                          sums);
-      __syncthreads();  // nobody reads the queries any more
+      __syncthreads();  // all warps have read the queries
       StoreScores(sums, at.warp, at.lane, shared.pairs);
     }
     __syncthreads();
@@ -175,12 +176,12 @@ __global__ void __launch_bounds__(kTileThreads, kFormat == RowFormat::kBf16 ? 1 
     if (chunk >= visible.chunks()) return;
     fetched.Clear();
     mask = 0;
-    __syncthreads();  // nobody reads the rows and P any more
+    __syncthreads();  // all warps have read the rows and P
   }
 }
 
-// Rows of a chunk that a tile's warps fetch: codes come by shared memory, behind one another
-// with the scores, since they are fetched when those are used up.
+// Rows of a chunk that a tile's warps fetch. Rows of codes are staged in shared memory, in the
+// place of the scores: they are fetched after the scores have been read.
 constexpr int kFetchRows = kChunk / kTiles;
 template <RowFormat kFormat>
 inline constexpr bool kHasCodes = kFormat != RowFormat::kBf16;
@@ -191,19 +192,19 @@ struct QueryShared {
   ChunkRow rows[kChunk + 1];
   QueryTile queries[kTiles];
   HeadPairs pairs[kTiles];
-  float rescale[kTiles][kHeadTile];  // what the chunk makes of the sums before it; last, Inverse
-  float scale[kTiles][kHeadTile];    // of the chunk's own sums, where parts of P have none
+  float rescale[kTiles][kHeadTile];  // the factor of the sums so far; at the end, Inverse
+  float scale[kTiles][kHeadTile];    // the factor of the chunk's sums, if P is not scaled
   VisibleRows visible[kTiles];
-  unsigned mask[kTiles];    // the chunk's rows that there are
+  unsigned mask[kTiles];    // the rows of the chunk that exist
   int replaced[2][kTiles];  // of an even and of an odd chunk, as in RowPlaces
 };
 static_assert(sizeof(QueryShared) <= 99 * 1024);
 
-// What the two tiles of a block are, of a pair of neighbouring rows of the step and a pair of head
-// tiles: where the rows' queries see the same rows of the cache but for a few, both rows of one
-// head tile, else both head tiles of one row.
+// The two tiles of a block, from a pair of neighbouring rows of the step and a pair of head tiles.
+// If the two queries see almost the same cache rows (VisibleRows), a block has both queries and one
+// head tile, else one query and both head tiles.
 struct BlockTiles {
-  bool works;           // whether there is anything in them
+  bool works;           // whether the tile has work
   int row, first_head;  // of the thread's tile
   __device__ __forceinline__ BlockTiles(const AttendArgs& args, int tile) {
     const StepRows& step = args.step;
@@ -220,7 +221,8 @@ struct BlockTiles {
   }
 };
 
-// Block (pair of head tiles and half of the work on it, pair of rows): the outputs of two tiles.
+// Block (x: pair of head tiles, and which half of the work on it; y: pair of rows): computes the
+// outputs of two tiles.
 template <RowFormat kFormat>
 __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     attend_query_kernel(const __grid_constant__ AttendArgs args) {
@@ -240,7 +242,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   __syncthreads();
 
   FetchedRows<kFormat> fetched;
-  // Of the next chunk's row `lane`.
+  // The index of row `lane` of the next chunk.
   int index = shared.visible[TileThread(0).tile].IndexOf(args, TileThread(0).lane);
   const auto fetch = [&](int chunk) {
     const TileThread at(chunk);
@@ -249,8 +251,8 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     const std::byte *row, *scales;
     visible.Locate(args, n, index, visible.BlockOf(args, n, index), &row, &scales);
     const unsigned mask = __ballot_sync(kAllLanes, index >= 0);
-    // The other tile's rows are the same but for one at most. Of two of that, the one that is not
-    // in its tile's half of the chunk goes to a place of its own.
+    // The other tile's rows differ in at most one. If row `replaced` differs, the tile that fetches
+    // that half of the chunk puts its own row there; the other tile's row has a place of its own.
     int replaced = -1;
     if (p.ratio != kCsaRatio) {
       const int other = shared.visible[1 - at.tile].IndexOf(args, n);
@@ -272,11 +274,11 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
   const QueryFragments queries(shared.queries[TileThread(0).tile], TileThread(0).warp,
                                TileThread(0).lane);
   SumPair o[8][2] = {};
-  Running running;  // of the head that the thread makes P of
+  Running running;  // of the head whose P the thread computes
   float weights = 0;
   int chunk = 0;
   while (true) {
-    __syncthreads();  // nobody reads the last chunk's rows and P any more
+    __syncthreads();  // all warps have read the last chunk's rows and P
     {
       const TileThread at(chunk);
       fetched.Store(at.tile * kFetchRows, shared.replaced[chunk % 2][at.tile], at.warp, at.lane,
@@ -343,7 +345,7 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
     if (chunk == shared.visible[kTiles - 1].chunks()) break;
     if (!kHasCodes<kFormat>) fetch(chunk);
   }
-  __syncthreads();  // nobody reads the factors any more
+  __syncthreads();  // all warps have read the factors
   const TileThread at(chunk);
   const BlockTiles tiles(args, at.tile);
   if (at.lane % 16 == 0) {
@@ -363,26 +365,26 @@ __global__ void __launch_bounds__(kTiles* kTileThreads, 1)
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const int pair = PieceOf(at.warp, j / 2, j % 2) * 4 + at.lane % 4;
-      to[pair] = FinishPair(o[j][i], inverse, RopePair(rope, pair));
+      to[pair] = OutputPair(o[j][i], inverse, RopePair(rope, pair));
     }
   }
 }
 
-constexpr int kSumThreads = 128;  // of combine_chunks_kernel: a pair of elements each
+constexpr int kSumThreads = 128;  // of combine_chunks_kernel, with a pair of elements each
 constexpr int kCombineBlocks = kKvRowElements / 2 / kSumThreads;  // of a head
 
 // Block (part of the elements, head, row): adds the chunks of one head in order.
 __global__ void __launch_bounds__(kSumThreads)
     combine_chunks_kernel(const __grid_constant__ AttendArgs args) {
   LetSuccessorStart();
-  constexpr int kBatch =
-      20;  // chunks under way: those of 128 window rows and 512 compressed blocks
+  // Chunks loaded at a time: enough for 128 window rows and 512 compressed blocks.
+  constexpr int kBatch = 20;
   constexpr int kUnrolled = 4;
   const SparseAttentionParams& p = args.p;
   const int64_t t = blockIdx.z, head = blockIdx.y;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int chunks = VisibleRows(args, static_cast<int>(t)).chunks();
-  // As PartialOf has it.
+  // The place in Partials::o, as in PartialOf.
   const int at = static_cast<int>(blockIdx.x * kSumThreads + threadIdx.x);
   const int pair = PieceOf(at / 32, at / 8 % 4, at / 4 % 2) * 4 + at % 4;
   const float sink = p.sink[head];
@@ -397,7 +399,7 @@ __global__ void __launch_bounds__(kSumThreads)
   float weights = 0;
   for (int begin = 0; begin < chunks; begin += kBatch) {
     const int batch = min(chunks - begin, kBatch);
-    float2 of_lane = make_float2(kNoRows, 0);  // lane i knows chunk i's maximum and weights
+    float2 of_lane = make_float2(kNoRows, 0);  // in lane i, chunk i's maximum and weights
     if (lane < batch) {
       of_lane = args.partials.weights[first + static_cast<int64_t>(begin + lane) * p.heads];
     }
@@ -409,14 +411,14 @@ __global__ void __launch_bounds__(kSumThreads)
       sums[i] = {{sum.x, sum.y}};
     }
     from += kBatch * stride;
-    float top = of_lane.x;  // of the chunks up to lane's
+    float top = of_lane.x;  // the maximum of the chunks up to the lane's
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const float other = __shfl_up_sync(kAllLanes, top, offset);
       if (lane >= offset) top = fmaxf(top, other);
     }
     const float above = __shfl_up_sync(kAllLanes, top, 1);
-    Running before;  // as lane's chunk finds it
+    Running before;  // of the chunks before the lane's
     before.maximum = lane > 0 ? fmaxf(running.maximum, above) : running.maximum;
     const float2 factors = before.Raise(of_lane.x);
     const unsigned rescales = __ballot_sync(kAllLanes, factors.x != 1.0f);
@@ -441,7 +443,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
   auto* to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.o) +
                                          (t * p.heads + head) * kKvRowElements);
-  to[pair] = FinishPair(sum, Inverse(running.maximum, weights, sink, args.unit), rope);
+  to[pair] = OutputPair(sum, Inverse(running.maximum, weights, sink, args.unit), rope);
 }
 
 int64_t HeadTiles(const SparseAttentionParams& p) { return (p.heads + kHeadTile - 1) / kHeadTile; }
@@ -460,7 +462,7 @@ int64_t SplitRowBytes(const SparseAttentionParams& p) {
   return MaxChunks(p) * p.heads * (kKvRowElements / 2 + 1) * static_cast<int64_t>(sizeof(float2));
 }
 
-// The most rows of a step whose chunks are shared out.
+// Up to so many rows of a step, blocks share the chunks of a row.
 int64_t SplitRows(const SparseAttentionParams& p, int64_t units) {
   return std::min(units / HeadTiles(p), kSplitBytes / SplitRowBytes(p));
 }

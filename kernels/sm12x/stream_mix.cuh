@@ -7,8 +7,8 @@
 //   The tensor cores add up a part.
 // - Two parts are added in f32, which loses next to nothing. All further sums are double-singles:
 //   the sum of a chunk, which is rounded to f32, and the sum of all chunks.
-// - The order is always the same, whatever other rows the call has. An error of a mixing number
-//   would change all roundings of its row.
+// - The order does not depend on other rows of the call. Mixing numbers must not vary, because they
+//   affect the rounding of every element of their row.
 //
 // A block can also compute the streams themselves, as hc_post does: it has all streams of its
 // columns.
@@ -29,12 +29,12 @@ namespace dsv4::sm12x {
 inline constexpr int kMixPart = 32;                     // columns
 inline constexpr int kMixWarps = 8;                     // of a block
 inline constexpr int kMixChunk = kMixWarps * kMixPart;  // columns
-inline constexpr int kMixRows = 16;                     // that a block takes at a time
+inline constexpr int kMixRows = 16;                     // of a block at a time
 inline constexpr int kStreamCount = 4;
 inline constexpr int kMixColumns = kMixChunk / kStreamCount;  // of a stream
 
-// Sums of one row and chunk: of the outputs, of the squares, and one that is nothing, so that pairs
-// of outputs stay aligned.
+// Sums of one row and chunk: the outputs, the sum of squares, and padding that keeps pairs of
+// outputs aligned.
 constexpr int MixSums(int outputs) { return outputs + 2; }
 
 // Bytes of the chunks' sums of a row, [width / 256, MixSums(outputs)] floats: a multiple of 16.
@@ -42,7 +42,8 @@ constexpr int64_t MixRowBytes(int64_t width, int outputs) {
   return width / kMixChunk * MixSums(outputs) * static_cast<int64_t>(sizeof(float));
 }
 
-// Two f32 numbers as the sums of three bf16 numbers each, exactly but for the smallest.
+// Splits two f32 numbers into three bf16 numbers each, whose sum is exact except for numbers close
+// to the smallest.
 __device__ __forceinline__ void SplitF32(float low, float high, uint32_t (&piece)[3]) {
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
@@ -52,9 +53,9 @@ __device__ __forceinline__ void SplitF32(float low, float high, uint32_t (&piece
   }
 }
 
-// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, as the rounding of a DoubleSingle.
-// Plain f32 decides it unless its noise, kCount + 2 roundings of at most 2^-24 of the products'
-// sizes, reaches over a rounding boundary.
+// bf16(sum_i weight[i] x[i][c]) of two columns c, kCount <= 5, rounded from a DoubleSingle. Plain
+// f32 suffices unless its error bound (kCount + 2 roundings, each of at most 2^-24 of the sum of
+// |weight x|) reaches across a rounding boundary.
 template <int kCount>
 __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
                                                  const float (&x)[kCount][2]) {
@@ -84,10 +85,10 @@ __device__ __forceinline__ uint32_t WeightedSums(const float (&weight)[kCount],
   return Bf16x2(low[0], low[1]);
 }
 
-// The streams' side of the products of a part: of rows g and g + 8 the eight columns of a lane, as
-// they are and in two halves of their bits. Weights are split in three and streams in two, so that
-// what the tensor cores cut off of a sum (arch/mma.cuh) is mostly nothing: products of 12 bits are
-// summed up apart by their size.
+// A lane's elements of a part: eight columns of rows g and g + 8, whole and split into the upper
+// and lower bits of the mantissa. With weights split in three and streams in two, products have 12
+// bits and are accumulated apart by magnitude, so that the tensor cores' truncation of sums seldom
+// loses anything.
 struct PartOfStreams {
   uint32_t whole[2][4], upper[2][4], lower[2][4];
 
@@ -120,7 +121,7 @@ struct PartOfStreams {
   }
 };
 
-// A lane's weights of a part and eight outputs: of output g, columns 2 s and 2 s + 1 of its eight,
+// A lane's weights of a part for eight outputs: [s] has columns 2 s and 2 s + 1 of output g, split
 // in three.
 using PartOfWeights = uint32_t[4][3];
 
@@ -132,8 +133,8 @@ __device__ __forceinline__ void SplitWeights(const float4 (&stored)[2], PartOfWe
   }
 }
 
-// The products of a part with eight outputs, as MMA gives them: rows g, g, g + 8, g + 8 and outputs
-// 2 t, 2 t + 1, 2 t, 2 t + 1, and what is smaller.
+// The products of a part with eight outputs, as a fragment: rows g, g, g + 8, g + 8 and outputs
+// 2 t, 2 t + 1, 2 t, 2 t + 1. `major` has the products of the upper bits, `rest` all others.
 __device__ __forceinline__ void MultiplyPart(const PartOfStreams& x, const PartOfWeights& weight,
                                              float (&major)[4], float (&rest)[4]) {
   float middle[4] = {}, minor[4] = {};
@@ -154,13 +155,13 @@ __device__ __forceinline__ void MultiplyPart(const PartOfStreams& x, const PartO
   for (int i = 0; i < 4; ++i) rest[i] = __fadd_rn(middle[i], minor[i]);
 }
 
-// The rows of streams that a block of hc_pre makes itself, in shared memory: [row][stream][pair of
-// columns], spread so that rows g and g + 1 lie in different banks.
+// The updated streams that a block of hc_pre computes, in shared memory: [row][stream][pair of
+// columns], padded so that rows g and g + 1 lie in different banks.
 inline constexpr int kMadePairs = kMixPart;
 inline constexpr int kMadeStride = kStreamCount * kMadePairs + 16;
 
-// made[r] = the columns of the block's chunk of row r < kMixRows of hc_post's out. Streams are read
-// by the time that all threads are back, and out is not written.
+// Sets made[r], for rows r < kMixRows, to the columns of the block's chunk of hc_post's output.
+// Does not write p.out: it may be p.streams, which all threads have read when they have returned.
 __device__ __forceinline__ void MakeStreams(const HcPostParams& p, uint32_t* made) {
   constexpr int kRowsAtOnce = kMixWarps / kStreamCount, kTimes = 4, kTerms = 1 + kStreamCount;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -200,8 +201,8 @@ __device__ __forceinline__ void MakeStreams(const HcPostParams& p, uint32_t* mad
   }
 }
 
-// The column of a lane's first element of part `part` of a chunk: halves of the chunk, and of each
-// the streams.
+// The column of a lane's first element of part `part` of a chunk. Parts are ordered by half of the
+// chunk's columns, then by stream.
 __device__ __forceinline__ int64_t PartColumn(int part, int64_t chunk, int64_t dim) {
   return part % kStreamCount * dim + chunk * kMixColumns + part / kStreamCount * kMixPart +
          threadIdx.x % 4 * 8;
@@ -210,7 +211,7 @@ __device__ __forceinline__ int64_t PartColumn(int part, int64_t chunk, int64_t d
 template <int kOutputs>
 inline constexpr int kMixTiles = (kOutputs + 7) / 8;  // of eight outputs
 
-// A lane's weights of a part from `column` on, as they are stored.
+// Loads a lane's weights of a part from `column` on, as stored.
 template <int kOutputs>
 __device__ __forceinline__ void LoadWeights(const float* fn, int64_t width, int64_t column,
                                             float4 (&stored)[kMixTiles<kOutputs>][2]) {
@@ -226,8 +227,9 @@ __device__ __forceinline__ void LoadWeights(const float* fn, int64_t width, int6
 }
 
 // Block (chunk, some rows): chunk_sums[row][chunk][o] = fn[o, chunk] . streams[row, chunk], and the
-// sum of squares. With kUpdates the streams are what `update` makes, of up to kMixRows rows; it may
-// be in place. A warp holds its part of fn; rows are the M side of its products.
+// sum of squares.
+// - A warp holds its part of fn. Rows are the M side of its products.
+// - With kUpdates, the streams are the output of `update`, which may be in place; rows <= kMixRows.
 template <int kOutputs, bool kUpdates = false>
 __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row_of, int rows,
                                          int64_t dim, const float* fn, float* chunk_sums,
@@ -298,7 +300,7 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
       if (t == 0) parts[warp][g + 8 * h][kOutputs] = {squares, 0};
     }
     __syncthreads();
-    // As many rows at once as there are lanes for.
+    // Several rows at a time where a row has few sums.
     constexpr int kSums = kOutputs + 1, kLanes = kSums <= 8 ? 8 : 32;
     const int o = threadIdx.x % kLanes;
 #pragma unroll
@@ -318,8 +320,7 @@ __device__ __forceinline__ void MixChunk(const void* streams, const int32_t* row
   }
 }
 
-// A block for each chunk, and as many times as the device holds at once while there are rows for
-// it.
+// One block for each chunk and kMixRows rows, up to as many as are resident at once.
 inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
   constexpr int kBlocks = 2;  // of a multiprocessor
   const int chunks = static_cast<int>(dim / kMixColumns);
@@ -328,15 +329,15 @@ inline dim3 MixGrid(const LaunchContext& context, int64_t dim, int rows) {
               static_cast<unsigned>(std::clamp((rows + kMixRows - 1) / kMixRows, 1, most)));
 }
 
-// Shared memory of a block that ends a row: its streams, the first of which becomes x, and the sums
-// of its chunks.
+// Shared memory of a block that completes a row: its streams, of which x replaces the first, and
+// the sums of its chunks.
 constexpr int64_t RowSharedBytes(int64_t dim, int outputs) {
   return kStreamCount * dim * kActBytes + MixRowBytes(kStreamCount * dim, outputs);
 }
-// So that it stays below 99 KB.
+// Keeps RowSharedBytes below 99 KB.
 inline constexpr int64_t kMostHidden = 8192;
 
-// Copies `bytes`, a multiple of 16, to shared memory in the background, by `threads` threads.
+// Copies `bytes`, a multiple of 16, to shared memory asynchronously, by `threads` threads.
 __device__ __forceinline__ void CopyAllAsync(void* to_shared, const void* from, int64_t bytes,
                                              int threads) {
   for (int64_t i = threadIdx.x * 16; i < bytes; i += threads * 16) {
@@ -344,8 +345,8 @@ __device__ __forceinline__ void CopyAllAsync(void* to_shared, const void* from, 
   }
 }
 
-// The chunks' sums of a row, in shared memory, to sums[kOutputs + 1]; by kThreads threads, eight of
-// them a sum.
+// Adds up a row's sums of chunks, in shared memory, to sums[kOutputs + 1]. kThreads threads call
+// it; eight of them compute a sum.
 template <int kOutputs, int kThreads>
 __device__ __forceinline__ void SumChunks(const float* chunk_sums, int chunks, DoubleSingle* sums) {
   constexpr int kSums = kOutputs + 1, kStride = MixSums(kOutputs), kParts = 8;
@@ -373,16 +374,16 @@ __device__ __forceinline__ float MixingNumber(DoubleSingle sum, DoubleSingle squ
   return Product(sum, InverseRms(squares, width, eps)).Rounded();
 }
 
-// What sigmoid and softmax take.
+// The argument of sigmoid and softmax.
 __device__ __forceinline__ DoubleSingle Logit(float mixing_number, float scale, float base) {
   DoubleSingle logit = ExactProduct(mixing_number, scale);
   logit.Add(base);
   return logit;
 }
 
-// x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads, in place of the first stream;
-// the norm's weights come in place of the second. Gives the sum of the squares of the thread's
-// elements, which are all that it may read of x and the weights.
+// Computes x[:] = bf16(sum_h pre[h] streams[h, :]) by kNormThreads threads. x replaces the first
+// stream, and the norm's weights replace the second. Returns the sum of the squares of the thread's
+// elements. A thread may read only these elements of x and of the weights.
 __device__ __forceinline__ float SumStreams(uint16_t* streams, const float* pre, int64_t dim,
                                             const uint16_t* norm) {
   float weight[kStreamCount];

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// token_candidates: the tokens among which a sampling rule chooses, of rows of logits.
+// token_candidates: from rows of logits, the tokens among which a sampling rule chooses.
 //
 // Contract: kernels/op/token_candidates.h.
 //
-// Roofline: 4 vocab bytes a query from L2, where the head left them: launches and latency.
+// Roofline: 4 vocab bytes a query, which the head left in L2. Bound by launches and latency.
 //
-// Plan: kBlocks blocks a query, each with a part of the vocabulary in token order, in three
-// kernels:
+// Plan: kBlocks blocks a query, each with a part of the vocabulary in token order. Three kernels
+// compute
 // - the largest logit of each part;
 // - the mass of each part, and of each bin if the rule asks for the most likely tokens;
 // - the list.
-// Sums are of integers, so their order does not matter. Queries are read while the head still runs:
-// they were written before it began.
+// Sums are of integers, so their order does not matter. Queries are read without a wait: they were
+// written before the head started.
 //
 // Edge cases: skipped queries; rows without a finite logit; rows with more candidates than a list
 // holds; any vocab.
@@ -27,15 +27,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocks = 32;  // of a query
 
-// Of a query, while it is answered.
+// Intermediate results of a query.
 struct Scratch {
-  uint64_t best[kBlocks];  // of the parts: KeyOf of the largest logit; 0: none is finite
-  uint64_t mass[kBlocks];  // of the parts, in units
-  uint32_t count, finished;
-  uint64_t bins[kCandidateBins];  // tokens of kMostLikely, or units
+  uint64_t best[kBlocks];  // of each part: KeyOf of the largest logit; 0: none is finite
+  uint64_t mass[kBlocks];  // of each part, in units
+  uint32_t count, done_blocks;
+  uint64_t bins[kCandidateBins];  // kMostLikely: numbers of tokens; kMostMass: units
 };
 
-// Orders as logits do, equals by the lowest token.
+// A key in the order of logits; of equal logits, the lowest token has the highest key.
 __device__ uint64_t KeyOf(float logit, int32_t token) {
   const uint32_t bits = __float_as_uint(logit + 0.0f);  // -0 is 0
   const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -49,7 +49,7 @@ __device__ int32_t TokenOf(uint64_t key) {
   return static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(key));
 }
 
-// What this block looks at: tokens [begin, end) of one query.
+// The part of this block: tokens [begin, end) of one query.
 struct Part {
   CandidateQuery query;
   const float* logits;
@@ -60,7 +60,7 @@ struct Part {
     begin = static_cast<int32_t>(min(blockIdx.x * tokens, p.vocab));
     end = static_cast<int32_t>(min(begin + tokens, p.vocab));
   }
-  // Whether the token may come: it is allowed, and its logit is finite.
+  // Reads a logit. Returns whether the token is a candidate: allowed, with a finite logit.
   __device__ bool Read(int32_t token, float* logit) const {
     *logit = logits[token];
     return (query.allowed[token / 32] >> (token % 32) & 1) != 0 && isfinite(*logit);
@@ -82,7 +82,7 @@ __device__ uint64_t WarpMax(uint64_t value) {
   return value;
 }
 
-// Of all parts, and the mass of those before part `end`; in every thread.
+// The best key of all parts, and the mass of the parts before part `end`, in every thread.
 static_assert(kBlocks == 32, "a lane for each part");
 __device__ uint64_t BestKey(const Scratch& scratch) {
   return WarpMax(scratch.best[threadIdx.x % 32]);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   if (part.query.row < 0) return;
   Scratch& scratch = all[blockIdx.y];
   if (threadIdx.x < kBinsOfBlock) scratch.bins[blockIdx.x * kBinsOfBlock + threadIdx.x] = 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0) scratch.count = scratch.finished = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) scratch.count = scratch.done_blocks = 0;
   uint64_t best = 0;
   for (int32_t token = part.begin + static_cast<int32_t>(threadIdx.x); token < part.end;
        token += kThreads) {
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// *before = the sum of the values of the threads before this one. Returns that of all.
+// Sets *before to the exclusive prefix sum over the block. Returns the sum.
 __device__ uint64_t SumBefore(uint64_t value, uint64_t* before) {
   __shared__ uint64_t warps[kThreads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -183,7 +183,7 @@ __device__ uint64_t SumBefore(uint64_t value, uint64_t* before) {
   return sum;
 }
 
-// The last bin of the first ones that suffice.
+// The first bin at which the bins so far satisfy top_k or top_p.
 __device__ int32_t LastBin(const CandidateRule& rule, const Scratch& scratch, uint64_t mass) {
   constexpr int kBinsOfThread = kCandidateBins / kThreads;
   __shared__ int32_t last;
@@ -207,8 +207,8 @@ __device__ int32_t LastBin(const CandidateRule& rule, const Scratch& scratch, ui
   return last;
 }
 
-// The token of this part at which the mass in token order passes what is wanted, if it is here:
-// every thread sums up tokens that follow each other.
+// Writes the token at which the mass, in token order, exceeds `uniform` of the whole, if it is in
+// this part. Each thread adds up consecutive tokens.
 __device__ void Draw(const Part& part, const Scratch& scratch, float best, uint64_t mass,
                      CandidateList* list, int32_t* chosen) {
   const uint64_t parts_before = MassBefore(scratch, blockIdx.x);
@@ -280,14 +280,14 @@ __global__ void __launch_bounds__(kThreads)
     list->count = key != 0 ? 1 : 0;
     list->mass = MassOfUnits(mass);
   }
-  // Of a draw, the thread that finds it says so.
+  // For a draw, the thread that finds the token writes it.
   if (blockIdx.x == 0 && chosen != nullptr && (key == 0 || rule.kind != CandidateRule::kDraw)) {
     *chosen = key != 0 && single ? TokenOf(key) : -1;
   }
   if (single) return;
-  // The query's last block knows the count.
+  // The last block of the query to end knows the count.
   __threadfence();
-  if (atomicAdd(&scratch.finished, 1u) != kBlocks - 1) return;
+  if (atomicAdd(&scratch.done_blocks, 1u) != kBlocks - 1) return;
   const uint32_t count = atomicAdd(&scratch.count, 0u);
   list->count = count <= kMostCandidates ? static_cast<int32_t>(count) : -1;
   list->mass = MassOfUnits(mass);

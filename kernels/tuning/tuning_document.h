@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tuning file in plain structs, which dsv4-tune writes and the library reads. docs/tuning.md has
-// an example.
+// A tuning file by its schema, tools/tune/tuning.proto, in plain structs: the library reads files
+// without protobuf, whose registry does not survive that a host unloads and loads the library
+// again. docs/tuning.md has an example.
 #pragma once
 
 #include <cstdint>

@@ -91,6 +91,7 @@ template <class... Args>
 absl::Status VersionMismatch(const Args&... args) {
   return absl::AlreadyExistsError(absl::StrCat(args...));
 }
+inline bool IsVersionMismatch(const absl::Status& status) { return absl::IsAlreadyExists(status); }
 // The device has no memory left for what was asked of it.
 template <class... Args>
 absl::Status OutOfDeviceMemory(const Args&... args) {

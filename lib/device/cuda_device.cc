@@ -577,7 +577,7 @@ absl::Status CudaDevice::ReachMemoryOf(Device& other) {
   if (result != cudaSuccess) cudaGetLastError();  // not a fault of a later call
   if (result == cudaErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
   return Unsupported(
-      "cuda:", index_, " does not reach the memory of cuda:", other.index(),
+      "cuda:", index_, " cannot access the memory of cuda:", other.index(),
       result == cudaSuccess ? "" : absl::StrCat(" (", cudaGetErrorName(result), ")"));
 }
 

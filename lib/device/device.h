@@ -108,7 +108,7 @@ class Device {
     static_cast<void>(lane);
     return absl::OkStatus();
   }
-  // Time of the lanes' finished copies. Any thread.
+  // Time of the lanes' completed copies. Any thread.
   virtual double LaneSeconds() { return 0; }
   // Await waits for all work that stream() had at the last Mark of `number` (below kMarks). It
   // returns at once if there was none.

@@ -36,10 +36,10 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(const DeviceOptions& option
   const int threads = options.threads == 0 ? UsableCores() : options.threads;
   auto device = std::make_unique<CpuDevice>(threads);
   if (device->start_error() == 0) return device;
-  return WithArgument(
-      OutOfHostMemory("the system gives ", device->threads(), " of ", threads,
-                      " threads (option threads): ", SystemReason(device->start_error())),
-      "threads");
+  return WithArgument(OutOfHostMemory("only ", device->threads(), " of ", threads,
+                                      " threads could be started (option threads): ",
+                                      SystemReason(device->start_error())),
+                      "threads");
 }
 
 }  // namespace dsv4

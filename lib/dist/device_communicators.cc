@@ -279,7 +279,7 @@ absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> 
                                                    ExchangePath path,
                                                    std::chrono::milliseconds limit) {
   const bool silent = path == ExchangePath::kNone;
-  absl::Status direct = Unsupported("not asked for");
+  absl::Status direct = Unsupported("direct access was not requested");
   if (path == ExchangePath::kAuto || path == ExchangePath::kDirect) direct = ReachEachOther(ranks);
   if (path == ExchangePath::kDirect && !direct.ok()) return direct;
   const Nccl* nccl = nullptr;
@@ -288,7 +288,7 @@ absl::StatusOr<DeviceCommunicators> ConnectDevices(absl::Span<const DeviceRank> 
     if (loaded.ok()) {
       nccl = *loaded;
     } else if (!direct.ok()) {
-      return Unsupported("devices cannot exchange what they compute: ", direct.message(), "; ",
+      return Unsupported("the devices cannot exchange data: ", direct.message(), "; ",
                          loaded.status().message());
     }
   }

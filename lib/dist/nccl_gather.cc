@@ -16,7 +16,8 @@ absl::Status NcclGather::Run(const GatherParams& params) const {
   for (int r = 0; r < ranks; ++r) row_bytes += shares.SliceStride(r);
   const bool staged = params.rows > 1 || row_bytes != shares.WholeWidth();
   if (staged && row_bytes > kStagingBytes) {
-    return Internal("an exchange of rows of ", row_bytes, " bytes");
+    return Internal("an exchange has rows of ", row_bytes, " bytes; at most ", kStagingBytes,
+                    " are supported");
   }
   const int64_t piece = staged ? kStagingBytes / row_bytes : 1;
   for (int64_t row = 0; row < params.rows; row += piece) {

@@ -43,7 +43,7 @@ absl::StatusOr<ParsedId> ParseId(absl::string_view text) {
       !absl::WebSafeBase64Unescape(parts[2], &parsed.build) ||
       !absl::WebSafeBase64Unescape(parts[3], &parsed.carried) ||
       !absl::WebSafeBase64Unescape(parts[4], &bytes) || bytes.size() != sizeof parsed.id.bytes) {
-    return WithArgument(InvalidArgument("option group_id = \"", text, "\" is not an id of a group"),
+    return WithArgument(InvalidArgument("option group_id = \"", text, "\" is not a group id"),
                         "group_id");
   }
   parsed.nccl = parts[1];
@@ -159,7 +159,8 @@ absl::Status ProcessGroup::Connect(Nccl::UniqueId id, absl::string_view record) 
 absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view record,
                                           Nccl::UniqueId* next) {
   if (static_cast<int64_t>(record.size() + sizeof *next) >= kRecordBytes) {
-    return Internal("a record of ", record.size(), " bytes");
+    return Internal("a record has ", record.size(), " bytes; at most ", kRecordBytes,
+                    " are supported");
   }
   std::vector<std::byte> records(static_cast<size_t>(place_.ranks * kRecordBytes));
   if (place_.rank == 0) {
@@ -205,7 +206,7 @@ absl::Status ProcessGroup::CompareRecords(Nccl::Comm comm, absl::string_view rec
 absl::Status ProcessGroup::StartWatching() {
   const int error = pthread_create(&watcher_, nullptr, WatchMain, this);
   if (error != 0) {
-    return OutOfHostMemory("the system gives no thread for a group: ", SystemReason(error));
+    return OutOfHostMemory("cannot start a thread for the process group: ", SystemReason(error));
   }
   watching_ = true;
   return absl::OkStatus();

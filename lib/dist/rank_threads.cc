@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<RankThreads>> RankThreads::Start(int ranks,
     worker.rank = rank;
     const int error = pthread_create(&worker.thread, nullptr, Main, &worker);
     if (error != 0) {
-      return OutOfHostMemory("the system gives no thread for ", purpose, ": ", SystemReason(error));
+      return OutOfHostMemory("cannot start a thread for ", purpose, ": ", SystemReason(error));
     }
     ++threads->started_;
   }

@@ -138,7 +138,8 @@ class Reader final : private PatternReader {
 
   absl::StatusOr<Expr> Atom() {
     if (Take("(")) {
-      if (++depth_ > kMaxGroupDepth) return Bad("groups are nested too deeply");
+      if (++depth_ > kMaxGroupDepth)
+        return Bad(absl::StrCat("groups are nested deeper than ", kMaxGroupDepth));
       DSV4_ASSIGN_OR_RETURN(const Expr e, Choice());
       --depth_;
       if (!Take(")")) return Bad("\")\" is missing");
@@ -160,7 +161,7 @@ class Reader final : private PatternReader {
       DSV4_ASSIGN_OR_RETURN(const uint32_t c, Character());
       parts.push_back(CharOf(pool_, {{c, c}}, Encoding::kUtf8));
     }
-    if (rest_.empty()) return Bad("a text does not end");
+    if (rest_.empty()) return Bad("a string literal is not closed");
     rest_.remove_prefix(1);
     return pool_->Concat(parts);
   }
@@ -169,12 +170,12 @@ class Reader final : private PatternReader {
     const bool negated = Take("^");
     std::vector<std::pair<uint32_t, uint32_t>> ranges;
     while (!Take("]")) {
-      if (rest_.empty()) return Bad("a class does not end");
+      if (rest_.empty()) return Bad("a character class is not closed");
       DSV4_ASSIGN_OR_RETURN(const uint32_t low, Character());
       uint32_t high = low;
       if (At("-") && !At("-]")) {
         Take("-");
-        if (rest_.empty()) return Bad("a class does not end");
+        if (rest_.empty()) return Bad("a character class is not closed");
         DSV4_ASSIGN_OR_RETURN(high, Character());
         if (low > high) return Bad("a range is out of order");
       }
@@ -187,7 +188,7 @@ class Reader final : private PatternReader {
   // REQUIRES: there is one.
   absl::StatusOr<uint32_t> Character() {
     if (!Take("\\")) return TakeCodePoint(&rest_);
-    if (rest_.empty()) return Bad("a backslash ends");
+    if (rest_.empty()) return Bad("a backslash without a character");
     const char c = rest_[0];
     rest_.remove_prefix(1);
     size_t digits = 0;
@@ -219,7 +220,7 @@ class Reader final : private PatternReader {
         return Bad(absl::StrCat("unknown escape \\", Quoted(absl::string_view(&c, 1))));
     }
     DSV4_ASSIGN_OR_RETURN(const uint32_t value, Hex(digits));
-    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value) : Bad("no code point");
+    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value) : Bad("an escape is not a Unicode code point");
   }
 
   ExpressionPool* pool_;

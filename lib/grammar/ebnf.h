@@ -13,7 +13,7 @@ namespace dsv4::grammar {
 inline constexpr size_t kMaxEbnfBytes = 1 << 20;
 
 // InvalidArgument names the line: not in the notation, a rule that is defined twice or not at all.
-// Rules that begin with themselves are found by ExpressionPool::Finish.
+// Rules that begin with themselves are found by ExpressionPool::Compile.
 absl::StatusOr<Expr> EbnfLanguage(ExpressionPool* pool, absl::string_view text);
 
 }  // namespace dsv4::grammar

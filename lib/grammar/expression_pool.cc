@@ -84,7 +84,7 @@ Expr ExpressionPool::Intern(Node node) {
     slot = (slot + 1) & (table_.size() - 1);
   }
   Describe(&node);
-  if (finished_ && node.length == kInfinite) return kFail;
+  if (compiled_ && node.length == kInfinite) return kFail;
   if (bytes() > kMaxPoolBytes) {
     exhausted_ = true;
     return kFail;
@@ -151,8 +151,8 @@ void ExpressionPool::Describe(Node* node) const {
       break;
     case Kind::kRule: {
       const Node& body = child(rules_[node->a].body);
-      node->nullable = finished_ && body.nullable;
-      node->length = finished_ ? body.length : 0;
+      node->nullable = compiled_ && body.nullable;
+      node->length = compiled_ ? body.length : 0;
       break;
     }
     case Kind::kMembers:
@@ -234,7 +234,7 @@ Expr ExpressionPool::AllOf(std::vector<Expr> parts) {
   if (parts.front() == kEmpty) {
     const bool all =
         std::all_of(parts.begin(), parts.end(), [&](Expr e) { return nodes_[e].nullable; });
-    if (finished_) return all ? kEmpty : kFail;
+    if (compiled_) return all ? kEmpty : kFail;
   }
   for (const Expr e : parts) {
     if (nodes_[e].kind == Kind::kNot &&
@@ -271,10 +271,10 @@ void ExpressionPool::DefineRule(Expr rule, Expr body) {
   rules_[nodes_[rule].a].defined = true;
 }
 
-Expr ExpressionPool::Object(ObjectShape shape) {
+Expr ExpressionPool::Object(ObjectSpec spec) {
   if (exhausted_) return kFail;
-  const size_t named = shape.named.size();
-  objects_.push_back(std::move(shape));
+  const size_t named = spec.named.size();
+  objects_.push_back(std::move(spec));
   return Members(static_cast<uint32_t>(objects_.size() - 1),
                  {.named = std::vector<uint64_t>((named + 63) / 64)}, kFirst);
 }
@@ -296,25 +296,25 @@ Expr ExpressionPool::Members(uint32_t object, const Seen& seen, Phase phase) {
 }
 
 bool ExpressionPool::Complete(uint32_t object, const Seen& seen) const {
-  const ObjectShape& shape = objects_[object];
-  if (seen.count < shape.min_members) return false;
-  for (size_t i = 0; i < shape.named.size(); ++i) {
-    if (shape.named[i].required && (seen.named[i / 64] >> (i % 64) & 1) == 0) return false;
+  const ObjectSpec& spec = objects_[object];
+  if (seen.count < spec.min_members) return false;
+  for (size_t i = 0; i < spec.named.size(); ++i) {
+    if (spec.named[i].required && (seen.named[i / 64] >> (i % 64) & 1) == 0) return false;
   }
   return true;
 }
 
 // The members that must still come, and as many others as the fewest members ask for.
 uint32_t ExpressionPool::MembersLength(uint32_t object, const Seen& seen, uint32_t phase) const {
-  const ObjectShape& shape = objects_[object];
+  const ObjectSpec& spec = objects_[object];
   const uint32_t before = seen.count;
-  uint32_t length = nodes_[shape.close].length, members = before, possible = 0;
+  uint32_t length = nodes_[spec.close].length, members = before, possible = 0;
   bool more = false;
-  for (const Expr other : shape.others) more |= nodes_[other].length != kInfinite;
-  for (size_t i = 0; i < shape.named.size(); ++i) {
+  for (const Expr other : spec.others) more |= nodes_[other].length != kInfinite;
+  for (size_t i = 0; i < spec.named.size(); ++i) {
     if ((seen.named[i / 64] >> (i % 64) & 1) != 0) continue;
-    const uint32_t text = nodes_[shape.named[i].text].length;
-    if (shape.named[i].required) {
+    const uint32_t text = nodes_[spec.named[i].text].length;
+    if (spec.named[i].required) {
       length = Plus(length, text);
       ++members;
     } else if (text != kInfinite) {
@@ -323,9 +323,9 @@ uint32_t ExpressionPool::MembersLength(uint32_t object, const Seen& seen, uint32
   }
   // After a separator one member must come.
   const bool one_more = members > before || possible > 0 || more;
-  if (phase == kAfterSeparator && (!one_more || before >= shape.max_members)) return kInfinite;
-  if (members > shape.max_members) return kInfinite;
-  if (members < shape.min_members && !more && possible < shape.min_members - members) {
+  if (phase == kAfterSeparator && (!one_more || before >= spec.max_members)) return kInfinite;
+  if (members > spec.max_members) return kInfinite;
+  if (members < spec.min_members && !more && possible < spec.min_members - members) {
     return kInfinite;
   }
   return length;
@@ -334,28 +334,28 @@ uint32_t ExpressionPool::MembersLength(uint32_t object, const Seen& seen, uint32
 Expr ExpressionPool::ExpansionOf(Expr members) {
   if (nodes_[members].expansion != 0) return nodes_[members].expansion;
   const Node node = nodes_[members];
-  const ObjectShape& shape = objects_[node.a];
+  const ObjectSpec& spec = objects_[node.a];
   const Seen seen = seen_[node.b];
-  const bool counts = shape.min_members > 0 || shape.max_members != kUnbounded;
+  const bool counts = spec.min_members > 0 || spec.max_members != kUnbounded;
   std::vector<Expr> choices;
   if (node.c == kAfterMember) {
-    choices.push_back(Concat(shape.separator, Members(node.a, seen, kAfterSeparator)));
-  } else if (seen.count < shape.max_members) {
+    choices.push_back(Concat(spec.separator, Members(node.a, seen, kAfterSeparator)));
+  } else if (seen.count < spec.max_members) {
     Seen next = seen;
-    const uint32_t enough = shape.max_members == kUnbounded ? shape.min_members : kUnbounded;
+    const uint32_t enough = spec.max_members == kUnbounded ? spec.min_members : kUnbounded;
     if (counts && next.count < enough) ++next.count;
-    for (size_t i = 0; i < shape.named.size() && !exhausted_; ++i) {
+    for (size_t i = 0; i < spec.named.size() && !exhausted_; ++i) {
       if ((seen.named[i / 64] >> (i % 64) & 1) != 0) continue;
       next.named[i / 64] |= uint64_t{1} << (i % 64);
-      choices.push_back(Concat(shape.named[i].text, Members(node.a, next, kAfterMember)));
+      choices.push_back(Concat(spec.named[i].text, Members(node.a, next, kAfterMember)));
       next.named[i / 64] = seen.named[i / 64];
     }
-    for (const Expr other : shape.others) {
+    for (const Expr other : spec.others) {
       choices.push_back(Concat(other, Members(node.a, next, kAfterMember)));
     }
   }
-  if (node.c != kAfterSeparator && Complete(node.a, seen)) choices.push_back(shape.close);
-  const Expr expansion = Concat(shape.gap, AnyOf(std::move(choices)));
+  if (node.c != kAfterSeparator && Complete(node.a, seen)) choices.push_back(spec.close);
+  const Expr expansion = Concat(spec.gap, AnyOf(std::move(choices)));
   nodes_[members].expansion = expansion;
   return expansion;
 }
@@ -363,7 +363,7 @@ Expr ExpressionPool::ExpansionOf(Expr members) {
 // Lengths and what can be empty, as the least solution of all rules. Each pass goes the other way:
 // chains of rules are mostly in one of the two orders.
 absl::Status ExpressionPool::Measure() {
-  finished_ = true;
+  compiled_ = true;
   for (Expr e = kAnything + 1; e < nodes_.size(); ++e) {
     nodes_[e].nullable = false;
     nodes_[e].length = kInfinite;
@@ -426,13 +426,13 @@ absl::Status ExpressionPool::VisitLeft(Expr e, std::vector<uint8_t>* colors, int
       DSV4_RETURN_IF_ERROR(VisitLeft(rules_[node.a].body, colors, depth + 1));
       break;
     case Kind::kMembers: {
-      const ObjectShape& shape = objects_[node.a];
-      DSV4_RETURN_IF_ERROR(VisitLeft(shape.gap, colors, depth + 1));
-      DSV4_RETURN_IF_ERROR(VisitLeft(shape.close, colors, depth + 1));
-      for (const ObjectShape::Member& member : shape.named) {
+      const ObjectSpec& spec = objects_[node.a];
+      DSV4_RETURN_IF_ERROR(VisitLeft(spec.gap, colors, depth + 1));
+      DSV4_RETURN_IF_ERROR(VisitLeft(spec.close, colors, depth + 1));
+      for (const ObjectSpec::Member& member : spec.named) {
         DSV4_RETURN_IF_ERROR(VisitLeft(member.text, colors, depth + 1));
       }
-      for (const Expr other : shape.others) {
+      for (const Expr other : spec.others) {
         DSV4_RETURN_IF_ERROR(VisitLeft(other, colors, depth + 1));
       }
       break;
@@ -492,7 +492,7 @@ void ExpressionPool::Truncate(size_t nodes, size_t lists, size_t seen) {
   Rehash(table_.size());
 }
 
-absl::Status ExpressionPool::Finish(Expr root) {
+absl::Status ExpressionPool::Compile(Expr root) {
   const absl::Status too_large = Unsupported("the grammar is too large to be compiled");
   if (exhausted_) return too_large;
   for (const Rule& rule : rules_) {

@@ -38,7 +38,7 @@ inline constexpr int64_t kMaxWork = int64_t{20} << 20;
 
 // Members in any order, each named one at most once: `open` is left to the front end.
 //   gap (close | member gap (separator gap member gap)* close)
-struct ObjectShape {
+struct ObjectSpec {
   struct Member {
     Expr text;
     bool required;
@@ -65,15 +65,15 @@ class ExpressionPool {
   // A rule may be used before it is defined. `name` is for messages.
   Expr DeclareRule(std::string name);
   void DefineRule(Expr rule, Expr body);
-  Expr Object(ObjectShape shape);
+  Expr Object(ObjectSpec spec);
 
-  // Ends the building: finds what matches nothing, and rejects what cannot be matched byte by byte.
+  // Ends building: finds what matches nothing, and rejects what cannot be matched byte by byte.
   // Errors: InvalidArgument for a rule that begins with itself and for a `root` that matches
   // nothing; Unsupported for more than kMaxWork or kMaxPoolBytes, for nesting that is too deep, and
   // where it cannot be decided whether an intersection matches anything.
-  absl::Status Finish(Expr root);
+  absl::Status Compile(Expr root);
 
-  // After Finish. The rest of `state` after `byte`; kFail exactly if no string of `state` begins
+  // After Compile. The rest of `state` after `byte`; kFail exactly if no string of `state` begins
   // with it.
   Expr Next(Expr state, uint8_t byte);
   // Whether the empty string matches.
@@ -93,7 +93,7 @@ class ExpressionPool {
   bool exhausted() const { return exhausted_; }
   // The same for a pool whose work an exception cut short.
   void Abandon() { exhausted_ = true; }
-  // Starts the count of work anew; building and Finish have one of their own.
+  // Starts the count of work anew; building and Compile have one of their own.
   void AllowWork(int64_t work = kMaxWork) { work_left_ = work; }
   int64_t work_left() const { return work_left_; }
   // Counts work of a front end, too; false once the pool is exhausted.
@@ -174,7 +174,7 @@ class ExpressionPool {
   std::vector<ByteSet> sets_;
   HashMap<ByteSet, uint32_t> set_index_;
   std::vector<Rule> rules_;
-  std::vector<ObjectShape> objects_;
+  std::vector<ObjectSpec> objects_;
   std::vector<Seen> seen_;
   StringMap<size_t> seen_index_;
   int64_t seen_bytes_ = 0;
@@ -183,7 +183,7 @@ class ExpressionPool {
   std::vector<uint8_t> class_bytes_;   // one byte of each class
   std::vector<uint8_t> search_bytes_;  // the same, those first that end texts
   uint8_t byte_class_[256] = {};
-  bool finished_ = false, exhausted_ = false;
+  bool compiled_ = false, exhausted_ = false;
   int64_t work_left_ = kMaxWork;
   int depth_ = 0;
 };

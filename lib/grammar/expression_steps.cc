@@ -102,7 +102,7 @@ Expr ExpressionPool::Derive(Expr e, uint8_t byte) {
   return kFail;
 }
 
-// What holds no intersection has a string if its length says so: Finish found the others.
+// What holds no intersection has a string if its length says so: Compile found the others.
 bool ExpressionPool::Alive(Expr e) {
   const Deeper deeper(&depth_);
   if (depth_ > kMaxDepth) exhausted_ = true;

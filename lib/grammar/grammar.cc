@@ -27,9 +27,9 @@ absl::Status CheckUtf8(absl::string_view text, absl::string_view what) {
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Create(
     ExpressionPool pool, Expr content, Expr reasoning, bool markup, std::string source,
     std::shared_ptr<const Vocabulary> vocabulary) {
-  DSV4_RETURN_IF_ERROR(pool.Finish(content));
+  DSV4_RETURN_IF_ERROR(pool.Compile(content));
   std::shared_ptr<Grammar> grammar(new Grammar());
-  grammar->base_ = pool;  // a copy, without what Finish needed for itself
+  grammar->base_ = pool;  // a copy, without what Compile needed for itself
   grammar->content_ = content;
   grammar->reasoning_ = reasoning;
   grammar->markup_ = markup;

@@ -64,7 +64,7 @@ class Grammar {
       std::shared_ptr<const Vocabulary> vocabulary);
   std::shared_ptr<Memory> CurrentMemory() const;
 
-  ExpressionPool base_;  // finished
+  ExpressionPool base_;  // compiled
   Expr content_ = kFail;
   Expr reasoning_ = kFail;  // kFail: reasoning is free
   bool markup_ = false;

@@ -202,7 +202,7 @@ absl::StatusOr<Decimal> Decimal::FromJson(absl::string_view text) {
   if (digits.empty()) return Decimal{};
   const int64_t count = static_cast<int64_t>(digits.size());
   if (scale > kMaxDigits || count - scale > kMaxDigits) {
-    return Unsupported("a number of so many digits");
+    return Unsupported("a number has more than ", kMaxDigits, " digits before or after the point");
   }
   if (scale <= 0) {
     value.fraction = std::string(static_cast<size_t>(-scale), '0') + digits;
@@ -215,19 +215,19 @@ absl::StatusOr<Decimal> Decimal::FromJson(absl::string_view text) {
   return value;
 }
 
-absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberShape& shape) {
+absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberSpec& spec) {
   Numbers numbers(pool);
   const Expr minus = pool->Literal("-");
-  const Expr form = pool->Concat(numbers.Integer(), numbers.Fraction(shape.integer));
-  const bool bound = shape.minimum || shape.exclusive_minimum || shape.maximum ||
-                     shape.exclusive_maximum || shape.multiple_of;
+  const Expr form = pool->Concat(numbers.Integer(), numbers.Fraction(spec.integer));
+  const bool bound = spec.minimum || spec.exclusive_minimum || spec.maximum ||
+                     spec.exclusive_maximum || spec.multiple_of;
   if (!bound) {
-    const Expr exponent = shape.exponent ? numbers.Exponent(shape.integer) : kEmpty;
+    const Expr exponent = spec.exponent ? numbers.Exponent(spec.integer) : kEmpty;
     return pool->Concat({numbers.Sign(), form, exponent});
   }
   // Of numbers without and with a sign; -0 counts as 0.
   std::vector<Expr> positive = {form}, negative = {form};
-  const auto limit = [&](const std::optional<NumberShape::Bound>& bound, bool lower) {
+  const auto limit = [&](const std::optional<NumberSpec::Bound>& bound, bool lower) {
     if (!bound) return;
     const Decimal& value = bound->value;
     std::vector<Expr>& same = value.negative ? negative : positive;
@@ -238,16 +238,16 @@ absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberShape& sha
     if (!away_from_zero) return;
     other.push_back(value.IsZero() && !bound->exclusive ? numbers.AtMost(value, false) : kFail);
   };
-  limit(shape.minimum, true);
-  limit(shape.exclusive_minimum, true);
-  limit(shape.maximum, false);
-  limit(shape.exclusive_maximum, false);
+  limit(spec.minimum, true);
+  limit(spec.exclusive_minimum, true);
+  limit(spec.maximum, false);
+  limit(spec.exclusive_maximum, false);
   // A maximum of 0 or more leaves negative numbers alone, except that -0 is not below 0.
-  if (shape.exclusive_maximum && shape.exclusive_maximum->value.IsZero()) {
+  if (spec.exclusive_maximum && spec.exclusive_maximum->value.IsZero()) {
     negative.push_back(numbers.AtLeast({}, true));
   }
-  if (shape.multiple_of) {
-    DSV4_ASSIGN_OR_RETURN(const Expr multiple, numbers.MultipleOf(*shape.multiple_of));
+  if (spec.multiple_of) {
+    DSV4_ASSIGN_OR_RETURN(const Expr multiple, numbers.MultipleOf(*spec.multiple_of));
     positive.push_back(multiple);
     negative.push_back(multiple);
   }

@@ -21,7 +21,7 @@ struct Decimal {
   static absl::StatusOr<Decimal> FromJson(absl::string_view text);
 };
 
-struct NumberShape {
+struct NumberSpec {
   struct Bound {
     Decimal value;
     bool exclusive = false;
@@ -33,9 +33,9 @@ struct NumberShape {
   std::optional<Decimal> multiple_of{};  // above 0
 };
 
-// The texts of the numbers of `shape`. An exponent is allowed where the shape asks for nothing but
+// The texts of the numbers of `spec`. An exponent is allowed where the spec asks for nothing but
 // integers or numbers. Unsupported for a divisor that needs too many states.
-absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberShape& shape);
+absl::StatusOr<Expr> NumberLanguage(ExpressionPool* pool, const NumberSpec& spec);
 // All texts of `value` without an exponent.
 Expr NumberText(ExpressionPool* pool, const Decimal& value);
 

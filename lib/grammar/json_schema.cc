@@ -222,7 +222,7 @@ Expr SchemaCompiler::Plain(View view) {
   const Expr rule = entry->second = pool_->DeclareRule("a JSON value");
   const Expr value = Plain(Values());
   const Expr colon = pool_->Concat({space_, pool_->Literal(":"), space_});
-  std::vector<ObjectShape::Member> named;
+  std::vector<ObjectSpec::Member> named;
   std::vector<Expr> texts;
   for (const std::string& name : names_) {
     texts.push_back(TextOf(pool_, name, encoding_));
@@ -237,8 +237,8 @@ Expr SchemaCompiler::Plain(View view) {
   return rule;
 }
 
-ObjectShape SchemaCompiler::JsonObject(std::vector<ObjectShape::Member> named,
-                                       std::vector<Expr> others) {
+ObjectSpec SchemaCompiler::JsonObject(std::vector<ObjectSpec::Member> named,
+                                      std::vector<Expr> others) {
   return {.named = std::move(named),
           .others = std::move(others),
           .gap = space_,
@@ -393,14 +393,14 @@ absl::StatusOr<Expr> SchemaCompiler::Exactly(const JsonValue& value, View view) 
     return pool_->Concat(pool_->Literal("["), rest);
   }
   if (const auto* members = value.AsObject()) {
-    ObjectShape shape = JsonObject({}, {});
+    ObjectSpec spec = JsonObject({}, {});
     for (const JsonMember& member : *members) {
       DSV4_ASSIGN_OR_RETURN(const Expr item, Exactly(member.value, Values()));
-      shape.named.push_back({pool_->Concat({StringOf(TextOf(pool_, member.key, encoding_)), space_,
-                                            pool_->Literal(":"), space_, item}),
-                             true});
+      spec.named.push_back({pool_->Concat({StringOf(TextOf(pool_, member.key, encoding_)), space_,
+                                           pool_->Literal(":"), space_, item}),
+                            true});
     }
-    return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(shape)));
+    return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(spec)));
   }
   return pool_->Literal("null");
 }
@@ -610,7 +610,8 @@ absl::StatusOr<Expr> SchemaCompiler::Reference(const JsonValue& reference,
     schema = anchor->second;
   }
   if (schema == nullptr) {
-    return Bad(pointer, "$ref", absl::StrCat("a place of the schema, not ", Quoted(*text)));
+    return Bad(pointer, "$ref",
+               absl::StrCat("a pointer to a part of the schema, not ", Quoted(*text)));
   }
   return Later(*schema, std::move(target), view);
 }

@@ -121,7 +121,7 @@ class SchemaCompiler {
   absl::StatusOr<Expr> Exactly(const JsonValue& value, View view);
   View Values() const { return {Part::kValues, encoding_}; }
   Expr StringOf(Expr content);
-  ObjectShape JsonObject(std::vector<ObjectShape::Member> named, std::vector<Expr> others);
+  ObjectSpec JsonObject(std::vector<ObjectSpec::Member> named, std::vector<Expr> others);
   Expr AnyValue(View view, Expr number, Expr item, Expr members);
   Expr ObjectWith(const std::string& key);
   Expr ValueWithout(const std::string& key, View view);

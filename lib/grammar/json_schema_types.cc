@@ -35,11 +35,12 @@ absl::StatusOr<uint32_t> SchemaCompiler::Count(const JsonValue& schema, const st
     return Bad(pointer, keyword, "an integer of 0 or more");
   }
   if (!number.ok() || number->integer.size() > 7) {
-    return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount));
+    return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount, " is not supported"));
   }
   uint32_t count = 0;
   for (const char digit : number->integer) count = count * 10 + static_cast<uint32_t>(digit - '0');
-  if (count > kMaxCount) return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount));
+  if (count > kMaxCount)
+    return Refused(pointer, keyword, absl::StrCat("more than ", kMaxCount, " is not supported"));
   return count;
 }
 
@@ -96,7 +97,7 @@ absl::StatusOr<Expr> SchemaCompiler::Own(const JsonValue& schema, const std::str
 
 absl::StatusOr<Expr> SchemaCompiler::Number(const JsonValue& schema, const std::string& pointer,
                                             bool integer) {
-  NumberShape shape{.integer = integer};
+  NumberSpec spec{.integer = integer};
   const auto read = [&](const char* keyword, std::optional<Decimal>* out) -> absl::Status {
     const JsonValue* value = schema.Find(keyword);
     if (value == nullptr) return absl::OkStatus();
@@ -107,21 +108,21 @@ absl::StatusOr<Expr> SchemaCompiler::Number(const JsonValue& schema, const std::
     return absl::OkStatus();
   };
   const auto bound = [&](const char* keyword, bool exclusive,
-                         std::optional<NumberShape::Bound>* out) -> absl::Status {
+                         std::optional<NumberSpec::Bound>* out) -> absl::Status {
     std::optional<Decimal> value;
     DSV4_RETURN_IF_ERROR(read(keyword, &value));
     if (value) *out = {*std::move(value), exclusive};
     return absl::OkStatus();
   };
-  DSV4_RETURN_IF_ERROR(bound("minimum", false, &shape.minimum));
-  DSV4_RETURN_IF_ERROR(bound("exclusiveMinimum", true, &shape.exclusive_minimum));
-  DSV4_RETURN_IF_ERROR(bound("maximum", false, &shape.maximum));
-  DSV4_RETURN_IF_ERROR(bound("exclusiveMaximum", true, &shape.exclusive_maximum));
-  DSV4_RETURN_IF_ERROR(read("multipleOf", &shape.multiple_of));
-  if (shape.multiple_of && (shape.multiple_of->negative || shape.multiple_of->IsZero())) {
+  DSV4_RETURN_IF_ERROR(bound("minimum", false, &spec.minimum));
+  DSV4_RETURN_IF_ERROR(bound("exclusiveMinimum", true, &spec.exclusive_minimum));
+  DSV4_RETURN_IF_ERROR(bound("maximum", false, &spec.maximum));
+  DSV4_RETURN_IF_ERROR(bound("exclusiveMaximum", true, &spec.exclusive_maximum));
+  DSV4_RETURN_IF_ERROR(read("multipleOf", &spec.multiple_of));
+  if (spec.multiple_of && (spec.multiple_of->negative || spec.multiple_of->IsZero())) {
     return Bad(pointer, "multipleOf", "a number above 0");
   }
-  const absl::StatusOr<Expr> language = NumberLanguage(pool_, shape);
+  const absl::StatusOr<Expr> language = NumberLanguage(pool_, spec);
   // Only a divisor can be too much.
   if (!language.ok()) return Refused(pointer, "multipleOf", language.status().message());
   return *language;
@@ -174,7 +175,7 @@ absl::StatusOr<Expr> SchemaCompiler::Array(const JsonValue& schema, const std::s
   Expr item = Everything(Values());
   if (const JsonValue* items = schema.Find("items")) {
     if (items->AsArray() != nullptr) {
-      return Refused(pointer, "items", "an array of schemas is called prefixItems");
+      return Refused(pointer, "items", "an array of schemas is not supported; use prefixItems");
     }
     DSV4_ASSIGN_OR_RETURN(item, Value(*items, absl::StrCat(pointer, "/items"), Values()));
   }
@@ -224,14 +225,14 @@ absl::StatusOr<Expr> SchemaCompiler::Array(const JsonValue& schema, const std::s
 
 // Objects that have the member.
 Expr SchemaCompiler::ObjectWith(const std::string& key) {
-  ObjectShape shape = JsonObject({}, {});
+  ObjectSpec spec = JsonObject({}, {});
   const Expr colon = pool_->Concat({space_, pool_->Literal(":"), space_});
   const Expr any = Everything(Values());
   const Expr text = TextOf(pool_, key, encoding_);
-  shape.named.push_back({pool_->Concat({StringOf(text), colon, any}), true});
+  spec.named.push_back({pool_->Concat({StringOf(text), colon, any}), true});
   const Expr other = pool_->AllOf({pool_->Repeat(char_, 0, kUnbounded), pool_->Not(text)});
-  shape.others.push_back(pool_->Concat({StringOf(other), colon, any}));
-  return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(shape)));
+  spec.others.push_back(pool_->Concat({StringOf(other), colon, any}));
+  return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(spec)));
 }
 
 // Values other than objects that have the member: their complement, without one.
@@ -272,15 +273,14 @@ absl::StatusOr<StringSet> SchemaCompiler::Matching(absl::string_view pattern,
   DSV4_ASSIGN_OR_RETURN(const Expr language,
                         RegexLanguage(&pool, pattern, Encoding::kUtf8, Anchoring::kSearch));
   StringSet matching;
-  const absl::Status status = pool.Finish(language);
+  const absl::Status status = pool.Compile(language);
   for (size_t i = 0; status.ok() && i < texts.size(); ++i) {
     Expr state = language;
     for (const char byte : texts[i]) state = pool.Next(state, static_cast<uint8_t>(byte));
     if (pool.Accepts(state)) matching.insert(texts[i]);
   }
   pool_->Spend(pool_->work_left() - pool.work_left());
-  if (pool.exhausted())
-    return Unsupported("it takes too long to match it with the names of members");
+  if (pool.exhausted()) return Unsupported("matching it with the property names takes too long");
   return matching;  // none, if nothing matches the pattern at all
 }
 
@@ -301,7 +301,7 @@ absl::StatusOr<SchemaCompiler::KeyRules> SchemaCompiler::ReadKeyRules(
   if (patterns->AsObject() == nullptr) return Bad(pointer, "patternProperties", "an object");
   if (patterns->AsObject()->size() > kMaxKeyPatterns) {
     return Refused(pointer, "patternProperties",
-                   absl::StrCat("more than ", kMaxKeyPatterns, " patterns"));
+                   absl::StrCat("more than ", kMaxKeyPatterns, " patterns are not supported"));
   }
   for (const JsonMember& member : *patterns->AsObject()) {
     const absl::StatusOr<Expr> keys =
@@ -319,9 +319,9 @@ absl::StatusOr<SchemaCompiler::KeyRules> SchemaCompiler::ReadKeyRules(
 }
 
 absl::StatusOr<Expr> SchemaCompiler::Object(const JsonValue& schema, const std::string& pointer) {
-  ObjectShape shape = JsonObject({}, {});
-  DSV4_ASSIGN_OR_RETURN(shape.min_members, Count(schema, pointer, "minProperties", 0));
-  DSV4_ASSIGN_OR_RETURN(shape.max_members, Count(schema, pointer, "maxProperties", kUnbounded));
+  ObjectSpec spec = JsonObject({}, {});
+  DSV4_ASSIGN_OR_RETURN(spec.min_members, Count(schema, pointer, "minProperties", 0));
+  DSV4_ASSIGN_OR_RETURN(spec.max_members, Count(schema, pointer, "maxProperties", kUnbounded));
   std::vector<std::string> names;
   StringSet required;
   if (const JsonValue* list = schema.Find("required")) {
@@ -344,7 +344,7 @@ absl::StatusOr<Expr> SchemaCompiler::Object(const JsonValue& schema, const std::
   const auto add_named = [&](const std::string& name, Expr value) {
     const Expr text = TextOf(pool_, name, encoding_);
     named.push_back(text);
-    shape.named.push_back(
+    spec.named.push_back(
         {pool_->Concat({StringOf(pool_->AllOf({text, rules.names})), colon, value}),
          required.contains(name)});
   };
@@ -381,14 +381,14 @@ absl::StatusOr<Expr> SchemaCompiler::Object(const JsonValue& schema, const std::
     if (values.empty()) values.push_back(rules.additional);
     const Expr value = pool_->AllOf(std::move(values));
     if (value == kFail) continue;
-    shape.others.push_back(pool_->Concat({StringOf(pool_->AllOf(std::move(keys))), colon, value}));
+    spec.others.push_back(pool_->Concat({StringOf(pool_->AllOf(std::move(keys))), colon, value}));
   }
   // Keys of others may repeat, and then the object has fewer members than were counted.
-  if (shape.min_members > 1 && !shape.others.empty()) {
+  if (spec.min_members > 1 && !spec.others.empty()) {
     return Refused(pointer, "minProperties",
                    "more than 1 is supported where additionalProperties is false only");
   }
-  return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(shape)));
+  return pool_->Concat(pool_->Literal("{"), pool_->Object(std::move(spec)));
 }
 
 }  // namespace dsv4::grammar

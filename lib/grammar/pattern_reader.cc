@@ -17,7 +17,7 @@ absl::Status PatternReader::Bad(absl::string_view what) const {
 }
 
 absl::Status PatternReader::Refused(absl::string_view what) const {
-  return Unsupported(Located(what));
+  return Unsupported(Located(absl::StrCat(what, " not supported")));
 }
 
 bool PatternReader::Take(absl::string_view text) {
@@ -33,7 +33,7 @@ absl::Status PatternReader::Number(uint32_t* number) {
   for (*number = 0; at_digit(); rest_.remove_prefix(1)) {
     *number = *number * 10 + static_cast<uint32_t>(rest_[0] - '0');
     if (*number > kMaxRepetitions) {
-      return Refused(absl::StrCat("more than ", kMaxRepetitions, " repetitions"));
+      return Refused(absl::StrCat("more than ", kMaxRepetitions, " repetitions are"));
     }
   }
   return absl::OkStatus();
@@ -47,7 +47,7 @@ absl::Status PatternReader::Repetitions(uint32_t* min, uint32_t* max) {
     if (!At("}")) DSV4_RETURN_IF_ERROR(Number(max));
   }
   if (!Take("}")) return Bad("\"}\" is expected");
-  return *min <= *max ? absl::OkStatus() : Bad("numbers of repetitions out of order");
+  return *min <= *max ? absl::OkStatus() : Bad("a repetition's minimum is above its maximum");
 }
 
 absl::StatusOr<uint32_t> PatternReader::Hex(size_t digits) {

@@ -19,7 +19,7 @@ class PatternReader {
   virtual std::string Located(absl::string_view what) const = 0;
 
   absl::Status Bad(absl::string_view what) const;      // InvalidArgument
-  absl::Status Refused(absl::string_view what) const;  // Unsupported
+  absl::Status Refused(absl::string_view what) const;  // Unsupported: "`what` not supported"
   size_t Place() const { return all_.size() - rest_.size(); }
   bool At(absl::string_view text) const { return rest_.substr(0, text.size()) == text; }
   bool Take(absl::string_view text);

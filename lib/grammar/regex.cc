@@ -113,9 +113,10 @@ class Reader final : private PatternReader {
 
   absl::StatusOr<Ast> Group() {
     for (const absl::string_view look : {"(?=", "(?!", "(?<=", "(?<!"}) {
-      if (At(look)) return Refused("look-around");
+      if (At(look)) return Refused("look-around is");
     }
-    if (++depth_ > kMaxGroupDepth) return Refused("groups nested too deeply");
+    if (++depth_ > kMaxGroupDepth)
+      return Refused(absl::StrCat("groups nested deeper than ", kMaxGroupDepth, " are"));
     if (Take("(?<")) {
       const size_t end = rest_.find('>');
       const auto is_of_name = [](char c) {
@@ -143,7 +144,7 @@ class Reader final : private PatternReader {
       do {
         DSV4_ASSIGN_OR_RETURN(const uint32_t digit, Hex(1));
         value = value * 16 + digit;
-        if (value > kMaxCodePoint) return Bad("no code point");
+        if (value > kMaxCodePoint) return Bad("an escape above U+10FFFF");
       } while (!Take("}"));
       return value;
     }
@@ -160,7 +161,7 @@ class Reader final : private PatternReader {
 
   // After the backslash.
   absl::Status Escape(bool in_class, CharSet* set) {
-    if (rest_.empty()) return Bad("a backslash ends");
+    if (rest_.empty()) return Bad("a backslash without a character");
     const char c = rest_[0];
     const auto take_set = [&](const CharSet& chars) {
       rest_.remove_prefix(1);
@@ -193,14 +194,14 @@ class Reader final : private PatternReader {
         return take_char('\r');
       case 'b':
         if (in_class) return take_char('\b');
-        return Refused("\\b");
+        return Refused("\\b is");
       case 'B':
-        return Refused("\\B");
+        return Refused("\\B is");
       case 'p':
       case 'P':
-        return Refused("\\p");
+        return Refused("\\p is");
       case 'k':
-        return Refused("a back reference");
+        return Refused("a back reference is");
       case 'c': {
         rest_.remove_prefix(1);
         const int letter = rest_.empty() ? 0 : rest_[0] | 32;
@@ -216,11 +217,11 @@ class Reader final : private PatternReader {
       }
       case '0':
         if (rest_.size() == 1 || rest_[1] < '0' || rest_[1] > '9') return take_char(0);
-        return Bad("an octal escape");
+        return Bad("an octal escape is not allowed");
       default:
         break;
     }
-    if (c >= '1' && c <= '9') return Refused("a back reference");
+    if (c >= '1' && c <= '9') return Refused("a back reference is");
     const int letter = c | 32;
     if ((letter >= 'a' && letter <= 'z') || c == '_') return Bad("an unknown escape");
     *set = One(TakeCodePoint(&rest_));
@@ -252,9 +253,9 @@ class Reader final : private PatternReader {
       Take("-");
       CharSet high;
       DSV4_RETURN_IF_ERROR(ClassItem(&high));
-      if (!is_char(low) || !is_char(high)) return Bad("a range of classes before this");
+      if (!is_char(low) || !is_char(high)) return Bad("a range with a class as its end ends");
       if (low.ranges()[0].first > high.ranges()[0].first) {
-        return Bad("a range out of order before this");
+        return Bad("a range whose ends are out of order ends");
       }
       ranges.push_back({low.ranges()[0].first, high.ranges()[0].first});
     }
@@ -291,13 +292,13 @@ class Builder {
       case Ast::Kind::kStart:
       case Ast::Kind::kEnd: {
         const bool at_edge = (ast.kind == Ast::Kind::kStart ? start : end) != Edge::kNone;
-        if (!at_edge) return Unsupported("an anchor within the pattern");
+        if (!at_edge) return Unsupported("an anchor inside the pattern is not supported");
         // The other edge may be this one's, too: an anchor alone.
         const Edge other = ast.kind == Ast::Kind::kStart ? end : start;
         return other == Edge::kOpen ? any_text_ : kEmpty;
       }
       case Ast::Kind::kRepeat:
-        if (ast.HasAnchor()) return Unsupported("an anchor that is repeated");
+        if (ast.HasAnchor()) return Unsupported("a repeated anchor is not supported");
         break;
       case Ast::Kind::kChar:
         break;

@@ -62,7 +62,8 @@ class Compiler {
   absl::StatusOr<Expr> Invoke(const JsonValue& function, const std::string& place, bool strict) {
     const JsonValue* name = function.Find("name");
     if (name == nullptr || name->AsString() == nullptr || !CanBeName(*name->AsString())) {
-      return InvalidArgument("tools#", place, "/name: expected a string without quotes and lines");
+      return InvalidArgument("tools#", place,
+                             "/name: expected a string without quotes and line breaks");
     }
     if (const JsonValue* own = function.Find("strict"); own != nullptr && !own->IsNull()) {
       if (!own->AsBool()) return InvalidArgument("tools#", place, "/strict: expected a boolean");
@@ -97,23 +98,23 @@ class Compiler {
     return pool_->Concat({pool_->Literal(kParameter), name, value, pool_->Literal(kParameterEnd)});
   }
 
-  ObjectShape Shape() {
+  ObjectSpec NoParameters() {
     return {.separator = pool_->Literal("\n"), .close = pool_->Literal(kInvokeEnd)};
   }
 
   absl::StatusOr<Expr> AnyArguments() {
     const JsonValue anything = JsonValue::FromBool(true);
     SchemaCompiler compiler(pool_, anything, "tools#", true);
-    ObjectShape shape = Shape();
+    ObjectSpec spec = NoParameters();
     DSV4_ASSIGN_OR_RETURN(const Expr other, Parameter(name_chars_, anything, "", &compiler));
-    shape.others.push_back(other);
-    return pool_->Object(std::move(shape));
+    spec.others.push_back(other);
+    return pool_->Object(std::move(spec));
   }
 
   absl::StatusOr<Expr> Arguments(const JsonValue& schema, const std::string& place) {
     SchemaCompiler compiler(pool_, schema, place, true);
     if (schema.AsObject() == nullptr) {
-      return InvalidArgument(place, ": expected a schema of objects");
+      return InvalidArgument(place, ": expected an object with a JSON Schema");
     }
     for (const JsonMember& member : *schema.AsObject()) {
       if (std::find(std::begin(kParameterKeywords), std::end(kParameterKeywords), member.key) ==
@@ -133,14 +134,14 @@ class Compiler {
         required.insert(*key.AsString());
       }
     }
-    ObjectShape shape = Shape();
+    ObjectSpec spec = NoParameters();
     std::vector<Expr> names;
     const JsonValue* properties = schema.Find("properties");
     if (properties != nullptr) {
       if (properties->AsObject() == nullptr) return compiler.Bad("", "properties", "an object");
       for (const JsonMember& member : *properties->AsObject()) {
         if (!CanBeName(member.key)) {
-          return compiler.Bad("", "properties", "names without quotes and lines");
+          return compiler.Bad("", "properties", "names without quotes and line breaks");
         }
         names.push_back(pool_->Literal(member.key));
         DSV4_ASSIGN_OR_RETURN(
@@ -149,7 +150,7 @@ class Compiler {
                       absl::StrCat("/properties/", SchemaCompiler::Escaped(member.key)),
                       &compiler));
         const bool is_required = required.erase(member.key) > 0;
-        shape.named.push_back({parameter, is_required});
+        spec.named.push_back({parameter, is_required});
       }
     }
     if (!required.empty()) return compiler.Bad("", "required", "names of properties");
@@ -158,9 +159,9 @@ class Compiler {
           pool_->AllOf({name_chars_, pool_->Not(pool_->AnyOf(std::move(names)))});
       DSV4_ASSIGN_OR_RETURN(const Expr other, Parameter(other_names, *additional,
                                                         "/additionalProperties", &compiler));
-      shape.others.push_back(other);
+      spec.others.push_back(other);
     }
-    return pool_->Object(std::move(shape));
+    return pool_->Object(std::move(spec));
   }
 
   ExpressionPool* pool_;

@@ -194,7 +194,7 @@ absl::Status DirectReader::Advance(int64_t result, Rest* rest) const {
   }
   if (result == 0) {
     return Corrupt(path, ": ends before byte ", rest->needed,
-                   ", which was there when it was opened; it has become shorter");
+                   "; it has become shorter since it was opened");
   }
   // An end that is not aligned is the file's.
   rest->begin += result;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A JSON document as an owning tree, for documents whose key order and number text matter or whose
-// shape is not fixed. It knows JSON only; what a key means is the reader's. Documents are
-// untrusted.
+// keys are not known in advance. It knows JSON only; what a key means is the reader's. Documents
+// are untrusted.
 #pragma once
 
 #include <cstdint>

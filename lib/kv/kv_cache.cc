@@ -18,7 +18,7 @@ constexpr int64_t kAlignment = 64;  // bytes, of states and of what lies in them
 // need. Restore points that are kSparseTokens apart take half of them at most.
 constexpr int64_t kCompressedKvBlocksPerSnapshot = 8;
 
-// Most states that a step saves at block boundaries: see KvSequence::Reserve.
+// Most states that a step writes at block boundaries: see KvSequence::Reserve.
 int64_t BoundariesPerStep(int64_t step_tokens) {
   return std::min(step_tokens / kCompressedKvBlockTokens + 1,
                   KvSequence::kRecentTokens / kCompressedKvBlockTokens + 2 +
@@ -40,7 +40,7 @@ int64_t LiveWindowBlocks(const KvCacheShape& shape) {
 absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   KvPlan plan;
   const int64_t sequences = shape.max_sequences, drafts = shape.max_draft_tokens;
-  const int64_t saved_states = std::max(BoundariesPerStep(shape.max_step_tokens) + 1, drafts + 1);
+  const int64_t state_writes = std::max(BoundariesPerStep(shape.max_step_tokens) + 1, drafts + 1);
   const int64_t recent_points = std::min(KvSequence::kRecentTokens / kCompressedKvBlockTokens + 1,
                                          shape.context_tokens / kCompressedKvBlockTokens);
   // A sequence may leave its last block partly used.
@@ -51,7 +51,7 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
       sequences * (LiveWindowBlocks(shape) + 2 * recent_points + 3 * KvSequence::kTurnEnds) +
       2 * snapshots;
   // Of a sequence: the last step's, this step's, and the points'. One for all: the empty state.
-  const int64_t state_slots = sequences * (std::max<int64_t>(drafts + 2, 3) + saved_states +
+  const int64_t state_slots = sequences * (std::max<int64_t>(drafts + 2, 3) + state_writes +
                                            recent_points + KvSequence::kTurnEnds) +
                               snapshots + 1;
   if (std::max({window_blocks, compressed_kv_blocks, state_slots}) > INT32_MAX) {
@@ -61,7 +61,7 @@ absl::StatusOr<KvPlan> PlanKvCache(const KvCacheShape& shape) {
   plan.window_blocks = static_cast<int32_t>(window_blocks);
   plan.compressed_kv_blocks = static_cast<int32_t>(compressed_kv_blocks);
   plan.state_slots = static_cast<int32_t>(state_slots);
-  plan.saved_states_per_step = static_cast<int32_t>(saved_states);
+  plan.state_writes_per_step = static_cast<int32_t>(state_writes);
   plan.restore_points = static_cast<int32_t>(KvSequence::kRecentTokens / kCompressedKvBlockTokens +
                                              1 + KvSequence::kMostTurnEnds +
                                              shape.context_tokens / KvSequence::kSparseTokens);
@@ -170,7 +170,8 @@ absl::Status KvCache::MakeRoom(int32_t windows, int32_t compressed, int32_t stat
            (prefixes_.EvictSnapshot(*pool, false) || DropSparePoint() ||
             prefixes_.EvictSnapshot(*pool, true))) {
     }
-    if (pool->free_blocks() < need) return Internal("lost count of ", pool->what(), " blocks");
+    if (pool->free_blocks() < need)
+      return Internal("the count of free ", pool->what(), " blocks is wrong");
   }
   return absl::OkStatus();
 }

@@ -58,7 +58,7 @@ struct KvPlan {
   int64_t window_block_bytes = 0, compressed_kv_block_bytes = 0,
           state_bytes = 0;            // over all layers
   int64_t streams_offset_bytes = 0;   // in a state slot
-  int32_t saved_states_per_step = 0;  // most states that a step of one sequence saves
+  int32_t state_writes_per_step = 0;  // of one sequence, at most
   int32_t restore_points = 0;         // most that a sequence holds
   std::vector<LayerCache> layers;     // bases count from the start of the memory
   KvCacheBytes bytes;

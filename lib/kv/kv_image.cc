@@ -172,8 +172,8 @@ absl::Status PutRows(const KvCache& cache, int rank, const ImageBlocks& blocks,
 int64_t KvSequence::ImagePosition(int64_t tokens) const {
   if (tokens >= length_ || !short_step_) return length_;
   int64_t position = length_;
-  for (const SavedState& saved : step_states_) {
-    if (saved.position <= tokens) position = saved.position;
+  for (const StepState& kept : step_states_) {
+    if (kept.position <= tokens) position = kept.position;
   }
   return position;
 }
@@ -207,7 +207,7 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t compressed
     const auto room =
         pool.free_blocks() + pool.only_cached_blocks() + std::count_if(first, last, gives_up);
     if (need <= room) return absl::OkStatus();
-    return OutOfBlocks("the saved sequence needs ", need, " ", pool.what(),
+    return OutOfBlocks("the saved session needs ", need, " ", pool.what(),
                        " blocks; the cache has ", room);
   };
   const auto check_all = [&]() -> absl::Status {
@@ -226,8 +226,8 @@ absl::Status KvSequence::CheckRoomAfterReset(int32_t windows, int32_t compressed
 absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image) const {
   if (length == 0) return absl::OkStatus();
   int32_t state = state_;
-  for (const SavedState& saved : step_states_) {
-    if (length < length_ && saved.position == length) state = saved.state;
+  for (const StepState& kept : step_states_) {
+    if (length < length_ && kept.position == length) state = kept.state;
   }
   Device& device = cache_->device();
   std::byte* to = image.data();
@@ -255,13 +255,13 @@ absl::Status KvSequence::WriteImage(int64_t length, absl::Span<std::byte> image)
 
 absl::Status KvSequence::ReadImage(int64_t length, absl::Span<const std::byte> image) {
   const int64_t context = cache_->shape().context_tokens;
-  if (length < 0) return Corrupt("a saved sequence of ", length, " tokens");
+  if (length < 0) return Corrupt("the saved session has ", length, " tokens");
   if (length > context) {
-    return ContextFull("the saved sequence has ", length, " tokens; the context holds ", context);
+    return ContextFull("the saved session has ", length, " tokens; the context holds ", context);
   }
   if (static_cast<int64_t>(image.size()) != ImageBytes(length)) {
-    return Corrupt("the rows of a saved sequence of ", length, " tokens take ", ImageBytes(length),
-                   " bytes, not ", image.size());
+    return Corrupt("the cache rows of a saved session of ", length, " tokens take ",
+                   ImageBytes(length), " bytes, not ", image.size());
   }
   RunBatch batch(cache_->device(),
                  BatchSizeOf(*cache_, length, window_blocks_, compressed_kv_blocks_));

@@ -33,8 +33,8 @@ int64_t KvSequence::RestorablePosition(int64_t tokens) const {
   if (tokens >= length_) return length_;
   int64_t position = 0;
   if (short_step_) {
-    for (const SavedState& saved : step_states_) {
-      if (saved.position <= tokens) position = saved.position;
+    for (const StepState& kept : step_states_) {
+      if (kept.position <= tokens) position = kept.position;
     }
   }
   for (const RestorePoint& point : points_) {
@@ -50,7 +50,7 @@ int64_t KvSequence::Rewind(int64_t tokens) {
 
 int64_t KvSequence::RewindLocked(int64_t tokens) {
   const int64_t target = RestorablePosition(tokens);
-  ReleaseSavedStates();
+  ReleaseStateWrites();
   if (target == length_) return target;
   cache_->prefixes().Touch(node_);
   if (target == 0) {
@@ -58,16 +58,15 @@ int64_t KvSequence::RewindLocked(int64_t tokens) {
     return 0;
   }
   ReleasePointsAfter(target);
-  const auto saved =
-      std::find_if(step_states_.begin(), step_states_.end(),
-                   [&](const SavedState& state) { return state.position == target; });
-  if (short_step_ && saved != step_states_.end()) {
+  const auto kept = std::find_if(step_states_.begin(), step_states_.end(),
+                                 [&](const StepState& state) { return state.position == target; });
+  if (short_step_ && kept != step_states_.end()) {
     // The table still has the blocks that every row of the step sees.
-    SetState(saved->state);
-    for (auto later = saved + 1; later != step_states_.end(); ++later) {
+    SetState(kept->state);
+    for (auto later = kept + 1; later != step_states_.end(); ++later) {
       cache_->state_pool().Release(later->state);
     }
-    step_states_.erase(saved + 1, step_states_.end());
+    step_states_.erase(kept + 1, step_states_.end());
   } else {
     const RestorePoint& point = points_.back();
     SetState(point.state);
@@ -153,7 +152,7 @@ void KvSequence::TakeOver(PrefixCache::Node node, int64_t tokens, int64_t kept) 
   window_begin_ = window_end_ - 2;
   std::copy_n(snapshot.window_blocks, 2, window_blocks_.begin() + window_begin_);
   SetState(snapshot.state);
-  ReleaseSavedStates();
+  ReleaseStateWrites();
   ReleaseStepStates();
   ReleasePointsAfter(publishes_ ? kept : 0);
   length_ = tokens;

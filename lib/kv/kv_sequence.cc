@@ -20,12 +20,12 @@ KvSequence::KvSequence(KvCache* cache, uint64_t salt)
       compressed_kv_blocks_(CeilDiv(cache->shape().context_tokens, kCompressedKvBlockTokens),
                             kNoBlock) {
   const KvPlan& plan = cache->plan();
-  saved_states_.reserve(static_cast<size_t>(plan.saved_states_per_step));
-  saved_slots_.reserve(saved_states_.capacity());
-  step_states_.reserve(saved_states_.capacity() + 1);
+  state_writes_.reserve(static_cast<size_t>(plan.state_writes_per_step));
+  write_slots_.reserve(state_writes_.capacity());
+  step_states_.reserve(state_writes_.capacity() + 1);
   // Publish adds a step's points before it drops what they make superfluous.
   points_.reserve(static_cast<size_t>(plan.restore_points) +
-                  static_cast<size_t>(plan.saved_states_per_step) + 1);
+                  static_cast<size_t>(plan.state_writes_per_step) + 1);
 }
 
 absl::StatusOr<KvSequence> KvSequence::Open(KvCache* cache, uint64_t salt) {
@@ -57,8 +57,8 @@ KvSequence::KvSequence(const MutexLock&, KvSequence& other) noexcept
       compressed_end_(other.compressed_end_),
       state_(other.state_),
       reserved_rows_(other.reserved_rows_),
-      saved_states_(std::move(other.saved_states_)),
-      saved_slots_(std::move(other.saved_slots_)),
+      state_writes_(std::move(other.state_writes_)),
+      write_slots_(std::move(other.write_slots_)),
       step_states_(std::move(other.step_states_)),
       short_step_(other.short_step_),
       points_(std::move(other.points_)),
@@ -77,7 +77,7 @@ KvSequence::~KvSequence() {
   cache_->CloseSequence(this);
 }
 
-absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row_states) {
+absl::Status KvSequence::Reserve(int64_t rows, int64_t draft_slots, bool per_row_states) {
   const KvCacheShape& shape = cache_->shape();
   const int64_t verify_rows = shape.max_draft_tokens + 1;
   const int64_t limit =
@@ -86,18 +86,18 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     return InvalidArgument("a step of ", rows, " rows of a sequence is not in 1..", limit);
   }
   const int64_t most_slots = std::max<int64_t>(shape.max_draft_slots, verify_rows);
-  if (extra_slots < 0 || extra_slots > most_slots) {
-    return InvalidArgument(extra_slots, " draft slots are not in 0..", most_slots);
+  if (draft_slots < 0 || draft_slots > most_slots) {
+    return InvalidArgument(draft_slots, " draft slots are not in 0..", most_slots);
   }
-  const int64_t end = length_ + rows, slots_end = end + extra_slots;
+  const int64_t end = length_ + rows, slots_end = end + draft_slots;
   if (slots_end > shape.context_tokens) {
-    return ContextFull("a step up to token ", slots_end, " of a sequence; the context holds ",
+    return ContextFull("a step ends at token ", slots_end, " of a sequence; the context holds ",
                        shape.context_tokens);
   }
 
   MutexLock lock(cache_->mutex());
   BlockPool &windows = cache_->window_pool(), &compressed = cache_->compressed_pool();
-  ReleaseSavedStates();
+  ReleaseStateWrites();
   if (!short_step_) ReleaseStepStates();
   reserved_rows_ = rows;
   for (int64_t row = 1; row <= rows; ++row) {
@@ -105,7 +105,7 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     const bool boundary = position % kCompressedKvBlockTokens == 0 &&
                           (end - position <= kRecentTokens || position % kSparseTokens == 0);
     if (per_row_states || boundary || row == rows) {
-      saved_states_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
+      state_writes_.push_back({.row = static_cast<int32_t>(row), .slot = kNoBlock});
     }
   }
   const auto lacking = [](const std::vector<int32_t>& table, int64_t first, int64_t last,
@@ -131,10 +131,10 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     cache_->mutex()->AssertHeld();
     return cache_->MakeRoom(
         lacking(window_blocks_, window_first, window_last, window_end_, windows), compressed_need,
-        static_cast<int32_t>(saved_states_.size()));
+        static_cast<int32_t>(state_writes_.size()));
   });
   if (!room.ok()) {
-    saved_states_.clear();
+    state_writes_.clear();
     reserved_rows_ = 0;
     return room;
   }
@@ -160,9 +160,9 @@ absl::Status KvSequence::Reserve(int64_t rows, int64_t extra_slots, bool per_row
     }
   }
   compressed_end_ = std::max(compressed_end_, compressed_last);
-  for (StateToSave& save : saved_states_) {
-    save.slot = cache_->state_pool().Take();
-    saved_slots_.push_back(save.slot);
+  for (StateWrite& write : state_writes_) {
+    write.slot = cache_->state_pool().Take();
+    write_slots_.push_back(write.slot);
   }
   return absl::OkStatus();
 }
@@ -174,8 +174,8 @@ SequenceRows KvSequence::Rows(int32_t first_row) const {
           .window_blocks = window_blocks_.data(),
           .compressed_kv_blocks = compressed_kv_blocks_.data(),
           .state_slot = state_,
-          .saved_states = saved_states_.data(),
-          .saved_state_count = static_cast<int32_t>(saved_states_.size())};
+          .state_writes = state_writes_.data(),
+          .state_write_count = static_cast<int32_t>(state_writes_.size())};
 }
 
 SequenceRows KvSequence::MtpRows(int32_t first_row, int32_t rows, int64_t first_slot) const {
@@ -199,24 +199,24 @@ void KvSequence::Commit(int64_t rows) {
   if (rows > 0) {
     ReleaseStepStates();
     short_step_ = reserved_rows_ <= kShortStepRows;
-    // References move from state_ and saved_slots_ to step_states_.
+    // References move from state_ and write_slots_ to step_states_.
     if (short_step_) {
       step_states_.push_back({.position = length_, .state = state_});
     } else {
       cache_->state_pool().Release(state_);
     }
     state_ = kNoBlock;
-    for (size_t i = 0; i < saved_states_.size() && saved_states_[i].row <= rows; ++i) {
+    for (size_t i = 0; i < state_writes_.size() && state_writes_[i].row <= rows; ++i) {
       step_states_.push_back(
-          {.position = length_ + saved_states_[i].row, .state = saved_slots_[i]});
-      saved_slots_[i] = kNoBlock;
+          {.position = length_ + state_writes_[i].row, .state = write_slots_[i]});
+      write_slots_[i] = kNoBlock;
     }
     assert(step_states_.back().position == length_ + rows);
     state_ = step_states_.back().state;
     cache_->state_pool().Add(state_);
     length_ += rows;
   }
-  ReleaseSavedStates();
+  ReleaseStateWrites();
   ReleaseCompressedKvBlocksFrom(CeilDiv(length_, kCompressedKvBlockTokens));
 }
 
@@ -249,9 +249,9 @@ void KvSequence::Publish(absl::Span<const int32_t> timeline, int64_t prompt_toke
     prefixes.MarkPrompt(NodeAt(prompt_blocks * kCompressedKvBlockTokens));
     prompt_blocks_ = prompt_blocks;
   }
-  for (const SavedState& saved : step_states_) {
-    if (saved.position > 0 && saved.position % kCompressedKvBlockTokens == 0) {
-      AddPoint(saved.position, saved.state, false);
+  for (const StepState& kept : step_states_) {
+    if (kept.position > 0 && kept.position % kCompressedKvBlockTokens == 0) {
+      AddPoint(kept.position, kept.state, false);
     }
   }
   DropUnwantedPoints();
@@ -286,9 +286,9 @@ absl::Status KvSequence::CopyTo(KvSequence* copy) {
     cache_->compressed_pool().Add(fork.compressed_kv_blocks_[i] = compressed_kv_blocks_[i]);
   }
   fork.SetState(state_);
-  for (const SavedState& saved : step_states_) {
-    cache_->state_pool().Add(saved.state);
-    fork.step_states_.push_back(saved);
+  for (const StepState& kept : step_states_) {
+    cache_->state_pool().Add(kept.state);
+    fork.step_states_.push_back(kept);
   }
   fork.short_step_ = short_step_;
   for (const RestorePoint& point : points_) {
@@ -309,17 +309,17 @@ int64_t KvSequence::held_bytes() const {
 }
 
 void KvSequence::ReleaseStepStates() {
-  for (const SavedState& saved : step_states_) cache_->state_pool().Release(saved.state);
+  for (const StepState& kept : step_states_) cache_->state_pool().Release(kept.state);
   step_states_.clear();
   short_step_ = false;
 }
 
-void KvSequence::ReleaseSavedStates() {
-  for (const int32_t slot : saved_slots_) {
+void KvSequence::ReleaseStateWrites() {
+  for (const int32_t slot : write_slots_) {
     if (slot != kNoBlock) cache_->state_pool().Release(slot);
   }
-  saved_slots_.clear();
-  saved_states_.clear();
+  write_slots_.clear();
+  state_writes_.clear();
   reserved_rows_ = 0;
 }
 
@@ -344,7 +344,7 @@ void KvSequence::SetState(int32_t state) {
 
 void KvSequence::Reset() {
   cache_->prefixes().Touch(node_);
-  ReleaseSavedStates();
+  ReleaseStateWrites();
   ReleaseStepStates();
   ReleasePointsAfter(0);
   ReleaseWindowBlocksBefore(window_end_);

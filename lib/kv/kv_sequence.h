@@ -2,7 +2,7 @@
 // One sequence's share of the cache: block tables, the compressor states at its end, and the points
 // to which it can go back.
 //
-// A step calls Reserve and Rows, runs the forward pass and saves its streams, calls Commit and
+// A step calls Reserve and Rows, runs the forward pass and stores its streams, calls Commit and
 // MtpRows, runs the MTP passes, and calls Publish. Until Commit the sequence is unchanged. A block
 // with more than one holder is never written: Reserve copies it first. Nothing but Open, Fork and
 // images allocates.
@@ -61,17 +61,17 @@ class KvSequence {
   ~KvSequence();
 
   int64_t length() const { return length_; }  // tokens with main rows
-  // The state slot at length(). It has the streams of token length() - 1, saved by the step that
+  // The state slot at length(). It has the streams of token length() - 1, stored by the step that
   // computed them; undefined at length() 0.
   int32_t state_slot() const { return state_; }
 
   // Blocks and state slots for `rows` rows from length() on, and for MTP slots below
-  // length() + rows + extra_slots. States are saved after every row (`per_row_states`, at most
+  // length() + rows + draft_slots. States are written after every row (`per_row_states`, at most
   // max_draft_tokens + 1 rows), else after the last and at the block boundaries that become restore
   // points. Replaces a reservation that was not committed. Errors, which leave the sequence
   // unchanged: ContextFull past the context (including MTP slots), InvalidArgument past the step's
   // limits, OutOfBlocks.
-  absl::Status Reserve(int64_t rows, int64_t extra_slots = 0, bool per_row_states = false);
+  absl::Status Reserve(int64_t rows, int64_t draft_slots = 0, bool per_row_states = false);
   // The step's view: the reserved rows, whose first is row `first_row` of the step. Valid until the
   // next Reserve, Commit or Rewind. REQUIRES: Reserve.
   SequenceRows Rows(int32_t first_row) const;
@@ -82,7 +82,7 @@ class KvSequence {
   // REQUIRES: as MtpRows.
   SequenceRows BlockRows(int32_t first_row, int32_t rows, int64_t first_position) const;
   // Makes the first `rows` reserved rows a part of the sequence and drops the others. 0 abandons
-  // the step. REQUIRES: rows == 0, or a state was saved after row `rows`.
+  // the step. REQUIRES: rows == 0, or a state was written after row `rows`.
   void Commit(int64_t rows);
   // Ends a step: complete blocks of 256 tokens go to the prefix cache (as prompt below
   // `prompt_tokens`), restore points are recorded, and window blocks that nothing needs are freed.
@@ -126,7 +126,7 @@ class KvSequence {
 
  private:
   // `state` as it was at `position`; a reference of its own.
-  struct SavedState {
+  struct StepState {
     int64_t position = 0;
     int32_t state = kNoBlock;
   };
@@ -167,7 +167,7 @@ class KvSequence {
   void ReleasePoint(const RestorePoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleasePointsAfter(int64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseStepStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
-  void ReleaseSavedStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
+  void ReleaseStateWrites() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseWindowBlocksBefore(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   void ReleaseCompressedKvBlocksFrom(int64_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cache_->mutex());
   // OutOfBlocks unless a Reset leaves room for as many blocks and a state.
@@ -184,13 +184,13 @@ class KvSequence {
   std::vector<int32_t> compressed_kv_blocks_;  // [context / 256]: entries [0, compressed_end_)
   int64_t window_begin_ = 0, window_end_ = 0, compressed_end_ = 0;
   int32_t state_ = kNoBlock;  // at length_
-  // The running step: what Reserve was asked for, and the states it saves.
+  // The running step: what Reserve was asked for, and the states it writes.
   int64_t reserved_rows_ = 0;
-  std::vector<StateToSave> saved_states_;
-  std::vector<int32_t> saved_slots_;  // of saved_states_
+  std::vector<StateWrite> state_writes_;
+  std::vector<int32_t> write_slots_;  // of state_writes_
   // States of the last committed step, ascending: those that can become restore points, and in a
   // short step the one before it and those of all rows kept.
-  std::vector<SavedState> step_states_;
+  std::vector<StepState> step_states_;
   bool short_step_ = false;
   std::vector<RestorePoint> points_;  // ascending
   int64_t published_blocks_ = 0;  // compressed_kv_blocks_[0, published_blocks_) are nodes' blocks

@@ -374,8 +374,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   if (const JsonValue* eos = f.Required("eos_token_id")) {
     c.eos_token_ids = ReadTokens(&f, "eos_token_id", *eos, c.vocab_size - 1);
     if (c.eos_token_ids.empty()) {
-      f.Fail(
-          InvalidArgument(f.Name("eos_token_id"), " is an empty list; expected a token at least"));
+      f.Fail(InvalidArgument(f.Name("eos_token_id"),
+                             " is an empty list; expected at least one token id"));
     }
   }
   if (f.Optional("dsv4_synthetic_layers")) {

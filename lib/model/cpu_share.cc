@@ -34,11 +34,11 @@ void DecodeRow(const uint8_t* row, int64_t width, uint16_t* to) {
     }
     return numbers;
   }();
-  constexpr int64_t kGroup = 8;
-  for (int64_t at = 0; at < width; at += kGroup) {
+  constexpr int64_t kRun = 8;
+  for (int64_t at = 0; at < width; at += kRun) {
     const uint8_t* const codes = row + sm12x::QuantizedOffset(at);
     const float scale = E8M0ToFloat(row[width + at / sm12x::kKSlice]);
-    for (int64_t i = 0; i < kGroup; ++i) {
+    for (int64_t i = 0; i < kRun; ++i) {
       to[at + i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(kNumbers[codes[i]] * scale) >> 16);
     }
   }

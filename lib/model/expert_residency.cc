@@ -24,8 +24,8 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   plan.on_device = plan.placed();
   if (integrated && budgets.host_bytes != 0) {
     return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                                        ": an integrated GPU's memory is the host's, which "
-                                        "device_weight_bytes counts"),
+                                        " on an integrated GPU, whose memory "
+                                        "device_weight_bytes limits"),
                         "host_weight_bytes");
   }
   int64_t most = 0, stage = 0;
@@ -48,8 +48,8 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   };
   if (budgets.host_bytes != 0 && budgets.host_bytes < plan.cpu_bytes) {
     return WithArgument(
-        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                        ": the host needs at least ", plan.cpu_bytes, " for the ", plan.on_cpu(),
+        InvalidArgument("option host_weight_bytes = ", budgets.host_bytes, "; at least ",
+                        plan.cpu_bytes, " are needed for the ", plan.on_cpu(),
                         " experts that the CPU computes (cpu_experts = ", budgets.cpu_experts, ")"),
         "host_weight_bytes");
   }
@@ -69,10 +69,11 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
     plan.spare = kSpareSlots;
     if (device_bytes < bytes_of(few)) {
       return WithArgument(
-          InvalidArgument("option device_weight_bytes = ", device_bytes,
-                          ": a device needs at least ", std::min(bytes_of(few), most),
-                          ", which are all weights but routed experts, one of these for each of ",
-                          blocks, " layers and ", kSpareSlots, " to exchange them by"),
+          InvalidArgument("option device_weight_bytes = ", device_bytes, "; at least ",
+                          std::min(bytes_of(few), most),
+                          " are needed on each device: all weights except routed experts, one "
+                          "routed expert for each of ",
+                          blocks, " layers, and room for ", kSpareSlots, " more to exchange them"),
           "device_weight_bytes");
     }
     const int64_t room = std::min(plan.placed(), slots_in(device_bytes) - plan.spare);
@@ -88,15 +89,15 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
     if (fits(0)) return plan;
 
     if (budgets.host_bytes < stage + plan.cpu_bytes) {
-      return WithArgument(InvalidArgument("option host_weight_bytes = ", budgets.host_bytes,
-                                          ": the host needs at least ", stage + plan.cpu_bytes,
-                                          " to read experts from disk",
-                                          plan.cpu_bytes > 0 ? " and for the CPU's" : "", ", or ",
-                                          plan.host_bytes(),
-                                          " to have all that have no room in "
-                                          "device_weight_bytes = ",
-                                          device_bytes),
-                          "host_weight_bytes");
+      return WithArgument(
+          InvalidArgument("option host_weight_bytes = ", budgets.host_bytes, "; at least ",
+                          stage + plan.cpu_bytes, " are needed to read experts from disk",
+                          plan.cpu_bytes > 0 ? " and for the CPU's experts" : "", ", or ",
+                          plan.host_bytes(),
+                          " for all experts that do not fit "
+                          "device_weight_bytes = ",
+                          device_bytes),
+          "host_weight_bytes");
     }
     plan.on_host = plan.expert_bytes == 0
                        ? 0
@@ -110,11 +111,10 @@ absl::StatusOr<ResidencyPlan> PlanResidency(const ExpertBudgets& budgets, int64_
   if (budgets.least) device_bytes = least;
   if (device_bytes < least) {
     return WithArgument(
-        InvalidArgument("option device_weight_bytes = ", device_bytes, ": a device needs at least ",
-                        least,
-                        " where experts lie on disk, which are all weights but routed "
-                        "experts, one of these for each of ",
-                        blocks, " layers and ", plan.spare + kLeastGuests, " that come and go"),
+        InvalidArgument("option device_weight_bytes = ", device_bytes, "; at least ", least,
+                        " are needed on each device with experts on disk: all weights except "
+                        "routed experts, one routed expert for each of ",
+                        blocks, " layers, and room for ", plan.spare + kLeastGuests, " more"),
         "device_weight_bytes");
   }
   const int64_t slots = slots_in(device_bytes - pack) - plan.spare;

@@ -53,18 +53,17 @@ absl::Status FormatChanges::SettleShared(const std::string& name, ExpertFormat a
     return absl::OkStatus();
   }
   return Unsupported(Place(checkpoint_, name + ".scale"),
-                     ": F32 scales that are no powers of two, with routed experts in MXFP4, which "
-                     "the device's kernels do not run together");
+                     ": F32 scales that are not powers of two; the device's kernels do not support "
+                     "them with routed experts in MXFP4");
 }
 
 absl::Status FormatChanges::Settle(const std::string& name, ExpertFormat as, ExpertMatrix* expert) {
   if (for_device_) memory_.clear();
   if (for_device_ && as != ExpertFormat::kMxfp4) {
     if (expert->format != as) {
-      return Unsupported(Place(checkpoint_, name + ".weight"), ": a routed expert in ",
-                         ExpertFormatName(expert->format), " among those of its block in ",
-                         ExpertFormatName(as),
-                         "; the device's kernels run a block's in one format");
+      return Unsupported(Place(checkpoint_, name + ".weight"), ": is in ",
+                         ExpertFormatName(expert->format), ", the layer's other routed experts in ",
+                         ExpertFormatName(as), "; the device's kernels need one format a layer");
     }
     if (as == ExpertFormat::kFp8 && expert->f32_scale == nullptr) KeepF32Scales(expert);
     return absl::OkStatus();
@@ -114,8 +113,8 @@ absl::Status FormatChanges::NotMxfp4(const std::string& name, const ExpertMatrix
   const int64_t runs = expert.k / kFp4Run, column = run % runs * kFp4Run;
   return Unsupported(Place(checkpoint_, name + ".weight"), ": elements ", column, " to ",
                      column + kFp4Run - 1, " of row ", run / runs,
-                     " are no MXFP4 numbers under one scale, as those of its block's other experts "
-                     "are; the device's kernels run a block's experts in one format");
+                     " are not MXFP4 values under one scale, as those of the layer's other routed "
+                     "experts are; the device's kernels need one format a layer");
 }
 
 }  // namespace dsv4

@@ -20,8 +20,8 @@ MessageWriter& MessageWriter::AddStep(const StepRows& step, const int32_t* token
     Add(sequence);
     AddList(tables.windows);
     AddList(tables.compressed);
-    AddList(absl::MakeConstSpan(sequence.saved_states,
-                                static_cast<size_t>(sequence.saved_state_count)));
+    AddList(absl::MakeConstSpan(sequence.state_writes,
+                                static_cast<size_t>(sequence.state_write_count)));
   }
   return *this;
 }
@@ -44,10 +44,10 @@ absl::Status MessageReader::TakeStep(ReceivedStep* step) {
     DSV4_ASSIGN_OR_RETURN(std::vector<int32_t> groups, TakeList<int32_t>());
     step->tables.push_back(std::move(groups));
     sequence.compressed_kv_blocks = grouped ? step->tables.back().data() : nullptr;
-    DSV4_ASSIGN_OR_RETURN(std::vector<StateToSave> saved_states, TakeList<StateToSave>());
-    step->saved_states.push_back(std::move(saved_states));
-    sequence.saved_states =
-        sequence.saved_states == nullptr ? nullptr : step->saved_states.back().data();
+    DSV4_ASSIGN_OR_RETURN(std::vector<StateWrite> state_writes, TakeList<StateWrite>());
+    step->state_writes.push_back(std::move(state_writes));
+    sequence.state_writes =
+        sequence.state_writes == nullptr ? nullptr : step->state_writes.back().data();
     step->sequences.push_back(sequence);
   }
   step->step = {.rows = static_cast<int32_t>(step->tokens.size()),

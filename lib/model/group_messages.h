@@ -21,7 +21,7 @@ namespace dsv4 {
 enum class GroupCommand : int32_t {
   kForward,
   kForwardDraft,
-  kSaveStreams,
+  kStoreStreams,
   kLogits,
   kDraftLogits,
   kCopyWindowBlock,
@@ -67,7 +67,7 @@ struct ReceivedStep {
   std::vector<int64_t> positions;
   std::vector<SequenceRows> sequences;
   std::vector<std::vector<int32_t>> tables;
-  std::vector<std::vector<StateToSave>> saved_states;
+  std::vector<std::vector<StateWrite>> state_writes;
 };
 
 class MessageReader {

@@ -219,7 +219,7 @@ absl::Status Model::EndFetches(const absl::Status& status) {
 }
 
 absl::Status Model::Synchronize() {
-  DSV4_RETURN_IF_ERROR(FinishExchanges());
+  DSV4_RETURN_IF_ERROR(AwaitExchanges());
   DSV4_RETURN_IF_ERROR(parts_.device->Synchronize());
   for (FetchedInputs& fetched : fetched_) fetched.launched = false;
   for (FetchedInputs& fetched : chain_fetched_) fetched.launched = false;
@@ -311,7 +311,7 @@ int64_t Model::streams_row_bytes() const {
   return kStreams * parts_.config->hidden_size * DTypeBytes(activation_dtype());
 }
 
-absl::Status Model::SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots) {
+absl::Status Model::StoreStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots) {
   if (rows.size() != slots.size() || rows.size() > copy_to_.size()) {
     return InvalidArgument("streams of ", rows.size(), " rows to ", slots.size(),
                            " state slots; the limit is ", copy_to_.size());
@@ -341,7 +341,7 @@ absl::Status Model::CopyStreams(int32_t rows) {
 }
 
 absl::Status Model::ReadStreams(absl::Span<std::byte> to) {
-  DSV4_RETURN_IF_ERROR(FinishExchanges());
+  DSV4_RETURN_IF_ERROR(AwaitExchanges());
   return parts_.device->Download(to.data(), static_cast<const std::byte*>(context_.act.streams),
                                  static_cast<int64_t>(to.size()));
 }
@@ -361,7 +361,7 @@ absl::StatusOr<const float*> Model::LaunchAndFetch(Pass pass, absl::Span<const i
   const HeadRows head{.rows = row_of};
   DSV4_RETURN_IF_ERROR(ExpectHead(head));
   DSV4_RETURN_IF_ERROR(LaunchHead(pass, head));
-  DSV4_RETURN_IF_ERROR(FinishExchanges());
+  DSV4_RETURN_IF_ERROR(AwaitExchanges());
   DSV4_RETURN_IF_ERROR(logits_.Fetch(0, static_cast<int32_t>(row_of.size())));
   DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> first, logits_.Row(0));
   return first.data();

@@ -25,7 +25,7 @@
 namespace dsv4 {
 
 // The streams with which a row of an MTP pass begins: those of a row of the last pass, or those
-// saved in a state slot.
+// stored in a state slot.
 struct StreamSource {
   static StreamSource OfRow(int32_t row) { return {.row = row, .slot = kNoBlock}; }
   static StreamSource OfSlot(int32_t slot) { return {.row = -1, .slot = slot}; }
@@ -110,12 +110,12 @@ class Model {
   const std::byte* StreamsOfRow(int32_t row) const;
   int64_t streams_row_bytes() const;
   // Copies X of some rows to state slots. Errors: InvalidArgument beyond the step's rows.
-  absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
+  absl::Status StoreStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
 
   // A pass of the drafter's blocks.
   // - step.positions: the cache positions of its rows.
   // - `sources`: sources[r] names the X with which row r begins, of the last pass or of
-  // SaveStreams.
+  //   StoreStreams.
   //   Empty for drafters that begin with tokens.
   // - `head`: rows and questions of the drafter's head, as in Forward.
   // Afterwards StreamsOfRow returns the drafter's output, and Logits of the main rows are lost.
@@ -227,7 +227,7 @@ class Model {
                       const PassInputs& inputs);
   FetchedInputs& FetchedOf(Pass pass) { return fetched_[pass == Pass::kMain ? 0 : 1]; }
   // Waits for the outstanding exchanges of the device.
-  absl::Status FinishExchanges() {
+  absl::Status AwaitExchanges() {
     return parts_.communicator == nullptr ? absl::OkStatus() : parts_.communicator->Synchronize();
   }
   // Whether steps of few rows are recorded. Not with experts on disk or of the CPU: the host acts
@@ -282,7 +282,7 @@ class Model {
   StatusExchange read_failures_;  // where experts lie on disk and there are several ranks
   bool watched_ = false;
   std::vector<std::byte> tap_memory_;
-  // For ForwardDraft and SaveStreams, of limits_.rows.
+  // For ForwardDraft and StoreStreams, of limits_.rows.
   std::vector<int64_t> draft_positions_;
   std::vector<const std::byte*> copy_from_;
   std::vector<std::byte*> copy_to_;

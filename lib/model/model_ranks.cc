@@ -153,14 +153,14 @@ absl::Status ModelRanks::Forward(const StepRows& step, const int32_t* tokens,
   });
 }
 
-absl::Status ModelRanks::SaveStreams(absl::Span<const int32_t> rows,
-                                     absl::Span<const int32_t> slots) {
+absl::Status ModelRanks::StoreStreams(absl::Span<const int32_t> rows,
+                                      absl::Span<const int32_t> slots) {
   if (rows.empty()) return absl::OkStatus();
   const auto message = [&] {
-    return MessageWriter(GroupCommand::kSaveStreams).AddList(rows).AddList(slots);
+    return MessageWriter(GroupCommand::kStoreStreams).AddList(rows).AddList(slots);
   };
   return Told(message, [&] {
-    return OnAll([&](Model& model, int) { return model.SaveStreams(rows, slots); });
+    return OnAll([&](Model& model, int) { return model.StoreStreams(rows, slots); });
   });
 }
 

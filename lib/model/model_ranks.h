@@ -57,7 +57,7 @@ class ModelRanks {
                        const std::function<bool()>* stop = nullptr, const HeadRows& head = {});
   const std::byte* StreamsOfRow(int32_t row) const { return first().StreamsOfRow(row); }
   int64_t streams_row_bytes() const { return first().streams_row_bytes(); }
-  absl::Status SaveStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
+  absl::Status StoreStreams(absl::Span<const int32_t> rows, absl::Span<const int32_t> slots);
   absl::Status ForwardDraft(const StepRows& step, const int32_t* tokens,
                             absl::Span<const StreamSource> sources, const HeadRows& head = {});
   // False in a group of processes: the leader's host chooses the tokens.

@@ -31,8 +31,8 @@ absl::StatusOr<Shards> Shards::Of(const ModelConfig& config, int ranks) {
     for (int count = 2; count <= kMaxRanks; ++count) {
       if (config.o_groups % count == 0) absl::StrAppend(&counts, ", ", count);
     }
-    return InvalidArgument("a model with o_groups ", config.o_groups, " cannot be shared out to ",
-                           ranks, " devices; to these counts it can: ", counts);
+    return InvalidArgument("o_groups = ", config.o_groups, " cannot be split between ", ranks,
+                           " devices; supported numbers of devices: ", counts);
   }
   return Shards{.ranks = ranks,
                 .groups = Slices(config.o_groups, 1, ranks),

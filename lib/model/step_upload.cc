@@ -30,7 +30,7 @@ int64_t FollowingBytes(const StepLimits& limits) {
   return 2 * Bytes(places, sizeof(int32_t)) + Bytes(places, sizeof(CandidateQuery));
 }
 
-// The most bytes of one pass: a saved state or window block for every row and some more for each
+// The most bytes of one pass: a state write or window block for every row and some more for each
 // sequence, and the compressed KV blocks of the longest sequences.
 int64_t PassBytes(const StepLimits& limits) {
   const int64_t rows = limits.rows, sequences = limits.sequences;
@@ -38,7 +38,7 @@ int64_t PassBytes(const StepLimits& limits) {
   const int64_t compressed_entries = limits.positions / kCompressedKvBlockTokens + 2;
   return 2 * Bytes(rows, sizeof(int32_t)) + 2 * Bytes(rows, sizeof(int64_t)) +
          PointerBytes(limits) + HeadBytes(limits) + FollowingBytes(limits) +
-         Bytes(sequences, sizeof(SequenceRows)) + Bytes(rows, sizeof(StateToSave)) +
+         Bytes(sequences, sizeof(SequenceRows)) + Bytes(rows, sizeof(StateWrite)) +
          sequences * kAlignment + Bytes(rows / kWindowBlockTokens, sizeof(int32_t)) +
          sequences * (Bytes(window_entries + 1, sizeof(int32_t)) +
                       Bytes(compressed_entries, sizeof(int32_t)));
@@ -142,8 +142,8 @@ SequenceRows StepUpload::AppendTables(SequenceRows rows) {
     rows.compressed_kv_blocks = DeviceOf<int32_t>(
         Append(tables.compressed.data(), static_cast<int64_t>(tables.compressed.size())));
   }
-  if (rows.saved_states != nullptr) {
-    rows.saved_states = DeviceOf<StateToSave>(Append(rows.saved_states, rows.saved_state_count));
+  if (rows.state_writes != nullptr) {
+    rows.state_writes = DeviceOf<StateWrite>(Append(rows.state_writes, rows.state_write_count));
   }
   return rows;
 }

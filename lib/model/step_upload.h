@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inputs of a pass besides weights, cache and activations: tokens, positions, block tables,
-// saved states, pointer lists, and the questions about logits. For a device with memory of its own
+// state writes, pointer lists, and the questions about logits. For a device with memory of its own
 // they are one contiguous image for each pass, which is sent, or which the first kernel of a graph
 // copies. Other devices read them in place.
 #pragma once

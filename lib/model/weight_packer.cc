@@ -52,7 +52,7 @@ void WeightPacker::Point(const Packed& packed, ExpertMatrix* expert) {
 absl::Status WeightPacker::Prepare(const Stage& stage, WeightFormat format, int64_t n,
                                    int64_t k) const {
   if (StageRows(stage, format, k) == 0) {
-    return Unsupported("a weight of ", k, " columns is too wide for the upload's stage");
+    return Unsupported("a weight of ", k, " columns is too wide for the staging buffer");
   }
   return dispatch_->Prepare(PackWeightParams{.format = format, .n = n, .k = k, .rows = n});
 }

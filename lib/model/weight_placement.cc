@@ -325,7 +325,7 @@ absl::Status WeightPlacement::AddMovement(size_t rank, WeightUpload* upload) {
   return absl::OkStatus();
 }
 
-absl::Status WeightPlacement::Finish() {
+absl::Status WeightPlacement::Complete() {
   for (size_t rank = 0; rank < uploads_.size(); ++rank) {
     if (!targets_.ranks[rank].here) continue;
     Weights::Rank& own = weights_->ranks_[rank];
@@ -346,7 +346,7 @@ absl::Status WeightPlacement::Finish() {
                                             .experts = std::move(own.cpu_experts),
                                             .use = tells ? weights_->use_.get() : nullptr}));
     }
-    DSV4_ASSIGN_OR_RETURN(own.memory, uploads_[rank].Finish());
+    DSV4_ASSIGN_OR_RETURN(own.memory, uploads_[rank].Complete());
   }
   return absl::OkStatus();
 }

@@ -35,7 +35,7 @@ class WeightPlacement {
   // read, in a format that kernels run. If it stays on disk, only its view is used.
   absl::Status Send(const WeightSpec& spec, size_t index);
   // Called after the last Send.
-  absl::Status Finish();
+  absl::Status Complete();
 
  private:
   absl::Status PlanRank(const std::vector<WeightSpec>& specs, int rank);

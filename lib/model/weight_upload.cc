@@ -50,7 +50,7 @@ absl::StatusOr<WeightPacker::Packed> WeightUpload::Pack(std::byte* to, WeightFor
   return packer_.Pack(stage(), to, format, n, k, from);
 }
 
-absl::StatusOr<Buffer> WeightUpload::Finish() {
+absl::StatusOr<Buffer> WeightUpload::Complete() {
   DSV4_RETURN_IF_ERROR(device_->Synchronize());
   stage_ = Buffer();
   return std::move(memory_);

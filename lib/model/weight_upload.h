@@ -32,7 +32,7 @@ class WeightUpload {
                                             int64_t k, const WeightPacker::Source& from) const;
 
   // Waits for all copies, frees the stage and returns the memory.
-  absl::StatusOr<Buffer> Finish();
+  absl::StatusOr<Buffer> Complete();
 
  private:
   WeightPacker::Stage stage() const;

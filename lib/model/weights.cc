@@ -17,8 +17,9 @@ absl::Status Weights::CountUse(const ExpertProfile* profile) {
   ResidencyPlan& plan = residency_;
   if (profile != nullptr) {
     if (profile->blocks != plan.blocks || profile->experts != plan.experts) {
-      return Corrupt("the expert profile has ", profile->blocks, " layers of ", profile->experts,
-                     " experts; the model has ", plan.blocks, " of ", plan.experts);
+      return Corrupt("option expert_profile: the file has ", profile->blocks, " layers of ",
+                     profile->experts, " experts; the model has ", plan.blocks, " of ",
+                     plan.experts);
     }
     plan.places = std::make_shared<const std::vector<int64_t>>(PlacesByUse(plan, *profile));
   }

@@ -152,7 +152,7 @@ absl::Status WeightsLoader::ReadData(const WeightTargets& targets,
     PlanHostRanks(targets.shards);  // formats have changed
     return absl::OkStatus();
   }
-  DSV4_RETURN_IF_ERROR(placement_->Finish());
+  DSV4_RETURN_IF_ERROR(placement_->Complete());
   // Scales of experts on disk may be among the copies.
   if (weights_->residency_.on_disk == 0) weights_->owned_.clear();
   weights_->owned_bytes_ = 0;

@@ -153,7 +153,7 @@ class Reader {
     float number = 0;
     if (!absl::SimpleAtof(*value.AsNumberText(), &number) || !std::isfinite(number)) {
       return Corrupt(source_, ": ", name, " is ", value.AsNumberText()->substr(0, 64),
-                     ", no number that float holds");
+                     ", outside the range of float");
     }
     return number;
   }

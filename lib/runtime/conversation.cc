@@ -175,15 +175,17 @@ absl::StatusOr<StepResult> Conversation::Step(Sink sink) {
 absl::Status Conversation::CheckTurn() const {
   const absl::Span<const int32_t> tokens = session_->tokens();
   if (session_->generation() != generation_) {
-    return InvalidArgument("the session's ", tokens.size(),
-                           " tokens do not match its messages: it was changed from outside, or a "
-                           "step ran out of memory");
+    return InvalidArgument(
+        "the session's ", tokens.size(),
+        " tokens do not match its messages: a call other than those of conversations "
+        "changed it, or a step ran out of memory");
   }
   if (turn_) return absl::OkStatus();
   if (messages_.empty()) return InvalidArgument("the conversation has no message yet");
   if (IsAssistant(messages_.back()) || !chat_tokens_.OpensTurn(tokens.back())) {
     return InvalidArgument("messages[", messages_.size() - 1, "] (role ",
-                           Quoted(messages_.back().role), ") gives the assistant no turn");
+                           Quoted(messages_.back().role),
+                           ") is last and leaves the assistant nothing to answer");
   }
   return absl::OkStatus();
 }
@@ -221,7 +223,7 @@ void Conversation::Take(StepResult* step, Sink sink) {
     if (step->finish == Finish::kNone) step->finish = Finish::kStop;
   }
   if (step->finish == Finish::kNone) return;
-  const bool calls = FinishTurn(end, sink);
+  const bool calls = CloseTurn(end, sink);
   if (calls && step->finish == Finish::kStop) step->finish = Finish::kToolCall;
 }
 
@@ -261,7 +263,7 @@ void Conversation::Record(const ParserEvent& event) {
       MakeReadable(&reply.tool_calls.back().arguments);
       return;
     case ParserEvent::Kind::kEnd:
-      turn_->unfinished = event.unfinished;
+      turn_->incomplete = event.incomplete;
       turn_->cut_call |= event.call >= 0 || MayBeginCall(event.text);
       return;
     case ParserEvent::Kind::kMalformed:
@@ -278,7 +280,7 @@ void Conversation::EndTurn(Sink sink) {
     ~Over() { turn.reset(); }
   } over{turn_};
   FeedHeld(sink);
-  FinishTurn(std::nullopt, sink);
+  CloseTurn(std::nullopt, sink);
 }
 
 // The session may hold text: a character that is not whole yet, or what may begin a stop string.
@@ -289,16 +291,16 @@ void Conversation::FeedHeld(Sink sink) {
   }
 }
 
-bool Conversation::FinishTurn(std::optional<int32_t> end, Sink sink) {
+bool Conversation::CloseTurn(std::optional<int32_t> end, Sink sink) {
   const auto deliver = [&](const ParserEvent& event) {
     Record(event);
     sink(event);
   };
   if (end && chat_tokens_.BeginsOtherTurn(*end)) {
-    turn_->parser.Finish(deliver, tokenizer_->Decode({&*end, 1}).value_or(""));
+    turn_->parser.End(deliver, tokenizer_->Decode({&*end, 1}).value_or(""));
   } else {
     if (end) turn_->parser.Feed(markup::kEndOfSentence, deliver);
-    turn_->parser.Finish(deliver);
+    turn_->parser.End(deliver);
   }
   const bool calls = !turn_->reply.tool_calls.empty() && !turn_->cut_call;
   std::optional<SampledTurn> sampled = AsSampled();
@@ -312,7 +314,7 @@ bool Conversation::FinishTurn(std::optional<int32_t> end, Sink sink) {
 
 // A turn cut within tool markup is rendered from its message, which has no call that is cut.
 std::optional<SampledTurn> Conversation::AsSampled() const {
-  if (turn_->unfinished) return std::nullopt;
+  if (turn_->incomplete) return std::nullopt;
   std::vector<int32_t> ids = turn_->ids;
   if (!CutTo(turn_->text, &ids)) return std::nullopt;
   return chat_tokens_.TurnOf(std::move(ids), turn_->reasons);

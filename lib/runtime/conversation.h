@@ -96,7 +96,7 @@ class Conversation {
     std::string text{};  // that the session gave for `ids`
     ToolCall call{};     // being made; one of the reply's when it is whole
     bool reasons = false;
-    bool unfinished = false;  // ends within tool markup
+    bool incomplete = false;  // ends within tool markup
     bool cut_call = false;    // a call broke off
   };
   Conversation(Session* session, const Tokenizer* tokenizer, ChatTokens chat_tokens);
@@ -111,7 +111,7 @@ class Conversation {
   void Take(StepResult* step, Sink sink);
   // `end`: the control token with which the model ended the turn, if it did. Whether the turn calls
   // tools.
-  bool FinishTurn(std::optional<int32_t> end, Sink sink);
+  bool CloseTurn(std::optional<int32_t> end, Sink sink);
   std::optional<SampledTurn> AsSampled() const;
   // Shortens `ids` to spell `text`. False if `text` is not a prefix of what they spell.
   bool CutTo(absl::string_view text, std::vector<int32_t>* ids) const;

@@ -271,7 +271,7 @@ class Timeline {
       }
     }
     return Unsupported(OpName(Op::kTokenCandidates), " (vocab ", logits.size(), "): token ", best,
-                       " has the largest logit, and is not among the ", list->count, " listed");
+                       " has the largest logit but is not among the ", list->count, " candidates");
   }
 
   Engine& engine_;
@@ -426,7 +426,7 @@ class Proof {
       DSV4_ASSIGN_OR_RETURN(const std::vector<float> together, LogitsOf(*engine));
       if (together != logits[model]) {
         return Refused(absl::StrCat("devices ", absl::StrJoin(devices, ", ")),
-                       "exchange: together they give other logits than one of them");
+                       "exchange: together they compute other logits than one of them alone");
       }
     }
     proof_.seconds =
@@ -481,7 +481,7 @@ class Proof {
       AfterLaunches recorder(comparison.tested(engine->device()), options_);
       ran.Update(RunSeen(model, *engine, &recorder));
     }
-    const absl::Status same = comparison.Finish();
+    const absl::Status same = comparison.Complete();
     // A wrong operator first: what follows from it says less.
     for (const auto& [name, flips] : comparison.flips()) {
       if (flips.Holds()) continue;
@@ -523,7 +523,8 @@ class Proof {
           std::mismatch(one.rows.begin(), one.rows.end(), other.rows.begin()).first;
       if (differs == one.rows.end()) continue;
       return Unsupported(OpName(one.op), ".", one.name, " (rows ", options_.long_rows, "): row ",
-                         differs - one.rows.begin(), " is not that of ", kShortRows, " rows");
+                         differs - one.rows.begin(), " differs from its result in a pass of ",
+                         kShortRows, " rows");
     }
     proof_.long_launches += static_cast<int64_t>(parts.outputs().size());
     return absl::OkStatus();
@@ -537,7 +538,8 @@ class Proof {
     engine.set_recorder(nullptr);
     DSV4_RETURN_IF_ERROR(alone.status());
     if (*alone == logits) return absl::OkStatus();
-    return Unsupported("graphs: a recorded step gives other logits than its kernels one by one");
+    return Unsupported(
+        "graphs: a step replayed from a graph gives other logits than its kernels one by one");
   }
 
   // With graphs and concurrent streams, if the device has them.

@@ -75,8 +75,8 @@ absl::Status Engine::ReadTuning(const EngineOptions& options) {
   if (options.tuning_dir.empty()) return absl::OkStatus();
   if (options.backend != Backend::kCuda) {
     return WithArgument(
-        Unsupported("option tuning_dir = ", options.tuning_dir, ": kernels of backend ",
-                    BackendName(options.backend), " have nothing to tune; those of cuda have"),
+        Unsupported("option tuning_dir = ", options.tuning_dir, ": backend ",
+                    BackendName(options.backend), " has no tuning tables; only backend cuda has"),
         "tuning_dir");
   }
   absl::StatusOr<std::vector<TuningFile>> files =

@@ -14,7 +14,8 @@ absl::Status InUse() { return Busy("the engine is being suspended or resumed by 
 
 absl::StatusOr<EngineGate::Visit> EngineGate::Enter() {
   MutexLock lock(&mutex_);
-  if (state_ != State::kOpen) return Suspended("the engine is suspended; dsv4_engine_resume");
+  if (state_ != State::kOpen)
+    return Suspended("the engine is suspended; call dsv4_engine_resume first");
   inside_.push_back(std::this_thread::get_id());
   return Visit(this);
 }
@@ -30,7 +31,7 @@ absl::StatusOr<bool> EngineGate::Close() {
   if (state_ == State::kClosed) return false;
   if (state_ != State::kOpen) return InUse();
   if (std::find(inside_.begin(), inside_.end(), std::this_thread::get_id()) != inside_.end()) {
-    return Busy("this thread is inside a call of a session of the engine, in a callback of it");
+    return Busy("called from a callback of one of the engine's sessions");
   }
   state_ = State::kClosing;
   while (!inside_.empty()) empty_.Wait(&mutex_);

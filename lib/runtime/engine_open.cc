@@ -34,7 +34,7 @@ absl::Status GpusFit(const EngineOptions& options) {
     if (capability < kFirst || capability > kLast) {
       return Unsupported("cuda:", index, " (", (*device)->name(), ") has compute capability ",
                          ComputeCapabilityName(capability),
-                         ", for which the kernels are not written; backend cuda runs there");
+                         "; only 12.x is chosen by itself; backend cuda runs others, too");
     }
   }
   return ProveOnce(DevicesOf(options), options.tuning_dir);
@@ -56,9 +56,10 @@ bool IsUnfit(const absl::Status& status) {
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(const std::string& folder,
                                                      const EngineOptions& options) {
   if (options.group.rank != 0) {
-    return WithArgument(InvalidArgument("option group_rank = ", options.group.rank,
-                                        ": rank 0 of a group opens an engine; the others serve it"),
-                        "group_rank");
+    return WithArgument(
+        InvalidArgument("option group_rank = ", options.group.rank,
+                        ": only rank 0 of a group opens the engine; the others serve it"),
+        "group_rank");
   }
   DSV4_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, OpenPreferred(folder, options));
   DSV4_RETURN_IF_ERROR(engine->CheckCanary(options));
@@ -128,7 +129,8 @@ absl::Status Engine::Serve(const std::string& folder, const EngineOptions& optio
                            absl::FunctionRef<bool(int64_t rows)> go_on) {
   if (options.group.rank == 0) {
     return WithArgument(
-        InvalidArgument("option group_rank = 0: that process opens an engine; the others serve it"),
+        InvalidArgument(
+            "option group_rank = 0: rank 0 opens the engine; only the other ranks serve it"),
         "group_rank");
   }
   const bool gpu = options.prefer_gpu && GpusFit(options).ok();
@@ -169,8 +171,7 @@ absl::Status Engine::ReadProfile(const Checkpoint& checkpoint, const EngineOptio
   if (options.expert_profile.empty()) return absl::OkStatus();
   if (options.group.rank > 0) {
     return WithArgument(InvalidArgument("option expert_profile = ", options.expert_profile,
-                                        ": rank 0 of a group keeps the profile of all its "
-                                        "processes"),
+                                        ": only rank 0 of a group has this option"),
                         "expert_profile");
   }
   profile_path_ = options.expert_profile;

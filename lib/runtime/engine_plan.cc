@@ -40,9 +40,10 @@ absl::Status Engine::DescribeWeights(const EngineOptions& options) {
   }
   facts_.info.residency = weights_->residency();
   if (!options.expert_profile.empty() && weights_->use() == nullptr) {
-    return WithArgument(InvalidArgument("option expert_profile = ", options.expert_profile,
-                                        ": all experts are in one memory"),
-                        "expert_profile");
+    return WithArgument(
+        InvalidArgument("option expert_profile = ", options.expert_profile,
+                        ": all experts are in one memory, so that there are no places to choose"),
+        "expert_profile");
   }
   facts_.info.token_expert_bytes = facts_.config.num_hidden_layers *
                                    facts_.config.num_experts_per_tok *
@@ -60,9 +61,9 @@ absl::Status Engine::ChooseDrafter(const EngineOptions& options) {
   if (!options.drafts && options.max_draft_tokens == 0) return absl::OkStatus();
   facts_.info.drafter = options.drafter.value_or(own);
   if (options.drafter == DrafterKind::kNone) {
-    return WithArgument(
-        InvalidArgument("option drafter = none with max_draft_tokens = ", options.max_draft_tokens),
-        "drafter");
+    return WithArgument(InvalidArgument("option drafter = none with max_draft_tokens = ",
+                                        options.max_draft_tokens, "; expected 0"),
+                        "drafter");
   }
   if (facts_.info.drafter == DrafterKind::kNone) {
     return WithArgument(

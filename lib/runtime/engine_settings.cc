@@ -72,7 +72,7 @@ absl::StatusOr<RowFormat> CacheFormat(const EngineOptions& options) {
       break;
   }
   return InvalidArgument("option cache_format = ", RowFormatName(format),
-                         " is not a format of rows");
+                         " is for index keys; expected packed, bf16, f32 or fp8_per_tensor");
 }
 
 }  // namespace
@@ -90,8 +90,8 @@ absl::Status Engine::Configure(const std::string& folder, const EngineOptions& o
                    " has some");
   }
   if (options.synthetic_layers > facts_.config.num_hidden_layers) {
-    return InvalidArgument(options.synthetic_layers, " synthetic layers; ", config_path, " has ",
-                           facts_.config.num_hidden_layers);
+    return InvalidArgument("option synthetic_layers = ", options.synthetic_layers, "; ",
+                           config_path, " has ", facts_.config.num_hidden_layers, " layers");
   }
   if (options.synthetic_layers > 0) facts_.config.synthetic_layers = options.synthetic_layers;
   if (facts_.config.synthetic_layers > 0)
@@ -254,8 +254,8 @@ absl::Status Engine::CheckDevices(const EngineOptions& options) const {
     if (options.backend == Backend::kCuda) {
       DSV4_RETURN_IF_ERROR(refused(Device::Check({.kind = DeviceKind::kCuda, .index = *device})));
     } else if (*device < 0 || *device >= count) {
-      return refused(InvalidArgument("option devices names ", *device, " among ", count,
-                                     " parts of the CPU, which are 0..", count - 1));
+      return refused(InvalidArgument("option devices names ", *device, "; the ", count,
+                                     " parts of the CPU are 0..", count - 1));
     }
     if (std::find(devices.begin(), device, *device) != device) {
       return refused(InvalidArgument("option devices names ", *device, " twice"));

@@ -25,7 +25,7 @@ absl::Span<std::byte> Engine::KeptRows::bytes() {
 absl::Status Engine::Suspend(const std::string& folder) {
   if (group_ != nullptr) {
     return Unsupported("an engine of a group of processes (option group_size = ", ranks(),
-                       ") is not suspended: the others would wait for it");
+                       ") cannot be suspended: its other processes would wait for it");
   }
   DSV4_ASSIGN_OR_RETURN(const bool closed, gate_.Close());
   if (!closed) return absl::OkStatus();
@@ -56,7 +56,7 @@ absl::StatusOr<Engine::KeptRows> Engine::KeepRows(const std::string& folder) {
     if (available && bytes > *available) {
       return OutOfHostMemory("the sessions of the engine hold ", bytes,
                              " bytes of key/value cache; the host has ", *available,
-                             " bytes available: name a folder");
+                             " bytes available; name a folder to keep them in");
     }
     kept.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
   }

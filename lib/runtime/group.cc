@@ -48,10 +48,10 @@ class Follower {
         DSV4_ASSIGN_OR_RETURN(head_rows_, reader->TakeList<int32_t>());
         return model_->ForwardDraft(step_.step, step_.tokens.data(), sources, {.rows = head_rows_});
       }
-      case GroupCommand::kSaveStreams: {
+      case GroupCommand::kStoreStreams: {
         DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rows, reader->TakeList<int32_t>());
         DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> slots, reader->TakeList<int32_t>());
-        return model_->SaveStreams(rows, slots);
+        return model_->StoreStreams(rows, slots);
       }
       case GroupCommand::kLogits:
       case GroupCommand::kDraftLogits: {
@@ -84,8 +84,8 @@ class Follower {
       case GroupCommand::kExpertProfile:
         break;
     }
-    return DeviceLost("the group's leader sent command ", static_cast<int32_t>(command),
-                      ", which is none");
+    return DeviceLost("rank 0 of the group sent the unknown command ",
+                      static_cast<int32_t>(command));
   }
 
   ModelRanks* const model_;
@@ -157,7 +157,7 @@ absl::Status FollowLeader(ProcessGroup* group, ModelRanks* model, KvCache* cache
       if (closed) return absl::OkStatus();
       DSV4_RETURN_IF_ERROR(model->Synchronize());
       DSV4_RETURN_IF_ERROR(follower.Do(message));
-      if (!go_on(follower.rows())) return Cancelled("the host has stopped to serve its group");
+      if (!go_on(follower.rows())) return Cancelled("the callback stopped serving the group");
     }
   });
   if (!status.ok()) group->Abort(status);

@@ -185,8 +185,8 @@ LaunchTensors Of(const CompressKvParams& p) {
     for (int64_t g = s.first_position / p.ratio; g < (s.first_position + s.rows) / p.ratio; ++g) {
       places.push_back({s.compressed_kv_blocks[g / per_block], g % per_block});
     }
-    for (int32_t save = 0; save < s.saved_state_count; ++save) {
-      const auto* state = reinterpret_cast<const float*>(p.states.Slot(s.saved_states[save].slot));
+    for (int32_t w = 0; w < s.state_write_count; ++w) {
+      const auto* state = reinterpret_cast<const float*>(p.states.Slot(s.state_writes[w].slot));
       all.out.push_back(
           {"state", OutputFormat::kF32, F32(state, 1, CompressorStateFloats(p.ratio, p.dim()))});
     }

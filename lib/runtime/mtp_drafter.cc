@@ -18,26 +18,26 @@ class MtpDrafter final : public Drafter {
   explicit MtpDrafter(ModelRanks* model)
       : model_(model), batch_(model->limits()), wants_(model->limits()) {
     const auto rows = static_cast<size_t>(model->limits().rows);
-    saved_rows_.reserve(rows);
-    saved_states_.reserve(rows);
+    stream_rows_.reserve(rows);
+    stream_slots_.reserve(rows);
     sources_.reserve(rows);
     for (int32_t draft = 1; draft < model->limits().drafts; ++draft) later_.emplace_back(*model);
     passes_.reserve(later_.size() + 1);
   }
 
-  // X of each saved state's row, into the state slot.
+  // X of the row of each state write, into the state slot.
   absl::Status AfterForward(const StepBatch& batch) override {
-    saved_rows_.clear();
-    saved_states_.clear();
+    stream_rows_.clear();
+    stream_slots_.clear();
     for (int32_t i = 0; i < batch.sequence_count(); ++i) {
       const SequenceRows& sequence = batch.sequence(i);
-      for (const StateToSave& save :
-           absl::MakeConstSpan(sequence.saved_states, sequence.saved_state_count)) {
-        saved_rows_.push_back(sequence.first_row + save.row - 1);
-        saved_states_.push_back(save.slot);
+      for (const StateWrite& write :
+           absl::MakeConstSpan(sequence.state_writes, sequence.state_write_count)) {
+        stream_rows_.push_back(sequence.first_row + write.row - 1);
+        stream_slots_.push_back(write.slot);
       }
     }
-    return model_->SaveStreams(saved_rows_, saved_states_);
+    return model_->StoreStreams(stream_rows_, stream_slots_);
   }
 
   absl::Status Draft(absl::Span<StepRequest* const> requests, ForEachRequest for_each,
@@ -183,8 +183,8 @@ class MtpDrafter final : public Drafter {
   ModelRanks* model_;
   StepBatch batch_;
   LogitWants wants_;
-  std::vector<int32_t> saved_rows_;    // whose streams are
-  std::vector<int32_t> saved_states_;  // and the slots that they go to
+  std::vector<int32_t> stream_rows_;   // whose streams are
+  std::vector<int32_t> stream_slots_;  // and the slots that they go to
   std::vector<StreamSource> sources_;  // of the rows of the pass
   std::vector<LaterPass> later_;       // by draft, from the second on
   std::vector<DraftPass> passes_;

@@ -195,7 +195,7 @@ bool OperatorComparison::Holds() const {
                      [](const auto& output) { return output.second.Holds(); });
 }
 
-absl::Status OperatorComparison::Finish() {
+absl::Status OperatorComparison::Complete() {
   if (status_.ok() && replayed_ != launches_.size()) {
     status_ = Internal("the tested engine made ", replayed_, " launches, the baseline ",
                        launches_.size());

@@ -73,7 +73,7 @@ class OperatorComparison {
 
   // After both: Internal when the launches were not the same, DeviceLost. Begins anew, the flips
   // are kept.
-  absl::Status Finish();
+  absl::Status Complete();
 
   // By operator and output: "hc_pre.normed"; the last 64 elements of rows: "compress_kv.rows.rope".
   const std::map<std::string, OperatorFlips>& flips() const { return flips_; }

@@ -16,8 +16,7 @@ absl::StatusOr<std::unique_ptr<ProfileKeeper>> ProfileKeeper::Start(
   std::unique_ptr<ProfileKeeper> keeper(new ProfileKeeper(interval, std::move(write)));
   const int error = pthread_create(&keeper->thread_, nullptr, Main, keeper.get());
   if (error != 0) {
-    return OutOfHostMemory("the system gives no thread for an expert profile: ",
-                           SystemReason(error));
+    return OutOfHostMemory("cannot start a thread for the expert profile: ", SystemReason(error));
   }
   keeper->started_ = true;
   return keeper;

@@ -28,7 +28,7 @@ absl::Status Scheduler::CheckThread() {
     return request->call->thread_ == self;
   });
   if (!waits && (leader_ == nullptr || leader_->thread_ != self)) return absl::OkStatus();
-  return Busy("this thread is inside a step of the engine, in a callback of it");
+  return Busy("called from a callback inside a step of the engine");
 }
 
 void Scheduler::Add(StepRequest* request, StepCall* call) {

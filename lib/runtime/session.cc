@@ -102,7 +102,7 @@ absl::Status Session::SetSampling(const SamplingParams& sampling) {
   carried_.reserve(carried_.size() + StopStrings::kMaxBytes);
   DSV4_RETURN_IF_ERROR(timeline_.chooser().SetParams(sampling));
   timeline_.DropAhead();
-  stop_strings_.Finish(&carried_);
+  stop_strings_.Flush(&carried_);
   stop_strings_ = std::move(stop_strings);
   return absl::OkStatus();
 }
@@ -306,9 +306,9 @@ absl::Status Session::CheckStepAll(absl::Span<Session* const> sessions) {
   }
   for (size_t i = 0; i < checked; ++i) sessions[i]->stepping_ = false;
   if (checked == sessions.size()) return absl::OkStatus();
-  if (sessions[checked] == nullptr) return InvalidArgument("session ", checked, " is null");
-  if (twice) return InvalidArgument("session ", checked, " is named twice");
-  return InvalidArgument("session ", checked, " is of another engine than session 0");
+  if (sessions[checked] == nullptr) return InvalidArgument("sessions[", checked, "] is null");
+  if (twice) return InvalidArgument("sessions[", checked, "] is named twice");
+  return InvalidArgument("sessions[", checked, "] is of another engine than sessions[0]");
 }
 
 void Session::CountStep(double seconds) {
@@ -364,13 +364,13 @@ Finish Session::PushText(int32_t token) {
       finish = Finish::kContextFull;
     }
   }
-  if (finish != Finish::kNone && decoder_.has_value()) decoder_->Finish(&piece_);
+  if (finish != Finish::kNone && decoder_.has_value()) decoder_->Flush(&piece_);
   if (stop_strings_.Push(piece_, &text_)) {
     piece_.clear();
-    if (decoder_.has_value()) decoder_->Finish(&piece_);
+    if (decoder_.has_value()) decoder_->Flush(&piece_);
     return Finish::kStop;
   }
-  if (finish != Finish::kNone) stop_strings_.Finish(&text_);
+  if (finish != Finish::kNone) stop_strings_.Flush(&text_);
   return finish;
 }
 
@@ -379,13 +379,13 @@ void Session::ReplayText() {
   carried_.clear();
   if (!decoder_.has_value()) return;
   piece_.clear();
-  decoder_->Finish(&piece_);
+  decoder_->Flush(&piece_);
   const absl::Span<const int32_t> tokens = timeline_.tokens();
   for (size_t i = static_cast<size_t>(timeline_.prompt_tokens()); i < tokens.size(); ++i) {
     piece_.clear();
     text_.clear();
     if (timeline_.Ends(tokens[i])) {
-      decoder_->Finish(&piece_);
+      decoder_->Flush(&piece_);
       stop_strings_.Reset();
       continue;
     }

@@ -154,11 +154,12 @@ absl::StatusOr<ParsedSession> ParseSessionImage(absl::Span<const uint8_t> image,
   }
   if (header.identity.cache != expected.cache) {
     return VersionMismatch(source,
-                           ": was saved with another numerics, cache format, draft setting or "
-                           "number of experts on the CPU (cpu_experts) of the engine");
+                           ": was saved by an engine with other numerics, cache_format, drafter, "
+                           "max_draft_tokens or cpu_experts");
   }
   if (!Plausible(header.counts, bytes)) {
-    return Corrupt(source, ": the saved session contradicts itself");
+    return Corrupt(source, ": the saved session is inconsistent: its counts do not fit its ", bytes,
+                   " bytes");
   }
   return ParsedSession{header.counts, Sections(header.counts, image)};
 }

@@ -49,7 +49,7 @@ absl::Status Timeline::CheckSaved(const SessionCounts& counts,
   }
   for (const int32_t token : tokens) {
     if (token < 0 || token >= vocab_) {
-      return Corrupt("the saved session has the token ", token, ", not in 0..", vocab_ - 1);
+      return Corrupt("the saved session has token ", token, ", not in 0..", vocab_ - 1);
     }
   }
   const int64_t ahead = counts.tokens - counts.delivered_tokens;
@@ -58,7 +58,9 @@ absl::Status Timeline::CheckSaved(const SessionCounts& counts,
       (counts.logits != 0 &&
        (counts.logits != vocab_ || ahead > 0 || counts.computed_tokens != counts.tokens)) ||
       (counts.computed_tokens == counts.tokens && counts.tokens > 0 && counts.logits == 0)) {
-    return Corrupt("the saved session contradicts itself");
+    return Corrupt("the saved session is inconsistent: ", counts.tokens, " tokens, ",
+                   counts.delivered_tokens, " delivered, ", counts.computed_tokens, " computed, ",
+                   counts.logits, " logits");
   }
   return absl::OkStatus();
 }
@@ -74,7 +76,8 @@ absl::StatusOr<SavedGrammar> Timeline::ReadGrammar(const SessionCounts& counts,
     std::memcpy(&free_outputs, image.data(), sizeof free_outputs);
   }
   if (free_outputs < 0 || free_outputs > saved.free_outputs) {
-    return Corrupt("the saved session contradicts itself");
+    return Corrupt("the saved session is inconsistent: its grammar begins ", free_outputs,
+                   " tokens into ", saved.free_outputs, " tokens of output");
   }
   saved.free_outputs = free_outputs;
   image.remove_prefix(sizeof free_outputs);

@@ -31,9 +31,9 @@ void StepBatch::Append(const SequenceRows& rows, absl::Span<const int32_t> token
 }
 
 absl::Status StepBatch::Add(KvSequence* sequence, absl::Span<const int32_t> tokens,
-                            int64_t extra_slots, bool per_row_states) {
+                            int64_t draft_slots, bool per_row_states) {
   DSV4_RETURN_IF_ERROR(
-      sequence->Reserve(static_cast<int64_t>(tokens.size()), extra_slots, per_row_states));
+      sequence->Reserve(static_cast<int64_t>(tokens.size()), draft_slots, per_row_states));
   Append(sequence->Rows(static_cast<int32_t>(tokens_.size())), tokens);
   owners_.push_back(sequence);
   return absl::OkStatus();

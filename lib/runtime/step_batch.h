@@ -20,10 +20,10 @@ class StepBatch {
 
   void Clear();
   // Adds the next `tokens` of `sequence`, for which it reserves blocks; with `per_row_states` each
-  // of the rows can be the last one that is committed. MTP passes may go `extra_slots` past them.
+  // of the rows can be the last one that is committed. MTP passes may go `draft_slots` past them.
   // Errors are those of KvSequence::Reserve, and leave the batch as it was. REQUIRES: the limits
   // hold; the sequence outlives the step.
-  absl::Status Add(KvSequence* sequence, absl::Span<const int32_t> tokens, int64_t extra_slots = 0,
+  absl::Status Add(KvSequence* sequence, absl::Span<const int32_t> tokens, int64_t draft_slots = 0,
                    bool per_row_states = false);
   // Adds `tokens` of `sequence` to a pass of an MTP block, from slot `first_slot` on. REQUIRES: as
   // of KvSequence::MtpRows.

@@ -153,7 +153,7 @@ absl::Status Timeline::ChooseOne(const TokenLogits& logits, int32_t draft, bool*
     ReportAlarms();
     return seen;
   }
-  DSV4_RETURN_IF_ERROR(chooser_.Shape(logits, tokens_, &distribution_));
+  DSV4_RETURN_IF_ERROR(chooser_.ComputeDistribution(logits, tokens_, &distribution_));
   const int32_t token = Draw(distribution_, NextUniform());
   *accepted = draft == token;
   const int32_t log_probs = chooser_.params().log_probs;

@@ -201,10 +201,10 @@ void TimelineStep::TakePromptLogProbs(int32_t row, absl::Span<const float> logit
 bool TimelineStep::Draft(const TokenLogits& logits) {
   Timeline& timeline = *timeline_;
   // No draft is a way out where none can be chosen: the step that comes to it reports why.
-  const auto shape = [&] {
-    return timeline.chooser_.Shape(logits, timeline.tokens_, &timeline.distribution_);
+  const auto compute = [&] {
+    return timeline.chooser_.ComputeDistribution(logits, timeline.tokens_, &timeline.distribution_);
   };
-  if (!Contained(shape).ok()) return false;
+  if (!Contained(compute).ok()) return false;
   const int32_t token = Draw(timeline.distribution_, timeline.NextUniform());
   timeline.speculation_.Add(token);
   timeline.chooser_.Push(token);

@@ -104,7 +104,7 @@ void TokenChooser::Pop(int32_t token) {
   }
 }
 
-// The budget waits where the grammar has a call of a tool to finish.
+// The budget waits where the grammar has a tool call to complete.
 int32_t TokenChooser::Forced(const TokenSet* allowed) const {
   const int32_t forced = sampler_.ForcedToken(outputs_);
   if (forced >= 0) return forced;
@@ -160,8 +160,9 @@ std::optional<LogitQuestion> TokenChooser::Question(double uniform, const TokenS
       .rule = *rule, .allowed = sampler_.choosable(), .allowed_id = sampler_.choosable_id()};
 }
 
-absl::Status TokenChooser::Shape(const TokenLogits& logits, absl::Span<const int32_t> timeline,
-                                 Distribution* out) {
+absl::Status TokenChooser::ComputeDistribution(const TokenLogits& logits,
+                                               absl::Span<const int32_t> timeline,
+                                               Distribution* out) {
   DSV4_ASSIGN_OR_RETURN(const std::shared_ptr<const TokenSet> set, Allowed());
   TokenRules rules{.forced = Forced(set.get())};
   if (set != nullptr) {
@@ -182,10 +183,10 @@ absl::Status TokenChooser::Shape(const TokenLogits& logits, absl::Span<const int
     rules.allowed = allowed_;
   }
   if (const CandidateList* list = logits.candidates()) {
-    return sampler_.ShapeListed(*list, rules, out);
+    return sampler_.ComputeFromCandidates(*list, rules, out);
   }
   DSV4_ASSIGN_OR_RETURN(const absl::Span<const float> all, logits.All());
-  return sampler_.Shape(all, history_, rules, out);
+  return sampler_.ComputeDistribution(all, history_, rules, out);
 }
 
 }  // namespace dsv4

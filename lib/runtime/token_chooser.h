@@ -68,14 +68,14 @@ class TokenChooser {
   // What may come next by the grammar and the bans. Null without a grammar. Unsupported where the
   // grammar's bounds are reached.
   absl::StatusOr<std::shared_ptr<const TokenSet>> Allowed();
-  // What of the next row's logits is enough for Shape, which draws by `uniform`; none: all of them.
+  // The logits of the next row that ComputeDistribution needs if it draws by `uniform`; none: all.
   // `allowed`: what Allowed() is there, null also where that is not known.
   std::optional<LogitQuestion> Question(double uniform, const TokenSet* allowed) const;
 
-  // What may follow `timeline`, which is the prompt and the output pushed. Errors:
-  // Sampler::Shape's, Cancelled by the mask, DeviceLost.
-  absl::Status Shape(const TokenLogits& logits, absl::Span<const int32_t> timeline,
-                     Distribution* out);
+  // The distribution of the token after `timeline`: the prompt and the output pushed. Errors: those
+  // of Sampler::ComputeDistribution, Cancelled by the mask, DeviceLost.
+  absl::Status ComputeDistribution(const TokenLogits& logits, absl::Span<const int32_t> timeline,
+                                   Distribution* out);
 
  private:
   // The token that must come, or -1.

@@ -157,16 +157,17 @@ absl::Status Sampler::CheckRules(const TokenRules& rules) const {
   return absl::OkStatus();
 }
 
-absl::Status Sampler::Shape(absl::Span<const float> logits, const TokenHistory& history,
-                            const TokenRules& rules, Distribution* out) {
+absl::Status Sampler::ComputeDistribution(absl::Span<const float> logits,
+                                          const TokenHistory& history, const TokenRules& rules,
+                                          Distribution* out) {
   DSV4_RETURN_IF_ERROR(CheckRules(rules));
   if (rules.forced >= 0) {
     out->SetPoint(rules.forced);
     return absl::OkStatus();
   }
   logits = Adjust(logits, history);
-  const bool found = params_.temperature == 0 ? ShapePoint(logits, rules.allowed, out)
-                                              : ShapeSampled(logits, rules.allowed, out);
+  const bool found = params_.temperature == 0 ? SetArgmax(logits, rules.allowed, out)
+                                              : SetSampled(logits, rules.allowed, out);
   return found ? absl::OkStatus() : NothingToChoose(rules);
 }
 
@@ -192,8 +193,8 @@ std::optional<CandidateRule> Sampler::Rule(double uniform) const {
   return rule;
 }
 
-absl::Status Sampler::ShapeListed(const CandidateList& list, const TokenRules& rules,
-                                  Distribution* out) {
+absl::Status Sampler::ComputeFromCandidates(const CandidateList& list, const TokenRules& rules,
+                                            Distribution* out) {
   DSV4_RETURN_IF_ERROR(CheckRules(rules));
   if (rules.forced >= 0) {
     out->SetPoint(rules.forced);
@@ -216,14 +217,14 @@ absl::Status Sampler::ShapeListed(const CandidateList& list, const TokenRules& r
     }
     std::sort(candidates->begin(), candidates->end(),
               [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
-    ShapeCandidates(best_logit, params_.top_k > 0 ? std::nullopt : std::make_optional(list.mass),
-                    candidates);
+    FilterCandidates(best_logit, params_.top_k > 0 ? std::nullopt : std::make_optional(list.mass),
+                     candidates);
   });
   return absl::OkStatus();
 }
 
-bool Sampler::ShapePoint(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
-                         Distribution* out) const {
+bool Sampler::SetArgmax(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                        Distribution* out) const {
   int32_t best = -1;
   float best_logit = -std::numeric_limits<float>::infinity();
   ForEachToken(choosable_, allowed, [&](int32_t token) {
@@ -238,8 +239,8 @@ bool Sampler::ShapePoint(absl::Span<const float> logits, absl::Span<const uint32
   return best >= 0;
 }
 
-bool Sampler::ShapeSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
-                           Distribution* out) {
+bool Sampler::SetSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                         Distribution* out) {
   out->Assign([&](std::vector<Candidate>* candidates) {
     candidates->clear();
     float best_logit = -std::numeric_limits<float>::infinity();
@@ -249,13 +250,13 @@ bool Sampler::ShapeSampled(absl::Span<const float> logits, absl::Span<const uint
       candidates->push_back({token, logit});
       best_logit = std::max(best_logit, logit);
     });
-    ShapeCandidates(best_logit, std::nullopt, candidates);
+    FilterCandidates(best_logit, std::nullopt, candidates);
   });
   return !out->candidates().empty();
 }
 
-void Sampler::ShapeCandidates(float best_logit, std::optional<double> mass,
-                              std::vector<Candidate>* candidates) {
+void Sampler::FilterCandidates(float best_logit, std::optional<double> mass,
+                               std::vector<Candidate>* candidates) {
   const absl::Span<double> bins = absl::MakeSpan(bin_measure_);
   if (params_.top_k > 0) KeepLargest(params_.top_k, candidates, bins);
   // The most likely one has weight 1; those without any cannot be drawn.

@@ -51,8 +51,9 @@ class Sampler {
   // The token that params().forced_tokens demands after `outputs` tokens of output, or -1.
   int32_t ForcedToken(int64_t outputs) const;
 
-  // Which candidates of a row of logits are enough for ShapeListed; none where all are needed. At
-  // positions without a mask of TokenRules. `uniform`: the number that Draw will be given.
+  // Which candidates of a row of logits are enough for ComputeFromCandidates; none where all are
+  // needed. At positions without a mask of TokenRules. `uniform`: the number that Draw will be
+  // given.
   std::optional<CandidateRule> Rule(double uniform) const;
   // Tokens with text that are not banned; empty: all with text. Its id is another one after each
   // SetParams, and for each sampler of the process.
@@ -64,32 +65,33 @@ class Sampler {
   void KeepChoosable(absl::Span<uint32_t> mask) const;
   // An id that no mask of the process has, as choosable_id() is one.
   static uint64_t NewMaskId();
-  // Shape of the row whose candidates, by the parameters' Rule among the tokens that may come, are
-  // `list`. Where the rule was kDraw, the token drawn is certain.
-  absl::Status ShapeListed(const CandidateList& list, const TokenRules& rules, Distribution* out);
+  // ComputeDistribution of the row whose candidates, by the parameters' Rule among the tokens that
+  // may come, are `list`. Where the rule was kDraw, the token drawn is certain.
+  absl::Status ComputeFromCandidates(const CandidateList& list, const TokenRules& rules,
+                                     Distribution* out);
 
-  // Shapes logits [vocab] to *out, in this order: penalties (repetition, then frequency and
+  // Computes *out from logits [vocab], in this order: penalties (repetition, then frequency and
   // presence), bias, bans and `rules`, temperature, top-k, top-p (of what top-k left), min-p. At
   // temperature 0 it is the argmax alone. Ties go to the lowest id. What is less likely than 2^-33
   // of the most likely one has no chance. A forced token is certain, whatever its logit. Logits
   // that are not finite are never chosen. REQUIRES: *out has room for vocab. InvalidArgument when
   // bans and rules leave no token, and for a mask of a wrong size; Internal when no logit of those
   // left is finite. *out is unspecified after an error.
-  absl::Status Shape(absl::Span<const float> logits, const TokenHistory& history,
-                     const TokenRules& rules, Distribution* out);
+  absl::Status ComputeDistribution(absl::Span<const float> logits, const TokenHistory& history,
+                                   const TokenRules& rules, Distribution* out);
 
  private:
   // The logits with penalties and bias: `logits` themselves where there are none.
   absl::Span<const float> Adjust(absl::Span<const float> logits, const TokenHistory& history);
   // Both return false when no logit of those left is finite.
-  bool ShapePoint(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
-                  Distribution* out) const;
-  bool ShapeSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
-                    Distribution* out);
+  bool SetArgmax(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                 Distribution* out) const;
+  bool SetSampled(absl::Span<const float> logits, absl::Span<const uint32_t> allowed,
+                  Distribution* out);
   // Temperature and what follows it, of candidates in token order whose weights are still logits;
   // the mass of all tokens is their own where it is not given.
-  void ShapeCandidates(float best_logit, std::optional<double> mass,
-                       std::vector<Candidate>* candidates);
+  void FilterCandidates(float best_logit, std::optional<double> mass,
+                        std::vector<Candidate>* candidates);
   absl::Status CheckRules(const TokenRules& rules) const;
   bool adjusts() const;  // penalties or bias change logits
   absl::Status NothingToChoose(const TokenRules& rules) const;

@@ -181,7 +181,7 @@ absl::StatusOr<SplitPattern> SplitPattern::FromRegex(absl::string_view regex, En
 }
 
 absl::StatusOr<SplitPattern> SplitPattern::FromLiteral(absl::string_view literal) {
-  if (literal.empty()) return Corrupt("the string to split at is empty");
+  if (literal.empty()) return Corrupt("pattern: the string to split at is empty");
   return Compile(literal, literal, PCRE2_UTF | PCRE2_LITERAL, Engine::kJit);
 }
 

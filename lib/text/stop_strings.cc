@@ -65,7 +65,7 @@ void StopStrings::Release(absl::string_view text, size_t kept, std::string* out)
   held_.append(text.data() + of_text, text.size() - of_text);
 }
 
-void StopStrings::Finish(std::string* out) {
+void StopStrings::Flush(std::string* out) {
   out->append(held_);
   Reset();
 }

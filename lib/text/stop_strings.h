@@ -32,7 +32,7 @@ class StopStrings {
   bool Push(absl::string_view text, std::string* out);
 
   // The text is over: appends what is held back. Ready for another text afterwards.
-  void Finish(std::string* out);
+  void Flush(std::string* out);
 
   // Drops what is held back.
   void Reset();

@@ -15,7 +15,7 @@ absl::Status StreamingDecoder::Push(int32_t id, std::string* text) {
   return absl::OkStatus();
 }
 
-void StreamingDecoder::Finish(std::string* text) {
+void StreamingDecoder::Flush(std::string* text) {
   // What is held is the start of one character: one ill-formed part.
   if (!held_.empty()) text->append(kReplacementCharacter.data(), kReplacementCharacter.size());
   held_.clear();

@@ -12,7 +12,7 @@
 
 namespace dsv4 {
 
-// The texts of all Push calls and of Finish, joined, are Tokenizer::Decode of the same ids.
+// The texts of all Push calls and of Flush, joined, are Tokenizer::Decode of the same ids.
 // One thread at a time.
 class StreamingDecoder {
  public:
@@ -29,7 +29,7 @@ class StreamingDecoder {
 
   // Appends what is held back, as U+FFFD (nothing when nothing is). Ready for another text
   // afterwards.
-  void Finish(std::string* text);
+  void Flush(std::string* text);
 
  private:
   // Room for all but absurd tokens after what is held, so that a step allocates nothing.

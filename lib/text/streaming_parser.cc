@@ -98,7 +98,7 @@ void StreamingParser::Feed(absl::string_view bytes, Sink sink) {
   }
 }
 
-void StreamingParser::Finish(Sink sink, absl::string_view turn_marker) {
+void StreamingParser::End(Sink sink, absl::string_view turn_marker) {
   while (trial_) {
     AcceptCalls();
     Advance(sink);
@@ -130,7 +130,7 @@ void StreamingParser::Finish(Sink sink, absl::string_view turn_marker) {
              !IsCutMarkup(absl::string_view(buffer_).substr(delivered_))) {
     EmitText(buffer_.size(), sink);
   }
-  end.unfinished = in_markup || delivered_ < buffer_.size();
+  end.incomplete = in_markup || delivered_ < buffer_.size();
   if (call_open_) {
     end.call = calls_ - 1;
     CloseArguments(sink);

@@ -27,7 +27,7 @@ struct ParserEvent {
     kToolCallArguments,  // call, text, repaired
     kToolCallEnd,        // call, repaired: the call is whole
     kMalformed,          // reason; call and text as below
-    kEnd,                // unfinished, stopped; call and text as below
+    kEnd,                // incomplete, stopped; call and text as below
   };
   Kind kind;
 
@@ -36,7 +36,7 @@ struct ParserEvent {
   int32_t call = -1;
 
   // kToolCallArguments: a piece of JSON. The pieces of one call, joined, are one JSON object,
-  // whatever becomes of the call; those of a finished call are its arguments.
+  // whatever becomes of the call; those of a complete call are its arguments.
   // kMalformed: a control marker that had no place there and is not delivered otherwise. Empty for
   // tool markup, which follows as text (in the reasoning, as reasoning).
   // kEnd: tool markup that the end cut off and that is not delivered otherwise.
@@ -51,11 +51,11 @@ struct ParserEvent {
   absl::string_view reason = {};  // kMalformed: what is wrong, in a few words; static
 
   bool lost_call = false;   // kMalformed: a call breaks off before it has a number
-  bool unfinished = false;  // kEnd: the completion ends within tool markup
+  bool incomplete = false;  // kEnd: the completion ends within tool markup
   bool stopped = false;     // kEnd: the end-of-sentence marker was seen
 };
 
-// Feed the bytes that follow the prompt, the texts of control tokens among them, then Finish. The
+// Feed the bytes that follow the prompt, the texts of control tokens among them, then End. The
 // rules:
 // - `</think>` ends the reasoning. Tool calls in the reasoning end it as well, unless a `</think>`
 //   follows: then they were a quotation, and are reasoning. They are held until that is decided: by
@@ -66,7 +66,7 @@ struct ParserEvent {
 // - Bytes that may begin a marker are held until that is decided, then delivered or acted upon. A
 //   marker that the end cuts off is no text, and no part of a value, but the text of kEnd.
 // - Tool markup is read as the published parser reads it. Where it is malformed, the call ends
-//   unfinished, kMalformed says so, and the markup from there on is content. Tool markup is text
+//   incomplete, kMalformed says so, and the markup from there on is content. Tool markup is text
 //   only after a kMalformed.
 // - A control marker without a place (`<think>`, say, in content) is an event kMalformed that
 //   carries it. One that begins another turn also ends this one. Content after tool calls or after
@@ -81,7 +81,7 @@ class StreamingParser {
     ThinkingMode mode = ThinkingMode::kThinking;  // as the prompt was rendered
     std::string id_prefix = "call_";
     // Whether `<｜User｜>` and the like in the bytes are control tokens. False: they are text, and
-    // who feeds sees the tokens (Finish).
+    // who feeds sees the tokens (End).
     bool turn_markers = true;
   };
   using Sink = absl::FunctionRef<void(const ParserEvent&)>;
@@ -101,7 +101,7 @@ class StreamingParser {
 
   // Delivers what is held and kEnd. The parser is then as new. `turn_marker`: the control token,
   // not fed, that broke the turn off; kMalformed reports it.
-  void Finish(Sink sink, absl::string_view turn_marker = {});
+  void End(Sink sink, absl::string_view turn_marker = {});
 
  private:
   enum class State {

@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Load(const std::stri
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::string_view json,
                                                                      absl::string_view source) {
   DSV4_ASSIGN_OR_RETURN(const JsonValue root, ParseJson(json, source, kMaxTokenizerBytes));
-  if (!root.AsObject()) return Corrupt(source, ": ", root.KindName(), " where an object belongs");
+  if (!root.AsObject())
+    return Corrupt(source, ": is of kind ", root.KindName(), "; expected an object");
   // "truncation" and "padding" are left behind by tools that prepare batches of text, and say
   // nothing of how a text is encoded.
   DSV4_RETURN_IF_ERROR(RequireNoNormalizer(root, source));
@@ -149,7 +150,7 @@ absl::StatusOr<absl::string_view> Tokenizer::TokenBytes(int32_t id) const {
   if (id < 0 || id >= vocab_size()) {
     return InvalidArgument("token id ", id, " is not in [0, ", vocab_size(), ")");
   }
-  if (!HasToken(id)) return InvalidArgument("token id ", id, " has no token");
+  if (!HasToken(id)) return InvalidArgument("token id ", id, " is not in the vocabulary");
   return absl::string_view(token_bytes_[id]);
 }
 

@@ -13,7 +13,7 @@ namespace {
 absl::StatusOr<const JsonValue*> ValueAt(const JsonValue& object, absl::string_view key,
                                          absl::string_view where) {
   if (!object.AsObject())
-    return Corrupt(where, ": ", object.KindName(), " where an object belongs");
+    return Corrupt(where, ": is of kind ", object.KindName(), "; expected an object");
   const JsonValue* value = object.Find(key);
   if (!value) return Corrupt(where, ": key \"", key, "\" is missing");
   return value;

@@ -47,12 +47,12 @@ planted() {
   sed -i "$3" "$place/planted/$2"
   ! cmp -s "$place/planted/$2" "include/$2" || fail "$1: the edit finds nothing to change"
   if [ "$1" = "a removed function" ]; then
-    sed -i '/dsv4_version;/d' "$place/planted/dsv4.map"
+    sed -i '/dsv4_get_version;/d' "$place/planted/dsv4.map"
   fi
   capi/abi/skeleton.sh "$place/planted" "$place/planted/dsv4.map" "$place/planted.so"
   ! abidiff capi/abi/libdsv4.abi "$place/planted.so" >/dev/null || fail "$1 goes unnoticed"
 }
-planted "a removed function" dsv4/abi.h '/dsv4_version(void)/d'
+planted "a removed function" dsv4/abi.h '/dsv4_get_version(void)/d'
 planted "a wider field" dsv4/engine.h 's/^  int32_t threads; /  int64_t threads; /'
 planted "a field inserted" dsv4/session.h 's/^  int64_t context_tokens; /  int64_t early; int64_t context_tokens; /'
 planted "another parameter" dsv4/tokenizer.h 's/size_t length, uint32_t flags/uint32_t flags, size_t length/'

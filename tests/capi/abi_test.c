@@ -2,13 +2,13 @@
 #include "tests/capi/expect.h"
 
 int main(void) {
-  EXPECT(dsv4_abi_version() == DSV4_ABI_VERSION);
-  EXPECT(strcmp(dsv4_version(), DSV4_TEST_VERSION) == 0);
-  EXPECT(strstr(dsv4_build_info(), "dsv4 " DSV4_TEST_VERSION " (") == dsv4_build_info());
-  EXPECT(strstr(dsv4_build_info(), "cpu (") != NULL);
-  EXPECT(strstr(dsv4_build_info(), "reference") != NULL);
-  EXPECT(strchr(dsv4_build_info(), '\n') == NULL);
-  EXPECT(dsv4_build_info() == dsv4_build_info());
+  EXPECT(dsv4_get_abi_version() == DSV4_ABI_VERSION);
+  EXPECT(strcmp(dsv4_get_version(), DSV4_TEST_VERSION) == 0);
+  EXPECT(strstr(dsv4_get_build_info(), "dsv4 " DSV4_TEST_VERSION " (") == dsv4_get_build_info());
+  EXPECT(strstr(dsv4_get_build_info(), "cpu (") != NULL);
+  EXPECT(strstr(dsv4_get_build_info(), "reference") != NULL);
+  EXPECT(strchr(dsv4_get_build_info(), '\n') == NULL);
+  EXPECT(dsv4_get_build_info() == dsv4_get_build_info());
 
   /* The initialisers set the size and nothing else. */
   const dsv4_engine_options options = DSV4_ENGINE_OPTIONS_INIT;

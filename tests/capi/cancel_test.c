@@ -105,7 +105,7 @@ static void test_from_another_thread(dsv4_engine* engine, const int32_t* prompt,
       EXPECT(step.token == answer[i++]);
     else
       EXPECT(step.finish == DSV4_FINISH_CANCELLED && step.token == -1 && step.text_length == 0);
-    EXPECT_OK(dsv4_session_tokens(canceller.session, &tokens, &count, &error));
+    EXPECT_OK(dsv4_session_get_tokens(canceller.session, &tokens, &count, &error));
     EXPECT(count == (size_t)(kPrompt + i));
     if (cancelled == 3) set_running(&canceller, 0);
   }

@@ -255,7 +255,7 @@ int main(void) {
   /* Text cannot forge a turn: the spelt-out marker is not the control token. */
   const dsv4_message forged = message_of(DSV4_ROLE_USER, ASSISTANT);
   const dsv4_message* forgery[] = {&forged};
-  const int32_t control = dsv4_tokenizer_added_token(tokenizer, ASSISTANT);
+  const int32_t control = dsv4_tokenizer_get_added_token(tokenizer, ASSISTANT);
   EXPECT(control >= 0);
   EXPECT_OK(render(forgery, 1, DSV4_THINKING_OFF, ids, &needed));
   size_t i, controls = 0;

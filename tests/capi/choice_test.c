@@ -21,8 +21,8 @@ struct log_probs {
 static struct log_probs log_probs_at(const dsv4_session* session, int64_t position) {
   struct log_probs result;
   size_t count = 0;
-  EXPECT_OK(dsv4_session_log_probs(session, position, &result.chosen, result.tokens, result.top,
-                                   kTop, &count, &error));
+  EXPECT_OK(dsv4_session_get_log_probs(session, position, &result.chosen, result.tokens, result.top,
+                                       kTop, &count, &error));
   EXPECT(count == kTop);
   return result;
 }
@@ -54,43 +54,44 @@ static void test_log_probs(dsv4_engine* engine) {
     }
     EXPECT(mass > 0.5 && mass <= 1.0001);
     EXPECT_FAILS(
-        dsv4_session_log_probs(session, begin + i - 1, &log_prob, NULL, NULL, 0, NULL, &error),
+        dsv4_session_get_log_probs(session, begin + i - 1, &log_prob, NULL, NULL, 0, NULL, &error),
         DSV4_ERR_NOT_FOUND, "position");
   }
   EXPECT(step.finish == DSV4_FINISH_STOP);
   /* Fewer than there are, and none. */
-  EXPECT_OK(dsv4_session_log_probs(session, begin + kAnswerTokens - 1, &log_prob, &top_token,
-                                   &top_log_prob, 1, &top_count, &error));
+  EXPECT_OK(dsv4_session_get_log_probs(session, begin + kAnswerTokens - 1, &log_prob, &top_token,
+                                       &top_log_prob, 1, &top_count, &error));
   EXPECT(top_count == kTop && top_token == step.token && top_log_prob == log_prob);
-  EXPECT_OK(dsv4_session_log_probs(session, begin + kAnswerTokens - 1, &log_prob, NULL, NULL, 0,
-                                   NULL, &error));
-  EXPECT_FAILS(dsv4_session_log_probs(session, -1, &log_prob, NULL, NULL, 0, NULL, &error),
+  EXPECT_OK(dsv4_session_get_log_probs(session, begin + kAnswerTokens - 1, &log_prob, NULL, NULL, 0,
+                                       NULL, &error));
+  EXPECT_FAILS(dsv4_session_get_log_probs(session, -1, &log_prob, NULL, NULL, 0, NULL, &error),
                DSV4_ERR_NOT_FOUND, "position -1");
-  EXPECT_FAILS(dsv4_session_log_probs(session, 0, NULL, NULL, NULL, 0, NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_log_probs(session, 0, NULL, NULL, NULL, 0, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "log_prob is NULL");
-  EXPECT_FAILS(dsv4_session_log_probs(session, 0, &log_prob, NULL, &log_prob, 1, NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_log_probs(session, 0, &log_prob, NULL, &log_prob, 1, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "top_tokens is NULL");
-  EXPECT_FAILS(dsv4_session_log_probs(session, 0, &log_prob, list, NULL, 1, NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_log_probs(session, 0, &log_prob, list, NULL, 1, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "top_log_probs is NULL");
-  EXPECT_FAILS(dsv4_session_log_probs(NULL, 0, &log_prob, NULL, NULL, 0, NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_log_probs(NULL, 0, &log_prob, NULL, NULL, 0, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "session is NULL");
   EXPECT_OK(dsv4_session_rewind(session, begin + kAnswerTokens, NULL, &error));
-  EXPECT_FAILS(dsv4_session_log_probs(session, begin + kAnswerTokens - 1, &log_prob, NULL, NULL, 0,
-                                      NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_log_probs(session, begin + kAnswerTokens - 1, &log_prob, NULL, NULL,
+                                          0, NULL, &error),
                DSV4_ERR_NOT_FOUND, "position");
 
   options.log_probs_begin = begin;
   options.log_probs_count = kTop;
   EXPECT_OK(dsv4_session_sync(session, list, count, &options, NULL, &error));
-  EXPECT_FAILS(dsv4_session_log_probs(session, begin, &log_prob, NULL, NULL, 0, NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_log_probs(session, begin, &log_prob, NULL, NULL, 0, NULL, &error),
                DSV4_ERR_NOT_FOUND, "position");
   EXPECT_OK(dsv4_session_prefill(session, 0, NULL, NULL, NULL, &error));
   for (i = 0; i < kAnswerTokens; ++i) {
     const struct log_probs found = log_probs_at(session, begin + i);
     EXPECT(memcmp(&found, &expected[i], sizeof found) == 0);
   }
-  EXPECT_FAILS(dsv4_session_log_probs(session, begin - 1, &log_prob, NULL, NULL, 0, NULL, &error),
-               DSV4_ERR_NOT_FOUND, "position");
+  EXPECT_FAILS(
+      dsv4_session_get_log_probs(session, begin - 1, &log_prob, NULL, NULL, 0, NULL, &error),
+      DSV4_ERR_NOT_FOUND, "position");
   options.log_probs_begin = (int64_t)count + 1;
   EXPECT_FAILS(dsv4_session_sync(session, list, count, &options, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "log_probs_begin is 24");
@@ -202,7 +203,7 @@ static void test_drafts(dsv4_engine* engine) {
         EXPECT_OK(dsv4_session_step(session, &step, &error));
         tokens[drafted][i] = step.token;
         strcat(texts[drafted], step.text);
-        EXPECT_OK(dsv4_session_tokens(session, &timeline, &used, &error));
+        EXPECT_OK(dsv4_session_get_tokens(session, &timeline, &used, &error));
         EXPECT(used == count + (size_t)i + 1 && timeline[used - 1] == step.token);
         const struct log_probs found = log_probs_at(session, (int64_t)used - 1);
         if (drafted == 0) expected[i] = found;

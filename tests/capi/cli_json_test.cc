@@ -25,7 +25,7 @@ const std::map<std::string, std::set<std::string>> kMembers = {
     {"tool_call_end", {"call", "repaired"}},
     {"malformed", {"call", "text", "reason"}},
     {"end",
-     {"finish", "unfinished", "text", "prompt_tokens", "cached_tokens", "generated_tokens",
+     {"finish", "incomplete", "text", "prompt_tokens", "cached_tokens", "generated_tokens",
       "context_tokens", "drafted_tokens", "accepted_tokens", "first_token_seconds",
       "prefill_seconds", "decode_seconds", "context_limit", "cache_bytes"}},
     {"error", {"status", "exit_code", "message"}},
@@ -42,9 +42,9 @@ struct Events {
 Events EventsOf(std::vector<std::string> options, const std::string& input = "") {
   const TemporaryFolder home;
   options.push_back("--json");
-  const Finished finished = Run(Chat(options), HomeIn(home), input);
-  Events events{.code = finished.code, .err = finished.err};
-  std::istringstream lines(finished.out);
+  const CommandResult result = Run(Chat(options), HomeIn(home), input);
+  Events events{.code = result.code, .err = result.err};
+  std::istringstream lines(result.out);
   dom::parser parser;
   for (std::string line; std::getline(lines, line);) {
     CAPTURE(line);
@@ -123,7 +123,7 @@ TEST_CASE("a model folder as JSON, without loading it") {
                                                     Number(events.last, "cache_bytes") +
                                                     Number(events.last, "workspace_bytes"));
   const TemporaryFolder home;
-  const Finished people = Run(Chat({"--inspect", "--plan"}), HomeIn(home));
+  const CommandResult people = Run(Chat({"--inspect", "--plan"}), HomeIn(home));
   REQUIRE(people.code == 0);
   for (const char* line :
        {"\n  count: 921\n", "\n  bytes: 20234756\n", "\n    F8_E4M3:\n", "\n  hidden_size: 256\n",

@@ -141,8 +141,8 @@ int TerminalProgram::Exit(std::string_view keys) {
   return CodeOf(status);
 }
 
-Finished Run(const std::vector<std::string>& command, const Environment& environment,
-             const std::string& input) {
+CommandResult Run(const std::vector<std::string>& command, const Environment& environment,
+                  const std::string& input) {
   const TemporaryFolder folder;
   WriteFile(folder / "in", input);
   const std::vector<char*> arguments = Pointers(command), variables = Pointers(environment);

@@ -64,14 +64,14 @@ class TerminalProgram {
   size_t awaited_ = 0;
 };
 
-struct Finished {
+struct CommandResult {
   int code;  // as TerminalProgram::Exit
   std::string out, err;
 };
 
 // Runs `command` to its end with `input` on its standard input.
-Finished Run(const std::vector<std::string>& command, const Environment& environment,
-             const std::string& input = "");
+CommandResult Run(const std::vector<std::string>& command, const Environment& environment,
+                  const std::string& input = "");
 
 }  // namespace dsv4::test
 

@@ -318,7 +318,7 @@ TEST_CASE("a conversation goes on in another process") {
       Contains(talk.Say("/load " + (folder / "nowhere")), "nowhere.messages.json: No such file"));
   WriteFile(folder / "broken.messages.json", "{\"dsv4_chat\": 1");
   REQUIRE(Contains(talk.Say("/load " + (folder / "broken")),
-                   "broken.messages.json: is no conversation that was saved here"));
+                   "broken.messages.json: not a saved conversation"));
   WriteFile(folder / "newer.messages.json", "{\"dsv4_chat\": 2}");
   REQUIRE(Contains(talk.Say("/load " + (folder / "newer")), "another version"));
   WriteFile(folder / "damaged.messages.json", ReadFile(kept + ".messages.json"));
@@ -329,7 +329,7 @@ TEST_CASE("a conversation goes on in another process") {
   REQUIRE(Contains(talk.Say("/load " + (folder / "damaged")), "its checksum does not match"));
   REQUIRE(Contains(talk.Say("/save /nonexistent/file"), "/nonexistent/file"));
   WriteFile(folder / "notes", "mine");
-  REQUIRE(Contains(talk.Say("/save " + (folder / "notes")), "something else than a conversation"));
+  REQUIRE(Contains(talk.Say("/save " + (folder / "notes")), "is not a saved conversation"));
   REQUIRE(ReadFile(folder / "notes") == "mine");
   REQUIRE(talk.Messages() == messages);
   REQUIRE(Contains(talk.Say("What is the capital of Russia?"), "Moscow"));

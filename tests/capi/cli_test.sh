@@ -157,7 +157,7 @@ run --json --think -p 'Calculate 91 + 49.' </dev/null
 expect 'reasoning as JSON' sh -c "echo '$(pieces reasoning)' | grep -q '91 + 40 = 131'"
 expect 'text as JSON' test "$(pieces text)" = '91 + 49 = 140'
 expect 'one event a line' sh -c '! grep -qv "^{\"event\": \"[a-z_]*\", .*}$" out'
-expect 'the end' grep -q '^{"event": "end", "finish": "stop", "unfinished": false, "text": "", ' out
+expect 'the end' grep -q '^{"event": "end", "finish": "stop", "incomplete": false, "text": "", ' out
 expect 'its cost' grep -Eq '"prompt_tokens": 11, "cached_tokens": 0, "generated_tokens": [0-9]+' out
 expect 'statistics on stderr' grep -q 'prompt 11 tokens' err
 run --json --no-stats -n 3 -p "$question" </dev/null

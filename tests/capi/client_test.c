@@ -19,12 +19,12 @@
   } while (0)
 
 /* The call succeeds; its last argument is &error. */
-#define OK(call)                                                                       \
-  do {                                                                                 \
-    if ((call) != DSV4_OK) {                                                           \
-      printf("client: line %d: %s: %s\n", __LINE__, #call, dsv4_error_message(error)); \
-      exit(1);                                                                         \
-    }                                                                                  \
+#define OK(call)                                                                           \
+  do {                                                                                     \
+    if ((call) != DSV4_OK) {                                                               \
+      printf("client: line %d: %s: %s\n", __LINE__, #call, dsv4_error_get_message(error)); \
+      exit(1);                                                                             \
+    }                                                                                      \
   } while (0)
 
 static dsv4_error* error;
@@ -71,13 +71,13 @@ static void hear(void* user, const dsv4_parser_event* event) {
 
 static void test_library(void) {
   dsv4_tokenizer* tokenizer = NULL;
-  CHECK(dsv4_abi_version() == DSV4_ABI_VERSION);
-  CHECK(strstr(dsv4_build_info(), dsv4_version()) != NULL);
-  CHECK(strcmp(dsv4_status_name(DSV4_ERR_NOT_FOUND), "NOT_FOUND") == 0);
+  CHECK(dsv4_get_abi_version() == DSV4_ABI_VERSION);
+  CHECK(strstr(dsv4_get_build_info(), dsv4_get_version()) != NULL);
+  CHECK(strcmp(dsv4_status_get_name(DSV4_ERR_NOT_FOUND), "NOT_FOUND") == 0);
   CHECK(dsv4_tokenizer_open("/nonexistent", &tokenizer, &error) == DSV4_ERR_NOT_FOUND);
-  CHECK(dsv4_error_code(error) == DSV4_ERR_NOT_FOUND);
-  CHECK(strstr(dsv4_error_message(error), "/nonexistent") != NULL);
-  CHECK(strcmp(dsv4_error_argument(error), "") == 0);
+  CHECK(dsv4_error_get_code(error) == DSV4_ERR_NOT_FOUND);
+  CHECK(strstr(dsv4_error_get_message(error), "/nonexistent") != NULL);
+  CHECK(strcmp(dsv4_error_get_argument(error), "") == 0);
   dsv4_error_free(error);
 }
 
@@ -97,23 +97,23 @@ static void test_text(const char* folder) {
   size_t count = 0, needed = 0, length = 0;
   messages[0] = &question;
   OK(dsv4_tokenizer_open(folder, &tokenizer, &error));
-  CHECK(dsv4_tokenizer_vocab_size(tokenizer) > 0);
-  CHECK(dsv4_tokenizer_added_token(tokenizer, "</think>") >= 0);
+  CHECK(dsv4_tokenizer_get_vocab_size(tokenizer) > 0);
+  CHECK(dsv4_tokenizer_get_added_token(tokenizer, "</think>") >= 0);
   OK(dsv4_tokenizer_encode(tokenizer, kAnswer, strlen(kAnswer), DSV4_ENCODE_PLAIN, ids, 256, &count,
                            &error));
   OK(dsv4_tokenizer_decode(tokenizer, ids, count, text, sizeof text, &length, &error));
   CHECK(length == strlen(kAnswer) && memcmp(text, kAnswer, length) == 0);
-  OK(dsv4_tokenizer_token_bytes(tokenizer, ids[0], text, sizeof text, &length, &error));
+  OK(dsv4_tokenizer_get_token_bytes(tokenizer, ids[0], text, sizeof text, &length, &error));
   CHECK(length > 0 && memcmp(text, kAnswer, length) == 0);
 
   memset(&heard, 0, sizeof heard);
   OK(dsv4_parser_open(&parsing, &parser, &error));
   OK(dsv4_parser_feed_tokens(parser, tokenizer, ids, count, hear, &heard, &error));
-  OK(dsv4_parser_finish(parser, hear, &heard, &error));
+  OK(dsv4_parser_end(parser, hear, &heard, &error));
   CHECK(heard.ends == 1 && strcmp(heard.text, kAnswer) == 0);
   memset(&heard, 0, sizeof heard);
   OK(dsv4_parser_feed(parser, kCompletion, strlen(kCompletion), hear, &heard, &error));
-  OK(dsv4_parser_finish(parser, hear, &heard, &error));
+  OK(dsv4_parser_end(parser, hear, &heard, &error));
   CHECK(heard.ends == 1 && strcmp(heard.text, "It is Paris.") == 0);
   dsv4_parser_close(parser);
   OK(dsv4_chat_parse(kCompletion, strlen(kCompletion), DSV4_THINKING_OFF, text, sizeof text,
@@ -175,7 +175,7 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
   uint8_t* image;
   messages[0] = &question;
   steps[0] = &step;
-  OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
   OK(dsv4_chat_render(tokenizer, messages, 1, DSV4_THINKING_OFF, prompt, 256, &count, &error));
   OK(dsv4_sampling_init(engine, &sampling, &error));
   sampling.temperature = 0;
@@ -196,9 +196,9 @@ static void test_session(dsv4_engine* engine, int calls[8], const char* path) {
   OK(dsv4_engine_step(engine, &session, 1, steps, &status, NULL, &error));
   CHECK(status == DSV4_OK && step.token >= 0 && masks == 1);
   OK(dsv4_session_set_token_mask(session, NULL, NULL, &error));
-  OK(dsv4_session_tokens(session, &tokens, &length, &error));
+  OK(dsv4_session_get_tokens(session, &tokens, &length, &error));
   CHECK(length == count + 1 && memcmp(tokens, prompt, count * sizeof *prompt) == 0);
-  OK(dsv4_session_log_probs(session, (int64_t)count, &log_prob, NULL, NULL, 0, NULL, &error));
+  OK(dsv4_session_get_log_probs(session, (int64_t)count, &log_prob, NULL, NULL, 0, NULL, &error));
   CHECK(log_prob <= 0);
   OK(dsv4_session_fork(session, &fork, &error));
   OK(dsv4_session_rewind(session, (int64_t)count, &pending, &error));
@@ -274,16 +274,16 @@ static void test_conversation(dsv4_engine* engine) {
   messages[0] = &question;
   OK(dsv4_session_open_messages(engine, NULL, messages, 1, &options, &session, &error));
   hear_turn(session);
-  OK(dsv4_session_message_count(session, &count, &error));
+  OK(dsv4_session_get_message_count(session, &count, &error));
   CHECK(count == 2);
-  OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+  OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
   CHECK(needed < sizeof json);
   json[needed] = '\0';
   CHECK(strstr(json, kAnswer) != NULL);
   OK(dsv4_session_append_messages(session, messages, 1, &error));
   OK(dsv4_session_replace_messages(session, 2, 1, messages, 1, &error));
   OK(dsv4_session_replace_json(session, 2, 1, kJson, strlen(kJson), &error));
-  OK(dsv4_session_messages_json(session, 0, 9, json, sizeof json, &needed, &error));
+  OK(dsv4_session_get_messages_json(session, 0, 9, json, sizeof json, &needed, &error));
   CHECK(needed > strlen(kAnswer));
   OK(dsv4_session_truncate_messages(session, 1, &error));
   {
@@ -305,7 +305,7 @@ static void test_conversation(dsv4_engine* engine) {
   OK(dsv4_session_end_turn(session, hear, &heard, &error));
   CHECK(heard.ends == 1);
   OK(dsv4_session_append_json(session, kJson, strlen(kJson), &error));
-  OK(dsv4_session_message_count(session, &count, &error));
+  OK(dsv4_session_get_message_count(session, &count, &error));
   CHECK(count == 3);
   dsv4_session_close(session);
 }
@@ -342,7 +342,7 @@ int main(int argc, char** argv) {
   CHECK(needed < sizeof description);
   description[needed] = '\0';
   CHECK(strstr(description, identity.fingerprint) != NULL);
-  OK(dsv4_engine_metrics_json(engine, description, sizeof description, &needed, &error));
+  OK(dsv4_engine_get_metrics_json(engine, description, sizeof description, &needed, &error));
   CHECK(needed > 0 && needed < sizeof description && description[0] == '{');
   test_session(engine, calls, argv[2]);
   test_grammars(engine);

@@ -54,24 +54,25 @@ static void call_all(const Handles* handles, Findings* found) {
   EXPECT(dsv4_sampling_init(handles->engine, &found->defaults, NULL) == DSV4_OK);
   EXPECT(dsv4_engine_get_metrics(handles->engine, &metrics, NULL) == DSV4_OK);
   EXPECT(metrics.sessions > 0);
-  EXPECT(dsv4_engine_metrics_json(handles->engine, NULL, 0, &i, NULL) == DSV4_OK);
-  EXPECT(dsv4_engine_tokenizer(handles->engine, &tokenizer, NULL) == DSV4_OK);
+  EXPECT(dsv4_engine_get_metrics_json(handles->engine, NULL, 0, &i, NULL) == DSV4_OK);
+  EXPECT(dsv4_engine_get_tokenizer(handles->engine, &tokenizer, NULL) == DSV4_OK);
   EXPECT(tokenizer == handles->tokenizer);
   EXPECT(dsv4_tokenizer_encode(tokenizer, kText, sizeof kText - 1, 0, found->ids, 64,
                                &found->id_count, NULL) == DSV4_OK);
   EXPECT(dsv4_tokenizer_decode(tokenizer, found->ids, found->id_count, found->text,
                                sizeof found->text, &found->text_length, NULL) == DSV4_OK);
   EXPECT(strcmp(found->text, kText) == 0);
-  EXPECT(dsv4_tokenizer_added_token(tokenizer, "</think>") > 0);
-  EXPECT(dsv4_tokenizer_vocab_size(tokenizer) > 0);
+  EXPECT(dsv4_tokenizer_get_added_token(tokenizer, "</think>") > 0);
+  EXPECT(dsv4_tokenizer_get_vocab_size(tokenizer) > 0);
   EXPECT(dsv4_chat_render_text_json(kMessages, sizeof kMessages - 1, NULL, found->rendered,
                                     sizeof found->rendered, &found->rendered_length,
                                     NULL) == DSV4_OK);
 
-  EXPECT(dsv4_session_tokens(handles->session, &tokens, &found->tokens, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_get_tokens(handles->session, &tokens, &found->tokens, NULL) == DSV4_OK);
   found->last_token = tokens[found->tokens - 1];
-  EXPECT(dsv4_session_log_probs(handles->session, (int64_t)found->tokens - 1, &found->log_prob,
-                                found->top_tokens, found->top_log_probs, 2, NULL, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_get_log_probs(handles->session, (int64_t)found->tokens - 1, &found->log_prob,
+                                    found->top_tokens, found->top_log_probs, 2, NULL,
+                                    NULL) == DSV4_OK);
   EXPECT(dsv4_session_get_stats(handles->session, &stats, NULL) == DSV4_OK);
   found->used_tokens = stats.used_tokens;
   EXPECT(dsv4_session_get_sampling(handles->session, &sampling, NULL) == DSV4_OK);
@@ -80,9 +81,9 @@ static void call_all(const Handles* handles, Findings* found) {
          DSV4_OK);
   EXPECT(found->image_bytes <= kImage);
   for (i = 0; i < found->image_bytes; ++i) found->image_sum ^= image[i];
-  EXPECT(dsv4_session_message_count(handles->messages, &found->messages, NULL) == DSV4_OK);
-  EXPECT(dsv4_session_reply_json(handles->messages, found->reply, sizeof found->reply,
-                                 &found->reply_length, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_get_message_count(handles->messages, &found->messages, NULL) == DSV4_OK);
+  EXPECT(dsv4_session_get_reply_json(handles->messages, found->reply, sizeof found->reply,
+                                     &found->reply_length, NULL) == DSV4_OK);
   EXPECT(strstr(found->reply, kAnswer) != NULL);
 
   EXPECT(dsv4_session_open(handles->shared, NULL, &opened, NULL) == DSV4_OK);
@@ -134,7 +135,7 @@ int main(void) {
   handles.engine = handles.shared;
   handles.session = session;
   handles.messages = messages;
-  EXPECT_OK(dsv4_engine_tokenizer(handles.engine, &handles.tokenizer, &error));
+  EXPECT_OK(dsv4_engine_get_tokenizer(handles.engine, &handles.tokenizer, &error));
   call_all(&handles, &expected);
   work.handles = &handles;
   work.expected = &expected;

@@ -97,7 +97,7 @@ static dsv4_session* open_json(dsv4_engine* engine, const char* messages,
 
 static size_t message_count(const dsv4_session* session) {
   size_t count = 99;
-  EXPECT_OK(dsv4_session_message_count(session, &count, &error));
+  EXPECT_OK(dsv4_session_get_message_count(session, &count, &error));
   return count;
 }
 
@@ -110,10 +110,10 @@ static void expect_timeline(dsv4_engine* engine, const dsv4_session* session, co
   size_t count = 0, length = 0;
   dsv4_chat_options options = DSV4_CHAT_OPTIONS_INIT;
   options.thinking = thinking;
-  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
   EXPECT_OK(dsv4_chat_render_json(tokenizer, messages, strlen(messages), &options, prompt,
                                   kMaxPrompt, &length, &error));
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == length && memcmp(tokens, prompt, count * sizeof prompt[0]) == 0);
 }
 
@@ -176,7 +176,7 @@ static void test_calls(dsv4_engine* engine) {
     char json[kMaxText];
     size_t needed = 0;
     dsv4_session* session = open_json(engine, kLight, modes[i]);
-    EXPECT_FAILS(dsv4_session_reply_json(session, json, sizeof json, &needed, &error),
+    EXPECT_FAILS(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error),
                  DSV4_ERR_NOT_FOUND, "no reply");
     EXPECT(generate_events(session, &turn, 200) == DSV4_FINISH_TOOL_CALL);
     EXPECT(turn.calls == 1 && turn.whole_calls == 1);
@@ -186,9 +186,9 @@ static void test_calls(dsv4_engine* engine) {
     EXPECT(turn.text[0] == '\0');
     EXPECT((turn.reasoning[0] != '\0') == (modes[i] != DSV4_THINKING_OFF));
 
-    EXPECT_OK(dsv4_session_reply_json(session, NULL, 0, &needed, &error));
+    EXPECT_OK(dsv4_session_get_reply_json(session, NULL, 0, &needed, &error));
     EXPECT(needed > 0 && needed < sizeof json);
-    EXPECT_OK(dsv4_session_reply_json(session, json, needed, &needed, &error));
+    EXPECT_OK(dsv4_session_get_reply_json(session, json, needed, &needed, &error));
     json[needed] = '\0';
     EXPECT(strncmp(json, kPrefix, strlen(kPrefix)) == 0);
     EXPECT(strstr(json, kCalls) != NULL);
@@ -227,7 +227,7 @@ static void test_cut_calls(dsv4_engine* engine) {
   dsv4_sampling sampling = DSV4_SAMPLING_INIT;
   dsv4_session_options options = DSV4_SESSION_OPTIONS_INIT;
   dsv4_session* session = NULL;
-  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
   options.sampling = &sampling;
   for (limit = 1; limit <= 60; ++limit) {
     dsv4_finish finish;
@@ -238,7 +238,7 @@ static void test_cut_calls(dsv4_engine* engine) {
     EXPECT((finish == DSV4_FINISH_TOOL_CALL) == (turn.stopped == 1));
     EXPECT(turn.whole_calls == 1 || !turn.stopped);
     EXPECT(strchr(turn.arguments, '<') == NULL && strstr(turn.text, DSML) == NULL);
-    EXPECT_OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+    EXPECT_OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
     json[needed] = '\0';
     EXPECT((strstr(json, "\"tool_calls\": []") == NULL) == (turn.whole_calls == 1));
     dsv4_session_close(session);
@@ -256,7 +256,7 @@ static void test_cut_calls(dsv4_engine* engine) {
       dsv4_session_open_json(engine, &options, kLight, strlen(kLight), NULL, &session, &error));
   EXPECT(generate_events(session, &turn, 300) == DSV4_FINISH_STOP);
   EXPECT(turn.calls == 2 && turn.whole_calls == 1);
-  EXPECT_OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+  EXPECT_OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
   json[needed] = '\0';
   EXPECT(strstr(json, kFirst) != NULL && strstr(json, "rm") == NULL);
   dsv4_session_close(session);
@@ -271,7 +271,7 @@ static void test_ending_and_options(dsv4_engine* engine) {
   EXPECT(generate_events(session, &turn, 6) == DSV4_FINISH_NONE);
   EXPECT(turn.reasoning[0] != '\0' && turn.text[0] == '\0');
   EXPECT(message_count(session) == 1);
-  EXPECT_OK(dsv4_session_reply_json(session, json, sizeof json, &needed, &error));
+  EXPECT_OK(dsv4_session_get_reply_json(session, json, sizeof json, &needed, &error));
   EXPECT(needed > 0);
   memset(&rest, 0, sizeof rest);
   rest.session = session;
@@ -340,7 +340,7 @@ static void test_outside(dsv4_engine* engine) {
     dsv4_session *session = open_json(engine, kQuestion, DSV4_THINKING_OFF), *fork = NULL;
     generate_events(session, &turn, 3);
     strcpy(begun, turn.text);
-    EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+    EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
     memcpy(other, tokens, count * sizeof *tokens);
     if (how == 0) { /* one token less, and another one in its place */
       banned = other[count - 1];
@@ -432,10 +432,10 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_session_step_events(session, &record, &turn, &step, &error),
                DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 8");
   step.struct_size = sizeof step;
-  EXPECT_FAILS(dsv4_session_message_count(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_get_message_count(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "count is NULL");
-  EXPECT_FAILS(dsv4_session_reply_json(session, NULL, 0, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "needed is NULL");
+  EXPECT_FAILS(dsv4_session_get_reply_json(session, NULL, 0, NULL, &error),
+               DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
 
   /* A step past the messages; they are not lost by it. */
   EXPECT_OK(dsv4_session_append_json(session, kQuestion, strlen(kQuestion), &error));
@@ -455,7 +455,7 @@ static void test_arguments(dsv4_engine* engine) {
                DSV4_ERR_INVALID_ARGUMENT, "not opened on messages");
   EXPECT_FAILS(dsv4_session_step_events(plain, &record, &turn, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "not opened on messages");
-  EXPECT_FAILS(dsv4_session_message_count(plain, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_get_message_count(plain, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
                "not opened on messages");
   EXPECT_FAILS(dsv4_session_end_turn(plain, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "not opened on messages");
@@ -480,7 +480,7 @@ static void test_several(dsv4_engine* engine) {
   size_t count = 0;
   int i, running = 3;
   EXPECT_OK(dsv4_session_open(engine, NULL, &sessions[2], &error));
-  EXPECT_OK(dsv4_session_tokens(sessions[0], &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(sessions[0], &tokens, &count, &error));
   EXPECT_OK(dsv4_session_sync(sessions[2], tokens, count, NULL, NULL, &error));
   memset(turns, 0, sizeof turns);
   for (i = 0; i < kCount; ++i) {
@@ -506,7 +506,8 @@ static void test_several(dsv4_engine* engine) {
     }
     /* A session's failure is its own. */
     EXPECT(statuses[3] == DSV4_ERR_INVALID_ARGUMENT && steps[3].finish == DSV4_FINISH_ERROR);
-    EXPECT(strstr(dsv4_error_message(errors[3]), "gives the assistant no turn") != NULL);
+    EXPECT(strstr(dsv4_error_get_message(errors[3]), "leaves the assistant nothing to answer") !=
+           NULL);
     dsv4_error_free(errors[3]);
   }
   EXPECT(finishes[0] == DSV4_FINISH_STOP && finishes[2] == DSV4_FINISH_STOP);
@@ -530,7 +531,8 @@ static void test_several(dsv4_engine* engine) {
 
 static void messages_json(const dsv4_session* session, size_t first, size_t count, char* json) {
   size_t needed = 0;
-  EXPECT_OK(dsv4_session_messages_json(session, first, count, json, kMaxText - 1, &needed, &error));
+  EXPECT_OK(
+      dsv4_session_get_messages_json(session, first, count, json, kMaxText - 1, &needed, &error));
   EXPECT(needed < kMaxText);
   json[needed] = '\0';
 }
@@ -555,10 +557,10 @@ static void test_replace(dsv4_engine* engine) {
   EXPECT(strstr(json, "\"id\": \"call_2_0\"") != NULL && strstr(json, "friendly") == NULL);
   messages_json(session, 3, 1, json);
   EXPECT(strcmp(json, "[]") == 0);
-  EXPECT_FAILS(dsv4_session_messages_json(session, 4, 1, json, 1, NULL, &error),
+  EXPECT_FAILS(dsv4_session_get_messages_json(session, 4, 1, json, 1, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
   size_t needed = 0;
-  EXPECT_FAILS(dsv4_session_messages_json(session, 4, 1, json, 1, &needed, &error),
+  EXPECT_FAILS(dsv4_session_get_messages_json(session, 4, 1, json, 1, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "first is 4; the conversation has 3 messages");
   dsv4_session_close(session);
 

@@ -212,13 +212,13 @@ static void test_one_runs_out_of_blocks(void) {
     EXPECT((statuses[1] != DSV4_OK) == (errors[1] != NULL));
     if (statuses[1] != DSV4_OK) {
       EXPECT(statuses[1] == DSV4_ERR_OUT_OF_BLOCKS);
-      EXPECT(dsv4_error_code(errors[1]) == DSV4_ERR_OUT_OF_BLOCKS);
-      EXPECT(strstr(dsv4_error_message(errors[1]), "block") != NULL);
+      EXPECT(dsv4_error_get_code(errors[1]) == DSV4_ERR_OUT_OF_BLOCKS);
+      EXPECT(strstr(dsv4_error_get_message(errors[1]), "block") != NULL);
       ++refused;
     }
     /* Nothing was ever given to the third one. */
     EXPECT(statuses[2] == DSV4_ERR_INVALID_ARGUMENT);
-    EXPECT(strstr(dsv4_error_message(errors[2]), "empty") != NULL);
+    EXPECT(strstr(dsv4_error_get_message(errors[2]), "empty") != NULL);
     for (i = 0; i < 3; ++i) dsv4_error_free(errors[i]);
   }
   EXPECT(refused >= 5);

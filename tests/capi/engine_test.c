@@ -35,7 +35,7 @@ static void test_arguments(void) {
                "/nonexistent");
   EXPECT_FAILS(dsv4_engine_get_info(NULL, &info, &error), DSV4_ERR_INVALID_ARGUMENT,
                "engine is NULL");
-  EXPECT_FAILS(dsv4_engine_tokenizer(NULL, &tokenizer, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_engine_get_tokenizer(NULL, &tokenizer, &error), DSV4_ERR_INVALID_ARGUMENT,
                "engine is NULL");
   EXPECT(engine == NULL);
   dsv4_engine_close(NULL);
@@ -63,7 +63,7 @@ static void test_options(void) {
   EXPECT_REFUSED(group_size, 1, DSV4_ERR_INVALID_ARGUMENT, "options.group_size is 1");
   EXPECT_REFUSED(group_size, 9, DSV4_ERR_INVALID_ARGUMENT, "group_size = 9 is not in 1..8");
   EXPECT_REFUSED(group_size, 2, DSV4_ERR_UNSUPPORTED, "group_size = 2 on backend cpu");
-  EXPECT_REFUSED(group_id, "id", DSV4_ERR_INVALID_ARGUMENT, "\"id\" is not an id of a group");
+  EXPECT_REFUSED(group_id, "id", DSV4_ERR_INVALID_ARGUMENT, "\"id\" is not a group id");
   EXPECT_REFUSED(group_rank, 1, DSV4_ERR_INVALID_ARGUMENT, "option group_rank = 1");
   EXPECT_REFUSED(device_count, UINT32_MAX, DSV4_ERR_INVALID_ARGUMENT, "options.device_count");
   EXPECT_REFUSED(context_tokens, -1, DSV4_ERR_INVALID_ARGUMENT, "context_tokens");
@@ -83,7 +83,7 @@ static void test_options(void) {
   EXPECT_REFUSED(drafter, 5, DSV4_ERR_INVALID_ARGUMENT, "options.drafter is 5");
   EXPECT_REFUSED(reserved2, 1, DSV4_ERR_INVALID_ARGUMENT, "options.reserved2");
   EXPECT_REFUSED(tuning_dir, "tables", DSV4_ERR_UNSUPPORTED,
-                 "option tuning_dir = tables: kernels of backend cpu have nothing to tune");
+                 "option tuning_dir = tables: backend cpu has no tuning tables");
   EXPECT_REFUSED(device_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "device_weight_bytes = -1");
   EXPECT_REFUSED(host_weight_bytes, -1, DSV4_ERR_INVALID_ARGUMENT, "host_weight_bytes = -1");
   EXPECT_REFUSED(device_weight_bytes, 1, DSV4_ERR_UNSUPPORTED,
@@ -173,7 +173,7 @@ static void test_groups(void) {
                DSV4_ERR_INVALID_ARGUMENT, "option group_size = 0; a group has 2 to 8 processes");
   options.group_id = "dsv4-group-1:";
   EXPECT_FAILS(dsv4_group_serve(MODEL, &options, &error), DSV4_ERR_INVALID_ARGUMENT,
-               "option group_id = \"dsv4-group-1:\" is not an id of a group");
+               "option group_id = \"dsv4-group-1:\" is not a group id");
   options.group_id = "";
   EXPECT_FAILS(dsv4_group_serve(MODEL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "options is NULL");
   EXPECT_FAILS(dsv4_group_serve(MODEL, &options, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -353,10 +353,10 @@ static void test_info(void) {
   EXPECT(info.workspace_bytes > 0);
 
   const dsv4_tokenizer* tokenizer = NULL;
-  EXPECT_FAILS(dsv4_engine_tokenizer(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_engine_get_tokenizer(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "tokenizer is NULL");
-  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
-  EXPECT(dsv4_tokenizer_vocab_size(tokenizer) > 0);
+  EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
+  EXPECT(dsv4_tokenizer_get_vocab_size(tokenizer) > 0);
   dsv4_engine_close(engine);
 
   engine = NULL;

@@ -2,12 +2,12 @@
 #include "tests/capi/expect.h"
 
 /* The call fails and names `argument`. */
-#define EXPECT_ARGUMENT(call, argument)                          \
-  do {                                                           \
-    EXPECT((call) != DSV4_OK);                                   \
-    EXPECT(strcmp(dsv4_error_argument(error), (argument)) == 0); \
-    dsv4_error_free(error);                                      \
-    error = NULL;                                                \
+#define EXPECT_ARGUMENT(call, argument)                              \
+  do {                                                               \
+    EXPECT((call) != DSV4_OK);                                       \
+    EXPECT(strcmp(dsv4_error_get_argument(error), (argument)) == 0); \
+    dsv4_error_free(error);                                          \
+    error = NULL;                                                    \
   } while (0)
 
 static void test_arguments(void) {
@@ -23,7 +23,7 @@ static void test_arguments(void) {
   char text[16];
   size_t count = 0;
 
-  EXPECT(strcmp(dsv4_error_argument(NULL), "") == 0);
+  EXPECT(strcmp(dsv4_error_get_argument(NULL), "") == 0);
   EXPECT_ARGUMENT(dsv4_plan(NULL, &options, &info, &error), "path");
   EXPECT_ARGUMENT(dsv4_plan("/nonexistent", &options, &info, &error), "");
   options.threads = -1;
@@ -33,7 +33,7 @@ static void test_arguments(void) {
   EXPECT_ARGUMENT(dsv4_plan(MODEL, &options, &info, &error), "options.backend");
   options.struct_size = 8;
   EXPECT_ARGUMENT(dsv4_plan(MODEL, &options, &info, &error), "options.struct_size");
-  EXPECT_ARGUMENT(dsv4_session_tokens(NULL, NULL, NULL, &error), "session");
+  EXPECT_ARGUMENT(dsv4_session_get_tokens(NULL, NULL, NULL, &error), "session");
   EXPECT_ARGUMENT(dsv4_session_sync(session, NULL, 0, NULL, NULL, &error), "tokens");
   EXPECT_ARGUMENT(dsv4_session_sync(session, &unknown, 1, NULL, NULL, &error), "tokens");
   sync.log_probs_count = -1;
@@ -67,18 +67,18 @@ int main(void) {
   EXPECT(DSV4_ERR_VERSION_MISMATCH == -13 && DSV4_ERR_INTERNAL == -14);
   EXPECT(DSV4_ERR_SUSPENDED == -15);
 
-  EXPECT(strcmp(dsv4_status_name(DSV4_OK), "OK") == 0);
-  EXPECT(strcmp(dsv4_status_name(DSV4_ERR_INVALID_ARGUMENT), "INVALID_ARGUMENT") == 0);
-  EXPECT(strcmp(dsv4_status_name(DSV4_ERR_BUSY), "BUSY") == 0);
-  EXPECT(strcmp(dsv4_status_name(DSV4_ERR_INTERNAL), "INTERNAL") == 0);
-  EXPECT(strcmp(dsv4_status_name(DSV4_ERR_SUSPENDED), "SUSPENDED") == 0);
-  EXPECT(strcmp(dsv4_status_name(1), "UNKNOWN") == 0);
-  EXPECT(strcmp(dsv4_status_name(-16), "UNKNOWN") == 0);
-  EXPECT(strcmp(dsv4_status_name(INT32_MIN), "UNKNOWN") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(DSV4_OK), "OK") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(DSV4_ERR_INVALID_ARGUMENT), "INVALID_ARGUMENT") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(DSV4_ERR_BUSY), "BUSY") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(DSV4_ERR_INTERNAL), "INTERNAL") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(DSV4_ERR_SUSPENDED), "SUSPENDED") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(1), "UNKNOWN") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(-16), "UNKNOWN") == 0);
+  EXPECT(strcmp(dsv4_status_get_name(INT32_MIN), "UNKNOWN") == 0);
 
   /* No error. */
-  EXPECT(dsv4_error_code(NULL) == DSV4_OK);
-  EXPECT(strcmp(dsv4_error_message(NULL), "") == 0);
+  EXPECT(dsv4_error_get_code(NULL) == DSV4_OK);
+  EXPECT(strcmp(dsv4_error_get_message(NULL), "") == 0);
   dsv4_error_free(NULL);
 
   /* Errors are owned one by one, and are optional. */
@@ -87,9 +87,9 @@ int main(void) {
   dsv4_tokenizer* tokenizer = NULL;
   EXPECT(dsv4_tokenizer_open("/nonexistent/one", &tokenizer, &first) == DSV4_ERR_NOT_FOUND);
   EXPECT(dsv4_tokenizer_open("/nonexistent/two", &tokenizer, &second) == DSV4_ERR_NOT_FOUND);
-  EXPECT(strstr(dsv4_error_message(first), "/nonexistent/one") != NULL);
-  EXPECT(strstr(dsv4_error_message(second), "/nonexistent/two") != NULL);
-  EXPECT(dsv4_error_code(first) == DSV4_ERR_NOT_FOUND);
+  EXPECT(strstr(dsv4_error_get_message(first), "/nonexistent/one") != NULL);
+  EXPECT(strstr(dsv4_error_get_message(second), "/nonexistent/two") != NULL);
+  EXPECT(dsv4_error_get_code(first) == DSV4_ERR_NOT_FOUND);
   EXPECT(dsv4_tokenizer_open("/nonexistent/three", &tokenizer, NULL) == DSV4_ERR_NOT_FOUND);
   dsv4_error_free(second);
   dsv4_error_free(first);

@@ -34,11 +34,12 @@ static dsv4_error* error;
 
 static inline void expect_status(dsv4_status status, dsv4_status code, const char* text,
                                  const char* file, int line, const char* call) {
-  const char* message = dsv4_error_message(error);
-  if (status != code || dsv4_error_code(error) != code || (error == NULL) != (code == DSV4_OK) ||
-      strstr(message, text) == NULL || strchr(message, '\n') != NULL) {
+  const char* message = dsv4_error_get_message(error);
+  if (status != code || dsv4_error_get_code(error) != code ||
+      (error == NULL) != (code == DSV4_OK) || strstr(message, text) == NULL ||
+      strchr(message, '\n') != NULL) {
     printf("%s:%d: %s: %s \"%s\"; expected %s with \"%s\"\n", file, line, call,
-           dsv4_status_name(status), message, dsv4_status_name(code), text);
+           dsv4_status_get_name(status), message, dsv4_status_get_name(code), text);
     exit(1);
   }
   dsv4_error_free(error);
@@ -92,7 +93,7 @@ static inline size_t render_question(const dsv4_engine* engine, const char* ques
   const dsv4_tokenizer* tokenizer = NULL;
   size_t count = 0;
   conversation[0] = &message;
-  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
+  EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
   EXPECT_OK(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, ids, kMaxPrompt, &count,
                              &error));
   EXPECT(count > 0 && count <= kMaxPrompt);

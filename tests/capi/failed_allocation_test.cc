@@ -60,7 +60,7 @@ Tokens PromptOf(const World& world, const char* question) {
   const dsv4_message* const messages[] = {&message};
   Tokens ids(256);
   size_t count = 0;
-  EXPECT_OK(dsv4_engine_tokenizer(world.engine, &tokenizer, nullptr));
+  EXPECT_OK(dsv4_engine_get_tokenizer(world.engine, &tokenizer, nullptr));
   EXPECT_OK(dsv4_chat_render(tokenizer, messages, 1, DSV4_THINKING_OFF, ids.data(), ids.size(),
                              &count, nullptr));
   ids.resize(count);
@@ -95,7 +95,7 @@ dsv4_session* Ask(const World& world, const Tokens& prompt, int32_t draft_tokens
 Tokens TokensOf(const dsv4_session* session) {
   const int32_t* tokens = nullptr;
   size_t count = 0;
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, nullptr));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, nullptr));
   return Tokens(tokens, tokens + count);
 }
 
@@ -185,8 +185,8 @@ void RefuseEach(const Call& call, long most = kAll) {
     refusing::left = -1;
     const bool refused = refusing::refused;
     EXPECT(status == call.wanted || (refused && status == DSV4_ERR_OUT_OF_HOST_MEMORY));
-    EXPECT(dsv4_error_code(error) == status);
-    EXPECT((dsv4_error_message(error)[0] != '\0') == (status != DSV4_OK));
+    EXPECT(dsv4_error_get_code(error) == status);
+    EXPECT((dsv4_error_get_message(error)[0] != '\0') == (status != DSV4_OK));
     dsv4_error_free(error);
     call.after(status);
     if (!refused) return;
@@ -287,7 +287,7 @@ void TestSteps(const World& world, const Tokens& straight, int given, int32_t dr
                       dsv4_engine_step(world.engine, sessions, 2, results, statuses, errors, error);
                   for (int i = 0; i < 2; ++i) {
                     if (status != DSV4_OK) EXPECT(statuses[i] == status && errors[i] == nullptr);
-                    const dsv4_status own = dsv4_error_code(errors[i]);
+                    const dsv4_status own = dsv4_error_get_code(errors[i]);
                     if (status == DSV4_OK) EXPECT(own == statuses[i]);
                     EXPECT(own == DSV4_OK || own == DSV4_ERR_OUT_OF_HOST_MEMORY ||
                            (i == 0 && own == mask.wanted));
@@ -429,7 +429,7 @@ void TestConversation(const World& world, long most) {
       EXPECT_OK(dsv4_session_truncate_messages(session, 1, nullptr));
       step.finish = DSV4_FINISH_NONE;
     }
-    EXPECT_OK(dsv4_session_reply_json(session, reply, sizeof reply, &length, nullptr));
+    EXPECT_OK(dsv4_session_get_reply_json(session, reply, sizeof reply, &length, nullptr));
     EXPECT(std::string(reply, length).find("The capital of France is Paris.") != std::string::npos);
     dsv4_session_close(session);
   };

@@ -50,7 +50,7 @@ static void test_counts(void) {
   EXPECT(metrics.window_blocks_used > 0 && metrics.compressed_kv_blocks_used == 1);
   EXPECT(metrics.draft_steps == 0 && metrics.exchanged_bytes == 0);
 
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == kPromptTokens + kSteps);
   memcpy(copied, tokens, sizeof copied);
   EXPECT_OK(dsv4_session_sync(session, copied, count, NULL, NULL, &error));
@@ -116,11 +116,11 @@ static void test_suspension(void) {
   EXPECT_OK(dsv4_engine_suspend(engine, ".", &error));
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_SUSPENDED, "suspended");
   EXPECT(metrics_of(engine).suspended == 1 && metrics_of(engine).sessions == 2);
-  EXPECT_OK(dsv4_engine_metrics_json(engine, json, sizeof json, &needed, &error));
+  EXPECT_OK(dsv4_engine_get_metrics_json(engine, json, sizeof json, &needed, &error));
   EXPECT(needed < sizeof json);
   json[needed] = '\0';
   EXPECT(strstr(json, "\"suspended\": true") != NULL);
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == kPromptTokens + kSteps / 2);
   other = open_session(engine, NULL);
   EXPECT_FAILS(dsv4_session_sync(other, kPrompt, kPromptTokens, NULL, NULL, &error),
@@ -133,8 +133,8 @@ static void test_suspension(void) {
   EXPECT(metrics_of(engine).suspended == 0);
 
   step_often(session, kSteps - kSteps / 2);
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
-  EXPECT_OK(dsv4_session_tokens(straight, &expected, &expected_count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(straight, &expected, &expected_count, &error));
   EXPECT(count == expected_count && memcmp(tokens, expected, count * sizeof *tokens) == 0);
   EXPECT_FAILS(dsv4_engine_suspend(NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "engine");
   EXPECT_FAILS(dsv4_engine_resume(NULL, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT, "engine");
@@ -206,9 +206,9 @@ static void test_json(void) {
   size_t needed = 0, again = 0;
   EXPECT_OK(dsv4_session_sync(session, kPrompt, kPromptTokens, NULL, NULL, &error));
   step_often(session, kSteps);
-  EXPECT_OK(dsv4_engine_metrics_json(engine, NULL, 0, &needed, &error));
+  EXPECT_OK(dsv4_engine_get_metrics_json(engine, NULL, 0, &needed, &error));
   EXPECT(needed < sizeof json);
-  EXPECT_OK(dsv4_engine_metrics_json(engine, json, sizeof json, &again, &error));
+  EXPECT_OK(dsv4_engine_get_metrics_json(engine, json, sizeof json, &again, &error));
   EXPECT(again == needed);
   json[needed] = '\0';
   EXPECT(json[0] == '{' && json[needed - 1] == '}' && strchr(json, '\n') == NULL);
@@ -218,9 +218,9 @@ static void test_json(void) {
                 "\"tokens\": {\"prompt\": 4, \"reused\": 0, \"prefix_cache\": 0, "
                 "\"prefilled\": 4, \"generated\": 10}") != NULL);
   EXPECT(strstr(json, "\"drafts\": {\"drafter\": \"none\"") != NULL);
-  EXPECT_FAILS(dsv4_engine_metrics_json(engine, json, sizeof json, NULL, &error),
+  EXPECT_FAILS(dsv4_engine_get_metrics_json(engine, json, sizeof json, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "needed is NULL");
-  EXPECT_FAILS(dsv4_engine_metrics_json(NULL, json, sizeof json, &needed, &error),
+  EXPECT_FAILS(dsv4_engine_get_metrics_json(NULL, json, sizeof json, &needed, &error),
                DSV4_ERR_INVALID_ARGUMENT, "engine is NULL");
   EXPECT_FAILS(dsv4_engine_get_metrics(engine, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "metrics is NULL");

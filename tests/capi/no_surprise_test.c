@@ -114,11 +114,11 @@ static unsigned seen;
 
 static void expect_code(dsv4_status status, dsv4_status code) {
   armed = 0;
-  if (status != code || dsv4_error_code(error) != code) {
+  if (status != code || dsv4_error_get_code(error) != code) {
     char text[400];
     const int length =
-        snprintf(text, sizeof text, "%s \"%s\"; expected %s\n", dsv4_status_name(status),
-                 dsv4_error_message(error), dsv4_status_name(code));
+        snprintf(text, sizeof text, "%s \"%s\"; expected %s\n", dsv4_status_get_name(status),
+                 dsv4_error_get_message(error), dsv4_status_get_name(code));
     if (real_write(saved_stdout, text, (size_t)length) < 0) abort();
     exit(1);
   }
@@ -164,7 +164,7 @@ static void work(const char* saved) {
   options.prefill_chunk_tokens = 4;
   expect_code(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_OK);
   expect_code(dsv4_plan(MODEL, &options, &info, &error), DSV4_OK);
-  expect_code(dsv4_engine_tokenizer(engine, &tokenizer, &error), DSV4_OK);
+  expect_code(dsv4_engine_get_tokenizer(engine, &tokenizer, &error), DSV4_OK);
   expect_code(dsv4_chat_render_json(tokenizer, kMessages, sizeof kMessages - 1, NULL, prompt,
                                     kMaxPrompt, &count, &error),
               DSV4_OK);
@@ -218,7 +218,8 @@ static void work(const char* saved) {
               DSV4_OK);
   for (step.finish = DSV4_FINISH_NONE; step.finish == DSV4_FINISH_NONE;)
     expect_code(dsv4_session_step_events(sessions[3], ignore_event, NULL, &step, &error), DSV4_OK);
-  expect_code(dsv4_session_reply_json(sessions[3], text, sizeof text, &needed, &error), DSV4_OK);
+  expect_code(dsv4_session_get_reply_json(sessions[3], text, sizeof text, &needed, &error),
+              DSV4_OK);
   for (i = 0; i < 4; ++i) dsv4_session_close(sessions[i]);
   dsv4_engine_close(engine);
   dsv4_engine_close(other);

@@ -73,15 +73,16 @@ void Exhaust(const char* name, const std::function<dsv4_status()>& call,
       left = allocations;
       const dsv4_status status = call();
       left = -1;
-      EXPECT(dsv4_error_code(error) == status);
+      EXPECT(dsv4_error_get_code(error) == status);
       if (status == DSV4_OK) break;
       // Where the error itself finds no memory, it says so.
       const bool expected =
           status == DSV4_ERR_OUT_OF_HOST_MEMORY || (with_int && status == DSV4_ERR_INTERNAL);
       if (!expected)
-        std::printf("%s after %ld allocations: %s\n", name, allocations, dsv4_error_message(error));
+        std::printf("%s after %ld allocations: %s\n", name, allocations,
+                    dsv4_error_get_message(error));
       EXPECT(expected);
-      EXPECT(std::strlen(dsv4_error_message(error)) > 0);
+      EXPECT(std::strlen(dsv4_error_get_message(error)) > 0);
       dsv4_error_free(error);
       error = nullptr;
       ++refusals;
@@ -135,8 +136,10 @@ void TestLoading(const dsv4_engine_options& options) {
       "dsv4_engine_get_identity",
       [&] { return dsv4_engine_get_identity(engine, &identity, &error); }, Nothing);
   Exhaust(
-      "dsv4_engine_metrics_json",
-      [&] { return dsv4_engine_metrics_json(engine, json.data(), json.size(), &needed, &error); },
+      "dsv4_engine_get_metrics_json",
+      [&] {
+        return dsv4_engine_get_metrics_json(engine, json.data(), json.size(), &needed, &error);
+      },
       Nothing);
   dsv4_engine_close(engine);
 }
@@ -218,7 +221,7 @@ void TestText(const dsv4_tokenizer* tokenizer) {
               dsv4_parser_feed(parser, kCompletion + at, length, Ignore, nullptr, &error);
           if (status != DSV4_OK) return status;
         }
-        return dsv4_parser_finish(parser, Ignore, nullptr, &error);
+        return dsv4_parser_end(parser, Ignore, nullptr, &error);
       },
       [&] { dsv4_parser_close(parser); });
   ExhaustAnew(
@@ -247,7 +250,7 @@ void TestSessions(dsv4_engine* engine) {
   size_t count = 0, needed = 0;
   dsv4_session *session = nullptr, *other = nullptr;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
-  EXPECT(dsv4_engine_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
+  EXPECT(dsv4_engine_get_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
   EXPECT(dsv4_chat_render(tokenizer, kMessages, 1, DSV4_THINKING_OFF, prompt.data(), prompt.size(),
                           &count, nullptr) == DSV4_OK);
   Exhaust(
@@ -340,7 +343,7 @@ void TestSessions(dsv4_engine* engine) {
       },
       Nothing);
   float log_prob = 1;
-  EXPECT(dsv4_session_log_probs(session, 1, &log_prob, nullptr, nullptr, 0, nullptr, nullptr) ==
+  EXPECT(dsv4_session_get_log_probs(session, 1, &log_prob, nullptr, nullptr, 0, nullptr, nullptr) ==
          DSV4_OK);
   EXPECT(log_prob <= 0);
   dsv4_session_close(session);
@@ -379,8 +382,8 @@ void TestSessions(dsv4_engine* engine) {
   };
   char reply[256];
   ExhaustAnew(
-      "dsv4_session_reply_json", answered,
-      [&] { return dsv4_session_reply_json(session, reply, sizeof reply, &needed, &error); },
+      "dsv4_session_get_reply_json", answered,
+      [&] { return dsv4_session_get_reply_json(session, reply, sizeof reply, &needed, &error); },
       close);
   constexpr char kMore[] = R"([{"role": "user", "content": "And of Italy?"}])";
   ExhaustAnew(
@@ -411,7 +414,7 @@ int main() {
     options.threads = 1;
     // First of all: what simdjson makes once in a process it does not survive without.
     EXPECT(dsv4_engine_open(kModel, &options, &engine, nullptr) == DSV4_OK);
-    EXPECT(dsv4_engine_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
+    EXPECT(dsv4_engine_get_tokenizer(engine, &tokenizer, nullptr) == DSV4_OK);
     TestLoading(options);
     TestText(tokenizer);
     TestSessions(engine);

@@ -42,7 +42,7 @@ static void record(void* user, const dsv4_parser_event* event) {
   if (event->reason_length > 0) append(" reason", 7);
   EXPECT(event->reason != NULL);
   if (event->type == DSV4_PARSER_TOOL_CALL_END && event->repaired) append(" repaired", 9);
-  if (event->unfinished) append(" unfinished", 11);
+  if (event->incomplete) append(" incomplete", 11);
   if (event->stopped) append(" stopped", 8);
 }
 
@@ -64,7 +64,7 @@ static void expect_events(dsv4_thinking_mode thinking, const char* completion,
     forget();
     EXPECT_OK(dsv4_parser_feed(parser, completion, cut, record, events, &error));
     EXPECT_OK(dsv4_parser_feed(parser, completion + cut, length - cut, record, events, &error));
-    EXPECT_OK(dsv4_parser_finish(parser, record, events, &error));
+    EXPECT_OK(dsv4_parser_end(parser, record, events, &error));
     if (strcmp(events, expected) != 0) {
       printf("cut at %d: %s\nexpected: %s\n", (int)cut, events, expected);
       exit(1);
@@ -105,7 +105,7 @@ static void test_events(void) {
   expect_events(DSV4_THINKING_OFF,
                 "a" CALLS INVOKE("f") PARAMETER("a", "true", "x") "<" DSML "param",
                 "\ntext:a\nstart0:f #call_0\narguments0:{\"a\": \"x\"}"
-                "\nend0:\n<" DSML "param unfinished");
+                "\nend0:\n<" DSML "param incomplete");
   expect_events(DSV4_THINKING_OFF, "a\xff\xe2\x82z" EOS,
                 "\ntext:a\xef\xbf\xbd\xef\xbf\xbdz\nend: stopped");
 }
@@ -119,8 +119,7 @@ static void reenter(void* user, const dsv4_parser_event* event) {
                "parser is in use");
   EXPECT_FAILS(dsv4_parser_feed_tokens(parser, tokenizer, NULL, 0, reenter, user, &error),
                DSV4_ERR_BUSY, "parser is in use");
-  EXPECT_FAILS(dsv4_parser_finish(parser, reenter, user, &error), DSV4_ERR_BUSY,
-               "parser is in use");
+  EXPECT_FAILS(dsv4_parser_end(parser, reenter, user, &error), DSV4_ERR_BUSY, "parser is in use");
 }
 
 static void test_arguments(void) {
@@ -152,13 +151,13 @@ static void test_arguments(void) {
   EXPECT_OK(dsv4_parser_open(NULL, &parser, &error));
   EXPECT_FAILS(dsv4_parser_feed(NULL, "a", 1, record, events, &error), DSV4_ERR_INVALID_ARGUMENT,
                "parser is NULL");
-  EXPECT_FAILS(dsv4_parser_finish(NULL, record, events, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_parser_end(NULL, record, events, &error), DSV4_ERR_INVALID_ARGUMENT,
                "parser is NULL");
   EXPECT_FAILS(dsv4_parser_feed(parser, NULL, 1, record, events, &error), DSV4_ERR_INVALID_ARGUMENT,
                "bytes is NULL");
   EXPECT_FAILS(dsv4_parser_feed(parser, "a", 1, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "callback is NULL");
-  EXPECT_FAILS(dsv4_parser_finish(parser, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_parser_end(parser, NULL, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "callback is NULL");
   const int32_t id = 0;
   EXPECT_FAILS(dsv4_parser_feed_tokens(NULL, tokenizer, &id, 1, record, events, &error),
@@ -172,10 +171,10 @@ static void test_arguments(void) {
   EXPECT_OK(dsv4_parser_feed_tokens(parser, tokenizer, NULL, 0, record, events, &error));
   EXPECT_OK(dsv4_parser_feed(parser, NULL, 0, record, events, &error));
   EXPECT_OK(dsv4_parser_feed(parser, "a", 1, reenter, parser, &error));
-  EXPECT_OK(dsv4_parser_finish(parser, reenter, parser, &error));
+  EXPECT_OK(dsv4_parser_end(parser, reenter, parser, &error));
   forget();
   EXPECT_OK(dsv4_parser_feed(parser, "b", 1, record, events, &error));
-  EXPECT_OK(dsv4_parser_finish(parser, record, events, &error));
+  EXPECT_OK(dsv4_parser_end(parser, record, events, &error));
   EXPECT(strcmp(events, "\ntext:b\nend:") == 0);
   dsv4_parser_close(parser);
 }

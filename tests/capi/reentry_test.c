@@ -21,7 +21,7 @@ struct intruder {
 static int32_t intrude(void* user, const int32_t* tokens, size_t count, int64_t prompt_tokens,
                        uint32_t* allowed, size_t words) {
   static uint8_t image[4 << 20];
-  static const char kBusy[] = "this thread is inside a step of the engine";
+  static const char kBusy[] = "called from a callback inside a step of the engine";
   struct intruder* it = user;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT, *result = &step;
   dsv4_status status = DSV4_OK;

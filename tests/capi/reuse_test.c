@@ -12,7 +12,7 @@ enum { kAnswerTokens = 11, kLong = 600 };
 static void expect_timeline(const dsv4_session* session, size_t expected) {
   const int32_t* tokens = NULL;
   size_t count = 0;
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == expected);
 }
 
@@ -128,10 +128,10 @@ static void test_fork_of_messages(dsv4_engine* engine) {
     dsv4_step_result step = DSV4_STEP_RESULT_INIT;
     while (step.finish == DSV4_FINISH_NONE)
       EXPECT_OK(dsv4_session_step_events(sessions[i], ignore_event, NULL, &step, &error));
-    EXPECT_OK(dsv4_session_message_count(sessions[i], &messages, &error));
+    EXPECT_OK(dsv4_session_get_message_count(sessions[i], &messages, &error));
     EXPECT(messages == 2);
-    EXPECT_OK(
-        dsv4_session_reply_json(sessions[i], replies[i], sizeof replies[i], &lengths[i], &error));
+    EXPECT_OK(dsv4_session_get_reply_json(sessions[i], replies[i], sizeof replies[i], &lengths[i],
+                                          &error));
     dsv4_session_close(sessions[i]);
   }
   EXPECT(lengths[0] == lengths[1] && memcmp(replies[0], replies[1], lengths[0]) == 0);

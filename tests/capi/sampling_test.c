@@ -141,7 +141,7 @@ static dsv4_finish speak(dsv4_engine* engine, const dsv4_sampling* sampling, cha
   dsv4_session* session = open_session(engine, sampling);
   EXPECT_OK(dsv4_session_sync(session, prompt, length, NULL, NULL, &error));
   const dsv4_finish finish = generate(session, text, 256);
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, count, &error));
   *count -= length;
   dsv4_session_close(session);
   return finish;
@@ -216,8 +216,8 @@ static void test_thinking_budget(dsv4_engine* engine) {
   int32_t prompt[kMaxPrompt];
   size_t count = 0;
   int i;
-  EXPECT_OK(dsv4_engine_tokenizer(engine, &tokenizer, &error));
-  const int32_t end = dsv4_tokenizer_added_token(tokenizer, "</think>");
+  EXPECT_OK(dsv4_engine_get_tokenizer(engine, &tokenizer, &error));
+  const int32_t end = dsv4_tokenizer_get_added_token(tokenizer, "</think>");
   EXPECT_OK(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_HIGH, prompt, kMaxPrompt,
                              &count, &error));
   sampling.max_thinking_tokens = 3;

@@ -81,7 +81,7 @@ static void test_progress(dsv4_engine* engine, const char* path) {
   EXPECT_FAILS(dsv4_session_load(loaded, path, watch, &restoring, &error), DSV4_ERR_CANCELLED,
                "loading was cancelled");
   EXPECT(restoring.calls == 1);
-  EXPECT_OK(dsv4_session_tokens(loaded, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(loaded, &tokens, &count, &error));
   EXPECT(count == 0);
   memset(&saving, 0, sizeof saving);
   saving.phase = DSV4_PROGRESS_SAVE;
@@ -168,7 +168,7 @@ static void test_refusals(dsv4_engine* engine, const char* path) {
   EXPECT_OK(dsv4_session_load(asked, path, NULL, NULL, &error));
   const int32_t* tokens = NULL;
   size_t count = 1;
-  EXPECT_OK(dsv4_session_tokens(asked, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(asked, &tokens, &count, &error));
   EXPECT(count == 0);
   dsv4_session_close(asked);
   dsv4_session_close(session);
@@ -280,13 +280,13 @@ static void test_tokens_ahead(void) {
         float log_prob = 1, expected = 2;
         const int32_t* tokens = NULL;
         dsv4_session* straight = open_session(engine, &own);
-        EXPECT_OK(dsv4_session_tokens(loaded, &tokens, &count, &error));
-        EXPECT_OK(dsv4_session_log_probs(loaded, (int64_t)count - 1, &log_prob, NULL, NULL, 0, NULL,
-                                         &error));
+        EXPECT_OK(dsv4_session_get_tokens(loaded, &tokens, &count, &error));
+        EXPECT_OK(dsv4_session_get_log_probs(loaded, (int64_t)count - 1, &log_prob, NULL, NULL, 0,
+                                             NULL, &error));
         EXPECT_OK(dsv4_session_sync(straight, tokens, count - 1, NULL, NULL, &error));
         EXPECT_OK(dsv4_session_step(straight, &step, &error));
-        EXPECT_OK(dsv4_session_log_probs(straight, (int64_t)count - 1, &expected, NULL, NULL, 0,
-                                         NULL, &error));
+        EXPECT_OK(dsv4_session_get_log_probs(straight, (int64_t)count - 1, &expected, NULL, NULL, 0,
+                                             NULL, &error));
         EXPECT(log_prob == expected);
         dsv4_session_close(straight);
       }

@@ -26,7 +26,7 @@ static void test_arguments(dsv4_engine* engine) {
                "session is NULL");
   EXPECT_FAILS(dsv4_session_step(NULL, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
-  EXPECT_FAILS(dsv4_session_tokens(NULL, &tokens, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_get_tokens(NULL, &tokens, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
   EXPECT_FAILS(dsv4_session_get_stats(NULL, &stats, &error), DSV4_ERR_INVALID_ARGUMENT,
                "session is NULL");
@@ -36,9 +36,9 @@ static void test_arguments(dsv4_engine* engine) {
   EXPECT_FAILS(dsv4_session_step(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "result is NULL");
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT, "empty");
-  EXPECT_FAILS(dsv4_session_tokens(session, NULL, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_get_tokens(session, NULL, &count, &error), DSV4_ERR_INVALID_ARGUMENT,
                "tokens is NULL");
-  EXPECT_FAILS(dsv4_session_tokens(session, &tokens, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
+  EXPECT_FAILS(dsv4_session_get_tokens(session, &tokens, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "count is NULL");
   EXPECT_FAILS(dsv4_session_get_stats(session, NULL, &error), DSV4_ERR_INVALID_ARGUMENT,
                "stats is NULL");
@@ -64,7 +64,7 @@ static void test_arguments(dsv4_engine* engine) {
   sync.struct_size = 3;
   EXPECT_FAILS(dsv4_session_sync(session, outside, 1, NULL, &sync, &error),
                DSV4_ERR_INVALID_ARGUMENT, "result.struct_size is 3");
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &count, &error));
   EXPECT(count == 3 && memcmp(tokens, good, sizeof good) == 0);
   step.struct_size = 8;
   EXPECT_FAILS(dsv4_session_step(session, &step, &error), DSV4_ERR_INVALID_ARGUMENT,
@@ -95,7 +95,7 @@ static void test_answer_and_sync(dsv4_engine* engine) {
   EXPECT(pending == 0);
   EXPECT(generate(session, text, sizeof text) == DSV4_FINISH_STOP);
   EXPECT(strcmp(text, kAnswer) == 0);
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &tokens_count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &tokens_count, &error));
   EXPECT(tokens_count == kPromptTokens + kAnswerTokens);
   EXPECT(memcmp(tokens, prompt, count * sizeof tokens[0]) == 0);
   EXPECT(memcmp(tokens + count, kAnswerIds, sizeof kAnswerIds) == 0);
@@ -122,7 +122,7 @@ static void test_answer_and_sync(dsv4_engine* engine) {
 
   /* The conversation goes on: all rows are kept but the last token's, which was never computed. */
   int32_t longer[64];
-  EXPECT_OK(dsv4_session_tokens(session, &tokens, &tokens_count, &error));
+  EXPECT_OK(dsv4_session_get_tokens(session, &tokens, &tokens_count, &error));
   memcpy(longer, tokens, tokens_count * sizeof longer[0]);
   memcpy(longer + tokens_count, prompt + 1, 5 * sizeof longer[0]);
   EXPECT_OK(dsv4_session_sync(session, longer, tokens_count + 5, NULL, &sync, &error));

@@ -91,8 +91,8 @@ static dsv4_status take_tool_options(const void* given) {
 }
 
 static void expect_argument(dsv4_status status, dsv4_status code, const char* argument) {
-  EXPECT(status == code && dsv4_error_code(error) == code);
-  EXPECT(strcmp(dsv4_error_argument(error), argument) == 0);
+  EXPECT(status == code && dsv4_error_get_code(error) == code);
+  EXPECT(strcmp(dsv4_error_get_argument(error), argument) == 0);
   dsv4_error_free(error);
   error = NULL;
 }

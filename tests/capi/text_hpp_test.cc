@@ -174,7 +174,7 @@ std::string Lines(const std::vector<dsv4::Event>& events) {
     if (!event.id.empty()) lines += " #" + event.id;
     if (!event.reason.empty()) lines += " reason";
     if (event.repaired) lines += " repaired";
-    if (event.unfinished) lines += " unfinished";
+    if (event.incomplete) lines += " incomplete";
     if (event.stopped) lines += " stopped";
     lines += "\n";
   }
@@ -189,16 +189,16 @@ TEST_CASE("hpp: a completion taken apart while it streams") {
                            "parameter name=\"a\" string=\"false\">Paris</" DSML
                            "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>" EOS;
   std::vector<dsv4::Event> events = parser.Feed(call);
-  for (dsv4::Event& event : parser.Finish()) events.push_back(event);
+  for (dsv4::Event& event : parser.End()) events.push_back(event);
   const std::string lines = Lines(events);
   CHECK(lines.find("3 0 f #x-0\n") == 0);
   CHECK(lines.find("5 0  repaired\n7 -1  stopped\n") != std::string::npos);
 
   // As new; a marker without a place, and an end within markup.
   events = parser.Feed("a</think>b<think>c\n\n<" DSML "tool_calls>\n<" DSML "inv");
-  for (dsv4::Event& event : parser.Finish()) events.push_back(event);
+  for (dsv4::Event& event : parser.End()) events.push_back(event);
   CHECK(Lines(events).find("6 -1 <think> reason\n") != std::string::npos);
-  CHECK(Lines(events).find(" unfinished\n") != std::string::npos);
+  CHECK(Lines(events).find(" incomplete\n") != std::string::npos);
 
   const dsv4::Tokenizer tokenizer(kModel);
   dsv4::Parser plain;

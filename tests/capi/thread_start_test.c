@@ -45,11 +45,11 @@ static void test_refused_threads(void) {
   options.threads = kThreads;
   for (int given = 0; given < kThreads - 1; ++given) {
     left = given;
-    snprintf(expected, sizeof expected, "the system gives %d of %d threads (option threads)",
+    snprintf(expected, sizeof expected, "only %d of %d threads could be started (option threads)",
              given + 1, kThreads);
     const dsv4_status status = dsv4_engine_open(MODEL, &options, &engine, &error);
     left = -1;
-    EXPECT(strcmp(dsv4_error_argument(error), "options.threads") == 0);
+    EXPECT(strcmp(dsv4_error_get_argument(error), "options.threads") == 0);
     EXPECT_FAILS(status, DSV4_ERR_OUT_OF_HOST_MEMORY, expected);
     EXPECT(engine == NULL && threads_alive() == 1);
   }
@@ -63,7 +63,7 @@ static void test_refused_threads(void) {
   options.host_weight_bytes = 1;
   left = kThreads - 1;
   EXPECT_FAILS(dsv4_engine_open(MODEL, &options, &engine, &error), DSV4_ERR_OUT_OF_HOST_MEMORY,
-               "the system gives no thread for an expert profile");
+               "cannot start a thread for the expert profile");
   left = -1;
   EXPECT(engine == NULL && threads_alive() == 1);
   EXPECT(threads_alive() == 1);
@@ -81,8 +81,8 @@ static void test_address_space(void) {
       options.threads = 8;
       if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(3);
       const dsv4_status status = dsv4_engine_open(MODEL, &options, &engine, &error);
-      const int named = dsv4_error_code(error) == status &&
-                        (status == DSV4_OK || dsv4_error_message(error)[0] != '\0');
+      const int named = dsv4_error_get_code(error) == status &&
+                        (status == DSV4_OK || dsv4_error_get_message(error)[0] != '\0');
       dsv4_engine_close(engine);
       _exit(named && (status == DSV4_OK || status == DSV4_ERR_OUT_OF_HOST_MEMORY) ? 0 : 1);
     }

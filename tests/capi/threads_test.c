@@ -31,12 +31,12 @@ static void* intrude(void* argument) {
   dsv4_status status = DSV4_OK;
   intruder->statuses[0] = dsv4_session_step(intruder->session, &step, NULL);
   intruder->statuses[1] = dsv4_session_sync(intruder->session, &one, 1, NULL, NULL, NULL);
-  intruder->statuses[2] = dsv4_session_tokens(intruder->session, &tokens, &count, NULL);
+  intruder->statuses[2] = dsv4_session_get_tokens(intruder->session, &tokens, &count, NULL);
   intruder->statuses[3] = dsv4_session_get_stats(intruder->session, &stats, NULL);
   intruder->statuses[4] = dsv4_session_set_sampling(intruder->session, &sampling, NULL);
   intruder->statuses[5] = dsv4_session_set_token_mask(intruder->session, NULL, NULL, NULL);
   intruder->statuses[6] =
-      dsv4_session_log_probs(intruder->session, 0, &log_prob, NULL, NULL, 0, NULL, NULL);
+      dsv4_session_get_log_probs(intruder->session, 0, &log_prob, NULL, NULL, 0, NULL, NULL);
   intruder->statuses[7] = dsv4_session_fork(intruder->session, &fork, NULL);
   dsv4_session_close(fork);
   intruder->statuses[8] =
@@ -106,7 +106,7 @@ static void* speak(void* argument) {
   dsv4_session* session = NULL;
   dsv4_step_result step = DSV4_STEP_RESULT_INIT;
   size_t count = 0;
-  EXPECT(dsv4_engine_tokenizer(speaker->engine, &tokenizer, NULL) == DSV4_OK);
+  EXPECT(dsv4_engine_get_tokenizer(speaker->engine, &tokenizer, NULL) == DSV4_OK);
   EXPECT(dsv4_chat_render(tokenizer, conversation, 1, DSV4_THINKING_OFF, prompt, kMaxPrompt, &count,
                           NULL) == DSV4_OK);
   EXPECT(dsv4_session_open(speaker->engine, NULL, &session, NULL) == DSV4_OK);

@@ -50,7 +50,7 @@ static void test_encode(const dsv4_tokenizer* tokenizer) {
   EXPECT_OK(dsv4_tokenizer_encode(tokenizer, "</think>", 8, DSV4_ENCODE_ADDED_TOKENS, ids, 64,
                                   &count, &error));
   EXPECT(count == 1);
-  EXPECT(ids[0] == dsv4_tokenizer_added_token(tokenizer, "</think>"));
+  EXPECT(ids[0] == dsv4_tokenizer_get_added_token(tokenizer, "</think>"));
   EXPECT_OK(
       dsv4_tokenizer_encode(tokenizer, "</think>", 8, DSV4_ENCODE_PLAIN, ids, 64, &count, &error));
   EXPECT(count > 1);
@@ -115,8 +115,8 @@ static void test_token_bytes(const dsv4_tokenizer* tokenizer) {
   EXPECT_OK(dsv4_tokenizer_encode(tokenizer, kOdd, strlen(kOdd), DSV4_ENCODE_PLAIN, ids, 64, &count,
                                   &error));
   for (size_t i = 0; i < count; i++) {
-    EXPECT_OK(dsv4_tokenizer_token_bytes(tokenizer, ids[i], bytes + total, sizeof bytes - total,
-                                         &length, &error));
+    EXPECT_OK(dsv4_tokenizer_get_token_bytes(tokenizer, ids[i], bytes + total, sizeof bytes - total,
+                                             &length, &error));
     total += length;
     EXPECT_OK(dsv4_tokenizer_decode(tokenizer, ids + i, 1, text, sizeof text, &length, &error));
     parts += length == 3 && memcmp(text, "\xef\xbf\xbd", 3) == 0;
@@ -125,22 +125,22 @@ static void test_token_bytes(const dsv4_tokenizer* tokenizer) {
   EXPECT(memcmp(bytes, kOdd, total) == 0);
   EXPECT(parts > 0);
 
-  const int32_t end = dsv4_tokenizer_added_token(tokenizer, "</think>");
+  const int32_t end = dsv4_tokenizer_get_added_token(tokenizer, "</think>");
   memset(bytes, '#', sizeof bytes);
-  EXPECT_OK(dsv4_tokenizer_token_bytes(tokenizer, end, bytes, 3, &length, &error));
+  EXPECT_OK(dsv4_tokenizer_get_token_bytes(tokenizer, end, bytes, 3, &length, &error));
   EXPECT(length == 8);
   EXPECT(memcmp(bytes, "</t#", 4) == 0);
-  EXPECT_OK(dsv4_tokenizer_token_bytes(tokenizer, end, NULL, 0, &length, &error));
+  EXPECT_OK(dsv4_tokenizer_get_token_bytes(tokenizer, end, NULL, 0, &length, &error));
   EXPECT(length == 8);
-  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, 5000, bytes, 64, &length, &error),
+  EXPECT_FAILS(dsv4_tokenizer_get_token_bytes(tokenizer, 5000, bytes, 64, &length, &error),
                DSV4_ERR_INVALID_ARGUMENT, "5000");
-  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, -1, bytes, 64, &length, &error),
+  EXPECT_FAILS(dsv4_tokenizer_get_token_bytes(tokenizer, -1, bytes, 64, &length, &error),
                DSV4_ERR_INVALID_ARGUMENT, "-1");
-  EXPECT_FAILS(dsv4_tokenizer_token_bytes(NULL, end, bytes, 64, &length, &error),
+  EXPECT_FAILS(dsv4_tokenizer_get_token_bytes(NULL, end, bytes, 64, &length, &error),
                DSV4_ERR_INVALID_ARGUMENT, "tokenizer is NULL");
-  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, end, NULL, 64, &length, &error),
+  EXPECT_FAILS(dsv4_tokenizer_get_token_bytes(tokenizer, end, NULL, 64, &length, &error),
                DSV4_ERR_INVALID_ARGUMENT, "bytes is NULL");
-  EXPECT_FAILS(dsv4_tokenizer_token_bytes(tokenizer, end, bytes, 64, NULL, &error),
+  EXPECT_FAILS(dsv4_tokenizer_get_token_bytes(tokenizer, end, bytes, 64, NULL, &error),
                DSV4_ERR_INVALID_ARGUMENT, "length is NULL");
 }
 
@@ -151,12 +151,12 @@ int main(void) {
   test_encode(tokenizer);
   test_decode(tokenizer);
   test_token_bytes(tokenizer);
-  EXPECT(dsv4_tokenizer_vocab_size(tokenizer) > kIds[3]);
-  EXPECT(dsv4_tokenizer_vocab_size(tokenizer) <= 2048);
-  EXPECT(dsv4_tokenizer_vocab_size(NULL) == 0);
-  EXPECT(dsv4_tokenizer_added_token(tokenizer, "no such token") == -1);
-  EXPECT(dsv4_tokenizer_added_token(tokenizer, NULL) == -1);
-  EXPECT(dsv4_tokenizer_added_token(NULL, "</think>") == -1);
+  EXPECT(dsv4_tokenizer_get_vocab_size(tokenizer) > kIds[3]);
+  EXPECT(dsv4_tokenizer_get_vocab_size(tokenizer) <= 2048);
+  EXPECT(dsv4_tokenizer_get_vocab_size(NULL) == 0);
+  EXPECT(dsv4_tokenizer_get_added_token(tokenizer, "no such token") == -1);
+  EXPECT(dsv4_tokenizer_get_added_token(tokenizer, NULL) == -1);
+  EXPECT(dsv4_tokenizer_get_added_token(NULL, "</think>") == -1);
   dsv4_tokenizer_close(tokenizer);
   return 0;
 }

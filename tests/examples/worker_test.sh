@@ -23,6 +23,6 @@ refuses 2 'unknown option' --model "$model" --size 2
 refuses 2 '--group needs a value' --model "$model" --group
 refuses 2 '--rank: "0" is not a whole number from 1 to 2147483647' --model "$model" --group x --rank 0
 refuses 2 '--device: "one" is not a whole number of 0 or more' --device one
-refuses 2 'option group_id = "x" is not an id of a group' --model "$model" --group x
+refuses 2 'option group_id = "x" is not a group id' --model "$model" --group x
 "$worker" --version | grep -q '^dsv4 [0-9]' || { echo 'FAILED: --version'; failures=1; }
 [ "$failures" -eq 0 ] || exit 1

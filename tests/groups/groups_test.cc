@@ -309,7 +309,7 @@ TEST_CASE("an id of another build, or that is none, is refused") {
           "is another one");
   options.group.id = "dsv4";
   REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
-          "option group_id = \"dsv4\" is not an id of a group");
+          "option group_id = \"dsv4\" is not a group id");
 }
 
 TEST_CASE("places in a group that cannot be are refused by name") {
@@ -319,11 +319,10 @@ TEST_CASE("places in a group that cannot be are refused by name") {
           "option group_rank = 2 is not in 0..1");
   options.group.rank = 1;
   REQUIRE(Engine::Open(kBundledModel, options).status().message() ==
-          "option group_rank = 1: rank 0 of a group opens an engine; the others serve it");
+          "option group_rank = 1: only rank 0 of a group opens the engine; the others serve it");
   options.expert_profile = "profile";
   REQUIRE(Engine::Serve(kBundledModel, options, [](int64_t) { return true; }).message() ==
-          "option expert_profile = profile: rank 0 of a group keeps the profile of all its "
-          "processes");
+          "option expert_profile = profile: only rank 0 of a group has this option");
   options = GroupOptions("id", 0, kHaste);
   options.backend = Backend::kCpu;
   REQUIRE(Engine::Open(kBundledModel, options).status().message() ==

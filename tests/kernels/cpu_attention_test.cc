@@ -109,14 +109,15 @@ TEST_CASE("cpu qkv_prepare equals the reference and keeps the row rule") {
   });
 }
 
-// Positions at and around the ends of compressed blocks, where the tests save states inside steps.
-constexpr int64_t kSavePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63,  64,  126,
-                                      127, 128, 129, 130, 255, 256, 257, 259, 260, 261, 299};
+// Positions at and around the ends of compressed blocks, after which the tests write states inside
+// steps.
+constexpr int64_t kStatePositions[] = {1,   2,   3,   4,   5,   7,   8,   9,   63,  64,  126,
+                                       127, 128, 129, 130, 255, 256, 257, 259, 260, 261, 299};
 
 // Runs `steps` one after the other, each step's last states the next one's old states; gives the
 // rows of all compressed blocks (key: sequence, compressed block), the last states (key: sequence,
-// -1) and those saved after kSavePositions (key: sequence, -1 - position), be it in the middle of a
-// step or at its end.
+// -1) and those written after kStatePositions (key: sequence, -1 - position), be it in the middle
+// of a step or at its end.
 template <class Act>
 Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool index_keys,
                    int threads, uint64_t seed, RowFormat format = kDefaultRows<Act>) {
@@ -151,29 +152,29 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
     p.k = k.data();
     p.z = z.data();
     const int64_t slot_floats = kOffset / 4 + floats;
-    constexpr int64_t kSlots = 1 + std::size(kSavePositions) + 1;  // of a piece, at most
+    constexpr int64_t kSlots = 1 + std::size(kStatePositions) + 1;  // of a piece, at most
     Guarded<float> memory(static_cast<int64_t>(pieces.size()) * kSlots * slot_floats);
     p.states = {reinterpret_cast<std::byte*>(memory.data()) + kOffset, slot_floats * 4};
     const auto state_of = [&](int32_t slot) {
       return reinterpret_cast<float*>(p.states.Slot(slot));
     };
     int32_t slots = 0;
-    std::deque<std::vector<StateToSave>> all_saved;
+    std::deque<std::vector<StateWrite>> all_writes;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const std::vector<float>& old = states[pieces[i].sequence];
       step.sequences_[i].state_slot = slots++;
       std::copy(old.begin(), old.end(), state_of(step.sequences_[i].state_slot));
-      std::vector<StateToSave>& saved_states = all_saved.emplace_back();
-      const auto save = [&](int64_t row) {
-        saved_states.push_back({static_cast<int32_t>(row), slots++});
+      std::vector<StateWrite>& state_writes = all_writes.emplace_back();
+      const auto write = [&](int64_t row) {
+        state_writes.push_back({static_cast<int32_t>(row), slots++});
       };
-      for (const int64_t position : kSavePositions) {
+      for (const int64_t position : kStatePositions) {
         const int64_t row = position - pieces[i].first;
-        if (row > 0 && row < pieces[i].rows) save(row);
+        if (row > 0 && row < pieces[i].rows) write(row);
       }
-      save(pieces[i].rows);
-      step.sequences_[i].saved_states = saved_states.data();
-      step.sequences_[i].saved_state_count = static_cast<int32_t>(saved_states.size());
+      write(pieces[i].rows);
+      step.sequences_[i].state_writes = state_writes.data();
+      step.sequences_[i].state_write_count = static_cast<int32_t>(state_writes.size());
     }
     Launch<Act>(p, threads);
     REQUIRE(memory.Intact());
@@ -188,11 +189,11 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
         pool.Read(s.compressed_kv_blocks, g, out[{pieces[i].sequence, g}]);
         pool.Erase(s.compressed_kv_blocks, g);
       }
-      for (const StateToSave& save : all_saved[i]) {
-        const int64_t position = s.first_position + save.row;
-        const float* state = state_of(save.slot);
+      for (const StateWrite& write : all_writes[i]) {
+        const int64_t position = s.first_position + write.row;
+        const float* state = state_of(write.slot);
         const std::vector<float> values(state, state + floats);
-        if (std::count(std::begin(kSavePositions), std::end(kSavePositions), position) != 0) {
+        if (std::count(std::begin(kStatePositions), std::end(kStatePositions), position) != 0) {
           out[{pieces[i].sequence, -1 - position}] = values;
         }
         out[{pieces[i].sequence, -1}] = states[pieces[i].sequence] = values;
@@ -203,7 +204,7 @@ Rows RunCompressKv(const std::vector<std::vector<Piece>>& steps, int ratio, bool
   return out;
 }
 
-TEST_CASE("cpu compress_kv equals the reference; chunks and saved states change no bit") {
+TEST_CASE("cpu compress_kv equals the reference; chunks and state writes change no bit") {
   const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
   const std::vector<std::vector<Piece>> chunks = {
       {{0, 0, 1}, {1, 0, 1}},

@@ -84,7 +84,7 @@ class CudaStep {
   // What differs on the device but for tables: set before Rows().
   struct States {
     int32_t slot = kNoBlock;
-    std::vector<StateToSave> saved_states;
+    std::vector<StateWrite> state_writes;
   };
   std::vector<States>& device_states() { return device_states_; }
 
@@ -107,8 +107,8 @@ class CudaStep {
       if (i >= device_states_.size()) continue;
       const States& states = device_states_[i];
       sequences[i].state_slot = states.slot;
-      sequences[i].saved_states = device_saves_.emplace_back(states.saved_states).data();
-      sequences[i].saved_state_count = static_cast<int32_t>(states.saved_states.size());
+      sequences[i].state_writes = device_writes_.emplace_back(states.state_writes).data();
+      sequences[i].state_write_count = static_cast<int32_t>(states.state_writes.size());
     }
     for (int i = 0; i < layout_.padding_sequences; ++i) {
       SequenceRows none;
@@ -152,7 +152,7 @@ class CudaStep {
   std::deque<DeviceCopy<int64_t>> device_positions_;
   std::deque<DeviceCopy<float>> device_floats_;
   std::deque<DeviceCopy<SequenceRows>> device_sequences_;
-  std::deque<DeviceCopy<StateToSave>> device_saves_;
+  std::deque<DeviceCopy<StateWrite>> device_writes_;
 };
 
 // A pool of rows in host memory, with a copy on the device where the step is there. Blocks have the
@@ -190,7 +190,7 @@ class CudaPool {
     return pool;
   }
   // Back to the host.
-  void Finish() {
+  void Download() {
     if (device_ == nullptr) return;
     REQUIRE(device_->Intact());
     memory_ = device_->Download();
@@ -276,7 +276,7 @@ class CudaArray {
     if (step.on() == On::kCuda) device_ = std::make_unique<DeviceCopy<T>>(values_);
   }
   T* data() { return device_ != nullptr ? device_->data() : values_.data(); }
-  const std::vector<T>& Finish() {
+  const std::vector<T>& Download() {
     if (device_ != nullptr) {
       REQUIRE(device_->Intact());
       values_ = device_->Download();

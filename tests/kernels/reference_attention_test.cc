@@ -285,10 +285,10 @@ struct CompressorInput {
 
   // Runs the sequence's positions [0, end) in steps that begin at `starts`, beside rows of another
   // sequence, and returns the compressed blocks' rows and then the state after the last step. The
-  // keys of `saved` are positions: their values become the states saved there, inside a step.
+  // keys of `written` are positions: their values become the states written there, inside a step.
   Floats Compress(int64_t end, const std::vector<int64_t>& starts,
                   const test::LaunchOptions& options, bool with_other_sequence,
-                  std::map<int64_t, Floats>* saved = nullptr) const {
+                  std::map<int64_t, Floats>* written = nullptr) const {
     std::map<int64_t, Floats> compressed_blocks;
     const auto state_size = static_cast<size_t>(state_floats) + 32 + 8;
     Floats state(state_size, NAN);
@@ -308,31 +308,31 @@ struct CompressorInput {
       // Slots of states that hold other things too: the old one, the other sequence's two, the new
       // one, and those inside the step.
       enum : int32_t { kOld, kOther, kOtherNew, kNew, kInside };
-      const size_t inside = saved != nullptr ? saved->size() : 0;
+      const size_t inside = written != nullptr ? written->size() : 0;
       Floats slots((kInside + inside) * state_size, NAN);
       const auto slot = [&](int32_t number) { return slots.data() + number * state_size; };
       std::copy(state.begin(), state.end(), slot(kOld));
       std::fill_n(slot(kOther), state_size, 0.5f);
       SequenceRows& other = step.sequences().front();
       other.state_slot = kOther;
-      const StateToSave other_save{other.rows, kOtherNew};
-      other.saved_states = &other_save;
-      other.saved_state_count = 1;
+      const StateWrite other_write{other.rows, kOtherNew};
+      other.state_writes = &other_write;
+      other.state_write_count = 1;
       SequenceRows& mine = step.sequences().back();
       mine.state_slot = kOld;
-      std::vector<StateToSave> to_save;
-      std::vector<Floats*> saved_states;
-      if (saved != nullptr) {
-        for (auto& [position, saved_state] : *saved) {
+      std::vector<StateWrite> writes;
+      std::vector<Floats*> written_states;
+      if (written != nullptr) {
+        for (auto& [position, state_at] : *written) {
           if (position <= first || position >= last) continue;
-          to_save.push_back({static_cast<int32_t>(position - first),
-                             kInside + static_cast<int32_t>(saved_states.size())});
-          saved_states.push_back(&saved_state);
+          writes.push_back({static_cast<int32_t>(position - first),
+                            kInside + static_cast<int32_t>(written_states.size())});
+          written_states.push_back(&state_at);
         }
       }
-      to_save.push_back({static_cast<int32_t>(last - first), kNew});
-      mine.saved_states = to_save.data();
-      mine.saved_state_count = static_cast<int32_t>(to_save.size());
+      writes.push_back({static_cast<int32_t>(last - first), kNew});
+      mine.state_writes = writes.data();
+      mine.state_write_count = static_cast<int32_t>(writes.size());
       CompressKvParams call = params;
       call.step = &step.rows();
       call.k = k.data();
@@ -344,9 +344,9 @@ struct CompressorInput {
       LaunchKernel(ReferenceManifest(), call, options);
       REQUIRE(std::memcmp(state.data(), slot(kOld), state_size * 4) == 0);
       const Floats next(slot(kNew), slot(kNew) + state_size);
-      for (size_t s = 0; s < saved_states.size(); ++s) {
+      for (size_t s = 0; s < written_states.size(); ++s) {
         const float* from = slot(kInside + static_cast<int32_t>(s));
-        saved_states[s]->assign(from, from + state_size);
+        written_states[s]->assign(from, from + state_size);
       }
       for (int64_t position = first; position < last; ++position) {
         if ((position + 1) % params.ratio != 0) continue;
@@ -440,18 +440,18 @@ TEST_CASE("compress_kv gives the same bits however a sequence is split") {
   }
 }
 
-TEST_CASE("compress_kv saves inside a step what a step up to there would leave") {
+TEST_CASE("compress_kv writes inside a step what a step up to there would leave") {
   const CompressorCase kind = GenerateCompressor();
   const CompressorInput input(kind);
   const int64_t end = 2 * kind.ratio + 7;
-  std::map<int64_t, Floats> saved;
+  std::map<int64_t, Floats> written;
   for (const int64_t border : {int64_t{0}, int64_t{kind.ratio}, int64_t{2 * kind.ratio}}) {
-    for (int64_t p = std::max<int64_t>(1, border - 2); p <= border + 3; ++p) saved[p] = {};
+    for (int64_t p = std::max<int64_t>(1, border - 2); p <= border + 3; ++p) written[p] = {};
   }
-  // The second step begins inside a compressed block that a save has a part of.
-  const Floats whole = input.Compress(end, {0, 2}, {.threads = 3}, true, &saved);
+  // The second step begins inside a compressed block that a written state has a part of.
+  const Floats whole = input.Compress(end, {0, 2}, {.threads = 3}, true, &written);
   REQUIRE(whole == input.Compress(end, {0}, {}, false));
-  for (const auto& [position, state] : saved) {
+  for (const auto& [position, state] : written) {
     if (position == 2) continue;  // the end of a step
     CAPTURE(kind.ratio, kind.index_keys, position);
     const Floats straight = input.Compress(position, {0}, {}, false);

@@ -103,7 +103,7 @@ Prepared RunQkvPrepare(On on, const std::vector<Piece>& pieces, const Layout& la
   p.index_heads = index_heads;
   p.index_q = index_heads > 0 ? index_q.data() : nullptr;
   LaunchStep(step, kSm12xQkvPrepare, p);
-  window.Finish();
+  window.Download();
   Prepared prepared;
   if (index_heads > 0) index_q.Read(prepared.index_q);
   Rows& out = prepared.rows;
@@ -183,14 +183,15 @@ TEST_CASE("sm12x attention over a row with a NaN or an infinity gives no sound n
   }
 }
 
-// Positions at and around the ends of compressed blocks, where the tests save states inside steps.
-constexpr int64_t kSavePositions[] = {1,   2,   3,   4,    5,    7,    8,    9,    63,  64,  126,
-                                      127, 128, 129, 130,  255,  256,  257,  259,  260, 261, 299,
-                                      511, 512, 513, 2047, 2048, 2049, 2050, 2051, 2052};
+// Positions at and around the ends of compressed blocks, after which the tests write states inside
+// steps.
+constexpr int64_t kStatePositions[] = {1,   2,   3,   4,    5,    7,    8,    9,    63,  64,  126,
+                                       127, 128, 129, 130,  255,  256,  257,  259,  260, 261, 299,
+                                       511, 512, 513, 2047, 2048, 2049, 2050, 2051, 2052};
 
 // Runs `steps` one after the other, each step's last states the next one's old states; gives the
 // rows of all compressed blocks (key: sequence, compressed block), the last states (key: sequence,
-// -1) and those saved after kSavePositions (key: sequence, -1 - position).
+// -1) and those written after kStatePositions (key: sequence, -1 - position).
 struct CompressedRows {
   Rows rows, states;
 };
@@ -231,15 +232,15 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     CudaArray<float> k(step, k_values), z(step, z_values);
     p.k = k.data();
     p.z = z.data();
-    // All states of the step lie one after the other: of each sequence, the old one and the saved
+    // All states of the step lie one after the other: of each sequence, the old one and the written
     // ones.
-    std::vector<std::vector<int64_t>> save_rows;
+    std::vector<std::vector<int64_t>> state_rows;
     std::vector<float> memory;
     constexpr uint32_t kPoisonWord = 0xfdfdfdfdu;
     const auto poison = std::bit_cast<float>(kPoisonWord);
     for (const Piece& piece : pieces) {
-      std::vector<int64_t>& rows = save_rows.emplace_back();
-      for (const int64_t position : kSavePositions) {
+      std::vector<int64_t>& rows = state_rows.emplace_back();
+      for (const int64_t position : kStatePositions) {
         const int64_t row = position - piece.first;
         if (row > 0 && row < piece.rows) rows.push_back(row);
       }
@@ -253,25 +254,25 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
     CudaArray<float> state_memory(step, memory);
     p.states = {reinterpret_cast<std::byte*>(state_memory.data() + kOffset), slot * 4};
     int32_t next = 0;
-    std::deque<std::vector<StateToSave>> all_saved;
+    std::deque<std::vector<StateWrite>> all_writes;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const int32_t in = next++;
-      std::vector<StateToSave>& saved_states = all_saved.emplace_back();
-      for (const int64_t row : save_rows[i])
-        saved_states.push_back({static_cast<int32_t>(row), next++});
+      std::vector<StateWrite>& state_writes = all_writes.emplace_back();
+      for (const int64_t row : state_rows[i])
+        state_writes.push_back({static_cast<int32_t>(row), next++});
       if (on == On::kReference) {
         step.host(i).state_slot = in;
-        step.host(i).saved_states = saved_states.data();
-        step.host(i).saved_state_count = static_cast<int32_t>(saved_states.size());
+        step.host(i).state_writes = state_writes.data();
+        step.host(i).state_write_count = static_cast<int32_t>(state_writes.size());
       } else {
-        step.device_states().push_back({in, saved_states});
+        step.device_states().push_back({in, state_writes});
       }
     }
     p.step = step.Rows();
     p.rows = pool.For(step);
     LaunchStep(step, kSm12xCompressKv, p);
-    pool.Finish();
-    const std::vector<float>& after = state_memory.Finish();
+    pool.Download();
+    const std::vector<float>& after = state_memory.Download();
     int64_t at = 0;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const SequenceRows& s = step.host(i);
@@ -284,12 +285,12 @@ CompressedRows RunCompressKv(On on, const std::vector<std::vector<Piece>>& steps
       REQUIRE(std::memcmp(after.data() + at, before.data() + at, static_cast<size_t>(slot) * 4) ==
               0);
       at += slot;
-      for (const int64_t row : save_rows[i]) {
+      for (const int64_t row : state_rows[i]) {
         REQUIRE(std::memcmp(after.data() + at, before.data() + at, kOffset * 4) == 0);
         const std::vector<float> values(after.begin() + at + kOffset, after.begin() + at + slot);
         at += slot;
         const int64_t position = s.first_position + row;
-        if (std::count(std::begin(kSavePositions), std::end(kSavePositions), position) != 0) {
+        if (std::count(std::begin(kStatePositions), std::end(kStatePositions), position) != 0) {
           out.states[{pieces[i].sequence, -1 - position}] = values;
         }
         out.states[{pieces[i].sequence, -1}] = states[pieces[i].sequence] = values;
@@ -321,7 +322,7 @@ std::vector<std::vector<Piece>> StepsTo(const std::vector<int64_t>& ends) {
   return steps;
 }
 
-TEST_CASE("sm12x compress_kv equals the reference; chunks and saved states change no bit") {
+TEST_CASE("sm12x compress_kv equals the reference; chunks and state writes change no bit") {
   const std::vector<Piece> whole = {{0, 0, 300}, {1, 0, 1}, {2, 0, 3}, {3, 0, 128}, {4, 0, 261}};
   const std::vector<std::vector<Piece>> chunks = {
       {{0, 0, 1}, {1, 0, 1}},

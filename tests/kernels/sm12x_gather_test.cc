@@ -98,7 +98,7 @@ TEST_CASE("sm12x gather_columns meets the other ranks") {
     const std::vector<ExchangeSignals> after = on_device.Download();
     REQUIRE(after[0].arrived[1] == 8);  // told the other
     REQUIRE(after[1].done == 8);
-    REQUIRE(after[1].finished_blocks == 0);
+    REQUIRE(after[1].done_blocks == 0);
     REQUIRE(after[1].failed == (come ? 0u : 1u));
     REQUIRE(failure.Download()[0].late == (come ? 0u : 1u));
     if (come) continue;
@@ -169,7 +169,7 @@ TEST_CASE("sm12x gather_columns takes short slices from its inbox, and fills the
       REQUIRE(std::memcmp(left.data(), expected.data(), sizeof(ExchangeInbox) * 3) == 0);
       const std::vector<ExchangeSignals> after = signals_there.Download();
       REQUIRE(after[1].done == number);
-      REQUIRE(after[1].finished_blocks == 0);
+      REQUIRE(after[1].done_blocks == 0);
       REQUIRE(after[1].failed == (come ? 0u : 1u));
       REQUIRE(failure.Download()[0].late == (come ? 0u : 3u));
     }

@@ -259,7 +259,7 @@ TEST_CASE("sm12x index_score_topk keeps sequences apart") {
     p.keys = keys.For(step);
     p.selected = selected.data();
     LaunchStep(step, kSm12xIndexScoreTopk, p);
-    const std::vector<int32_t>& values = selected.Finish();
+    const std::vector<int32_t>& values = selected.Download();
     Rows out;
     for (int64_t r = 0; r < step.real_rows(); ++r) {
       std::vector<float>& row = out[{step.sequence(r), step.position(r)}];

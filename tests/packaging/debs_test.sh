@@ -80,6 +80,7 @@ depends dsv4-worker "$runtime " 'libc6 '
 [ -z "$desktop" ] || depends $desktop "$runtime " 'libqt6widgets6 '
 case $(for package in $packages; do field $package Depends; done) in
   *cuda* | *nvidia* | *nccl*) fail 'a package depends on CUDA, a driver or NCCL' ;;
+  *protobuf*) fail 'a package depends on protobuf, which tools and tests of this build use' ;;
 esac
 for package in $packages; do
   contents $package | grep -qx ".$prefix/share/doc/$package/copyright" || fail "$package has no copyright"

@@ -46,7 +46,7 @@ TEST_CASE("the bundled model's logits are the same from packed and from wider ro
   const Backend backend = GENERATE(Backend::kCpu, Backend::kReference);
   CAPTURE(BackendName(backend));
   EngineOptions options{.backend = backend, .context_tokens = 1024, .threads = 2};
-  // Chunks of 100 end inside groups and blocks.
+  // Chunks of 100 end inside compressed blocks and KV blocks.
   options.prefill_chunk_tokens = 100;
   const int64_t prompt = backend == Backend::kCpu ? 700 : 296, decode = 16;
   const std::vector<Floats> packed =

@@ -31,7 +31,7 @@ bool AnswerPasses(const std::string& text, bool thinking, absl::string_view chec
   GateAnswer answer;
   const auto add = [&](const ParserEvent& event) { answer.Add(event); };
   parser.Feed(text, add);
-  parser.Finish(add);
+  parser.End(add);
   return answer.Passes(check, expected);
 }
 

@@ -265,10 +265,10 @@ TEST_CASE("a device runs experts as MXFP4 where they have its values, else in th
       const ExpertFormat other =
           stored.format == ExpertFormat::kFp8 ? ExpertFormat::kNvfp4 : ExpertFormat::kFp8;
       expert = stored;
-      REQUIRE_FAILS(changes.Settle(name, other, &expert), Code::kUnimplemented,
-                    absl::StrCat("tensor ", name, ".weight: a routed expert in ",
-                                 ExpertFormatName(stored.format), " among those of its block in ",
-                                 ExpertFormatName(other)));
+      REQUIRE_FAILS(
+          changes.Settle(name, other, &expert), Code::kUnimplemented,
+          absl::StrCat("tensor ", name, ".weight: is in ", ExpertFormatName(stored.format),
+                       ", the layer's other routed experts in ", ExpertFormatName(other)));
       continue;
     }
     int64_t first = 0;  // of FP8 under F32 scales: all
@@ -286,7 +286,7 @@ TEST_CASE("a device runs experts as MXFP4 where they have its values, else in th
     expert = stored;
     REQUIRE_FAILS(changes.Settle(name, ExpertFormat::kMxfp4, &expert), Code::kUnimplemented,
                   absl::StrCat("tensor ", name, ".weight: elements ", column, " to ", column + 31,
-                               " of row ", first / (k / kFp4Run), " are no MXFP4 numbers"));
+                               " of row ", first / (k / kFp4Run), " are not MXFP4 values"));
   }
 }
 
@@ -305,7 +305,7 @@ TEST_CASE("beside MXFP4 experts a device runs no shared one under F32 scales") {
   REQUIRE_OK(changes.SettleShared(name, ExpertFormat::kFp8, &shared));
   CHECK(shared.f32_scale != nullptr);
   REQUIRE_FAILS(changes.SettleShared(name, ExpertFormat::kMxfp4, &shared), Code::kUnimplemented,
-                "tensor " + name + ".scale: F32 scales that are no powers of two");
+                "tensor " + name + ".scale: F32 scales that are not powers of two");
 }
 
 TEST_CASE("prompts and forced tokens are the generator's") {

@@ -113,7 +113,7 @@ TEST_CASE("devices that cannot be are refused by name") {
   REQUIRE_FAILS(open({-1, 0}), absl::StatusCode::kInvalidArgument, "names -1 among 2 parts");
   REQUIRE_FAILS(open({1}), absl::StatusCode::kInvalidArgument, "the only cpu device is 0");
   REQUIRE_FAILS(open({0, 1, 2, 3}), absl::StatusCode::kInvalidArgument,
-                "o_groups 2 cannot be shared out to 4 devices");
+                "o_groups = 2 cannot be split between 4 devices");
   REQUIRE(ArgumentOf(open({0, 0}).status()) == "devices");
   REQUIRE(ArgumentOf(open({0, 1, 2, 3}).status()) == "devices");
   REQUIRE_OK(open({1, 0}));

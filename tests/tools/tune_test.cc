@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What dsv4-tune writes of given times: the library reads it, and finds the fastest config. What it
-// measures: the linears that the model launches.
+// measures: the linears that the model launches. The library's reader of tables is held to their
+// schema.
+#include <filesystem>
 #include <numeric>
 #include <set>
 #include <tuple>
 
 #include "benchmarks/kernels/sm12x_linears.h"
+#include "kernels/tuning/tuning_document.h"
 #include "kernels/tuning/tuning_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/model/model.h"
@@ -13,6 +16,7 @@
 #include "tests/kernels/fake_kernels.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
+#include "tools/tune/read_message.h"
 #include "tools/tune/tables.h"
 
 namespace dsv4::test {
@@ -35,7 +39,7 @@ std::vector<Timing> Timings() {
 TuningOrigin Origin() { return {FakeDevice(90, 132), "13.0", "a \"b\"", "2026-11-21"}; }
 
 TEST_CASE("a table has the fastest config of each bucket, and buckets meet") {
-  const TuningDocument file = MakeTable(kEntry, Timings(), Origin());
+  const tuning::File file = MakeTable(kEntry, Timings(), Origin());
   const std::string text = TextOf(file);
   INFO(text);
   const auto read = ReadTuningFile(text, "x", kFakeManifests);
@@ -55,20 +59,115 @@ TEST_CASE("a table has the fastest config of each bucket, and buckets meet") {
   // Of the best times: 9.82, 8.98 and 6.43.
   REQUIRE(config(1, 2048) == kFakeConfigs[2]);
   // The other three run the default.
-  REQUIRE(file.entries.size() == 2);
-  REQUIRE(file.entries[0].median_us == Approx(5));
-  REQUIRE(file.entries[1].median_us == Approx(8.05));
-  REQUIRE(file.entries[1].floor_us == Approx(3));
+  REQUIRE(file.entries_size() == 2);
+  REQUIRE(file.entries(0).median_us() == Approx(5));
+  REQUIRE(file.entries(1).median_us() == Approx(8.05));
+  REQUIRE(file.entries(1).floor_us() == Approx(3));
 }
 
-TEST_CASE("a table that chooses the first config everywhere says nothing") {
-  const std::vector<Timing> first = {At(1, 1536, 2, {5, 9, 7}), At(8, 1536, 2, {5, 9, 7})};
-  REQUIRE(IsDefault(kEntry, MakeTable(kEntry, first, Origin())));
-  const std::vector<Timing> second = {At(1, 1536, 2, {9, 5, 7}), At(8, 1536, 2, {9, 5, 7})};
-  const TuningDocument table = MakeTable(kEntry, second, Origin());
-  REQUIRE(table.entries.empty());
-  REQUIRE_FALSE(IsDefault(kEntry, table));
-  REQUIRE_FALSE(IsDefault(kEntry, MakeTable(kEntry, Timings(), Origin())));
+// The document with one thing changed, for each thing in it: a member or item left out, a key
+// misspelt, a value of another type or out of range.
+std::vector<JsonValue> Changed(const JsonValue& value) {
+  std::vector<JsonValue> changed = {JsonValue()};
+  if (const std::vector<JsonMember>* members = value.AsObject()) {
+    for (size_t i = 0; i < members->size(); ++i) {
+      std::vector<JsonMember> without = *members;
+      without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+      changed.push_back(JsonValue::FromObject(std::move(without)));
+      std::vector<JsonMember> misspelt = *members;
+      misspelt[i].key += "_";
+      changed.push_back(JsonValue::FromObject(std::move(misspelt)));
+      for (JsonValue& inner : Changed((*members)[i].value)) {
+        std::vector<JsonMember> with = *members;
+        with[i].value = std::move(inner);
+        changed.push_back(JsonValue::FromObject(std::move(with)));
+      }
+    }
+  } else if (const std::vector<JsonValue>* items = value.AsArray()) {
+    for (size_t i = 0; i < items->size(); ++i) {
+      std::vector<JsonValue> without = *items;
+      without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+      changed.push_back(JsonValue::FromArray(std::move(without)));
+      for (JsonValue& inner : Changed((*items)[i])) {
+        std::vector<JsonValue> with = *items;
+        with[i] = std::move(inner);
+        changed.push_back(JsonValue::FromArray(std::move(with)));
+      }
+    }
+  } else {
+    for (const char* number : {"7", "-1", "2.5", "3000000000", "9223372036854775808", "1e999"}) {
+      changed.push_back(JsonValue::FromNumberText(number));
+    }
+    changed.push_back(JsonValue::FromString("7"));
+    changed.push_back(JsonValue::FromBool(true));
+  }
+  return changed;
+}
+
+TEST_CASE("the library's reader refuses what the schema refuses, and nothing else") {
+  const tuning::File file = MakeTable(kEntry, Timings(), Origin());
+  const auto document = ParseJson(TextOf(file), "x", 1 << 20);
+  REQUIRE_OK(document);
+  REQUIRE_OK(ReadTuningDocument(*document, "x"));
+  int accepted = 0, refused = 0;
+  for (const JsonValue& value : Changed(*document)) {
+    tuning::File message;
+    const absl::Status by_schema = ReadMessage(value, "x", &message);
+    const absl::Status by_library = ReadTuningDocument(value, "x").status();
+    INFO(by_schema.ToString() << " and " << by_library.ToString());
+    REQUIRE(by_schema.ok() == by_library.ok());
+    ++(by_schema.ok() ? accepted : refused);
+  }
+  REQUIRE(accepted > 50);
+  REQUIRE(refused > 200);
+}
+
+TEST_CASE("the library reads every bundled table as the schema does") {
+  int files = 0;
+  for (const auto& item :
+       std::filesystem::recursive_directory_iterator(DSV4_SOURCE_DIR "/kernels/sm12x/tuning")) {
+    if (item.path().extension() != ".json") continue;
+    const std::string path = item.path().string();
+    INFO(path);
+    const auto text = ReadFile(path, 1 << 20);
+    REQUIRE_OK(text);
+    const auto json = ParseJson(*text, path, 1 << 20);
+    REQUIRE_OK(json);
+    tuning::File file;
+    REQUIRE_OK(ReadMessage(*json, path, &file));
+    const auto document = ReadTuningDocument(*json, path);
+    REQUIRE_OK(document);
+    ++files;
+    REQUIRE(document->schema == file.schema());
+    REQUIRE(document->op == file.operator_());
+    REQUIRE(document->impl == file.impl());
+    REQUIRE(document->impl_rev == file.impl_rev());
+    REQUIRE(document->device.name == file.device().name());
+    REQUIRE(document->device.cc == file.device().cc());
+    REQUIRE(document->device.sm_count == file.device().sm_count());
+    REQUIRE(document->toolchain.cuda == file.toolchain().cuda());
+    const tuning::Provenance& provenance = file.provenance();
+    REQUIRE(document->provenance.commit == provenance.commit());
+    REQUIRE(document->provenance.date == provenance.date());
+    const auto knobs_of = [](const google::protobuf::Map<std::string, int32_t>& knobs) {
+      return std::map<std::string, int32_t>(knobs.begin(), knobs.end());
+    };
+    REQUIRE(document->fallback == knobs_of(file.default_()));
+    REQUIRE(static_cast<int>(document->entries.size()) == file.entries_size());
+    for (int i = 0; i < file.entries_size(); ++i) {
+      const TuningDocument::Entry& entry = document->entries[static_cast<size_t>(i)];
+      const tuning::Entry& expected = file.entries(i);
+      REQUIRE(entry.config == knobs_of(expected.config()));
+      REQUIRE(entry.when.size() == expected.when().size());
+      for (const auto& [name, range] : entry.when) {
+        REQUIRE(range.first == expected.when().at(name).first());
+        REQUIRE(range.last == expected.when().at(name).last());
+      }
+      REQUIRE(entry.median_us == expected.median_us());
+      REQUIRE(entry.floor_us == expected.floor_us());
+    }
+  }
+  REQUIRE(files == 2);
 }
 
 std::set<std::tuple<Op, int64_t, int64_t>> linears;  // that were prepared: operator, n and k

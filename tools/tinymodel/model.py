@@ -389,7 +389,7 @@ def build_masks(doc, ratios):
     masks = {"window": near & (blocks.unsqueeze(-1) == around.unsqueeze(2))}
     position = torch.arange(s, device=dev)
     for ratio in sorted(set(ratios) - {0}):
-        first = doc[:, ::ratio]  # chat of each group's first token
+        first = doc[:, ::ratio]  # chat of each compressed block's first token
         complete = (torch.arange(s // ratio, device=dev) + 1) * ratio - 1 <= position.unsqueeze(1)
         masks[ratio] = complete & (first.unsqueeze(1) == doc.unsqueeze(2))
         starts = torch.ones_like(first, dtype=torch.bool)
@@ -400,7 +400,7 @@ def build_masks(doc, ratios):
 
 class Compressor(nn.Module):
     """Pools `ratio` tokens into one entry, feature-wise by a softmax over the pooled tokens.  With
-    ratio 4 an entry also pools the previous group, through the first half of the features."""
+    ratio 4 an entry also pools the previous block, through the first half of the features."""
 
     def __init__(self, cfg, ratio, dim, rotate):
         super().__init__()

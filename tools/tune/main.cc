@@ -36,8 +36,8 @@ struct Options {
   std::string commit = "unknown";
 };
 
-absl::Status Write(const std::string& folder, const TuningDocument& file) {
-  const std::string path = absl::StrCat(folder, "/", file.op, ".json");
+absl::Status Write(const std::string& folder, const tuning::File& file) {
+  const std::string path = absl::StrCat(folder, "/", file.operator_(), ".json");
   const std::string text = TextOf(file);
   // What the library would refuse is not left for it to find.
   const Manifest manifests[] = {Sm12xManifest()};
@@ -62,7 +62,7 @@ absl::Status Measure(const Options& options) {
   DSV4_ASSIGN_OR_RETURN(const Measured measured, MeasureConfigs(options.operators));
   const TuningOrigin origin{measured.device, measured.cuda, options.commit, Today()};
   for (const auto& [entry, timings] : measured.timings) {
-    const TuningDocument table = MakeTable(*entry, timings, origin);
+    const tuning::File table = MakeTable(*entry, timings, origin);
     if (!IsDefault(*entry, table)) DSV4_RETURN_IF_ERROR(Write(options.folders[0], table));
   }
   return absl::OkStatus();

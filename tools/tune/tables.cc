@@ -38,12 +38,11 @@ size_t FirstOfBest(const std::vector<double>& scores) {
   return i;
 }
 
-std::map<std::string, int32_t> KnobsOf(const KernelEntry& entry, size_t config) {
-  std::map<std::string, int32_t> knobs;
+void SetConfig(const KernelEntry& entry, size_t config,
+               google::protobuf::Map<std::string, int32_t>* knobs) {
   for (size_t i = 0; i < entry.knobs.names.size(); ++i) {
-    knobs[entry.knobs.names[i]] = entry.knobs.configs[config].values[i];
+    (*knobs)[entry.knobs.names[i]] = entry.knobs.configs[config].values[i];
   }
-  return knobs;
 }
 
 // The other cases' values of dimension `dim` where all else is equal; ascending.
@@ -63,32 +62,41 @@ std::string Quote(const std::string& text) {
   return quoted + "\"";
 }
 
+// A map in the order of its keys, so that equal tables have equal texts.
 template <class Map, class Format>
 std::string ObjectOf(const Map& map, Format format) {
-  const auto append = [&](std::string* out, const auto& item) {
-    absl::StrAppend(out, Quote(item.first), ": ", format(item.second));
-  };
-  return absl::StrCat("{", absl::StrJoin(map, ", ", append), "}");
+  std::map<std::string, std::string> items;
+  for (const auto& [key, value] : map) items[key] = format(value);
+  return "{" +
+         absl::StrJoin(items, ", ",
+                       [](std::string* out, const auto& item) {
+                         absl::StrAppend(out, Quote(item.first), ": ", item.second);
+                       }) +
+         "}";
 }
 
-std::string ConfigText(const std::map<std::string, int32_t>& knobs) {
+std::string ConfigText(const google::protobuf::Map<std::string, int32_t>& knobs) {
   return ObjectOf(knobs, [](int32_t value) { return absl::StrCat(value); });
 }
 
 }  // namespace
 
-TuningDocument MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
-                         const TuningOrigin& origin) {
-  TuningDocument file{
-      .schema = kTuningSchema,
-      .op = OpName(entry.op),
-      .impl = entry.name,
-      .impl_rev = entry.rev,
-      .device = {origin.device.name, ComputeCapabilityName(origin.device.compute_capability),
-                 origin.device.multiprocessors},
-      .toolchain = {origin.cuda},
-      .provenance = {
-          .bench = "dsv4-tune", .commit = origin.commit, .date = origin.date, .clock = "as found"}};
+tuning::File MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
+                       const TuningOrigin& origin) {
+  tuning::File file;
+  file.set_schema("dsv4.tuning/1");
+  file.set_operator_(OpName(entry.op));
+  file.set_impl(entry.name);
+  file.set_impl_rev(entry.rev);
+  file.mutable_device()->set_name(origin.device.name);
+  file.mutable_device()->set_cc(ComputeCapabilityName(origin.device.compute_capability));
+  file.mutable_device()->set_sm_count(origin.device.multiprocessors);
+  file.mutable_toolchain()->set_cuda(origin.cuda);
+  tuning::Provenance& provenance = *file.mutable_provenance();
+  provenance.set_bench("dsv4-tune");
+  provenance.set_commit(origin.commit);
+  provenance.set_date(origin.date);
+  provenance.set_clock("as found");
 
   std::map<Values, Bucket> buckets;
   const size_t configs = entry.knobs.configs.size();
@@ -107,61 +115,67 @@ TuningDocument MakeTable(const KernelEntry& entry, const std::vector<Timing>& ti
     ++bucket.cases;
   }
   const size_t fallback = FirstOfBest(overall);
-  file.fallback = KnobsOf(entry, fallback);
+  SetConfig(entry, fallback, file.mutable_default_());
 
   const absl::Span<const CallDim> dims = timings[0].dims.all();
-  std::multimap<Values, TuningDocument::Entry> sorted;  // by the first value of each range
+  std::multimap<Values, tuning::Entry> sorted;  // by the first value of each range
   for (const auto& [values, bucket] : buckets) {
     const size_t best = FirstOfBest(bucket.median_us);
     if (best == fallback) continue;
-    TuningDocument::Entry one;
+    tuning::Entry one;
     Values firsts(dims.size(), 0);
     for (size_t d = 0; d < dims.size(); ++d) {
-      TuningRange range{values[d], values[d]};
+      tuning::Range range;
+      range.set_first(values[d]);
+      range.set_last(values[d]);
       if (IsRanged(dims[d].name)) {
         const std::set<int64_t> points = PointsOf(buckets, values, d);
         if (points.size() == 1) continue;
         const auto at = points.find(values[d]);
-        range.first = at == points.begin() ? 1 : *std::prev(at) + 1;
-        if (std::next(at) == points.end()) range.last = kAny;
+        range.set_first(at == points.begin() ? 1 : *std::prev(at) + 1);
+        if (std::next(at) == points.end()) range.set_last(kAny);
       }
-      firsts[d] = range.first;
-      one.when[dims[d].name] = range;
+      firsts[d] = range.first();
+      (*one.mutable_when())[dims[d].name] = range;
     }
-    one.config = KnobsOf(entry, best);
-    one.median_us = bucket.median_us[best] / bucket.cases;
-    one.floor_us = bucket.floor_us / bucket.cases;
+    SetConfig(entry, best, one.mutable_config());
+    one.set_median_us(bucket.median_us[best] / bucket.cases);
+    one.set_floor_us(bucket.floor_us / bucket.cases);
     sorted.emplace(firsts, one);
   }
-  for (const auto& [firsts, one] : sorted) file.entries.push_back(one);
+  for (const auto& [firsts, one] : sorted) *file.add_entries() = one;
   return file;
 }
 
-bool IsDefault(const KernelEntry& entry, const TuningDocument& table) {
-  return table.entries.empty() && table.fallback == KnobsOf(entry, 0);
+bool IsDefault(const KernelEntry& entry, const tuning::File& table) {
+  google::protobuf::Map<std::string, int32_t> knobs;
+  SetConfig(entry, 0, &knobs);
+  return table.entries().empty() && std::map(knobs.begin(), knobs.end()) ==
+                                        std::map(table.default_().begin(), table.default_().end());
 }
 
-std::string TextOf(const TuningDocument& file) {
-  const auto& provenance = file.provenance;
-  std::string text =
-      absl::StrCat("{\n  \"schema\": ", Quote(file.schema), ", \"operator\": ", Quote(file.op),
-                   ",\n  \"impl\": ", Quote(file.impl), ", \"impl_rev\": ", file.impl_rev,
-                   ",\n  \"device\": {\"name\": ", Quote(file.device.name),
-                   ", \"cc\": ", Quote(file.device.cc), ", \"sm_count\": ", file.device.sm_count,
-                   "},\n  \"toolchain\": {\"cuda\": ", Quote(file.toolchain.cuda),
-                   "},\n  \"provenance\": {\"bench\": ", Quote(provenance.bench),
-                   ", \"commit\": ", Quote(provenance.commit),
-                   ",\n                 \"date\": ", Quote(provenance.date),
-                   ", \"clock\": ", Quote(provenance.clock),
-                   "},\n  \"default\": ", ConfigText(file.fallback), ",\n  \"entries\": [");
-  for (const TuningDocument::Entry& entry : file.entries) {
-    const std::string when = ObjectOf(entry.when, [](const TuningRange& range) {
-      return absl::StrCat("[", range.first, ", ", range.last, "]");
+std::string TextOf(const tuning::File& file) {
+  const tuning::Provenance& provenance = file.provenance();
+  std::string text = absl::StrCat(
+      "{\n  \"schema\": ", Quote(file.schema()), ", \"operator\": ", Quote(file.operator_()),
+      ",\n  \"impl\": ", Quote(file.impl()), ", \"impl_rev\": ", file.impl_rev(),
+      ",\n  \"device\": {\"name\": ", Quote(file.device().name()),
+      ", \"cc\": ", Quote(file.device().cc()), ", \"sm_count\": ", file.device().sm_count(),
+      "},\n  \"toolchain\": {\"cuda\": ", Quote(file.toolchain().cuda()),
+      "},\n  \"provenance\": {\"bench\": ", Quote(provenance.bench()),
+      ", \"commit\": ", Quote(provenance.commit()),
+      ",\n                 \"date\": ", Quote(provenance.date()),
+      ", \"clock\": ", Quote(provenance.clock()),
+      "},\n  \"default\": ", ConfigText(file.default_()), ",\n  \"entries\": [");
+  for (int i = 0; i < file.entries_size(); ++i) {
+    const tuning::Entry& entry = file.entries(i);
+    const std::string when = ObjectOf(entry.when(), [](const tuning::Range& range) {
+      return absl::StrCat("[", range.first(), ", ", range.last(), "]");
     });
-    absl::StrAppend(&text, &entry == &file.entries.front() ? "\n" : ",\n", "    {\"when\": ", when,
-                    ", \"config\": ", ConfigText(entry.config));
-    absl::StrAppendFormat(&text, ", \"median_us\": %.2f, \"floor_us\": %.2f}", entry.median_us,
-                          entry.floor_us);
+    absl::StrAppend(&text, i == 0 ? "\n" : ",\n", "    {\"when\": ", when,
+                    ", \"config\": ", ConfigText(entry.config()));
+    absl::StrAppendFormat(&text, ", \"median_us\": %.2f, \"floor_us\": %.2f}", entry.median_us(),
+                          entry.floor_us());
   }
   return text + "\n  ]\n}\n";
 }

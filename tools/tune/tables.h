@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/registry/kernel_entry.h"
-#include "kernels/tuning/tuning_document.h"
+#include "tools/tune/tuning.pb.h"
 
 namespace dsv4 {
 
@@ -30,13 +30,13 @@ struct TuningOrigin {
 // numbers of heads, share a bucket: its config is best for them together, its times are their
 // means. Of configs within a hundredth of the best, the first. Buckets that run the default are
 // left out.
-TuningDocument MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
-                         const TuningOrigin& origin);
+tuning::File MakeTable(const KernelEntry& entry, const std::vector<Timing>& timings,
+                       const TuningOrigin& origin);
 
 // Whether the entry runs alike without the table.
-bool IsDefault(const KernelEntry& entry, const TuningDocument& table);
+bool IsDefault(const KernelEntry& entry, const tuning::File& table);
 
-// As JSON, a line for each bucket. ReadTuningDocument reads it.
-std::string TextOf(const TuningDocument& file);
+// As JSON, by the schema, a line for each bucket.
+std::string TextOf(const tuning::File& file);
 
 }  // namespace dsv4

@@ -229,14 +229,14 @@ Streamed Stream(absl::string_view text, ThinkingMode mode, size_t piece_bytes) {
         made.malformed = true;
         break;
       case Kind::kEnd:
-        made.broken_off = event.unfinished || !event.stopped;
+        made.broken_off = event.incomplete || !event.stopped;
         break;
     }
   };
   for (; !text.empty(); text.remove_prefix(std::min(piece_bytes, text.size()))) {
     parser.Feed(text.substr(0, piece_bytes), take);
   }
-  parser.Finish(take);
+  parser.End(take);
   return made;
 }
 

@@ -38,7 +38,7 @@ void GateAnswer::Add(const ParserEvent& event) {
       malformed_ = true;
       return;
     case ParserEvent::Kind::kEnd:
-      stopped_ = event.stopped && !event.unfinished;
+      stopped_ = event.stopped && !event.incomplete;
       return;
   }
 }

@@ -136,7 +136,7 @@ class PromptComparison {
     const absl::Status ran = run();
     tested_.set_recorder(nullptr);
     DSV4_RETURN_IF_ERROR(ran);
-    return operators_->Finish();
+    return operators_->Complete();
   }
 
   // The same for what leaves no streams to compare.

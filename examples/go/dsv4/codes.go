@@ -28,7 +28,7 @@ const (
 )
 
 // Error returns the code's name, as in "NOT_FOUND".
-func (c Code) Error() string { return C.GoString(C.dsv4_status_name(C.dsv4_status(c))) }
+func (c Code) Error() string { return C.GoString(C.dsv4_status_get_name(C.dsv4_status(c))) }
 
 // Backend is what computes.
 type Backend int32

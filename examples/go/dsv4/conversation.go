@@ -166,7 +166,7 @@ func (c *Conversation) EndTurn() ([]Event, error) {
 func (c *Conversation) MessageCount() (int, error) {
 	var count C.size_t
 	err := c.session.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_message_count(c.session.c, &count, failure)
+		return C.dsv4_session_get_message_count(c.session.c, &count, failure)
 	})
 	return int(count), err
 }
@@ -175,7 +175,7 @@ func (c *Conversation) MessageCount() (int, error) {
 func (c *Conversation) MessagesJSON(first, count int) (string, error) {
 	return fillText(c.session.use, 1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_messages_json(c.session.c, C.size_t(first), C.size_t(count), json,
+		return C.dsv4_session_get_messages_json(c.session.c, C.size_t(first), C.size_t(count), json,
 			capacity, needed, failure)
 	})
 }
@@ -184,7 +184,7 @@ func (c *Conversation) MessagesJSON(first, count int) (string, error) {
 func (c *Conversation) ReplyJSON() (string, error) {
 	return fillText(c.session.use, 1024, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_reply_json(c.session.c, json, capacity, needed, failure)
+		return C.dsv4_session_get_reply_json(c.session.c, json, capacity, needed, failure)
 	})
 }
 

@@ -26,14 +26,14 @@ import "C"
 import "fmt"
 
 // Version returns the library's version, as in "0.1.0".
-func Version() string { return C.GoString(C.dsv4_version()) }
+func Version() string { return C.GoString(C.dsv4_get_version()) }
 
 // BuildInfo returns one line: version, commit, compiler, backends and the instruction set in use.
-func BuildInfo() string { return C.GoString(C.dsv4_build_info()) }
+func BuildInfo() string { return C.GoString(C.dsv4_get_build_info()) }
 
 // A library of another ABI: nothing else of it may be called.
 func checkABI() error {
-	if its := C.dsv4_abi_version(); its != C.DSV4_ABI_VERSION {
+	if its := C.dsv4_get_abi_version(); its != C.DSV4_ABI_VERSION {
 		message := fmt.Sprintf("libdsv4 has ABI %d, this program is for %d", its, C.DSV4_ABI_VERSION)
 		return &Error{Code: VersionMismatch, Message: message}
 	}

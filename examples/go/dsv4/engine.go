@@ -145,7 +145,7 @@ func (e *Engine) Sampling() (Sampling, error) {
 func (e *Engine) Tokenizer() (*Tokenizer, error) {
 	var c *C.dsv4_tokenizer
 	err := e.use(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_tokenizer(e.c, &c, failure)
+		return C.dsv4_engine_get_tokenizer(e.c, &c, failure)
 	})
 	if err != nil {
 		return nil, err

@@ -251,7 +251,7 @@ func (e *Engine) Metrics() (EngineMetrics, error) {
 func (e *Engine) MetricsJSON() (string, error) {
 	return fillText(e.use, 2048, func(json *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_engine_metrics_json(e.c, json, capacity, needed, failure)
+		return C.dsv4_engine_get_metrics_json(e.c, json, capacity, needed, failure)
 	})
 }
 

@@ -39,8 +39,8 @@ func takeError(status C.dsv4_status, failure *C.dsv4_error) error {
 	defer C.dsv4_error_free(failure)
 	return &Error{
 		Code:     Code(status),
-		Message:  C.GoString(C.dsv4_error_message(failure)),
-		Argument: C.GoString(C.dsv4_error_argument(failure)),
+		Message:  C.GoString(C.dsv4_error_get_message(failure)),
+		Argument: C.GoString(C.dsv4_error_get_argument(failure)),
 	}
 }
 

@@ -182,7 +182,7 @@ func TestGroupsAreRefusedOnTheCPU(t *testing.T) {
 	expect(t, strings.Contains(err.Error(), "group_size = 2 on backend cpu"), true)
 	options.GroupID = "id"
 	err = ServeGroup(background, model, options)
-	expect(t, strings.Contains(err.Error(), "\"id\" is not an id of a group"), true)
+	expect(t, strings.Contains(err.Error(), "\"id\" is not a group id"), true)
 	_, err = CreateGroupID(&EngineOptions{})
 	expect(t, strings.Contains(err.Error(), "group_size = 0"), true)
 }

@@ -18,7 +18,7 @@ type Event struct {
 	ID         string // EventToolCallStart
 	Reason     string // EventMalformed: what is wrong
 	Repaired   bool   // arguments that were announced as JSON and are none
-	Unfinished bool   // EventEnd: within tool markup
+	Incomplete bool   // EventEnd: within tool markup
 	Stopped    bool   // EventEnd: the end-of-sentence marker was seen
 }
 
@@ -37,7 +37,7 @@ func newEvent(its *C.dsv4_parser_event) Event {
 		ID:         goText(c.id, c.id_length),
 		Reason:     goText(c.reason, c.reason_length),
 		Repaired:   c.repaired != 0,
-		Unfinished: c.unfinished != 0,
+		Incomplete: c.incomplete != 0,
 		Stopped:    c.stopped != 0,
 	}
 }
@@ -114,10 +114,10 @@ func (p *Parser) FeedTokens(tokenizer *Tokenizer, tokens []int32) ([]Event, erro
 	})
 }
 
-// Finish delivers what is held, and the end. The parser is then as new.
-func (p *Parser) Finish() ([]Event, error) {
+// End delivers what is held, and the end. The parser is then as new.
+func (p *Parser) End() ([]Event, error) {
 	return p.collect(func(append C.dsv4_parser_event_fn, user unsafe.Pointer,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_parser_finish(p.c, append, user, failure)
+		return C.dsv4_parser_end(p.c, append, user, failure)
 	})
 }

@@ -315,7 +315,7 @@ func (s *Session) Tokens() (tokens []int32, err error) {
 	var c *C.int32_t
 	var count C.size_t
 	err = s.read(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_tokens(s.c, &c, &count, failure)
+		return C.dsv4_session_get_tokens(s.c, &c, &count, failure)
 	}, func() {
 		tokens = append(tokens, unsafe.Slice((*int32)(unsafe.Pointer(c)), int(count))...)
 	})
@@ -331,7 +331,7 @@ func (s *Session) LogProbs(position int64) (LogProbs, error) {
 	var count C.size_t
 	var result LogProbs
 	err := s.read(func(failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_session_log_probs(s.c, C.int64_t(position), &logProb, &tokens[0], &values[0],
+		return C.dsv4_session_get_log_probs(s.c, C.int64_t(position), &logProb, &tokens[0], &values[0],
 			C.size_t(len(tokens)), &count, failure)
 	}, func() {
 		result.Token = float32(logProb)

@@ -136,12 +136,12 @@ func TestCompletionsAreParsedHoweverTheyAreCut(t *testing.T) {
 	for cut := 0; cut <= len(completion); cut++ {
 		events := must(parser.Feed([]byte(completion[:cut])))(t)
 		events = append(events, must(parser.Feed([]byte(completion[cut:])))(t)...)
-		expectEvents(t, append(events, must(parser.Finish())(t)...))
+		expectEvents(t, append(events, must(parser.End())(t)...))
 	}
 	tokenizer := openTokenizer(t)
 	ids := must(tokenizer.EncodeWithAddedTokens(completion))(t)
 	events := must(parser.FeedTokens(tokenizer, ids))(t)
-	expectEvents(t, append(events, must(parser.Finish())(t)...))
+	expectEvents(t, append(events, must(parser.End())(t)...))
 
 	json := must(ParseCompletion(completion, ThinkingHigh))(t)
 	expect(t, strings.Contains(json, `"reasoning_content": "Hm."`), true)

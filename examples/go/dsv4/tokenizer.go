@@ -66,7 +66,7 @@ func (t *Tokenizer) Decode(tokens []int32) (string, error) {
 func (t *Tokenizer) TokenBytes(token int32) ([]byte, error) {
 	bytes, err := fillText(t.handle.use, 32, func(data *C.char, capacity C.size_t, needed *C.size_t,
 		failure **C.dsv4_error) C.dsv4_status {
-		return C.dsv4_tokenizer_token_bytes(t.c, C.int32_t(token), data, capacity, needed, failure)
+		return C.dsv4_tokenizer_get_token_bytes(t.c, C.int32_t(token), data, capacity, needed, failure)
 	})
 	return []byte(bytes), err
 }
@@ -80,7 +80,7 @@ func (t *Tokenizer) AddedToken(text string) (id int32, ok bool) {
 		return 0, false
 	}
 	defer t.handle.release()
-	id = int32(C.dsv4_tokenizer_added_token(t.c, cText))
+	id = int32(C.dsv4_tokenizer_get_added_token(t.c, cText))
 	return id, id >= 0
 }
 
@@ -90,7 +90,7 @@ func (t *Tokenizer) VocabSize() int32 {
 		return 0
 	}
 	defer t.handle.release()
-	return int32(C.dsv4_tokenizer_vocab_size(t.c))
+	return int32(C.dsv4_tokenizer_get_vocab_size(t.c))
 }
 
 // Render returns the prompt of a conversation, in which no message can forge a turn. options may be

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a packed fp4 weight keeps eight e2m1 codes in a word: so that the operands of this target's
-// MMA come out of it by masks and shifts. The weight is packed by the device that reads it, so each
-// target has its own order.
+// The order of eight e2m1 codes in a word of a packed fp4 weight. Masks and shifts turn a word into
+// operands of the target's MMA. The device that reads a weight packs it, so each target has its own
+// order. A word has four elements each of rows g and g + 8 of a tile.
 //
-// A word has four elements each of rows g and g + 8 of a tile.
-// SM12x wants a code in bits 5 .. 2 of a byte: those of row g lie there, those of row g + 8 in the
-// bits between, which a rotation by four brings to the same place.
-// Its portable fallback takes f16: of each 16 bits the sign in bit 15 and the magnitude in bits 11
-// .. 9 (the two lower bits of the exponent, and the upper of the mantissa) are the value times
-// 2^-14, subnormal numbers included. A half word has four codes: two of them as they are wanted, 0
-// and 3 bits lower; of the others, of which the half word has no such places left, one is where it
-// and the half word shifted by 6 and by 1 differ, one where it and the shifts by 9 and by 2 do.
-// Left shifts go to the pipe of multiplications; each code costs one operation of the other.
+// SM12x: the MMA takes a code in bits 5 .. 2 of a byte. Codes of row g are stored there, codes of
+// row g + 8 in the other bits; a rotation by four brings them to the same place.
+//
+// Portable fallback: the MMA takes f16. The sign of a code in bit 15 and its magnitude in bits
+// 11 .. 9 (the two lower bits of the exponent and the upper bit of the mantissa) make an f16 number
+// of its value times 2^-14, subnormal numbers included. Each half word holds four codes:
+// - The first is in these bits, the second 3 bits lower.
+// - For the other two, no such places are left. The third is the XOR of the half word shifted left
+//   by 6 and by 1; the fourth that of the shifts by 9 and by 2.
+// Left shifts run in the multiplication pipe, so each code costs one operation of the logic pipe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace dsv4::sm12x {
 
-// What values of e2m1 operands are to be multiplied by: as f16, and as this target's MMA has them.
+// The factor of products with e2m1 operands: in f16, and in this target's MMA.
 inline constexpr float kE2M1F16Factor = 16384.0f;
 inline constexpr float kE2M1Factor = DSV4_BLOCK_SCALED_MMA ? 1.0f : kE2M1F16Factor;
 
@@ -42,7 +43,7 @@ __host__ __device__ constexpr uint32_t F16OfCodes(uint32_t row, int element) {
   }
   return out;
 }
-// The word that UnpackF16 takes apart: bits 15, 12 .. 6 first, then what the others have to be.
+// The inverse of UnpackF16: sets the first two codes, then solves for the bits of the other two.
 __host__ __device__ constexpr uint32_t PackForF16(uint32_t row_g, uint32_t row_g8) {
   constexpr uint32_t kSigns = 0x80008000u, kMagnitudes = 0x0e000e00u;
   uint32_t out = F16OfCodes(row_g, 0) | F16OfCodes(row_g8, 0) >> 3;
@@ -66,8 +67,8 @@ __host__ __device__ constexpr void UnpackBytes(uint32_t word, uint32_t* row_g, u
   *row_g8 = (word << 4 | word >> 28) & 0x3c3c3c3cu;
 }
 
-// Each code in each place comes out where it is wanted.
-constexpr bool ComesBack() {
+// Whether each code in each place survives packing and unpacking.
+constexpr bool RoundTrips() {
   for (int i = 0; i < 8; ++i) {
     for (uint32_t code = 0; code < 16; ++code) {
       const uint32_t codes = code << i % 4 * 4;
@@ -85,10 +86,10 @@ constexpr bool ComesBack() {
   }
   return true;
 }
-static_assert(ComesBack());
+static_assert(RoundTrips());
 }  // namespace word
 
-// Four e2m1 codes each of rows g and g + 8, from bit 0 on, as this target has them.
+// Packs four e2m1 codes of row g and four of row g + 8, each from bit 0 on, for this target.
 __device__ __forceinline__ uint32_t PackE2M1(uint32_t row_g, uint32_t row_g8) {
 #if DSV4_BLOCK_SCALED_MMA
   return word::PackForBytes(row_g, row_g8);

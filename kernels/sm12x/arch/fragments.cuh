@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What brings fragments of 16-bit elements out of shared memory, and transposes them: instructions
-// of every target that this backend has. Lane l is g = l / 4, t = l % 4.
+// Loads and transposes fragments of 16-bit elements: instructions of every target that this backend
+// is built for. In lane l, g = l / 4 and t = l % 4.
 #pragma once
 
 #include <cstdint>
 
 namespace dsv4::sm12x {
 
-// Four 8 x 8 matrices of 16-bit elements from shared memory: lane l names row l % 8 of matrix
-// l / 8, 16 bytes. Lane l gets the elements 2t and 2t + 1 of row g of each matrix.
+// Loads four 8 x 8 matrices of 16-bit elements from shared memory. Lane l passes the address of row
+// l % 8 (16 bytes) of matrix l / 8, and gets elements 2t and 2t + 1 of row g of each matrix.
 __device__ __forceinline__ void LoadMatrices(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -17,7 +17,7 @@ __device__ __forceinline__ void LoadMatrices(uint32_t (&out)[4], const void* row
                : "memory");
 }
 
-// The same, each matrix transposed: lane l gets the elements g of rows 2t and 2t + 1.
+// The same with each matrix transposed: lane l gets element g of rows 2t and 2t + 1.
 __device__ __forceinline__ void LoadTransposedMatrices(uint32_t (&out)[4], const void* row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -26,8 +26,8 @@ __device__ __forceinline__ void LoadTransposedMatrices(uint32_t (&out)[4], const
                : "memory");
 }
 
-// Of an 8 x 8 matrix of 16-bit elements whose elements 2t and 2t + 1 of row g lane l has, those of
-// its transpose.
+// Transposes an 8 x 8 matrix of 16-bit elements. Lane l passes elements 2t and 2t + 1 of row g, and
+// gets the same elements of the transpose.
 __device__ __forceinline__ uint32_t TransposedMatrix(uint32_t elements) {
   uint32_t out;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(elements));

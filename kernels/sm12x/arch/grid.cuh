@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A grid that starts before its predecessor in the stream is done (programmatic dependent launch).
+// Programmatic dependent launch: a grid may start before its predecessor in the stream has ended.
 #pragma once
 
 namespace dsv4::sm12x {
 
-// Until all grids before this one are done and what they wrote can be read.
+// Waits until all earlier grids of the stream have ended and their writes are visible.
 __device__ __forceinline__ void WaitForPredecessors() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// From here on, once every block has come this far or ended, the next grid's blocks may start.
+// Blocks of the next grid may start once every block of this one has called this or ended.
 __device__ __forceinline__ void LetSuccessorStart() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

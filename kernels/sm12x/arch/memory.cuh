@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads that stream, asynchronous copies to shared memory, what waits for them, and the part of it
-// whose size a launch gives.
+// Dynamic shared memory, streaming loads, prefetches, asynchronous copies to shared memory, and
+// mbarriers.
 #pragma once
 
 #include <cstdint>
 
 namespace dsv4::sm12x {
 
-// The block's dynamic shared memory, at a multiple of 16 bytes; and at one of 128.
+// The block's dynamic shared memory, aligned to 16 bytes; and aligned to 128.
 template <class T>
 __device__ __forceinline__ T* DynamicShared() {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -19,7 +19,7 @@ __device__ __forceinline__ T* AlignedDynamicShared() {
   return reinterpret_cast<T*>(aligned_dynamic_shared);
 }
 
-// 16 bytes that nobody reads again soon: past L1, first to leave L2.
+// Loads 16 bytes that are not read again soon: bypasses L1, evicted first from L2.
 __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -30,7 +30,7 @@ __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   return v;
 }
 
-// Asks for lines of L2 that hold `bytes` from `from` on, by `threads` threads.
+// Prefetches `bytes` from `from` on to L2, line by line, shared by `threads` threads.
 __device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, int threads) {
   constexpr int kLine = 128;
   for (int64_t i = threadIdx.x * kLine; i < bytes; i += threads * kLine) {
@@ -38,24 +38,24 @@ __device__ __forceinline__ void PrefetchLines(const void* from, int64_t bytes, i
   }
 }
 
-// Asks L2 for the line of `at`.
+// Prefetches the line of `at` to L2.
 __device__ __forceinline__ void PrefetchLine(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
-// Asks L2 for `bytes`, a multiple of 16 above 0, from a multiple of 16 on.
+// Prefetches `bytes`, a positive multiple of 16, to L2. `from` is aligned to 16 bytes.
 __device__ __forceinline__ void PrefetchBulk(const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// Copies 16 bytes of global memory to shared memory in the background, past L1.
+// Copies 16 bytes of global memory to shared memory asynchronously, bypassing L1.
 __device__ __forceinline__ void CopyAsync16(void* to_shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
                "l"(from)
                : "memory");
 }
-// The same of 4 bytes.
+// Copies 4 bytes asynchronously, through L1.
 __device__ __forceinline__ void CopyAsync4(void* to_shared, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
@@ -65,14 +65,14 @@ __device__ __forceinline__ void CopyAsync4(void* to_shared, const void* from) {
 __device__ __forceinline__ void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until at most the last `kPending` groups of this thread are under way.
+// Waits until at most the last `kPending` groups of this thread are pending.
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// An mbarrier: a word of shared memory with phases 0, 1, 2, .., each of which ends when `count`
-// threads have arrived. What a thread did before it arrived is seen by those who waited for the
+// An mbarrier is a word of shared memory with phases 0, 1, 2, .. A phase ends when `count` threads
+// have arrived. A thread's writes before it arrives are visible to threads that have waited for the
 // phase.
 __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -81,20 +81,20 @@ __device__ __forceinline__ void InitMbarrier(uint64_t* barrier, uint32_t count) 
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(count)
                : "memory");
 }
-// From now on its place is memory as any other.
+// Ends the mbarrier; its word may then be used for something else.
 __device__ __forceinline__ void InvalidateMbarrier(uint64_t* barrier) {
   asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
 __device__ __forceinline__ void Arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
-// This thread arrives once its copies up to here are made. It does not wait.
+// Arrives for this thread when all of its copies so far are complete. Does not wait.
 __device__ __forceinline__ void ArriveAfterCopies(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier))
                : "memory");
 }
-// Until the phase that is under way, or the one before it, has ended: the one of these whose
-// parity, 0 or 1, is `parity`. What is before phase 0 has ended.
+// Waits until the phase with parity `parity` (0 or 1) has ended: the current phase or the one
+// before it. The phase before phase 0 counts as ended.
 __device__ __forceinline__ void WaitForPhase(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n\t.reg .pred ended;\n"

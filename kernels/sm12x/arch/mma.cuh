@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a tile of 16 weight rows and a tile of 8 activation rows over a K slice, the 128
-// elements of K that share an activation scale: f32, accumulated by the MMAs from zero on. bf16 by
-// mma.sync m16n8k16; e4m3 and e2m1 weights by e4m3 activations with ue8m0 scales by the
-// block-scaled mma.sync of SM12x, or by a portable fallback where the target lacks it: codes are
-// converted to f16, which is exact, two m16n8k16 for each step of 32, and the scales multiplied on
-// afterwards. Fragments of both are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g
-// + 8 and columns 2 t, 2 t + 1, 2 t, 2 t + 1.
+// Products of 16 weight rows (a tile) and 8 activation rows (columns) over a K slice, the 128
+// elements of K that share an activation scale. MMAs accumulate a product in f32 from zero on.
+// - bf16: mma.sync m16n8k16.
+// - e4m3 or e2m1 weights by e4m3 activations, with ue8m0 scales: block-scaled mma.sync of SM12x.
+// - Portable fallback of that for other targets: codes are converted to f16, which is exact; each
+//   step of 32 elements is two m16n8k16, and the scales multiply the products afterwards.
+// Fragments are those of packed_layout.h. Lane 4 g + t gets rows g, g, g + 8, g + 8 and columns
+// 2 t, 2 t + 1, 2 t, 2 t + 1.
 //
-// SliceProduct gives a K slice's product, for kernels of few rows. For many rows, the structs
-// Tile... and Columns... hold a step (K = 32) of a tile and of eight rows: AddHalf adds one half of
-// their product, EndStep ends the step, and AddSlice adds a K slice's product to an f32 sum. Both
-// ways give the same bits: scales are powers of two, so that the product is exact and FMA rounds as
-// an addition does.
+// Kernels for few rows call SliceProduct, which computes the product of a K slice. Kernels for many
+// rows compute a step (K = 32) at a time: Tile* and Columns* hold the operands of a step, Add*Half
+// adds half of its product, EndFp4Step ends it, and AddScaled or AddMultiplied adds the product of
+// a K slice to an f32 sum. Both ways give the same bits: ue8m0 scales are powers of two, so
+// products with them are exact, and FMA rounds as an addition does.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ __device__ __forceinline__ float ScaleValue(uint32_t scale) {
   return __uint_as_float(max(scale << 23, 0x00400000u));
 }
 
-// A K slice's e4m3 activations of a lane, two words of codes a step, as products want them: on
-// SM12x as they are, else as f16. A step's eight are kReadyWords words.
+// A lane's e4m3 activations of a K slice as MMA operands: on SM12x the codes, else f16. A step has
+// eight activations, in kReadyWords words.
 inline constexpr int kReadyWords = DSV4_BLOCK_SCALED_MMA ? 2 : 4;
 struct ReadyActs {
   uint32_t words[4 * kReadyWords];
@@ -54,11 +55,11 @@ __device__ __forceinline__ ReadyActs Ready(const uint32_t (&codes)[8]) {
   return out;
 }
 
-// In the products below, `act_scale` is the ue8m0 scale of the K slice of activation row lane / 4,
-// and all lanes of the warp take part. kOneRow: it is row 0's in every lane, and only column 0, of
-// lanes 4 g, is wanted.
+// In the functions below, `act_scale` is the ue8m0 scale of activation row lane / 4 in the K slice.
+// All lanes of the warp call them. With kOneRow, every lane passes the scale of row 0, and only
+// column 0 of the result, in lanes 4 g, is defined.
 
-// sum times the scales of this lane's columns, which lanes 8 t and 8 t + 4 hold.
+// sum *= factor and the scales of this lane's columns, which lanes 8 t and 8 t + 4 hold.
 template <bool kOneRow>
 __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, float (&sum)[4]) {
   if constexpr (kOneRow) {
@@ -76,14 +77,14 @@ __device__ __forceinline__ void ScaleColumns(uint32_t act_scale, float factor, f
   }
 }
 
-// d += a b over K = 32, unscaled, of the unpacked words of both half steps.
+// d += a b over K = 32, without scales, from the f16 operands of both half steps.
 __device__ __forceinline__ void MmaUnpacked(float (&d)[4], const uint32_t (&a0)[4],
                                             const uint32_t (&a1)[4], const uint32_t* b) {
   MmaF16(d, a0[0], a0[1], a0[2], a0[3], b[0], b[1]);
   MmaF16(d, a1[0], a1[1], a1[2], a1[3], b[2], b[3]);
 }
 
-// The four steps of a K slice of an e4m3 weight tile that has one scale.
+// The four steps of a K slice of an e4m3 weight tile, with one scale.
 struct Fp8Operand {
   uint4 steps[4];
   uint32_t scale;
@@ -103,7 +104,7 @@ __device__ __forceinline__ void UnpackE4M3Words(uint32_t low, uint32_t high, uin
 // The scales of a lane's columns of activations, 2 t and 2 t + 1.
 struct ColumnValues {
   float even = 0, odd = 0;
-  // From byte `byte` of the words of eight rows: a quantiser's scales, which are normal numbers.
+  // Loads byte `byte` of the words of eight rows. They are a quantiser's scales: normal numbers.
   static __device__ __forceinline__ ColumnValues Load(const uint32_t* words, int byte) {
     const uint2 pair = *reinterpret_cast<const uint2*>(words + threadIdx.x % 4 * 2);
     const auto value = [byte](uint32_t word) {
@@ -114,7 +115,8 @@ struct ColumnValues {
 };
 struct NoScales {};
 
-// sum += product times the scales of its columns and `factor`, where the MMAs did not see them.
+// sum += product. In the fallback, product is first multiplied by the columns' scales and `factor`,
+// which the MMAs have not applied.
 __device__ __forceinline__ void AddScaled(const float (&product)[4],
                                           [[maybe_unused]] const ColumnValues& scales,
                                           [[maybe_unused]] float factor, float (&sum)[4]) {
@@ -151,12 +153,10 @@ __device__ __forceinline__ void SliceProduct(const Fp8Operand& w, const ReadyAct
 #endif
 }
 
-// ---- a step of many rows ----
-//
-// A half step is one MMA of the fallback. The block-scaled MMA takes a step at once: its second
-// halves are empty.
+// Steps, for many rows. A half step is one MMA of the fallback. The block-scaled MMA computes a
+// whole step in the first half; the second half does nothing.
 
-// The codes of a step of eight activation rows, a lane's, as products want them.
+// A lane's e4m3 activations of a step of eight rows, as MMA operands.
 struct ColumnsE4M3 {
   uint32_t words[kReadyWords];
   ColumnsE4M3() = default;
@@ -186,8 +186,8 @@ struct TileFp8 {
   }
 #endif
 };
-// The block-scaled MMA takes the ue8m0 codes of the tile's scale and of the row that the lane
-// brings.
+// Adds half a step to `product`. `scale` and `column_scale` are the ue8m0 codes of the tile's scale
+// and of the lane's activation row, for the block-scaled MMA.
 template <int kStep, int kHalf>
 __device__ __forceinline__ void AddFp8Half(const TileFp8& w, const ColumnsE4M3& columns,
                                            [[maybe_unused]] uint32_t scale,
@@ -202,8 +202,8 @@ __device__ __forceinline__ void AddFp8Half(const TileFp8& w, const ColumnsE4M3& 
 #endif
 }
 
-// The same under an f32 scale: products, exact with the scales of their columns, are multiplied by
-// it and rounded before they are added.
+// AddScaled for weights with f32 scales: sum += product * factor, rounded twice. `product` already
+// contains the scales of its columns, which are exact.
 __device__ __forceinline__ void AddMultiplied(const float (&product)[4], float factor,
                                               float (&sum)[4]) {
 #pragma unroll
@@ -230,8 +230,8 @@ __device__ __forceinline__ void SliceProduct(const Fp8F32Operand& w, const Ready
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], w.factor);
 }
-// The scales that a lane holds of a K slice of an e2m1 tile, a byte a step: on SM12x those of row g
-// or g + 8, else of both.
+// A lane's scales of a K slice of an e2m1 tile, a byte a step: on SM12x those of row g or of row
+// g + 8, else those of both.
 #if DSV4_BLOCK_SCALED_MMA
 using Fp4Scales = uint32_t;
 __device__ __forceinline__ int Fp4ScaleWord(int lane) { return lane / 4 * 2 + lane % 2; }
@@ -241,7 +241,7 @@ __device__ __forceinline__ int Fp4ScaleWord(int lane) { return lane / 4 * 2; }
 #endif
 
 #if !DSV4_BLOCK_SCALED_MMA
-// The value of the scale of step kStep. 2^-127, the smallest, counts as nothing here.
+// The value of the scale of step kStep. The smallest, 2^-127, becomes 0.
 template <int kStep>
 __device__ __forceinline__ float Fp4StepScale(uint32_t codes) {
   return __uint_as_float((kStep < 3 ? codes << (23 - 8 * (kStep < 3 ? kStep : 0)) : codes >> 1) &
@@ -249,8 +249,8 @@ __device__ __forceinline__ float Fp4StepScale(uint32_t codes) {
 }
 #endif
 
-// The four steps of a K slice of an e2m1 weight tile, two words a step. `scales`: the K slice's
-// from word Fp4ScaleWord(lane).
+// The four steps of a K slice of an e2m1 weight tile, two words a step. `scales`: from the K
+// slice's scales, word Fp4ScaleWord(lane) on.
 struct Fp4Operand {
   uint32_t words[8];
   Fp4Scales scales;
@@ -260,7 +260,7 @@ struct Fp4Operand {
         scales(scale_codes) {}
 };
 
-// sum = or += the product of step kStep.
+// Adds the product of step kStep to sum; step 0 sets it.
 template <int kStep>
 __device__ __forceinline__ void AddFp4Step(const Fp4Operand& w, const ReadyActs& acts,
                                            uint32_t act_scale, float (&sum)[4]) {
@@ -315,7 +315,8 @@ struct TileFp4 {
   }
 #endif
 };
-// `of_step`: the fallback's product of the step, before EndFp4Step multiplies its scales on.
+// Adds half a step: to `product`, or in the fallback to `of_step`, which EndFp4Step multiplies by
+// the weight scales and adds to `product`.
 template <int kStep, int kHalf>
 __device__ __forceinline__ void AddFp4Half(const TileFp4& w, const ColumnsE4M3& columns,
                                            [[maybe_unused]] const Fp4Scales& scales,
@@ -343,12 +344,11 @@ __device__ __forceinline__ void EndFp4Step([[maybe_unused]] const Fp4Scales& sca
 #endif
 }
 
-// ---- NVFP4 ----
-//
-// An e2m1 value times its e4m3 scale is an f16 number: products are those of f16 on every target.
+// NVFP4. An e2m1 value times its e4m3 scale is an f16 number, so products are f16 MMAs on every
+// target.
 
-// What a lane holds of a K slice of an NVFP4 tile: the words of its codes, and of rows g and g + 8
-// the scales of its eight elements in each step, a byte a step.
+// A lane's part of a K slice of an NVFP4 tile: the words of its codes, and for rows g and g + 8 the
+// scales of its eight elements of each step, a byte a step.
 struct Nvfp4Slice {
   uint4 words[2];
   uint2 scales;
@@ -359,7 +359,7 @@ __device__ __forceinline__ uint32_t Nvfp4StepScale(uint32_t codes, int step) {
   const uint32_t pair = F16x2OfE4M3x2(static_cast<uint16_t>(codes >> step / 2 * 16));
   return (step % 2 == 0 ? pair & 0xffffu : pair >> 16) * 0x10001u;
 }
-// The step's two half steps, times 2^-14.
+// The weights of the step's two half steps, times 2^-14.
 __device__ __forceinline__ void UnpackNvfp4Step(const Nvfp4Slice& slice, int step,
                                                 uint32_t (&first)[4], uint32_t (&second)[4]) {
   const uint4 words = slice.words[step / 2];
@@ -390,7 +390,7 @@ struct F16Acts {
   }
 };
 
-// `factor`: the tensor's scale times kE2M1F16Factor.
+// A K slice of an NVFP4 weight tile. `factor`: the tensor's scale times kE2M1F16Factor.
 struct Nvfp4Operand {
   Nvfp4Slice slice;
   float factor;
@@ -437,7 +437,7 @@ struct Bf16Operand {
   }
 };
 
-// sum += the product. `b`: two words a half step.
+// sum += the product of the half steps. `b`: two words a half step.
 template <int kHalfSteps>
 __device__ __forceinline__ void AddProduct(const Bf16Operand<kHalfSteps>& w,
                                            const uint32_t (&b)[2 * kHalfSteps], float (&sum)[4]) {
@@ -453,20 +453,19 @@ __device__ __forceinline__ void SliceProduct(const Bf16Operand<8>& w, const uint
   AddProduct(w, b, sum);
 }
 
-// Steps (K = 32) of an e4m3 tile, unpacked to bf16 without their scale, for activations that are
-// not quantised.
+// Unpacks steps (K = 32) of an e4m3 tile to bf16 without their scale, for activations in bf16.
 template <int kSteps>
 __device__ __forceinline__ Bf16Operand<2 * kSteps> UnpackedToBf16(const uint4 (&steps)[kSteps]) {
-  // Two codes, which `selector` extends to 16 bits by their signs: sign, exponent and mantissa
-  // shifted to their places are the value times 2^-120, which the product makes good.
+  // Unpacks two codes, which `selector` sign-extends to 16 bits. With exponent and mantissa shifted
+  // to their places in bf16 they have their value times 2^-120; the product corrects this.
   const auto unpack = [](uint32_t word, uint32_t selector) {
     return MultiplyBf16x2(BytesOrSigns(word, selector) << 4 & 0x87f087f0u, 0x7b807b80u);
   };
   Bf16Operand<2 * kSteps> out;
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
-    // A step's words: row g and row g + 8 of the first half step, then of the second. A word's
-    // bytes 0, 1 are the first register of its row, 2, 3 the second; each with its sign above it.
+    // A step's words: rows g and g + 8 of the first half step, then of the second. Bytes 0 and 1 of
+    // a word make the first register of its row, bytes 2 and 3 the second.
     constexpr uint32_t kFirst = 0x9180, kSecond = 0xb3a2;
     out.a[2 * j] = {unpack(steps[j].x, kFirst), unpack(steps[j].y, kFirst),
                     unpack(steps[j].x, kSecond), unpack(steps[j].y, kSecond)};

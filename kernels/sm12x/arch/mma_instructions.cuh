@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mma.sync, one instruction a function. All lanes of a warp call it; fragments are those of the PTX
-// ISA, which packed_layout.h has, too.
+// mma.sync, one instruction a function. All lanes of a warp call it. Fragments are those of the PTX
+// ISA (see also packed_layout.h).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ __device__ __forceinline__ void MmaF16(float (&d)[4], uint32_t a0, uint32_t a1, 
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// The values of the upper two of four e4m3 codes as f16x2, exactly: what MmaF16 takes.
+// Converts the upper two of four e4m3 codes to f16x2, exactly.
 __device__ __forceinline__ uint32_t F16x2OfUpperE4M3x2(uint32_t codes) {
   uint32_t out;
   asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\t"
@@ -38,8 +38,8 @@ __device__ __forceinline__ uint32_t F16x2OfUpperE4M3x2(uint32_t codes) {
 }
 
 #if DSV4_BLOCK_SCALED_MMA
-// d += a b, e4m3 by e4m3, K = 32. ue8m0 scales in the low byte: of row g in lanes 4 g, of row g + 8
-// in lanes 4 g + 1, of column g in lanes 4 g.
+// d += a b, e4m3 by e4m3, K = 32. ue8m0 scales are in the low byte: lane 4 g holds the scales of
+// row g and of column g, lane 4 g + 1 that of row g + 8.
 __device__ __forceinline__ void MmaScaledE4M3(float (&d)[4], uint4 a, uint32_t b0, uint32_t b1,
                                               uint32_t a_scale, uint32_t b_scale) {
   asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3."
@@ -50,7 +50,7 @@ __device__ __forceinline__ void MmaScaledE4M3(float (&d)[4], uint4 a, uint32_t b
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(a_scale), "r"(b_scale));
 }
 
-// The same of e2m1, a code in bits 5 .. 2 of a byte, by e4m3; the scales of `a` are in byte kByte.
+// d += a b, e2m1 (a code in bits 5 .. 2 of a byte) by e4m3. The scales of `a` are in byte kByte.
 template <int kByte>
 __device__ __forceinline__ void MmaScaledE2M1(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                               uint32_t b1, uint32_t a_scale, uint32_t b_scale) {

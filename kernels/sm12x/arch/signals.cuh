@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words by which devices and the host tell each other how far they have come. What a thread wrote
-// before a store is seen by whoever loads what it stored, and so is what its block wrote before a
-// barrier, and what kernels before its own did.
+// Signals between devices and the host through words of memory, with release stores and acquire
+// loads of system scope. Whoever loads a stored value also sees, of the storing thread:
+// - its own earlier writes,
+// - the writes of its block before a barrier,
+// - the writes of earlier kernels.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,7 @@ __device__ __forceinline__ void StoreReleaseSystem(uint32_t* to, uint32_t value)
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
-// Two words of a packet, each stored and loaded whole; in no order.
+// A packet of two words. Each word is stored and loaded whole; their order is not defined.
 __device__ __forceinline__ void StorePacketSystem(uint64_t* to, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second)
                : "memory");

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers, and what keeps the compiler from keeping more than registers can hold:
-// instructions of every target that this backend has.
+// Named barriers, and opaque values that limit how many registers the compiler uses: instructions
+// of every target that this backend is built for.
 #pragma once
 
 #include <cstdint>
 
 namespace dsv4::sm12x {
 
-// Waits for the `threads` threads of the block that name barrier `id`, 1 to 15.
+// Waits until `threads` threads of the block have reached barrier `id`, 1 to 15.
 __device__ __forceinline__ void WaitAtBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// threadIdx.x, as the compiler cannot know it in a loop over `count`, which is below 2^30: what is
-// made of it is not made ahead of the loop and kept in registers that the loop wants for itself.
+// Returns threadIdx.x through an opaque asm that depends on the loop counter `count` (below 2^30),
+// so that the compiler does not hoist values derived from it and raise register pressure.
 __device__ __forceinline__ int FreshThread(int count) {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread + (count >> 30);
 }
 
-// The same value, which the compiler does not know any longer.
+// Hides the value of *v from the optimizer; the value does not change.
 __device__ __forceinline__ void Forget(uint4* v) {
   asm volatile("" : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w));
 }

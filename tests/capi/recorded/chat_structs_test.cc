@@ -160,7 +160,7 @@ class Renderer {
     status_ = render(static_cast<Item*>(nullptr), size_t{0}, &needed, &error);
     std::vector<Item> out(needed);
     if (status_ == DSV4_OK) status_ = render(out.data(), needed, &again, &error);
-    message_ = dsv4_error_message(OwnedError(error).get());
+    message_ = dsv4_error_get_message(OwnedError(error).get());
     CHECK((status_ != DSV4_OK || again == needed));
     return out;
   }

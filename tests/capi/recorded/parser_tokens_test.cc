@@ -51,7 +51,7 @@ void Add(void* log, const dsv4_parser_event* event) {
                                     .id = {event->id, event->id_length},
                                     .repaired = event->repaired != 0,
                                     .reason = {event->reason, event->reason_length},
-                                    .unfinished = event->unfinished != 0,
+                                    .incomplete = event->incomplete != 0,
                                     .stopped = event->stopped != 0});
 }
 
@@ -66,7 +66,7 @@ EventLog OfTokens(dsv4_parser* parser, const dsv4_tokenizer* tokenizer,
                                     nullptr) == DSV4_OK);
     done = cut;
   }
-  REQUIRE(dsv4_parser_finish(parser, Add, &log, nullptr) == DSV4_OK);
+  REQUIRE(dsv4_parser_end(parser, Add, &log, nullptr) == DSV4_OK);
   return log;
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("tokens of recorded completions give the events of their bytes") {
     EventLog expected;
     REQUIRE(dsv4_parser_feed(parser.get(), one.text.data(), one.text.size(), Add, &expected,
                              nullptr) == DSV4_OK);
-    REQUIRE(dsv4_parser_finish(parser.get(), Add, &expected, nullptr) == DSV4_OK);
+    REQUIRE(dsv4_parser_end(parser.get(), Add, &expected, nullptr) == DSV4_OK);
     CHECK(expected.events() == test::Streamed(one.text, one.mode).events());
     events += static_cast<int>(expected.events().size());
 
@@ -146,13 +146,13 @@ TEST_CASE("an id without a token delivers nothing") {
     CHECK(dsv4_parser_feed_tokens(parser.get(), tokenizer.get(), ids.data(), ids.size(), Add, &log,
                                   &error) == DSV4_ERR_INVALID_ARGUMENT);
     ids.pop_back();
-    const std::string message = dsv4_error_message(error);
+    const std::string message = dsv4_error_get_message(error);
     dsv4_error_free(error);
     return message;
   };
   const std::string place = absl::StrCat("ids[", ids.size(), "]: token id ");
   CHECK(refused(-1).find(place + "-1 is not in") == 0);
-  const int32_t end = dsv4_tokenizer_vocab_size(tokenizer.get());
+  const int32_t end = dsv4_tokenizer_get_vocab_size(tokenizer.get());
   CHECK(refused(end).find(absl::StrCat(place, end)) == 0);
   CHECK(log.events().empty());
   log = OfTokens(parser.get(), tokenizer.get(), good, {});

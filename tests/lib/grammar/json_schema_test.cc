@@ -17,7 +17,7 @@ namespace dsv4::grammar {
 namespace {
 
 absl::StatusOr<Language> LanguageOf(const JsonValue& schema) {
-  return Finished([&](ExpressionPool* pool) -> absl::StatusOr<Expr> {
+  return Compiled([&](ExpressionPool* pool) -> absl::StatusOr<Expr> {
     SchemaCompiler compiler(pool, schema, "schema#", false);
     absl::StatusOr<Expr> value =
         compiler.Language(schema, "", SchemaCompiler::Part::kValues, Encoding::kJson);

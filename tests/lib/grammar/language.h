@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A finished language, for tests: which texts match it, and which are starts of such.
+// A compiled language, for tests: which texts match it, and which are starts of such.
 #pragma once
 
 #include <string>
@@ -28,12 +28,12 @@ struct Language {
 
 // `build` makes the root in the pool: absl::StatusOr<Expr>(ExpressionPool*).
 template <class Build>
-absl::StatusOr<Language> Finished(Build&& build) {
+absl::StatusOr<Language> Compiled(Build&& build) {
   Language language;
   absl::StatusOr<Expr> root = build(&language.pool);
   if (!root.ok()) return root.status();
   language.root = *root;
-  if (absl::Status status = language.pool.Finish(language.root); !status.ok()) return status;
+  if (absl::Status status = language.pool.Compile(language.root); !status.ok()) return status;
   return language;
 }
 

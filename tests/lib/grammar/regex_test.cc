@@ -14,7 +14,7 @@ namespace {
 
 absl::StatusOr<Language> Regex(absl::string_view pattern, Anchoring anchoring = Anchoring::kWhole,
                                Encoding encoding = Encoding::kUtf8) {
-  return Finished(
+  return Compiled(
       [&](ExpressionPool* pool) { return RegexLanguage(pool, pattern, encoding, anchoring); });
 }
 

@@ -64,13 +64,13 @@ class FakeForward {
         Write(layer.index_keys, block, slot, Tag(text, p, i, kKey));
       }
     }
-    for (int32_t i = 0; i < rows.saved_state_count; ++i) {
-      const StateToSave& save = rows.saved_states[i];
-      bad_writes += Shared(cache_->state_pool(), save.slot);
-      const uint64_t tag = StateTag(text, rows.first_position + save.row);
-      Put(cache_->state(save.slot), cache_->plan().streams_offset_bytes, tag);
+    for (int32_t i = 0; i < rows.state_write_count; ++i) {
+      const StateWrite& write = rows.state_writes[i];
+      bad_writes += Shared(cache_->state_pool(), write.slot);
+      const uint64_t tag = StateTag(text, rows.first_position + write.row);
+      Put(cache_->state(write.slot), cache_->plan().streams_offset_bytes, tag);
       if (cache_->shape().streams_bytes > 0) {
-        Put(cache_->streams().Slot(save.slot), cache_->shape().streams_bytes, tag + 1);
+        Put(cache_->streams().Slot(write.slot), cache_->shape().streams_bytes, tag + 1);
       }
     }
   }

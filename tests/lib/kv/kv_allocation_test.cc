@@ -26,7 +26,7 @@ TEST_CASE("steps, restore points, rewinds and prefix hits allocate nothing") {
   const int64_t count = test::CountAllocations([&] {
     const auto step = [&](KvSequence& sequence, int64_t rows, bool verify) {
       ok &= sequence.Reserve(rows, verify ? 3 : 0, verify).ok();
-      ok &= sequence.Rows(0).saved_state_count > 0;
+      ok &= sequence.Rows(0).state_write_count > 0;
       sequence.Commit(rows);
       sequence.Publish(tokens, 6000);
     };

@@ -173,7 +173,7 @@ class World {
   void Took(Actor& actor, const absl::Status& status, int64_t before) {
     if (status.ok()) return actor.promises.Committed(before, actor.session.kv.length());
     // Windows and states are planned to last for every sequence.
-    REQUIRE_FAILS(status, absl::StatusCode::kAborted, "compressed-row");
+    REQUIRE_FAILS(status, OutOfBlocks().code(), "compressed-row");
     REQUIRE(actor.session.kv.length() == before);
     ++full;
   }
@@ -243,7 +243,7 @@ class World {
     std::unique_ptr<Actor>& other = actors[static_cast<size_t>(Below(kSessions))];
     if (other.get() == &actor) return;
     if (cache->use().sequences == kSessions) {
-      REQUIRE_FAILS(actor.session.kv.Fork(), absl::StatusCode::kAborted, "sequences");
+      REQUIRE_FAILS(actor.session.kv.Fork(), OutOfBlocks().code(), "sequences");
     }
     other.reset();
     absl::StatusOr<KvSequence> kv = actor.session.kv.Fork();

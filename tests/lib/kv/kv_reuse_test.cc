@@ -2,6 +2,7 @@
 // Restore points, the prefix cache's hits and what a sync is told of them, session images.
 #include <memory>
 
+#include "lib/base/error.h"
 #include "tests/lib/kv/fake_forward.h"
 #include "tests/support/catch.h"
 #include "tests/support/far_device.h"
@@ -266,7 +267,7 @@ TEST_CASE(
   }
   ExtendTo(session, Tokens(11 * 256, 3));
   REQUIRE(f.cache->use().compressed.held() == 11);
-  REQUIRE_FAILS(session.kv.Reserve(1), absl::StatusCode::kAborted, "compressed-row");
+  REQUIRE_FAILS(session.kv.Reserve(1), OutOfBlocks().code(), "compressed-row");
   FakeSession other = f.Open();
   REQUIRE(other.Adopt(prompt, 512).tokens() == 0);
 }
@@ -326,7 +327,7 @@ TEST_CASE("an image that does not fit is refused and changes nothing") {
   std::vector<std::byte> image(static_cast<size_t>(session.kv.ImageBytes()));
   REQUIRE_OK(session.kv.WriteImage(absl::MakeSpan(image)));
   ExtendTo(other, Tokens(300, 2));
-  REQUIRE_FAILS(other.kv.ReadImage(1024, image), absl::StatusCode::kAborted, "4 compressed-row");
+  REQUIRE_FAILS(other.kv.ReadImage(1024, image), OutOfBlocks().code(), "4 compressed-row");
   REQUIRE(other.Mismatches() == 0);
   // Over itself there is room.
   REQUIRE_OK(session.kv.ReadImage(1024, image));

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "lib/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -44,12 +45,12 @@ TEST_CASE("a step sees a block for each of its positions and its window") {
   REQUIRE(rows.compressed_kv_blocks[1] != kNoBlock);
   REQUIRE(rows.compressed_kv_blocks[0] != rows.compressed_kv_blocks[1]);
   // Saved where the compressed KV block ends, and at the end.
-  REQUIRE(rows.saved_state_count == 2);
-  REQUIRE(rows.saved_states[0].row == 6);
-  REQUIRE(rows.saved_states[1].row == 20);
-  REQUIRE(rows.saved_states[0].slot != rows.saved_states[1].slot);
-  REQUIRE(rows.state_slot != rows.saved_states[0].slot);
-  REQUIRE(rows.state_slot != rows.saved_states[1].slot);
+  REQUIRE(rows.state_write_count == 2);
+  REQUIRE(rows.state_writes[0].row == 6);
+  REQUIRE(rows.state_writes[1].row == 20);
+  REQUIRE(rows.state_writes[0].slot != rows.state_writes[1].slot);
+  REQUIRE(rows.state_slot != rows.state_writes[0].slot);
+  REQUIRE(rows.state_slot != rows.state_writes[1].slot);
 }
 
 TEST_CASE("window blocks that left every window are freed, compressed ones stay") {
@@ -75,13 +76,13 @@ TEST_CASE("window blocks that left every window are freed, compressed ones stay"
 TEST_CASE("a full pool fails the one who asks and changes nothing") {
   Fixture f;
   KvSequence first = f.Open(), second = f.Open();
-  REQUIRE_FAILS(KvSequence::Open(f.cache.get()), absl::StatusCode::kAborted, "all 2 sequences");
+  REQUIRE_FAILS(KvSequence::Open(f.cache.get()), OutOfBlocks().code(), "all 2 sequences");
   for (int step = 0; step < 4; ++step) f.Extend(first, 256);
   f.Extend(second, 256);
   REQUIRE(f.cache->use().compressed.free == 1);
   REQUIRE_OK(second.Reserve(256));  // takes the last block; not committed
   const KvUse before = f.cache->use();
-  REQUIRE_FAILS(first.Reserve(256), absl::StatusCode::kAborted, "compressed-row");
+  REQUIRE_FAILS(first.Reserve(256), OutOfBlocks().code(), "compressed-row");
   REQUIRE(first.length() == 1024);
   REQUIRE(f.cache->use().windows.free == before.windows.free);
   REQUIRE(f.cache->use().states.free == before.states.free);

@@ -280,7 +280,7 @@ TEST_CASE("a value that no model can have is refused by key and value") {
       {"bos_token_id", "-1", "bos_token_id is -1; expected"},
       {"eos_token_id", "2048", "eos_token_id is 2048; expected an integer from 0 to 2047"},
       {"eos_token_id", "[1, 2048]", "eos_token_id is 2048; expected an integer from 0 to 2047"},
-      {"eos_token_id", "[]", "eos_token_id is an empty list; expected a token at least"},
+      {"eos_token_id", "[]", "eos_token_id is an empty list; expected at least one token id"},
       {"quantization_config", "[]", "quantization_config is an array; expected an object"},
       {"scale_fmt", "8", "quantization_config.scale_fmt is 8; expected \"ue8m0\""},
       {"expert_dtype", "4", "expert_dtype is 4; expected \"fp4\""},

@@ -71,10 +71,10 @@ TEST_CASE("a profile is read as it was written, and broken or foreign ones are r
   REQUIRE(IsCorrupt(refused(whole.substr(0, whole.size() - 1), "damaged")));
   std::string other = whole;
   other[16] = 6;
-  REQUIRE(absl::IsAlreadyExists(refused(Sealed(other), "another model's weights")));
+  REQUIRE(IsVersionMismatch(refused(Sealed(other), "another model's weights")));
   other = whole;
   other[8] = 2;
-  REQUIRE(absl::IsAlreadyExists(refused(Sealed(other), "format 2")));
+  REQUIRE(IsVersionMismatch(refused(Sealed(other), "format 2")));
   other = whole;
   other[40] = 3;
   REQUIRE(IsCorrupt(refused(Sealed(other), "3 layers of 3 experts")));

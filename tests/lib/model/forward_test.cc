@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the runtime builds on: rows of the MTP block by slots, in chunks, in batches and chained to
-// drafts; saved streams and states; and forward passes that are abandoned between layers. That the
+// drafts; stored streams and states; and forward passes that are abandoned between layers. That the
 // values are right is the oracle's to say (tests/oracle, dsv4-verify); here they are equal to the
 // bit, or equal to the bundled model's recorded answers.
 #include <algorithm>
@@ -42,9 +42,9 @@ KvSequence OpenSequence(Engine& engine) {
 }
 
 // The main layers on the next `tokens` of one sequence; not committed.
-void Forward(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t extra_slots) {
+void Forward(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t draft_slots) {
   engine.batch().Clear();
-  REQUIRE_OK(engine.batch().Add(&sequence, tokens, extra_slots));
+  REQUIRE_OK(engine.batch().Add(&sequence, tokens, draft_slots));
   REQUIRE_OK(engine.model().Forward(engine.batch().rows(), engine.batch().tokens()));
 }
 
@@ -97,11 +97,11 @@ MtpRows AllAtOnce(Engine& engine, KvSequence& sequence, Tokens tokens) {
 }
 
 // The same in steps of `chunk` tokens. Each step fills the slots of its own tokens, the first from
-// the streams that the step before it saved, as when the next token is not known yet.
+// the streams that the step before it stored, as when the next token is not known yet.
 MtpRows InChunks(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t chunk) {
   ModelRanks& model = engine.model();
   const auto length = static_cast<int64_t>(tokens.size()) - 1;
-  int32_t saved = kNoBlock;  // slot
+  int32_t stored = kNoBlock;  // slot
   MtpRows result;
   for (int64_t begin = 0; begin < length; begin += chunk) {
     const int64_t end = std::min(length, begin + chunk);
@@ -111,11 +111,11 @@ MtpRows InChunks(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t ch
     std::vector<StreamSource> sources;
     const auto last_row = static_cast<int32_t>(end - begin - 1);
     const SequenceRows& step = engine.batch().sequence(0);
-    const int32_t to = step.saved_states[step.saved_state_count - 1].slot;
-    REQUIRE_OK(model.SaveStreams({&last_row, 1}, {&to, 1}));
+    const int32_t to = step.state_writes[step.state_write_count - 1].slot;
+    REQUIRE_OK(model.StoreStreams({&last_row, 1}, {&to, 1}));
     for (int64_t slot = first_slot; slot < slots_end; ++slot) {
       sources.push_back(slot == begin
-                            ? StreamSource::OfSlot(saved)
+                            ? StreamSource::OfSlot(stored)
                             : StreamSource::OfRow(static_cast<int32_t>(slot - 1 - begin)));
     }
     if (!sources.empty()) {
@@ -124,8 +124,8 @@ MtpRows InChunks(Engine& engine, KvSequence& sequence, Tokens tokens, int64_t ch
       result.Add(engine, static_cast<int32_t>(sources.size()));
     }
     engine.batch().Commit();
-    saved = sequence.state_slot();
-    REQUIRE(saved == to);
+    stored = sequence.state_slot();
+    REQUIRE(stored == to);
   }
   return result;
 }
@@ -237,7 +237,7 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
     KvSequence other = OpenSequence(*engine), again = OpenSequence(*engine);
     fill(again, known);
     const int32_t kept = again.state_slot(), last_row = kBegin - 1;
-    REQUIRE_OK(engine->model().SaveStreams({&last_row, 1}, {&kept, 1}));
+    REQUIRE_OK(engine->model().StoreStreams({&last_row, 1}, {&kept, 1}));
     fill(other, others);
     const auto other_end = static_cast<int32_t>(other.length());
     REQUIRE_OK(other.Reserve(kDrafts));
@@ -252,7 +252,7 @@ TEST_CASE("drafts chain by the MTP block's own output, and leave no trace") {
                                                  StreamSource::OfSlot(kept)};
       REQUIRE_OK(engine->model().ForwardDraft(both.rows(), both.tokens(), sources));
       const int32_t second = 1;
-      REQUIRE_OK(engine->model().SaveStreams({&second, 1}, {&kept, 1}));
+      REQUIRE_OK(engine->model().StoreStreams({&second, 1}, {&kept, 1}));
       REQUIRE(StreamsOf(*engine, 1) == chain.streams[static_cast<size_t>(i) - 1]);
       REQUIRE(Argmax(LogitsOf(*engine, 1, true)) == drafts[static_cast<size_t>(i)]);
     }
@@ -306,7 +306,8 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
     const auto layers = static_cast<int>(engine->config().num_hidden_layers);
     const std::vector<int32_t> tokens = AnyTokens(300, 30), garbage = AnyTokens(300, 31);
     KvSequence straight = OpenSequence(*engine), sequence = OpenSequence(*engine);
-    // In the middle of groups, at their ends, and of windows' and groups' blocks.
+    // Inside compressed blocks, at their ends, and at the ends of window blocks and compressed KV
+    // blocks.
     int64_t begin = 0;
     int round = 0;
     for (const int64_t end : {3, 4, 63, 127, 128, 130, 255, 256, 300}) {
@@ -346,7 +347,7 @@ TEST_CASE("a forward pass that stops leaves the sequence as it was") {
   }
 }
 
-TEST_CASE("a state saved inside a step is one to go on from") {
+TEST_CASE("a state written inside a step is one to go on from") {
   for (const auto& mode : kModes) {
     CAPTURE(BackendName(mode.first));
     const std::shared_ptr<Engine> engine = Open(mode);
@@ -366,7 +367,7 @@ TEST_CASE("a state saved inside a step is one to go on from") {
   }
 }
 
-TEST_CASE("saved streams are those of their rows; wrong calls are refused by name") {
+TEST_CASE("stored streams are those of their rows; wrong calls are refused by name") {
   const std::shared_ptr<Engine> engine = Open(kModes[1]);
   ModelRanks& model = engine->model();
   const std::vector<int32_t> tokens = AnyTokens(20, 40);
@@ -377,20 +378,20 @@ TEST_CASE("saved streams are those of their rows; wrong calls are refused by nam
   // The sequence's own slots, and one between them that stays as it was.
   const KvCache& cache = engine->cache();
   const std::vector<int32_t> rows = {19, 0};
-  const int32_t first = sequence.Rows(0).saved_states[0].slot;
+  const int32_t first = sequence.Rows(0).state_writes[0].slot;
   const std::vector<int32_t> places = {first, first + 2};
   const auto kept = [&](int32_t slot) { return cache.streams().Slot(slot); };
   std::memset(kept(first + 1), 0x5a, bytes);
-  REQUIRE_OK(model.SaveStreams(rows, places));
+  REQUIRE_OK(model.StoreStreams(rows, places));
   REQUIRE(std::memcmp(kept(first), model.StreamsOfRow(19), bytes) == 0);
   REQUIRE(std::memcmp(kept(first + 2), model.StreamsOfRow(0), bytes) == 0);
   REQUIRE(std::count(kept(first + 1), kept(first + 1) + bytes, std::byte{0x5a}) ==
           static_cast<int64_t>(bytes));
   REQUIRE(StreamsOf(*engine, 19) != StreamsOf(*engine, 0));
-  REQUIRE_OK(model.SaveStreams({}, {}));
+  REQUIRE_OK(model.StoreStreams({}, {}));
   const std::vector<int32_t> beyond = {3, 20};
-  REQUIRE_FAILS(model.SaveStreams(beyond, places), absl::StatusCode::kInvalidArgument, "row 20");
-  REQUIRE_FAILS(model.SaveStreams({&rows[0], 1}, places), absl::StatusCode::kInvalidArgument,
+  REQUIRE_FAILS(model.StoreStreams(beyond, places), absl::StatusCode::kInvalidArgument, "row 20");
+  REQUIRE_FAILS(model.StoreStreams({&rows[0], 1}, places), absl::StatusCode::kInvalidArgument,
                 "1 rows to 2");
 
   StepBatch batch(model.limits());

@@ -57,8 +57,8 @@ TEST_CASE("a count of devices that does not divide the output groups is refused 
   REQUIRE_OK(Shards::Of(config, 2));
   for (const int ranks : {3, 4, 8}) {
     REQUIRE_FAILS(Shards::Of(config, ranks), absl::StatusCode::kInvalidArgument,
-                  "o_groups 2 cannot be shared out to " + std::to_string(ranks) +
-                      " devices; to these counts it can: 1, 2");
+                  "o_groups = 2 cannot be split between " + std::to_string(ranks) +
+                      " devices; supported numbers of devices: 1, 2");
   }
   config.o_groups = 16;
   REQUIRE_OK(Shards::Of(config, 8));

@@ -34,10 +34,10 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
   // One token at position 1000, of whose window blocks 13, 14 and 15 are left, and two at 0.
   std::vector<int32_t> windows(16, -1), compressed = {5, 6, 7, 8}, first_window = {40};
   windows[13] = 70, windows[14] = 71, windows[15] = 72;
-  const StateToSave late_save[] = {{1, 20}}, first_saves[] = {{1, 21}, {2, 22}};
+  const StateWrite late_write[] = {{1, 20}}, first_writes[] = {{1, 21}, {2, 22}};
   const SequenceRows sequences[] = {
-      {0, 1, 1000, windows.data(), compressed.data(), 0, 20, late_save, 1},
-      {1, 2, 0, first_window.data(), compressed.data(), 0, 23, first_saves, 2}};
+      {0, 1, 1000, windows.data(), compressed.data(), 0, 20, late_write, 1},
+      {1, 2, 0, first_window.data(), compressed.data(), 0, 23, first_writes, 2}};
   const int32_t sequence_of[] = {0, 1, 1}, ids[] = {11, 12, 13};
   const int64_t positions[] = {1000, 0, 1};
   // Of the two rows of the head that there may be, one or both are wanted.
@@ -79,10 +79,10 @@ TEST_CASE("a step reaches the device whole, padded, and at the same places every
     CHECK(late.window_blocks[873 / 64] == 70);  // the oldest row of its window
     CHECK(late.window_blocks[1000 / 64] == 72);
     CHECK(late.compressed_kv_blocks[1000 / 256] == 8);
-    CHECK(late.saved_states[0].slot == 20);
+    CHECK(late.state_writes[0].slot == 20);
     CHECK(late.state_slot == 20);
     CHECK(step.sequences[1].window_blocks[0] == 40);
-    CHECK(step.sequences[1].saved_states[1].row == 2);
+    CHECK(step.sequences[1].state_writes[1].row == 2);
     CHECK(step.sequences[2].rows == 0);
     CHECK(step.sequence(1).window_blocks == first_window.data());  // the host's
     CHECK(pass.head_rows[0] == 2);

@@ -211,7 +211,7 @@ TEST_CASE("an answer keeps the tokens that were sampled") {
     REQUIRE_OK(chat->Append({User("And now?")}));
     const std::vector<int32_t> tokens = chat.Tokens();
     // Not when the model wrote a marker where none belongs.
-    if (turn.log.Count(Kind::kMalformed) > 0 || turn.log.events().back().unfinished) continue;
+    if (turn.log.Count(Kind::kMalformed) > 0 || turn.log.events().back().incomplete) continue;
     REQUIRE(chat.Spelled() == chat.Published(kChat));
     REQUIRE(chat.Contains(turn.tokens));
     found = tokens != RenderChat(chat.tokenizer(), chat->messages(), kChat).value();
@@ -409,7 +409,7 @@ TEST_CASE("a control token of another turn ends the turn, and is no part of it")
   const std::string call = "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n";
   struct Case {
     std::string said, marker, content;
-    bool unfinished;
+    bool incomplete;
   };
   for (const int64_t drafts : {0, 3}) {
     for (const Case& c :
@@ -424,7 +424,7 @@ TEST_CASE("a control token of another turn ends the turn, and is no part of it")
       REQUIRE(turn.finish == Finish::kStop);
       REQUIRE(turn.log.Count(Kind::kMalformed) == 1);
       REQUIRE(turn.log.events()[turn.log.events().size() - 2].text == c.marker);
-      REQUIRE(turn.log.events().back().unfinished == c.unfinished);
+      REQUIRE(turn.log.events().back().incomplete == c.incomplete);
       REQUIRE_FALSE(turn.log.events().back().stopped);
       REQUIRE(turn.log.Joined(Kind::kText) == c.content);
       REQUIRE(chat->reply()->content == c.content);
@@ -474,9 +474,9 @@ TEST_CASE("a turn calls tools only when all its calls are whole") {
     REQUIRE(turn.finish == c.finish);
     REQUIRE(chat->reply()->tool_calls.size() == c.calls);
     REQUIRE(static_cast<size_t>(turn.log.Count(Kind::kToolCallEnd)) == c.calls);
-    const bool unfinished = turn.log.events().back().unfinished;
+    const bool incomplete = turn.log.events().back().incomplete;
     REQUIRE_OK(chat->Append({User("And now?")}));
-    if (unfinished) REQUIRE(chat.Spelled() == chat.Published(kChat));
+    if (incomplete) REQUIRE(chat.Spelled() == chat.Published(kChat));
   }
   // While a call is being made, it is none yet.
   Chat chat({User("Hi")}, kChat, Saying(start + whole + value));
@@ -556,7 +556,7 @@ TEST_CASE("calls that are cut are closed") {
       Turn turn = chat.Generate(steps);
       if (turn.finish == Finish::kStop || turn.finish == Finish::kToolCall) continue;
       chat->EndTurn([&](const ParserEvent& event) { turn.log.Add(event); });
-      inside += turn.log.events().back().unfinished;
+      inside += turn.log.events().back().incomplete;
       REQUIRE_OK(chat->Append({User("Thanks.")}));
       REQUIRE(chat.Spelled() == chat.Published(options));
     }

@@ -175,10 +175,9 @@ TEST_CASE("an integrated GPU's memory is counted once, and what is uploaded is n
   const int64_t bytes = least->info.fullest().weights + plan.host_bytes();
   REQUIRE(plan_of({.device_bytes = bytes})->info.residency.on_disk == plan.on_disk);
   REQUIRE_FAILS(plan_of({.device_bytes = bytes - 1}).status(), InvalidArgument().code(),
-                absl::StrCat("option device_weight_bytes = ", bytes - 1,
-                             ": a device needs at least ", bytes));
+                absl::StrCat("option device_weight_bytes = ", bytes - 1, "; at least ", bytes));
   REQUIRE_FAILS(plan_of({.device_bytes = bytes, .host_bytes = 1}).status(),
-                InvalidArgument().code(), "option host_weight_bytes = 1: an integrated GPU");
+                InvalidArgument().code(), "option host_weight_bytes = 1 on an integrated GPU");
   REQUIRE(plan_of({})->info.residency.on_device == plan.all());
 
   // All tensors, once.

@@ -119,7 +119,7 @@ TEST_CASE("a kernel that is wrong in large calls alone breaks the row rule") {
   ProofOptions options = WithWrong(Op::kExpertFfn, 0.125f, 9);
   options.long_rows = 9;
   REQUIRE_FAILS(ProveDevices(options).status(), absl::StatusCode::kUnimplemented,
-                "expert_ffn.y (rows 9): row 8 is not that of 8 rows");
+                "expert_ffn.y (rows 9): row 8 differs from its result in a pass of 8 rows");
 }
 
 TEST_CASE("a flipped bit in a weight is told") {

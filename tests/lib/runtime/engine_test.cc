@@ -95,7 +95,7 @@ TEST_CASE("each numerics has its formats of cache rows; others are refused by na
     refused(Backend::kReference, numerics, RowFormat::kBf16, "it would round their rows");
   }
   REQUIRE_FAILS(Engine::Open(kBundledModel, {.cache_format = RowFormat::kIndexFp4}),
-                absl::StatusCode::kInvalidArgument, "index_fp4 is not a format of rows");
+                absl::StatusCode::kInvalidArgument, "index_fp4 is for index keys");
 }
 
 TEST_CASE("a folder that is not a model is refused by the file that is missing") {

@@ -105,8 +105,8 @@ TEST_CASE("a list of sessions that cannot be stepped is refused") {
   };
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   REQUIRE_FAILS(step({a}), kInvalid, "1 sessions, but 2 results");
-  REQUIRE_FAILS(step({a, a}), kInvalid, "session 1 is named twice");
-  REQUIRE_FAILS(step({a, nullptr}), kInvalid, "session 1 is null");
+  REQUIRE_FAILS(step({a, a}), kInvalid, "sessions[1] is named twice");
+  REQUIRE_FAILS(step({a, nullptr}), kInvalid, "sessions[1] is null");
   REQUIRE_FAILS(step({a, foreign.all[0]}), kInvalid, "another engine");
   REQUIRE_OK(step({sessions.all[1], a}));
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
 
@@ -12,7 +13,7 @@ namespace dsv4 {
 namespace {
 
 constexpr auto kCorrupt = absl::StatusCode::kDataLoss;
-constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
+const absl::StatusCode kMismatch = VersionMismatch().code();
 
 const SessionIdentity kIdentity{.weights = {1, 2}, .tokenizer = {3, 4}, .cache = {5, 6}};
 const SessionCounts kCounts{.tokens = 5,
@@ -131,7 +132,7 @@ TEST_CASE("impossible counts of a session image are refused") {
       const ContentHash checksum = HashOf(absl::MakeConstSpan(image).subspan(0, image.size() - 16));
       std::copy_n(reinterpret_cast<const uint8_t*>(&checksum), 16,
                   image.data() + image.size() - 16);
-      REQUIRE_FAILS(ParseSessionImage(image, kIdentity, "file"), kCorrupt, "contradicts");
+      REQUIRE_FAILS(ParseSessionImage(image, kIdentity, "file"), kCorrupt, "inconsistent");
     }
   }
 }

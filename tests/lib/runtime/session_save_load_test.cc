@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/session_image.h"
 #include "tests/lib/runtime/recorded_run.h"
@@ -24,7 +25,7 @@ using test::RecordedRun;
 using test::TempFolder;
 
 constexpr auto kCorrupt = absl::StatusCode::kDataLoss;
-constexpr auto kMismatch = absl::StatusCode::kAlreadyExists;
+const absl::StatusCode kMismatch = VersionMismatch().code();
 
 std::vector<uint8_t> Saved(const Session& session) {
   std::vector<uint8_t> image(static_cast<size_t>(session.SaveBytes()));
@@ -149,7 +150,7 @@ TEST_CASE("a session is refused by an engine that it does not fit") {
   };
   REQUIRE_FAILS(refusal({.context_tokens = 299}), absl::StatusCode::kOutOfRange, "image: ");
   REQUIRE_FAILS(refusal({.context_tokens = 512, .max_draft_tokens = 1}), kMismatch,
-                "draft setting");
+                "max_draft_tokens");
   for (const RowFormat format : {RowFormat::kBf16, RowFormat::kFp8PerTensor}) {
     REQUIRE_FAILS(refusal({.cache_format = format, .context_tokens = 512}), kMismatch,
                   "image: was saved with rows in cache format packed, which is not the engine's");

@@ -4,6 +4,7 @@
 #include <set>
 #include <thread>
 
+#include "lib/base/error.h"
 #include "lib/text/chat_encoder.h"
 #include "tests/support/bundled_model.h"
 
@@ -157,11 +158,11 @@ TEST_CASE("a full pool is the error of the session that asked; the others go on"
   const std::shared_ptr<Engine> engine =
       OpenBundled({.cache_tokens = 512, .max_sessions = 2, .threads = 1});
   const std::unique_ptr<Session> first = OpenSession(engine), second = OpenSession(engine);
-  REQUIRE_FAILS(Session::Open(engine, {}), absl::StatusCode::kAborted, "2 sessions");
+  REQUIRE_FAILS(Session::Open(engine, {}), OutOfBlocks().code(), "2 sessions");
   REQUIRE_OK(first->Sync(AnyTokens(700, 1)));
   REQUIRE_OK(first->Prefill(0, nullptr));
   REQUIRE_OK(second->Sync(AnyTokens(600, 2)));
-  REQUIRE_FAILS(second->Prefill(0, nullptr), absl::StatusCode::kAborted, "compressed-row blocks");
+  REQUIRE_FAILS(second->Prefill(0, nullptr), OutOfBlocks().code(), "compressed-row blocks");
   REQUIRE_OK(first->Step());
   REQUIRE_OK(second->Sync(AnyTokens(200, 2)));
   REQUIRE_OK(second->Step());

@@ -81,7 +81,7 @@ class Soak {
     std::vector<int32_t> prompt, output;
     SamplingParams sampling;
   };
-  std::vector<Outcome> Finish() {
+  std::vector<Outcome> StepAndClose() {
     std::vector<Outcome> outcomes;
     for (Slot& slot : slots_) {
       if (slot.session == nullptr) continue;
@@ -225,7 +225,7 @@ void RunSoak(int operations) {
   {
     Soak soak(engine);
     soak.Run(operations);
-    outcomes = soak.Finish();
+    outcomes = soak.StepAndClose();
     WARN(operations << " operations: " << soak.refused() << " refused by a full cache, "
                     << soak.cancelled() << " cancelled, " << outcomes.size() << " sessions left");
     REQUIRE(soak.unexpected() == 0);

@@ -2,6 +2,7 @@
 #include "lib/runtime/speculation.h"
 
 #include "kernels/op/kv_layout.h"
+#include "lib/base/error.h"
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/sanitized.h"
 
@@ -317,7 +318,7 @@ TEST_CASE("a full pool ends a session with drafts where it ends one without") {
     do {
       step = session->Step();
     } while (step.ok());
-    REQUIRE_FAILS(step, absl::StatusCode::kAborted, "blocks");
+    REQUIRE_FAILS(step, OutOfBlocks().code(), "blocks");
     tokens.emplace_back(session->tokens().begin(), session->tokens().end());
     REQUIRE(tokens.back() == tokens.front());
     REQUIRE((session->stats().speculation.drafted > 0) == (drafts > 0));

@@ -80,7 +80,7 @@ struct Sessions {
     REQUIRE_OK(closed->Step());
   }
 
-  std::vector<RecordedRun> Finish() {
+  std::vector<RecordedRun> RunToEnd() {
     std::vector<RecordedRun> runs(4);
     REQUIRE(Continue(*answer, 20, &runs[0]));
     REQUIRE(Continue(*fork, 20, &runs[1]));
@@ -99,7 +99,7 @@ struct Sessions {
 
 TEST_CASE("sessions of an engine that was suspended go on with the same bits") {
   const EngineOptions options{.context_tokens = 1024, .max_draft_tokens = 3};
-  const std::vector<RecordedRun> expected = Sessions(OpenBundled(options, LoudModel())).Finish();
+  const std::vector<RecordedRun> expected = Sessions(OpenBundled(options, LoudModel())).RunToEnd();
   const TempFolder folder;
   for (const std::string& kept : {std::string(), folder.path()}) {
     INFO((kept.empty() ? "in memory" : "in a file"));
@@ -121,7 +121,7 @@ TEST_CASE("sessions of an engine that was suspended go on with the same bits") {
     REQUIRE_OK(engine->Resume({}));  // nothing to do
     REQUIRE(std::filesystem::is_empty(folder.path()));
     REQUIRE(!engine->suspended());
-    const std::vector<RecordedRun> runs = sessions.Finish();
+    const std::vector<RecordedRun> runs = sessions.RunToEnd();
     for (size_t i = 0; i < runs.size(); ++i) {
       INFO("session " << i);
       REQUIRE(runs[i].tokens == expected[i].tokens);
@@ -230,7 +230,7 @@ TEST_CASE("what fails while an engine is suspended or resumed loses nothing") {
     weights.flush();
   };
   write_last(byte ^ 1);
-  REQUIRE_FAILS(engine->Resume({}), absl::StatusCode::kAlreadyExists, folder.path());
+  REQUIRE_FAILS(engine->Resume({}), VersionMismatch().code(), folder.path());
   write_last(byte);
   std::filesystem::rename(path, path + ".away");
   REQUIRE(!engine->Resume({}).ok());

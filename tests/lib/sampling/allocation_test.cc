@@ -43,11 +43,11 @@ TEST_CASE("neither choosing nor verifying nor reporting allocates") {
                 const TokenRules rules = {.allowed = masked ? absl::MakeConstSpan(mask)
                                                             : absl::Span<const uint32_t>()};
                 for (uint64_t position = 0; position < 3; ++position) {
-                  ok = ok && sampler.Shape(draft_logits, history, rules, &q).ok();
+                  ok = ok && sampler.ComputeDistribution(draft_logits, history, rules, &q).ok();
                   const int32_t draft = Draw(q, Uniform(1, position));
                   history.Push(draft);
                   history.Pop(draft);
-                  ok = ok && sampler.Shape(logits, history, rules, &p).ok();
+                  ok = ok && sampler.ComputeDistribution(logits, history, rules, &p).ok();
                   history.Push(Draw(p, Uniform(1, position)));
                   TopLogProbs(logits, LogMass(logits), absl::MakeSpan(top));
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A distribution shaped from a list of candidates is that of the whole row, bit for bit. The lists
-// are the reference kernel's.
+// A distribution computed from a list of candidates is that of the whole row, bit for bit. The
+// lists are the reference kernel's.
 #include <memory>
 #include <random>
 
@@ -41,7 +41,8 @@ TEST_CASE("candidates are enough for the distribution of the whole row") {
     const double uniform = Uniform(7, static_cast<uint64_t>(round));
     CAPTURE(round, vocab, params.temperature, params.top_k, params.top_p, params.min_p, uniform);
     Distribution whole(vocab), few(vocab);
-    const absl::Status expected = sampler.Shape(logits, TokenHistory(vocab), TokenRules{}, &whole);
+    const absl::Status expected =
+        sampler.ComputeDistribution(logits, TokenHistory(vocab), TokenRules{}, &whole);
     const auto rule = sampler.Rule(uniform);
     REQUIRE(rule.has_value());
     const std::vector<uint32_t> text = MaskOfText(vocab, with_text, {});
@@ -57,7 +58,7 @@ TEST_CASE("candidates are enough for the distribution of the whole row") {
       ++too_many;
       continue;
     }
-    const absl::Status status = sampler.ShapeListed(*list, TokenRules{}, &few);
+    const absl::Status status = sampler.ComputeFromCandidates(*list, TokenRules{}, &few);
     REQUIRE(status == expected);
     if (!status.ok()) {
       ++refused;
@@ -84,10 +85,10 @@ TEST_CASE("a forced token needs no candidate, and rules are checked as for a who
   const auto list = std::make_unique<CandidateList>();
   list->count = 0;
   Distribution out(10);
-  REQUIRE_OK(sampler.ShapeListed(*list, {.forced = 4}, &out));
+  REQUIRE_OK(sampler.ComputeFromCandidates(*list, {.forced = 4}, &out));
   REQUIRE(Draw(out, 0.5) == 4);
-  REQUIRE_FAILS(sampler.ShapeListed(*list, {.forced = 9}, &out), absl::StatusCode::kInvalidArgument,
-                "has no text");
+  REQUIRE_FAILS(sampler.ComputeFromCandidates(*list, {.forced = 9}, &out),
+                absl::StatusCode::kInvalidArgument, "has no text");
 }
 
 TEST_CASE("penalties, bias and a great top_k want all logits") {

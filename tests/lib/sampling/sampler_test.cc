@@ -30,11 +30,11 @@ struct Chooser {
         distribution(static_cast<int64_t>(vocab)) {
     REQUIRE_OK(sampler.SetParams(params));
   }
-  absl::Status Shape(const std::vector<float>& logits) {
-    return sampler.Shape(logits, history, rules, &distribution);
+  absl::Status ComputeDistribution(const std::vector<float>& logits) {
+    return sampler.ComputeDistribution(logits, history, rules, &distribution);
   }
   int32_t Choose(const std::vector<float>& logits, uint64_t position) {
-    REQUIRE_OK(Shape(logits));
+    REQUIRE_OK(ComputeDistribution(logits));
     return Draw(distribution, Uniform(sampler.params().seed, position));
   }
   std::vector<int32_t> Tokens() const {
@@ -72,7 +72,7 @@ std::map<int32_t, int> Counts(const std::vector<float>& logits, const SamplingPa
 // The tokens that can be drawn.
 std::set<int32_t> Support(const std::vector<double>& probabilities, const SamplingParams& params) {
   Chooser chooser(probabilities.size(), params);
-  REQUIRE_OK(chooser.Shape(LogitsOf(probabilities)));
+  REQUIRE_OK(chooser.ComputeDistribution(LogitsOf(probabilities)));
   const std::vector<int32_t> tokens = chooser.Tokens();
   return {tokens.begin(), tokens.end()};
 }
@@ -196,7 +196,7 @@ TEST_CASE("extreme temperatures and logits") {
   REQUIRE(Sample({-3e38f, 3e38f}, params) == 1);
   // e^-20 of the most likely one is more than 2^-32 of it, e^-200 is less.
   Chooser chooser(3, {.temperature = 0.01f});
-  REQUIRE_OK(chooser.Shape({1, 3, 2.8f}));
+  REQUIRE_OK(chooser.ComputeDistribution({1, 3, 2.8f}));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{1, 2});
   params.temperature = 1e30f;
   REQUIRE(Counts({-100.0f, 100.0f}, params, 200).size() == 2);
@@ -224,7 +224,7 @@ TEST_CASE("a choice depends on seed and position, not on the order of calls") {
 TEST_CASE("without a finite logit the result is an error") {
   for (const float temperature : {0.0f, 1.0f}) {
     Chooser chooser(3, {.temperature = temperature});
-    REQUIRE_FAILS(chooser.Shape({kNan, kInf, -kInf}), absl::StatusCode::kInternal,
+    REQUIRE_FAILS(chooser.ComputeDistribution({kNan, kInf, -kInf}), absl::StatusCode::kInternal,
                   "none of the 3 logits to choose from is finite");
   }
 }
@@ -235,7 +235,7 @@ TEST_CASE("tokens without text are never chosen") {
   for (int32_t token : {33, 35, 39}) logits[token] = 9;
   for (const float temperature : {0.0f, 1.0f}) {
     Chooser chooser(40, {.temperature = temperature}, 35, {33});
-    REQUIRE_OK(chooser.Shape(logits));
+    REQUIRE_OK(chooser.ComputeDistribution(logits));
     std::vector<int32_t> expected = {0};
     if (temperature > 0) {
       expected.clear();
@@ -247,7 +247,7 @@ TEST_CASE("tokens without text are never chosen") {
   }
 }
 
-// The shaped weights, which are relative to the most likely token's.
+// The distribution's weights, which are relative to the most likely token's.
 void RequireWeights(const Chooser& chooser, const std::vector<Candidate>& expected) {
   const absl::Span<const Candidate> found = chooser.distribution.candidates();
   REQUIRE(found.size() == expected.size());
@@ -266,16 +266,16 @@ TEST_CASE("the repetition penalty divides positive logits and multiplies negativ
   Chooser chooser(5, {.temperature = 1, .repetition_penalty = 2});
   chooser.history.Reset({0, 0});
   for (const int32_t token : {1, 1, 1, 4}) chooser.history.Push(token);
-  REQUIRE_OK(chooser.Shape({2, -1, 0.5f, 1, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({2, -1, 0.5f, 1, 0}));
   RequireWeights(chooser, {{0, 1}, {1, kE3}, {2, kEHalf}, {3, 1}, {4, kE1}});
   // Below 1 it favours what has been: 2 / 0.5, -1 * 0.5.
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .repetition_penalty = 0.5f}));
-  REQUIRE_OK(chooser.Shape({2, -1, 2, 1, 2}));
+  REQUIRE_OK(chooser.ComputeDistribution({2, -1, 2, 1, 2}));
   const float e45 = 0.011108997f;  // exp(-4.5)
   RequireWeights(chooser, {{0, 1}, {1, e45}, {2, kE2}, {3, kE3}, {4, 1}});
   for (const float off : {0.0f, 1.0f}) {
     REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .repetition_penalty = off}));
-    REQUIRE_OK(chooser.Shape({0, 1, 0, 1, -1}));
+    REQUIRE_OK(chooser.ComputeDistribution({0, 1, 0, 1, -1}));
     RequireWeights(chooser, {{0, kE1}, {1, 1}, {2, kE1}, {3, 1}, {4, kE2}});
   }
 }
@@ -285,20 +285,20 @@ TEST_CASE("presence and frequency penalties look at the output alone") {
   Chooser chooser(4, {.temperature = 1, .presence_penalty = 0.5f, .frequency_penalty = 0.25f});
   chooser.history.Reset({0, 1, 0});
   for (const int32_t token : {1, 3, 1}) chooser.history.Push(token);
-  REQUIRE_OK(chooser.Shape({2, 1, 1, 1.75f}));
+  REQUIRE_OK(chooser.ComputeDistribution({2, 1, 1, 1.75f}));
   RequireWeights(chooser, {{0, 1}, {1, kE2}, {2, kE1}, {3, kE1}});
   // Each by itself; negative ones favour.
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .presence_penalty = 1}));
-  REQUIRE_OK(chooser.Shape({0, 0, 0, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({0, 0, 0, 0}));
   RequireWeights(chooser, {{0, 1}, {1, kE1}, {2, 1}, {3, kE1}});
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .frequency_penalty = -1}));
-  REQUIRE_OK(chooser.Shape({0, 0, 0, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({0, 0, 0, 0}));
   RequireWeights(chooser, {{0, kE2}, {1, 1}, {2, kE2}, {3, kE1}});
 }
 
 TEST_CASE("biases add to logits, those of one token together") {
   Chooser chooser(4, {.temperature = 1, .logit_bias = {{1, -1}, {3, 2}, {1, 0.5f}}});
-  REQUIRE_OK(chooser.Shape({0, 0, 0, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({0, 0, 0, 0}));
   RequireWeights(chooser, {{0, kE2}, {1, 0.082085f}, {2, kE2}, {3, 1}});
 }
 
@@ -306,12 +306,12 @@ TEST_CASE("repetition comes before frequency and presence, they before bias") {
   // 2 / 2 - 1 = 0; the other way it were 0.5.
   Chooser chooser(2, {.temperature = 1, .repetition_penalty = 2, .frequency_penalty = 1});
   chooser.history.Push(0);
-  REQUIRE_OK(chooser.Shape({2, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({2, 0}));
   RequireWeights(chooser, {{0, 1}, {1, 1}});
   // 0 / 2 + 1 = 1; the other way it were 0.5.
   REQUIRE_OK(chooser.sampler.SetParams(
       {.temperature = 1, .repetition_penalty = 2, .logit_bias = {{0, 1}}}));
-  REQUIRE_OK(chooser.Shape({0, 1}));
+  REQUIRE_OK(chooser.ComputeDistribution({0, 1}));
   RequireWeights(chooser, {{0, 1}, {1, 1}});
 }
 
@@ -319,10 +319,10 @@ TEST_CASE("penalties and bias come before temperature") {
   // (1 - 1) / 0.5 against 1 / 0.5, exp(-2); after it, exp(-1).
   Chooser chooser(2, {.temperature = 0.5f, .presence_penalty = 1});
   chooser.history.Push(0);
-  REQUIRE_OK(chooser.Shape({1, 1}));
+  REQUIRE_OK(chooser.ComputeDistribution({1, 1}));
   RequireWeights(chooser, {{0, kE2}, {1, 1}});
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 2, .logit_bias = {{0, 0.5f}}}));
-  REQUIRE_OK(chooser.Shape({0, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({0, 0}));
   RequireWeights(chooser, {{0, 1}, {1, kEQuarter}});
 }
 
@@ -330,18 +330,18 @@ TEST_CASE("penalties, bias, bans and mask come before top-k") {
   const std::vector<float> logits = {3, 2, 1};
   Chooser chooser(3, {.temperature = 1, .top_k = 2, .frequency_penalty = 2});
   chooser.history.Push(1);
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   RequireWeights(chooser, {{0, 1}, {2, kE2}});
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .top_k = 2, .logit_bias = {{2, 1.5f}}}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   RequireWeights(chooser, {{0, 1}, {2, kEHalf}});
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .top_k = 2, .banned_tokens = {0}}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   RequireWeights(chooser, {{1, 1}, {2, kE1}});
   REQUIRE_OK(chooser.sampler.SetParams({.temperature = 1, .top_k = 2}));
   const uint32_t mask = 0b101;
   chooser.rules.allowed = absl::MakeConstSpan(&mask, 1);
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   RequireWeights(chooser, {{0, 1}, {2, kE2}});
 }
 
@@ -349,24 +349,24 @@ TEST_CASE("penalties, bias, bans and mask decide the greedy choice") {
   const std::vector<float> logits = {3, 2.5f, 2.5f, 0};
   Chooser chooser(4, {.presence_penalty = 0.5f});
   chooser.history.Push(0);
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{0});  // a tie with 1 and 2
   chooser.history.Push(0);
   REQUIRE_OK(chooser.sampler.SetParams({.frequency_penalty = 0.5f}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{1});
   REQUIRE_OK(chooser.sampler.SetParams({.repetition_penalty = 1.25f}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{1});
   REQUIRE_OK(chooser.sampler.SetParams({.logit_bias = {{3, 100}}}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{3});
   REQUIRE_OK(chooser.sampler.SetParams({.banned_tokens = {0, 1}}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{2});
   const uint32_t mask = 0b1001;
   chooser.rules.allowed = absl::MakeConstSpan(&mask, 1);
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{3});
 }
 
@@ -382,7 +382,7 @@ TEST_CASE("a mask reaches every token of a vocabulary of any size") {
         mask[token / 32] |= uint32_t{1} << token % 32;
         if (vocab % 32 != 0) mask.back() |= ~uint32_t{0} << vocab % 32;
         chooser.rules.allowed = mask;
-        REQUIRE_OK(chooser.Shape(logits));
+        REQUIRE_OK(chooser.ComputeDistribution(logits));
         REQUIRE(chooser.Tokens() == std::vector<int32_t>{token});
       }
     }
@@ -392,10 +392,10 @@ TEST_CASE("a mask reaches every token of a vocabulary of any size") {
 TEST_CASE("a moved logit that overflows stays a candidate") {
   Chooser chooser(2, {.repetition_penalty = 0.01f});
   chooser.history.Push(0);
-  REQUIRE_OK(chooser.Shape({3e38f, 1}));
+  REQUIRE_OK(chooser.ComputeDistribution({3e38f, 1}));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{0});
   REQUIRE_OK(chooser.sampler.SetParams({.repetition_penalty = 100, .banned_tokens = {1}}));
-  REQUIRE_OK(chooser.Shape({-3e38f, 1}));
+  REQUIRE_OK(chooser.ComputeDistribution({-3e38f, 1}));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{0});
 }
 
@@ -405,7 +405,7 @@ TEST_CASE("logits that are not finite stay so whatever the rules") {
                       .presence_penalty = -2,
                       .logit_bias = {{0, 100}, {1, 100}, {2, 100}}});
   for (const int32_t token : {0, 1, 2}) chooser.history.Push(token);
-  REQUIRE_OK(chooser.Shape({kNan, kInf, -kInf, 0}));
+  REQUIRE_OK(chooser.ComputeDistribution({kNan, kInf, -kInf, 0}));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{3});
 }
 
@@ -419,12 +419,12 @@ TEST_CASE("a forced token is certain, whatever its logit") {
     for (const float logit : {-3e38f, kNan, -kInf}) {
       std::vector<float> logits(40, 1.0f);
       logits[36] = logit;
-      REQUIRE_OK(chooser.Shape(logits));
+      REQUIRE_OK(chooser.ComputeDistribution(logits));
       REQUIRE(chooser.Tokens() == std::vector<int32_t>{36});
     }
     const std::vector<uint32_t> mask = {0, 1u << (36 - 32)};
     chooser.rules.allowed = mask;
-    REQUIRE_OK(chooser.Shape(std::vector<float>(40)));
+    REQUIRE_OK(chooser.ComputeDistribution(std::vector<float>(40)));
     REQUIRE(chooser.Tokens() == std::vector<int32_t>{36});
   }
 }
@@ -436,24 +436,28 @@ TEST_CASE("a position without a token to choose is an error that says why") {
     Chooser chooser(34, {.temperature = temperature});
     const std::vector<uint32_t> none(2), last = {0, 2}, beyond = {0, 1u << 31}, wrong(1);
     chooser.rules.allowed = none;
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "the mask of allowed tokens allows none");
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid,
+                  "the mask of allowed tokens allows none");
     chooser.rules.allowed = beyond;
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "only tokens that are banned or have no text");
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid,
+                  "only tokens that are banned or have no text");
     chooser.rules.allowed = wrong;
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "has 1 words; expected 2");
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid, "has 1 words; expected 2");
     chooser.rules = {.allowed = last, .forced = 5};
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid,
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid,
                   "token 5 is forced, but the mask of allowed tokens forbids it");
     SamplingParams params = {.temperature = temperature, .banned_tokens = {33}};
     REQUIRE_OK(chooser.sampler.SetParams(params));
     chooser.rules = {.allowed = last};
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "only tokens that are banned or have no text");
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid,
+                  "only tokens that are banned or have no text");
     chooser.rules = {.forced = 33};
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "token 33 is forced, but is banned");
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid,
+                  "token 33 is forced, but is banned");
     for (int32_t token = 0; token < 33; ++token) params.banned_tokens.push_back(token);
     REQUIRE_OK(chooser.sampler.SetParams(params));
     chooser.rules = {};
-    REQUIRE_FAILS(chooser.Shape(logits), kInvalid, "banned_tokens holds every token");
+    REQUIRE_FAILS(chooser.ComputeDistribution(logits), kInvalid, "banned_tokens holds every token");
   }
 }
 
@@ -471,11 +475,11 @@ TEST_CASE("parameters that are refused change nothing") {
   std::vector<float> logits(40);
   logits[1] = 2;
   logits[7] = 1;
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{7});
   // A ban ends with the parameters that asked for it.
   REQUIRE_OK(chooser.sampler.SetParams({}));
-  REQUIRE_OK(chooser.Shape(logits));
+  REQUIRE_OK(chooser.ComputeDistribution(logits));
   REQUIRE(chooser.Tokens() == std::vector<int32_t>{1});
 }
 

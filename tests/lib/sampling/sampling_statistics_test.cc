@@ -42,12 +42,13 @@ Row Only(const std::vector<size_t>& kept, const Row& probabilities) {
   return Normalised(weights);
 }
 
-Distribution Shaped(const Row& probabilities, const SamplingParams& params) {
+Distribution DistributionOf(const Row& probabilities, const SamplingParams& params) {
   const int64_t vocab = static_cast<int64_t>(probabilities.size());
   Sampler sampler(vocab, static_cast<int32_t>(vocab), {});
   REQUIRE_OK(sampler.SetParams(params));
   Distribution distribution(vocab);
-  REQUIRE_OK(sampler.Shape(LogitsOf(probabilities), TokenHistory(vocab), {}, &distribution));
+  REQUIRE_OK(
+      sampler.ComputeDistribution(LogitsOf(probabilities), TokenHistory(vocab), {}, &distribution));
   return distribution;
 }
 
@@ -80,7 +81,7 @@ TEST_CASE("plain draws follow the distribution") {
   for (const Case& c : Cases()) {
     for (const uint64_t seed : {uint64_t{1}, uint64_t{0xfeedface12345678}}) {
       CAPTURE(c.name, seed);
-      const Distribution p = Shaped(kModel, c.params);
+      const Distribution p = DistributionOf(kModel, c.params);
       std::vector<int64_t> counts(kModel.size());
       for (int64_t position = 0; position < kDraws; ++position)
         ++counts[Draw(p, Uniform(seed, position))];
@@ -93,7 +94,7 @@ TEST_CASE("plain draws follow the distribution") {
 TEST_CASE("the test notices draws that are wrong by 2 %") {
   for (const Case& c : {Cases()[0], Cases()[1]}) {
     CAPTURE(c.name);
-    const Distribution p = Shaped(kModel, c.params);
+    const Distribution p = DistributionOf(kModel, c.params);
     std::vector<int64_t> counts(kModel.size());
     for (int64_t position = 0; position < kDraws; ++position) {
       ++counts[Draw(p, 0.98 * Uniform(1, position))];
@@ -105,8 +106,9 @@ TEST_CASE("the test notices draws that are wrong by 2 %") {
 // Draws by one number are equal where the tokens' shares overlap. Of 0.12, 0.42, 0.46, 0.62, 0.68,
 // 0.90 and of 0.13, 0.41, 0.46, 0.63, 0.68, 0.89, where the shares end, 0.96 is overlap.
 TEST_CASE("a draft from nearly the model's distribution is nearly always what the model draws") {
-  const Distribution p = Shaped(kModel, {.temperature = 1});
-  const Distribution q = Shaped({0.13, 0.28, 0.05, 0.17, 0.05, 0.21, 0.11}, {.temperature = 1});
+  const Distribution p = DistributionOf(kModel, {.temperature = 1});
+  const Distribution q =
+      DistributionOf({0.13, 0.28, 0.05, 0.17, 0.05, 0.21, 0.11}, {.temperature = 1});
   int64_t equal = 0;
   for (int64_t position = 0; position < kDraws; ++position) {
     const double uniform = Uniform(3, position);

@@ -89,14 +89,14 @@ class Generator {
       std::vector<int32_t> drafts;
       for (int32_t i = 0; i < draft_tokens; ++i) {
         const int32_t last = i > 0 ? drafts.back() : Last(*output);
-        Shape(kDrafter[last], last, &q_);
+        ComputeDistribution(kDrafter[last], last, &q_);
         drafts.push_back(Draw(q_, Uniform(11, position + i)));
         history_.Push(drafts.back());
       }
       for (size_t i = drafts.size(); i-- > 0;) history_.Pop(drafts[i]);
       bool accepted = true;
       for (int32_t i = 0; i <= draft_tokens && accepted && output->size() < kTokens; ++i) {
-        Shape(kModel[Last(*output)], Last(*output), &p_);
+        ComputeDistribution(kModel[Last(*output)], Last(*output), &p_);
         const int32_t token = Draw(p_, Uniform(11, position));
         history_.Push(token);
         output->push_back(token);
@@ -113,10 +113,10 @@ class Generator {
   static int32_t Last(const std::vector<int32_t>& output) {
     return output.empty() ? kPrompt : output.back();
   }
-  void Shape(const float* logits, int32_t last, Distribution* out) {
+  void ComputeDistribution(const float* logits, int32_t last, Distribution* out) {
     const uint32_t allowed = Allowed(last);
-    const absl::Status status = sampler_.Shape({logits, kVocab}, history_,
-                                               {.allowed = absl::MakeConstSpan(&allowed, 1)}, out);
+    const absl::Status status = sampler_.ComputeDistribution(
+        {logits, kVocab}, history_, {.allowed = absl::MakeConstSpan(&allowed, 1)}, out);
     if (!status.ok()) FAIL(status.ToString());
   }
 

@@ -20,7 +20,7 @@ struct LoggedEvent {
   std::string id;
   bool repaired;
   std::string reason;
-  bool unfinished;
+  bool incomplete;
   bool stopped;
 
   bool operator==(const LoggedEvent&) const = default;
@@ -30,7 +30,7 @@ inline std::ostream& operator<<(std::ostream& out, const LoggedEvent& event) {
   return out << "\n"
              << static_cast<int>(event.kind) << " call " << event.call << " '" << event.text << "' "
              << event.id << (event.repaired ? " repaired" : "") << " " << event.reason
-             << (event.unfinished ? " unfinished" : "") << (event.stopped ? " stopped" : "");
+             << (event.incomplete ? " incomplete" : "") << (event.stopped ? " stopped" : "");
 }
 
 class EventLog {
@@ -45,7 +45,7 @@ class EventLog {
       events_.back().text.append(event.text.data(), event.text.size());
     } else {
       events_.push_back({event.kind, event.call, std::string(event.text), std::string(event.id),
-                         event.repaired, std::string(event.reason), event.unfinished,
+                         event.repaired, std::string(event.reason), event.incomplete,
                          event.stopped});
     }
   }
@@ -86,7 +86,7 @@ inline EventLog Streamed(absl::string_view completion, ThinkingMode mode,
     done = cut;
   }
   parser.Feed(completion.substr(done), add);
-  parser.Finish(add);
+  parser.End(add);
   return log;
 }
 

@@ -40,7 +40,7 @@ Outcome Streamed(StopStrings& stops, const std::vector<absl::string_view>& piece
     outcome.text += out.substr(1);
     if (outcome.stopped) return outcome;
   }
-  stops.Finish(&outcome.text);
+  stops.Flush(&outcome.text);
   return outcome;
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("what may begin a stop string is held back, and no more") {
   REQUIRE(pushed("zz") == "abzz");
   REQUIRE(pushed("abc") == "");
   out = "kept ";
-  stops.Finish(&out);
+  stops.Flush(&out);
   REQUIRE(out == "kept abc");
   REQUIRE(pushed("d") == "d");
   REQUIRE(pushed("ab") == "");

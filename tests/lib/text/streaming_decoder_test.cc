@@ -17,9 +17,9 @@ std::string Pushed(StreamingDecoder& decoder, int32_t id) {
   return text;
 }
 
-std::string Finished(StreamingDecoder& decoder) {
+std::string Flushed(StreamingDecoder& decoder) {
   std::string text;
-  decoder.Finish(&text);
+  decoder.Flush(&text);
   return text;
 }
 
@@ -32,7 +32,7 @@ std::string Streamed(const std::vector<int32_t>& ids, const DecodeOptions& optio
     REQUIRE(ValidUtf8Prefix(piece) == piece.size());
     text += piece;
   }
-  return text + Finished(decoder);
+  return text + Flushed(decoder);
 }
 
 // Ids of the tokens that stand for one byte each.
@@ -78,7 +78,7 @@ TEST_CASE("a character comes with its last byte") {
     for (size_t i = 0; i + 1 < ids.size(); ++i) CHECK(Pushed(decoder, ids[i]).empty());
     CHECK(Pushed(decoder, ids.back()) == character);
   }
-  CHECK(Finished(decoder).empty());
+  CHECK(Flushed(decoder).empty());
 }
 
 TEST_CASE("what cannot be completed is replaced as soon as that is known") {
@@ -88,8 +88,8 @@ TEST_CASE("what cannot be completed is replaced as soon as that is known") {
   CHECK(Pushed(decoder, ByteIds("x")[0]) == "\uFFFDx");
   CHECK(Pushed(decoder, ByteIds("\x9F")[0]) == "\uFFFD");
   CHECK(Pushed(decoder, ByteIds("\xE4")[0]).empty());
-  CHECK(Finished(decoder) == "\uFFFD");
-  CHECK(Finished(decoder).empty());
+  CHECK(Flushed(decoder) == "\uFFFD");
+  CHECK(Flushed(decoder).empty());
   CHECK(Pushed(decoder, ByteIds("a")[0]) == "a");
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("cut at any place, a stream loses nothing") {
     const std::string whole = "aé你😀\uFFFDb\uFFFD";
     CHECK(whole.substr(0, out.size()) == out);
     for (size_t i = cut; i < ids.size(); ++i) out += Pushed(decoder, ids[i]);
-    CHECK(out + Finished(decoder) == whole);
+    CHECK(out + Flushed(decoder) == whole);
   }
 }
 

@@ -20,7 +20,7 @@ size_t Delivered(const std::string& text, size_t piece) {
   for (size_t i = 0; i < text.size(); i += piece) {
     parser.Feed(absl::string_view(text).substr(i, piece), count);
   }
-  parser.Finish(count);
+  parser.End(count);
   return delivered;
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("calls in the reasoning are held no longer than the cap") {
   parser.Feed(more, add);
   CHECK(log.Joined(Kind::kToolCallArguments, 0).size() > more.size());
   parser.Feed(PARAMETER_END INVOKE_END CALLS_END EOS, add);
-  parser.Finish(add);
+  parser.End(add);
   CHECK(log.Count(Kind::kToolCallEnd) == 1);
   CHECK(log.Joined(Kind::kReasoning) == "plan");
   CheckLog(log);

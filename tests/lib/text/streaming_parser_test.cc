@@ -65,7 +65,7 @@ TEST_CASE("streamed completions give the published messages") {
       // Nothing that the published parser refuses passes without a word.
       const LoggedEvent& end = log.events().back();
       const bool reasoning_open = one.mode == kThinking && log.Count(Kind::kText) == 0;
-      CHECK((log.Count(Kind::kMalformed) > 0 || end.unfinished || !end.stopped || reasoning_open));
+      CHECK((log.Count(Kind::kMalformed) > 0 || end.incomplete || !end.stopped || reasoning_open));
       continue;
     }
     CHECK(log.Joined(Kind::kReasoning) == one.message.reasoning_content);
@@ -130,7 +130,7 @@ TEST_CASE("what only looks like a marker is delivered") {
     const EventLog log = Streamed(text, kChat, EveryByte(std::string(text).size()));
     CHECK(log.Joined(Kind::kText) == text);
     CHECK(log.events().size() == 2);
-    CHECK_FALSE(log.events().back().unfinished);
+    CHECK_FALSE(log.events().back().incomplete);
   }
   const EventLog log = Streamed("a</thin</think>b", kThinking);
   CHECK(log.Joined(Kind::kReasoning) == "a</thin");
@@ -166,17 +166,17 @@ TEST_CASE("several calls, with text values in pieces and other values whole") {
     if (event.kind == Kind::kToolCallStart) ids.emplace_back(event.id);
   };
   for (const char byte : text) parser.Feed({&byte, 1}, add);
-  parser.Finish(add);
+  parser.End(add);
   CHECK(pieces == std::vector<std::string>{"{\"city\": \"", "P", "a", "r", "\\\"", "i", "s", "\\n",
                                            "🚀", "\"", ", \"days\": [1, 2]", "}"});
   CHECK(ids == std::vector<std::string>{"turn7_0", "turn7_1"});
   const EventLog log = Streamed(text, kChat);
   CHECK(log.Joined(Kind::kText) == "Look:");
   CHECK(log.Joined(Kind::kToolCallArguments, 1) == "{}");
-  // As new after Finish.
+  // As new after End.
   EventLog again;
   parser.Feed("x", [&](const ParserEvent& event) { again.Add(event); });
-  parser.Finish([&](const ParserEvent& event) { again.Add(event); });
+  parser.End([&](const ParserEvent& event) { again.Add(event); });
   CHECK(again.Joined(Kind::kText) == "x");
 }
 
@@ -224,7 +224,7 @@ TEST_CASE("malformed tool markup ends as content, with an event") {
     const char* text;
     const char* content;
     const char* arguments;  // of call 0; null when none starts
-    bool finished;
+    bool complete;
   };
   const Case cases[] = {
       {"\n\n" CALLS "call f!", "\n\n" CALLS "call f!", nullptr, false},
@@ -251,11 +251,11 @@ TEST_CASE("malformed tool markup ends as content, with an event") {
     CHECK(log.Joined(Kind::kText) == one.content);
     CHECK(log.Count(Kind::kMalformed) == 1);
     CHECK(log.Count(Kind::kToolCallStart) == (one.arguments != nullptr));
-    CHECK(log.Count(Kind::kToolCallEnd) == one.finished);
+    CHECK(log.Count(Kind::kToolCallEnd) == one.complete);
     if (one.arguments != nullptr) {
       CHECK(log.Joined(Kind::kToolCallArguments, 0) == one.arguments);
     }
-    CHECK_FALSE(log.events().back().unfinished);
+    CHECK_FALSE(log.events().back().incomplete);
   }
 }
 
@@ -327,7 +327,7 @@ TEST_CASE("calls that the end cuts off are reported") {
     CHECK(log.Joined(Kind::kText) == "");
     CHECK(log.Count(Kind::kToolCallEnd) == 0);
     const LoggedEvent& end = log.events().back();
-    CHECK(end.unfinished);
+    CHECK(end.incomplete);
     CHECK(end.text == one.rest);
     CHECK(end.call == (one.arguments == nullptr ? -1 : 0));
     CHECK(end.stopped == (text.find(EOS) != std::string::npos));
@@ -346,7 +346,7 @@ TEST_CASE("calls that the end cuts off are reported") {
     INFO(text);
     const EventLog log = Streamed(text, kChat, EveryByte(text.size()));
     CHECK(log.Count(Kind::kToolCallEnd) == 1);
-    CHECK(log.events().back().unfinished);
+    CHECK(log.events().back().incomplete);
     CHECK(log.events().back().call == -1);
     CHECK(log.events().back().text == rest);
     CHECK(log.events() == Streamed(text, kChat).events());
@@ -410,7 +410,7 @@ TEST_CASE("no cut makes tool markup text, or a part of a value") {
       const EventLog log = Streamed(text + EOS, mode);
       CHECK(log.Count(Kind::kToolCallEnd) == 2);
       CHECK(log.Count(Kind::kMalformed) == 0);
-      CHECK_FALSE(log.events().back().unfinished);
+      CHECK_FALSE(log.events().back().incomplete);
       CHECK(log.Joined(Kind::kToolCallArguments, 1) == R"({"a": "Paris\n\"é\"", "b": [1, 2]})");
     }
   }
@@ -533,20 +533,20 @@ TEST_CASE("a marker of another turn is reported and ends this one") {
 }
 
 TEST_CASE("who sees the tokens tells the parser what ended the turn") {
-  const auto finished = [](const std::string& text) {
+  const auto parsed = [](const std::string& text) {
     StreamingParser parser({.mode = kChat, .turn_markers = false});
     EventLog log;
     const auto add = [&](const ParserEvent& event) { log.Add(event); };
     parser.Feed(text, add);
-    parser.Finish(add, "<｜User｜>");
+    parser.End(add, "<｜User｜>");
     CheckLog(log);
     CHECK(log.Count(Kind::kMalformed) == 1);
     CHECK(log.events()[log.events().size() - 2].text == "<｜User｜>");
     CHECK_FALSE(log.events().back().stopped);
     return log;
   };
-  CHECK(finished("say <｜User｜> <").Joined(Kind::kText) == "say <｜User｜> <");
-  const EventLog log = finished("\n\n" CALLS INVOKE("f") PARAMETER("a", "true") "b</");
+  CHECK(parsed("say <｜User｜> <").Joined(Kind::kText) == "say <｜User｜> <");
+  const EventLog log = parsed("\n\n" CALLS INVOKE("f") PARAMETER("a", "true") "b</");
   CHECK(log.events().back().call == 0);
   CHECK(log.events().back().text == "</");
   CHECK(log.Joined(Kind::kToolCallArguments, 0) == R"({"a": "b"})");

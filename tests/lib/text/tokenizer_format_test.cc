@@ -106,7 +106,7 @@ TEST_CASE("contradictions in the file are Corrupt and named") {
       {"\"id\": 2037", "\"special\": false", "\"special\": \"no\"",
        "\"special\" is string, not boolean"},
       {"\"added_tokens\"", "\"added_tokens\": [", "\"added_tokens\": [7,",
-       "added_tokens[0]: number where"},
+       "added_tokens[0]: is of kind number; expected an object"},
       {"\"pre_tokenizer\"", "\\\\p{N}{1,3}", "(\\\\p{N}", "step 0: regex"},
       {"\"pre_tokenizer\"", "{\n     \"Regex\"", "{\"a\": 1, \"Regex\"",
        "step 0: \"pattern\" is neither"},
@@ -120,7 +120,7 @@ TEST_CASE("contradictions in the file are Corrupt and named") {
     REQUIRE_FAILS(status, absl::StatusCode::kDataLoss, "t.json: ");
   }
   REQUIRE_FAILS(Load(""), absl::StatusCode::kDataLoss, "t.json: ");
-  REQUIRE_FAILS(Load("[]"), absl::StatusCode::kDataLoss, "array where an object belongs");
+  REQUIRE_FAILS(Load("[]"), absl::StatusCode::kDataLoss, "is of kind array; expected an object");
 }
 
 TEST_CASE("files that are not there or no files") {
@@ -186,7 +186,7 @@ TEST_CASE("an id between two tokens may have none") {
   CHECK((*tokenizer)->HasToken(3000));
   CHECK(!(*tokenizer)->HasToken(2047));
   REQUIRE_FAILS((*tokenizer)->Decode(Ids{2999}), absl::StatusCode::kInvalidArgument,
-                "token id 2999 has no token");
+                "token id 2999 is not in the vocabulary");
 }
 
 }  // namespace

@@ -403,7 +403,7 @@ pub struct dsv4_parser_event {
     pub r#type: dsv4_parser_event_type,
     pub call: i32,
     pub repaired: i32,
-    pub unfinished: i32,
+    pub incomplete: i32,
     pub stopped: i32,
     pub text: *const c_char,
     pub text_length: u64,
@@ -517,9 +517,9 @@ pub struct dsv4_session_stats {
 sized!(dsv4_session_stats);
 
 extern "C" {
-    pub fn dsv4_abi_version() -> u32;
-    pub fn dsv4_version() -> *const c_char;
-    pub fn dsv4_build_info() -> *const c_char;
+    pub fn dsv4_get_abi_version() -> u32;
+    pub fn dsv4_get_version() -> *const c_char;
+    pub fn dsv4_get_build_info() -> *const c_char;
     pub fn dsv4_chat_render(tokenizer: *const dsv4_tokenizer, messages: *const *const dsv4_message, count: usize, thinking: dsv4_thinking_mode, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_chat_render_messages(tokenizer: *const dsv4_tokenizer, messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, ids: *mut i32, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_chat_render_text(messages: *const *const dsv4_message, count: usize, options: *const dsv4_chat_options, text: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -533,20 +533,20 @@ extern "C" {
     pub fn dsv4_session_step_events(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, result: *mut dsv4_step_result, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_step_events(engine: *mut dsv4_engine, sessions: *const *mut dsv4_session, count: usize, callback: dsv4_parser_event_fn, users: *const *mut c_void, results: *const *mut dsv4_step_result, statuses: *mut dsv4_status, errors: *mut *mut dsv4_error, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_end_turn(session: *mut dsv4_session, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_message_count(session: *const dsv4_session, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_message_count(session: *const dsv4_session, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_truncate_messages(session: *mut dsv4_session, count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_replace_messages(session: *mut dsv4_session, first: usize, count: usize, messages: *const *const dsv4_message, message_count: usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_replace_json(session: *mut dsv4_session, first: usize, count: usize, messages: *const c_char, length: usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_messages_json(session: *const dsv4_session, first: usize, count: usize, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_messages_json(session: *const dsv4_session, first: usize, count: usize, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_set_chat_options(session: *mut dsv4_session, options: *const dsv4_chat_options, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_reply_json(session: *const dsv4_session, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_reply_json(session: *const dsv4_session, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_open(path: *const c_char, options: *const dsv4_engine_options, engine: *mut *mut dsv4_engine, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_close(engine: *mut dsv4_engine);
     pub fn dsv4_engine_get_info(engine: *const dsv4_engine, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_device(engine: *const dsv4_engine, device: i32, info: *mut dsv4_device_info, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_identity(engine: *const dsv4_engine, identity: *mut dsv4_engine_identity, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_get_metrics(engine: *const dsv4_engine, metrics: *mut dsv4_engine_metrics, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_engine_metrics_json(engine: *const dsv4_engine, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_engine_get_metrics_json(engine: *const dsv4_engine, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_suspend(engine: *mut dsv4_engine, folder: *const c_char, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_engine_resume(engine: *mut dsv4_engine, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_plan(path: *const c_char, options: *const dsv4_engine_options, info: *mut dsv4_engine_info, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -554,12 +554,12 @@ extern "C" {
     pub fn dsv4_group_create_id(options: *const dsv4_engine_options, id: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_group_serve(path: *const c_char, options: *const dsv4_engine_options, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_inspect(path: *const c_char, json: *mut c_char, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_engine_tokenizer(engine: *const dsv4_engine, tokenizer: *mut *const dsv4_tokenizer, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_error_code(error: *const dsv4_error) -> dsv4_status;
-    pub fn dsv4_error_message(error: *const dsv4_error) -> *const c_char;
-    pub fn dsv4_error_argument(error: *const dsv4_error) -> *const c_char;
+    pub fn dsv4_engine_get_tokenizer(engine: *const dsv4_engine, tokenizer: *mut *const dsv4_tokenizer, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_error_get_code(error: *const dsv4_error) -> dsv4_status;
+    pub fn dsv4_error_get_message(error: *const dsv4_error) -> *const c_char;
+    pub fn dsv4_error_get_argument(error: *const dsv4_error) -> *const c_char;
     pub fn dsv4_error_free(error: *mut dsv4_error);
-    pub fn dsv4_status_name(status: dsv4_status) -> *const c_char;
+    pub fn dsv4_status_get_name(status: dsv4_status) -> *const c_char;
     pub fn dsv4_grammar_open_schema(engine: *const dsv4_engine, schema: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_grammar_open_regex(engine: *const dsv4_engine, pattern: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_grammar_open_ebnf(engine: *const dsv4_engine, rules: *const c_char, length: usize, grammar: *mut *mut dsv4_grammar, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -571,7 +571,7 @@ extern "C" {
     pub fn dsv4_parser_close(parser: *mut dsv4_parser);
     pub fn dsv4_parser_feed(parser: *mut dsv4_parser, bytes: *const c_char, length: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_parser_feed_tokens(parser: *mut dsv4_parser, tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_parser_finish(parser: *mut dsv4_parser, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_parser_end(parser: *mut dsv4_parser, callback: dsv4_parser_event_fn, user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_sampling_init(engine: *const dsv4_engine, sampling: *mut dsv4_sampling, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_open(engine: *mut dsv4_engine, options: *const dsv4_session_options, session: *mut *mut dsv4_session, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_close(session: *mut dsv4_session);
@@ -587,8 +587,8 @@ extern "C" {
     pub fn dsv4_session_cancel(session: *mut dsv4_session);
     pub fn dsv4_session_stop(session: *mut dsv4_session);
     pub fn dsv4_session_resume(session: *mut dsv4_session);
-    pub fn dsv4_session_tokens(session: *const dsv4_session, tokens: *mut *const i32, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_session_log_probs(session: *const dsv4_session, position: i64, log_prob: *mut f32, top_tokens: *mut i32, top_log_probs: *mut f32, capacity: usize, top_count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_tokens(session: *const dsv4_session, tokens: *mut *const i32, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_session_get_log_probs(session: *const dsv4_session, position: i64, log_prob: *mut f32, top_tokens: *mut i32, top_log_probs: *mut f32, capacity: usize, top_count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_save(session: *const dsv4_session, path: *const c_char, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_save_memory(session: *const dsv4_session, data: *mut u8, capacity: usize, needed: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_session_load(session: *mut dsv4_session, path: *const c_char, progress: dsv4_progress_fn, progress_user: *mut c_void, error: *mut *mut dsv4_error) -> dsv4_status;
@@ -598,7 +598,7 @@ extern "C" {
     pub fn dsv4_tokenizer_close(tokenizer: *mut dsv4_tokenizer);
     pub fn dsv4_tokenizer_encode(tokenizer: *const dsv4_tokenizer, text: *const c_char, length: usize, flags: u32, ids: *mut i32, capacity: usize, count: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
     pub fn dsv4_tokenizer_decode(tokenizer: *const dsv4_tokenizer, ids: *const i32, count: usize, text: *mut c_char, capacity: usize, length: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_tokenizer_token_bytes(tokenizer: *const dsv4_tokenizer, id: i32, bytes: *mut c_char, capacity: usize, length: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
-    pub fn dsv4_tokenizer_added_token(tokenizer: *const dsv4_tokenizer, text: *const c_char) -> i32;
-    pub fn dsv4_tokenizer_vocab_size(tokenizer: *const dsv4_tokenizer) -> i32;
+    pub fn dsv4_tokenizer_get_token_bytes(tokenizer: *const dsv4_tokenizer, id: i32, bytes: *mut c_char, capacity: usize, length: *mut usize, error: *mut *mut dsv4_error) -> dsv4_status;
+    pub fn dsv4_tokenizer_get_added_token(tokenizer: *const dsv4_tokenizer, text: *const c_char) -> i32;
+    pub fn dsv4_tokenizer_get_vocab_size(tokenizer: *const dsv4_tokenizer) -> i32;
 }

@@ -188,7 +188,7 @@ impl Conversation {
     pub fn message_count(&self) -> Result<usize> {
         let mut count = 0;
         check(|error| unsafe {
-            sys::dsv4_session_message_count(self.session.as_ptr(), &mut count, error)
+            sys::dsv4_session_get_message_count(self.session.as_ptr(), &mut count, error)
         })?;
         Ok(count)
     }
@@ -197,7 +197,9 @@ impl Conversation {
     pub fn messages_json(&self, first: usize, count: usize) -> Result<String> {
         let session = self.session.as_ptr();
         memory::fill_string(1024, |json, capacity, needed, error| unsafe {
-            sys::dsv4_session_messages_json(session, first, count, json, capacity, needed, error)
+            sys::dsv4_session_get_messages_json(
+                session, first, count, json, capacity, needed, error,
+            )
         })
     }
 
@@ -216,7 +218,7 @@ impl Conversation {
     /// The assistant's last message as far as it goes, as JSON.
     pub fn reply_json(&self) -> Result<String> {
         memory::fill_string(1024, |json, capacity, needed, error| unsafe {
-            sys::dsv4_session_reply_json(self.session.as_ptr(), json, capacity, needed, error)
+            sys::dsv4_session_get_reply_json(self.session.as_ptr(), json, capacity, needed, error)
         })
     }
 

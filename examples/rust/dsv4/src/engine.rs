@@ -240,7 +240,7 @@ impl Engine {
     pub fn metrics_json(&self) -> Result<String> {
         memory::fill_string(2048, |json, capacity, needed, error| unsafe {
             // Safety: the engine is open, and all pointers are valid during the call.
-            sys::dsv4_engine_metrics_json(self.as_ptr(), json, capacity, needed, error)
+            sys::dsv4_engine_get_metrics_json(self.as_ptr(), json, capacity, needed, error)
         })
     }
 
@@ -299,7 +299,7 @@ impl Engine {
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         let mut tokenizer = std::ptr::null();
         // Safety: the engine is open.
-        check(|error| unsafe { sys::dsv4_engine_tokenizer(self.as_ptr(), &mut tokenizer, error) })?;
+        check(|error| unsafe { sys::dsv4_engine_get_tokenizer(self.as_ptr(), &mut tokenizer, error) })?;
         Ok(Tokenizer::of_engine(NonNull::new(tokenizer as *mut _).expect("a tokenizer"), self))
     }
 

@@ -38,8 +38,8 @@ impl Error {
 
     /// Safety: `error` is NULL or owned by the caller, who gives it up.
     pub(crate) unsafe fn take(status: sys::dsv4_status, error: *mut sys::dsv4_error) -> Error {
-        let message = memory::string(sys::dsv4_error_message(error));
-        let argument = memory::string(sys::dsv4_error_argument(error));
+        let message = memory::string(sys::dsv4_error_get_message(error));
+        let argument = memory::string(sys::dsv4_error_get_argument(error));
         sys::dsv4_error_free(error);
         Error { code: Code(status), message, argument }
     }
@@ -48,7 +48,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Safety: static storage.
-        let name = unsafe { memory::static_str(sys::dsv4_status_name(self.code.0)) };
+        let name = unsafe { memory::static_str(sys::dsv4_status_get_name(self.code.0)) };
         write!(f, "{}: {}", name, self.message)
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn check(
 /// Refuses a library of another ABI: nothing else of it may be called.
 pub(crate) fn check_abi() -> Result<()> {
     // Safety: no arguments.
-    let its = unsafe { sys::dsv4_abi_version() };
+    let its = unsafe { sys::dsv4_get_abi_version() };
     if its == sys::DSV4_ABI_VERSION {
         return Ok(());
     }

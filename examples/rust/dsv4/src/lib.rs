@@ -64,11 +64,11 @@ pub use tokenizer::Tokenizer;
 /// The library's version, as in "0.1.0".
 pub fn version() -> &'static str {
     // Safety: static storage.
-    unsafe { memory::static_str(dsv4_sys::dsv4_version()) }
+    unsafe { memory::static_str(dsv4_sys::dsv4_get_version()) }
 }
 
 /// One line: version, commit, compiler, backends and the instruction set in use.
 pub fn build_info() -> &'static str {
     // Safety: static storage.
-    unsafe { memory::static_str(dsv4_sys::dsv4_build_info()) }
+    unsafe { memory::static_str(dsv4_sys::dsv4_get_build_info()) }
 }

@@ -39,7 +39,7 @@ pub enum Event {
     },
     /// `text` is tool markup that the end cut off.
     End {
-        unfinished: bool,
+        incomplete: bool,
         stopped: bool,
         call: Option<i32>,
         text: String,
@@ -78,7 +78,7 @@ impl Event {
                 text,
             },
             sys::DSV4_PARSER_END => Event::End {
-                unfinished: event.unfinished != 0,
+                incomplete: event.incomplete != 0,
                 stopped: event.stopped != 0,
                 call: some_call,
                 text,
@@ -161,9 +161,9 @@ impl Parser {
     }
 
     /// Delivers what is held, and the end. The parser is then as new.
-    pub fn finish(&mut self) -> Result<Vec<Event>> {
+    pub fn end(&mut self) -> Result<Vec<Event>> {
         self.collect(|raw, append, user, error| unsafe {
-            sys::dsv4_parser_finish(raw, append, user, error)
+            sys::dsv4_parser_end(raw, append, user, error)
         })
     }
 

@@ -318,7 +318,7 @@ impl Session {
         let mut tokens = std::ptr::null();
         let mut count = 0;
         check(|error| unsafe {
-            sys::dsv4_session_tokens(self.as_ptr(), &mut tokens, &mut count, error)
+            sys::dsv4_session_get_tokens(self.as_ptr(), &mut tokens, &mut count, error)
         })?;
         // Safety: a view until the next call that needs `&mut self`.
         Ok(unsafe { memory::slice(tokens, count) })
@@ -330,7 +330,7 @@ impl Session {
         let (mut log_prob, mut count) = (0.0, 0);
         let (mut tokens, mut values) = ([0; MOST], [0.0; MOST]);
         check(|error| unsafe {
-            sys::dsv4_session_log_probs(
+            sys::dsv4_session_get_log_probs(
                 self.as_ptr(),
                 position,
                 &mut log_prob,

@@ -83,20 +83,20 @@ impl Tokenizer {
     pub fn token_bytes(&self, id: i32) -> Result<Vec<u8>> {
         memory::fill::<u8>(32, |bytes, capacity, needed, error| unsafe {
             let raw = self.as_ptr();
-            sys::dsv4_tokenizer_token_bytes(raw, id, bytes.cast(), capacity, needed, error)
+            sys::dsv4_tokenizer_get_token_bytes(raw, id, bytes.cast(), capacity, needed, error)
         })
     }
 
     /// The id of the control token with exactly this text, as in "</think>".
     pub fn added_token(&self, text: &str) -> Option<i32> {
         let text = memory::c_string("text", text.as_bytes()).ok()?;
-        let id = unsafe { sys::dsv4_tokenizer_added_token(self.as_ptr(), text.as_ptr()) };
+        let id = unsafe { sys::dsv4_tokenizer_get_added_token(self.as_ptr(), text.as_ptr()) };
         (id >= 0).then_some(id)
     }
 
     /// One more than the highest id.
     pub fn vocab_size(&self) -> i32 {
-        unsafe { sys::dsv4_tokenizer_vocab_size(self.as_ptr()) }
+        unsafe { sys::dsv4_tokenizer_get_vocab_size(self.as_ptr()) }
     }
 
     /// The prompt of a conversation, in which no message can forge a turn.

@@ -12,7 +12,7 @@ listing! {
     dsv4_engine_metrics { struct_size, device_lost, sessions, waiting_requests, steps, step_seconds, step_tokens, cancelled_requests, failed_requests, prompt_tokens, reused_tokens, prefix_cache_tokens, prefilled_tokens, generated_tokens, draft_steps, drafted_tokens, accepted_tokens, exchanged_bytes, window_blocks, window_blocks_used, window_blocks_cached, compressed_kv_blocks, compressed_kv_blocks_used, compressed_kv_blocks_cached, state_slots, state_slots_used, state_slots_cached, suspended, alarm_nonfinite_logits, alarm_frozen_logits, alarm_token_run, alarm_bos_run, alarm_few_accepted, device_expert_reads, host_expert_reads, host_read_bytes, moved_experts, disk_expert_reads, disk_read_bytes, disk_read_seconds, device_read_bytes, streamed_bytes, stream_seconds, alarm_canary, cpu_expert_reads, cpu_read_bytes, cpu_seconds, device_read_seconds, host_read_seconds }
     dsv4_tool_options { struct_size, choice, name, lenient, reserved }
     dsv4_parser_options { struct_size, thinking, id_prefix }
-    dsv4_parser_event { struct_size, r#type, call, repaired, unfinished, stopped, text, text_length, id, id_length, reason, reason_length }
+    dsv4_parser_event { struct_size, r#type, call, repaired, incomplete, stopped, text, text_length, id, id_length, reason, reason_length }
     dsv4_sampling { struct_size, temperature, top_k, top_p, min_p, repetition_penalty, seed, max_tokens, presence_penalty, frequency_penalty, bias_tokens, biases, bias_count, banned_tokens, banned_count, forced_tokens, forced_count, max_thinking_tokens, stop_tokens, stop_token_count, stop_strings, stop_string_lengths, stop_string_count, log_probs, draft_tokens, grammar }
     dsv4_session_options { struct_size, reserved, sampling, cache_salt }
     dsv4_sync_options { struct_size, log_probs_count, log_probs_begin }
@@ -115,9 +115,9 @@ listing! {
     DSV4_ENCODE_PLAIN
     DSV4_ENCODE_ADDED_TOKENS
     ;
-    dsv4_abi_version
-    dsv4_version
-    dsv4_build_info
+    dsv4_get_abi_version
+    dsv4_get_version
+    dsv4_get_build_info
     dsv4_chat_render
     dsv4_chat_render_messages
     dsv4_chat_render_text
@@ -131,20 +131,20 @@ listing! {
     dsv4_session_step_events
     dsv4_engine_step_events
     dsv4_session_end_turn
-    dsv4_session_message_count
+    dsv4_session_get_message_count
     dsv4_session_truncate_messages
     dsv4_session_replace_messages
     dsv4_session_replace_json
-    dsv4_session_messages_json
+    dsv4_session_get_messages_json
     dsv4_session_set_chat_options
-    dsv4_session_reply_json
+    dsv4_session_get_reply_json
     dsv4_engine_open
     dsv4_engine_close
     dsv4_engine_get_info
     dsv4_engine_get_device
     dsv4_engine_get_identity
     dsv4_engine_get_metrics
-    dsv4_engine_metrics_json
+    dsv4_engine_get_metrics_json
     dsv4_engine_suspend
     dsv4_engine_resume
     dsv4_plan
@@ -152,12 +152,12 @@ listing! {
     dsv4_group_create_id
     dsv4_group_serve
     dsv4_inspect
-    dsv4_engine_tokenizer
-    dsv4_error_code
-    dsv4_error_message
-    dsv4_error_argument
+    dsv4_engine_get_tokenizer
+    dsv4_error_get_code
+    dsv4_error_get_message
+    dsv4_error_get_argument
     dsv4_error_free
-    dsv4_status_name
+    dsv4_status_get_name
     dsv4_grammar_open_schema
     dsv4_grammar_open_regex
     dsv4_grammar_open_ebnf
@@ -169,7 +169,7 @@ listing! {
     dsv4_parser_close
     dsv4_parser_feed
     dsv4_parser_feed_tokens
-    dsv4_parser_finish
+    dsv4_parser_end
     dsv4_sampling_init
     dsv4_session_open
     dsv4_session_close
@@ -185,8 +185,8 @@ listing! {
     dsv4_session_cancel
     dsv4_session_stop
     dsv4_session_resume
-    dsv4_session_tokens
-    dsv4_session_log_probs
+    dsv4_session_get_tokens
+    dsv4_session_get_log_probs
     dsv4_session_save
     dsv4_session_save_memory
     dsv4_session_load
@@ -196,7 +196,7 @@ listing! {
     dsv4_tokenizer_close
     dsv4_tokenizer_encode
     dsv4_tokenizer_decode
-    dsv4_tokenizer_token_bytes
-    dsv4_tokenizer_added_token
-    dsv4_tokenizer_vocab_size
+    dsv4_tokenizer_get_token_bytes
+    dsv4_tokenizer_get_added_token
+    dsv4_tokenizer_get_vocab_size
 }

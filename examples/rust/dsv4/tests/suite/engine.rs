@@ -67,7 +67,7 @@ fn groups_are_refused_on_the_cpu() {
     assert!(error.to_string().contains("group_size = 2 on backend cpu"), "{error}");
     options.group_id = "id".to_string();
     let error = dsv4::serve_group(model(), &options, |_| ControlFlow::Continue(())).err().unwrap();
-    assert!(error.to_string().contains("\"id\" is not an id of a group"), "{error}");
+    assert!(error.to_string().contains("\"id\" is not a group id"), "{error}");
     let error = dsv4::create_group_id(&EngineOptions::default()).err().unwrap();
     assert!(error.to_string().contains("group_size = 0"), "{error}");
 }

@@ -134,7 +134,7 @@ fn completions_are_parsed_however_they_are_cut() {
         Event::ToolCallStart { call: 0, id: "id0".into(), name: "f".into() },
         Event::ToolCallArguments { call: 0, text: r#"{"a": "é"}"#.into(), repaired: false },
         Event::ToolCallEnd { call: 0, repaired: false },
-        Event::End { unfinished: false, stopped: true, call: None, text: String::new() },
+        Event::End { incomplete: false, stopped: true, call: None, text: String::new() },
     ];
     let options = ParserOptions { thinking: ThinkingMode::HIGH, id_prefix: Some("id".into()) };
     let mut parser = Parser::open(&options).unwrap();
@@ -143,13 +143,13 @@ fn completions_are_parsed_however_they_are_cut() {
         let (head, tail) = completion.as_bytes().split_at(cut);
         let mut events = parser.feed(head).unwrap();
         events.extend(parser.feed(tail).unwrap());
-        events.extend(parser.finish().unwrap());
+        events.extend(parser.end().unwrap());
         assert_eq!(joined(events), expected, "cut at {cut}");
     }
     let tokenizer = Tokenizer::open(model()).unwrap();
     let ids = tokenizer.encode_with_added_tokens(&completion).unwrap();
     let mut events = parser.feed_tokens(&tokenizer, &ids).unwrap();
-    events.extend(parser.finish().unwrap());
+    events.extend(parser.end().unwrap());
     assert_eq!(joined(events), expected);
 
     let json = parse_completion(&completion, ThinkingMode::HIGH).unwrap();
@@ -158,7 +158,7 @@ fn completions_are_parsed_however_they_are_cut() {
     assert_eq!(error.code(), Code::CORRUPT);
 
     let mut events = parser.feed(b"a<think>b").unwrap();
-    events.extend(parser.finish().unwrap());
+    events.extend(parser.end().unwrap());
     assert!(matches!(events.last(), Some(Event::End { stopped: false, .. })));
     let bad = parser.feed_tokens(&tokenizer, &[-1]).unwrap_err();
     assert_eq!(bad.code(), Code::INVALID_ARGUMENT);
