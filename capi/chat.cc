@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
@@ -20,30 +21,23 @@
 namespace dsv4::capi {
 namespace {
 
-absl::StatusOr<std::string> RoleFrom(dsv4_role role, absl::string_view name) {
-  switch (role) {
-    case DSV4_ROLE_SYSTEM:
-      return "system";
-    case DSV4_ROLE_USER:
-      return "user";
-    case DSV4_ROLE_ASSISTANT:
-      return "assistant";
-    case DSV4_ROLE_TOOL:
-      return "tool";
-    case DSV4_ROLE_LATEST_REMINDER:
-      return "latest_reminder";
-    case DSV4_ROLE_DEVELOPER:
-      return "developer";
-    default:
-      return InvalidValue(absl::StrCat(name, ".role"), " is ", role,
-                          "; expected a DSV4_ROLE_ value");
-  }
-}
+constexpr EnumValue<absl::string_view> kRoles[] = {
+    {DSV4_ROLE_SYSTEM, "system"},       {DSV4_ROLE_USER, "user"},
+    {DSV4_ROLE_ASSISTANT, "assistant"}, {DSV4_ROLE_TOOL, "tool"},
+    {DSV4_ROLE_DEVELOPER, "developer"}, {DSV4_ROLE_LATEST_REMINDER, "latest_reminder"},
+};
 
-absl::StatusOr<bool> BoolFrom(int32_t value, absl::string_view name) {
-  if (value != 0 && value != 1) return InvalidValue(name, " is ", value, "; expected 0 or 1");
-  return value == 1;
-}
+constexpr EnumValue<Thinking> kThinkingModes[] = {
+    {DSV4_THINKING_OFF, {ThinkingMode::kChat, ReasoningEffort::kNone}},
+    {DSV4_THINKING_LOW, {ThinkingMode::kThinking, ReasoningEffort::kLow}},
+    {DSV4_THINKING_HIGH, {ThinkingMode::kThinking, ReasoningEffort::kHigh}},
+    {DSV4_THINKING_MAX, {ThinkingMode::kThinking, ReasoningEffort::kMax}},
+};
+
+constexpr EnumValue<ChatEncoder> kEncoders[] = {
+    {DSV4_CHAT_ENCODER_PREVIEW, ChatEncoder::kPreview},
+    {DSV4_CHAT_ENCODER_0731, ChatEncoder::k0731},
+};
 
 absl::StatusOr<std::string> TextFrom(const char* text, uint64_t length, absl::string_view name) {
   DSV4_RETURN_IF_ERROR(CheckArray(text, length, name));
@@ -96,7 +90,9 @@ absl::Status CheckFieldsOfRole(const dsv4_message& in, absl::string_view name) {
 absl::StatusOr<ChatMessage> MessageFrom(const dsv4_message* given, const std::string& name) {
   DSV4_ASSIGN_OR_RETURN(const dsv4_message in, CopyIn(given, name));
   ChatMessage message;
-  DSV4_ASSIGN_OR_RETURN(message.role, RoleFrom(in.role, name));
+  DSV4_ASSIGN_OR_RETURN(const absl::string_view role,
+                        EnumFrom(kRoles, in.role, name + ".role", "DSV4_ROLE_"));
+  message.role = std::string(role);
   DSV4_RETURN_IF_ERROR(CheckFieldsOfRole(in, name));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, name + ".reserved"));
   DSV4_ASSIGN_OR_RETURN(message.content,
@@ -129,20 +125,6 @@ absl::StatusOr<ChatMessage> MessageFrom(const dsv4_message* given, const std::st
   return message;
 }
 
-absl::StatusOr<ChatEncoder> EncoderFrom(dsv4_chat_encoder given, absl::string_view name,
-                                        ChatEncoder of_model) {
-  switch (given) {
-    case DSV4_CHAT_ENCODER_AUTO:
-      return of_model;
-    case DSV4_CHAT_ENCODER_PREVIEW:
-      return ChatEncoder::kPreview;
-    case DSV4_CHAT_ENCODER_0731:
-      return ChatEncoder::k0731;
-    default:
-      return InvalidValue(name, " is ", given, "; expected a DSV4_CHAT_ENCODER_ value");
-  }
-}
-
 // A conversation and how to render it.
 struct Request {
   std::vector<ChatMessage> messages;
@@ -172,8 +154,7 @@ template <class MakeRequest>
 absl::Status RenderIds(const dsv4_tokenizer* tokenizer, int32_t* ids, size_t capacity,
                        size_t* needed, MakeRequest&& request) {
   DSV4_RETURN_IF_ERROR(NotNull(tokenizer, "tokenizer"));
-  DSV4_RETURN_IF_ERROR(CheckArray(ids, capacity, "ids"));
-  DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+  DSV4_RETURN_IF_ERROR(CheckArrayOut(ids, capacity, needed, "ids"));
   DSV4_ASSIGN_OR_RETURN(const Request made, request(tokenizer->encoder));
   DSV4_ASSIGN_OR_RETURN(const std::vector<int32_t> rendered,
                         RenderChat(*tokenizer->tokenizer, made.messages, made.rendering.options,
@@ -185,8 +166,7 @@ absl::Status RenderIds(const dsv4_tokenizer* tokenizer, int32_t* ids, size_t cap
 // The same to the caller's text.
 template <class MakeRequest>
 absl::Status RenderText(char* text, size_t capacity, size_t* needed, MakeRequest&& request) {
-  DSV4_RETURN_IF_ERROR(CheckArray(text, capacity, "text"));
-  DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+  DSV4_RETURN_IF_ERROR(CheckArrayOut(text, capacity, needed, "text"));
   DSV4_ASSIGN_OR_RETURN(const Request made, request(ChatEncoder::kPreview));
   DSV4_ASSIGN_OR_RETURN(
       const std::string prompt,
@@ -200,18 +180,7 @@ absl::Status RenderText(char* text, size_t capacity, size_t* needed, MakeRequest
 }  // namespace
 
 absl::StatusOr<Thinking> ThinkingFrom(dsv4_thinking_mode given, absl::string_view name) {
-  switch (given) {
-    case DSV4_THINKING_OFF:
-      return Thinking{ThinkingMode::kChat, ReasoningEffort::kNone};
-    case DSV4_THINKING_HIGH:
-      return Thinking{ThinkingMode::kThinking, ReasoningEffort::kHigh};
-    case DSV4_THINKING_MAX:
-      return Thinking{ThinkingMode::kThinking, ReasoningEffort::kMax};
-    case DSV4_THINKING_LOW:
-      return Thinking{ThinkingMode::kThinking, ReasoningEffort::kLow};
-    default:
-      return InvalidValue(name, " is ", given, "; expected a DSV4_THINKING_ value");
-  }
+  return EnumFrom(kThinkingModes, given, name, "DSV4_THINKING_");
 }
 
 absl::StatusOr<std::vector<ChatMessage>> MessagesFrom(const dsv4_message* const* given,
@@ -238,7 +207,11 @@ absl::StatusOr<Rendering> RenderingFrom(const dsv4_chat_options* given, absl::st
   DSV4_ASSIGN_OR_RETURN(const Thinking thinking, ThinkingFrom(in.thinking, field("thinking")));
   options.mode = thinking.mode;
   options.effort = thinking.effort;
-  DSV4_ASSIGN_OR_RETURN(options.encoder, EncoderFrom(in.encoder, field("encoder"), of_model));
+  options.encoder = of_model;
+  if (in.encoder != DSV4_CHAT_ENCODER_AUTO) {
+    DSV4_ASSIGN_OR_RETURN(options.encoder,
+                          EnumFrom(kEncoders, in.encoder, field("encoder"), "DSV4_CHAT_ENCODER_"));
+  }
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, field("reserved")));
   DSV4_ASSIGN_OR_RETURN(const bool keep, BoolFrom(in.keep_reasoning, field("keep_reasoning")));
   options.drop_thinking = !keep;
@@ -331,8 +304,7 @@ dsv4_status dsv4_chat_parse(const char* completion, size_t length, dsv4_thinking
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(CheckArray(completion, length, "completion"));
-    DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
     DSV4_ASSIGN_OR_RETURN(const Thinking how, ThinkingFrom(thinking, "thinking"));
     DSV4_ASSIGN_OR_RETURN(const dsv4::ChatMessage message,
                           dsv4::ParseCompletion({completion, length}, how.mode));

@@ -229,8 +229,7 @@ dsv4_status dsv4_session_get_messages_json(const dsv4_session* session, size_t f
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
-      DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
-      DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+      DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
       const absl::Span<const dsv4::ChatMessage> messages = c.messages();
       if (first > messages.size()) {
         return dsv4::InvalidValue("first", " is ", first, "; the conversation has ",
@@ -250,8 +249,7 @@ dsv4_status dsv4_session_get_reply_json(const dsv4_session* session, char* json,
   using namespace dsv4::capi;
   return Guard(error, [&] {
     return WithReadConversation(session, [&](const dsv4::Conversation& c) -> absl::Status {
-      DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
-      DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+      DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
       const dsv4::ChatMessage* reply = c.reply();
       if (reply == nullptr) return dsv4::NotFound("the conversation has no reply yet");
       CopyJsonOut(dsv4::AssistantToJson(*reply), json, capacity, needed);

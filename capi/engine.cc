@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
@@ -19,112 +20,32 @@
 namespace dsv4::capi {
 namespace {
 
-// AUTO is the CPU where no GPU fits.
-absl::StatusOr<Backend> BackendFrom(dsv4_backend value) {
-  switch (value) {
-    case DSV4_BACKEND_AUTO:
-    case DSV4_BACKEND_CPU:
-      return Backend::kCpu;
-    case DSV4_BACKEND_REFERENCE:
-      return Backend::kReference;
-    case DSV4_BACKEND_CUDA:
-      return Backend::kCuda;
-    default:
-      return InvalidValue("options.backend", " is ", value, "; expected a DSV4_BACKEND_ value");
-  }
-}
-
-absl::StatusOr<Numerics> NumericsFrom(dsv4_numerics value) {
-  switch (value) {
-    case DSV4_NUMERICS_PUBLISHED:
-      return Numerics::kPublished;
-    case DSV4_NUMERICS_FP32:
-      return Numerics::kFp32;
-    case DSV4_NUMERICS_EXACT:
-      return Numerics::kExact;
-    default:
-      return InvalidValue("options.numerics", " is ", value, "; expected a DSV4_NUMERICS_ value");
-  }
-}
-
-dsv4_backend BackendTo(Backend backend) {
-  switch (backend) {
-    case Backend::kReference:
-      return DSV4_BACKEND_REFERENCE;
-    case Backend::kCpu:
-      return DSV4_BACKEND_CPU;
-    case Backend::kCuda:
-      return DSV4_BACKEND_CUDA;
-  }
-  return DSV4_BACKEND_AUTO;
-}
-
-dsv4_numerics NumericsTo(Numerics numerics) {
-  switch (numerics) {
-    case Numerics::kPublished:
-      return DSV4_NUMERICS_PUBLISHED;
-    case Numerics::kFp32:
-      return DSV4_NUMERICS_FP32;
-    case Numerics::kExact:
-      return DSV4_NUMERICS_EXACT;
-  }
-  return DSV4_NUMERICS_PUBLISHED;
-}
-
-struct NamedCacheFormat {
-  dsv4_cache_format value;
-  RowFormat format;
+constexpr EnumValue<Backend> kBackends[] = {
+    {DSV4_BACKEND_CPU, Backend::kCpu},
+    {DSV4_BACKEND_REFERENCE, Backend::kReference},
+    {DSV4_BACKEND_CUDA, Backend::kCuda},
+    {DSV4_BACKEND_AUTO, Backend::kCpu},  // where no GPU fits
 };
 
-constexpr NamedCacheFormat kCacheFormats[] = {
+constexpr EnumValue<Numerics> kNumerics[] = {
+    {DSV4_NUMERICS_PUBLISHED, Numerics::kPublished},
+    {DSV4_NUMERICS_FP32, Numerics::kFp32},
+    {DSV4_NUMERICS_EXACT, Numerics::kExact},
+};
+
+constexpr EnumValue<RowFormat> kCacheFormats[] = {
     {DSV4_CACHE_PACKED, RowFormat::kPacked},
     {DSV4_CACHE_BF16, RowFormat::kBf16},
     {DSV4_CACHE_FP8_PER_TENSOR, RowFormat::kFp8PerTensor},
     {DSV4_CACHE_F32, RowFormat::kF32},
 };
 
-absl::StatusOr<std::optional<RowFormat>> CacheFormatFrom(dsv4_cache_format value) {
-  if (value == DSV4_CACHE_AUTO) return std::nullopt;
-  for (const NamedCacheFormat& named : kCacheFormats) {
-    if (named.value == value) return named.format;
-  }
-  return InvalidValue("options.cache_format", " is ", value, "; expected a DSV4_CACHE_ value");
-}
-
-dsv4_cache_format CacheFormatTo(RowFormat format) {
-  for (const NamedCacheFormat& named : kCacheFormats) {
-    if (named.format == format) return named.value;
-  }
-  return DSV4_CACHE_AUTO;
-}
-
-struct NamedDrafter {
-  dsv4_drafter value;
-  DrafterKind drafter;
-};
-
-constexpr NamedDrafter kDrafters[] = {
+constexpr EnumValue<DrafterKind> kDrafters[] = {
     {DSV4_DRAFTER_NONE, DrafterKind::kNone},
     {DSV4_DRAFTER_MTP, DrafterKind::kMtp},
     {DSV4_DRAFTER_DSPARK, DrafterKind::kDspark},
     {DSV4_DRAFTER_NGRAM, DrafterKind::kNgram},
 };
-
-// nullopt: the checkpoint's.
-absl::StatusOr<std::optional<DrafterKind>> DrafterFrom(dsv4_drafter value) {
-  if (value == DSV4_DRAFTER_AUTO) return std::nullopt;
-  for (const NamedDrafter& named : kDrafters) {
-    if (named.value == value) return named.drafter;
-  }
-  return InvalidValue("options.drafter", " is ", value, "; expected a DSV4_DRAFTER_ value");
-}
-
-dsv4_drafter DrafterTo(DrafterKind drafter) {
-  for (const NamedDrafter& named : kDrafters) {
-    if (named.drafter == drafter) return named.value;
-  }
-  return DSV4_DRAFTER_NONE;
-}
 
 absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   EngineOptions options;
@@ -132,15 +53,20 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.prefer_gpu = given == nullptr;
   if (given == nullptr) return options;
   DSV4_ASSIGN_OR_RETURN(const dsv4_engine_options in, CopyIn(given, "options"));
-  DSV4_ASSIGN_OR_RETURN(options.numerics, NumericsFrom(in.numerics));
+  DSV4_ASSIGN_OR_RETURN(options.numerics,
+                        EnumFrom(kNumerics, in.numerics, "options.numerics", "DSV4_NUMERICS_"));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
-  DSV4_ASSIGN_OR_RETURN(options.cache_format, CacheFormatFrom(in.cache_format));
+  if (in.cache_format != DSV4_CACHE_AUTO) {
+    DSV4_ASSIGN_OR_RETURN(options.cache_format, EnumFrom(kCacheFormats, in.cache_format,
+                                                         "options.cache_format", "DSV4_CACHE_"));
+  }
   if (in.device_count > kMaxRanks) {
     return InvalidValue("options.device_count", " is ", in.device_count, "; at most ", kMaxRanks);
   }
   DSV4_RETURN_IF_ERROR(CheckArray(in.devices, in.device_count, "options.devices"));
   options.devices.assign(in.devices, in.devices + in.device_count);
-  DSV4_ASSIGN_OR_RETURN(options.backend, BackendFrom(in.backend));
+  DSV4_ASSIGN_OR_RETURN(options.backend,
+                        EnumFrom(kBackends, in.backend, "options.backend", "DSV4_BACKEND_"));
   options.prefer_gpu = in.backend == DSV4_BACKEND_AUTO;
   options.context_tokens = in.context_tokens;
   options.cache_tokens = in.cache_tokens;
@@ -148,12 +74,13 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
   options.prefill_chunk_tokens = in.prefill_chunk_tokens;
   options.threads = in.threads;
   options.max_draft_tokens = in.max_draft_tokens;
-  DSV4_ASSIGN_OR_RETURN(options.drafter, DrafterFrom(in.drafter));
-  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
-  if (in.skip_canary != 0 && in.skip_canary != 1) {
-    return InvalidValue("options.skip_canary", " is ", in.skip_canary, "; expected 0 or 1");
+  if (in.drafter != DSV4_DRAFTER_AUTO) {
+    DSV4_ASSIGN_OR_RETURN(options.drafter,
+                          EnumFrom(kDrafters, in.drafter, "options.drafter", "DSV4_DRAFTER_"));
   }
-  options.canary = in.skip_canary == 0;
+  DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved2, "options.reserved2"));
+  DSV4_ASSIGN_OR_RETURN(const bool skips, BoolFrom(in.skip_canary, "options.skip_canary"));
+  options.canary = !skips;
   options.weight_budgets = {in.device_weight_bytes, in.host_weight_bytes, in.cpu_experts};
   if (in.tuning_dir != nullptr) options.tuning_dir = in.tuning_dir;
   if (in.group_id != nullptr) options.group.id = in.group_id;
@@ -174,8 +101,8 @@ absl::StatusOr<EngineOptions> OptionsFrom(const dsv4_engine_options* given) {
 dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
                           const KvCacheBytes& cache) {
   dsv4_engine_info out = DSV4_ENGINE_INFO_INIT;
-  out.backend = BackendTo(info.backend);
-  out.numerics = NumericsTo(info.numerics);
+  out.backend = EnumTo(kBackends, info.backend);
+  out.numerics = EnumTo(kNumerics, info.numerics);
   out.threads = info.threads;
   out.context_tokens = info.context_tokens;
   out.cache_tokens = info.cache_tokens;
@@ -190,7 +117,7 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.weight_bytes = static_cast<uint64_t>(info.weight_bytes);
   out.cache_bytes = static_cast<uint64_t>(info.cache_bytes);
   out.workspace_bytes = static_cast<uint64_t>(info.workspace_bytes);
-  out.cache_format = CacheFormatTo(info.cache_format);
+  out.cache_format = EnumTo(kCacheFormats, info.cache_format);
   out.max_draft_tokens = info.max_draft_tokens;
   const auto devices = static_cast<uint64_t>(info.devices.size());
   out.cache_window_bytes = devices * static_cast<uint64_t>(cache.window);
@@ -204,8 +131,8 @@ dsv4_engine_info InfoFrom(const EngineInfo& info, const ModelConfig& config,
   out.device_weight_bytes = static_cast<uint64_t>(fullest.weights);
   out.device_cache_bytes = static_cast<uint64_t>(fullest.cache);
   out.device_workspace_bytes = static_cast<uint64_t>(fullest.workspace);
-  out.checkpoint_drafter = DrafterTo(info.checkpoint_drafter);
-  out.drafter = DrafterTo(info.drafter);
+  out.checkpoint_drafter = EnumTo(kDrafters, info.checkpoint_drafter);
+  out.drafter = EnumTo(kDrafters, info.drafter);
   out.device_experts = info.residency.on_device;
   out.host_experts = info.residency.on_host;
   out.host_weight_bytes = static_cast<uint64_t>(info.residency.host_bytes());
@@ -373,8 +300,7 @@ dsv4_status dsv4_engine_get_metrics_json(const dsv4_engine* engine, char* json, 
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
     CopyArrayOut(dsv4::MetricsJson(*engine->engine), json, capacity, needed);
     return absl::OkStatus();
   });
@@ -424,8 +350,7 @@ dsv4_status dsv4_group_create_id(const dsv4_engine_options* options, char* id, s
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(options, "options"));
-    DSV4_RETURN_IF_ERROR(CheckArray(id, capacity, "id"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(id, capacity, needed, "id"));
     constexpr size_t kCapacity = 1024;
     if (capacity < kCapacity) {
       return dsv4::InvalidValue("capacity", " is ", capacity, "; expected at least ", kCapacity);
@@ -458,8 +383,7 @@ dsv4_status dsv4_inspect(const char* path, char* json, size_t capacity, size_t* 
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
     DSV4_RETURN_IF_ERROR(NotNull(path, "path"));
-    DSV4_RETURN_IF_ERROR(CheckArray(json, capacity, "json"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(json, capacity, needed, "json"));
     DSV4_ASSIGN_OR_RETURN(const std::string description, dsv4::InspectModel(path));
     CopyArrayOut(description, json, capacity, needed);
     return absl::OkStatus();

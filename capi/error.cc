@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "lib/base/error.h"
 #include "lib/text/unicode.h"
@@ -30,45 +31,29 @@ struct HeldError : dsv4_error {
 // Handed out when there is no memory for another.
 constinit dsv4_error out_of_memory{DSV4_ERR_OUT_OF_HOST_MEMORY, "out of memory", ""};
 
-dsv4_status CodeOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      return DSV4_ERR_INVALID_ARGUMENT;
-    case absl::StatusCode::kNotFound:
-      return DSV4_ERR_NOT_FOUND;
-    case absl::StatusCode::kUnavailable:
-      return DSV4_ERR_IO;
-    case absl::StatusCode::kDataLoss:
-      return DSV4_ERR_CORRUPT;
-    case absl::StatusCode::kUnimplemented:
-      return DSV4_ERR_UNSUPPORTED;
-    case absl::StatusCode::kResourceExhausted:
-      return DSV4_ERR_OUT_OF_HOST_MEMORY;
-    case absl::StatusCode::kOutOfRange:
-      return DSV4_ERR_CONTEXT_FULL;
-    case absl::StatusCode::kAborted:
-      return DSV4_ERR_OUT_OF_BLOCKS;
-    case absl::StatusCode::kCancelled:
-      return DSV4_ERR_CANCELLED;
-    case absl::StatusCode::kFailedPrecondition:
-      return DSV4_ERR_BUSY;
-    case absl::StatusCode::kAlreadyExists:
-      return DSV4_ERR_VERSION_MISMATCH;
-    case absl::StatusCode::kPermissionDenied:
-      return DSV4_ERR_OUT_OF_DEVICE_MEMORY;
-    case absl::StatusCode::kUnauthenticated:
-      return DSV4_ERR_DEVICE_LOST;
-    case absl::StatusCode::kDeadlineExceeded:
-      return DSV4_ERR_SUSPENDED;
-    default:
-      return DSV4_ERR_INTERNAL;
-  }
-}
+// Statuses of other codes are INTERNAL.
+constexpr EnumValue<absl::StatusCode> kCodes[] = {
+    {DSV4_ERR_INTERNAL, absl::StatusCode::kInternal},
+    {DSV4_ERR_INVALID_ARGUMENT, absl::StatusCode::kInvalidArgument},
+    {DSV4_ERR_NOT_FOUND, absl::StatusCode::kNotFound},
+    {DSV4_ERR_IO, absl::StatusCode::kUnavailable},
+    {DSV4_ERR_CORRUPT, absl::StatusCode::kDataLoss},
+    {DSV4_ERR_UNSUPPORTED, absl::StatusCode::kUnimplemented},
+    {DSV4_ERR_OUT_OF_HOST_MEMORY, absl::StatusCode::kResourceExhausted},
+    {DSV4_ERR_CONTEXT_FULL, absl::StatusCode::kOutOfRange},
+    {DSV4_ERR_OUT_OF_BLOCKS, absl::StatusCode::kAborted},
+    {DSV4_ERR_CANCELLED, absl::StatusCode::kCancelled},
+    {DSV4_ERR_BUSY, absl::StatusCode::kFailedPrecondition},
+    {DSV4_ERR_VERSION_MISMATCH, absl::StatusCode::kAlreadyExists},
+    {DSV4_ERR_OUT_OF_DEVICE_MEMORY, absl::StatusCode::kPermissionDenied},
+    {DSV4_ERR_DEVICE_LOST, absl::StatusCode::kUnauthenticated},
+    {DSV4_ERR_SUSPENDED, absl::StatusCode::kDeadlineExceeded},
+};
 
 }  // namespace
 
 dsv4_status Fail(const absl::Status& status, dsv4_error** error) {
-  const dsv4_status code = CodeOf(status);
+  const dsv4_status code = EnumTo(kCodes, status.code());
   // What lib/base/contained.h made has no words.
   const bool wordless = status.message().empty();
   if (wordless && code == DSV4_ERR_OUT_OF_HOST_MEMORY) return FailOutOfMemory(error);

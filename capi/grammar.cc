@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/struct_io.h"
@@ -38,29 +39,22 @@ dsv4_status Open(const dsv4_engine* engine, const char* source, size_t length,
   });
 }
 
+constexpr EnumValue<grammar::ToolChoice> kToolChoices[] = {
+    {DSV4_TOOL_CHOICE_AUTO, grammar::ToolChoice::kAuto},
+    {DSV4_TOOL_CHOICE_NONE, grammar::ToolChoice::kNone},
+    {DSV4_TOOL_CHOICE_REQUIRED, grammar::ToolChoice::kRequired},
+};
+
 absl::StatusOr<grammar::ToolOptions> ToolOptionsFrom(const dsv4_tool_options* given) {
   grammar::ToolOptions options;
   if (given == nullptr) return options;
   DSV4_ASSIGN_OR_RETURN(const dsv4_tool_options in, CopyIn(given, "options"));
   DSV4_RETURN_IF_ERROR(ReservedIsZero(in.reserved, "options.reserved"));
-  if (in.lenient != 0 && in.lenient != 1)
-    return InvalidValue("options.lenient", " is ", in.lenient, "; expected 0 or 1");
-  switch (in.choice) {
-    case DSV4_TOOL_CHOICE_AUTO:
-      options.choice = grammar::ToolChoice::kAuto;
-      break;
-    case DSV4_TOOL_CHOICE_NONE:
-      options.choice = grammar::ToolChoice::kNone;
-      break;
-    case DSV4_TOOL_CHOICE_REQUIRED:
-      options.choice = grammar::ToolChoice::kRequired;
-      break;
-    default:
-      return InvalidValue("options.choice", " is ", in.choice,
-                          "; expected DSV4_TOOL_CHOICE_ values");
-  }
+  DSV4_ASSIGN_OR_RETURN(const bool lenient, BoolFrom(in.lenient, "options.lenient"));
+  options.strict = !lenient;
+  DSV4_ASSIGN_OR_RETURN(options.choice,
+                        EnumFrom(kToolChoices, in.choice, "options.choice", "DSV4_TOOL_CHOICE_"));
   if (in.name != nullptr) options.name = in.name;
-  options.strict = in.lenient == 0;
   return options;
 }
 

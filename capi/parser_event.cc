@@ -2,29 +2,22 @@
 #include "capi/parser_event.h"
 
 #include "absl/strings/string_view.h"
+#include "capi/enum_table.h"
 
 namespace dsv4::capi {
 namespace {
 
-dsv4_parser_event_type TypeOf(ParserEvent::Kind kind) {
-  switch (kind) {
-    case ParserEvent::Kind::kReasoning:
-      return DSV4_PARSER_REASONING;
-    case ParserEvent::Kind::kText:
-      return DSV4_PARSER_TEXT;
-    case ParserEvent::Kind::kToolCallStart:
-      return DSV4_PARSER_TOOL_CALL_START;
-    case ParserEvent::Kind::kToolCallArguments:
-      return DSV4_PARSER_TOOL_CALL_ARGUMENTS;
-    case ParserEvent::Kind::kToolCallEnd:
-      return DSV4_PARSER_TOOL_CALL_END;
-    case ParserEvent::Kind::kMalformed:
-      return DSV4_PARSER_MALFORMED;
-    case ParserEvent::Kind::kEnd:
-      return DSV4_PARSER_END;
-  }
-  return 0;
-}
+using Kind = ParserEvent::Kind;
+
+constexpr EnumValue<Kind> kTypes[] = {
+    {DSV4_PARSER_REASONING, Kind::kReasoning},
+    {DSV4_PARSER_TEXT, Kind::kText},
+    {DSV4_PARSER_TOOL_CALL_START, Kind::kToolCallStart},
+    {DSV4_PARSER_TOOL_CALL_ARGUMENTS, Kind::kToolCallArguments},
+    {DSV4_PARSER_TOOL_CALL_END, Kind::kToolCallEnd},
+    {DSV4_PARSER_MALFORMED, Kind::kMalformed},
+    {DSV4_PARSER_END, Kind::kEnd},
+};
 
 const char* NeverNull(absl::string_view text) { return text.empty() ? "" : text.data(); }
 
@@ -32,7 +25,7 @@ const char* NeverNull(absl::string_view text) { return text.empty() ? "" : text.
 
 dsv4_parser_event EventOf(const ParserEvent& event) {
   dsv4_parser_event out = DSV4_PARSER_EVENT_INIT;
-  out.type = TypeOf(event.kind);
+  out.type = EnumTo(kTypes, event.kind);
   out.call = event.call;
   out.repaired = event.repaired;
   out.incomplete = event.incomplete;

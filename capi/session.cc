@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "capi/enum_table.h"
 #include "capi/guard.h"
 #include "capi/handles.h"
 #include "capi/progress.h"
@@ -27,23 +28,14 @@ absl::StatusOr<SyncOptions> SyncOptionsFrom(const dsv4_sync_options* given) {
   return SyncOptions{.log_probs = {.begin = in.log_probs_begin, .count = in.log_probs_count}};
 }
 
-dsv4_reuse_limit ReuseLimitTo(ReuseLimit limit) {
-  switch (limit) {
-    case ReuseLimit::kNone:
-      return DSV4_REUSE_ALL;
-    case ReuseLimit::kLastToken:
-      return DSV4_REUSE_LAST_TOKEN;
-    case ReuseLimit::kTokensDiffer:
-      return DSV4_REUSE_DIFFERENT;
-    case ReuseLimit::kNoRestorePoint:
-      return DSV4_REUSE_NO_RESTORE_POINT;
-    case ReuseLimit::kNotCached:
-      return DSV4_REUSE_NOT_CACHED;
-    case ReuseLimit::kIncompleteBlock:
-      return DSV4_REUSE_INCOMPLETE_BLOCK;
-  }
-  return DSV4_REUSE_ALL;
-}
+constexpr EnumValue<ReuseLimit> kReuseLimits[] = {
+    {DSV4_REUSE_ALL, ReuseLimit::kNone},
+    {DSV4_REUSE_LAST_TOKEN, ReuseLimit::kLastToken},
+    {DSV4_REUSE_DIFFERENT, ReuseLimit::kTokensDiffer},
+    {DSV4_REUSE_NO_RESTORE_POINT, ReuseLimit::kNoRestorePoint},
+    {DSV4_REUSE_NOT_CACHED, ReuseLimit::kNotCached},
+    {DSV4_REUSE_INCOMPLETE_BLOCK, ReuseLimit::kIncompleteBlock},
+};
 
 bool CallMask(void* call, absl::Span<const int32_t> timeline, int64_t prompt_tokens,
               absl::Span<uint32_t> allowed) {
@@ -182,7 +174,7 @@ dsv4_status dsv4_session_sync(dsv4_session* session, const int32_t* tokens, size
       out.reused_tokens = synced.reused_tokens;
       out.pending_tokens = synced.pending_tokens;
       out.prefix_cache_tokens = synced.cached_tokens;
-      out.limit = ReuseLimitTo(synced.limit);
+      out.limit = EnumTo(kReuseLimits, synced.limit);
       out.limit_position = synced.limit_position;
       CopyOut(out, result);
       return absl::OkStatus();

@@ -42,8 +42,7 @@ dsv4_status dsv4_session_save_memory(const dsv4_session* session, uint8_t* data,
                                      size_t* needed, dsv4_error** error) noexcept {
   using namespace dsv4::capi;
   return Guard(error, [&]() -> absl::Status {
-    DSV4_RETURN_IF_ERROR(CheckArray(data, capacity, "data"));
-    DSV4_RETURN_IF_ERROR(NotNull(needed, "needed"));
+    DSV4_RETURN_IF_ERROR(CheckArrayOut(data, capacity, needed, "data"));
     return WithReading(session, [&](const dsv4::Session& own) {
       *needed = static_cast<size_t>(own.SaveBytes());
       return *needed <= capacity ? own.SaveTo({data, *needed}) : absl::OkStatus();

@@ -3,27 +3,18 @@
 
 #include <cstdint>
 
+#include "capi/enum_table.h"
 #include "capi/struct_io.h"
 #include "lib/base/error.h"
 
 namespace dsv4::capi {
 namespace {
 
-dsv4_finish FinishTo(Finish finish) {
-  switch (finish) {
-    case Finish::kNone:
-      return DSV4_FINISH_NONE;
-    case Finish::kStop:
-      return DSV4_FINISH_STOP;
-    case Finish::kLength:
-      return DSV4_FINISH_LENGTH;
-    case Finish::kContextFull:
-      return DSV4_FINISH_CONTEXT_FULL;
-    case Finish::kToolCall:
-      return DSV4_FINISH_TOOL_CALL;
-  }
-  return DSV4_FINISH_NONE;
-}
+constexpr EnumValue<Finish> kFinishes[] = {
+    {DSV4_FINISH_NONE, Finish::kNone},          {DSV4_FINISH_STOP, Finish::kStop},
+    {DSV4_FINISH_LENGTH, Finish::kLength},      {DSV4_FINISH_CONTEXT_FULL, Finish::kContextFull},
+    {DSV4_FINISH_TOOL_CALL, Finish::kToolCall},
+};
 
 dsv4_finish FinishOfFailure(const absl::Status& status) {
   if (absl::IsCancelled(status)) return DSV4_FINISH_CANCELLED;
@@ -33,7 +24,7 @@ dsv4_finish FinishOfFailure(const absl::Status& status) {
 dsv4_step_result StepResultTo(const StepResult& step) {
   dsv4_step_result out = DSV4_STEP_RESULT_INIT;
   out.token = step.token;
-  out.finish = FinishTo(step.finish);
+  out.finish = EnumTo(kFinishes, step.finish);
   out.text_length = static_cast<uint32_t>(step.text.size());
   out.text = step.text.empty() ? "" : step.text.data();
   return out;

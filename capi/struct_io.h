@@ -23,40 +23,22 @@
 namespace dsv4::capi {
 
 // The size of each struct in the first release that had it: never changed when fields are appended.
-template <class Struct>
-inline constexpr uint32_t kFirstSize = 0;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_engine_options> = 72;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_engine_info> = 88;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_engine_identity> = 32;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_device_info> = 32;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_engine_metrics> = 208;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_sampling> = 40;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_tool_options> = 24;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_sync_result> = 32;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_sync_options> = 16;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_session_options> = 24;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_step_result> = 24;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_session_stats> = 80;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_message> = 40;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_tool_call> = 56;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_chat_options> = 32;
-template <>
-inline constexpr uint32_t kFirstSize<dsv4_parser_options> = 16;
+constexpr uint32_t FirstSize(const dsv4_engine_options*) { return 72; }
+constexpr uint32_t FirstSize(const dsv4_engine_info*) { return 88; }
+constexpr uint32_t FirstSize(const dsv4_engine_identity*) { return 32; }
+constexpr uint32_t FirstSize(const dsv4_device_info*) { return 32; }
+constexpr uint32_t FirstSize(const dsv4_engine_metrics*) { return 208; }
+constexpr uint32_t FirstSize(const dsv4_sampling*) { return 40; }
+constexpr uint32_t FirstSize(const dsv4_tool_options*) { return 24; }
+constexpr uint32_t FirstSize(const dsv4_sync_result*) { return 32; }
+constexpr uint32_t FirstSize(const dsv4_sync_options*) { return 16; }
+constexpr uint32_t FirstSize(const dsv4_session_options*) { return 24; }
+constexpr uint32_t FirstSize(const dsv4_step_result*) { return 24; }
+constexpr uint32_t FirstSize(const dsv4_session_stats*) { return 80; }
+constexpr uint32_t FirstSize(const dsv4_message*) { return 40; }
+constexpr uint32_t FirstSize(const dsv4_tool_call*) { return 56; }
+constexpr uint32_t FirstSize(const dsv4_chat_options*) { return 32; }
+constexpr uint32_t FirstSize(const dsv4_parser_options*) { return 16; }
 
 // A larger size is taken for an uninitialised struct.
 inline constexpr uint32_t kMaxStructBytes = 4096;
@@ -64,13 +46,14 @@ inline constexpr uint32_t kMaxStructBytes = 4096;
 // The caller's size of `*given`, which is of a release of its own. `name` is the argument's.
 template <class Struct>
 absl::StatusOr<uint32_t> StructSize(const Struct* given, absl::string_view name) {
-  static_assert(kFirstSize<Struct> > 0 && kFirstSize<Struct> <= sizeof(Struct));
+  constexpr uint32_t kFirst = FirstSize(static_cast<const Struct*>(nullptr));
+  static_assert(kFirst <= sizeof(Struct));
   if (given == nullptr) return InvalidValue(name, " is NULL");
   uint32_t size;
   std::memcpy(&size, given, sizeof size);
-  if (size < kFirstSize<Struct> || size > kMaxStructBytes)
-    return InvalidValue(absl::StrCat(name, ".struct_size"), " is ", size, "; expected ",
-                        kFirstSize<Struct>, " to ", kMaxStructBytes);
+  if (size < kFirst || size > kMaxStructBytes)
+    return InvalidValue(absl::StrCat(name, ".struct_size"), " is ", size, "; expected ", kFirst,
+                        " to ", kMaxStructBytes);
   return size;
 }
 
@@ -115,6 +98,11 @@ inline absl::Status ReservedIsZero(int64_t value, absl::string_view name) {
   return value == 0 ? absl::OkStatus() : InvalidValue(name, " is ", value, "; expected 0");
 }
 
+inline absl::StatusOr<bool> BoolFrom(int32_t value, absl::string_view name) {
+  if (value != 0 && value != 1) return InvalidValue(name, " is ", value, "; expected 0 or 1");
+  return value == 1;
+}
+
 // An array argument: NULL is accepted for no elements.
 template <class T>
 absl::Status CheckArray(const T* data, size_t count, absl::string_view name) {
@@ -125,7 +113,15 @@ absl::Status CheckArray(const T* data, size_t count, absl::string_view name) {
   return absl::OkStatus();
 }
 
-// The needed-size idiom: writes as many of `values` as fit, and how many there are.
+// The needed-size idiom: an array of the caller's for results, and how many there are.
+template <class T>
+absl::Status CheckArrayOut(const T* out, size_t capacity, const size_t* needed,
+                           absl::string_view name) {
+  const absl::Status checked = CheckArray(out, capacity, name);
+  return checked.ok() ? NotNull(needed, "needed") : checked;
+}
+
+// Writes as many of `values` as fit, and how many there are.
 template <class Values, class T>
 void CopyArrayOut(const Values& values, T* out, size_t capacity, size_t* needed) {
   *needed = values.size();

@@ -157,9 +157,6 @@ int main(int argc, char** argv) {
     chat::InstallSignals();
     return bench::Run(argc, argv);
   } catch (...) {
-    const chat::Failure failure = chat::CurrentFailure();
-    if (!failure.message.empty()) chat::WriteErr("dsv4-bench: " + failure.message + "\n");
-    if (failure.exit_code == chat::kUsageError) chat::WriteErr("See dsv4-bench --help.\n");
-    return failure.exit_code;
+    return chat::ReportFailure("dsv4-bench");
   }
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <span>
 
 #include "examples/dsv4-chat/json_text.h"
 #include "examples/dsv4-chat/terminal.h"
@@ -61,7 +62,7 @@ struct Column {
   int digits = 2;  // of numbers that are not whole
 };
 
-constexpr Column kSpeedColumns[] = {
+constexpr Column kSubjectColumns[] = {
     {"model", "model"},
     {"weights", "weight_format"},
     {"cache", "cache_format"},
@@ -73,37 +74,20 @@ constexpr Column kSpeedColumns[] = {
     {"accepted", "acceptance_rate"},
     {"depth", "n_depth"},
     {"test", "test"},
-    {"t/s", "avg_ts", "stddev_ts"},
-    {"sample us", "sample_us"},
-    {"commit", "build_commit", nullptr, 12},
-    {"checkpoint", "checkpoint_fingerprint", nullptr, 12},
 };
 
+constexpr Column kSpeedColumns[] = {{"t/s", "avg_ts", "stddev_ts"}, {"sample us", "sample_us"}};
+
 constexpr Column kServingColumns[] = {
-    {"model", "model"},
-    {"weights", "weight_format"},
-    {"cache", "cache_format"},
-    {"device", "device"},
-    {"backend", "backend"},
-    {"threads", "n_threads"},
-    {"temp", "temperature"},
-    {"draft", "draft_tokens"},
-    {"accepted", "acceptance_rate"},
-    {"depth", "n_depth"},
-    {"test", "test"},
-    {"sessions", "max_concurrency"},
-    {"output t/s", "output_throughput"},
-    {"ttft ms", "mean_ttft_ms"},
-    {"p99", "p99_ttft_ms"},
-    {"tpot ms", "mean_tpot_ms"},
-    {"p99", "p99_tpot_ms"},
-    {"itl ms", "mean_itl_ms"},
-    {"p99", "p99_itl_ms"},
-    {"e2el ms", "mean_e2el_ms"},
-    {"p99", "p99_e2el_ms"},
-    {"commit", "build_commit", nullptr, 12},
-    {"checkpoint", "checkpoint_fingerprint", nullptr, 12},
+    {"sessions", "max_concurrency"}, {"output t/s", "output_throughput"},
+    {"ttft ms", "mean_ttft_ms"},     {"p99", "p99_ttft_ms"},
+    {"tpot ms", "mean_tpot_ms"},     {"p99", "p99_tpot_ms"},
+    {"itl ms", "mean_itl_ms"},       {"p99", "p99_itl_ms"},
+    {"e2el ms", "mean_e2el_ms"},     {"p99", "p99_e2el_ms"},
 };
+
+constexpr Column kBuildColumns[] = {{"commit", "build_commit", nullptr, 12},
+                                    {"checkpoint", "checkpoint_fingerprint", nullptr, 12}};
 
 std::string Rounded(const Record::Field* field, int digits) {
   if (field == nullptr || field->missing) return "-";
@@ -129,14 +113,17 @@ std::string MarkdownCell(const Record& record, const Column& column) {
   return text;
 }
 
-template <size_t count>
-std::string MarkdownRow(const Record& record, const Column (&columns)[count], bool head) {
+// `measured`: the columns of what was measured.
+std::string MarkdownRow(const Record& record, std::span<const Column> measured, bool head) {
   std::string titles = "|", rule = "|", cells = "|";
-  for (const Column& column : columns) {
-    titles += std::string(" ") + column.title + " |";
-    const Record::Field* field = record.Find(column.field);
-    rule += field != nullptr && field->is_text ? " --- |" : " ---: |";
-    cells += " " + MarkdownCell(record, column) + " |";
+  for (const std::span<const Column> columns : {std::span<const Column>(kSubjectColumns), measured,
+                                                std::span<const Column>(kBuildColumns)}) {
+    for (const Column& column : columns) {
+      titles += std::string(" ") + column.title + " |";
+      const Record::Field* field = record.Find(column.field);
+      rule += field != nullptr && field->is_text ? " --- |" : " ---: |";
+      cells += " " + MarkdownCell(record, column) + " |";
+    }
   }
   return (head ? titles + "\n" + rule + "\n" : "") + cells + "\n";
 }

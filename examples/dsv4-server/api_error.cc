@@ -65,6 +65,10 @@ ApiError InvalidRequest(const std::string& param, const std::string& message) {
   return {400, "invalid_request_error", message, param};
 }
 
+ApiError InvalidField(const std::string& field, const std::string& what) {
+  return InvalidRequest(field, field + " " + what);
+}
+
 ApiError Stopping() { return {503, "server_error", "the server is stopping", "", "stopping"}; }
 
 ApiError DeviceLost(const std::string& message) {

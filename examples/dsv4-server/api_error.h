@@ -15,6 +15,8 @@ struct ApiError {
 
 // A request that cannot be answered as it is: status 400.
 ApiError InvalidRequest(const std::string& param, const std::string& message);
+// The same with the message "FIELD WHAT": "tools must be a list".
+ApiError InvalidField(const std::string& field, const std::string& what);
 
 // The server ends, or has lost its device: status 503, after which clients try again.
 ApiError Stopping();

@@ -34,7 +34,7 @@ Json MessageOf(const Json& given, const std::string& path) {
     if (!message.contains("reasoning_content")) message["reasoning_content"] = *reasoning;
   }
   if (fields.Bool("prefix").value_or(false))
-    throw InvalidRequest(fields.PathOf("prefix"), fields.PathOf("prefix") + " is not supported");
+    throw InvalidField(fields.PathOf("prefix"), "is not supported");
   fields.Ignore({"name", "refusal", "annotations"});
   fields.RefuseOthers();
   return message;
@@ -43,23 +43,14 @@ Json MessageOf(const Json& given, const std::string& path) {
 dsv4::ToolOptions ReadToolChoice(Fields* fields) {
   dsv4::ToolOptions options;
   const Json* choice = fields->Any("tool_choice");
-  if (choice == nullptr || *choice == "auto") return options;
-  if (*choice == "none") {
-    options.choice = DSV4_TOOL_CHOICE_NONE;
-    return options;
-  }
-  options.choice = DSV4_TOOL_CHOICE_REQUIRED;
-  if (*choice == "required") return options;
-  if (!choice->is_object())
-    throw InvalidRequest("tool_choice", "tool_choice must be auto, none, required or a function");
+  if (choice == nullptr || ReadToolChoiceWord(*choice, &options)) return options;
   Fields given(*choice, "tool_choice");
   const Json* function = given.Any("function");
   if (given.String("type").value_or("") != "function" || function == nullptr)
-    throw InvalidRequest("tool_choice.type", "tool_choice.type must be \"function\"");
+    throw InvalidField("tool_choice.type", "must be \"function\"");
   Fields named(*function, "tool_choice.function");
   options.name = named.String("name").value_or("");
-  if (options.name.empty())
-    throw InvalidRequest("tool_choice.function.name", "tool_choice.function.name is missing");
+  if (options.name.empty()) throw InvalidField("tool_choice.function.name", "is missing");
   named.RefuseOthers();
   given.RefuseOthers();
   return options;
@@ -71,11 +62,8 @@ void ReadResponseFormat(Fields* fields, OutputForm* form) {
   if (given == nullptr) return;
   Fields format(*given, "response_format");
   if (format.String("type") != "json_schema") return ReadSchemaType(&format, form);
-  const Json* described = format.Any("json_schema");
-  if (described == nullptr)
-    throw InvalidRequest("response_format.json_schema", "response_format.json_schema is missing");
+  Json schema = format.Required("json_schema");
   format.RefuseOthers();
-  Json schema = *described;
   if (schema.is_object()) schema["type"] = "json_schema";
   Fields description(schema, "response_format.json_schema");
   ReadSchemaType(&description, form);
@@ -83,10 +71,7 @@ void ReadResponseFormat(Fields* fields, OutputForm* form) {
 
 void ReadForm(const Model& model, Fields* fields, ChatRequest* request, Json* messages) {
   OutputForm form;
-  if (const Json* tools = fields->Any("tools")) {
-    if (!tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
-    form.tools = *tools;
-  }
+  if (const Json* tools = fields->List("tools")) form.tools = *tools;
   form.choice = ReadToolChoice(fields);
   ReadResponseFormat(fields, &form);
   request->turn.one_call = !fields->Bool("parallel_tool_calls").value_or(true);
@@ -97,7 +82,7 @@ void ReadLimits(Fields* fields, dsv4::Sampling* sampling) {
   const auto old_name = fields->Integer("max_tokens", 1, kMostTokens);
   const auto new_name = fields->Integer("max_completion_tokens", 1, kMostTokens);
   if (old_name && new_name && *old_name != *new_name)
-    throw InvalidRequest("max_tokens", "max_tokens contradicts max_completion_tokens");
+    throw InvalidField("max_tokens", "contradicts max_completion_tokens");
   sampling->max_tokens = new_name.value_or(old_name.value_or(0));
 }
 
@@ -106,7 +91,7 @@ void ReadLimits(Fields* fields, dsv4::Sampling* sampling) {
 Json ReadMessages(Fields* fields) {
   const Json* given = fields->Any("messages");
   if (given == nullptr || !given->is_array() || given->empty())
-    throw InvalidRequest("messages", "messages must be a list of one message or more");
+    throw InvalidField("messages", "must be a list of one message or more");
   Json messages = Json::array();
   for (const Json& message : *given)
     messages.push_back(MessageOf(message, "messages[" + std::to_string(messages.size()) + "]"));
@@ -120,7 +105,7 @@ dsv4::ChatOptions ReadThinking(const Model& model, Fields* fields, int64_t* budg
     Fields options(*given, "thinking");
     const std::string type = options.String("type").value_or("");
     if (type != "enabled" && type != "disabled")
-      throw InvalidRequest("thinking.type", "thinking.type must be enabled or disabled");
+      throw InvalidField("thinking.type", "must be enabled or disabled");
     thinking.Switch("thinking.type", type == "enabled");
     *budget = options.Integer("budget_tokens", 1, kMostTokens).value_or(0);
     options.RefuseOthers();
@@ -155,8 +140,7 @@ ChatRequest ReadChat(const Model& model, const Json& body) {
   ReadLimits(&fields, &prompt->sampling);
   request.log_probs = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Integer("top_logprobs", 0, 20);
-  if (top && !request.log_probs)
-    throw InvalidRequest("top_logprobs", "top_logprobs needs \"logprobs\": true");
+  if (top && !request.log_probs) throw InvalidField("top_logprobs", "needs \"logprobs\": true");
   request.top_log_probs = static_cast<size_t>(top.value_or(0));
   if (request.log_probs)
     prompt->sampling.log_probs = static_cast<int32_t>(std::max<size_t>(request.top_log_probs, 1));

@@ -21,21 +21,15 @@ uint64_t HashOf(const std::string& text) {
 
 std::vector<std::string> ReadStop(Fields* fields) {
   const Json* stop = fields->Any("stop");
-  if (stop == nullptr) return {};
-  if (stop->is_string()) return {stop->get<std::string>()};
-  std::vector<std::string> strings;
-  const auto is_text = [](const Json& value) { return value.is_string(); };
-  if (!stop->is_array() || !std::all_of(stop->begin(), stop->end(), is_text))
-    throw InvalidRequest("stop", "stop must be a string or a list of strings");
-  for (const Json& text : *stop) strings.push_back(text.get<std::string>());
-  return strings;
+  if (stop != nullptr && stop->is_string()) return {stop->get<std::string>()};
+  return fields->Strings("stop", "a string or a list of strings");
 }
 
 std::vector<dsv4::TokenBias> ReadBias(Fields* fields) {
   const Json* object = fields->Any("logit_bias");
   if (object == nullptr) return {};
   std::vector<dsv4::TokenBias> biases;
-  if (!object->is_object()) throw InvalidRequest("logit_bias", "logit_bias must be an object");
+  if (!object->is_object()) throw InvalidField("logit_bias", "must be an object");
   for (const auto& [name, value] : object->items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
@@ -81,7 +75,7 @@ void ReadSampling(const Model& model, Fields* fields, dsv4::Sampling* sampling) 
   // What load tools send with it.
   if (fields->Integer("min_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(0) > 0 &&
       !ignores_end)
-    throw InvalidRequest("min_tokens", "min_tokens needs \"ignore_eos\": true");
+    throw InvalidField("min_tokens", "needs \"ignore_eos\": true");
 }
 
 }  // namespace
@@ -92,8 +86,7 @@ void ReadCandidates(const Model& model, Fields* fields, CommonRequest* request) 
   request->token_ids = fields->Bool("return_token_ids").value_or(false);
   const Json* given = fields->Any("stream_options");
   if (given == nullptr) return;
-  if (!request->stream)
-    throw InvalidRequest("stream_options", "stream_options needs \"stream\": true");
+  if (!request->stream) throw InvalidField("stream_options", "needs \"stream\": true");
   Fields options(*given, "stream_options");
   request->include_usage = options.Bool("include_usage").value_or(false);
   request->continuous_usage = options.Bool("continuous_usage_stats").value_or(false);

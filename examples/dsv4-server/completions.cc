@@ -26,22 +26,21 @@ CompletionRequest::Entry ReadPrompt(const Model& model, const Json& given, const
     entry.prompt.tokens = TokensOf(given, path);
     entry.text = model.engine.tokenizer().Decode(entry.prompt.tokens);
   }
-  if (entry.prompt.tokens.empty()) throw InvalidRequest(path, path + " is empty");
+  if (entry.prompt.tokens.empty()) throw InvalidField(path, "is empty");
   return entry;
 }
 
 void ReadPrompts(const Model& model, Fields* fields, CompletionRequest* request) {
-  const Json* given = fields->Any("prompt");
-  if (given == nullptr) throw InvalidRequest("prompt", "prompt is missing");
+  const Json& given = fields->Required("prompt");
   const bool begin = fields->Bool("add_special_tokens").value_or(true);
-  const bool is_list = given->is_array() && !given->empty() && !given->front().is_number();
-  const Json list = is_list ? *given : Json::array({*given});
+  const bool is_list = given.is_array() && !given.empty() && !given.front().is_number();
+  const Json list = is_list ? given : Json::array({given});
   const auto most = static_cast<size_t>(model.engine.info().max_sessions);
   if (list.size() * request->common.count > most)
-    throw InvalidRequest("prompt", "prompt has " + std::to_string(list.size()) + " entries of " +
-                                       std::to_string(request->common.count) +
-                                       " candidates; the server computes " + std::to_string(most) +
-                                       " together");
+    throw InvalidField("prompt", "has " + std::to_string(list.size()) + " entries of " +
+                                     std::to_string(request->common.count) +
+                                     " candidates; the server computes " + std::to_string(most) +
+                                     " together");
   for (const Json& prompt : list) {
     const std::string path =
         is_list ? "prompt[" + std::to_string(request->prompts.size()) + "]" : "prompt";
@@ -70,13 +69,13 @@ CompletionRequest ReadCompletion(const Model& model, const Json& body) {
     request.log_probs = static_cast<size_t>(*count);
   const auto count = static_cast<int64_t>(request.common.count);
   if (fields.Integer("best_of", 1, 128).value_or(count) != count)
-    throw InvalidRequest("best_of", "best_of other than n is not supported");
+    throw InvalidField("best_of", "other than n is not supported");
   const int64_t max_tokens =
       fields.Integer("max_tokens", 0, std::numeric_limits<int32_t>::max()).value_or(16);
   fields.RefuseOthers();
   request.no_tokens = max_tokens == 0;
   if (request.no_tokens && !request.echo)
-    throw InvalidRequest("max_tokens", "max_tokens 0 needs \"echo\": true");
+    throw InvalidField("max_tokens", "0 needs \"echo\": true");
   dsv4::Sampling* sampling = &request.common.sampling;
   // The prompt is computed for a token, which is then dropped.
   sampling->max_tokens = std::max<int64_t>(max_tokens, 1);

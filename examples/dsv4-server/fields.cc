@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/dsv4-server/fields.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace server {
 namespace {
 
 [[noreturn]] void Refuse(const std::string& path, const std::string& expected) {
-  throw InvalidRequest(path, path + " must be " + expected);
+  throw InvalidField(path, "must be " + expected);
 }
 
 // Whether `value` is a whole number from `low` to `high`.
@@ -53,6 +54,32 @@ std::optional<std::string> Fields::String(const char* name) {
   return value->get<std::string>();
 }
 
+const Json& Fields::Required(const char* name) {
+  const Json* value = Any(name);
+  if (value == nullptr) throw InvalidField(PathOf(name), "is missing");
+  return *value;
+}
+
+std::string Fields::RequiredString(const char* name) {
+  Required(name);
+  return *String(name);
+}
+
+const Json* Fields::List(const char* name) {
+  const Json* value = Any(name);
+  if (value != nullptr && !value->is_array()) Refuse(PathOf(name), "a list");
+  return value;
+}
+
+std::vector<std::string> Fields::Strings(const char* name, const char* expected) {
+  const Json* list = Any(name);
+  if (list == nullptr) return {};
+  const auto is_text = [](const Json& value) { return value.is_string(); };
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_text))
+    Refuse(PathOf(name), expected);
+  return list->get<std::vector<std::string>>();
+}
+
 std::optional<double> Fields::Number(const char* name) {
   const Json* value = Any(name);
   if (value == nullptr) return std::nullopt;
@@ -81,7 +108,7 @@ void Fields::Ignore(std::initializer_list<const char*> names) {
 void Fields::RefuseOthers() const {
   for (const auto& [name, value] : object_.items()) {
     if (!value.is_null() && !known_.contains(name))
-      throw InvalidRequest(PathOf(name), PathOf(name) + " is not supported");
+      throw InvalidField(PathOf(name), "is not supported");
   }
 }
 

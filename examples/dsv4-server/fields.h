@@ -27,9 +27,16 @@ class Fields {
   // Null when there is none.
   const Json* Any(const char* name);
   std::optional<bool> Bool(const char* name);
+  // Refuses a null, and one that is not there.
+  const Json& Required(const char* name);
   std::optional<std::string> String(const char* name);
+  std::string RequiredString(const char* name);
   std::optional<double> Number(const char* name);
   std::optional<int64_t> Integer(const char* name, int64_t low, int64_t high);
+  // A list; null without one.
+  const Json* List(const char* name);
+  // A list of strings; empty without one.
+  std::vector<std::string> Strings(const char* name, const char* expected = "a list of strings");
   // A list of token ids; empty without one.
   std::vector<int32_t> Tokens(const char* name);
 

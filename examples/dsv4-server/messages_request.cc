@@ -25,13 +25,13 @@ class Blocks {
     // Every prompt is cached here.
     fields.Ignore({"cache_control", "citations"});
     if (type == "text") {
-      AddText(Required(&fields, "text"));
+      AddText(fields.RequiredString("text"));
     } else if (type == "tool_result" && role_ == "user") {
       AddResult(&fields);
     } else if (type == "thinking" && role_ == "assistant") {
       Json& message = Message();
       message["reasoning_content"] =
-          message.value("reasoning_content", "") + Required(&fields, "thinking");
+          message.value("reasoning_content", "") + fields.RequiredString("thinking");
       fields.Ignore({"signature"});
     } else if (type == "tool_use" && role_ == "assistant") {
       AddCall(&fields);
@@ -51,13 +51,6 @@ class Blocks {
   }
 
  private:
-  static std::string Required(Fields* fields, const char* name) {
-    auto text = fields->String(name);
-    const std::string path = fields->PathOf(name);
-    if (!text) throw InvalidRequest(path, path + " is missing");
-    return *std::move(text);
-  }
-
   Json& Message() {
     if (message_.is_null()) message_ = {{"role", role_}, {"content", Json::array()}};
     return message_;
@@ -65,7 +58,7 @@ class Blocks {
 
   void AddResult(Fields* fields) {
     End();
-    Json result = {{"role", "tool"}, {"tool_call_id", Required(fields, "tool_use_id")}};
+    Json result = {{"role", "tool"}, {"tool_call_id", fields->RequiredString("tool_use_id")}};
     const Json* content = fields->Any("content");
     if (content != nullptr) CheckContent(*content, fields->PathOf("content"), {"text"});
     result["content"] = content == nullptr ? Json("") : *content;
@@ -75,13 +68,12 @@ class Blocks {
 
   void AddCall(Fields* fields) {
     const Json* input = fields->Any("input");
-    const std::string path = fields->PathOf("input");
     if (input == nullptr || !input->is_object())
-      throw InvalidRequest(path, path + " must be an object");
+      throw InvalidField(fields->PathOf("input"), "must be an object");
     Message()["tool_calls"].push_back(
-        {{"id", Required(fields, "id")},
+        {{"id", fields->RequiredString("id")},
          {"type", "function"},
-         {"function", {{"name", Required(fields, "name")}, {"arguments", TextOf(*input)}}}});
+         {"function", {{"name", fields->RequiredString("name")}, {"arguments", TextOf(*input)}}}});
     fields->Ignore({"caller"});
   }
 
@@ -94,7 +86,7 @@ void AddMessage(const Json& given, const std::string& path, Json* messages) {
   Fields fields(given, path);
   const std::string role = fields.String("role").value_or("");
   if (role != "user" && role != "assistant")
-    throw InvalidRequest(path + ".role", path + ".role must be user or assistant");
+    throw InvalidField(path + ".role", "must be user or assistant");
   const Json* content = fields.Any("content");
   fields.RefuseOthers();
   Blocks blocks(role, messages);
@@ -104,7 +96,7 @@ void AddMessage(const Json& given, const std::string& path, Json* messages) {
     for (size_t i = 0; i < content->size(); ++i)
       blocks.Add((*content)[i], path + ".content[" + std::to_string(i) + "]");
   } else {
-    throw InvalidRequest(path + ".content", path + ".content must be a string or a list of blocks");
+    throw InvalidField(path + ".content", "must be a string or a list of blocks");
   }
   blocks.End();
 }
@@ -118,7 +110,7 @@ Json ReadConversation(Fields* fields) {
   }
   const Json* given = fields->Any("messages");
   if (given == nullptr || !given->is_array() || given->empty())
-    throw InvalidRequest("messages", "messages must be a list of one message or more");
+    throw InvalidField("messages", "must be a list of one message or more");
   for (size_t i = 0; i < given->size(); ++i)
     AddMessage((*given)[i], "messages[" + std::to_string(i) + "]", &messages);
   if (messages.empty() || messages.back()["role"] == "assistant")
@@ -130,9 +122,8 @@ Json ReadConversation(Fields* fields) {
 }
 
 void ReadTools(Fields* fields, OutputForm* form) {
-  const Json* tools = fields->Any("tools");
+  const Json* tools = fields->List("tools");
   if (tools == nullptr) return;
-  if (!tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
   for (size_t i = 0; i < tools->size(); ++i) {
     Fields tool((*tools)[i], "tools[" + std::to_string(i) + "]");
     if (tool.String("type").value_or("custom") != "custom")
@@ -159,9 +150,9 @@ void ReadToolChoice(Fields* fields, OutputForm* form, TurnOptions* turn) {
     form->choice.choice = DSV4_TOOL_CHOICE_REQUIRED;
     if (type == "tool") form->choice.name = choice.String("name").value_or("");
     if (type == "tool" && form->choice.name.empty())
-      throw InvalidRequest("tool_choice.name", "tool_choice.name is missing");
+      throw InvalidField("tool_choice.name", "is missing");
   } else if (type != "auto") {
-    throw InvalidRequest("tool_choice.type", "tool_choice.type must be auto, any, tool or none");
+    throw InvalidField("tool_choice.type", "must be auto, any, tool or none");
   }
   turn->one_call = choice.Bool("disable_parallel_tool_use").value_or(false);
   choice.RefuseOthers();
@@ -174,7 +165,7 @@ void ReadConfig(const Model& model, Fields* fields, MessagesRequest* request, Ou
     Fields options(*given, "thinking");
     const std::string type = options.String("type").value_or("");
     if (type != "enabled" && type != "adaptive" && type != "disabled")
-      throw InvalidRequest("thinking.type", "thinking.type must be enabled, adaptive or disabled");
+      throw InvalidField("thinking.type", "must be enabled, adaptive or disabled");
     thinking.Switch("thinking.type", type != "disabled");
     request->prompt.sampling.max_thinking_tokens =
         options.Integer("budget_tokens", 1, kMostTokens).value_or(0);
@@ -201,15 +192,8 @@ void ReadConfig(const Model& model, Fields* fields, MessagesRequest* request, Ou
 MessagesRequest ReadRequest(const Model& model, Fields* fields) {
   MessagesRequest request;
   request.common = ReadCommon(model, fields);
-  if (const Json* stops = fields->Any("stop_sequences")) {
-    if (!stops->is_array())
-      throw InvalidRequest("stop_sequences", "stop_sequences must be a list of strings");
-    for (const Json& stop : *stops) {
-      if (!stop.is_string())
-        throw InvalidRequest("stop_sequences", "stop_sequences must be a list of strings");
-      request.common.sampling.stop_strings.push_back(stop.get<std::string>());
-    }
-  }
+  for (std::string& stop : fields->Strings("stop_sequences"))
+    request.common.sampling.stop_strings.push_back(std::move(stop));
   request.prompt.sampling = request.common.sampling;
   request.prompt.cache_salt = request.common.cache_salt;
   Json messages = ReadConversation(fields);
@@ -228,7 +212,7 @@ MessagesRequest ReadMessagesApi(const Model& model, const Json& body) {
   Fields fields(body);
   MessagesRequest request = ReadRequest(model, &fields);
   const auto max_tokens = fields.Integer("max_tokens", 1, kMostTokens);
-  if (!max_tokens) throw InvalidRequest("max_tokens", "max_tokens is missing");
+  if (!max_tokens) throw InvalidField("max_tokens", "is missing");
   request.prompt.sampling.max_tokens = *max_tokens;
   fields.RefuseOthers();
   return request;

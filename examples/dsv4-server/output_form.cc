@@ -49,11 +49,10 @@ void ApplyForm(const Model& model, const OutputForm& form, Prompt* prompt, TurnO
                Json* messages) {
   const bool has_tools = !form.tools.empty();
   if (!has_tools && form.choice.choice == DSV4_TOOL_CHOICE_REQUIRED)
-    throw InvalidRequest("tool_choice", "tool_choice asks for a call, and there are no tools");
+    throw InvalidField("tool_choice", "asks for a call, and there are no tools");
   turn->no_calls = has_tools && form.choice.choice == DSV4_TOOL_CHOICE_NONE;
   if (has_tools && !form.schema.is_null() && !turn->no_calls)
-    throw InvalidRequest(form.schema_field,
-                         form.schema_field + " with tools needs a tool_choice of none");
+    throw InvalidField(form.schema_field, "with tools needs a tool_choice of none");
   dsv4::Grammar* grammar = &prompt->sampling.grammar;
   if (has_tools) {
     *grammar = ToolGrammar(model.engine, form.tools, form.choice);
@@ -71,17 +70,22 @@ void ReadSchemaType(Fields* format, OutputForm* form) {
     // The form alone is what clients ask for in words of their own.
     form->schema = {{"type", "object"}};
   } else if (type == "json_schema") {
-    const Json* schema = format->Any("schema");
-    const std::string path = format->PathOf("schema");
-    if (schema == nullptr) throw InvalidRequest(path, path + " is missing");
-    form->schema = *schema;
+    form->schema = format->Required("schema");
     form->shows_schema = true;
     format->Ignore({"name", "description", "strict"});
   } else if (type != "text") {
-    const std::string path = format->PathOf("type");
-    throw InvalidRequest(path, path + " must be text, json_object or json_schema");
+    throw InvalidField(format->PathOf("type"), "must be text, json_object or json_schema");
   }
   format->RefuseOthers();
+}
+
+bool ReadToolChoiceWord(const Json& choice, dsv4::ToolOptions* options) {
+  if (choice == "auto") return true;
+  options->choice = choice == "none" ? DSV4_TOOL_CHOICE_NONE : DSV4_TOOL_CHOICE_REQUIRED;
+  if (choice == "none" || choice == "required") return true;
+  if (!choice.is_object())
+    throw InvalidField("tool_choice", "must be auto, none, required or a function");
+  return false;
 }
 
 void AddToSystem(Json* messages, const char* key, Json value) {
@@ -93,20 +97,19 @@ void AddToSystem(Json* messages, const char* key, Json value) {
 void CheckContent(const Json& content, const std::string& path,
                   std::initializer_list<const char*> types) {
   if (content.is_string()) return;
-  if (!content.is_array())
-    throw InvalidRequest(path, path + " must be a string or a list of parts");
+  if (!content.is_array()) throw InvalidField(path, "must be a string or a list of parts");
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string part = path + "[" + std::to_string(i) + "]";
     Fields fields(content[i], part);
     const auto type = fields.String("type");
     if (type && std::find(types.begin(), types.end(), *type) == types.end())
       throw InvalidRequest(part + ".type", part + ".type: \"" + *type + "\" is not supported");
-    if (!fields.String("text")) throw InvalidRequest(part + ".text", part + ".text is missing");
+    fields.RequiredString("text");
   }
 }
 
 void CheckMessages(const Json& messages, const std::string& field) {
-  if (messages.empty()) throw InvalidRequest(field, field + " has no message");
+  if (messages.empty()) throw InvalidField(field, "has no message");
   dsv4::RenderChatTextJson(TextOf(messages));
   const Json& role = messages.back()["role"];
   if (role != "assistant" && role != "system") return;

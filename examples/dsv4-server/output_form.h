@@ -24,6 +24,10 @@ struct OutputForm {
 void ApplyForm(const Model& model, const OutputForm& form, Prompt* prompt, TurnOptions* turn,
                Json* messages);
 
+// Whether `choice` is one of OpenAI's words: auto, none or required, which *options then says.
+// False for an object, which names the function to call. Throws an ApiError for anything else.
+bool ReadToolChoiceWord(const Json& choice, dsv4::ToolOptions* options);
+
 // The schema of {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "schema"}.
 void ReadSchemaType(Fields* format, OutputForm* form);
 

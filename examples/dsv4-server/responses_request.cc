@@ -12,13 +12,6 @@
 namespace server {
 namespace {
 
-std::string Required(Fields* fields, const char* name) {
-  auto text = fields->String(name);
-  const std::string path = fields->PathOf(name);
-  if (!text) throw InvalidRequest(path, path + " is missing");
-  return *std::move(text);
-}
-
 // Reads items of input into messages as the library takes them: reasoning, text and calls of one
 // turn are one message there.
 class Items {
@@ -56,23 +49,19 @@ class Items {
   }
 
   void AddMessage(Fields* fields) {
-    std::string role = Required(fields, "role");
-    const Json* content = fields->Any("content");
-    const std::string path = fields->PathOf("content");
-    if (content == nullptr) throw InvalidRequest(path, path + " is missing");
-    CheckContent(*content, path, {"input_text", "output_text", "text"});
+    std::string role = fields->RequiredString("role");
+    const Json& content = fields->Required("content");
+    CheckContent(content, fields->PathOf("content"), {"input_text", "output_text", "text"});
     fields->Ignore({"phase"});
     if (role == "assistant") {
-      TurnWithout({"content", "tool_calls"})["content"] = *content;
+      TurnWithout({"content", "tool_calls"})["content"] = content;
       return;
     }
     if (role == "developer") role = "system";
     if (role != "user" && role != "system")
-      throw InvalidRequest(
-          fields->PathOf("role"),
-          fields->PathOf("role") + " must be user, assistant, system or developer");
+      throw InvalidField(fields->PathOf("role"), "must be user, assistant, system or developer");
     End();
-    messages_->push_back({{"role", role}, {"content", *content}});
+    messages_->push_back({{"role", role}, {"content", content}});
   }
 
   void AddReasoning(Fields* fields) {
@@ -87,21 +76,20 @@ class Items {
   }
 
   void AddCall(Fields* fields) {
-    Json function = {{"name", Required(fields, "name")},
-                     {"arguments", Required(fields, "arguments")}};
-    TurnWithout({})["tool_calls"].push_back({{"id", Required(fields, "call_id")},
+    Json function = {{"name", fields->RequiredString("name")},
+                     {"arguments", fields->RequiredString("arguments")}};
+    TurnWithout({})["tool_calls"].push_back({{"id", fields->RequiredString("call_id")},
                                              {"type", "function"},
                                              {"function", std::move(function)}});
   }
 
   void AddOutput(Fields* fields) {
     End();
-    const std::string path = fields->PathOf("output");
-    const Json* output = fields->Any("output");
-    if (output == nullptr) throw InvalidRequest(path, path + " is missing");
-    CheckContent(*output, path, {"input_text", "text"});
-    messages_->push_back(
-        {{"role", "tool"}, {"tool_call_id", Required(fields, "call_id")}, {"content", *output}});
+    const Json& output = fields->Required("output");
+    CheckContent(output, fields->PathOf("output"), {"input_text", "text"});
+    messages_->push_back({{"role", "tool"},
+                          {"tool_call_id", fields->RequiredString("call_id")},
+                          {"content", output}});
   }
 
   Json* const messages_;
@@ -116,7 +104,7 @@ Json ReadInput(Fields* fields, Json* echoed) {
   }
   const Json* input = fields->Any("input");
   if (input == nullptr || !(input->is_string() || input->is_array()) || input->empty())
-    throw InvalidRequest("input", "input must be a string or a list of items");
+    throw InvalidField("input", "must be a string or a list of items");
   if (input->is_string()) {
     messages.push_back({{"role", "user"}, {"content", *input}});
   } else {
@@ -137,14 +125,13 @@ Json ReadInput(Fields* fields, Json* echoed) {
 }
 
 void ReadTools(Fields* fields, OutputForm* form, Json* echoed) {
-  const Json* tools = fields->Any("tools");
+  const Json* tools = fields->List("tools");
   (*echoed)["tools"] = tools == nullptr ? Json::array() : *tools;
   if (tools == nullptr) return;
-  if (!tools->is_array()) throw InvalidRequest("tools", "tools must be a list");
   for (size_t i = 0; i < tools->size(); ++i) {
     Fields tool((*tools)[i], "tools[" + std::to_string(i) + "]");
     if (tool.String("type") != "function")
-      throw InvalidRequest(tool.PathOf("type"), tool.PathOf("type") + " must be function");
+      throw InvalidField(tool.PathOf("type"), "must be function");
     Json function = Json::object();
     for (const char* name : {"name", "description", "parameters", "strict"}) {
       if (const Json* value = tool.Any(name)) function[name] = *value;
@@ -157,19 +144,11 @@ void ReadTools(Fields* fields, OutputForm* form, Json* echoed) {
 void ReadToolChoice(Fields* fields, OutputForm* form, Json* echoed) {
   const Json* choice = fields->Any("tool_choice");
   (*echoed)["tool_choice"] = choice == nullptr ? Json("auto") : *choice;
-  if (choice == nullptr || *choice == "auto") return;
-  if (*choice == "none") {
-    form->choice.choice = DSV4_TOOL_CHOICE_NONE;
-    return;
-  }
-  form->choice.choice = DSV4_TOOL_CHOICE_REQUIRED;
-  if (*choice == "required") return;
-  if (!choice->is_object())
-    throw InvalidRequest("tool_choice", "tool_choice must be auto, none, required or a function");
+  if (choice == nullptr || ReadToolChoiceWord(*choice, &form->choice)) return;
   Fields given(*choice, "tool_choice");
   if (given.String("type") != "function")
-    throw InvalidRequest("tool_choice.type", "tool_choice.type must be function");
-  form->choice.name = Required(&given, "name");
+    throw InvalidField("tool_choice.type", "must be function");
+  form->choice.name = given.RequiredString("name");
   given.RefuseOthers();
 }
 
@@ -185,7 +164,7 @@ void ReadText(Fields* fields, OutputForm* form, Json* echoed) {
     ReadSchemaType(&members, form);
   }
   if (text.String("verbosity").value_or("medium") != "medium")
-    throw InvalidRequest("text.verbosity", "text.verbosity other than medium is not supported");
+    throw InvalidField("text.verbosity", "other than medium is not supported");
   text.RefuseOthers();
 }
 
@@ -209,12 +188,12 @@ dsv4_thinking_mode ReadReasoning(const Model& model, Fields* fields, Json* echoe
 void RefuseUnsupported(Fields* fields) {
   for (const char* name : {"previous_response_id", "conversation", "prompt", "max_tool_calls"}) {
     if (fields->Any(name) != nullptr)
-      throw InvalidRequest(name, std::string(name) + " is not supported: answers are not kept");
+      throw InvalidField(name, "is not supported: answers are not kept");
   }
   if (fields->Bool("background").value_or(false))
-    throw InvalidRequest("background", "background is not supported");
+    throw InvalidField("background", "is not supported");
   if (fields->String("truncation").value_or("disabled") != "disabled")
-    throw InvalidRequest("truncation", "truncation must be disabled");
+    throw InvalidField("truncation", "must be disabled");
   if (const Json* given = fields->Any("stream_options")) {
     Fields options(*given, "stream_options");
     options.Ignore({"include_obfuscation"});
@@ -225,8 +204,7 @@ void RefuseUnsupported(Fields* fields) {
 
 // The log-probabilities, which have to be asked for by name.
 void ReadLogProbs(Fields* fields, ResponsesRequest* request) {
-  if (const Json* include = fields->Any("include")) {
-    if (!include->is_array()) throw InvalidRequest("include", "include must be a list");
+  if (const Json* include = fields->List("include")) {
     for (const Json& what : *include) {
       if (what == "message.output_text.logprobs")
         request->log_probs = true;
@@ -238,8 +216,7 @@ void ReadLogProbs(Fields* fields, ResponsesRequest* request) {
   }
   const auto top = fields->Integer("top_logprobs", 0, 20);
   if (top.value_or(0) > 0 && !request->log_probs)
-    throw InvalidRequest("top_logprobs",
-                         "top_logprobs needs \"include\": [\"message.output_text.logprobs\"]");
+    throw InvalidField("top_logprobs", "needs \"include\": [\"message.output_text.logprobs\"]");
   request->top_log_probs = static_cast<size_t>(top.value_or(0));
   if (request->log_probs)
     request->prompt.sampling.log_probs =

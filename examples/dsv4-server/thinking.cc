@@ -9,7 +9,7 @@ namespace server {
 namespace {
 
 [[noreturn]] void Refuse(const std::string& field) {
-  throw InvalidRequest(field, field + " contradicts another field about thinking");
+  throw InvalidField(field, "contradicts another field about thinking");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Json Tokenize(const Model& model, const Json& body) {
   std::vector<int32_t> tokens;
   const auto prompt = fields.String("prompt");
   if (prompt && fields.Any("messages") != nullptr)
-    throw InvalidRequest("messages", "messages and prompt exclude each other");
+    throw InvalidField("messages", "and prompt exclude each other");
   if (prompt) {
     tokens = PromptTokens(model, *prompt, fields.Bool("add_special_tokens").value_or(true));
   } else {
@@ -50,7 +50,7 @@ Json Tokenize(const Model& model, const Json& body) {
 Json Detokenize(const Model& model, const Json& body) {
   Fields fields(body);
   CheckModel(model, &fields);
-  if (fields.Any("tokens") == nullptr) throw InvalidRequest("tokens", "tokens is missing");
+  fields.Required("tokens");
   const std::vector<int32_t> tokens = fields.Tokens("tokens");
   fields.RefuseOthers();
   return {{"prompt", model.engine.tokenizer().Decode(tokens)}};

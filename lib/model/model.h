@@ -244,8 +244,8 @@ class Model {
                        const std::function<bool()>* stop, const HeadRows& head);
   absl::Status RunChain(const DraftChain& chain);
   // The recorded step that fits; null: none, or launches are observed.
-  const RecordedStep* Recorded(const StepRows& step) const;
-  const RecordedStep* RecordedChain(const StepRows& step) const;
+  const RecordedStep* Recorded(const StepRows& step,
+                               StepUpload::Shape RecordedStep::*shape = &RecordedStep::shape) const;
   absl::Status Stopped(const std::function<bool()>* stop, int64_t layer) const;
   // copy_from_ -> copy_to_
   absl::Status CopyStreams(int32_t rows);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
@@ -32,7 +31,7 @@ constexpr int32_t kLogits = 8;
 
 struct CanaryArguments {
   std::string folder, file, text;
-  float tolerance = 0;
+  double tolerance = 0.5;
   EngineOptions engine;
 };
 
@@ -45,14 +44,8 @@ absl::StatusOr<CanaryArguments> ReadArguments(absl::Span<char* const> arguments)
     return InvalidArgument("--text and --tolerance are of --write");
   }
   read.text = parsed.Get("--text", kText);
-  const std::string tolerance = parsed.Get("--tolerance", "0.5");
-  if (!absl::SimpleAtof(tolerance, &read.tolerance) ||
-      !(read.tolerance > 0 && read.tolerance <= 1000)) {
-    return InvalidArgument("option --tolerance = ", tolerance, " is not above 0 and up to 1000");
-  }
-  DSV4_ASSIGN_OR_RETURN(read.engine.backend, ParseBackend(parsed.Get("--backend", "cpu")));
-  DSV4_ASSIGN_OR_RETURN(read.engine.threads, ParseThreads(parsed.Get("--threads", "0")));
-  DSV4_ASSIGN_OR_RETURN(read.engine.devices, ParseDevices(parsed.Get("--devices", "")));
+  DSV4_RETURN_IF_ERROR(parsed.Number<double>("--tolerance", 1e-6, 1000, &read.tolerance));
+  DSV4_RETURN_IF_ERROR(ReadDevices(parsed, "cpu", &read.engine));
   DSV4_ASSIGN_OR_RETURN(read.engine.weight_budgets, ParseBudgets(parsed));
   read.engine.max_sessions = 1;
   read.engine.progress = [](int64_t, int64_t) { return !InterruptedBySignal(); };
@@ -68,7 +61,7 @@ absl::Status Write(Engine& engine, const CanaryArguments& arguments) {
   canary.about = absl::StrCat("Logits of dsv4-verify ", DSV4_PROJECT_VERSION, " on backend ",
                               BackendName(engine.info().backend), " (", engine.device_name(), ").");
   canary.fingerprint = engine.fingerprint();
-  canary.tolerance = arguments.tolerance;
+  canary.tolerance = static_cast<float>(arguments.tolerance);
   canary.tolerance_reason =
       "Devices add in other orders, which flips roundings to bf16 and fp8; given by --tolerance.";
   std::vector<int64_t> positions;
@@ -118,9 +111,7 @@ int RunCanaryCommand(absl::Span<char* const> arguments) {
     const absl::Status written = Write(**engine, *read);
     return written.ok() ? kExitPassed : ReportError(written);
   }
-  const absl::StatusOr<bool> passed = Compute(**engine, *read);
-  if (!passed.ok()) return ReportError(passed.status());
-  return *passed ? kExitPassed : kExitFailed;
+  return ExitCodeOf(Compute(**engine, *read));
 }
 
 }  // namespace dsv4

@@ -5,11 +5,7 @@
 #include <cstdio>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "lib/base/error.h"
-#include "lib/base/status_macros.h"
-#include "lib/device/device.h"
 
 namespace dsv4 {
 namespace {
@@ -67,14 +63,6 @@ absl::StatusOr<Backend> ParseBackend(const std::string& name) {
   return InvalidArgument("option --backend = ", name, " is not reference, cpu or cuda");
 }
 
-absl::StatusOr<int32_t> ParseThreads(const std::string& text) {
-  int32_t threads = 0;
-  if (!absl::SimpleAtoi(text, &threads) || threads < 0 || threads > kMaxCpuThreads) {
-    return InvalidArgument("option --threads = ", text, " is not in 0..", kMaxCpuThreads);
-  }
-  return threads;
-}
-
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text) {
   std::vector<int32_t> devices;
   if (text.empty()) return devices;
@@ -88,7 +76,8 @@ absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text) {
   return devices;
 }
 
-absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const std::string& text) {
+absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const Arguments& arguments) {
+  const std::string text = arguments.Get("--cache-format", "auto");
   if (text == "auto") return std::nullopt;
   for (const RowFormat format :
        {RowFormat::kPacked, RowFormat::kBf16, RowFormat::kFp8PerTensor, RowFormat::kF32}) {
@@ -107,10 +96,9 @@ absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments) {
     return InvalidArgument("option --device-weights = ", text,
                            " is not a number of bytes or \"least\"");
   }
-  const std::string experts = arguments.Get("--cpu-experts", "0");
-  if (!absl::SimpleAtoi(experts, &budgets.cpu_experts)) {
-    return InvalidArgument("option --cpu-experts = ", experts, " is not a number of experts");
-  }
+  constexpr int64_t kMostExperts = 4096;
+  DSV4_RETURN_IF_ERROR(
+      arguments.Number<int64_t>("--cpu-experts", 0, kMostExperts, &budgets.cpu_experts));
   return budgets;
 }
 
@@ -125,6 +113,11 @@ int ReportUsage(const absl::Status& error) {
   std::fprintf(stderr, "dsv4-verify: %s (see dsv4-verify --help)\n",
                std::string(error.message()).c_str());
   return kExitUsage;
+}
+
+int ExitCodeOf(const absl::StatusOr<bool>& passed) {
+  if (!passed.ok()) return ReportError(passed.status());
+  return *passed ? kExitPassed : kExitFailed;
 }
 
 void CatchSignals() {

@@ -7,13 +7,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/op/kv_layout.h"
 #include "kernels/registry/kernel_entry.h"
+#include "lib/base/error.h"
+#include "lib/base/status_macros.h"
+#include "lib/device/device.h"
 #include "lib/model/expert_residency.h"
 
 namespace dsv4 {
@@ -40,6 +45,21 @@ struct Arguments {
   bool Has(absl::string_view name) const { return options.count(std::string(name)) != 0; }
   // The last value, or `fallback`.
   std::string Get(absl::string_view name, absl::string_view fallback) const;
+  // Sets *value to the last value of the option, if it is given: a number from `low` to `high`.
+  // InvalidArgument, for the user.
+  template <class T>
+  absl::Status Number(absl::string_view name, T low, T high, T* value) const {
+    if (!Has(name)) return absl::OkStatus();
+    const std::string text = Get(name, "");
+    bool read = false;
+    if constexpr (std::is_same_v<T, double>) {
+      read = absl::SimpleAtod(text, value);
+    } else {
+      read = absl::SimpleAtoi(text, value);
+    }
+    if (read && *value >= low && *value <= high) return absl::OkStatus();
+    return InvalidArgument("option ", name, " = ", text, " is not in ", low, "..", high);
+  }
 };
 
 // InvalidArgument, for the user, for an unknown option, a missing value, or another number of files
@@ -47,20 +67,29 @@ struct Arguments {
 absl::StatusOr<Arguments> ParseArguments(absl::Span<char* const> arguments,
                                          absl::Span<const OptionSpec> options, size_t files);
 
-// Values of --backend, --threads (0 when it is not given) and --devices ("" when it is not).
-// InvalidArgument, for the user.
+// Values of options. InvalidArgument, for the user.
 absl::StatusOr<Backend> ParseBackend(const std::string& name);
-absl::StatusOr<int32_t> ParseThreads(const std::string& text);
 absl::StatusOr<std::vector<int32_t>> ParseDevices(const std::string& text);
-// Of --cache-format: none for "auto".
-absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const std::string& text);
+// Of --cache-format: none for "auto", and when it is not given.
+absl::StatusOr<std::optional<RowFormat>> ParseCacheFormat(const Arguments& arguments);
 // Of --device-weights, a number of bytes or "least", and --cpu-experts.
 absl::StatusOr<ExpertBudgets> ParseBudgets(const Arguments& arguments);
+
+// --backend, --devices and --threads, which `options` has as fields.
+template <class Options>
+absl::Status ReadDevices(const Arguments& arguments, absl::string_view backend, Options* options) {
+  DSV4_ASSIGN_OR_RETURN(options->backend, ParseBackend(arguments.Get("--backend", backend)));
+  DSV4_ASSIGN_OR_RETURN(options->devices, ParseDevices(arguments.Get("--devices", "")));
+  options->threads = 0;
+  return arguments.Number<int32_t>("--threads", 0, kMaxCpuThreads, &options->threads);
+}
 
 // Prints "dsv4-verify: MESSAGE" to stderr and returns the exit code of the error's class.
 int ReportError(const absl::Status& error);
 // The same for a mistake in the arguments.
 int ReportUsage(const absl::Status& error);
+// Of a command that found out whether what it checks holds.
+int ExitCodeOf(const absl::StatusOr<bool>& passed);
 
 // From now on SIGINT, SIGTERM and SIGHUP only make Interrupted true; a second one ends the process.
 void CatchSignals();

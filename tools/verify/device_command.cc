@@ -226,15 +226,9 @@ absl::Status WriteKnownAnswers(const std::string& path) {
 
 absl::StatusOr<ProofOptions> ReadOptions(const Arguments& parsed) {
   ProofOptions options;
-  DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(parsed.Get("--backend", "cuda")));
-  DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(parsed.Get("--devices", "")));
-  DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(parsed.Get("--threads", "0")));
+  DSV4_RETURN_IF_ERROR(ReadDevices(parsed, "cuda", &options));
   options.tuning_dir = parsed.Get("--tuning-dir", "");
-  const std::string rows = parsed.Get("--rows", absl::StrCat(options.long_rows));
-  if (!absl::SimpleAtoi(rows, &options.long_rows) || options.long_rows < 1 ||
-      options.long_rows > kMostRows) {
-    return InvalidArgument("option --rows = ", rows, " is not in 1..", kMostRows);
-  }
+  DSV4_RETURN_IF_ERROR(parsed.Number<int32_t>("--rows", 1, kMostRows, &options.long_rows));
   return options;
 }
 

@@ -285,28 +285,18 @@ class GatesRun {
 
 absl::StatusOr<EngineOptions> EngineOptionsOf(const Arguments& arguments) {
   EngineOptions options;
-  DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "cpu")));
-  DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
-  DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(arguments.Get("--devices", "")));
+  DSV4_RETURN_IF_ERROR(ReadDevices(arguments, "cpu", &options));
   DSV4_ASSIGN_OR_RETURN(options.weight_budgets, ParseBudgets(arguments));
-  DSV4_ASSIGN_OR_RETURN(options.cache_format,
-                        ParseCacheFormat(arguments.Get("--cache-format", "auto")));
+  DSV4_ASSIGN_OR_RETURN(options.cache_format, ParseCacheFormat(arguments));
   return options;
 }
 
 absl::StatusOr<DraftTotals> DraftsOf(const Arguments& arguments) {
   DraftTotals drafts;
-  const std::string count = arguments.Get("--draft", "0");
-  if (!absl::SimpleAtoi(count, &drafts.drafts) || drafts.drafts < 0 ||
-      drafts.drafts > kMaxDraftTokens) {
-    return InvalidArgument("option --draft = ", count, " is not in 0..", kMaxDraftTokens);
-  }
+  DSV4_RETURN_IF_ERROR(arguments.Number<int32_t>("--draft", 0, kMaxDraftTokens, &drafts.drafts));
   for (const auto& [name, least] : {std::pair("--draft-length", &drafts.least_length),
                                     std::pair("--first-drafts", &drafts.least_first)}) {
-    const std::string text = arguments.Get(name, "0");
-    if (!absl::SimpleAtod(text, least) || *least < 0) {
-      return InvalidArgument("option ", name, " = ", text, " is not a number from 0 on");
-    }
+    DSV4_RETURN_IF_ERROR(arguments.Number<double>(name, 0, kMaxDraftTokens + 1, least));
     if (arguments.Has(name) && drafts.drafts == 0) {
       return InvalidArgument("option ", name, " is of drafts: --draft is needed");
     }
@@ -324,9 +314,7 @@ int RunGatesCommand(absl::Span<char* const> arguments) {
   const absl::StatusOr<DraftTotals> drafts = DraftsOf(*parsed);
   if (!drafts.ok()) return ReportUsage(drafts.status());
   CatchSignals();
-  const absl::StatusOr<bool> passed = GatesRun(parsed->files[0], *options, *drafts).Run();
-  if (!passed.ok()) return ReportError(passed.status());
-  return *passed ? kExitPassed : kExitFailed;
+  return ExitCodeOf(GatesRun(parsed->files[0], *options, *drafts).Run());
 }
 
 }  // namespace dsv4

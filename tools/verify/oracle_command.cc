@@ -71,13 +71,10 @@ absl::Status ChoosePrompts(const Arguments& arguments, OracleCase* oracle) {
 absl::StatusOr<OracleOptions> ReadOptions(const Arguments& arguments) {
   OracleOptions options;
   DSV4_ASSIGN_OR_RETURN(options.mode, ParseMode(arguments.Get("--mode", "")));
-  DSV4_ASSIGN_OR_RETURN(options.backend, ParseBackend(arguments.Get("--backend", "reference")));
-  DSV4_ASSIGN_OR_RETURN(options.threads, ParseThreads(arguments.Get("--threads", "0")));
-  DSV4_ASSIGN_OR_RETURN(options.devices, ParseDevices(arguments.Get("--devices", "")));
+  DSV4_RETURN_IF_ERROR(ReadDevices(arguments, "reference", &options));
   DSV4_ASSIGN_OR_RETURN(options.weight_budgets, ParseBudgets(arguments));
   DSV4_ASSIGN_OR_RETURN(options.omitted_points, ParsePoints(arguments));
-  DSV4_ASSIGN_OR_RETURN(options.cache_format,
-                        ParseCacheFormat(arguments.Get("--cache-format", "auto")));
+  DSV4_ASSIGN_OR_RETURN(options.cache_format, ParseCacheFormat(arguments));
   options.all_tensors = arguments.Has("--layers");
   if (options.cache_format == RowFormat::kFp8PerTensor &&
       (options.mode != Numerics::kPublished || options.backend == Backend::kReference)) {
@@ -127,9 +124,7 @@ int RunOracleCommand(absl::Span<char* const> arguments) {
   const absl::Status chosen = ChoosePrompts(*parsed, &*oracle);
   if (!chosen.ok()) return ReportUsage(chosen);
   CatchSignals();
-  const absl::StatusOr<bool> passed = Verify(*oracle, *parsed, *options);
-  if (!passed.ok()) return ReportError(passed.status());
-  return *passed ? kExitPassed : kExitFailed;
+  return ExitCodeOf(Verify(*oracle, *parsed, *options));
 }
 
 }  // namespace dsv4

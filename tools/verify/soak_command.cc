@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "lib/base/error.h"
 #include "lib/base/status_macros.h"
 #include "tools/verify/command_line.h"
@@ -33,35 +33,19 @@ absl::StatusOr<SoakArguments> ReadArguments(absl::Span<char* const> arguments) {
   DSV4_ASSIGN_OR_RETURN(const Arguments parsed, ParseArguments(arguments, kOptions, 1));
   SoakArguments read;
   read.folder = parsed.files[0];
-  const std::string hours = parsed.Get("--hours", "0"), tokens = parsed.Get("--tokens", "0"),
-                    sessions = parsed.Get("--sessions", "16"),
-                    prompts = parsed.Get("--prompts", "24"), seed = parsed.Get("--seed", "1");
-  if (!absl::SimpleAtod(hours, &read.hours) || !(read.hours >= 0 && read.hours <= 10000)) {
-    return InvalidArgument("option --hours = ", hours, " is not in 0..10000");
-  }
-  if (!absl::SimpleAtoi(tokens, &read.soak.tokens) || read.soak.tokens < 0) {
-    return InvalidArgument("option --tokens = ", tokens, " is not a number of tokens");
-  }
-  if (read.hours == 0 && read.soak.tokens == 0) {
+  constexpr auto kAny = std::numeric_limits<int64_t>::max();
+  SoakOptions& soak = read.soak;
+  DSV4_RETURN_IF_ERROR(parsed.Number<double>("--hours", 0, 10000, &read.hours));
+  DSV4_RETURN_IF_ERROR(parsed.Number<int64_t>("--tokens", 0, kAny, &soak.tokens));
+  DSV4_RETURN_IF_ERROR(parsed.Number<int32_t>("--sessions", 1, kMostSessions, &soak.sessions));
+  DSV4_RETURN_IF_ERROR(parsed.Number<int32_t>("--prompts", 1, kMostPrompts, &soak.prompts));
+  DSV4_RETURN_IF_ERROR(parsed.Number<uint64_t>("--seed", 0, ~uint64_t{0}, &soak.seed));
+  if (read.hours == 0 && soak.tokens == 0) {
     return InvalidArgument("--hours or --tokens is needed");
   }
-  if (!absl::SimpleAtoi(sessions, &read.soak.sessions) || read.soak.sessions < 1 ||
-      read.soak.sessions > kMostSessions) {
-    return InvalidArgument("option --sessions = ", sessions, " is not in 1..", kMostSessions);
-  }
-  if (!absl::SimpleAtoi(prompts, &read.soak.prompts) || read.soak.prompts < 1 ||
-      read.soak.prompts > kMostPrompts) {
-    return InvalidArgument("option --prompts = ", prompts, " is not in 1..", kMostPrompts);
-  }
-  if (!absl::SimpleAtoi(seed, &read.soak.seed)) {
-    return InvalidArgument("option --seed = ", seed, " is not a number");
-  }
   read.engine = Soak::EngineOptionsFor(read.soak);
-  DSV4_ASSIGN_OR_RETURN(read.engine.backend, ParseBackend(parsed.Get("--backend", "cpu")));
-  DSV4_ASSIGN_OR_RETURN(read.engine.threads, ParseThreads(parsed.Get("--threads", "0")));
-  DSV4_ASSIGN_OR_RETURN(read.engine.devices, ParseDevices(parsed.Get("--devices", "")));
-  DSV4_ASSIGN_OR_RETURN(read.engine.cache_format,
-                        ParseCacheFormat(parsed.Get("--cache-format", "auto")));
+  DSV4_RETURN_IF_ERROR(ReadDevices(parsed, "cpu", &read.engine));
+  DSV4_ASSIGN_OR_RETURN(read.engine.cache_format, ParseCacheFormat(parsed));
   return read;
 }
 

@@ -87,9 +87,7 @@ absl::StatusOr<bool> Verify(const std::string& tokenizer_path, const std::string
 int RunTokenizerCommand(absl::Span<char* const> arguments) {
   const absl::StatusOr<Arguments> parsed = ParseArguments(arguments, {}, 2);
   if (!parsed.ok()) return ReportUsage(parsed.status());
-  const absl::StatusOr<bool> passed = Verify(parsed->files[0], parsed->files[1]);
-  if (!passed.ok()) return ReportError(passed.status());
-  return *passed ? kExitPassed : kExitFailed;
+  return ExitCodeOf(Verify(parsed->files[0], parsed->files[1]));
 }
 
 }  // namespace dsv4

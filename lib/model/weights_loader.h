@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills a Weights object from a checkpoint: first every weight of the table is bound to its tensors
+// by the file headers, then the data is read once, in file order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "lib/model/format_changes.h"
+#include "lib/model/weight_placement.h"
+#include "lib/model/weight_table.h"
+#include "lib/model/weights.h"
+
+namespace dsv4 {
+
+class WeightsLoader {
+ public:
+  // `reads`: ReadData follows, else copies take no memory and their views must not be read.
+  WeightsLoader(const ModelConfig& config, const Checkpoint& checkpoint, bool reads,
+                Weights* weights)
+      : config_(config), checkpoint_(checkpoint), reads_(reads), weights_(weights) {}
+
+  // Binds every view to tensors of the checkpoint.
+  absl::Status ResolveAll();
+
+  // Gives the ranks their views, and counts what they take. Devices run blocks in formats that a
+  // sample tells, or, with `all_read`, all of the experts.
+  absl::Status PlanRanks(const WeightTargets& targets, bool all_read);
+
+  // Reads every tensor, and brings it to the targets.
+  absl::Status ReadData(const WeightTargets& targets,
+                        const std::function<bool(int64_t, int64_t)>& progress);
+  // Whether that failed because a sample had misled PlanRanks.
+  bool misled() const { return misled_; }
+
+ private:
+  // A tensor whose data is still to be read.
+  struct Pending {
+    const TensorEntry* entry;
+    std::byte* copy;  // where its elements go, or null when the view is in the mapped file
+  };
+
+  // A view, and the tensors behind it.
+  struct Bound {
+    WeightSpec spec;
+    size_t index;  // in the order of the table
+    size_t first_pending, pending_count;
+  };
+
+  // In weights_binding.cc.
+  absl::Status Resolve(const std::vector<WeightSpec>& specs);
+  absl::Status ResolveDrafter();
+  size_t DrafterStages() const;
+  // The first name of `specs` that the checkpoint lacks; its first that it has. Empty when none.
+  std::string FirstAbsent(const std::vector<WeightSpec>& specs) const {
+    return First(specs, false);
+  }
+  std::string FirstPresent(const std::vector<WeightSpec>& specs) const {
+    return First(specs, true);
+  }
+  std::string First(const std::vector<WeightSpec>& specs, bool present) const;
+  absl::Status Missing(const std::string& name) const;
+  absl::StatusOr<const TensorEntry*> Require(const std::string& name, DType dtype,
+                                             absl::Span<const int64_t> shape) const;
+  std::byte* Own(int64_t bytes);
+  void ReadLater(const TensorEntry& entry, std::byte* copy);
+  // The elements of `entry`, aligned for T: in the file where they lie so, else in a copy.
+  template <class T>
+  const T* Aligned(const TensorEntry& entry);
+  absl::Status Bind(const WeightSpec& spec, const float** view);
+  absl::Status Bind(const WeightSpec& spec, const uint16_t** view);
+  absl::Status Bind(const WeightSpec& spec, Bf16Weight* view);
+  absl::Status Bind(const WeightSpec& spec, const int32_t** view);
+  absl::Status Bind(const WeightSpec& spec, Fp8Weight* view);
+  absl::Status Bind(const WeightSpec& spec, ExpertMatrix* view);
+  // F32, without dimensions or with one element.
+  absl::StatusOr<const TensorEntry*> RequireScalar(const std::string& name) const;
+
+  // In weights_loader.cc.
+  absl::Status ReadPart(const Pending& pending, int64_t begin, int64_t end);
+  template <class T>
+  absl::Status CheckExperts(const TensorEntry& entry, int64_t begin, int64_t end) const;
+
+  absl::Status Read(const Bound& bound, const std::function<bool(const Pending&)>& wants,
+                    const std::function<bool(int64_t)>& read);
+  absl::Status Settle(const Bound& bound, FormatChanges* changes) const;
+  // What of Settle an expert that stays on disk needs now: NVFP4 scales, which tell its format.
+  absl::Status CheckOnDisk(const Bound& bound, FormatChanges* changes) const;
+  // Drops a weight's tensors from the page cache. `paths`: of the files.
+  void DropPages(const Bound& bound, const std::vector<std::string>& paths) const;
+  // Chooses the formats in which devices run the blocks' routed experts.
+  void ChooseDeviceFormats(bool all_read);
+  // A routed expert's matrix as its file has it.
+  ExpertMatrix StoredExpert(const WeightSpec& spec, std::vector<float>* f32_scales) const;
+  void PlanHostRanks(const Shards& shards);
+  absl::Status PlanMapped(const WeightTargets& targets);
+  static bool OnHost(const WeightTargets& targets) {
+    return targets.ranks.empty() || targets.ranks[0].device->host_memory();
+  }
+
+  std::string Where(const TensorEntry& entry) const {
+    return absl::StrCat(checkpoint_.FileOf(entry), ": tensor ", entry.name);
+  }
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  const bool reads_;
+  Weights* weights_;
+  std::vector<Pending> pending_;
+  std::vector<Bound> bound_;
+  std::unique_ptr<WeightPlacement> placement_;  // of devices with memory of their own
+  bool misled_ = false;
+  int64_t foldable_bytes_ = 0;  // of owned_bytes_: the scales of NVFP4 experts when all fold
+};
+
+}  // namespace dsv4
