@@ -25,6 +25,12 @@ std::string Cuda() { return absl::StrCat(", cuda (compute capability ", dsv4::kC
 std::string Cuda() { return ""; }
 #endif
 
+#ifdef __clang__
+constexpr char kCompiler[] = __VERSION__;
+#else
+constexpr char kCompiler[] = "GCC " __VERSION__;
+#endif
+
 }  // namespace
 
 uint32_t dsv4_get_abi_version() noexcept { return DSV4_ABI_VERSION; }
@@ -33,7 +39,7 @@ const char* dsv4_get_version() noexcept { return DSV4_VERSION; }
 
 const char* dsv4_get_build_info() noexcept {
   static const std::string info =
-      absl::StrCat("dsv4 " DSV4_VERSION " (" DSV4_COMMIT "), GCC " __VERSION__ ", backends: cpu (",
+      absl::StrCat("dsv4 " DSV4_VERSION " (" DSV4_COMMIT "), ", kCompiler, ", backends: cpu (",
                    InstructionSet(), "), reference", Cuda());
   return info.c_str();
 }

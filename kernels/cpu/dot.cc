@@ -250,12 +250,13 @@ HWY_INLINE uint16_t FoldBits(const uint8_t* scale, int64_t i) {
 HWY_INLINE V16 LookupWords(V16 table, V16 index) {
   // Two byte indices per word.
   const auto bytes = hn::BitCast(D8(), hn::Mul(index, hn::Set(D16(), 0x0202)));
-#if HWY_TARGET == HWY_NEON
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  // The look-up takes the low four bits of an index, and gives 0 from 0x80 on: indices up to 15
+  // stay below.
+  const auto offset = hn::BitCast(D8(), hn::Set(D16(), 0x7170));
+#else
   // The look-up gives 0 from 16 on.
   const auto offset = hn::BitCast(D8(), hn::Set(D16(), 0x0100));
-#else
-  // Indices up to 15 keep their low bits and stay below 0x80, above which the look-up gives 0.
-  const auto offset = hn::BitCast(D8(), hn::Set(D16(), 0x7170));
 #endif
   return hn::BitCast(
       D16(), hn::TableLookupBytesOr0(hn::BitCast(D8(), table), hn::SaturatedAdd(bytes, offset)));

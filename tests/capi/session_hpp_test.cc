@@ -307,7 +307,7 @@ TEST_CASE("hpp: several sessions are stepped at once") {
   bool goes_on = true;
   while (goes_on) {
     const std::vector<dsv4::StepOutcome> outcomes = dsv4::StepAll(engine, {&first, &second});
-    for (int i = 0; i < 2; ++i) texts[i] += outcomes[i].result.text;
+    for (size_t i = 0; i < 2; ++i) texts[i] += outcomes[i].result.text;
     goes_on = outcomes[0].result.finish == DSV4_FINISH_NONE;
   }
   CHECK(texts[0] == kAnswer);

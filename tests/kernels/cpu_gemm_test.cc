@@ -159,7 +159,8 @@ TEST_CASE("linear_fp8 passes NaN on to its outputs alone") {
 TEST_CASE("linear_bf16 is the scalar sum, rounded or in f32, whatever the rows and threads") {
   Rng rng(6);
   const int64_t shapes[][2] = {{200, 256}, {8, 1024}, {3, 384}, {131, 128}};
-  for (const auto& [n, k] : shapes) {
+  for (const auto& shape : shapes) {
+    const int64_t n = shape[0], k = shape[1];
     const Bf16Matrix w(n, k, rng), v(n + 9, k, rng);
     const std::vector<uint16_t> x = RandomRows(67, k, rng);
     const auto run = [&](int64_t first, int32_t rows, int threads, std::vector<float>& exact,

@@ -459,7 +459,7 @@ TEST_CASE("compress_kv writes inside a step what a step up to there would leave"
                         static_cast<size_t>(input.state_floats) * 4) == 0);
     // Nothing around the compressor's part is touched, and what there is not is zero.
     REQUIRE(std::all_of(state.begin(), state.begin() + 32, [](float v) { return std::isnan(v); }));
-    const auto zeros = [&](int64_t triple) {
+    const auto zeros = [&input, &state = state](int64_t triple) {
       const auto begin = state.begin() + 32 + triple * 3 * input.dim;
       return std::all_of(begin, begin + 3 * input.dim, [](float v) { return v == 0; });
     };

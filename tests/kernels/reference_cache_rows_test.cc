@@ -24,8 +24,6 @@ const test::TensorFile& Ops() {
   return file;
 }
 
-int64_t Offset(const std::byte* row) { return row - static_cast<std::byte*>(nullptr); }
-
 TEST_CASE("a block holds its rows, then their scales, then padding") {
   // The sizes of kernels.md 2.1 and 2.2, and of the formats that hold one number after the other.
   REQUIRE(BlockBytes(RowFormat::kPacked, 512, 64) == 37440);
@@ -36,14 +34,16 @@ TEST_CASE("a block holds its rows, then their scales, then padding") {
   REQUIRE(BlockBytes(RowFormat::kF32, 128, 64) == 64 * 512);
   REQUIRE(BlockBytes(RowFormat::kFp8PerTensor, 512, 64) == 64 * 512);
 
-  const RowPool packed = RowPool::Of(nullptr, RowFormat::kPacked, 512, 64);
-  REQUIRE(Offset(packed.Row(3, 5)) == 3 * 37440 + 5 * 576);
-  REQUIRE(Offset(packed.Scales(3, 5)) == 3 * 37440 + 64 * 576 + 5 * 8);
-  const RowPool two = RowPool::Of(nullptr, RowFormat::kPacked, 512, 2);
-  REQUIRE(Offset(two.Scales(1, 1)) == 1728 + 2 * 576 + 8);
-  const RowPool keys = RowPool::Of(nullptr, RowFormat::kIndexFp4, 128, 64);
-  REQUIRE(Offset(keys.Row(1, 7)) == 4352 + 7 * 64);
-  REQUIRE(Offset(keys.Scales(1, 7)) == 4352 + 64 * 64 + 7 * 4);
+  std::vector<std::byte> blocks(4 * 37440);
+  const auto offset = [&](const std::byte* row) { return row - blocks.data(); };
+  const RowPool packed = RowPool::Of(blocks.data(), RowFormat::kPacked, 512, 64);
+  REQUIRE(offset(packed.Row(3, 5)) == 3 * 37440 + 5 * 576);
+  REQUIRE(offset(packed.Scales(3, 5)) == 3 * 37440 + 64 * 576 + 5 * 8);
+  const RowPool two = RowPool::Of(blocks.data(), RowFormat::kPacked, 512, 2);
+  REQUIRE(offset(two.Scales(1, 1)) == 1728 + 2 * 576 + 8);
+  const RowPool keys = RowPool::Of(blocks.data(), RowFormat::kIndexFp4, 128, 64);
+  REQUIRE(offset(keys.Row(1, 7)) == 4352 + 7 * 64);
+  REQUIRE(offset(keys.Scales(1, 7)) == 4352 + 64 * 64 + 7 * 4);
 }
 
 // One row's pool in the middle of memory that must stay as it is.

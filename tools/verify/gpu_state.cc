@@ -31,10 +31,11 @@ class Nvml {
  public:
   using Device = void*;
 
+  // The library stays loaded.
   static absl::StatusOr<Nvml> Load() {
     void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return Unsupported(kLibrary, ": ", dlerror());
-    Nvml nvml(library);
+    Nvml nvml;
     for (const auto& [name, function] :
          {std::pair("nvmlInit_v2", reinterpret_cast<void**>(&nvml.Init)),
           std::pair("nvmlSystemGetDriverVersion", reinterpret_cast<void**>(&nvml.DriverVersion)),
@@ -73,8 +74,7 @@ class Nvml {
   int (*Memory)(Device device, NvmlMemory* memory) = nullptr;
 
  private:
-  explicit Nvml(void* library) : library_(library) {}
-  void* library_;  // stays loaded
+  Nvml() = default;
 };
 
 }  // namespace

@@ -96,10 +96,12 @@ FakeRing* fake_ring = nullptr;
 extern "C" {
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...) {
-  long arguments[6];
+  // As many as the reader passes with that number.
+  const int count = number == __NR_io_uring_setup ? 2 : number == __NR_io_uring_register ? 4 : 6;
+  long arguments[6] = {};
   va_list list;
   va_start(list, number);
-  for (long& argument : arguments) argument = va_arg(list, long);
+  for (int i = 0; i < count; ++i) arguments[i] = va_arg(list, long);
   va_end(list);
   if (fake_ring != nullptr && number == __NR_io_uring_setup) {
     return fake_ring->Setup(reinterpret_cast<io_uring_params*>(arguments[1]));

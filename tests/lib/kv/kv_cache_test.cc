@@ -106,8 +106,9 @@ TEST_CASE("rows of all layers, kinds and blocks, and states, lie apart") {
 }
 
 TEST_CASE("block offsets are 64-bit") {
-  const RowPool pool{.base = nullptr, .block_stride_bytes = 1'000'000, .row_bytes = 1024};
-  REQUIRE(pool.Row(5000, 3) - static_cast<std::byte*>(nullptr) == 5'000'003'072);
+  std::byte first{};
+  const RowPool pool{.base = &first, .block_stride_bytes = 1'000'000, .row_bytes = 1024};
+  REQUIRE(pool.Row(5000, 3) - &first == 5'000'003'072);
 }
 
 }  // namespace
