@@ -42,6 +42,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # where that comes from a precompiled header.
   target_compile_options(dsv4_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>)
 endif()
+# Locks that lib/base/mutex.h annotates; GCC has no such check.
+target_compile_options(dsv4_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)
 target_include_directories(dsv4_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
                            ${PROJECT_BINARY_DIR})
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: tools/clang_tidy.sh BUILD_DIR
-# The checks of .clang-tidy over all C++ sources of the library that BUILD_DIR compiles (lib, kernels,
-# capi), as errors; and over sources with planted defects, which must be found.
+# The checks of .clang-tidy over all sources of the library that BUILD_DIR compiles for the host (lib,
+# kernels, capi), as errors; and over sources with planted defects, which must be found. CUDA sources
+# are among them where BUILD_DIR has the emulated GPU: they are checked as tests/emulation compiles them.
 set -eu
 build=$(cd "$1" && pwd)
 cd -P "$(dirname "$0")/.."
@@ -28,8 +29,13 @@ if [ $# -gt 1 ]; then
 fi
 printf '[{"directory": "%s", "command": "%s -c %s", "file": "%s"}]\n' \
   "$PWD" "$command" "$file" "$file" >"$work/compile_commands.json"
-# GCC's warning options are unknown to clang; thread safety is what lib/base/mutex.h annotates.
-if "$tidy" --quiet -p "$work" --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wthread-safety \
+# GCC's warning options are unknown to clang; thread safety is what lib/base/mutex.h annotates. A cudaStream_t is a
+# pointer, which is const and not what it points to.
+checks=
+case $1 in
+  *.cu) checks=--checks=-misc-misplaced-const ;;
+esac
+if "$tidy" --quiet $checks -p "$work" --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wthread-safety \
   "$file" >"$work/log" 2>&1; then
   exit 0
 fi
@@ -53,28 +59,42 @@ export place tidy
 
 cp .clang-tidy "$place"
 mkdir "$place/lib"
-printf 'struct Implicit {\n  Implicit(int value);\n};\n' >"$place/lib/planted.cc"
 printf 'struct Explicit {\n  explicit Explicit(int value);\n};\n' >"$place/lib/clean.cc"
-if sh "$place/check_together" "c++ -std=c++20" "$place/lib/planted.cc" "$place/lib/clean.cc" >"$place/log" 2>&1; then
-  echo "a planted implicit constructor is not found"
-  exit 1
-fi
-grep -q google-explicit-constructor "$place/log" || { cat "$place/log"; exit 1; }
+printf 'struct Implicit {\n  Implicit(int value);\n};\n' >"$place/lib/implicit.cc"
+cat >"$place/lib/unlocked.cc" <<'EOF'
+#include "lib/base/mutex.h"
+struct Counter {
+  void Add() { ++count; }
+  dsv4::Mutex mutex;
+  int count ABSL_GUARDED_BY(mutex) = 0;
+};
+EOF
+# planted NAME CHECK: what NAME.cc does wrong is found by CHECK.
+planted() {
+  if sh "$place/check_together" "c++ -std=c++20 -I$PWD" "$place/lib/$1.cc" "$place/lib/clean.cc" >"$place/log" 2>&1; then
+    echo "what was planted in $1.cc is not found"
+    exit 1
+  fi
+  grep -q "$2" "$place/log" || { cat "$place/log"; exit 1; }
+}
+planted implicit google-explicit-constructor
+planted unlocked clang-diagnostic-thread-safety-analysis
 
 # Without headers that GCC has precompiled, which clang cannot read. Tab-separated: whom a source goes with, its
 # command, and its path. Alone go those with using-declarations, which misc-unused-using-decls sees in no included
-# file, and those that Highway includes again for each instruction set.
+# file, those that Highway includes again for each instruction set, and CUDA sources, which share names.
 sed -n 's| -Winvalid-pch -include [^ ]*/cmake_pch\.hxx||; s|^ *"command": "\(.*\)",$|\1|p; s|^ *"file": "\(.*\)".*|file \1|p' \
   "$build/compile_commands.json" |
   awk -v root="$PWD/" -v OFS='\t' '
     $1 != "file" { sub(/ -o [^ ]* -c .*/, ""); command = $0; next }
     { source = substr($0, 6) }
-    index(source, root) != 1 || seen[source]++ { next }
+    index(source, root) != 1 { next }
     { name = substr(source, length(root) + 1) }
-    name !~ /^(lib|kernels|capi)\/.*\.cc$/ { next }
+    name !~ /^(lib|kernels|capi)\/.*\.cc$/ && !(name ~ /^kernels\/.*\.cu$/ && command ~ /tests\/emulation\/device\.h/) { next }
+    seen[source]++ { next }
     {
       together = name
-      sub(/\/[^\/]*$/, "", together)
+      if (name !~ /\.cu$/) sub(/\/[^\/]*$/, "", together)
       while ((getline line <source) > 0) {
         if (line ~ /^ *using [A-Za-z0-9_:]*::[A-Za-z0-9_]*;|foreach_target/) together = name
       }

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <mutex>
 #include <thread>
 
 #include "benchmarks/dsv4-bench/statistics.h"
 #include "examples/dsv4-chat/failure.h"
 #include "examples/dsv4-chat/terminal.h"
+#include "lib/base/mutex.h"
 
 namespace bench {
 namespace {
@@ -41,13 +41,20 @@ class Serving {
     }
     for (std::thread& thread : threads) thread.join();
     const double seconds = Seconds(start, Clock::now());
+    const dsv4::MutexLock lock(&mutex_);
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     return seconds;
   }
 
   const std::vector<RequestTimes>& times() const { return times_; }
-  const Speculation& speculation() const { return speculation_; }
-  uint64_t cache_bytes() const { return cache_bytes_; }
+  Speculation speculation() const {
+    const dsv4::MutexLock lock(&mutex_);
+    return speculation_;
+  }
+  uint64_t cache_bytes() const {
+    const dsv4::MutexLock lock(&mutex_);
+    return cache_bytes_;
+  }
 
  private:
   void Work() {
@@ -59,7 +66,7 @@ class Serving {
   }
 
   void Fail(std::exception_ptr failure) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const dsv4::MutexLock lock(&mutex_);
     if (failure_ == nullptr) failure_ = std::move(failure);
     stop_ = true;
   }
@@ -93,7 +100,7 @@ class Serving {
     }
     times.total_seconds = Seconds(start, last);
     const dsv4::SessionStats stats = session.stats();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const dsv4::MutexLock lock(&mutex_);
     speculation_.Add(stats);
     cache_bytes_ = std::max(cache_bytes_, stats.cache_bytes);
   }
@@ -104,10 +111,10 @@ class Serving {
   std::atomic<int32_t> next_{0};
   std::atomic<bool> stop_{false};
   std::vector<RequestTimes> times_;  // each written by the thread that answers the request
-  std::mutex mutex_;                 // of what follows
-  Speculation speculation_;
-  uint64_t cache_bytes_ = 0;
-  std::exception_ptr failure_;
+  mutable dsv4::Mutex mutex_;
+  Speculation speculation_ ABSL_GUARDED_BY(mutex_);
+  uint64_t cache_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
 };
 
 // mean_NAME_ms, median, std and p99 of values in seconds.

@@ -345,7 +345,7 @@ struct Bf16Slices : Bf16Steps<2> {
   struct Raw {
     uint4 data[kVectors];
     uint32_t scale;  // none
-    __device__ __forceinline__ Operand Unpacked() const { return {data}; }
+    __device__ __forceinline__ Operand Unpacked() const { return Operand(data); }
   };
   struct Cursor {
     const std::byte* data;

@@ -283,9 +283,8 @@ inline LinearPath GemmPathFor(int multiprocessors, int64_t tiles, int64_t rows, 
     if (c.path == kLow && !low) continue;
     const int64_t items = (tiles + c.tiles - 1) / c.tiles * ((rows + c.rows - 1) / c.rows) * runs;
     const int64_t blocks = int64_t{c.resident} * multiprocessors;
-    const double time = items <= multiprocessors
-                            ? c.alone
-                            : c.full * static_cast<double>((items + blocks - 1) / blocks);
+    const int64_t rounds = (items + blocks - 1) / blocks;
+    const double time = items <= multiprocessors ? c.alone : c.full * static_cast<double>(rounds);
     if (best == kByRule || time < least) {
       best = c.path;
       least = time;

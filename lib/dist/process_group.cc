@@ -276,15 +276,17 @@ void ProcessGroup::Look() {
 }
 
 // Whoever enqueues is done in a moment, unless the device's queue is full: then nothing else ends
-// the wait. Clang cannot follow a lock that may be missed.
-void ProcessGroup::EndWaits(Nccl::Comm comm) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  bool locked = enqueueing_.TryLock();
-  for (int wait = 0; wait < 200 && !locked; ++wait) {
+// the wait.
+void ProcessGroup::EndWaits(Nccl::Comm comm) {
+  for (int wait = 0; wait < 200; ++wait) {
+    if (enqueueing_.TryLock()) {
+      abort_.Start(nccl_, comm);
+      enqueueing_.Unlock();
+      return;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    locked = enqueueing_.TryLock();
   }
   abort_.Start(nccl_, comm);
-  if (locked) enqueueing_.Unlock();
 }
 
 absl::Status ProcessGroup::Enqueue(absl::FunctionRef<absl::Status(Nccl::Comm comm)> enqueue) {
@@ -404,23 +406,23 @@ absl::Status ProcessGroup::Send(absl::Span<const std::byte> message) {
 // What waits for the device by itself does so for nothing that is late: before each piece the
 // others have taken the one before.
 absl::Status ProcessGroup::SendAll(absl::Span<const std::byte> message, bool closed) {
-  std::vector<std::byte> all(sizeof(Header));
+  message_.assign(sizeof(Header), std::byte{0});
   {
     const MutexLock lock(&mutex_);
-    all.insert(all.end(), before_.begin(), before_.end());
+    message_.insert(message_.end(), before_.begin(), before_.end());
     before_.clear();
   }
-  all.insert(all.end(), message.begin(), message.end());
-  const Header header{.bytes = static_cast<int64_t>(all.size() - sizeof(Header)),
+  message_.insert(message_.end(), message.begin(), message.end());
+  const Header header{.bytes = static_cast<int64_t>(message_.size() - sizeof(Header)),
                       .closed = closed ? 1 : 0};
-  std::memcpy(all.data(), &header, sizeof header);
-  all.resize(std::max(all.size(), static_cast<size_t>(kFirstBytes)));
-  const auto end = static_cast<int64_t>(all.size());
+  std::memcpy(message_.data(), &header, sizeof header);
+  message_.resize(std::max(message_.size(), static_cast<size_t>(kFirstBytes)));
+  const auto end = static_cast<int64_t>(message_.size());
   for (int64_t begin = 0; begin < end;) {
     const int64_t bytes =
         std::min(begin == 0 ? kFirstBytes : NcclGather::kStagingBytes, end - begin);
     DSV4_RETURN_IF_ERROR(Synchronize());
-    DSV4_RETURN_IF_ERROR(own_.device->Upload(staging(), all.data() + begin, bytes));
+    DSV4_RETURN_IF_ERROR(own_.device->Upload(staging(), message_.data() + begin, bytes));
     DSV4_RETURN_IF_ERROR(Broadcast(bytes));
     begin += bytes;
   }

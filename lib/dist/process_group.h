@@ -135,6 +135,7 @@ class ProcessGroup final : public Communicator {
   std::atomic<std::chrono::milliseconds::rep> limit_;
   int64_t loaded_ = 0;
   Mutex looking_, sending_, enqueueing_, mutex_;
+  std::vector<std::byte> message_ ABSL_GUARDED_BY(sending_);  // the last one sent; keeps its memory
   int64_t exchanges_ ABSL_GUARDED_BY(enqueueing_) = 0;
   uint32_t seen_tick_ ABSL_GUARDED_BY(looking_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

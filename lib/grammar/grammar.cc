@@ -161,6 +161,7 @@ absl::Status Matcher::WithMemory(Fn&& fn) {
       if (!memory_->pool.exhausted()) {
         ++attempt;
         const absl::Status status = Contained([&] {
+          memory_->mutex.AssertHeld();
           if (stale_) Replay();
           memory_->pool.AllowWork();
           fn();
@@ -190,7 +191,10 @@ void Matcher::Push(absl::string_view bytes) {
   Add(bytes, kFail, steps_.back().content);
   // What exhausts the memory fails again, as an error, where the state is asked for.
   if (free()) return;
-  (void)WithMemory([&] { steps_.back().state = Advance(steps_[steps_.size() - 2].state, bytes); });
+  (void)WithMemory([&] {
+    memory_->mutex.AssertHeld();
+    steps_.back().state = Advance(steps_[steps_.size() - 2].state, bytes);
+  });
 }
 
 void Matcher::PushThinkEnd(absl::string_view bytes) {
@@ -228,14 +232,20 @@ absl::StatusOr<bool> Matcher::MayEndThinking() {
 
 absl::StatusOr<bool> Matcher::Accepts() {
   bool accepts = false;
-  DSV4_RETURN_IF_ERROR(WithMemory([&] { accepts = memory_->pool.Accepts(state()); }));
+  DSV4_RETURN_IF_ERROR(WithMemory([&] {
+    memory_->mutex.AssertHeld();
+    accepts = memory_->pool.Accepts(state());
+  }));
   return accepts;
 }
 
 absl::StatusOr<std::shared_ptr<const MaskBits>> Matcher::Mask() {
   std::shared_ptr<const MaskBits> mask;
   if (free()) return mask;
-  DSV4_RETURN_IF_ERROR(WithMemory([&] { mask = memory_->masks.MaskOf(state()); }));
+  DSV4_RETURN_IF_ERROR(WithMemory([&] {
+    memory_->mutex.AssertHeld();
+    mask = memory_->masks.MaskOf(state());
+  }));
   return mask;
 }
 

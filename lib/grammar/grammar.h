@@ -54,9 +54,9 @@ class Grammar {
   struct Memory {
     Memory(const ExpressionPool& base, const Vocabulary& vocabulary, bool markup)
         : pool(base), masks(&pool, vocabulary.trie, markup ? -1 : vocabulary.markup_token) {}
-    Mutex mutex;  // guards what follows; WithMemory's callbacks are beyond clang's analysis
-    ExpressionPool pool;
-    MaskBuilder masks;
+    Mutex mutex;
+    ExpressionPool pool ABSL_GUARDED_BY(mutex);
+    MaskBuilder masks ABSL_GUARDED_BY(mutex);
   };
   Grammar() = default;
   static absl::StatusOr<std::shared_ptr<const Grammar>> Create(
@@ -115,8 +115,8 @@ class Matcher {
   void Add(absl::string_view bytes, Expr state, bool content);
   absl::StatusOr<bool> Accepts();
   // Finds the states of all steps anew, in memory_.
-  void Replay();
-  Expr Advance(Expr state, absl::string_view bytes);
+  void Replay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
+  Expr Advance(Expr state, absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory_->mutex);
   // Calls fn() under the memory's lock, and once more in a fresh one if it exhausts the pool.
   template <class Fn>
   absl::Status WithMemory(Fn&& fn);

@@ -140,7 +140,7 @@ class KvSequence {
   KvSequence(KvCache* cache, uint64_t salt);
 
   // Moves while the lock holds the cache's mutex.
-  KvSequence(const MutexLock& lock, KvSequence& other) noexcept ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  KvSequence(const MutexLock& lock, KvSequence& other) noexcept;
 
   // Becomes a fork, in the same cache; OutOfBlocks, and then it holds nothing.
   absl::Status CopyTo(KvSequence* copy);

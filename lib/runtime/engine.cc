@@ -61,7 +61,7 @@ void Engine::WriteProfile() {
     ExpertProfile profile;
     {
       MutexLock weights_lock(&weights_mutex_);
-      profile = weights_ == nullptr ? *profile_ : weights_->use()->Total();
+      profile = counted_weights_ == nullptr ? past_profile_ : counted_weights_->use()->Total();
     }
     if (profile == written_profile_) return absl::OkStatus();
     DSV4_RETURN_IF_ERROR(WriteExpertProfile(profile_path_, profile_checkpoint_, profile));
@@ -128,8 +128,9 @@ absl::Status Engine::LoadWeights(std::unique_ptr<Checkpoint> checkpoint,
       Weights::Load(facts_.config, std::move(checkpoint), progress, Targets(options));
   DSV4_RETURN_IF_ERROR(joined);
   DSV4_RETURN_IF_ERROR(weights.status());
-  MutexLock lock(&weights_mutex_);
   weights_ = *std::move(weights);
+  MutexLock lock(&weights_mutex_);
+  counted_weights_ = weights_.get();
   return absl::OkStatus();
 }
 
@@ -333,12 +334,13 @@ void Engine::ComputeIdentity() const {
 
 ExpertTraffic Engine::expert_traffic() const {
   MutexLock lock(&weights_mutex_);
-  if (weights_ == nullptr) return past_traffic_;
-  const ExpertMover* const mover = weights_->mover(0);
-  const ExpertFetcher* const fetcher = weights_->fetcher(0);
-  if (weights_->pages() != nullptr) return weights_->pages()->traffic() + past_traffic_;
+  if (counted_weights_ == nullptr) return past_traffic_;
+  const ExpertMover* const mover = counted_weights_->mover(0);
+  const ExpertFetcher* const fetcher = counted_weights_->fetcher(0);
+  if (counted_weights_->pages() != nullptr)
+    return counted_weights_->pages()->traffic() + past_traffic_;
   ExpertTraffic moved = mover == nullptr ? ExpertTraffic() : mover->traffic();
-  if (const ExpertStreamer* const streamer = weights_->streamer(0); streamer != nullptr) {
+  if (const ExpertStreamer* const streamer = counted_weights_->streamer(0); streamer != nullptr) {
     moved.streamed_bytes = streamer->bytes();
     moved.stream_seconds = streamer->seconds();
   }
@@ -346,10 +348,10 @@ ExpertTraffic Engine::expert_traffic() const {
   traffic.moved = moved.moved;
   traffic.streamed_bytes = moved.streamed_bytes;
   traffic.stream_seconds = moved.stream_seconds;
-  if (const CpuShare* const share = weights_->share(0); share != nullptr) {
+  if (const CpuShare* const share = counted_weights_->share(0); share != nullptr) {
     traffic = traffic + share->traffic();
   }
-  const ExpertReadTimes& times = weights_->read_times();
+  const ExpertReadTimes& times = counted_weights_->read_times();
   traffic.device_seconds = static_cast<double>(traffic.device_reads) * times.device;
   traffic.host_seconds = static_cast<double>(traffic.host_reads) * times.host;
   return traffic + past_traffic_;

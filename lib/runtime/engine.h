@@ -288,10 +288,15 @@ class Engine {
   ContentHash profile_checkpoint_;
   Mutex profile_mutex_;  // of the file; taken before weights_mutex_
   std::optional<ExpertProfile> written_profile_ ABSL_GUARDED_BY(profile_mutex_);
+  // Of calls that open, suspend or resume, and of those that hold a visit.
   std::optional<ExpertProfile> profile_;  // as it was when the weights were loaded or given back
-  mutable Mutex weights_mutex_;           // of what any thread asks of weights_
   std::unique_ptr<Weights> weights_;      // null while suspended
-  ExpertTraffic past_traffic_;            // of weights given back
+  // Of any thread.
+  mutable Mutex weights_mutex_;
+  const Weights* counted_weights_ ABSL_GUARDED_BY(weights_mutex_) =
+      nullptr;                                                  // weights_, once loaded
+  ExpertProfile past_profile_ ABSL_GUARDED_BY(weights_mutex_);  // of weights given back
+  ExpertTraffic past_traffic_ ABSL_GUARDED_BY(weights_mutex_);
   std::vector<std::unique_ptr<Dispatch>> dispatches_;  // of the ranks
   ProcessGroup* group_ = nullptr;                      // model_'s
   std::unique_ptr<TellWrites> writes_;

@@ -72,13 +72,14 @@ void Engine::GiveBack() {
   model_.reset();
   cache_->FreeMemory();
   const ExpertTraffic traffic = expert_traffic();
-  std::unique_ptr<Weights> weights;
+  if (weights_ != nullptr && weights_->use() != nullptr) profile_ = weights_->use()->Total();
   {
     MutexLock lock(&weights_mutex_);
+    counted_weights_ = nullptr;
     past_traffic_ = traffic;
-    if (weights_ != nullptr && weights_->use() != nullptr) profile_ = weights_->use()->Total();
-    weights.swap(weights_);
+    if (profile_) past_profile_ = *profile_;
   }
+  weights_.reset();
 }
 
 absl::Status Engine::Resume(const std::function<bool(int64_t, int64_t)>& progress) {

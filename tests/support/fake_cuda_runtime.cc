@@ -15,6 +15,8 @@
 #include <mutex>
 #include <utility>
 
+#include "lib/base/mutex.h"
+
 namespace dsv4::test {
 namespace {
 
@@ -32,20 +34,23 @@ struct Event {
 };
 
 struct State {
-  std::mutex mutex;
-  std::recursive_mutex working;                // one thing at a time
-  std::deque<std::function<void()>> enqueued;  // not done yet; of all streams
-  Work* recorded = nullptr;                    // of the stream that is captured
-  FakeCuda gpu;
-  FakeCudaUse use;
-  cudaError_t failure = cudaSuccess;
-  cudaError_t last_error = cudaSuccess;  // for cudaGetLastError, once
-  int64_t bytes = 0;
-  std::map<const void*, int64_t> allocations;        // bytes
-  std::map<const void*, std::string> symbols;        // of kernels
-  std::map<const void*, int64_t> most_shared_bytes;  // of kernels that were allowed more
-  std::vector<FakeLaunch> launches;
-  int64_t launched = 0, awaited = 0;  // kernels, of graphs none; and those that somebody waited for
+  FakeCuda gpu;  // changes while nothing runs
+  // Work enqueues work: clang's analysis has no recursive mutex. Taken before `mutex`.
+  std::recursive_mutex working;
+  std::deque<std::function<void()>> enqueued;  // guarded by `working`; not done yet; of all streams
+  Work* recorded = nullptr;                    // likewise; of the stream that is captured
+  Mutex mutex;
+  FakeCudaUse use ABSL_GUARDED_BY(mutex);
+  cudaError_t failure ABSL_GUARDED_BY(mutex) = cudaSuccess;
+  cudaError_t last_error ABSL_GUARDED_BY(mutex) = cudaSuccess;  // for cudaGetLastError, once
+  int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+  std::map<const void*, int64_t> allocations ABSL_GUARDED_BY(mutex);  // bytes
+  std::map<const void*, std::string> symbols ABSL_GUARDED_BY(mutex);  // of kernels
+  std::map<const void*, int64_t> most_shared_bytes
+      ABSL_GUARDED_BY(mutex);  // of kernels that were allowed more
+  std::vector<FakeLaunch> launches ABSL_GUARDED_BY(mutex);
+  // Kernels, of graphs none; and those that somebody waited for.
+  int64_t launched ABSL_GUARDED_BY(mutex) = 0, awaited ABSL_GUARDED_BY(mutex) = 0;
 };
 
 // Kernels are registered before main.
@@ -57,7 +62,7 @@ State& TheState() {
 // What a call that may fail returns where nothing else is wrong.
 cudaError_t Call() {
   State& state = TheState();
-  const std::lock_guard lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   if (state.use.calls++ == state.gpu.failing_call) {
     state.failure = cudaErrorIllegalAddress;
     state.use.failed = true;
@@ -66,7 +71,7 @@ cudaError_t Call() {
 }
 
 cudaError_t Failure() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   return TheState().failure;
 }
 
@@ -77,13 +82,13 @@ cudaError_t Make(T* handle) {
   if (result != cudaSuccess) return result;
   static char thing;
   *handle = reinterpret_cast<T>(&thing);
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   ++TheState().use.left;
   return cudaSuccess;
 }
 
 cudaError_t Destroy() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   --TheState().use.left;
   return TheState().failure;
 }
@@ -118,7 +123,7 @@ cudaError_t Wait(const Event* event = nullptr) {
   const cudaError_t result = Call();
   {
     State& state = TheState();
-    const std::lock_guard lock(state.mutex);
+    const MutexLock lock(&state.mutex);
     state.awaited = std::max(state.awaited, event == nullptr ? state.launched : event->launched);
   }
   DoEnqueued(event);
@@ -129,7 +134,7 @@ cudaError_t Allocate(void** memory, size_t bytes) {
   const cudaError_t result = Call();
   if (result != cudaSuccess) return result;
   State& state = TheState();
-  const std::lock_guard lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   const auto count = static_cast<int64_t>(bytes);
   const bool fails =
       state.gpu.failing_allocation >= 0 && state.use.allocations >= state.gpu.failing_allocation;
@@ -149,7 +154,7 @@ cudaError_t Allocate(void** memory, size_t bytes) {
 cudaError_t Free(void* memory) {
   DoEnqueued();
   State& state = TheState();
-  const std::lock_guard lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   const auto found = state.allocations.find(memory);
   if (found == state.allocations.end()) return cudaErrorInvalidValue;
   munmap(memory, static_cast<size_t>(found->second));
@@ -165,7 +170,8 @@ void Note(const void* kernel, dim3 blocks, dim3 threads, size_t shared_bytes) {
   std::function<void(int64_t)> on_launch;
   int64_t launched = 0;
   {
-    const std::scoped_lock lock(state.working, state.mutex);
+    const std::lock_guard working(state.working);
+    const MutexLock lock(&state.mutex);
     const bool recorded = state.recorded != nullptr;
     const auto symbol = state.symbols.find(kernel);
     const auto most = state.most_shared_bytes.find(kernel);
@@ -206,7 +212,7 @@ thread_local Pushed pushed;
 void SetFakeCuda(const FakeCuda& gpu) {
   DoEnqueued();
   State& state = TheState();
-  const std::lock_guard lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   state.gpu = gpu;
   state.use = {.left = state.use.left};
   state.failure = cudaSuccess;
@@ -216,12 +222,12 @@ void SetFakeCuda(const FakeCuda& gpu) {
 }
 
 FakeCudaUse GetFakeCudaUse() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   return TheState().use;
 }
 
 void LeaveFakeCudaError() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   TheState().last_error = cudaErrorInvalidConfiguration;
 }
 
@@ -232,12 +238,13 @@ cudaError_t EnqueueFake(const void* kernel, const cudaLaunchConfig_t& config,
 }
 
 std::vector<FakeLaunch> TakeFakeLaunches() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   return std::exchange(TheState().launches, {});
 }
 
 }  // namespace dsv4::test
 
+using dsv4::MutexLock;
 using namespace dsv4::test;  // NOLINT: below are C's functions
 
 extern "C" {
@@ -249,6 +256,7 @@ void __cudaUnregisterFatBinary(void**) {}
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 void __cudaRegisterFunction(void**, const char* kernel, char*, const char* symbol, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
+  const MutexLock lock(&TheState().mutex);
   TheState().symbols[kernel] = symbol;
 }
 cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* kernel) {
@@ -278,7 +286,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
   {
-    const std::lock_guard lock(TheState().mutex);
+    const MutexLock lock(&TheState().mutex);
     TheState().most_shared_bytes[kernel] = value;
   }
   return Call();
@@ -329,7 +337,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaErrorInvalidDevice; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   {
-    const std::lock_guard lock(TheState().mutex);
+    const MutexLock lock(&TheState().mutex);
     *free = static_cast<size_t>(TheState().gpu.bytes - TheState().bytes);
     *total = static_cast<size_t>(TheState().gpu.bytes);
   }
@@ -404,7 +412,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   if (result != cudaSuccess || state.recorded != nullptr) return result;
   Event* const recorded = reinterpret_cast<Event*>(event);
   ++recorded->recorded;
-  recorded->launched = state.launched;
+  {
+    const MutexLock counts(&state.mutex);
+    recorded->launched = state.launched;
+  }
   state.enqueued.push_back([recorded] {
     ++recorded->reached;
     recorded->time = std::chrono::steady_clock::now();
@@ -470,12 +481,12 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 }
 
 cudaError_t cudaGetLastError() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   const cudaError_t last = std::exchange(TheState().last_error, cudaSuccess);
   return last != cudaSuccess ? last : TheState().failure;
 }
 cudaError_t cudaPeekAtLastError() {
-  const std::lock_guard lock(TheState().mutex);
+  const MutexLock lock(&TheState().mutex);
   return TheState().last_error != cudaSuccess ? TheState().last_error : TheState().failure;
 }
 const char* cudaGetErrorName(cudaError_t) { return "fake"; }

@@ -19,10 +19,11 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "lib/base/mutex.h"
 
 namespace {
 
@@ -37,8 +38,9 @@ struct Config {
   int blocking;
 };
 
-std::mutex listeners_mutex;
-std::map<std::string, int> listeners;  // of the ids that were made here
+dsv4::Mutex listeners_mutex;
+std::map<std::string, int> listeners
+    ABSL_GUARDED_BY(listeners_mutex);  // of the ids that were made here
 
 sockaddr_un AddressOf(const UniqueId& id, socklen_t* bytes) {
   sockaddr_un address{};
@@ -100,7 +102,7 @@ struct Comm {
     sockets.assign(static_cast<size_t>(ranks), -1);
     int listener = -1;
     {
-      const std::lock_guard lock(listeners_mutex);
+      const dsv4::MutexLock lock(&listeners_mutex);
       const auto found = listeners.find(id.bytes);
       hub = found != listeners.end();
       if (hub) listener = found->second;
@@ -213,7 +215,7 @@ int ncclGetUniqueId(UniqueId* id) {
       listen(listener, 8) != 0) {
     return 2;
   }
-  const std::lock_guard lock(listeners_mutex);
+  const dsv4::MutexLock lock(&listeners_mutex);
   listeners[id->bytes] = listener;
   return kSuccess;
 }

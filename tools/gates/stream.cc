@@ -11,10 +11,10 @@ Stream::Stream(const Client& client, std::string path, Json request, double paus
       thread_([this, &client, path = std::move(path), request = std::move(request)] {
         Answer answer =
             client.Stream(path, request, [this](const Answer& so_far) { return OnChunk(so_far); });
-        const std::lock_guard lock(mutex_);
+        const dsv4::MutexLock lock(&mutex_);
         answer_ = std::move(answer);
         ended_ = true;
-        changed_.notify_all();
+        changed_.SignalAll();
       }) {}
 
 Stream::~Stream() {
@@ -24,9 +24,9 @@ Stream::~Stream() {
 
 bool Stream::OnChunk(const Answer& answer) {
   {
-    const std::lock_guard lock(mutex_);
+    const dsv4::MutexLock lock(&mutex_);
     tokens_ = answer.tokens();
-    changed_.notify_all();
+    changed_.SignalAll();
     if (left_) return false;
   }
   if (pause_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s_));
@@ -34,18 +34,19 @@ bool Stream::OnChunk(const Answer& answer) {
 }
 
 bool Stream::AwaitTokens(int64_t tokens) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ended_ || tokens_ >= tokens; });
+  const dsv4::MutexLock lock(&mutex_);
+  while (!ended_ && tokens_ < tokens) changed_.Wait(&mutex_);
   return tokens_ >= tokens;
 }
 
 void Stream::Leave() {
-  const std::lock_guard lock(mutex_);
+  const dsv4::MutexLock lock(&mutex_);
   left_ = true;
 }
 
 Answer Stream::Join() {
   thread_.join();
+  const dsv4::MutexLock lock(&mutex_);
   return answer_;
 }
 

@@ -2,13 +2,12 @@
 // Requests that are answered while others are.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "tools/gates/client.h"
 
 namespace gates {
@@ -34,11 +33,11 @@ class Stream {
   bool OnChunk(const Answer& answer);
 
   const double pause_s_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t tokens_ = 0;
-  bool ended_ = false, left_ = false;
-  Answer answer_;
+  dsv4::Mutex mutex_;
+  dsv4::CondVar changed_;
+  int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false, left_ ABSL_GUARDED_BY(mutex_) = false;
+  Answer answer_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

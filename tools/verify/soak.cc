@@ -87,8 +87,8 @@ void Soak::Run() {
     while (working > 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
       Slot& slot = *slots[random() % slots.size()];
-      const std::lock_guard alive(slot.life);
-      if (slot.session != nullptr && random() % 8 == 0) slot.session->Cancel();
+      const MutexLock alive(&slot.life);
+      if (slot.living != nullptr && random() % 8 == 0) slot.living->Cancel();
     }
     for (std::thread& thread : threads) thread.join();
   }
@@ -175,8 +175,11 @@ absl::Status Soak::Change(Slot* slot, const Straight& straight, std::mt19937_64*
 }
 
 void Soak::Replace(Slot* slot, std::unique_ptr<Session> session) {
-  const std::lock_guard alive(slot->life);
-  slot->session.swap(session);
+  {
+    const MutexLock alive(&slot->life);
+    slot->living = session.get();
+  }
+  slot->session = std::move(session);
 }
 
 // The last token of the session.
@@ -192,12 +195,12 @@ bool Soak::Compare(const Session& session, const Straight& straight) {
 }
 
 void Soak::Find(std::string finding) {
-  const std::lock_guard lock(findings_mutex_);
+  const MutexLock lock(&findings_mutex_);
   if (findings_.size() < kFindings) findings_.push_back(std::move(finding));
 }
 
 std::vector<std::string> Soak::findings() const {
-  const std::lock_guard lock(findings_mutex_);
+  const MutexLock lock(&findings_mutex_);
   return findings_;
 }
 

@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lib/base/mutex.h"
 #include "lib/runtime/engine.h"
 #include "lib/runtime/session.h"
 
@@ -59,10 +59,11 @@ class Soak {
   struct Straight {
     std::vector<int32_t> prompt, output;
   };
-  // A session of a round: its thread's, and Cancel is anyone's while it lives.
+  // A session of a round.
   struct Slot {
-    std::mutex life;
-    std::unique_ptr<Session> session;
+    std::unique_ptr<Session> session;  // its thread's
+    Mutex life;
+    Session* living ABSL_GUARDED_BY(life) = nullptr;  // `session`, for Cancel on any thread
   };
 
   bool Ended() const;
@@ -78,8 +79,8 @@ class Soak {
   std::vector<Straight> straight_;
   std::atomic<int64_t> tokens_{0}, different_{0}, failed_{0}, forks_{0}, rewinds_{0}, loads_{0},
       syncs_{0}, cancelled_{0}, refused_{0}, prompts_{0}, reused_tokens_{0};
-  mutable std::mutex findings_mutex_;
-  std::vector<std::string> findings_;
+  mutable Mutex findings_mutex_;
+  std::vector<std::string> findings_ ABSL_GUARDED_BY(findings_mutex_);
 };
 
 }  // namespace dsv4

@@ -431,7 +431,7 @@ template <int kHalfSteps>
 struct Bf16Operand {
   uint4 a[kHalfSteps];
   Bf16Operand() = default;
-  __device__ __forceinline__ Bf16Operand(const uint4 (&vectors)[kHalfSteps]) {
+  __device__ __forceinline__ explicit Bf16Operand(const uint4 (&vectors)[kHalfSteps]) {
 #pragma unroll
     for (int i = 0; i < kHalfSteps; ++i) a[i] = vectors[i];
   }

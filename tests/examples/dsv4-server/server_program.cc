@@ -100,7 +100,7 @@ double ServerProgram::Metric(const std::string& name) const {
 
 void ServerProgram::AwaitMetric(const std::string& name, double value) const {
   double seen = -1;
-  for (int i = 0; i < 500 && seen != value; ++i) {
+  for (int i = 0; i < 6000 && seen != value; ++i) {
     if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     seen = Metric(name);
   }

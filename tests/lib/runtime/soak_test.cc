@@ -6,13 +6,13 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/base/mutex.h"
 #include "tests/lib/runtime/recorded_run.h"
 #include "tests/support/bundled_model.h"
 
@@ -57,11 +57,12 @@ SamplingParams SomeSampling(std::mt19937& random) {
 }
 
 struct Slot {
-  std::mutex mutex;  // the session belongs to one thread at a time
-  std::unique_ptr<Session> session;
-  SamplingParams sampling;
+  Mutex mutex;  // the session belongs to one thread at a time
+  std::unique_ptr<Session> session ABSL_GUARDED_BY(mutex);
+  SamplingParams sampling ABSL_GUARDED_BY(mutex);
   // For Cancel, which needs no ownership but a session that lives.
-  std::mutex life;
+  Mutex life ABSL_ACQUIRED_AFTER(mutex);
+  Session* living ABSL_GUARDED_BY(life) = nullptr;  // `session`
 };
 
 class Soak {
@@ -84,6 +85,7 @@ class Soak {
   std::vector<Outcome> StepAndClose() {
     std::vector<Outcome> outcomes;
     for (Slot& slot : slots_) {
+      const MutexLock lock(&slot.mutex);
       if (slot.session == nullptr) continue;
       // Whatever happened to it, it goes on.
       const absl::StatusOr<StepResult> step = slot.session->Step();
@@ -93,7 +95,7 @@ class Soak {
       outcomes.push_back({{tokens.begin(), tokens.begin() + prompt},
                           {tokens.begin() + prompt, tokens.end()},
                           slot.sampling});
-      slot.session.reset();
+      Put(slot, nullptr);
     }
     return outcomes;
   }
@@ -121,8 +123,9 @@ class Soak {
     std::mt19937 random(seed);
     while (operations_.fetch_sub(1) > 0) {
       Slot& slot = slots_[random() % kSlots];
-      std::unique_lock lock(slot.mutex, std::try_to_lock);
-      if (lock.owns_lock()) Operate(slot, random);
+      if (!slot.mutex.TryLock()) continue;
+      Operate(slot, random);
+      slot.mutex.Unlock();
     }
   }
 
@@ -131,21 +134,29 @@ class Soak {
     while (operations_.load() > 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(300));
       Slot& slot = slots_[random() % kSlots];
-      std::lock_guard alive(slot.life);
-      if (slot.session == nullptr) continue;
-      slot.session->Cancel();
+      const MutexLock alive(&slot.life);
+      if (slot.living == nullptr) continue;
+      slot.living->Cancel();
       --operations_;
     }
   }
 
-  void Replace(Slot& slot, absl::StatusOr<std::unique_ptr<Session>> session) {
-    Count(session.status());
-    if (!session.ok()) return;
-    std::lock_guard alive(slot.life);
-    slot.session = *std::move(session);
+  static void Put(Slot& slot, std::unique_ptr<Session> session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
+    {
+      const MutexLock alive(&slot.life);
+      slot.living = session.get();
+    }
+    slot.session = std::move(session);
   }
 
-  void Operate(Slot& slot, std::mt19937& random) {
+  void Replace(Slot& slot, absl::StatusOr<std::unique_ptr<Session>> session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
+    Count(session.status());
+    if (session.ok()) Put(slot, *std::move(session));
+  }
+
+  void Operate(Slot& slot, std::mt19937& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
     if (slot.session == nullptr) {
       slot.sampling = SomeSampling(random);
       Replace(slot, Session::Open(engine_, slot.sampling, random() % 2));
@@ -171,11 +182,9 @@ class Soak {
       case 3:
         Fork(slot, random);
         break;
-      case 4: {
-        std::lock_guard alive(slot.life);
-        slot.session.reset();
+      case 4:
+        Put(slot, nullptr);
         break;
-      }
       case 5:
         SaveAndLoad(slot, random);
         break;
@@ -188,25 +197,32 @@ class Soak {
   }
 
   // Locks a second slot without waiting: two threads may want each other's.
-  void Fork(Slot& slot, std::mt19937& random) {
+  void Fork(Slot& slot, std::mt19937& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
     Slot& other = slots_[random() % kSlots];
-    std::unique_lock lock(other.mutex, std::defer_lock);
-    if (&other == &slot || !lock.try_lock() || other.session != nullptr) return;
-    other.sampling = slot.sampling;
-    Replace(other, slot.session->Fork());
+    if (&other == &slot || !other.mutex.TryLock()) return;
+    if (other.session == nullptr) {
+      other.sampling = slot.sampling;
+      Replace(other, slot.session->Fork());
+    }
+    other.mutex.Unlock();
   }
 
-  void SaveAndLoad(Slot& slot, std::mt19937& random) {
+  void SaveAndLoad(Slot& slot, std::mt19937& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
     std::vector<uint8_t> image(static_cast<size_t>(slot.session->SaveBytes()));
     if (!slot.session->SaveTo(absl::MakeSpan(image)).ok()) {
       ++unexpected_;
       return;
     }
     Slot& other = slots_[random() % kSlots];
-    std::unique_lock lock(other.mutex, std::defer_lock);
-    if (&other == &slot || !lock.try_lock() || other.session == nullptr) return;
-    Count(other.session->SetSampling(slot.sampling));
-    other.sampling = slot.sampling;
+    if (&other == &slot || !other.mutex.TryLock()) return;
+    if (other.session != nullptr) Load(other, slot.sampling, image);
+    other.mutex.Unlock();
+  }
+
+  void Load(Slot& other, const SamplingParams& sampling, const std::vector<uint8_t>& image)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(other.mutex) {
+    Count(other.session->SetSampling(sampling));
+    other.sampling = sampling;
     const absl::Status loaded = other.session->Load(image, "image");
     Count(loaded);
     // A session that keeps its old text was not sampled as it is from now on.

@@ -3,8 +3,11 @@
 // tools/tinymodel/tokenizer_cases.py recorded, the family's by the oracle's where it is at hand.
 #include "lib/text/tokenizer.h"
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -127,42 +130,52 @@ std::string Repeated(absl::string_view unit, size_t bytes) {
   return text;
 }
 
-// The processor time that one encode and decode takes, in seconds.
-double RoundTripSeconds(const std::string& text) {
-  const std::clock_t start = std::clock();
-  for (const bool added_tokens : {false, true}) {
-    auto ids = test::TinyTokenizer().Encode(text, {.added_tokens = added_tokens});
-    REQUIRE_OK(ids);
-    REQUIRE((*test::TinyTokenizer().Decode(*ids) == text));
+// The processor time of the fastest of `runs` round trips, in seconds.
+double RoundTripSeconds(const std::string& text, int runs) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < runs; ++run) {
+    const std::clock_t start = std::clock();
+    for (const bool added_tokens : {false, true}) {
+      auto ids = test::TinyTokenizer().Encode(text, {.added_tokens = added_tokens});
+      REQUIRE_OK(ids);
+      REQUIRE((*test::TinyTokenizer().Decode(*ids) == text));
+    }
+    fastest = std::min(fastest, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
-  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / 2;
+  return fastest;
 }
 
-TEST_CASE("a megabyte of anything is tokenised in bounded time") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-  constexpr double kLimitSeconds = 30;
-#else
-  constexpr double kLimitSeconds = 2;
-#endif
+// Sixteen times the text takes sixteen times as long, or a little more. Where the time grew with
+// the square, it would be 256 times.
+void RequireLinear(const std::function<std::string(size_t bytes)>& text) {
   constexpr size_t kBytes = 1'000'000;
+  const double part = RoundTripSeconds(text(kBytes / 16), 3);
+  const double whole = RoundTripSeconds(text(kBytes), 1);
+  CHECK(whole < 64 * part);
+}
+
+TEST_CASE("a megabyte of anything is tokenised in time that grows with its length") {
   for (const char* unit :
        {"a", " ", "\n", "7", "!", "<", "你", "😀", "\u0301", " \n", " a", "\r\n", "\u00a0", "\u0378",
         "<｜", "<｜begin▁of▁sentence", "<｜User｜>", "the quick brown fox "}) {
     INFO("repeated: " << unit);
-    CHECK(RoundTripSeconds(Repeated(unit, kBytes)) < kLimitSeconds);
+    RequireLinear([&](size_t bytes) { return Repeated(unit, bytes); });
   }
-  std::mt19937 random(20260101);
-  std::string text;
-  while (text.size() < kBytes) {
-    const uint32_t c = random() % 0x110000;
-    if (c < 0x10000) continue;
-    for (const int shift : {18, 12, 6, 0}) {
-      text.push_back(static_cast<char>(shift == 18 ? 0xF0 | c >> 18 : 0x80 | (c >> shift & 0x3F)));
+  RequireLinear([](size_t bytes) {
+    std::mt19937 random(20260101);
+    std::string text;
+    while (text.size() < bytes) {
+      const uint32_t c = random() % 0x110000;
+      if (c < 0x10000) continue;
+      for (const int shift : {18, 12, 6, 0}) {
+        text.push_back(
+            static_cast<char>(shift == 18 ? 0xF0 | c >> 18 : 0x80 | (c >> shift & 0x3F)));
+      }
     }
-  }
-  CHECK(RoundTripSeconds(text) < kLimitSeconds);
-  CHECK(RoundTripSeconds(Repeated(" ", kBytes) + "x") < kLimitSeconds);
-  CHECK(RoundTripSeconds(absl::StrCat("x", Repeated("\u2003 \t", kBytes), "x")) < kLimitSeconds);
+    return text;
+  });
+  RequireLinear([](size_t bytes) { return Repeated(" ", bytes) + "x"; });
+  RequireLinear([](size_t bytes) { return absl::StrCat("x", Repeated("\u2003 \t", bytes), "x"); });
 }
 
 TEST_CASE("threads share one tokenizer") {

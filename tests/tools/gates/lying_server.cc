@@ -68,22 +68,21 @@ LyingServer::LyingServer(Lie lie) : lie_(lie) {
   listener_ = std::thread([this] { http_.listen_after_bind(); });
   while (!http_.is_running()) std::this_thread::yield();
   engine_ = std::thread([this] {
-    std::unique_lock lock(mutex_);
-    while (!ending_) {
-      lock.unlock();
+    for (;;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      lock.lock();
+      const dsv4::MutexLock lock(&mutex_);
+      if (ending_) return;
       ++step_;
-      stepped_.notify_all();
+      stepped_.SignalAll();
     }
   });
 }
 
 LyingServer::~LyingServer() {
   {
-    const std::lock_guard lock(mutex_);
+    const dsv4::MutexLock lock(&mutex_);
     ending_ = true;
-    stepped_.notify_all();
+    stepped_.SignalAll();
   }
   http_.stop();
   listener_.join();
@@ -95,7 +94,7 @@ void LyingServer::Complete(const Json& body, httplib::Response* response) {
   running->prompt = body["prompt"].get<Tokens>();
   running->most_tokens = body["max_tokens"].get<int64_t>() - (lie_ == Lie::kShort);
   {
-    const std::lock_guard lock(mutex_);
+    const dsv4::MutexLock lock(&mutex_);
     std::vector<Tokens>& seen = seen_[body["cache_salt"].get<std::string>()];
     for (const Tokens& other : seen) {
       const size_t shorter = std::min(other.size(), running->prompt.size());
@@ -134,7 +133,7 @@ void LyingServer::Respond(std::shared_ptr<Running> running, bool chat,
                           httplib::Response* response) {
   running->to_prefill = static_cast<int64_t>(running->prompt.size()) - running->cached;
   {
-    const std::lock_guard lock(mutex_);
+    const dsv4::MutexLock lock(&mutex_);
     running->number = next_number_++;
     running_.push_back(running.get());
     running->cut = lie_ == Lie::kCutStream && running_.size() > kMany;
@@ -152,7 +151,7 @@ void LyingServer::Respond(std::shared_ptr<Running> running, bool chat,
         return true;
       },
       [this, running](bool) {
-        const std::lock_guard lock(mutex_);
+        const dsv4::MutexLock lock(&mutex_);
         running_.erase(std::find(running_.begin(), running_.end(), running.get()));
       });
 }
@@ -174,10 +173,10 @@ bool LyingServer::Serves(const Running& running) const {
 }
 
 void LyingServer::AwaitToken(Running* running) {
-  std::unique_lock lock(mutex_);
+  const dsv4::MutexLock lock(&mutex_);
   for (;;) {
     const int64_t step = step_;
-    stepped_.wait(lock, [&] { return step_ > step || ending_; });
+    while (step_ == step && !ending_) stepped_.Wait(&mutex_);
     if (ending_) return;
     if (!Serves(*running)) continue;
     if (running->to_prefill <= 0) return;
@@ -186,7 +185,7 @@ void LyingServer::AwaitToken(Running* running) {
 }
 
 std::string LyingServer::Chunk(Running* running, bool chat) {
-  const std::lock_guard lock(mutex_);
+  const dsv4::MutexLock lock(&mutex_);
   const int64_t number = ++running->tokens;
   const std::string text =
       chat ? running->whole_text

@@ -5,15 +5,15 @@
 
 #include <httplib.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "lib/base/mutex.h"
 
 namespace gates {
 
@@ -61,20 +61,21 @@ class LyingServer {
   // Runs the request until it has a token to send.
   void AwaitToken(Running* running);
   // Whether the engine's step of now does anything for the request.
-  bool Serves(const Running& running) const;
+  bool Serves(const Running& running) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Chunk(Running* running, bool chat);
 
   const Lie lie_;
   httplib::Server http_;
   int port_ = 0;
   std::thread listener_, engine_;
-  std::mutex mutex_;
-  std::condition_variable stepped_;
-  int64_t step_ = 0;
-  bool ending_ = false;
-  int next_number_ = 0;
-  std::vector<Running*> running_;                    // in order of arrival
-  std::map<std::string, std::vector<Tokens>> seen_;  // prompts by cache_salt
+  dsv4::Mutex mutex_;
+  dsv4::CondVar stepped_;
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  int next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Running*> running_ ABSL_GUARDED_BY(mutex_);  // in order of arrival
+  std::map<std::string, std::vector<Tokens>> seen_
+      ABSL_GUARDED_BY(mutex_);  // prompts by cache_salt
 };
 
 }  // namespace gates
