@@ -108,7 +108,7 @@ TEST_CASE("a session image names what it does not fit") {
   REQUIRE_FAILS(ParseSessionImage(image, other, "file"), kMismatch, "tokenizer");
   other = kIdentity;
   other.cache.low = 9;
-  REQUIRE_FAILS(ParseSessionImage(image, other, "file"), kMismatch, "cache format");
+  REQUIRE_FAILS(ParseSessionImage(image, other, "file"), kMismatch, "cache_format");
   std::vector<uint8_t> newer = image;
   newer[8] = 2;
   REQUIRE_FAILS(ParseSessionImage(newer, kIdentity, "file"), kMismatch, "format 2");
