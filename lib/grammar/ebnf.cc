@@ -220,7 +220,8 @@ class Reader final : private PatternReader {
         return Bad(absl::StrCat("unknown escape \\", Quoted(absl::string_view(&c, 1))));
     }
     DSV4_ASSIGN_OR_RETURN(const uint32_t value, Hex(digits));
-    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value) : Bad("an escape is not a Unicode code point");
+    return value <= kMaxCodePoint ? absl::StatusOr<uint32_t>(value)
+                                  : Bad("an escape is not a Unicode code point");
   }
 
   ExpressionPool* pool_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session: one mutable timeline of tokens, and its text. Not thread-safe, except Cancel, Stop and
-// Resume. Sessions of one engine may run on any threads; concurrent calls are computed in one batch.
-// No bit of a session depends on the others.
+// Resume. Sessions of one engine may run on any threads; concurrent calls are computed in one
+// batch. No bit of a session depends on the others.
 #pragma once
 
 #include <cstdint>
