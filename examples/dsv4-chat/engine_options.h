@@ -48,9 +48,11 @@ inline constexpr Option<Target> kEngineOptions[] = {
      SetParsed<ParseGigabytes, &Target::engine, &dsv4::EngineOptions::device_weight_bytes>},
     {"", "--host-weights", "GB", "limit of host memory for experts; others stay on disk",
      SetParsed<ParseGigabytes, &Target::engine, &dsv4::EngineOptions::host_weight_bytes>},
-    {"", "--cpu-experts", "N", "experts of each layer that the CPU computes; changes results (cuda)",
+    {"", "--cpu-experts", "N",
+     "experts of each layer that the CPU computes; changes results (cuda)",
      SetCount<&Target::engine, &dsv4::EngineOptions::cpu_experts>},
-    {"", "--expert-profile", "FILE", "file that records the use of experts; read at start, then updated",
+    {"", "--expert-profile", "FILE",
+     "file that records the use of experts; read at start, then updated",
      SetText<&Target::engine, &dsv4::EngineOptions::expert_profile>},
     {"", "--workers", "N", "split the model with N dsv4-worker processes (cuda)",
      [](Target* o, const std::string& name, const std::string& v) {
