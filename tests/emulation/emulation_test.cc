@@ -14,6 +14,7 @@
 #include "tests/emulation/planted_kernels.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/support/catch.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::emulation {
 namespace {
@@ -172,6 +173,7 @@ TEST_CASE("emulated matrix products are those of their matrices") {
     for (int i = 0; i < 16 * 8; ++i) product.c.push_back(static_cast<float>(draw(64)));
     const std::vector<float> got = Multiply(type.type, product);
     const Type& of_b = type.type == ProductType::kE2M1 ? types[2] : type;
+    std::vector<float> want;
     for (int row = 0; row < 16; ++row) {
       for (int column = 0; column < 8; ++column) {
         double sum = 0;
@@ -183,11 +185,11 @@ TEST_CASE("emulated matrix products are those of their matrices") {
           sum = std::ldexp(sum, product.a_scales[static_cast<size_t>(row)] +
                                     product.b_scales[static_cast<size_t>(column)] - 2 * 127);
         }
-        const size_t at = static_cast<size_t>(row * 8 + column);
-        INFO("row " << row << ", column " << column);
-        REQUIRE(got[at] == static_cast<float>(sum + product.c[at]));
+        want.push_back(static_cast<float>(sum + product.c[want.size()]));
       }
     }
+    INFO("rows of 8 columns");
+    REQUIRE(test::FarElements(got, want) == "");
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/top_k.h"
 #include "tests/kernels/cpu_step.h"
+#include "tests/kernels/top_selection.h"
 
 namespace dsv4::test {
 namespace {
@@ -228,9 +229,7 @@ TEST_CASE("cpu compress_kv equals the reference; chunks and saved states change 
     for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
       INFO("ratio " << ratio << ", index keys " << index_keys);
       const Rows one = RunCompressKv<uint16_t>({whole}, ratio, index_keys, 1, 1);
-      for (const auto& [key, row] : one) {
-        for (const float v : row) REQUIRE(std::isfinite(v));
-      }
+      for (const auto& [key, row] : one) REQUIRE(NotFinite(row) == "");
       RequireSame(RunCompressKv<uint16_t>({whole}, ratio, index_keys, 3, 2), one);
       RequireSame(RunCompressKv<uint16_t>(chunks, ratio, index_keys, 2, 3), one);
       RequireSame(RunCompressKv<uint16_t>(decode, ratio, index_keys, 2, 4), one);
@@ -371,30 +370,6 @@ TEST_CASE("sparse_attention sees no window row below its sequence's first") {
   });
 }
 
-// The row's compressed blocks by scores in double; where two scores are closer than f32 sums can
-// tell, either order is right.
-void RequireTop(const std::vector<double>& scores, int topk, const std::vector<float>& got) {
-  const auto visible = static_cast<int64_t>(scores.size());
-  const int64_t count = std::min<int64_t>(visible, topk);
-  double lowest = std::numeric_limits<double>::infinity(), magnitude = 0;
-  std::vector<bool> chosen(scores.size());
-  for (int64_t i = 0; i < topk; ++i) {
-    const auto g = static_cast<int64_t>(got[static_cast<size_t>(i)]);
-    if (i >= count) {
-      REQUIRE(g == -1);
-      continue;
-    }
-    REQUIRE((g >= 0 && g < visible));
-    REQUIRE((i == 0 || static_cast<float>(g) > got[static_cast<size_t>(i - 1)]));
-    chosen[static_cast<size_t>(g)] = true;
-    lowest = std::min(lowest, scores[static_cast<size_t>(g)]);
-  }
-  for (const double s : scores) magnitude = std::max(magnitude, std::abs(s));
-  for (size_t g = 0; g < scores.size(); ++g) {
-    if (!chosen[g]) REQUIRE(scores[g] <= lowest + 1e-5 * magnitude);
-  }
-}
-
 Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, int threads,
                        uint64_t seed, bool check) {
   TestStep step(pieces, seed);
@@ -440,7 +415,8 @@ Rows RunIndexScoreTopk(const std::vector<Piece>& pieces, int heads, int topk, in
       scores.push_back(score);
     }
     INFO("sequence " << step.sequence(r) << ", position " << position);
-    RequireTop(scores, topk, row);
+    // In double; where two scores are closer than f32 sums can tell, either order is right.
+    REQUIRE(WrongSelection(scores, topk, row.data(), 1e-5) == "");
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include "kernels/registry/kernel_entry.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4::test {
 
@@ -33,10 +34,10 @@ void LaunchKernel(Manifest manifest, const Params& params, const LaunchOptions& 
     context.omitted_points = options.omitted_points;
     context.workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
     entry.launch(context, &params);
-    for (size_t i = 0; i < kGuardBytes; ++i) {
-      INFO(entry.name << " wrote behind its workspace of " << bytes << " bytes");
-      REQUIRE(context.workspace[bytes + i] == std::byte{0xff});
-    }
+    INFO(entry.name << " wrote behind its workspace of " << bytes << " bytes");
+    const std::vector<std::byte> guard(context.workspace + bytes,
+                                       context.workspace + bytes + kGuardBytes);
+    REQUIRE((guard == std::vector<std::byte>(kGuardBytes, std::byte{0xff})));
     return;
   }
   FAIL("no kernel for " << OpName(Params::kOp));

@@ -346,9 +346,7 @@ TEST_CASE("sm12x compress_kv equals the reference; chunks and saved states chang
   for (const auto& [ratio, index_keys] : {std::pair{4, false}, {4, true}, {128, false}}) {
     INFO("ratio " << ratio << ", index keys " << index_keys);
     const CompressedRows one = RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPlain);
-    for (const auto& [key, row] : one.states) {
-      for (const float v : row) REQUIRE(std::isfinite(v));
-    }
+    for (const auto& [key, row] : one.states) REQUIRE(NotFinite(row) == "");
     RequireSameRows(RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kPadded), one);
     RequireSameRows(RunCompressKv(On::kCuda, {whole}, ratio, index_keys, kFar), one);
     RequireSameRows(RunCompressKv(On::kCuda, chunks, ratio, index_keys, kPadded), one);

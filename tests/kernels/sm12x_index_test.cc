@@ -7,6 +7,7 @@
 
 #include "lib/tensor/quant_format.h"
 #include "tests/kernels/cuda_step.h"
+#include "tests/kernels/top_selection.h"
 
 namespace dsv4::test {
 namespace {
@@ -120,37 +121,11 @@ IndexRun RunIndex(const IndexStep& how, const Keys& keys, bool truth) {
   return out;
 }
 
-// Ascending, in range, -1 behind; and no compressed block that is left out scores higher than one
-// that is in, but by less than f32 sums can tell.
-void RequireTop(const std::vector<double>& scores, int topk, const int32_t* got) {
-  const auto visible = static_cast<int64_t>(scores.size());
-  const int64_t count = std::min<int64_t>(visible, topk);
-  double lowest = std::numeric_limits<double>::infinity(), magnitude = 0;
-  std::vector<bool> chosen(scores.size());
-  for (int64_t i = 0; i < topk; ++i) {
-    INFO("place " << i << ": " << got[i]);
-    if (i >= count) {
-      REQUIRE(got[i] == -1);
-      continue;
-    }
-    REQUIRE((got[i] >= 0 && got[i] < visible && (i == 0 || got[i] > got[i - 1])));
-    chosen[static_cast<size_t>(got[i])] = true;
-    lowest = std::min(lowest, scores[static_cast<size_t>(got[i])]);
-  }
-  for (const double s : scores) magnitude = std::max(magnitude, std::abs(s));
-  for (size_t g = 0; g < scores.size(); ++g) {
-    if (!chosen[g] && !(scores[g] <= lowest + 2e-6 * magnitude)) {
-      INFO("compressed block " << g << " of score " << scores[g] << ", lowest selected " << lowest);
-      REQUIRE(false);
-    }
-  }
-}
-
 void RequireTop(const IndexStep& how, const IndexRun& run) {
   for (int32_t r = 0; r < how.rows; ++r) {
     INFO("position " << how.first + r << ", heads " << how.heads << ", topk " << how.topk);
-    RequireTop(run.scores[static_cast<size_t>(r)], how.topk,
-               run.selected.data() + int64_t{r} * how.topk);
+    REQUIRE(WrongSelection(run.scores[static_cast<size_t>(r)], how.topk,
+                           run.selected.data() + int64_t{r} * how.topk, 2e-6) == "");
   }
 }
 

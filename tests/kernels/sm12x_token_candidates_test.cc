@@ -6,6 +6,7 @@
 #include "kernels/reference/launch.h"
 #include "tests/kernels/cuda_launch.h"
 #include "tests/support/odd_logits.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4 {
 namespace {
@@ -79,10 +80,16 @@ void Compare(int64_t vocab, int32_t rows, int32_t queries, std::mt19937& random)
       REQUIRE(actual[q].mass == expected[q].mass);
     }
     Sort(&actual[q]);
+    std::vector<int32_t> tokens, expected_tokens;
+    std::vector<float> values, expected_values;
     for (int32_t i = 0; i < expected[q].count; ++i) {
-      REQUIRE(actual[q].tokens[i].token == expected[q].tokens[i].token);
-      REQUIRE(actual[q].tokens[i].logit == expected[q].tokens[i].logit);
+      tokens.push_back(actual[q].tokens[i].token);
+      expected_tokens.push_back(expected[q].tokens[i].token);
+      values.push_back(actual[q].tokens[i].logit);
+      expected_values.push_back(expected[q].tokens[i].logit);
     }
+    REQUIRE(test::DifferentBits(tokens, expected_tokens) == "");
+    REQUIRE(test::FarElements(values, expected_values) == "");
   }
 }
 

@@ -50,6 +50,18 @@ std::string FarElements(const Got& got, const Want& want, ElementBound bound = {
   return text.str();
 }
 
+// "" if all elements are finite, else the first one that is not.
+template <class Got>
+std::string NotFinite(const Got& got) {
+  std::ostringstream text;
+  for (size_t i = 0; i < static_cast<size_t>(got.size()); ++i) {
+    if (std::isfinite(got[i])) continue;
+    text << "element " << i << " of " << got.size() << " is " << got[i];
+    return text.str();
+  }
+  return "";
+}
+
 // "" if all elements have the same bits, else the first one that differs.
 template <class Got, class Want>
 std::string DifferentBits(const Got& got, const Want& want) {

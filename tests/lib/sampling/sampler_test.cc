@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "lib/sampling/rng.h"
+#include "tests/lib/sampling/candidate_columns.h"
 #include "tests/support/catch.h"
 #include "tests/support/status_test_macros.h"
+#include "tests/support/worst_element.h"
 
 namespace dsv4 {
 namespace {
@@ -249,13 +251,9 @@ TEST_CASE("tokens without text are never chosen") {
 
 // The shaped weights, which are relative to the most likely token's.
 void RequireWeights(const Chooser& chooser, const std::vector<Candidate>& expected) {
-  const absl::Span<const Candidate> found = chooser.distribution.candidates();
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(found[i].token == expected[i].token);
-    REQUIRE(found[i].weight == Approx(expected[i].weight).epsilon(1e-5));
-  }
+  const test::CandidateColumns found(chooser.distribution.candidates()), want(expected);
+  REQUIRE(test::DifferentBits(found.tokens, want.tokens) == "");
+  REQUIRE(test::FarElements(found.weights, want.weights, {.relative = 1e-5}) == "");
 }
 
 constexpr float kE1 = 0.36787944f, kE2 = 0.13533528f, kE3 = 0.04978707f;  // exp(-n)
