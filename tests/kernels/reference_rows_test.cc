@@ -486,7 +486,7 @@ TEST_CASE("a row alone gives the bits it gives in a batch") {
         const Floats alone = op.run({.numerics = numerics, .threads = 1}, {row});
         REQUIRE(alone.size() == width);
         REQUIRE(std::memcmp(alone.data(), batch.data() + Size(row) * width, width * 4) == 0);
-        REQUIRE(NotFinite(alone) == "");
+        REQUIRE(test::NotFinite(alone) == "");
       }
     }
   }
