@@ -19,7 +19,6 @@ using test::Fp4Storage;
 using test::Fp8Storage;
 using test::LaunchKernel;
 using test::LaunchOptions;
-using test::NotFinite;
 using test::RandomFloats;
 using test::RandomNorm;
 using test::TestStep;
