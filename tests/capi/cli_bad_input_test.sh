@@ -76,7 +76,7 @@ refused 2 '--draft|"8"|from 0 to 7' -m "$model" --draft 8 -p Hi
 refused 2 '--think-budget|"0"|from 1' -m "$model" --think-budget 0 -p Hi
 refused 2 '--think|"medium"|off, low, high or max' -m "$model" --think=medium -p Hi
 refused 2 '--chat-encoder|"0732"|auto, preview or 0731' -m "$model" --chat-encoder 0732 -p Hi
-refused 2 '--raw|without --chat-encoder' -m "$model" --raw --chat-encoder 0731 -p Hi
+refused 2 '--raw|--chat-encoder cannot be combined' -m "$model" --raw --chat-encoder 0731 -p Hi
 refused 2 '--color|"green"' -m "$model" --color green -p Hi
 refused 2 '--numerics|"fp64"|published, fp32 or exact' -m "$model" --numerics fp64 -p Hi
 refused 2 '--cache-format|"fp4"|packed' -m "$model" --cache-format fp4 -p Hi
@@ -92,9 +92,9 @@ refused 2 '--device-weights|"x"' -m "$model" --device-weights x -p Hi
 refused 3 'cpu_experts = 4|backend cpu' -m "$model" --backend cpu --cpu-experts 4 -p Hi
 refused 3 'device_weight_bytes = 1000000|backend cpu' -m "$model" --backend cpu --device-weights 0.001 -p Hi
 refused 2 'devices names 0 twice' -m "$model" --devices 0,0 -p Hi
-refused 2 '--load|without --tools' -m "$model" --load file --tools file -p Hi
-refused 2 '--raw|without -s' -m "$model" --raw -s system -p Hi
-refused 2 '--raw|without --think' -m "$model" --raw --think -p Hi
+refused 2 '--load|--tools cannot be combined' -m "$model" --load file --tools file -p Hi
+refused 2 '--raw|-s cannot be combined' -m "$model" --raw -s system -p Hi
+refused 2 '--raw|--think cannot be combined' -m "$model" --raw --think -p Hi
 refused 2 'nowhere|No such file' -m "$model" -f nowhere
 refused 2 'nowhere.messages.json|No such file' -m "$model" --load nowhere -p Hi
 refused 3 'nowhere' -m nowhere --inspect
