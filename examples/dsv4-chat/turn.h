@@ -16,7 +16,8 @@ namespace chat {
 TurnEnd RunTurn(dsv4::Session* session, const Screen& screen,
                 const std::function<dsv4_finish()>& step);
 
-// One line, with what the engine has read of its experts where some are in host memory.
+// Lines of up to 80 columns, with what the engine has read of its experts where some are in host
+// memory.
 std::string StatisticsOf(const dsv4::Engine& engine, const TurnEnd& end);
 
 }  // namespace chat
