@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # usage: symbols_test.sh SOURCE_DIR LIBRARY NM
-# The functions that the headers declare, the version script and the library's exports are one list.
+# The functions that the headers declare, the version script and the library's exports are one list;
+# client_test.c calls each of them.
 set -eu
 source=$1 library=$2 nm=$3
 place=$(mktemp -d)
@@ -21,4 +22,8 @@ failed=0
 sort -c "$place/map" || failed=1
 diff "$place/headers" "$place/map" || { echo "headers (<) and dsv4.map (>) differ"; failed=1; }
 diff "$place/map" "$place/library" || { echo "dsv4.map (<) and the library (>) differ"; failed=1; }
+for function in $(cat "$place/map"); do
+  grep -q "[^a-z0-9_]$function(" "$source/tests/capi/client_test.c" ||
+    { echo "client_test.c does not call $function"; failed=1; }
+done
 exit $failed
