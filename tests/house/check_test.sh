@@ -34,7 +34,7 @@ cmake_minimum_required(VERSION 3.25)
 project(house_check_test C)
 enable_testing()
 add_executable(program main.c)
-add_test(NAME plain COMMAND program)
+add_test(NAME plain COMMAND sh -c "echo information: of the plain test; ./program")
 add_test(NAME wavering COMMAND sh -c "exit ${WAVERING}")
 add_test(NAME absent COMMAND sh -c "echo skipped: no such file; exit 77")
 add_test(NAME lengthy COMMAND program)
@@ -52,6 +52,7 @@ expect 'the closing line' test "$(closing)" = '100% tests passed, 0 tests failed
 expect 'no long test' sh -c '! grep -q lengthy log'
 expect 'no fuzzing' sh -c '! grep -q fuzzing log'
 expect 'the reason of a skip' grep -q '^skipped: no such file' log
+expect 'information of a test that passes' grep -q '^information: of the plain test' log
 
 run sh .ci/run
 expect 'success of .ci/run' test "$status" -eq 0
