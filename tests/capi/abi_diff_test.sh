@@ -18,8 +18,8 @@ capi/abi/skeleton.sh include capi/dsv4.map "$place/today.so"
 abidiff capi/abi/libdsv4.abi "$place/today.so" >"$place/diff" ||
   { cat "$place/diff"; fail "the ABI differs from capi/abi/libdsv4.abi: if that is meant, capi/abi/renew.sh"; }
 
-# promises FROZEN INCLUDE LIBRARY: all that FROZEN promises holds in the headers of INCLUDE, of which
-# LIBRARY is the skeleton. What is appended does not matter.
+# promises FROZEN INCLUDE LIBRARY: all that FROZEN promises holds in the headers of INCLUDE. LIBRARY is
+# the skeleton of these headers. Additions at the end do not matter.
 promises() {
   capi/abi/skeleton.sh "$1" "$1/dsv4.map" "$place/frozen.so" &&
     abidiff --suppressions capi/abi/appended.suppr --no-added-syms "$place/frozen.so" "$3" &&

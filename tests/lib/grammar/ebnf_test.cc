@@ -73,7 +73,7 @@ TEST_CASE("a hostile grammar ends in an error or a match, not in the stack of th
   auto long_one = Ebnf(optional);
   REQUIRE_OK(long_one);
   CHECK(long_one->pool.Shortened(long_one->root, 4) != kFail);
-  // Each byte has a part to go on with in each place.
+  // Each byte has a continuation in each place.
   CHECK(long_one->Matches("a"));
   CHECK((long_one->Matches("aaaaaaaaaaaaaaaaaaaa") || long_one->pool.exhausted()));
 }

@@ -35,8 +35,8 @@ bool Holds(const MaskBits& mask, int32_t token) {
   return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
 
-// Walks `text` byte by byte; at each place the mask must hold the tokens that a matcher of its own
-// can go on with, and no others.
+// Walks `text` byte by byte. At each place the mask must allow exactly the tokens that a separate
+// matcher accepts.
 void CheckMasks(const std::shared_ptr<const Grammar>& grammar, absl::string_view text) {
   const Vocabulary& vocabulary = grammar->vocabulary();
   Matcher matcher, other;
@@ -180,7 +180,7 @@ TEST_CASE("a text that is no source is refused") {
   }
 }
 
-TEST_CASE("an output that needs too much memory is refused, and one before it goes on", "[.long]") {
+TEST_CASE("an output that needs too much memory is refused; an earlier one continues", "[.long]") {
   const auto grammar = Grammar::OfRegex(".*a.{200}", Tokens());
   REQUIRE_OK(grammar);
   Matcher matcher;
