@@ -158,7 +158,7 @@ absl::StatusOr<Expr> Numbers::MultipleOf(const Decimal& divisor) {
       if (place == places + 1) {
         if (divides) parts.push_back(zeros_);
       } else {
-        // The point wants a digit; that there is one, the form of a number says.
+        // A digit must follow the point. The language of numbers makes sure of that.
         if (divides) parts.push_back(kEmpty);
         if (place == 0) parts.push_back(pool_->Concat(point_, state(1, remainder)));
         for (int digit = 0; digit <= 9; ++digit) {

@@ -265,7 +265,7 @@ struct SchemaCompiler::KeyRules {
   }
 };
 
-// Those of `texts` of which a part matches.
+// The texts that have a match of `pattern` anywhere.
 absl::StatusOr<StringSet> SchemaCompiler::Matching(absl::string_view pattern,
                                                    const std::vector<std::string>& texts) {
   ExpressionPool pool;
