@@ -138,10 +138,11 @@ absl::StatusOr<Expr> Numbers::MultipleOf(const Decimal& divisor) {
   for (const char digit : divisor.integer + divisor.fraction) {
     modulus = modulus * 10 + (digit - '0');
     if (modulus * (places + 2) > kMaxMultipleStates) {
-      return Unsupported("the divisor needs more than ", kMaxMultipleStates, " states");
+      return Unsupported("its digits without the point, times (decimal places + 2), exceed ",
+                         kMaxMultipleStates);
     }
   }
-  if (modulus == 0) return InvalidArgument("the divisor is 0");
+  if (modulus == 0) return InvalidArgument("0 is not allowed");
   // state(place, remainder): place 0 is before the point, place p + 1 has p digits after it.
   std::vector<Expr> states(static_cast<size_t>(modulus * (places + 2)));
   for (Expr& state : states) state = pool_->DeclareRule("multipleOf");
@@ -202,7 +203,8 @@ absl::StatusOr<Decimal> Decimal::FromJson(absl::string_view text) {
   if (digits.empty()) return Decimal{};
   const int64_t count = static_cast<int64_t>(digits.size());
   if (scale > kMaxDigits || count - scale > kMaxDigits) {
-    return Unsupported("a number has more than ", kMaxDigits, " digits before or after the point");
+    return Unsupported("more than ", kMaxDigits,
+                       " digits before or after the point are not supported");
   }
   if (scale <= 0) {
     value.fraction = std::string(static_cast<size_t>(-scale), '0') + digits;

@@ -211,7 +211,7 @@ TEST_CASE("refusals name the keyword by its place") {
   REQUIRE_FAILS(Grammar::OfSchema(R"({"minLength":"3"})", Tokens()),
                 absl::StatusCode::kInvalidArgument, "schema#/minLength");
   REQUIRE_FAILS(Grammar::OfSchema(R"({"$ref":"#"})", Tokens()), absl::StatusCode::kInvalidArgument,
-                "begins with itself");
+                "is left-recursive");
   const auto broken = Grammar::OfSchema(R"({"properties":{"a\nb/":{"minLength":-1}}})", Tokens());
   CHECK(broken.status().message() ==
         "schema#/properties/a\\nb~1/minLength: expected an integer of 0 or more");
