@@ -172,8 +172,8 @@ class FakeForward {
 struct FakeSession {
   FakeSession(KvSequence sequence, FakeForward* model) : kv(std::move(sequence)), forward(model) {}
 
-  // One step over `added`, of which the first `kept` rows are committed; the others are rejected
-  // drafts. Fills MTP slots up to the new length, and `draft_slots` more with drafts' rows.
+  // One step over `added`. The first `kept` rows are committed; the others are rejected drafts.
+  // Fills MTP slots up to the new length, and `draft_slots` more with drafts' rows.
   absl::Status Step(const std::vector<int32_t>& added, int64_t kept, bool per_row,
                     int64_t draft_slots = 0, int64_t prompt = 0) {
     const int64_t rows = static_cast<int64_t>(added.size());

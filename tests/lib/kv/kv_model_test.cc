@@ -187,7 +187,7 @@ class World {
          before);
   }
 
-  // Drafts, of which some are rejected.
+  // Drafts; some are rejected.
   void Verify(Actor& actor) {
     const int64_t before = actor.session.kv.length();
     const int64_t rows = std::min<int64_t>(1 + Below(8), kContext - before);

@@ -87,7 +87,7 @@ class Soak {
     for (Slot& slot : slots_) {
       const MutexLock lock(&slot.mutex);
       if (slot.session == nullptr) continue;
-      // Whatever happened to it, it goes on.
+      // The session continues, whatever happened to it.
       const absl::StatusOr<StepResult> step = slot.session->Step();
       REQUIRE((step.ok() || Tolerated(step.status())));
       const absl::Span<const int32_t> tokens = slot.session->tokens();
@@ -169,7 +169,7 @@ class Soak {
       case 0:
         Count(session.Sync(SomePrompt(random)).status());
         break;
-      case 1: {  // goes on after what it holds
+      case 1: {  // continues after its tokens
         std::vector<int32_t> longer(session.tokens().begin(), session.tokens().end());
         const std::vector<int32_t> more = AnyTokens(static_cast<int64_t>(random() % 40) + 1, 5);
         longer.insert(longer.end(), more.begin(), more.end());
@@ -196,7 +196,7 @@ class Soak {
     }
   }
 
-  // Locks a second slot without waiting: two threads may want each other's.
+  // Locks a second slot without waiting: two threads may ask for each other's.
   void Fork(Slot& slot, std::mt19937& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mutex) {
     Slot& other = slots_[random() % kSlots];
     if (&other == &slot || !other.mutex.TryLock()) return;
