@@ -80,7 +80,7 @@ class Conversation {
 
   // The chat encoder that the model's folder shows, or the preview's.
   ChatEncoder model_encoder() const {
-    return session_->engine()->ChatEncoderOr(ChatEncoder::kPreview);
+    return session_->engine()->text().ChatEncoderOr(ChatEncoder::kPreview);
   }
   // Not the turn being generated.
   absl::Span<const ChatMessage> messages() const { return messages_; }
