@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of a tokenizer as grammars see them.
+// The vocabulary for grammars.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dsv4 {
 
-// `vocab` ids; those without a token and those of added tokens have no bytes, except the mark of
+// The bytes of `vocab` ids. Ids without a token and added tokens have none, except the marker of
 // tool calls.
 std::shared_ptr<const grammar::Vocabulary> GrammarTokens(const Tokenizer& tokenizer, int64_t vocab);
 
