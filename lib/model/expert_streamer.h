@@ -74,7 +74,7 @@ class ExpertStreamer {
   absl::Status CopyAhead();
 
   const Parts parts_;
-  const double seconds_before_;                   // the device's, of others
+  const double seconds_before_;                   // the device's LaneSeconds before this object
   ExpertWeights* staged_ = nullptr;               // [slots of both lanes] on the device
   const ExpertWeights** table_ = nullptr;         // [experts] on the device
   std::vector<ExpertWeights> host_staged_;        // of a lane
