@@ -43,7 +43,7 @@ fi
 ninja -C $build fuzzers >&2
 mkdir -p $build/findings
 
-# fuzz NAME: one line of what came of it.
+# fuzz NAME: prints one line with the result.
 fuzz() {
   name=$1
   mkdir -p "$build/corpus/$name"
